@@ -1,0 +1,890 @@
+"""The vocabulary: what was observed, what it joins to, and what is said about it.
+
+Every type is frozen and imports the standard library only. Three states are three values: a value
+is present, ``None`` (or an empty tuple) is absent, and :class:`NotObserved` says that nobody could
+look. Times are ISO 8601 strings in UTC as ``2026-11-21T03:00:00Z``: the pure core has no clock and
+orders them as text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+API_VERSION: Final = "rbdagent.dev/v1alpha1"
+
+# --------------------------------------------------------------------------------------------------
+# Not observed
+# --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotObserved:
+    """Nobody could look: never to be read as "none"."""
+
+    reason: str
+    """What was tried, on what, and what happened; one line."""
+    cure: str = ""
+    """What would make it observable: a capability, a cap, a permission, a command."""
+
+
+class SourceState(StrEnum):
+    """How one look at one source went."""
+
+    OBSERVED = "observed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """One fact that a source, observed otherwise, could not give."""
+
+    fact: str
+    """What is missing, as a user would name it: ``open descriptors of other users' processes``."""
+    reason: str
+    cure: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """The state of one source (node, ceph, kubernetes) and the gaps within it."""
+
+    state: SourceState
+    reason: str = ""
+    """Why it failed or was skipped; empty where it was observed."""
+    cure: str = ""
+    gaps: tuple[Gap, ...] = ()
+
+
+# --------------------------------------------------------------------------------------------------
+# Identities
+# --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class ImageSpec:
+    """The name of an RBD image within one cluster: ``pool[/namespace]/name``."""
+
+    pool: str
+    namespace: str = ""
+    """RADOS namespace; empty is the default one."""
+    name: str
+
+    def __str__(self) -> str:
+        return "/".join(part for part in (self.pool, self.namespace, self.name) if part)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class EntityAddress:
+    """An address of a Ceph entity, its type (``v1:``, ``v2:``, ``any:``) left out on purpose.
+
+    krbd, watchers and the blocklist write the same client with different types: compare without.
+    """
+
+    ip: str
+    """Compressed textual form, without brackets."""
+    port: int = 0
+    nonce: int = 0
+
+    def __str__(self) -> str:
+        host = f"[{self.ip}]" if ":" in self.ip else self.ip
+        return f"{host}:{self.port}/{self.nonce}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class DeviceNumber:
+    """``major:minor`` of a block device."""
+
+    major: int
+    minor: int
+
+    def __str__(self) -> str:
+        return f"{self.major}:{self.minor}"
+
+
+# --------------------------------------------------------------------------------------------------
+# The node
+# --------------------------------------------------------------------------------------------------
+
+
+class DeviceKind(StrEnum):
+    """How an image became a block device."""
+
+    KRBD = "krbd"
+    NBD = "rbd-nbd"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessRef:
+    """A process, and the pod and container that its cgroup names."""
+
+    pid: int
+    command: str
+    """Command line, cut to 200 characters; for a kernel thread its name in brackets."""
+    pod_uid: str | None = None
+    container_id: str | None = None
+    started_at: str | None = None
+    state: str = ""
+    """One letter of ``/proc/PID/stat``: ``D`` is uninterruptible sleep."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountNamespace:
+    """A mount namespace, by its inode, and one process that lives in it."""
+
+    inode: int
+    """0 where ``/proc/PID/ns/mnt`` could not be read (needs CAP_SYS_PTRACE): grouped by content."""
+    process: ProcessRef
+    is_host: bool = False
+
+
+class MountKind(StrEnum):
+    """What is mounted."""
+
+    FILE_SYSTEM = "file-system"
+    DEVICE_BIND = "device-bind"
+    """A bind of the device node itself (block-mode volumes): devtmpfs with root ``/rbdN``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """One line of one mount namespace's mountinfo that concerns a device."""
+
+    path: str
+    root: str = "/"
+    """The directory of the file system, or the device node, that is seen at ``path``."""
+    device: DeviceNumber
+    """The mapped device, its partition or dm child; for a device bind the device that is bound."""
+    kind: MountKind = MountKind.FILE_SYSTEM
+    fs_type: str = ""
+    source: str = ""
+    read_only: bool = False
+    """Of the super block: a mount's own flag differs between namespaces and proves nothing."""
+    namespace: MountNamespace
+
+
+class OpenHow(StrEnum):
+    """In which way a process keeps a device, or a file system on it, busy."""
+
+    DESCRIPTOR = "descriptor"
+    CWD = "cwd"
+    ROOT = "root"
+    MAPPING = "mapping"
+    EXECUTABLE = "executable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opener:
+    """A process that has the device, or a file on it, open; named or detached from every mount."""
+
+    process: ProcessRef
+    how: OpenHow
+    path: str
+    """What the link in /proc says; ``/`` for a directory in a detached mount: no proof."""
+    on_device: bool
+    """True: the device node itself (``st_rdev``); False: something that lies on it (``st_dev``)."""
+    device: DeviceNumber
+
+
+class BlockHolderKind(StrEnum):
+    """What is stacked upon a device inside the kernel."""
+
+    DM = "dm"
+    LUKS = "luks"
+    LOOP = "loop"
+    SWAP = "swap"
+    MD = "md"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockHolder:
+    """A block device, or swap, that holds the mapping (or one of its children) open."""
+
+    kind: BlockHolderKind
+    name: str
+    """Kernel name: ``dm-0``, ``loop3``; for swap the device's own."""
+    device: DeviceNumber | None = None
+    label: str = ""
+    """dm name (``luks-rbd-<volume handle>``) or a loop device's backing file."""
+    of: str = ""
+    """The kernel name of the device that is held: ``rbd0``, ``rbd0p1``, ``dm-0``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NbdState:
+    """What is known of an rbd-nbd device's process; ``pid`` in sysfs lies both ways."""
+
+    recorded_pid: int | None
+    backend: str | None
+    """``/sys/block/nbdN/backend``: the cookie, which ceph-csi sets to the volume handle."""
+    process: ProcessRef | NotObserved | None
+    """The rbd-nbd process that serves it, found by cookie or image; None: there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mapping:
+    """One ``/sys/bus/rbd/devices/N``, or one rbd-nbd device, and all that keeps it busy."""
+
+    kind: DeviceKind
+    device_id: int
+    """N. Ids are re-used, lowest free first: never an identity by itself."""
+    device: str
+    number: DeviceNumber
+    spec: ImageSpec | NotObserved
+    image_id: str | None
+    """None for format 1 and for rbd-nbd, whose sysfs does not tell."""
+    pool_id: int | None
+    fsid: str | None
+    snapshot: str | None = None
+    client_id: int | None = None
+    client_address: EntityAddress | None = None
+    user: str | None = None
+    """CephX user of the mapping from ``config_info`` (root only); never the key."""
+    read_only: bool | NotObserved = False
+    size_bytes: int | None = None
+    node_present: bool | NotObserved = True
+    """Whether ``/dev/rbdN`` exists on the host."""
+    partitions: tuple[DeviceNumber, ...] = ()
+    holders: tuple[BlockHolder, ...] | NotObserved = ()
+    mounts: tuple[Mount, ...] | NotObserved = ()
+    openers: tuple[Opener, ...] | NotObserved = ()
+    kernel_traces: tuple[str, ...] | NotObserved = ()
+    """What betrays a live file system: ``/sys/fs/ext4/rbd0``, ``[jbd2/rbd0-8]``."""
+    watch: bool | NotObserved = field(default_factory=lambda: NotObserved(reason="not looked"))
+    """Whether the kernel itself holds a watch for it (``osdc``, ``LINGER REQUESTS``)."""
+    hung_requests: tuple[str, ...] | NotObserved = field(
+        default_factory=lambda: NotObserved(reason="not looked")
+    )
+    """``op object`` of requests of its client that concern this image, from ``osdc``."""
+    nbd: NbdState | None = None
+
+    @property
+    def kernel_name(self) -> str:
+        """``rbd0`` of ``/dev/rbd0``."""
+        return self.device.removeprefix("/dev/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeData:
+    """kubelet's ``vol_data.json``; the staging one holds only driver and handle."""
+
+    driver: str | None
+    volume_handle: str | None
+    persistent_volume: str | None = None
+    """``specVolID``: the PV's name."""
+    attachment: str | None = None
+    node_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stash:
+    """ceph-csi's ``image-meta.json``."""
+
+    spec: ImageSpec
+    encrypted: bool = False
+    device: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagingDirectory:
+    """One volume's directory below kubelet's ``plugins``: where a driver stages it."""
+
+    path: str
+    """The directory to be mounted (``globalmount/<volume handle>``), or block mode's file."""
+    driver: str | None
+    volume_handle: str | None
+    """From vol_data.json or the directory's name; None where only the hash is known."""
+    handle_hash: str | None = None
+    """Hex sha256 of the volume handle: the name of the directory in file-system mode."""
+    persistent_volume: str | None = None
+    """Known for block mode, for layouts before 1.24 and for in-tree volumes."""
+    block: bool = False
+    volume_data: VolumeData | NotObserved | None = None
+    stash: Stash | NotObserved | None = None
+    path_present: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodVolumeDirectory:
+    """One volume's directory of one pod below kubelet's ``pods``."""
+
+    path: str
+    """The directory (or block file) that a container would see."""
+    pod_uid: str
+    persistent_volume: str
+    """The directory's name: the PV for CSI, the volume's name in the pod for inline volumes."""
+    plugin: str
+    """``kubernetes.io~csi`` or ``kubernetes.io~rbd``."""
+    block: bool = False
+    volume_data: VolumeData | NotObserved | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginSocket:
+    """A CSI driver's registration with kubelet on this node."""
+
+    driver: str
+    path: str
+    listening: bool | NotObserved
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletView:
+    """What kubelet and the CSI drivers left on the node's disk."""
+
+    roots: tuple[str, ...] = ()
+    process: ProcessRef | NotObserved | None = None
+    """The running kubelet, with its start."""
+    staging: tuple[StagingDirectory, ...] | NotObserved = ()
+    pod_volumes: tuple[PodVolumeDirectory, ...] | NotObserved = ()
+    sockets: tuple[PluginSocket, ...] | NotObserved = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InFlight:
+    """A process that maps, unmaps, formats, checks, mounts or unlocks, in any state."""
+
+    process: ProcessRef
+    program: str
+    names: tuple[str, ...]
+    """Arguments that name an image, a device or a path of a volume."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnbackedMount:
+    """A running container sees a volume's directory that is not on the volume's device."""
+
+    pod_uid: str
+    persistent_volume: str
+    path: str
+    """Where the container sees it."""
+    source: str
+    process: ProcessRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """Everything seen on one node."""
+
+    node_name: str
+    hostname: str
+    boot_id: str | None
+    module_loaded: bool
+    """``/sys/bus/rbd`` exists; without it nothing can be mapped by krbd, and that is certain."""
+    mappings: tuple[Mapping, ...] | NotObserved
+    kubelet: KubeletView | NotObserved
+    addresses: tuple[str, ...] | NotObserved = ()
+    """The node's own IP addresses, in textual compressed form."""
+    in_flight: tuple[InFlight, ...] | NotObserved = ()
+    unbacked: tuple[UnbackedMount, ...] | NotObserved = ()
+    processes: tuple[ProcessRef, ...] = ()
+    """Processes of containers whose pod uid is known; one a container suffices."""
+
+
+# --------------------------------------------------------------------------------------------------
+# Ceph
+# --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watcher:
+    """A watch on an image's header object."""
+
+    address: EntityAddress
+    client: int
+    """4118 of ``client.4118``."""
+    cookie: int
+    """Changes when a watch is registered again: a hint of its kind, never an identity."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Locker:
+    """A holder of an advisory lock (the exclusive-lock feature, or an old kubelet's)."""
+
+    client: int
+    address: EntityAddress | None
+    lock_id: str
+    """``auto 18446462598732840961`` or ``kubelet_lock_magic_<node>``."""
+    exclusive: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlocklistEntry:
+    """A blocklisted client, a whole host (port and nonce 0), or a range."""
+
+    network: str
+    """An IP address or a CIDR range."""
+    port: int = 0
+    nonce: int = 0
+    until: str = ""
+
+
+class ImagePresence(StrEnum):
+    """Whether an image is there."""
+
+    PRESENT = "present"
+    TRASH = "trash"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageView:
+    """One image of one cluster, looked at read-only."""
+
+    spec: ImageSpec
+    fsid: str
+    presence: ImagePresence | NotObserved
+    image_id: str | None = None
+    pool_id: int | None = None
+    format: int = 2
+    header: str | None = None
+    """``rbd_header.<id>``, or ``<name>.rbd`` for format 1."""
+    size_bytes: int | None = None
+    features: tuple[str, ...] = ()
+    watchers: tuple[Watcher, ...] | NotObserved = ()
+    """Watches that every look of this observation saw."""
+    passing_watchers: tuple[Watcher, ...] = ()
+    """Watches that only one look of two saw: somebody's short read-write open, not a holder."""
+    lockers: tuple[Locker, ...] | NotObserved = ()
+    metadata: tuple[tuple[str, str], ...] | NotObserved = ()
+    """ceph-csi's keys only, sorted; can be stale."""
+    mirrored: bool | NotObserved = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceAddress:
+    """A Ceph daemon that may watch or hold images: mgr, rbd-mirror; mon and osd for safe advice."""
+
+    kind: str
+    """``mgr``, ``rbd-mirror``, ``mon``, ``osd``."""
+    name: str
+    address: EntityAddress
+    client: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterView:
+    """One Ceph cluster."""
+
+    name: str
+    """How the configuration calls it: the conf file, or the ``[[ceph]]`` table's name."""
+    source: Source
+    fsid: str | None = None
+    images: tuple[ImageView, ...] = ()
+    blocklist: tuple[BlocklistEntry, ...] | NotObserved = ()
+    services: tuple[ServiceAddress, ...] | NotObserved = ()
+    pools: tuple[tuple[int, str], ...] | NotObserved = ()
+    """(pool id, pool name): ceph-csi handles carry the id."""
+    image_names: tuple[ImageSpec, ...] = ()
+    """Names near a target that was not found, for near matches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CephView:
+    """Every cluster that was configured."""
+
+    clusters: tuple[ClusterView, ...]
+
+
+# --------------------------------------------------------------------------------------------------
+# Kubernetes
+# --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class ObjectRef:
+    """A namespaced name, with the uid where it is known."""
+
+    namespace: str
+    name: str
+    uid: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CsiSource:
+    """``spec.csi`` of a PV (or what a migrated in-tree PV is translated to)."""
+
+    driver: str
+    volume_handle: str
+    attributes: tuple[tuple[str, str], ...] = ()
+    """volumeAttributes, sorted; never secrets, they are references elsewhere."""
+    fs_type: str | None = None
+    read_only: bool = False
+
+    def attribute(self, key: str) -> str | None:
+        """The value of one volume attribute."""
+        return dict(self.attributes).get(key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InTreeRbdSource:
+    """``spec.rbd`` of a PV, or an inline ``rbd`` volume of a pod."""
+
+    spec: ImageSpec
+    monitors: tuple[str, ...] = ()
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherSource:
+    """A PV that is not RBD: named so that the answer can say whose it is."""
+
+    kind: str
+    """``nfs``, ``hostPath``, or a CSI driver's name."""
+    volume_handle: str | None = None
+
+
+VolumeSource = CsiSource | InTreeRbdSource | OtherSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersistentVolume:
+    """A PV."""
+
+    name: str
+    uid: str | None = None
+    phase: str
+    source: VolumeSource
+    claim: ObjectRef | None = None
+    access_modes: tuple[str, ...] = ()
+    volume_mode: str = "Filesystem"
+    reclaim_policy: str = ""
+    storage_class: str = ""
+    migrated_to: str | None = None
+    provisioner: str | None = None
+    deleting_since: str | None = None
+    created_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A PVC."""
+
+    ref: ObjectRef
+    phase: str
+    volume_name: str | None = None
+    storage_class: str | None = None
+    access_modes: tuple[str, ...] = ()
+    volume_mode: str = "Filesystem"
+    deleting_since: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerState:
+    """A container's state as the API tells it."""
+
+    name: str
+    state: str
+    """``waiting``, ``running`` or ``terminated``."""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A pod."""
+
+    ref: ObjectRef
+    node_name: str | None
+    phase: str
+    ready: bool = False
+    deleting_since: str | None = None
+    claims: tuple[str, ...] = ()
+    """Names of the claims it mounts, generic ephemeral ones included, in its own namespace."""
+    inline_images: tuple[InTreeRbdSource, ...] = ()
+    inline_volumes: tuple[CsiSource, ...] = ()
+    owners: tuple[str, ...] = ()
+    """Controllers: ``ReplicaSet/web-5d4f``."""
+    containers: tuple[ContainerState, ...] = ()
+    created_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A Node."""
+
+    name: str
+    ready: bool | None
+    """None: the API says Unknown (kubelet is silent)."""
+    boot_id: str | None = None
+    internal_ips: tuple[str, ...] = ()
+    volumes_in_use: tuple[str, ...] = ()
+    volumes_attached: tuple[str, ...] = ()
+    out_of_service: bool = False
+    ready_changed_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CsiNode:
+    """The drivers that kubelet registered on a node."""
+
+    node_name: str
+    drivers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attachment:
+    """A VolumeAttachment."""
+
+    name: str
+    attacher: str
+    node_name: str
+    persistent_volume: str | None
+    attached: bool
+    deleting_since: str | None = None
+    created_at: str | None = None
+    attach_error: str = ""
+    detach_error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeEvent:
+    """An event that belongs to the target: its pods, claim, volume."""
+
+    kind: str
+    """Kind of the regarded object: ``Pod``."""
+    subject: ObjectRef
+    type: str
+    reason: str
+    message: str
+    last_seen: str | None = None
+    count: int = 1
+    reporter: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeView:
+    """What the API said; each kind may be missing on its own (a 403 on one resource)."""
+
+    server: str
+    persistent_volumes: tuple[PersistentVolume, ...] | NotObserved
+    claims: tuple[Claim, ...] | NotObserved = ()
+    pods: tuple[Pod, ...] | NotObserved = ()
+    nodes: tuple[Node, ...] | NotObserved = ()
+    csi_nodes: tuple[CsiNode, ...] | NotObserved = ()
+    attachments: tuple[Attachment, ...] | NotObserved = ()
+    events: tuple[KubeEvent, ...] | NotObserved = ()
+    pods_scope: str = "cluster"
+    """``cluster``, or the namespace or node that the list was narrowed to."""
+
+
+# --------------------------------------------------------------------------------------------------
+# The target and the snapshot
+# --------------------------------------------------------------------------------------------------
+
+
+class TargetKind(StrEnum):
+    """The forms in which a user may name a volume."""
+
+    PERSISTENT_VOLUME = "pv"
+    CLAIM = "pvc"
+    POD = "pod"
+    IMAGE = "image"
+    VOLUME_HANDLE = "handle"
+    DEVICE = "device"
+    NONE = "none"
+    """No single target: ``list``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What the user asked about, parsed but not yet looked up."""
+
+    given: str
+    kind: TargetKind
+    name: str = ""
+    """PV, claim or pod name; volume handle; device path."""
+    namespace: str = ""
+    """Kubernetes namespace of a claim or pod."""
+    image: ImageSpec | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """All that one look saw: the only input of the pure core, and a file that replays it."""
+
+    observed_at: str
+    tool_version: str
+    target: Target
+    node: NodeView | None
+    ceph: CephView | None
+    kubernetes: KubeView | None
+    sources: Sources
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """How the look at each source went."""
+
+    node: Source
+    ceph: Source
+    kubernetes: Source
+
+
+# --------------------------------------------------------------------------------------------------
+# Joined
+# --------------------------------------------------------------------------------------------------
+
+
+class Confidence(StrEnum):
+    """How sure a holder's node is."""
+
+    CERTAIN = "certain"
+    """Client id and address with nonce equal those of a mapping seen in sysfs."""
+    PROBABLE = "probable"
+    """A Node object has the watcher's IP."""
+    UNKNOWN = "unknown"
+
+
+class HolderKind(StrEnum):
+    """What sort of client holds an image."""
+
+    KRBD = "krbd"
+    NBD = "rbd-nbd"
+    LIBRBD = "librbd"
+    MGR = "mgr"
+    MIRROR = "rbd-mirror"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageIdentity:
+    """An image across clusters; what is unknown is None."""
+
+    spec: ImageSpec
+    fsid: str | None
+    image_id: str | None = None
+    pool_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """One client that has the image mapped or open, with all that joins to it; no judgement."""
+
+    kind: HolderKind
+    node: str | None
+    confidence: Confidence
+    is_local: bool = False
+    """Whether it is a mapping seen on the node that looked."""
+    mapping: Mapping | None = None
+    watcher: Watcher | None = None
+    passing: bool = False
+    """Seen in one look of two."""
+    lockers: tuple[Locker, ...] = ()
+    blocklisted_by: BlocklistEntry | NotObserved | None = None
+    pods: tuple[Pod, ...] | NotObserved = ()
+    """Pods on its node that use the volume, by the API."""
+    lost_pod_uids: tuple[str, ...] = ()
+    """Pod uids that the node's processes or mounts name and the API does not know."""
+    attachment: Attachment | NotObserved | None = None
+    staging: tuple[StagingDirectory, ...] | NotObserved = ()
+    pod_volumes: tuple[PodVolumeDirectory, ...] | NotObserved = ()
+    in_flight: tuple[InFlight, ...] | NotObserved = ()
+    node_object: Node | NotObserved | None = None
+    in_volumes_in_use: bool | NotObserved = False
+    driver_registered: bool | NotObserved = True
+    """The CSI driver answers on the node (CSINode, and its socket where the node was seen)."""
+    kubernetes_made: bool = False
+    """A PV, a stash, metadata or a provisioner's name says that Kubernetes made the image."""
+    sibling_devices: tuple[str, ...] = ()
+    """Other mappings of the same client on the node: one blocklist entry hits them all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeUse:
+    """One image, the Kubernetes objects that stand for it, and every client that holds it."""
+
+    target: Target
+    image: ImageIdentity | None
+    """None: the target leads to no image (yet): an unbound claim, another driver's PV."""
+    image_view: ImageView | None
+    """None where no cluster was asked or none answered."""
+    persistent_volume: PersistentVolume | None
+    other_volumes: tuple[PersistentVolume, ...] = ()
+    """Further PVs that lead to the same image, or that share the driver and handle."""
+    claim: Claim | None = None
+    holders: tuple[Holder, ...] = ()
+    waiting_pods: tuple[Pod, ...] = ()
+    """Pods that use the claim and do not run yet."""
+    attachments: tuple[Attachment, ...] | NotObserved = ()
+    events: tuple[KubeEvent, ...] = ()
+    unbacked: tuple[UnbackedMount, ...] = ()
+    leftovers: tuple[PodVolumeDirectory, ...] = ()
+    """Pod directories of the volume without a pod in the API and without a mount."""
+
+
+# --------------------------------------------------------------------------------------------------
+# Said
+# --------------------------------------------------------------------------------------------------
+
+
+class Verdict(StrEnum):
+    """What is said of one holder, or of the target as a whole."""
+
+    IN_USE = "InUse"
+    STAGED = "Staged"
+    ORPHANED = "Orphaned"
+    PINNED = "Pinned"
+    DEAD = "Dead"
+    UNWATCHED = "Unwatched"
+    SHARED = "Shared"
+    CONFLICT = "Conflict"
+    FOREIGN = "Foreign"
+    NODE_DOWN = "NodeDown"
+    RETURNED_DIRTY = "ReturnedDirty"
+    UNDETERMINED = "Undetermined"
+    FREE = "Free"
+    ATTACHED_ON_PAPER = "AttachedOnPaper"
+    NOT_BACKED = "NotBacked"
+
+
+class Severity(StrEnum):
+    """How bad a finding is; ``critical`` is said in the message and the catalogue."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing worth saying, with its evidence and its remedy."""
+
+    code: str
+    """``RBD101``; the catalogue explains it."""
+    severity: Severity
+    subject: str
+    """What it is about: a device on a node, a PV, a pod."""
+    message: str
+    evidence: tuple[str, ...] = ()
+    remedy: str = ""
+    commands: tuple[str, ...] = ()
+    """To copy; in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedHolder:
+    """A holder and its verdict."""
+
+    holder: Holder
+    verdict: Verdict
+    because: tuple[str, ...] = ()
+    """The evidence for the verdict, a short sentence each."""
+    since: str | None = None
+    """When it was first seen so; with one look, that look."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """The answer, before it is rendered."""
+
+    use: VolumeUse
+    verdict: Verdict
+    holders: tuple[JudgedHolder, ...]
+    findings: tuple[Finding, ...] = ()
+    next_commands: tuple[str, ...] = ()
