@@ -1,0 +1,286 @@
+"""A real Ceph cluster of one monitor and one OSD in memory, as plain processes.
+
+Messenger v1 only, so that every kernel can reach it; cephx is on, so that caps are real.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import time
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.lab.errors import LabError
+from tests.lab.processes import Process, Processes, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+READ_ONLY_CAPS: Final = {"mon": "profile rbd-read-only", "osd": "profile rbd-read-only"}
+"""What rbdagent asks for, and no more."""
+
+_READY_S: Final = 60.0
+_COMMAND_S: Final = 60.0
+
+
+class CephCluster:
+    """One cluster; its files and daemons live below ``state_dir``.
+
+    Args:
+        processes: starts and stops the daemons.
+        state_dir: a directory of its own.
+        address: where the daemons listen; VMs must reach it.
+        port: of the monitor; the OSD takes any.
+        netns: network namespace of the daemons and of every command.
+        name: tells two clusters apart in names of processes.
+        fsid: by default a new one.
+    """
+
+    def __init__(
+        self,
+        processes: Processes,
+        state_dir: Path,
+        *,
+        address: str = "127.0.0.1",
+        port: int = 6789,
+        netns: str | None = None,
+        name: str = "ceph",
+        fsid: str | None = None,
+    ) -> None:
+        self._processes = processes
+        self._dir = state_dir
+        self._address = address
+        self._port = port
+        self._netns = netns
+        self.name = name
+        self.fsid = fsid or str(uuid.uuid4())
+        self.conf = state_dir / "ceph.conf"
+        self.admin_keyring = state_dir / "ceph.client.admin.keyring"
+        self._osd: Process | None = None
+
+    @property
+    def monitor(self) -> str:
+        """Address of the monitor, as clients write it."""
+        return f"{self._address}:{self._port}"
+
+    # Life -----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Make a new cluster and start its daemons; it is not ready yet."""
+        shutil.rmtree(self._dir, ignore_errors=True)
+        for part in ("mon", "osd", "run", "log"):
+            (self._dir / part).mkdir(parents=True)
+        self.conf.write_text(self._conf())
+        (self._dir / "osd" / "fsid-of-osd").write_text(str(uuid.uuid4()))
+        self._make_keyrings()
+        self._make_monitor()
+        self._start("mon", "ceph-mon", "-i", "a", "--mon-data", self._dir / "mon")
+
+    def wait_ready(self) -> None:
+        """Wait for the monitor, start the OSD, and wait until the cluster has it."""
+        mon = self._process("mon")
+        wait_until(self._answers, timeout_s=_READY_S, what="the monitor", process=mon)
+        self._make_osd()
+        osd = self._process("osd")
+        wait_until(self._osd_is_up, timeout_s=_READY_S, what="the OSD", process=osd)
+
+    def start_manager(self) -> None:
+        """Start a mgr: it works off tasks such as ``rbd task add remove``."""
+        directory = self._dir / "mgr"
+        directory.mkdir(exist_ok=True)
+        keyring = directory / "keyring"
+        self.ceph(
+            "auth", "get-or-create", "mgr.x", "mon", "allow profile mgr", "osd", "allow *",
+            "mds", "allow *", "-o", str(keyring),
+        )  # fmt: skip
+        self._start("mgr", "ceph-mgr", "-i", "x", "--mgr-data", directory, "--keyring", keyring)
+
+    def pause_osd(self) -> None:
+        """Let the OSD hang: it keeps its connections and answers nothing."""
+        os.kill(self._process("osd").pid, signal.SIGSTOP)
+
+    def resume_osd(self) -> None:
+        """Let the OSD go on."""
+        os.kill(self._process("osd").pid, signal.SIGCONT)
+
+    # Commands -------------------------------------------------------------------------------------
+
+    def ceph(self, *args: str) -> str:
+        """Run ``ceph`` as the administrator and give its output."""
+        return self._run("ceph", *self._as_admin(), "--connect-timeout=10", *args)
+
+    def ceph_json(self, *args: str) -> Any:  # noqa: ANN401 - whatever the command prints
+        """Run ``ceph … --format json`` and give what it printed."""
+        return json.loads(self.ceph(*args, "--format", "json"))
+
+    def rbd(self, *args: str) -> str:
+        """Run ``rbd`` as the administrator and give its output."""
+        return self._run("rbd", *self._as_admin(), *args)
+
+    def rados(self, *args: str) -> str:
+        """Run ``rados`` as the administrator and give its output."""
+        return self._run("rados", *self._as_admin(), *args)
+
+    def create_pool(self, name: str, *, pg_num: int = 8) -> None:
+        """Make a pool ready for RBD."""
+        self.ceph("osd", "pool", "create", name, str(pg_num), str(pg_num))
+        self.ceph("osd", "pool", "application", "enable", name, "rbd")
+
+    def create_image(self, spec: str, *, size: str = "64M", features: str = "layering") -> None:
+        """Make an image ``pool[/namespace]/name``."""
+        self.rbd("create", spec, "--size", size, "--image-feature", features)
+
+    def create_user(self, name: str, caps: Mapping[str, str]) -> Path:
+        """Make ``client.NAME`` and give its keyring."""
+        keyring = self._dir / f"ceph.client.{name}.keyring"
+        words = [word for pair in caps.items() for word in pair]
+        self.ceph("auth", "get-or-create", f"client.{name}", *words, "-o", str(keyring))
+        return keyring
+
+    def key_of(self, name: str) -> str:
+        """Give the key of ``client.NAME``, for the driver's secret."""
+        return self.ceph("auth", "get-key", f"client.{name}").strip()
+
+    def files(self, *users: str) -> dict[str, bytes]:
+        """Give what a machine needs below /etc/ceph to reach the cluster as ``users``."""
+        found = {"/etc/ceph/ceph.conf": self.client_conf().encode()}
+        for user in users:
+            keyring = self._dir / f"ceph.client.{user}.keyring"
+            found[f"/etc/ceph/ceph.client.{user}.keyring"] = keyring.read_bytes()
+        return found
+
+    def client_conf(self) -> str:
+        """Give a ceph.conf without any path of the cluster's own directory."""
+        return (
+            f"[global]\nfsid = {self.fsid}\nmon host = v1:{self.monitor}\n"
+            "auth client required = cephx\n"
+        )
+
+    # Inside ---------------------------------------------------------------------------------------
+
+    def _conf(self) -> str:
+        directory = self._dir
+        return f"""[global]
+fsid = {self.fsid}
+mon host = v1:{self.monitor}
+mon initial members = a
+ms bind msgr2 = false
+public network = {self._address}/32
+public addr = {self._address}
+auth cluster required = cephx
+auth service required = cephx
+auth client required = cephx
+auth allow insecure global id reclaim = false
+mon allow pool size one = true
+mon warn on pool no redundancy = false
+mon max pg per osd = 1000
+mon data avail crit = 1
+mon data avail warn = 1
+osd pool default size = 1
+osd pool default min size = 1
+osd crush chooseleaf type = 0
+osd crush update on start = false
+osd objectstore = memstore
+memstore device bytes = 4294967296
+run dir = {directory}/run
+admin socket = {directory}/run/$name.asok
+pid file = {directory}/run/$name.pid
+log file = {directory}/log/$name.log
+crash dir = {directory}/run
+keyring = {directory}/ceph.$name.keyring
+"""
+
+    def _make_keyrings(self) -> None:
+        admin = _new_key()
+        self.admin_keyring.write_text(
+            f"[client.admin]\n\tkey = {admin}\n"
+            '\tcaps mds = "allow *"\n\tcaps mgr = "allow *"\n'
+            '\tcaps mon = "allow *"\n\tcaps osd = "allow *"\n'
+        )
+        self._dir.joinpath("mon.keyring").write_text(
+            f'[mon.]\n\tkey = {_new_key()}\n\tcaps mon = "allow *"\n'
+            + self.admin_keyring.read_text()
+        )
+        for path in (self.admin_keyring, self._dir / "mon.keyring"):
+            path.chmod(0o600)
+
+    def _make_monitor(self) -> None:
+        monmap = self._dir / "monmap"
+        self._run(
+            "monmaptool", "--create", "--clobber", "--fsid", self.fsid,
+            "--addv", "a", f"[v1:{self.monitor}]", str(monmap),
+        )  # fmt: skip
+        self._run(
+            "ceph-mon", "-c", str(self.conf), "--mkfs", "-i", "a", "--monmap", str(monmap),
+            "--keyring", str(self._dir / "mon.keyring"), "--mon-data", str(self._dir / "mon"),
+        )  # fmt: skip
+
+    def _make_osd(self) -> None:
+        directory = self._dir / "osd"
+        identity = (directory / "fsid-of-osd").read_text()
+        self.ceph("osd", "new", identity)
+        self.ceph("osd", "crush", "add", "osd.0", "1.0", "root=default", "host=h0")
+        keyring = directory / "keyring"
+        self.ceph(
+            "auth", "get-or-create", "osd.0", "mon", "allow profile osd", "mgr",
+            "allow profile osd", "osd", "allow *", "-o", str(keyring),
+        )  # fmt: skip
+        osd = ("-i", "0", "--osd-data", directory, "--osd-uuid", identity, "--keyring", keyring)
+        self._run("ceph-osd", "-c", str(self.conf), "--mkfs", *map(str, osd))
+        self._start("osd", "ceph-osd", *osd)
+
+    def _answers(self) -> bool:
+        done = self._execute(("ceph", *self._as_admin(), "--connect-timeout=2", "fsid"))
+        return done.returncode == 0
+
+    def _osd_is_up(self) -> bool:
+        stat = self.ceph_json("osd", "stat")
+        return bool(stat.get("num_up_osds"))
+
+    def _as_admin(self) -> tuple[str, ...]:
+        return (
+            "-c", str(self.conf), "-n", "client.admin", "--keyring", str(self.admin_keyring),
+            "--log-file=", "--admin-socket=",
+        )  # fmt: skip
+
+    def _start(self, part: str, program: str, *args: object) -> None:
+        argv: list[str | Path] = [program, "-f", "-c", self.conf, *(str(each) for each in args)]
+        self._processes.start(f"{self.name}-{part}", argv, netns=self._netns)
+
+    def _process(self, part: str) -> Process:
+        process = self._processes.get(f"{self.name}-{part}")
+        if process is None:
+            raise LabError(f"{self.name}: its {part} was not started")
+        return process
+
+    def _run(self, *argv: str) -> str:
+        done = self._execute(argv)
+        if done.returncode != 0:
+            raise LabError(f"{' '.join(argv)}: exit {done.returncode}: {done.stderr.strip()}")
+        return done.stdout
+
+    def _execute(self, argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        if self._netns is not None:
+            argv = ("nsenter", f"--net=/run/netns/{self._netns}", "--", *argv)
+        return subprocess.run(
+            argv,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_COMMAND_S,
+            stdin=subprocess.DEVNULL,
+        )
+
+
+def _new_key() -> str:
+    """Make a CephX key as ``ceph-authtool --gen-key`` does: type 1, time, length 16, secret."""
+    secret = os.urandom(16)
+    header = struct.pack("<hiih", 1, int(time.time()), 0, len(secret))
+    return base64.b64encode(header + secret).decode()

@@ -1,0 +1,400 @@
+"""A real Kubernetes control plane: etcd, kube-apiserver and kube-controller-manager.
+
+There is no scheduler: pods say ``spec.nodeName``. Users are known by tokens; each one's kubeconfig
+is written below the state directory, rbdagent's with exactly the rights that its manual asks for.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+import shutil
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.lab.api import Api, Json
+from tests.lab.errors import LabError
+from tests.lab.processes import Process, Processes, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+API_PORT = 6443
+_ETCD = "127.0.0.1:2379"
+_READY_S = 90.0
+_KUBECTL_S = 60.0
+
+# What a cluster runs that touches pods, nodes and volumes. Left out is what only costs time here:
+# quota, autoscaling, endpoints, certificates, jobs.
+_CONTROLLERS = (
+    "deployment-controller",
+    "garbage-collector-controller",
+    "namespace-controller",
+    "node-lifecycle-controller",
+    "persistentvolume-attach-detach-controller",
+    "persistentvolume-binder-controller",
+    "persistentvolume-protection-controller",
+    "persistentvolumeclaim-protection-controller",
+    "pod-garbage-collector-controller",
+    "replicaset-controller",
+    "root-ca-certificate-publisher-controller",
+    "serviceaccount-controller",
+    "serviceaccount-token-controller",
+    "statefulset-controller",
+    "taint-eviction-controller",
+)
+
+RBDAGENT_RULES: tuple[Json, ...] = (
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
+    {
+        "apiGroups": [""],
+        "resources": ["persistentvolumes", "persistentvolumeclaims"],
+        "verbs": ["get"],
+    },
+    {
+        "apiGroups": ["storage.k8s.io"],
+        "resources": ["volumeattachments"],
+        "verbs": ["get", "list"],
+    },
+    {
+        "apiGroups": ["apps"],
+        "resources": ["replicasets", "deployments", "statefulsets"],
+        "verbs": ["get"],
+    },
+    {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["get", "list"]},
+)
+"""What the CLI's role may do, and no more: a test that needs more has found a fault."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _User:
+    """Somebody with a token; ``kubeconfig`` is the stem of the file."""
+
+    kubeconfig: str
+    name: str
+    groups: tuple[str, ...] = ()
+
+
+class ControlPlane:
+    """The control plane of one lab, in its network namespace; API server on ``address``:6443.
+
+    Args:
+        processes: start and stop the parts.
+        netns: the network namespace; its ``lo`` is up and it has ``address``.
+        state_dir: takes certificates, kubeconfigs and etcd's files.
+        bin_dir: has kube-apiserver, kube-controller-manager and kubectl.
+        address: where the nodes reach the API server.
+        nodes: names for which a kubelet's kubeconfig is written.
+    """
+
+    def __init__(
+        self,
+        processes: Processes,
+        netns: str,
+        state_dir: Path,
+        bin_dir: Path,
+        address: str,
+        *,
+        nodes: Sequence[str] = ("worker-1", "worker-2"),
+    ) -> None:
+        self._processes = processes
+        self._netns = netns
+        self._dir = state_dir
+        self._bin = bin_dir
+        self._address = address
+        self._nodes = tuple(nodes)
+        self._api: Api | None = None
+
+    @property
+    def url(self) -> str:
+        """Where the API server is reached, inside the network namespace."""
+        return f"https://{self._address}:{API_PORT}"
+
+    @property
+    def ca(self) -> Path:
+        """The certificate authority of the API server."""
+        return self._dir / "ca.crt"
+
+    @property
+    def api(self) -> Api:
+        """The administrator's client; connects on first use."""
+        if self._api is None:
+            self._api = self.client("admin")
+        return self._api
+
+    def kubeconfig(self, user: str) -> Path:
+        """Give the kubeconfig of ``admin``, ``csi``, ``rbdagent``, ``stranger`` or a node's name.
+
+        ``stranger`` is known and may do nothing (403); ``expired`` has a token that nobody knows
+        (401).
+        """
+        return self._dir / f"{user}.kubeconfig"
+
+    def client(self, user: str) -> Api:
+        """Give a client that speaks as ``user``; the caller closes it."""
+        token = (self._dir / f"{user}.token").read_text()
+        return Api(host=self._address, port=API_PORT, token=token, ca=self.ca, netns=self._netns)
+
+    def start(self) -> None:
+        """Start the three parts; the controller manager waits for the API server by itself."""
+        self._dir.mkdir(parents=True, exist_ok=True)
+        _make_certificates(self._dir, self._address)
+        self._write_users()
+        self._start_etcd()
+        self._start_apiserver()
+        self._start_controller_manager()
+
+    def wait_ready(self) -> None:
+        """Wait until pods can be created, and grant rbdagent its rights.
+
+        Raises:
+            LabError: a part ended or was not ready in time.
+        """
+        apiserver = self._part("kube-apiserver")
+        wait_until(
+            self.api.ready,
+            timeout_s=_READY_S,
+            what="the API server to be ready",
+            process=apiserver,
+        )
+        self._grant()
+        wait_until(
+            lambda: self.api.find("/api/v1/namespaces/default/serviceaccounts/default"),
+            timeout_s=_READY_S,
+            what="the default service account, without which no pod is admitted",
+            process=self._part("kube-controller-manager"),
+        )
+
+    def stop(self) -> None:
+        """Stop the three parts."""
+        self.close()
+        for part in ("kube-controller-manager", "kube-apiserver", "etcd"):
+            self._processes.stop(part)
+
+    def close(self) -> None:
+        """Let go of the connection; the parts run on."""
+        if self._api is not None:
+            self._api.close()
+            self._api = None
+
+    def kubectl(self, *args: str, stdin: str | None = None, user: str = "admin") -> str:
+        """Run kubectl as ``user`` and give what it printed.
+
+        Raises:
+            LabError: kubectl failed; the message has what it said.
+        """
+        command = [
+            *("nsenter", f"--net=/run/netns/{self._netns}", "--"),
+            *(str(self._bin / "kubectl"), f"--kubeconfig={self.kubeconfig(user)}", *args),
+        ]
+        done = subprocess.run(
+            command,
+            input=stdin or "",
+            capture_output=True,
+            text=True,
+            timeout=_KUBECTL_S,
+            check=False,
+            # Below HOME kubectl keeps a cache of the API's groups: keep it in the lab.
+            env={"HOME": str(self._dir), "PATH": "/usr/bin:/bin"},
+        )
+        if done.returncode != 0:
+            raise LabError(f"kubectl {' '.join(args)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def restart_controller_manager(self) -> None:
+        """Restart kube-controller-manager: what it knew of volumes in use is forgotten."""
+        self._processes.stop("kube-controller-manager")
+        self._start_controller_manager()
+
+    def _part(self, name: str) -> Process:
+        process = self._processes.get(name)
+        if process is None:
+            raise LabError(f"{name} was not started")
+        return process
+
+    def _users(self) -> tuple[_User, ...]:
+        return (
+            _User(kubeconfig="admin", name="lab:admin", groups=("system:masters",)),
+            _User(kubeconfig="csi", name="lab:csi-controller", groups=("system:masters",)),
+            _User(kubeconfig="rbdagent", name="lab:rbdagent"),
+            _User(kubeconfig="stranger", name="lab:stranger"),
+            *(
+                _User(kubeconfig=node, name=f"system:node:{node}", groups=("system:nodes",))
+                for node in self._nodes
+            ),
+        )
+
+    def _write_users(self) -> None:
+        lines = []
+        for user in self._users():
+            token = secrets.token_hex(16)
+            groups = ",".join(user.groups)
+            lines.append(f'{token},{user.name},{user.kubeconfig},"{groups}"\n')
+            self._write_kubeconfig(user.kubeconfig, token)
+        self._write_kubeconfig("expired", secrets.token_hex(16))
+        tokens = self._dir / "tokens.csv"
+        tokens.touch(mode=0o600)
+        tokens.write_text("".join(lines))
+
+    def _write_kubeconfig(self, user: str, token: str) -> None:
+        # Inline, so that the file alone can be handed to a guest.
+        authority = base64.b64encode(self.ca.read_bytes()).decode()
+        cluster = {"server": self.url, "certificate-authority-data": authority}
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "lab",
+            "clusters": [{"name": "lab", "cluster": cluster}],
+            "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": user}}],
+            "users": [{"name": user, "user": {"token": token}}],
+        }
+        path = self.kubeconfig(user)
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(document, indent=1))  # JSON is YAML
+        token_file = self._dir / f"{user}.token"
+        token_file.touch(mode=0o600)
+        token_file.write_text(token)
+
+    def _start_etcd(self) -> None:
+        data = self._dir / "etcd"
+        shutil.rmtree(data, ignore_errors=True)
+        self._processes.start(
+            "etcd",
+            [
+                "etcd",
+                "--name=lab",
+                f"--data-dir={data}",
+                f"--listen-client-urls=http://{_ETCD}",
+                f"--advertise-client-urls=http://{_ETCD}",
+                "--listen-peer-urls=http://127.0.0.1:2380",
+                "--unsafe-no-fsync",
+                "--logger=zap",
+            ],
+            netns=self._netns,
+        )
+
+    def _start_apiserver(self) -> None:
+        here = self._dir
+        self._processes.start(
+            "kube-apiserver",
+            [
+                self._bin / "kube-apiserver",
+                f"--etcd-servers=http://{_ETCD}",
+                f"--advertise-address={self._address}",
+                f"--secure-port={API_PORT}",
+                f"--tls-cert-file={here / 'apiserver.crt'}",
+                f"--tls-private-key-file={here / 'apiserver.key'}",
+                f"--token-auth-file={here / 'tokens.csv'}",
+                "--authorization-mode=Node,RBAC",
+                "--enable-admission-plugins=NodeRestriction",
+                "--service-account-issuer=https://kubernetes.default.svc",
+                f"--service-account-key-file={here / 'serviceaccount.key'}",
+                f"--service-account-signing-key-file={here / 'serviceaccount.key'}",
+                "--service-cluster-ip-range=10.96.0.0/16",
+                "--allow-privileged=true",
+                "--profiling=false",
+            ],
+            netns=self._netns,
+        )
+
+    def _start_controller_manager(self) -> None:
+        self._processes.start(
+            "kube-controller-manager",
+            [
+                self._bin / "kube-controller-manager",
+                f"--kubeconfig={self.kubeconfig('admin')}",
+                "--leader-elect=false",
+                "--secure-port=0",
+                f"--controllers={','.join(_CONTROLLERS)}",
+                f"--service-account-private-key-file={self._dir / 'serviceaccount.key'}",
+                f"--root-ca-file={self.ca}",
+                # Short, so that an incident does not take minutes to appear.
+                "--attach-detach-reconcile-sync-period=1s",
+                "--pvclaimbinder-sync-period=2s",
+                "--node-monitor-grace-period=40s",
+                "--profiling=false",
+                "--v=2",
+            ],
+            netns=self._netns,
+        )
+
+    def _grant(self) -> None:
+        rbac = "/apis/rbac.authorization.k8s.io/v1"
+        self.api.create(
+            f"{rbac}/clusterroles",
+            {"metadata": {"name": "rbdagent"}, "rules": list(RBDAGENT_RULES)},
+        )
+        self.api.create(
+            f"{rbac}/clusterrolebindings",
+            {
+                "metadata": {"name": "rbdagent"},
+                "roleRef": _role("rbdagent"),
+                "subjects": [
+                    {
+                        "kind": "User",
+                        "name": "lab:rbdagent",
+                        "apiGroup": "rbac.authorization.k8s.io",
+                    }
+                ],
+            },
+        )
+
+
+def _role(name: str) -> Json:
+    return {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+
+
+def _make_certificates(directory: Path, address: str) -> None:
+    """Make a certificate authority, the API server's certificate and the service accounts' key.
+
+    The API server could sign its own (--cert-dir), but Python 3.13 checks strictly (RFC 5280) and
+    refuses what Go writes there: no key identifiers.
+    """
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    valid = ("-x509", "-days", "30", "-sha256")
+    _openssl(
+        *("req", *valid, *key, "-subj", "/CN=lab-ca"),
+        *("-keyout", str(directory / "ca.key"), "-out", str(directory / "ca.crt")),
+        *("-addext", "keyUsage=critical,keyCertSign,cRLSign"),
+    )
+    names = f"IP:{address},IP:127.0.0.1,IP:10.96.0.1,DNS:kubernetes.default.svc,DNS:localhost"
+    extensions = directory / "apiserver.ext"
+    extensions.write_text(
+        f"subjectAltName={names}\n"
+        "basicConstraints=critical,CA:FALSE\n"
+        "keyUsage=critical,digitalSignature\n"
+        "extendedKeyUsage=serverAuth\n"
+        "subjectKeyIdentifier=hash\n"
+        "authorityKeyIdentifier=keyid\n"
+    )
+    request = directory / "apiserver.csr"
+    _openssl(
+        *("req", "-new", *key, "-subj", "/CN=kube-apiserver"),
+        *("-keyout", str(directory / "apiserver.key"), "-out", str(request)),
+    )
+    _openssl(
+        *("x509", "-req", "-in", str(request), "-days", "30", "-sha256", "-CAcreateserial"),
+        *("-CA", str(directory / "ca.crt"), "-CAkey", str(directory / "ca.key")),
+        *("-extfile", str(extensions), "-out", str(directory / "apiserver.crt")),
+    )
+    _openssl(
+        *("ecparam", "-name", "prime256v1", "-genkey", "-noout"),
+        *("-out", str(directory / "serviceaccount.key")),
+    )
+
+
+def _openssl(*args: str) -> None:
+    done = subprocess.run(
+        ["openssl", *args],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise LabError(f"openssl {args[0]}: {done.stderr.strip()}")

@@ -1,0 +1,342 @@
+"""The verbs of ./dev. Standard library only: it runs before anything is installed."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.lab.errors import LabError
+from tests.lab.install import (
+    CHECKOUT,
+    Narrator,
+    bin_dir,
+    cache_dir,
+    install_lab,
+    install_python,
+    venv_python,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from types import FrameType
+
+TIERS = ("lint", "unit", "contract", "integration", "e2e")
+LAB_TIERS = ("integration", "e2e")
+_LAB_MEMORY_GIB = 6
+_NO_TESTS_COLLECTED = 5
+
+_EPILOG = """\
+verbs:
+  demo                   the founding incident on real parts, and rbdagent's answer
+  test [TIER ...]        all tests, or those tiers: lint unit contract integration e2e
+  lint, unit, contract, integration, e2e [PYTEST ARGS]
+                         one tier; further arguments go to pytest (./dev e2e -k founding)
+  lab up|down|shell|status
+                         the lab for your own hands: up leaves it running until down
+  bench [NAME] [ARGS]    the measurements below bench/
+  clean                  stop the lab, remove everything that ./dev made except Debian packages
+
+What is missing is installed first: Debian packages (as root), a virtual environment, the
+Kubernetes programs from source (once). Everything but the packages is kept in $RBDAGENT_CACHE,
+by default ~/.cache/rbdagent. KUBEBUILDER_ASSETS names a directory with Kubernetes programs to use
+instead of building them. With CI=true a tier that cannot run here is a failure.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of one tier."""
+
+    tier: str
+    state: str
+    """``passed``, ``FAILED`` or ``not run``."""
+    seconds: float
+    ran: str
+    """What ran, or why nothing did."""
+    passed: int = 0
+    failed: int = 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb and give the exit code."""
+    verbs: dict[str, Callable[[list[str]], int]] = {
+        "demo": _demo,
+        "test": _test,
+        "lab": _lab,
+        "bench": _bench,
+        "clean": _clean,
+        **{tier: _one_tier(tier) for tier in TIERS},
+    }
+    parser = argparse.ArgumentParser(
+        prog="./dev",
+        usage="./dev VERB [ARGS]",
+        description="Everything that developing rbdagent takes.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("verb", choices=verbs, metavar="VERB", help="one of those below")
+    parser.add_argument("args", nargs=argparse.REMAINDER, metavar="ARGS", help=argparse.SUPPRESS)
+    given = parser.parse_args(argv)
+    # A terminated run unwinds as an interrupted one does: what it started is stopped.
+    signal.signal(signal.SIGTERM, _interrupt)
+    # A background job of a shell is born deaf to interrupts, and so would be its children.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return verbs[given.verb](given.args)
+    except LabError as error:
+        print(f"./dev {given.verb}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"./dev {given.verb}: interrupted", file=sys.stderr)
+        return 130
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _demo(args: list[str]) -> int:
+    install_python(Narrator())
+    return _python(["-m", "tests.lab.demo", *args])
+
+
+def _lab(args: list[str]) -> int:
+    if args and args[0] in ("up", "shell"):
+        install_lab(Narrator())
+    else:
+        install_python(Narrator())
+    return _python(["-m", "tests.lab", *args], keep_stdin=True)
+
+
+def _bench(args: list[str]) -> int:
+    install_lab(Narrator())
+    name, rest = (args[0], args[1:]) if args else ("", [])
+    scripts = sorted((CHECKOUT / "bench").glob(f"{name or '*'}.py"))
+    if not scripts:
+        names = ", ".join(path.stem for path in sorted((CHECKOUT / "bench").glob("*.py")))
+        raise LabError(f"no measurement {name!r} below bench/; there are: {names or 'none yet'}")
+    return max(_python([str(script), *rest]) for script in scripts)
+
+
+def _clean(_args: list[str]) -> int:
+    if venv_python().exists():
+        _python(["-m", "tests.lab", "down"])
+    cache = cache_dir()
+    print(f"removing {cache}")
+    shutil.rmtree(cache, ignore_errors=True)
+    for name in (".mypy_cache", ".ruff_cache", ".pytest_cache", ".import_linter_cache"):
+        shutil.rmtree(CHECKOUT / name, ignore_errors=True)
+    print("Debian packages that ./dev installed are still there; apt-get removes them.")
+    return 0
+
+
+def _one_tier(tier: str) -> Callable[[list[str]], int]:
+    return lambda args: _run_tiers([tier], args)
+
+
+def _test(args: list[str]) -> int:
+    if unknown := [tier for tier in args if tier not in TIERS]:
+        raise LabError(f"no tier {unknown[0]!r}; there are: {' '.join(TIERS)}")
+    return _run_tiers([tier for tier in TIERS if tier in args or not args], [])
+
+
+def _run_tiers(tiers: Sequence[str], pytest_args: Sequence[str]) -> int:
+    narrator = Narrator()
+    install_python(narrator)
+    obstacles = {tier: _obstacle(tier) for tier in tiers}
+    with_lab = any(tier in LAB_TIERS and obstacles[tier] is None for tier in tiers)
+    if with_lab:
+        install_lab(narrator)
+    try:
+        outcomes = _outcomes(tiers, obstacles, pytest_args)
+    finally:
+        if with_lab:
+            _python(["-m", "tests.lab", "clean-up-killed"])
+    return _conclude(outcomes)
+
+
+def _outcomes(
+    tiers: Sequence[str], obstacles: Mapping[str, str | None], pytest_args: Sequence[str]
+) -> list[Outcome]:
+    outcomes = []
+    for tier in tiers:
+        if (obstacle := obstacles[tier]) is not None:
+            outcomes.append(_not_run(tier, obstacle))
+            continue
+        print(f"\n=== {tier}", flush=True)
+        outcomes.append(_lint() if tier == "lint" else _pytest(tier, pytest_args))
+    return outcomes
+
+
+def _obstacle(tier: str) -> str | None:
+    """Say why a tier cannot run on this machine; None when it can."""
+    if tier not in LAB_TIERS:
+        return None
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    obstacles = {
+        f"the lab needs Linux on x86_64, this is {platform.system()} {platform.machine()}": (
+            platform.system() != "Linux" or platform.machine() != "x86_64"
+        ),
+        "the lab needs root (network namespaces, packages)": os.geteuid() != 0,
+        "the lab needs network namespaces, and this machine refuses to make one": (
+            subprocess.run(["unshare", "-n", "true"], capture_output=True, check=False).returncode
+            != 0
+        ),
+        "the lab needs /dev/net/tun for the node VMs' network": not Path("/dev/net/tun").exists(),
+        f"two node VMs need {_LAB_MEMORY_GIB} GiB of memory, this machine has {memory:.1f}": (
+            tier == "e2e" and memory < _LAB_MEMORY_GIB
+        ),
+    }
+    return next((why for why, true in obstacles.items() if true), None)
+
+
+def _not_run(tier: str, why: str) -> Outcome:
+    in_ci = os.environ.get("CI", "").lower() in ("true", "1")
+    print(f"\n!!! {tier} is NOT RUN: {why}", file=sys.stderr, flush=True)
+    return Outcome(
+        tier=tier,
+        state="FAILED" if in_ci else "not run",
+        seconds=0.0,
+        ran=f"nothing: {why}",
+        failed=1 if in_ci else 0,
+    )
+
+
+def _lint() -> Outcome:
+    venv = venv_python().parent
+    # Name, command; each counts as one test.
+    checks: Mapping[str, Sequence[str]] = {
+        "ruff check": ("ruff", "check", "."),
+        "ruff format": ("ruff", "format", "--check", "."),
+        "mypy --strict": ("mypy", "--strict"),
+        "lint-imports": ("lint-imports", "--no-cache"),
+    }
+    started = time.monotonic()
+    failed = []
+    for name, (program, *args) in checks.items():
+        print(f"--- {name}", flush=True)
+        if _run([str(venv / program), *args]) != 0:
+            failed.append(name)
+    ran = ", ".join(checks)
+    return Outcome(
+        tier="lint",
+        state="FAILED" if failed else "passed",
+        seconds=time.monotonic() - started,
+        ran=f"{ran}; failed: {', '.join(failed)}" if failed else ran,
+        passed=len(checks) - len(failed),
+        failed=len(failed),
+    )
+
+
+def _pytest(tier: str, args: Sequence[str]) -> Outcome:
+    junit = cache_dir() / "junit" / f"{tier}.xml"
+    junit.parent.mkdir(parents=True, exist_ok=True)
+    junit.unlink(missing_ok=True)
+    started = time.monotonic()
+    code = _python(["-m", "pytest", f"tests/{tier}", f"--junitxml={junit}", *args])
+    seconds = time.monotonic() - started
+    if code == _NO_TESTS_COLLECTED:
+        return _not_run(tier, f"tests/{tier} has no tests")
+    passed, failed, skipped = _count(junit)
+    if code != 0 and failed == 0:
+        failed = 1  # pytest itself broke: a conftest, an interruption, a usage error
+    if passed + failed == 0:
+        return _not_run(tier, f"all {skipped} tests were skipped")
+    ran = f"{passed + failed} tests" + (f", {skipped} SKIPPED" if skipped else "")
+    return Outcome(
+        tier=tier,
+        state="FAILED" if failed else "passed",
+        seconds=seconds,
+        ran=ran,
+        passed=passed,
+        failed=failed,
+    )
+
+
+def _count(junit: Path) -> tuple[int, int, int]:
+    """Give how many tests passed, failed (errors too) and were skipped."""
+    if not junit.exists():
+        return 0, 0, 0
+    passed = failed = skipped = 0
+    # pytest writes two testcases for one that fails and whose teardown fails too.
+    tree = ET.parse(junit)  # noqa: S314  (pytest wrote it a moment ago)
+    for case in tree.getroot().iter("testcase"):
+        children = {child.tag for child in case}
+        if children & {"failure", "error"}:
+            failed += 1
+        elif "skipped" in children:
+            skipped += 1
+        else:
+            passed += 1
+    return passed, failed, skipped
+
+
+def _conclude(outcomes: Sequence[Outcome]) -> int:
+    print()
+    for outcome in outcomes:
+        seconds = f"{outcome.seconds:.1f} s"
+        print(f"{outcome.tier:<12} {outcome.state:<8} {seconds:>9}  {outcome.ran}")
+    passed = sum(outcome.passed for outcome in outcomes)
+    failed = sum(outcome.failed for outcome in outcomes)
+    print(f"{passed} passed, {failed} failed", flush=True)
+    return 1 if failed else 0
+
+
+def _python(args: Sequence[str], *, keep_stdin: bool = False) -> int:
+    return _run([str(venv_python()), *args], keep_stdin=keep_stdin)
+
+
+def _run(argv: Sequence[str], *, keep_stdin: bool = False) -> int:
+    """Run a program on our terminal and give its exit code; interrupt it when we are."""
+    with _child(argv, keep_stdin=keep_stdin) as child:
+        return child.wait()
+
+
+@contextlib.contextmanager
+def _child(argv: Sequence[str], *, keep_stdin: bool) -> Iterator[subprocess.Popen[bytes]]:
+    child = subprocess.Popen(
+        argv,
+        stdin=None if keep_stdin else subprocess.DEVNULL,
+        cwd=CHECKOUT,
+        env=_environment(),
+    )
+    try:
+        yield child
+    except KeyboardInterrupt:
+        # It tears its lab down before it ends. From a terminal it has the signal already.
+        with contextlib.suppress(ProcessLookupError):
+            child.send_signal(signal.SIGINT)
+        child.wait()
+        raise
+
+
+def _environment() -> dict[str, str]:
+    """Give an environment in which nothing of the user's own clusters reaches a test."""
+    foreign = ("CEPH_", "KUBECONFIG", "RBDAGENT_", "PYTEST_", "NODE_NAME")
+    ours = ("RBDAGENT_CACHE", "RBDAGENT_LAB")
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if name in ours or not name.startswith(foreign)
+    }
+    path = env.get("PATH", "/usr/bin:/bin")
+    env["PATH"] = f"{venv_python().parent}:{bin_dir()}:{path}:/usr/sbin:/sbin"
+    env["LC_ALL"] = "C.UTF-8"
+    env["PYTHONUNBUFFERED"] = "1"
+    env["RBDAGENT_CACHE"] = str(cache_dir())
+    return env
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,412 @@
+"""Install what the tests and the lab need, and nothing twice.
+
+Runs on Debian's Python with the standard library alone, because it is what makes everything else
+available. All but the Debian packages goes below one cache directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from tests.lab.errors import LabError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+GO_MODULE = CHECKOUT / "tests" / "lab" / "go"
+
+PYTHON_PACKAGES = (
+    "ca-certificates",
+    "python3-rados",  # the bindings of librados and librbd are not on PyPI
+    "python3-rbd",
+    "python3-venv",
+)
+LAB_PACKAGES = (
+    "busybox-static",  # the guests' initramfs and the pods' image
+    "ceph-common",
+    "ceph-mgr",
+    "ceph-mon",
+    "ceph-osd",
+    "cpio",
+    "cryptsetup-bin",
+    "e2fsprogs",
+    "etcd-server",
+    "iproute2",
+    "kmod",
+    "openssl",
+    "qemu-system-x86",
+    "rbd-nbd",
+    "xfsprogs",
+)
+KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kubelet", "kubectl")
+CSI_DRIVER = "csi-rbd-lab"
+
+_KUBERNETES_VERSION = "v1.36.3"
+_LINK = " ".join(("-s -w", f"-X k8s.io/component-base/version.gitVersion={_KUBERNETES_VERSION}"))
+# Debian 12's Go (1.19) is too old and cannot fetch a newer one; the module proxy serves whole
+# toolchains as modules (https://go.dev/doc/toolchain).
+_GO_VERSION = "1.26.8"
+_GO_SHA256 = "30c2b1bf7dcc88d3eb0a1364e47ddd9128edb3110a30e8a0ef61cd5856b31de7"
+_POLICY = Path("/usr/sbin/policy-rc.d")
+_QUIET_S = 30.0
+
+
+def cache_dir() -> Path:
+    """Give the directory below which everything is kept: RBDAGENT_CACHE or ~/.cache/rbdagent."""
+    given = os.environ.get("RBDAGENT_CACHE")
+    return Path(given).resolve() if given else Path.home() / ".cache" / "rbdagent"
+
+
+def venv_python() -> Path:
+    """Give the Python that has everything; it exists after :func:`install_python`."""
+    return cache_dir() / "venv" / "bin" / "python"
+
+
+def bin_dir() -> Path:
+    """Give the directory of the programs built for the lab."""
+    return cache_dir() / "bin"
+
+
+class Narrator:
+    """Tells what is going on: a line a step, moving on a terminal, one every 30 s elsewhere."""
+
+    def __init__(self, stream: TextIO | None = None, *, moving: bool | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._moving = self._stream.isatty() if moving is None else moving
+
+    @contextlib.contextmanager
+    def step(self, title: str) -> Iterator[Path]:
+        """Announce ``title``, count its seconds, lend a log file whose end is shown on failure.
+
+        Raises:
+            LabError: the step failed; what it raised, with the end of its log.
+        """
+        name = "-".join("".join(c if c.isalnum() else " " for c in title).lower().split()[:6])
+        log = cache_dir() / "log" / f"{name}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text("")
+        started = time.monotonic()
+        done = threading.Event()
+        ticker = threading.Thread(target=self._tick, args=(title, started, done), daemon=True)
+        if not self._moving:
+            self._say(f"{title} ...")
+        ticker.start()
+        outcome = "failed"
+        try:
+            yield log
+            outcome = "done"
+        except subprocess.CalledProcessError as error:
+            command = " ".join(str(word) for word in error.cmd)
+            raise LabError(f"{title}: {command}: exit {error.returncode}", log=log) from error
+        except OSError as error:
+            raise LabError(f"{title}: {error}", log=log) from error
+        finally:
+            done.set()
+            ticker.join()
+            elapsed = time.monotonic() - started
+            self._say(f"{title}: {outcome}, {elapsed:.0f} s", over=self._moving)
+
+    def _tick(self, title: str, started: float, done: threading.Event) -> None:
+        while not done.wait(0.5 if self._moving else _QUIET_S):
+            elapsed = time.monotonic() - started
+            if self._moving:
+                self._stream.write(f"\r\033[K  {title} ... {elapsed:.0f} s")
+                self._stream.flush()
+            else:
+                self._say(f"{title} ... {elapsed:.0f} s")
+
+    def _say(self, text: str, *, over: bool = False) -> None:
+        self._stream.write(f"\r\033[K  {text}\n" if over else f"  {text}\n")
+        self._stream.flush()
+
+
+def run(argv: Sequence[str | Path], log: Path, **env: str) -> None:
+    """Run a program with its output in ``log``.
+
+    Raises:
+        subprocess.CalledProcessError: it failed.
+    """
+    with log.open("ab") as stream:
+        stream.write(f"$ {' '.join(str(word) for word in argv)}\n".encode())
+        stream.flush()
+        subprocess.run(
+            [str(word) for word in argv],
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+            env={**os.environ, **env},
+            check=True,
+        )
+
+
+def install_python(narrator: Narrator) -> None:
+    """Make the virtual environment: enough for lint, unit and contract tests."""
+    with _one_at_a_time():
+        _install_packages(narrator, PYTHON_PACKAGES)
+        _install_venv(narrator)
+
+
+def install_lab(narrator: Narrator) -> None:
+    """Make everything that the lab runs on: packages, programs, the guests' trees."""
+    with _one_at_a_time():
+        _install_packages(narrator, (*PYTHON_PACKAGES, *LAB_PACKAGES))
+        _install_venv(narrator)
+        _install_kubernetes(narrator)
+        _install_csi_driver(narrator)
+        _install_node_tree(narrator)
+
+
+def lab_programs_installed() -> bool:
+    """Say whether the one-time Go build has been done."""
+    key = _kubernetes_key()
+    return _stamp("kubernetes").exists() and _stamp("kubernetes").read_text() == key
+
+
+@contextlib.contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    cache_dir().mkdir(parents=True, exist_ok=True)
+    with (cache_dir() / "install.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _install_packages(narrator: Narrator, packages: Sequence[str]) -> None:
+    missing = [package for package in packages if not _package_installed(package)]
+    if not missing:
+        return
+    if os.geteuid() != 0:
+        raise LabError(
+            f"these Debian packages are missing: {' '.join(missing)}; install them, or run as root"
+        )
+    with narrator.step(f"Debian packages: {' '.join(missing)}") as log, _no_services():
+        quiet = {"DEBIAN_FRONTEND": "noninteractive"}
+        options = ("-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3")
+        run(["apt-get", *options, "update"], log, **quiet)
+        run(
+            ["apt-get", *options, "install", "-y", "--no-install-recommends", *missing],
+            log,
+            **quiet,
+        )
+
+
+def _package_installed(package: str) -> bool:
+    answer = subprocess.run(
+        ["dpkg-query", "-W", "-f", "${db:Status-Status}", package],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return answer.stdout == "installed"
+
+
+@contextlib.contextmanager
+def _no_services() -> Iterator[None]:
+    """Keep the packages' services (etcd, ceph, ...) from starting, now and at the next boot.
+
+    invoke-rc.d asks policy-rc.d before it starts anything; a machine's own policy stays in force.
+    What the packages enabled is disabled again by removing the links, which is all that disabling
+    does; deb-systemd-helper sees that and does not enable them at an upgrade.
+    """
+    enabled = _enabled_units()
+    ours = not _POLICY.exists()
+    if ours:
+        _POLICY.write_text(
+            "#!/bin/sh\n# Of rbdagent's ./dev while it installs packages\nexit 101\n"
+        )
+        _POLICY.chmod(0o755)
+    try:
+        yield
+    finally:
+        if ours:
+            _POLICY.unlink()
+        for link in _enabled_units() - enabled:
+            link.unlink()
+
+
+def _enabled_units() -> set[Path]:
+    return set(Path("/etc/systemd/system").glob("*.wants/*"))
+
+
+def _install_venv(narrator: Narrator) -> None:
+    """Make the virtual environment, on Debian's Python and with its packages visible."""
+    venv = cache_dir() / "venv"
+    pyproject = CHECKOUT / "pyproject.toml"
+    key = _digest(
+        pyproject.read_bytes(), str(CHECKOUT).encode(), platform.python_version().encode()
+    )
+    stamp = _stamp("venv")
+    if stamp.exists() and stamp.read_text() == key and venv_python().exists():
+        return
+    with narrator.step("virtual environment, and rbdagent in it") as log:
+        if not venv_python().exists():
+            run(["/usr/bin/python3", "-m", "venv", "--system-site-packages", venv], log)
+        pip = (venv_python(), "-m", "pip", "install", "--disable-pip-version-check")
+        run([*pip, "-e", f"{CHECKOUT}[dev]"], log)
+        stamp.write_text(key)
+
+
+def _install_kubernetes(narrator: Narrator) -> None:
+    """Build the Kubernetes programs; those in KUBEBUILDER_ASSETS are used as they are."""
+    key = _kubernetes_key()
+    stamp = _stamp("kubernetes")
+    if lab_programs_installed() and all((bin_dir() / name).exists() for name in KUBERNETES):
+        return
+    go = _go(narrator)
+    bin_dir().mkdir(parents=True, exist_ok=True)
+    given = _given_programs()
+    wanted = [name for name in KUBERNETES if name not in given]
+    for name, path in given.items():
+        _replace(bin_dir() / name, path)
+    title = f"Kubernetes {_KUBERNETES_VERSION} from source (once; 5 minutes on two cores)"
+    with narrator.step(title) as log:
+        packages = [f"k8s.io/kubernetes/cmd/{name}" for name in wanted]
+        _go_build(go, packages, log)
+        stamp.write_text(key)
+
+
+def _install_csi_driver(narrator: Narrator) -> None:
+    sources = sorted((GO_MODULE / CSI_DRIVER).rglob("*.go"))
+    if not sources:
+        return
+    module = [GO_MODULE / "go.mod", GO_MODULE / "go.sum"]
+    key = _digest(*(path.read_bytes() for path in (*module, *sources)))
+    stamp = _stamp("csi")
+    if stamp.exists() and stamp.read_text() == key and (bin_dir() / CSI_DRIVER).exists():
+        return
+    go = _go(narrator)
+    with narrator.step("the lab's CSI driver") as log:
+        _go_build(go, [f"./{CSI_DRIVER}"], log)
+        stamp.write_text(key)
+
+
+def _install_node_tree(narrator: Narrator) -> None:
+    from tests.lab.install_node import node_tree
+
+    with narrator.step("the node VMs' kernel, containerd and runc"):
+        node_tree(cache_dir())
+
+
+def _kubernetes_key() -> str:
+    given = os.environ.get("KUBEBUILDER_ASSETS", "")
+    module = [(GO_MODULE / name).read_bytes() for name in ("go.mod", "go.sum")]
+    return _digest(*module, _LINK.encode(), given.encode())
+
+
+def _given_programs() -> Mapping[str, Path]:
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    if not assets:
+        return {}
+    paths = {name: Path(assets).resolve() / name for name in KUBERNETES}
+    return {name: path for name, path in paths.items() if path.exists()}
+
+
+def _go_build(go: Path, packages: Sequence[str], log: Path) -> None:
+    """Build ``packages`` beside the programs in use, then put each in place at once."""
+    if not packages:
+        return
+    out = cache_dir() / "bin.new"
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    command: list[str | Path] = [go, "-C", GO_MODULE, "build", "-ldflags", _LINK, "-o", f"{out}/"]
+    env = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "-buildvcs=false"}
+    if go.is_relative_to(cache_dir()):
+        # A Go of our own brings caches of its own; somebody else's Go already has some.
+        env |= {"GOPATH": str(cache_dir() / "go"), "GOCACHE": str(cache_dir() / "go-build")}
+        env["GOFLAGS"] += " -modcacherw"
+    run([*command, *packages], log, **env)
+    bin_dir().mkdir(parents=True, exist_ok=True)
+    for program in out.iterdir():
+        program.replace(bin_dir() / program.name)
+    out.rmdir()
+
+
+def _go(narrator: Narrator) -> Path:
+    """Give a Go that is new enough: the one on PATH, else one from the module proxy."""
+    found = shutil.which("go")
+    if found is not None and _go_version(Path(found)) >= _go_needed():
+        return Path(found)
+    root = cache_dir() / f"go{_GO_VERSION}"
+    if not (root / "bin" / "go").exists():
+        with narrator.step(f"Go {_GO_VERSION}"):
+            _fetch_go(root)
+    return root / "bin" / "go"
+
+
+def _go_version(go: Path) -> tuple[int, ...]:
+    answer = subprocess.run(
+        [str(go), "env", "GOVERSION"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "GOTOOLCHAIN": "local"},
+        check=False,
+    )
+    return _version(answer.stdout.strip().removeprefix("go").split(" ")[0])
+
+
+def _go_needed() -> tuple[int, ...]:
+    for line in (GO_MODULE / "go.mod").read_text().splitlines():
+        if line.startswith("go "):
+            return _version(line.removeprefix("go "))
+    raise LabError(f"{GO_MODULE / 'go.mod'}: no line says which Go it needs")
+
+
+def _version(text: str) -> tuple[int, ...]:
+    parts = text.split(".")
+    return tuple(int(part) for part in parts) if all(map(str.isdigit, parts)) else (0,)
+
+
+def _fetch_go(root: Path) -> None:
+    module = f"golang.org/toolchain@v0.0.1-go{_GO_VERSION}.linux-amd64"
+    name, _, version = module.partition("@")
+    proxies = os.environ.get("GOPROXY", "").replace("|", ",").split(",")
+    proxy = next((p for p in proxies if p.startswith("http")), "https://proxy.golang.org")
+    archive = cache_dir() / "go.zip"
+    with (
+        urllib.request.urlopen(
+            f"{proxy.rstrip('/')}/{name}/@v/{version}.zip", timeout=60
+        ) as source,
+        archive.open("wb") as target,
+    ):
+        shutil.copyfileobj(source, target)
+    if (found := hashlib.sha256(archive.read_bytes()).hexdigest()) != _GO_SHA256:
+        raise LabError(f"{module} from {proxy}: its SHA-256 is {found}, expected {_GO_SHA256}")
+    new = root.with_name(f"{root.name}.new")
+    shutil.rmtree(new, ignore_errors=True)
+    with zipfile.ZipFile(archive) as files:
+        files.extractall(new)
+    tree = new / module
+    # Module archives carry no modes.
+    for program in (*tree.glob("bin/*"), *tree.glob("pkg/tool/*/*")):
+        program.chmod(0o755)
+    shutil.rmtree(root, ignore_errors=True)
+    tree.rename(root)
+    shutil.rmtree(new)
+    archive.unlink()
+
+
+def _replace(link: Path, target: Path) -> None:
+    link.unlink(missing_ok=True)
+    link.symlink_to(target)
+
+
+def _stamp(name: str) -> Path:
+    """Give the file that says what ``name`` was made from."""
+    return cache_dir() / f"{name}.made-from"
+
+
+def _digest(*parts: bytes) -> str:
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()

@@ -1,0 +1,61 @@
+"""./dev test counts what ran, and says loudly what did not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.lab import developer
+from tests.lab.developer import Outcome
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+JUNIT = """<testsuites><testsuite>
+<testcase name="a"/><testcase name="b"/>
+<testcase name="c"><failure message="no"/></testcase>
+<testcase name="d"><error message="setup"/></testcase>
+<testcase name="e"><skipped message="no Ceph"/></testcase>
+</testsuite></testsuites>"""
+
+
+def test_errors_count_as_failures_and_skipped_tests_as_neither(tmp_path: Path) -> None:
+    junit = tmp_path / "unit.xml"
+    junit.write_text(JUNIT)
+    assert developer._count(junit) == (2, 2, 1)
+
+
+def test_a_run_that_left_no_result_counts_nothing(tmp_path: Path) -> None:
+    assert developer._count(tmp_path / "none.xml") == (0, 0, 0)
+
+
+@pytest.mark.parametrize(("in_ci", "state", "code"), [("", "not run", 0), ("true", "FAILED", 1)])
+def test_a_tier_that_cannot_run_is_announced_and_fails_in_ci(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    in_ci: str,
+    state: str,
+    code: int,
+) -> None:
+    monkeypatch.setenv("CI", in_ci)
+    outcome = developer._not_run("e2e", "no /dev/net/tun")
+    assert outcome.state == state
+    assert developer._conclude([outcome]) == code
+    assert "e2e is NOT RUN: no /dev/net/tun" in capsys.readouterr().err
+
+
+def test_the_last_line_sums_all_tiers(capsys: pytest.CaptureFixture[str]) -> None:
+    outcomes = [
+        Outcome(tier="lint", state="passed", seconds=1, ran="ruff", passed=4),
+        Outcome(tier="unit", state="FAILED", seconds=2, ran="9 tests", passed=7, failed=2),
+    ]
+    assert developer._conclude(outcomes) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "11 passed, 2 failed"
+
+
+def test_nothing_of_the_users_own_clusters_reaches_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/root/production.yaml")
+    monkeypatch.setenv("CEPH_CONF", "/etc/ceph/production.conf")
+    environment = developer._environment()
+    assert not {"KUBECONFIG", "CEPH_CONF"} & environment.keys()
