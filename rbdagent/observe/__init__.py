@@ -1,0 +1,1 @@
+"""Looks at the node, Ceph and Kubernetes: I/O only, no judgement."""

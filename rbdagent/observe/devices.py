@@ -1,0 +1,336 @@
+"""Block devices of RBD images as sysfs shows them, and what the kernel stacked upon them."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.model import (
+    BlockHolder,
+    BlockHolderKind,
+    DeviceKind,
+    DeviceNumber,
+    ImageSpec,
+    Mapping,
+    NbdState,
+    NotObserved,
+)
+from rbdagent.observe.files import listed, names_in, read_text, text_or_none
+from rbdagent.parse.address import parse_address, parse_client
+from rbdagent.parse.krbd import parse_number, parse_osdc, parse_snapshot, parse_user
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from rbdagent.model import ProcessRef
+
+_SECTOR_BYTES: Final = 512
+_NBD: Final = re.compile(r"nbd[0-9]+")
+_DEBUGFS_CURE: Final = "mount debugfs (mount -t debugfs none /sys/kernel/debug) and run as root"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockDevice:
+    """A mapped device with everything that lies upon it: what a mount or descriptor may name."""
+
+    mapping: Mapping
+    numbers: frozenset[DeviceNumber]
+    """The device itself, its partitions, and its dm and md children."""
+    names: frozenset[str]
+    """Kernel names of the same: ``rbd0``, ``rbd0p1``, ``dm-0``."""
+    node_paths: frozenset[str]
+    """Paths below /dev of the same, the mapper's names included."""
+    by_name: tuple[tuple[str, DeviceNumber], ...]
+
+
+def observe_krbd(sysfs: Path, host_root: Path) -> tuple[BlockDevice, ...] | NotObserved:
+    """Read every ``/sys/bus/rbd/devices/N``; an absent bus is absent only where sysfs is there."""
+    bus = sysfs / "bus" / "rbd" / "devices"
+    names = names_in(bus)
+    if isinstance(names, NotObserved):
+        return names
+    if names is None:
+        if names_in(sysfs / "kernel") is None:
+            return NotObserved(
+                reason=f"{sysfs}: no sysfs is mounted there", cure="pass --sysfs where /sys is"
+            )
+        return ()
+    devices = (
+        _krbd(sysfs, host_root, int(name)) for name in sorted(names, key=int) if name.isdigit()
+    )
+    return tuple(device for device in devices if device is not None)
+
+
+def module_loaded(sysfs: Path) -> bool:
+    """Tell whether the rbd module is there: its bus exists."""
+    return names_in(sysfs / "bus" / "rbd") is not None
+
+
+def _krbd(sysfs: Path, host_root: Path, number: int) -> BlockDevice | None:
+    """Read one device; None where it was unmapped while we looked."""
+    directory = sysfs / "bus" / "rbd" / "devices" / str(number)
+    read = {
+        name: read_text(directory / name)
+        for name in (
+            "pool", "pool_id", "pool_ns", "name", "image_id", "client_id", "client_addr",
+            "cluster_fsid", "current_snap", "size", "major", "minor", "config_info",
+        )
+    }  # fmt: skip
+    if read["name"] is None or read["pool"] is None or read["major"] is None:
+        return None
+    text = {name: value for name, value in read.items() if isinstance(value, str)}
+    kernel_name, where = f"rbd{number}", str(directory)
+    unread = next((value for value in read.values() if isinstance(value, NotObserved)), None)
+    spec: ImageSpec | NotObserved
+    if "pool" in text and "name" in text:
+        spec = ImageSpec(pool=text["pool"], namespace=text.get("pool_ns", ""), name=text["name"])
+    else:
+        spec = unread or NotObserved(reason=f"{directory}: no pool and name")
+    client = text.get("client_id")
+    address = text.get("client_addr")
+    mapping = Mapping(
+        kind=DeviceKind.KRBD,
+        device_id=number,
+        device=f"/dev/{kernel_name}",
+        number=_number_of(sysfs, kernel_name)
+        or DeviceNumber(
+            major=parse_number(text["major"], where=where),
+            minor=parse_number(text.get("minor", "0"), where=where),
+        ),
+        spec=spec,
+        image_id=text.get("image_id") or None,
+        pool_id=parse_number(text["pool_id"], where=where) if text.get("pool_id") else None,
+        fsid=text.get("cluster_fsid") or None,
+        snapshot=parse_snapshot(text.get("current_snap", "-")),
+        client_id=parse_client(client, where=f"{where}/client_id") if client else None,
+        client_address=parse_address(address, where=f"{where}/client_addr") if address else None,
+        user=parse_user(text.get("config_info", "")),
+        read_only=_read_only(sysfs, kernel_name),
+        size_bytes=parse_number(text["size"], where=where) if text.get("size") else None,
+        node_present=_node_present(host_root, kernel_name),
+    )
+    return _with_stack(sysfs, mapping)
+
+
+def observe_nbd(sysfs: Path, host_root: Path) -> tuple[BlockDevice, ...]:
+    """Read every connected nbd device; whose it is, its process and its backend must tell."""
+    found = []
+    for name in listed(sysfs / "block"):
+        if not _NBD.fullmatch(name):
+            continue
+        pid = text_or_none(sysfs / "block" / name / "pid")
+        if pid is None:
+            # Not connected: the kernel makes the attribute at connect and removes it at disconnect.
+            continue
+        size = text_or_none(sysfs / "block" / name / "size")
+        mapping = Mapping(
+            kind=DeviceKind.NBD,
+            device_id=int(name.removeprefix("nbd")),
+            device=f"/dev/{name}",
+            number=_number_of(sysfs, name) or DeviceNumber(major=43, minor=0),
+            spec=NotObserved(reason=f"{name}: sysfs does not name the image of an nbd device"),
+            image_id=None,
+            pool_id=None,
+            fsid=None,
+            read_only=_read_only(sysfs, name),
+            size_bytes=int(size) * _SECTOR_BYTES if size and size.isdigit() else None,
+            node_present=_node_present(host_root, name),
+            nbd=NbdState(
+                recorded_pid=int(pid) if pid.isdigit() else None,
+                backend=text_or_none(sysfs / "block" / name / "backend") or None,
+                process=None,
+            ),
+        )
+        found.append(_with_stack(sysfs, mapping))
+    return tuple(found)
+
+
+def _number_of(sysfs: Path, kernel_name: str) -> DeviceNumber | None:
+    """Read ``dev``: the bus gives the first minor, the block device knows its own."""
+    text = text_or_none(sysfs / "block" / kernel_name / "dev")
+    if text is None:
+        text = text_or_none(sysfs / "class" / "block" / kernel_name / "dev")
+    major, _, minor = (text or "").partition(":")
+    if not (major.isdigit() and minor.isdigit()):
+        return None
+    return DeviceNumber(major=int(major), minor=int(minor))
+
+
+def _read_only(sysfs: Path, kernel_name: str) -> bool | NotObserved:
+    text = read_text(sysfs / "block" / kernel_name / "ro")
+    if isinstance(text, NotObserved):
+        return text
+    if text is None:
+        return NotObserved(reason=f"{sysfs}/block/{kernel_name}/ro: no such attribute")
+    return text == "1"
+
+
+def _node_present(host_root: Path, kernel_name: str) -> bool | NotObserved:
+    names = names_in(host_root / "dev")
+    if isinstance(names, NotObserved):
+        return names
+    return names is not None and kernel_name in names
+
+
+def _with_stack(sysfs: Path, mapping: Mapping) -> BlockDevice:
+    """Follow partitions and ``holders/`` upwards."""
+    name = mapping.kernel_name
+    partitions = tuple(
+        child for child in listed(sysfs / "block" / name) if child.startswith(f"{name}p")
+    )
+    numbers = {name: mapping.number}
+    for child in partitions:
+        text = text_or_none(sysfs / "block" / name / child / "dev")
+        if text is not None:
+            major, minor = text.split(":")
+            numbers[child] = DeviceNumber(major=int(major), minor=int(minor))
+    holders: list[BlockHolder] = []
+    failure: NotObserved | None = None
+    waiting = [(name, sysfs / "block" / name)]
+    waiting += [(child, sysfs / "block" / name / child) for child in partitions]
+    while waiting:
+        below, directory = waiting.pop(0)
+        above = names_in(directory / "holders")
+        if isinstance(above, NotObserved):
+            failure = above
+            continue
+        for holder_name in above or ():
+            holder = _holder(sysfs, holder_name, of=below)
+            if holder in holders:
+                continue
+            holders.append(holder)
+            if holder.device is not None:
+                numbers[holder_name] = holder.device
+            waiting.append((holder_name, sysfs / "block" / holder_name))
+    labels = {each.label for each in holders if each.label}
+    return BlockDevice(
+        mapping=_replace_holders(mapping, numbers, partitions, holders, failure),
+        numbers=frozenset(numbers.values()),
+        names=frozenset(numbers),
+        node_paths=frozenset(
+            {f"/{each}" for each in numbers} | {f"/mapper/{label}" for label in labels}
+        ),
+        by_name=tuple(sorted(numbers.items())),
+    )
+
+
+def _replace_holders(
+    mapping: Mapping,
+    numbers: dict[str, DeviceNumber],
+    partitions: Sequence[str],
+    holders: Sequence[BlockHolder],
+    failure: NotObserved | None,
+) -> Mapping:
+    return replace(
+        mapping,
+        partitions=tuple(numbers[child] for child in partitions if child in numbers),
+        holders=failure if failure is not None and not holders else tuple(holders),
+    )
+
+
+def _holder(sysfs: Path, name: str, *, of: str) -> BlockHolder:
+    directory = sysfs / "block" / name
+    label = text_or_none(directory / "dm" / "name") or ""
+    uuid = text_or_none(directory / "dm" / "uuid") or ""
+    if uuid.startswith("CRYPT-"):
+        kind = BlockHolderKind.LUKS
+    elif label or name.startswith("dm-"):
+        kind = BlockHolderKind.DM
+    elif name.startswith("md"):
+        kind = BlockHolderKind.MD
+    else:
+        kind = BlockHolderKind.OTHER
+    return BlockHolder(kind=kind, name=name, device=_number_of(sysfs, name), label=label, of=of)
+
+
+def observe_loops(sysfs: Path) -> tuple[tuple[BlockHolder, str], ...]:
+    """Give every loop device with its backing file."""
+    found = []
+    for name in listed(sysfs / "block"):
+        if not name.startswith("loop"):
+            continue
+        backing = text_or_none(sysfs / "block" / name / "loop" / "backing_file")
+        if backing:
+            holder = BlockHolder(
+                kind=BlockHolderKind.LOOP,
+                name=name,
+                device=_number_of(sysfs, name),
+                label=backing,
+            )
+            found.append((holder, backing.removesuffix(" (deleted)")))
+    return tuple(found)
+
+
+def observe_swaps(procfs: Path) -> tuple[str, ...] | NotObserved:
+    """Give the paths of every swap area from ``/proc/swaps``."""
+    text = read_text(procfs / "swaps")
+    if isinstance(text, NotObserved):
+        return text
+    return tuple(line.split()[0] for line in (text or "").splitlines()[1:] if line.split())
+
+
+def observe_kernel_traces(sysfs: Path, procfs: Path, names: frozenset[str]) -> tuple[str, ...]:
+    """Give the directories that a live file system on one of the devices keeps, mounted or not."""
+    found = [
+        f"/sys/fs/{fs_type}/{name}"
+        for fs_type in ("ext4", "xfs", "f2fs")
+        for name in listed(sysfs / "fs" / fs_type)
+        if name in names
+    ]
+    found += [
+        f"/sys/fs/btrfs/{uuid}/devices/{name}"
+        for uuid in listed(sysfs / "fs" / "btrfs")
+        for name in listed(sysfs / "fs" / "btrfs" / uuid / "devices")
+        if name in names
+    ]
+    found += [f"/proc/fs/ext4/{name}" for name in listed(procfs / "fs" / "ext4") if name in names]
+    found += [
+        f"/proc/fs/jbd2/{journal}"
+        for journal in listed(procfs / "fs" / "jbd2")
+        if journal.rpartition("-")[0] in names
+    ]
+    return tuple(found)
+
+
+def observe_client(
+    sysfs: Path, mapping: Mapping
+) -> tuple[bool | NotObserved, tuple[str, ...] | NotObserved]:
+    """Read the kernel's own list of watches and requests under way of a mapping's client."""
+    if mapping.kind is not DeviceKind.KRBD:
+        missing = NotObserved(reason="rbd-nbd runs in user space: the kernel keeps no list")
+        return missing, missing
+    if mapping.fsid is None or mapping.client_id is None:
+        missing = NotObserved(reason=f"{mapping.device}: its client is not known")
+        return missing, missing
+    path = (
+        sysfs / "kernel" / "debug" / "ceph" / f"{mapping.fsid}.client{mapping.client_id}" / "osdc"
+    )
+    text = read_text(path)
+    if not isinstance(text, str):
+        reason = text.reason if text is not None else f"{path}: no such file"
+        missing = NotObserved(reason=reason, cure=_DEBUGFS_CURE)
+        return missing, missing
+    if mapping.image_id is None:
+        name = "" if isinstance(mapping.spec, NotObserved) else mapping.spec.name
+        return parse_osdc(text, header=f"{name}.rbd", data_prefix=f"rb.{name}")
+    return parse_osdc(
+        text, header=f"rbd_header.{mapping.image_id}", data_prefix=f"rbd_data.{mapping.image_id}"
+    )
+
+
+def nbd_image(process: ProcessRef, arguments: Sequence[str]) -> ImageSpec | NotObserved:
+    """Read the image out of an rbd-nbd process's arguments: ``rbd-nbd … map POOL/IMAGE …``."""
+    for word, following in itertools.pairwise(arguments):
+        if word in {"map", "attach"}:
+            parts = following.partition("@")[0].split("/")
+            match parts:
+                case [pool, name]:
+                    return ImageSpec(pool=pool, name=name)
+                case [pool, namespace, name]:
+                    return ImageSpec(pool=pool, namespace=namespace, name=name)
+                case [name] if name:
+                    return ImageSpec(pool="rbd", name=name)
+    return NotObserved(reason=f"the command line of pid {process.pid} names no image")

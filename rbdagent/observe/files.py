@@ -1,0 +1,78 @@
+"""Small reads below an injected root; what cannot be read says why."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING
+
+from rbdagent.model import NotObserved
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_CHUNK = 1 << 20
+
+
+def read_bytes(path: str | Path) -> bytes | NotObserved | None:
+    """Read a whole file: None where there is none, NotObserved where it may not be read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
+    except OSError as error:
+        return _failure(path, error)
+    try:
+        chunks = []
+        while chunk := os.read(descriptor, _CHUNK):
+            chunks.append(chunk)
+    except OSError as error:
+        return _failure(path, error)
+    finally:
+        os.close(descriptor)
+    return b"".join(chunks)
+
+
+def read_text(path: str | Path) -> str | NotObserved | None:
+    """Read a small text file without its last newline."""
+    raw = read_bytes(path)
+    return raw.decode(errors="replace").rstrip("\n") if isinstance(raw, bytes) else raw
+
+
+def names_in(path: str | Path) -> tuple[str, ...] | NotObserved | None:
+    """Give the sorted names in a directory; it is listed, nothing in it is touched."""
+    try:
+        return tuple(sorted(os.listdir(path)))
+    except OSError as error:
+        return _failure(path, error)
+
+
+def link_text(path: str | Path) -> str | NotObserved | None:
+    """Read a symbolic link."""
+    try:
+        return os.readlink(path)
+    except OSError as error:
+        return _failure(path, error)
+
+
+def listed(path: str | Path) -> tuple[str, ...]:
+    """Give the names in a directory where "cannot look" and "is not there" come to the same."""
+    names = names_in(path)
+    return names if isinstance(names, tuple) else ()
+
+
+def text_or_none(path: str | Path) -> str | None:
+    """Give a text where "cannot look" and "is not there" come to the same."""
+    text = read_text(path)
+    return text if isinstance(text, str) else None
+
+
+def _failure(path: str | Path, error: OSError) -> NotObserved | None:
+    # ESRCH and ENODEV: the process or device went away while we looked.
+    if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ESRCH, errno.ENODEV, errno.ENXIO}:
+        return None
+    return NotObserved(reason=f"{path}: {error.strerror or error}", cure=_cure(error))
+
+
+def _cure(error: OSError) -> str:
+    if error.errno in {errno.EACCES, errno.EPERM}:
+        return "run as root, or grant CAP_DAC_READ_SEARCH"
+    return ""

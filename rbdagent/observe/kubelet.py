@@ -1,0 +1,283 @@
+"""What kubelet and the CSI drivers keep on the node's disk.
+
+Only directories above the mount points are listed: nothing inside a volume is touched.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.errors import ParseError
+from rbdagent.model import (
+    KubeletView,
+    NotObserved,
+    PluginSocket,
+    PodVolumeDirectory,
+    StagingDirectory,
+    Stash,
+    VolumeData,
+)
+from rbdagent.observe.files import link_text, names_in, read_bytes, read_text
+from rbdagent.parse.kubelet import parse_stash, parse_volume_data
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from rbdagent.model import ProcessRef
+
+KNOWN_ROOTS: Final = (
+    "/var/lib/kubelet",
+    "/var/lib/k0s/kubelet",
+    "/var/snap/microk8s/common/var/lib/kubelet",
+    "/var/lib/rancher/k3s/agent/kubelet",
+    "/var/data/kubelet",
+)
+"""Where distributions move kubelet's root; /var/lib/kubelet may be a link to one of them."""
+
+_CSI: Final = "plugins/kubernetes.io/csi"
+_DEVICES: Final = f"{_CSI}/volumeDevices"
+_IN_TREE: Final = "plugins/kubernetes.io/rbd/mounts"
+_POD_PLUGINS: Final = ("kubernetes.io~csi", "kubernetes.io~rbd")
+_STASH: Final = "image-meta.json"
+
+
+class _DeniedError(Exception):
+    """A directory of kubelet's may not be listed."""
+
+    def __init__(self, what: NotObserved) -> None:
+        super().__init__(what.reason)
+        self.what = what
+
+
+def observe_kubelet(
+    host_root: Path,
+    procfs: Path,
+    *,
+    roots: tuple[str, ...],
+    process: ProcessRef | NotObserved | None,
+) -> KubeletView:
+    """Read staging and pod directories below every root that exists.
+
+    Args:
+        host_root: where the host's ``/`` is.
+        procfs: the host's /proc, for its unix sockets.
+        roots: kubelet's root directories as the host names them, the likeliest first.
+        process: the running kubelet.
+    """
+    there = tuple(root for root in roots if names_in(_below(host_root, root)) is not None)
+    return KubeletView(
+        roots=there,
+        process=process,
+        staging=_staging_below(host_root, there),
+        pod_volumes=_pod_volumes_below(host_root, there),
+        sockets=_sockets(host_root, procfs, there),
+    )
+
+
+def existing_roots(host_root: Path, told: str | None, given: tuple[str, ...]) -> tuple[str, ...]:
+    """Choose kubelet's roots: those that were given, else the running kubelet's, else the known.
+
+    Two names of one directory (a link from /var/lib/kubelet) count once.
+    """
+    if given:
+        return given
+    candidates = ((told,) if told else ()) + KNOWN_ROOTS
+    chosen: dict[str, str] = {}
+    for root in candidates:
+        path = _below(host_root, root)
+        if names_in(path) is not None:
+            target = link_text(path)
+            chosen.setdefault(target if isinstance(target, str) else root, root)
+    return tuple(chosen.values())
+
+
+def _below(host_root: Path, path: str) -> Path:
+    return host_root / path.lstrip("/")
+
+
+def _listed(path: Path) -> tuple[str, ...]:
+    names = names_in(path)
+    if isinstance(names, NotObserved):
+        raise _DeniedError(names)
+    return names or ()
+
+
+def _staging_below(
+    host_root: Path, roots: tuple[str, ...]
+) -> tuple[StagingDirectory, ...] | NotObserved:
+    try:
+        return tuple(
+            found
+            for root in roots
+            for find in (_csi_staging, _old_csi_staging, _block_staging, _in_tree_staging)
+            for found in find(host_root, root)
+        )
+    except _DeniedError as error:
+        return error.what
+
+
+def _csi_staging(host_root: Path, root: str) -> Iterator[StagingDirectory]:
+    """``<driver>/<sha256 of the handle>/globalmount/<handle>``, since Kubernetes 1.24."""
+    base = f"{root}/{_CSI}"
+    for driver in _listed(_below(host_root, base)):
+        if driver in {"volumeDevices", "pv"}:
+            continue
+        for digest in _listed(_below(host_root, f"{base}/{driver}")):
+            directory = f"{base}/{driver}/{digest}"
+            data = _volume_data(_below(host_root, f"{directory}/vol_data.json"))
+            mount = f"{directory}/globalmount"
+            inside = _listed(_below(host_root, mount))
+            handle = data.volume_handle if isinstance(data, VolumeData) else None
+            if handle is None:
+                handle = next((name for name in inside if name != _STASH), None)
+            yield StagingDirectory(
+                path=f"{mount}/{handle}" if handle else mount,
+                driver=driver,
+                volume_handle=handle,
+                handle_hash=digest,
+                volume_data=data,
+                stash=_stash(_below(host_root, f"{mount}/{_STASH}")),
+                path_present=handle in inside,
+            )
+
+
+def _old_csi_staging(host_root: Path, root: str) -> Iterator[StagingDirectory]:
+    """``pv/<pv>/globalmount``, before Kubernetes 1.24; still there for volumes staged then."""
+    base = f"{root}/{_CSI}/pv"
+    for volume in _listed(_below(host_root, base)):
+        data = _volume_data(_below(host_root, f"{base}/{volume}/vol_data.json"))
+        mount = f"{base}/{volume}/globalmount"
+        inside = _listed(_below(host_root, mount))
+        handle = data.volume_handle if isinstance(data, VolumeData) else None
+        yield StagingDirectory(
+            path=f"{mount}/{handle}" if handle else mount,
+            driver=data.driver if isinstance(data, VolumeData) else None,
+            volume_handle=handle,
+            persistent_volume=volume,
+            volume_data=data,
+            stash=_stash(_below(host_root, f"{mount}/{_STASH}")),
+            path_present=handle in inside,
+        )
+
+
+def _block_staging(host_root: Path, root: str) -> Iterator[StagingDirectory]:
+    """``volumeDevices/staging/<pv>/<handle>``: a file that the device node is bound to."""
+    base = f"{root}/{_DEVICES}/staging"
+    for volume in _listed(_below(host_root, base)):
+        inside = _listed(_below(host_root, f"{base}/{volume}"))
+        data = _volume_data(_below(host_root, f"{root}/{_DEVICES}/{volume}/data/vol_data.json"))
+        handle = next((name for name in inside if name != _STASH), None)
+        if handle is None and isinstance(data, VolumeData):
+            handle = data.volume_handle
+        yield StagingDirectory(
+            path=f"{base}/{volume}/{handle or ''}".rstrip("/"),
+            driver=data.driver if isinstance(data, VolumeData) else None,
+            volume_handle=handle,
+            persistent_volume=volume,
+            block=True,
+            volume_data=data,
+            stash=_stash(_below(host_root, f"{base}/{volume}/{_STASH}")),
+            path_present=handle in inside,
+        )
+
+
+def _in_tree_staging(host_root: Path, root: str) -> Iterator[StagingDirectory]:
+    """``plugins/kubernetes.io/rbd/mounts/<pool>-image-<image>`` of the in-tree plugin."""
+    base = f"{root}/{_IN_TREE}"
+    for name in _listed(_below(host_root, base)):
+        yield StagingDirectory(path=f"{base}/{name}", driver=None, volume_handle=None)
+
+
+def _pod_volumes_below(
+    host_root: Path, roots: tuple[str, ...]
+) -> tuple[PodVolumeDirectory, ...] | NotObserved:
+    try:
+        return tuple(found for root in roots for found in _pod_volumes(host_root, root))
+    except _DeniedError as error:
+        return error.what
+
+
+def _pod_volumes(host_root: Path, root: str) -> Iterator[PodVolumeDirectory]:
+    for uid in _listed(_below(host_root, f"{root}/pods")):
+        for plugin in _POD_PLUGINS:
+            base = f"{root}/pods/{uid}/volumes/{plugin}"
+            for volume in _listed(_below(host_root, base)):
+                # A CSI volume is mounted on ``mount`` below, an in-tree one on the directory.
+                is_csi = plugin == "kubernetes.io~csi"
+                yield PodVolumeDirectory(
+                    path=f"{base}/{volume}/mount" if is_csi else f"{base}/{volume}",
+                    pod_uid=uid,
+                    persistent_volume=volume,
+                    plugin=plugin,
+                    volume_data=_volume_data(_below(host_root, f"{base}/{volume}/vol_data.json"))
+                    if is_csi
+                    else None,
+                )
+            base = f"{root}/pods/{uid}/volumeDevices/{plugin}"
+            for volume in _listed(_below(host_root, base)):
+                data = f"{root}/{_DEVICES}/{volume}/data/vol_data.json"
+                yield PodVolumeDirectory(
+                    path=f"{base}/{volume}",
+                    pod_uid=uid,
+                    persistent_volume=volume,
+                    plugin=plugin,
+                    block=True,
+                    volume_data=_volume_data(_below(host_root, data)),
+                )
+
+
+def _volume_data(path: Path) -> VolumeData | NotObserved | None:
+    raw = read_bytes(path)
+    if not isinstance(raw, bytes):
+        return raw
+    try:
+        return parse_volume_data(raw, where=str(path))
+    except ParseError as error:
+        return NotObserved(reason=str(error))
+
+
+def _stash(path: Path) -> Stash | NotObserved | None:
+    raw = read_bytes(path)
+    if not isinstance(raw, bytes):
+        return raw
+    try:
+        return parse_stash(raw, where=str(path))
+    except ParseError as error:
+        return NotObserved(reason=str(error))
+
+
+def _sockets(
+    host_root: Path, procfs: Path, roots: tuple[str, ...]
+) -> tuple[PluginSocket, ...] | NotObserved:
+    """Give every driver that registered with kubelet, and whether its socket has a listener."""
+    listening = _listening(read_text(procfs / "1" / "net" / "unix"))
+    found = []
+    for root in roots:
+        names = names_in(_below(host_root, f"{root}/plugins_registry"))
+        if isinstance(names, NotObserved):
+            return names
+        for name in names or ():
+            if not name.endswith(".sock"):
+                continue
+            path = f"{root}/plugins_registry/{name}"
+            found.append(
+                PluginSocket(
+                    driver=name.removesuffix(".sock").removesuffix("-reg"),
+                    path=path,
+                    listening=listening
+                    if isinstance(listening, NotObserved)
+                    else any(each.endswith(f"/plugins_registry/{name}") for each in listening),
+                )
+            )
+    return tuple(found)
+
+
+def _listening(text: str | NotObserved | None) -> frozenset[str] | NotObserved:
+    """Read /proc/net/unix: flag 00010000 is a listening socket (__SO_ACCEPTCON)."""
+    if isinstance(text, NotObserved):
+        return text
+    if text is None:
+        return NotObserved(reason="/proc/1/net/unix: no such file")
+    rows = (line.split(None, 7) for line in text.splitlines()[1:])
+    return frozenset(row[7] for row in rows if len(row) > 7 and row[3] == "00010000")

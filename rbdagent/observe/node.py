@@ -1,0 +1,311 @@
+"""The node: devices joined with the mounts, descriptors and stacked devices that keep them busy."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.errors import ParseError
+from rbdagent.model import (
+    BlockHolder,
+    BlockHolderKind,
+    DeviceKind,
+    DeviceNumber,
+    Gap,
+    Mapping,
+    Mount,
+    MountKind,
+    NodeView,
+    NotObserved,
+    Opener,
+    ProcessRef,
+    Source,
+    SourceState,
+    UnbackedMount,
+)
+from rbdagent.observe.devices import (
+    BlockDevice,
+    module_loaded,
+    nbd_image,
+    observe_client,
+    observe_kernel_traces,
+    observe_krbd,
+    observe_loops,
+    observe_nbd,
+    observe_swaps,
+)
+from rbdagent.observe.files import names_in, read_text
+from rbdagent.observe.kubelet import existing_roots, observe_kubelet
+from rbdagent.observe.processes import (
+    ProcessScan,
+    find_kubelet,
+    flag_value,
+    in_flight_of,
+    is_nbd_server,
+    mounts_of,
+    scan_processes,
+    thread_traces,
+    unbacked_of,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_PTRACE: Final = "run as root, or grant CAP_SYS_PTRACE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRoots:
+    """Where the host's file systems are seen: in a container below ``/host``."""
+
+    procfs: Path
+    sysfs: Path
+    host_root: Path
+    kubelet_roots: tuple[str, ...] = ()
+    """As the host names them; empty: found from kubelet's command line, then the known places."""
+
+
+def observe_node(roots: NodeRoots, *, node_name: str) -> tuple[NodeView | None, Source]:
+    """Look at everything on this node that concerns RBD devices.
+
+    Never raises for broken surroundings: without /proc or with unreadable sysfs attributes the
+    source is ``failed``; a fact that a missing right hides is NotObserved and a gap of the source.
+    """
+    if names_in(roots.procfs / "1") is None:
+        return None, Source(
+            state=SourceState.FAILED,
+            reason=f"{roots.procfs}: no /proc of the host is mounted there",
+            cure="pass --procfs where the host's /proc is, and share the host's pid namespace",
+        )
+    try:
+        return _observe(roots, node_name)
+    except ParseError as error:
+        return None, Source(state=SourceState.FAILED, reason=str(error))
+
+
+def _observe(roots: NodeRoots, node_name: str) -> tuple[NodeView, Source]:
+    krbd = observe_krbd(roots.sysfs, roots.host_root)
+    devices = () if isinstance(krbd, NotObserved) else krbd
+    devices += observe_nbd(roots.sysfs, roots.host_root)
+    numbers = frozenset(number for device in devices for number in device.numbers)
+    scan = scan_processes(roots.procfs, numbers)
+    mounts, unbacked = _mounts(scan, devices, numbers)
+    kubelet_entry = find_kubelet(scan.entries)
+    told = flag_value(kubelet_entry.arguments, "--root-dir") if kubelet_entry else None
+    mappings = tuple(_mapping(roots, device, scan, mounts) for device in devices)
+    view = NodeView(
+        node_name=node_name,
+        hostname=_text(roots.procfs / "sys" / "kernel" / "hostname"),
+        boot_id=_text(roots.procfs / "sys" / "kernel" / "random" / "boot_id") or None,
+        module_loaded=module_loaded(roots.sysfs),
+        mappings=krbd if isinstance(krbd, NotObserved) else mappings,
+        kubelet=observe_kubelet(
+            roots.host_root,
+            roots.procfs,
+            roots=existing_roots(roots.host_root, told, roots.kubelet_roots),
+            process=kubelet_entry.ref if kubelet_entry else None,
+        ),
+        addresses=_addresses(roots.procfs),
+        in_flight=tuple(in_flight_of(scan.entries)),
+        unbacked=unbacked,
+        processes=_containers(scan),
+    )
+    return view, Source(
+        state=SourceState.OBSERVED, gaps=_gaps(view, scan, any_device=bool(devices))
+    )
+
+
+def _text(path: Path) -> str:
+    text = read_text(path)
+    return text if isinstance(text, str) else ""
+
+
+def _mapping(
+    roots: NodeRoots,
+    device: BlockDevice,
+    scan: ProcessScan,
+    mounts: tuple[Mount, ...] | NotObserved,
+) -> Mapping:
+    """Join one device with all that keeps it busy."""
+    own_mounts = (
+        mounts
+        if isinstance(mounts, NotObserved)
+        else tuple(each for each in mounts if each.device in device.numbers)
+    )
+    watch, requests = observe_client(roots.sysfs, device.mapping)
+    mapping = replace(
+        device.mapping,
+        mounts=own_mounts,
+        openers=_openers(device, scan),
+        holders=_holders(roots, device, own_mounts),
+        kernel_traces=observe_kernel_traces(roots.sysfs, roots.procfs, device.names)
+        + thread_traces(scan.entries, device.names),
+        watch=watch,
+        hung_requests=requests,
+    )
+    return _with_nbd_process(mapping, scan) if mapping.kind is DeviceKind.NBD else mapping
+
+
+def _openers(device: BlockDevice, scan: ProcessScan) -> tuple[Opener, ...] | NotObserved:
+    found = tuple(each for each in scan.openers if each.device in device.numbers)
+    if not found and scan.unreadable_links:
+        return NotObserved(
+            reason=f"open files of {scan.unreadable_links} processes may not be looked at",
+            cure=_PTRACE,
+        )
+    return found
+
+
+def _holders(
+    roots: NodeRoots, device: BlockDevice, mounts: tuple[Mount, ...] | NotObserved
+) -> tuple[BlockHolder, ...] | NotObserved:
+    """Add loop devices and swap to what sysfs lists as holders."""
+    if isinstance(device.mapping.holders, NotObserved):
+        return device.mapping.holders
+    swaps = observe_swaps(roots.procfs)
+    if isinstance(swaps, NotObserved):
+        return swaps
+    paths = () if isinstance(mounts, NotObserved) else mounts
+    binds = {each.path for each in paths if each.kind is MountKind.DEVICE_BIND}
+    below = tuple(f"{each.path}/" for each in paths if each.kind is MountKind.FILE_SYSTEM)
+    nodes = {f"/dev{path}" for path in device.node_paths}
+    loops = tuple(
+        replace(holder, of=device.mapping.kernel_name)
+        for holder, backing in observe_loops(roots.sysfs)
+        if backing in nodes or backing in binds or backing.startswith(below)
+    )
+    swapped = tuple(
+        BlockHolder(
+            kind=BlockHolderKind.SWAP,
+            name=path.rpartition("/")[2],
+            label=path,
+            of=device.mapping.kernel_name,
+        )
+        for path in swaps
+        if path in nodes or path.startswith(below)
+    )
+    return device.mapping.holders + loops + swapped
+
+
+def _with_nbd_process(mapping: Mapping, scan: ProcessScan) -> Mapping:
+    """Find the process that serves an nbd device: by the cookie, by the device, by the pid.
+
+    ``pid`` alone lies both ways: it survives a killed process, and after a restart of the plugin it
+    still names the dead one. So it counts only where that process is an rbd-nbd one.
+    """
+    if mapping.nbd is None:
+        return mapping
+    servers = [entry for entry in scan.entries if is_nbd_server(entry)]
+    backend = mapping.nbd.backend
+    recorded = mapping.nbd.recorded_pid
+    ours = [
+        each
+        for each in servers
+        if (backend and flag_value(each.arguments, "--cookie") == backend)
+        or mapping.device in each.arguments
+    ]
+    ours += [each for each in servers if each.ref.pid == recorded]
+    chosen = ours[0] if ours else None
+    if chosen is None:
+        return mapping
+    return replace(
+        mapping,
+        spec=nbd_image(chosen.ref, chosen.arguments),
+        nbd=replace(mapping.nbd, process=chosen.ref),
+    )
+
+
+def _mounts(
+    scan: ProcessScan, devices: tuple[BlockDevice, ...], numbers: frozenset[DeviceNumber]
+) -> tuple[tuple[Mount, ...] | NotObserved, tuple[UnbackedMount, ...] | NotObserved]:
+    if scan.unreadable_mounts:
+        hidden = NotObserved(
+            reason=f"mountinfo of {scan.unreadable_mounts} processes may not be read", cure=_PTRACE
+        )
+        return hidden, hidden
+    node_paths = {f"/{name}": number for device in devices for name, number in device.by_name}
+    for device in devices:
+        holders = () if isinstance(device.mapping.holders, NotObserved) else device.mapping.holders
+        node_paths |= {
+            f"/mapper/{each.label}": each.device for each in holders if each.device and each.label
+        }
+    mounts = tuple(
+        mount
+        for namespace in scan.namespaces
+        for mount in mounts_of(namespace, numbers, node_paths)
+    )
+    unbacked = tuple(
+        each for namespace in scan.namespaces for each in unbacked_of(namespace, numbers)
+    )
+    return mounts, unbacked
+
+
+def _containers(scan: ProcessScan) -> tuple[ProcessRef, ...]:
+    """Give one process of each container of a pod."""
+    first: dict[tuple[str, str | None], ProcessRef] = {}
+    for entry in scan.entries:
+        if entry.ref.pod_uid is not None:
+            first.setdefault((entry.ref.pod_uid, entry.ref.container_id), entry.ref)
+    return tuple(first.values())
+
+
+def _addresses(procfs: Path) -> tuple[str, ...] | NotObserved:
+    """Read the host's own addresses from init's network namespace."""
+    trie = read_text(procfs / "1" / "net" / "fib_trie")
+    six = read_text(procfs / "1" / "net" / "if_inet6")
+    if isinstance(trie, NotObserved):
+        return trie
+    found = set()
+    previous = ""
+    for line in (trie or "").splitlines():
+        words = line.split()
+        if words[:1] == ["/32"] and "LOCAL" in words:
+            found.add(previous)
+        if len(words) > 1 and words[0] == "|--":
+            previous = words[1]
+    for line in six.splitlines() if isinstance(six, str) else ():
+        found.add(str(ipaddress.IPv6Address(int(line.split()[0], 16))))
+    return tuple(sorted(found))
+
+
+def _gaps(view: NodeView, scan: ProcessScan, *, any_device: bool) -> tuple[Gap, ...]:
+    gaps = []
+    if isinstance(view.mappings, NotObserved):
+        gaps.append(Gap(fact="krbd devices", reason=view.mappings.reason, cure=view.mappings.cure))
+    if any_device and scan.unreadable_links:
+        gaps.append(
+            Gap(
+                fact="open files and working directories of other users' processes",
+                reason=f"{scan.unreadable_links} processes may not be looked at",
+                cure=_PTRACE,
+            )
+        )
+    if scan.unreadable_mounts:
+        gaps.append(
+            Gap(
+                fact="mounts in other mount namespaces",
+                reason=f"mountinfo of {scan.unreadable_mounts} processes may not be read",
+                cure=_PTRACE,
+            )
+        )
+    kubelet = view.kubelet
+    if not isinstance(kubelet, NotObserved):
+        for fact, value in (
+            ("kubelet's staging directories", kubelet.staging),
+            ("kubelet's pod directories", kubelet.pod_volumes),
+        ):
+            if isinstance(value, NotObserved):
+                gaps.append(Gap(fact=fact, reason=value.reason, cure=value.cure))
+    watches = () if isinstance(view.mappings, NotObserved) else view.mappings
+    for mapping in watches:
+        if mapping.kind is DeviceKind.KRBD and isinstance(mapping.watch, NotObserved):
+            gaps.append(
+                Gap(
+                    fact="the kernel's own list of watches and hung requests",
+                    reason=mapping.watch.reason,
+                    cure=mapping.watch.cure,
+                )
+            )
+            break
+    return tuple(gaps)

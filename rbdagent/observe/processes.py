@@ -1,0 +1,438 @@
+"""One pass over /proc: who has which device open, in which mount namespace, for which pod.
+
+Nothing here touches a path inside a volume: a stat below a dead device hangs for minutes. Links of
+``/proc/PID`` lead to inodes that are in memory already.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import errno
+import hashlib
+import os
+import re
+import stat
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.model import (
+    DeviceNumber,
+    InFlight,
+    Mount,
+    MountKind,
+    MountNamespace,
+    Opener,
+    OpenHow,
+    ProcessRef,
+    UnbackedMount,
+)
+from rbdagent.observe.files import read_bytes
+from rbdagent.parse.mountinfo import parse_mount_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from rbdagent.parse.mountinfo import MountLine
+
+_COMMAND_CHARACTERS: Final = 200
+_KERNEL_THREAD: Final = 0x00200000
+"""PF_KTHREAD in the flags of ``/proc/PID/stat`` (include/linux/sched.h)."""
+
+# kubepods-besteffort-pod<uid with _>.slice (systemd) or kubepods/besteffort/pod<uid> (cgroupfs).
+_POD: Final = re.compile(
+    r"pod(?P<uid>[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})"
+)
+_CONTAINER: Final = re.compile(r"(?<![0-9a-f])(?P<id>[0-9a-f]{64})(?![0-9a-f])")
+_VOLUME_ROOT: Final = re.compile(
+    r"/pods/(?P<uid>[0-9a-f-]{32,36})/volumes/kubernetes\.io~(?:csi|rbd)/(?P<volume>[^/]+)(?:/mount)?"
+)
+
+_PROGRAMS: Final = frozenset(
+    {"rbd", "rbd-nbd", "mount", "umount", "blkid", "cryptsetup", "fsck", "e2fsck", "xfs_repair",
+     "resize2fs", "xfs_growfs", "tune2fs", "dumpe2fs", "wipefs"}
+)  # fmt: skip
+_SECRET: Final = re.compile(
+    r"(?P<name>(?:^|--?)[\w-]*(?:key|secret|token|password|passphrase)[\w-]*[= ])(?P<value>\S+)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessEntry:
+    """What the pass keeps of one process."""
+
+    ref: ProcessRef
+    name: str
+    """``comm``: cut to 15 letters by the kernel."""
+    arguments: tuple[str, ...]
+    is_kernel_thread: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class Namespace:
+    """A mount namespace that some process lives in, and its mountinfo, read once."""
+
+    inode: int
+    process: ProcessEntry
+    lines: bytes
+    is_host: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class ProcessScan:
+    """The result of the pass."""
+
+    entries: list[ProcessEntry] = field(default_factory=list)
+    namespaces: list[Namespace] = field(default_factory=list)
+    openers: list[Opener] = field(default_factory=list)
+    unreadable_links: int = 0
+    """Processes whose descriptors, cwd, root or mappings this user may not look at."""
+    unreadable_namespaces: int = 0
+    unreadable_mounts: int = 0
+
+
+def scan_processes(procfs: Path, numbers: frozenset[DeviceNumber]) -> ProcessScan:
+    """Look at every process once; ``numbers`` are the devices that somebody may hold open."""
+    scan = ProcessScan()
+    wanted = {os.makedev(each.major, each.minor): each for each in numbers}
+    boot = _boot_time(procfs)
+    root = str(procfs)
+    seen: dict[int | bytes, Namespace] = {}
+    for pid in _pids(root):
+        entry = _entry(root, pid, boot)
+        if entry is None:
+            continue
+        scan.entries.append(entry)
+        _join_namespace(scan, seen, root, entry)
+        if wanted and not entry.is_kernel_thread:
+            _join_openers(scan, root, entry, wanted)
+    _mark_host(scan, root)
+    return scan
+
+
+def _pids(root: str) -> list[int]:
+    return sorted(int(name) for name in os.listdir(root) if name.isdigit())
+
+
+def _boot_time(procfs: Path) -> int | None:
+    raw = read_bytes(procfs / "stat")
+    for line in raw.splitlines() if isinstance(raw, bytes) else ():
+        if line.startswith(b"btime "):
+            return int(line.split()[1])
+    return None
+
+
+def _entry(root: str, pid: int, boot: int | None) -> ProcessEntry | None:
+    raw = read_bytes(f"{root}/{pid}/stat")
+    if not isinstance(raw, bytes):
+        return None
+    # The name stands in parentheses and may itself hold spaces and parentheses.
+    head, _, tail = raw.decode(errors="replace").rpartition(")")
+    name, fields = head.partition("(")[2], tail.split()
+    is_thread = bool(int(fields[6]) & _KERNEL_THREAD)
+    arguments: tuple[str, ...] = ()
+    pod_uid = container = None
+    if not is_thread:
+        line = read_bytes(f"{root}/{pid}/cmdline")
+        if isinstance(line, bytes) and line:
+            words = line.rstrip(b"\0").split(b"\0")
+            arguments = tuple(word.decode(errors="replace") for word in words)
+        pod_uid, container = _container_of(read_bytes(f"{root}/{pid}/cgroup"))
+    command = redacted(" ".join(arguments)) if arguments else f"[{name}]"
+    ref = ProcessRef(
+        pid=pid,
+        command=command[:_COMMAND_CHARACTERS],
+        pod_uid=pod_uid,
+        container_id=container,
+        started_at=_started_at(boot, int(fields[19])),
+        state=fields[0],
+    )
+    return ProcessEntry(ref=ref, name=name, arguments=arguments, is_kernel_thread=is_thread)
+
+
+def redacted(command: str) -> str:
+    """Mask what looks like a secret in a command line: snapshots and answers are passed on."""
+    return _SECRET.sub(lambda match: match["name"] + "<redacted>", command)
+
+
+def _container_of(cgroup: object) -> tuple[str | None, str | None]:
+    if not isinstance(cgroup, bytes) or b"pod" not in cgroup:
+        return None, None
+    text = cgroup.decode(errors="replace")
+    pod = _POD.search(text)
+    if pod is None:
+        return None, None
+    container = _CONTAINER.search(text)
+    return pod["uid"].replace("_", "-"), container["id"] if container else None
+
+
+def _started_at(boot: int | None, ticks: int) -> str | None:
+    if boot is None:
+        return None
+    moment = boot + ticks / os.sysconf("SC_CLK_TCK")
+    return dt.datetime.fromtimestamp(moment, tz=dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+# --------------------------------------------------------------------------------------------------
+# Mount namespaces
+# --------------------------------------------------------------------------------------------------
+
+
+def _join_namespace(
+    scan: ProcessScan, seen: dict[int | bytes, Namespace], root: str, entry: ProcessEntry
+) -> None:
+    """Read each namespace's mountinfo once; where namespaces are hidden, tell them by content."""
+    try:
+        inode = os.stat(f"{root}/{entry.ref.pid}/ns/mnt").st_ino
+    except PermissionError:
+        inode = 0
+        scan.unreadable_namespaces += 1
+    except OSError:
+        return
+    if inode and inode in seen:
+        _prefer(seen[inode], entry)
+        return
+    lines = read_bytes(f"{root}/{entry.ref.pid}/mountinfo")
+    if not isinstance(lines, bytes):
+        # A process that is gone shows none; one that we may not look at is counted.
+        scan.unreadable_mounts += lines is not None
+        return
+    if not lines and entry.is_kernel_thread:
+        return
+    key: int | bytes = inode or hashlib.blake2b(lines, digest_size=16).digest()
+    if key in seen:
+        _prefer(seen[key], entry)
+        return
+    seen[key] = Namespace(inode=inode, process=entry, lines=lines)
+    scan.namespaces.append(seen[key])
+
+
+def _prefer(namespace: Namespace, entry: ProcessEntry) -> None:
+    """Name a namespace by a container's process rather than by a passer-by without a pod."""
+    if namespace.process.ref.pod_uid is None and entry.ref.pod_uid is not None:
+        namespace.process = entry
+
+
+def _mark_host(scan: ProcessScan, root: str) -> None:
+    try:
+        inode = os.stat(f"{root}/1/ns/mnt").st_ino
+    except OSError:
+        inode = 0
+    init = read_bytes(f"{root}/1/mountinfo") if not inode else None
+    for namespace in scan.namespaces:
+        namespace.is_host = (
+            namespace.inode == inode if inode else namespace.lines == init and init is not None
+        )
+
+
+def namespace_of(namespace: Namespace) -> MountNamespace:
+    """Give the model's view of a namespace."""
+    return MountNamespace(
+        inode=namespace.inode, process=namespace.process.ref, is_host=namespace.is_host
+    )
+
+
+def mounts_of(
+    namespace: Namespace, numbers: frozenset[DeviceNumber], node_paths: dict[str, DeviceNumber]
+) -> Iterator[Mount]:
+    """Give the mounts of one namespace that are of the devices, or bind their device nodes.
+
+    Args:
+        namespace: with its mountinfo.
+        numbers: devices whose file systems count.
+        node_paths: path below ``/dev`` (``/rbd0``) to the device that it is the node of; a bind of
+            it shows devtmpfs with this root, not the device's number.
+    """
+    devices = {str(each).encode() for each in numbers}
+    roots = {path.encode() for path in node_paths}
+    for line in namespace.lines.splitlines():
+        fields = line.split(b" ", 5)
+        if len(fields) < 5 or (fields[2] not in devices and fields[3] not in roots):
+            continue
+        parsed = parse_mount_line(line, where=f"mountinfo of pid {namespace.process.ref.pid}")
+        bound = node_paths.get(parsed.root) if parsed.fs_type == "devtmpfs" else None
+        if parsed.device in numbers:
+            yield _mount(namespace, parsed, parsed.device, MountKind.FILE_SYSTEM)
+        elif bound is not None:
+            yield _mount(namespace, parsed, bound, MountKind.DEVICE_BIND)
+
+
+def _mount(namespace: Namespace, line: MountLine, device: DeviceNumber, kind: MountKind) -> Mount:
+    return Mount(
+        path=line.path,
+        root=line.root,
+        device=device,
+        kind=kind,
+        fs_type=line.fs_type,
+        source=line.source,
+        read_only=line.read_only,
+        namespace=namespace_of(namespace),
+    )
+
+
+def unbacked_of(namespace: Namespace, numbers: frozenset[DeviceNumber]) -> Iterator[UnbackedMount]:
+    """Give a container's mounts of a volume's bare directory: what is written goes to the node.
+
+    A backed volume shows the image's own root; a bare directory shows its path within the parent's
+    file system, ``…/pods/<uid>/volumes/kubernetes.io~csi/<pv>/mount``.
+    """
+    if namespace.is_host or namespace.process.ref.pod_uid is None:
+        return
+    for line in namespace.lines.splitlines():
+        if b"/volumes/kubernetes.io~" not in line.split(b" ", 4)[3]:
+            continue
+        parsed = parse_mount_line(line, where=f"mountinfo of pid {namespace.process.ref.pid}")
+        match = _VOLUME_ROOT.search(parsed.root)
+        if match is None or match.end() != len(parsed.root) or parsed.device in numbers:
+            continue
+        yield UnbackedMount(
+            pod_uid=match["uid"],
+            persistent_volume=match["volume"],
+            path=parsed.path,
+            source=parsed.source,
+            process=namespace.process.ref,
+        )
+
+
+# --------------------------------------------------------------------------------------------------
+# Openers
+# --------------------------------------------------------------------------------------------------
+
+
+def _join_openers(
+    scan: ProcessScan, root: str, entry: ProcessEntry, wanted: dict[int, DeviceNumber]
+) -> None:
+    directory = f"{root}/{entry.ref.pid}"
+    denied = False
+    for name, how in (
+        ("cwd", OpenHow.CWD),
+        ("root", OpenHow.ROOT),
+        ("exe", OpenHow.EXECUTABLE),
+    ):
+        denied |= _look(scan, entry, f"{directory}/{name}", how, wanted)
+    try:
+        descriptors = os.listdir(f"{directory}/fd")
+    except PermissionError:
+        descriptors, denied = [], True
+    except OSError:
+        descriptors = []
+    for number in descriptors:
+        denied |= _look(scan, entry, f"{directory}/fd/{number}", OpenHow.DESCRIPTOR, wanted)
+    maps = read_bytes(f"{directory}/maps")
+    if isinstance(maps, bytes):
+        scan.openers.extend(_mappings(entry, maps, wanted))
+    else:
+        denied |= maps is not None
+    scan.unreadable_links += denied
+
+
+def _look(
+    scan: ProcessScan, entry: ProcessEntry, link: str, how: OpenHow, wanted: dict[int, DeviceNumber]
+) -> bool:
+    """Follow one link of a process; tell whether that was denied."""
+    try:
+        found = os.stat(link)
+    except OSError as error:
+        return error.errno in {errno.EACCES, errno.EPERM}
+    on_device = stat.S_ISBLK(found.st_mode) and found.st_rdev in wanted
+    if not on_device and found.st_dev not in wanted:
+        return False
+    try:
+        path = os.readlink(link)
+    except OSError:
+        path = ""
+    scan.openers.append(
+        Opener(
+            process=entry.ref,
+            how=how,
+            path=path,
+            on_device=on_device,
+            device=wanted[found.st_rdev if on_device else found.st_dev],
+        )
+    )
+    return False
+
+
+def _mappings(
+    entry: ProcessEntry, maps: bytes, wanted: dict[int, DeviceNumber]
+) -> Iterator[Opener]:
+    """Give one opener for each device that some memory mapping's file lies on."""
+    for device, number in wanted.items():
+        # The column is MAJOR:MINOR in hex, two digits at least (fs/proc/task_mmu.c).
+        column = f" {os.major(device):02x}:{os.minor(device):02x} ".encode()
+        at = maps.find(column)
+        if at < 0:
+            continue
+        line = maps[maps.rfind(b"\n", 0, at) + 1 : maps.find(b"\n", at)]
+        words = line.split(None, 5)
+        path = words[5].decode(errors="replace") if len(words) > 5 else ""
+        yield Opener(
+            process=entry.ref, how=OpenHow.MAPPING, path=path, on_device=False, device=number
+        )
+
+
+# --------------------------------------------------------------------------------------------------
+# What the entries tell
+# --------------------------------------------------------------------------------------------------
+
+
+def in_flight_of(entries: Iterable[ProcessEntry]) -> Iterator[InFlight]:
+    """Give the processes that map, unmap, format, check, mount or unlock, in any state."""
+    for entry in entries:
+        if not entry.arguments:
+            continue
+        program = os.path.basename(entry.arguments[0])
+        if program not in _PROGRAMS and not program.startswith(("mkfs", "mke2fs", "fsck")):
+            continue
+        if is_nbd_server(entry):
+            continue
+        names = tuple(word for word in entry.arguments[1:] if "/" in word or "rbd" in word)
+        yield InFlight(
+            process=entry.ref,
+            program=program,
+            names=tuple(redacted(word) for word in names if "key" not in word.lower()),
+        )
+
+
+def is_nbd_server(entry: ProcessEntry) -> bool:
+    """Tell the rbd-nbd process that serves a device from one that unmaps or lists."""
+    arguments = entry.arguments
+    return (
+        bool(arguments)
+        and os.path.basename(arguments[0]) == "rbd-nbd"
+        and bool({"map", "attach"} & set(arguments))
+    )
+
+
+def thread_traces(entries: Iterable[ProcessEntry], names: frozenset[str]) -> tuple[str, ...]:
+    """Give kernel threads of a live file system on one of the devices: ``[jbd2/rbd0-8]``.
+
+    Names are cut to 15 letters, so that xfs's lose the device's number: sysfs tells there.
+    """
+    found = []
+    for entry in entries:
+        if not entry.is_kernel_thread or "/" not in entry.name:
+            continue
+        device = entry.name.partition("/")[2]
+        if device in names or device.rpartition("-")[0] in names:
+            found.append(f"[{entry.name}]")
+    return tuple(found)
+
+
+def find_kubelet(entries: Sequence[ProcessEntry]) -> ProcessEntry | None:
+    """Find kubelet by its program's name; the oldest where a wrapper has the same."""
+    for entry in entries:
+        if entry.arguments and os.path.basename(entry.arguments[0]) in {"kubelet", "k3s", "k0s"}:
+            return entry
+    return None
+
+
+def flag_value(arguments: Sequence[str], flag: str) -> str | None:
+    """Give the value of ``--flag=VALUE`` or ``--flag VALUE``."""
+    for word, following in zip(arguments, (*arguments[1:], ""), strict=True):
+        if word == flag:
+            return following or None
+        if word.startswith(f"{flag}="):
+            return word.partition("=")[2] or None
+    return None

@@ -1,0 +1,1 @@
+"""Text in, types out: every format that rbdagent reads, without I/O."""

@@ -1,0 +1,80 @@
+"""Addresses of Ceph entities, as krbd, watchers, lockers and the blocklist write them."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Final
+
+from rbdagent.errors import ParseError
+from rbdagent.model import BlocklistEntry, EntityAddress
+
+# The type (v1:, v2:, any:) depends on who prints it; the client is the same.
+_ADDRESS: Final = re.compile(
+    r"(?:(?:v1|v2|any|legacy|msgr2):)?"
+    r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<four>[0-9.]+))"
+    r":(?P<port>[0-9]{1,5})/(?P<nonce>[0-9]{1,20})"
+)
+_EXPECTED: Final = "IP:PORT/NONCE, IPv6 in brackets"
+
+
+def parse_address(text: str, *, where: str) -> EntityAddress:
+    """Read ``1.2.3.4:0/123``, ``[fd00::1]:0/123``, with or without ``v1:``, ``v2:`` or ``any:``.
+
+    Raises:
+        ParseError: it is no such address.
+    """
+    match = _ADDRESS.fullmatch(text.strip())
+    if match is None:
+        raise _unreadable(text, where)
+    try:
+        ip = ipaddress.ip_address(match["six"] or match["four"])
+    except ValueError as error:
+        raise _unreadable(text, where) from error
+    return EntityAddress(ip=str(ip), port=int(match["port"]), nonce=int(match["nonce"]))
+
+
+def parse_address_vector(text: str, *, where: str) -> EntityAddress:
+    """Read one address or the first of ``[v2:…,v1:…]`` (msgr2 entities list both)."""
+    inner = text.strip()
+    if inner.startswith("[v"):
+        inner = inner[1:-1].split(",")[0]
+    return parse_address(inner, where=where)
+
+
+def parse_blocklist_entry(text: str, *, until: str, where: str) -> BlocklistEntry:
+    """Read ``IP:PORT/NONCE``, ``IP:0/0`` (a whole host) or ``cidr:NETWORK:PORT/NONCE``.
+
+    Raises:
+        ParseError: it is none of them.
+    """
+    if text.startswith("cidr:"):
+        network = text.removeprefix("cidr:")
+        head, _, _ = network.rpartition(":") if network.count("/") > 1 else (network, "", "")
+        try:
+            parsed = ipaddress.ip_network(head.replace("[", "").replace("]", ""), strict=False)
+        except ValueError as error:
+            raise ParseError(
+                what="a blocklist entry", where=where, text=text, expected="cidr:NETWORK/BITS"
+            ) from error
+        return BlocklistEntry(network=str(parsed), until=until)
+    address = parse_address(text, where=where)
+    return BlocklistEntry(network=address.ip, port=address.port, nonce=address.nonce, until=until)
+
+
+def parse_client(text: str, *, where: str) -> int:
+    """Read ``client4118`` (krbd) or ``client.4118`` (Ceph).
+
+    Raises:
+        ParseError: it is neither.
+    """
+    digits = text.strip().removeprefix("client").removeprefix(".")
+    if not (text.strip().startswith("client") and digits.isascii() and digits.isdigit()):
+        raise ParseError(
+            what="a client id", where=where, text=text, expected="client4118 or client.4118"
+        )
+    return int(digits)
+
+
+def _unreadable(text: str, where: str) -> ParseError:
+    return ParseError(what="an entity address", where=where, text=text, expected=_EXPECTED)

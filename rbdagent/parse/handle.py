@@ -1,0 +1,107 @@
+"""CSI volume handles, and the names that Kubernetes derives from them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from rbdagent.errors import ParseError
+
+_COMPOSED: Final = re.compile(r"(?P<version>[0-9a-f]{4})-(?P<length>[0-9a-f]{4})-(?P<rest>.+)")
+_TAIL: Final = re.compile(
+    r"-(?P<pool>[0-9a-f]{16})-"
+    r"(?P<uuid>[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"
+)
+_MIGRATED: Final = re.compile(r"mig_mons-(?P<md5>[0-9a-f]{32})_image-(?P<image>.+)_(?P<pool>[^_]+)")
+
+# An in-tree provisioner's image; the handle of a migrated volume leaves this prefix out.
+_IN_TREE_PREFIX: Final = "kubernetes-dynamic-pvc-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeHandle:
+    """What ceph-csi composed: ``VVVV-LLLL-<cluster id>-<pool id>-<uuid>`` (its volume identifier)."""
+
+    version: int
+    cluster_id: str
+    """A name in ceph-csi's configuration, often not the fsid."""
+    pool_id: int
+    uuid: str
+    """The image is ``volumeNamePrefix`` (default ``csi-vol-``) and this."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigratedHandle:
+    """What csi-translation-lib composed for an in-tree volume."""
+
+    monitors_md5: str
+    pool: str
+    image: str
+
+
+def parse_volume_handle(handle: str) -> VolumeHandle:
+    """Read a composed handle; the cluster id may contain ``-``, so it is cut by its length.
+
+    Raises:
+        ParseError: it is not one (a static volume's handle is any text).
+    """
+    match = _COMPOSED.fullmatch(handle)
+    if match is None:
+        raise _not_composed(handle, "VVVV-LLLL-<cluster id>-<pool id, 16 hex>-<uuid>")
+    length, rest = int(match["length"], 16), match["rest"]
+    tail = _TAIL.fullmatch(rest[length:])
+    if tail is None or len(rest) < length or length == 0:
+        raise _not_composed(handle, f"a cluster id of {length} characters, a pool id and a uuid")
+    return VolumeHandle(
+        version=int(match["version"], 16),
+        cluster_id=rest[:length],
+        pool_id=int(tail["pool"], 16),
+        uuid=tail["uuid"],
+    )
+
+
+def parse_migrated_handle(handle: str) -> MigratedHandle:
+    """Read the handle of a migrated in-tree volume: ``mig_mons-<md5>_image-<uuid>_<hex of pool>``.
+
+    Raises:
+        ParseError: it is not one.
+    """
+    match = _MIGRATED.fullmatch(handle)
+    expected = "mig_mons-<md5>_image-<uuid>_<pool name in hex>"
+    if match is None:
+        raise _not_composed(handle, expected)
+    try:
+        pool = bytes.fromhex(match["pool"]).decode()
+    except ValueError as error:
+        raise _not_composed(handle, expected) from error
+    return MigratedHandle(
+        monitors_md5=match["md5"], pool=pool, image=_IN_TREE_PREFIX + match["image"]
+    )
+
+
+def migrated_handle(monitors: tuple[str, ...], pool: str, image: str) -> str:
+    """Compose the handle under which kubelet knows a migrated in-tree volume."""
+    # The digest is a name that csi-translation-lib chose, not a defence.
+    digest = hashlib.md5(",".join(monitors).encode(), usedforsecurity=False).hexdigest()
+    return f"mig_mons-{digest}_image-{image.removeprefix(_IN_TREE_PREFIX)}_{pool.encode().hex()}"
+
+
+def attachment_name(handle: str, driver: str, node: str) -> str:
+    """Give the name of the VolumeAttachment of a CSI volume to a node (kubelet computes the same)."""
+    return "csi-" + hashlib.sha256(f"{handle}{driver}{node}".encode()).hexdigest()
+
+
+def staging_hash(handle: str) -> str:
+    """Give the name of a volume's staging directory below ``plugins/kubernetes.io/csi/<driver>``."""
+    return hashlib.sha256(handle.encode()).hexdigest()
+
+
+def in_use_name(driver: str, handle: str) -> str:
+    """Give a CSI volume's name in a node's ``volumesInUse`` and ``volumesAttached``."""
+    return f"kubernetes.io/csi/{driver}^{handle}"
+
+
+def _not_composed(handle: str, expected: str) -> ParseError:
+    return ParseError(what="a volume handle", where="volumeHandle", text=handle, expected=expected)

@@ -1,0 +1,254 @@
+"""Raw API objects (JSON) into our own types; what an old or new API server leaves out is absent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from rbdagent.errors import ParseError
+from rbdagent.model import (
+    Attachment,
+    Claim,
+    ContainerState,
+    CsiNode,
+    CsiSource,
+    ImageSpec,
+    InTreeRbdSource,
+    KubeEvent,
+    Node,
+    ObjectRef,
+    OtherSource,
+    PersistentVolume,
+    Pod,
+    VolumeSource,
+)
+from rbdagent.parse.volume import is_rbd_driver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Json = dict[str, Any]
+_T = TypeVar("_T")
+
+_OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
+_MIGRATED_TO: Final = "pv.kubernetes.io/migrated-to"
+_PROVISIONED_BY: Final = "pv.kubernetes.io/provisioned-by"
+_SPEC_FIELDS: Final = frozenset(
+    {
+        "accessModes",
+        "capacity",
+        "claimRef",
+        "mountOptions",
+        "nodeAffinity",
+        "persistentVolumeReclaimPolicy",
+        "storageClassName",
+        "volumeAttributesClassName",
+        "volumeMode",
+    }
+)
+"""Fields of a PV's spec that are not its source."""
+
+
+def parse_object(read: Callable[[Json], _T], data: object, *, what: str) -> _T:
+    """Read one object; whatever is malformed becomes one kind of error.
+
+    Raises:
+        ParseError: a field that must be there is not, or has another shape.
+    """
+    try:
+        if not isinstance(data, dict):
+            raise TypeError("an object was expected")
+        return read(data)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ParseError(
+            what=what,
+            where="the API server's answer",
+            text=str(data)[:200],
+            expected=f"a Kubernetes object ({type(error).__name__}: {error})",
+        ) from error
+
+
+def persistent_volume(data: Json) -> PersistentVolume:
+    """Read a PersistentVolume."""
+    meta, spec = data["metadata"], data["spec"]
+    claim = spec.get("claimRef")
+    annotations = meta.get("annotations") or {}
+    return PersistentVolume(
+        name=meta["name"],
+        uid=meta.get("uid"),
+        phase=(data.get("status") or {}).get("phase", ""),
+        source=_source(spec),
+        claim=ObjectRef(
+            namespace=claim.get("namespace", ""), name=claim["name"], uid=claim.get("uid")
+        )
+        if claim
+        else None,
+        access_modes=tuple(spec.get("accessModes") or ()),
+        volume_mode=spec.get("volumeMode") or "Filesystem",
+        reclaim_policy=spec.get("persistentVolumeReclaimPolicy") or "",
+        storage_class=spec.get("storageClassName") or "",
+        migrated_to=annotations.get(_MIGRATED_TO),
+        provisioner=annotations.get(_PROVISIONED_BY),
+        deleting_since=meta.get("deletionTimestamp"),
+        created_at=meta.get("creationTimestamp"),
+    )
+
+
+def _source(spec: Json) -> VolumeSource:
+    if (csi := spec.get("csi")) is not None:
+        return csi_source(csi)
+    if (rbd := spec.get("rbd")) is not None:
+        return in_tree_source(rbd)
+    kinds = sorted(spec.keys() - _SPEC_FIELDS)
+    return OtherSource(kind=kinds[0] if kinds else "unknown")
+
+
+def csi_source(csi: Json) -> CsiSource | OtherSource:
+    """Read ``spec.csi``; another driver's volume keeps only its driver and handle."""
+    attributes = {
+        str(key): str(value) for key, value in (csi.get("volumeAttributes") or {}).items()
+    }
+    if not is_rbd_driver(csi["driver"], attributes):
+        return OtherSource(kind=csi["driver"], volume_handle=csi.get("volumeHandle"))
+    return CsiSource(
+        driver=csi["driver"],
+        volume_handle=csi["volumeHandle"],
+        attributes=tuple(sorted(attributes.items())),
+        fs_type=csi.get("fsType"),
+        read_only=bool(csi.get("readOnly")),
+    )
+
+
+def in_tree_source(rbd: Json) -> InTreeRbdSource:
+    """Read ``spec.rbd`` of a PV, or ``rbd`` of a pod's volume: the default pool is ``rbd``."""
+    return InTreeRbdSource(
+        spec=ImageSpec(pool=rbd.get("pool") or "rbd", name=rbd["image"]),
+        monitors=tuple(rbd.get("monitors") or ()),
+        read_only=bool(rbd.get("readOnly")),
+    )
+
+
+def claim(data: Json) -> Claim:
+    """Read a PersistentVolumeClaim."""
+    spec = data.get("spec") or {}
+    return Claim(
+        ref=_ref(data),
+        phase=(data.get("status") or {}).get("phase", ""),
+        volume_name=spec.get("volumeName") or None,
+        storage_class=spec.get("storageClassName"),
+        access_modes=tuple(spec.get("accessModes") or ()),
+        volume_mode=spec.get("volumeMode") or "Filesystem",
+        deleting_since=data["metadata"].get("deletionTimestamp"),
+    )
+
+
+def pod(data: Json) -> Pod:
+    """Read a Pod, of its volumes only claims and RBD images."""
+    meta, spec, status = data["metadata"], data["spec"], data.get("status") or {}
+    volumes = spec.get("volumes") or ()
+    conditions = {each["type"]: each["status"] for each in status.get("conditions") or ()}
+    statuses = [
+        *(status.get("initContainerStatuses") or ()),
+        *(status.get("containerStatuses") or ()),
+    ]
+    return Pod(
+        ref=_ref(data),
+        node_name=spec.get("nodeName") or None,
+        phase=status.get("phase", ""),
+        ready=conditions.get("Ready") == "True",
+        deleting_since=meta.get("deletionTimestamp"),
+        claims=tuple(name for each in volumes if (name := _claim_name(meta["name"], each))),
+        inline_images=tuple(in_tree_source(each["rbd"]) for each in volumes if each.get("rbd")),
+        owners=tuple(
+            f"{each['kind']}/{each['name']}"
+            for each in meta.get("ownerReferences") or ()
+            if each.get("controller")
+        ),
+        containers=tuple(_container(each) for each in statuses),
+        created_at=meta.get("creationTimestamp"),
+    )
+
+
+def _claim_name(pod_name: str, volume: Json) -> str | None:
+    if (source := volume.get("persistentVolumeClaim")) is not None:
+        return str(source["claimName"])
+    if volume.get("ephemeral") is not None:
+        # A generic ephemeral volume's claim is named by its pod and volume.
+        return f"{pod_name}-{volume['name']}"
+    return None
+
+
+def _container(data: Json) -> ContainerState:
+    state, detail = next(iter((data.get("state") or {"waiting": {}}).items()))
+    return ContainerState(name=data["name"], state=state, reason=(detail or {}).get("reason") or "")
+
+
+def node(data: Json) -> Node:
+    """Read a Node; Ready ``Unknown`` (kubelet is silent) is None."""
+    status, spec = data.get("status") or {}, data.get("spec") or {}
+    ready = next((each for each in status.get("conditions") or () if each["type"] == "Ready"), {})
+    return Node(
+        name=data["metadata"]["name"],
+        ready={"True": True, "False": False}.get(ready.get("status", "")),
+        boot_id=(status.get("nodeInfo") or {}).get("bootID"),
+        internal_ips=tuple(
+            each["address"]
+            for each in status.get("addresses") or ()
+            if each["type"] == "InternalIP"
+        ),
+        volumes_in_use=tuple(status.get("volumesInUse") or ()),
+        volumes_attached=tuple(each["name"] for each in status.get("volumesAttached") or ()),
+        out_of_service=any(each.get("key") == _OUT_OF_SERVICE for each in spec.get("taints") or ()),
+        ready_changed_at=ready.get("lastTransitionTime"),
+    )
+
+
+def csi_node(data: Json) -> CsiNode:
+    """Read a CSINode."""
+    drivers = (data.get("spec") or {}).get("drivers") or ()
+    return CsiNode(
+        node_name=data["metadata"]["name"], drivers=tuple(each["name"] for each in drivers)
+    )
+
+
+def attachment(data: Json) -> Attachment:
+    """Read a VolumeAttachment."""
+    meta, spec, status = data["metadata"], data["spec"], data.get("status") or {}
+    return Attachment(
+        name=meta["name"],
+        attacher=spec["attacher"],
+        node_name=spec["nodeName"],
+        persistent_volume=(spec.get("source") or {}).get("persistentVolumeName"),
+        attached=bool(status.get("attached")),
+        deleting_since=meta.get("deletionTimestamp"),
+        created_at=meta.get("creationTimestamp"),
+        attach_error=(status.get("attachError") or {}).get("message") or "",
+        detach_error=(status.get("detachError") or {}).get("message") or "",
+    )
+
+
+def event(data: Json) -> KubeEvent:
+    """Read a core/v1 Event."""
+    regarded = data.get("involvedObject") or {}
+    reporter = data.get("reportingComponent") or (data.get("source") or {}).get("component") or ""
+    return KubeEvent(
+        kind=regarded.get("kind", ""),
+        subject=ObjectRef(
+            namespace=regarded.get("namespace", ""),
+            name=regarded.get("name", ""),
+            uid=regarded.get("uid"),
+        ),
+        type=data.get("type", ""),
+        reason=data.get("reason", ""),
+        message=data.get("message", ""),
+        last_seen=data.get("lastTimestamp")
+        or data.get("eventTime")
+        or data.get("firstTimestamp")
+        or data["metadata"].get("creationTimestamp"),
+        count=int(data.get("count") or 1),
+        reporter=reporter,
+    )
+
+
+def _ref(data: Json) -> ObjectRef:
+    meta = data["metadata"]
+    return ObjectRef(namespace=meta.get("namespace", ""), name=meta["name"], uid=meta.get("uid"))

@@ -1,0 +1,60 @@
+"""Lines of ``/proc/PID/mountinfo`` (Documentation/filesystems/proc.rst, section 3.5)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from rbdagent.errors import ParseError
+from rbdagent.model import DeviceNumber
+
+_ESCAPE: Final = re.compile(rb"\\([0-7]{3})")
+_MIN_FIELDS: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountLine:
+    """One mount as a process sees it."""
+
+    device: DeviceNumber
+    root: str
+    path: str
+    fs_type: str
+    source: str
+    read_only: bool
+    """Of the super block: the options after the file system's type."""
+
+
+def parse_mount_line(line: bytes, *, where: str) -> MountLine:
+    """Read one line; names that are not UTF-8 keep their bytes as surrogates.
+
+    Raises:
+        ParseError: it has too few fields, no separator, or no device number.
+    """
+    fields = line.split()
+    try:
+        separator = fields.index(b"-", 6)
+        major, minor = fields[2].split(b":")
+        fs_type, source, options = fields[separator + 1 : separator + 4]
+        return MountLine(
+            device=DeviceNumber(major=int(major), minor=int(minor)),
+            root=unescape(fields[3]),
+            path=unescape(fields[4]),
+            fs_type=unescape(fs_type),
+            source=unescape(source),
+            read_only=b"ro" in options.split(b","),
+        )
+    except ValueError as error:
+        raise ParseError(
+            what="a mount",
+            where=where,
+            text=line.decode(errors="backslashreplace"),
+            expected=f"at least {_MIN_FIELDS} fields with MAJOR:MINOR and ' - '",
+        ) from error
+
+
+def unescape(field: bytes) -> str:
+    r"""Undo the kernel's octal escapes of space, tab, newline and backslash (``\040``)."""
+    raw = _ESCAPE.sub(lambda match: bytes((int(match[1], 8) & 0xFF,)), field)
+    return raw.decode(errors="surrogateescape")

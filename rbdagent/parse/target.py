@@ -1,0 +1,92 @@
+"""What a user typed as TARGET."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from rbdagent.errors import UsageError
+from rbdagent.model import ImageSpec, Target, TargetKind
+
+FORMS: Final = (
+    "pv/NAME or NAME, pvc/NAMESPACE/NAME, pod/NAMESPACE/NAME, POOL[/NAMESPACE]/IMAGE, "
+    "a CSI volume handle, or /dev/rbdN"
+)
+
+_KINDS: Final = {
+    "pv": TargetKind.PERSISTENT_VOLUME,
+    "persistentvolume": TargetKind.PERSISTENT_VOLUME,
+    "persistentvolumes": TargetKind.PERSISTENT_VOLUME,
+    "pvc": TargetKind.CLAIM,
+    "persistentvolumeclaim": TargetKind.CLAIM,
+    "persistentvolumeclaims": TargetKind.CLAIM,
+    "pod": TargetKind.POD,
+    "po": TargetKind.POD,
+    "pods": TargetKind.POD,
+}
+_NAMESPACED: Final = (TargetKind.CLAIM, TargetKind.POD)
+_DEVICE: Final = re.compile(r"(?:/dev/)?(?P<name>(?:rbd|nbd)[0-9]+)(?:p[0-9]+)?")
+_HANDLE: Final = re.compile(r"[0-9a-f]{4}-[0-9a-f]{4}-.+-[0-9a-f]{16}-[0-9a-f-]{36}|mig_mons-.+")
+_MOST_PARTS: Final = 3
+
+
+def parse_target(given: str, *, namespace: str | None) -> Target:
+    """Read a TARGET; ``namespace`` is kubectl's ``-n`` and completes ``pvc/NAME`` and ``pod/NAME``.
+
+    The first form that fits is meant: a kind before the first slash, then a device, then a composed
+    or migrated volume handle, then an image, then a bare PV name. A pool that is called like a kind
+    (``pv``, ``pod``, …) can be asked for by device or handle only.
+
+    Raises:
+        UsageError: it is empty, or a form is not complete.
+    """
+    text = given.strip()
+    if not text:
+        raise UsageError("the TARGET is empty", hint=f"it is {FORMS}")
+    parts = text.split("/")
+    kind = _KINDS.get(parts[0].lower()) if len(parts) > 1 else None
+    if kind is not None:
+        return _object(given, kind, parts[1:], namespace)
+    if (device := _DEVICE.fullmatch(text)) is not None:
+        return Target(given=given, kind=TargetKind.DEVICE, name=f"/dev/{device['name']}")
+    if text.startswith("/dev/rbd/") and len(parts) > _MOST_PARTS:
+        parts = parts[3:]
+    elif text.startswith("/"):
+        raise UsageError(f"{given}: this is no RBD device", hint=f"a TARGET is {FORMS}")
+    if len(parts) > 1:
+        return _image(given, parts)
+    if _HANDLE.fullmatch(text):
+        return Target(given=given, kind=TargetKind.VOLUME_HANDLE, name=text)
+    return Target(given=given, kind=TargetKind.PERSISTENT_VOLUME, name=text)
+
+
+def _object(given: str, kind: TargetKind, names: list[str], namespace: str | None) -> Target:
+    if not all(names):
+        raise UsageError(f"{given}: a name is missing", hint=f"a TARGET is {FORMS}")
+    if kind not in _NAMESPACED:
+        if len(names) != 1:
+            raise UsageError(
+                f"{given}: a PersistentVolume has no namespace", hint=f"try pv/{names[-1]}"
+            )
+        return Target(given=given, kind=kind, name=names[0])
+    match names:
+        case [name]:
+            return Target(given=given, kind=kind, name=name, namespace=namespace or "default")
+        case [own, name] if namespace in {None, own}:
+            return Target(given=given, kind=kind, name=name, namespace=own)
+        case [own, _]:
+            raise UsageError(f"{given} is in namespace {own}, but -n says {namespace}")
+    raise UsageError(
+        f"{given}: too many slashes", hint=f"{kind}/NAMESPACE/NAME, or -n NAMESPACE {kind}/NAME"
+    )
+
+
+def _image(given: str, parts: list[str]) -> Target:
+    if not all(parts) or len(parts) > _MOST_PARTS:
+        raise UsageError(
+            f"{given}: no image is named so", hint="an image is POOL/IMAGE or POOL/NAMESPACE/IMAGE"
+        )
+    spec = ImageSpec(
+        pool=parts[0], namespace=parts[1] if len(parts) == _MOST_PARTS else "", name=parts[-1]
+    )
+    return Target(given=given, kind=TargetKind.IMAGE, image=spec)
