@@ -888,3 +888,29 @@ class Diagnosis:
     holders: tuple[JudgedHolder, ...]
     findings: tuple[Finding, ...] = ()
     next_commands: tuple[str, ...] = ()
+
+
+# --------------------------------------------------------------------------------------------------
+# check
+# --------------------------------------------------------------------------------------------------
+
+
+class CheckState(StrEnum):
+    """How one check went."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """One line of ``check``: a sentence that should be true, and what to do where it is not."""
+
+    source: str
+    """``node``, ``ceph``, ``kubernetes`` or ``configuration``."""
+    sentence: str
+    state: CheckState
+    detail: str = ""
+    hint: str = ""

@@ -1,0 +1,401 @@
+"""Every client that holds an image: mappings here, watchers elsewhere, running pods besides."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address, ip_network
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.correlate.identity import clusters_of, identity_of_mapping, mappings_of
+from rbdagent.correlate.local import (
+    driver_registered,
+    in_flight_of,
+    known_handles,
+    lost_pod_uids,
+    made_by_kubernetes,
+    maps,
+    pod_volumes_of,
+    sibling_devices,
+    staging_of,
+)
+from rbdagent.correlate.names import (
+    VolumeNames,
+    attachment_to,
+    attachments_of,
+    in_volumes_in_use,
+    node_named,
+    not_given,
+    pods_on,
+    users_of,
+)
+from rbdagent.model import (
+    BlocklistEntry,
+    ClusterView,
+    Confidence,
+    DeviceKind,
+    EntityAddress,
+    Holder,
+    HolderKind,
+    ImageView,
+    Locker,
+    Mapping,
+    NodeView,
+    NotObserved,
+    Pod,
+    ServiceAddress,
+    Snapshot,
+    Watcher,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+FIRST_KERNEL_COOKIE: Final = 18446462598732840961
+"""krbd counts its cookies up from here, librbd's look like heap addresses: a hint, no proof."""
+
+
+def holders_of(
+    names: VolumeNames, views: tuple[ImageView, ...], snapshot: Snapshot
+) -> tuple[Holder, ...]:
+    """Give the holders: mappings of this node first, then watchers, then pods without either."""
+    local = tuple(each for each in mappings_of(snapshot.node) if maps(each, names))
+    matched = match_watchers(local, views, snapshot.node)
+    taken = {(id(view), watcher) for view, watcher in matched.values()}
+    found = [local_holder(each, names, views, snapshot, matched.get(each)) for each in local]
+    for view in views:
+        found += [
+            _remote_holder(watcher, names, view, snapshot, passing=passing)
+            for watcher, passing in _watches_of(view)
+            if (id(view), watcher) not in taken
+        ]
+    found += _holders_by_pods(names, found, snapshot)
+    return tuple(found)
+
+
+def _watches_of(view: ImageView) -> list[tuple[Watcher, bool]]:
+    """Give every watch that was seen, in order, and whether it only passed by."""
+    standing = () if isinstance(view.watchers, NotObserved) else view.watchers
+    return [
+        *((each, False) for each in sorted(standing, key=_watcher_order)),
+        *((each, True) for each in sorted(view.passing_watchers, key=_watcher_order)),
+    ]
+
+
+def _watcher_order(watcher: Watcher) -> tuple[int, str, int]:
+    return (watcher.client, str(watcher.address), watcher.cookie)
+
+
+# --------------------------------------------------------------------------------------------------
+# Mapping <-> watcher
+# --------------------------------------------------------------------------------------------------
+
+
+def match_watchers(
+    local: Iterable[Mapping], views: tuple[ImageView, ...], node: NodeView | None
+) -> dict[Mapping, tuple[ImageView, Watcher]]:
+    """Join mappings to watchers, exactly: client id, IP and nonce, within one cluster.
+
+    Two mappings of one image by one client have two watches that only the cookie tells apart:
+    they are dealt out in order. Read-only and snapshot mappings take no watch (kernel 5.5), so
+    writable ones come first. A watch that passed by counts too: it may just be coming.
+    """
+    free = [(view, watcher) for view in views for watcher, _ in _watches_of(view)]
+    matched: dict[Mapping, tuple[ImageView, Watcher]] = {}
+    for mapping in sorted(local, key=_watch_claim):
+        found = next((each for each in free if _is_watch_of(mapping, *each)), None)
+        if found is not None:
+            free.remove(found)
+            matched[mapping] = found
+    _match_nbd(local, free, node, matched)
+    return matched
+
+
+def _watch_claim(mapping: Mapping) -> tuple[bool, bool, bool, int]:
+    return (
+        mapping.snapshot is not None,
+        mapping.read_only is True,
+        mapping.watch is False,
+        mapping.device_id,
+    )
+
+
+def _is_watch_of(mapping: Mapping, view: ImageView, watcher: Watcher) -> bool:
+    if mapping.kind is not DeviceKind.KRBD or mapping.client_address is None:
+        return False
+    if mapping.fsid is not None and mapping.fsid != view.fsid:
+        return False
+    if mapping.client_id is not None and mapping.client_id != watcher.client:
+        return False
+    return same_client(mapping.client_address, watcher.address)
+
+
+def same_client(one: EntityAddress, other: EntityAddress) -> bool:
+    """Tell whether two addresses are one client's: the nonce is unique, the port is mostly 0."""
+    return one.nonce == other.nonce and same_ip(one.ip, other.ip)
+
+
+def same_ip(one: str, other: str) -> bool:
+    """Compare IP addresses whatever their spelling; what is no address is compared as text."""
+    if one == other:
+        return True
+    try:
+        return ip_address(one) == ip_address(other)
+    except ValueError:
+        return False
+
+
+def _match_nbd(
+    local: Iterable[Mapping],
+    free: list[tuple[ImageView, Watcher]],
+    node: NodeView | None,
+    matched: dict[Mapping, tuple[ImageView, Watcher]],
+) -> None:
+    """rbd-nbd's client shows nowhere in sysfs: join it only where one fits, and one alone."""
+    alive = [
+        each
+        for each in local
+        if each.kind is DeviceKind.NBD and each.nbd is not None and each.nbd.process is not None
+    ]
+    own = () if node is None or isinstance(node.addresses, NotObserved) else node.addresses
+    fitting = [
+        each
+        for each in free
+        if each[1].cookie < FIRST_KERNEL_COOKIE
+        and any(same_ip(each[1].address.ip, address) for address in own)
+    ]
+    if len(alive) == 1 and len(fitting) == 1:
+        matched[alive[0]] = fitting[0]
+
+
+# --------------------------------------------------------------------------------------------------
+# One holder
+# --------------------------------------------------------------------------------------------------
+
+
+def local_holder(
+    mapping: Mapping,
+    names: VolumeNames,
+    views: tuple[ImageView, ...],
+    snapshot: Snapshot,
+    watch: tuple[ImageView, Watcher] | None,
+) -> Holder:
+    """Give the holder that a mapping of this node is."""
+    node = snapshot.node
+    if node is None:
+        msg = "a local mapping needs the node that shows it"
+        raise ValueError(msg)
+    names = known_handles(mapping, names, snapshot)
+    fsid = mapping.fsid or (names.image.fsid if names.image is not None else None)
+    view = next((each for each in views if fsid is None or each.fsid == fsid), None)
+    watcher = None if watch is None else watch[1]
+    address = mapping.client_address or (None if watcher is None else watcher.address)
+    client = mapping.client_id or (None if watcher is None else watcher.client)
+    node_object = node_named(node.node_name, snapshot)
+    staging = staging_of(mapping, names, snapshot)
+    return Holder(
+        kind=HolderKind.KRBD if mapping.kind is DeviceKind.KRBD else HolderKind.NBD,
+        node=node.node_name,
+        confidence=Confidence.CERTAIN,
+        is_local=True,
+        mapping=mapping,
+        watcher=watcher,
+        lockers=lockers_of(view, client, address),
+        blocklisted_by=blocklisting(address, fsid, snapshot),
+        pods=pods_on(node.node_name, names, snapshot),
+        lost_pod_uids=lost_pod_uids(mapping, snapshot),
+        attachment=attachment_to(node.node_name, attachments_of(names, snapshot)),
+        staging=staging,
+        pod_volumes=pod_volumes_of(mapping, names, snapshot),
+        in_flight=in_flight_of(mapping, names, snapshot),
+        node_object=node_object,
+        in_volumes_in_use=in_volumes_in_use(node_object, names),
+        driver_registered=driver_registered(node.node_name, names, snapshot, local=True),
+        kubernetes_made=made_by_kubernetes(mapping, names, staging, metadata_of(view)),
+        sibling_devices=sibling_devices(mapping, node),
+    )
+
+
+def metadata_of(view: ImageView | None) -> tuple[tuple[str, str], ...]:
+    """Give the image metadata that was seen."""
+    return () if view is None or isinstance(view.metadata, NotObserved) else view.metadata
+
+
+def _remote_holder(
+    watcher: Watcher, names: VolumeNames, view: ImageView, snapshot: Snapshot, *, passing: bool
+) -> Holder:
+    """Give the holder that a watcher without a mapping on this node is."""
+    service = service_at(watcher, view.fsid, snapshot)
+    node = None if service is not None else node_at(watcher.address.ip, snapshot)
+    is_local = node is not None and snapshot.node is not None and node == snapshot.node.node_name
+    node_object = node_named(node, snapshot)
+    unseen = NotObserved(reason="seen on its own node only")
+    return Holder(
+        kind=_kind_of(watcher, service),
+        node=node,
+        confidence=Confidence.UNKNOWN if node is None else Confidence.PROBABLE,
+        is_local=is_local,
+        watcher=watcher,
+        passing=passing,
+        lockers=lockers_of(view, watcher.client, watcher.address),
+        blocklisted_by=blocklisting(watcher.address, view.fsid, snapshot),
+        pods=pods_on(node, names, snapshot),
+        attachment=attachment_to(node, attachments_of(names, snapshot)),
+        staging=staging_of(None, names, snapshot) if is_local else unseen,
+        pod_volumes=pod_volumes_of(None, names, snapshot) if is_local else unseen,
+        in_flight=unseen,
+        node_object=node_object,
+        in_volumes_in_use=in_volumes_in_use(node_object, names),
+        driver_registered=driver_registered(node, names, snapshot, local=is_local),
+        kubernetes_made=made_by_kubernetes(None, names, (), metadata_of(view)),
+    )
+
+
+def _kind_of(watcher: Watcher, service: ServiceAddress | None) -> HolderKind:
+    if service is not None:
+        return HolderKind.MIRROR if service.kind == "rbd-mirror" else HolderKind.MGR
+    return HolderKind.KRBD if watcher.cookie >= FIRST_KERNEL_COOKIE else HolderKind.LIBRBD
+
+
+def _holders_by_pods(names: VolumeNames, found: list[Holder], snapshot: Snapshot) -> list[Holder]:
+    """Give the nodes where a pod runs on the volume and where neither watch nor mapping was seen.
+
+    Read-only mappings take no watch, and a mapping that lost its watch has none to show.
+    """
+    seen = {each.node for each in found if not each.passing and each.node is not None}
+    nodes = {
+        pod.node_name
+        for pod in users_of(names, snapshot.kubernetes)
+        if pod.node_name is not None and runs(pod)
+    }
+    return [_pod_holder(each, names, snapshot) for each in sorted(nodes - seen)]
+
+
+def runs(pod: Pod) -> bool:
+    """Tell whether containers of a pod run, or may run (``Unknown``), by the API's word."""
+    if pod.phase in ("Running", "Unknown"):
+        return True
+    return pod.phase == "Pending" and any(each.state == "running" for each in pod.containers)
+
+
+def _pod_holder(node: str, names: VolumeNames, snapshot: Snapshot) -> Holder:
+    local = snapshot.node is not None and snapshot.node.node_name == node
+    node_object = node_named(node, snapshot)
+    unseen = NotObserved(reason="seen on its own node only")
+    return Holder(
+        kind=HolderKind.UNKNOWN,
+        node=node,
+        confidence=Confidence.PROBABLE,
+        is_local=local,
+        blocklisted_by=NotObserved(reason="its client is unknown"),
+        pods=pods_on(node, names, snapshot),
+        attachment=attachment_to(node, attachments_of(names, snapshot)),
+        staging=staging_of(None, names, snapshot) if local else unseen,
+        pod_volumes=pod_volumes_of(None, names, snapshot) if local else unseen,
+        in_flight=unseen,
+        node_object=node_object,
+        in_volumes_in_use=in_volumes_in_use(node_object, names),
+        driver_registered=driver_registered(node, names, snapshot, local=local),
+        kubernetes_made=True,
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# Addresses
+# --------------------------------------------------------------------------------------------------
+
+
+def cluster_with(fsid: str | None, snapshot: Snapshot) -> ClusterView | None:
+    """Give the cluster of that fsid."""
+    if fsid is None:
+        return None
+    return next((each for each in clusters_of(snapshot.ceph) if each.fsid == fsid), None)
+
+
+def blocklisting(
+    address: EntityAddress | None, fsid: str | None, snapshot: Snapshot
+) -> BlocklistEntry | NotObserved | None:
+    """Give the entry of the blocklist that hits a client: itself, its whole host or a range."""
+    cluster = cluster_with(fsid, snapshot)
+    if cluster is None:
+        return not_given(snapshot.sources.ceph, "blocklist of the image's cluster")
+    if isinstance(cluster.blocklist, NotObserved):
+        return cluster.blocklist
+    if address is None:
+        return NotObserved(reason="the client's address is unknown")
+    hits = (each for each in cluster.blocklist if entry_hits(each, address))
+    return min(hits, key=lambda each: (each.nonce == 0, each.network, each.until), default=None)
+
+
+def entry_hits(entry: BlocklistEntry, address: EntityAddress) -> bool:
+    """Tell whether an entry hits an address: ``ip:0/0`` is the whole host, ``cidr`` a range."""
+    if "/" in entry.network:
+        try:
+            return ip_address(address.ip) in ip_network(entry.network, strict=False)
+        except ValueError:
+            return False
+    if not same_ip(entry.network, address.ip):
+        return False
+    if entry.nonce == 0:
+        return entry.port in (0, address.port)
+    return entry.nonce == address.nonce and (
+        entry.port == address.port or 0 in (entry.port, address.port)
+    )
+
+
+def service_at(watcher: Watcher, fsid: str, snapshot: Snapshot) -> ServiceAddress | None:
+    """Give the mgr or rbd-mirror that a watcher is: by IP and nonce, or by its client id."""
+    cluster = cluster_with(fsid, snapshot)
+    if cluster is None or isinstance(cluster.services, NotObserved):
+        return None
+    return next(
+        (
+            each
+            for each in cluster.services
+            if each.kind in ("mgr", "rbd-mirror")
+            and (
+                same_client(each.address, watcher.address)
+                or (
+                    each.client is not None
+                    and each.client == watcher.client
+                    and same_ip(each.address.ip, watcher.address.ip)
+                )
+            )
+        ),
+        None,
+    )
+
+
+def node_at(ip: str, snapshot: Snapshot) -> str | None:
+    """Give the node that has an address: this one by its interfaces, others by InternalIP.
+
+    Two nodes with one address name none: better unknown than wrong.
+    """
+    found: set[str] = set()
+    kube = snapshot.kubernetes
+    if kube is not None and not isinstance(kube.nodes, NotObserved):
+        for each in kube.nodes:
+            if any(same_ip(ip, own) for own in each.internal_ips):
+                found.add(each.name)
+    node = snapshot.node
+    own = () if node is None or isinstance(node.addresses, NotObserved) else node.addresses
+    if not found and node is not None and any(same_ip(ip, each) for each in own):
+        found.add(node.node_name)
+    return found.pop() if len(found) == 1 else None
+
+
+def lockers_of(
+    view: ImageView | None, client: int | None, address: EntityAddress | None
+) -> tuple[Locker, ...]:
+    """Give the locks that one client holds."""
+    if view is None or isinstance(view.lockers, NotObserved):
+        return ()
+    return tuple(
+        each
+        for each in sorted(view.lockers, key=lambda each: (each.lock_id, each.client))
+        if (client is not None and each.client == client)
+        or (address is not None and each.address is not None and same_client(each.address, address))
+    )
+
+
+def device_identity_unknown(node: NodeView | None) -> tuple[Mapping, ...]:
+    """Give the devices whose image was not observed: any of them may be the one asked about."""
+    return tuple(each for each in mappings_of(node) if identity_of_mapping(each) is None)

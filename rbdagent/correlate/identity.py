@@ -1,0 +1,368 @@
+"""Which names mean the same image: across clusters, pools, RADOS namespaces and device ids."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rbdagent.errors import ParseError
+from rbdagent.model import (
+    CephView,
+    ClusterView,
+    CsiSource,
+    ImageIdentity,
+    ImagePresence,
+    ImageSpec,
+    ImageView,
+    KubeView,
+    Mapping,
+    NodeView,
+    NotObserved,
+    PersistentVolume,
+    Pod,
+    Stash,
+    Target,
+    TargetKind,
+)
+from rbdagent.parse.handle import parse_volume_handle
+from rbdagent.parse.volume import image_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def same_image(one: ImageIdentity, other: ImageIdentity) -> bool:
+    """Tell whether two identities mean one image; what either does not know cannot part them.
+
+    Image ids decide where both clusters are known: a renamed image keeps its id, and an image that
+    was deleted and made again under its old name has a new one.
+    """
+    if one.fsid and other.fsid and one.fsid != other.fsid:
+        return False
+    if one.spec.namespace != other.spec.namespace or not _same_pool(one, other):
+        return False
+    if one.image_id and other.image_id:
+        if one.image_id != other.image_id:
+            return False
+        # Ids are short counters: equal ones in two unknown clusters prove nothing.
+        if one.fsid and other.fsid:
+            return True
+    return one.spec.name == other.spec.name
+
+
+def _same_pool(one: ImageIdentity, other: ImageIdentity) -> bool:
+    if one.fsid and other.fsid and one.pool_id is not None and other.pool_id is not None:
+        return one.pool_id == other.pool_id
+    if one.spec.pool and other.spec.pool:
+        return one.spec.pool == other.spec.pool
+    return one.pool_id is not None and one.pool_id == other.pool_id
+
+
+def merged(one: ImageIdentity, other: ImageIdentity) -> ImageIdentity:
+    """Fill what ``one`` does not know from ``other``, which is the same image."""
+    spec = one.spec if one.spec.pool else replace(one.spec, pool=other.spec.pool)
+    return ImageIdentity(
+        spec=spec,
+        fsid=one.fsid or other.fsid,
+        image_id=one.image_id or other.image_id,
+        pool_id=other.pool_id if one.pool_id is None else one.pool_id,
+    )
+
+
+def identity_of_mapping(mapping: Mapping) -> ImageIdentity | None:
+    """Give the image that a device shows; None where its name was not observed."""
+    if isinstance(mapping.spec, NotObserved):
+        return None
+    return ImageIdentity(
+        spec=mapping.spec,
+        fsid=mapping.fsid,
+        image_id=mapping.image_id,
+        pool_id=mapping.pool_id,
+    )
+
+
+def identity_of_view(view: ImageView) -> ImageIdentity:
+    """Give the image that a cluster was asked about."""
+    return ImageIdentity(
+        spec=view.spec, fsid=view.fsid, image_id=view.image_id, pool_id=view.pool_id
+    )
+
+
+def mappings_of(node: NodeView | None) -> tuple[Mapping, ...]:
+    """Give the mappings that were seen, in order of their device; none where nobody could look."""
+    if node is None or isinstance(node.mappings, NotObserved):
+        return ()
+    return tuple(sorted(node.mappings, key=lambda each: (each.kind, each.device_id, each.device)))
+
+
+def volumes_of(kube: KubeView | None) -> tuple[PersistentVolume, ...]:
+    """Give the PVs that were seen, in order of their name."""
+    if kube is None or isinstance(kube.persistent_volumes, NotObserved):
+        return ()
+    return tuple(sorted(kube.persistent_volumes, key=lambda each: each.name))
+
+
+def pods_of(kube: KubeView | None) -> tuple[Pod, ...]:
+    """Give the pods that were seen, in order of their name."""
+    if kube is None or isinstance(kube.pods, NotObserved):
+        return ()
+    return tuple(sorted(kube.pods, key=lambda each: (each.ref.namespace, each.ref.name)))
+
+
+def volume_image(volume: PersistentVolume) -> ImageIdentity | None:
+    """Give the image behind a PV; None where it is not RBD or its name was not observed."""
+    image = image_of(volume)
+    return None if isinstance(image, NotObserved) else image
+
+
+def images_of(
+    target: Target, node: NodeView | None, kube: KubeView | None
+) -> tuple[ImageIdentity, ...]:
+    """Give the images that a target leads to, before Ceph was asked (the fsid may be None).
+
+    A pod may lead to several, an unbound claim to none. Without a target (``list``) they are the
+    images of every mapping of the node.
+    """
+    match target.kind:
+        case TargetKind.IMAGE:
+            found = [ImageIdentity(spec=target.image, fsid=None)] if target.image else []
+        case TargetKind.DEVICE:
+            found = _images_of_devices(each for each in mappings_of(node) if names(target, each))
+        case TargetKind.NONE:
+            found = _images_of_devices(mappings_of(node))
+        case _:
+            found = _images_of_objects(target, node, kube)
+    return tuple(dict.fromkeys(found))
+
+
+def names(target: Target, mapping: Mapping) -> bool:
+    """Tell whether a device target means this mapping; ``rbd0`` and ``/dev/rbd0`` are one."""
+    return target.name.removeprefix("/dev/") == mapping.kernel_name
+
+
+def _images_of_devices(mappings: Iterable[Mapping]) -> list[ImageIdentity]:
+    return [image for each in mappings if (image := identity_of_mapping(each)) is not None]
+
+
+def _images_of_objects(
+    target: Target, node: NodeView | None, kube: KubeView | None
+) -> list[ImageIdentity]:
+    volumes = target_volumes(target, kube)
+    found = [image for each in volumes if (image := volume_image(each)) is not None]
+    if target.kind is TargetKind.PERSISTENT_VOLUME and not volumes:
+        found += _images_of_name(target.name, node)
+    for each in volumes:
+        if isinstance(image_of(each), NotObserved) and isinstance(each.source, CsiSource):
+            found += _images_of_handle(each.source.volume_handle, node)
+    if target.kind is TargetKind.POD:
+        inline = (each for pod in target_pods(target, kube) for each in pod.inline_images)
+        found += [ImageIdentity(spec=each.spec, fsid=None) for each in inline]
+    if target.kind is TargetKind.VOLUME_HANDLE and not found:
+        found += _images_of_handle(target.name, node)
+    return found
+
+
+def _images_of_name(name: str, node: NodeView | None) -> list[ImageIdentity]:
+    """Resolve a PV's name without the API: a pod's directory on the node bears it."""
+    if node is None or isinstance(node.kubelet, NotObserved):
+        return []
+    published = node.kubelet.pod_volumes
+    found: list[ImageIdentity] = []
+    for each in () if isinstance(published, NotObserved) else published:
+        data = each.volume_data
+        if each.persistent_volume != name or data is None or isinstance(data, NotObserved):
+            continue
+        if data.volume_handle is not None:
+            found += _images_of_handle(data.volume_handle, node)
+    return found
+
+
+def _images_of_handle(handle: str, node: NodeView | None) -> list[ImageIdentity]:
+    """Resolve a handle without its PV: by the stash, by an nbd's cookie, by the pool's id."""
+    found = [ImageIdentity(spec=each.spec, fsid=None) for each in _stashes_of(handle, node)]
+    for mapping in mappings_of(node):
+        if mapping.nbd is not None and mapping.nbd.backend == handle:
+            found += _images_of_devices([mapping])
+    return found or _image_by_handle_text(handle)
+
+
+def _stashes_of(handle: str, node: NodeView | None) -> list[Stash]:
+    if node is None or isinstance(node.kubelet, NotObserved):
+        return []
+    staging = node.kubelet.staging
+    return [
+        each.stash
+        for each in (() if isinstance(staging, NotObserved) else staging)
+        if each.volume_handle == handle and isinstance(each.stash, Stash)
+    ]
+
+
+def _image_by_handle_text(handle: str) -> list[ImageIdentity]:
+    try:
+        parsed = parse_volume_handle(handle)
+    except ParseError:
+        return []
+    name = f"csi-vol-{parsed.uuid}"
+    spec = ImageSpec(pool="", name=name)
+    return [ImageIdentity(spec=spec, fsid=None, pool_id=parsed.pool_id)]
+
+
+def target_pods(target: Target, kube: KubeView | None) -> tuple[Pod, ...]:
+    """Give the pod that a pod target names."""
+    if target.kind is not TargetKind.POD:
+        return ()
+    wanted = (target.namespace, target.name)
+    return tuple(each for each in pods_of(kube) if (each.ref.namespace, each.ref.name) == wanted)
+
+
+def target_claims(target: Target, kube: KubeView | None) -> tuple[tuple[str, str], ...]:
+    """Give namespace and name of the claims that a claim or pod target means."""
+    if target.kind is TargetKind.CLAIM:
+        return ((target.namespace, target.name),)
+    return tuple(
+        (pod.ref.namespace, claim) for pod in target_pods(target, kube) for claim in pod.claims
+    )
+
+
+def target_volumes(target: Target, kube: KubeView | None) -> tuple[PersistentVolume, ...]:
+    """Give the PVs that a PV, claim, pod or handle target means."""
+    volumes = volumes_of(kube)
+    if target.kind is TargetKind.PERSISTENT_VOLUME:
+        return tuple(each for each in volumes if each.name == target.name)
+    if target.kind is TargetKind.VOLUME_HANDLE:
+        return tuple(
+            each
+            for each in volumes
+            if isinstance(each.source, CsiSource) and each.source.volume_handle == target.name
+        )
+    found: list[PersistentVolume] = []
+    for namespace, name in target_claims(target, kube):
+        found += _volumes_of_claim(namespace, name, volumes, kube)
+    return tuple(dict.fromkeys(found))
+
+
+def _volumes_of_claim(
+    namespace: str, name: str, volumes: tuple[PersistentVolume, ...], kube: KubeView | None
+) -> list[PersistentVolume]:
+    """A claim's own volumeName leads; without the claim, the PV's claimRef does."""
+    claims = () if kube is None or isinstance(kube.claims, NotObserved) else kube.claims
+    for claim in claims:
+        if (claim.ref.namespace, claim.ref.name) == (namespace, name):
+            return [each for each in volumes if each.name == claim.volume_name]
+    return [
+        each
+        for each in volumes
+        if each.claim is not None and (each.claim.namespace, each.claim.name) == (namespace, name)
+    ]
+
+
+# --------------------------------------------------------------------------------------------------
+# Across clusters
+# --------------------------------------------------------------------------------------------------
+
+
+def clusters_of(ceph: CephView | None) -> tuple[ClusterView, ...]:
+    """Give the clusters that were configured, in order of their names."""
+    return () if ceph is None else tuple(sorted(ceph.clusters, key=lambda each: each.name))
+
+
+def with_pool_names(image: ImageIdentity, ceph: CephView | None) -> ImageIdentity:
+    """Name the pool of an image of which only the pool's id is known (a ceph-csi handle)."""
+    if image.spec.pool or image.pool_id is None:
+        return image
+    pools = {
+        name
+        for cluster in clusters_of(ceph)
+        if not isinstance(cluster.pools, NotObserved)
+        and (image.fsid is None or cluster.fsid in (None, image.fsid))
+        for number, name in cluster.pools
+        if number == image.pool_id
+    }
+    if len(pools) != 1:
+        return image
+    return replace(image, spec=replace(image.spec, pool=pools.pop()))
+
+
+def views_of(image: ImageIdentity, ceph: CephView | None) -> tuple[ImageView, ...]:
+    """Give what each cluster says of the image: one view a cluster, the best where there are two.
+
+    Where one cluster has it and another says that it is gone, the other's word counts for nothing.
+    """
+    views = [
+        view
+        for cluster in clusters_of(ceph)
+        for view in cluster.images
+        if same_image(image, identity_of_view(view))
+    ]
+    there = [each for each in views if each.presence is not ImagePresence.GONE]
+    return tuple(sorted(there or views, key=lambda each: (each.fsid, _rank(each))))
+
+
+def _rank(view: ImageView) -> int:
+    if isinstance(view.presence, NotObserved):
+        return 2
+    return 0 if view.presence is ImagePresence.PRESENT else 1
+
+
+def fsids_of(image: ImageIdentity, node: NodeView | None, ceph: CephView | None) -> tuple[str, ...]:
+    """Give every cluster that has an image of this name, by Ceph's word or by a device's.
+
+    More than one where the target names no cluster: equal pool and image names (ceph-csi#520).
+    """
+    if image.fsid is not None:
+        return (image.fsid,)
+    seen = {
+        each.fsid
+        for each in views_of(image, ceph)
+        if each.presence is not ImagePresence.GONE or each.image_id is not None
+    }
+    for mapping in mappings_of(node):
+        mapped = identity_of_mapping(mapping)
+        if mapped is not None and mapped.fsid and same_image(image, mapped):
+            seen.add(mapped.fsid)
+    return tuple(sorted(seen))
+
+
+def settled(
+    image: ImageIdentity,
+    volume: PersistentVolume | None,
+    node: NodeView | None,
+    ceph: CephView | None,
+) -> ImageIdentity:
+    """Give the identity with its cluster and ids, as far as exactly one cluster fits.
+
+    The fsid stays None where several fit: the holders of all of them are then shown and nothing is
+    called free.
+    """
+    image = with_pool_names(image, ceph)
+    fsids = fsids_of(image, node, ceph)
+    if len(fsids) > 1:
+        fsids = _narrowed(fsids, image, volume, ceph)
+    if len(fsids) != 1:
+        return image
+    image = replace(image, fsid=fsids[0])
+    for view in views_of(image, ceph):
+        image = merged(image, identity_of_view(view))
+    return image
+
+
+def _narrowed(
+    fsids: tuple[str, ...],
+    image: ImageIdentity,
+    volume: PersistentVolume | None,
+    ceph: CephView | None,
+) -> tuple[str, ...]:
+    """Choose among clusters by what the PV says of its own, then by ceph-csi's image metadata."""
+    if volume is None:
+        return fsids
+    if isinstance(volume.source, CsiSource):
+        cluster = volume.source.attribute("clusterID")
+        if cluster in fsids:
+            return (cluster,)
+    named = {
+        view.fsid
+        for view in views_of(image, ceph)
+        if not isinstance(view.metadata, NotObserved)
+        and dict(view.metadata).get("csi.storage.k8s.io/pv/name") == volume.name
+    }
+    return tuple(sorted(named)) or fsids

@@ -1,0 +1,339 @@
+"""What the node that looked shows of a volume: directories, processes, pods the API lost."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rbdagent.correlate.identity import identity_of_mapping, pods_of, same_image
+from rbdagent.correlate.names import VolumeNames, knows_every_pod_on, not_given
+from rbdagent.model import (
+    BlockHolderKind,
+    InFlight,
+    KubeletView,
+    Mapping,
+    Mount,
+    NodeView,
+    NotObserved,
+    Opener,
+    PodVolumeDirectory,
+    Snapshot,
+    StagingDirectory,
+    UnbackedMount,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_POD_UID = re.compile(r"/pods/([^/]+)/volume(?:s|Devices)/")
+"""A pod's own directory below kubelet's root, wherever that is."""
+_BLOCK_POD_UID = re.compile(r"/volumeDevices/(?:publish/[^/]+|[^/]+/dev)/([^/]+)$")
+"""Block mode: the binds of the device node below ``plugins/kubernetes.io/csi/volumeDevices``."""
+_MAPPER_PREFIX = "luks-rbd-"
+_PROVISIONED_NAMES = ("csi-vol-", "kubernetes-dynamic-pvc-")
+_PROVISIONED_KEYS = ("csi.storage.k8s.io/", "csi.ceph.com/", ".rbd.csi.ceph.com/")
+
+
+def pod_uid_of_path(path: str) -> str | None:
+    """Give the uid of the pod at whose path a volume is mounted, by kubelet's layout."""
+    found = _POD_UID.search(path) or _BLOCK_POD_UID.search(path)
+    return found.group(1) if found else None
+
+
+def mounts_of(mapping: Mapping | None) -> tuple[Mount, ...]:
+    """Give the mounts that were seen."""
+    return () if mapping is None or isinstance(mapping.mounts, NotObserved) else mapping.mounts
+
+
+def openers_of(mapping: Mapping | None) -> tuple[Opener, ...]:
+    """Give the openers that were seen."""
+    return () if mapping is None or isinstance(mapping.openers, NotObserved) else mapping.openers
+
+
+def kubelet_of(snapshot: Snapshot) -> KubeletView | NotObserved:
+    """Give what kubelet left on the node."""
+    node = snapshot.node
+    return (
+        not_given(snapshot.sources.node, "kubelet's directories")
+        if node is None
+        else (node.kubelet)
+    )
+
+
+def staging_of(
+    mapping: Mapping | None, names: VolumeNames, snapshot: Snapshot
+) -> tuple[StagingDirectory, ...] | NotObserved:
+    """Give the staging directories of the volume on this node."""
+    kubelet = kubelet_of(snapshot)
+    if isinstance(kubelet, NotObserved):
+        return kubelet
+    if isinstance(kubelet.staging, NotObserved):
+        return kubelet.staging
+    paths = [each.path for each in mounts_of(mapping)]
+    hashes = names.handle_hashes
+    return tuple(
+        each
+        for each in sorted(kubelet.staging, key=lambda each: each.path)
+        if _stages(each, names, hashes) or any(_lies_in(path, each.path) for path in paths)
+    )
+
+
+def _stages(directory: StagingDirectory, names: VolumeNames, hashes: frozenset[str]) -> bool:
+    if directory.volume_handle is not None and names.handles:
+        return directory.volume_handle in names.volume_handles
+    if directory.handle_hash is not None and directory.handle_hash in hashes:
+        return True
+    if directory.persistent_volume in names.persistent_volumes:
+        return True
+    # The stash knows no cluster: it decides only where nothing better is known.
+    stash = directory.stash
+    return (
+        stash is not None
+        and not isinstance(stash, NotObserved)
+        and names.image is not None
+        and stash.spec == names.image.spec
+    )
+
+
+def _lies_in(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(directory + "/")
+
+
+def pod_volumes_of(
+    mapping: Mapping | None, names: VolumeNames, snapshot: Snapshot
+) -> tuple[PodVolumeDirectory, ...] | NotObserved:
+    """Give the directories of the volume below kubelet's ``pods`` on this node."""
+    kubelet = kubelet_of(snapshot)
+    if isinstance(kubelet, NotObserved):
+        return kubelet
+    if isinstance(kubelet.pod_volumes, NotObserved):
+        return kubelet.pod_volumes
+    paths = [each.path for each in mounts_of(mapping)]
+    return tuple(
+        each
+        for each in sorted(kubelet.pod_volumes, key=lambda each: each.path)
+        if _publishes(each, names) or any(_lies_in(path, each.path) for path in paths)
+    )
+
+
+def _publishes(directory: PodVolumeDirectory, names: VolumeNames) -> bool:
+    if directory.persistent_volume in names.persistent_volumes:
+        return True
+    volume = directory.volume_data
+    if volume is None or isinstance(volume, NotObserved):
+        return False
+    return volume.volume_handle is not None and volume.volume_handle in names.volume_handles
+
+
+def leftovers_of(
+    mapping: Mapping | None, names: VolumeNames, snapshot: Snapshot
+) -> tuple[PodVolumeDirectory, ...]:
+    """Give pod directories without a pod in the API and with nothing mounted at them."""
+    directories = pod_volumes_of(mapping, names, snapshot)
+    node, kube = snapshot.node, snapshot.kubernetes
+    if isinstance(directories, NotObserved) or node is None:
+        return ()
+    if not knows_every_pod_on(kube, node.node_name):
+        return ()
+    known = {each.ref.uid for each in pods_of(kube)}
+    mounted = [each.path for each in mounts_of(mapping)]
+    return tuple(
+        each
+        for each in directories
+        if each.pod_uid not in known and not any(_lies_in(path, each.path) for path in mounted)
+    )
+
+
+def pod_uids_on(mapping: Mapping) -> tuple[str, ...]:
+    """Give the uids of pods that the device's mounts and openers name."""
+    uids = [each.namespace.process.pod_uid for each in mounts_of(mapping)]
+    uids += [
+        each.process.pod_uid
+        for each in openers_of(mapping)
+        if each.process.pid != server_pid(mapping)
+    ]
+    uids += [pod_uid_of_path(each.path) for each in mounts_of(mapping)]
+    return tuple(sorted({each for each in uids if each is not None}))
+
+
+def server_pid(mapping: Mapping | None) -> int | None:
+    """Give the pid of the rbd-nbd process that serves a device; it has its own device open."""
+    if mapping is None or mapping.nbd is None:
+        return None
+    server = mapping.nbd.process
+    return None if server is None or isinstance(server, NotObserved) else server.pid
+
+
+def lost_pod_uids(mapping: Mapping, snapshot: Snapshot) -> tuple[str, ...]:
+    """Give the uids of pods that live on the device while the API does not know them.
+
+    A force delete while kubelet is down takes the pod out of the API; its containers run on. A
+    list of pods that is not whole proves nothing: then nobody is called lost.
+    """
+    node = snapshot.node
+    if node is None or not knows_every_pod_on(snapshot.kubernetes, node.node_name):
+        return ()
+    known = {each.ref.uid for each in pods_of(snapshot.kubernetes)}
+    return tuple(each for each in pod_uids_on(mapping) if each not in known)
+
+
+def in_flight_of(
+    mapping: Mapping, names: VolumeNames, snapshot: Snapshot
+) -> tuple[InFlight, ...] | NotObserved:
+    """Give the processes in flight that name the image, the device or the volume."""
+    node = snapshot.node
+    if node is None:
+        return not_given(snapshot.sources.node, "processes in flight")
+    if isinstance(node.in_flight, NotObserved):
+        return node.in_flight
+    words = _words_for(mapping, names)
+    own = server_pid(mapping)
+    return tuple(
+        each
+        for each in sorted(node.in_flight, key=lambda each: each.process.pid)
+        if each.process.pid != own and any(_names_it(argument, words) for argument in each.names)
+    )
+
+
+def _words_for(mapping: Mapping, names: VolumeNames) -> frozenset[str]:
+    words = {mapping.device, *names.volume_handles, *names.handle_hashes}
+    words |= names.persistent_volumes
+    if not isinstance(mapping.spec, NotObserved):
+        words |= {str(mapping.spec), mapping.spec.name}
+    holders = () if isinstance(mapping.holders, NotObserved) else mapping.holders
+    words |= {each.label for each in holders if each.label}
+    return frozenset(words)
+
+
+def _names_it(argument: str, words: frozenset[str]) -> bool:
+    """Compare whole parts of an argument: ``/dev/rbd1`` is not ``/dev/rbd10``."""
+    if argument in words or re.sub(r"^(/dev/rbd\d+)p\d+$", r"\1", argument) in words:
+        return True
+    parts = re.split(r"[/@=,:]", argument)
+    return any(word in parts for word in words if len(word) > 1)
+
+
+def known_handles(mapping: Mapping, names: VolumeNames, snapshot: Snapshot) -> VolumeNames:
+    """Add what the node alone knows: the handle in vol_data.json, the PV in a pod's directory.
+
+    With the API down, or the PV deleted, that is all that is left of the volume's names.
+    """
+    handles = set(names.handles)
+    staging = staging_of(mapping, names, snapshot)
+    for each in () if isinstance(staging, NotObserved) else staging:
+        if each.driver and each.volume_handle:
+            handles.add((each.driver, each.volume_handle))
+    published = pod_volumes_of(mapping, names, snapshot)
+    for directory in () if isinstance(published, NotObserved) else published:
+        data = directory.volume_data
+        if data is None or isinstance(data, NotObserved):
+            continue
+        if data.driver and data.volume_handle:
+            handles.add((data.driver, data.volume_handle))
+    return replace(names, handles=frozenset(handles))
+
+
+def made_by_kubernetes(
+    mapping: Mapping | None,
+    names: VolumeNames,
+    staging: tuple[StagingDirectory, ...] | NotObserved,
+    metadata: Iterable[tuple[str, str]],
+) -> bool:
+    """Tell whether the image is Kubernetes': by a PV, a stash, a mapper's name or its own name."""
+    if names.volumes or (staging and not isinstance(staging, NotObserved)):
+        return True
+    if any(key.startswith(_PROVISIONED_KEYS) for key, _ in metadata):
+        return True
+    if names.image is not None and names.image.spec.name.startswith(_PROVISIONED_NAMES):
+        return True
+    holders = () if mapping is None or isinstance(mapping.holders, NotObserved) else mapping.holders
+    return any(
+        each.kind in (BlockHolderKind.DM, BlockHolderKind.LUKS)
+        and each.label.startswith(_MAPPER_PREFIX)
+        for each in holders
+    )
+
+
+def driver_registered(
+    node_name: str | None, names: VolumeNames, snapshot: Snapshot, *, local: bool
+) -> bool | NotObserved:
+    """Tell whether the volume's CSI driver answers on the node.
+
+    CSINode must list it and, on the node that looked, its socket must listen. In-tree volumes need
+    no driver.
+    """
+    drivers = {driver for driver, _ in names.handles}
+    if not drivers:
+        return True
+    kube = snapshot.kubernetes
+    unseen: NotObserved | None = None
+    if kube is None:
+        unseen = not_given(snapshot.sources.kubernetes, "CSINode")
+    elif isinstance(kube.csi_nodes, NotObserved):
+        unseen = kube.csi_nodes
+    else:
+        for each in kube.csi_nodes:
+            if each.node_name == node_name and drivers.isdisjoint(each.drivers):
+                return False
+        if all(each.node_name != node_name for each in kube.csi_nodes):
+            unseen = NotObserved(reason=f"no CSINode object for {node_name}")
+    if not local:
+        return True if unseen is None else unseen
+    return _socket_listens(drivers, snapshot, unseen)
+
+
+def _socket_listens(
+    drivers: set[str], snapshot: Snapshot, unseen: NotObserved | None
+) -> bool | NotObserved:
+    kubelet = kubelet_of(snapshot)
+    if isinstance(kubelet, NotObserved):
+        return kubelet
+    if isinstance(kubelet.sockets, NotObserved):
+        return kubelet.sockets
+    states = [each.listening for each in kubelet.sockets if each.driver in drivers]
+    if any(state is True for state in states):
+        return True
+    if any(state is False for state in states):
+        return False
+    blind = next((each for each in states if isinstance(each, NotObserved)), None)
+    return blind or unseen or True
+
+
+def sibling_devices(mapping: Mapping, node: NodeView) -> tuple[str, ...]:
+    """Give the other devices of the same client: krbd shares one client a node and user."""
+    if mapping.client_id is None or isinstance(node.mappings, NotObserved):
+        return ()
+    return tuple(
+        sorted(
+            each.device
+            for each in node.mappings
+            if each.device != mapping.device
+            and (each.fsid, each.client_id, each.client_address)
+            == (mapping.fsid, mapping.client_id, mapping.client_address)
+        )
+    )
+
+
+def unbacked_of(names: VolumeNames, node: NodeView | None) -> tuple[UnbackedMount, ...]:
+    """Give the containers whose mount of this volume lies on another device."""
+    if node is None or isinstance(node.unbacked, NotObserved):
+        return ()
+    return tuple(
+        sorted(
+            (each for each in node.unbacked if each.persistent_volume in names.persistent_volumes),
+            key=lambda each: (each.pod_uid, each.path),
+        )
+    )
+
+
+def maps(mapping: Mapping, names: VolumeNames) -> bool:
+    """Tell whether a device is a mapping of the volume's image.
+
+    rbd-nbd shows no image id and no cluster: its cookie, which ceph-csi sets to the volume handle,
+    is as good as a name.
+    """
+    if mapping.nbd is not None and mapping.nbd.backend in names.volume_handles:
+        return True
+    mapped = identity_of_mapping(mapping)
+    return mapped is not None and names.image is not None and same_image(names.image, mapped)

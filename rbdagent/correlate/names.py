@@ -1,0 +1,310 @@
+"""What Kubernetes calls an image: its PVs, claims, handles, and the pods that use them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rbdagent.correlate.identity import pods_of, same_image, volume_image, volumes_of
+from rbdagent.model import (
+    Attachment,
+    Claim,
+    CsiSource,
+    ImageIdentity,
+    ImageSpec,
+    InTreeRbdSource,
+    KubeEvent,
+    KubeView,
+    Node,
+    NotObserved,
+    PersistentVolume,
+    Pod,
+    Snapshot,
+    Source,
+    VolumeSource,
+)
+from rbdagent.parse.handle import attachment_name, in_use_name, staging_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeNames:
+    """The names of one volume; ``volumes[0]`` is the PV that the answer speaks of."""
+
+    image: ImageIdentity | None
+    volumes: tuple[PersistentVolume, ...] = ()
+    claims: frozenset[tuple[str, str]] = frozenset()
+    """Namespace and name of every claim that leads here."""
+    handles: frozenset[tuple[str, str]] = frozenset()
+    """(driver, volume handle)"""
+    volumes_seen: bool = True
+    """Whether the API gave PVs at all: without them nobody knows whose an image is."""
+
+    @property
+    def persistent_volumes(self) -> frozenset[str]:
+        """The names of the PVs."""
+        return frozenset(each.name for each in self.volumes)
+
+    @property
+    def volume_handles(self) -> frozenset[str]:
+        """The handles without their drivers."""
+        return frozenset(handle for _, handle in self.handles)
+
+    @property
+    def handle_hashes(self) -> frozenset[str]:
+        """The names of their staging directories."""
+        return frozenset(staging_hash(handle) for handle in self.volume_handles)
+
+    @property
+    def in_use_names(self) -> frozenset[str]:
+        """What ``node.status.volumesInUse`` would list."""
+        found = {in_use_name(driver, handle) for driver, handle in self.handles}
+        found |= {
+            f"kubernetes.io/rbd/{each.source.spec.pool}:{each.source.spec.name}"
+            for each in self.volumes
+            if isinstance(each.source, InTreeRbdSource)
+        }
+        return frozenset(found)
+
+    def attachment_names(self, node: str) -> frozenset[str]:
+        """The names that a VolumeAttachment of it to ``node`` would have."""
+        return frozenset(attachment_name(handle, driver, node) for driver, handle in self.handles)
+
+
+def not_given(source: Source, what: str) -> NotObserved:
+    """Say that a fact misses because its whole source does."""
+    reason = source.reason or f"the source is {source.state}"
+    return NotObserved(reason=f"{what}: {reason}", cure=source.cure)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeIndex:
+    """The PVs by what joins them: a node with many mappings asks once a mapping."""
+
+    by_image_name: dict[str, tuple[tuple[PersistentVolume, ImageIdentity], ...]]
+    by_handle: dict[tuple[str, str], tuple[PersistentVolume, ...]]
+
+
+def index_of(kube: KubeView | None) -> VolumeIndex:
+    """Index the PVs that were seen, each list in order of their names."""
+    by_name: dict[str, list[tuple[PersistentVolume, ImageIdentity]]] = {}
+    by_handle: dict[tuple[str, str], list[PersistentVolume]] = {}
+    for each in volumes_of(kube):
+        image, handle = volume_image(each), handle_of(each.source)
+        if image is not None:
+            by_name.setdefault(image.spec.name, []).append((each, image))
+        if handle is not None:
+            by_handle.setdefault(handle, []).append(each)
+    return VolumeIndex(
+        by_image_name={name: tuple(found) for name, found in by_name.items()},
+        by_handle={handle: tuple(found) for handle, found in by_handle.items()},
+    )
+
+
+def names_of(
+    image: ImageIdentity | None,
+    chosen: tuple[PersistentVolume, ...],
+    kube: KubeView | None,
+    index: VolumeIndex | None = None,
+) -> VolumeNames:
+    """Give every name of an image: ``chosen`` (the target's own PVs) come first."""
+    index = index_of(kube) if index is None else index
+    further: set[PersistentVolume] = set()
+    if image is not None:
+        # A PV never knows an image id: its name alone decides.
+        named = index.by_image_name.get(image.spec.name, ())
+        further |= {each for each, theirs in named if same_image(image, theirs)}
+    for each in chosen:
+        handle = handle_of(each.source)
+        further |= set(index.by_handle.get(handle, ())) if handle is not None else set()
+    others = sorted(further.difference(chosen), key=lambda each: each.name)
+    volumes = (*chosen, *others)
+    return VolumeNames(
+        image=image,
+        volumes=volumes,
+        claims=frozenset(_claims_of(volumes, kube)),
+        handles=frozenset(pair for each in volumes if (pair := handle_of(each.source)) is not None),
+        volumes_seen=kube is not None and not isinstance(kube.persistent_volumes, NotObserved),
+    )
+
+
+def handle_of(source: VolumeSource) -> tuple[str, str] | None:
+    """Give driver and volume handle of a CSI source."""
+    return (source.driver, source.volume_handle) if isinstance(source, CsiSource) else None
+
+
+def _claims_of(
+    volumes: Iterable[PersistentVolume], kube: KubeView | None
+) -> Iterable[tuple[str, str]]:
+    """By the PV's claimRef and by the claim's volumeName: one of the two may be wrong."""
+    volume_names = set()
+    for each in volumes:
+        volume_names.add(each.name)
+        if each.claim is not None:
+            yield (each.claim.namespace, each.claim.name)
+    for claim in claims_of(kube):
+        if claim.volume_name in volume_names:
+            yield (claim.ref.namespace, claim.ref.name)
+
+
+def claims_of(kube: KubeView | None) -> tuple[Claim, ...]:
+    """Give the claims that were seen, in order."""
+    if kube is None or isinstance(kube.claims, NotObserved):
+        return ()
+    return tuple(sorted(kube.claims, key=lambda each: (each.ref.namespace, each.ref.name)))
+
+
+def uses(pod: Pod, names: VolumeNames) -> bool:
+    """Tell whether a pod uses the volume: by claim, or by an inline volume."""
+    if any((pod.ref.namespace, claim) in names.claims for claim in pod.claims):
+        return True
+    if any(handle_of(each) in names.handles for each in pod.inline_volumes):
+        return True
+    image = names.image
+    return image is not None and any(
+        same_image(image, ImageIdentity(spec=each.spec, fsid=None)) for each in pod.inline_images
+    )
+
+
+def users_of(names: VolumeNames, kube: KubeView | None) -> tuple[Pod, ...]:
+    """Give the pods that use the volume, on whichever node."""
+    return tuple(each for each in pods_of(kube) if uses(each, names))
+
+
+def pods_on(
+    node: str | None, names: VolumeNames, snapshot: Snapshot
+) -> tuple[Pod, ...] | NotObserved:
+    """Give the pods on a node that use the volume; not observed where the list cannot hold them."""
+    kube = snapshot.kubernetes
+    if kube is None:
+        return not_given(snapshot.sources.kubernetes, "pods")
+    if isinstance(kube.pods, NotObserved):
+        return kube.pods
+    if not names.volumes_seen:
+        return NotObserved(
+            reason="pods of this image: PersistentVolumes were not observed, "
+            "so nobody knows which claim it belongs to"
+        )
+    if node is None:
+        return NotObserved(reason="pods of this client: its node is unknown")
+    if not covers(kube, node, names):
+        return NotObserved(reason=f"pods on {node}: the list of pods covers {kube.pods_scope} only")
+    return tuple(each for each in users_of(names, kube) if each.node_name == node)
+
+
+def covers(kube: KubeView, node: str, names: VolumeNames) -> bool:
+    """Tell whether the lists of pods hold every pod on ``node`` that could use the volume.
+
+    Lists of namespaces do only for a volume with claims, all of them there: inline volumes may be
+    anywhere.
+    """
+    return knows_every_pod_on(kube, node) or covers_claims(kube, names)
+
+
+def covers_claims(kube: KubeView, names: VolumeNames) -> bool:
+    """Tell whether the lists of pods hold every pod, on any node, that could mount its claims."""
+    if isinstance(kube.pods, NotObserved):
+        return False
+    scopes = _scopes(kube)
+    namespaces = {each for each, _ in names.claims}
+    return ("cluster", "") in scopes or (
+        bool(namespaces) and all(("namespace", each) in scopes for each in namespaces)
+    )
+
+
+def knows_every_pod_on(kube: KubeView | None, node: str) -> bool:
+    """Tell whether a uid that the lists of pods lack means a pod that the API lacks."""
+    if kube is None or isinstance(kube.pods, NotObserved):
+        return False
+    scopes = _scopes(kube)
+    return ("cluster", "") in scopes or ("node", node) in scopes
+
+
+def _scopes(kube: KubeView) -> frozenset[tuple[str, str]]:
+    """Read ``node/worker-1,namespace/default``: the lists of pods that were observed."""
+    parts = (each.strip().partition("/") for each in kube.pods_scope.split(","))
+    return frozenset((kind, name) for kind, _, name in parts)
+
+
+def attachments_of(names: VolumeNames, snapshot: Snapshot) -> tuple[Attachment, ...] | NotObserved:
+    """Give the VolumeAttachments of the volume, to whichever node."""
+    kube = snapshot.kubernetes
+    if kube is None:
+        return not_given(snapshot.sources.kubernetes, "VolumeAttachments")
+    if isinstance(kube.attachments, NotObserved):
+        return kube.attachments
+    if not names.volumes_seen and not names.handles:
+        return NotObserved(
+            reason="VolumeAttachments of this image: PersistentVolumes were not observed"
+        )
+    # Of two that say different things of one node, the one that claims more leads: the younger.
+    youngest = sorted(kube.attachments, key=lambda each: each.created_at or "9", reverse=True)
+    return tuple(
+        each
+        for each in sorted(youngest, key=lambda each: (each.name, each.deleting_since or ""))
+        if each.persistent_volume in names.persistent_volumes
+        or each.name in names.attachment_names(each.node_name)
+    )
+
+
+def attachment_to(
+    node: str | None, attachments: tuple[Attachment, ...] | NotObserved
+) -> Attachment | NotObserved | None:
+    """Give the attachment to one node."""
+    if isinstance(attachments, NotObserved):
+        return attachments
+    if node is None:
+        return NotObserved(reason="VolumeAttachment of this client: its node is unknown")
+    return next((each for each in attachments if each.node_name == node), None)
+
+
+def node_named(name: str | None, snapshot: Snapshot) -> Node | NotObserved | None:
+    """Give the Node object of that name."""
+    kube = snapshot.kubernetes
+    if kube is None:
+        return not_given(snapshot.sources.kubernetes, "nodes")
+    if isinstance(kube.nodes, NotObserved):
+        return kube.nodes
+    if name is None:
+        return NotObserved(reason="the client's node is unknown")
+    return next((each for each in kube.nodes if each.name == name), None)
+
+
+def in_volumes_in_use(node: Node | NotObserved | None, names: VolumeNames) -> bool | NotObserved:
+    """Tell whether the node's status lists the volume: evidence to show, never a condition."""
+    if isinstance(node, NotObserved):
+        return node
+    return node is not None and not names.in_use_names.isdisjoint(node.volumes_in_use)
+
+
+def events_of(
+    names: VolumeNames, users: tuple[Pod, ...], kube: KubeView | None
+) -> tuple[KubeEvent, ...]:
+    """Give the events that regard the volume, newest last.
+
+    A pod that is gone leaves its events behind: they name the PV or the image in their message.
+    """
+    if kube is None or isinstance(kube.events, NotObserved):
+        return ()
+    pods = {(each.ref.namespace, each.ref.name) for each in users}
+    texts = names.persistent_volumes | image_texts(names)
+    found = [
+        each
+        for each in kube.events
+        if (each.kind == "PersistentVolume" and each.subject.name in names.persistent_volumes)
+        or (
+            each.kind == "PersistentVolumeClaim"
+            and (each.subject.namespace, each.subject.name) in names.claims
+        )
+        or (each.kind == "Pod" and (each.subject.namespace, each.subject.name) in pods)
+        or any(text in each.message for text in texts)
+    ]
+    return tuple(sorted(found, key=lambda each: (each.last_seen or "", each.reason, each.message)))
+
+
+def image_texts(names: VolumeNames) -> frozenset[str]:
+    """Give what an error message would call the image."""
+    spec: ImageSpec | None = names.image.spec if names.image is not None else None
+    return frozenset({str(spec)}) if spec is not None and spec.pool else frozenset()

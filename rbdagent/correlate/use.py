@@ -1,0 +1,211 @@
+"""One image, everything that stands for it, and everyone who holds it."""
+
+from __future__ import annotations
+
+from rbdagent.correlate.holders import holders_of, local_holder
+from rbdagent.correlate.identity import (
+    identity_of_mapping,
+    images_of,
+    mappings_of,
+    names,
+    settled,
+    target_claims,
+    target_volumes,
+    views_of,
+    volume_image,
+)
+from rbdagent.correlate.local import leftovers_of, maps, unbacked_of
+from rbdagent.correlate.names import (
+    VolumeIndex,
+    VolumeNames,
+    attachments_of,
+    claims_of,
+    events_of,
+    index_of,
+    names_of,
+    users_of,
+)
+from rbdagent.model import (
+    Claim,
+    ImageIdentity,
+    ImageView,
+    KubeEvent,
+    Mapping,
+    NotObserved,
+    PersistentVolume,
+    PodVolumeDirectory,
+    Snapshot,
+    Target,
+    TargetKind,
+    VolumeUse,
+)
+
+
+def correlate(snapshot: Snapshot) -> VolumeUse:
+    """Join everything about the target of a snapshot.
+
+    A pod with several RBD volumes leads to the one that its events complain about, else to the
+    first by name; the others are in ``further_volumes``.
+    """
+    index = index_of(snapshot.kubernetes)
+    chosen = _chosen_volumes(snapshot)
+    image = volume_image(chosen[0]) if chosen else None
+    if image is None:
+        image = next(iter(images_of(snapshot.target, snapshot.node, snapshot.kubernetes)), None)
+        unnamed = _unnamed_device(snapshot)
+        if image is None and unnamed is not None:
+            return _use_of_mapping(unnamed, snapshot, index)
+    return _use(image, chosen, snapshot, snapshot.target, index)
+
+
+def correlate_node(snapshot: Snapshot) -> tuple[VolumeUse, ...]:
+    """Join everything about every image that this node has mapped, one use an image."""
+    found: list[VolumeUse] = []
+    seen: set[Mapping] = set()
+    index = index_of(snapshot.kubernetes)
+    for mapping in mappings_of(snapshot.node):
+        if mapping in seen:
+            continue
+        use = _use_of_mapping(mapping, snapshot, index)
+        seen |= {each.mapping for each in use.holders if each.mapping is not None}
+        found.append(use)
+    return tuple(found)
+
+
+def further_volumes(use: VolumeUse, snapshot: Snapshot) -> tuple[PersistentVolume, ...]:
+    """Give the other RBD volumes that the target means as well (a pod's)."""
+    shown = {each.name for each in use.other_volumes}
+    if use.persistent_volume is not None:
+        shown.add(use.persistent_volume.name)
+    return tuple(
+        each
+        for each in target_volumes(snapshot.target, snapshot.kubernetes)
+        if each.name not in shown and volume_image(each) is not None
+    )
+
+
+def _chosen_volumes(snapshot: Snapshot) -> tuple[PersistentVolume, ...]:
+    """Give the target's own PVs: those that complain first, RBD before anything else."""
+    volumes = target_volumes(snapshot.target, snapshot.kubernetes)
+    kube = snapshot.kubernetes
+    events = () if kube is None or isinstance(kube.events, NotObserved) else kube.events
+    warned = " ".join(each.message for each in events if each.type == "Warning")
+    ranked = sorted(
+        volumes,
+        key=lambda each: (volume_image(each) is None, f'"{each.name}"' not in warned, each.name),
+    )
+    if snapshot.target.kind is TargetKind.POD:
+        return tuple(ranked[:1])
+    return tuple(ranked)
+
+
+def _unnamed_device(snapshot: Snapshot) -> Mapping | None:
+    """Give the device that a device target names, where its image was not observed."""
+    if snapshot.target.kind is not TargetKind.DEVICE:
+        return None
+    return next((each for each in mappings_of(snapshot.node) if names(snapshot.target, each)), None)
+
+
+def _use_of_mapping(mapping: Mapping, snapshot: Snapshot, index: VolumeIndex) -> VolumeUse:
+    target = Target(given=mapping.device, kind=TargetKind.DEVICE, name=mapping.device)
+    if snapshot.target.kind is not TargetKind.NONE:
+        target = snapshot.target
+    image = identity_of_mapping(mapping)
+    chosen = _volumes_by_backend(mapping, index)
+    if image is None and chosen:
+        image = volume_image(chosen[0])
+    if image is None:
+        unknown = VolumeNames(image=None, volumes_seen=False)
+        holder = local_holder(mapping, unknown, (), snapshot, None)
+        return VolumeUse(
+            target=target,
+            image=None,
+            image_view=None,
+            persistent_volume=None,
+            holders=(holder,),
+        )
+    return _use(image, chosen, snapshot, target, index)
+
+
+def _volumes_by_backend(mapping: Mapping, index: VolumeIndex) -> tuple[PersistentVolume, ...]:
+    """Give the PVs whose handle an nbd device carries as its cookie."""
+    backend = mapping.nbd.backend if mapping.nbd is not None else None
+    return tuple(
+        volume
+        for (_, handle), volumes in index.by_handle.items()
+        if handle == backend
+        for volume in volumes
+    )
+
+
+def _use(
+    image: ImageIdentity | None,
+    chosen: tuple[PersistentVolume, ...],
+    snapshot: Snapshot,
+    target: Target,
+    index: VolumeIndex,
+) -> VolumeUse:
+    kube = snapshot.kubernetes
+    known = names_of(image, chosen, kube, index)
+    views: tuple[ImageView, ...] = ()
+    if image is not None:
+        # Who names an image by its name alone may mean either cluster's: nothing to choose by.
+        by_name = target.kind is TargetKind.IMAGE
+        volume = known.volumes[0] if known.volumes and not by_name else None
+        image = settled(image, volume, snapshot.node, snapshot.ceph)
+        known = names_of(image, chosen, kube, index)
+        views = views_of(image, snapshot.ceph)
+    users = users_of(known, kube)
+    volumes = known.volumes
+    return VolumeUse(
+        target=target,
+        image=image,
+        image_view=views[0] if len(views) == 1 else None,
+        persistent_volume=volumes[0] if volumes else None,
+        other_volumes=volumes[1:],
+        claim=_claim_of(known, snapshot, target),
+        holders=holders_of(known, views, snapshot) if image is not None else (),
+        waiting_pods=tuple(
+            each for each in users if each.phase == "Pending" and each.deleting_since is None
+        ),
+        attachments=attachments_of(known, snapshot),
+        events=_events(known, snapshot),
+        unbacked=unbacked_of(known, snapshot.node),
+        leftovers=_leftovers(known, snapshot),
+    )
+
+
+def _claim_of(known: VolumeNames, snapshot: Snapshot, target: Target) -> Claim | None:
+    """Give the claim that was asked about, else the one that the PV is bound to."""
+    claims = {(each.ref.namespace, each.ref.name): each for each in claims_of(snapshot.kubernetes)}
+    if target.kind is TargetKind.CLAIM:
+        return claims.get((target.namespace, target.name))
+    bound = [each.claim for each in known.volumes if each.claim is not None]
+    for ref in bound:
+        if (ref.namespace, ref.name) in claims:
+            return claims[ref.namespace, ref.name]
+    if known.volumes:
+        return None
+    wanted = target_claims(target, snapshot.kubernetes)
+    return next((claims[each] for each in wanted if each in claims), None)
+
+
+def _events(known: VolumeNames, snapshot: Snapshot) -> tuple[KubeEvent, ...]:
+    """With one target the observer asked for its events; without, they are sorted out here."""
+    kube = snapshot.kubernetes
+    if kube is None or isinstance(kube.events, NotObserved):
+        return ()
+    if snapshot.target.kind is TargetKind.NONE:
+        return events_of(known, users_of(known, kube), kube)
+    order = sorted(kube.events, key=lambda each: (each.last_seen or "", each.reason, each.message))
+    return tuple(order)
+
+
+def _leftovers(known: VolumeNames, snapshot: Snapshot) -> tuple[PodVolumeDirectory, ...]:
+    mapped = [each for each in mappings_of(snapshot.node) if maps(each, known)]
+    if not mapped:
+        return leftovers_of(None, known, snapshot)
+    common = set(leftovers_of(mapped[0], known, snapshot))
+    for each in mapped[1:]:
+        common &= set(leftovers_of(each, known, snapshot))
+    return tuple(sorted(common, key=lambda each: each.path))

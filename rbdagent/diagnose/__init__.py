@@ -1,0 +1,97 @@
+"""Rules: from what was joined to what is said.
+
+A rule is a function from a case to findings, one code each or a family of alternatives. `RULES` is
+the order in which they speak; findings are then sorted by weight alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.diagnose import ceph, holders, kubernetes, node, unseen
+from rbdagent.diagnose.case import Case
+from rbdagent.diagnose.target import target_verdict
+from rbdagent.diagnose.verdict import judge
+from rbdagent.model import Diagnosis, Finding, Severity, Snapshot, VolumeUse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+RULES: Final[tuple[Callable[[Case], Iterator[Finding]], ...]] = (
+    holders.not_backed,
+    holders.conflict,
+    holders.unwatched,
+    holders.returned_dirty,
+    holders.blocklisted,
+    holders.dead_nbd,
+    holders.lost_pod,
+    node.driver_down,
+    node.kubelet_down,
+    holders.pinned,
+    holders.orphaned,
+    holders.staging_left,
+    holders.blocked_by_user,
+    holders.node_down,
+    holders.running_without_mapping,
+    node.hanging,
+    ceph.image_gone,
+    ceph.ambiguous,
+    ceph.legacy_lock,
+    kubernetes.not_rbd,
+    kubernetes.unbound,
+    kubernetes.lost,
+    kubernetes.on_paper,
+    kubernetes.detach_fails,
+    kubernetes.duplicate_handle,
+    kubernetes.map_refused,
+    kubernetes.multi_attach,
+    kubernetes.still_being_used,
+    kubernetes.released,
+    kubernetes.target_not_seen,
+    holders.foreign,
+    holders.undetermined,
+    holders.unknown_whether_nobody,
+    ceph.watch_lingers,
+    ceph.lock_of_former_client,
+    ceph.node_on_blocklist,
+    node.device_node_missing,
+    node.staged_without_volume_data,
+    node.pod_directories_left,
+    node.same_name_elsewhere,
+    holders.shared,
+    holders.between_steps,
+    holders.in_use,
+    holders.nobody,
+    kubernetes.several_volumes,
+    unseen.sources,
+    unseen.clusters,
+    unseen.gaps,
+)
+
+_WEIGHT: Final = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
+_MOST_COMMANDS: Final = 5
+
+
+def diagnose(use: VolumeUse, snapshot: Snapshot) -> Diagnosis:
+    """Judge every holder and the target, and say what follows."""
+    judged = tuple(judge(each, use, snapshot) for each in use.holders)
+    verdict = target_verdict(use, judged, snapshot)
+    case = Case(use=use, snapshot=snapshot, judged=judged, verdict=verdict)
+    said = dict.fromkeys(finding for rule in RULES for finding in rule(case))
+    findings = tuple(sorted(said, key=lambda each: _WEIGHT[each.severity]))
+    return Diagnosis(
+        use=use,
+        verdict=verdict,
+        holders=judged,
+        findings=findings,
+        next_commands=next_commands(findings),
+    )
+
+
+def next_commands(findings: tuple[Finding, ...]) -> tuple[str, ...]:
+    """Give what to type now: the weightiest finding's commands, the first one first."""
+    heavy = [each for each in findings if each.severity is not Severity.INFO] or list(findings)
+    first = next((each for each in heavy if each.commands), None)
+    if first is None:
+        return ()
+    return first.commands[:_MOST_COMMANDS]

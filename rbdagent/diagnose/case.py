@@ -1,0 +1,155 @@
+"""What a rule has before it, and how it says what it found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rbdagent.catalog import CATALOG
+from rbdagent.model import (
+    Attachment,
+    Finding,
+    Holder,
+    JudgedHolder,
+    NotObserved,
+    Pod,
+    Severity,
+    Snapshot,
+    TargetKind,
+    Verdict,
+    VolumeUse,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One target, judged: the input of every rule."""
+
+    use: VolumeUse
+    snapshot: Snapshot
+    judged: tuple[JudgedHolder, ...]
+    verdict: Verdict
+
+    @property
+    def volume(self) -> str:
+        """What the answer calls the volume."""
+        if self.use.persistent_volume is not None:
+            return self.use.persistent_volume.name
+        if self.use.image is not None:
+            return str(self.use.image.spec)
+        return self.use.target.given
+
+    @property
+    def ask(self) -> str:
+        """The TARGET to copy into a command on another node: a device means something only here."""
+        if self.use.persistent_volume is not None:
+            return f"pv/{self.use.persistent_volume.name}"
+        if self.use.image is not None and self.use.image.spec.pool:
+            return str(self.use.image.spec)
+        return self.use.target.given
+
+    @property
+    def here(self) -> str:
+        """The node that looked."""
+        return self.snapshot.node.node_name if self.snapshot.node is not None else "this node"
+
+    def those(self, *verdicts: Verdict) -> tuple[JudgedHolder, ...]:
+        """Give the holders with one of these verdicts."""
+        return tuple(each for each in self.judged if each.verdict in verdicts)
+
+
+def finding(
+    code: str,
+    subject: str,
+    message: str,
+    *,
+    evidence: tuple[str, ...] = (),
+    remedy: str = "",
+    commands: tuple[str, ...] = (),
+    severity: Severity | None = None,
+) -> Finding:
+    """Give a finding; severity and remedy are the catalogue's unless the case knows better."""
+    known = CATALOG[code]
+    return Finding(
+        code=code,
+        severity=severity or known.severity,
+        subject=subject,
+        message=message,
+        evidence=tuple(dict.fromkeys(evidence)),
+        remedy=remedy or known.remedy,
+        commands=tuple(dict.fromkeys(commands)),
+    )
+
+
+def subject_of(holder: Holder) -> str:
+    """Name a holder: the device on its node, else the client."""
+    if holder.mapping is not None:
+        return f"{holder.mapping.device} on {holder.node}"
+    if holder.watcher is not None:
+        client = f"client.{holder.watcher.client} at {holder.watcher.address}"
+        return f"{client} ({holder.node})" if holder.node else client
+    return f"node {holder.node}"
+
+
+def identity_lines(case: Case, holder: Holder) -> tuple[str, ...]:
+    """Give what proves that this device, this client and this image are one."""
+    said = []
+    if case.use.image is not None:
+        fsid = f" in cluster {case.use.image.fsid}" if case.use.image.fsid else ""
+        said.append(f"image {case.use.image.spec}{fsid}")
+    mapping, watcher = holder.mapping, holder.watcher
+    if mapping is not None and mapping.client_id is not None:
+        said.append(f"mapped by client.{mapping.client_id} {mapping.client_address}")
+    if watcher is not None:
+        said.append(f"watched by client.{watcher.client} {watcher.address}")
+    if isinstance(holder.attachment, Attachment):
+        state = "attached" if holder.attachment.attached else "not attached"
+        leaving = ", being deleted" if holder.attachment.deleting_since else ""
+        said.append(f"VolumeAttachment {holder.attachment.name}: {holder.node}, {state}{leaving}")
+    if holder.in_volumes_in_use is True:
+        said.append(f"{holder.node} lists the volume in volumesInUse")
+    return tuple(said)
+
+
+def here(command: str, holder: Holder) -> str:
+    """Say on which node a command is to be run, so that it can still be copied whole."""
+    return f"{command}  # on {holder.node}"
+
+
+def look_there(case: Case, node: str) -> str:
+    """Give the command that looks from the holder's own node."""
+    return f"ssh {node} rbdagent who-holds {case.ask}"
+
+
+def look_again(case: Case) -> str:
+    """Give the command for a second look from here."""
+    by_device = case.use.target.kind is TargetKind.DEVICE
+    return f"rbdagent who-holds {case.use.target.given if by_device else case.ask}"
+
+
+def delete_pod(pod: Pod) -> str:
+    """Give the command that deletes a pod in good order."""
+    return f"kubectl -n {pod.ref.namespace} delete pod {pod.ref.name}"
+
+
+def pod_by_uid(uid: str | None, case: Case) -> Pod | None:
+    """Give the pod of that uid."""
+    kube = case.snapshot.kubernetes
+    if uid is None or kube is None or isinstance(kube.pods, NotObserved):
+        return None
+    return next((each for each in kube.pods if each.ref.uid == uid), None)
+
+
+def waiting_elsewhere(case: Case, node: str | None) -> tuple[Pod, ...]:
+    """Give the pods that wait for the volume on other nodes."""
+    return tuple(each for each in case.use.waiting_pods if each.node_name != node)
+
+
+def then_starts(case: Case, node: str | None) -> str:
+    """Say who is waiting for the holder to go; empty where nobody is."""
+    pods = waiting_elsewhere(case, node)
+    if not pods:
+        return ""
+    named = ", ".join(
+        f"{each.ref} on {each.node_name}" if each.node_name else str(each.ref) for each in pods
+    )
+    return f" Waiting for it: {named}."

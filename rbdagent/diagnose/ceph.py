@@ -1,0 +1,199 @@
+"""RBD3xx: what Ceph itself says of the image."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rbdagent.correlate.holders import cluster_with, entry_hits, same_client, same_ip
+from rbdagent.correlate.identity import fsids_of
+from rbdagent.diagnose.case import Case, finding, here, look_again, subject_of
+from rbdagent.diagnose.target import is_ambiguous
+from rbdagent.model import (
+    BlocklistEntry,
+    ClusterView,
+    EntityAddress,
+    Finding,
+    HolderKind,
+    ImagePresence,
+    Locker,
+    NotObserved,
+    Severity,
+    Verdict,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_LEGACY = "kubelet_lock_magic_"
+
+
+def image_gone(case: Case) -> Iterator[Finding]:
+    """RBD301, RBD302: deleted, or in the trash."""
+    view, image = case.use.image_view, case.use.image
+    if view is None or image is None:
+        return
+    mapped = [each for each in case.judged if each.holder.mapping is not None]
+    still = f" {subject_of(mapped[0].holder)} still maps it." if mapped else ""
+    if view.presence is ImagePresence.GONE:
+        yield finding(
+            "RBD301",
+            str(image.spec),
+            f"Image {image.spec} does not exist in cluster {view.fsid} (any more).{still}",
+            evidence=(f"cluster {view.fsid} was asked for {image.spec} and has no such image",),
+            commands=(_in_pool("rbd trash ls --all", case),),
+        )
+    elif view.presence is ImagePresence.TRASH:
+        yield finding(
+            "RBD302",
+            str(image.spec),
+            f"Image {image.spec} is in the trash of its pool.{still}",
+            evidence=(f"id {view.image_id} in cluster {view.fsid}",),
+            commands=(_in_pool("rbd trash ls --all --long", case),),
+        )
+
+
+def _in_pool(command: str, case: Case) -> str:
+    spec = case.use.image.spec if case.use.image is not None else None
+    if spec is None:
+        return command
+    namespace = f" --namespace {spec.namespace}" if spec.namespace else ""
+    return f"{command} --pool {spec.pool}{namespace}"
+
+
+def legacy_lock(case: Case) -> Iterator[Finding]:
+    """RBD303: a lock of a kubelet that is long gone."""
+    view, image = case.use.image_view, case.use.image
+    if view is None or image is None or isinstance(view.lockers, NotObserved):
+        return
+    if isinstance(view.watchers, NotObserved):
+        return
+    watching = {each.client for each in (*view.watchers, *view.passing_watchers)}
+    for each in sorted(view.lockers, key=lambda each: (each.lock_id, each.client)):
+        if not each.lock_id.startswith(_LEGACY) or each.client in watching:
+            continue
+        node = each.lock_id.removeprefix(_LEGACY)
+        yield finding(
+            "RBD303",
+            str(image.spec),
+            f"An old kubelet's lock of node {node} is left on {image.spec}; its client watches "
+            "nothing any more.",
+            evidence=(f"lock {each.lock_id!r} of client.{each.client}",),
+            remedy=f"When {node} holds nothing, remove the lock: rbd lock rm {image.spec} "
+            f"{each.lock_id} client.{each.client}",
+            commands=(f"rbd lock ls {image.spec}",),
+        )
+
+
+def lock_of_former_client(case: Case) -> Iterator[Finding]:
+    """RBD304: this node's address, nobody's nonce."""
+    view = case.use.image_view
+    local = [each.holder for each in case.judged if each.holder.mapping is not None]
+    if view is None or isinstance(view.lockers, NotObserved) or not local:
+        return
+    own = [each.mapping.client_address for each in local if each.mapping is not None]
+    watching = () if isinstance(view.watchers, NotObserved) else view.watchers
+    for locker in sorted(view.lockers, key=lambda each: (each.lock_id, each.client)):
+        if not _is_former(locker, own) or any(each.client == locker.client for each in watching):
+            continue
+        yield finding(
+            "RBD304",
+            subject_of(local[0]),
+            f"The exclusive lock belongs to client.{locker.client}, a former client of "
+            f"{case.here} itself: the same address, another nonce.",
+            evidence=(f"lock {locker.lock_id!r} of client.{locker.client} {locker.address}",),
+        )
+
+
+def _is_former(locker: Locker, own: list[EntityAddress | None]) -> bool:
+    address = locker.address
+    if address is None or locker.lock_id.startswith(_LEGACY):
+        return False
+    known = [each for each in own if each is not None]
+    if any(same_client(each, address) for each in known):
+        return False
+    return any(same_ip(each.ip, address.ip) for each in known)
+
+
+def watch_lingers(case: Case) -> Iterator[Finding]:
+    """RBD305: wait thirty seconds."""
+    for each in case.those(Verdict.UNDETERMINED):
+        holder = each.holder
+        if not holder.is_local or holder.mapping is not None or holder.watcher is None:
+            continue
+        if holder.kind is not HolderKind.KRBD or "lingers" not in each.because[0]:
+            continue
+        yield finding(
+            "RBD305",
+            subject_of(holder),
+            f"{subject_of(holder)} watches the image, and {holder.node} has no such mapping (any "
+            "more). A dead client's watch goes after 30 s: look again then.",
+            evidence=each.because,
+            commands=(look_again(case),),
+        )
+
+
+def node_on_blocklist(case: Case) -> Iterator[Finding]:
+    """RBD306: entries that hit the holders' nodes, other than the dead client's own."""
+    fsid = case.use.image.fsid if case.use.image is not None else None
+    cluster = cluster_with(fsid, case.snapshot)
+    if cluster is None or isinstance(cluster.blocklist, NotObserved):
+        return
+    told = {each.holder.blocklisted_by for each in case.judged}
+    for entry in sorted(cluster.blocklist, key=lambda each: (each.network, each.nonce)):
+        node = _node_hit(entry, case)
+        if node is None or entry in told:
+            continue
+        whole = entry.nonce == 0
+        what = "every client on it" if whole else "a former client of it"
+        daemons = _daemons_hit(entry, cluster)
+        hosts = f" It also hits {', '.join(daemons)}." if daemons else ""
+        yield finding(
+            "RBD306",
+            f"node {node}",
+            f"{node} is on the blocklist: {entry.network}:{entry.port}/{entry.nonce} hits {what}"
+            f"{f' until {entry.until}' if entry.until else ''}.{hosts}",
+            evidence=(f"{entry.network}:{entry.port}/{entry.nonce} {entry.until}".rstrip(),),
+            severity=Severity.WARNING if whole or daemons else Severity.INFO,
+        )
+
+
+def _node_hit(entry: BlocklistEntry, case: Case) -> str | None:
+    """Give the node of this volume whose address an entry hits, whatever its nonce."""
+    for each in case.judged:
+        node = each.holder.node_object
+        addresses = () if node is None or isinstance(node, NotObserved) else node.internal_ips
+        if each.holder.mapping is not None and each.holder.mapping.client_address is not None:
+            addresses = (*addresses, each.holder.mapping.client_address.ip)
+        for ip in addresses:
+            anyone = EntityAddress(ip=ip, port=entry.port, nonce=entry.nonce)
+            if entry_hits(entry, anyone):
+                return each.holder.node
+    return None
+
+
+def _daemons_hit(entry: BlocklistEntry, cluster: ClusterView) -> tuple[str, ...]:
+    if isinstance(cluster.services, NotObserved):
+        return ()
+    hit = (each for each in cluster.services if entry_hits(entry, each.address))
+    return tuple(sorted({f"{each.kind}.{each.name}" for each in hit}))
+
+
+def ambiguous(case: Case) -> Iterator[Finding]:
+    """RBD307: equal names in several clusters."""
+    image = case.use.image
+    if image is None or not is_ambiguous(case.use, case.snapshot):
+        return
+    fsids = fsids_of(image, case.snapshot.node, case.snapshot.ceph)
+    devices = [
+        here(f"rbdagent who-holds {each.holder.mapping.device}", each.holder)
+        for each in case.judged
+        if each.holder.mapping is not None
+    ]
+    yield finding(
+        "RBD307",
+        str(image.spec),
+        f"{len(fsids)} clusters have an image {image.spec}, and nothing tells which is meant. "
+        "The holders of all of them are shown.",
+        evidence=tuple(f"cluster {each}" for each in fsids),
+        commands=tuple(devices),
+    )

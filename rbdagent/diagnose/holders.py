@@ -1,0 +1,667 @@
+"""RBD1xx: the holders and their verdicts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rbdagent.correlate.holders import cluster_with, runs, same_ip
+from rbdagent.correlate.local import mounts_of
+from rbdagent.diagnose.case import (
+    Case,
+    delete_pod,
+    finding,
+    here,
+    identity_lines,
+    look_again,
+    look_there,
+    pod_by_uid,
+    subject_of,
+    then_starts,
+    waiting_elsewhere,
+)
+from rbdagent.diagnose.evidence import (
+    Evidence,
+    evidence_of,
+    pins,
+    pod_names,
+    processes_on,
+    said_of_process,
+)
+from rbdagent.diagnose.target import (
+    PODS_ELSEWHERE,
+    conflicting,
+    is_read_only,
+    missing_for_free,
+    sharing,
+)
+from rbdagent.model import (
+    Attachment,
+    BlockHolderKind,
+    BlocklistEntry,
+    ClusterView,
+    DeviceKind,
+    Finding,
+    Holder,
+    HolderKind,
+    ImagePresence,
+    JudgedHolder,
+    NotObserved,
+    Pod,
+    Severity,
+    Verdict,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_RETRY = "kubelet retries by itself, at most 2m2s apart"
+
+
+def not_backed(case: Case) -> Iterator[Finding]:
+    """RBD108: say before anything else that deleting the pod destroys the data."""
+    for each in case.use.unbacked:
+        pod = pod_by_uid(each.pod_uid, case)
+        name = str(pod.ref) if pod is not None else each.pod_uid
+        rescue = (
+            f"kubectl -n {pod.ref.namespace} exec {pod.ref.name} -- "
+            f"tar cf - {each.path} > {pod.ref.name}-rescue.tar"
+            if pod is not None
+            else f"tar cf rescue.tar -C /proc/{each.process.pid}/root {each.path.lstrip('/')}"
+        )
+        yield finding(
+            "RBD108",
+            f"pod {name}",
+            f"Pod {name} writes to {case.here}'s own disk: {each.path} is not on {case.volume}. "
+            "Do not delete the pod: that destroys what it wrote.",
+            evidence=(
+                f"{each.path} in {said_of_process(each.process)} lies on {each.source}",
+                f"{case.here} has no mapping under that mount",
+            ),
+            commands=(rescue,),
+        )
+
+
+def conflict(case: Case) -> Iterator[Finding]:
+    """RBD106: two writers."""
+    writers = conflicting(case.use, case.judged, case.snapshot)
+    if not writers:
+        return
+    nodes = ", ".join(sorted(str(each.holder.node) for each in writers))
+    volume = case.use.persistent_volume
+    modes = ", ".join(volume.access_modes) if volume is not None else "it has no PV"
+    idle = [each for each in writers if each.verdict in (Verdict.ORPHANED, Verdict.PINNED)]
+    first = f" {idle[0].holder.node} does not use it: clear it there first." if idle else ""
+    commands = tuple(
+        delete_pod(pod) for each in writers[1:] for pod in evidence_of(each.holder).running
+    )
+    yield finding(
+        "RBD106",
+        case.volume,
+        f"{case.volume} is held read-write on {nodes} at once, and its access mode allows one "
+        f"node ({modes}). Two writers destroy the file system: stop all but one, now.{first}",
+        evidence=tuple(
+            f"{subject_of(each.holder)}: {each.verdict}, {each.because[0]}" for each in writers
+        ),
+        commands=(
+            commands
+            or tuple(
+                look_there(case, str(each.holder.node))
+                for each in writers
+                if each.holder.mapping is None
+            )
+        ),
+    )
+
+
+def unwatched(case: Case) -> Iterator[Finding]:
+    """RBD105: live, writable, invisible."""
+    for each in case.those(Verdict.UNWATCHED):
+        holder = each.holder
+        pods = evidence_of(holder).running
+        sure = holder.mapping is not None and holder.mapping.watch is False
+        act = (f"kubectl cordon {holder.node}", *(delete_pod(pod) for pod in pods))
+        yield finding(
+            "RBD105",
+            subject_of(holder),
+            f"{subject_of(holder)} is writable and invisible to Ceph: its watch is gone. Another "
+            "node will be let in beside it. Stop the volume here before it starts anywhere else.",
+            evidence=(*each.because, *identity_lines(case, holder)),
+            # Without the kernel's own word a mapping that has just gone looks the same: look twice.
+            commands=(*act, look_again(case)) if sure else (look_again(case), *act),
+        )
+
+
+def returned_dirty(case: Case) -> Iterator[Finding]:
+    """RBD107: the dead man walks."""
+    for each in case.those(Verdict.RETURNED_DIRTY):
+        node = each.holder.node
+        yield finding(
+            "RBD107",
+            f"node {node}",
+            f"{node} was taken out of service, is alive, and still holds {case.volume}. Stop what "
+            "runs there and reboot it before you remove the taint.",
+            evidence=(*each.because, *identity_lines(case, each.holder)),
+            commands=(f"kubectl cordon {node}", f"ssh {node} systemctl reboot"),
+        )
+
+
+def blocklisted(case: Case) -> Iterator[Finding]:
+    """RBD103: one client, all its devices."""
+    for each in case.those(Verdict.DEAD):
+        holder = each.holder
+        entry = holder.blocklisted_by
+        if not isinstance(entry, BlocklistEntry):
+            continue
+        devices = ", ".join(
+            (*((holder.mapping.device,) if holder.mapping else ()), *holder.sibling_devices)
+        )
+        lasts = f" The entry ends {entry.until}." if entry.until else ""
+        pods = evidence_of(holder).running
+        shared = (
+            f" The same client serves {devices}: all of them are dead."
+            if holder.sibling_devices
+            else ""
+        )
+        cordon = (f"kubectl cordon {holder.node}",) if holder.node is not None else ()
+        yield finding(
+            "RBD103",
+            subject_of(holder),
+            f"The Ceph client of {subject_of(holder)} is blocklisted: writes there fail (-108), "
+            f"and every new map on {holder.node or 'that machine'} fails too.{shared}{lasts} Do "
+            "not lift the entry while these mappings live.",
+            evidence=(*each.because, *identity_lines(case, holder)),
+            commands=(*cordon, *(delete_pod(pod) for pod in pods), look_again(case)),
+        )
+
+
+def dead_nbd(case: Case) -> Iterator[Finding]:
+    """RBD104: the process is gone, the device stays."""
+    for each in case.those(Verdict.DEAD):
+        holder = each.holder
+        if holder.mapping is None or holder.mapping.kind is not DeviceKind.NBD:
+            continue
+        if isinstance(holder.blocklisted_by, BlocklistEntry):
+            continue
+        pods = evidence_of(holder).running
+        advice = (
+            f"Delete {pod_names(pods)}: its next start takes a fresh device."
+            if pods
+            else "Nothing uses it; the dead device harms nobody and goes with a reboot."
+        )
+        yield finding(
+            "RBD104",
+            subject_of(holder),
+            f"{subject_of(holder)} has no rbd-nbd process any more: I/O on it hangs, then fails. "
+            f"{advice}",
+            evidence=each.because,
+            commands=tuple(delete_pod(pod) for pod in pods),
+            severity=None if pods or mounts_of(holder.mapping) else Severity.WARNING,
+        )
+
+
+def lost_pod(case: Case) -> Iterator[Finding]:
+    """RBD109: its container runs, its pod is not in the API."""
+    for each in case.judged:
+        holder = each.holder
+        if not holder.lost_pod_uids or each.verdict not in (
+            Verdict.IN_USE,
+            Verdict.RETURNED_DIRTY,
+            Verdict.UNWATCHED,
+            Verdict.DEAD,
+            Verdict.STAGED,
+        ):
+            continue
+        alive = [
+            one for one in processes_on(evidence_of(holder)) if one.pod_uid in holder.lost_pod_uids
+        ]
+        uids = ", ".join(holder.lost_pod_uids)
+        what = "A container still runs on" if alive else "A pod's path still shows"
+        yield finding(
+            "RBD109",
+            subject_of(holder),
+            f"{what} {subject_of(holder)}, and the API does not know its pod ({uids}): it was "
+            "force-deleted. Stop it first. Never unmap under it.",
+            evidence=(*(said_of_process(one) for one in alive), *identity_lines(case, holder)),
+            commands=(
+                here("systemctl start kubelet", holder),
+                *(
+                    here(f"crictl pods --label io.kubernetes.pod.uid={uid}", holder)
+                    for uid in holder.lost_pod_uids
+                ),
+            ),
+        )
+
+
+def pinned(case: Case) -> Iterator[Finding]:
+    """RBD102: name the one that keeps it open, and say what follows when it goes."""
+    for each in case.those(Verdict.PINNED, Verdict.STAGED):
+        holder = each.holder
+        found = evidence_of(holder)
+        kept = pins(found, holder) if holder.mapping is not None else ()
+        if not kept:
+            continue
+        if isinstance(holder.attachment, Attachment):
+            after = f"When that ends, {_RETRY}, and the volume is free."
+        else:
+            after = (
+                "kubelet has forgotten this volume: when that ends, look again, and unmap it if "
+                "it is Orphaned then."
+            )
+        count = f" (and {len(kept) - 1} more)" if len(kept) > 1 else ""
+        yield finding(
+            "RBD102",
+            subject_of(holder),
+            f"{subject_of(holder)} is kept open: {kept[0]}{count}. {after}"
+            f"{then_starts(case, holder.node)}",
+            evidence=(*kept, *identity_lines(case, holder)),
+            commands=(*_unpinning(case, holder, found), look_again(case)),
+        )
+
+
+def _unpinning(case: Case, holder: Holder, found: Evidence) -> tuple[str, ...]:
+    """Give what ends each pin; a process that is nobody's pod is shown, never killed."""
+    commands: list[str] = []
+    for process in processes_on(found):
+        pod = pod_by_uid(process.pod_uid, case)
+        if pod is not None:
+            commands.append(delete_pod(pod))
+        else:
+            commands.append(here(f"ps -o pid,user,lstart,args -p {process.pid}", holder))
+    for stacked in found.stacked:
+        match stacked.kind:
+            case BlockHolderKind.LUKS | BlockHolderKind.DM:
+                name = stacked.label or stacked.name
+                command = f"dmsetup info {name}"
+            case BlockHolderKind.LOOP:
+                command = f"losetup --list /dev/{stacked.name}"
+            case BlockHolderKind.SWAP:
+                command = "swapon --show"
+            case _:
+                command = f"lsblk /dev/{stacked.of or stacked.name}"
+        commands.append(here(command, holder))
+    commands += [
+        here(f"findmnt {each.path}", holder)
+        for each in found.other_mounts
+        if each.namespace.is_host
+    ]
+    if not commands and found.traces:
+        commands.append(f"kubectl drain {holder.node} --ignore-daemonsets")
+    return tuple(commands)
+
+
+def orphaned(case: Case) -> Iterator[Finding]:
+    """RBD101: nothing uses it, nobody else will clear it."""
+    for each in case.those(Verdict.ORPHANED):
+        holder = each.holder
+        if holder.mapping is None or evidence_of(holder).staging_mounts:
+            continue
+        unmap = _unmap(holder)
+        again = look_again(case)
+        has_attachment = isinstance(holder.attachment, Attachment)
+        yield finding(
+            "RBD101",
+            subject_of(holder),
+            f"{subject_of(holder)} is mapped and nothing there uses it. {_how_it_came(holder)}"
+            f"{then_starts(case, holder.node)}",
+            evidence=(*each.because, *identity_lines(case, holder)),
+            remedy=_orphan_remedy(holder),
+            commands=(again, *unmap) if has_attachment else (*unmap, again),
+        )
+
+
+def _unmap(holder: Holder) -> tuple[str, ...]:
+    """A plain unmap by device. rbd-nbd has no guard against being in use: no command for it."""
+    mapping = holder.mapping
+    if mapping is None or mapping.kind is not DeviceKind.KRBD:
+        return ()
+    return (here(f"rbd unmap {mapping.device}", holder),)
+
+
+def _how_it_came(holder: Holder) -> str:
+    attachment = holder.attachment
+    if isinstance(attachment, Attachment) and attachment.deleting_since is None:
+        return (
+            "Its VolumeAttachment is still there: kubelet has not finished NodeUnstage, and "
+            f"{_RETRY}."
+        )
+    if isinstance(attachment, Attachment):
+        return "Its VolumeAttachment is being deleted: the controller has let it go."
+    if not holder.staging and not isinstance(holder.staging, NotObserved):
+        return (
+            "There is no staging directory and no stash either: a failed stage left it, and "
+            "ceph-csi's rollback could not unmap it. Nothing will clear it."
+        )
+    return (
+        "kubelet has forgotten it: its staging directory is left, its VolumeAttachment is gone. "
+        "Nothing will clear it."
+    )
+
+
+def _orphan_remedy(holder: Holder) -> str:
+    plain = "The kernel refuses (EBUSY) if anybody has it open: stop then, never use force."
+    if holder.mapping is not None and holder.mapping.kind is DeviceKind.NBD:
+        return (
+            "rbd-nbd devices have no guard against being in use: make sure by a second look, then "
+            "unmap it by hand."
+        )
+    if isinstance(holder.attachment, Attachment):
+        return (
+            f"Look again in two minutes. If it is still Orphaned, unmap it plainly. {plain} "
+            "kubelet's next retry then succeeds, and the controller detaches."
+        )
+    return f"Look at it directly before, then unmap it plainly. {plain}"
+
+
+def staging_left(case: Case) -> Iterator[Finding]:
+    """RBD110: umount, luksClose, unmap; stop at the first refusal."""
+    for each in case.those(Verdict.ORPHANED):
+        holder = each.holder
+        staged = evidence_of(holder).staging_mounts
+        mapping = holder.mapping
+        if mapping is None or not staged:
+            continue
+        stacked = () if isinstance(mapping.holders, NotObserved) else mapping.holders
+        yield finding(
+            "RBD110",
+            subject_of(holder),
+            f"{subject_of(holder)} is mounted at its staging path alone, and no pod uses it. "
+            f"kubelet will not clear it.{then_starts(case, holder.node)}",
+            evidence=(*each.because, *identity_lines(case, holder)),
+            commands=(
+                look_again(case),
+                *(here(f"umount {one.path}", holder) for one in staged),
+                *(
+                    here(f"cryptsetup luksClose {one.label}", holder)
+                    for one in stacked
+                    if one.label.startswith("luks-rbd-")
+                ),
+                *_unmap(holder),
+            ),
+        )
+
+
+def blocked_by_user(case: Case) -> Iterator[Finding]:
+    """RBD111, RBD112: the holder is right to hold it, and a pod waits elsewhere."""
+    for each in case.those(Verdict.IN_USE):
+        holder = each.holder
+        running = evidence_of(holder).running
+        waiting = waiting_elsewhere(case, holder.node)
+        if not running or not waiting:
+            continue
+        same = [
+            one for one in waiting if any(set(one.owners) & set(old.owners) for old in running)
+        ] or [one for one in waiting if any(_same_workload(one, old) for old in running)]
+        held = f"{pod_names(running)} on {holder.node}"
+        if same:
+            yield finding(
+                "RBD111",
+                f"pod {same[0].ref}",
+                f"{pod_names(same)} waits for the volume that {held} uses, and both belong to one "
+                "workload: this rolling update cannot end by itself.",
+                evidence=(*each.because, *(f"{one.ref}: {', '.join(one.owners)}" for one in same)),
+                commands=tuple(delete_pod(one) for one in running),
+            )
+        else:
+            yield finding(
+                "RBD112",
+                f"pod {waiting[0].ref}",
+                f"{pod_names(waiting)} waits for the volume that {held} uses.",
+                evidence=each.because,
+                commands=tuple(
+                    f"kubectl -n {one.ref.namespace} get pod {one.ref.name} -o wide"
+                    for one in running
+                ),
+            )
+
+
+def _same_workload(one: Pod, other: Pod) -> bool:
+    """A Deployment's two ReplicaSets differ in the hash that ends their names alone."""
+    return bool(_workloads(one) & _workloads(other))
+
+
+def _workloads(pod: Pod) -> set[str]:
+    return {
+        each.rpartition("-")[0]
+        for each in pod.owners
+        if each.startswith("ReplicaSet/") and "-" in each
+    }
+
+
+def node_down(case: Case) -> Iterator[Finding]:
+    """RBD113: alive for Ceph, or gone for Ceph too."""
+    for each in case.those(Verdict.NODE_DOWN):
+        holder = each.holder
+        node = str(holder.node)
+        if holder.watcher is not None:
+            message = (
+                f"{node} is not Ready, and its watch on {case.volume} is alive: that machine runs "
+                "and may write. Do not detach by force. Prove that it is off first."
+            )
+        else:
+            message = (
+                f"{node} is not Ready, and Ceph sees no watch of it on {case.volume}. Prove that "
+                "the machine is off, then set the out-of-service taint."
+            )
+        yield finding(
+            "RBD113",
+            f"node {node}",
+            message,
+            evidence=(*each.because, *identity_lines(case, holder), *_fencing(case, holder)),
+            commands=(f"kubectl describe node {node}",),
+        )
+
+
+def _fencing(case: Case, holder: Holder) -> tuple[str, ...]:
+    """Give the exact entry that would fence this client alone; a whole IP may be Ceph's own."""
+    watcher = holder.watcher
+    if watcher is None:
+        return ()
+    exact = f"{watcher.address.ip}:0/{watcher.address.nonce}"
+    if ":" in watcher.address.ip:
+        exact = f"[{watcher.address.ip}]:0/{watcher.address.nonce}"
+    said = [f"should you fence it, fence this client alone: {exact}, never the whole address"]
+    fsid = case.use.image.fsid if case.use.image is not None else None
+    daemons = _daemons_at(watcher.address.ip, cluster_with(fsid, case.snapshot))
+    if daemons:
+        said.append(f"{watcher.address.ip} also hosts {', '.join(daemons)}: fencing it stops Ceph")
+    return tuple(said)
+
+
+def _daemons_at(ip: str, cluster: ClusterView | None) -> tuple[str, ...]:
+    if cluster is None or isinstance(cluster.services, NotObserved):
+        return ()
+    return tuple(
+        sorted(
+            {
+                f"{each.kind}.{each.name}"
+                for each in cluster.services
+                if same_ip(each.address.ip, ip)
+            }
+        )
+    )
+
+
+def running_without_mapping(case: Case) -> Iterator[Finding]:
+    """RBD416: the API says that it runs, and neither watch nor mapping says so too."""
+    if is_read_only(case.use):
+        return
+    for each in case.judged:
+        holder = each.holder
+        if holder.mapping is not None or holder.watcher is not None:
+            continue
+        if each.verdict not in (Verdict.IN_USE, Verdict.UNDETERMINED):
+            continue
+        view = case.use.image_view
+        seen = view is not None and not isinstance(view.watchers, NotObserved)
+        if not holder.is_local and not seen:
+            continue
+        running = evidence_of(holder).running
+        what = "no mapping of it" if holder.is_local else "no watch from that node"
+        yield finding(
+            "RBD416",
+            f"node {holder.node}",
+            f"{pod_names(running)} runs on {holder.node} with {case.volume}, and there is {what}. "
+            "Look there before you let any other node have it.",
+            evidence=each.because,
+            commands=() if holder.is_local else (look_there(case, str(holder.node)),),
+            severity=None if holder.is_local or not _unplaced(case) else Severity.WARNING,
+        )
+
+
+def _unplaced(case: Case) -> tuple[JudgedHolder, ...]:
+    """Give the watchers of no known node: one of them may be that pod's mapping."""
+    return tuple(each for each in case.judged if each.holder.watcher and not each.holder.node)
+
+
+def undetermined(case: Case) -> Iterator[Finding]:
+    """RBD119: say where to look."""
+    for each in case.those(Verdict.UNDETERMINED):
+        holder = each.holder
+        if holder.mapping is None and holder.watcher is None:
+            continue
+        if holder.is_local and holder.mapping is None:
+            continue
+        if holder.is_local:
+            message = (
+                f"What {subject_of(holder)} is used for could not be fully seen: do not unmap it."
+            )
+            commands: tuple[str, ...] = ("rbdagent check",)
+        elif holder.node is not None:
+            message = (
+                f"{subject_of(holder)} holds {case.volume}; what it does can be seen only there."
+                f"{then_starts(case, holder.node)}"
+            )
+            commands = (look_there(case, holder.node),)
+        else:
+            message = (
+                f"{subject_of(holder)} holds {case.volume}, and no node is known by that address. "
+                f"Run rbdagent on the nodes that may be it.{then_starts(case, None)}"
+            )
+            commands = tuple(look_there(case, node) for node in _candidates(case))
+        yield finding(
+            "RBD119",
+            subject_of(holder),
+            message,
+            evidence=(*each.because, *identity_lines(case, holder)),
+            commands=commands,
+        )
+
+
+def _candidates(case: Case) -> tuple[str, ...]:
+    """Give the nodes where an unknown client may be: attached, or with a pod of the volume."""
+    attached = () if isinstance(case.use.attachments, NotObserved) else case.use.attachments
+    nodes = {each.node_name for each in attached}
+    for each in case.judged:
+        pods = () if isinstance(each.holder.pods, NotObserved) else each.holder.pods
+        nodes |= {pod.node_name for pod in pods if pod.node_name and runs(pod)}
+    return tuple(sorted(nodes - {case.here}))
+
+
+def shared(case: Case) -> Iterator[Finding]:
+    """RBD114: several, and rightly so."""
+    if case.verdict is not Verdict.SHARED:
+        return
+    nodes = ", ".join(str(each.holder.node) for each in sharing(case.judged))
+    volume = case.use.persistent_volume
+    modes = ", ".join(volume.access_modes) if volume is not None else "unknown"
+    yield finding(
+        "RBD114",
+        case.volume,
+        f"{case.volume} is in use on {nodes}; its access mode ({modes}) allows that.",
+        evidence=tuple(each.because[0] for each in sharing(case.judged)),
+    )
+
+
+def foreign(case: Case) -> Iterator[Finding]:
+    """RBD115, RBD116, RBD117: clients that are not Kubernetes' mappings."""
+    for each in case.those(Verdict.FOREIGN):
+        holder = each.holder
+        if holder.passing:
+            yield finding(
+                "RBD117",
+                subject_of(holder),
+                f"{subject_of(holder)} opened the image for a moment: it does not hold it.",
+                evidence=each.because,
+            )
+        elif holder.kind in (HolderKind.MGR, HolderKind.MIRROR):
+            yield finding(
+                "RBD116",
+                subject_of(holder),
+                f"{subject_of(holder)} is {each.because[0]}: it belongs there.",
+                evidence=each.because,
+            )
+        else:
+            blocks = bool(case.use.waiting_pods)
+            yield finding(
+                "RBD115",
+                subject_of(holder),
+                f"{subject_of(holder)} holds the image and is no mapping of Kubernetes: find its "
+                f"owner. rbdagent does not touch it.{then_starts(case, None)}",
+                evidence=(*each.because, *identity_lines(case, holder)),
+                severity=Severity.ERROR if blocks else None,
+            )
+
+
+def between_steps(case: Case) -> Iterator[Finding]:
+    """RBD120: wait."""
+    for each in case.those(Verdict.STAGED):
+        if each.holder.driver_registered is False:
+            continue
+        yield finding(
+            "RBD120",
+            subject_of(each.holder),
+            f"{subject_of(each.holder)} is between two steps: {each.because[0]}. Wait, and look "
+            "again.",
+            evidence=(*each.because, *identity_lines(case, each.holder)),
+            commands=(look_again(case),),
+        )
+
+
+def in_use(case: Case) -> Iterator[Finding]:
+    """RBD100: rightly held."""
+    for each in case.those(Verdict.IN_USE):
+        if each.holder.lost_pod_uids and not evidence_of(each.holder).running:
+            continue
+        yield finding(
+            "RBD100",
+            subject_of(each.holder),
+            f"{subject_of(each.holder)} is in use: {each.because[0]}.",
+            evidence=(*each.because, *identity_lines(case, each.holder)),
+        )
+
+
+def nobody(case: Case) -> Iterator[Finding]:
+    """RBD118: only where every source that it needs was observed."""
+    if case.verdict is not Verdict.FREE:
+        return
+    yield finding(
+        "RBD118",
+        case.volume,
+        f"Nobody holds {case.volume} read-write: it has no watcher, {case.here} has no mapping of "
+        "it, no pod runs with it, and it is attached nowhere. Read-only mappings on other nodes, "
+        "and mappings that lost their watch, can be seen only there.",
+        evidence=("Ceph lists no watcher", f"{case.here} was looked at"),
+    )
+
+
+def unknown_whether_nobody(case: Case) -> Iterator[Finding]:
+    """RBD119: no holder was seen, and that proves nothing."""
+    holding = [each for each in case.judged if not each.holder.passing]
+    if holding or case.use.image is None or case.verdict is not Verdict.UNDETERMINED:
+        return
+    view = case.use.image_view
+    if view is not None and view.presence is ImagePresence.GONE:
+        return
+    missing = missing_for_free(case.use, case.snapshot)
+    yield finding(
+        "RBD119",
+        case.volume,
+        f"No holder of {case.volume} was seen, and that proves nothing: "
+        f"{'; '.join(missing) or 'which cluster is meant'} could not be observed.",
+        evidence=tuple(f"not observed: {each}" for each in missing),
+        commands=(
+            (look_again(case),)
+            if missing == (PODS_ELSEWHERE,) and case.use.target.given != case.ask
+            else ("rbdagent check",)
+        ),
+    )

@@ -1,0 +1,252 @@
+"""The verdict on the target as a whole: the worst and most telling of its holders, or none."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rbdagent.correlate.holders import (
+    FIRST_KERNEL_COOKIE,
+    cluster_with,
+    device_identity_unknown,
+)
+from rbdagent.correlate.identity import clusters_of, fsids_of
+from rbdagent.correlate.names import covers_claims, names_of
+from rbdagent.model import (
+    Attachment,
+    DeviceKind,
+    Holder,
+    HolderKind,
+    ImagePresence,
+    JudgedHolder,
+    Mapping,
+    Node,
+    NotObserved,
+    PersistentVolume,
+    Snapshot,
+    SourceState,
+    Verdict,
+    VolumeUse,
+)
+
+ORDER: Final = (
+    Verdict.UNWATCHED,
+    Verdict.RETURNED_DIRTY,
+    Verdict.DEAD,
+    Verdict.IN_USE,
+    Verdict.NODE_DOWN,
+    Verdict.UNDETERMINED,
+    Verdict.STAGED,
+    Verdict.PINNED,
+    Verdict.ORPHANED,
+    Verdict.FOREIGN,
+)
+"""What endangers data, then whoever uses it, then what nobody could see, then what lies idle.
+
+A target is Orphaned only when everybody who holds it is: one user, or one unknown, outranks it.
+"""
+
+PODS_ELSEWHERE: Final = "pods on other nodes"
+"""Missing where the target named no claim: then only this node's pods were listed."""
+
+
+def target_verdict(use: VolumeUse, judged: tuple[JudgedHolder, ...], snapshot: Snapshot) -> Verdict:
+    """Give the verdict on the target."""
+    if use.unbacked:
+        return Verdict.NOT_BACKED
+    if conflicting(use, judged, snapshot):
+        return Verdict.CONFLICT
+    if is_ambiguous(use, snapshot):
+        return Verdict.UNDETERMINED
+    holding = [each for each in judged if not each.holder.passing]
+    if not holding or only_ceph_itself(holding):
+        # mgr and rbd-mirror come with the image: somebody else may still hold it unseen.
+        return _verdict_of_nobody(use, snapshot)
+    worst = next(each for each in ORDER if any(one.verdict is each for one in holding))
+    is_shared = worst is Verdict.IN_USE and len(sharing(judged)) > 1
+    return Verdict.SHARED if is_shared else worst
+
+
+def only_ceph_itself(holding: list[JudgedHolder]) -> bool:
+    """Tell whether nobody but Ceph's own daemons watches."""
+    return all(each.holder.kind in (HolderKind.MGR, HolderKind.MIRROR) for each in holding)
+
+
+def sharing(judged: tuple[JudgedHolder, ...]) -> tuple[JudgedHolder, ...]:
+    """Give the holders that are in use, each on a node of its own."""
+    used = [each for each in judged if each.verdict is Verdict.IN_USE]
+    return tuple({each.holder.node or str(each.holder.watcher): each for each in used}.values())
+
+
+# --------------------------------------------------------------------------------------------------
+# Conflict
+# --------------------------------------------------------------------------------------------------
+
+
+def conflicting(
+    use: VolumeUse, judged: tuple[JudgedHolder, ...], snapshot: Snapshot
+) -> tuple[JudgedHolder, ...]:
+    """Give the holders that have it read-write on two nodes or more, where nothing allows that.
+
+    Watches that pass by, librbd's (ceph-csi's own check, a shell) and unknown nodes prove nothing.
+    """
+    kube = snapshot.kubernetes
+    if kube is None or isinstance(kube.persistent_volumes, NotObserved):
+        return ()
+    if may_share_writing(use):
+        return ()
+    writers = {each.holder.node: each for each in judged if each.holder.node and _writes(each, use)}
+    return tuple(writers[node] for node in sorted(writers)) if len(writers) > 1 else ()
+
+
+def volumes_of_use(use: VolumeUse) -> tuple[PersistentVolume, ...]:
+    """Give every PV of the image."""
+    first = () if use.persistent_volume is None else (use.persistent_volume,)
+    return (*first, *use.other_volumes)
+
+
+def may_share_writing(use: VolumeUse) -> bool:
+    """Tell whether several nodes may write: ReadWriteMany on a raw block device, nothing else."""
+    return any(
+        "ReadWriteMany" in each.access_modes and each.volume_mode == "Block"
+        for each in volumes_of_use(use)
+    )
+
+
+def is_read_only(use: VolumeUse) -> bool:
+    """Tell whether the PV allows reading alone, so that its mappings may take no watch."""
+    volumes = volumes_of_use(use)
+    return bool(volumes) and all(
+        getattr(each.source, "read_only", False) or set(each.access_modes) == {"ReadOnlyMany"}
+        for each in volumes
+    )
+
+
+def _writes(judged: JudgedHolder, use: VolumeUse) -> bool:
+    holder = judged.holder
+    if holder.passing or judged.verdict in (Verdict.FOREIGN, Verdict.DEAD, Verdict.NODE_DOWN):
+        return False
+    mapping = holder.mapping
+    if mapping is not None:
+        return mapping.read_only is False and mapping.snapshot is None
+    if holder.watcher is not None:
+        by_kernel = holder.watcher.cookie >= FIRST_KERNEL_COOKIE
+        return not holder.is_local and (by_kernel or judged.verdict is Verdict.IN_USE)
+    return judged.verdict is Verdict.IN_USE and not is_read_only(use)
+
+
+# --------------------------------------------------------------------------------------------------
+# Nobody
+# --------------------------------------------------------------------------------------------------
+
+
+def _verdict_of_nobody(use: VolumeUse, snapshot: Snapshot) -> Verdict:
+    if use.image is None:
+        return Verdict.UNDETERMINED
+    papers = attached_on_paper(use, snapshot)
+    if papers:
+        if any(about_to_stage(use, each) for each in papers):
+            return Verdict.STAGED
+        return Verdict.ATTACHED_ON_PAPER
+    return Verdict.UNDETERMINED if missing_for_free(use, snapshot) else Verdict.FREE
+
+
+def attached_on_paper(use: VolumeUse, snapshot: Snapshot) -> tuple[str, ...]:
+    """Give the nodes that the control plane calls attached, and that certainly hold nothing.
+
+    Certain is a node that was looked at, and, for volumes that are mapped read-write, the absence
+    of a watch. Read-only mappings take none.
+    """
+    if missing_devices(snapshot) or is_ambiguous(use, snapshot):
+        return ()
+    attached = () if isinstance(use.attachments, NotObserved) else use.attachments
+    nodes = {each.node_name for each in attached if each.attached}
+    unwatched = _no_watchers(use) and not is_read_only(use)
+    local = snapshot.node.node_name if snapshot.node is not None else None
+    return tuple(
+        sorted(
+            each
+            for each in nodes
+            if (each == local and _looked_here(snapshot)) or (each != local and unwatched)
+        )
+    )
+
+
+def about_to_stage(use: VolumeUse, node: str) -> bool:
+    """Tell whether a pod on the node waits for the volume: attached, and its stage comes next."""
+    return any(each.node_name == node for each in use.waiting_pods)
+
+
+def missing_for_free(use: VolumeUse, snapshot: Snapshot) -> tuple[str, ...]:
+    """Give what was not observed and must be before anybody says that nobody holds it."""
+    missing = []
+    if not _no_watchers(use):
+        missing.append("the watchers of the image")
+    if not _every_cluster_answered(use, snapshot):
+        missing.append("every cluster that may have an image of this name")
+    if not _looked_here(snapshot):
+        missing.append("the mappings of this node")
+    missing += [f"which image {each.device} is" for each in missing_devices(snapshot)]
+    kube = snapshot.kubernetes
+    if kube is None or isinstance(kube.persistent_volumes, NotObserved):
+        missing.append("PersistentVolumes")
+    if kube is None or isinstance(kube.pods, NotObserved):
+        missing.append("pods")
+    elif volumes_of_use(use) and not covers_claims(kube, names_of(use.image, (), kube)):
+        missing.append(PODS_ELSEWHERE)
+    if isinstance(use.attachments, NotObserved):
+        missing.append("VolumeAttachments")
+    return tuple(missing)
+
+
+def _no_watchers(use: VolumeUse) -> bool:
+    """Tell whether the watchers were observed, and are Ceph's own daemons at most."""
+    view = use.image_view
+    if view is None or isinstance(view.watchers, NotObserved):
+        return False
+    if view.presence not in (ImagePresence.PRESENT, ImagePresence.TRASH):
+        return False
+    return all(
+        each.passing or each.kind in (HolderKind.MGR, HolderKind.MIRROR)
+        for each in use.holders
+        if each.watcher is not None
+    )
+
+
+def _every_cluster_answered(use: VolumeUse, snapshot: Snapshot) -> bool:
+    """An unknown cluster's image of the same name may be the one that was meant."""
+    clusters = clusters_of(snapshot.ceph)
+    fsid = use.image.fsid if use.image is not None else None
+    if fsid is None or cluster_with(fsid, snapshot) is None:
+        return False
+    return all(each.fsid == fsid or each.source.state is SourceState.OBSERVED for each in clusters)
+
+
+def _looked_here(snapshot: Snapshot) -> bool:
+    node = snapshot.node
+    return node is not None and not isinstance(node.mappings, NotObserved)
+
+
+def missing_devices(snapshot: Snapshot) -> tuple[Mapping, ...]:
+    """Give the devices of this node whose image was not observed."""
+    return tuple(
+        each
+        for each in device_identity_unknown(snapshot.node)
+        if each.kind is DeviceKind.KRBD or each.nbd is None or each.nbd.backend is None
+    )
+
+
+def is_ambiguous(use: VolumeUse, snapshot: Snapshot) -> bool:
+    """Tell whether several clusters have an image of this name and nothing tells which is meant."""
+    if use.image is None or use.image.fsid is not None:
+        return False
+    return len(fsids_of(use.image, snapshot.node, snapshot.ceph)) > 1
+
+
+def attachment_of(holder: Holder) -> Attachment | None:
+    """Give a holder's attachment where it was seen."""
+    return None if isinstance(holder.attachment, NotObserved) else holder.attachment
+
+
+def node_of(holder: Holder) -> Node | None:
+    """Give a holder's Node object where it was seen."""
+    return None if isinstance(holder.node_object, NotObserved) else holder.node_object

@@ -1,0 +1,36 @@
+"""Ages between two ISO 8601 stamps of a snapshot: the core has no clock of its own."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+GRACE: Final = timedelta(minutes=10)
+"""Above the controller's six minutes (force detach) and ceph-csi's and kubelet's back-off."""
+
+
+def age(then: str | None, now: str) -> timedelta | None:
+    """Give how long before ``now`` something was; None where no time is known or readable."""
+    if then is None:
+        return None
+    try:
+        return datetime.fromisoformat(now) - datetime.fromisoformat(then)
+    except (ValueError, TypeError):
+        return None
+
+
+def is_young(then: str | None, now: str) -> bool | None:
+    """Tell whether something is younger than the grace period; None where its age is unknown."""
+    since = age(then, now)
+    return None if since is None else since < GRACE
+
+
+def spoken(since: timedelta | None) -> str:
+    """Give an age as kubectl writes it, in its largest unit or two: ``45s``, ``7m``, ``3h``."""
+    if since is None:
+        return "an unknown time"
+    seconds = max(int(since.total_seconds()), 0)
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length}{unit}"
+    return f"{seconds}s"

@@ -1,0 +1,174 @@
+"""One look: drive the observers, all at once where they can be, and give a snapshot.
+
+What has not answered at the deadline is left behind and reported; nothing here judges.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rbdagent.correlate import images_of
+from rbdagent.errors import NotFoundError
+from rbdagent.model import (
+    CephView,
+    ImageIdentity,
+    ImagePresence,
+    KubeView,
+    NodeView,
+    NotObserved,
+    Snapshot,
+    Source,
+    Sources,
+    SourceState,
+    Target,
+    TargetKind,
+)
+from rbdagent.observe.together import all_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rbdagent.config import Settings
+
+_SKIPPED = "looked away on purpose"
+
+
+def look(target: Target, settings: Settings, *, now: Callable[[], str]) -> Snapshot:
+    """Observe what belongs to the target.
+
+    Args:
+        target: what the user named.
+        settings: where to look, as whom, and for how long.
+        now: the clock, as an ISO 8601 text in UTC.
+
+    Raises:
+        NotFoundError: a source that would know the target answered, and it is not there.
+    """
+    deadline = time.monotonic() + settings.timeout_s
+    (node, node_source), (kube, kube_source) = _node_and_kube(target, settings, deadline)
+    images = images_of(target, node, kube)
+    ceph, ceph_source = _ceph(images, node, settings, deadline)
+    snapshot = Snapshot(
+        observed_at=now(),
+        tool_version=settings.version,
+        target=target,
+        node=node,
+        ceph=ceph,
+        kubernetes=kube,
+        sources=Sources(node=node_source, ceph=ceph_source, kubernetes=kube_source),
+    )
+    _must_be_there(snapshot, images, settings)
+    return snapshot
+
+
+def _node_and_kube(
+    target: Target, settings: Settings, deadline: float
+) -> tuple[tuple[NodeView | None, Source], tuple[KubeView | None, Source]]:
+    node, kube = all_of([lambda: _node(settings), lambda: _kube(target, settings)], deadline)
+    for answer in (kube, node):
+        if isinstance(answer, BaseException):
+            raise answer
+    seen_node = node if node is not None else (None, _late("the node", settings))
+    seen_kube = kube if kube is not None else (None, _late("the Kubernetes API", settings))
+    return seen_node, seen_kube  # type: ignore[return-value]
+
+
+def _late(what: str, settings: Settings) -> Source:
+    return Source(
+        state=SourceState.FAILED,
+        reason=f"{what} gave no answer within {settings.timeout_s:g} s",
+        cure="a longer --timeout may help; something is slow or hangs",
+    )
+
+
+def _node(settings: Settings) -> tuple[NodeView | None, Source]:
+    if settings.roots is None:
+        return None, Source(state=SourceState.SKIPPED, reason=_SKIPPED)
+    from rbdagent.observe.node import observe_node
+
+    return observe_node(settings.roots, node_name=settings.node_name)
+
+
+def _kube(target: Target, settings: Settings) -> tuple[KubeView | None, Source]:
+    if settings.kube is None:
+        return None, Source(state=SourceState.SKIPPED, reason=_SKIPPED)
+    from rbdagent.observe.kube import observe_kube
+
+    return observe_kube(settings.kube, target, node_name=settings.node_name)
+
+
+def _ceph(
+    images: tuple[ImageIdentity, ...],
+    node: NodeView | None,
+    settings: Settings,
+    deadline: float,
+) -> tuple[CephView | None, Source]:
+    if settings.clusters is None:
+        return None, Source(state=SourceState.SKIPPED, reason=_SKIPPED)
+    if not images:
+        reason = "not asked: the target leads to no image"
+        return None, Source(state=SourceState.SKIPPED, reason=reason)
+    from rbdagent.observe.ceph import observe_ceph
+
+    mappings = () if node is None or isinstance(node.mappings, NotObserved) else node.mappings
+    known = frozenset(each.client_address for each in mappings if each.client_address is not None)
+    left = max(0.1, deadline - time.monotonic())
+    return observe_ceph(settings.clusters, images, deadline_s=left, known=known)
+
+
+def _must_be_there(
+    snapshot: Snapshot, images: tuple[ImageIdentity, ...], settings: Settings
+) -> None:
+    """Refuse an answer about something that does not exist: a typo is no free volume."""
+    match snapshot.target.kind:
+        case TargetKind.DEVICE:
+            _must_be_mapped(snapshot)
+        case TargetKind.VOLUME_HANDLE if not images and snapshot.kubernetes is not None:
+            raise NotFoundError(
+                f"{snapshot.target.given}: no PersistentVolume has this volume handle",
+                hint="kubectl get pv -o custom-columns=NAME:.metadata.name,"
+                "HANDLE:.spec.csi.volumeHandle lists them",
+            )
+        case TargetKind.IMAGE:
+            _must_exist(snapshot, settings)
+        case _:
+            pass
+
+
+def _must_be_mapped(snapshot: Snapshot) -> None:
+    node = snapshot.node
+    if node is None or isinstance(node.mappings, NotObserved):
+        return
+    devices = tuple(each.device for each in node.mappings)
+    if snapshot.target.name not in devices:
+        raise NotFoundError(
+            f"{snapshot.target.given}: no such device on {node.node_name}",
+            hint=f"mapped here: {', '.join(devices) or 'nothing'}",
+            near=devices,
+        )
+
+
+def _must_exist(snapshot: Snapshot, settings: Settings) -> None:
+    """An image that no cluster has, no device shows and no PV means is a typo."""
+    target, ceph = snapshot.target, snapshot.ceph
+    if ceph is None or target.image is None or settings.clusters is None:
+        return
+    if any(each.source.state is not SourceState.OBSERVED for each in ceph.clusters):
+        return
+    views = [view for cluster in ceph.clusters for view in cluster.images]
+    if any(each.presence is not ImagePresence.GONE for each in views):
+        return
+    mapped = images_of(replace(target, kind=TargetKind.NONE), snapshot.node, None)
+    if any(each.spec == target.image for each in mapped):
+        return
+    from rbdagent.observe.ceph import near_images
+
+    near = near_images(settings.clusters, target.image, deadline_s=settings.timeout_s)
+    clusters = ", ".join(each.name for each in ceph.clusters)
+    raise NotFoundError(
+        f"{target.given}: no such image in {clusters}",
+        hint=f"did you mean {' or '.join(near)}?" if near else f"rbd ls {target.image.pool}",
+        near=near,
+    )

@@ -1,0 +1,294 @@
+"""Answers for programs: plain data, stable and additive, with a published JSON Schema.
+
+Where a list was not observed it is null, and ``notObserved`` of the same object says why: an empty
+list is a fact, null is none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from rbdagent.model import API_VERSION, NotObserved
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from rbdagent.catalog import Entry
+    from rbdagent.model import (
+        CheckResult,
+        Diagnosis,
+        Finding,
+        Holder,
+        ImageIdentity,
+        JudgedHolder,
+        ProcessRef,
+        Snapshot,
+        Source,
+    )
+
+Json = dict[str, Any]
+RUNBOOKS: Final = "https://rbdagent.dev/runbooks/"
+
+
+def holder_report(diagnosis: Diagnosis, snapshot: Snapshot) -> Json:
+    """Give the answer of ``who-holds -o json``."""
+    use = diagnosis.use
+    volume = use.persistent_volume
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "HolderReport",
+        "observedAt": snapshot.observed_at,
+        "target": {
+            "given": use.target.given,
+            "persistentVolume": volume.name if volume else None,
+            "claim": {"namespace": use.claim.ref.namespace, "name": use.claim.ref.name}
+            if use.claim
+            else None,
+        },
+        "image": _image(use.image),
+        "verdict": str(diagnosis.verdict),
+        "holders": [_holder(each, pod_names(snapshot)) for each in diagnosis.holders],
+        "findings": [_finding(each) for each in diagnosis.findings],
+        "sources": sources(snapshot),
+        "next": list(diagnosis.next_commands),
+    }
+
+
+def mapping_list(diagnoses: Sequence[Diagnosis], snapshot: Snapshot) -> Json:
+    """Give the answer of ``list -o json``: the holder objects of this node, each with its image."""
+    names = pod_names(snapshot)
+    items = [
+        {
+            "image": _image(diagnosis.use.image),
+            "persistentVolume": volume.name
+            if (volume := diagnosis.use.persistent_volume)
+            else None,
+            **_holder(each, names),
+        }
+        for diagnosis in diagnoses
+        for each in diagnosis.holders
+        if each.holder.is_local
+    ]
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "MappingList",
+        "observedAt": snapshot.observed_at,
+        "items": items,
+        "findings": [_finding(each) for diagnosis in diagnoses for each in diagnosis.findings],
+        "sources": sources(snapshot),
+    }
+
+
+def check_report(results: Sequence[CheckResult]) -> Json:
+    """Give the answer of ``check -o json``."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "CheckReport",
+        "checks": [
+            {
+                "source": each.source,
+                "sentence": each.sentence,
+                "state": str(each.state),
+                "detail": each.detail,
+                "hint": each.hint,
+            }
+            for each in results
+        ],
+    }
+
+
+def explanation(entry: Entry) -> Json:
+    """Give the answer of ``explain CODE -o json``."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Explanation",
+        "code": entry.code,
+        "name": entry.name,
+        "severity": str(entry.severity),
+        "critical": entry.critical,
+        "summary": entry.summary,
+        "cause": entry.cause,
+        "evidence": entry.evidence,
+        "risk": entry.risk,
+        "remedy": entry.remedy,
+    }
+
+
+def version_info(version: str, python: str) -> Json:
+    """Give the answer of ``version -o json``."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Version",
+        "version": version,
+        "python": python,
+    }
+
+
+def pod_names(snapshot: Snapshot) -> Mapping[str, str]:
+    """Give ``namespace/name`` of every pod uid that the API knows."""
+    kube = snapshot.kubernetes
+    if kube is None or isinstance(kube.pods, NotObserved):
+        return {}
+    return {each.ref.uid: str(each.ref) for each in kube.pods if each.ref.uid}
+
+
+def sources(snapshot: Snapshot) -> Json:
+    """Give how the look at each source went."""
+    return {
+        "node": _source(snapshot.sources.node),
+        "ceph": _source(snapshot.sources.ceph),
+        "kubernetes": _source(snapshot.sources.kubernetes),
+    }
+
+
+def _source(source: Source) -> Json:
+    return {
+        "state": str(source.state),
+        "reason": source.reason,
+        "cure": source.cure,
+        "gaps": [
+            {"fact": each.fact, "reason": each.reason, "cure": each.cure} for each in source.gaps
+        ],
+    }
+
+
+def _image(image: ImageIdentity | None) -> Json | None:
+    if image is None:
+        return None
+    return {
+        "fsid": image.fsid,
+        "pool": image.spec.pool,
+        "radosNamespace": image.spec.namespace,
+        "name": image.spec.name,
+        "id": image.image_id,
+    }
+
+
+def _finding(finding: Finding) -> Json:
+    return {
+        "code": finding.code,
+        "severity": str(finding.severity),
+        "subject": finding.subject,
+        "message": finding.message,
+        "evidence": list(finding.evidence),
+        "remedy": finding.remedy,
+        "commands": list(finding.commands),
+        "runbook": f"{RUNBOOKS}{finding.code}",
+    }
+
+
+def _holder(judged: JudgedHolder, names: Mapping[str, str]) -> Json:
+    holder = judged.holder
+    missing: dict[str, str] = {}
+
+    def told(name: str, value: Any, give: Callable[[Any], object]) -> object:  # noqa: ANN401
+        """Give a value, or null and the reason why it was not observed."""
+        if isinstance(value, NotObserved):
+            missing[name] = value.reason
+            return None
+        return give(value)
+
+    mapping, watcher = holder.mapping, holder.watcher
+    client = mapping.client_id if mapping and mapping.client_id else None
+    address = mapping.client_address if mapping else None
+    if address is None and watcher is not None:
+        address = watcher.address
+    report = {
+        "kind": str(holder.kind),
+        "node": holder.node,
+        "confidence": str(holder.confidence),
+        "verdict": str(judged.verdict),
+        "because": list(judged.because),
+        "device": mapping.device if mapping else None,
+        "readOnly": told("readOnly", mapping.read_only, bool) if mapping else None,
+        "clientID": client or (watcher.client if watcher else None),
+        "clientAddress": str(address) if address else None,
+        "watcher": {
+            "address": str(watcher.address),
+            "client": watcher.client,
+            "cookie": watcher.cookie,
+        }
+        if watcher
+        else None,
+        "passing": holder.passing,
+        "locks": [
+            {
+                "id": each.lock_id,
+                "client": each.client,
+                "address": str(each.address) if each.address else None,
+                "exclusive": each.exclusive,
+            }
+            for each in holder.lockers
+        ],
+        "mounts": told("mounts", mapping.mounts if mapping else _unseen(holder), _mounts(names)),
+        "openedBy": told(
+            "openedBy", mapping.openers if mapping else _unseen(holder), _openers(names)
+        ),
+        "heldBy": told(
+            "heldBy",
+            mapping.holders if mapping else _unseen(holder),
+            lambda held: [
+                {"kind": str(each.kind), "name": each.name, "label": each.label} for each in held
+            ],
+        ),
+        "pods": told(
+            "pods",
+            holder.pods,
+            lambda pods: [
+                {"namespace": each.ref.namespace, "name": each.ref.name, "phase": each.phase}
+                for each in pods
+            ],
+        ),
+        "attachment": told("attachment", holder.attachment, _attachment),
+        "since": judged.since,
+    }
+    return report | {"notObserved": missing}
+
+
+def _unseen(holder: Holder) -> NotObserved:
+    where = holder.node or "an unknown machine"
+    return NotObserved(reason=f"the client is on {where}, which nobody looked at")
+
+
+def _mounts(names: Mapping[str, str]) -> Callable[[Any], object]:
+    def give(mounts: Iterable[Any]) -> object:
+        return [
+            {
+                "path": each.path,
+                "kind": str(each.kind),
+                "readOnly": each.read_only,
+                "mountNamespaceOf": _process(each.namespace.process, names),
+            }
+            for each in mounts
+        ]
+
+    return give
+
+
+def _openers(names: Mapping[str, str]) -> Callable[[Any], object]:
+    def give(openers: Iterable[Any]) -> object:
+        return [
+            _process(each.process, names) | {"how": str(each.how), "path": each.path}
+            for each in openers
+        ]
+
+    return give
+
+
+def _process(process: ProcessRef, names: Mapping[str, str]) -> Json:
+    uid = process.pod_uid
+    return {
+        "pid": process.pid,
+        "command": process.command,
+        "pod": names.get(uid, f"uid {uid}") if uid else None,
+    }
+
+
+def _attachment(attachment: Any) -> object:  # noqa: ANN401 - Attachment or None
+    if attachment is None:
+        return None
+    return {
+        "name": attachment.name,
+        "attached": attachment.attached,
+        "deleting": attachment.deleting_since is not None,
+    }

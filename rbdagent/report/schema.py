@@ -1,0 +1,226 @@
+"""The JSON Schemas (2020-12) of every machine output.
+
+They are additive: a reader must bear fields that it does not know, so nothing forbids them; what is
+listed is there, and has the type that is told.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from enum import Enum
+from typing import Any, Final
+
+from rbdagent.errors import NotFoundError
+from rbdagent.model import (
+    API_VERSION,
+    CheckState,
+    Confidence,
+    HolderKind,
+    NotObserved,
+    Severity,
+    Snapshot,
+    SourceState,
+    Verdict,
+)
+from rbdagent.report.snapshot import camel
+
+Json = dict[str, Any]
+
+_TEXT: Final[Json] = {"type": "string"}
+_TRUTH: Final[Json] = {"type": "boolean"}
+_NUMBER: Final[Json] = {"type": "integer"}
+_TIME: Final[Json] = {
+    "type": "string",
+    "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\\.[0-9]+)?Z$",
+}
+
+
+def schema(kind: str) -> Json:
+    """Give the schema of one kind.
+
+    Raises:
+        NotFoundError: no machine output is of that kind.
+    """
+    known = {each.lower(): each for each in KINDS}
+    name = known.get(kind.lower())
+    if name is None:
+        raise NotFoundError(f"no output is of kind {kind!r}", hint=f"kinds: {', '.join(KINDS)}")
+    return KINDS[name]
+
+
+def _maybe(inner: Json) -> Json:
+    return {"anyOf": [inner, {"type": "null"}]}
+
+
+def _list(inner: Json) -> Json:
+    return {"type": "array", "items": inner}
+
+
+def _enum(values: type[Enum]) -> Json:
+    return {"enum": [str(each.value) for each in values]}
+
+
+def _object(**properties: Json) -> Json:
+    return {"type": "object", "required": list(properties), "properties": properties}
+
+
+def _output(kind: str, **properties: Json) -> Json:
+    head = {"apiVersion": {"const": API_VERSION}, "kind": {"const": kind}}
+    body = _object(**head, **properties)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"https://rbdagent.dev/schemas/v1alpha1/{kind}.json",
+        "title": kind,
+        **body,
+    }
+
+
+_GAP: Final = _object(fact=_TEXT, reason=_TEXT, cure=_TEXT)
+_SOURCE: Final = _object(state=_enum(SourceState), reason=_TEXT, cure=_TEXT, gaps=_list(_GAP))
+_SOURCES: Final = _object(node=_SOURCE, ceph=_SOURCE, kubernetes=_SOURCE)
+_PROCESS: Final = _object(pid=_NUMBER, command=_TEXT, pod=_maybe(_TEXT))
+_IMAGE: Final = _object(
+    fsid=_maybe(_TEXT), pool=_TEXT, radosNamespace=_TEXT, name=_TEXT, id=_maybe(_TEXT)
+)
+_FINDING: Final = _object(
+    code={"type": "string", "pattern": "^RBD[0-9]{3}$"},
+    severity=_enum(Severity),
+    subject=_TEXT,
+    message=_TEXT,
+    evidence=_list(_TEXT),
+    remedy=_TEXT,
+    commands=_list(_TEXT),
+    runbook=_TEXT,
+)
+_HOLDER: Final = _object(
+    kind=_enum(HolderKind),
+    node=_maybe(_TEXT),
+    confidence=_enum(Confidence),
+    verdict=_enum(Verdict),
+    because=_list(_TEXT),
+    device=_maybe(_TEXT),
+    readOnly=_maybe(_TRUTH),
+    clientID=_maybe(_NUMBER),
+    clientAddress=_maybe(_TEXT),
+    watcher=_maybe(_object(address=_TEXT, client=_NUMBER, cookie=_NUMBER)),
+    passing=_TRUTH,
+    locks=_list(_object(id=_TEXT, client=_NUMBER, address=_maybe(_TEXT), exclusive=_TRUTH)),
+    mounts=_maybe(
+        _list(_object(path=_TEXT, kind=_TEXT, readOnly=_TRUTH, mountNamespaceOf=_PROCESS))
+    ),
+    openedBy=_maybe(
+        _list({**_PROCESS, "properties": {**_PROCESS["properties"], "how": _TEXT, "path": _TEXT}})
+    ),
+    heldBy=_maybe(_list(_object(kind=_TEXT, name=_TEXT, label=_TEXT))),
+    pods=_maybe(_list(_object(namespace=_TEXT, name=_TEXT, phase=_TEXT))),
+    attachment=_maybe(_object(name=_TEXT, attached=_TRUTH, deleting=_TRUTH)),
+    since=_maybe(_TIME),
+    notObserved={"type": "object", "additionalProperties": _TEXT},
+)
+_LISTED: Final = {
+    "type": "object",
+    "required": ["image", "persistentVolume", *_HOLDER["required"]],
+    "properties": {
+        "image": _maybe(_IMAGE),
+        "persistentVolume": _maybe(_TEXT),
+        **_HOLDER["properties"],
+    },
+}
+
+
+def _snapshot_schema() -> Json:
+    """Follow the model: what ``snapshot`` writes is the model itself."""
+    definitions: dict[str, Json] = {}
+    body = _of_class(Snapshot, definitions)
+    head = _output("Snapshot")
+    return {
+        **head,
+        "required": [*head["required"], *body["required"]],
+        "properties": {**head["properties"], **body["properties"]},
+        "$defs": definitions,
+    }
+
+
+def _of_class(kind: type, definitions: dict[str, Json]) -> Json:
+    hints = typing.get_type_hints(kind)
+    properties, required = {}, []
+    for field in dataclasses.fields(kind):
+        properties[camel(field.name)] = _of_hint(hints[field.name], definitions)
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            required.append(camel(field.name))
+    return {"type": "object", "required": required, "properties": properties}
+
+
+def _of_hint(hint: Any, definitions: dict[str, Json]) -> Json:  # noqa: ANN401, PLR0911 - a type hint
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if hint is NotObserved:
+        return {
+            "type": "object",
+            "required": ["notObserved"],
+            "properties": {"notObserved": _TEXT, "cure": _TEXT},
+        }
+    if hint is types.NoneType:
+        return {"type": "null"}
+    if origin in {types.UnionType, typing.Union}:
+        return {"anyOf": [_of_hint(each, definitions) for each in inner]}
+    if origin is tuple:
+        if inner[-1] is Ellipsis:
+            return _list(_of_hint(inner[0], definitions))
+        return {"type": "array", "prefixItems": [_of_hint(each, definitions) for each in inner]}
+    if dataclasses.is_dataclass(hint):
+        name = str(typing.cast("type", hint).__name__)
+        if name not in definitions:
+            definitions[name] = {}
+            definitions[name] = _of_class(typing.cast("type", hint), definitions)
+        return {"$ref": f"#/$defs/{name}"}
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return _enum(hint)
+    return {str: _TEXT, int: _NUMBER, bool: _TRUTH}[hint]
+
+
+KINDS: Final[dict[str, Json]] = {
+    "HolderReport": _output(
+        "HolderReport",
+        observedAt=_TIME,
+        target=_object(
+            given=_TEXT,
+            persistentVolume=_maybe(_TEXT),
+            claim=_maybe(_object(namespace=_TEXT, name=_TEXT)),
+        ),
+        image=_maybe(_IMAGE),
+        verdict=_enum(Verdict),
+        holders=_list(_HOLDER),
+        findings=_list(_FINDING),
+        sources=_SOURCES,
+        next=_list(_TEXT),
+    ),
+    "MappingList": _output(
+        "MappingList",
+        observedAt=_TIME,
+        items=_list(_LISTED),
+        findings=_list(_FINDING),
+        sources=_SOURCES,
+    ),
+    "CheckReport": _output(
+        "CheckReport",
+        checks=_list(
+            _object(source=_TEXT, sentence=_TEXT, state=_enum(CheckState), detail=_TEXT, hint=_TEXT)
+        ),
+    ),
+    "Explanation": _output(
+        "Explanation",
+        code=_TEXT,
+        name=_TEXT,
+        severity=_enum(Severity),
+        critical=_TRUTH,
+        summary=_TEXT,
+        cause=_TEXT,
+        evidence=_TEXT,
+        risk=_TEXT,
+        remedy=_TEXT,
+    ),
+    "Snapshot": _snapshot_schema(),
+    "Version": _output("Version", version=_TEXT, python=_TEXT),
+}

@@ -1,0 +1,219 @@
+"""Snapshots as JSON: one file that replays a look, byte for byte.
+
+The form follows the model: a dataclass is an object with camelCase keys, a field at its default is
+left out, ``NotObserved`` is ``{"notObserved": REASON, "cure": …}``, and where a field may hold one
+of several classes the object names its own in ``type``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import types
+import typing
+from enum import Enum
+from typing import Any, Final, TypeVar, cast
+
+from rbdagent import model
+from rbdagent.errors import ParseError
+from rbdagent.model import API_VERSION, NotObserved, Snapshot
+
+KIND: Final = "Snapshot"
+_T = TypeVar("_T")
+
+
+def dump_snapshot(snapshot: Snapshot) -> str:
+    """Give a snapshot as indented JSON with a final newline."""
+    head = {"apiVersion": API_VERSION, "kind": KIND}
+    body = encode(snapshot)
+    return json.dumps(head | cast("dict[str, Any]", body), indent=1, ensure_ascii=False) + "\n"
+
+
+def load_snapshot(text: str, *, where: str) -> Snapshot:
+    """Read a snapshot.
+
+    Args:
+        text: the file's content.
+        where: its name, for errors.
+
+    Raises:
+        ParseError: it is truncated, no snapshot, of another version, or a field is wrong; the
+            error names the field.
+    """
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        end = "the file ends too early" if _is_truncated(text) else str(error)
+        raise ParseError(
+            what="a snapshot", where=where, text=text[-60:], expected=f"JSON ({end})"
+        ) from error
+    if not isinstance(data, dict) or data.get("kind") != KIND:
+        kind = data.get("kind") if isinstance(data, dict) else type(data).__name__
+        raise ParseError(
+            what="a snapshot",
+            where=where,
+            text=f"kind: {kind}",
+            expected=f"kind: {KIND}, as `rbdagent snapshot` writes it",
+        )
+    if data.get("apiVersion") != API_VERSION:
+        raise ParseError(
+            what="a snapshot",
+            where=where,
+            text=f"apiVersion: {data.get('apiVersion')}",
+            expected=f"apiVersion: {API_VERSION}; it was written by another version of rbdagent",
+        )
+    body = {key: value for key, value in data.items() if key not in {"apiVersion", "kind"}}
+    return decode(Snapshot, body, where=where, path="$")
+
+
+def _is_truncated(text: str) -> bool:
+    return text.lstrip().startswith("{") and not text.rstrip().endswith("}")
+
+
+# --------------------------------------------------------------------------------------------------
+# Encoding
+# --------------------------------------------------------------------------------------------------
+
+
+def encode(value: object) -> object:
+    """Give a value of the model as plain JSON data."""
+    if isinstance(value, NotObserved):
+        return {"notObserved": value.reason} | ({"cure": value.cure} if value.cure else {})
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        encoded: dict[str, object] = {}
+        if type(value).__name__ in _tagged():
+            encoded["type"] = type(value).__name__
+        for field in dataclasses.fields(value):
+            content = getattr(value, field.name)
+            if not _is_default(field, content):
+                encoded[camel(field.name)] = encode(content)
+        return encoded
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, tuple):
+        return [encode(each) for each in value]
+    return value
+
+
+def _is_default(field: dataclasses.Field[Any], content: object) -> bool:
+    if field.default is not dataclasses.MISSING:
+        return bool(content == field.default)
+    if field.default_factory is not dataclasses.MISSING:
+        return bool(content == field.default_factory())
+    return False
+
+
+@functools.cache
+def camel(name: str) -> str:
+    """Give ``client_id`` as ``clientID``, the way Kubernetes writes initialisms."""
+    head, *rest = name.split("_")
+    return head + "".join("ID" if word == "id" else word.capitalize() for word in rest)
+
+
+@functools.cache
+def _tagged() -> frozenset[str]:
+    """Give the classes that share a field with another class."""
+    return frozenset(each.__name__ for each in typing.get_args(model.VolumeSource))
+
+
+# --------------------------------------------------------------------------------------------------
+# Decoding
+# --------------------------------------------------------------------------------------------------
+
+
+def decode(kind: type[_T], data: object, *, where: str, path: str) -> _T:
+    """Read one dataclass of the model out of plain JSON data.
+
+    Raises:
+        ParseError: a field is missing, unknown, or of another type; ``path`` leads to it.
+    """
+    if not isinstance(data, dict):
+        raise _wrong(where, path, data, "an object")
+    hints, defaults = _shape(cast("type", kind))
+    by_key = {camel(name): name for name in hints}
+    unknown = [key for key in data if key not in by_key and key != "type"]
+    if unknown:
+        raise _wrong(where, f"{path}.{unknown[0]}", unknown[0], f"one of {', '.join(by_key)}")
+    values = {}
+    for key, name in by_key.items():
+        if key in data:
+            values[name] = _value(hints[name], data[key], where, f"{path}.{key}")
+        elif name not in defaults:
+            raise _wrong(where, f"{path}.{key}", None, "a value")
+    return kind(**values)
+
+
+@functools.cache
+def _shape(kind: type) -> tuple[dict[str, Any], frozenset[str]]:
+    fields = dataclasses.fields(kind)
+    optional = frozenset(
+        field.name
+        for field in fields
+        if field.default is not dataclasses.MISSING
+        or field.default_factory is not dataclasses.MISSING
+    )
+    hints = typing.get_type_hints(kind)
+    return {field.name: hints[field.name] for field in fields}, optional
+
+
+def _value(hint: Any, data: object, where: str, path: str) -> object:  # noqa: ANN401 - a type hint
+    origin = typing.get_origin(hint)
+    if origin in {types.UnionType, typing.Union}:
+        return _one_of(typing.get_args(hint), data, where, path)
+    if origin is tuple:
+        return _items(typing.get_args(hint), data, where, path)
+    if dataclasses.is_dataclass(hint):
+        return decode(cast("type[object]", hint), data, where=where, path=path)
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        try:
+            return hint(data)
+        except ValueError:
+            known = ", ".join(str(each.value) for each in hint)
+            raise _wrong(where, path, data, f"one of {known}") from None
+    if isinstance(data, hint) and not (hint is int and isinstance(data, bool)):
+        return data
+    raise _wrong(where, path, data, _WORDS.get(hint, str(hint)))
+
+
+_WORDS: Final = {str: "a text", int: "a whole number", bool: "true or false"}
+
+
+def _one_of(hints: tuple[Any, ...], data: object, where: str, path: str) -> object:
+    if data is None and types.NoneType in hints:
+        return None
+    if isinstance(data, dict) and "notObserved" in data and NotObserved in hints:
+        reason, cure = data["notObserved"], data.get("cure", "")
+        if not (isinstance(reason, str) and isinstance(cure, str)):
+            raise _wrong(where, path, data, "notObserved and cure as texts")
+        return NotObserved(reason=reason, cure=cure)
+    rest = [each for each in hints if each not in {types.NoneType, NotObserved}]
+    if len(rest) > 1:
+        named = {each.__name__: each for each in rest}
+        kind = data.get("type") if isinstance(data, dict) else None
+        if kind not in named:
+            raise _wrong(where, f"{path}.type", kind, f"one of {', '.join(named)}")
+        return decode(named[kind], data, where=where, path=path)
+    return _value(rest[0], data, where, path)
+
+
+def _items(hints: tuple[Any, ...], data: object, where: str, path: str) -> tuple[object, ...]:
+    if not isinstance(data, list):
+        raise _wrong(where, path, data, "a list")
+    if len(hints) == 2 and hints[1] is Ellipsis:
+        hints = (hints[0],) * len(data)
+    if len(hints) != len(data):
+        raise _wrong(where, path, data, f"a list of {len(hints)}")
+    return tuple(
+        _value(hint, each, where, f"{path}[{number}]")
+        for number, (hint, each) in enumerate(zip(hints, data, strict=True))
+    )
+
+
+def _wrong(where: str, path: str, data: object, expected: str) -> ParseError:
+    return ParseError(
+        what=f"the field {path} of a snapshot",
+        where=where,
+        text=str(data)[:80],
+        expected=expected,
+    )

@@ -1,0 +1,359 @@
+"""Answers for people: aligned columns as kubectl prints them, then a short text, then ``Next:``."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.model import CheckState, NotObserved, Severity, SourceState, Verdict
+from rbdagent.report.machine import pod_names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rbdagent.model import (
+        CheckResult,
+        Diagnosis,
+        Finding,
+        Holder,
+        JudgedHolder,
+        Snapshot,
+        Source,
+    )
+
+WIDTH: Final = 100
+_NONE: Final = "<none>"
+_UNKNOWN: Final = "<unknown>"
+_NOT_OBSERVED: Final = "<not observed>"
+
+_OF_SOURCES: Final = frozenset({"RBD901", "RBD902", "RBD903"})
+"""Findings that say of a source what its own line says, with reason and cure."""
+
+_RED, _YELLOW, _GREEN, _BOLD, _PLAIN = "\033[31m", "\033[33m", "\033[32m", "\033[1m", "\033[0m"
+_COLOURS: Final = {
+    Verdict.IN_USE: _GREEN,
+    Verdict.SHARED: _GREEN,
+    Verdict.FREE: _GREEN,
+    Verdict.STAGED: _YELLOW,
+    Verdict.FOREIGN: _YELLOW,
+    Verdict.UNDETERMINED: _YELLOW,
+}
+_WORDS: Final = {
+    Verdict.IN_USE: "a pod uses it",
+    Verdict.STAGED: "kubelet or the CSI driver is between steps",
+    Verdict.ORPHANED: "it is mapped, and nothing there uses it",
+    Verdict.PINNED: "Kubernetes has let go, but something on the node keeps the device open",
+    Verdict.DEAD: "it is mapped by a client that can do no I/O any more",
+    Verdict.UNWATCHED: "it is mapped read-write without a watch: invisible to Ceph, and live",
+    Verdict.SHARED: "several clients hold it, and that is legitimate",
+    Verdict.CONFLICT: "it is mapped read-write on two nodes, and nothing makes that legitimate",
+    Verdict.FOREIGN: "a client holds it that is no Kubernetes node's mapping",
+    Verdict.NODE_DOWN: "its holder's node is not Ready or gone",
+    Verdict.RETURNED_DIRTY: "a node that was taken for lost came back and still holds it",
+    Verdict.UNDETERMINED: "not everything that the answer needs could be observed",
+    Verdict.FREE: "nobody holds it",
+    Verdict.ATTACHED_ON_PAPER: "the control plane says attached, the node has nothing",
+    Verdict.NOT_BACKED: "a pod writes to its node's own disk instead of the volume",
+}
+
+
+def answer(diagnosis: Diagnosis, snapshot: Snapshot, *, wide: bool, colour: bool) -> str:
+    """Give the answer of ``who-holds``."""
+    parts = []
+    if diagnosis.holders:
+        parts.append(holder_table(diagnosis.holders, snapshot, wide=wide, colour=colour))
+    parts.append(_headline(diagnosis, colour=colour))
+    parts += [_judged(each) for each in diagnosis.holders if each.because]
+    parts += [
+        _finding(each, colour=colour) for each in diagnosis.findings if each.code not in _OF_SOURCES
+    ]
+    parts.append(source_lines(snapshot))
+    if diagnosis.next_commands:
+        parts.append(_next(diagnosis.next_commands, colour=colour))
+    return "\n\n".join(parts) + "\n"
+
+
+def mapping_table(
+    diagnoses: Sequence[Diagnosis], snapshot: Snapshot, *, wide: bool, colour: bool
+) -> str:
+    """Give the answer of ``list``."""
+    local = [
+        (diagnosis, each)
+        for diagnosis in diagnoses
+        for each in diagnosis.holders
+        if each.holder.is_local
+    ]
+    if local:
+        head = ["DEVICE", "IMAGE", "PERSISTENTVOLUME", "CLAIM", "VERDICT", "PODS"]
+        head += ["CLIENT", "ADDRESS", "ATTACHMENT"] if wide else []
+        rows = [_listed(diagnosis, each, wide=wide) for diagnosis, each in local]
+        verdicts = [each.verdict for _, each in local]
+        parts = [_table(head, rows, verdicts if colour else None, head.index("VERDICT"))]
+    elif snapshot.sources.node.state is SourceState.OBSERVED and not _node_gap(snapshot):
+        node = snapshot.node.node_name if snapshot.node else "this node"
+        parts = [f"Nothing is mapped on {node}: no krbd device, no rbd-nbd device."]
+    else:
+        parts = ["Whether anything is mapped here was not observed."]
+    serious = [
+        finding
+        for diagnosis in diagnoses
+        for finding in diagnosis.findings
+        if finding.severity is not Severity.INFO and finding.code not in _OF_SOURCES
+    ]
+    parts += [_finding(each, colour=colour) for each in dict.fromkeys(serious)]
+    parts.append(source_lines(snapshot))
+    commands = tuple(dict.fromkeys(each for one in diagnoses for each in one.next_commands))
+    if commands:
+        parts.append(_next(commands, colour=colour))
+    return "\n\n".join(parts) + "\n"
+
+
+def _node_gap(snapshot: Snapshot) -> bool:
+    return snapshot.node is None or isinstance(snapshot.node.mappings, NotObserved)
+
+
+def names(holders: Sequence[JudgedHolder]) -> str:
+    """Give ``-o name``: one ``node/NAME DEVICE`` a line, as far as they are known."""
+    lines = []
+    for each in holders:
+        mapping = each.holder.mapping
+        device = mapping.device if mapping else f"client.{_client(each.holder)}"
+        lines.append(f"node/{each.holder.node or _UNKNOWN} {device}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def check_lines(results: Sequence[CheckResult], *, colour: bool) -> str:
+    """Give the answer of ``check``: a line each, and below what is not well what to do."""
+    words = {
+        CheckState.OK: ("ok     ", _GREEN),
+        CheckState.WARNING: ("warning", _YELLOW),
+        CheckState.FAILED: ("FAILED ", _RED),
+        CheckState.SKIPPED: ("-      ", ""),
+    }
+    lines: list[str] = []
+    source = ""
+    for each in results:
+        if each.source != source:
+            source = each.source
+            lines.append(("" if not lines else "\n") + source)
+        word, paint = words[each.state]
+        detail = f": {each.detail}" if each.detail else ""
+        lines.append(f"  {_painted(word, paint, colour=colour)} {each.sentence}{detail}")
+        if each.hint and each.state in {CheckState.WARNING, CheckState.FAILED}:
+            lines.append(f"          -> {each.hint}")
+    failed = sum(each.state is CheckState.FAILED for each in results)
+    warned = sum(each.state is CheckState.WARNING for each in results)
+    if failed:
+        last = f"{failed} of {len(results)} checks failed: answers here will have gaps, and say so."
+    elif warned:
+        last = f"Everything that an answer needs is here; {warned} warnings."
+    else:
+        last = "Everything that an answer needs is here."
+    return "\n".join([*lines, "", last]) + "\n"
+
+
+# --------------------------------------------------------------------------------------------------
+# Parts
+# --------------------------------------------------------------------------------------------------
+
+
+def holder_table(
+    holders: Sequence[JudgedHolder], snapshot: Snapshot, *, wide: bool, colour: bool
+) -> str:
+    """Give one row a holder."""
+    known = pod_names(snapshot)
+    head = ["NODE", "DEVICE", "VERDICT", "CLIENT", "ADDRESS", "PODS", "ATTACHMENT", "CONFIDENCE"]
+    head += ["KIND", "MODE", "WATCH", "MOUNTS", "OPENERS", "SINCE"] if wide else []
+    rows = [_row(each, known, wide=wide) for each in holders]
+    verdicts = [each.verdict for each in holders]
+    return _table(head, rows, verdicts if colour else None, head.index("VERDICT"))
+
+
+def _row(judged: JudgedHolder, known: Mapping[str, str], *, wide: bool) -> list[str]:
+    holder = judged.holder
+    mapping = holder.mapping
+    address = mapping.client_address if mapping and mapping.client_address else None
+    watcher = holder.watcher
+    row = [
+        holder.node or _UNKNOWN,
+        mapping.device if mapping else _UNKNOWN,
+        str(judged.verdict),
+        f"client.{_client(holder)}" if _client(holder) else _UNKNOWN,
+        str(address or (watcher.address if watcher else _UNKNOWN)),
+        _pods(holder, known),
+        _attachment(holder),
+        str(holder.confidence),
+    ]
+    if wide:
+        row += [
+            str(holder.kind),
+            _mode(holder),
+            "yes" if watcher else "no",
+            _count(mapping.mounts) if mapping else _UNKNOWN,
+            _count(mapping.openers) if mapping else _UNKNOWN,
+            judged.since or _UNKNOWN,
+        ]
+    return row
+
+
+def _listed(diagnosis: Diagnosis, judged: JudgedHolder, *, wide: bool) -> list[str]:
+    use, holder = diagnosis.use, judged.holder
+    mapping = holder.mapping
+    row = [
+        mapping.device if mapping else _UNKNOWN,
+        str(use.image.spec) if use.image else _UNKNOWN,
+        use.persistent_volume.name if use.persistent_volume else _NONE,
+        str(use.claim.ref) if use.claim else _NONE,
+        str(judged.verdict),
+        _pods(holder, {}),
+    ]
+    if wide:
+        address = mapping.client_address if mapping else None
+        row += [
+            f"client.{_client(holder)}" if _client(holder) else _UNKNOWN,
+            str(address) if address else _UNKNOWN,
+            _attachment(holder),
+        ]
+    return row
+
+
+def _client(holder: Holder) -> int | None:
+    if holder.mapping is not None and holder.mapping.client_id is not None:
+        return holder.mapping.client_id
+    return holder.watcher.client if holder.watcher is not None else None
+
+
+def _pods(holder: Holder, known: Mapping[str, str]) -> str:
+    if isinstance(holder.pods, NotObserved):
+        return _NOT_OBSERVED
+    found = [str(each.ref) for each in holder.pods]
+    found += [known.get(uid, f"uid {uid}") for uid in holder.lost_pod_uids]
+    return ",".join(found) or _NONE
+
+
+def _attachment(holder: Holder) -> str:
+    found = holder.attachment
+    if isinstance(found, NotObserved):
+        return _NOT_OBSERVED
+    if found is None:
+        return _NONE
+    if found.deleting_since is not None:
+        return "deleting"
+    return "attached" if found.attached else "not attached"
+
+
+def _mode(holder: Holder) -> str:
+    if holder.mapping is None or isinstance(holder.mapping.read_only, NotObserved):
+        return _UNKNOWN
+    return "ro" if holder.mapping.read_only else "rw"
+
+
+def _count(found: tuple[object, ...] | NotObserved) -> str:
+    return _NOT_OBSERVED if isinstance(found, NotObserved) else str(len(found))
+
+
+def _headline(diagnosis: Diagnosis, *, colour: bool) -> str:
+    use = diagnosis.use
+    subject = use.target.given
+    if use.persistent_volume is not None:
+        subject = f"pv/{use.persistent_volume.name}"
+    details = []
+    if use.claim is not None:
+        details.append(f"claim {use.claim.ref}")
+    if use.image is not None:
+        details.append(f"image {use.image.spec}")
+    if use.image is not None and use.image.fsid:
+        details.append(f"cluster {use.image.fsid}")
+    about = f" ({', '.join(details)})" if details else ""
+    verdict = str(diagnosis.verdict)
+    painted = _painted(verdict, _BOLD + _COLOURS.get(diagnosis.verdict, _RED), colour=colour)
+    return f"{painted}: {_WORDS[diagnosis.verdict]}.\n{subject}{about}"
+
+
+def _judged(judged: JudgedHolder) -> str:
+    holder = judged.holder
+    where = holder.node or "an unknown machine"
+    device = f" {holder.mapping.device}" if holder.mapping else ""
+    lines = [f"{where}{device} is {judged.verdict}, because"]
+    lines += [_wrapped(each, first="  - ", rest="    ") for each in judged.because]
+    return "\n".join(lines)
+
+
+def _finding(finding: Finding, *, colour: bool) -> str:
+    paint = {Severity.ERROR: _RED, Severity.WARNING: _YELLOW}.get(finding.severity, "")
+    label = _painted(f"{finding.code} {finding.severity}", paint, colour=colour)
+    lines = [f"{label}  {finding.subject}", _wrapped(finding.message, first="  ", rest="  ")]
+    lines += [_wrapped(each, first="  - ", rest="    ") for each in finding.evidence]
+    if finding.remedy:
+        lines.append(_wrapped(f"Remedy: {finding.remedy}", first="  ", rest="  "))
+    lines += [f"    {each}" for each in finding.commands]
+    return "\n".join(lines)
+
+
+def source_lines(snapshot: Snapshot) -> str:
+    """Give how each source went: what was not observed is a line, never a silent gap."""
+    lines = ["Sources:"]
+    for name, source in (
+        ("node", snapshot.sources.node),
+        ("ceph", snapshot.sources.ceph),
+        ("kubernetes", snapshot.sources.kubernetes),
+    ):
+        lines += _source(name, source)
+    return "\n".join(lines)
+
+
+def _source(name: str, source: Source) -> list[str]:
+    state = "observed" if source.state is SourceState.OBSERVED else str(source.state).upper()
+    reason = f": {source.reason}" if source.reason else ""
+    lines = [_wrapped(f"{name:<10} {state}{reason}", first="  ", rest=" " * 13)]
+    if source.cure:
+        # Never wrapped: it is there to be copied.
+        lines.append(f"{' ' * 13}-> {source.cure}")
+    for gap in source.gaps:
+        lines.append(
+            _wrapped(f"not observed: {gap.fact}: {gap.reason}", first=" " * 13, rest=" " * 15)
+        )
+        if gap.cure:
+            lines.append(f"{' ' * 15}-> {gap.cure}")
+    return lines
+
+
+def _next(commands: Sequence[str], *, colour: bool) -> str:
+    lines = [_painted("Next:", _BOLD, colour=colour), *(f"  {each}" for each in commands)]
+    return "\n".join(lines)
+
+
+def _wrapped(text: str, *, first: str, rest: str) -> str:
+    return textwrap.fill(
+        text,
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    verdicts: Sequence[Verdict] | None,
+    painted: int,
+) -> str:
+    """Align as kubectl does: three spaces between columns; colour never counts as width."""
+    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+
+    def line(row: Sequence[str], paint: str) -> str:
+        cells = [text.ljust(width) for text, width in zip(row, widths, strict=True)]
+        if paint:
+            cells[painted] = f"{paint}{cells[painted]}{_PLAIN}"
+        return "   ".join(cells).rstrip()
+
+    paints = [_COLOURS.get(each, _RED) for each in verdicts] if verdicts else [""] * len(rows)
+    return "\n".join(
+        [line(head, ""), *(line(row, paint) for row, paint in zip(rows, paints, strict=True))]
+    )
+
+
+def _painted(text: str, paint: str, *, colour: bool) -> str:
+    return f"{paint}{text}{_PLAIN}" if colour and paint else text
