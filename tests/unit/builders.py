@@ -1,0 +1,463 @@
+"""Builders of snapshots: every default is the true orphan, every keyword makes it something else.
+
+The orphan is the recorded one (kubelet restarted while NodeUnstage failed): an image of ceph-csi's,
+mapped on worker-1, its stash and vol_data.json left, no pod, no mount, no VolumeAttachment.
+"""
+
+# ruff: noqa: ANN401 - a builder takes any field of what it builds
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from rbdagent.correlate import correlate
+from rbdagent.diagnose import diagnose
+from rbdagent.model import (
+    Attachment,
+    CephView,
+    Claim,
+    ClusterView,
+    CsiNode,
+    CsiSource,
+    DeviceKind,
+    DeviceNumber,
+    Diagnosis,
+    EntityAddress,
+    Finding,
+    Gap,
+    ImagePresence,
+    ImageSpec,
+    ImageView,
+    InFlight,
+    JudgedHolder,
+    KubeEvent,
+    KubeletView,
+    KubeView,
+    Mapping,
+    Mount,
+    MountNamespace,
+    NbdState,
+    Node,
+    NodeView,
+    NotObserved,
+    ObjectRef,
+    Opener,
+    OpenHow,
+    PersistentVolume,
+    PluginSocket,
+    Pod,
+    PodVolumeDirectory,
+    ProcessRef,
+    Snapshot,
+    Source,
+    Sources,
+    SourceState,
+    StagingDirectory,
+    Stash,
+    Target,
+    TargetKind,
+    VolumeData,
+    Watcher,
+)
+from rbdagent.parse.handle import attachment_name, in_use_name, staging_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping as MappingType
+
+NOW: Final = "2026-11-21T03:00:00Z"
+LONG_AGO: Final = "2026-11-20T03:00:00Z"
+JUST_NOW: Final = "2026-11-21T02:58:00Z"
+FSID: Final = "7d112cea-dc64-4604-876a-0d7dcec17d1a"
+OTHER_FSID: Final = "11111111-2222-3333-4444-555555555555"
+DRIVER: Final = "rbd.csi.ceph.com"
+HANDLE: Final = "0001-000a-lab-ceph-1-0000000000000001-a5aedea1-28da-40b4-92b8-33fd7de38647"
+PV: Final = "pvc-7d6d4e77-8106-4cb4-948f-997d0d5f6de1"
+SPEC: Final = ImageSpec(pool="k8s", name="csi-vol-a5aedea1-28da-40b4-92b8-33fd7de38647")
+IMAGE_ID: Final = "101d576e3eb2"
+CLIENT: Final = 4393
+ADDRESS: Final = EntityAddress(ip="10.77.0.11", port=0, nonce=2632773861)
+REMOTE_ADDRESS: Final = EntityAddress(ip="10.77.0.12", port=0, nonce=1932216381)
+COOKIE: Final = 18446462598732840961
+LIBRBD_COOKIE: Final = 94310735552
+POD_UID: Final = "9eb33a05-ca49-4781-8d19-597499b70291"
+UNSEEN: Final = NotObserved(reason="permission denied", cure="CAP_SYS_PTRACE")
+ROOT: Final = "/var/lib/kubelet"
+STAGING: Final = f"{ROOT}/plugins/kubernetes.io/csi/{DRIVER}/{staging_hash(HANDLE)}/globalmount"
+STAGING_PATH: Final = f"{STAGING}/{HANDLE}"
+POD_PATH: Final = f"{ROOT}/pods/{POD_UID}/volumes/kubernetes.io~csi/{PV}/mount"
+OBSERVED: Final = Source(state=SourceState.OBSERVED)
+FAILED: Final = Source(state=SourceState.FAILED, reason="connection refused", cure="try later")
+
+T = TypeVar("T")
+
+
+def _made(default: T, overrides: MappingType[str, Any]) -> T:
+    return replace(default, **overrides)  # type: ignore[type-var]
+
+
+# --------------------------------------------------------------------------------------------------
+# The node
+# --------------------------------------------------------------------------------------------------
+
+
+def process(**overrides: Any) -> ProcessRef:
+    return _made(ProcessRef(pid=4623, command="sleep 100000"), overrides)
+
+
+HOST: Final = MountNamespace(
+    inode=4026531841, process=ProcessRef(pid=1, command="/sbin/init"), is_host=True
+)
+
+
+def container(pod_uid: str | None = POD_UID, **overrides: Any) -> MountNamespace:
+    inside = ProcessRef(pid=6790, command="/bin/app", pod_uid=pod_uid, container_id="c0ffee")
+    return _made(MountNamespace(inode=4026532251, process=inside), overrides)
+
+
+def mount(**overrides: Any) -> Mount:
+    default = Mount(
+        path=STAGING_PATH,
+        device=DeviceNumber(major=252, minor=0),
+        fs_type="ext4",
+        source="/dev/rbd0",
+        namespace=HOST,
+    )
+    return _made(default, overrides)
+
+
+def opener(**overrides: Any) -> Opener:
+    default = Opener(
+        process=process(),
+        how=OpenHow.CWD,
+        path="/",
+        on_device=False,
+        device=DeviceNumber(major=252, minor=0),
+    )
+    return _made(default, overrides)
+
+
+def mapping(**overrides: Any) -> Mapping:
+    default = Mapping(
+        kind=DeviceKind.KRBD,
+        device_id=0,
+        device="/dev/rbd0",
+        number=DeviceNumber(major=252, minor=0),
+        spec=SPEC,
+        image_id=IMAGE_ID,
+        pool_id=1,
+        fsid=FSID,
+        client_id=CLIENT,
+        client_address=ADDRESS,
+        user="csi-rbd-node",
+        size_bytes=67108864,
+        hung_requests=(),
+    )
+    return _made(default, overrides)
+
+
+def nbd_mapping(**overrides: Any) -> Mapping:
+    server = ProcessRef(pid=700, command=f"rbd-nbd map {SPEC} --cookie={HANDLE}")
+    default = Mapping(
+        kind=DeviceKind.NBD,
+        device_id=0,
+        device="/dev/nbd0",
+        number=DeviceNumber(major=43, minor=0),
+        spec=SPEC,
+        image_id=None,
+        pool_id=None,
+        fsid=None,
+        nbd=NbdState(recorded_pid=700, backend=HANDLE, process=server),
+    )
+    return _made(default, overrides)
+
+
+def staging(**overrides: Any) -> StagingDirectory:
+    default = StagingDirectory(
+        path=STAGING_PATH,
+        driver=DRIVER,
+        volume_handle=HANDLE,
+        handle_hash=staging_hash(HANDLE),
+        volume_data=VolumeData(driver=DRIVER, volume_handle=HANDLE),
+        stash=Stash(spec=SPEC),
+        path_present=False,
+    )
+    return _made(default, overrides)
+
+
+def pod_directory(**overrides: Any) -> PodVolumeDirectory:
+    default = PodVolumeDirectory(
+        path=POD_PATH,
+        pod_uid=POD_UID,
+        persistent_volume=PV,
+        plugin="kubernetes.io~csi",
+        volume_data=VolumeData(driver=DRIVER, volume_handle=HANDLE, persistent_volume=PV),
+    )
+    return _made(default, overrides)
+
+
+def kubelet(**overrides: Any) -> KubeletView:
+    default = KubeletView(
+        roots=(ROOT,),
+        process=ProcessRef(pid=300, command="kubelet", started_at=LONG_AGO),
+        staging=(staging(),),
+        pod_volumes=(),
+        sockets=(PluginSocket(driver=DRIVER, path="/csi/csi.sock", listening=True),),
+    )
+    return _made(default, overrides)
+
+
+def node_view(**overrides: Any) -> NodeView:
+    default = NodeView(
+        node_name="worker-1",
+        hostname="worker-1",
+        boot_id="b001",
+        module_loaded=True,
+        mappings=(mapping(),),
+        kubelet=kubelet(),
+        addresses=("10.77.0.11",),
+    )
+    return _made(default, overrides)
+
+
+def in_flight(program: str, command: str, **overrides: Any) -> InFlight:
+    default = InFlight(
+        process=ProcessRef(pid=9000, command=command),
+        program=program,
+        names=tuple(each for each in command.split() if "/" in each),
+    )
+    return _made(default, overrides)
+
+
+# --------------------------------------------------------------------------------------------------
+# Ceph
+# --------------------------------------------------------------------------------------------------
+
+
+def watcher(**overrides: Any) -> Watcher:
+    return _made(Watcher(address=ADDRESS, client=CLIENT, cookie=COOKIE), overrides)
+
+
+def remote_watcher(**overrides: Any) -> Watcher:
+    return _made(Watcher(address=REMOTE_ADDRESS, client=4239, cookie=COOKIE), overrides)
+
+
+def image_view(**overrides: Any) -> ImageView:
+    default = ImageView(
+        spec=SPEC,
+        fsid=FSID,
+        presence=ImagePresence.PRESENT,
+        image_id=IMAGE_ID,
+        pool_id=1,
+        header=f"rbd_header.{IMAGE_ID}",
+        watchers=(watcher(),),
+        metadata=(("csi.storage.k8s.io/pv/name", PV),),
+    )
+    return _made(default, overrides)
+
+
+def cluster(**overrides: Any) -> ClusterView:
+    default = ClusterView(
+        name="ceph",
+        source=OBSERVED,
+        fsid=FSID,
+        images=(image_view(),),
+        pools=((1, "k8s"),),
+    )
+    return _made(default, overrides)
+
+
+# --------------------------------------------------------------------------------------------------
+# Kubernetes
+# --------------------------------------------------------------------------------------------------
+
+
+def volume(**overrides: Any) -> PersistentVolume:
+    default = PersistentVolume(
+        name=PV,
+        uid="pv-uid",
+        phase="Bound",
+        source=CsiSource(
+            driver=DRIVER,
+            volume_handle=HANDLE,
+            attributes=(
+                ("clusterID", "lab-ceph-1"),
+                ("imageName", SPEC.name),
+                ("pool", SPEC.pool),
+            ),
+        ),
+        claim=ObjectRef(namespace="default", name="data", uid="claim-uid"),
+        access_modes=("ReadWriteOnce",),
+        reclaim_policy="Delete",
+        storage_class="rbd",
+        provisioner=DRIVER,
+    )
+    return _made(default, overrides)
+
+
+def claim(**overrides: Any) -> Claim:
+    default = Claim(
+        ref=ObjectRef(namespace="default", name="data", uid="claim-uid"),
+        phase="Bound",
+        volume_name=PV,
+        storage_class="rbd",
+        access_modes=("ReadWriteOnce",),
+    )
+    return _made(default, overrides)
+
+
+def pod(name: str = "web-0", node: str | None = "worker-1", **overrides: Any) -> Pod:
+    default = Pod(
+        ref=ObjectRef(namespace="default", name=name, uid=POD_UID),
+        node_name=node,
+        phase="Running",
+        ready=True,
+        claims=("data",),
+        created_at=LONG_AGO,
+    )
+    return _made(default, overrides)
+
+
+def waiting_pod(name: str = "web-1", node: str | None = "worker-2", **overrides: Any) -> Pod:
+    ref = ObjectRef(namespace="default", name=name, uid=f"{name}-uid")
+    return pod(name, node, **{"ref": ref, "phase": "Pending", "ready": False, **overrides})
+
+
+def node(name: str = "worker-1", **overrides: Any) -> Node:
+    address = {"worker-1": "10.77.0.11", "worker-2": "10.77.0.12"}.get(name, "10.77.0.99")
+    return _made(Node(name=name, ready=True, boot_id="b001", internal_ips=(address,)), overrides)
+
+
+def attachment(node_name: str = "worker-1", **overrides: Any) -> Attachment:
+    default = Attachment(
+        name=attachment_name(HANDLE, DRIVER, node_name),
+        attacher=DRIVER,
+        node_name=node_name,
+        persistent_volume=PV,
+        attached=True,
+        created_at=LONG_AGO,
+    )
+    return _made(default, overrides)
+
+
+def event(message: str, **overrides: Any) -> KubeEvent:
+    default = KubeEvent(
+        kind="Pod",
+        subject=ObjectRef(namespace="default", name="web-1"),
+        type="Warning",
+        reason="FailedAttachVolume",
+        message=message,
+        last_seen=JUST_NOW,
+        reporter="attachdetach-controller",
+    )
+    return _made(default, overrides)
+
+
+def kube(**overrides: Any) -> KubeView:
+    default = KubeView(
+        server="https://10.77.0.1:6443",
+        persistent_volumes=(volume(),),
+        claims=(claim(),),
+        nodes=(node("worker-1"), node("worker-2")),
+        csi_nodes=(
+            CsiNode(node_name="worker-1", drivers=(DRIVER,)),
+            CsiNode(node_name="worker-2", drivers=(DRIVER,)),
+        ),
+    )
+    return _made(default, overrides)
+
+
+IN_USE_NAME: Final = in_use_name(DRIVER, HANDLE)
+
+
+# --------------------------------------------------------------------------------------------------
+# The snapshot, and what is said of it
+# --------------------------------------------------------------------------------------------------
+
+
+def target(**overrides: Any) -> Target:
+    return _made(Target(given=f"pv/{PV}", kind=TargetKind.PERSISTENT_VOLUME, name=PV), overrides)
+
+
+def snapshot(**overrides: Any) -> Snapshot:
+    """Build a snapshot; ``node=None``, ``ceph=None`` or ``kubernetes=None`` fail that source."""
+    default = Snapshot(
+        observed_at=NOW,
+        tool_version="0.1.0",
+        target=target(),
+        node=node_view(),
+        ceph=CephView(clusters=(cluster(),)),
+        kubernetes=kube(),
+        sources=Sources(node=OBSERVED, ceph=OBSERVED, kubernetes=OBSERVED),
+    )
+    made = _made(default, overrides)
+    if "sources" in overrides:
+        return made
+    return replace(
+        made,
+        sources=Sources(
+            node=OBSERVED if made.node is not None else FAILED,
+            ceph=OBSERVED if made.ceph is not None else FAILED,
+            kubernetes=OBSERVED if made.kubernetes is not None else FAILED,
+        ),
+    )
+
+
+def world(
+    *,
+    mapped: MappingType[str, Any] | None = None,
+    on_node: MappingType[str, Any] | None = None,
+    of_kubelet: MappingType[str, Any] | None = None,
+    in_ceph: MappingType[str, Any] | None = None,
+    of_image: MappingType[str, Any] | None = None,
+    in_kube: MappingType[str, Any] | None = None,
+    **overrides: Any,
+) -> Snapshot:
+    """Build a snapshot from changes to its parts: the mapping, the node, the image, the API."""
+    seen = node_view(kubelet=kubelet(**(of_kubelet or {})), mappings=(mapping(**(mapped or {})),))
+    images = {"images": (image_view(**(of_image or {})),)}
+    return snapshot(
+        **{
+            "node": replace(seen, **(on_node or {})),
+            "ceph": CephView(clusters=(cluster(**(images | dict(in_ceph or {}))),)),
+            "kubernetes": kube(**(in_kube or {})),
+            **overrides,
+        }
+    )
+
+
+def unmapped(**parts: Any) -> Snapshot:
+    """Build the world in which nobody holds the image: no mapping, no watcher."""
+    on_node = {"mappings": (), **parts.pop("on_node", {})}
+    of_image = {"watchers": (), **parts.pop("of_image", {})}
+    return world(on_node=on_node, of_image=of_image, **parts)
+
+
+def said(seen: Snapshot) -> Diagnosis:
+    """Join and judge."""
+    return diagnose(correlate(seen), seen)
+
+
+def judged(seen: Snapshot) -> JudgedHolder:
+    """Give the first holder, judged."""
+    return said(seen).holders[0]
+
+
+def found(seen: Snapshot, code: str) -> Finding:
+    """Give the finding of a code; fail with what was said instead."""
+    diagnosis = said(seen)
+    for each in diagnosis.findings:
+        if each.code == code:
+            return each
+    codes = [each.code for each in diagnosis.findings]
+    message = f"{code} was not said, but {codes} and {diagnosis.verdict}"
+    raise AssertionError(message)
+
+
+def codes(seen: Snapshot) -> set[str]:
+    """Give the codes that were said."""
+    return {each.code for each in said(seen).findings}
+
+
+def gap(fact: str) -> Gap:
+    return Gap(fact=fact, reason="permission denied", cure="run as root")

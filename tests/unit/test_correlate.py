@@ -1,0 +1,590 @@
+"""Joins: what belongs to which image, and what does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import pytest
+
+from rbdagent.correlate import correlate, correlate_node, images_of
+from rbdagent.correlate.holders import entry_hits
+from rbdagent.correlate.identity import same_image
+from rbdagent.correlate.use import further_volumes
+from rbdagent.model import (
+    BlocklistEntry,
+    CephView,
+    Confidence,
+    CsiSource,
+    DeviceNumber,
+    EntityAddress,
+    HolderKind,
+    ImageIdentity,
+    ImageSpec,
+    InTreeRbdSource,
+    NbdState,
+    NotObserved,
+    ObjectRef,
+    PersistentVolume,
+    Target,
+    TargetKind,
+    VolumeData,
+)
+from tests.unit.builders import (
+    ADDRESS,
+    COOKIE,
+    DRIVER,
+    FSID,
+    HANDLE,
+    IMAGE_ID,
+    IN_USE_NAME,
+    LIBRBD_COOKIE,
+    OTHER_FSID,
+    POD_PATH,
+    POD_UID,
+    PV,
+    REMOTE_ADDRESS,
+    SPEC,
+    STAGING_PATH,
+    UNSEEN,
+    attachment,
+    claim,
+    cluster,
+    container,
+    event,
+    image_view,
+    in_flight,
+    kube,
+    kubelet,
+    mapping,
+    mount,
+    nbd_mapping,
+    node,
+    node_view,
+    opener,
+    pod,
+    pod_directory,
+    process,
+    snapshot,
+    staging,
+    target,
+    unmapped,
+    volume,
+    waiting_pod,
+    watcher,
+    world,
+)
+
+IMAGE: Final = ImageIdentity(spec=SPEC, fsid=None)
+INLINE: Final = InTreeRbdSource(spec=ImageSpec(pool="rbd", name="inline"))
+OTHER: Final = mapping(
+    device="/dev/rbd10",
+    device_id=10,
+    number=DeviceNumber(major=252, minor=160),
+    spec=ImageSpec(pool="k8s", name="csi-vol-other"),
+    image_id="2222",
+)
+
+
+# --------------------------------------------------------------------------------------------------
+# From a target to images
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        target(),
+        target(kind=TargetKind.CLAIM, namespace="default", name="data"),
+        target(kind=TargetKind.POD, namespace="default", name="web-0"),
+        target(kind=TargetKind.VOLUME_HANDLE, name=HANDLE),
+        target(kind=TargetKind.IMAGE, name="", image=SPEC),
+        target(kind=TargetKind.DEVICE, name="/dev/rbd0"),
+        target(kind=TargetKind.DEVICE, name="rbd0"),
+        target(kind=TargetKind.NONE, name=""),
+    ],
+    ids=lambda asked: f"{asked.kind} {asked.name}",
+)
+def test_every_form_of_target_leads_to_the_image(asked: Target) -> None:
+    found = images_of(asked, node_view(), kube(pods=(pod(),)))
+    assert [each.spec for each in found] == [SPEC]
+
+
+def test_a_pod_leads_to_all_its_images_inline_ones_too() -> None:
+    asked = target(kind=TargetKind.POD, namespace="default", name="web-0")
+    found = images_of(asked, None, kube(pods=(pod(inline_images=(INLINE,)),)))
+    assert [each.spec for each in found] == [SPEC, INLINE.spec]
+
+
+def test_an_unbound_claim_leads_to_none() -> None:
+    asked = target(kind=TargetKind.CLAIM, namespace="default", name="data")
+    pending = kube(persistent_volumes=(), claims=(claim(phase="Pending", volume_name=None),))
+    assert images_of(asked, node_view(), pending) == ()
+
+
+def test_a_claim_is_led_by_its_own_volume_name_not_by_a_pv_that_claims_it() -> None:
+    asked = target(kind=TargetKind.CLAIM, namespace="default", name="data")
+    thief = volume(name="thief", source=INLINE)
+    found = images_of(asked, None, kube(persistent_volumes=(volume(), thief)))
+    assert [each.spec for each in found] == [SPEC]
+
+
+def test_without_the_api_a_handle_is_led_by_the_stash() -> None:
+    asked = target(kind=TargetKind.VOLUME_HANDLE, name=HANDLE)
+    assert [each.spec for each in images_of(asked, node_view(), None)] == [SPEC]
+
+
+def test_without_anything_else_a_handle_gives_the_usual_name_and_the_pool_id() -> None:
+    asked = target(kind=TargetKind.VOLUME_HANDLE, name=HANDLE)
+    (found,) = images_of(asked, None, None)
+    assert (found.spec, found.pool_id) == (replace(SPEC, pool=""), 1)
+
+
+def test_without_the_api_a_pv_is_led_by_the_pod_directory_that_bears_its_name() -> None:
+    here = node_view(kubelet=kubelet(pod_volumes=(pod_directory(),)))
+    assert [each.spec for each in images_of(target(), here, None)] == [SPEC]
+
+
+def test_a_pool_id_gets_its_name_from_ceph() -> None:
+    by_id = CsiSource(driver=DRIVER, volume_handle=HANDLE)
+    seen = world(in_kube={"persistent_volumes": (volume(source=by_id),)})
+    use = correlate(seen)
+    assert use.image == ImageIdentity(spec=SPEC, fsid=FSID, image_id=IMAGE_ID, pool_id=1)
+    assert len(use.holders) == 1
+
+
+# --------------------------------------------------------------------------------------------------
+# Sameness
+# --------------------------------------------------------------------------------------------------
+
+SAME: Final = {
+    "equal names, nothing else known": (IMAGE, IMAGE, True),
+    "another cluster": (
+        replace(IMAGE, fsid=FSID),
+        replace(IMAGE, fsid=OTHER_FSID),
+        False,
+    ),
+    "another RADOS namespace": (
+        IMAGE,
+        replace(IMAGE, spec=replace(SPEC, namespace="t")),
+        False,
+    ),
+    "another pool": (IMAGE, replace(IMAGE, spec=replace(SPEC, pool="p")), False),
+    "renamed: equal ids in one cluster": (
+        ImageIdentity(spec=SPEC, fsid=FSID, image_id="1"),
+        ImageIdentity(spec=replace(SPEC, name="x"), fsid=FSID, image_id="1"),
+        True,
+    ),
+    "equal ids, the cluster of one unknown": (
+        ImageIdentity(spec=SPEC, fsid=None, image_id="1"),
+        ImageIdentity(spec=replace(SPEC, name="x"), fsid=FSID, image_id="1"),
+        False,
+    ),
+    "made again under its old name": (
+        ImageIdentity(spec=SPEC, fsid=FSID, image_id="1"),
+        ImageIdentity(spec=SPEC, fsid=FSID, image_id="2"),
+        False,
+    ),
+    "a pool known by its id only": (
+        ImageIdentity(spec=replace(SPEC, pool=""), fsid=None, pool_id=1),
+        ImageIdentity(spec=SPEC, fsid=FSID, pool_id=1),
+        True,
+    ),
+    "a pool known by its id only, and it is another": (
+        ImageIdentity(spec=replace(SPEC, pool=""), fsid=None, pool_id=2),
+        ImageIdentity(spec=SPEC, fsid=FSID, pool_id=1),
+        False,
+    ),
+    "a renamed pool": (
+        ImageIdentity(spec=SPEC, fsid=FSID, pool_id=1),
+        ImageIdentity(spec=replace(SPEC, pool="new"), fsid=FSID, pool_id=1),
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("one", "other", "same"), SAME.values(), ids=SAME.keys())
+def test_two_identities_are_one_image(
+    one: ImageIdentity, other: ImageIdentity, *, same: bool
+) -> None:
+    assert same_image(one, other) is same
+    assert same_image(other, one) is same
+
+
+def test_two_clusters_with_equal_names_are_kept_apart_in_a_list() -> None:
+    far = mapping(device="/dev/rbd1", device_id=1, fsid=OTHER_FSID, image_id="77")
+    both = CephView(
+        clusters=(
+            cluster(),
+            cluster(
+                name="far",
+                fsid=OTHER_FSID,
+                images=(image_view(fsid=OTHER_FSID, image_id="77", watchers=(), metadata=()),),
+            ),
+        )
+    )
+    seen = world(
+        on_node={"mappings": (mapping(), far)},
+        ceph=both,
+        target=Target(given="", kind=TargetKind.NONE),
+    )
+    uses = correlate_node(seen)
+    assert [each.image.fsid for each in uses if each.image] == [FSID, OTHER_FSID]
+    assert [len(each.holders) for each in uses] == [1, 1]
+    assert [each.holders[0].watcher for each in uses] == [watcher(), None]
+
+
+# --------------------------------------------------------------------------------------------------
+# Watchers
+# --------------------------------------------------------------------------------------------------
+
+
+def test_a_watch_belongs_to_the_mapping_with_its_client_id_and_nonce() -> None:
+    (holder,) = correlate(world()).holders
+    assert (holder.watcher, holder.confidence, holder.is_local) == (
+        watcher(),
+        Confidence.CERTAIN,
+        True,
+    )
+
+
+@pytest.mark.parametrize(
+    "stray",
+    [
+        watcher(client=1),
+        watcher(address=replace(ADDRESS, nonce=1)),
+        watcher(address=replace(ADDRESS, ip="10.77.0.99")),
+    ],
+    ids=["another client id", "another nonce", "another address"],
+)
+def test_a_watch_that_differs_in_anything_is_a_holder_of_its_own(stray: object) -> None:
+    use = correlate(world(of_image={"watchers": (stray,)}))
+    assert [each.watcher for each in use.holders] == [None, stray]
+
+
+def test_a_watch_whose_nonce_is_ours_is_ours_whatever_address_nodes_list() -> None:
+    overlay = replace(ADDRESS, ip="172.16.9.9")
+    seen = world(
+        mapped={"client_address": overlay}, of_image={"watchers": (watcher(address=overlay),)}
+    )
+    (holder,) = correlate(seen).holders
+    assert holder.confidence is Confidence.CERTAIN
+
+
+def test_the_watch_of_a_living_nbd_is_found_where_only_one_fits() -> None:
+    watch = watcher(client=5000, cookie=LIBRBD_COOKIE)
+    seen = world(on_node={"mappings": (nbd_mapping(),)}, of_image={"watchers": (watch,)})
+    (holder,) = correlate(seen).holders
+    assert (holder.kind, holder.watcher) == (HolderKind.NBD, watch)
+
+
+def test_of_two_watches_none_is_taken_for_the_nbds() -> None:
+    both = tuple(watcher(client=each, cookie=LIBRBD_COOKIE + each) for each in (1, 2))
+    seen = world(on_node={"mappings": (nbd_mapping(),)}, of_image={"watchers": both})
+    assert correlate(seen).holders[0].watcher is None
+
+
+def test_an_nbd_is_known_by_its_cookie_alone() -> None:
+    device = nbd_mapping(spec=UNSEEN, nbd=NbdState(recorded_pid=1, backend=HANDLE, process=None))
+    seen = world(on_node={"mappings": (device,)}, of_image={"watchers": ()})
+    assert [each.mapping for each in correlate(seen).holders] == [device]
+
+
+def test_siblings_are_the_devices_of_the_same_client() -> None:
+    (holder,) = correlate(world(on_node={"mappings": (mapping(), OTHER)})).holders
+    assert holder.sibling_devices == ("/dev/rbd10",)
+
+
+HITS: Final = {
+    "the client itself": (BlocklistEntry(network="10.77.0.11", nonce=ADDRESS.nonce), True),
+    "another nonce": (BlocklistEntry(network="10.77.0.11", nonce=1), False),
+    "the whole host": (BlocklistEntry(network="10.77.0.11"), True),
+    "a daemon's port on that host": (BlocklistEntry(network="10.77.0.11", port=6800), False),
+    "a range": (BlocklistEntry(network="10.77.0.0/24"), True),
+    "a range beside it": (BlocklistEntry(network="10.78.0.0/24"), False),
+    "an IPv6 range": (BlocklistEntry(network="fd00::/8"), False),
+    "no address at all": (BlocklistEntry(network="nonsense/x"), False),
+}
+
+
+@pytest.mark.parametrize(("entry", "hits"), HITS.values(), ids=HITS.keys())
+def test_a_blocklist_entry_hits(entry: BlocklistEntry, *, hits: bool) -> None:
+    assert entry_hits(entry, ADDRESS) is hits
+
+
+def test_a_remote_watch_is_placed_by_internal_ip() -> None:
+    far = watcher(address=REMOTE_ADDRESS, client=9)
+    holder = correlate(world(of_image={"watchers": (watcher(), far)})).holders[1]
+    assert (holder.node, holder.confidence, holder.is_local) == (
+        "worker-2",
+        Confidence.PROBABLE,
+        False,
+    )
+
+
+def test_cookies_tell_kernel_from_librbd_as_a_hint() -> None:
+    stranger = EntityAddress(ip="192.0.2.1", nonce=2)
+    both = (
+        watcher(address=stranger, cookie=COOKIE, client=1),
+        watcher(address=stranger, cookie=LIBRBD_COOKIE, client=2),
+    )
+    use = correlate(world(on_node={"mappings": ()}, of_image={"watchers": both}))
+    assert [each.kind for each in use.holders] == [HolderKind.KRBD, HolderKind.LIBRBD]
+
+
+# --------------------------------------------------------------------------------------------------
+# Pods, attachments, directories
+# --------------------------------------------------------------------------------------------------
+
+
+def test_pods_belong_by_claim_and_node() -> None:
+    pods = (pod(), pod("far", "worker-2"), pod("none", claims=("other",)), waiting_pod())
+    use = correlate(world(in_kube={"pods": pods}))
+    assert use.holders[0].pods == (pod(),)
+    assert use.waiting_pods == (waiting_pod(),)
+
+
+def test_pods_of_an_inline_image_belong_to_it() -> None:
+    user = pod(claims=(), inline_images=(INLINE,))
+    device = mapping(spec=INLINE.spec, image_id=None)
+    seen = world(
+        on_node={"mappings": (device,)},
+        in_kube={"pods": (user,)},
+        target=target(kind=TargetKind.IMAGE, name="", image=INLINE.spec),
+        in_ceph={"images": ()},
+    )
+    assert correlate(seen).holders[0].pods == (user,)
+
+
+SCOPES: Final = {
+    "cluster": True,
+    "node/worker-1": True,
+    "node/worker-1,namespace/default": True,
+    "namespace/default": True,
+    "node/worker-2": False,
+    "namespace/other": False,
+    "": False,
+}
+
+
+@pytest.mark.parametrize(("scope", "covered"), SCOPES.items())
+def test_a_list_of_pods_counts_where_it_reaches(scope: str, *, covered: bool) -> None:
+    (holder,) = correlate(world(in_kube={"pods_scope": scope})).holders
+    assert isinstance(holder.pods, tuple) is covered
+
+
+def test_pods_are_not_observed_where_volumes_are_not() -> None:
+    asked = target(kind=TargetKind.DEVICE, name="/dev/rbd0")
+    seen = world(in_kube={"persistent_volumes": UNSEEN, "pods": (pod(),)}, target=asked)
+    assert isinstance(correlate(seen).holders[0].pods, NotObserved)
+
+
+def test_an_attachment_belongs_by_pv_and_node_or_by_its_name() -> None:
+    nameless = attachment(persistent_volume=None)
+    use = correlate(world(in_kube={"attachments": (nameless, attachment("worker-2"))}))
+    assert use.holders[0].attachment == nameless
+    assert isinstance(use.attachments, tuple)
+    assert len(use.attachments) == 2
+
+
+def test_volumes_in_use_is_shown() -> None:
+    nodes = (node(volumes_in_use=(IN_USE_NAME,)), node("worker-2"))
+    assert correlate(world(in_kube={"nodes": nodes})).holders[0].in_volumes_in_use is True
+
+
+@pytest.mark.parametrize(
+    "directory",
+    [
+        staging(),
+        staging(volume_handle=None, volume_data=None, stash=None),
+        staging(volume_handle=None, handle_hash=None, persistent_volume=PV, stash=None),
+        staging(volume_handle=None, handle_hash=None, volume_data=None),
+    ],
+    ids=["by handle", "by hash", "by PV", "by stash"],
+)
+def test_a_staging_directory_belongs(directory: object) -> None:
+    (holder,) = correlate(world(of_kubelet={"staging": (directory,)})).holders
+    assert holder.staging == (directory,)
+
+
+def test_a_staging_directory_of_another_handle_does_not_belong_whatever_its_stash_says() -> None:
+    foreign = staging(path="/x", volume_handle="other", handle_hash="00")
+    (holder,) = correlate(world(of_kubelet={"staging": (foreign,)})).holders
+    assert holder.staging == ()
+
+
+def test_a_staging_directory_belongs_where_the_device_is_mounted() -> None:
+    nameless = staging(volume_handle=None, handle_hash=None, volume_data=None, stash=None)
+    seen = world(
+        mapped={"mounts": (mount(path=STAGING_PATH),)}, of_kubelet={"staging": (nameless,)}
+    )
+    assert correlate(seen).holders[0].staging == (nameless,)
+
+
+def test_a_pod_of_a_process_that_the_api_does_not_know_is_lost() -> None:
+    seen = world(mapped={"openers": (opener(process=process(pod_uid="gone")),)})
+    assert correlate(seen).holders[0].lost_pod_uids == ("gone",)
+
+
+def test_no_pod_is_lost_where_not_every_pod_was_listed() -> None:
+    seen = world(
+        mapped={"mounts": (mount(path="/d", namespace=container()),)},
+        in_kube={"pods_scope": "namespace/default"},
+    )
+    assert correlate(seen).holders[0].lost_pod_uids == ()
+
+
+def test_a_pod_is_named_by_the_path_of_a_mount() -> None:
+    seen = world(mapped={"mounts": (mount(path=POD_PATH),)})
+    assert correlate(seen).holders[0].lost_pod_uids == (POD_UID,)
+
+
+@pytest.mark.parametrize(
+    ("command", "belongs"),
+    [
+        (f"rbd unmap {SPEC}", True),
+        (f"rbd map k8s/{SPEC.name}@snap", True),
+        ("mkfs.ext4 /dev/rbd0", True),
+        ("fsck /dev/rbd0p1", True),
+        (f"umount {STAGING_PATH}", True),
+        ("mkfs.ext4 /dev/rbd10", False),
+        ("rbd map k8s/csi-vol-other", False),
+        ("mount /dev/vda1 /mnt", False),
+    ],
+)
+def test_a_process_in_flight_belongs_by_whole_words(command: str, *, belongs: bool) -> None:
+    seen = world(on_node={"in_flight": (in_flight(command.split(maxsplit=1)[0], command),)})
+    flights = correlate(seen).holders[0].in_flight
+    assert bool(flights) is belongs
+
+
+def test_a_leftover_is_a_directory_without_pod_and_mount() -> None:
+    directories = {"pod_volumes": (pod_directory(),)}
+    assert correlate(world(of_kubelet=directories)).leftovers == (pod_directory(),)
+    mounted = world(of_kubelet=directories, mapped={"mounts": (mount(path=POD_PATH),)})
+    assert correlate(mounted).leftovers == ()
+    living = world(of_kubelet=directories, in_kube={"pods": (pod(),)})
+    assert correlate(living).leftovers == ()
+
+
+def test_handles_are_learned_from_the_node_where_the_pv_is_gone() -> None:
+    asked = target(kind=TargetKind.DEVICE, name="/dev/rbd0")
+    seen = world(
+        in_kube={"persistent_volumes": (), "attachments": (attachment(persistent_volume=None),)},
+        target=asked,
+    )
+    assert correlate(seen).holders[0].attachment == attachment(persistent_volume=None)
+
+
+# --------------------------------------------------------------------------------------------------
+# Whose it is
+# --------------------------------------------------------------------------------------------------
+
+
+def made_by_hand(**parts: object) -> bool:
+    """Map an image of no provisioner's name, and see whether Kubernetes is said to have made it."""
+    spec = ImageSpec(pool="k8s", name="by-hand")
+    here = node_view(
+        mappings=(mapping(spec=spec),),
+        kubelet=kubelet(staging=parts.get("staging", ())),
+    )
+    seen = snapshot(
+        node=here,
+        ceph=CephView(
+            clusters=(cluster(images=(image_view(spec=spec, metadata=parts.get("metadata", ())),)),)
+        ),
+        target=target(kind=TargetKind.DEVICE, name="/dev/rbd0"),
+    )
+    return not correlate(seen).holders[0].kubernetes_made
+
+
+def test_an_image_is_kubernetes_by_stash_or_metadata_and_by_hand_otherwise() -> None:
+    stash = staging(
+        volume_handle=None,
+        handle_hash=None,
+        volume_data=None,
+        path="/s",
+        stash=replace(staging().stash, spec=ImageSpec(pool="k8s", name="by-hand")),  # type: ignore[type-var]
+    )
+    assert made_by_hand()
+    assert not made_by_hand(staging=(stash,))
+    assert not made_by_hand(metadata=(("csi.storage.k8s.io/pv/name", "pv"),))
+
+
+# --------------------------------------------------------------------------------------------------
+# The whole
+# --------------------------------------------------------------------------------------------------
+
+
+def test_a_running_pod_without_watch_or_mapping_is_a_holder() -> None:
+    use = correlate(unmapped(in_kube={"pods": (pod("far", "worker-2"),)}))
+    assert [(each.node, each.kind) for each in use.holders] == [("worker-2", HolderKind.UNKNOWN)]
+
+
+def test_a_waiting_pod_is_no_holder() -> None:
+    assert correlate(unmapped(in_kube={"pods": (waiting_pod(),)})).holders == ()
+
+
+def test_pvs_of_one_image_or_one_handle_are_named_together() -> None:
+    copy = volume(name="copy")
+    renamed = volume(
+        name="same-handle",
+        source=CsiSource(
+            driver=DRIVER, volume_handle=HANDLE, attributes=(("imageName", "x"), ("pool", "p"))
+        ),
+    )
+    use = correlate(world(in_kube={"persistent_volumes": (volume(), copy, renamed)}))
+    assert [each.name for each in use.other_volumes] == ["copy", "same-handle"]
+
+
+def two_volumes(name: str) -> PersistentVolume:
+    return volume(
+        name=name,
+        source=InTreeRbdSource(spec=ImageSpec(pool="rbd", name=name)),
+        claim=ObjectRef(namespace="default", name=name),
+    )
+
+
+def test_of_a_pods_volumes_the_one_that_events_complain_about_is_chosen() -> None:
+    asked = target(kind=TargetKind.POD, namespace="default", name="web-0")
+    seen = world(
+        in_kube={
+            "persistent_volumes": (two_volumes("a"), two_volumes("b")),
+            "claims": (),
+            "pods": (pod(claims=("a", "b")),),
+            "events": (event('Multi-Attach error for volume "b"'),),
+        },
+        target=asked,
+    )
+    use = correlate(seen)
+    assert use.persistent_volume == two_volumes("b")
+    assert further_volumes(use, seen) == (two_volumes("a"),)
+
+
+def test_a_list_has_one_use_an_image_and_knows_its_claim() -> None:
+    seen = world(
+        on_node={"mappings": (mapping(), OTHER)}, target=Target(given="", kind=TargetKind.NONE)
+    )
+    first, second = correlate_node(seen)
+    assert first.claim == claim()
+    assert first.target.given == "/dev/rbd0"
+    assert second.persistent_volume is None
+
+
+def test_a_device_without_a_readable_image_is_still_listed() -> None:
+    blind = mapping(spec=UNSEEN, image_id=None)
+    (use,) = correlate_node(
+        world(on_node={"mappings": (blind,)}, target=Target(given="", kind=TargetKind.NONE))
+    )
+    assert [each.mapping for each in use.holders] == [blind]
+    assert use.image is None
+
+
+def test_vol_data_without_a_handle_joins_nothing() -> None:
+    empty = pod_directory(
+        persistent_volume="other",
+        path="/elsewhere",
+        volume_data=VolumeData(driver=None, volume_handle=None),
+    )
+    (holder,) = correlate(world(of_kubelet={"pod_volumes": (empty,)})).holders
+    assert holder.pod_volumes == ()

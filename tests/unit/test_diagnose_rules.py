@@ -1,0 +1,596 @@
+"""What is said: each code in the surroundings that call for it, and not in those beside them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from rbdagent.catalog import CATALOG, entry, explanation
+from rbdagent.errors import NotFoundError
+from rbdagent.model import (
+    BlockHolder,
+    BlockHolderKind,
+    BlocklistEntry,
+    CephView,
+    CsiSource,
+    DeviceNumber,
+    EntityAddress,
+    ImagePresence,
+    ImageSpec,
+    InTreeRbdSource,
+    Locker,
+    NbdState,
+    ObjectRef,
+    OtherSource,
+    PluginSocket,
+    ServiceAddress,
+    Severity,
+    Snapshot,
+    Source,
+    Sources,
+    SourceState,
+    TargetKind,
+    UnbackedMount,
+)
+from tests.unit.builders import (
+    ADDRESS,
+    DRIVER,
+    HANDLE,
+    IMAGE_ID,
+    JUST_NOW,
+    LIBRBD_COOKIE,
+    OBSERVED,
+    OTHER_FSID,
+    POD_PATH,
+    POD_UID,
+    PV,
+    SPEC,
+    STAGING_PATH,
+    UNSEEN,
+    attachment,
+    claim,
+    cluster,
+    codes,
+    container,
+    event,
+    found,
+    gap,
+    image_view,
+    in_flight,
+    mapping,
+    mount,
+    nbd_mapping,
+    node,
+    opener,
+    pod,
+    pod_directory,
+    process,
+    remote_watcher,
+    said,
+    staging,
+    target,
+    unmapped,
+    volume,
+    waiting_pod,
+    watcher,
+    world,
+)
+
+Table = dict[str, Snapshot]
+
+MULTI_ATTACH: Final = event(
+    f'Multi-Attach error for volume "{PV}" Volume is already exclusively attached to one node '
+    "and can't be attached to another"
+)
+BEING_USED: Final = event(
+    f'MountVolume.MountDevice failed for volume "{PV}" : rpc error: code = Internal desc = rbd '
+    f"image {SPEC} is still being used",
+    reason="FailedMount",
+    reporter="kubelet",
+)
+EXISTS: Final = event(
+    f"rpc error: code = Aborted desc = an operation with the given Volume ID {HANDLE} already "
+    "exists",
+    reason="FailedMount",
+)
+REFUSED: Final = event("rbd: map failed: (108) Cannot send after transport endpoint shutdown")
+BY_IMAGE: Final = target(given=str(SPEC), kind=TargetKind.IMAGE, name="", image=SPEC)
+BY_CLAIM: Final = target(
+    given="pvc/default/data", kind=TargetKind.CLAIM, namespace="default", name="data"
+)
+BY_POD: Final = target(
+    given="pod/default/web-0", kind=TargetKind.POD, namespace="default", name="web-0"
+)
+STRANGER: Final = EntityAddress(ip="192.0.2.7", nonce=5)
+FORMER: Final = Locker(client=99, address=replace(ADDRESS, nonce=1), lock_id="auto 184464")
+OLD_LOCK: Final = Locker(client=12, address=None, lock_id="kubelet_lock_magic_worker-9")
+LUKS: Final = BlockHolder(
+    kind=BlockHolderKind.LUKS, name="dm-0", label=f"luks-rbd-{HANDLE}", of="rbd0"
+)
+NEIGHBOUR: Final = mapping(
+    device="/dev/rbd1",
+    device_id=1,
+    number=DeviceNumber(major=252, minor=16),
+    spec=ImageSpec(pool="k8s", name="csi-vol-other"),
+    image_id="2222",
+)
+OWN_ENTRY: Final = BlocklistEntry(network=ADDRESS.ip, nonce=ADDRESS.nonce, until="tomorrow")
+PLUGIN_DOWN: Final = {"sockets": (PluginSocket(driver=DRIVER, path="/s", listening=False),)}
+UNBACKED: Final = UnbackedMount(
+    pod_uid=POD_UID, persistent_volume=PV, path="/data", source="/dev/vda1", process=process()
+)
+DEAD_NBD: Final = nbd_mapping(nbd=NbdState(recorded_pid=700, backend=HANDLE, process=None))
+OTHER_PV: Final = volume(name="pv-copy", uid="other")
+CSI: Final = CsiSource(driver=DRIVER, volume_handle="by-hand")
+DEPLOYMENT: Final = ("ReplicaSet/web-5d4f", "ReplicaSet/web-77aa")
+
+
+def from_worker_2(**parts: Any) -> Snapshot:  # noqa: ANN401 - as the builders
+    """Look from worker-2, where nothing is mapped; the watcher is worker-1's."""
+    on_node = {"node_name": "worker-2", "mappings": (), "addresses": ("10.77.0.12",)}
+    return world(on_node=on_node, **parts)
+
+
+def waits(*events: Any) -> dict[str, Any]:  # noqa: ANN401 - as the builders
+    return {"pods": (waiting_pod(),), "events": events}
+
+
+SAID: Final[dict[str, Table]] = {
+    "RBD100": {"a running pod": world(in_kube={"pods": (pod(),)})},
+    "RBD101": {"the orphan": world()},
+    "RBD102": {"a pin": world(mapped={"openers": (opener(),)})},
+    "RBD103": {"blocklisted": world(in_ceph={"blocklist": (OWN_ENTRY,)})},
+    "RBD104": {"rbd-nbd died": world(on_node={"mappings": (DEAD_NBD,)})},
+    "RBD105": {"no watch": world(of_image={"watchers": ()})},
+    "RBD106": {"two kernels": world(of_image={"watchers": (watcher(), remote_watcher())})},
+    "RBD107": {"taint": world(in_kube={"nodes": (node(out_of_service=True), node("worker-2"))})},
+    "RBD108": {"node's disk": unmapped(on_node={"unbacked": (UNBACKED,)})},
+    "RBD109": {
+        "lost container": world(mapped={"mounts": (mount(path="/d", namespace=container()),)}),
+        "lost pod's path": world(mapped={"mounts": (mount(path=POD_PATH),)}),
+    },
+    "RBD110": {"staging alone": world(mapped={"mounts": (mount(),)})},
+    "RBD111": {
+        "one controller": world(
+            in_kube={
+                "pods": (pod(owners=("StatefulSet/web",)), waiting_pod(owners=("StatefulSet/web",)))
+            }
+        ),
+        "two ReplicaSets of one Deployment (2)": world(
+            in_kube={
+                "pods": (pod(owners=DEPLOYMENT[:1]), waiting_pod(owners=DEPLOYMENT[1:])),
+            }
+        ),
+    },
+    "RBD112": {"two workloads": world(in_kube={"pods": (pod(), waiting_pod())})},
+    "RBD113": {"NotReady": from_worker_2(in_kube={"nodes": (node(ready=None), node("worker-2"))})},
+    "RBD114": {
+        "raw block for many": world(
+            of_image={"watchers": (watcher(), remote_watcher())},
+            in_kube={
+                "persistent_volumes": (
+                    volume(access_modes=("ReadWriteMany",), volume_mode="Block"),
+                ),
+                "pods": (pod(), pod("b", "worker-2")),
+            },
+        )
+    },
+    "RBD115": {
+        "qemu": from_worker_2(
+            of_image={"watchers": (watcher(address=STRANGER, cookie=LIBRBD_COOKIE),)}
+        )
+    },
+    "RBD116": {
+        "mgr": unmapped(
+            of_image={"watchers": (watcher(address=STRANGER, client=3),)},
+            in_ceph={"services": (ServiceAddress(kind="mgr", name="x", address=STRANGER),)},
+        )
+    },
+    "RBD117": {"passed by": unmapped(of_image={"passing_watchers": (remote_watcher(),)})},
+    "RBD118": {"nobody": unmapped()},
+    "RBD119": {
+        "another node": from_worker_2(),
+        "blind here": world(mapped={"openers": UNSEEN}),
+        "blind everywhere": unmapped(ceph=None),
+        "no node known": from_worker_2(of_image={"watchers": (watcher(address=STRANGER),)}),
+    },
+    "RBD120": {"starting": world(in_kube={"pods": (waiting_pod(node="worker-1"),)})},
+    "RBD201": {
+        "plugin down (48)": world(mapped={"mounts": (mount(),)}, of_kubelet=PLUGIN_DOWN),
+        "plugin down, the pod hangs": world(
+            in_kube={"pods": (pod(deleting_since=JUST_NOW),)}, of_kubelet=PLUGIN_DOWN
+        ),
+    },
+    "RBD202": {"kubelet down": world(of_kubelet={"process": None})},
+    "RBD203": {
+        "event (15)": world(in_kube=waits(EXISTS)),
+        "in D": world(
+            on_node={
+                "in_flight": (
+                    in_flight("rbd", "rbd map x", process=process(state="D"), names=("/dev/rbd0",)),
+                )
+            }
+        ),
+        "osdc": world(mapped={"hung_requests": ("read rbd_data.1",)}),
+    },
+    "RBD204": {"no udev (13)": world(mapped={"node_present": False})},
+    "RBD205": {"litter (11)": world(of_kubelet={"pod_volumes": (pod_directory(),)})},
+    "RBD206": {
+        "no JSON (6)": world(
+            mapped={"mounts": (mount(),)}, of_kubelet={"staging": (staging(volume_data=None),)}
+        )
+    },
+    "RBD207": {
+        "another cluster (37)": unmapped(on_node={"mappings": (mapping(fsid=OTHER_FSID),)}),
+        "another namespace (38)": unmapped(
+            on_node={"mappings": (mapping(spec=replace(SPEC, namespace="t"), image_id="9"),)}
+        ),
+        "made again": unmapped(on_node={"mappings": (mapping(image_id="9"),)}),
+    },
+    "RBD301": {
+        "gone": unmapped(of_image={"presence": ImagePresence.GONE, "image_id": None}),
+        "gone while mapped (16)": world(
+            of_image={"presence": ImagePresence.GONE, "image_id": None, "watchers": ()}
+        ),
+    },
+    "RBD302": {"trash": unmapped(of_image={"presence": ImagePresence.TRASH})},
+    "RBD303": {"old lock (29)": unmapped(of_image={"lockers": (OLD_LOCK,)})},
+    "RBD304": {"own former client (21)": world(of_image={"lockers": (FORMER,)})},
+    "RBD305": {"lingers (35)": world(on_node={"mappings": ()})},
+    "RBD306": {
+        "a former client (25)": world(
+            in_ceph={"blocklist": (BlocklistEntry(network=ADDRESS.ip, nonce=7),)}
+        )
+    },
+    "RBD307": {
+        "two clusters": unmapped(
+            ceph=CephView(
+                clusters=(
+                    cluster(),
+                    cluster(name="b", fsid=OTHER_FSID, images=(image_view(fsid=OTHER_FSID),)),
+                )
+            ),
+            target=BY_IMAGE,
+        )
+    },
+    "RBD308": {"108 (51)": world(in_kube=waits(REFUSED))},
+    "RBD401": {"Multi-Attach (1)": world(in_kube=waits(MULTI_ATTACH))},
+    "RBD402": {"still being used (46)": world(in_kube=waits(BEING_USED))},
+    "RBD403": {
+        "pending (41)": unmapped(
+            in_kube={
+                "persistent_volumes": (),
+                "claims": (claim(phase="Pending", volume_name=None),),
+            },
+            target=BY_CLAIM,
+        )
+    },
+    "RBD404": {
+        "misbound (40)": unmapped(
+            in_kube={
+                "persistent_volumes": (
+                    volume(claim=ObjectRef(namespace="default", name="data", uid="old")),
+                ),
+                "claims": (claim(phase="Lost"),),
+            },
+            target=BY_CLAIM,
+        ),
+        "its PV is gone": unmapped(
+            in_kube={"persistent_volumes": (), "claims": (claim(phase="Lost"),)}, target=BY_CLAIM
+        ),
+    },
+    "RBD405": {
+        "Retain (42)": unmapped(
+            in_kube={
+                "persistent_volumes": (volume(phase="Released", reclaim_policy="Retain"),),
+                "claims": (),
+            }
+        ),
+        "Delete, and an orphan holds it (42)": world(
+            in_kube={"persistent_volumes": (volume(phase="Released"),), "claims": ()}
+        ),
+    },
+    "RBD406": {
+        "claim lives (43)": unmapped(
+            in_kube={"persistent_volumes": (volume(phase="Released"),)}, target=BY_CLAIM
+        )
+    },
+    "RBD407": {
+        "nfs": unmapped(in_kube={"persistent_volumes": (volume(source=OtherSource(kind="nfs")),)})
+    },
+    "RBD408": {"on paper (28)": unmapped(in_kube={"attachments": (attachment(),)})},
+    "RBD409": {
+        "detachError (26)": world(
+            in_kube={
+                "attachments": (attachment(deleting_since=JUST_NOW, detach_error="no secret"),)
+            }
+        )
+    },
+    "RBD410": {"no such node (27)": world(in_kube={"attachments": (attachment("worker-9"),)})},
+    "RBD411": {"same handle (36)": world(in_kube={"persistent_volumes": (volume(), OTHER_PV)})},
+    "RBD412": {
+        "two volumes": world(
+            in_kube={
+                "pods": (pod(claims=("data", "more")),),
+                "persistent_volumes": (
+                    volume(),
+                    volume(
+                        name="zz",
+                        source=InTreeRbdSource(spec=ImageSpec(pool="rbd", name="other")),
+                        claim=ObjectRef(namespace="default", name="more"),
+                    ),
+                ),
+            },
+            target=BY_POD,
+        )
+    },
+    "RBD413": {
+        "attachError": world(
+            in_kube={"attachments": (attachment("worker-2", attached=False, attach_error="no"),)}
+        )
+    },
+    "RBD414": {"no name": unmapped(in_kube={"persistent_volumes": (volume(source=CSI),)})},
+    "RBD415": {
+        "the API is down": unmapped(kubernetes=None),
+        "a pod without a volume": unmapped(in_kube={"pods": (pod(claims=()),)}, target=BY_POD),
+    },
+    "RBD416": {
+        "runs elsewhere, no watch (50)": unmapped(in_kube={"pods": (pod("x", "worker-2"),)}),
+        "runs here, no mapping": unmapped(in_kube={"pods": (pod(),)}),
+    },
+    "RBD901": {"no node": world(node=None)},
+    "RBD902": {
+        "no Ceph": world(ceph=None),
+        "one cluster of two": world(
+            ceph=CephView(
+                clusters=(
+                    cluster(),
+                    cluster(
+                        name="b",
+                        fsid=None,
+                        images=(),
+                        source=Source(state=SourceState.FAILED, reason="timed out"),
+                    ),
+                )
+            )
+        ),
+    },
+    "RBD903": {"no API": world(kubernetes=None)},
+    "RBD904": {
+        "a gap": world(
+            sources=Sources(
+                node=replace(OBSERVED, gaps=(gap("open descriptors"),)),
+                ceph=OBSERVED,
+                kubernetes=OBSERVED,
+            )
+        )
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("code", "seen"),
+    [
+        pytest.param(code, seen, id=f"{code}: {name}")
+        for code, table in SAID.items()
+        for name, seen in table.items()
+    ],
+)
+def test_the_code_is_said(code: str, seen: Snapshot) -> None:
+    told = found(seen, code)
+    assert told.message
+    assert told.remedy
+    assert "None" not in told.message
+
+
+def test_every_code_of_the_catalogue_has_a_table() -> None:
+    assert SAID.keys() == CATALOG.keys()
+
+
+QUIET: Final[dict[str, Table]] = {
+    "RBD401": {
+        "nobody waits any more": world(in_kube={"events": (MULTI_ATTACH,)}),
+    },
+    "RBD402": {"nobody waits any more": world(in_kube={"events": (BEING_USED,)})},
+    "RBD101": {"staging is mounted": world(mapped={"mounts": (mount(),)})},
+    "RBD106": {
+        "its check from the waiting node": world(
+            of_image={"watchers": (watcher(), remote_watcher(cookie=LIBRBD_COOKIE))},
+            in_kube={"pods": (waiting_pod(),)},
+        ),
+        "the API is down": world(
+            of_image={"watchers": (watcher(), remote_watcher())}, kubernetes=None
+        ),
+    },
+    "RBD118": {"a mapping": world()},
+    "RBD205": {
+        "its pod lives": world(
+            of_kubelet={"pod_volumes": (pod_directory(),)}, in_kube={"pods": (pod(),)}
+        ),
+        "pods are not all known": world(
+            of_kubelet={"pod_volumes": (pod_directory(),)},
+            in_kube={"pods_scope": "namespace/default"},
+        ),
+    },
+    "RBD303": {
+        "its kubelet watches": unmapped(
+            of_image={"lockers": (OLD_LOCK,), "watchers": (remote_watcher(client=12),)}
+        )
+    },
+    "RBD304": {
+        "its own lock": world(
+            of_image={"lockers": (replace(FORMER, client=4393, address=ADDRESS),)}
+        )
+    },
+    "RBD409": {"no error": world(in_kube={"attachments": (attachment(deleting_since=JUST_NOW),)})},
+    "RBD410": {
+        "nodes unknown": world(in_kube={"attachments": (attachment("worker-9"),), "nodes": UNSEEN})
+    },
+    "RBD416": {
+        "read-only takes no watch": unmapped(
+            in_kube={
+                "pods": (pod("x", "worker-2"),),
+                "persistent_volumes": (volume(access_modes=("ReadOnlyMany",)),),
+            }
+        )
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("code", "seen"),
+    [
+        pytest.param(code, seen, id=f"{code}: {name}")
+        for code, table in QUIET.items()
+        for name, seen in table.items()
+    ],
+)
+def test_the_code_is_not_said(code: str, seen: Snapshot) -> None:
+    assert code not in codes(seen)
+
+
+# --------------------------------------------------------------------------------------------------
+# What exactly is said
+# --------------------------------------------------------------------------------------------------
+
+
+def test_the_founding_incident_names_device_pin_attachment_and_the_one_who_waits() -> None:
+    seen = world(
+        mapped={"openers": (opener(),), "kernel_traces": ("/sys/fs/ext4/rbd0",)},
+        in_kube={**waits(MULTI_ATTACH), "attachments": (attachment(),)},
+    )
+    told = found(seen, "RBD102")
+    assert told.message.startswith("/dev/rbd0 on worker-1 is kept open: process 4623")
+    assert "at most 2m2s" in told.message
+    assert "default/web-1 on worker-2" in told.message
+    assert any("client.4393" in each for each in told.evidence)
+    assert any(attachment().name in each for each in told.evidence)
+    assert "worker-1" in found(seen, "RBD401").message
+    assert said(seen).next_commands[0] == "ps -o pid,user,lstart,args -p 4623  # on worker-1"
+
+
+def test_the_forgotten_orphan_is_unmapped_first() -> None:
+    seen = world(in_kube=waits(BEING_USED))
+    assert said(seen).next_commands[0] == "rbd unmap /dev/rbd0  # on worker-1"
+
+
+def test_an_orphan_with_an_attachment_is_looked_at_again_first() -> None:
+    seen = world(in_kube={"attachments": (attachment(),)})
+    assert said(seen).next_commands == (
+        f"rbdagent who-holds pv/{PV}",
+        "rbd unmap /dev/rbd0  # on worker-1",
+    )
+
+
+def test_a_staged_orphan_is_taken_down_in_order() -> None:
+    seen = world(mapped={"mounts": (mount(),), "holders": (LUKS,)})
+    assert found(seen, "RBD110").commands[1:] == (
+        f"umount {STAGING_PATH}  # on worker-1",
+        f"cryptsetup luksClose luks-rbd-{HANDLE}  # on worker-1",
+        "rbd unmap /dev/rbd0  # on worker-1",
+    )
+
+
+def test_from_the_waiting_node_the_next_command_looks_from_the_holders() -> None:
+    seen = from_worker_2(in_kube=waits(BEING_USED))
+    assert said(seen).next_commands[0] == f"ssh worker-1 rbdagent who-holds pv/{PV}"
+    assert "client.4393" in found(seen, "RBD402").message
+
+
+def test_a_mapping_that_is_just_being_unmapped_is_not_called_unwatched() -> None:
+    going = (in_flight("rbd", f"rbd unmap {SPEC} --device-type krbd"),)
+    seen = world(on_node={"in_flight": going}, of_image={"watchers": ()})
+    assert "RBD105" not in codes(seen)
+
+
+def test_a_missing_watch_is_looked_at_twice_unless_the_kernel_says_so_itself() -> None:
+    by_ceph = world(of_image={"watchers": ()})
+    by_kernel = world(mapped={"watch": False}, of_image={"watchers": ()})
+    assert said(by_ceph).next_commands[0] == f"rbdagent who-holds pv/{PV}"
+    assert said(by_kernel).next_commands[0] == "kubectl cordon worker-1"
+
+
+def test_an_image_asked_by_name_is_sent_to_its_pv_where_that_alone_is_missing() -> None:
+    seen = unmapped(in_kube={"pods_scope": "node/worker-1"}, target=BY_IMAGE)
+    assert said(seen).next_commands == (f"rbdagent who-holds pv/{PV}",)
+
+
+def test_no_command_is_given_against_an_nbd_device() -> None:
+    watch = watcher(client=5000, cookie=LIBRBD_COOKIE)
+    seen = world(on_node={"mappings": (nbd_mapping(),)}, of_image={"watchers": (watch,)})
+    assert found(seen, "RBD101").commands == (f"rbdagent who-holds pv/{PV}",)
+
+
+def test_every_device_of_a_blocklisted_client_is_named() -> None:
+    seen = world(on_node={"mappings": (mapping(), NEIGHBOUR)}, in_ceph={"blocklist": (OWN_ENTRY,)})
+    assert "/dev/rbd0, /dev/rbd1" in found(seen, "RBD103").message
+
+
+def test_lifting_a_blocklist_entry_is_never_a_command() -> None:
+    seen = world(in_ceph={"blocklist": (OWN_ENTRY,)}, in_kube={"pods": (pod(),)})
+    assert not any("blocklist rm" in each for one in said(seen).findings for each in one.commands)
+
+
+def test_fencing_names_the_exact_client_and_warns_of_daemons_at_its_address() -> None:
+    seen = from_worker_2(
+        in_kube={"nodes": (node(ready=None), node("worker-2"))},
+        in_ceph={"services": (ServiceAddress(kind="mon", name="a", address=ADDRESS),)},
+    )
+    told = " ".join(found(seen, "RBD113").evidence)
+    assert f"{ADDRESS.ip}:0/{ADDRESS.nonce}" in told
+    assert "mon.a" in told
+
+
+def test_a_misbound_claim_gets_the_patch_that_strips_the_uid_after_retain() -> None:
+    told = found(SAID["RBD404"]["misbound (40)"], "RBD404")
+    assert "Retain" in told.commands[0]
+    assert "/spec/claimRef/uid" in told.commands[1]
+
+
+def test_data_on_the_nodes_disk_is_rescued_before_anything_else() -> None:
+    seen = unmapped(on_node={"unbacked": (UNBACKED,)}, in_kube={"pods": (pod(),)})
+    assert said(seen).next_commands[0].startswith("kubectl -n default exec web-0 -- tar")
+    assert not any("delete pod" in each for each in said(seen).next_commands)
+
+
+def test_what_was_left_out_on_purpose_is_no_warning() -> None:
+    skipped = Source(state=SourceState.SKIPPED, reason="--no-ceph")
+    seen = world(ceph=None, sources=Sources(node=OBSERVED, ceph=skipped, kubernetes=OBSERVED))
+    assert found(seen, "RBD902").severity is Severity.INFO
+
+
+def test_errors_come_first() -> None:
+    weights = [each.severity for each in said(world(ceph=None, in_kube=waits(EXISTS))).findings]
+    assert weights == sorted(weights, key=("error", "warning", "info").index)
+
+
+# --------------------------------------------------------------------------------------------------
+# The catalogue
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", CATALOG)
+def test_every_code_is_explained_in_full(code: str) -> None:
+    known = CATALOG[code]
+    text = explanation(code.lower())
+    for part in (known.name, known.summary, known.cause, known.evidence, known.risk, known.remedy):
+        assert part
+        assert part in text
+
+
+def test_names_are_unique_and_lead_to_their_codes() -> None:
+    assert len({each.name for each in CATALOG.values()}) == len(CATALOG)
+    assert entry("mappingorphaned").code == "RBD101"
+
+
+def test_an_unknown_code_gets_near_matches() -> None:
+    with pytest.raises(NotFoundError) as error:
+        entry("MappingOrphand")
+    assert "RBD101 MappingOrphaned" in error.value.near
+
+
+def test_the_image_id_of_a_renamed_image_leads_to_it() -> None:
+    renamed = mapping(spec=ImageSpec(pool="k8s", name="old-name"), image_id=IMAGE_ID)
+    assert "RBD101" in codes(world(on_node={"mappings": (renamed,)}))

@@ -1,0 +1,547 @@
+"""The verdict on one holder: a table of surroundings for each word it may have."""
+
+# ruff: noqa: ANN401 - as the builders, these take any field of what they build
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from rbdagent.model import (
+    BlockHolder,
+    BlockHolderKind,
+    BlocklistEntry,
+    CephView,
+    ContainerState,
+    CsiNode,
+    DeviceNumber,
+    EntityAddress,
+    ImagePresence,
+    ImageSpec,
+    NbdState,
+    NotObserved,
+    ObjectRef,
+    OpenHow,
+    PluginSocket,
+    ProcessRef,
+    ServiceAddress,
+    Snapshot,
+    TargetKind,
+    Verdict,
+)
+from tests.unit.builders import (
+    ADDRESS,
+    COOKIE,
+    DRIVER,
+    HANDLE,
+    JUST_NOW,
+    LIBRBD_COOKIE,
+    LONG_AGO,
+    POD_PATH,
+    POD_UID,
+    REMOTE_ADDRESS,
+    ROOT,
+    SPEC,
+    STAGING_PATH,
+    UNSEEN,
+    attachment,
+    cluster,
+    container,
+    event,
+    image_view,
+    in_flight,
+    judged,
+    kube,
+    mapping,
+    mount,
+    nbd_mapping,
+    node,
+    opener,
+    pod,
+    pod_directory,
+    process,
+    remote_watcher,
+    said,
+    target,
+    waiting_pod,
+    watcher,
+    world,
+)
+
+Table = dict[str, Snapshot]
+
+LOOP: Final = BlockHolder(kind=BlockHolderKind.LOOP, name="loop3", label="/img", of="rbd0")
+LUKS: Final = BlockHolder(
+    kind=BlockHolderKind.LUKS,
+    name="dm-0",
+    device=DeviceNumber(major=253, minor=0),
+    label=f"luks-rbd-{HANDLE}",
+    of="rbd0",
+)
+SWAP: Final = BlockHolder(kind=BlockHolderKind.SWAP, name="rbd0", of="rbd0")
+OWN_ENTRY: Final = BlocklistEntry(network=ADDRESS.ip, nonce=ADDRESS.nonce)
+MGR: Final = ServiceAddress(
+    kind="mgr", name="x", address=EntityAddress(ip="10.77.0.1", nonce=77), client=900
+)
+MGR_WATCH: Final = watcher(address=MGR.address, client=900, cookie=LIBRBD_COOKIE)
+STRANGER: Final = EntityAddress(ip="192.0.2.7", nonce=5)
+EXPORTER_UID: Final = "aaaa1111-0000-0000-0000-000000000000"
+EXPORTER: Final = pod(
+    ref=ObjectRef(namespace="monitoring", name="exporter", uid=EXPORTER_UID), claims=()
+)
+FRESH_KUBELET: Final = ProcessRef(pid=3, command="kubelet", started_at=JUST_NOW)
+PLUGIN_DOWN: Final = {"sockets": (PluginSocket(driver=DRIVER, path="/csi.sock", listening=False),)}
+BY_DEVICE: Final = target(given="/dev/rbd0", kind=TargetKind.DEVICE, name="/dev/rbd0")
+HAND_MADE: Final[dict[str, Any]] = {
+    "mapped": {"spec": ImageSpec(pool="k8s", name="by-hand")},
+    "of_image": {"spec": ImageSpec(pool="k8s", name="by-hand"), "metadata": ()},
+    "of_kubelet": {"staging": ()},
+    "target": BY_DEVICE,
+}
+
+
+def nbd_world(**parts: Any) -> Snapshot:
+    """Map by rbd-nbd on worker-1; its watcher is librbd's, at worker-1's address."""
+    watch = watcher(client=5000, cookie=LIBRBD_COOKIE)
+    device = nbd_mapping(**parts.pop("nbd", {}))
+    return world(on_node={"mappings": (device,)}, of_image={"watchers": (watch,)}, **parts)
+
+
+def from_worker_2(**parts: Any) -> Snapshot:
+    """Look from worker-2, where nothing is mapped; the watcher is worker-1's."""
+    on_node = {"node_name": "worker-2", "mappings": (), "addresses": ("10.77.0.12",)}
+    return world(on_node=on_node, **parts)
+
+
+ORPHANED: Final[Table] = {
+    "forgotten by kubelet: directory and stash left, no attachment (46)": world(),
+    "ceph-csi's rollback: neither directory nor stash (7)": world(of_kubelet={"staging": ()}),
+    "an idle attachment, older than the grace period (1)": world(
+        in_kube={"attachments": (attachment(),)}
+    ),
+    "an attachment on its way out": world(
+        in_kube={"attachments": (attachment(deleting_since=JUST_NOW),)}
+    ),
+    "attached elsewhere alone": world(in_kube={"attachments": (attachment("worker-2"),)}),
+    "a finished pod that nobody deletes": world(in_kube={"pods": (pod(phase="Succeeded"),)}),
+    "a pod that waits on another node": world(in_kube={"pods": (waiting_pod(),)}),
+    "kubelet started lately, with nothing of it to finish": world(
+        of_kubelet={"process": FRESH_KUBELET}
+    ),
+    "only the staging mount is left (5)": world(mapped={"mounts": (mount(),)}),
+    "the staging mount, its journal and a copy in the plugin's namespace": world(
+        mapped={
+            "mounts": (mount(), mount(namespace=container(None)), mount(namespace=container())),
+            "kernel_traces": ("/sys/fs/ext4/rbd0", "[jbd2/rbd0-8]"),
+        }
+    ),
+    "the staging mount as a node exporter sees it below /host": world(
+        mapped={
+            "mounts": (
+                mount(),
+                mount(path="/host" + STAGING_PATH, namespace=container(EXPORTER_UID)),
+            )
+        },
+        in_kube={"pods": (EXPORTER,)},
+    ),
+    "the staging mount of an encrypted volume (14)": world(
+        mapped={
+            "mounts": (mount(device=DeviceNumber(major=253, minor=0)),),
+            "holders": (LUKS,),
+        }
+    ),
+    "read-only, which takes no watch": world(mapped={"read_only": True}, of_image={"watchers": ()}),
+    "a snapshot, which takes no watch": world(mapped={"snapshot": "s1"}, of_image={"watchers": ()}),
+    "the image was deleted while it was mapped (16)": world(
+        of_image={"presence": ImagePresence.GONE, "image_id": None, "watchers": ()}
+    ),
+    "a leftover pod directory without a mount": world(
+        of_kubelet={"pod_volumes": (pod_directory(),)}
+    ),
+    "its PV is gone, its name says that a provisioner made it": world(
+        in_kube={"persistent_volumes": (), "claims": ()}, target=BY_DEVICE
+    ),
+    "rbd-nbd with its process, and nothing on it": nbd_world(),
+    "rbd-nbd, whose own process has the device open": nbd_world(
+        nbd={"openers": (opener(process=process(pid=700, pod_uid="plugin"), on_device=True),)}
+    ),
+}
+
+IN_USE: Final[Table] = {
+    "a running pod": world(in_kube={"pods": (pod(),)}),
+    "a running pod that is being deleted": world(in_kube={"pods": (pod(deleting_since=JUST_NOW),)}),
+    "a pod whose state kubelet no longer tells": world(in_kube={"pods": (pod(phase="Unknown"),)}),
+    "an init container runs": world(
+        in_kube={
+            "pods": (pod(phase="Pending", containers=(ContainerState(name="i", state="running"),)),)
+        }
+    ),
+    "a container of a pod that the API lost (47)": world(
+        mapped={"mounts": (mount(path="/data", namespace=container()),)}
+    ),
+    "a raw block device open in a container of a lost pod": world(
+        mapped={"openers": (opener(process=process(pod_uid=POD_UID), on_device=True),)}
+    ),
+    "a pod that has finished by the API, its container still on the mount": world(
+        mapped={"mounts": (mount(path="/data", namespace=container()),)},
+        in_kube={"pods": (pod(phase="Succeeded", deleting_since=JUST_NOW),)},
+    ),
+    "mounted at the path of a pod that the API does not know": world(
+        mapped={"mounts": (mount(), mount(path=POD_PATH))}
+    ),
+    "block mode: bound at the path of a pod that the API does not know": world(
+        mapped={
+            "mounts": (
+                mount(path=f"{ROOT}/plugins/kubernetes.io/csi/volumeDevices/publish/pv/{POD_UID}"),
+            )
+        }
+    ),
+    "the API is down, a container sees it": world(
+        mapped={"mounts": (mount(), mount(path="/data", namespace=container()))},
+        kubernetes=None,
+        target=BY_DEVICE,
+    ),
+    "the API is down, it is mounted at a pod's path": world(
+        mapped={"mounts": (mount(path=POD_PATH),)}, kubernetes=None, target=BY_DEVICE
+    ),
+    "the API is down and so is the plugin, it is mounted at a pod's path": world(
+        mapped={"mounts": (mount(path=POD_PATH),)},
+        of_kubelet=PLUGIN_DOWN,
+        kubernetes=None,
+        target=BY_DEVICE,
+    ),
+    "pods of one namespace were listed, an unknown container sees it": world(
+        mapped={"mounts": (mount(path="/data", namespace=container()),)},
+        in_kube={"pods_scope": "namespace/default"},
+    ),
+}
+
+STAGED: Final[Table] = {
+    "a pod on this node waits for it": world(in_kube={"pods": (waiting_pod(node="worker-1"),)}),
+    "mkfs at work": world(
+        on_node={"in_flight": (in_flight("mkfs.ext4", "mkfs.ext4 -m0 /dev/rbd0"),)}
+    ),
+    "mkfs at work, which has the device open (8)": world(
+        on_node={"in_flight": (in_flight("mkfs.ext4", "mkfs.ext4 -m0 /dev/rbd0"),)},
+        mapped={"openers": (opener(process=process(pid=9000), on_device=True),)},
+    ),
+    "rbd unmap at work": world(
+        on_node={"in_flight": (in_flight("rbd", f"rbd unmap {SPEC} --device-type krbd"),)}
+    ),
+    "a finished pod is being deleted": world(
+        in_kube={"pods": (pod(phase="Succeeded", deleting_since=JUST_NOW),)},
+        mapped={"mounts": (mount(), mount(path=POD_PATH))},
+    ),
+    "the plugin is down, both mounts are there, the pod is gone (48)": world(
+        mapped={"mounts": (mount(), mount(path=POD_PATH))},
+        of_kubelet=PLUGIN_DOWN,
+        in_kube={"attachments": (attachment(),)},
+    ),
+    "the plugin is not registered on the node (48)": world(
+        mapped={"mounts": (mount(),)},
+        in_kube={"csi_nodes": (CsiNode(node_name="worker-1", drivers=()),)},
+        of_kubelet={"sockets": ()},
+    ),
+    "a young attachment": world(in_kube={"attachments": (attachment(created_at=JUST_NOW),)}),
+    "an attachment of unknown age": world(in_kube={"attachments": (attachment(created_at=None),)}),
+    "an idle attachment, its pod stopped two minutes ago": world(
+        in_kube={
+            "attachments": (attachment(),),
+            "events": (event("Stopping container c", reason="Killing", reporter="kubelet"),),
+        }
+    ),
+    "an idle attachment, kubelet started two minutes ago": world(
+        in_kube={"attachments": (attachment(),)}, of_kubelet={"process": FRESH_KUBELET}
+    ),
+    "staging left, kubelet started two minutes ago": world(
+        mapped={"mounts": (mount(),)}, of_kubelet={"process": FRESH_KUBELET}
+    ),
+    "staging left, kubelet does not run": world(
+        mapped={"mounts": (mount(),)}, of_kubelet={"process": None}
+    ),
+    "a request of its client hangs (15)": world(mapped={"hung_requests": ("write rbd_data.1",)}),
+}
+
+PINNED: Final[Table] = {
+    "the working directory of a process, in no mountinfo (4)": world(
+        mapped={"openers": (opener(),), "kernel_traces": ("/sys/fs/ext4/rbd0",)}
+    ),
+    "an open file": world(mapped={"openers": (opener(how=OpenHow.DESCRIPTOR, path="/x"),)}),
+    "a process on the staging mount (18)": world(
+        mapped={"mounts": (mount(),), "openers": (opener(),)}
+    ),
+    "a bind in a container of a pod that does not use it (4)": world(
+        mapped={"mounts": (mount(path="/mnt/x", namespace=container(EXPORTER_UID)),)},
+        in_kube={"pods": (EXPORTER,)},
+    ),
+    "a copy at the pod's path that the host has no longer (3)": world(
+        mapped={"mounts": (mount(path=POD_PATH, namespace=container(None)),)}
+    ),
+    "a bind on the host": world(mapped={"mounts": (mount(path="/mnt/rescue"),)}),
+    "a loop device": world(mapped={"holders": (LOOP,)}),
+    "swap": world(mapped={"holders": (SWAP,)}),
+    "LUKS without a mount (14)": world(mapped={"holders": (LUKS,)}),
+    "a file system in the kernel, mounted nowhere (9)": world(
+        mapped={"kernel_traces": ("/sys/fs/xfs/rbd0",)}
+    ),
+    "pinned while kubelet's retry runs (3)": world(
+        mapped={"openers": (opener(),)},
+        on_node={"in_flight": (in_flight("rbd", "rbd unmap /dev/rbd0"),)},
+        in_kube={"attachments": (attachment(created_at=JUST_NOW),)},
+    ),
+}
+
+DEAD: Final[Table] = {
+    "its own address is blocklisted (19)": world(
+        in_ceph={"blocklist": (OWN_ENTRY,)}, of_image={"watchers": ()}
+    ),
+    "its whole host is blocklisted": world(
+        in_ceph={"blocklist": (BlocklistEntry(network=ADDRESS.ip),)}
+    ),
+    "a range is blocklisted": world(
+        in_ceph={"blocklist": (BlocklistEntry(network="10.77.0.0/24"),)}
+    ),
+    "blocklisted while a pod runs": world(
+        in_ceph={"blocklist": (OWN_ENTRY,)}, in_kube={"pods": (pod(),)}
+    ),
+    "rbd-nbd without its process (52)": nbd_world(
+        nbd={"nbd": NbdState(recorded_pid=700, backend=HANDLE, process=None)}
+    ),
+}
+
+UNWATCHED: Final[Table] = {
+    "Ceph lists no watch (50)": world(of_image={"watchers": ()}),
+    "Ceph lists no watch, a pod writes": world(
+        of_image={"watchers": ()}, in_kube={"pods": (pod(),)}
+    ),
+    "the kernel lists no watch, Ceph could not be asked": world(mapped={"watch": False}, ceph=None),
+    "another client watches": world(of_image={"watchers": (remote_watcher(),)}),
+    "the same client with another nonce watches": world(
+        of_image={"watchers": (watcher(address=replace(ADDRESS, nonce=1)),)}
+    ),
+}
+
+RETURNED: Final[Table] = {
+    "the taint, no attachment, still mapped (23)": world(
+        in_kube={"nodes": (node(out_of_service=True), node("worker-2"))}
+    ),
+    "the taint, a lost container still runs (23)": world(
+        in_kube={"nodes": (node(out_of_service=True), node("worker-2"))},
+        mapped={"mounts": (mount(path="/data", namespace=container()),)},
+    ),
+}
+
+FOREIGN: Final[Table] = {
+    "mapped by hand": world(**HAND_MADE),
+    "mapped and mounted by hand": world(
+        **{**HAND_MADE, "mapped": {**HAND_MADE["mapped"], "mounts": (mount(path="/mnt"),)}}
+    ),
+    "a manager's watch (30)": from_worker_2(
+        of_image={"watchers": (MGR_WATCH,)}, in_ceph={"services": (MGR,)}
+    ),
+    "an rbd-mirror's watch (30)": from_worker_2(
+        of_image={"watchers": (MGR_WATCH,)},
+        in_ceph={"services": (replace(MGR, kind="rbd-mirror"),)},
+    ),
+    "a watch that passed by (49)": from_worker_2(
+        of_image={"watchers": (), "passing_watchers": (watcher(),)}
+    ),
+    "librbd at an address that no node has (33)": from_worker_2(
+        of_image={"watchers": (watcher(address=STRANGER, cookie=LIBRBD_COOKIE),)}
+    ),
+    "librbd on the node that looked": from_worker_2(
+        of_image={"watchers": (remote_watcher(cookie=LIBRBD_COOKIE),)}
+    ),
+    "librbd on the node where a pod waits (49)": world(
+        on_node={"mappings": ()},
+        of_image={"watchers": (remote_watcher(cookie=LIBRBD_COOKIE),)},
+        in_kube={"pods": (waiting_pod(),)},
+    ),
+}
+
+NODE_DOWN: Final[Table] = {
+    "kubelet is silent, the watch is alive (17)": from_worker_2(
+        in_kube={"nodes": (node(ready=None), node("worker-2"))}
+    ),
+    "NotReady, the pod still Running by the API": from_worker_2(
+        in_kube={"nodes": (node(ready=False), node("worker-2")), "pods": (pod(),)}
+    ),
+    "the Node object is gone, its pod is not (27)": from_worker_2(
+        of_image={"watchers": ()},
+        in_kube={"nodes": (node("worker-2"),), "pods": (pod(),)},
+    ),
+}
+
+UNDETERMINED: Final[Table] = {
+    "a remote kernel client without a pod": from_worker_2(),
+    "a kernel client at an address that no node has (18)": from_worker_2(
+        of_image={"watchers": (watcher(address=STRANGER),)}
+    ),
+    "librbd at an unknown address, nodes not listed": from_worker_2(
+        of_image={"watchers": (watcher(address=STRANGER, cookie=LIBRBD_COOKIE),)},
+        in_kube={"nodes": UNSEEN},
+    ),
+    "a watch of this node without a mapping (35)": world(on_node={"mappings": ()}),
+    "a watch of this node, mappings not observed": world(on_node={"mappings": UNSEEN}),
+    "no watch, and the blocklist was not observed": world(
+        of_image={"watchers": ()}, in_ceph={"blocklist": UNSEEN}
+    ),
+    "the kernel says that it watches and Ceph shows nothing": world(
+        mapped={"watch": True}, of_image={"watchers": ()}
+    ),
+    "pinned, and pods were not listed": world(
+        mapped={"openers": (opener(),)}, in_kube={"pods": UNSEEN}
+    ),
+    "a hand-made mapping, and nobody could say whose": world(**HAND_MADE, kubernetes=None),
+    "an idle attachment, kubelet's start unknown": world(
+        in_kube={"attachments": (attachment(),)}, of_kubelet={"process": UNSEEN}
+    ),
+    "the image of the device could not be read": world(
+        mapped={"spec": UNSEEN, "image_id": None}, target=BY_DEVICE
+    ),
+    "pods of another node were listed": world(in_kube={"pods_scope": "node/worker-2"}),
+}
+
+REMOTE_IN_USE: Final[Table] = {
+    "a remote watch, and a pod runs there": from_worker_2(in_kube={"pods": (pod(),)}),
+    "no watch, read-only, and a pod runs there": from_worker_2(
+        of_image={"watchers": ()}, in_kube={"pods": (pod(),)}
+    ),
+}
+
+REMOTE_STAGED: Final[Table] = {
+    "a remote watch, and its pod ends there": from_worker_2(
+        in_kube={"pods": (pod(phase="Failed", deleting_since=JUST_NOW),)}
+    ),
+    "a remote watch, and its pod starts there": from_worker_2(
+        in_kube={"pods": (pod(phase="Pending"),)}
+    ),
+}
+
+EXPECTED: Final = (
+    (Verdict.ORPHANED, ORPHANED),
+    (Verdict.IN_USE, IN_USE | REMOTE_IN_USE),
+    (Verdict.STAGED, STAGED | REMOTE_STAGED),
+    (Verdict.PINNED, PINNED),
+    (Verdict.DEAD, DEAD),
+    (Verdict.UNWATCHED, UNWATCHED),
+    (Verdict.RETURNED_DIRTY, RETURNED),
+    (Verdict.FOREIGN, FOREIGN),
+    (Verdict.NODE_DOWN, NODE_DOWN),
+    (Verdict.UNDETERMINED, UNDETERMINED),
+)
+
+
+@pytest.mark.parametrize(
+    ("expected", "seen"),
+    [
+        pytest.param(expected, seen, id=f"{expected}: {name}")
+        for expected, table in EXPECTED
+        for name, seen in table.items()
+    ],
+)
+def test_the_holder_is_called(expected: Verdict, seen: Snapshot) -> None:
+    first = judged(seen)
+    assert (first.verdict, first.because) == (expected, first.because)
+    assert first.because, "a verdict without evidence is a guess"
+    assert first.since == seen.observed_at
+
+
+MISSING: Final[Table] = {
+    "mounts": world(mapped={"mounts": UNSEEN}),
+    "openers": world(mapped={"openers": UNSEEN}),
+    "holders": world(mapped={"holders": UNSEEN}),
+    "kernel traces": world(mapped={"kernel_traces": UNSEEN}),
+    "processes in flight": world(on_node={"in_flight": UNSEEN}),
+    "kubelet": world(on_node={"kubelet": UNSEEN}),
+    "staging directories": world(of_kubelet={"staging": UNSEEN}),
+    "pod directories": world(of_kubelet={"pod_volumes": UNSEEN}),
+    "Kubernetes": world(kubernetes=None, target=BY_DEVICE),
+    "PersistentVolumes": world(in_kube={"persistent_volumes": UNSEEN}, target=BY_DEVICE),
+    "pods": world(in_kube={"pods": UNSEEN}),
+    "attachments": world(in_kube={"attachments": UNSEEN}),
+    "Ceph": world(ceph=None),
+    "the blocklist": world(in_ceph={"blocklist": UNSEEN}),
+    "watchers": world(of_image={"watchers": UNSEEN}),
+    "the image's presence": world(of_image={"presence": UNSEEN}),
+    "the image": world(in_ceph={"images": ()}),
+    "read-only or not": world(mapped={"read_only": UNSEEN}, of_image={"watchers": ()}),
+}
+
+
+@pytest.mark.parametrize("seen", MISSING.values(), ids=MISSING.keys())
+def test_what_was_not_observed_is_never_taken_for_nothing(seen: Snapshot) -> None:
+    assert judged(seen).verdict is Verdict.UNDETERMINED
+
+
+def test_two_mappings_of_one_client_share_its_watches_by_cookie() -> None:
+    second = mapping(device_id=1, device="/dev/rbd1", number=DeviceNumber(major=252, minor=16))
+    seen = world(
+        on_node={"mappings": (mapping(), second)},
+        of_image={"watchers": (watcher(), watcher(cookie=COOKIE + 1))},
+    )
+    assert [each.verdict for each in said(seen).holders] == [Verdict.ORPHANED, Verdict.ORPHANED]
+
+
+def test_a_read_only_mapping_does_not_take_the_watch_of_a_writable_one() -> None:
+    reader = mapping(read_only=True)
+    writer = mapping(device_id=1, device="/dev/rbd1", number=DeviceNumber(major=252, minor=16))
+    seen = world(on_node={"mappings": (reader, writer)})
+    watched = {each.holder.mapping: each.holder.watcher for each in said(seen).holders}
+    assert watched == {reader: None, writer: watcher()}
+
+
+def test_a_watch_that_is_just_coming_is_not_missed() -> None:
+    seen = world(of_image={"watchers": (), "passing_watchers": (watcher(),)})
+    assert judged(seen).verdict is not Verdict.UNWATCHED
+
+
+def test_a_remote_holder_by_address_is_probable_and_by_nonce_certain() -> None:
+    both = world(of_image={"watchers": (watcher(), remote_watcher())})
+    assert [each.holder.confidence for each in said(both).holders] == ["certain", "probable"]
+
+
+def test_mappings_of_another_cluster_are_no_holders() -> None:
+    elsewhere = mapping(
+        device_id=1, device="/dev/rbd1", fsid="11111111-2222-3333-4444-555555555555"
+    )
+    seen = world(on_node={"mappings": (mapping(), elsewhere)})
+    # The PV's cluster is told by ceph-csi's metadata in the image.
+    assert [each.holder.mapping for each in said(seen).holders] == [mapping()]
+
+
+def test_the_clock_reads_an_old_attachment_as_old() -> None:
+    old = world(in_kube={"attachments": (attachment(created_at=LONG_AGO),)})
+    assert judged(old).verdict is Verdict.ORPHANED
+
+
+def test_a_failed_cluster_leaves_its_images_undetermined() -> None:
+    blind = cluster(images=(image_view(watchers=NotObserved(reason="timed out"), presence=UNSEEN),))
+    seen = world(ceph=CephView(clusters=(blind,)))
+    assert judged(seen).verdict is Verdict.UNDETERMINED
+
+
+def test_the_same_pods_by_another_claim_are_found() -> None:
+    other = pod(claims=("other",))
+    seen = world(kubernetes=kube(pods=(other,)), mapped={"mounts": (mount(path=POD_PATH),)})
+    # Mounted at the path of a pod that uses another claim: in use, whatever the API says.
+    assert judged(seen).verdict is Verdict.IN_USE
+
+
+def test_addresses_are_compared_without_regard_to_spelling() -> None:
+    long, short = "fd00:0:0:0:0:0:0:11", "fd00::11"
+    seen = world(
+        mapped={"client_address": replace(ADDRESS, ip=long)},
+        of_image={"watchers": (watcher(address=replace(ADDRESS, ip=short)),)},
+    )
+    assert judged(seen).holder.watcher is not None
+
+
+def test_a_watch_of_two_nodes_with_one_address_is_of_neither() -> None:
+    seen = from_worker_2(
+        of_image={"watchers": (watcher(address=REMOTE_ADDRESS),)},
+        in_kube={"nodes": (node("worker-1", internal_ips=("10.77.0.12",)), node("worker-2"))},
+    )
+    assert judged(seen).holder.node is None
