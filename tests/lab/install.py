@@ -279,7 +279,9 @@ def _install_kubernetes(narrator: Narrator) -> None:
 
 
 def _install_csi_driver(narrator: Narrator) -> None:
-    sources = sorted((GO_MODULE / CSI_DRIVER).rglob("*.go"))
+    # watchers.py is embedded in the driver.
+    driver = GO_MODULE / CSI_DRIVER
+    sources = sorted((*driver.rglob("*.go"), *driver.rglob("*.py")))
     if not sources:
         return
     module = [GO_MODULE / "go.mod", GO_MODULE / "go.sum"]

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"log"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// errSkip says that a step is to be left out as if it had gone well.
+var errSkip = errors.New("skipped by a fault")
+
+// fault is what a file named like a step tells the driver to do there.
+type fault struct {
+	Action  string     `json:"action"` // error, hang, crash or skip
+	Message string     `json:"message"`
+	Code    codes.Code `json:"code"`
+	Volume  string     `json:"volume"` // only where the volume handle contains it
+	Times   int        `json:"times"`  // 0: until the file is removed
+}
+
+// at does what the fault of a step says, if there is one for this volume.
+func (n *node) at(step, volume string) error {
+	path := filepath.Join(n.faults, step)
+	f, found := readFault(path, volume)
+	if !found {
+		return nil
+	}
+	log.Printf("fault at %s: %s", step, f.Action)
+	if f.Times > 0 {
+		f.Times--
+		if f.Times == 0 {
+			os.Remove(path)
+		} else if text, err := json.Marshal(f); err == nil {
+			os.WriteFile(path, text, 0o600)
+		}
+	}
+	switch f.Action {
+	case "crash":
+		os.Exit(2)
+	case "hang":
+		for {
+			time.Sleep(100 * time.Millisecond)
+			if _, still := readFault(path, volume); !still {
+				return nil
+			}
+		}
+	case "skip":
+		return errSkip
+	}
+	if f.Code == codes.OK {
+		f.Code = codes.Internal
+	}
+	return status.Error(f.Code, f.Message)
+}
+
+func readFault(path, volume string) (fault, bool) {
+	var f fault
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return f, false
+	}
+	if err := json.Unmarshal(text, &f); err != nil {
+		log.Printf("fault %s: %v", path, err)
+		return f, false
+	}
+	return f, strings.Contains(volume, f.Volume)
+}

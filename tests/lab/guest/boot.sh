@@ -1,0 +1,60 @@
+# Run once by init, in the guest's root: does what systemd and udev would have done.
+# shellcheck shell=sh
+set -eu
+. /etc/lab/environment
+
+mount -t tmpfs -o mode=755 run /run
+mkdir /run/lab
+exec >/run/lab/boot.log 2>&1
+trap 'code=$?; [ $code = 0 ] || { echo "failed: exit $code"; cat /run/lab/boot.log >/dev/console; : >/run/lab/failed; }' EXIT
+set -x
+
+mkdir -p /lib/modules
+mount --bind "$LAB_MODULES" /lib/modules
+modprobe virtio_net
+hostname "$LAB_NAME"
+ip link set lo up
+ip addr add "$LAB_CONTROL_ADDRESS/24" dev eth1
+ip link set eth1 up
+ip addr add "$LAB_ADDRESS/24" dev eth0
+ip link set eth0 up
+
+# What devtmpfs has not, and udev is not there to make. cryptsetup and bash need them.
+ln -s /proc/self/fd /dev/fd
+ln -s /proc/self/fd/0 /dev/stdin
+ln -s /proc/self/fd/1 /dev/stdout
+ln -s /proc/self/fd/2 /dev/stderr
+mkdir /dev/pts /dev/shm /dev/mqueue
+mount -t devpts -o gid=5,mode=620,ptmxmode=666 devpts /dev/pts
+mount -t tmpfs -o nosuid,nodev shm /dev/shm
+mount -t mqueue mqueue /dev/mqueue
+mount -t cgroup2 -o nsdelegate,memory_recursiveprot cgroup2 /sys/fs/cgroup
+mount -t debugfs debugfs /sys/kernel/debug
+mount -t tmpfs -o mode=1777 tmp /tmp
+# The host's files below /tmp and /run are hidden now; the lab's own are brought back.
+for path in $LAB_VISIBLE; do
+  case $path in
+    /tmp/* | /run/*)
+      mkdir -p "$path"
+      mount --bind "/etc/lab/host$path" "$path"
+      ;;
+  esac
+done
+
+# Without a disk the same directories are in memory.
+mkdir -p /var/lib/lab /var/lib/kubelet /var/lib/containerd /var/log/lab
+modprobe -a rbd ext4
+if [ "$LAB_DISK" = yes ]; then
+  modprobe virtio_blk
+  mount -t ext4 /dev/vda /var/lib/lab
+  mkdir -p /var/lib/lab/kubelet /var/lib/lab/containerd /var/lib/lab/log
+  mount --bind /var/lib/lab/kubelet /var/lib/kubelet
+  mount --bind /var/lib/lab/containerd /var/lib/containerd
+  mount --bind /var/lib/lab/log /var/log/lab
+fi
+mount --make-rshared /
+
+for script in /etc/lab/start.d/*; do
+  [ ! -e "$script" ] || . "$script"
+done
+: >/run/lab/ready

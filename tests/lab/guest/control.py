@@ -1,0 +1,89 @@
+"""The control channel's end in the guest: runs commands, gives their exit code and output.
+
+One connection is one command. A request is a line of JSON, then as many bytes for the command's
+stdin as it says; an answer is a line of JSON, then stdout, then stderr. Output goes to files in
+memory, not pipes: a daemon that the command leaves behind keeps nobody waiting.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from typing import BinaryIO
+
+PORT = 2222
+_LISTEN_ANYWHERE = 15  # IP_FREEBIND: the address may come later than this program
+
+
+def main() -> None:
+    """Serve for ever, each connection in a process of its own."""
+    address = sys.argv[1]
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.setsockopt(socket.IPPROTO_IP, _LISTEN_ANYWHERE, 1)
+        server.bind((address, PORT))
+        server.listen(64)
+        # Nobody asks how a connection's process ended.
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        while True:
+            connection, _ = server.accept()
+            with connection:
+                if os.fork() == 0:
+                    server.close()
+                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                    with contextlib.suppress(OSError):
+                        _serve(connection)
+                    os._exit(0)
+
+
+def _serve(connection: socket.socket) -> None:
+    with connection.makefile("rwb") as stream:
+        request = json.loads(stream.readline())
+        given = stream.read(request["stdin"])
+        with _memory("stdin") as stdin, _memory("stdout") as stdout, _memory("stderr") as stderr:
+            stdin.write(given)
+            stdin.seek(0)
+            exit_code = _run(request, stdin, stdout, stderr)
+            out, err = _content(stdout), _content(stderr)
+        head = {"exit_code": exit_code, "stdout": len(out), "stderr": len(err)}
+        stream.write(json.dumps(head).encode() + b"\n" + out + err)
+
+
+def _run(request: dict[str, object], stdin: BinaryIO, out: BinaryIO, err: BinaryIO) -> int | None:
+    """Give the command's exit code, as a shell would; None when its time ran out."""
+    try:
+        child = subprocess.Popen(
+            request["argv"],  # type: ignore[arg-type]  # what JSON gives
+            stdin=stdin,
+            stdout=out,
+            stderr=err,
+            cwd="/",
+            start_new_session=True,
+        )
+    except OSError as error:
+        err.write(f"{error}\n".encode())
+        return 126 if isinstance(error, PermissionError) else 127
+    try:
+        code = child.wait(timeout=float(str(request["timeout_s"])))
+    except subprocess.TimeoutExpired:
+        # Not waited for: in an uninterruptible sleep not even KILL ends it.
+        os.killpg(child.pid, signal.SIGKILL)
+        return None
+    return code if code >= 0 else 128 - code
+
+
+def _memory(name: str) -> BinaryIO:
+    return open(os.memfd_create(name), "w+b", buffering=0)
+
+
+def _content(file: BinaryIO) -> bytes:
+    file.seek(0)
+    return file.read()
+
+
+main()

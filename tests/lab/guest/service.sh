@@ -1,0 +1,57 @@
+# service.sh NAME start|stop|kill|status: one long-running program, known by its recorded pid.
+# /etc/lab/services/NAME is a shell script that ends in exec. Stopping ends that process alone:
+# children that outlive their parent (containers' shims) are meant to.
+# shellcheck shell=sh
+set -eu
+. /etc/lab/environment
+
+name=$1
+definition=/etc/lab/services/$name
+record=/run/lab/$name.pid
+log=/var/log/lab/$name.log
+
+# Field 22 of stat is the start time: a pid alone may have been handed out again.
+identity() {
+  [ -r "/proc/$1/stat" ] || return 1
+  sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | {
+    read -r state _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ start _ && [ "$state" != Z ] && echo "$1 $start"
+  }
+}
+
+running() {
+  [ -r "$record" ] && read -r pid start <"$record" && [ "$(identity "$pid")" = "$pid $start" ]
+}
+
+end() {
+  if running; then
+    kill "-$1" "$pid" || :
+    tries=0
+    while running; do
+      tries=$((tries + 1))
+      if [ "$tries" = "$2" ]; then
+        echo "$name (pid $pid) is still there after $1" >&2
+        exit 1
+      fi
+      sleep 0.1
+    done
+  fi
+  rm -f "$record"
+}
+
+case $2 in
+  start)
+    [ -r "$definition" ] || { echo "there is no service $name" >&2; exit 1; }
+    if running; then
+      echo "$name runs already (pid $pid)" >&2
+      exit 1
+    fi
+    setsid sh "$definition" </dev/null >>"$log" 2>&1 &
+    identity "$!" >"$record"
+    ;;
+  stop) end TERM 300 ;;
+  kill) end KILL 100 ;;
+  status)
+    running || { echo "$name does not run" >&2; exit 3; }
+    echo "$pid"
+    ;;
+esac

@@ -1,0 +1,133 @@
+"""The lab's network: a namespace with one bridge, and a tap on it for every VM."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import socket
+import subprocess
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.lab.errors import LabError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ADDRESS = "10.77.0.1"
+PREFIX_LENGTH = 24
+
+_BRIDGE = "br0"
+_CLONE_NEWNET = 0x40000000
+_NAME_LENGTH = 15  # IFNAMSIZ - 1
+
+
+class Network:
+    """A named network namespace (``ip netns``); whatever runs in it listens on ``address``.
+
+    Nothing of it touches the machine's own network: two labs can use the same addresses.
+
+    Args:
+        netns: name of the namespace.
+        address: of the bridge, where the VMs find Ceph and the API server.
+    """
+
+    def __init__(self, netns: str, *, address: str = ADDRESS) -> None:
+        self.netns = netns
+        self.address = address
+
+    def create(self) -> None:
+        """Make the namespace and the bridge."""
+        _ip("netns", "add", self.netns)
+        self._inside("link", "set", "lo", "up")
+        self._inside("link", "add", _BRIDGE, "type", "bridge")
+        self._inside("addr", "add", f"{self.address}/{PREFIX_LENGTH}", "dev", _BRIDGE)
+        self._inside("link", "set", _BRIDGE, "up")
+
+    def remove(self) -> None:
+        """Remove the namespace with all that is in it; one that is not there is no error."""
+        if Path(f"/run/netns/{self.netns}").exists():
+            _ip("netns", "delete", self.netns)
+
+    def add_tap(self, machine: str) -> str:
+        """Plug a cable for ``machine`` into the bridge and give the tap's name; again is no error.
+
+        Raises:
+            LabError: the name is too long for the kernel.
+        """
+        tap = f"tap-{machine}"
+        if len(tap) > _NAME_LENGTH:
+            raise LabError(f"{machine}: {tap} is longer than {_NAME_LENGTH} letters")
+        if tap not in self._links():
+            self._inside("tuntap", "add", "dev", tap, "mode", "tap")
+            self._inside("link", "set", tap, "master", _BRIDGE)
+        self._inside("link", "set", tap, "up")
+        return tap
+
+    def cut(self, machine: str) -> None:
+        """Pull the cable of ``machine``: from now on both sides hear nothing of each other."""
+        self._inside("link", "set", f"tap-{machine}", "down")
+
+    def mend(self, machine: str) -> None:
+        """Plug the cable of ``machine`` in again."""
+        self._inside("link", "set", f"tap-{machine}", "up")
+
+    def connect(self, address: str, port: int, *, timeout_s: float) -> socket.socket:
+        """Connect to a TCP port inside the namespace.
+
+        A socket belongs for life to the namespace of the thread that made it, so this thread makes
+        it there and is back at once.
+        """
+        with self._entered():
+            made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            made.settimeout(timeout_s)
+            made.connect((address, port))
+        except OSError:
+            made.close()
+            raise
+        return made
+
+    @contextlib.contextmanager
+    def _entered(self) -> Iterator[None]:
+        """Have the calling thread, and no other, in the namespace.
+
+        os.setns exists from Python 3.12 on; Debian 12 has 3.11.
+        """
+        own = os.open(f"/proc/self/task/{threading.get_native_id()}/ns/net", os.O_RDONLY)
+        try:
+            inside = os.open(f"/run/netns/{self.netns}", os.O_RDONLY)
+            try:
+                _setns(inside)
+            finally:
+                os.close(inside)
+            try:
+                yield
+            finally:
+                _setns(own)
+        finally:
+            os.close(own)
+
+    def _links(self) -> set[str]:
+        # "3: tap-worker-1: <...": the second field, without what may follow an @.
+        lines = self._inside("-o", "link", "show").splitlines()
+        return {line.split(":")[1].strip().partition("@")[0] for line in lines}
+
+    def _inside(self, *args: str) -> str:
+        return _ip("-n", self.netns, *args)
+
+
+def _setns(handle: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(handle, _CLONE_NEWNET) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def _ip(*args: str) -> str:
+    done = subprocess.run(["ip", *args], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise LabError(f"ip {' '.join(args)}: {done.stderr.strip()}")
+    return done.stdout
