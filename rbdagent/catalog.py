@@ -504,8 +504,8 @@ _KUBERNETES: Final = (
         evidence="The event, verbatim. The controller asks VolumeAttachments and the node's "
         "status, never Ceph.",
         risk="None for the data. A Ready node is never detached by force, so it may last for ever.",
-        remedy="Clear the holder named above. The controller then attaches by itself, after "
-        "kubelet's next retry (at most 2m2s later).",
+        remedy="See what is said of the holder. Once it has let go, the controller attaches by "
+        "itself, after kubelet's next retry (at most 2m2s later).",
     ),
     _entry(
         "RBD402",
@@ -516,7 +516,8 @@ _KUBERNETES: Final = (
         "force, a shell.",
         evidence="The event, verbatim, and the image's watchers.",
         risk="None: the refusal prevents a second writer.",
-        remedy="Clear the holder named above. The waiting NodeStage then goes on within seconds.",
+        remedy="See what is said of the holder. Once it has let go, the waiting NodeStage goes on "
+        "within seconds.",
     ),
     _entry(
         "RBD403",
@@ -548,7 +549,7 @@ _KUBERNETES: Final = (
         cause="Retain keeps it for ever. Delete waits until the image has no watcher.",
         evidence="Phase, reclaim policy, and the event VolumeFailedDelete.",
         risk="With Delete, the data goes as soon as the last holder does.",
-        remedy="Retain: reuse or delete it yourself. Delete: clear the holder named above.",
+        remedy="Retain: reuse or delete it yourself. Delete: see what is said of the holder.",
     ),
     _entry(
         "RBD406",

@@ -98,8 +98,9 @@ def identity_lines(case: Case, holder: Holder) -> tuple[str, ...]:
         said.append(f"image {case.use.image.spec}{fsid}")
     mapping, watcher = holder.mapping, holder.watcher
     if mapping is not None and mapping.client_id is not None:
-        said.append(f"mapped by client.{mapping.client_id} {mapping.client_address}")
-    if watcher is not None:
+        both = "mapped and watched" if watcher is not None else "mapped"
+        said.append(f"{both} by client.{mapping.client_id} {mapping.client_address}")
+    elif watcher is not None:
         said.append(f"watched by client.{watcher.client} {watcher.address}")
     if isinstance(holder.attachment, Attachment):
         state = "attached" if holder.attachment.attached else "not attached"

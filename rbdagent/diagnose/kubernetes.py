@@ -45,7 +45,8 @@ def multi_attach(case: Case) -> Iterator[Finding]:
         evidence=(
             _quoted(event),
             *(
-                f"VolumeAttachment {each.name}: {each.node_name}, attached {each.attached}"
+                f"VolumeAttachment {each.name}: {each.node_name}, "
+                f"{'attached' if each.attached else 'not attached'}"
                 for each in attached
             ),
         ),
@@ -111,9 +112,7 @@ def _quoted(event: KubeEvent) -> str:
 
 def _clear_first(case: Case) -> str:
     """Point to the holder that everything waits for."""
-    blocking = case.those(
-        Verdict.ORPHANED, Verdict.PINNED, Verdict.DEAD, Verdict.UNWATCHED, Verdict.IN_USE
-    )
+    blocking = case.those(Verdict.ORPHANED, Verdict.PINNED, Verdict.DEAD, Verdict.UNWATCHED)
     return f" Clear {subject_of(blocking[0].holder)} first." if blocking else ""
 
 

@@ -674,6 +674,11 @@ def not_looked(bench: Bench) -> Word | None:
         said.append(f"pods there: {holder.pods.reason}")
     else:
         said.append(f"no pod on {holder.node} uses the volume, by the API's word")
+    if holder.attachment is None:
+        said.append(
+            f"no VolumeAttachment ties it to {holder.node}: if it is a mapping, kubelet there has "
+            "most likely forgotten it"
+        )
     return Word(verdict=Verdict.UNDETERMINED, because=tuple(said))
 
 

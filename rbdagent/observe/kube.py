@@ -383,8 +383,9 @@ def _tls(credentials: _Credentials) -> object:
             cafile=credentials.ca_file,
             cadata=credentials.ca_data.decode() if credentials.ca_data else None,
         )
+        # urllib3 1.26 names no host to ssl for an IP address, and matches the name itself.
+        context.check_hostname = False
         if not credentials.verify:
-            context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         if credentials.cert is not None:
             context.load_cert_chain(*credentials.cert)

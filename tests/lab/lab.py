@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING
 
 from tests.lab.ceph import READ_ONLY_CAPS, CephCluster
 from tests.lab.controlplane import ControlPlane
+from tests.lab.csi import RADOS_NAMESPACE, driver_objects
 from tests.lab.errors import LabError
-from tests.lab.install import CHECKOUT, bin_dir, cache_dir
+from tests.lab.install import CHECKOUT, bin_dir, cache_dir, venv_python
 from tests.lab.processes import Process, Processes
 from tests.lab.workloads import Workloads
 
@@ -136,6 +137,17 @@ class Lab:
     def _start(self) -> None:
         _make_network(self.netns)
         _in_parallel(self._start_control_plane, lambda: self._start_ceph(self.ceph))
+        self._start_csi()
+
+    def _start_csi(self) -> None:
+        """Create the driver's objects and start its controllers."""
+        self.ceph.rbd("namespace", "create", f"{POOL}/{RADOS_NAMESPACE}")
+        self.workloads.apply(*driver_objects(POOL, user=CSI_USER, key=self.ceph.key_of(CSI_USER)))
+        self.processes.start(
+            "csi-controller",
+            [venv_python(), "-m", "tests.lab.csi_controller", self.state_dir],
+            cwd=CHECKOUT,
+        )
 
     def _start_control_plane(self) -> None:
         self.control_plane.start()

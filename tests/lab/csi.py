@@ -1,0 +1,115 @@
+"""The Kubernetes objects around the lab's CSI driver, and its faults."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from tests.lab.csi_controller import CLUSTER_ID, SECRET
+from tests.lab.workloads import DRIVER
+
+if TYPE_CHECKING:
+    from tests.lab.api import Json
+
+FAULTS: Final = "/run/csi-rbd-lab/faults"
+"""Directory of faults in a guest: a file a step (tests/lab/go/csi-rbd-lab/README.md)."""
+
+CONFIG: Final = "/etc/ceph-csi-config/config.json"
+RADOS_NAMESPACE: Final = "tenant"
+
+_CLASSES: Final[dict[str, dict[str, str]]] = {
+    "rbd": {},
+    "rbd-xfs": {"csi.storage.k8s.io/fstype": "xfs"},
+    "rbd-luks": {"encrypted": "true"},
+    "rbd-nbd": {"mounter": "rbd-nbd"},
+    "rbd-exclusive": {"imageFeatures": "layering,exclusive-lock"},
+    "rbd-namespace": {"radosNamespace": RADOS_NAMESPACE},
+}
+
+
+def driver_objects(pool: str, *, user: str, key: str) -> tuple[Json, ...]:
+    """Give CSIDriver, Secret and every StorageClass, as a ceph-csi installation has them."""
+    classes = tuple(_storage_class(name, pool, extra) for name, extra in _CLASSES.items())
+    return (
+        {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "CSIDriver",
+            "metadata": {"name": DRIVER},
+            "spec": {"attachRequired": True, "podInfoOnMount": False, "fsGroupPolicy": "File"},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": SECRET, "namespace": "default"},
+            "stringData": {"userID": user, "userKey": key, "encryptionPassphrase": "lab"},
+        },
+        *classes,
+    )
+
+
+def _storage_class(name: str, pool: str, extra: dict[str, str]) -> Json:
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": name},
+        "provisioner": DRIVER,
+        "reclaimPolicy": "Delete",
+        "volumeBindingMode": "Immediate",
+        "parameters": {
+            "clusterID": CLUSTER_ID,
+            "pool": pool,
+            "imageFeatures": "layering",
+            **extra,
+        },
+    }
+
+
+def static_volume(
+    name: str,
+    *,
+    pool: str,
+    image: str,
+    access_mode: str = "ReadWriteOnce",
+    volume_mode: str = "Filesystem",
+    handle: str | None = None,
+) -> Json:
+    """Give a static PersistentVolume of an image; its handle is the image's name by default."""
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "accessModes": [access_mode],
+            "capacity": {"storage": "64Mi"},
+            "csi": {
+                "driver": DRIVER,
+                "volumeHandle": handle or image,
+                "nodeStageSecretRef": {"name": SECRET, "namespace": "default"},
+                "volumeAttributes": {
+                    "clusterID": CLUSTER_ID,
+                    "pool": pool,
+                    "imageName": image,
+                    "staticVolume": "true",
+                    "imageFeatures": "layering",
+                },
+            },
+            "persistentVolumeReclaimPolicy": "Retain",
+            "storageClassName": "",
+            "volumeMode": volume_mode,
+        },
+    }
+
+
+def node_config(monitor: str) -> dict[str, bytes]:
+    """Give the driver's files in a guest: ceph-csi's config.json."""
+    clusters = [{"clusterID": CLUSTER_ID, "monitors": [monitor]}]
+    return {CONFIG: json.dumps(clusters).encode()}
+
+
+def node_command(program: str, node: str, *, in_use_delay: str) -> tuple[str, ...]:
+    """Give the command line of the node half in a guest.
+
+    ``in_use_delay`` is the first of nine growing pauses: ceph-csi's 1s makes 49 s in all.
+    """
+    return (program, "--node-id", node, "--config", CONFIG, "--faults", FAULTS,
+            "--in-use-delay", in_use_delay)  # fmt: skip

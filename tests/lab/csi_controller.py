@@ -1,0 +1,231 @@
+"""The controller half of the lab's CSI driver: provision, attach, detach, delete.
+
+It plays external-provisioner and external-attacher with ceph-csi behind them, as recorded: names of
+images and volumes, annotations, finalizers, image metadata, the journal's omap, events. As with
+ceph-csi before 3.15 there is no ControllerPublish: a VolumeAttachment is attached at once, and has
+no finalizer.
+
+Run it as ``python -m tests.lab.csi_controller STATE_DIR``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tests.lab.api import ApiError
+from tests.lab.errors import LabError
+from tests.lab.workloads import DRIVER, collection
+
+if TYPE_CHECKING:
+    from tests.lab.api import Api, Json
+    from tests.lab.ceph import CephCluster
+
+CLUSTER_ID: Final = "lab-ceph-1"
+"""ceph-csi's name of the cluster: not its fsid."""
+
+SECRET: Final = "csi-rbd-secret"  # noqa: S105 - the name of a Secret object
+PROVISIONED_BY: Final = "pv.kubernetes.io/provisioned-by"
+_FINALIZER: Final = "external-provisioner.volume.kubernetes.io/finalizer"
+_POLL_S: Final = 0.25
+_FIRST_PAUSE_S: Final = 2.0
+_MODES_WITHOUT_FILE_SYSTEM: Final = "Block"
+
+
+def main() -> None:
+    """Work until stopped."""
+    from tests.lab.lab import Lab
+
+    lab = Lab(Path(sys.argv[1]))
+    controller = Controller(lab.control_plane.client("csi"), lab.ceph)
+    while True:
+        try:
+            controller.reconcile()
+        except (LabError, OSError) as error:
+            print(f"{type(error).__name__}: {error}", flush=True)
+        time.sleep(_POLL_S)
+
+
+class Controller:
+    """One driver's controllers."""
+
+    def __init__(self, api: Api, ceph: CephCluster) -> None:
+        self._api = api
+        self._ceph = ceph
+        self._pool_ids: dict[str, int] = {}
+        self._next_try: dict[str, tuple[float, float]] = {}
+
+    def reconcile(self) -> None:
+        """Look once at everything, and do what is due."""
+        for attachment in self._api.items(collection("VolumeAttachment")):
+            self._attach(attachment)
+        volumes = self._api.items(collection("PersistentVolume"))
+        for volume in volumes:
+            self._delete_released(volume)
+        known = {each["metadata"]["name"] for each in volumes}
+        classes = {
+            each["metadata"]["name"]: each
+            for each in self._api.items(collection("StorageClass"))
+            if each["provisioner"] == DRIVER
+        }
+        for claim in self._api.items("/api/v1/persistentvolumeclaims"):
+            storage_class = classes.get(claim["spec"].get("storageClassName", ""))
+            name = f"pvc-{claim['metadata']['uid']}"
+            pending = claim["status"].get("phase") == "Pending"
+            if (
+                storage_class
+                and pending
+                and name not in known
+                and not claim["spec"].get("volumeName")
+            ):
+                self._provision(name, claim, storage_class)
+
+    # Attach ---------------------------------------------------------------------------------------
+
+    def _attach(self, attachment: Json) -> None:
+        meta = attachment["metadata"]
+        due = (
+            attachment["spec"]["attacher"] == DRIVER
+            and "deletionTimestamp" not in meta
+            and not attachment.get("status", {}).get("attached")
+        )
+        if due:
+            path = f"{collection('VolumeAttachment')}/{meta['name']}/status"
+            self._api.patch(path, {"status": {"attached": True}})
+
+    # Provision ------------------------------------------------------------------------------------
+
+    def _provision(self, name: str, claim: Json, storage_class: Json) -> None:
+        parameters = storage_class.get("parameters", {})
+        pool, namespace = parameters["pool"], parameters.get("radosNamespace", "")
+        identity = str(uuid.uuid4())
+        image = f"csi-vol-{identity}"
+        spec = "/".join(part for part in (pool, namespace, image) if part)
+        self._ceph.create_image(spec, features=parameters.get("imageFeatures", "layering"))
+        meta = claim["metadata"]
+        for key, value in (
+            ("csi.storage.k8s.io/pv/name", name),
+            ("csi.storage.k8s.io/pvc/name", meta["name"]),
+            ("csi.storage.k8s.io/pvc/namespace", meta["namespace"]),
+        ):
+            self._ceph.rbd("image-meta", "set", spec, key, value)
+        where = ("-p", pool, *(("-N", namespace) if namespace else ()))
+        for key, value in (("csi.imagename", image), ("csi.volname", name)):
+            self._ceph.rados(*where, "setomapval", f"csi.volume.{identity}", key, value)
+        handle = f"0001-{len(CLUSTER_ID):04x}-{CLUSTER_ID}-{self._pool_id(pool):016x}-{identity}"
+        self._api.create(
+            collection("PersistentVolume"),
+            _volume(name, handle, image, claim, storage_class),
+        )
+
+    def _pool_id(self, pool: str) -> int:
+        if pool not in self._pool_ids:
+            pools = self._ceph.ceph_json("osd", "lspools")
+            self._pool_ids = {each["poolname"]: each["poolnum"] for each in pools}
+        return self._pool_ids[pool]
+
+    # Delete ---------------------------------------------------------------------------------------
+
+    def _delete_released(self, volume: Json) -> None:
+        meta, spec = volume["metadata"], volume["spec"]
+        name = meta["name"]
+        ours = meta.get("annotations", {}).get(PROVISIONED_BY) == DRIVER
+        released = volume["status"].get("phase") == "Released"
+        if not (ours and released and spec["persistentVolumeReclaimPolicy"] == "Delete"):
+            return
+        due, pause = self._next_try.get(name, (0.0, _FIRST_PAUSE_S))
+        if time.monotonic() < due:
+            return
+        attributes = spec["csi"]["volumeAttributes"]
+        image = attributes["imageName"]
+        parts = (attributes["pool"], attributes.get("radosNamespace", ""), image)
+        path = "/".join(part for part in parts if part)
+        if json.loads(self._ceph.rbd("status", path, "--format", "json"))["watchers"]:
+            self._next_try[name] = (time.monotonic() + pause, pause * 2)
+            self._tell_failed_delete(volume, f"rbd {image} is still being used")
+            return
+        self._ceph.rbd("rm", "--no-progress", path)
+        self._api.delete(f"{collection('PersistentVolume')}/{name}")
+        self._api.patch(
+            f"{collection('PersistentVolume')}/{name}", {"metadata": {"finalizers": None}}
+        )
+
+    def _tell_failed_delete(self, volume: Json, why: str) -> None:
+        meta = volume["metadata"]
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        event = {
+            "metadata": {"generateName": f"{meta['name']}.", "namespace": "default"},
+            "involvedObject": {
+                "kind": "PersistentVolume",
+                "apiVersion": "v1",
+                "name": meta["name"],
+                "uid": meta["uid"],
+            },
+            "type": "Warning",
+            "reason": "VolumeFailedDelete",
+            "message": f"rpc error: code = Internal desc = {why}",
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+            "source": {"component": f"{DRIVER}_lab"},
+        }
+        try:
+            self._api.create("/api/v1/namespaces/default/events", event)
+        except ApiError as error:
+            print(f"event: {error}", flush=True)
+
+
+def _volume(name: str, handle: str, image: str, claim: Json, storage_class: Json) -> Json:
+    """Give the PersistentVolume that external-provisioner would make."""
+    parameters = {
+        key: value
+        for key, value in storage_class.get("parameters", {}).items()
+        if not key.startswith("csi.storage.k8s.io/")
+    }
+    meta, spec = claim["metadata"], claim["spec"]
+    source: Json = {
+        "driver": DRIVER,
+        "volumeHandle": handle,
+        "nodeStageSecretRef": {"name": SECRET, "namespace": "default"},
+        "volumeAttributes": {
+            **parameters,
+            "imageName": image,
+            "journalPool": parameters["pool"],
+            "storage.kubernetes.io/csiProvisionerIdentity": f"lab-{DRIVER}",
+        },
+    }
+    if spec.get("volumeMode") != _MODES_WITHOUT_FILE_SYSTEM:
+        kind = storage_class.get("parameters", {}).get("csi.storage.k8s.io/fstype", "ext4")
+        source["fsType"] = kind
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {
+            "name": name,
+            "annotations": {PROVISIONED_BY: DRIVER},
+            "finalizers": [_FINALIZER],
+        },
+        "spec": {
+            "accessModes": spec["accessModes"],
+            "capacity": {"storage": spec["resources"]["requests"]["storage"]},
+            "claimRef": {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "name": meta["name"],
+                "namespace": meta["namespace"],
+                "uid": meta["uid"],
+            },
+            "csi": source,
+            "persistentVolumeReclaimPolicy": storage_class.get("reclaimPolicy", "Delete"),
+            "storageClassName": spec.get("storageClassName", ""),
+            "volumeMode": spec.get("volumeMode", "Filesystem"),
+        },
+    }
+
+
+if __name__ == "__main__":
+    main()
