@@ -48,16 +48,16 @@ _CONTROLLERS = (
 )
 
 RBDAGENT_RULES: tuple[Json, ...] = (
-    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list"]},
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
     {
         "apiGroups": [""],
         "resources": ["persistentvolumes", "persistentvolumeclaims"],
-        "verbs": ["get"],
+        "verbs": ["get", "list"],
     },
     {
         "apiGroups": ["storage.k8s.io"],
-        "resources": ["volumeattachments"],
+        "resources": ["volumeattachments", "csinodes"],
         "verbs": ["get", "list"],
     },
     {

@@ -100,7 +100,7 @@ def static_volume(
     }
 
 
-def node_config(monitor: str) -> dict[str, bytes]:
+def driver_config(monitor: str) -> dict[str, bytes]:
     """Give the driver's files in a guest: ceph-csi's config.json."""
     clusters = [{"clusterID": CLUSTER_ID, "monitors": [monitor]}]
     return {CONFIG: json.dumps(clusters).encode()}

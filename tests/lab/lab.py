@@ -7,13 +7,14 @@ next ``up`` or ``down`` does not clean up.
 
 from __future__ import annotations
 
+import compileall
 import contextlib
 import fcntl
+import functools
 import hashlib
 import json
 import os
 import shutil
-import subprocess
 import uuid
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
@@ -22,23 +23,30 @@ from typing import TYPE_CHECKING
 
 from tests.lab.ceph import READ_ONLY_CAPS, CephCluster
 from tests.lab.controlplane import ControlPlane
-from tests.lab.csi import RADOS_NAMESPACE, driver_objects
+from tests.lab.csi import FAULTS, RADOS_NAMESPACE, driver_config, driver_objects, node_command
 from tests.lab.errors import LabError
-from tests.lab.install import CHECKOUT, bin_dir, cache_dir, venv_python
-from tests.lab.processes import Process, Processes
-from tests.lab.workloads import Workloads
+from tests.lab.install import CHECKOUT, CSI_DRIVER, bin_dir, cache_dir, venv_python
+from tests.lab.install_node import node_tree
+from tests.lab.kubelet import MEMORY_MIB, node_files
+from tests.lab.network import ADDRESS, Network
+from tests.lab.processes import Process, Processes, wait_until
+from tests.lab.vm import Vm, service_command, service_file, start_file
+from tests.lab.workloads import DRIVER, Workloads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import TextIO
 
-ADDRESS = "10.77.0.1"
+    from tests.lab.vm import Completed
+
 NODES = ("worker-1", "worker-2")
 POOL = "k8s"
 CSI_USER = "csi"
 RBDAGENT_USER = "rbdagent"
 _CSI_CAPS = {"mon": "profile rbd", "osd": "profile rbd"}
 _GRACE_S = 2.0
+_DRIVER_S = 60.0
+_RBDAGENT_KUBECONFIG = "/etc/rbdagent/kubeconfig"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +82,17 @@ class Lab:
         )
         # Two labs may have the same fsid, one invocation and the next must: it is in ceph.conf.
         self.ceph = self._cluster("ceph", port=6789)
+        self.network = Network(self.netns, address=ADDRESS)
+        self.in_use_delay = "100ms"
+        """First pause of the driver's in-use check; 1s is ceph-csi's own, and makes 49 s in all."""
         self._owner: TextIO | None = None
+
+    @functools.cached_property
+    def nodes(self) -> dict[str, Vm]:
+        """The node VMs by name; what they find at boot is there once the rest is up."""
+        return {
+            name: self._node(name, f"10.77.0.{11 + number}") for number, name in enumerate(NODES)
+        }
 
     @property
     def workloads(self) -> Workloads:
@@ -135,9 +153,96 @@ class Lab:
         return self.processes.running()
 
     def _start(self) -> None:
-        _make_network(self.netns)
-        _in_parallel(self._start_control_plane, lambda: self._start_ceph(self.ceph))
+        self.network.create()
+        _in_parallel(self._start_control_plane, lambda: self._start_ceph(self.ceph), self._compile)
         self._start_csi()
+        _in_parallel(*(functools.partial(self._start_node, vm) for vm in self.nodes.values()))
+
+    def _compile(self) -> None:
+        """Compile rbdagent once: an emulated processor would do it at every call."""
+        compileall.compile_dir(str(CHECKOUT / "rbdagent"), quiet=2)
+
+    def _start_node(self, vm: Vm) -> None:
+        vm.start()
+        vm.wait_until_ready()
+        self.workloads.wait_node_ready(vm.name)
+        wait_until(
+            lambda: self._has_driver(vm.name),
+            timeout_s=_DRIVER_S,
+            what=f"the CSI driver to be registered on {vm.name}",
+            interval_s=0.5,
+        )
+
+    def _has_driver(self, node: str) -> bool:
+        found = self.control_plane.api.find(f"/apis/storage.k8s.io/v1/csinodes/{node}")
+        drivers = (found or {"spec": {}})["spec"].get("drivers") or ()
+        return any(each["name"] == DRIVER for each in drivers)
+
+    def _node(self, name: str, address: str) -> Vm:
+        return Vm(
+            name=name,
+            address=address,
+            tree=node_tree(cache_dir()),
+            network=self.network,
+            processes=self.processes,
+            state_dir=self.state_dir / "vm",
+            files=self._node_files(name, address),
+            memory_mib=MEMORY_MIB,
+            disk=True,
+        )
+
+    def _node_files(self, name: str, address: str) -> dict[str, bytes]:
+        """Give what a node finds at boot: of Kubernetes, Ceph, the driver and rbdagent."""
+        # By its path: busybox has an unshare of its own, which knows no "unchanged".
+        csi = ["/usr/bin/unshare", "-m", "--propagation", "unchanged"]
+        csi += node_command(str(bin_dir() / CSI_DRIVER), name, in_use_delay=self.in_use_delay)
+        return {
+            **node_files(
+                name=name,
+                address=address,
+                tree=node_tree(cache_dir()),
+                bin_dir=bin_dir(),
+                kubeconfig=self.control_plane.kubeconfig(name),
+            ),
+            **self.ceph.files(RBDAGENT_USER),
+            **driver_config(self.ceph.monitor),
+            **dict(
+                [service_file("csi", csi), start_file("60-csi", service_command("csi", "start"))]
+            ),
+            _RBDAGENT_KUBECONFIG: self.control_plane.kubeconfig(RBDAGENT_USER).read_bytes(),
+            "/etc/rbdagent/config.toml": (
+                f'node-name = "{name}"\nkubeconfig = "{_RBDAGENT_KUBECONFIG}"\n'
+            ).encode(),
+        }
+
+    def rbdagent(
+        self, node: str, *args: str, timeout_s: float = 90, stdin: bytes = b""
+    ) -> Completed:
+        """Run rbdagent on a node and give what it said, whatever its exit code."""
+        program = str(venv_python().parent / "rbdagent")
+        return self.nodes[node].run([program, *args], timeout_s=timeout_s, stdin=stdin, check=False)
+
+    @contextlib.contextmanager
+    def fault(
+        self, node: str, step: str, action: str, *, message: str = "", volume: str = ""
+    ) -> Iterator[None]:
+        """Have the CSI driver of a node fail, hang, crash or skip at a step, while it lasts."""
+        self.set_fault(node, step, action, message=message, volume=volume)
+        try:
+            yield
+        finally:
+            self.clear_fault(node, step)
+
+    def set_fault(
+        self, node: str, step: str, action: str, *, message: str = "", volume: str = ""
+    ) -> None:
+        """Have the CSI driver of a node fail, hang, crash or skip at a step from now on."""
+        fault = {"action": action, "message": message, "volume": volume}
+        self.nodes[node].put(f"{FAULTS}/{step}", json.dumps(fault).encode())
+
+    def clear_fault(self, node: str, step: str) -> None:
+        """End a fault; what hangs there goes on."""
+        self.nodes[node].run(["rm", "-f", f"{FAULTS}/{step}"])
 
     def _start_csi(self) -> None:
         """Create the driver's objects and start its controllers."""
@@ -189,7 +294,7 @@ class Lab:
         self.processes.stop_all(grace_s=_GRACE_S)
         record = self._record()
         if record is not None:
-            _remove_network(record.netns)
+            Network(record.netns).remove()
         # The logs stay: they are what is left to read after a failure.
         for path in self.state_dir.iterdir() if self.state_dir.exists() else ():
             if path.name in ("owner.lock", "processes.lock", "log"):
@@ -234,22 +339,3 @@ def _in_parallel(*parts: Callable[[], None]) -> None:
             future.result()
     finally:
         threads.shutdown(wait=False, cancel_futures=True)
-
-
-def _make_network(netns: str) -> None:
-    _ip("netns", "add", netns)
-    _ip("-n", netns, "link", "set", "lo", "up")
-    _ip("-n", netns, "link", "add", "br0", "type", "bridge")
-    _ip("-n", netns, "addr", "add", f"{ADDRESS}/24", "dev", "br0")
-    _ip("-n", netns, "link", "set", "br0", "up")
-
-
-def _remove_network(netns: str) -> None:
-    if Path(f"/run/netns/{netns}").exists():
-        _ip("netns", "delete", netns)
-
-
-def _ip(*args: str) -> None:
-    done = subprocess.run(["ip", *args], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise LabError(f"ip {' '.join(args)}: {done.stderr.strip()}")

@@ -14,10 +14,19 @@ import signal
 import socket
 import subprocess
 import sys
-from typing import BinaryIO
+from typing import BinaryIO, TypedDict
 
 PORT = 2222
 _LISTEN_ANYWHERE = 15  # IP_FREEBIND: the address may come later than this program
+
+
+class Request(TypedDict):
+    """What a connection begins with."""
+
+    argv: list[str]
+    stdin: int
+    """Bytes that follow."""
+    timeout_s: float
 
 
 def main() -> None:
@@ -43,7 +52,7 @@ def main() -> None:
 
 def _serve(connection: socket.socket) -> None:
     with connection.makefile("rwb") as stream:
-        request = json.loads(stream.readline())
+        request: Request = json.loads(stream.readline())
         given = stream.read(request["stdin"])
         with _memory("stdin") as stdin, _memory("stdout") as stdout, _memory("stderr") as stderr:
             stdin.write(given)
@@ -54,11 +63,11 @@ def _serve(connection: socket.socket) -> None:
         stream.write(json.dumps(head).encode() + b"\n" + out + err)
 
 
-def _run(request: dict[str, object], stdin: BinaryIO, out: BinaryIO, err: BinaryIO) -> int | None:
+def _run(request: Request, stdin: BinaryIO, out: BinaryIO, err: BinaryIO) -> int | None:
     """Give the command's exit code, as a shell would; None when its time ran out."""
     try:
         child = subprocess.Popen(
-            request["argv"],  # type: ignore[arg-type]  # what JSON gives
+            request["argv"],
             stdin=stdin,
             stdout=out,
             stderr=err,
@@ -67,9 +76,9 @@ def _run(request: dict[str, object], stdin: BinaryIO, out: BinaryIO, err: Binary
         )
     except OSError as error:
         err.write(f"{error}\n".encode())
-        return 126 if isinstance(error, PermissionError) else 127
+        return 127 if isinstance(error, FileNotFoundError) else 126
     try:
-        code = child.wait(timeout=float(str(request["timeout_s"])))
+        code = child.wait(timeout=request["timeout_s"])
     except subprocess.TimeoutExpired:
         # Not waited for: in an uninterruptible sleep not even KILL ends it.
         os.killpg(child.pid, signal.SIGKILL)

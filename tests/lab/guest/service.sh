@@ -10,12 +10,14 @@ definition=/etc/lab/services/$name
 record=/run/lab/$name.pid
 log=/var/log/lab/$name.log
 
-# Field 22 of stat is the start time: a pid alone may have been handed out again.
+# A pid alone may have been handed out again: the start time (field 22 of stat) goes with it.
 identity() {
-  [ -r "/proc/$1/stat" ] || return 1
-  sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | {
-    read -r state _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ _ start _ && [ "$state" != Z ] && echo "$1 $start"
-  }
+  pid_asked=$1
+  read -r stat 2>/dev/null <"/proc/$1/stat" || return 1
+  # The name in parentheses may have spaces; field 3 comes after it.
+  # shellcheck disable=SC2086
+  set -- ${stat##*) }
+  [ "$1" != Z ] && echo "$pid_asked ${20}"
 }
 
 running() {
@@ -46,7 +48,10 @@ case $2 in
       exit 1
     fi
     setsid sh "$definition" </dev/null >>"$log" 2>&1 &
-    identity "$!" >"$record"
+    identity "$!" >"$record" || {
+      echo "$name ended at once" >&2
+      exit 1
+    }
     ;;
   stop) end TERM 300 ;;
   kill) end KILL 100 ;;

@@ -1,0 +1,136 @@
+"""What makes a VM a Kubernetes node: real containerd and real kubelet, as services of the guest."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from tests.lab.images import PAUSE, image_archive
+from tests.lab.install_node import NodeTree
+from tests.lab.vm import LOG_DIR, service_command, service_file, start_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONTAINERD = "containerd"
+KUBELET = "kubelet"
+MEMORY_MIB = 1536
+
+_CONTAINERD_CONFIG = "/etc/containerd/config.toml"
+_CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
+_KUBELET_CONFIG = "/etc/lab/kubelet-config.json"
+_KUBECONFIG = "/etc/lab/kubelet.kubeconfig"
+_IMAGES = "/etc/lab/images.tar"
+_CNI_CONFIG = "/etc/lab/cni/net.d/10-loopback.conflist"
+
+
+def node_files(
+    *, name: str, address: str, tree: Path, bin_dir: Path, kubeconfig: Path
+) -> dict[str, bytes]:
+    """Give the ``files`` of a VM that starts containerd and kubelet at boot.
+
+    kubelet waits for the API server by itself: the VM may start first.
+
+    Args:
+        name: of the node, and of the VM.
+        address: the node's InternalIP.
+        tree: what ``node_tree`` gave.
+        bin_dir: has kubelet.
+        kubeconfig: kubelet's own.
+    """
+    node = NodeTree(tree)
+    kubelet = [
+        str(bin_dir / KUBELET),
+        f"--config={_KUBELET_CONFIG}",
+        f"--kubeconfig={_KUBECONFIG}",
+        f"--hostname-override={name}",
+        f"--node-ip={address}",
+        "--v=2",
+    ]
+    containerd = [str(node.program(CONTAINERD)), f"--config={_CONTAINERD_CONFIG}"]
+    return {
+        _CONTAINERD_CONFIG: _containerd_config(node).encode(),
+        _KUBELET_CONFIG: _json(_kubelet_config()),
+        _KUBECONFIG: kubeconfig.read_bytes(),
+        _CNI_CONFIG: _json(_cni_config()),
+        _IMAGES: image_archive(),
+        **dict([service_file(CONTAINERD, containerd), service_file(KUBELET, kubelet)]),
+        **dict([start_file("50-kubelet", _start_script(node))]),
+    }
+
+
+def _start_script(node: NodeTree) -> str:
+    ctr = f"{node.program('ctr')} --namespace k8s.io"
+    return f"""\
+rm -f {_CONTAINERD_SOCKET}
+{service_command(CONTAINERD, "start")}
+set +x
+until [ -S {_CONTAINERD_SOCKET} ]; do
+  {service_command(CONTAINERD, "status")} || {{ cat {LOG_DIR}/{CONTAINERD}.log; exit 1; }}
+  sleep 0.2
+done
+set -x
+# After a reboot they are on the disk already.
+{ctr} images ls -q | grep -qx {PAUSE} || {ctr} images import {_IMAGES}
+{service_command(KUBELET, "start")}
+"""
+
+
+def _containerd_config(node: NodeTree) -> str:
+    """Give the configuration, in the version that containerd 1.6 (Debian 12) and 1.7 (13) read."""
+    # AppArmor is off in the guest, and would need its parser.
+    return f"""\
+version = 2
+disabled_plugins = [
+  "io.containerd.internal.v1.opt",
+  "io.containerd.internal.v1.tracing",
+  "io.containerd.tracing.processor.v1.otlp",
+  "io.containerd.snapshotter.v1.aufs",
+  "io.containerd.snapshotter.v1.btrfs",
+  "io.containerd.snapshotter.v1.devmapper",
+  "io.containerd.snapshotter.v1.zfs",
+]
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{PAUSE}"
+  disable_apparmor = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/etc/lab/cni/bin"
+    conf_dir = "/etc/lab/cni/net.d"
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+      BinaryName = "{node.program("runc")}"
+      SystemdCgroup = false
+"""
+
+
+def _kubelet_config() -> dict[str, object]:
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "containerRuntimeEndpoint": f"unix://{_CONTAINERD_SOCKET}",
+        "cgroupDriver": "cgroupfs",
+        "failSwapOn": False,
+        "makeIPTablesUtilChains": False,
+        "resolvConf": "",
+        # Anybody who reaches the port: only the lab does, and tests ask the node's own views.
+        "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
+        "authorization": {"mode": "AlwaysAllow"},
+        # The disk is small and the images cannot be pulled again.
+        "evictionHard": {
+            "memory.available": "10Mi",
+            "nodefs.available": "1%",
+            "imagefs.available": "1%",
+        },
+        "imageGCHighThresholdPercent": 100,
+        "imageGCLowThresholdPercent": 99,
+    }
+
+
+def _cni_config() -> dict[str, object]:
+    """Give a network configuration that parses; the pods use the host's network and never ask."""
+    return {"cniVersion": "0.4.0", "name": "lab", "plugins": [{"type": "loopback"}]}
+
+
+def _json(document: object) -> bytes:
+    return json.dumps(document, indent=1).encode()

@@ -1,0 +1,420 @@
+"""A node VM: a real kernel with the real rbd module, on QEMU without any help of the hardware.
+
+The guest sees the machine's whole file system below a layer of its own in memory, so every program
+and the virtual environment are there at their usual paths. What changes on the machine after the
+boot may be seen late or half (9p with ``cache=loose``): ``put``, ``put_tree`` or ``refresh``.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shlex
+import subprocess
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.lab.errors import LabError
+from tests.lab.initramfs import File, initramfs
+from tests.lab.install import CHECKOUT, cache_dir
+from tests.lab.install_node import NodeTree
+from tests.lab.network import PREFIX_LENGTH, Network
+from tests.lab.processes import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tests.lab.processes import Process, Processes
+
+LOG_DIR = "/var/log/lab"
+"""Where a service's output goes in the guest; on the disk, where the guest has one."""
+
+_SETTINGS = "/etc/lab"
+_SERVICES = f"{_SETTINGS}/services"
+_GUEST = Path(__file__).parent / "guest"
+_CONTROL_GUEST = "10.0.2.15"  # QEMU's user network gives the guest this address
+_CONTROL_PORT = 2222
+_READY_S = 90.0
+_GRACE_S = 15.0
+_CONNECT_S = 2.0
+_DISK_MIB = 4096
+
+# An emulated processor gains nothing from defences; without them entering the kernel is cheaper.
+_KERNEL_ARGUMENTS = (
+    "console=ttyS0 quiet panic=-1 mitigations=off apparmor=0 audit=0 nokaslr tsc=reliable"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completed:
+    """A command that ended in the guest."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+class Vm:
+    """One virtual machine; made here, started by ``start``, reached by a control channel.
+
+    The channel is a second network card that leads through QEMU to this machine alone: it lives on
+    when the cluster's network is cut. Methods may be called from several threads.
+
+    Args:
+        name: the host name; no two VMs of a network have the same.
+        address: on the network's bridge.
+        tree: what ``node_tree`` gave.
+        network: is there before the VM starts.
+        processes: runs QEMU, as ``vm-NAME``; its log has the guest's console.
+        state_dir: takes a directory ``NAME`` with the disk.
+        files: what the guest shall find, path -> content, at every boot before its first service.
+        memory_mib: of the guest; QEMU takes it as the guest uses it.
+        disk: keep /var/lib/kubelet, /var/lib/containerd and the logs over a reboot.
+    """
+
+    def __init__(  # noqa: PLR0913  (keywords all, and each is a part of a machine)
+        self,
+        *,
+        name: str,
+        address: str,
+        tree: Path,
+        network: Network,
+        processes: Processes,
+        state_dir: Path,
+        files: Mapping[str, bytes] | None = None,
+        memory_mib: int = 1024,
+        disk: bool = False,
+    ) -> None:
+        self.name = name
+        self.address = address
+        self._tree = NodeTree(tree)
+        self._network = network
+        self._processes = processes
+        self._dir = state_dir / name
+        self._files = dict(files or {})
+        self._memory_mib = memory_mib
+        self._disk = self._dir / "disk" if disk else None
+
+    # Life -----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Switch the machine on; it is not ready yet."""
+        self._dir.mkdir(parents=True, exist_ok=True)
+        if self._disk is not None and not self._disk.exists():
+            _make_disk(self._disk)
+        ramdisk = self._dir / "initramfs"
+        ramdisk.write_bytes(initramfs(self._tree.modules, self._given()))
+        tap = self._network.add_tap(self.name)
+        self._processes.start(self._process_name, self._qemu(ramdisk, tap), netns=self._netns)
+
+    def wait_until_ready(self, timeout_s: float = _READY_S) -> None:
+        """Wait until the guest has done what it does at boot, services started included.
+
+        Raises:
+            LabError: it did not come up in time, QEMU ended, or a step failed; with its output.
+        """
+        wait_until(
+            lambda: self._answers,
+            timeout_s=timeout_s,
+            what=f"{self.name} to answer",
+            process=self._process,
+        )
+        # The guest waits by itself: a question costs an emulated processor as much as an answer.
+        self.run(
+            "until [ -e /run/lab/ready ] || [ -e /run/lab/failed ]; do sleep 0.2; done;"
+            " [ -e /run/lab/ready ] || { cat /run/lab/boot.log >&2; exit 1; }",
+            timeout_s=timeout_s,
+        )
+
+    @property
+    def running(self) -> bool:
+        """Whether the machine is switched on."""
+        process = self._processes.get(self._process_name)
+        return process is not None and process.alive()
+
+    def power_off(self) -> None:
+        """Pull the plug: nothing is written back, nobody is told."""
+        self._processes.kill(self._process_name)
+
+    def reboot(self) -> None:
+        """Pull the plug and switch on again; what is on the disk survives, and nothing else."""
+        self.power_off()
+        self.start()
+
+    def cut(self) -> None:
+        """Cut the machine off the cluster's network; commands still reach it."""
+        self._network.cut(self.name)
+
+    def mend(self) -> None:
+        """Undo ``cut``."""
+        self._network.mend(self.name)
+
+    # Commands and files ---------------------------------------------------------------------------
+
+    def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        timeout_s: float = 60,
+        stdin: bytes = b"",
+        check: bool = True,
+    ) -> Completed:
+        """Run a command in the guest, as root in ``/``, and wait until it ends.
+
+        Something left in the background holds nobody up, and lives on.
+
+        Args:
+            command: for ``sh -c``, or program and arguments.
+            timeout_s: then its process group is killed.
+            stdin: what the command can read.
+            check: an exit code other than 0 is an error.
+
+        Raises:
+            LabError: no answer, time ran out, or the command failed; with what it printed.
+        """
+        argv = (
+            ["sh", "-c", command] if isinstance(command, str) else [str(word) for word in command]
+        )
+        code, out, err = self._ask(argv, stdin, timeout_s=timeout_s)
+        done = Completed(
+            exit_code=-1 if code is None else code,
+            stdout=out.decode(errors="surrogateescape"),
+            stderr=err.decode(errors="surrogateescape"),
+        )
+        said = f"{self.name}: {shlex.join(argv)}"
+        if code is None:
+            raise LabError(f"{said}: killed after {timeout_s:.0f} s\n{_output(done)}")
+        if check and code != 0:
+            raise LabError(f"{said}: exit {code}\n{_output(done)}")
+        return done
+
+    def put(self, path: str, data: bytes, mode: int = 0o644) -> None:
+        """Write a file in the guest, and the directories it needs; it appears whole or not."""
+        script = (
+            'mkdir -p "$(dirname "$1")" && cat >"$1.new" && chmod "$2" "$1.new" && mv "$1.new" "$1"'
+        )
+        self.run(["sh", "-c", script, "put", path, f"{mode:o}"], stdin=data)
+
+    def get(self, path: str) -> bytes:
+        """Give the content of a file in the guest."""
+        return self.run(["cat", path]).stdout.encode(errors="surrogateescape")
+
+    def put_tree(self, source: Path, target: str) -> None:
+        """Copy a directory of this machine, as it is now, to ``target`` in the guest."""
+        archive = io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w") as tar:
+            tar.add(source, arcname=".", filter=_without_caches)
+        script = 'rm -rf "$1" && mkdir -p "$1" && tar -x -C "$1"'
+        self.run(["sh", "-c", script, "put_tree", target], stdin=archive.getvalue())
+
+    def refresh(self) -> None:
+        """Make the guest forget what it has read of this machine's files and does not use now.
+
+        Twice: the layer's entries hold those of 9p below them.
+        """
+        self.run("echo 3 >/proc/sys/vm/drop_caches; echo 3 >/proc/sys/vm/drop_caches")
+
+    # Services -------------------------------------------------------------------------------------
+
+    def service(self, name: str) -> Service:
+        """Give the service of that name; it must have been defined before it is started."""
+        return Service(self, name)
+
+    def define_service(self, name: str, command: str | Sequence[str]) -> Service:
+        """Define a long-running program; it is forgotten at a reboot, unlike those in ``files``.
+
+        Args:
+            name: of the service; its log is ``LOG_DIR/NAME.log``.
+            command: as a shell writes it, or program and arguments.
+        """
+        self.put(*service_file(name, command))
+        return self.service(name)
+
+    # Inside ---------------------------------------------------------------------------------------
+
+    @property
+    def _process_name(self) -> str:
+        return f"vm-{self.name}"
+
+    @property
+    def _netns(self) -> str:
+        # QEMU opens the tap where it runs, and forwards the control channel from there.
+        return self._network.netns
+
+    @property
+    def _process(self) -> Process:
+        process = self._processes.get(self._process_name)
+        if process is None:
+            raise LabError(f"{self.name} is not switched on")
+        return process
+
+    @property
+    def _number(self) -> int:
+        """Last part of the address: tells ports and hardware addresses apart."""
+        return int(self.address.rpartition(".")[2])
+
+    @property
+    def _port(self) -> int:
+        return 22000 + self._number
+
+    def _qemu(self, ramdisk: Path, tap: str) -> list[str | Path]:
+        mac = f"52:54:00:4d:00:{self._number:02x}"
+        forward = f"hostfwd=tcp:127.0.0.1:{self._port}-{_CONTROL_GUEST}:{_CONTROL_PORT}"
+        disk: tuple[str, ...] = ()
+        if self._disk is not None:
+            # Unsafe only when this machine crashes; the guest's own power failures are as real as
+            # they get, its unwritten pages are gone.
+            disk = ("-drive", f"file={self._disk},if=virtio,format=raw,cache=unsafe")
+        return [
+            "qemu-system-x86_64",
+            # With KVM in a VM without nested virtualisation it hangs instead of failing.
+            *("-accel", "tcg,thread=multi", "-cpu", "max,la57=off", "-smp", "2"),
+            *("-m", str(self._memory_mib), "-nodefaults", "-no-user-config", "-no-reboot"),
+            *("-display", "none", "-serial", "stdio"),
+            *("-kernel", self._tree.kernel, "-initrd", ramdisk, "-append", _KERNEL_ARGUMENTS),
+            "-virtfs",
+            "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap",
+            # Without an option ROM: loading one costs seconds.
+            *("-netdev", f"tap,id=cluster,ifname={tap},script=no,downscript=no"),
+            *("-device", f"virtio-net-pci,netdev=cluster,mac={mac},romfile="),
+            *("-netdev", f"user,id=control,restrict=on,{forward}"),
+            *("-device", "virtio-net-pci,netdev=control,romfile="),
+            *disk,
+        ]
+
+    def _given(self) -> dict[str, File]:
+        environment = {
+            "LAB_NAME": self.name,
+            "LAB_ADDRESS": self.address,
+            "LAB_PREFIX_LENGTH": str(PREFIX_LENGTH),
+            "LAB_CONTROL_ADDRESS": _CONTROL_GUEST,
+            "LAB_MODULES": str(self._tree.modules.parent),
+            "LAB_DISK": "no" if self._disk is None else "yes",
+            "LAB_VISIBLE": f"{CHECKOUT} {cache_dir()} {self._tree.root}",
+            "HOME": "/root",
+            "LC_ALL": "C.UTF-8",
+            "PATH": f"{self._tree.root}/usr/sbin:{self._tree.root}/usr/bin"
+            ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        }
+        lines = (f"export {name}={shlex.quote(value)}\n" for name, value in environment.items())
+        given = {
+            f"{_SETTINGS}/environment": "".join(lines).encode(),
+            "/etc/inittab": (
+                f"::once:/bin/busybox sh {_SETTINGS}/boot.sh\n"
+                f"::respawn:/bin/sh -c '. {_SETTINGS}/environment;"
+                f" exec /usr/bin/python3 -I -S {_SETTINGS}/control.py {_CONTROL_GUEST}'\n"
+            ).encode(),
+            **{
+                f"{_SETTINGS}/{name}": (_GUEST / name).read_bytes()
+                for name in ("boot.sh", "control.py", "service.sh")
+            },
+            **self._files,
+        }
+        return {path: File(data=data, mode=_mode(path)) for path, data in given.items()}
+
+    @property
+    def _answers(self) -> bool:
+        self._ask(["true"], b"", timeout_s=1, grace_s=0)
+        return True
+
+    def _ask(
+        self, argv: Sequence[str], stdin: bytes, *, timeout_s: float, grace_s: float = _GRACE_S
+    ) -> tuple[int | None, bytes, bytes]:
+        """Have the guest run ``argv``; give its exit code (None: time ran out) and its output."""
+        request = {"argv": argv, "stdin": len(stdin), "timeout_s": timeout_s}
+        try:
+            with self._network.connect("127.0.0.1", self._port, timeout_s=_CONNECT_S) as connection:
+                connection.sendall(json.dumps(request).encode() + b"\n" + stdin)
+                connection.settimeout(timeout_s + grace_s)
+                with connection.makefile("rb") as stream:
+                    # QEMU accepts before the guest listens: an early question ends like this.
+                    if not (line := stream.readline()):
+                        raise LabError(f"{self.name}: the connection was closed")
+                    head = json.loads(line)
+                    out, err = stream.read(head["stdout"]), stream.read(head["stderr"])
+        except OSError as error:
+            raise LabError(f"{self.name}: no answer: {error}") from error
+        return head["exit_code"], out, err
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A long-running program of a guest, known by its recorded pid and start time.
+
+    Stopping it ends that one process, as systemd's ``KillMode=process`` (kubelet, containerd): the
+    containers run on.
+    """
+
+    vm: Vm
+    name: str
+
+    def start(self) -> None:
+        """Start it; LabError when it runs already."""
+        self._do("start")
+
+    def stop(self) -> None:
+        """End it with TERM and wait until it has; one that does not run is no error."""
+        self._do("stop")
+
+    def kill(self) -> None:
+        """End it with KILL, as a crash would."""
+        self._do("kill")
+
+    def restart(self) -> None:
+        """Stop and start it."""
+        self.stop()
+        self.start()
+
+    def pid(self) -> int | None:
+        """Give its pid in the guest, None when it does not run."""
+        done = self.vm.run(service_command(self.name, "status"), check=False)
+        return int(done.stdout) if done.exit_code == 0 else None
+
+    def logs(self) -> str:
+        """Give what it has printed, over all its starts (with a disk: over reboots too)."""
+        return self.vm.run(f"cat {LOG_DIR}/{shlex.quote(self.name)}.log").stdout
+
+    def _do(self, verb: str) -> None:
+        self.vm.run(service_command(self.name, verb), timeout_s=120)
+
+
+def service_file(name: str, command: str | Sequence[str]) -> tuple[str, bytes]:
+    """Give path and content that define a service, for ``files`` of a VM."""
+    line = command if isinstance(command, str) else shlex.join(command)
+    return f"{_SERVICES}/{name}", f"exec {line}\n".encode()
+
+
+def start_file(name: str, script: str) -> tuple[str, bytes]:
+    """Give path and content of a shell script that runs at boot, in the order of names."""
+    return f"{_SETTINGS}/start.d/{name}", script.encode()
+
+
+def service_command(service: str, verb: str) -> str:
+    """Give the guest's shell command for a service: start, stop, kill, status."""
+    return shlex.join(["sh", f"{_SETTINGS}/service.sh", service, verb])
+
+
+def _mode(path: str) -> int:
+    return 0o600 if path.endswith((".keyring", "kubeconfig")) else 0o644
+
+
+def _make_disk(disk: Path) -> None:
+    with disk.open("wb") as stream:
+        stream.truncate(_DISK_MIB * 1024 * 1024)
+    done = subprocess.run(
+        ["mkfs.ext4", "-q", "-F", str(disk)], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        disk.unlink()
+        raise LabError(f"mkfs.ext4 {disk}: {done.stderr.strip()}")
+
+
+def _without_caches(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    return None if member.name.endswith("__pycache__") else member
+
+
+def _output(done: Completed) -> str:
+    text = "\n".join(part.rstrip() for part in (done.stdout, done.stderr) if part.strip())
+    return text or "(it printed nothing)"
