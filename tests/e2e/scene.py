@@ -1,0 +1,216 @@
+"""A stage for one incident: pods with volumes, ways to break things, and looks at the result."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import jsonschema
+
+from rbdagent.report.schema import schema
+from tests.lab.errors import LabError
+from tests.lab.processes import wait_until
+from tests.lab.workloads import claim, pod
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.lab.api import Json
+    from tests.lab.lab import Lab
+    from tests.lab.workloads import Workloads
+
+_LOOK_S: Final = 120.0
+_CLEAR_S: Final = 120.0
+
+
+class Report:
+    """What `who-holds -o json` answered, checked against its published schema."""
+
+    def __init__(self, data: Json, exit_code: int) -> None:
+        jsonschema.validate(data, schema(str(data["kind"])))
+        self.data = data
+        self.exit_code = exit_code
+
+    @property
+    def verdict(self) -> str:
+        """Of the target as a whole."""
+        return str(self.data["verdict"])
+
+    @property
+    def holders(self) -> list[Json]:
+        """Every holder."""
+        found: list[Json] = self.data["holders"]
+        return found
+
+    @property
+    def codes(self) -> set[str]:
+        """Codes of the findings."""
+        return {str(each["code"]) for each in self.data["findings"]}
+
+    @property
+    def next(self) -> list[str]:
+        """Commands to copy."""
+        found: list[str] = self.data["next"]
+        return found
+
+    def holder(self, node: str | None) -> Json:
+        """Give the one holder on a node."""
+        found = [each for each in self.holders if each["node"] == node]
+        assert len(found) == 1, f"{len(found)} holders on {node}: {self}"
+        return found[0]
+
+    def __str__(self) -> str:
+        return json.dumps(self.data, indent=1)
+
+
+class Scene:
+    """Names of its own in the shared lab; ``clear`` removes what it made."""
+
+    def __init__(self, lab: Lab, name: str) -> None:
+        self.lab = lab
+        digest = hashlib.sha256(name.encode()).hexdigest()[:6]
+        stem = re.sub(r"[^a-z0-9]+", "-", name.lower().removeprefix("test_"))[:24].strip("-")
+        self.name = f"{stem}-{digest}"
+        self._pods: list[str] = []
+        self._claims: list[str] = []
+        self._undo: list[Callable[[], object]] = []
+
+    @property
+    def workloads(self) -> Workloads:
+        """Claims, pods and events of the lab."""
+        return self.lab.workloads
+
+    # Making --------------------------------------------------------------------------------------
+
+    def claim(self, suffix: str = "", **settings: Any) -> str:  # noqa: ANN401 - claim()'s own
+        """Create a claim, wait until it is bound, and give the name of its PV."""
+        name = f"{self.name}{suffix}"
+        self._claims.append(name)
+        self.workloads.apply(claim(name, **settings))
+        return self.workloads.wait_bound(name)
+
+    def start_pod(
+        self,
+        node: str,
+        suffix: str = "",
+        *,
+        claim_suffix: str = "",
+        **settings: Any,  # noqa: ANN401 - pod()'s own
+    ) -> str:
+        """Create a pod on a node that uses the scene's claim; do not wait."""
+        name = f"{self.name}{suffix or '-' + node}"
+        self._pods.append(name)
+        self.workloads.apply(
+            pod(name, node=node, claims=[f"{self.name}{claim_suffix}"], **settings)
+        )
+        return name
+
+    def run_pod(self, node: str, suffix: str = "", **settings: Any) -> str:  # noqa: ANN401
+        """Create a pod and wait until it runs; give its name."""
+        name = self.start_pod(node, suffix, **settings)
+        self.workloads.wait_running(name)
+        return name
+
+    def uid(self, pod_name: str) -> str:
+        """Give a pod's uid."""
+        found = self.workloads.find("Pod", pod_name)
+        assert found is not None
+        return str(found["metadata"]["uid"])
+
+    def undo(self, action: Callable[[], object]) -> None:
+        """Have something undone at the end, the last first."""
+        self._undo.append(action)
+
+    # Breaking ------------------------------------------------------------------------------------
+
+    def pin_by_cwd(self, node: str, path: str) -> int:
+        """Start a process that lives in a private copy of a mount, and give its pid.
+
+        When kubelet unmounts and removes the mount point, the copy is detached: no mountinfo shows
+        it any more, and the device stays busy (recorded).
+        """
+        vm = self.lab.nodes[node]
+        script = (
+            f"unshare -m --propagation private sh -c 'cd {path} && exec sleep 100000'"
+            " >/dev/null 2>&1 </dev/null & echo $!"
+        )
+        pid = int(
+            vm.run(["/bin/bash", "-c", script.replace("unshare", "/usr/bin/unshare", 1)]).stdout
+        )
+        wait_until(
+            lambda: "sleep" in vm.run(f"cat /proc/{pid}/comm", check=False).stdout,
+            timeout_s=20,
+            what=f"the pin on {node}",
+        )
+        self.undo(lambda: self.kill(node, pid))
+        return pid
+
+    def hold_open(self, node: str, device: str) -> int:
+        """Start a process that has a device node open, and give its pid."""
+        vm = self.lab.nodes[node]
+        script = f"exec 9<{device}; exec /usr/bin/sleep 100000 >/dev/null 2>&1 </dev/null"
+        pid = int(vm.run(["/bin/bash", "-c", f"( {script} ) & echo $!"]).stdout)
+        self.undo(lambda: self.kill(node, pid))
+        return pid
+
+    def kill(self, node: str, pid: int) -> None:
+        """End a process of ours in a guest."""
+        self.lab.nodes[node].run(f"kill -KILL {pid}", check=False)
+
+    # Looking -------------------------------------------------------------------------------------
+
+    def look(self, node: str, target: str, *flags: str) -> Report:
+        """Run `who-holds TARGET -o json` on a node."""
+        done = self.lab.rbdagent(node, "who-holds", target, "-o", "json", *flags, timeout_s=_LOOK_S)
+        try:
+            return Report(json.loads(done.stdout), done.exit_code)
+        except ValueError:
+            raise LabError(
+                f"who-holds {target} on {node}: exit {done.exit_code}\n{done.stdout}{done.stderr}"
+            ) from None
+
+    def wait_verdict(
+        self, node: str, target: str, verdict: str, *flags: str, timeout_s: float = 90
+    ) -> Report:
+        """Look again and again until the target has a verdict; give that report."""
+        last: list[Report] = []
+
+        def as_wanted() -> Report | None:
+            last[:] = [self.look(node, target, *flags)]
+            return last[0] if last[0].verdict == verdict else None
+
+        try:
+            return wait_until(as_wanted, timeout_s=timeout_s, what=f"{target} to be {verdict}")
+        except LabError as error:
+            raise LabError(f"{error}\n{last[0] if last else ''}") from None
+
+    def aged(self, node: str, target: str, *, minutes: int) -> Report:
+        """Look, and replay the look as if it had been made later: one look has no history."""
+        taken = self.lab.rbdagent(node, "snapshot", target, timeout_s=_LOOK_S)
+        snapshot = json.loads(taken.stdout)
+        hour, minute = map(int, snapshot["observedAt"][11:16].split(":"))
+        later = hour * 60 + minute + minutes
+        moved = f"{snapshot['observedAt'][:11]}{later // 60:02d}:{later % 60:02d}:00Z"
+        text = json.dumps(snapshot | {"observedAt": moved})
+        done = self.lab.rbdagent(
+            node, "who-holds", target, "--from", "-", "-o", "json", stdin=text.encode()
+        )
+        return Report(json.loads(done.stdout), done.exit_code)
+
+    # Ending --------------------------------------------------------------------------------------
+
+    def clear(self) -> None:
+        """Undo, delete pods and claims, and wait until the nodes have let go."""
+        for action in reversed(self._undo):
+            with contextlib.suppress(LabError):
+                action()
+        for name in self._pods:
+            self.workloads.delete("Pod", name, wait=False)
+        for name in self._pods:
+            with contextlib.suppress(LabError):
+                self.workloads.wait_gone("Pod", name, timeout_s=_CLEAR_S)
+        for name in self._claims:
+            self.workloads.delete("PersistentVolumeClaim", name, wait=False)

@@ -1,0 +1,83 @@
+"""The incident that rbdagent was founded for, from its first minute to its end.
+
+scenarios.md 1, 3, 4, 46; recordings 12, 13, 14.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.lab.processes import wait_until
+
+if TYPE_CHECKING:
+    from tests.e2e.scene import Scene
+
+
+def test_founding_incident(scene: Scene) -> None:  # noqa: PLR0915 - one story, told in one go
+    """A pinned volume, Multi-Attach, kubelet's restart, `still being used`, and the way out."""
+    volume = scene.claim()
+    old = scene.run_pod("worker-1")
+    uid = scene.uid(old)
+
+    here = scene.look("worker-1", volume)
+    holder = here.holder("worker-1")
+    assert here.verdict == "InUse"
+    assert here.exit_code == 0
+    assert holder["device"].startswith("/dev/rbd")
+    assert holder["confidence"] == "certain"
+    assert holder["watcher"]["client"] == holder["clientID"]
+    assert holder["watcher"]["address"] == holder["clientAddress"]
+    assert [each["name"] for each in holder["pods"]] == [old]
+    assert holder["attachment"]["attached"]
+    assert holder["mounts"]
+
+    there = scene.look("worker-2", volume).holder("worker-1")
+    assert there["confidence"] == "probable"
+    assert there["verdict"] == "InUse"
+    assert there["clientAddress"] == holder["clientAddress"]
+
+    mount = f"/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~csi/{volume}/mount"
+    pin = scene.pin_by_cwd("worker-1", mount)
+    scene.workloads.delete("Pod", old)
+    new = scene.start_pod("worker-2")
+    scene.workloads.wait_event(new, reason="FailedAttachVolume", contains="Multi-Attach error")
+
+    pinned = scene.wait_verdict("worker-1", volume, "Pinned")
+    holder = pinned.holder("worker-1")
+    assert pinned.exit_code == 3
+    assert pin in [each["pid"] for each in holder["openedBy"]]
+    assert holder["mounts"] == []
+    assert holder["attachment"]["attached"]
+    assert not any("unmap" in each for each in pinned.next)
+
+    scene.lab.nodes["worker-1"].service("kubelet").restart()
+    wait_until(
+        lambda: (
+            [each["spec"]["nodeName"] for each in scene.workloads.attachments(volume)]
+            == ["worker-2"]
+        ),
+        timeout_s=90,
+        what="the controller to detach from worker-1, which kubelet has forgotten",
+    )
+    scene.workloads.wait_event(new, reason="FailedMount", contains="is still being used")
+    forgotten = scene.look("worker-1", volume)
+    holder = forgotten.holder("worker-1")
+    assert forgotten.verdict == "Pinned"
+    assert holder["attachment"] is None
+    assert pin in [each["pid"] for each in holder["openedBy"]]
+
+    scene.kill("worker-1", pin)
+    orphan = scene.wait_verdict("worker-1", volume, "Orphaned")
+    holder = orphan.holder("worker-1")
+    assert "RBD101" in orphan.codes
+    assert orphan.next[0].startswith(f"rbd unmap {holder['device']}")
+    assert holder["openedBy"] == []
+    assert holder["since"] == orphan.data["observedAt"]
+
+    elsewhere = scene.look("worker-2", volume)
+    assert elsewhere.holder("worker-1")["verdict"] == "Undetermined"
+    assert any("worker-1" in each for each in elsewhere.next)
+
+    scene.lab.nodes["worker-1"].run(["rbd", "unmap", "-o", "noudev", holder["device"]])
+    scene.workloads.wait_running(new)
+    assert scene.look("worker-2", volume).holder("worker-2")["verdict"] == "InUse"
