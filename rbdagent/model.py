@@ -670,7 +670,9 @@ class KubeView:
     attachments: tuple[Attachment, ...] | NotObserved = ()
     events: tuple[KubeEvent, ...] | NotObserved = ()
     pods_scope: str = "cluster"
-    """``cluster``, or the namespace or node that the list was narrowed to."""
+    """``cluster``, or the lists that were made: ``node/worker-1,namespace/default``."""
+    nodes_complete: bool = True
+    """False: only Nodes that were known by name, because the list was refused."""
 
 
 # --------------------------------------------------------------------------------------------------

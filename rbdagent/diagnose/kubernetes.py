@@ -35,6 +35,9 @@ def multi_attach(case: Case) -> Iterator[Finding]:
         return
     attached = () if isinstance(case.use.attachments, NotObserved) else case.use.attachments
     nodes = sorted({each.node_name for each in attached if each.attached})
+    if _node_of(case, event) in nodes:
+        # The event outlives its cause: the controller has attached the volume since.
+        return
     by_books = f" By its books that is {', '.join(nodes)}." if nodes else ""
     yield finding(
         "RBD401",
@@ -50,6 +53,18 @@ def multi_attach(case: Case) -> Iterator[Finding]:
                 for each in attached
             ),
         ),
+    )
+
+
+def _node_of(case: Case, event: KubeEvent) -> str | None:
+    """Give the node of the waiting pod that an event is about."""
+    return next(
+        (
+            each.node_name
+            for each in case.use.waiting_pods
+            if (each.ref.namespace, each.ref.name) == (event.subject.namespace, event.subject.name)
+        ),
+        None,
     )
 
 

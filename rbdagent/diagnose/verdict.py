@@ -565,7 +565,7 @@ def unknown_node(bench: Bench) -> Word | None:
     if holder.node is not None or holder.watcher is None:
         return None
     ip = holder.watcher.address.ip
-    if kube is None or isinstance(kube.nodes, NotObserved):
+    if kube is None or isinstance(kube.nodes, NotObserved) or not kube.nodes_complete:
         reason = f"whose address {ip} is was not observed: the nodes of the cluster are unknown"
         return Word(verdict=Verdict.UNDETERMINED, because=(reason,))
     if holder.kind is HolderKind.LIBRBD:

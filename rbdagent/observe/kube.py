@@ -26,6 +26,7 @@ from rbdagent.model import (
     CsiSource,
     Gap,
     ImageIdentity,
+    ImageSpec,
     KubeEvent,
     KubeView,
     NotObserved,
@@ -38,6 +39,7 @@ from rbdagent.model import (
 )
 from rbdagent.parse import kubernetes as read
 from rbdagent.parse.handle import attachment_name
+from rbdagent.parse.volume import image_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -65,7 +67,7 @@ class KubeAccess:
     context: str | None
     timeout_s: float
     environment: tuple[tuple[str, str], ...] = ()
-    """The variables that matter: ``KUBECONFIG``, ``HOME``, ``KUBERNETES_SERVICE_HOST`` and _PORT."""
+    """What matters of it: ``KUBECONFIG``, ``HOME``, ``KUBERNETES_SERVICE_HOST`` and ``_PORT``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +175,7 @@ def _yaml(path: Path) -> Json:
     import yaml
 
     try:
-        data = yaml.load(path.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        data = yaml.safe_load(path.read_bytes())
     except OSError as error:
         raise SourceError(f"kubeconfig {path}: cannot be read: {error.strerror}") from error
     except yaml.YAMLError as error:
@@ -240,7 +242,7 @@ def _from_plugin(paths: Sequence[Path], context: str, cluster: tuple[Json, Path]
     except ConfigException as error:
         raise SourceError(
             f"kubeconfig {paths[0]}: the credential plugin of context {context!r} failed",
-            cure="run kubectl get --raw /version with the same context: it shows the plugin's words",
+            cure="kubectl get --raw /version with the same context shows the plugin's words",
         ) from error
     header = configuration.api_key.get("authorization", "")
     static = _static(cluster, ({}, cluster[1]))
@@ -304,8 +306,10 @@ class _Api:
         found: list[Json] = []
         more = ""
         while True:
-            paging = {"limit": _PAGE} | ({"continue": more} if more else {})
-            page = self.get(path, **query, **paging)
+            paging: dict[str, str | int] = {"limit": _PAGE}
+            if more:
+                paging["continue"] = more
+            page = self._request("GET", path, {**query, **paging})
             items = page.get("items")
             if not isinstance(items, list):
                 raise SourceError(f"GET {path}: the answer is no list")
@@ -398,7 +402,7 @@ def _tls(credentials: _Credentials) -> object:
     except (OSError, ValueError) as error:
         raise SourceError(
             f"certificates for {credentials.server} cannot be used: {error}",
-            cure="correct certificate-authority, client-certificate and client-key in the kubeconfig",
+            cure="correct the kubeconfig's certificate-authority, client-certificate, client-key",
         ) from error
     return context
 
@@ -413,9 +417,7 @@ def _refused(method: str, path: str, status: int, raw: bytes) -> _StatusError:
         message = "the API server does not accept the credentials (401 Unauthorized)"
         cure = "the token or certificate is wrong or expired: log in again, or renew the kubeconfig"
     elif status == _FORBIDDEN:
-        cure = (
-            f"grant it: kubectl auth can-i {_can_i(path)} --as … tells; RBAC in docs/privileges.md"
-        )
+        cure = f"grant it (docs/privileges.md); kubectl auth can-i {_can_i(path)} tells"
     return _StatusError(f"{method} {path}: {message}", status=status, cure=cure)
 
 
@@ -485,26 +487,29 @@ class _Look:
         attachments = self._later(lambda: self._list(_ATTACHMENTS, read.attachment))
         all_nodes = self._later(lambda: self._list(_NODES, read.node))
         all_csi_nodes = self._later(lambda: self._list(_CSI_NODES, read.csi_node))
-        own_pods = self._later(lambda: self._pods_of_node())
+        own_pods = self._later(self._pods_of_node)
         volumes, claims, pods = self._start(target)
-        namespaces = _namespaces(target, volumes, claims, pods)
+        meant = _meant(target, _some(volumes))
+        namespaces = _namespaces(meant, claims, pods)
         listed = [self._later(lambda ns=each: self._pods_in(ns)) for each in namespaces]  # type: ignore[misc]
         parts = [own_pods.result(), *(each.result() for each in listed)]
         scopes = [f"node/{self._node_name}", *(f"namespace/{each}" for each in namespaces)]
         found_pods, scope = _joined(pods, parts, scopes)
         found_attachments = self._attachments(attachments.result(), volumes, found_pods)
         names = _node_names(self._node_name, found_pods, found_attachments)
+        listed_nodes = all_nodes.result()
         if isinstance(claims, tuple):
-            claims = self._claims_of_volumes(volumes, claims)
+            claims = self._claims_of_volumes(meant, claims)
         return KubeView(
             server=self._api.server,
             persistent_volumes=volumes,
             claims=claims,
             pods=found_pods,
-            nodes=self._named(all_nodes.result(), _NODES, names, read.node),
+            nodes=self._named(listed_nodes, _NODES, names, read.node),
             csi_nodes=self._named(all_csi_nodes.result(), _CSI_NODES, names, read.csi_node),
             attachments=found_attachments,
-            events=self._events(target, volumes, claims, found_pods),
+            events=self._events(target, meant, claims, found_pods),
+            nodes_complete=isinstance(listed_nodes, tuple),
             pods_scope=scope,
         )
 
@@ -581,11 +586,9 @@ class _Look:
         return _all([self._find(f"{_PV}/{quote(name)}", read.persistent_volume) for name in names])
 
     def _claims_of_volumes(
-        self, volumes: tuple[PersistentVolume, ...] | NotObserved, known: tuple[Claim, ...]
+        self, volumes: tuple[PersistentVolume, ...], known: tuple[Claim, ...]
     ) -> tuple[Claim, ...] | NotObserved:
-        """Read the claims that PVs refer to; only where there are few (a named target)."""
-        if isinstance(volumes, NotObserved) or len(volumes) > _MOST_EVENT_SUBJECTS:
-            return known
+        """Read the claims that the target's PVs refer to."""
         have = {(each.ref.namespace, each.ref.name) for each in known}
         wanted = {
             (each.claim.namespace, each.claim.name) for each in volumes if each.claim is not None
@@ -642,13 +645,11 @@ class _Look:
     def _events(
         self,
         target: Target,
-        volumes: tuple[PersistentVolume, ...] | NotObserved,
+        meant: tuple[PersistentVolume, ...],
         claims: tuple[Claim, ...] | NotObserved,
         pods: tuple[Pod, ...] | NotObserved,
     ) -> tuple[KubeEvent, ...] | NotObserved:
-        if target.kind not in {TargetKind.PERSISTENT_VOLUME, TargetKind.CLAIM, TargetKind.POD}:
-            return ()
-        subjects = [("default", each.name) for each in _some(volumes)]
+        subjects = [("default", each.name) for each in meant]
         wanted = {(each.ref.namespace, each.ref.name) for each in _some(claims)}
         subjects += sorted(wanted)
         using = [
@@ -705,28 +706,53 @@ def _not_observed(error: SourceError | ParseError) -> NotObserved:
 
 
 def _namespaces(
-    target: Target,
-    volumes: tuple[PersistentVolume, ...] | NotObserved,
+    meant: tuple[PersistentVolume, ...],
     claims: tuple[Claim, ...] | NotObserved,
     pods: tuple[Pod, ...],
 ) -> tuple[str, ...]:
-    """Give the namespaces where users of the target may live; none for a search through all PVs."""
-    if target.kind not in _KIND_WORDS:
-        return ()
-    found = {each.claim.namespace for each in _some(volumes) if each.claim is not None}
-    found |= {each.ref.namespace for each in (*_some(claims), *pods)}
+    """Give the namespaces where users of the target may live."""
+    found = {each.claim.namespace for each in meant if each.claim is not None}
+    found |= {each.ref.namespace for each in _some(claims)}
+    found |= {each.ref.namespace for each in pods}
     return tuple(sorted(found))
+
+
+def _meant(target: Target, volumes: tuple[PersistentVolume, ...]) -> tuple[PersistentVolume, ...]:
+    """Give the PVs that the target means: of all PVs those of the image, or with the handle.
+
+    Which image a device is only the node knows: its pods are on this node, and these are listed.
+    """
+    match target.kind:
+        case TargetKind.IMAGE:
+            return tuple(each for each in volumes if _has_image(each, target.image))
+        case TargetKind.VOLUME_HANDLE:
+            return tuple(
+                each
+                for each in volumes
+                if isinstance(each.source, CsiSource) and each.source.volume_handle == target.name
+            )
+        case TargetKind.DEVICE | TargetKind.NONE:
+            return ()
+        case _:
+            return volumes
+
+
+def _has_image(volume: PersistentVolume, spec: ImageSpec | None) -> bool:
+    image = image_of(volume)
+    if image is None or spec is None or isinstance(image, NotObserved):
+        return False
+    # A handle without volumeAttributes tells the pool by its id alone.
+    return image.spec.name == spec.name and image.spec.pool in {"", spec.pool}
 
 
 def _joined(
     known: tuple[Pod, ...], parts: Sequence[tuple[Pod, ...] | NotObserved], scopes: Sequence[str]
 ) -> tuple[tuple[Pod, ...] | NotObserved, str]:
     """Join lists of pods; the scope names the lists that were observed."""
-    observed = [
-        (part, scope)
-        for part, scope in zip(parts, scopes, strict=True)
-        if not isinstance(part, NotObserved)
-    ]
+    observed: list[tuple[tuple[Pod, ...], str]] = []
+    for part, scope in zip(parts, scopes, strict=True):
+        if not isinstance(part, NotObserved):
+            observed.append((part, scope))
     if not observed:
         first = parts[0]
         return (first if isinstance(first, NotObserved) else known), ""

@@ -22,7 +22,7 @@ _IN_TREE_PREFIX: Final = "kubernetes-dynamic-pvc-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeHandle:
-    """What ceph-csi composed: ``VVVV-LLLL-<cluster id>-<pool id>-<uuid>`` (its volume identifier)."""
+    """What ceph-csi composed: ``VVVV-LLLL-<cluster id>-<pool id>-<uuid>``."""
 
     version: int
     cluster_id: str
@@ -89,12 +89,12 @@ def migrated_handle(monitors: tuple[str, ...], pool: str, image: str) -> str:
 
 
 def attachment_name(handle: str, driver: str, node: str) -> str:
-    """Give the name of the VolumeAttachment of a CSI volume to a node (kubelet computes the same)."""
+    """Give the name of the VolumeAttachment of a CSI volume to a node; kubelet computes it too."""
     return "csi-" + hashlib.sha256(f"{handle}{driver}{node}".encode()).hexdigest()
 
 
 def staging_hash(handle: str) -> str:
-    """Give the name of a volume's staging directory below ``plugins/kubernetes.io/csi/<driver>``."""
+    """Give the name of a volume's staging directory below ``…/kubernetes.io/csi/<driver>``."""
     return hashlib.sha256(handle.encode()).hexdigest()
 
 

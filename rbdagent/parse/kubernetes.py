@@ -55,9 +55,7 @@ def parse_object(read: Callable[[Json], _T], data: object, *, what: str) -> _T:
         ParseError: a field that must be there is not, or has another shape.
     """
     try:
-        if not isinstance(data, dict):
-            raise TypeError("an object was expected")
-        return read(data)
+        return read(dict(data))  # type: ignore[call-overload]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ParseError(
             what=what,
@@ -185,7 +183,9 @@ def _container(data: Json) -> ContainerState:
 def node(data: Json) -> Node:
     """Read a Node; Ready ``Unknown`` (kubelet is silent) is None."""
     status, spec = data.get("status") or {}, data.get("spec") or {}
-    ready = next((each for each in status.get("conditions") or () if each["type"] == "Ready"), {})
+    ready: Json = next(
+        (each for each in status.get("conditions") or () if each["type"] == "Ready"), {}
+    )
     return Node(
         name=data["metadata"]["name"],
         ready={"True": True, "False": False}.get(ready.get("status", "")),

@@ -26,7 +26,7 @@ _NONE: Final = "<none>"
 _UNKNOWN: Final = "<unknown>"
 _NOT_OBSERVED: Final = "<not observed>"
 
-_OF_SOURCES: Final = frozenset({"RBD901", "RBD902", "RBD903"})
+_OF_SOURCES: Final = frozenset({"RBD901", "RBD902", "RBD903", "RBD904"})
 """Findings that say of a source what its own line says, with reason and cure."""
 
 _RED, _YELLOW, _GREEN, _BOLD, _PLAIN = "\033[31m", "\033[33m", "\033[32m", "\033[1m", "\033[0m"
@@ -64,8 +64,11 @@ def answer(diagnosis: Diagnosis, snapshot: Snapshot, *, wide: bool, colour: bool
         parts.append(holder_table(diagnosis.holders, snapshot, wide=wide, colour=colour))
     parts.append(_headline(diagnosis, colour=colour))
     parts += [_judged(each) for each in diagnosis.holders if each.because]
+    said = frozenset(line for each in diagnosis.holders for line in each.because)
     parts += [
-        _finding(each, colour=colour) for each in diagnosis.findings if each.code not in _OF_SOURCES
+        _finding(each, said, colour=colour)
+        for each in diagnosis.findings
+        if each.code not in _OF_SOURCES
     ]
     parts.append(source_lines(snapshot))
     if diagnosis.next_commands:
@@ -279,11 +282,13 @@ def _judged(judged: JudgedHolder) -> str:
     return "\n".join(lines)
 
 
-def _finding(finding: Finding, *, colour: bool) -> str:
+def _finding(finding: Finding, said: frozenset[str] = frozenset(), *, colour: bool) -> str:
+    """Give a finding; evidence that was said of the holder already is not said again."""
     paint = {Severity.ERROR: _RED, Severity.WARNING: _YELLOW}.get(finding.severity, "")
     label = _painted(f"{finding.code} {finding.severity}", paint, colour=colour)
     lines = [f"{label}  {finding.subject}", _wrapped(finding.message, first="  ", rest="  ")]
-    lines += [_wrapped(each, first="  - ", rest="    ") for each in finding.evidence]
+    fresh = [each for each in finding.evidence if each not in said]
+    lines += [_wrapped(each, first="  - ", rest="    ") for each in fresh]
     if finding.remedy:
         lines.append(_wrapped(f"Remedy: {finding.remedy}", first="  ", rest="  "))
     lines += [f"    {each}" for each in finding.commands]

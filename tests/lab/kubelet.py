@@ -66,7 +66,10 @@ rm -f {_CONTAINERD_SOCKET}
 {service_command(CONTAINERD, "start")}
 set +x
 until [ -S {_CONTAINERD_SOCKET} ]; do
-  {service_command(CONTAINERD, "status")} || {{ cat {LOG_DIR}/{CONTAINERD}.log; exit 1; }}
+  if ! {service_command(CONTAINERD, "status")} >/dev/null; then
+    cat {LOG_DIR}/{CONTAINERD}.log
+    exit 1
+  fi
   sleep 0.2
 done
 set -x

@@ -373,7 +373,10 @@ class Service:
         return int(done.stdout) if done.exit_code == 0 else None
 
     def logs(self) -> str:
-        """Give what it has printed, over all its starts (with a disk: over reboots too)."""
+        """Give what it has printed, over all its starts.
+
+        With a disk over reboots too, but for the last second before the plug was pulled.
+        """
         return self.vm.run(f"cat {LOG_DIR}/{shlex.quote(self.name)}.log").stdout
 
     def _do(self, verb: str) -> None:

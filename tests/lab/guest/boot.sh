@@ -47,7 +47,9 @@ mkdir -p /var/lib/lab /var/lib/kubelet /var/lib/containerd /var/log/lab
 # In the order of the recorded nodes: vda, dm-0 and rbd0 get major numbers 254, 253 and 252 by it.
 /sbin/modprobe -a virtio_blk dm_crypt rbd ext4 loop nbd
 if [ "$LAB_DISK" = yes ]; then
-  mount -t ext4 /dev/vda /var/lib/lab
+  # Neither kubelet nor containerd syncs all it writes: pulling the plug in the first half minute
+  # would leave empty files (kubelet.crt: kubelet never starts again). So write back at once.
+  mount -t ext4 -o nodelalloc,commit=1 /dev/vda /var/lib/lab
   mkdir -p /var/lib/lab/kubelet /var/lib/lab/containerd /var/lib/lab/log
   mount --bind /var/lib/lab/kubelet /var/lib/kubelet
   mount --bind /var/lib/lab/containerd /var/lib/containerd

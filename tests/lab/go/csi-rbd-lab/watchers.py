@@ -29,7 +29,7 @@ for line in sys.stdin:
                     for each in opened.watchers_list()
                     if each["id"] != cluster.get_instance_id()
                 ]
-        answer = {"watchers": others}
+        answer: dict[str, object] = {"watchers": others}
     except (rados.Error, rbd.Error) as error:
         answer = {"error": str(error)}
     print(json.dumps(answer), flush=True)

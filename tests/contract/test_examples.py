@@ -1,0 +1,128 @@
+"""The snapshots in examples/, recorded on real parts: answered without Ceph, network or root."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from rbdagent.report.schema import schema
+from rbdagent.report.snapshot import dump_snapshot, load_snapshot
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.json"))
+ORPHAN = next(each for each in EXAMPLES if each.stem == "true-orphan")
+
+
+def rbdagent(*args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "rbdagent", *args],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ORPHAN.parents[1],
+    )
+
+
+def target_of(path: Path) -> str:
+    return str(json.loads(path.read_text())["target"]["given"])
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_replays_byte_for_byte(path: Path) -> None:
+    text = path.read_text()
+    assert dump_snapshot(load_snapshot(text, where=path.name)) == text
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_and_its_answer_validate_against_the_published_schemas(path: Path) -> None:
+    jsonschema.validate(json.loads(path.read_text()), schema("Snapshot"))
+    done = rbdagent("who-holds", target_of(path), "--from", str(path), "-o", "json")
+    jsonschema.validate(json.loads(done.stdout), schema("HolderReport"))
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict", "first"),
+    [
+        ("multi-attach", "Pinned", "ps -o"),
+        ("true-orphan", "Orphaned", "rbd unmap /dev/rbd0"),
+    ],
+)
+def test_the_answer_names_the_verdict_and_the_next_command(
+    name: str, verdict: str, first: str
+) -> None:
+    path = ORPHAN.with_name(f"{name}.json")
+    done = rbdagent("who-holds", target_of(path), "--from", str(path), "-o", "json")
+    report: dict[str, Any] = json.loads(done.stdout)
+    assert done.returncode == 3
+    assert report["verdict"] == verdict
+    assert report["holders"][0]["node"] == "worker-1"
+    assert report["next"][0].startswith(first)
+
+
+def test_every_name_of_the_volume_leads_to_the_same_holder() -> None:
+    data = json.loads(ORPHAN.read_text())
+    volume = data["kubernetes"]["persistentVolumes"][0]
+    mapping = data["node"]["mappings"][0]
+    spec = mapping["spec"]
+    for target in (
+        volume["name"],
+        f"pv/{volume['name']}",
+        f"pvc/{volume['claim']['namespace']}/{volume['claim']['name']}",
+        f"{spec['pool']}/{spec['name']}",
+        volume["source"]["volumeHandle"],
+        mapping["device"],
+    ):
+        done = rbdagent("who-holds", target, "--from", str(ORPHAN), "-o", "name")
+        assert done.stdout == f"node/worker-1 {mapping['device']}\n", (target, done.stderr)
+
+
+def test_yaml_says_what_json_says() -> None:
+    args = ("who-holds", target_of(ORPHAN), "--from", str(ORPHAN), "-o")
+    assert yaml.safe_load(rbdagent(*args, "yaml").stdout) == json.loads(
+        rbdagent(*args, "json").stdout
+    )
+
+
+def test_a_snapshot_can_come_from_stdin() -> None:
+    done = rbdagent("who-holds", target_of(ORPHAN), "--from", "-", stdin=ORPHAN.read_text())
+    assert "Orphaned" in done.stdout
+
+
+def test_fail_on_decides_when_findings_are_a_failure() -> None:
+    done = rbdagent("who-holds", "k8s/other", "--from", str(ORPHAN))
+    assert done.returncode == 1
+    assert "holds nothing about k8s/other" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"kind": "Snapshot", "apiVersion": "rbdagent.dev/v1al', "ends too early"),
+        ('{"kind": "Pod", "apiVersion": "v1"}', "kind: Snapshot"),
+        ('{"kind": "Snapshot", "apiVersion": "rbdagent.dev/v9"}', "another version"),
+        ('{"kind": "Snapshot", "apiVersion": "rbdagent.dev/v1alpha1"}', "$.observedAt"),
+        ("not json", "JSON"),
+    ],
+)
+def test_a_bad_snapshot_is_named_with_what_was_expected(text: str, words: str) -> None:
+    done = rbdagent("who-holds", "pv/x", "--from", "-", stdin=text)
+    assert done.returncode == 1
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_help_and_version_import_neither_kubernetes_nor_rados() -> None:
+    code = (
+        "import sys; from rbdagent.cli import run; run(sys.argv[1:]);"
+        "heavy = {'kubernetes', 'rados', 'rbd', 'psutil', 'urllib3'} & sys.modules.keys();"
+        "assert not heavy, heavy"
+    )
+    for verb in ("--help", "version"):
+        subprocess.run([sys.executable, "-c", code, verb], check=True, capture_output=True)

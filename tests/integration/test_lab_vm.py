@@ -1,0 +1,279 @@
+"""A node VM boots the real kernel with real krbd, does as told, and fails the way machines fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.lab.ceph import CephCluster
+from tests.lab.errors import LabError
+from tests.lab.initramfs import File, archive, load_order
+from tests.lab.install import cache_dir
+from tests.lab.install_node import node_tree
+from tests.lab.network import ADDRESS, Network
+from tests.lab.processes import Processes, wait_until
+from tests.lab.vm import Vm
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+HOST_FILE = "seen-by-the-guest"
+
+
+@pytest.fixture(scope="module")
+def state() -> Iterator[Path]:
+    # Not below /tmp: the guest has one of its own.
+    directory = cache_dir() / f"test-vm-{os.getpid()}"
+    directory.mkdir()
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="module")
+def processes(state: Path) -> Iterator[Processes]:
+    started = Processes(state)
+    yield started
+    started.stop_all(grace_s=2)
+
+
+@pytest.fixture(scope="module")
+def network() -> Iterator[Network]:
+    made = Network(f"rbdagent-vm-{os.getpid()}")
+    made.create()
+    yield made
+    made.remove()
+
+
+@pytest.fixture(scope="module")
+def ceph(state: Path, processes: Processes, network: Network) -> CephCluster:
+    cluster = CephCluster(processes, state / "ceph", address=ADDRESS, netns=network.netns)
+    cluster.start()
+    return cluster
+
+
+@pytest.fixture(scope="module")
+def vm(state: Path, processes: Processes, network: Network, ceph: CephCluster) -> Vm:
+    """Lend the one machine of these tests; the last two of them reboot it and switch it off."""
+    (state / HOST_FILE).write_text("before")
+    machine = Vm(
+        name="bare",
+        address="10.77.0.31",
+        tree=node_tree(cache_dir()),
+        network=network,
+        processes=processes,
+        state_dir=state,
+        files={"/etc/given/by/the.test": b"given"},
+        disk=True,
+    )
+    machine.start()
+    ceph.wait_ready()
+    ceph.create_pool("k8s")
+    ceph.create_image("k8s/image", size="32M")
+    machine.wait_until_ready()
+    for path, data in ceph.files("admin").items():
+        machine.put(path, data, 0o600)
+    return machine
+
+
+# Pure ---------------------------------------------------------------------------------------------
+
+
+def test_an_archive_has_each_directory_before_what_is_in_it() -> None:
+    made = archive({"a/b/one": File(data=b"1"), "a/two": File(data=b"22", mode=0o755)})
+    assert [(name, stat.filemode(mode)) for name, mode in _members(made)] == [
+        ("a", "drwxr-xr-x"),
+        ("a/b", "drwxr-xr-x"),
+        ("a/b/one", "-rw-r--r--"),
+        ("a/two", "-rwxr-xr-x"),
+        ("TRAILER!!!", "?---------"),
+    ]
+
+
+def test_modules_are_loaded_after_what_they_need_whatever_their_suffix(tmp_path: Path) -> None:
+    (tmp_path / "modules.dep").write_text(
+        "net/9pnet_virtio.ko.xz: virtio.ko.xz net/9pnet.ko.xz\n"
+        "net/9pnet.ko.xz:\nvirtio.ko.xz: virtio-ring.ko.xz\nvirtio-ring.ko.xz:\n"
+    )
+    (tmp_path / "modules.builtin").write_text("kernel/fs/overlayfs/overlay.ko\n")
+    order = load_order(tmp_path, ("9pnet_virtio", "overlay"))
+    assert [path.name for path in order] == [
+        "virtio-ring.ko.xz",
+        "virtio.ko.xz",
+        "9pnet.ko.xz",
+        "9pnet_virtio.ko.xz",
+    ]
+    with pytest.raises(LabError, match="no module rbd"):
+        load_order(tmp_path, ("rbd",))
+
+
+# The control channel ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("exit 0", 0),
+        ("exit 7", 7),
+        ("kill -KILL $$", 137),
+        (["/no/such/program"], 127),
+        (["/etc/hostname"], 126),
+    ],
+)
+def test_exit_codes_are_the_commands_own(vm: Vm, command: str | list[str], code: int) -> None:
+    assert vm.run(command, check=False).exit_code == code
+
+
+def test_a_failed_command_tells_what_it_printed(vm: Vm) -> None:
+    with pytest.raises(LabError, match=r"(?s)bare: .*exit 3\n.*to stdout.*to stderr"):
+        vm.run("echo to stdout; echo to stderr >&2; exit 3")
+
+
+def test_files_go_both_ways_unchanged(vm: Vm) -> None:
+    data = bytes(range(256)) * 4096
+    vm.put("/srv/new directory/file", data, 0o600)
+    assert vm.get("/srv/new directory/file") == data
+    assert vm.run(["stat", "-c", "%a", "/srv/new directory/file"]).stdout == "600\n"
+
+
+def test_commands_run_at_the_same_time(vm: Vm) -> None:
+    """The first ends only when the second has run."""
+    waiting = threading.Thread(
+        target=vm.run, args=("until [ -e /run/second ]; do sleep 0.1; done; touch /run/first",)
+    )
+    waiting.start()
+    vm.run("touch /run/second")
+    waiting.join(timeout=30)
+    assert vm.run("test -e /run/first", check=False).exit_code == 0
+
+
+def test_a_command_without_end_is_killed_with_its_children(vm: Vm) -> None:
+    with pytest.raises(LabError, match="killed after 1 s"):
+        vm.run("echo $$ >/run/endless; sleep 1000; true", timeout_s=1)
+    group = vm.get("/run/endless").decode().strip()
+    # Killed at once, but gone only when init has reaped them.
+    wait_until(
+        lambda: vm.run(["pgrep", "-g", group], check=False).stdout == "",
+        timeout_s=20,
+        what="the command and its child to be gone",
+    )
+
+
+def test_what_stays_in_the_background_holds_nobody_up(vm: Vm) -> None:
+    pid = vm.run("sleep 1000 & echo $!", timeout_s=20).stdout.strip()
+    assert vm.run(["kill", pid], check=False).exit_code == 0
+
+
+def test_files_given_at_boot_and_trees_copied_later_are_there(vm: Vm, tmp_path: Path) -> None:
+    assert vm.get("/etc/given/by/the.test") == b"given"
+    (tmp_path / "package" / "sub").mkdir(parents=True)
+    (tmp_path / "package" / "sub" / "module.py").write_text("print('copied')\n")
+    vm.put_tree(tmp_path / "package", "/srv/package")
+    assert vm.run(["python3", "/srv/package/sub/module.py"]).stdout == "copied\n"
+
+
+def test_changes_on_this_machine_are_seen_after_a_refresh(vm: Vm, state: Path) -> None:
+    assert vm.get(str(state / HOST_FILE)) == b"before"
+    (state / HOST_FILE).write_text("and after")
+    (state / "new").write_text("new")
+    vm.refresh()
+    assert vm.get(str(state / HOST_FILE)) == b"and after"
+    assert vm.get(str(state / "new")) == b"new"
+
+
+def test_a_service_is_known_by_its_pid_and_leaves_its_children_alone(vm: Vm) -> None:
+    service = vm.define_service("waiter", "sh -c 'echo up; sleep 4321 & wait'")
+    assert service.pid() is None
+    service.start()
+    first = service.pid()
+    assert first is not None
+    with pytest.raises(LabError, match="waiter runs already"):
+        service.start()
+    service.restart()
+    assert service.pid() not in (None, first)
+    service.kill()
+    assert service.pid() is None
+    assert service.logs() == "up\nup\n"
+    assert len(vm.run(["pgrep", "-f", "^sleep 4321"]).stdout.split()) == 2
+    vm.run(["pkill", "-f", "^sleep 4321"])
+
+
+# The machine --------------------------------------------------------------------------------------
+
+
+def test_the_kernel_has_what_the_observers_read(vm: Vm) -> None:
+    vm.run("test -d /sys/bus/rbd/devices && test -d /sys/kernel/debug/ceph")
+    vm.run("for link in fd stdin stdout stderr; do test -e /dev/$link || exit 1; done")
+    assert vm.run(["stat", "-fc", "%T", "/sys/fs/cgroup"]).stdout == "cgroup2fs\n"
+    assert "shared:" in vm.run("grep ' / / ' /proc/self/mountinfo").stdout
+
+
+def test_a_mapping_and_its_watcher_have_the_same_client_and_address(
+    vm: Vm, ceph: CephCluster
+) -> None:
+    device = vm.run("rbd map -o noudev k8s/image").stdout.strip()
+    assert device == "/dev/rbd0"
+    known = "/sys/bus/rbd/devices/0"
+    client, address = vm.run(f"cat {known}/client_id {known}/client_addr").stdout.split()
+    [watcher] = _watchers(ceph)
+    vm.run(["rbd", "unmap", "-o", "noudev", device])
+    assert (f"client{watcher['client']}", watcher["address"]) == (client, address)
+    assert address.startswith("10.77.0.31:0/")
+
+
+def test_a_cut_cable_takes_the_cluster_away_and_the_control_channel_not(vm: Vm) -> None:
+    reach = ["timeout", "2", "bash", "-c", f"exec 3<>/dev/tcp/{ADDRESS}/6789"]
+    assert vm.run(reach, check=False).exit_code == 0
+    vm.cut()
+    try:
+        assert vm.run(reach, check=False).exit_code != 0
+    finally:
+        vm.mend()
+    wait_until(
+        lambda: vm.run(reach, check=False).exit_code == 0,
+        timeout_s=30,
+        what="the cluster to be reachable again",
+    )
+
+
+def test_a_reboot_keeps_the_disk_and_nothing_else(vm: Vm, ceph: CephCluster) -> None:
+    vm.run("rbd map -o noudev k8s/image")
+    vm.run("echo kept >/var/lib/kubelet/kept; sync; echo lost >/srv/lost")
+    boot = vm.get("/proc/sys/kernel/random/boot_id")
+    vm.reboot()
+    assert _watchers(ceph), "the watch of a machine without power lives on until its timeout"
+    vm.wait_until_ready()
+    assert vm.get("/proc/sys/kernel/random/boot_id") != boot
+    assert vm.get("/var/lib/kubelet/kept") == b"kept\n"
+    assert vm.run("ls /srv/lost /dev/rbd0", check=False).stdout == ""
+
+
+def test_a_machine_without_power_says_so(vm: Vm) -> None:
+    vm.power_off()
+    assert not vm.running
+    with pytest.raises(LabError, match="bare: no answer"):
+        vm.run("true", timeout_s=1)
+
+
+def _watchers(ceph: CephCluster) -> list[dict[str, str | int]]:
+    watchers: list[dict[str, str | int]] = json.loads(
+        ceph.rbd("status", "k8s/image", "--format", "json")
+    )["watchers"]
+    return watchers
+
+
+def _members(made: bytes) -> Iterator[tuple[str, int]]:
+    """Read back what the kernel would: name and mode of each member of a newc archive."""
+    position = 0
+    while position < len(made):
+        fields = [int(made[position + 6 + 8 * n : position + 14 + 8 * n], 16) for n in range(13)]
+        mode, size, name_length = fields[1], fields[6], fields[11]
+        name = made[position + 110 : position + 110 + name_length - 1].decode()
+        yield name, mode
+        position += (110 + name_length + 3) // 4 * 4 + (size + 3) // 4 * 4

@@ -1,0 +1,227 @@
+"""The founding incident: shown from a recording, then played on real parts, then answered."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tests.lab.errors import LabError
+from tests.lab.install import CHECKOUT, Narrator, install_lab, lab_programs_installed, venv_python
+from tests.lab.lab import POOL, Lab, running_lab
+from tests.lab.processes import wait_until
+from tests.lab.workloads import claim, pod
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_EXAMPLE: Final = CHECKOUT / "examples" / "true-orphan.json"
+_CLAIM: Final = "data"
+_HOLDER: Final = "worker-1"
+_OTHER: Final = "worker-2"
+
+
+def main() -> int:
+    """Show it; exit 0 when every answer named the holder."""
+    parser = argparse.ArgumentParser(prog="./dev demo", description=__doc__)
+    parser.add_argument(
+        "--record", type=Path, metavar="DIR", help="write the snapshots behind the answers there"
+    )
+    record = parser.parse_args().record
+    started = time.monotonic()
+    try:
+        _install()
+        _say(
+            "The lab comes up: real Ceph, a real control plane, two VMs with real kubelet and krbd."
+        )
+        with running_lab() as lab:
+            _Story(lab, record).tell()
+    except LabError as error:
+        print(f"./dev demo: {error}", file=sys.stderr)
+        return 1
+    _say(f"The end, after {time.monotonic() - started:.0f} s. Nothing is left running.")
+    return 0
+
+
+def _install() -> None:
+    """Build what is missing; meanwhile show the same incident from a recording."""
+    if lab_programs_installed():
+        install_lab(Narrator())
+        return
+    failures: list[LabError] = []
+
+    def work() -> None:
+        try:
+            install_lab(Narrator(moving=False))
+        except LabError as error:
+            failures.append(error)
+
+    builder = threading.Thread(target=work)
+    builder.start()
+    _say("While the lab is built (once), the same incident from a recorded snapshot:")
+    _show_recorded()
+    builder.join()
+    if failures:
+        raise failures[0]
+
+
+def _show_recorded() -> None:
+    import json
+
+    target = json.loads(_EXAMPLE.read_text())["target"]["given"]
+    words = ["who-holds", target, "--from", str(_EXAMPLE.relative_to(CHECKOUT))]
+    print(f"$ rbdagent {shlex.join(words)}", flush=True)
+    program = venv_python().parent / "rbdagent"
+    subprocess.run([program, *words], cwd=CHECKOUT, check=False)
+
+
+class _Story:
+    """One telling."""
+
+    def __init__(self, lab: Lab, record: Path | None) -> None:
+        self._lab = lab
+        self._record = record
+        self._workloads = lab.workloads
+        self._volume = ""
+
+    def tell(self) -> None:
+        """Tell it from the pod's start to the pod's next start."""
+        self._run_first_pod()
+        pin = self._delete_while_unstage_fails()
+        self._runbook()
+        self._answers(("Pinned", _HOLDER, "/dev/rbd", "client.", "attached"))
+        self._keep("multi-attach.json")
+        self._kubelet_forgets()
+        self._release(pin)
+        self._answers(("Orphaned", _HOLDER, "/dev/rbd", "client.", "rbd unmap"))
+        self._keep("true-orphan.json")
+        self._follow_the_advice()
+
+    def _run_first_pod(self) -> None:
+        _say(f"A pod on {_HOLDER} uses a volume.")
+        self._workloads.apply(claim(_CLAIM), pod("app-1", node=_HOLDER, claims=[_CLAIM]))
+        self._volume = self._workloads.wait_bound(_CLAIM)
+        self._workloads.wait_running("app-1")
+        _tell(f"pod app-1 runs on {_HOLDER} with {self._volume}")
+
+    def _delete_while_unstage_fails(self) -> int:
+        _say("The pod is deleted while something on the node still sits in its volume.")
+        pin = self._pin()
+        self._workloads.delete("Pod", "app-1")
+        self._workloads.apply(pod("app-2", node=_OTHER, claims=[_CLAIM]))
+        event = self._workloads.wait_event(
+            "app-2", reason="FailedAttachVolume", contains="Multi-Attach error"
+        )
+        _tell(f"pod app-2 hangs on {_OTHER}, {event['source'].get('component', '')} says:")
+        _tell(event["message"])
+        return pin
+
+    def _pin(self) -> int:
+        """Have a process live in a private copy of the mount: no mountinfo will show it."""
+        found = self._workloads.find("Pod", "app-1")
+        uid = found["metadata"]["uid"] if found else ""
+        path = f"/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~csi/{self._volume}/mount"
+        script = (
+            "/usr/bin/unshare -m --propagation private"
+            f" sh -c 'cd {path} && exec sleep 100000' >/dev/null 2>&1 </dev/null & echo $!"
+        )
+        vm = self._lab.nodes[_HOLDER]
+        pid = int(vm.run(["/bin/bash", "-c", script]).stdout)
+        wait_until(
+            lambda: "sleep" in vm.run(f"cat /proc/{pid}/comm", check=False).stdout,
+            timeout_s=20,
+            what="a process in the volume",
+        )
+        return pid
+
+    def _kubelet_forgets(self) -> None:
+        _say(f"Then kubelet on {_HOLDER} restarts, and forgets the volume.")
+        self._lab.nodes[_HOLDER].service("kubelet").restart()
+        event = self._workloads.wait_event(
+            "app-2", reason="FailedMount", contains="is still being used", timeout_s=180
+        )
+        _tell("The attachment goes, app-2 is attached, and now its event says:")
+        _tell(event["message"])
+
+    def _release(self, pin: int) -> None:
+        _say(f"The process ends; rbdagent named it (pid {pin}). Nothing clears the mapping.")
+        self._lab.nodes[_HOLDER].run(f"kill -KILL {pin}")
+
+    def _follow_the_advice(self) -> None:
+        report = self._lab.rbdagent(_HOLDER, "who-holds", self._volume, "-o", "name")
+        device = report.stdout.split()[-1]
+        _say(f"The advice is followed on {_HOLDER}.")
+        _tell(f"$ rbd unmap {device}")
+        self._lab.nodes[_HOLDER].run(["rbd", "unmap", "-o", "noudev", device])
+        self._workloads.wait_running("app-2")
+        _tell(f"pod app-2 runs on {_OTHER}.")
+
+    # What is typed --------------------------------------------------------------------------------
+
+    def _runbook(self) -> None:
+        """The way of today: six commands, and the reader puts them together."""
+        _say("The runbook's way, six commands on three machines:")
+        kubectl = self._lab.control_plane.kubectl
+        volume = self._workloads.find("PersistentVolume", self._volume)
+        assert volume is not None
+        image = volume["spec"]["csi"]["volumeAttributes"]["imageName"]
+        info = self._lab.ceph.rbd("info", f"{POOL}/{image}")
+        prefix = next(line for line in info.splitlines() if "block_name_prefix" in line)
+        header = prefix.split()[-1].replace("rbd_data.", "rbd_header.")
+        node = self._lab.nodes[_HOLDER]
+        steps = (
+            ("kubectl describe pod app-2 | tail -3",
+             "\n".join(kubectl("describe", "pod", "app-2").splitlines()[-3:])),
+            (f"kubectl get pv {self._volume}",
+             kubectl("get", "pv", self._volume, "--no-headers")),
+            (f"rbd info {POOL}/{image} | grep block_name_prefix", prefix),
+            (f"rados -p {POOL} listwatchers {header}",
+             self._lab.ceph.rados("-p", POOL, "listwatchers", header)),
+            (f"ssh {_HOLDER} rbd device list", node.run("rbd device list").stdout),
+            (f"ssh {_HOLDER} findmnt /dev/rbd0   # nothing: is it safe to unmap?",
+             node.run("findmnt /dev/rbd0", check=False).stdout),
+        )  # fmt: skip
+        for command, output in steps:
+            print(f"$ {command}", flush=True)
+            if output.strip():
+                print("\n".join(f"    {line}" for line in output.rstrip().splitlines()))
+
+    def _answers(self, wanted: Sequence[str]) -> None:
+        """Ask rbdagent on both nodes at once, and check that the answers name what they must."""
+        words = {_HOLDER: wanted, _OTHER: (_HOLDER, "client.")}
+        with ThreadPoolExecutor() as pool:
+            asked = {
+                node: pool.submit(self._lab.rbdagent, node, "who-holds", self._volume)
+                for node in words
+            }
+        for node, future in asked.items():
+            answer = future.result()
+            _say(f"rbdagent on {node}:")
+            print(f"{node}$ rbdagent who-holds {self._volume}", flush=True)
+            print(answer.stdout + answer.stderr, flush=True)
+            missing = [word for word in words[node] if word not in answer.stdout]
+            if missing:
+                raise LabError(f"the answer on {node} does not say {', '.join(missing)}")
+
+    def _keep(self, name: str) -> None:
+        if self._record is not None:
+            taken = self._lab.rbdagent(_HOLDER, "snapshot", f"pv/{self._volume}")
+            (self._record / name).write_text(taken.stdout)
+
+
+def _say(text: str) -> None:
+    print(f"\n=== {text}", flush=True)
+
+
+def _tell(text: str) -> None:
+    print(f"    {text}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
