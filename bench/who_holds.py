@@ -1,7 +1,7 @@
 """`rbdagent who-holds PV -o json` beside the scripted runbook, in pairs, on a node of the lab.
 
-The runbook is what a user would run instead: kubectl get pv, rbd info, rados listwatchers, a look at
-sysfs, kubectl get pods; each a process. Wall time and peak memory are taken inside the node.
+The runbook is what a user would run instead: kubectl get pv, rbd info, rados listwatchers, a look
+at sysfs, kubectl get pods; each a process. Wall time and peak memory are taken inside the node.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import jsonschema
@@ -16,12 +17,33 @@ from tests.lab.processes import wait_until
 from tests.lab.workloads import claim, pod
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tests.lab.api import Json
     from tests.lab.lab import Lab
     from tests.lab.workloads import Workloads
 
+_STAYING: Final = """
+import sys, time, rados, rbd
+cluster = rados.Rados(conffile=sys.argv[1], rados_id="admin", conf={"keyring": sys.argv[2]})
+cluster.connect()
+pool, name = sys.argv[3].split("/")
+image = rbd.Image(cluster.open_ioctx(pool), name)
+print("open", flush=True)
+time.sleep(600)
+"""
+_FLASHING: Final = """
+import sys, time, rados, rbd
+cluster = rados.Rados(conffile=sys.argv[1], rados_id="admin", conf={"keyring": sys.argv[2]})
+cluster.connect()
+pool, name = sys.argv[3].split("/")
+context = cluster.open_ioctx(pool)
+while True:
+    with rbd.Image(context, name):
+        time.sleep(0.15)
+    print("open", flush=True)
+    time.sleep(0.5)
+"""
 _LOOK_S: Final = 120.0
 _CLEAR_S: Final = 120.0
 
@@ -114,6 +136,49 @@ class Scene:
         self.workloads.wait_running(name)
         return name
 
+    def wait_pod_of(self, owner: str, node: str) -> str:
+        """Wait for a pod of a deployment on a node; give its name."""
+
+        def name() -> str | None:
+            for each in self.workloads.api.items("/api/v1/namespaces/default/pods"):
+                meta = each["metadata"]
+                if meta["name"].startswith(f"{owner}-") and each["spec"].get("nodeName") == node:
+                    return str(meta["name"])
+            return None
+
+        return wait_until(name, timeout_s=60, what=f"a pod of {owner} on {node}")
+
+    def volume_source(self, volume: str) -> Json:
+        """Give spec.csi of a PV."""
+        found = self.workloads.find("PersistentVolume", volume)
+        assert found is not None
+        source: Json = found["spec"]["csi"]
+        return source
+
+    def handle(self, volume: str) -> str:
+        """Give a PV's volume handle."""
+        return str(self.volume_source(volume)["volumeHandle"])
+
+    def image_of(self, volume: str) -> str:
+        """Give a PV's image as POOL/NAME."""
+        attributes = self.volume_source(volume)["volumeAttributes"]
+        return f"{attributes['pool']}/{attributes['imageName']}"
+
+    def mount_of(self, pod_name: str, volume: str) -> str:
+        """Give the path at which kubelet shows a volume to a pod."""
+        uid = self.uid(pod_name)
+        return f"/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~csi/{volume}/mount"
+
+    def wait_detached(self, volume: str, node: str, *, timeout_s: float = 120) -> None:
+        """Wait until no VolumeAttachment ties a volume to a node."""
+        wait_until(
+            lambda: all(
+                each["spec"]["nodeName"] != node for each in self.workloads.attachments(volume)
+            ),
+            timeout_s=timeout_s,
+            what=f"{volume} to be detached from {node}",
+        )
+
     def uid(self, pod_name: str) -> str:
         """Give a pod's uid."""
         found = self.workloads.find("Pod", pod_name)
@@ -132,29 +197,102 @@ class Scene:
         When kubelet unmounts and removes the mount point, the copy is detached: no mountinfo shows
         it any more, and the device stays busy (recorded).
         """
-        vm = self.lab.nodes[node]
+        return self._started(
+            node,
+            "/usr/bin/unshare -m --propagation private"
+            f" sh -c 'cd {path} && exec sleep 100000' >/dev/null 2>&1 </dev/null & echo $!",
+        )
+
+    def hold_open(self, node: str, device: str) -> int:
+        """Start a process that has a device node open, and give its pid."""
+        return self._started(
+            node, f"( exec 9<{device}; exec sleep 100000 >/dev/null 2>&1 </dev/null ) & echo $!"
+        )
+
+    def pin_by_bind(self, node: str, path: str) -> int:
+        """Bind a mount at a mount point of its own in a namespace of its own; give the pid there."""
+        keep = f"/run/{self.name}-keep"
         script = (
-            f"unshare -m --propagation private sh -c 'cd {path} && exec sleep 100000'"
+            f"mkdir -p {keep}; /usr/bin/unshare -m --propagation private sh -c"
+            f" 'mount --bind {path} {keep} && exec sleep 100000'"
             " >/dev/null 2>&1 </dev/null & echo $!"
         )
-        pid = int(
-            vm.run(["/bin/bash", "-c", script.replace("unshare", "/usr/bin/unshare", 1)]).stdout
+        return self._started(node, script)
+
+    def hold_file_open(self, node: str, path: str) -> int:
+        """Start a process that has a file open for writing, and give its pid."""
+        return self._started(
+            node, f"( exec 9>{path}; exec sleep 100000 >/dev/null 2>&1 </dev/null ) & echo $!"
         )
+
+    def _started(self, node: str, script: str) -> int:
+        """Run a script that prints the pid of what it leaves; wait until that sleeps."""
+        vm = self.lab.nodes[node]
+        pid = int(vm.run(["/bin/bash", "-c", script]).stdout)
         wait_until(
             lambda: "sleep" in vm.run(f"cat /proc/{pid}/comm", check=False).stdout,
             timeout_s=20,
-            what=f"the pin on {node}",
+            what=f"process {pid} on {node}",
         )
         self.undo(lambda: self.kill(node, pid))
         return pid
 
-    def hold_open(self, node: str, device: str) -> int:
-        """Start a process that has a device node open, and give its pid."""
+    def map_by_hand(self, node: str, image: str) -> str:
+        """Map an image as an administrator would, and give the device."""
         vm = self.lab.nodes[node]
-        script = f"exec 9<{device}; exec /usr/bin/sleep 100000 >/dev/null 2>&1 </dev/null"
-        pid = int(vm.run(["/bin/bash", "-c", f"( {script} ) & echo $!"]).stdout)
-        self.undo(lambda: self.kill(node, pid))
-        return pid
+        key = self.lab.ceph.key_of("csi")
+        device = vm.run(
+            f"rbd --id csi --keyfile /dev/stdin -m {self.lab.ceph.monitor} map -o noudev {image}",
+            stdin=key.encode(),
+        ).stdout.strip()
+        self.undo(lambda: vm.run(["rbd", "unmap", "-o", "noudev", device]))
+        return device
+
+    def format_image(self, node: str, image: str) -> None:
+        """Make an ext4 in an image."""
+        vm = self.lab.nodes[node]
+        device = self.map_by_hand(node, image)
+        vm.run(["mkfs.ext4", "-q", device])
+        self._undo.pop()
+        vm.run(["rbd", "unmap", "-o", "noudev", device])
+
+    def clean_mapping(self, node: str, holder: Json) -> None:
+        """Do what the answer advises: unmount what is left, and unmap."""
+        vm = self.lab.nodes[node]
+        for each in holder["mounts"]:
+            vm.run(["umount", each["path"]], check=False)
+        vm.run(["rbd", "unmap", "-o", "noudev", holder["device"]])
+
+    def kill_nbd(self, node: str, handle: str) -> None:
+        """Kill the rbd-nbd process with a volume's cookie."""
+        vm = self.lab.nodes[node]
+        script = (
+            "for p in /proc/[0-9]*; do tr '\\0' ' ' <$p/cmdline 2>/dev/null"
+            f" | grep -q -- '^rbd-nbd.*--cookie={handle}' && kill -KILL ${{p#/proc/}}; done; true"
+        )
+        vm.run(script)
+
+    @contextlib.contextmanager
+    def librbd_client(self, image: str, *, flashes: bool = False) -> Iterator[None]:
+        """Have a program outside the cluster open an image read-write, for good or in flashes."""
+        program = _FLASHING if flashes else _STAYING
+        name = f"librbd-{self.name}"
+        ceph = self.lab.ceph
+        process = self.lab.processes.start(
+            name,
+            ["/usr/bin/python3", "-c", program, str(ceph.conf), str(ceph.admin_keyring), image],
+            netns=self.lab.netns,
+        )
+        try:
+            wait_until(
+                lambda: "open" in Path(str(process.log)).read_text(),
+                timeout_s=20,
+                what="a librbd client to have the image open",
+                process=process,
+            )
+            yield
+        finally:
+            self.lab.processes.stop(name, grace_s=0)
 
     def kill(self, node: str, pid: int) -> None:
         """End a process of ours in a guest."""

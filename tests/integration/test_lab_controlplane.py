@@ -60,7 +60,7 @@ def test_rbdagents_role_may_look_and_nothing_else(control_plane: ControlPlane) -
     try:
         assert client.items("/api/v1/pods") == []
         assert client.items("/apis/storage.k8s.io/v1/volumeattachments") == []
-        for path in ("/api/v1/secrets", "/api/v1/nodes", "/api/v1/persistentvolumes"):
+        for path in ("/api/v1/secrets", "/api/v1/configmaps", "/api/v1/serviceaccounts"):
             with pytest.raises(ApiError) as refused:
                 client.get(path)
             assert refused.value.status == 403

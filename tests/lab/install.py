@@ -51,6 +51,7 @@ LAB_PACKAGES = (
     "qemu-system-x86",
     "rbd-nbd",
     "xfsprogs",
+    "zstd",
 )
 KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kubelet", "kubectl")
 CSI_DRIVER = "csi-rbd-lab"

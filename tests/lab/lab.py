@@ -148,6 +148,11 @@ class Lab:
         self._start_ceph(second)
         return second
 
+    def stop_cluster(self, cluster: CephCluster) -> None:
+        """Stop the daemons of a second cluster."""
+        for part in ("osd", "mon"):
+            self.processes.stop(f"{cluster.name}-{part}")
+
     def running(self) -> tuple[Process, ...]:
         """Give what runs of the lab, in the order it was started."""
         return self.processes.running()

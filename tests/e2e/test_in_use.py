@@ -1,0 +1,128 @@
+"""Volumes that are where they should be, or that several clients hold for a good reason."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.lab.csi import static_volume
+from tests.lab.lab import POOL
+from tests.lab.workloads import claim, deployment, pod_spec
+
+if TYPE_CHECKING:
+    from tests.e2e.scene import Scene
+
+
+def test_rolling_update_with_surge_waits_for_itself(scene: Scene) -> None:
+    """scenarios.md 2: the old pod runs, the new one of the same owner waits elsewhere."""
+    volume = scene.claim()
+    old = pod_spec(node="worker-1", claims=[scene.name])
+    scene.workloads.apply(deployment(scene.name, template=old, max_surge=1))
+    scene.undo(lambda: scene.workloads.delete("Deployment", scene.name, wait=False))
+    scene.wait_verdict("worker-1", volume, "InUse")
+
+    new = pod_spec(node="worker-2", claims=[scene.name])
+    scene.workloads.apply(deployment(scene.name, template=new, max_surge=1))
+    waiting = scene.wait_pod_of(scene.name, "worker-2")
+    event = scene.workloads.wait_event(waiting, reason="FailedAttachVolume")
+    assert "Volume is already used by pod(s)" in event["message"]
+
+    report = scene.look("worker-1", volume)
+    assert report.verdict == "InUse"
+    assert any("maxSurge" in each["remedy"] + each["message"] for each in report.data["findings"])
+
+
+def test_a_block_volume_on_two_nodes_is_shared(scene: Scene) -> None:
+    """scenarios.md 31: RWX block, two watchers, both legitimate (recording 24)."""
+    volume = scene.claim(access_mode="ReadWriteMany", volume_mode="Block")
+    first = scene.start_pod("worker-1", block=True)
+    second = scene.start_pod("worker-2", block=True)
+    scene.workloads.wait_running(first)
+    scene.workloads.wait_running(second)
+
+    report = scene.look("worker-1", volume)
+    assert report.verdict == "Shared"
+    assert report.holder("worker-1")["confidence"] == "certain"
+    assert report.holder("worker-2")["confidence"] == "probable"
+    binds = {each["kind"] for each in report.holder("worker-1")["mounts"]}
+    assert binds == {"device-bind"}
+
+
+def test_a_read_only_mapping_has_no_watcher_and_is_not_missed(scene: Scene) -> None:
+    """A static ROX volume (recording 24): mapped read-only, no watcher, and InUse all the same."""
+    image = f"{scene.name}-image"
+    scene.lab.ceph.create_image(f"{POOL}/{image}")
+    scene.undo(lambda: scene.lab.ceph.rbd("rm", "--no-progress", f"{POOL}/{image}"))
+    scene.format_image("worker-1", f"{POOL}/{image}")
+    volume = static_volume(scene.name, pool=POOL, image=image, access_mode="ReadOnlyMany")
+    scene.workloads.apply(volume)
+    scene.undo(lambda: scene.workloads.delete("PersistentVolume", scene.name, wait=False))
+    scene.workloads.apply(
+        claim(scene.name, storage_class="", access_mode="ReadOnlyMany", volume_name=scene.name)
+    )
+    scene.undo(lambda: scene.workloads.delete("PersistentVolumeClaim", scene.name, wait=False))
+    scene.workloads.wait_bound(scene.name)
+    scene.run_pod("worker-1", read_only=True)
+
+    report = scene.look("worker-1", scene.name)
+    holder = report.holder("worker-1")
+    assert report.verdict == "InUse"
+    assert holder["readOnly"]
+    assert holder["watcher"] is None
+
+
+def test_a_client_outside_the_cluster_is_foreign(scene: Scene) -> None:
+    """scenarios.md 18 and 33: a librbd client whose address no Node has, no agent reports."""
+    volume = scene.claim()
+    image = scene.image_of(volume)
+    with scene.librbd_client(image):
+        report = scene.look("worker-1", volume)
+    assert report.verdict == "Foreign"
+    holder = report.holder(None)
+    assert holder["confidence"] == "unknown"
+    assert holder["clientAddress"].startswith("10.77.0.1:")
+    assert not any("unmap" in each for each in report.next)
+
+
+def test_volumes_in_a_rados_namespace_are_kept_apart(scene: Scene) -> None:
+    """scenarios.md 38: the same image name in two namespaces is two images."""
+    volume = scene.claim(storage_class="rbd-namespace")
+    scene.run_pod("worker-1")
+    report = scene.look("worker-1", volume)
+    image = report.data["image"]
+    assert image["radosNamespace"] == "tenant"
+    assert report.verdict == "InUse"
+
+    twin = f"{POOL}/{image['name']}"
+    scene.lab.ceph.create_image(twin)
+    scene.undo(lambda: scene.lab.ceph.rbd("rm", "--no-progress", twin))
+    assert scene.look("worker-1", twin).holders == []
+
+
+def test_a_migrated_volume_is_found_by_both_its_names(scene: Scene) -> None:
+    """scenarios.md 39: an in-tree PV that a CSI driver serves under a handle of its own."""
+    image = "kubernetes-dynamic-pvc-0b8ac3fc-1d4b-4e3a-9f0b-6f4b8d1c2a33"
+    scene.lab.ceph.create_image(f"{POOL}/{image}")
+    scene.undo(lambda: scene.lab.ceph.rbd("rm", "--no-progress", f"{POOL}/{image}"))
+    scene.workloads.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {
+                "name": scene.name,
+                "annotations": {"pv.kubernetes.io/migrated-to": "rbd.csi.ceph.com"},
+            },
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "capacity": {"storage": "64Mi"},
+                "persistentVolumeReclaimPolicy": "Retain",
+                "rbd": {"monitors": [scene.lab.ceph.monitor], "pool": POOL, "image": image},
+            },
+        }
+    )
+    scene.undo(lambda: scene.workloads.delete("PersistentVolume", scene.name, wait=False))
+    scene.map_by_hand("worker-1", f"{POOL}/{image}")
+
+    by_name = scene.look("worker-1", scene.name)
+    by_image = scene.look("worker-1", f"{POOL}/{image}")
+    assert by_name.holder("worker-1")["device"] == by_image.holder("worker-1")["device"]
+    assert by_image.data["target"]["persistentVolume"] == scene.name

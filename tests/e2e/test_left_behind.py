@@ -1,0 +1,173 @@
+"""Mappings that Kubernetes has forgotten, or that something on the node keeps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.lab.processes import wait_until
+
+if TYPE_CHECKING:
+    from tests.e2e.scene import Scene
+
+_GRACE_MINUTES = 11
+
+
+def test_a_bind_in_a_foreign_namespace_pins(scene: Scene) -> None:
+    """scenarios.md 3 and 4, recording 09b: EBUSY again and again, and nothing on the host."""
+    volume = scene.claim()
+    pod = scene.run_pod("worker-1")
+    pin = scene.pin_by_bind("worker-1", scene.mount_of(pod, volume))
+    scene.workloads.delete("Pod", pod)
+
+    report = scene.wait_verdict("worker-1", volume, "Pinned")
+    holder = report.holder("worker-1")
+    assert pin in [each["mountNamespaceOf"]["pid"] for each in holder["mounts"]]
+    assert "RBD102" in report.codes
+    assert "Device or resource busy" in scene.lab.nodes["worker-1"].service("csi").logs()
+
+
+def test_a_staging_mount_left_behind_is_an_orphan_once_kubelet_is_settled(scene: Scene) -> None:
+    """scenarios.md 5, recording 18 (kubernetes#121937): staged, forgotten by kubelet."""
+    volume = scene.claim()
+    pod = scene.run_pod("worker-1")
+    step = "NodeUnstage.umount"
+    with scene.lab.fault(
+        "worker-1", step, "error", message="target is busy", volume=scene.handle(volume)
+    ):
+        scene.workloads.delete("Pod", pod)
+        scene.lab.nodes["worker-1"].service("kubelet").restart()
+        scene.wait_detached(volume, "worker-1")
+    young = scene.look("worker-1", volume)
+    assert young.verdict == "Staged"
+    assert young.holder("worker-1")["mounts"]
+
+    old = scene.aged("worker-1", volume, minutes=_GRACE_MINUTES)
+    assert old.verdict == "Orphaned"
+    assert not any(each.startswith("rbd unmap") for each in old.next[:1])
+    scene.clean_mapping("worker-1", old.holder("worker-1"))
+
+
+def test_what_a_failed_rollback_leaks_is_an_orphan(scene: Scene) -> None:
+    """scenarios.md 7, recording 25: no stash, no staging directory, no attachment."""
+    volume = scene.claim()
+    handle = scene.handle(volume)
+    scene.lab.set_fault("worker-1", "NodeStage.mkfs", "error", message="mkfs failed", volume=handle)
+    scene.lab.set_fault("worker-1", "NodeStage.rollback-unmap", "skip", volume=handle)
+    pod = scene.start_pod("worker-1")
+    scene.workloads.wait_event(pod, reason="FailedMount", contains="mkfs failed")
+    scene.workloads.delete("Pod", pod)
+    scene.wait_detached(volume, "worker-1")
+    scene.lab.clear_fault("worker-1", "NodeStage.mkfs")
+    scene.lab.clear_fault("worker-1", "NodeStage.rollback-unmap")
+
+    report = scene.wait_verdict("worker-1", volume, "Orphaned")
+    assert "RBD101" in report.codes
+    scene.clean_mapping("worker-1", report.holder("worker-1"))
+
+
+def test_a_lazily_unmounted_file_system_pins(scene: Scene) -> None:
+    """scenarios.md 9 in its nearest form, recording 22: `umount -l` with a file open."""
+    volume = scene.claim(storage_class="rbd-xfs")
+    pod = scene.run_pod("worker-1")
+    mount = scene.mount_of(pod, volume)
+    pin = scene.hold_file_open("worker-1", f"{mount}/held")
+    scene.lab.nodes["worker-1"].run(["umount", "-l", mount])
+    scene.workloads.delete("Pod", pod)
+
+    report = scene.wait_verdict("worker-1", volume, "Pinned")
+    holder = report.holder("worker-1")
+    assert holder["mounts"] == []
+    assert pin in [each["pid"] for each in holder["openedBy"]]
+
+
+def test_an_open_luks_device_pins(scene: Scene) -> None:
+    """scenarios.md 14, recording 21: somebody has the dm child open."""
+    volume = scene.claim(storage_class="rbd-luks")
+    pod = scene.run_pod("worker-1")
+    running = scene.look("worker-1", volume)
+    held = running.holder("worker-1")["heldBy"]
+    assert running.verdict == "InUse"
+    assert [each["kind"] for each in held] == ["luks"]
+    assert held[0]["label"] == f"luks-rbd-{scene.handle(volume)}"
+
+    pin = scene.hold_open("worker-1", f"/dev/mapper/{held[0]['label']}")
+    scene.workloads.delete("Pod", pod)
+    report = scene.wait_verdict("worker-1", volume, "Pinned")
+    assert pin in [each["pid"] for each in report.holder("worker-1")["openedBy"]]
+
+
+def test_a_container_whose_pod_the_api_has_lost_is_still_in_use(scene: Scene) -> None:
+    """scenarios.md 47, recording 05: force delete while kubelet is down."""
+    volume = scene.claim()
+    pod = scene.run_pod("worker-1")
+    uid = scene.uid(pod)
+    kubelet = scene.lab.nodes["worker-1"].service("kubelet")
+    kubelet.stop()
+    try:
+        scene.workloads.force_delete(pod)
+        scene.workloads.wait_gone("Pod", pod)
+        report = scene.look("worker-1", volume)
+    finally:
+        kubelet.start()
+    holder = report.holder("worker-1")
+    assert report.verdict == "InUse"
+    assert holder["pods"] == []
+    assert any(uid in str(each["mountNamespaceOf"]["pod"]) for each in holder["mounts"])
+    assert not any("unmap" in each for each in report.next)
+
+
+def test_a_dead_plugin_leaves_the_volume_staged(scene: Scene) -> None:
+    """scenarios.md 48, recording 15: the pod hangs, both mounts stay, the driver must come back."""
+    volume = scene.claim()
+    pod = scene.run_pod("worker-1")
+    csi = scene.lab.nodes["worker-1"].service("csi")
+    csi.stop()
+    try:
+        scene.workloads.delete("Pod", pod, wait=False)
+        report = scene.wait_verdict("worker-1", volume, "Staged")
+    finally:
+        csi.start()
+    assert any("driver" in each for each in report.holder("worker-1")["because"])
+    scene.workloads.wait_gone("Pod", pod, timeout_s=180)
+
+
+def test_a_hanging_stage_is_waited_for(scene: Scene) -> None:
+    """scenarios.md 15: a call hangs, each retry says that an operation already exists."""
+    volume = scene.claim()
+    with scene.lab.fault("worker-1", "NodeStage.after-map", "hang", volume=scene.handle(volume)):
+        pod = scene.start_pod("worker-1")
+        report = scene.wait_verdict("worker-1", volume, "Staged")
+        assert report.holder("worker-1")["device"]
+    scene.workloads.wait_running(pod)
+
+
+def test_a_short_read_write_open_is_no_holder(scene: Scene) -> None:
+    """scenarios.md 49, recording 13: ceph-csi's own in-use check flashes up as a watcher."""
+    volume = scene.claim()
+    scene.run_pod("worker-1")
+    with scene.librbd_client(scene.image_of(volume), flashes=True):
+        report = scene.look("worker-2", volume)
+    assert report.verdict == "InUse"
+    assert "RBD110" not in report.codes
+    for each in report.holders:
+        assert each["node"] == "worker-1" or each["passing"] or each["verdict"] == "Foreign"
+
+
+def test_a_deleted_claim_waits_for_its_orphan(scene: Scene) -> None:
+    """scenarios.md 42, recording 28: Released, VolumeFailedDelete, and who holds it."""
+    volume = scene.claim()
+    pod = scene.run_pod("worker-1")
+    handle = scene.handle(volume)
+    scene.lab.set_fault("worker-1", "NodeUnstage.unmap", "skip", volume=handle)
+    scene.workloads.delete("Pod", pod)
+    scene.wait_detached(volume, "worker-1")
+    scene.lab.clear_fault("worker-1", "NodeUnstage.unmap")
+    scene.workloads.delete("PersistentVolumeClaim", scene.name)
+    scene.workloads.wait_event(volume, reason="VolumeFailedDelete", contains="still being used")
+    report = scene.wait_verdict("worker-1", volume, "Orphaned")
+    scene.clean_mapping("worker-1", report.holder("worker-1"))
+    wait_until(
+        lambda: scene.workloads.find("PersistentVolume", volume) is None,
+        timeout_s=60,
+        what="the PV to go once its image is free",
+    )
