@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
 import json
 import math
 import re
@@ -230,7 +231,7 @@ class _Cluster:
 
     def _not_connected(self, error: Exception) -> SourceError:
         who = f"{self.access.name}: client.{self.access.client_id}"
-        if isinstance(error, PermissionError | self._rados.PermissionDeniedError):
+        if abs(getattr(error, "errno", None) or 0) in {errno.EPERM, errno.EACCES}:
             return SourceError(
                 f"{who} was refused: its key is wrong, or there is no such user",
                 cure=f"ceph auth get-or-create client.{self.access.client_id} {CAPS}",
@@ -618,18 +619,13 @@ def _mirrored(cluster: _Cluster, opened: Handle) -> bool | NotObserved:
 
 def _image_error(cluster: _Cluster, spec: ImageSpec, error: Exception) -> SourceError:
     who = f"client.{cluster.access.client_id}"
-    timed_out = (
-        (cluster.rados.TimedOut, cluster.rbd.Timeout)
-        if hasattr(cluster.rbd, "Timeout")
-        else (cluster.rados.TimedOut,)
-    )
-    number = getattr(error, "errno", None)
-    if isinstance(error, timed_out) or number in {110, -110}:
+    number = abs(getattr(error, "errno", None) or 0)
+    if number == errno.ETIMEDOUT:
         return SourceError(
             f"{spec}: no answer within {cluster.access.timeout_s:g} s",
             cure="ceph health detail shows placement groups and OSDs that are down",
         )
-    if number in {1, 13, -1, -13} or isinstance(error, PermissionError):
+    if number in {errno.EPERM, errno.EACCES}:
         return SourceError(
             f"{spec}: {who} may not read it",
             cure=f"ceph auth caps {who} {CAPS}",

@@ -9,7 +9,9 @@ from typing import Final
 
 from rbdagent.errors import ParseError
 
-_COMPOSED: Final = re.compile(r"(?P<version>[0-9a-f]{4})-(?P<length>[0-9a-f]{4})-(?P<rest>.+)")
+_COMPOSED: Final = re.compile(
+    r"(?P<version>[0-9a-f]{4})-(?P<length>[0-9a-f]{4})-(?P<rest>.+)", re.DOTALL
+)
 _TAIL: Final = re.compile(
     r"-(?P<pool>[0-9a-f]{16})-"
     r"(?P<uuid>[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"
@@ -50,13 +52,15 @@ def parse_volume_handle(handle: str) -> VolumeHandle:
     match = _COMPOSED.fullmatch(handle)
     if match is None:
         raise _not_composed(handle, "VVVV-LLLL-<cluster id>-<pool id, 16 hex>-<uuid>")
-    length, rest = int(match["length"], 16), match["rest"]
-    tail = _TAIL.fullmatch(rest[length:])
-    if tail is None or len(rest) < length or length == 0:
-        raise _not_composed(handle, f"a cluster id of {length} characters, a pool id and a uuid")
+    # ceph-csi is Go: its length counts bytes.
+    length, rest = int(match["length"], 16), match["rest"].encode(errors="surrogatepass")
+    cluster_id = rest[:length].decode(errors="replace")
+    tail = _TAIL.fullmatch(rest[length:].decode(errors="replace"))
+    if tail is None or length == 0:
+        raise _not_composed(handle, f"a cluster id of {length} bytes, a pool id and a uuid")
     return VolumeHandle(
         version=int(match["version"], 16),
-        cluster_id=rest[:length],
+        cluster_id=cluster_id,
         pool_id=int(tail["pool"], 16),
         uuid=tail["uuid"],
     )

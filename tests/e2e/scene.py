@@ -210,7 +210,7 @@ class Scene:
         )
 
     def pin_by_bind(self, node: str, path: str) -> int:
-        """Bind a mount at a mount point of its own in a namespace of its own; give the pid there."""
+        """Bind a mount elsewhere, in a mount namespace of its own; give the pid there."""
         keep = f"/run/{self.name}-keep"
         script = (
             f"mkdir -p {keep}; /usr/bin/unshare -m --propagation private sh -c"

@@ -1,0 +1,367 @@
+"""Images, watchers, locks and the blocklist on a real cluster, healthy and broken."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rbdagent.model import (
+    CephView,
+    EntityAddress,
+    ImageIdentity,
+    ImagePresence,
+    ImageSpec,
+    ImageView,
+    NotObserved,
+    SourceState,
+)
+from rbdagent.observe.ceph import CephAccess, check_ceph, near_images, observe_ceph
+from tests.lab.ceph import READ_ONLY_CAPS, CephCluster
+from tests.lab.processes import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.lab.processes import Processes
+
+_OPEN = """
+import sys, time, rados, rbd
+cluster = rados.Rados(conffile=sys.argv[1], rados_id="admin", conf={"keyring": sys.argv[2]})
+cluster.connect()
+pool, name = sys.argv[3].split("/")
+image = rbd.Image(cluster.open_ioctx(pool), name)
+print(cluster.get_addrs(), cluster.get_instance_id(), flush=True)
+time.sleep(float(sys.argv[4]))
+image.close()
+time.sleep(60)
+"""
+
+
+def access(cluster: CephCluster, **changes: object) -> CephAccess:
+    given: dict[str, object] = {
+        "name": cluster.name,
+        "conf": cluster.conf,
+        "client_id": "rbdagent",
+        "keyring": cluster.conf.parent / "ceph.client.rbdagent.keyring",
+        "timeout_s": 5.0,
+    }
+    return CephAccess(**(given | changes))  # type: ignore[arg-type]
+
+
+def wanted(
+    name: str, *, pool: str = "k8s", namespace: str = "", image_id: str | None = None
+) -> ImageIdentity:
+    spec = ImageSpec(pool=pool, namespace=namespace, name=name)
+    return ImageIdentity(spec=spec, fsid=None, image_id=image_id)
+
+
+def seen(cluster: CephCluster, image: ImageIdentity, **changes: object) -> ImageView:
+    view, source = observe_ceph([access(cluster, **changes)], [image], deadline_s=20)
+    assert source.state is SourceState.OBSERVED, source
+    assert isinstance(view, CephView)
+    (found,) = view.clusters[0].images
+    return found
+
+
+@pytest.fixture
+def held(ceph: CephCluster, request: pytest.FixtureRequest) -> str:
+    """Make an image of the test's own: the watch of a client that was killed lingers 30 s."""
+    name = request.node.name
+    ceph.create_image(f"k8s/{name}")
+    return str(name)
+
+
+@pytest.fixture
+def opened(ceph: CephCluster, held: str) -> Iterator[subprocess.Popen[str]]:
+    """Have a client of its own hold the image open read-write."""
+    client = start_client(ceph, f"k8s/{held}", 600)
+    yield client
+    client.kill()
+    client.communicate()
+
+
+def start_client(ceph: CephCluster, image: str, seconds: float) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", _OPEN, ceph.conf, ceph.admin_keyring, image, str(seconds)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def said(client: subprocess.Popen[str]) -> tuple[str, int]:
+    """Give address and id that a client prints once it has the image open."""
+    assert client.stdout is not None
+    address, _, number = client.stdout.readline().rpartition(" ")
+    return address.strip(), int(number)
+
+
+def test_an_image_has_identity_header_size_and_features(ceph: CephCluster) -> None:
+    ceph.create_image("k8s/plain", features="layering,exclusive-lock")
+    view = seen(ceph, wanted("plain"))
+    info = json.loads(ceph.rbd("info", "k8s/plain", "--format", "json"))
+    assert view.presence is ImagePresence.PRESENT
+    assert view.fsid == ceph.fsid
+    assert view.image_id == info["id"]
+    assert view.header == f"rbd_header.{info['id']}"
+    assert view.size_bytes == 64 * 1024 * 1024
+    assert view.features == ("layering", "exclusive-lock")
+    assert view.watchers == ()
+    assert view.mirrored is False
+
+
+def test_images_of_two_namespaces_are_two_images(ceph: CephCluster) -> None:
+    ceph.rbd("namespace", "create", "k8s/one")
+    ceph.create_image("k8s/one/twin")
+    ceph.create_image("k8s/twin")
+    inner = seen(ceph, wanted("twin", namespace="one"))
+    outer = seen(ceph, wanted("twin"))
+    assert inner.image_id != outer.image_id
+
+
+def test_a_format_1_image_has_no_id(ceph: CephCluster, tmp_path: Path) -> None:
+    """Librbd makes none any more: the header is written by hand (rbd_types.h, 112 bytes)."""
+    text = b"<<< Rados Block Device Image >>>\n"
+    header = struct.pack(
+        "<40s24s4s8s4BQQIIQ",
+        text,
+        b"rb.0.1.2",
+        b"RBD",
+        b"001.005",
+        22,
+        0,
+        0,
+        0,
+        8 << 20,
+        0,
+        0,
+        0,
+        0,
+    )
+    (tmp_path / "header").write_bytes(header)
+    ceph.rados("-p", "k8s", "put", "old.rbd", str(tmp_path / "header"))
+    view = seen(ceph, wanted("old"))
+    assert (view.format, view.image_id, view.header) == (1, None, "old.rbd")
+
+
+def test_an_image_in_the_trash_is_found_by_its_id(ceph: CephCluster) -> None:
+    ceph.create_image("k8s/thrown")
+    image_id = seen(ceph, wanted("thrown")).image_id
+    ceph.rbd("trash", "mv", "k8s/thrown")
+    assert seen(ceph, wanted("thrown", image_id=image_id)).presence is ImagePresence.TRASH
+    assert seen(ceph, wanted("thrown")).presence is ImagePresence.GONE
+
+
+def test_a_renamed_image_is_found_by_its_id(ceph: CephCluster) -> None:
+    ceph.create_image("k8s/before")
+    image_id = seen(ceph, wanted("before")).image_id
+    ceph.rbd("mv", "k8s/before", "k8s/after")
+    view = seen(ceph, wanted("before", image_id=image_id))
+    assert (view.presence, view.spec.name) == (ImagePresence.PRESENT, "after")
+
+
+def test_a_name_that_ceph_csi_chose_stands_in_its_journal(ceph: CephCluster) -> None:
+    uuid = "a5aedea1-28da-40b4-92b8-33fd7de38647"
+    ceph.create_image("k8s/team-volume")
+    ceph.rados("-p", "k8s", "setomapval", f"csi.volume.{uuid}", "csi.imagename", "team-volume")
+    assert seen(ceph, wanted(f"csi-vol-{uuid}")).spec.name == "team-volume"
+
+
+def test_an_image_that_is_not_there_is_gone_and_near_names_are_known(ceph: CephCluster) -> None:
+    ceph.create_image("k8s/orders")
+    assert seen(ceph, wanted("ordres")).presence is ImagePresence.GONE
+    near = near_images([access(ceph)], ImageSpec(pool="k8s", name="ordres"), deadline_s=10)
+    assert near[0] == "k8s/orders"
+
+
+def test_a_client_that_has_it_open_is_a_watcher_with_its_exact_address(
+    ceph: CephCluster, held: str, opened: subprocess.Popen[str]
+) -> None:
+    _, number = said(opened)
+    view = seen(ceph, wanted(held))
+    assert isinstance(view.watchers, tuple)
+    (watcher,) = view.watchers
+    assert watcher.client == number
+    listed = ceph.rados("-p", "k8s", "listwatchers", str(view.header))
+    assert f"watcher={watcher.address} client.{number} cookie={watcher.cookie}" in listed
+
+
+def test_a_short_open_is_a_passing_watcher(ceph: CephCluster) -> None:
+    ceph.create_image("k8s/passing")
+    client = start_client(ceph, "k8s/passing", 0.15)
+    try:
+        _, number = said(client)
+        view = seen(ceph, wanted("passing"))
+    finally:
+        client.kill()
+        client.communicate()
+    assert view.watchers == ()
+    assert [each.client for each in view.passing_watchers] == [number]
+
+
+def test_a_lock_names_its_client(ceph: CephCluster) -> None:
+    ceph.create_image("k8s/locked")
+    ceph.rbd("lock", "add", "k8s/locked", "kubelet_lock_magic_n1")
+    view = seen(ceph, wanted("locked"))
+    assert isinstance(view.lockers, tuple)
+    assert [each.lock_id for each in view.lockers] == ["kubelet_lock_magic_n1"]
+
+
+def test_the_blocklist_is_read(ceph: CephCluster) -> None:
+    ceph.ceph("osd", "blocklist", "add", "10.9.9.9:0/77")
+    view, _ = observe_ceph([access(ceph)], [], deadline_s=10)
+    assert view is not None
+    blocklist = view.clusters[0].blocklist
+    assert isinstance(blocklist, tuple)
+    assert ("10.9.9.9", 77) in {(each.network, each.nonce) for each in blocklist}
+
+
+def test_ceph_csis_metadata_is_read(ceph: CephCluster) -> None:
+    ceph.create_image("k8s/named")
+    ceph.rbd("image-meta", "set", "k8s/named", "csi.storage.k8s.io/pv/name", "pvc-1")
+    assert seen(ceph, wanted("named")).metadata == (("csi.storage.k8s.io/pv/name", "pvc-1"),)
+
+
+def test_a_look_leaves_no_watch_and_no_lock(ceph: CephCluster) -> None:
+    ceph.create_image("k8s/untouched", features="layering,exclusive-lock")
+    view = seen(ceph, wanted("untouched"))
+    assert ceph.rados("-p", "k8s", "listwatchers", str(view.header)).strip() == ""
+    assert ceph.rbd("lock", "ls", "k8s/untouched").strip() == ""
+
+
+def test_many_images_are_asked_at_once_where_caps_allow(
+    ceph: CephCluster, held: str, opened: subprocess.Popen[str]
+) -> None:
+    """dump_watchers says the same as opening each image."""
+    said(opened)
+    names = [f"many-{number}" for number in range(8)]
+    for name in names:
+        ceph.create_image(f"k8s/{name}")
+    single = [seen(ceph, wanted(name)) for name in [held, *names]]
+    identities = [
+        ImageIdentity(spec=each.spec, fsid=each.fsid, image_id=each.image_id, pool_id=each.pool_id)
+        for each in single
+    ]
+    admin = access(ceph, client_id="admin", keyring=ceph.admin_keyring)
+    view, _ = observe_ceph([admin], identities, deadline_s=20)
+    assert view is not None
+    assert [each.watchers for each in view.clusters[0].images] == [each.watchers for each in single]
+
+
+def test_caps_that_are_too_small_are_not_observed_with_their_cure(ceph: CephCluster) -> None:
+    ceph.create_image("k8s/guarded")
+    keyring = ceph.create_user("poor", {"mon": "allow r", "osd": "allow r pool=other"})
+    view = seen(ceph, wanted("guarded"), client_id="poor", keyring=keyring)
+    assert isinstance(view.watchers, NotObserved)
+    assert isinstance(view.presence, NotObserved)
+    assert "profile rbd-read-only" in view.watchers.cure
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"client_id": "nobody"}, "ceph auth get-or-create client.nobody"),
+        ({"conf": Path("/none/ceph.conf")}, "/none/ceph.conf"),
+        ({"keyring": Path("/none/keyring")}, "/none/keyring"),
+    ],
+)
+def test_a_wrong_way_in_fails_with_what_to_do(
+    ceph: CephCluster, changes: dict[str, object], words: str
+) -> None:
+    view, source = observe_ceph([access(ceph, **changes)], [wanted("x")], deadline_s=15)
+    assert source.state is SourceState.FAILED
+    assert words in f"{source.reason} {source.cure}"
+    assert view is not None
+    assert isinstance(view.clusters[0].blocklist, NotObserved)
+
+
+def test_an_unreachable_monitor_costs_one_time_limit(ceph: CephCluster, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        conf = tmp_path / "ceph.conf"
+        conf.write_text(f"[global]\nmon host = v1:127.0.0.1:{silent.getsockname()[1]}\n")
+        done = subprocess.run(
+            [sys.executable, "-m", "rbdagent", "who-holds", "k8s/x", "--no-kube", "-o", "json",
+             "--ceph-conf", conf, "--timeout", "3s", "--ceph-keyring",
+             ceph.conf.parent / "ceph.client.rbdagent.keyring"],
+            capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+    report = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert report["verdict"] == "Undetermined"
+    assert report["sources"]["ceph"]["state"] == "failed"
+    assert "no answer" in report["sources"]["ceph"]["reason"]
+
+
+def test_a_hung_osd_is_not_observed_and_the_monitors_answers_stay(ceph: CephCluster) -> None:
+    ceph.create_image("k8s/hung")
+    ceph.pause_osd()
+    try:
+        started = time.monotonic()
+        view, source = observe_ceph([access(ceph)], [wanted("hung")], deadline_s=3)
+        took = time.monotonic() - started
+    finally:
+        ceph.resume_osd()
+    assert took < 30, "the deadline was not kept at all"
+    assert source.state is SourceState.OBSERVED
+    assert view is not None
+    (image,) = view.clusters[0].images
+    assert isinstance(image.watchers, NotObserved)
+    assert isinstance(view.clusters[0].blocklist, tuple)
+    wait_until(lambda: "img" not in ceph.rbd("ls", "k8s"), timeout_s=30, what="the OSD to go on")
+
+
+def test_two_clusters_with_equal_names_answer_for_themselves(
+    ceph: CephCluster, processes: Processes, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = int(taken.getsockname()[1])
+    second = CephCluster(processes, tmp_path / "second", port=port, name="it-second")
+    second.start()
+    second.wait_ready()
+    second.create_pool("k8s")
+    second.create_user("rbdagent", READ_ONLY_CAPS)
+    for cluster in (ceph, second):
+        cluster.create_image("k8s/same")
+    view, source = observe_ceph([access(ceph), access(second)], [wanted("same")], deadline_s=20)
+    assert source.state is SourceState.OBSERVED
+    assert view is not None
+    found = {image.fsid for cluster in view.clusters for image in cluster.images}
+    assert found == {ceph.fsid, second.fsid}
+
+
+def test_missing_bindings_are_named_with_their_packages(ceph: CephCluster, tmp_path: Path) -> None:
+    (tmp_path / "rados.py").write_text("raise ImportError(name='rados')\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "rbdagent", "who-holds", "k8s/x", "--no-kube",
+         "--ceph-conf", ceph.conf],
+        capture_output=True, text=True, check=False, timeout=60,
+        env={"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin"},
+        cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert "python3-rados python3-rbd" in done.stdout
+    assert done.returncode == 1
+
+
+def test_check_says_what_works_and_what_is_missing(ceph: CephCluster) -> None:
+    states = {each.sentence: str(each.state) for each in check_ceph(access(ceph))}
+    assert states["the blocklist can be read"] == "ok"
+    assert states["the mgr's own clients are known"] == "warning"
+
+
+def test_an_address_with_its_nonce_is_what_a_known_client_is_told_by(
+    ceph: CephCluster, held: str, opened: subprocess.Popen[str]
+) -> None:
+    """A watcher that was seen in sysfs is not looked at twice."""
+    said(opened)
+    (watcher,) = seen(ceph, wanted(held)).watchers  # type: ignore[misc]
+    known: frozenset[EntityAddress] = frozenset({watcher.address})
+    view, _ = observe_ceph([access(ceph)], [wanted(held)], deadline_s=10, known=known)
+    assert view is not None
+    assert view.clusters[0].images[0].watchers == (watcher,)

@@ -1,0 +1,277 @@
+"""Identities as krbd, Ceph, ceph-csi and kubelet write them."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rbdagent.errors import ParseError
+from rbdagent.model import (
+    BlocklistEntry,
+    CsiSource,
+    EntityAddress,
+    ImageIdentity,
+    ImageSpec,
+    InTreeRbdSource,
+    NotObserved,
+    OtherSource,
+    VolumeSource,
+)
+from rbdagent.parse.address import (
+    parse_address,
+    parse_address_vector,
+    parse_blocklist_entry,
+    parse_client,
+)
+from rbdagent.parse.handle import (
+    attachment_name,
+    migrated_handle,
+    parse_migrated_handle,
+    parse_volume_handle,
+    staging_hash,
+)
+from rbdagent.parse.krbd import parse_osdc, parse_snapshot, parse_user
+from rbdagent.parse.mountinfo import parse_mount_line, unescape
+from rbdagent.parse.volume import image_of_source
+
+HANDLE = "0001-000a-lab-ceph-1-0000000000000001-a5aedea1-28da-40b4-92b8-33fd7de38647"
+"""Of recording 12."""
+
+IPS = st.ip_addresses().map(str)
+
+
+@given(
+    ip=IPS,
+    port=st.integers(0, 65535),
+    nonce=st.integers(0, 2**32 - 1),
+    kind=st.sampled_from(["", "v1:", "v2:", "any:"]),
+)
+def test_an_address_is_the_same_whatever_type_is_written_before_it(
+    ip: str, port: int, nonce: int, kind: str
+) -> None:
+    address = EntityAddress(ip=ip, port=port, nonce=nonce)
+    assert parse_address(f"{kind}{address}", where="test") == address
+
+
+def test_an_ipv6_address_is_compared_in_one_form() -> None:
+    long = parse_address("[fd00:0:0::0001]:0/7", where="test")
+    assert long == parse_address("[fd00::1]:0/7", where="test")
+    assert str(long) == "[fd00::1]:0/7"
+
+
+@given(st.text(max_size=40))
+def test_any_other_text_is_an_error_that_shows_it(text: str) -> None:
+    try:
+        parse_address(text, where="here")
+    except ParseError as error:
+        assert "here" in str(error)
+        assert repr(text) in str(error)
+
+
+def test_an_address_vector_gives_its_first_address() -> None:
+    vector = "[v2:10.0.0.1:6800/5,v1:10.0.0.1:6801/5]"
+    assert parse_address_vector(vector, where="test").port == 6800
+
+
+@pytest.mark.parametrize(
+    ("text", "entry"),
+    [
+        ("10.77.0.11:0/324736353", BlocklistEntry(network="10.77.0.11", nonce=324736353)),
+        ("10.77.0.11:0/0", BlocklistEntry(network="10.77.0.11")),
+        ("[fd00::1]:0/9", BlocklistEntry(network="fd00::1", nonce=9)),
+        ("cidr:10.1.0.0/16:0/0", BlocklistEntry(network="10.1.0.0/16")),
+        ("cidr:fd00::/64:0/0", BlocklistEntry(network="fd00::/64")),
+    ],
+)
+def test_blocklist_entries(text: str, entry: BlocklistEntry) -> None:
+    assert parse_blocklist_entry(text, until="", where="test") == entry
+
+
+@given(st.ip_addresses(v=4), st.integers(8, 32))
+def test_a_blocked_range_keeps_its_network(ip: ipaddress.IPv4Address, bits: int) -> None:
+    network = ipaddress.ip_network(f"{ip}/{bits}", strict=False)
+    entry = parse_blocklist_entry(f"cidr:{ip}/{bits}:0/0", until="", where="test")
+    assert entry.network == str(network)
+
+
+@pytest.mark.parametrize("text", ["client4118", "client.4118", "client4118\n"])
+def test_a_client_is_written_with_and_without_its_dot(text: str) -> None:
+    assert parse_client(text, where="test") == 4118
+
+
+@pytest.mark.parametrize("text", ["4118", "client", "client.x", "osd.3", ""])
+def test_what_is_no_client_is_an_error(text: str) -> None:
+    with pytest.raises(ParseError, match=r"client\.4118"):
+        parse_client(text, where="test")
+
+
+CLUSTER_IDS = st.text(st.characters(codec="utf-8", categories=["L", "N", "P"]), min_size=1)
+
+
+@given(cluster=CLUSTER_IDS, pool=st.integers(0, 2**63), uuid=st.uuids())
+def test_a_composed_handle_gives_back_what_it_was_composed_of(
+    cluster: str, pool: int, uuid: object
+) -> None:
+    """ceph-csi is Go: its length counts bytes."""
+    handle = f"0001-{len(cluster.encode()):04x}-{cluster}-{pool:016x}-{uuid}"
+    parsed = parse_volume_handle(handle)
+    assert (parsed.cluster_id, parsed.pool_id, parsed.uuid) == (cluster, pool, str(uuid))
+
+
+@given(st.text(max_size=120))
+def test_any_text_is_a_handle_or_a_parse_error(text: str) -> None:
+    for read in (parse_volume_handle, parse_migrated_handle):
+        try:
+            read(text)
+        except ParseError as error:
+            assert error.text == text
+
+
+def test_a_recorded_handle() -> None:
+    parsed = parse_volume_handle(HANDLE)
+    assert parsed.cluster_id == "lab-ceph-1"
+    assert parsed.pool_id == 1
+    assert parsed.uuid == "a5aedea1-28da-40b4-92b8-33fd7de38647"
+
+
+def test_the_names_that_kubernetes_derives_are_the_recorded_ones() -> None:
+    """Recording 12: the VolumeAttachment and the staging directory of the handle."""
+    assert attachment_name(HANDLE, "rbd.csi.ceph.com", "n1") == (
+        "csi-d7dc12f354a8b8129db930a322d0f845304a81cb488b6cc50032e41465ada8b2"
+    )
+    assert staging_hash(HANDLE) == (
+        "8531d777b0e1a99819838f7fe3c30aebe2e39c9f5a9798ff5cc9021d3e02e587"
+    )
+
+
+def test_a_migrated_handle_gives_back_pool_and_image() -> None:
+    image = "kubernetes-dynamic-pvc-e0b45b52-7e09-47d3-8f1b-806995fa4412"
+    parsed = parse_migrated_handle(migrated_handle(("10.0.0.1:6789",), "replica_pool", image))
+    assert (parsed.pool, parsed.image) == ("replica_pool", image)
+
+
+def _csi(handle: str, **attributes: str) -> CsiSource:
+    return CsiSource(
+        driver="rbd.csi.ceph.com",
+        volume_handle=handle,
+        attributes=tuple(sorted(attributes.items())),
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "image"),
+    [
+        (
+            _csi(HANDLE, pool="k8s", imageName="csi-vol-x"),
+            ImageIdentity(spec=ImageSpec(pool="k8s", name="csi-vol-x"), fsid=None, pool_id=1),
+        ),
+        (
+            _csi(HANDLE, pool="k8s", radosNamespace="tenant"),
+            ImageIdentity(
+                spec=ImageSpec(
+                    pool="k8s",
+                    namespace="tenant",
+                    name="csi-vol-a5aedea1-28da-40b4-92b8-33fd7de38647",
+                ),
+                fsid=None,
+                pool_id=1,
+            ),
+        ),
+        (
+            _csi(HANDLE, pool="k8s", volumeNamePrefix="team-"),
+            ImageIdentity(
+                spec=ImageSpec(pool="k8s", name="team-a5aedea1-28da-40b4-92b8-33fd7de38647"),
+                fsid=None,
+                pool_id=1,
+            ),
+        ),
+        (
+            _csi("rox1", pool="k8s", staticVolume="true"),
+            ImageIdentity(spec=ImageSpec(pool="k8s", name="rox1"), fsid=None),
+        ),
+        (
+            InTreeRbdSource(spec=ImageSpec(pool="rbd", name="foo")),
+            ImageIdentity(spec=ImageSpec(pool="rbd", name="foo"), fsid=None),
+        ),
+        (OtherSource(kind="nfs"), None),
+    ],
+)
+def test_a_volume_leads_to_its_image(source: VolumeSource, image: ImageIdentity | None) -> None:
+    assert image_of_source(source) == image
+
+
+@pytest.mark.parametrize("source", [_csi("no-such-form", pool="k8s"), _csi("mig_broken")])
+def test_a_malformed_handle_is_not_observed_never_another_image(source: CsiSource) -> None:
+    answer = image_of_source(source)
+    assert isinstance(answer, NotObserved)
+    assert source.volume_handle in answer.reason
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1))
+def test_the_kernels_octal_escapes_are_undone(path: str) -> None:
+    """seq_path escapes space, tab, newline and backslash (fs/proc_namespace.c)."""
+    escaped = path.encode()
+    for byte in (b"\\", b" ", b"\t", b"\n"):
+        escaped = escaped.replace(byte, b"\\%03o" % byte[0])
+    assert unescape(escaped) == path
+
+
+def test_a_recorded_mount_line() -> None:
+    """Recording 24: the mount's own flag says rw, the super block says ro: that one counts."""
+    line = (
+        b"181 63 252:32 / /var/lib/kubelet/pods/e6/volumes/kubernetes.io~csi/pv-rox1/mount "
+        b"rw,relatime shared:27 - ext4 /dev/rbd2 ro,stripe=64"
+    )
+    mount = parse_mount_line(line, where="test")
+    assert str(mount.device) == "252:32"
+    assert mount.path.endswith("/pv-rox1/mount")
+    assert (mount.fs_type, mount.source, mount.read_only) == ("ext4", "/dev/rbd2", True)
+
+
+@given(st.binary(max_size=80))
+def test_a_broken_mount_line_is_a_parse_error(line: bytes) -> None:
+    try:
+        parse_mount_line(line, where="mountinfo of pid 7")
+    except ParseError as error:
+        assert "pid 7" in str(error)
+
+
+OSDC = """\
+REQUESTS 3 homeless 0
+376\tosd0\t1.fd7ca1ae\t1.6\t[0]/0\t[0]/0\te10\trbd_data.101f902470b8.000000000000000f\t0x400014\t1\tread
+389\tosd0\t1.b01a9549\t1.1\t[0]/0\t[0]/0\te10\trbd_header.101f38add426\t0x400024\t1\twatch-ping
+390\tosd0\t1.f6fe8807\t1.7\t[0]/0\t[0]/0\te10\trbd_header.101f902470b8\t0x400024\t1\twatch-ping
+LINGER REQUESTS
+18446462598732840961\tosd0\t1.b01a9549\t1.1\t[0]/0\t[0]/0\te10\trbd_header.101f38add426\t0x20\t0\tWC/0
+BACKOFFS
+"""
+"""Recording 29, an OSD that hangs; the second watch is taken out."""
+
+
+@pytest.mark.parametrize(
+    ("image_id", "watched", "requests"),
+    [
+        ("101f38add426", True, ()),
+        ("101f902470b8", False, ("read rbd_data.101f902470b8.000000000000000f",)),
+        ("101f", False, ()),
+    ],
+)
+def test_the_kernels_list_of_watches_and_requests(
+    image_id: str, *, watched: bool, requests: tuple[str, ...]
+) -> None:
+    found = parse_osdc(OSDC, header=f"rbd_header.{image_id}", data_prefix=f"rbd_data.{image_id}")
+    assert found == (watched, requests)
+
+
+def test_config_info_gives_the_user_and_keeps_no_key() -> None:
+    line = "10.77.0.1:6789 name=csi-rbd-node,key=client.csi-rbd-node k8s csi-vol-x -"
+    assert parse_user(line) == "csi-rbd-node"
+    assert parse_user("") is None
+
+
+def test_the_head_of_an_image_is_no_snapshot() -> None:
+    assert parse_snapshot("-\n") is None
+    assert parse_snapshot("monday\n") == "monday"

@@ -1,0 +1,139 @@
+"""What users write: targets, durations, configuration files; and what snapshots hold."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rbdagent.config import load_file, parse_duration
+from rbdagent.errors import ParseError, UsageError
+from rbdagent.model import ImageSpec, Target, TargetKind
+from rbdagent.parse.kubelet import parse_stash, parse_volume_data
+from rbdagent.parse.target import parse_target
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HANDLE = "0001-000a-lab-ceph-1-0000000000000001-a5aedea1-28da-40b4-92b8-33fd7de38647"
+
+
+@pytest.mark.parametrize(
+    ("given", "namespace", "kind", "name", "where"),
+    [
+        ("pvc-7d6d4e77", None, TargetKind.PERSISTENT_VOLUME, "pvc-7d6d4e77", ""),
+        ("pv/pvc-7d6d4e77", None, TargetKind.PERSISTENT_VOLUME, "pvc-7d6d4e77", ""),
+        ("PV/x", None, TargetKind.PERSISTENT_VOLUME, "x", ""),
+        ("pvc/shop/data", None, TargetKind.CLAIM, "data", "shop"),
+        ("pvc/data", "shop", TargetKind.CLAIM, "data", "shop"),
+        ("pvc/data", None, TargetKind.CLAIM, "data", "default"),
+        ("pod/shop/web-0", "shop", TargetKind.POD, "web-0", "shop"),
+        ("/dev/rbd4", None, TargetKind.DEVICE, "/dev/rbd4", ""),
+        ("rbd4", None, TargetKind.DEVICE, "/dev/rbd4", ""),
+        ("/dev/rbd4p1", None, TargetKind.DEVICE, "/dev/rbd4", ""),
+        ("/dev/nbd0", None, TargetKind.DEVICE, "/dev/nbd0", ""),
+        (HANDLE, None, TargetKind.VOLUME_HANDLE, HANDLE, ""),
+    ],
+)
+def test_every_form_of_a_target(
+    given: str, namespace: str | None, kind: TargetKind, name: str, where: str
+) -> None:
+    target = parse_target(given, namespace=namespace)
+    assert target == Target(given=given, kind=kind, name=name, namespace=where)
+
+
+@pytest.mark.parametrize(
+    ("given", "image"),
+    [
+        ("k8s/img", ImageSpec(pool="k8s", name="img")),
+        ("k8s/tenant/img", ImageSpec(pool="k8s", namespace="tenant", name="img")),
+        ("/dev/rbd/k8s/img", ImageSpec(pool="k8s", name="img")),
+    ],
+)
+def test_an_image_is_named_by_pool_namespace_and_name(given: str, image: ImageSpec) -> None:
+    assert parse_target(given, namespace=None).image == image
+
+
+@pytest.mark.parametrize("given", ["", " ", "pvc/", "pv/a/b", "pod/a/b/c", "/dev/sda", "a//b"])
+def test_an_incomplete_target_is_a_usage_error_that_lists_the_forms(given: str) -> None:
+    with pytest.raises(UsageError) as error:
+        parse_target(given, namespace=None)
+    assert error.value.exit_code == 2
+
+
+def test_a_namespace_that_contradicts_the_target_is_refused() -> None:
+    with pytest.raises(UsageError, match="-n says other"):
+        parse_target("pvc/shop/data", namespace="other")
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_a_target_or_a_usage_error(text: str) -> None:
+    with contextlib.suppress(UsageError):
+        assert parse_target(text, namespace=None).given == text
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("30s", 30), ("1m30s", 90), ("2h", 7200), ("500ms", 0.5), ("10", 10), ("1.5s", 1.5)],
+)
+def test_durations_as_kubectl_writes_them(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "0s", "-1s", "soon", "10 s", "inf", "nan"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^(could not convert .*|.*)$"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('timout = "3s"', "timeout"),
+        ('[[ceph]]\nnmae = "x"', "name"),
+        ("timeout = ", "not TOML"),
+        ('ceph = "x"', "[[ceph]] tables"),
+    ],
+)
+def test_a_wrong_configuration_is_named(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(text)
+    with pytest.raises(UsageError) as error:
+        load_file(path, must_exist=True)
+    assert words in f"{error.value} {error.value.hint}"
+    assert str(path) in str(error.value)
+
+
+def test_the_default_configuration_may_be_absent(tmp_path: Path) -> None:
+    assert load_file(tmp_path / "none.toml", must_exist=False) == {}
+    with pytest.raises(UsageError, match="no such file"):
+        load_file(tmp_path / "none.toml", must_exist=True)
+
+
+def test_recorded_stash_and_volume_data() -> None:
+    """Recording 12."""
+    stash = parse_stash(
+        b'{"Version":3,"pool":"k8s","radosNamespace":"","image":"csi-vol-a5","unmapOptions":"",'
+        b'"accessType":false,"encrypted":false,"device":"","logDir":"","logFileStrategy":""}',
+        where="image-meta.json",
+    )
+    assert stash.spec == ImageSpec(pool="k8s", name="csi-vol-a5")
+    assert not stash.encrypted
+    assert stash.device is None
+    data = parse_volume_data(
+        b'{"driverName":"rbd.csi.ceph.com","volumeHandle":"0001-x"}', where="vol_data.json"
+    )
+    assert (data.driver, data.volume_handle) == ("rbd.csi.ceph.com", "0001-x")
+    assert data.persistent_volume is None
+
+
+@given(st.binary(max_size=60))
+def test_damaged_files_of_kubelet_are_parse_errors(raw: bytes) -> None:
+    for read in (parse_stash, parse_volume_data):
+        try:
+            read(raw, where="/var/lib/kubelet/x.json")
+        except ParseError as error:
+            assert "/var/lib/kubelet/x.json" in str(error)
