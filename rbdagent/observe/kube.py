@@ -357,7 +357,9 @@ class _Api:
     def _no_answer(self, method: str, path: str, error: Exception) -> SourceError:
         import urllib3
 
-        if isinstance(error, urllib3.exceptions.TimeoutError):
+        # In urllib3 1.26 a refused connection is a kind of timeout.
+        refused = isinstance(error, urllib3.exceptions.NewConnectionError)
+        if isinstance(error, urllib3.exceptions.TimeoutError) and not refused:
             what = f"no answer within {self._timeout_s:g} s"
         elif isinstance(error, urllib3.exceptions.SSLError):
             what = f"TLS failed: {error}"

@@ -1,0 +1,324 @@
+"""The Kubernetes observer against a server that answers as recorded, or refuses, or breaks."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlparse
+
+import pytest
+
+from rbdagent.errors import NotFoundError
+from rbdagent.model import CsiSource, KubeView, NotObserved, Source, SourceState, Target, TargetKind
+from rbdagent.observe.kube import KubeAccess, observe_kube
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+Json = dict[str, Any]
+RECORDED = Path(__file__).parents[1] / "fixtures" / "kubernetes" / "12-pinned.json"
+VOLUME = "pvc-7d6d4e77-8106-4cb4-948f-997d0d5f6de1"
+TOKEN = "a-token-that-must-not-be-told"  # noqa: S105 - of the fake
+_PV = "/api/v1/persistentvolumes"
+_VA = "/apis/storage.k8s.io/v1/volumeattachments"
+
+
+class FakeApi:
+    """Lists as recorded; ``broken`` maps a path to what happens there instead."""
+
+    def __init__(self) -> None:
+        self.lists: dict[str, list[Json]] = json.loads(RECORDED.read_text())
+        self.broken: dict[str, Callable[[BaseHTTPRequestHandler], None]] = {}
+        self.requests: list[str] = []
+        self.page = 0
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        fake = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                url = urlparse(self.path)
+                fake.requests.append(self.path)
+                if (broken := fake.broken.get(url.path)) is not None:
+                    broken(self)
+                    return
+                answer(self, *fake.answer(url.path, parse_qs(url.query)))
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing."""
+
+        return Handler
+
+    def answer(self, path: str, query: dict[str, list[str]]) -> tuple[int, Json]:
+        kinds = path.split("/")
+        for kind, items in self.lists.items():
+            if kinds[-1] == kind:
+                wanted = _selected(items, kinds, query)
+                return 200, self._paged(wanted, query)
+            if kinds[-2] == kind:
+                for item in items:
+                    if item["metadata"]["name"] == kinds[-1]:
+                        return 200, item
+                return 404, {"message": f'{kind} "{kinds[-1]}" not found'}
+        return 200, {"items": [], "metadata": {}}
+
+    def _paged(self, items: list[Json], query: dict[str, list[str]]) -> Json:
+        if not self.page:
+            return {"items": items, "metadata": {}}
+        start = int(query.get("continue", ["0"])[0])
+        more = str(start + self.page) if start + self.page < len(items) else ""
+        return {"items": items[start : start + self.page], "metadata": {"continue": more}}
+
+
+def _selected(items: list[Json], kinds: list[str], query: dict[str, list[str]]) -> list[Json]:
+    field, _, value = query.get("fieldSelector", [""])[0].partition("=")
+    found = items
+    if "namespaces" in kinds:
+        space = kinds[kinds.index("namespaces") + 1]
+        found = [each for each in found if each["metadata"]["namespace"] == space]
+    if field == "spec.nodeName":
+        found = [each for each in found if each["spec"].get("nodeName") == value]
+    if field == "involvedObject.name":
+        found = [each for each in found if each["involvedObject"]["name"] == value]
+    return found
+
+
+def answer(handler: BaseHTTPRequestHandler, status: int, body: object) -> None:
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    handler.send_response(status)
+    handler.send_header("Content-Length", str(len(raw)))
+    handler.end_headers()
+    handler.wfile.write(raw)
+
+
+def refuse(status: int, message: str = "is forbidden") -> Callable[[BaseHTTPRequestHandler], None]:
+    return lambda handler: answer(handler, status, {"message": message})
+
+
+@pytest.fixture
+def api() -> Iterator[FakeApi]:
+    fake = FakeApi()
+    yield fake
+    fake.stop()
+
+
+@pytest.fixture
+def access(api: FakeApi, tmp_path: Path) -> KubeAccess:
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps(kubeconfig(api.url)))
+    return KubeAccess(kubeconfig=path, context=None, timeout_s=2)
+
+
+def kubeconfig(url: str, **user: str) -> Json:
+    return {
+        "current-context": "lab",
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": user or {"token": TOKEN}}],
+        "contexts": [{"name": "lab", "context": {"cluster": "c", "user": "u"}}],
+    }
+
+
+def target(name: str = VOLUME, kind: TargetKind = TargetKind.PERSISTENT_VOLUME) -> Target:
+    return Target(given=name, kind=kind, name=name, namespace="default")
+
+
+def look(access: KubeAccess, wanted: Target | None = None) -> tuple[KubeView | None, Source]:
+    return observe_kube(access, wanted or target(), node_name="n1")
+
+
+def test_a_volume_brings_its_claim_pods_nodes_attachment_and_events(access: KubeAccess) -> None:
+    """Recording 12."""
+    view, source = look(access)
+    assert source.state is SourceState.OBSERVED
+    assert source.gaps == ()
+    assert view is not None
+    (volume,) = view.persistent_volumes  # type: ignore[misc]
+    assert volume.name == VOLUME
+    assert [each.ref.name for each in view.claims] == ["c12"]  # type: ignore[union-attr]
+    assert {each.name for each in view.nodes} == {"n1", "n2"}  # type: ignore[union-attr]
+    (attachment,) = view.attachments  # type: ignore[misc]
+    assert (attachment.node_name, attachment.attached) == ("n1", True)
+    assert view.pods_scope == "node/n1,namespace/default"
+
+
+def test_a_claim_and_a_handle_lead_to_the_same_volume(access: KubeAccess) -> None:
+    by_claim, _ = look(access, target("c12", TargetKind.CLAIM))
+    assert by_claim is not None
+    (volume,) = by_claim.persistent_volumes  # type: ignore[misc]
+    assert isinstance(volume.source, CsiSource)
+    by_handle, _ = look(access, target(volume.source.volume_handle, TargetKind.VOLUME_HANDLE))
+    assert by_handle is not None
+    assert volume in by_handle.persistent_volumes  # type: ignore[operator]
+    assert [each.ref.name for each in by_handle.claims] == ["c12"]  # type: ignore[union-attr]
+
+
+def test_a_typo_gets_near_matches(access: KubeAccess) -> None:
+    with pytest.raises(NotFoundError) as error:
+        look(access, target(VOLUME[:-3]))
+    assert error.value.near == (VOLUME,)
+    assert f"pv/{VOLUME}" in error.value.hint
+
+
+def test_one_refused_resource_is_a_gap_and_the_rest_is_there(
+    api: FakeApi, access: KubeAccess
+) -> None:
+    api.broken["/api/v1/namespaces/default/events"] = refuse(403)
+    view, source = look(access)
+    assert view is not None
+    assert isinstance(view.events, NotObserved)
+    assert [each.fact for each in source.gaps] == ["events"]
+    assert "can-i list events" in source.gaps[0].cure
+
+
+def test_a_refused_list_of_nodes_is_asked_by_name_and_not_taken_for_all(
+    api: FakeApi, access: KubeAccess
+) -> None:
+    api.broken["/api/v1/nodes"] = refuse(403)
+    view, _ = look(access)
+    assert view is not None
+    assert {each.name for each in view.nodes} == {"n1"}  # type: ignore[union-attr]
+    assert not view.nodes_complete
+
+
+def test_a_refused_list_of_attachments_is_asked_by_computed_name(
+    api: FakeApi, access: KubeAccess
+) -> None:
+    api.broken[_VA] = refuse(403)
+    view, _ = look(access)
+    assert view is not None
+    (attachment,) = view.attachments  # type: ignore[misc]
+    assert attachment.name.startswith("csi-d7dc12f3")
+
+
+def test_a_page_that_fails_fails_its_list(api: FakeApi, access: KubeAccess) -> None:
+    api.page = 1
+    view, _ = look(access, target("x", TargetKind.NONE))
+    assert view is not None
+    assert len(view.persistent_volumes) == len(api.lists["persistentvolumes"])  # type: ignore[arg-type]
+
+    once = iter((False, True))
+
+    def second_fails(handler: BaseHTTPRequestHandler) -> None:
+        if next(once):
+            answer(handler, 500, {"message": "etcd is gone"})
+        else:
+            answer(handler, *api.answer(_PV, {}))
+
+    api.broken[_PV] = second_fails
+    view, _ = look(access, target("x", TargetKind.NONE))
+    assert view is not None
+    assert isinstance(view.persistent_volumes, NotObserved)
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        (refuse(401, "Unauthorized"), "expired"),
+        (refuse(500, "etcdserver: no leader"), "no leader"),
+        (lambda handler: answer(handler, 200, b"<html>"), "not JSON"),
+        (lambda handler: answer(handler, 200, b"[]"), "no object"),
+    ],
+)
+def test_a_server_that_does_not_answer_for_the_target_fails_the_source(
+    api: FakeApi,
+    access: KubeAccess,
+    broken: Callable[[BaseHTTPRequestHandler], None],
+    words: str,
+) -> None:
+    api.broken[f"{_PV}/{VOLUME}"] = broken
+    view, source = look(access)
+    assert view is None
+    assert source.state is SourceState.FAILED
+    assert words in f"{source.reason} {source.cure}"
+    assert TOKEN not in f"{source}"
+
+
+def test_a_server_that_is_silent_costs_one_time_limit(api: FakeApi, access: KubeAccess) -> None:
+    release = threading.Event()
+
+    def wait(_: BaseHTTPRequestHandler) -> None:
+        release.wait(20)
+
+    api.broken[f"{_PV}/{VOLUME}"] = wait
+    try:
+        view, source = look(access)
+    finally:
+        release.set()
+    assert view is None
+    assert "no answer within 2 s" in source.reason
+
+
+def test_a_closed_port_is_said_plainly(api: FakeApi, access: KubeAccess) -> None:
+    api.stop()
+    _, source = look(access)
+    assert source.state is SourceState.FAILED
+    assert "Connection refused" in source.reason
+
+
+def test_an_idle_look_asks_little(api: FakeApi, access: KubeAccess) -> None:
+    look(access)
+    assert len(api.requests) <= 10
+
+
+@pytest.mark.parametrize(
+    ("text", "context", "words"),
+    [
+        (None, None, "no such file"),
+        ("a: [", None, "not YAML"),
+        ("- a", None, "expected a mapping"),
+        (json.dumps(kubeconfig("http://127.0.0.1:1")), "prod", "it has: lab"),
+        (json.dumps({"contexts": [{"name": "x", "context": {"cluster": "none"}}]}), "x", "'none'"),
+        (json.dumps(kubeconfig("http://127.0.0.1:1", tokenFile="gone")), None, "gone"),
+    ],
+)
+def test_a_wrong_kubeconfig_is_named(
+    tmp_path: Path, text: str | None, context: str | None, words: str
+) -> None:
+    path = tmp_path / "kubeconfig"
+    if text is not None:
+        path.write_text(text)
+    _, source = look(KubeAccess(kubeconfig=path, context=context, timeout_s=1))
+    assert source.state is SourceState.FAILED
+    assert words in source.reason
+    assert str(tmp_path) in source.reason
+
+
+def test_no_kubeconfig_at_all_tells_what_was_tried(tmp_path: Path) -> None:
+    environment = (("HOME", str(tmp_path)),)
+    _, source = look(
+        KubeAccess(kubeconfig=None, context=None, timeout_s=1, environment=environment)
+    )
+    assert f"{tmp_path}/.kube/config" in source.reason
+    assert "--no-kube" in source.cure
+
+
+def test_several_files_in_kubeconfig_are_one(api: FakeApi, tmp_path: Path) -> None:
+    whole = kubeconfig(api.url)
+    first, second = tmp_path / "one", tmp_path / "two"
+    first.write_text(json.dumps({"current-context": "lab", "contexts": whole["contexts"]}))
+    second.write_text(json.dumps({"clusters": whole["clusters"], "users": whole["users"]}))
+    environment = (("KUBECONFIG", f"{first}:{second}"),)
+    access = KubeAccess(kubeconfig=None, context=None, timeout_s=2, environment=environment)
+    assert look(access)[1].state is SourceState.OBSERVED
+
+
+def test_in_cluster_without_a_token_is_named() -> None:
+    environment = (("KUBERNETES_SERVICE_HOST", "10.0.0.1"),)
+    _, source = look(
+        KubeAccess(kubeconfig=None, context=None, timeout_s=1, environment=environment)
+    )
+    assert "serviceaccount/token" in source.reason
