@@ -67,7 +67,8 @@ def test_what_a_failed_rollback_leaks_is_an_orphan(scene: Scene) -> None:
 
 def test_a_lazily_unmounted_file_system_pins(scene: Scene) -> None:
     """scenarios.md 9 in its nearest form, recording 22: `umount -l` with a file open."""
-    volume = scene.claim(storage_class="rbd-xfs")
+    # mkfs.xfs makes none below 300 MiB.
+    volume = scene.claim(storage_class="rbd-xfs", size="320Mi")
     pod = scene.run_pod("worker-1")
     mount = scene.mount_of(pod, volume)
     pin = scene.hold_file_open("worker-1", f"{mount}/held")
@@ -136,7 +137,13 @@ def test_a_hanging_stage_is_waited_for(scene: Scene) -> None:
     volume = scene.claim()
     with scene.lab.fault("worker-1", "NodeStage.after-map", "hang", volume=scene.handle(volume)):
         pod = scene.start_pod("worker-1")
-        report = scene.wait_verdict("worker-1", volume, "Staged")
+        wait_until(
+            lambda: scene.look("worker-1", volume).holders,
+            timeout_s=90,
+            what="the image to be mapped",
+        )
+        report = scene.look("worker-1", volume)
+        assert report.verdict == "Staged"
         assert report.holder("worker-1")["device"]
     scene.workloads.wait_running(pod)
 

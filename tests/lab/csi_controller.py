@@ -105,7 +105,12 @@ class Controller:
         identity = str(uuid.uuid4())
         image = f"csi-vol-{identity}"
         spec = "/".join(part for part in (pool, namespace, image) if part)
-        self._ceph.create_image(spec, features=parameters.get("imageFeatures", "layering"))
+        self._ceph.create_image(
+            spec,
+            # Mi of Kubernetes is M of rbd.
+            size=claim["spec"]["resources"]["requests"]["storage"].removesuffix("i"),
+            features=parameters.get("imageFeatures", "layering"),
+        )
         meta = claim["metadata"]
         for key, value in (
             ("csi.storage.k8s.io/pv/name", name),
