@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rbdagent.config import Settings
-    from rbdagent.observe.ceph import CephAccess
+    from rbdagent.observe.cluster import CephAccess
 
 
 def check_all(settings: Settings) -> tuple[CheckResult, ...]:

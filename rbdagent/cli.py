@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import functools
+import gc
 import json
 import os
-import platform
 import sys
 import time
-import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -57,6 +55,8 @@ def run(arguments: Sequence[str]) -> int:  # noqa: PLR0911 - one line a way to e
         return error.exit_code
     except Exception as error:  # noqa: BLE001 - the outermost edge
         if debug:
+            import traceback
+
             traceback.print_exc()
         click.echo(
             f"rbdagent: this is a defect of rbdagent: {type(error).__name__}: {error}\n"
@@ -69,6 +69,8 @@ def run(arguments: Sequence[str]) -> int:  # noqa: PLR0911 - one line a way to e
 
 def _complain(error: RbdagentError, *, debug: bool) -> None:
     if debug:
+        import traceback
+
         traceback.print_exception(error)
     click.echo(f"rbdagent: {error}", err=True)
     if error.hint:
@@ -168,8 +170,8 @@ def _observing(command: _F) -> _F:
 
 def _settings(given: dict[str, Any]) -> Settings:
     from rbdagent.config import Settings
-    from rbdagent.observe.ceph import CephAccess
-    from rbdagent.observe.kube import KubeAccess
+    from rbdagent.observe.cluster import CephAccess
+    from rbdagent.observe.kubeconfig import KubeAccess
     from rbdagent.observe.node import NodeRoots
 
     def path(value: str | None) -> Path | None:
@@ -191,7 +193,7 @@ def _settings(given: dict[str, Any]) -> Settings:
     )
     variables = ("KUBECONFIG", "HOME", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
     return Settings(
-        node_name=given["node_name"] or os.environ.get("NODE_NAME") or platform.node(),
+        node_name=given["node_name"] or os.environ.get("NODE_NAME") or os.uname().nodename,
         roots=None
         if given["no_node"]
         else NodeRoots(
@@ -467,6 +469,8 @@ def version(*, output: str, debug: bool) -> int:
     if output == "table":
         _print(f"rbdagent {__version__}\n")
         return 0
+    import platform
+
     from rbdagent.report.machine import version_info
 
     _print(_data(version_info(__version__, platform.python_version()), output))
@@ -535,7 +539,7 @@ def _loaded(target: Target, source: str) -> Snapshot:
 
 def _retargeted(found: Snapshot, target: Target, name: str, source: str) -> Snapshot:
     """Ask a snapshot about another name of what it holds: its PV's claim, its pod, its image."""
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from rbdagent.correlate import images_of
 
@@ -552,7 +556,7 @@ def _retargeted(found: Snapshot, target: Target, name: str, source: str) -> Snap
 
 
 def _now() -> str:
-    return dt.datetime.now(tz=dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def _render_holders(diagnosis: Diagnosis, found: Snapshot, output: str) -> str:
@@ -607,6 +611,8 @@ def _repeat(once: Callable[[], tuple[str, int]], *, watch: bool) -> int:
     """Answer once; with --watch again and again, printing an answer that differs from the last."""
     text, code = once()
     _print(text)
+    if watch:
+        gc.enable()
     while watch:
         time.sleep(_WATCH_S)
         again, code = once()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-import tomllib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from rbdagent.errors import UsageError
 
@@ -14,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from rbdagent.observe.ceph import CephAccess
-    from rbdagent.observe.kube import KubeAccess
+    from rbdagent.observe.cluster import CephAccess
+    from rbdagent.observe.kubeconfig import KubeAccess
     from rbdagent.observe.node import NodeRoots
 
 DEFAULT_FILE: Final = "/etc/rbdagent/config.toml"
@@ -50,8 +49,7 @@ _DURATION: Final = re.compile(r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?
 _SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(Struct, frozen=True, kw_only=True):
     """Everything a look needs to know of its surroundings; clock and names come in from outside."""
 
     node_name: str
@@ -92,14 +90,18 @@ def load_file(path: Path, *, must_exist: bool) -> Mapping[str, Any]:
         UsageError: it cannot be read, is no TOML, or has a key that nobody knows.
     """
     try:
-        data = tomllib.loads(path.read_text())
+        text = path.read_text()
     except FileNotFoundError:
         if must_exist:
             raise UsageError(f"{path}: no such file", hint="correct --config") from None
         return {}
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from error
+    import tomllib
+
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path}: not TOML: {error}") from error
     for key in data:
         if key != "ceph":
@@ -116,6 +118,8 @@ def load_file(path: Path, *, must_exist: bool) -> Mapping[str, Any]:
 def _known(path: Path, key: str, keys: tuple[str, ...], prefix: str = "") -> None:
     if key in keys:
         return
+    import difflib
+
     near = difflib.get_close_matches(key, keys, n=1)
     hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(keys)}"
     raise UsageError(f"{path}: unknown key {prefix}{key}", hint=hint)

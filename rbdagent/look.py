@@ -6,8 +6,9 @@ What has not answered at the deadline is left behind and reported; nothing here 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+from msgspec.structs import replace
 
 from rbdagent.correlate import images_of
 from rbdagent.errors import NotFoundError
@@ -25,13 +26,15 @@ from rbdagent.model import (
     Target,
     TargetKind,
 )
-from rbdagent.observe.together import all_of
+from rbdagent.observe.together import start
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rbdagent.config import Settings
+    from rbdagent.observe.ceph import CephLook
 
+_T = TypeVar("_T")
 _SKIPPED = "looked away on purpose"
 
 
@@ -47,9 +50,14 @@ def look(target: Target, settings: Settings, *, now: Callable[[], str]) -> Snaps
         NotFoundError: a source that would know the target answered, and it is not there.
     """
     deadline = time.monotonic() + settings.timeout_s
-    (node, node_source), (kube, kube_source) = _node_and_kube(target, settings, deadline)
+    # Who waits longest for others begins first.
+    kube_begun = start([lambda: _kube(target, settings)])
+    ceph_begun = _begin_ceph(settings, deadline)
+    node_begun = start([lambda: _node(settings)])
+    kube, kube_source = _ended(kube_begun(deadline), "the Kubernetes API", settings)
+    node, node_source = _ended(node_begun(deadline), "the node", settings)
     images = images_of(target, node, kube)
-    ceph, ceph_source = _ceph(images, node, settings, deadline)
+    ceph, ceph_source = _ceph(ceph_begun, images, node)
     snapshot = Snapshot(
         observed_at=now(),
         tool_version=settings.version,
@@ -63,20 +71,15 @@ def look(target: Target, settings: Settings, *, now: Callable[[], str]) -> Snaps
     return snapshot
 
 
-def _node_and_kube(
-    target: Target, settings: Settings, deadline: float
-) -> tuple[tuple[NodeView | None, Source], tuple[KubeView | None, Source]]:
-    node, kube = all_of([lambda: _node(settings), lambda: _kube(target, settings)], deadline)
-    for answer in (kube, node):
-        if isinstance(answer, BaseException):
-            raise answer
-    seen_node = node if node is not None else (None, _late("the node", settings))
-    seen_kube = kube if kube is not None else (None, _late("the Kubernetes API", settings))
-    return seen_node, seen_kube  # type: ignore[return-value]
-
-
-def _late(what: str, settings: Settings) -> Source:
-    return Source(
+def _ended(
+    answers: list[tuple[_T | None, Source] | BaseException | None], what: str, settings: Settings
+) -> tuple[_T | None, Source]:
+    (answer,) = answers
+    if isinstance(answer, BaseException):
+        raise answer
+    if answer is not None:
+        return answer
+    return None, Source(
         state=SourceState.FAILED,
         reason=f"{what} gave no answer within {settings.timeout_s:g} s",
         cure="a longer --timeout may help; something is slow or hangs",
@@ -99,23 +102,26 @@ def _kube(target: Target, settings: Settings) -> tuple[KubeView | None, Source]:
     return observe_kube(settings.kube, target, node_name=settings.node_name)
 
 
-def _ceph(
-    images: tuple[ImageIdentity, ...],
-    node: NodeView | None,
-    settings: Settings,
-    deadline: float,
-) -> tuple[CephView | None, Source]:
+def _begin_ceph(settings: Settings, deadline: float) -> CephLook | None:
+    """Connect while the others look: which images to ask for, they will tell."""
     if settings.clusters is None:
+        return None
+    from rbdagent.observe.ceph import CephLook
+
+    return CephLook(settings.clusters, deadline=deadline)
+
+
+def _ceph(
+    begun: CephLook | None, images: tuple[ImageIdentity, ...], node: NodeView | None
+) -> tuple[CephView | None, Source]:
+    if begun is None:
         return None, Source(state=SourceState.SKIPPED, reason=_SKIPPED)
     if not images:
         reason = "not asked: the target leads to no image"
         return None, Source(state=SourceState.SKIPPED, reason=reason)
-    from rbdagent.observe.ceph import observe_ceph
-
     mappings = () if node is None or isinstance(node.mappings, NotObserved) else node.mappings
     known = frozenset(each.client_address for each in mappings if each.client_address is not None)
-    left = max(0.1, deadline - time.monotonic())
-    return observe_ceph(settings.clusters, images, deadline_s=left, known=known)
+    return begun.images(images, known=known)
 
 
 def _must_be_there(

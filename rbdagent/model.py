@@ -1,6 +1,7 @@
 """The vocabulary: what was observed, what it joins to, and what is said about it.
 
-Every type is frozen and imports the standard library only. Three states are three values: a value
+Every type is a frozen msgspec.Struct: as many dataclasses would take a tenth of the whole answer to
+make at import (docs/adr/0002-structs.md). Three states are three values: a value
 is present, ``None`` (or an empty tuple) is absent, and :class:`NotObserved` says that nobody could
 look. Times are ISO 8601 strings in UTC as ``2026-11-21T03:00:00Z``: the pure core has no clock and
 orders them as text.
@@ -8,9 +9,10 @@ orders them as text.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
+
+from msgspec import Struct, field
 
 API_VERSION: Final = "rbdagent.dev/v1alpha1"
 
@@ -19,8 +21,7 @@ API_VERSION: Final = "rbdagent.dev/v1alpha1"
 # --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotObserved:
+class NotObserved(Struct, frozen=True, kw_only=True):
     """Nobody could look: never to be read as "none"."""
 
     reason: str
@@ -37,8 +38,7 @@ class SourceState(StrEnum):
     SKIPPED = "skipped"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
+class Gap(Struct, frozen=True, kw_only=True):
     """One fact that a source, observed otherwise, could not give."""
 
     fact: str
@@ -47,8 +47,7 @@ class Gap:
     cure: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class Source(Struct, frozen=True, kw_only=True):
     """The state of one source (node, ceph, kubernetes) and the gaps within it."""
 
     state: SourceState
@@ -63,8 +62,7 @@ class Source:
 # --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class ImageSpec:
+class ImageSpec(Struct, frozen=True, kw_only=True, order=True):
     """The name of an RBD image within one cluster: ``pool[/namespace]/name``."""
 
     pool: str
@@ -76,8 +74,7 @@ class ImageSpec:
         return "/".join(part for part in (self.pool, self.namespace, self.name) if part)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class EntityAddress:
+class EntityAddress(Struct, frozen=True, kw_only=True, order=True):
     """An address of a Ceph entity, its type (``v1:``, ``v2:``, ``any:``) left out on purpose.
 
     krbd, watchers and the blocklist write the same client with different types: compare without.
@@ -93,8 +90,7 @@ class EntityAddress:
         return f"{host}:{self.port}/{self.nonce}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class DeviceNumber:
+class DeviceNumber(Struct, frozen=True, kw_only=True, order=True):
     """``major:minor`` of a block device."""
 
     major: int
@@ -116,8 +112,7 @@ class DeviceKind(StrEnum):
     NBD = "rbd-nbd"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessRef:
+class ProcessRef(Struct, frozen=True, kw_only=True):
     """A process, and the pod and container that its cgroup names."""
 
     pid: int
@@ -130,8 +125,7 @@ class ProcessRef:
     """One letter of ``/proc/PID/stat``: ``D`` is uninterruptible sleep."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MountNamespace:
+class MountNamespace(Struct, frozen=True, kw_only=True):
     """A mount namespace, by its inode, and one process that lives in it."""
 
     inode: int
@@ -148,8 +142,7 @@ class MountKind(StrEnum):
     """A bind of the device node itself (block-mode volumes): devtmpfs with root ``/rbdN``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mount:
+class Mount(Struct, frozen=True, kw_only=True):
     """One line of one mount namespace's mountinfo that concerns a device."""
 
     path: str
@@ -175,8 +168,7 @@ class OpenHow(StrEnum):
     EXECUTABLE = "executable"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opener:
+class Opener(Struct, frozen=True, kw_only=True):
     """A process that has the device, or a file on it, open; named or detached from every mount."""
 
     process: ProcessRef
@@ -199,8 +191,7 @@ class BlockHolderKind(StrEnum):
     OTHER = "other"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockHolder:
+class BlockHolder(Struct, frozen=True, kw_only=True):
     """A block device, or swap, that holds the mapping (or one of its children) open."""
 
     kind: BlockHolderKind
@@ -213,8 +204,7 @@ class BlockHolder:
     """The kernel name of the device that is held: ``rbd0``, ``rbd0p1``, ``dm-0``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NbdState:
+class NbdState(Struct, frozen=True, kw_only=True):
     """What is known of an rbd-nbd device's process; ``pid`` in sysfs lies both ways."""
 
     recorded_pid: int | None
@@ -224,8 +214,7 @@ class NbdState:
     """The rbd-nbd process that serves it, found by cookie or image; None: there is none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mapping:
+class Mapping(Struct, frozen=True, kw_only=True):
     """One ``/sys/bus/rbd/devices/N``, or one rbd-nbd device, and all that keeps it busy."""
 
     kind: DeviceKind
@@ -267,8 +256,7 @@ class Mapping:
         return self.device.removeprefix("/dev/")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VolumeData:
+class VolumeData(Struct, frozen=True, kw_only=True):
     """kubelet's ``vol_data.json``; the staging one holds only driver and handle."""
 
     driver: str | None
@@ -279,8 +267,7 @@ class VolumeData:
     node_name: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stash:
+class Stash(Struct, frozen=True, kw_only=True):
     """ceph-csi's ``image-meta.json``."""
 
     spec: ImageSpec
@@ -288,8 +275,7 @@ class Stash:
     device: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StagingDirectory:
+class StagingDirectory(Struct, frozen=True, kw_only=True):
     """One volume's directory below kubelet's ``plugins``: where a driver stages it."""
 
     path: str
@@ -307,8 +293,7 @@ class StagingDirectory:
     path_present: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodVolumeDirectory:
+class PodVolumeDirectory(Struct, frozen=True, kw_only=True):
     """One volume's directory of one pod below kubelet's ``pods``."""
 
     path: str
@@ -322,8 +307,7 @@ class PodVolumeDirectory:
     volume_data: VolumeData | NotObserved | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PluginSocket:
+class PluginSocket(Struct, frozen=True, kw_only=True):
     """A CSI driver's registration with kubelet on this node."""
 
     driver: str
@@ -331,8 +315,7 @@ class PluginSocket:
     listening: bool | NotObserved
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubeletView:
+class KubeletView(Struct, frozen=True, kw_only=True):
     """What kubelet and the CSI drivers left on the node's disk."""
 
     roots: tuple[str, ...] = ()
@@ -343,8 +326,7 @@ class KubeletView:
     sockets: tuple[PluginSocket, ...] | NotObserved = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InFlight:
+class InFlight(Struct, frozen=True, kw_only=True):
     """A process that maps, unmaps, formats, checks, mounts or unlocks, in any state."""
 
     process: ProcessRef
@@ -353,8 +335,7 @@ class InFlight:
     """Arguments that name an image, a device or a path of a volume."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnbackedMount:
+class UnbackedMount(Struct, frozen=True, kw_only=True):
     """A running container sees a volume's directory that is not on the volume's device."""
 
     pod_uid: str
@@ -365,8 +346,7 @@ class UnbackedMount:
     process: ProcessRef
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeView:
+class NodeView(Struct, frozen=True, kw_only=True):
     """Everything seen on one node."""
 
     node_name: str
@@ -389,8 +369,7 @@ class NodeView:
 # --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watcher:
+class Watcher(Struct, frozen=True, kw_only=True):
     """A watch on an image's header object."""
 
     address: EntityAddress
@@ -400,8 +379,7 @@ class Watcher:
     """Changes when a watch is registered again: a hint of its kind, never an identity."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Locker:
+class Locker(Struct, frozen=True, kw_only=True):
     """A holder of an advisory lock (the exclusive-lock feature, or an old kubelet's)."""
 
     client: int
@@ -411,8 +389,7 @@ class Locker:
     exclusive: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlocklistEntry:
+class BlocklistEntry(Struct, frozen=True, kw_only=True):
     """A blocklisted client, a whole host (port and nonce 0), or a range."""
 
     network: str
@@ -430,8 +407,7 @@ class ImagePresence(StrEnum):
     GONE = "gone"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageView:
+class ImageView(Struct, frozen=True, kw_only=True):
     """One image of one cluster, looked at read-only."""
 
     spec: ImageSpec
@@ -454,8 +430,7 @@ class ImageView:
     mirrored: bool | NotObserved = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceAddress:
+class ServiceAddress(Struct, frozen=True, kw_only=True):
     """A Ceph daemon that may watch or hold images: mgr, rbd-mirror; mon and osd for safe advice."""
 
     kind: str
@@ -465,8 +440,7 @@ class ServiceAddress:
     client: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterView:
+class ClusterView(Struct, frozen=True, kw_only=True):
     """One Ceph cluster."""
 
     name: str
@@ -482,8 +456,7 @@ class ClusterView:
     """Names near a target that was not found, for near matches."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CephView:
+class CephView(Struct, frozen=True, kw_only=True):
     """Every cluster that was configured."""
 
     clusters: tuple[ClusterView, ...]
@@ -494,8 +467,7 @@ class CephView:
 # --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class ObjectRef:
+class ObjectRef(Struct, frozen=True, kw_only=True, order=True):
     """A namespaced name, with the uid where it is known."""
 
     namespace: str
@@ -506,8 +478,7 @@ class ObjectRef:
         return f"{self.namespace}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CsiSource:
+class CsiSource(Struct, frozen=True, kw_only=True):
     """``spec.csi`` of a PV (or what a migrated in-tree PV is translated to)."""
 
     driver: str
@@ -522,8 +493,7 @@ class CsiSource:
         return dict(self.attributes).get(key)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InTreeRbdSource:
+class InTreeRbdSource(Struct, frozen=True, kw_only=True):
     """``spec.rbd`` of a PV, or an inline ``rbd`` volume of a pod."""
 
     spec: ImageSpec
@@ -531,8 +501,7 @@ class InTreeRbdSource:
     read_only: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OtherSource:
+class OtherSource(Struct, frozen=True, kw_only=True):
     """A PV that is not RBD: named so that the answer can say whose it is."""
 
     kind: str
@@ -543,8 +512,7 @@ class OtherSource:
 VolumeSource = CsiSource | InTreeRbdSource | OtherSource
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PersistentVolume:
+class PersistentVolume(Struct, frozen=True, kw_only=True):
     """A PV."""
 
     name: str
@@ -562,8 +530,7 @@ class PersistentVolume:
     created_at: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(Struct, frozen=True, kw_only=True):
     """A PVC."""
 
     ref: ObjectRef
@@ -575,8 +542,7 @@ class Claim:
     deleting_since: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerState:
+class ContainerState(Struct, frozen=True, kw_only=True):
     """A container's state as the API tells it."""
 
     name: str
@@ -585,8 +551,7 @@ class ContainerState:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pod:
+class Pod(Struct, frozen=True, kw_only=True):
     """A pod."""
 
     ref: ObjectRef
@@ -604,8 +569,7 @@ class Pod:
     created_at: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class Node(Struct, frozen=True, kw_only=True):
     """A Node."""
 
     name: str
@@ -619,16 +583,14 @@ class Node:
     ready_changed_at: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CsiNode:
+class CsiNode(Struct, frozen=True, kw_only=True):
     """The drivers that kubelet registered on a node."""
 
     node_name: str
     drivers: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attachment:
+class Attachment(Struct, frozen=True, kw_only=True):
     """A VolumeAttachment."""
 
     name: str
@@ -642,8 +604,7 @@ class Attachment:
     detach_error: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubeEvent:
+class KubeEvent(Struct, frozen=True, kw_only=True):
     """An event that belongs to the target: its pods, claim, volume."""
 
     kind: str
@@ -657,8 +618,7 @@ class KubeEvent:
     reporter: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubeView:
+class KubeView(Struct, frozen=True, kw_only=True):
     """What the API said; each kind may be missing on its own (a 403 on one resource)."""
 
     server: str
@@ -693,8 +653,7 @@ class TargetKind(StrEnum):
     """No single target: ``list``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(Struct, frozen=True, kw_only=True):
     """What the user asked about, parsed but not yet looked up."""
 
     given: str
@@ -706,8 +665,7 @@ class Target:
     image: ImageSpec | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True, kw_only=True):
     """All that one look saw: the only input of the pure core, and a file that replays it."""
 
     observed_at: str
@@ -719,8 +677,7 @@ class Snapshot:
     sources: Sources
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
+class Sources(Struct, frozen=True, kw_only=True):
     """How the look at each source went."""
 
     node: Source
@@ -754,8 +711,7 @@ class HolderKind(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageIdentity:
+class ImageIdentity(Struct, frozen=True, kw_only=True):
     """An image across clusters; what is unknown is None."""
 
     spec: ImageSpec
@@ -764,8 +720,7 @@ class ImageIdentity:
     pool_id: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
+class Holder(Struct, frozen=True, kw_only=True):
     """One client that has the image mapped or open, with all that joins to it; no judgement."""
 
     kind: HolderKind
@@ -797,8 +752,7 @@ class Holder:
     """Other mappings of the same client on the node: one blocklist entry hits them all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VolumeUse:
+class VolumeUse(Struct, frozen=True, kw_only=True):
     """One image, the Kubernetes objects that stand for it, and every client that holds it."""
 
     target: Target
@@ -853,8 +807,7 @@ class Severity(StrEnum):
     ERROR = "error"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(Struct, frozen=True, kw_only=True):
     """One thing worth saying, with its evidence and its remedy."""
 
     code: str
@@ -869,8 +822,7 @@ class Finding:
     """To copy; in order."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedHolder:
+class JudgedHolder(Struct, frozen=True, kw_only=True):
     """A holder and its verdict."""
 
     holder: Holder
@@ -881,8 +833,7 @@ class JudgedHolder:
     """When it was first seen so; with one look, that look."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
+class Diagnosis(Struct, frozen=True, kw_only=True):
     """The answer, before it is rendered."""
 
     use: VolumeUse
@@ -906,8 +857,7 @@ class CheckState(StrEnum):
     SKIPPED = "skipped"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckResult:
+class CheckResult(Struct, frozen=True, kw_only=True):
     """One line of ``check``: a sentence that should be true, and what to do where it is not."""
 
     source: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from rbdagent.correlate.identity import identity_of_mapping, pods_of, same_image
 from rbdagent.correlate.names import VolumeNames, knows_every_pod_on, not_given

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rbdagent.correlate.identity import pods_of, same_image, volume_image, volumes_of
 from rbdagent.model import (
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VolumeNames:
+class VolumeNames(Struct, frozen=True, kw_only=True):
     """The names of one volume; ``volumes[0]`` is the PV that the answer speaks of."""
 
     image: ImageIdentity | None
@@ -79,8 +79,7 @@ def not_given(source: Source, what: str) -> NotObserved:
     return NotObserved(reason=f"{what}: {reason}", cure=source.cure)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VolumeIndex:
+class VolumeIndex(Struct, frozen=True, kw_only=True):
     """The PVs by what joins them: a node with many mappings asks once a mapping."""
 
     by_image_name: dict[str, tuple[tuple[PersistentVolume, ImageIdentity], ...]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from rbdagent.catalog import CATALOG
 from rbdagent.model import (
@@ -20,8 +20,7 @@ from rbdagent.model import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class Case(Struct, frozen=True, kw_only=True):
     """One target, judged: the input of every rule."""
 
     use: VolumeUse

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rbdagent.correlate.holders import runs
 from rbdagent.correlate.local import mounts_of, openers_of, pod_uid_of_path, server_pid
@@ -35,8 +36,7 @@ _TEAR_DOWN_PROGRAMS = frozenset({"umount", "umount2", "luksClose"})
 _TEAR_DOWN_WORDS = frozenset({"unmap", "luksClose", "close", "detach"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class Evidence(Struct, frozen=True, kw_only=True):
     """Everything seen on the node, and in the API, that may use one mapping."""
 
     running: tuple[Pod, ...] = ()

@@ -6,8 +6,9 @@ it looked, saw and had nothing to say. A fact that was not observed stops the la
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, assert_never
+
+from msgspec import Struct
 
 from rbdagent.correlate.local import pod_uid_of_path
 from rbdagent.diagnose.evidence import (
@@ -45,8 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
+class Bench(Struct, frozen=True, kw_only=True):
     """What a step of the ladder has before it."""
 
     holder: Holder
@@ -60,8 +60,7 @@ class Bench:
         return self.snapshot.observed_at
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Word:
+class Word(Struct, frozen=True, kw_only=True):
     """What a step said."""
 
     verdict: Verdict

@@ -2,20 +2,20 @@
 
 An image that is opened read-only gets no watch and no lock from us: a watch of ours would make
 ceph-csi refuse to stage. librados waits for ever by default, so every call has a time limit, and
-what still hangs is left behind in a daemon thread and reported as not observed.
+what still hangs is left
+behind in a daemon thread and reported as not observed.
 """
 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import errno
-import json
-import math
 import re
 import time
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rbdagent.errors import ParseError, SourceError
 from rbdagent.model import (
@@ -37,30 +37,35 @@ from rbdagent.model import (
     SourceState,
     Watcher,
 )
-from rbdagent.observe.together import all_of
+from rbdagent.observe.cluster import (
+    CAPS,
+    CephAccess,
+    Cluster,
+    bindings,
+    reach_cure,
+    read_blocklist,
+    read_managers,
+    read_pools,
+)
+from rbdagent.observe.together import all_of, start
 from rbdagent.parse.address import (
     parse_address,
     parse_address_vector,
-    parse_blocklist_entry,
     parse_client,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     Handle = Any  # rados.Ioctx or rbd.Image: the bindings carry no types
-
-_T = TypeVar("_T")
-
-CAPS: Final = "mon 'profile rbd-read-only' osd 'profile rbd-read-only'"
-"""Enough to list watchers and the blocklist; mon ``profile rbd`` could blocklist others."""
 
 _SECOND_LOOK_S: Final = 0.3
 """ceph-csi's own in-use check shows as a watcher for some 0.15 s (recorded)."""
 
 _MANY_IMAGES: Final = 8
 """From here on one ``dump_watchers`` an OSD is cheaper than opening the images."""
+
+_WATCHES_ONLY: Final = NotObserved(reason="of many images only the watches are asked for")
 
 _NEAR_NAMES: Final = 3
 _MOST_NAMES: Final = 2000
@@ -87,58 +92,71 @@ _FEATURES: Final = (
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CephAccess:
-    """How to reach one cluster."""
+class CephLook:
+    """One look at every cluster; what needs no image, the connection above all, begins at once."""
 
-    name: str
-    conf: Path
-    client_id: str
-    """``rbdagent`` of ``client.rbdagent``."""
-    keyring: Path | None
-    """None: librados looks where it always does."""
-    timeout_s: float
+    def __init__(self, clusters: Sequence[CephAccess], *, deadline: float) -> None:
+        """Begin to connect.
+
+        Args:
+            clusters: those that were configured.
+            deadline: of the monotonic clock; what has not answered by then is not observed.
+        """
+        self._clusters = clusters
+        self._deadline = deadline
+        self._connecting = start(
+            [lambda access=access: _connect(access) for access in clusters]  # type: ignore[misc]
+        )
+
+    def images(
+        self, images: Sequence[ImageIdentity], *, known: frozenset[EntityAddress] = frozenset()
+    ) -> tuple[CephView | None, Source]:
+        """Ask every cluster that may have the images, all of them at once.
+
+        Args:
+            images: an identity without fsid is sought in every cluster.
+            known: addresses of clients whose mappings were seen. Any other watcher is looked at
+                twice, a moment apart: somebody's short read-write open is no holder.
+
+        Returns:
+            The view and the state of the source: failed only where every cluster failed.
+        """
+        try:
+            bindings()
+        except SourceError as error:
+            return None, Source(state=SourceState.FAILED, reason=str(error), cure=error.cure)
+        answers = self._connecting(self._deadline)
+        there = [each for each in answers if isinstance(each, _Connected)]
+        seen = iter(_of_clusters(there, images, self._deadline, known))
+        views = tuple(
+            next(seen) if isinstance(answer, _Connected) else _failed(access, answer)
+            for access, answer in zip(self._clusters, answers, strict=True)
+        )
+        return CephView(clusters=views), _source(views)
 
 
-def observe_ceph(
-    clusters: Sequence[CephAccess],
-    images: Sequence[ImageIdentity],
-    *,
-    deadline_s: float,
-    known: frozenset[EntityAddress] = frozenset(),
-) -> tuple[CephView | None, Source]:
-    """Ask every cluster that may have the images, all of them at once.
+class _Connected(Struct, frozen=True, kw_only=True):
+    """A cluster, and what its monitors told."""
 
-    Args:
-        clusters: those that were configured.
-        images: an identity without fsid is sought in every cluster.
-        deadline_s: seconds from now; what has not answered by then is not observed.
-        known: addresses of clients whose mappings were seen. Any other watcher is looked at twice,
-            a moment apart: somebody's short read-write open is no holder.
+    cluster: Cluster
+    blocklist: tuple[BlocklistEntry, ...] | NotObserved
+    pools: tuple[tuple[int, str], ...] | NotObserved
+    services: tuple[ServiceAddress, ...] | NotObserved
 
-    Returns:
-        The view and the state of the source: failed only where every cluster failed.
-    """
-    try:
-        _bindings()
-    except SourceError as error:
-        return None, Source(state=SourceState.FAILED, reason=str(error), cure=error.cure)
-    deadline = time.monotonic() + deadline_s
-    calls = [
-        lambda access=access: _observe_cluster(access, images, deadline, known)
-        for access in clusters
-    ]
-    answers = all_of(calls, deadline)
-    views = tuple(
-        answer if isinstance(answer, ClusterView) else _failed(access, answer)
-        for access, answer in zip(clusters, answers, strict=True)
+
+def _connect(access: CephAccess) -> _Connected:
+    cluster = Cluster(access)
+    return _Connected(
+        cluster=cluster,
+        blocklist=cluster.monitor_or_gap("osd blocklist ls", read_blocklist),
+        pools=cluster.monitor_or_gap("osd lspools", read_pools),
+        services=cluster.monitor_or_gap("mgr dump", read_managers, cure="mon caps 'allow r'"),
     )
-    return CephView(clusters=views), _source(views)
 
 
 def _failed(access: CephAccess, error: BaseException | None) -> ClusterView:
     if error is None:
-        reason, cure = f"{access.name}: no answer in time", _reach_cure(access)
+        reason, cure = f"{access.name}: no answer in time", reach_cure(access)
     elif isinstance(error, SourceError):
         reason, cure = str(error), error.cure
     elif isinstance(error, ParseError):
@@ -165,221 +183,66 @@ def _source(views: Sequence[ClusterView]) -> Source:
     return Source(state=SourceState.OBSERVED, gaps=tuple(gaps))
 
 
-def _bindings() -> tuple[Any, Any]:
-    try:
-        import rados
-        import rbd
-    except ImportError as error:
-        raise SourceError(
-            f"Ceph's Python bindings are missing ({error.name or error})",
-            cure="apt install python3-rados python3-rbd (dnf has the same names), and make the "
-            "virtual environment with --system-site-packages",
-        ) from error
-    return rados, rbd
-
-
-# --------------------------------------------------------------------------------------------------
-# One cluster
-# --------------------------------------------------------------------------------------------------
-
-
-class _Cluster:
-    """One connection."""
-
-    def __init__(self, access: CephAccess) -> None:
-        self.access = access
-        self._rados, self._rbd = _bindings()
-        # Whole seconds: librados 16.2 refuses fractions.
-        limit = str(math.ceil(access.timeout_s))
-        settings = {
-            "admin_socket": "",
-            "log_file": "",
-            "log_to_stderr": "false",
-            "err_to_stderr": "false",
-            "client_mount_timeout": limit,
-            "rados_mon_op_timeout": limit,
-            "rados_osd_op_timeout": limit,
-        }
-        if access.keyring is not None:
-            settings["keyring"] = str(access.keyring)
-        self._check_files()
-        try:
-            self._handle = self._rados.Rados(
-                conffile=str(access.conf), rados_id=access.client_id, conf=settings
-            )
-            self._handle.connect()
-        except self._rados.Error as error:
-            raise self._not_connected(error) from error
-        self.fsid: str = self._handle.get_fsid()
-
-    def _check_files(self) -> None:
-        """Librados says "No such file" without a name: look first."""
-        for path, flag in (
-            (self.access.conf, "--ceph-conf"),
-            (self.access.keyring, "--ceph-keyring"),
-        ):
-            if path is None:
-                continue
-            try:
-                with path.open("rb"):
-                    pass
-            except OSError as error:
-                raise SourceError(
-                    f"{self.access.name}: cannot read {path}: {error.strerror}",
-                    cure=f"pass {flag}, or use --no-ceph to look away on purpose",
-                ) from error
-
-    def _not_connected(self, error: Exception) -> SourceError:
-        who = f"{self.access.name}: client.{self.access.client_id}"
-        if abs(getattr(error, "errno", None) or 0) in {errno.EPERM, errno.EACCES}:
-            return SourceError(
-                f"{who} was refused: its key is wrong, or there is no such user",
-                cure=f"ceph auth get-or-create client.{self.access.client_id} {CAPS}",
-            )
-        if isinstance(error, self._rados.ObjectNotFound):
-            return SourceError(
-                f"{who} has no keyring that librados could find",
-                cure="pass --ceph-keyring, or write the key to "
-                f"/etc/ceph/ceph.client.{self.access.client_id}.keyring",
-            )
-        if isinstance(error, self._rados.TimedOut):
-            return SourceError(
-                f"{who}: no monitor answered within {self.access.timeout_s:g} s",
-                cure=_reach_cure(self.access),
-            )
-        return SourceError(f"{who}: cannot connect: {error}", cure=_reach_cure(self.access))
-
-    def close(self) -> None:
-        self._handle.shutdown()
-
-    def monitor(self, prefix: str) -> Any:  # noqa: ANN401 - whatever the command answers
-        """Ask the monitors; the answer is JSON, of some commands several values in a row.
-
-        Raises:
-            SourceError: refused, or no answer in time.
-        """
-        command = json.dumps({"prefix": prefix, "format": "json"})
-        code, output, status = self._handle.mon_command(command, b"", timeout=self.access.timeout_s)
-        if code != 0:
-            raise SourceError(
-                f"{self.access.name}: {prefix!r} failed: {status or _errno_text(code)}",
-                cure=f"ceph auth caps client.{self.access.client_id} {CAPS}",
-            )
-        return json.JSONDecoder().raw_decode(output.decode())[0]
-
-    def monitor_or_gap(
-        self, prefix: str, read: Callable[[Any], _T], *, cure: str | None = None
-    ) -> _T | NotObserved:
-        """Ask the monitors; a refusal is not observed."""
-        try:
-            return read(self.monitor(prefix))
-        except (SourceError, ParseError) as error:
-            return NotObserved(reason=str(error), cure=error.hint if cure is None else cure)
-
-    def pool(self, image: ImageIdentity) -> Any | None:  # noqa: ANN401 - rados.Ioctx
-        """Open the image's pool and namespace; None where this cluster has no such pool."""
-        try:
-            if image.pool_id is not None:
-                context = self._handle.open_ioctx2(image.pool_id)
-                if image.spec.pool and context.get_pool_name() != image.spec.pool:
-                    return None
-            else:
-                context = self._handle.open_ioctx(image.spec.pool)
-        except self._rados.ObjectNotFound:
-            return None
-        context.set_namespace(image.spec.namespace)
-        return context
-
-    def dump_watchers(self) -> tuple[dict[str, Any], ...] | NotObserved:
-        """Ask every OSD for all its watches in one call each; needs osd caps ``allow *``."""
-        try:
-            osds = cast("list[int]", self.monitor("osd ls"))
-        except SourceError as error:
-            return NotObserved(reason=str(error), cure=error.cure)
-        command = json.dumps({"prefix": "dump_watchers", "format": "json"})
-        found: list[dict[str, Any]] = []
-        for osd in osds:
-            code, output, status = self._handle.osd_command(
-                osd, command, b"", timeout=self.access.timeout_s
-            )
-            if code != 0:
-                return NotObserved(
-                    reason=f"dump_watchers of osd.{osd}: {status or _errno_text(code)}",
-                    cure="osd caps 'allow *' would allow it; single images are asked instead",
-                )
-            found += json.loads(output)
-        return tuple(found)
-
-    @property
-    def rados(self) -> Any:  # noqa: ANN401 - the module
-        return self._rados
-
-    @property
-    def rbd(self) -> Any:  # noqa: ANN401 - the module
-        return self._rbd
-
-
-def _errno_text(code: int) -> str:
-    import os
-
-    return os.strerror(abs(code))
-
-
-def _reach_cure(access: CephAccess) -> str:
-    return (
-        f"ceph -c {access.conf} -n client.{access.client_id} --connect-timeout 5 fsid "
-        "shows whether the monitors can be reached"
-    )
-
-
-def _observe_cluster(
-    access: CephAccess,
+def _of_clusters(
+    there: Sequence[_Connected],
     images: Sequence[ImageIdentity],
     deadline: float,
     known: frozenset[EntityAddress],
-) -> ClusterView:
-    cluster = _Cluster(access)
-    ours = [each for each in images if each.fsid in (None, cluster.fsid)]
-    dumped = cluster.dump_watchers() if len(ours) >= _MANY_IMAGES else None
-    calls: list[Callable[[], object]] = [
-        lambda: cluster.monitor_or_gap("osd blocklist ls", _blocklist),
-        lambda: cluster.monitor_or_gap("osd lspools", _pools),
-        lambda: cluster.monitor_or_gap("mgr dump", _managers, cure="mon caps 'allow r'"),
+) -> list[ClusterView]:
+    ours = [
+        [image for image in images if image.fsid in (None, each.cluster.fsid)] for each in there
     ]
-    if isinstance(dumped, tuple):
-        calls += [
-            lambda image=image: _image_of_dump(cluster, image, dumped)  # type: ignore[misc]
-            for image in ours
+    looks = [
+        _calls(each.cluster, wanted, known, deadline)
+        for each, wanted in zip(there, ours, strict=True)
+    ]
+    answers = all_of([call for calls in looks for call in calls], deadline)
+    views, first = [], 0
+    for each, wanted in zip(there, ours, strict=True):
+        part = answers[first : first + len(wanted)]
+        first += len(wanted)
+        found = [
+            _view_or_gap(image, answer, each.cluster)
+            for image, answer in zip(wanted, part, strict=True)
         ]
-    else:
-        calls += [lambda image=image: _image(cluster, image, known) for image in ours]  # type: ignore[misc]
-    answers = all_of(calls, deadline)
-    blocklist, pools, services = (_value(each, access) for each in answers[:3])
-    views = [
-        _view_or_gap(image, answer, cluster)
-        for image, answer in zip(ours, answers[3:], strict=True)
+        if None not in part:
+            # It waits for the messenger's threads; nobody waits for it.
+            start([each.cluster.close])
+        views.append(_view(each, tuple(view for view in found if view is not None)))
+    return views
+
+
+def _calls(
+    cluster: Cluster,
+    images: Sequence[ImageIdentity],
+    known: frozenset[EntityAddress],
+    deadline: float,
+) -> list[Callable[[], ImageView]]:
+    """Give a call an image: of many only their watches are asked for."""
+    if len(images) < _MANY_IMAGES:
+        return [lambda image=image: _image(cluster, image, known) for image in images]  # type: ignore[misc]
+    (dumped,) = all_of([cluster.dump_watchers], deadline)
+    if not isinstance(dumped, tuple):
+        return [lambda image=image: _image(cluster, image, None) for image in images]  # type: ignore[misc]
+    watches = _by_header(dumped)
+    there = _present(cluster, images)
+    return [
+        lambda image=image: _image_of_dump(cluster, image, watches, there)  # type: ignore[misc]
+        for image in images
     ]
-    there = tuple(each for each in views if each is not None)
-    if all(each is not None for each in answers):
-        cluster.close()
+
+
+def _view(connected: _Connected, images: tuple[ImageView, ...]) -> ClusterView:
     view = ClusterView(
-        name=access.name,
+        name=connected.cluster.access.name,
         source=Source(state=SourceState.OBSERVED),
-        fsid=cluster.fsid,
-        images=there,
-        blocklist=cast("tuple[BlocklistEntry, ...] | NotObserved", blocklist),
-        services=cast("tuple[ServiceAddress, ...] | NotObserved", services),
-        pools=cast("tuple[tuple[int, str], ...] | NotObserved", pools),
+        fsid=connected.cluster.fsid,
+        images=images,
+        blocklist=connected.blocklist,
+        services=connected.services,
+        pools=connected.pools,
     )
     return replace(view, source=replace(view.source, gaps=_gaps(view)))
-
-
-def _value(answer: object, access: CephAccess) -> object:
-    if answer is None:
-        return NotObserved(reason=f"{access.name}: no answer in time", cure=_reach_cure(access))
-    if isinstance(answer, BaseException):
-        raise answer
-    return answer
 
 
 def _gaps(view: ClusterView) -> tuple[Gap, ...]:
@@ -400,36 +263,12 @@ def _gaps(view: ClusterView) -> tuple[Gap, ...]:
     return tuple(gaps)
 
 
-def _blocklist(answer: object) -> tuple[BlocklistEntry, ...]:
-    return tuple(
-        parse_blocklist_entry(each["addr"], until=each.get("until", ""), where="osd blocklist ls")
-        for each in cast("list[dict[str, str]]", answer)
-    )
-
-
-def _pools(answer: object) -> tuple[tuple[int, str], ...]:
-    pools = cast("list[dict[str, Any]]", answer)
-    return tuple((int(each["poolnum"]), str(each["poolname"])) for each in pools)
-
-
-def _managers(answer: object) -> tuple[ServiceAddress, ...]:
-    """Read the active mgr's clients: its rbd_support module watches images under way."""
-    data = cast("dict[str, Any]", answer)
-    name = str(data.get("active_name", ""))
-    found = []
-    for client in data.get("active_clients") or ():
-        for each in client.get("addrvec") or ():
-            address = parse_address(f"{each['addr']}/{each['nonce']}", where="mgr dump")
-            found.append(ServiceAddress(kind="mgr", name=name, address=address))
-    return tuple(found)
-
-
 # --------------------------------------------------------------------------------------------------
 # One image
 # --------------------------------------------------------------------------------------------------
 
 
-def _view_or_gap(image: ImageIdentity, answer: object, cluster: _Cluster) -> ImageView | None:
+def _view_or_gap(image: ImageIdentity, answer: object, cluster: Cluster) -> ImageView | None:
     """Give the view; one that hung or was refused is there, and says that it was not observed."""
     if isinstance(answer, ImageView):
         return answer
@@ -461,7 +300,10 @@ class _NoPoolError(SourceError):
     """The cluster has no pool of that name: it cannot have the image."""
 
 
-def _image(cluster: _Cluster, image: ImageIdentity, known: frozenset[EntityAddress]) -> ImageView:
+def _image(
+    cluster: Cluster, image: ImageIdentity, known: frozenset[EntityAddress] | None
+) -> ImageView:
+    """Open one image read-only and read its facts; where known is None its watches alone."""
     context = cluster.pool(image)
     if context is None:
         raise _NoPoolError(f"{cluster.access.name}: no pool {image.spec.pool or image.pool_id}")
@@ -482,7 +324,7 @@ def _image(cluster: _Cluster, image: ImageIdentity, known: frozenset[EntityAddre
 
 
 def _open(
-    cluster: _Cluster,
+    cluster: Cluster,
     context: Handle,
     image: ImageIdentity,
 ) -> tuple[Any | None, ImagePresence, ImageSpec]:
@@ -508,7 +350,7 @@ def _open(
     return opened, ImagePresence.TRASH, spec
 
 
-def _journaled_name(cluster: _Cluster, context: Handle, name: str) -> str | None:
+def _journaled_name(cluster: Cluster, context: Handle, name: str) -> str | None:
     """Give the name that ceph-csi's journal has for a volume: its prefix is configurable.
 
     Object ``csi.volume.<uuid>``, omap key ``csi.imagename`` (ceph-csi, internal/journal).
@@ -526,16 +368,16 @@ def _journaled_name(cluster: _Cluster, context: Handle, name: str) -> str | None
 
 
 def _facts(
-    cluster: _Cluster,
+    cluster: Cluster,
     opened: Handle,
     context: Handle,
     spec: ImageSpec,
     presence: ImagePresence,
-    known: frozenset[EntityAddress],
+    known: frozenset[EntityAddress] | None,
 ) -> ImageView:
     old = bool(opened.old_format())
     image_id = None if old else str(opened.id())
-    watchers, passing = _watchers(opened, known)
+    watchers, passing = (_watchers_now(opened), ()) if known is None else _watchers(opened, known)
     bits = int(opened.features())
     return ImageView(
         spec=spec,
@@ -549,9 +391,9 @@ def _facts(
         features=tuple(name for bit, name in enumerate(_FEATURES) if bits & 1 << bit),
         watchers=watchers,
         passing_watchers=passing,
-        lockers=_lockers(opened),
-        metadata=_metadata(opened),
-        mirrored=_mirrored(cluster, opened),
+        lockers=_WATCHES_ONLY if known is None else _lockers(opened),
+        metadata=_WATCHES_ONLY if known is None else _metadata(opened),
+        mirrored=_WATCHES_ONLY if known is None else _mirrored(cluster, opened),
     )
 
 
@@ -609,7 +451,7 @@ def _metadata(opened: Handle) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def _mirrored(cluster: _Cluster, opened: Handle) -> bool | NotObserved:
+def _mirrored(cluster: Cluster, opened: Handle) -> bool | NotObserved:
     try:
         state = opened.mirror_image_get_info()["state"]
     except cluster.rbd.Error as error:
@@ -617,7 +459,7 @@ def _mirrored(cluster: _Cluster, opened: Handle) -> bool | NotObserved:
     return bool(state == cluster.rbd.RBD_MIRROR_IMAGE_ENABLED)
 
 
-def _image_error(cluster: _Cluster, spec: ImageSpec, error: Exception) -> SourceError:
+def _image_error(cluster: Cluster, spec: ImageSpec, error: Exception) -> SourceError:
     who = f"client.{cluster.access.client_id}"
     number = abs(getattr(error, "errno", None) or 0)
     if number == errno.ETIMEDOUT:
@@ -633,26 +475,54 @@ def _image_error(cluster: _Cluster, spec: ImageSpec, error: Exception) -> Source
     return SourceError(f"{spec}: {error}", cure=f"rbd info {spec} may tell more")
 
 
-def _image_of_dump(
-    cluster: _Cluster, image: ImageIdentity, dumped: tuple[dict[str, Any], ...]
-) -> ImageView:
-    """Give an image's watchers out of all watches; only ids are needed, nothing is opened."""
-    if image.image_id is None or image.pool_id is None:
-        return _image(cluster, image, frozenset())
-    header = f"rbd_header.{image.image_id}"
-    watchers = tuple(
-        Watcher(
+def _by_header(dumped: Sequence[dict[str, Any]]) -> dict[tuple[str, str], list[Watcher]]:
+    """Give all watches by RADOS namespace and object."""
+    found: dict[tuple[str, str], list[Watcher]] = {}
+    for each in dumped:
+        watcher = Watcher(
             address=_dumped_address(each["entity_addr_t"]),
             client=int(each["entity_name"]["num"]),
             cookie=int(each["cookie"]),
         )
-        for each in dumped
-        if each["object"] == header and each.get("namespace", "") == image.spec.namespace
-    )
-    if not watchers:
-        # No watch says nothing about the image itself: it may be gone.
-        return _image(cluster, image, frozenset())
-    missing = NotObserved(reason="only watches were asked for")
+        found.setdefault((each.get("namespace", ""), each["object"]), []).append(watcher)
+    return found
+
+
+def _present(cluster: Cluster, images: Sequence[ImageIdentity]) -> frozenset[ImageIdentity]:
+    """Give the images whose header and whose name are there, asked for all at once.
+
+    An image in the trash has a header and no ``rbd_id.<name>``.
+    """
+    asked = []
+    for image in images:
+        context = None if image.image_id is None else cluster.pool(image)
+        if context is not None:
+            names = (f"rbd_header.{image.image_id}", f"rbd_id.{image.spec.name}")
+            asked.append((image, [context.aio_stat(name, _ignore) for name in names]))
+    found = []
+    for image, completions in asked:
+        for each in completions:
+            each.wait_for_complete()
+        if all(each.get_return_value() == 0 for each in completions):
+            found.append(image)
+    return frozenset(found)
+
+
+def _ignore(*_: object) -> None:
+    """Take an answer that is read from the completion."""
+
+
+def _image_of_dump(
+    cluster: Cluster,
+    image: ImageIdentity,
+    watches: dict[tuple[str, str], list[Watcher]],
+    there: frozenset[ImageIdentity],
+) -> ImageView:
+    """Give an image's watchers out of all watches; one that is not plainly there is opened."""
+    if image not in there:
+        return _image(cluster, image, None)
+    header = f"rbd_header.{image.image_id}"
+    watchers = watches.get((image.spec.namespace, header), [])
     return ImageView(
         spec=image.spec,
         fsid=cluster.fsid,
@@ -661,9 +531,9 @@ def _image_of_dump(
         pool_id=image.pool_id,
         header=header,
         watchers=tuple(sorted(watchers, key=lambda each: (each.client, each.cookie))),
-        lockers=missing,
-        metadata=missing,
-        mirrored=missing,
+        lockers=_WATCHES_ONLY,
+        metadata=_WATCHES_ONLY,
+        mirrored=_WATCHES_ONLY,
     )
 
 
@@ -682,10 +552,10 @@ def near_images(
     """Give names of images that come close to one that is not there."""
 
     def names(access: CephAccess) -> list[str]:
-        cluster = _Cluster(access)
+        cluster = Cluster(access)
         context = cluster.pool(ImageIdentity(spec=spec, fsid=None))
         if context is None:
-            pools = cluster.monitor_or_gap("osd lspools", _pools)
+            pools = cluster.monitor_or_gap("osd lspools", read_pools)
             known = () if isinstance(pools, NotObserved) else pools
             return [f"{pool}/{spec.name}" for _, pool in known]
         prefix = str(replace(spec, name="x"))[:-1]
@@ -694,6 +564,8 @@ def near_images(
     calls = [lambda access=access: names(access) for access in clusters]
     answers = all_of(calls, time.monotonic() + deadline_s)
     found = [name for answer in answers if isinstance(answer, list) for name in answer]
+    import difflib
+
     return tuple(difflib.get_close_matches(str(spec), found, n=_NEAR_NAMES, cutoff=0.5))
 
 
@@ -705,9 +577,9 @@ def check_ceph(access: CephAccess) -> tuple[CheckResult, ...]:
 
     deadline = time.monotonic() + access.timeout_s + 1
     answers = f"cluster {access.name} answers client.{access.client_id}"
-    cluster = all_of([lambda: _Cluster(access)], deadline)[0]
+    cluster = all_of([lambda: Cluster(access)], deadline)[0]
     if cluster is None:
-        return (line(answers, CheckState.FAILED, "no answer in time", _reach_cure(access)),)
+        return (line(answers, CheckState.FAILED, "no answer in time", reach_cure(access)),)
     if isinstance(cluster, SourceError):
         return (line(answers, CheckState.FAILED, str(cluster), cluster.cure),)
     if isinstance(cluster, BaseException):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rbdagent.model import (
     BlockHolder,
@@ -32,8 +34,7 @@ _NBD: Final = re.compile(r"nbd[0-9]+")
 _DEBUGFS_CURE: Final = "mount debugfs (mount -t debugfs none /sys/kernel/debug) and run as root"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockDevice:
+class BlockDevice(Struct, frozen=True, kw_only=True):
     """A mapped device with everything that lies upon it: what a mount or descriptor may name."""
 
     mapping: Mapping

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rbdagent.errors import ParseError
 from rbdagent.model import (
@@ -55,8 +57,7 @@ if TYPE_CHECKING:
 _PTRACE: Final = "run as root, or grant CAP_SYS_PTRACE"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeRoots:
+class NodeRoots(Struct, frozen=True, kw_only=True):
     """Where the host's file systems are seen: in a container below ``/host``."""
 
     procfs: Path

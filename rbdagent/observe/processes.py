@@ -12,8 +12,9 @@ import hashlib
 import os
 import re
 import stat
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from rbdagent.model import (
     DeviceNumber,
@@ -58,8 +59,7 @@ _SECRET: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessEntry:
+class ProcessEntry(Struct, frozen=True, kw_only=True):
     """What the pass keeps of one process."""
 
     ref: ProcessRef
@@ -69,8 +69,7 @@ class ProcessEntry:
     is_kernel_thread: bool
 
 
-@dataclass(slots=True, kw_only=True)
-class Namespace:
+class Namespace(Struct, kw_only=True):
     """A mount namespace that some process lives in, and its mountinfo, read once."""
 
     inode: int
@@ -79,8 +78,7 @@ class Namespace:
     is_host: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
-class ProcessScan:
+class ProcessScan(Struct, kw_only=True):
     """The result of the pass."""
 
     entries: list[ProcessEntry] = field(default_factory=list)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from rbdagent.errors import ParseError
 
@@ -22,8 +23,7 @@ _MIGRATED: Final = re.compile(r"mig_mons-(?P<md5>[0-9a-f]{32})_image-(?P<image>.
 _IN_TREE_PREFIX: Final = "kubernetes-dynamic-pvc-"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VolumeHandle:
+class VolumeHandle(Struct, frozen=True, kw_only=True):
     """What ceph-csi composed: ``VVVV-LLLL-<cluster id>-<pool id>-<uuid>``."""
 
     version: int
@@ -34,8 +34,7 @@ class VolumeHandle:
     """The image is ``volumeNamePrefix`` (default ``csi-vol-``) and this."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MigratedHandle:
+class MigratedHandle(Struct, frozen=True, kw_only=True):
     """What csi-translation-lib composed for an in-tree volume."""
 
     monitors_md5: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from rbdagent.errors import ParseError
 from rbdagent.model import DeviceNumber
@@ -13,8 +14,7 @@ _ESCAPE: Final = re.compile(rb"\\([0-7]{3})")
 _MIN_FIELDS: Final = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MountLine:
+class MountLine(Struct, frozen=True, kw_only=True):
     """One mount as a process sees it."""
 
     device: DeviceNumber

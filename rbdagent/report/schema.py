@@ -6,11 +6,13 @@ listed is there, and has the type that is told.
 
 from __future__ import annotations
 
-import dataclasses
 import types
 import typing
 from enum import Enum
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import fields
 
 from rbdagent.errors import NotFoundError
 from rbdagent.model import (
@@ -143,12 +145,12 @@ def _snapshot_schema() -> Json:
     }
 
 
-def _of_class(kind: type, definitions: dict[str, Json]) -> Json:
+def _of_class(kind: type[Struct], definitions: dict[str, Json]) -> Json:
     hints = typing.get_type_hints(kind)
     properties, required = {}, []
-    for field in dataclasses.fields(kind):
+    for field in fields(kind):
         properties[camel(field.name)] = _of_hint(hints[field.name], definitions)
-        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+        if field.required:
             required.append(camel(field.name))
     return {"type": "object", "required": required, "properties": properties}
 
@@ -169,11 +171,11 @@ def _of_hint(hint: Any, definitions: dict[str, Json]) -> Json:  # noqa: ANN401, 
         if inner[-1] is Ellipsis:
             return _list(_of_hint(inner[0], definitions))
         return {"type": "array", "prefixItems": [_of_hint(each, definitions) for each in inner]}
-    if dataclasses.is_dataclass(hint):
-        name = str(typing.cast("type", hint).__name__)
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        name = hint.__name__
         if name not in definitions:
             definitions[name] = {}
-            definitions[name] = _of_class(typing.cast("type", hint), definitions)
+            definitions[name] = _of_class(hint, definitions)
         return {"$ref": f"#/$defs/{name}"}
     if isinstance(hint, type) and issubclass(hint, Enum):
         return _enum(hint)

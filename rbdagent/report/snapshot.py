@@ -1,13 +1,12 @@
 """Snapshots as JSON: one file that replays a look, byte for byte.
 
-The form follows the model: a dataclass is an object with camelCase keys, a field at its default is
+The form follows the model: a class is an object with camelCase keys, a field at its default is
 left out, ``NotObserved`` is ``{"notObserved": REASON, "cure": …}``, and where a field may hold one
 of several classes the object names its own in ``type``.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 import types
@@ -15,12 +14,15 @@ import typing
 from enum import Enum
 from typing import Any, Final, TypeVar, cast
 
+from msgspec import NODEFAULT, Struct
+from msgspec.structs import FieldInfo, fields
+
 from rbdagent import model
 from rbdagent.errors import ParseError
 from rbdagent.model import API_VERSION, NotObserved, Snapshot
 
 KIND: Final = "Snapshot"
-_T = TypeVar("_T")
+_S = TypeVar("_S", bound=Struct)
 
 
 def dump_snapshot(snapshot: Snapshot) -> str:
@@ -80,11 +82,11 @@ def encode(value: object) -> object:
     """Give a value of the model as plain JSON data."""
     if isinstance(value, NotObserved):
         return {"notObserved": value.reason} | ({"cure": value.cure} if value.cure else {})
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if isinstance(value, Struct):
         encoded: dict[str, object] = {}
         if type(value).__name__ in _tagged():
             encoded["type"] = type(value).__name__
-        for field in dataclasses.fields(value):
+        for field in fields(value):
             content = getattr(value, field.name)
             if not _is_default(field, content):
                 encoded[camel(field.name)] = encode(content)
@@ -96,10 +98,10 @@ def encode(value: object) -> object:
     return value
 
 
-def _is_default(field: dataclasses.Field[Any], content: object) -> bool:
-    if field.default is not dataclasses.MISSING:
+def _is_default(field: FieldInfo, content: object) -> bool:
+    if field.default is not NODEFAULT:
         return bool(content == field.default)
-    if field.default_factory is not dataclasses.MISSING:
+    if field.default_factory is not NODEFAULT:
         return bool(content == field.default_factory())
     return False
 
@@ -122,15 +124,15 @@ def _tagged() -> frozenset[str]:
 # --------------------------------------------------------------------------------------------------
 
 
-def decode(kind: type[_T], data: object, *, where: str, path: str) -> _T:
-    """Read one dataclass of the model out of plain JSON data.
+def decode(kind: type[_S], data: object, *, where: str, path: str) -> _S:
+    """Read one class of the model out of plain JSON data.
 
     Raises:
         ParseError: a field is missing, unknown, or of another type; ``path`` leads to it.
     """
     if not isinstance(data, dict):
         raise _wrong(where, path, data, "an object")
-    hints, defaults = _shape(cast("type", kind))
+    hints, defaults = _shape(kind)
     by_key = {camel(name): name for name in hints}
     unknown = [key for key in data if key not in by_key and key != "type"]
     if unknown:
@@ -145,16 +147,11 @@ def decode(kind: type[_T], data: object, *, where: str, path: str) -> _T:
 
 
 @functools.cache
-def _shape(kind: type) -> tuple[dict[str, Any], frozenset[str]]:
-    fields = dataclasses.fields(kind)
-    optional = frozenset(
-        field.name
-        for field in fields
-        if field.default is not dataclasses.MISSING
-        or field.default_factory is not dataclasses.MISSING
-    )
+def _shape(kind: type[Struct]) -> tuple[dict[str, Any], frozenset[str]]:
+    known = fields(kind)
+    optional = frozenset(field.name for field in known if not field.required)
     hints = typing.get_type_hints(kind)
-    return {field.name: hints[field.name] for field in fields}, optional
+    return {field.name: hints[field.name] for field in known}, optional
 
 
 def _value(hint: Any, data: object, where: str, path: str) -> object:  # noqa: ANN401 - a type hint
@@ -163,8 +160,8 @@ def _value(hint: Any, data: object, where: str, path: str) -> object:  # noqa: A
         return _one_of(typing.get_args(hint), data, where, path)
     if origin is tuple:
         return _items(typing.get_args(hint), data, where, path)
-    if dataclasses.is_dataclass(hint):
-        return decode(cast("type[object]", hint), data, where=where, path=path)
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        return decode(hint, data, where=where, path=path)
     if isinstance(hint, type) and issubclass(hint, Enum):
         try:
             return hint(data)

@@ -13,7 +13,8 @@ import pytest
 
 from rbdagent.errors import NotFoundError
 from rbdagent.model import CsiSource, KubeView, NotObserved, Source, SourceState, Target, TargetKind
-from rbdagent.observe.kube import KubeAccess, observe_kube
+from rbdagent.observe.kube import observe_kube
+from rbdagent.observe.kubeconfig import KubeAccess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -21,9 +21,11 @@ from rbdagent.model import (
     ImageSpec,
     ImageView,
     NotObserved,
+    Source,
     SourceState,
 )
-from rbdagent.observe.ceph import CephAccess, check_ceph, near_images, observe_ceph
+from rbdagent.observe.ceph import CephLook, check_ceph, near_images
+from rbdagent.observe.cluster import CephAccess
 from tests.lab.ceph import READ_ONLY_CAPS, CephCluster
 from tests.lab.processes import wait_until
 
@@ -54,6 +56,17 @@ def access(cluster: CephCluster, **changes: object) -> CephAccess:
         "timeout_s": 5.0,
     }
     return CephAccess(**(given | changes))  # type: ignore[arg-type]
+
+
+def observe_ceph(
+    clusters: list[CephAccess],
+    images: list[ImageIdentity],
+    *,
+    deadline_s: float,
+    known: frozenset[EntityAddress] = frozenset(),
+) -> tuple[CephView | None, Source]:
+    look = CephLook(clusters, deadline=time.monotonic() + deadline_s)
+    return look.images(images, known=known)
 
 
 def wanted(

@@ -8,8 +8,9 @@ mapped on worker-1, its stash and vol_data.json left, no pod, no mount, no Volum
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from msgspec.structs import replace
 
 from rbdagent.correlate import correlate
 from rbdagent.diagnose import diagnose

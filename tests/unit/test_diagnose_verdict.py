@@ -4,10 +4,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 
 from rbdagent.model import (
     BlockHolder,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from rbdagent.model import (
     BlockHolder,
@@ -293,9 +294,9 @@ def _reversed(seen: Snapshot) -> Snapshot:
     def turn(value: Any) -> Any:  # noqa: ANN401 - every type of the model
         if isinstance(value, tuple):
             return tuple(turn(each) for each in reversed(value))
-        if hasattr(value, "__dataclass_fields__"):
+        if hasattr(value, "__struct_fields__"):
             return replace(
-                value, **{name: turn(getattr(value, name)) for name in value.__dataclass_fields__}
+                value, **{name: turn(getattr(value, name)) for name in value.__struct_fields__}
             )
         return value
 

@@ -1,0 +1,220 @@
+"""Where the Kubernetes API is and as whom to ask it: kubeconfigs, and the in-cluster account.
+
+The ``kubernetes`` package is imported only where a kubeconfig asks for an exec plugin or an auth
+provider (docs/adr/0001-kubernetes-transport.md).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rbdagent.errors import SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+Json = dict[str, Any]
+
+_IN_CLUSTER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class KubeAccess(Struct, frozen=True, kw_only=True):
+    """How to reach the API: as kubectl does, by flag, ``KUBECONFIG``, in-cluster, ``~/.kube``."""
+
+    kubeconfig: Path | None
+    context: str | None
+    timeout_s: float
+    environment: tuple[tuple[str, str], ...] = ()
+    """What matters of it: ``KUBECONFIG``, ``HOME``, ``KUBERNETES_SERVICE_HOST`` and ``_PORT``."""
+
+
+class Credentials(Struct, frozen=True, kw_only=True):
+    """One API server, and what proves who asks."""
+
+    server: str
+    token: str | None = None
+    ca_file: str | None = None
+    ca_data: bytes | None = None
+    verify: bool = True
+    server_name: str | None = None
+    cert: tuple[str, str] | None = None
+    cert_data: tuple[bytes, bytes] | None = None
+    proxy: str | None = None
+
+    def __repr__(self) -> str:
+        """Name the server alone: the rest is secret."""
+        return f"Credentials(server={self.server!r})"
+
+
+def credentials(access: KubeAccess) -> Credentials:
+    """Find the server and the credentials.
+
+    Raises:
+        SourceError: there are none, or they cannot be read; it tells what was tried.
+    """
+    environment = dict(access.environment)
+    if access.kubeconfig is not None:
+        return _from_kubeconfig((access.kubeconfig,), access)
+    if environment.get("KUBECONFIG"):
+        paths = tuple(Path(each) for each in environment["KUBECONFIG"].split(os.pathsep) if each)
+        return _from_kubeconfig(paths, access)
+    if environment.get("KUBERNETES_SERVICE_HOST") and access.context is None:
+        return _in_cluster(environment)
+    home = Path(environment.get("HOME", "/root")) / ".kube" / "config"
+    candidates = (home, Path("/etc/kubernetes/admin.conf"))
+    if home.exists():
+        return _from_kubeconfig((home,), access)
+    raise SourceError(
+        "no kubeconfig: tried --kubeconfig (not given), KUBECONFIG (not set), in-cluster "
+        f"(KUBERNETES_SERVICE_HOST not set), {candidates[0]} (no such file)",
+        cure="pass --kubeconfig FILE, set KUBECONFIG, or use --no-kube to look away on purpose",
+    )
+
+
+def _in_cluster(environment: Mapping[str, str]) -> Credentials:
+    token = _IN_CLUSTER / "token"
+    host, port = environment["KUBERNETES_SERVICE_HOST"], environment.get("KUBERNETES_SERVICE_PORT")
+    try:
+        text = token.read_text().strip()
+    except OSError as error:
+        raise SourceError(
+            f"in-cluster credentials: cannot read {token}: {error.strerror}",
+            cure="mount the service account's token (automountServiceAccountToken: true)",
+        ) from error
+    host = f"[{host}]" if ":" in host else host
+    return Credentials(
+        server=f"https://{host}:{port or 443}", token=text, ca_file=str(_IN_CLUSTER / "ca.crt")
+    )
+
+
+def _from_kubeconfig(paths: Sequence[Path], access: KubeAccess) -> Credentials:
+    """Merge kubeconfig files as kubectl does: the first file that sets something wins."""
+    merged: dict[str, dict[str, tuple[Json, Path]]] = {"clusters": {}, "users": {}, "contexts": {}}
+    current: str | None = None
+    there = [path for path in paths if path.exists()]
+    if not there:
+        raise SourceError(
+            f"kubeconfig {', '.join(map(str, paths))}: no such file",
+            cure="pass --kubeconfig FILE or correct KUBECONFIG",
+        )
+    for path in there:
+        data = _yaml(path)
+        current = current or data.get("current-context") or None
+        for kind, entries in merged.items():
+            for entry in data.get(kind) or ():
+                if isinstance(entry, dict) and "name" in entry:
+                    entries.setdefault(entry["name"], (entry.get(kind[:-1]) or {}, path))
+    name = access.context or current
+    if name is None or name not in merged["contexts"]:
+        known = ", ".join(sorted(merged["contexts"])) or "none"
+        wanted = f"context {name!r}" if name else "a current-context"
+        raise SourceError(
+            f"kubeconfig {', '.join(map(str, there))}: no {wanted}; it has: {known}",
+            cure="pass --context with one of them",
+        )
+    context = merged["contexts"][name][0]
+    cluster = merged["clusters"].get(context.get("cluster", ""))
+    user = merged["users"].get(context.get("user", ""), ({}, there[0]))
+    if cluster is None or not cluster[0].get("server"):
+        raise SourceError(
+            f"kubeconfig {there[0]}: context {name!r} names cluster {context.get('cluster')!r}, "
+            "which it does not have or which has no server",
+            cure="correct the kubeconfig (kubectl config view shows it)",
+        )
+    if "exec" in user[0] or "auth-provider" in user[0]:
+        return _from_plugin(there, name, cluster)
+    return _static(cluster, user)
+
+
+def _yaml(path: Path) -> Json:
+    import yaml
+
+    try:
+        data = yaml.safe_load(path.read_bytes())
+    except OSError as error:
+        raise SourceError(f"kubeconfig {path}: cannot be read: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        # The message of a YAML error quotes the text around it, which may be a token.
+        mark = getattr(error, "problem_mark", None)
+        at = f" at line {mark.line + 1}" if mark is not None else ""
+        raise SourceError(
+            f"kubeconfig {path}: not YAML{at}", cure="kubectl config view tells what is wrong"
+        ) from error
+    if not isinstance(data, dict):
+        raise SourceError(
+            f"kubeconfig {path}: expected a mapping with clusters, users and contexts",
+            cure="pass --kubeconfig with a kubeconfig file",
+        )
+    return cast("Json", data)
+
+
+def _static(cluster: tuple[Json, Path], user: tuple[Json, Path]) -> Credentials:
+    def beside(entry: tuple[Json, Path], key: str) -> str | None:
+        value = entry[0].get(key)
+        return str(entry[1].parent / value) if value else None
+
+    def decoded(entry: tuple[Json, Path], key: str) -> bytes | None:
+        value = entry[0].get(key)
+        return _decoded(str(value)) if value else None
+
+    token = user[0].get("token")
+    if token is None and (token_file := beside(user, "tokenFile")) is not None:
+        try:
+            token = Path(token_file).read_text().strip()
+        except OSError as error:
+            raise SourceError(f"token file {token_file}: {error.strerror}") from error
+    cert, key = beside(user, "client-certificate"), beside(user, "client-key")
+    cert_data, key_data = (
+        decoded(user, "client-certificate-data"),
+        decoded(user, "client-key-data"),
+    )
+    return Credentials(
+        server=str(cluster[0]["server"]).rstrip("/"),
+        token=token,
+        ca_file=beside(cluster, "certificate-authority"),
+        ca_data=decoded(cluster, "certificate-authority-data"),
+        verify=not cluster[0].get("insecure-skip-tls-verify"),
+        server_name=cluster[0].get("tls-server-name"),
+        cert=(cert, key) if cert and key else None,
+        cert_data=(cert_data, key_data) if cert_data and key_data else None,
+        proxy=cluster[0].get("proxy-url"),
+    )
+
+
+def _decoded(text: str) -> bytes:
+    import binascii
+
+    return binascii.a2b_base64(text)
+
+
+def _from_plugin(paths: Sequence[Path], context: str, cluster: tuple[Json, Path]) -> Credentials:
+    """Let the client library run the exec plugin or refresh the auth provider's token."""
+    from kubernetes import client, config
+    from kubernetes.config.config_exception import ConfigException
+
+    configuration = client.Configuration()
+    try:
+        config.load_kube_config(
+            config_file=os.pathsep.join(map(str, paths)),
+            context=context,
+            client_configuration=configuration,
+            persist_config=False,
+        )
+    except ConfigException as error:
+        raise SourceError(
+            f"kubeconfig {paths[0]}: the credential plugin of context {context!r} failed",
+            cure="kubectl get --raw /version with the same context shows the plugin's words",
+        ) from error
+    header = configuration.api_key.get("authorization", "")
+    static = _static(cluster, ({}, cluster[1]))
+    cert = (configuration.cert_file, configuration.key_file)
+    return replace(
+        static,
+        token=header.removeprefix("Bearer ") or None,
+        cert=cert if all(cert) else None,
+    )
