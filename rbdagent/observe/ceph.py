@@ -225,7 +225,9 @@ def _calls(
     if not isinstance(dumped, tuple):
         return [lambda image=image: _image(cluster, image, None) for image in images]  # type: ignore[misc]
     watches = _by_header(dumped)
-    there = _present(cluster, images)
+    (there,) = all_of([lambda: _listed(cluster, images)], deadline)
+    if not isinstance(there, frozenset):
+        there = frozenset()
     return [
         lambda image=image: _image_of_dump(cluster, image, watches, there)  # type: ignore[misc]
         for image in images
@@ -331,9 +333,10 @@ def _open(
     """Open by name, else by id: an image in the trash, or renamed, keeps its id."""
     rbd = cluster.rbd
     spec = replace(image.spec, pool=context.get_pool_name())
-    for name in dict.fromkeys((spec.name, _journaled_name(cluster, context, spec.name))):
-        if name is None:
-            continue
+    with contextlib.suppress(rbd.ImageNotFound):
+        return rbd.Image(context, spec.name, read_only=True), ImagePresence.PRESENT, spec
+    name = _journaled_name(cluster, context, spec.name)
+    if name is not None:
         with contextlib.suppress(rbd.ImageNotFound):
             opened = rbd.Image(context, name, read_only=True)
             return opened, ImagePresence.PRESENT, replace(spec, name=name)
@@ -488,38 +491,31 @@ def _by_header(dumped: Sequence[dict[str, Any]]) -> dict[tuple[str, str], list[W
     return found
 
 
-def _present(cluster: Cluster, images: Sequence[ImageIdentity]) -> frozenset[ImageIdentity]:
-    """Give the images whose header and whose name are there, asked for all at once.
+def _listed(cluster: Cluster, images: Sequence[ImageIdentity]) -> frozenset[tuple[Any, ...]]:
+    """Give pool, namespace, name and id of every image of the pools in question.
 
-    An image in the trash has a header and no ``rbd_id.<name>``.
+    A pool's directory names what is neither gone nor in the trash, a thousand images an answer.
     """
-    asked = []
-    for image in images:
-        context = None if image.image_id is None else cluster.pool(image)
+    found: set[tuple[Any, ...]] = set()
+    pools = {(each.pool_id, each.spec.namespace): each for each in images}
+    for (pool_id, namespace), image in pools.items():
+        context = None if pool_id is None else cluster.pool(image)
         if context is not None:
-            names = (f"rbd_header.{image.image_id}", f"rbd_id.{image.spec.name}")
-            asked.append((image, [context.aio_stat(name, _ignore) for name in names]))
-    found = []
-    for image, completions in asked:
-        for each in completions:
-            each.wait_for_complete()
-        if all(each.get_return_value() == 0 for each in completions):
-            found.append(image)
+            found |= {
+                (pool_id, namespace, each["name"], each["id"])
+                for each in cluster.rbd.RBD().list2(context)
+            }
     return frozenset(found)
-
-
-def _ignore(*_: object) -> None:
-    """Take an answer that is read from the completion."""
 
 
 def _image_of_dump(
     cluster: Cluster,
     image: ImageIdentity,
     watches: dict[tuple[str, str], list[Watcher]],
-    there: frozenset[ImageIdentity],
+    there: frozenset[tuple[Any, ...]],
 ) -> ImageView:
     """Give an image's watchers out of all watches; one that is not plainly there is opened."""
-    if image not in there:
+    if (image.pool_id, image.spec.namespace, image.spec.name, image.image_id) not in there:
         return _image(cluster, image, None)
     header = f"rbd_header.{image.image_id}"
     watchers = watches.get((image.spec.namespace, header), [])

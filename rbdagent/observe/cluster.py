@@ -73,6 +73,8 @@ class Cluster:
             "client_mount_timeout": limit,
             "rados_mon_op_timeout": limit,
             "rados_osd_op_timeout": limit,
+            # One look asks little: more messenger threads cost more to start than they save.
+            "ms_async_op_threads": "1",
         }
         if access.keyring is not None:
             settings["keyring"] = str(access.keyring)

@@ -24,7 +24,7 @@ from rbdagent.parse.address import parse_address, parse_client
 from rbdagent.parse.krbd import parse_number, parse_osdc, parse_snapshot, parse_user
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from rbdagent.model import ProcessRef
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 _SECTOR_BYTES: Final = 512
 _NBD: Final = re.compile(r"nbd[0-9]+")
 _DEBUGFS_CURE: Final = "mount debugfs (mount -t debugfs none /sys/kernel/debug) and run as root"
+
+
+Nodes = tuple[str, ...] | NotObserved | None
+"""The names in the host's /dev."""
 
 
 class BlockDevice(Struct, frozen=True, kw_only=True):
@@ -59,9 +63,8 @@ def observe_krbd(sysfs: Path, host_root: Path) -> tuple[BlockDevice, ...] | NotO
                 reason=f"{sysfs}: no sysfs is mounted there", cure="pass --sysfs where /sys is"
             )
         return ()
-    devices = (
-        _krbd(sysfs, host_root, int(name)) for name in sorted(names, key=int) if name.isdigit()
-    )
+    nodes = names_in(host_root / "dev")
+    devices = (_krbd(sysfs, nodes, int(name)) for name in sorted(names, key=int) if name.isdigit())
     return tuple(device for device in devices if device is not None)
 
 
@@ -70,11 +73,11 @@ def module_loaded(sysfs: Path) -> bool:
     return names_in(sysfs / "bus" / "rbd") is not None
 
 
-def _krbd(sysfs: Path, host_root: Path, number: int) -> BlockDevice | None:
+def _krbd(sysfs: Path, nodes: Nodes, number: int) -> BlockDevice | None:
     """Read one device; None where it was unmapped while we looked."""
-    directory = sysfs / "bus" / "rbd" / "devices" / str(number)
+    directory = f"{sysfs}/bus/rbd/devices/{number}"
     read = {
-        name: read_text(directory / name)
+        name: read_text(f"{directory}/{name}")
         for name in (
             "pool", "pool_id", "pool_ns", "name", "image_id", "client_id", "client_addr",
             "cluster_fsid", "current_snap", "size", "major", "minor", "config_info",
@@ -83,7 +86,7 @@ def _krbd(sysfs: Path, host_root: Path, number: int) -> BlockDevice | None:
     if read["name"] is None or read["pool"] is None or read["major"] is None:
         return None
     text = {name: value for name, value in read.items() if isinstance(value, str)}
-    kernel_name, where = f"rbd{number}", str(directory)
+    kernel_name, where = f"rbd{number}", directory
     unread = next((value for value in read.values() if isinstance(value, NotObserved)), None)
     spec: ImageSpec | NotObserved
     if "pool" in text and "name" in text:
@@ -111,7 +114,7 @@ def _krbd(sysfs: Path, host_root: Path, number: int) -> BlockDevice | None:
         user=parse_user(text.get("config_info", "")),
         read_only=_read_only(sysfs, kernel_name),
         size_bytes=parse_number(text["size"], where=where) if text.get("size") else None,
-        node_present=_node_present(host_root, kernel_name),
+        node_present=_node_present(nodes, kernel_name),
     )
     return _with_stack(sysfs, mapping)
 
@@ -119,6 +122,7 @@ def _krbd(sysfs: Path, host_root: Path, number: int) -> BlockDevice | None:
 def observe_nbd(sysfs: Path, host_root: Path) -> tuple[BlockDevice, ...]:
     """Read every connected nbd device; whose it is, its process and its backend must tell."""
     found = []
+    nodes = names_in(host_root / "dev")
     for name in listed(sysfs / "block"):
         if not _NBD.fullmatch(name):
             continue
@@ -138,7 +142,7 @@ def observe_nbd(sysfs: Path, host_root: Path) -> tuple[BlockDevice, ...]:
             fsid=None,
             read_only=_read_only(sysfs, name),
             size_bytes=int(size) * _SECTOR_BYTES if size and size.isdigit() else None,
-            node_present=_node_present(host_root, name),
+            node_present=_node_present(nodes, name),
             nbd=NbdState(
                 recorded_pid=int(pid) if pid.isdigit() else None,
                 backend=text_or_none(sysfs / "block" / name / "backend") or None,
@@ -169,11 +173,10 @@ def _read_only(sysfs: Path, kernel_name: str) -> bool | NotObserved:
     return text == "1"
 
 
-def _node_present(host_root: Path, kernel_name: str) -> bool | NotObserved:
-    names = names_in(host_root / "dev")
-    if isinstance(names, NotObserved):
-        return names
-    return names is not None and kernel_name in names
+def _node_present(nodes: Nodes, kernel_name: str) -> bool | NotObserved:
+    if isinstance(nodes, NotObserved):
+        return nodes
+    return nodes is not None and kernel_name in nodes
 
 
 def _with_stack(sysfs: Path, mapping: Mapping) -> BlockDevice:
@@ -273,27 +276,18 @@ def observe_swaps(procfs: Path) -> tuple[str, ...] | NotObserved:
     return tuple(line.split()[0] for line in (text or "").splitlines()[1:] if line.split())
 
 
-def observe_kernel_traces(sysfs: Path, procfs: Path, names: frozenset[str]) -> tuple[str, ...]:
-    """Give the directories that a live file system on one of the devices keeps, mounted or not."""
-    found = [
-        f"/sys/fs/{fs_type}/{name}"
-        for fs_type in ("ext4", "xfs", "f2fs")
-        for name in listed(sysfs / "fs" / fs_type)
-        if name in names
-    ]
-    found += [
-        f"/sys/fs/btrfs/{uuid}/devices/{name}"
-        for uuid in listed(sysfs / "fs" / "btrfs")
-        for name in listed(sysfs / "fs" / "btrfs" / uuid / "devices")
-        if name in names
-    ]
-    found += [f"/proc/fs/ext4/{name}" for name in listed(procfs / "fs" / "ext4") if name in names]
-    found += [
-        f"/proc/fs/jbd2/{journal}"
-        for journal in listed(procfs / "fs" / "jbd2")
-        if journal.rpartition("-")[0] in names
-    ]
-    return tuple(found)
+def observe_kernel_traces(sysfs: Path, procfs: Path) -> Iterator[tuple[str, str]]:
+    """Give device and directory that a live file system keeps, mounted or not."""
+    for fs_type in ("ext4", "xfs", "f2fs"):
+        for name in listed(sysfs / "fs" / fs_type):
+            yield name, f"/sys/fs/{fs_type}/{name}"
+    for uuid in listed(sysfs / "fs" / "btrfs"):
+        for name in listed(sysfs / "fs" / "btrfs" / uuid / "devices"):
+            yield name, f"/sys/fs/btrfs/{uuid}/devices/{name}"
+    for name in listed(procfs / "fs" / "ext4"):
+        yield name, f"/proc/fs/ext4/{name}"
+    for journal in listed(procfs / "fs" / "jbd2"):
+        yield journal.rpartition("-")[0], f"/proc/fs/jbd2/{journal}"
 
 
 def observe_client(

@@ -92,9 +92,10 @@ def _observe(roots: NodeRoots, node_name: str) -> tuple[NodeView, Source]:
     numbers = frozenset(number for device in devices for number in device.numbers)
     scan = scan_processes(roots.procfs, numbers)
     mounts, unbacked = _mounts(scan, devices, numbers)
+    shared = _shared(roots, scan, mounts)
     kubelet_entry = find_kubelet(scan.entries)
     told = flag_value(kubelet_entry.arguments, "--root-dir") if kubelet_entry else None
-    mappings = tuple(_mapping(roots, device, scan, mounts) for device in devices)
+    mappings = tuple(_mapping(roots, device, scan, shared) for device in devices)
     view = NodeView(
         node_name=node_name,
         hostname=_text(roots.procfs / "sys" / "kernel" / "hostname"),
@@ -122,26 +123,54 @@ def _text(path: Path) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _mapping(
-    roots: NodeRoots,
-    device: BlockDevice,
-    scan: ProcessScan,
-    mounts: tuple[Mount, ...] | NotObserved,
-) -> Mapping:
+class _Shared(Struct, frozen=True, kw_only=True):
+    """What is read once for all devices."""
+
+    mounts: dict[DeviceNumber, list[Mount]] | NotObserved
+    traces: dict[str, list[str]]
+    """Kernel name of a device to what a live file system on it keeps."""
+    swaps: tuple[str, ...] | NotObserved
+    loops: tuple[tuple[BlockHolder, str], ...]
+
+
+def _shared(
+    roots: NodeRoots, scan: ProcessScan, mounts: tuple[Mount, ...] | NotObserved
+) -> _Shared:
+    by_device: dict[DeviceNumber, list[Mount]] = {}
+    for each in () if isinstance(mounts, NotObserved) else mounts:
+        by_device.setdefault(each.device, []).append(each)
+    traces: dict[str, list[str]] = {}
+    for name, trace in (
+        *observe_kernel_traces(roots.sysfs, roots.procfs),
+        *thread_traces(scan.entries),
+    ):
+        traces.setdefault(name, []).append(trace)
+    return _Shared(
+        mounts=mounts if isinstance(mounts, NotObserved) else by_device,
+        traces=traces,
+        swaps=observe_swaps(roots.procfs),
+        loops=observe_loops(roots.sysfs),
+    )
+
+
+def _mapping(roots: NodeRoots, device: BlockDevice, scan: ProcessScan, shared: _Shared) -> Mapping:
     """Join one device with all that keeps it busy."""
     own_mounts = (
-        mounts
-        if isinstance(mounts, NotObserved)
-        else tuple(each for each in mounts if each.device in device.numbers)
+        shared.mounts
+        if isinstance(shared.mounts, NotObserved)
+        else tuple(
+            mount for each in sorted(device.numbers) for mount in shared.mounts.get(each, ())
+        )
     )
     watch, requests = observe_client(roots.sysfs, device.mapping)
     mapping = replace(
         device.mapping,
         mounts=own_mounts,
         openers=_openers(device, scan),
-        holders=_holders(roots, device, own_mounts),
-        kernel_traces=observe_kernel_traces(roots.sysfs, roots.procfs, device.names)
-        + thread_traces(scan.entries, device.names),
+        holders=_holders(device, own_mounts, shared),
+        kernel_traces=tuple(
+            trace for name in sorted(device.names) for trace in shared.traces.get(name, ())
+        ),
         watch=watch,
         hung_requests=requests,
     )
@@ -159,21 +188,20 @@ def _openers(device: BlockDevice, scan: ProcessScan) -> tuple[Opener, ...] | Not
 
 
 def _holders(
-    roots: NodeRoots, device: BlockDevice, mounts: tuple[Mount, ...] | NotObserved
+    device: BlockDevice, mounts: tuple[Mount, ...] | NotObserved, shared: _Shared
 ) -> tuple[BlockHolder, ...] | NotObserved:
     """Add loop devices and swap to what sysfs lists as holders."""
     if isinstance(device.mapping.holders, NotObserved):
         return device.mapping.holders
-    swaps = observe_swaps(roots.procfs)
-    if isinstance(swaps, NotObserved):
-        return swaps
+    if isinstance(shared.swaps, NotObserved):
+        return shared.swaps
     paths = () if isinstance(mounts, NotObserved) else mounts
     binds = {each.path for each in paths if each.kind is MountKind.DEVICE_BIND}
     below = tuple(f"{each.path}/" for each in paths if each.kind is MountKind.FILE_SYSTEM)
     nodes = {f"/dev{path}" for path in device.node_paths}
     loops = tuple(
         replace(holder, of=device.mapping.kernel_name)
-        for holder, backing in observe_loops(roots.sysfs)
+        for holder, backing in shared.loops
         if backing in nodes or backing in binds or backing.startswith(below)
     )
     swapped = tuple(
@@ -183,7 +211,7 @@ def _holders(
             label=path,
             of=device.mapping.kernel_name,
         )
-        for path in swaps
+        for path in shared.swaps
         if path in nodes or path.startswith(below)
     )
     return device.mapping.holders + loops + swapped
@@ -231,11 +259,7 @@ def _mounts(
         node_paths |= {
             f"/mapper/{each.label}": each.device for each in holders if each.device and each.label
         }
-    mounts = tuple(
-        mount
-        for namespace in scan.namespaces
-        for mount in mounts_of(namespace, numbers, node_paths)
-    )
+    mounts = tuple(mounts_of(scan.namespaces, numbers, node_paths))
     unbacked = tuple(
         each for namespace in scan.namespaces for each in unbacked_of(namespace, numbers)
     )

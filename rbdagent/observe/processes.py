@@ -93,7 +93,7 @@ class ProcessScan(Struct, kw_only=True):
 def scan_processes(procfs: Path, numbers: frozenset[DeviceNumber]) -> ProcessScan:
     """Look at every process once; ``numbers`` are the devices that somebody may hold open."""
     scan = ProcessScan()
-    wanted = {os.makedev(each.major, each.minor): each for each in numbers}
+    wanted = _Wanted.of(numbers)
     boot = _boot_time(procfs)
     root = str(procfs)
     seen: dict[int | bytes, Namespace] = {}
@@ -103,10 +103,29 @@ def scan_processes(procfs: Path, numbers: frozenset[DeviceNumber]) -> ProcessSca
             continue
         scan.entries.append(entry)
         _join_namespace(scan, seen, root, entry)
-        if wanted and not entry.is_kernel_thread:
+        if numbers and not entry.is_kernel_thread:
             _join_openers(scan, root, entry, wanted)
     _mark_host(scan, root)
     return scan
+
+
+class _Wanted(Struct, frozen=True, kw_only=True):
+    """The devices that are looked for, in the forms in which /proc shows them."""
+
+    by_number: dict[int, DeviceNumber]
+    columns: tuple[tuple[bytes, DeviceNumber], ...]
+    """``MAJOR:MINOR`` of maps: in hex, two digits at least (fs/proc/task_mmu.c)."""
+    majors: tuple[bytes, ...]
+
+    @classmethod
+    def of(cls, numbers: frozenset[DeviceNumber]) -> _Wanted:
+        return cls(
+            by_number={os.makedev(each.major, each.minor): each for each in numbers},
+            columns=tuple(
+                (f" {each.major:02x}:{each.minor:02x} ".encode(), each) for each in sorted(numbers)
+            ),
+            majors=tuple({f" {each.major:02x}:".encode() for each in numbers}),
+        )
 
 
 def _pids(root: str) -> list[int]:
@@ -232,18 +251,31 @@ def namespace_of(namespace: Namespace) -> MountNamespace:
 
 
 def mounts_of(
-    namespace: Namespace, numbers: frozenset[DeviceNumber], node_paths: dict[str, DeviceNumber]
+    namespaces: Iterable[Namespace],
+    numbers: frozenset[DeviceNumber],
+    node_paths: dict[str, DeviceNumber],
 ) -> Iterator[Mount]:
-    """Give the mounts of one namespace that are of the devices, or bind their device nodes.
+    """Give the mounts of all namespaces that are of the devices, or bind their device nodes.
 
     Args:
-        namespace: with its mountinfo.
+        namespaces: with their mountinfo.
         numbers: devices whose file systems count.
         node_paths: path below ``/dev`` (``/rbd0``) to the device that it is the node of; a bind of
             it shows devtmpfs with this root, not the device's number.
     """
     devices = {str(each).encode() for each in numbers}
     roots = {path.encode() for path in node_paths}
+    for namespace in namespaces:
+        yield from _mounts_in(namespace, devices, roots, numbers, node_paths)
+
+
+def _mounts_in(
+    namespace: Namespace,
+    devices: set[bytes],
+    roots: set[bytes],
+    numbers: frozenset[DeviceNumber],
+    node_paths: dict[str, DeviceNumber],
+) -> Iterator[Mount]:
     for line in namespace.lines.splitlines():
         fields = line.split(b" ", 5)
         if len(fields) < 5 or (fields[2] not in devices and fields[3] not in roots):
@@ -298,9 +330,7 @@ def unbacked_of(namespace: Namespace, numbers: frozenset[DeviceNumber]) -> Itera
 # --------------------------------------------------------------------------------------------------
 
 
-def _join_openers(
-    scan: ProcessScan, root: str, entry: ProcessEntry, wanted: dict[int, DeviceNumber]
-) -> None:
+def _join_openers(scan: ProcessScan, root: str, entry: ProcessEntry, wanted: _Wanted) -> None:
     directory = f"{root}/{entry.ref.pid}"
     denied = False
     for name, how in (
@@ -325,16 +355,14 @@ def _join_openers(
     scan.unreadable_links += denied
 
 
-def _look(
-    scan: ProcessScan, entry: ProcessEntry, link: str, how: OpenHow, wanted: dict[int, DeviceNumber]
-) -> bool:
+def _look(scan: ProcessScan, entry: ProcessEntry, link: str, how: OpenHow, wanted: _Wanted) -> bool:
     """Follow one link of a process; tell whether that was denied."""
     try:
         found = os.stat(link)
     except OSError as error:
         return error.errno in {errno.EACCES, errno.EPERM}
-    on_device = stat.S_ISBLK(found.st_mode) and found.st_rdev in wanted
-    if not on_device and found.st_dev not in wanted:
+    on_device = stat.S_ISBLK(found.st_mode) and found.st_rdev in wanted.by_number
+    if not on_device and found.st_dev not in wanted.by_number:
         return False
     try:
         path = os.readlink(link)
@@ -346,19 +374,17 @@ def _look(
             how=how,
             path=path,
             on_device=on_device,
-            device=wanted[found.st_rdev if on_device else found.st_dev],
+            device=wanted.by_number[found.st_rdev if on_device else found.st_dev],
         )
     )
     return False
 
 
-def _mappings(
-    entry: ProcessEntry, maps: bytes, wanted: dict[int, DeviceNumber]
-) -> Iterator[Opener]:
+def _mappings(entry: ProcessEntry, maps: bytes, wanted: _Wanted) -> Iterator[Opener]:
     """Give one opener for each device that some memory mapping's file lies on."""
-    for device, number in wanted.items():
-        # The column is MAJOR:MINOR in hex, two digits at least (fs/proc/task_mmu.c).
-        column = f" {os.major(device):02x}:{os.minor(device):02x} ".encode()
+    if not any(major in maps for major in wanted.majors):
+        return
+    for column, number in wanted.columns:
         at = maps.find(column)
         if at < 0:
             continue
@@ -403,19 +429,16 @@ def is_nbd_server(entry: ProcessEntry) -> bool:
     )
 
 
-def thread_traces(entries: Iterable[ProcessEntry], names: frozenset[str]) -> tuple[str, ...]:
-    """Give kernel threads of a live file system on one of the devices: ``[jbd2/rbd0-8]``.
+def thread_traces(entries: Iterable[ProcessEntry]) -> Iterator[tuple[str, str]]:
+    """Give the device and the name of kernel threads of a live file system: ``[jbd2/rbd0-8]``.
 
     Names are cut to 15 letters, so that xfs's lose the device's number: sysfs tells there.
     """
-    found = []
     for entry in entries:
-        if not entry.is_kernel_thread or "/" not in entry.name:
-            continue
-        device = entry.name.partition("/")[2]
-        if device in names or device.rpartition("-")[0] in names:
-            found.append(f"[{entry.name}]")
-    return tuple(found)
+        if entry.is_kernel_thread and "/" in entry.name:
+            device = entry.name.partition("/")[2]
+            for name in {device, device.rpartition("-")[0]}:
+                yield name, f"[{entry.name}]"
 
 
 def find_kubelet(entries: Sequence[ProcessEntry]) -> ProcessEntry | None:
