@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import functools
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rbdagent.model import CheckResult, CheckState, DeviceKind, NotObserved, SourceState
 from rbdagent.observe.together import all_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from rbdagent.config import Settings
+    from rbdagent.model import Gap, Mapping, NodeView
     from rbdagent.observe.cluster import CephAccess
 
 
@@ -70,8 +71,11 @@ def _node(settings: Settings) -> tuple[CheckResult, ...]:
         return (
             _line("the node can be observed", ok=False, detail=source.reason, hint=source.cure),
         )
-    mappings = () if isinstance(view.mappings, NotObserved) else view.mappings
-    results = [
+    return (*_devices(view), *_facts(view, source.gaps), _kubelet_root(view))
+
+
+def _devices(view: NodeView) -> list[CheckResult]:
+    return [
         _line(
             "the rbd module is loaded",
             ok=view.module_loaded,
@@ -81,28 +85,73 @@ def _node(settings: Settings) -> tuple[CheckResult, ...]:
         _line(
             "RBD devices can be seen",
             ok=not isinstance(view.mappings, NotObserved),
-            detail=f"{len(mappings)} mapped",
+            detail=f"{len(_mappings(view))} mapped",
         ),
     ]
-    results += [
-        _line(f"{gap.fact} can be seen", ok=False, detail=gap.reason, hint=gap.cure)
-        for gap in source.gaps
-    ]
-    krbd = [each for each in mappings if each.kind is DeviceKind.KRBD]
-    if krbd and not any(isinstance(each.watch, NotObserved) for each in krbd):
-        results.append(_line("the kernel's own list of watches can be read (debugfs)", ok=True))
-    kubelet = view.kubelet
-    if not isinstance(kubelet, NotObserved):
-        results.append(
-            _line(
-                "kubelet's directory is there",
-                ok=bool(kubelet.roots),
-                detail=", ".join(kubelet.roots),
-                hint="pass --kubelet-root",
-                optional=True,
-            )
+
+
+def _mappings(view: NodeView) -> tuple[Mapping, ...]:
+    return () if isinstance(view.mappings, NotObserved) else view.mappings
+
+
+_RIGHTS: Final = (
+    ("mounts in other mount namespaces", "the host's /proc"),
+    ("open files and working directories of other users' processes", "root and CAP_SYS_PTRACE"),
+    ("kubelet's staging directories", "root or CAP_DAC_READ_SEARCH"),
+    ("kubelet's pod directories", "root or CAP_DAC_READ_SEARCH"),
+    ("the kernel's own list of watches and hung requests", "debugfs, root or CAP_DAC_READ_SEARCH"),
+)
+"""Facts, and the rights that they need: measured (docs/privileges.md, tests/e2e)."""
+
+_NEEDS_A_DEVICE: Final = frozenset({_RIGHTS[1][0], _RIGHTS[4][0]})
+_USER: Final = "the CephX user of a mapping can be seen"
+
+
+def _facts(view: NodeView, gaps: tuple[Gap, ...]) -> Iterator[CheckResult]:
+    """Give a line for each fact that needs a right, with the right, whether it is there or not."""
+    missing = {gap.fact: gap for gap in gaps}
+    krbd = [each for each in _mappings(view) if each.kind is DeviceKind.KRBD]
+    for fact, right in _RIGHTS:
+        sentence = f"{fact} can be seen"
+        gap = missing.get(fact)
+        if gap is not None:
+            yield _line(sentence, ok=False, detail=gap.reason, hint=gap.cure)
+        elif fact in _NEEDS_A_DEVICE and not krbd:
+            yield _not_tried(sentence, right)
+        else:
+            yield _line(sentence, ok=True, detail=f"needs {right}")
+    if krbd:
+        seen = any(each.user for each in krbd)
+        yield _line(
+            _USER,
+            ok=seen,
+            optional=True,
+            detail="needs CAP_SYS_ADMIN",
+            hint="no verdict needs it: leave it out",
         )
-    return tuple(results)
+    else:
+        yield _not_tried(_USER, "CAP_SYS_ADMIN")
+
+
+def _not_tried(sentence: str, right: str) -> CheckResult:
+    return CheckResult(
+        source="node",
+        sentence=sentence,
+        state=CheckState.SKIPPED,
+        detail=f"nothing is mapped here to try it on; needs {right}",
+    )
+
+
+def _kubelet_root(view: NodeView) -> CheckResult:
+    kubelet = view.kubelet
+    roots = () if isinstance(kubelet, NotObserved) else kubelet.roots
+    return _line(
+        "kubelet's directory is there",
+        ok=bool(roots),
+        detail=", ".join(roots),
+        hint="pass --kubelet-root",
+        optional=True,
+    )
 
 
 def _line(

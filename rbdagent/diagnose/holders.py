@@ -30,6 +30,7 @@ from rbdagent.diagnose.evidence import (
 from rbdagent.diagnose.target import (
     PODS_ELSEWHERE,
     conflicting,
+    is_left_behind,
     is_read_only,
     missing_for_free,
     sharing,
@@ -182,7 +183,9 @@ def dead_nbd(case: Case) -> Iterator[Finding]:
             continue
         if isinstance(holder.blocklisted_by, BlocklistEntry):
             continue
-        pods = evidence_of(holder).running
+        in_place = [one for one in case.those(Verdict.IN_USE) if one.holder.node == holder.node]
+        replaced = is_left_behind(each) and bool(in_place)
+        pods = () if replaced else evidence_of(holder).running
         advice = (
             f"Delete {pod_names(pods)}: its next start takes a fresh device."
             if pods
@@ -214,6 +217,9 @@ def lost_pod(case: Case) -> Iterator[Finding]:
         alive = [
             one for one in processes_on(evidence_of(holder)) if one.pod_uid in holder.lost_pod_uids
         ]
+        if not alive and each.verdict is Verdict.STAGED and holder.driver_registered is False:
+            # Deleted the usual way; only the driver is missing that would unmount it.
+            continue
         uids = ", ".join(holder.lost_pod_uids)
         what = "A container still runs on" if alive else "A pod's path still shows"
         yield finding(
@@ -621,6 +627,9 @@ def in_use(case: Case) -> Iterator[Finding]:
     """RBD100: rightly held."""
     for each in case.those(Verdict.IN_USE):
         if each.holder.lost_pod_uids and not evidence_of(each.holder).running:
+            continue
+        if case.use.unbacked and each.holder.is_local:
+            # The pod's container is not on this device, whatever the API says.
             continue
         yield finding(
             "RBD100",

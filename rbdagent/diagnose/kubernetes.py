@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rbdagent.correlate.names import handle_of
 from rbdagent.correlate.use import further_volumes
-from rbdagent.diagnose.case import Case, finding, subject_of
+from rbdagent.diagnose.case import Case, finding, look_again, subject_of
 from rbdagent.diagnose.target import attached_on_paper, volumes_of_use
 from rbdagent.model import (
     Claim,
@@ -137,12 +137,27 @@ def _clear_first(case: Case) -> str:
 
 
 def on_paper(case: Case) -> Iterator[Finding]:
-    """RBD408: attached, and nothing there."""
-    if case.verdict is not Verdict.ATTACHED_ON_PAPER:
+    """RBD408: attached, and nothing there; RBD120 as long as that may be passing."""
+    nothing_staged = case.verdict is Verdict.STAGED and not case.those(Verdict.STAGED)
+    if case.verdict is not Verdict.ATTACHED_ON_PAPER and not nothing_staged:
         return
     attached = () if isinstance(case.use.attachments, NotObserved) else case.use.attachments
     for node in attached_on_paper(case.use, case.snapshot):
         attachment = next(each for each in attached if each.node_name == node)
+        if nothing_staged:
+            yield finding(
+                "RBD120",
+                f"node {node}",
+                f"{case.volume} is attached to {node}, and nothing there has mapped it yet, or any "
+                "more. Wait, and look again.",
+                evidence=(
+                    f"VolumeAttachment {attachment.name}: made {attachment.created_at}"
+                    + (f", being deleted since {attachment.deleting_since}"
+                       if attachment.deleting_since else ""),
+                ),
+                commands=(look_again(case),),
+            )  # fmt: skip
+            continue
         looked = "was looked at and" if node == case.here else "has no watch, and so"
         leaving = " It is being deleted already." if attachment.deleting_since else ""
         yield finding(

@@ -11,6 +11,7 @@ from rbdagent.correlate.holders import (
 )
 from rbdagent.correlate.identity import clusters_of, fsids_of
 from rbdagent.correlate.names import covers_claims, names_of
+from rbdagent.diagnose.times import is_young
 from rbdagent.model import (
     Attachment,
     DeviceKind,
@@ -61,9 +62,22 @@ def target_verdict(use: VolumeUse, judged: tuple[JudgedHolder, ...], snapshot: S
     if not holding or only_ceph_itself(holding):
         # mgr and rbd-mirror come with the image: somebody else may still hold it unseen.
         return _verdict_of_nobody(use, snapshot)
+    # The device of a killed rbd-nbd stays for ever; who has taken its place is what matters.
+    holding = [each for each in holding if not is_left_behind(each)] or holding
     worst = next(each for each in ORDER if any(one.verdict is each for one in holding))
     is_shared = worst is Verdict.IN_USE and len(sharing(judged)) > 1
     return Verdict.SHARED if is_shared else worst
+
+
+def is_left_behind(judged: JudgedHolder) -> bool:
+    """Tell a dead nbd device that nothing is mounted from, and that nobody has open."""
+    mapping = judged.holder.mapping
+    return (
+        judged.verdict is Verdict.DEAD
+        and mapping is not None
+        and mapping.kind is DeviceKind.NBD
+        and mapping.mounts == mapping.openers == mapping.holders == ()
+    )
 
 
 def only_ceph_itself(holding: list[JudgedHolder]) -> bool:
@@ -144,7 +158,7 @@ def _verdict_of_nobody(use: VolumeUse, snapshot: Snapshot) -> Verdict:
         return Verdict.UNDETERMINED
     papers = attached_on_paper(use, snapshot)
     if papers:
-        if any(about_to_stage(use, each) for each in papers):
+        if any(about_to_stage(use, each) or under_way(use, each, snapshot) for each in papers):
             return Verdict.STAGED
         return Verdict.ATTACHED_ON_PAPER
     return Verdict.UNDETERMINED if missing_for_free(use, snapshot) else Verdict.FREE
@@ -168,6 +182,20 @@ def attached_on_paper(use: VolumeUse, snapshot: Snapshot) -> tuple[str, ...]:
             for each in nodes
             if (each == local and _looked_here(snapshot)) or (each != local and unwatched)
         )
+    )
+
+
+def under_way(use: VolumeUse, node: str, snapshot: Snapshot) -> bool:
+    """Tell whether an attachment is so young, or so lately being deleted, that it may be passing.
+
+    kubelet tells what it has let go every ten seconds, and the controllers follow (recorded).
+    """
+    attached = () if isinstance(use.attachments, NotObserved) else use.attachments
+    return any(
+        is_young(moment, snapshot.observed_at)
+        for each in attached
+        if each.node_name == node and not each.detach_error
+        for moment in (each.created_at, each.deleting_since)
     )
 
 

@@ -305,8 +305,7 @@ def observe_client(
     )
     text = read_text(path)
     if not isinstance(text, str):
-        reason = text.reason if text is not None else f"{path}: no such file"
-        missing = NotObserved(reason=reason, cure=_DEBUGFS_CURE)
+        missing = text or NotObserved(reason=f"{path}: no such file", cure=_DEBUGFS_CURE)
         return missing, missing
     if mapping.image_id is None:
         name = "" if isinstance(mapping.spec, NotObserved) else mapping.spec.name

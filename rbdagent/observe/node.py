@@ -54,7 +54,7 @@ from rbdagent.observe.processes import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-_PTRACE: Final = "run as root, or grant CAP_SYS_PTRACE"
+_PTRACE: Final = "run as root with CAP_SYS_PTRACE; other users need CAP_DAC_READ_SEARCH beside it"
 
 
 class NodeRoots(Struct, frozen=True, kw_only=True):
@@ -225,7 +225,14 @@ def _with_nbd_process(mapping: Mapping, scan: ProcessScan) -> Mapping:
     """
     if mapping.nbd is None:
         return mapping
-    servers = [entry for entry in scan.entries if is_nbd_server(entry)]
+    # After a killed process the same volume gets a second device with the same cookie: who says
+    # which device it serves, serves no other (recorded).
+    servers = [
+        entry
+        for entry in scan.entries
+        if is_nbd_server(entry)
+        and flag_value(entry.arguments, "--device") in {None, mapping.device}
+    ]
     backend = mapping.nbd.backend
     recorded = mapping.nbd.recorded_pid
     ours = [

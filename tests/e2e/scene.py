@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import hashlib
 import json
 import re
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import jsonschema
 
 from rbdagent.report.schema import schema
+from tests.lab.controlplane import RBDAGENT_RULES
 from tests.lab.errors import LabError
 from tests.lab.processes import wait_until
 from tests.lab.workloads import claim, pod
@@ -273,6 +275,36 @@ class Scene:
         vm.run(script)
 
     @contextlib.contextmanager
+    def without_right(self, resource: str) -> Iterator[None]:
+        """Take the right to a resource away from rbdagent's user in the API server."""
+        rules = [
+            rule | {"resources": [each for each in rule["resources"] if each != resource]}
+            for rule in RBDAGENT_RULES
+        ]
+        try:
+            self._grant([each for each in rules if each["resources"]], resource, allowed=False)
+            yield
+        finally:
+            self._grant(list(RBDAGENT_RULES), resource, allowed=True)
+
+    def _grant(self, rules: list[Json], resource: str, *, allowed: bool) -> None:
+        """Set the rules, and wait until the authorizer has seen them."""
+        api = self.lab.control_plane.api
+        api.patch("/apis/rbac.authorization.k8s.io/v1/clusterroles/rbdagent", {"rules": rules})
+        review: Json = {
+            "spec": {
+                "user": "lab:rbdagent",
+                "resourceAttributes": {"verb": "list", "resource": resource},
+            }
+        }
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        wait_until(
+            lambda: api.create(path, review)["status"]["allowed"] is allowed,
+            timeout_s=10,
+            what=f"the right to list {resource} to be {allowed}",
+        )
+
+    @contextlib.contextmanager
     def librbd_client(self, image: str, *, flashes: bool = False) -> Iterator[None]:
         """Have a program outside the cluster open an image read-write, for good or in flashes."""
         program = _FLASHING if flashes else _STAYING
@@ -329,9 +361,8 @@ class Scene:
         """Look, and replay the look as if it had been made later: one look has no history."""
         taken = self.lab.rbdagent(node, "snapshot", target, timeout_s=_LOOK_S)
         snapshot = json.loads(taken.stdout)
-        hour, minute = map(int, snapshot["observedAt"][11:16].split(":"))
-        later = hour * 60 + minute + minutes
-        moved = f"{snapshot['observedAt'][:11]}{later // 60:02d}:{later % 60:02d}:00Z"
+        taken_at = dt.datetime.fromisoformat(snapshot["observedAt"])
+        moved = (taken_at + dt.timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
         text = json.dumps(snapshot | {"observedAt": moved})
         done = self.lab.rbdagent(
             node, "who-holds", target, "--from", "-", "-o", "json", stdin=text.encode()

@@ -114,6 +114,12 @@ EXPECTED: Final[dict[Verdict, Table]] = {
                 "pods": (waiting_pod(),),
             }
         ),
+        "attached a moment ago, and nothing there yet, or any more": unmapped(
+            in_kube={"attachments": (attachment(created_at=JUST_NOW),)}
+        ),
+        "its detach has just begun": unmapped(
+            in_kube={"attachments": (attachment(deleting_since=JUST_NOW),)}
+        ),
     },
     Verdict.CONFLICT: {
         "two kernel clients on two nodes (32)": world(of_image=BOTH_WATCH),

@@ -1,0 +1,247 @@
+"""Recorded nodes, observed and judged: what was seen on real parts leads to the right verdict.
+
+A row is one look: a recording (``tests/fixtures/recordings``), the claim whose volume is asked
+about, and the node that looks. Which verdict is right follows from what the recording shows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import jsonschema
+import pytest
+
+from rbdagent.correlate import correlate
+from rbdagent.diagnose import diagnose
+from rbdagent.model import Diagnosis, NotObserved, Snapshot, SourceState, Verdict
+from rbdagent.report.machine import holder_report
+from rbdagent.report.schema import schema
+from rbdagent.report.snapshot import dump_snapshot, load_snapshot
+from tests.contract.recordings import recorded_snapshot
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ORPHAN: Final = frozenset({"RBD101", "RBD110"})
+"""What tells somebody to clear the volume away."""
+TROUBLE: Final = ORPHAN | {"RBD102", "RBD103", "RBD104", "RBD105", "RBD106", "RBD107", "RBD108"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """One look and what is to be said of it."""
+
+    recording: str
+    claim: str
+    node: str = "n1"
+    later: int = 0
+    """Minutes after the recording, in which nothing happened."""
+    verdict: Verdict
+    here: tuple[Verdict, ...]
+    """The verdicts on the holders of the node that looks."""
+    says: frozenset[str] = frozenset()
+    never: frozenset[str] = ORPHAN
+
+    def __str__(self) -> str:
+        later = f"-{self.later}-minutes-later" if self.later else ""
+        return f"{self.recording}:{self.claim}-from-{self.node}{later}"
+
+
+def codes(*numbers: int) -> frozenset[str]:
+    return frozenset(f"RBD{each}" for each in numbers)
+
+
+IN_USE, STAGED, ORPHANED, PINNED = (
+    Verdict.IN_USE, Verdict.STAGED, Verdict.ORPHANED, Verdict.PINNED,
+)  # fmt: skip
+DEAD, UNWATCHED, SHARED, CONFLICT = (
+    Verdict.DEAD, Verdict.UNWATCHED, Verdict.SHARED, Verdict.CONFLICT,
+)  # fmt: skip
+
+HEALTHY: Final = (
+    ("01-fs-running", "c1", "n1"),
+    ("03-block-running", "cb", "n1"),
+    ("20-nbd-running", "cn", "n2"),
+    ("21-enc-running", "ce", "n1"),
+    ("21-enc-dm-held", "cx", "n1"),
+    ("22-xfs-running", "cx", "n1"),
+    ("22-xfs-running", "ce", "n1"),
+    ("24-read-only-and-shared", "cr", "n1"),
+    ("24-read-only-and-shared", "cl", "n2"),
+    ("27-after-hang-b", "ch", "n1"),
+    ("27-after-hang-b", "cm", "n1"),
+)
+"""A pod runs with the volume on the node that looks, and nothing is wrong."""
+
+ELSEWHERE: Final = (
+    ("09b-pinned", "c7", "n1"),
+    ("15-plugin-stopped", "c12", "n1"),
+    ("18-staging-left-mounted", "c1", "n1"),
+    ("24-read-only-and-shared", "cl", "n1"),
+)
+"""A pod runs with the volume on the other node, and nothing is wrong."""
+
+LOOKS: Final = (
+    *(
+        Look(recording=recording, claim=claim, node=node, verdict=IN_USE, here=(IN_USE,),
+             says=codes(100), never=TROUBLE)
+        for recording, claim, node in HEALTHY
+    ),
+    *(
+        Look(recording=recording, claim=claim, node=node, verdict=IN_USE, here=(),
+             says=codes(100), never=TROUBLE)
+        for recording, claim, node in ELSEWHERE
+    ),
+    # Deleted by force while kubelet is down: the container writes on, for hours if need be.
+    Look(recording="05-force-delete-kubelet-stopped", claim="c1", verdict=IN_USE, here=(IN_USE,),
+         says=codes(109, 202), never=TROUBLE | codes(100)),
+    Look(recording="05-force-delete-kubelet-stopped", claim="c1", later=120, verdict=IN_USE,
+         here=(IN_USE,), says=codes(109, 202), never=TROUBLE | codes(100)),
+    # The controller has detached it by force since; the second pod waits on n2.
+    Look(recording="06-after-6min-force-detach", claim="c1", verdict=IN_USE, here=(IN_USE,),
+         says=codes(109, 202, 402), never=TROUBLE | codes(100)),
+    # A bind in another mount namespace; Multi-Attach.
+    Look(recording="09b-pinned", claim="c1", verdict=PINNED, here=(PINNED,), says=codes(102, 401)),
+    Look(recording="09b-pinned", claim="c1", later=120, verdict=PINNED, here=(PINNED,),
+         says=codes(102, 401)),
+    # A working directory in a detached mount: no mountinfo shows it.
+    Look(recording="12-pinned-by-cwd-invisible", claim="c12", verdict=PINNED, here=(PINNED,),
+         says=codes(102)),
+    # kubelet has forgotten the volume: no attachment, and still pinned.
+    Look(recording="13-after-kubelet-restart", claim="c12", verdict=PINNED, here=(PINNED,),
+         says=codes(102, 402)),
+    Look(recording="13-after-kubelet-restart", claim="c12", later=120, verdict=PINNED,
+         here=(PINNED,), says=codes(102, 402)),
+    # The driver is down, so both mounts stay: nothing is forgotten, however long it lasts.
+    Look(recording="15-plugin-stopped", claim="c1", verdict=STAGED, here=(STAGED,),
+         says=codes(201, 401), never=ORPHAN | codes(109)),
+    Look(recording="15-plugin-stopped", claim="c1", later=120, verdict=STAGED, here=(STAGED,),
+         says=codes(201, 401)),
+    # kubelet restarted between unpublish and unstage: an orphan once the grace period is over.
+    Look(recording="18-staging-left-mounted", claim="c7", verdict=STAGED, here=(STAGED,),
+         says=codes(120)),
+    Look(recording="18-staging-left-mounted", claim="c7", later=30, verdict=ORPHANED,
+         here=(ORPHANED,), says=codes(110), never=codes(101)),
+    # rbd-nbd killed under a running pod; later its device is left, with pid and backend.
+    Look(recording="20-nbd-killed", claim="cn", node="n2", verdict=DEAD, here=(DEAD,),
+         says=codes(104), never=ORPHAN | codes(100)),
+    Look(recording="24-read-only-and-shared", claim="cn", node="n2", verdict=DEAD, here=(DEAD,),
+         says=codes(104)),
+    Look(recording="28-orphan-blocks-delete", claim="cn", node="n2", verdict=DEAD, here=(DEAD,),
+         says=codes(104)),
+    # The LUKS mapping held open by a process; a file of a lazily unmounted file system.
+    Look(recording="21-enc-dm-held", claim="ce", verdict=PINNED, here=(PINNED,), says=codes(102)),
+    Look(recording="22-xfs-lazy", claim="cx", verdict=PINNED, here=(PINNED,), says=codes(102)),
+    # An ordinary detach: unmapped, and the attachment not yet deleted.
+    Look(recording="22-xfs-lazy", claim="ce", verdict=STAGED, here=(), says=codes(120),
+         never=ORPHAN | codes(408)),
+    # One entry of the blocklist kills both volumes of the node.
+    Look(recording="23-blocklisted", claim="cb1", verdict=DEAD, here=(DEAD,), says=codes(103),
+         never=ORPHAN | codes(100, 105)),
+    Look(recording="23-blocklisted", claim="cb2", verdict=DEAD, here=(DEAD,), says=codes(103),
+         never=ORPHAN | codes(100, 105)),
+    # ReadOnlyMany (no watches), and ReadWriteMany on raw block devices: two nodes by right.
+    *(
+        Look(recording="24-read-only-and-shared", claim=claim, node=node, verdict=SHARED,
+             here=(IN_USE,), says=codes(114), never=TROUBLE)
+        for claim in ("crox", "crwx")
+        for node in ("n1", "n2")
+    ),
+    # ceph-csi's rollback: while the pod waits, and after it has gone.
+    Look(recording="25-rollback-failing", claim="cl", verdict=STAGED, here=(STAGED,),
+         says=codes(102, 120)),
+    Look(recording="25-after", claim="cl", verdict=ORPHANED, here=(ORPHANED,), says=codes(101),
+         never=codes(102, 110)),
+    # The container was restarted on the bare directory.
+    Look(recording="26-not-backed", claim="cz", verdict=Verdict.NOT_BACKED, here=(IN_USE,),
+         says=codes(108), never=ORPHAN | codes(100)),
+    # The claim is deleted, an orphan on n2 keeps its image.
+    Look(recording="28-orphan-blocks-delete", claim="cq", node="n2", verdict=ORPHANED,
+         here=(ORPHANED,), says=codes(101, 405), never=codes(102, 110)),
+    # The blocklist entry was lifted: n1 writes without a watch, and pv-dup let n2 in beside it.
+    # Two nbd devices with one cookie: the first lost its process, the second took over.
+    Look(recording="30-two-writers-after-blocklist-rm", claim="cn", node="n2", verdict=IN_USE,
+         here=(DEAD, IN_USE), says=codes(100, 104), never=ORPHAN | codes(416)),
+    Look(recording="30-two-writers-after-blocklist-rm", claim="ch", verdict=CONFLICT,
+         here=(UNWATCHED,), says=codes(105, 106), never=ORPHAN | codes(103)),
+    Look(recording="30-two-writers-after-blocklist-rm", claim="cm", verdict=UNWATCHED,
+         here=(UNWATCHED,), says=codes(105), never=ORPHAN | codes(103, 106)),
+    Look(recording="30-two-writers-after-blocklist-rm", claim="ch", node="n2", verdict=CONFLICT,
+         here=(IN_USE,), says=codes(106, 416)),
+    Look(recording="30-two-writers-after-blocklist-rm", claim="cdup", node="n2", verdict=CONFLICT,
+         here=(IN_USE,), says=codes(106, 416)),
+)  # fmt: skip
+
+
+@pytest.fixture(params=LOOKS, ids=str)
+def look(request: pytest.FixtureRequest) -> Look:
+    found: Look = request.param
+    return found
+
+
+@pytest.fixture
+def snapshot(look: Look, tmp_path: Path) -> Snapshot:
+    return recorded_snapshot(
+        look.recording,
+        look.claim,
+        node_name=look.node,
+        root=tmp_path,
+        later_minutes=look.later,
+    )
+
+
+@pytest.fixture
+def diagnosis(snapshot: Snapshot) -> Diagnosis:
+    return diagnose(correlate(snapshot), snapshot)
+
+
+def test_the_verdict_on_the_volume_is_right(look: Look, diagnosis: Diagnosis) -> None:
+    assert diagnosis.verdict is look.verdict
+
+
+def test_the_verdict_on_what_this_node_holds_is_right(look: Look, diagnosis: Diagnosis) -> None:
+    here = tuple(each.verdict for each in diagnosis.holders if each.holder.is_local)
+    assert here == look.here, [each.because for each in diagnosis.holders]
+
+
+def test_the_findings_say_what_is_wrong_and_nothing_that_is_not(
+    look: Look, diagnosis: Diagnosis
+) -> None:
+    said = {each.code for each in diagnosis.findings}
+    assert not look.says - said
+    assert not look.never & said
+
+
+def test_the_report_is_valid(snapshot: Snapshot, diagnosis: Diagnosis) -> None:
+    jsonschema.validate(holder_report(diagnosis, snapshot), schema("HolderReport"))
+
+
+def test_the_snapshot_replays_to_the_same_report(snapshot: Snapshot, diagnosis: Diagnosis) -> None:
+    replayed = load_snapshot(dump_snapshot(snapshot), where="memory")
+    again = diagnose(correlate(replayed), replayed)
+    assert holder_report(again, replayed) == holder_report(diagnosis, snapshot)
+
+
+def test_all_of_the_node_was_observed(snapshot: Snapshot) -> None:
+    """But for debugfs, which the recorders did not copy: or a tree would hide what pins."""
+    assert snapshot.sources.node.state is SourceState.OBSERVED
+    gaps = {each.fact for each in snapshot.sources.node.gaps}
+    assert gaps <= {"the kernel's own list of watches and hung requests"}
+
+
+def test_every_mount_namespace_is_told_apart(snapshot: Snapshot) -> None:
+    """The one of init is the host's, whoever else is in it."""
+    assert snapshot.node is not None
+    assert not isinstance(snapshot.node.mappings, NotObserved)
+    mounts = [
+        mount
+        for mapping in snapshot.node.mappings
+        if not isinstance(mapping.mounts, NotObserved)
+        for mount in mapping.mounts
+    ]
+    host = {each.namespace.inode for each in mounts if each.namespace.is_host}
+    others = {each.namespace.inode for each in mounts if not each.namespace.is_host}
+    assert len(host) <= 1
+    assert 0 not in host | others
+    assert not host & others

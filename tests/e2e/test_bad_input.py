@@ -1,0 +1,183 @@
+"""Bad input and broken surroundings, on the real parts: named, curable, never a wrong "nobody"."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.lab.lab import POOL
+from tests.lab.workloads import DRIVER, claim
+
+if TYPE_CHECKING:
+    from tests.e2e.scene import Scene
+    from tests.lab.api import Json
+    from tests.lab.vm import Completed
+
+_NODE = "worker-1"
+
+
+def ask(scene: Scene, *arguments: str) -> Completed:
+    """Run `who-holds` on a node; whatever it says, it is no traceback."""
+    done = scene.lab.rbdagent(_NODE, "who-holds", *arguments)
+    assert "Traceback" not in done.stderr
+    assert "defect" not in done.stderr
+    return done
+
+
+def static_volume(scene: Scene, source: Json) -> str:
+    """Create a PV by hand and give its name."""
+    name = f"{scene.name}-static"
+    scene.workloads.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": name},
+            "spec": {
+                "capacity": {"storage": "64Mi"},
+                "accessModes": ["ReadWriteOnce"],
+                "persistentVolumeReclaimPolicy": "Retain",
+                "claimRef": {"namespace": "default", "name": f"{name}-nobody"},
+                **source,
+            },
+        }
+    )
+    scene.undo(lambda: scene.workloads.delete("PersistentVolume", name, wait=False))
+    return name
+
+
+def csi_source(handle: str, **attributes: str) -> Json:
+    """Give a PV's source as ceph-csi's provisioner writes it."""
+    return {"csi": {"driver": DRIVER, "volumeHandle": handle, "volumeAttributes": attributes}}
+
+
+def test_a_volume_that_is_not_there_is_no_free_volume(scene: Scene) -> None:
+    done = ask(scene, "pvc-00000000-no-such-volume", "-o", "json")
+    assert done.exit_code == 1
+    assert done.stdout == ""
+    assert "no such PersistentVolume" in done.stderr
+
+
+def test_a_typo_gets_the_name_that_was_meant(scene: Scene) -> None:
+    volume = scene.claim()
+    done = ask(scene, volume[:-2])
+    assert done.exit_code == 1
+    assert f"did you mean pv/{volume}" in done.stderr
+    claimed = ask(scene, f"pvc/default/{scene.name}x")
+    assert f"pvc/{scene.name}" in claimed.stderr
+
+
+def test_a_volume_of_another_driver_is_not_ours_to_judge(scene: Scene) -> None:
+    name = static_volume(scene, {"hostPath": {"path": "/nowhere"}})
+    report = scene.look(_NODE, name)
+    assert report.verdict == "Undetermined"
+    assert report.exit_code == 1
+    assert "hostPath" in str(report)
+    assert report.data["sources"]["ceph"]["state"] == "skipped"
+
+
+def test_a_volume_whose_image_is_gone_says_so(scene: Scene) -> None:
+    volume = scene.claim()
+    image = scene.image_of(volume)
+    scene.lab.ceph.rbd("mv", image, f"{image}-away")
+    scene.undo(lambda: scene.lab.ceph.rbd("mv", f"{image}-away", image))
+    name = static_volume(
+        scene,
+        csi_source(
+            "0001-0003-lab-0000000000000001-00000000-dead-4000-8000-000000000000",
+            pool=POOL,
+            imageName="csi-vol-00000000-dead-4000-8000-000000000000",
+        ),
+    )
+    report = scene.look(_NODE, name)
+    assert report.verdict != "Free"
+    assert any("gone" in each["message"] or "no image" in each["message"]
+               for each in report.data["findings"]), str(report)  # fmt: skip
+
+
+def test_an_unbound_claim_leads_to_no_image_and_says_why(scene: Scene) -> None:
+    name = f"{scene.name}-unbound"
+    scene.workloads.apply(claim(name, storage_class="no-such-class"))
+    scene.undo(lambda: scene.workloads.delete("PersistentVolumeClaim", name, wait=False))
+    report = scene.look(_NODE, f"pvc/default/{name}")
+    assert report.data["image"] is None
+    assert report.verdict == "Undetermined"
+    assert "Pending" in str(report)
+
+
+def test_a_malformed_volume_handle_is_quoted_with_what_was_expected(scene: Scene) -> None:
+    name = static_volume(scene, csi_source("not-a-handle"))
+    report = scene.look(_NODE, name)
+    assert report.verdict == "Undetermined"
+    assert "not-a-handle" in str(report)
+
+
+@pytest.mark.parametrize(
+    ("user", "words"),
+    [("expired", "401 Unauthorized"), ("stranger", "forbidden")],
+)
+def test_credentials_that_the_api_server_refuses_fail_that_source_only(
+    scene: Scene, user: str, words: str
+) -> None:
+    volume = scene.claim()
+    path = f"/run/{user}.kubeconfig"
+    scene.lab.nodes[_NODE].put(path, scene.lab.control_plane.kubeconfig(user).read_bytes(), 0o600)
+    done = ask(scene, volume, "-o", "json", "--kubeconfig", path)
+    report = json.loads(done.stdout)
+    assert done.exit_code == 1
+    assert report["verdict"] == "Undetermined"
+    assert report["sources"]["kubernetes"]["state"] == "failed"
+    assert words in report["sources"]["kubernetes"]["reason"]
+    assert report["sources"]["node"]["state"] == "observed"
+
+
+def test_a_missing_kubeconfig_is_named(scene: Scene) -> None:
+    volume = scene.claim()
+    done = ask(scene, volume, "--kubeconfig", "/none/kubeconfig")
+    assert done.exit_code == 1
+    assert "/none/kubeconfig: no such file" in done.stdout
+
+
+def test_one_refused_resource_is_a_gap_and_no_verdict_rests_on_it(scene: Scene) -> None:
+    """403 on pods alone: nobody may be called unused."""
+    volume = scene.claim()
+    scene.run_pod(_NODE)
+    with scene.without_right("pods"):
+        report = scene.look(_NODE, volume)
+    kubernetes = report.data["sources"]["kubernetes"]
+    assert kubernetes["state"] == "observed"
+    assert "pods" in {each["fact"] for each in kubernetes["gaps"]}
+    assert report.verdict in {"InUse", "Undetermined"}
+    assert "docs/privileges.md" in str(kubernetes)
+
+
+def test_a_cluster_that_is_cut_off_costs_the_time_limit_and_is_not_observed(scene: Scene) -> None:
+    volume = scene.claim()
+    vm = scene.lab.nodes["worker-2"]
+    vm.cut()
+    scene.undo(vm.mend)
+    done = scene.lab.rbdagent("worker-2", "who-holds", volume, "-o", "json", "--timeout", "4s")
+    vm.mend()
+    report = json.loads(done.stdout)
+    assert done.exit_code == 1
+    assert report["verdict"] == "Undetermined"
+    assert report["sources"]["ceph"]["state"] != "observed"
+    assert report["sources"]["kubernetes"]["state"] == "failed"
+    scene.workloads.wait_node_ready("worker-2")
+
+
+def test_a_node_without_the_module_has_mapped_nothing_and_that_is_certain(scene: Scene) -> None:
+    """The VM's real sysfs, with the rbd bus out of sight."""
+    volume = scene.claim()
+    vm = scene.lab.nodes[_NODE]
+    vm.run("mkdir -p /run/no-module/kernel /run/no-module/block")
+    done = ask(scene, volume, "-o", "json", "--sysfs", "/run/no-module")
+    report = json.loads(done.stdout)
+    assert report["sources"]["node"]["state"] == "observed"
+    assert report["verdict"] == "Free"
+    check = scene.lab.rbdagent(_NODE, "check", "--sysfs", "/run/no-module")
+    assert "no /sys/bus/rbd" in check.stdout
+    nothing = scene.lab.rbdagent(_NODE, "who-holds", "/dev/rbd77")
+    assert nothing.exit_code == 1
+    assert "no such device" in nothing.stderr

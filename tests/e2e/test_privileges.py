@@ -1,0 +1,104 @@
+"""Which fact needs which right: measured, as docs/privileges.md and `rbdagent check` tell it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tests.lab.install import venv_python
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.e2e.scene import Scene
+
+_NODE: Final = "worker-1"
+_OPEN: Final = "open files and working directories of other users' processes"
+_STAGING: Final = "kubelet's staging directories"
+_PODS: Final = "kubelet's pod directories"
+_WATCHES: Final = "the kernel's own list of watches and hung requests"
+_NOBODY: Final = ("--reuid=65534", "--regid=65534", "--clear-groups")
+# The look happens below a read-only /proc and /sys, as in the DaemonSet's container.
+_READ_ONLY: Final = (
+    "/usr/bin/unshare", "-m", "sh", "-c",
+    'mount -o remount,bind,ro /proc; mount -o remount,bind,ro /sys; exec "$@"', "sh",
+)  # fmt: skip
+
+
+def with_only(*capabilities: str) -> tuple[str, ...]:
+    """Give setpriv's flags for a process that has these capabilities and no other."""
+    kept = "".join(f",+{each}" for each in capabilities)
+    ambient = [f"--ambient-caps={','.join(f'+{each}' for each in capabilities)}"]
+    return (
+        f"--bounding-set=-all{kept}",
+        f"--inh-caps=-all{kept}",
+        *(ambient if capabilities else ()),
+    )
+
+
+RIGHTS: Final = {
+    "root without capabilities": (with_only(), {_OPEN}),
+    "root with CAP_SYS_PTRACE": (with_only("sys_ptrace"), set()),
+    "nobody": ((*_NOBODY, *with_only()), {_OPEN, _STAGING, _PODS, _WATCHES}),
+    "nobody with CAP_SYS_PTRACE": (
+        (*_NOBODY, *with_only("sys_ptrace")),
+        {_OPEN, _STAGING, _PODS, _WATCHES},
+    ),
+    "nobody with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH": (
+        (*_NOBODY, *with_only("sys_ptrace", "dac_read_search")),
+        set(),
+    ),
+}
+
+
+def snapshot(scene: Scene, rights: Sequence[str]) -> Any:  # noqa: ANN401 - JSON
+    """Take the node's snapshot with these rights only."""
+    program = str(venv_python().parent / "rbdagent")
+    done = scene.lab.nodes[_NODE].run(
+        [*_READ_ONLY, "setpriv", *rights, program, "snapshot", "--no-ceph", "--no-kube"],
+        timeout_s=90,
+    )
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", RIGHTS)
+def test_what_a_right_hides_is_a_gap_and_nothing_else_is(scene: Scene, name: str) -> None:
+    volume = scene.claim()
+    scene.run_pod(_NODE)
+    rights, hidden = RIGHTS[name]
+    seen = snapshot(scene, rights)
+    gaps = {each["fact"] for each in seen["sources"]["node"].get("gaps", ())}
+    assert gaps == hidden
+    image = scene.image_of(volume).rpartition("/")[2]
+    (mapping,) = [each for each in seen["node"]["mappings"] if each["spec"]["name"] == image]
+    assert mapping["clientID"]
+    assert mapping["clientAddress"]["nonce"]
+    assert {each["path"] for each in mapping["mounts"]}
+    assert "user" not in mapping, "config_info needs CAP_SYS_ADMIN"
+
+
+def test_check_tells_the_right_of_each_fact(scene: Scene) -> None:
+    """With every right each line is ok; without any it names what is missing and the cure."""
+    scene.claim()
+    scene.run_pod(_NODE)
+    lines = scene.lab.rbdagent(_NODE, "check").stdout
+    for fact in (_OPEN, _STAGING, _PODS, _WATCHES):
+        assert f"ok      {fact} can be seen: needs" in lines
+    program = str(venv_python().parent / "rbdagent")
+    poor = scene.lab.nodes[_NODE].run(
+        ["setpriv", *_NOBODY, *with_only(), program, "check", "--no-ceph", "--no-kube"],
+        check=False,
+    )
+    assert poor.exit_code == 1
+    for fact in (_OPEN, _STAGING, _PODS, _WATCHES):
+        assert f"FAILED  {fact} can be seen" in poor.stdout
+    assert "CAP_DAC_READ_SEARCH" in poor.stdout
+
+
+def test_the_document_tells_what_was_measured() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "privileges.md").read_text()
+    for fact in (_OPEN, _STAGING, _PODS, _WATCHES):
+        assert fact in text
