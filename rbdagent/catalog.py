@@ -646,7 +646,7 @@ _KUBERNETES: Final = (
     _entry(
         "RBD415",
         "TargetNotSeen",
-        Severity.ERROR,
+        Severity.WARNING,
         "The target was not found where it could be looked for.",
         cause="A typo, or a source that was not observed.",
         evidence="Each source's state.",

@@ -270,7 +270,10 @@ def _headline(diagnosis: Diagnosis, *, colour: bool) -> str:
     about = f" ({', '.join(details)})" if details else ""
     verdict = str(diagnosis.verdict)
     painted = _painted(verdict, _BOLD + _COLOURS.get(diagnosis.verdict, _RED), colour=colour)
-    return f"{painted}: {_WORDS[diagnosis.verdict]}.\n{subject}{about}"
+    words = _WORDS[diagnosis.verdict]
+    if use.image is None and diagnosis.verdict is Verdict.UNDETERMINED:
+        words = "it leads to no RBD image that could be asked about"
+    return f"{painted}: {words}.\n{subject}{about}"
 
 
 def _judged(judged: JudgedHolder) -> str:

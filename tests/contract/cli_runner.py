@@ -1,0 +1,106 @@
+"""The command line, run in this process, as a process of its own, and on a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from rbdagent.model import NotObserved, Snapshot, Target, TargetKind
+from tests.contract.recordings import recorded_ceph, recorded_snapshot
+
+ROOT: Final = Path(__file__).parents[2]
+ORPHAN: Final = ROOT / "examples" / "true-orphan.json"
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended, and what it said."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """Give the answer of ``-o json``."""
+        found: dict[str, Any] = json.loads(self.stdout)
+        return found
+
+
+def process(*args: str) -> Done:
+    """Run rbdagent as a process of its own, with pipes."""
+    done = subprocess.run(_command(args), capture_output=True, text=True, check=False, cwd=ROOT)
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def on_terminal(*args: str) -> str:
+    """Give what rbdagent prints on a terminal."""
+    leader, follower = pty.openpty()
+    with subprocess.Popen(_command(args), stdout=follower, cwd=ROOT):
+        os.close(follower)
+        with open(leader, "rb") as terminal:
+            shown = b"".join(iter(lambda: _read(terminal.fileno()), b""))
+    return shown.decode().replace("\r\n", "\n")
+
+
+def _read(terminal: int) -> bytes:
+    """Read on; the kernel tells the end of a terminal with an error."""
+    try:
+        return os.read(terminal, 65536)
+    except OSError:
+        return b""
+
+
+def read_and_leave(*args: str, lines: int) -> str:
+    """Read some lines of rbdagent's answer and close the pipe; give what it says on stderr."""
+    reader, writer = os.pipe()
+    with open(reader) as pipe:
+        if not lines:
+            pipe.close()
+        with subprocess.Popen(
+            _command(args), stdout=writer, stderr=subprocess.PIPE, text=True, cwd=ROOT
+        ) as running:
+            os.close(writer)
+            for _ in range(lines):
+                pipe.readline()
+            pipe.close()
+            _, stderr = running.communicate()
+    return stderr
+
+
+def _command(args: tuple[str, ...]) -> list[str]:
+    return [sys.executable, "-m", "rbdagent", *args]
+
+
+def modules_of(*args: str) -> set[str]:
+    """Give the modules that a command imports."""
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", *_command(args)[1:]],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+
+
+def node_snapshot(recording: str, claim: str, *, root: Path) -> Snapshot:
+    """Give what `rbdagent snapshot` without TARGET had written on the first node of a recording."""
+    found = recorded_snapshot(recording, claim, node_name="n1", root=root)
+    assert found.node is not None
+    assert not isinstance(found.node.mappings, NotObserved)
+    specs = [each.spec for each in found.node.mappings]
+    images = frozenset(each.name for each in specs if not isinstance(each, NotObserved))
+    return replace(
+        found,
+        target=Target(given="", kind=TargetKind.NONE),
+        ceph=recorded_ceph(recording, images),
+    )

@@ -1,0 +1,847 @@
+"""The command line as its users and scripts see it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import jsonschema
+import pytest
+import yaml
+
+from rbdagent import __version__
+from rbdagent.catalog import CATALOG
+from rbdagent.cli import cli, run
+from rbdagent.report.snapshot import dump_snapshot
+from tests.contract.cli_runner import (
+    ORPHAN,
+    Done,
+    modules_of,
+    node_snapshot,
+    on_terminal,
+    process,
+    read_and_leave,
+)
+from tests.contract.recordings import recorded_snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+Json = dict[str, Any]
+
+
+class Ask(Protocol):
+    """Runs a command in this process."""
+
+    def __call__(self, *args: str) -> Done: ...
+
+
+VOLUME: Final = "pvc-078f5475-38a0-4ea3-b195-e9fd0fb11689"
+IMAGE: Final = "csi-vol-628c6546-0019-44e2-a733-b421c094b2f2"
+HANDLE: Final = f"0001-000a-lab-ceph-1-0000000000000001-{IMAGE.removeprefix('csi-vol-')}"
+WHO: Final = ("who-holds", f"pv/{VOLUME}", "--from", str(ORPHAN))
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Let no setting of the developer's decide a test."""
+    for name in os.environ:
+        if name.startswith("RBDAGENT_") or name in {"KUBECONFIG", "NO_COLOR", "NODE_NAME"}:
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+@pytest.fixture
+def ask(capsys: pytest.CaptureFixture[str]) -> Ask:
+    def in_this_process(*args: str) -> Done:
+        code = run(args)
+        return Done(code, *capsys.readouterr())
+
+    return in_this_process
+
+
+@pytest.fixture(scope="session")
+def node_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A node with three mappings in use, for `list --from`."""
+    snapshot = node_snapshot(
+        "24-read-only-and-shared", "crox", root=tmp_path_factory.mktemp("node")
+    )
+    return written(tmp_path_factory.mktemp("snapshots"), dump_snapshot(snapshot))
+
+
+def written(directory: Path, text: str) -> Path:
+    path = directory / "file"
+    path.write_text(text)
+    return path
+
+
+# --------------------------------------------------------------------------------------------------
+# TARGET
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        (VOLUME,),
+        (f"pv/{VOLUME}",),
+        ("pvc/default/data",),
+        ("pvc/data",),
+        ("pvc/data", "-n", "default"),
+        ("-n", "default", "pvc/data"),
+        ("pod/default/app-2",),
+        ("pod/app-2", "--namespace", "default"),
+        (f"k8s/{IMAGE}",),
+        (HANDLE,),
+        ("/dev/rbd0",),
+    ],
+    ids=" ".join,
+)
+def test_every_form_of_a_target_leads_to_the_same_holders(
+    ask: Ask, target: tuple[str, ...]
+) -> None:
+    report = ask("who-holds", *target, "--from", str(ORPHAN), "-o", "json").data
+    assert report["holders"] == ask(*WHO, "-o", "json").data["holders"]
+    assert [each["device"] for each in report["holders"]] == ["/dev/rbd0"]
+
+
+@pytest.mark.parametrize("target", ["", " ", "pv/", "pvc/", "pvc//data", "pod/", "/dev/sda"])
+def test_a_wrong_form_is_told_all_forms(ask: Ask, target: str) -> None:
+    done = ask("who-holds", target, "--from", str(ORPHAN))
+    assert (done.code, done.stdout) == (2, "")
+    for form in ("pv/NAME", "pvc/NAMESPACE/NAME", "pod/NAMESPACE/NAME",
+                 "POOL[/NAMESPACE]/IMAGE", "a CSI volume handle", "/dev/rbdN"):  # fmt: skip
+        assert form in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("target", "form"),
+    [
+        ("pv/shop/data", "pv/data"),
+        ("pvc/a/b/c", "pvc/NAMESPACE/NAME"),
+        ("a/b/c/d", "POOL/NAMESPACE/IMAGE"),
+    ],
+)
+def test_a_form_with_too_many_parts_is_told_the_form_of_its_kind(
+    ask: Ask, target: str, form: str
+) -> None:
+    done = ask("who-holds", target)
+    assert (done.code, done.stdout) == (2, "")
+    assert form in done.stderr
+
+
+def test_a_namespace_flag_that_contradicts_the_target_is_refused(ask: Ask) -> None:
+    done = ask("who-holds", "pvc/default/data", "-n", "shop")
+    assert done.code == 2
+    assert "default" in done.stderr
+    assert "shop" in done.stderr
+
+
+@pytest.mark.parametrize("target", ["pv/pvc-0", "pvc/shop/data", "k8s/other", "/dev/rbd7"])
+def test_a_target_that_the_snapshot_does_not_hold_is_told_what_it_was_taken_for(
+    ask: Ask, target: str
+) -> None:
+    done = ask("who-holds", target, "--from", str(ORPHAN))
+    assert (done.code, done.stdout) == (1, "")
+    assert target in done.stderr
+    assert f"rbdagent who-holds pv/{VOLUME} --from {ORPHAN}" in done.stderr
+
+
+def test_who_holds_of_a_nodes_snapshot_is_told_to_list_it(ask: Ask, node_file: Path) -> None:
+    done = ask("who-holds", "pv/x", "--from", str(node_file))
+    assert (done.code, done.stdout) == (1, "")
+    assert f"rbdagent list --from {node_file}" in done.stderr
+
+
+def test_list_of_a_volumes_snapshot_is_told_to_ask_who_holds_it(ask: Ask) -> None:
+    done = ask("list", "--from", str(ORPHAN))
+    assert (done.code, done.stdout) == (1, "")
+    assert f"rbdagent who-holds pv/{VOLUME} --from {ORPHAN}" in done.stderr
+
+
+# --------------------------------------------------------------------------------------------------
+# Forms of an answer
+# --------------------------------------------------------------------------------------------------
+
+
+def test_the_table_is_aligned_under_its_head(ask: Ask) -> None:
+    head, row = ask(*WHO).stdout.splitlines()[:2]
+    for column, cell in (("NODE", "worker-1"), ("DEVICE", "/dev/rbd0"), ("VERDICT", "Orphaned")):
+        assert row.index(cell) == head.index(column)
+
+
+def test_the_answer_ends_with_its_sources_and_the_next_commands(ask: Ask) -> None:
+    sections = [each.partition("\n") for each in ask(*WHO).stdout.split("\n\n")]
+    assert [title for title, _, _ in sections[-2:]] == ["Sources:", "Next:"]
+
+
+def test_an_answer_with_nothing_to_do_ends_with_its_sources(ask: Ask, node_file: Path) -> None:
+    last = ask("list", "--from", str(node_file)).stdout.split("\n\n")[-1]
+    title, *lines = last.splitlines()
+    assert title == "Sources:"
+    assert [line.split()[0] for line in lines if line[2] != " "] == ["node", "ceph", "kubernetes"]
+
+
+def test_wide_adds_columns_to_the_tables(ask: Ask) -> None:
+    head, wide = (ask(*WHO, "-o", form).stdout.splitlines()[0] for form in ("table", "wide"))
+    assert wide.split()[: len(head.split())] == head.split()
+    assert len(wide) > len(head)
+
+
+def test_name_prints_one_line_a_holder(ask: Ask) -> None:
+    assert ask(*WHO, "-o", "name").stdout == "node/worker-1 /dev/rbd0\n"
+
+
+def test_data_goes_to_stdout_and_nothing_to_stderr(ask: Ask) -> None:
+    assert ask(*WHO, "-o", "json").stderr == ""
+
+
+MACHINE: Final = (
+    (WHO, "HolderReport"),
+    (("check", "--no-node", "--no-ceph", "--no-kube"), "CheckReport"),
+    (("explain", "RBD101"), "Explanation"),
+    (("version",), "Version"),
+)
+
+
+@pytest.mark.parametrize(("command", "kind"), MACHINE, ids=lambda each: each[0])
+def test_json_is_valid_by_the_schema_that_rbdagent_prints(
+    ask: Ask, command: tuple[str, ...], kind: str
+) -> None:
+    answer = ask(*command, "-o", "json").data
+    assert answer["kind"] == kind
+    jsonschema.validate(answer, ask("schema", kind).data)
+
+
+@pytest.mark.parametrize(("command", "_kind"), MACHINE, ids=lambda each: each[0])
+def test_yaml_says_what_json_says(ask: Ask, command: tuple[str, ...], _kind: str) -> None:
+    answer = ask(*command, "-o", "json").data
+    assert yaml.safe_load(ask(*command, "-o", "yaml").stdout) == answer
+
+
+def test_a_pipe_gets_no_escape_codes() -> None:
+    assert "\033" not in process(*WHO).stdout
+
+
+def test_a_terminal_gets_colours_that_carry_nothing_alone() -> None:
+    shown = on_terminal(*WHO)
+    assert "\033[" in shown
+    assert re.sub(r"\033\[\d+m", "", shown) == process(*WHO).stdout
+
+
+def test_a_terminal_with_no_color_gets_no_escape_codes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert on_terminal(*WHO) == process(*WHO).stdout
+
+
+# --------------------------------------------------------------------------------------------------
+# Exit codes
+# --------------------------------------------------------------------------------------------------
+
+
+def orphaned(_root: Path) -> Json:
+    """Give a look with findings that are errors."""
+    found: Json = json.loads(ORPHAN.read_text())
+    return found
+
+
+def unseen(root: Path) -> Json:
+    """Give a look that Kubernetes did not answer: warnings, and nothing is certain."""
+    failed = {"state": "failed", "reason": "no route to host"}
+    found = orphaned(root)
+    return found | {
+        "target": {"given": "/dev/rbd0", "kind": "device", "name": "/dev/rbd0"},
+        "kubernetes": None,
+        "sources": found["sources"] | {"kubernetes": failed},
+    }
+
+
+def dead(root: Path) -> Json:
+    """Give a look with warnings that is certain: an rbd-nbd whose process has died."""
+    return json_of("28-orphan-blocks-delete", "cn", "n2", root)
+
+
+def healthy(root: Path) -> Json:
+    """Give a look at a volume in use, all of it seen."""
+    found = json_of("01-fs-running", "c1", "n1", root)
+    found["sources"]["node"].pop("gaps", None)
+    return found
+
+
+def json_of(recording: str, claim: str, node: str, root: Path) -> Json:
+    snapshot = recorded_snapshot(recording, claim, node_name=node, root=root)
+    found: Json = json.loads(dump_snapshot(snapshot))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("look", "flags", "code"),
+    [
+        (healthy, (), 0),
+        (healthy, ("--fail-on", "warning"), 0),
+        (healthy, ("--fail-on", "info"), 3),
+        (dead, (), 0),
+        (dead, ("--fail-on", "warning"), 3),
+        (dead, ("--fail-on", "info"), 3),
+        (unseen, (), 1),
+        (unseen, ("--fail-on", "warning"), 3),
+        (orphaned, (), 3),
+        (orphaned, ("--fail-on", "error"), 3),
+        (orphaned, ("--fail-on", "warning"), 3),
+    ],
+)
+def test_the_exit_code_tells_findings_from_an_answer_and_from_none(
+    ask: Ask,
+    tmp_path: Path,
+    look: Callable[[Path], Json],
+    flags: tuple[str, ...],
+    code: int,
+) -> None:
+    (tmp_path / "node").mkdir()
+    found = look(tmp_path / "node")
+    path = written(tmp_path, json.dumps(found))
+    done = ask("who-holds", found["target"]["given"], "--from", str(path), *flags)
+    assert done.code == code, done.stdout
+
+
+def test_the_exit_code_does_not_depend_on_the_form(ask: Ask) -> None:
+    assert {ask(*WHO, "-o", form).code for form in ("table", "wide", "json", "yaml", "name")} == {3}
+
+
+def test_the_process_ends_with_the_exit_code() -> None:
+    assert process(*WHO).code == 3
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("who-holds",),
+        ("who-holds", "pv/a", "pv/b"),
+        ("who-holds", "pv/a", "--bogus"),
+        ("who-holds", "pv/a", "-o", "xml"),
+        ("who-holds", "pv/a", "--fail-on", "critical"),
+        ("list", "--timeout", "soon"),
+        ("list", "--timeout", "0s"),
+        ("list", "-n"),
+        ("completion", "powershell"),
+        ("xyzzy",),
+        ("--bogus",),
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_call_exits_2_and_prints_no_data(ask: Ask, wrong: tuple[str, ...]) -> None:
+    done = ask(*wrong)
+    assert (done.code, done.stdout) == (2, "")
+    assert done.stderr
+
+
+@pytest.mark.parametrize(
+    ("typo", "meant"),
+    [
+        (("who-hold", "pv/a"), "who-holds"),
+        (("verson",), "version"),
+        (("lst",), "list"),
+        (("list", "--namespac", "a"), "--namespace"),
+        (("who-holds", "pv/a", "--kubconfig", "a"), "--kubeconfig"),
+    ],
+    ids=lambda each: each[0] if isinstance(each, tuple) else each,
+)
+def test_a_typo_in_a_verb_or_flag_gets_a_near_match(
+    ask: Ask, typo: tuple[str, ...], meant: str
+) -> None:
+    done = ask(*typo)
+    assert done.code == 2
+    assert re.search(rf"(?<!\S)'?{meant}\b", done.stderr.splitlines()[-1])
+
+
+# --------------------------------------------------------------------------------------------------
+# list
+# --------------------------------------------------------------------------------------------------
+
+
+def test_list_prints_one_row_a_mapping(ask: Ask, node_file: Path) -> None:
+    done = ask("list", "--from", str(node_file))
+    head, *rows = done.stdout.partition("\n\n")[0].splitlines()
+    assert done.code == 0
+    assert head.split()[:2] == ["DEVICE", "IMAGE"]
+    assert [row.split()[0] for row in rows] == ["/dev/rbd0", "/dev/rbd1", "/dev/rbd2"]
+    assert "default/crox" in rows[2]
+
+
+def test_list_as_json_is_valid_and_names_each_image(ask: Ask, node_file: Path) -> None:
+    answer = ask("list", "--from", str(node_file), "-o", "json").data
+    jsonschema.validate(answer, ask("schema", "MappingList").data)
+    assert [each["image"]["name"] for each in answer["items"]][2:] == ["rox1"]
+    assert {each["verdict"] for each in answer["items"]} == {"InUse"}
+
+
+def test_list_as_yaml_says_what_json_says(ask: Ask, node_file: Path) -> None:
+    command = ("list", "--from", str(node_file), "-o")
+    assert yaml.safe_load(ask(*command, "yaml").stdout) == ask(*command, "json").data
+
+
+def test_list_as_names_prints_one_line_a_mapping(ask: Ask, node_file: Path) -> None:
+    done = ask("list", "--from", str(node_file), "-o", "name")
+    assert done.stdout == "".join(f"node/n1 /dev/rbd{number}\n" for number in range(3))
+
+
+def test_list_of_a_namespace_leaves_out_the_claims_of_others(
+    ask: Ask, node_file: Path, tmp_path: Path
+) -> None:
+    snapshot = json.loads(node_file.read_text())
+    kube = snapshot["kubernetes"]
+    claims = [each["claim"] for each in kube["persistentVolumes"] if "claim" in each]
+    for claim in (*claims, *(each["ref"] for each in kube["claims"])):
+        if claim["name"] == "crox":
+            claim["namespace"] = "shop"
+    path = written(tmp_path, json.dumps(snapshot))
+    command = ("list", "--from", str(path), "-o", "name", "-n")
+    assert ask(*command, "shop").stdout == "node/n1 /dev/rbd2\n"
+    assert ask(*command, "default").stdout == "node/n1 /dev/rbd0\nnode/n1 /dev/rbd1\n"
+    assert ask(*command, "nobody").stdout == ""
+
+
+def test_list_of_all_nodes_says_plainly_what_is_missing(ask: Ask) -> None:
+    done = ask("list", "-A")
+    assert (done.code, done.stdout) == (1, "")
+    assert "no agent publishes" in done.stderr
+    assert "rbdagent list on each node" in done.stderr
+
+
+# --------------------------------------------------------------------------------------------------
+# explain, schema, version, completion
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["RBD101", "rbd101", "MappingOrphaned"])
+def test_explain_tells_cause_evidence_risk_and_remedy(ask: Ask, name: str) -> None:
+    done = ask("explain", name)
+    assert done.code == 0
+    assert done.stdout.startswith("RBD101 MappingOrphaned")
+    for part in ("Cause:", "Evidence:", "Risk:", "Remedy:"):
+        assert f"\n{part}" in done.stdout
+
+
+def test_explain_without_a_code_lists_them_all(ask: Ask) -> None:
+    done = ask("explain")
+    assert done.code == 0
+    assert [line.split()[0] for line in done.stdout.splitlines()] == list(CATALOG)
+
+
+def test_an_unknown_code_is_named_and_told_where_all_are(ask: Ask) -> None:
+    done = ask("explain", "RBD1O1")
+    assert (done.code, done.stdout) == (1, "")
+    assert "RBD1O1" in done.stderr
+    assert "rbdagent explain" in done.stderr
+
+
+def test_schema_without_a_kind_lists_kinds_each_with_a_valid_schema(ask: Ask) -> None:
+    kinds = ask("schema").stdout.split()
+    assert {"HolderReport", "MappingList", "Snapshot"} <= set(kinds)
+    for kind in kinds:
+        schema = ask("schema", kind).data
+        jsonschema.Draft202012Validator.check_schema(schema)
+        assert schema["properties"]["kind"] == {"const": kind}
+
+
+def test_an_unknown_kind_is_told_the_kinds(ask: Ask) -> None:
+    done = ask("schema", "HolderRaport")
+    assert (done.code, done.stdout) == (1, "")
+    assert "HolderRaport" in done.stderr
+    assert "HolderReport" in done.stderr
+
+
+@pytest.mark.parametrize("args", [("version",), ("--version",)], ids=" ".join)
+def test_the_version_is_one_line(ask: Ask, args: tuple[str, ...]) -> None:
+    done = ask(*args)
+    assert (done.code, done.stdout) == (0, f"rbdagent {__version__}\n")
+
+
+def test_the_version_as_json_names_python_too(ask: Ask) -> None:
+    answer = ask("version", "-o", "json").data
+    assert answer["version"] == __version__
+    assert answer["python"].startswith("3.")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script_for_rbdagent(ask: Ask, shell: str) -> None:
+    done = ask("completion", shell)
+    assert done.code == 0
+    assert re.search(r"^ *#?(complete|compdef) .*\brbdagent\b", done.stdout, re.MULTILINE)
+
+
+def test_the_script_for_bash_is_bash(ask: Ask) -> None:
+    script = ask("completion", "bash").stdout
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+def test_a_shell_that_asks_is_told_the_verb(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_RBDAGENT_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "rbdagent who")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    assert process() == Done(0, "plain,who-holds\n", "")
+
+
+# --------------------------------------------------------------------------------------------------
+# Help
+# --------------------------------------------------------------------------------------------------
+
+OBSERVING: Final = frozenset(
+    {"--node-name", "--procfs", "--sysfs", "--host-root", "--kubelet-root", "--ceph-conf",
+     "--ceph-id", "--ceph-keyring", "--ceph-timeout", "--kubeconfig", "--context",
+     "--kube-timeout", "--no-ceph", "--no-kube", "--no-node", "--timeout", "--config"}
+)  # fmt: skip
+READING: Final = OBSERVING | {"-o", "--from", "--fail-on", "-w", "--watch", "-n"}
+
+
+def flags_of(done: Done) -> set[str]:
+    return set(re.findall(r"(?<![\w-])--?[a-z][\w-]*|(?<![\w-])-[A-Z]\b", done.stdout))
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+@pytest.mark.parametrize("verb", [None, *sorted(cli.commands)])
+def test_help_works_everywhere(ask: Ask, verb: str | None, flag: str) -> None:
+    done = ask(*filter(None, (verb, flag)))
+    assert (done.code, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"Usage: rbdagent {verb or ''}")
+    assert {"-h", "--help"} <= flags_of(done)
+
+
+def test_the_help_lists_every_verb(ask: Ask) -> None:
+    said = ask("--help").stdout
+    for verb in ("who-holds", "list", "check", "explain", "snapshot", "schema", "version",
+                 "completion"):  # fmt: skip
+        assert f"\n  {verb} " in said
+
+
+@pytest.mark.parametrize(
+    ("verb", "flags"),
+    [
+        ("who-holds", READING),
+        ("list", READING | {"-A"}),
+        ("check", OBSERVING | {"-o"}),
+        ("snapshot", OBSERVING | {"-n"}),
+        ("explain", {"-o"}),
+        ("version", {"-o"}),
+    ],
+)
+def test_the_help_of_a_verb_mentions_every_flag_of_the_contract(
+    ask: Ask, verb: str, flags: set[str]
+) -> None:
+    assert not flags - flags_of(ask(verb, "--help"))
+
+
+def test_the_help_of_who_holds_tells_every_form_of_a_target(ask: Ask) -> None:
+    said = " ".join(ask("who-holds", "--help").stdout.split())
+    for form in ("pv/NAME", "pvc/NAMESPACE/NAME", "pod/NAMESPACE/NAME",
+                 "POOL[/NAMESPACE]/IMAGE", "CSI volume handle", "/dev/rbdN"):  # fmt: skip
+        assert form in said
+
+
+@pytest.mark.parametrize(
+    "args",
+    [("--help",), ("who-holds", "--help"), ("version",), ("explain",), ("explain", "RBD101")],
+    ids=" ".join,
+)
+def test_what_needs_no_source_imports_none(args: tuple[str, ...]) -> None:
+    modules = modules_of(*args)
+    assert "rbdagent.cli" in modules
+    assert not modules & {"kubernetes", "rados", "rbd", "pycurl", "yaml"}
+
+
+# --------------------------------------------------------------------------------------------------
+# Bad snapshots
+# --------------------------------------------------------------------------------------------------
+
+
+def make_directory(path: Path) -> None:
+    path.mkdir()
+
+
+def make_file(content: str | bytes) -> Callable[[Path], None]:
+    data = content.encode() if isinstance(content, str) else content
+
+    def make(path: Path) -> None:
+        path.write_bytes(data)
+
+    return make
+
+
+HEAD: Final = '{"apiVersion": "rbdagent.dev/v1alpha1", "kind": "Snapshot"'
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        pytest.param(lambda _: None, ("no such file", "snapshot"), id="missing"),
+        pytest.param(make_directory, ("directory",), id="directory"),
+        pytest.param(make_file(""), ("snapshot", "expected JSON"), id="empty"),
+        pytest.param(make_file(ORPHAN.read_text()[:900]), ("ends too early",), id="truncated"),
+        pytest.param(make_file(b"\x7fELF\x02\xd0\xff"), ("cannot be read",), id="binary"),
+        pytest.param(make_file("[1]"), ("expected kind: Snapshot",), id="a list"),
+        pytest.param(
+            make_file(HEAD.replace("alpha1", "") + "}"),
+            ("expected apiVersion: rbdagent.dev/v1alpha1", "another version of rbdagent"),
+            id="of another version",
+        ),
+        pytest.param(
+            make_file(HEAD.replace("Snapshot", "HolderReport") + "}"),
+            ("kind: HolderReport", "expected kind: Snapshot", "`rbdagent snapshot`"),
+            id="of another kind",
+        ),
+        pytest.param(
+            make_file(HEAD + ', "observedAt": 7}'),
+            ("$.observedAt", "expected a text"),
+            id="damaged",
+        ),
+    ],
+)
+@pytest.mark.parametrize("verb", [("who-holds", "pv/x"), ("list",)], ids=lambda verb: verb[0])
+def test_a_bad_snapshot_is_named_with_what_was_expected(
+    ask: Ask,
+    tmp_path: Path,
+    verb: tuple[str, ...],
+    make: Callable[[Path], None],
+    words: tuple[str, ...],
+) -> None:
+    path = tmp_path / "snapshot.json"
+    make(path)
+    done = ask(*verb, "--from", str(path))
+    assert done.code in {1, 2}
+    assert done.stdout == ""
+    assert str(path) in done.stderr
+    assert "defect" not in done.stderr
+    assert "Traceback" not in done.stderr
+    for each in words:
+        assert each in done.stderr
+
+
+def test_what_snapshot_writes_is_valid_and_can_be_listed(ask: Ask, tmp_path: Path) -> None:
+    done = ask("snapshot", "--no-node", "--no-ceph", "--no-kube")
+    assert (done.code, done.stderr) == (0, "")
+    jsonschema.validate(done.data, ask("schema", "Snapshot").data)
+    listed = ask("list", "--from", str(written(tmp_path, done.stdout)))
+    assert "looked away on purpose" in listed.stdout
+
+
+def test_debug_shows_the_traceback(ask: Ask, tmp_path: Path) -> None:
+    done = ask("who-holds", "pv/x", "--from", str(written(tmp_path, "{")), "--debug")
+    assert "Traceback" in done.stderr
+
+
+# --------------------------------------------------------------------------------------------------
+# Configuration
+# --------------------------------------------------------------------------------------------------
+
+CHECK: Final = ("check", "--no-ceph", "--no-kube", "--no-node")
+
+
+def setting(done: Done, flag: str) -> tuple[str, str]:
+    """Give a flag's value and its origin, as `check` prints them."""
+    found = re.search(rf"^  ok +{flag} is (.*): (.*)$", done.stdout, re.MULTILINE)
+    assert found is not None, done
+    return found[1], found[2]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    """A file that sets the time limit to 7 s."""
+    return str(written(tmp_path, 'timeout = "7s"\nceph-id = "watcher"\n'))
+
+
+def test_a_flag_outranks_environment_and_file(
+    ask: Ask, config: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RBDAGENT_TIMEOUT", "9s")
+    done = ask(*CHECK, "--config", config, "--timeout", "3s")
+    assert setting(done, "--timeout") == ("3s", "flag")
+
+
+def test_the_environment_outranks_the_file(
+    ask: Ask, config: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RBDAGENT_TIMEOUT", "9s")
+    done = ask(*CHECK, "--config", config)
+    assert setting(done, "--timeout") == ("9s", "environment")
+    assert setting(done, "--ceph-id") == ("watcher", config)
+
+
+def test_the_file_outranks_the_default_and_is_named(ask: Ask, config: str) -> None:
+    assert setting(ask(*CHECK, "--config", config), "--timeout") == ("7s", config)
+
+
+def test_what_nobody_sets_is_the_default(ask: Ask) -> None:
+    done = ask(*CHECK)
+    assert setting(done, "--timeout") == ("30s", "default")
+    assert setting(done, "--ceph-conf") == ("/etc/ceph/ceph.conf", "default")
+    assert setting(done, "--ceph-id") == ("rbdagent", "default")
+    assert setting(done, "--kube-timeout") == ("10s", "default")
+
+
+def test_the_environment_may_name_the_file(
+    ask: Ask, config: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RBDAGENT_CONFIG", config)
+    assert setting(ask(*CHECK), "--timeout") == ("7s", config)
+
+
+def test_the_environment_may_look_away_from_a_source(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RBDAGENT_NO_NODE", "true")
+    done = ask("check", "--no-ceph", "--no-kube")
+    assert setting(done, "--no-node") == ("on", "environment")
+
+
+def test_the_environment_may_choose_the_form(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RBDAGENT_OUTPUT", "name")
+    assert ask(*WHO).stdout == "node/worker-1 /dev/rbd0\n"
+
+
+def test_the_file_may_change_what_counts_as_a_failure(ask: Ask, tmp_path: Path) -> None:
+    (tmp_path / "node").mkdir()
+    found = healthy(tmp_path / "node")
+    snapshot = tmp_path / "snapshot.json"
+    snapshot.write_text(json.dumps(found))
+    file = written(tmp_path, 'fail-on = "info"\n')
+    command = ("who-holds", found["target"]["given"], "--from", str(snapshot))
+    assert ask(*command, "--config", str(file)).code == 3
+    assert ask(*command, "--config", str(file), "--fail-on", "error").code == 0
+
+
+def test_a_repeatable_flag_keeps_its_order_wherever_it_comes_from(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = str(written(tmp_path, 'kubelet-root = ["/k2", "/k1"]\n'))
+    assert setting(ask(*CHECK, "--config", file), "--kubelet-root") == ("/k2 /k1", file)
+    monkeypatch.setenv("RBDAGENT_KUBELET_ROOT", "/e2 /e1")
+    assert setting(ask(*CHECK, "--config", file), "--kubelet-root") == ("/e2 /e1", "environment")
+    flags = ("--kubelet-root", "/f2", "--kubelet-root", "/f1")
+    assert setting(ask(*CHECK, "--config", file, *flags), "--kubelet-root") == ("/f2 /f1", "flag")
+
+
+def test_check_tells_the_origin_of_every_flag(ask: Ask) -> None:
+    done = ask(*CHECK)
+    for flag in OBSERVING:
+        assert setting(done, flag)[1] in {"default", "flag"}
+
+
+def test_what_is_looked_away_from_is_a_line(ask: Ask) -> None:
+    lines = ask(*CHECK).stdout.splitlines()
+    for source in ("node", "ceph", "kubernetes"):
+        assert "looked away on purpose" in lines[lines.index(source) + 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('timeot = "7s"', ("timeot", "did you mean timeout?")),
+        ('[[ceph]]\nkeyrng = "a"', ("keyrng", "did you mean keyring?")),
+        ("xyzzy = 1", ("xyzzy", "known keys:")),
+        ('timeout = "7s', ("not TOML",)),
+        ('ceph = "a"', ("[[ceph]]",)),
+    ],
+    ids=["unknown key", "unknown key of a cluster", "nothing near", "bad TOML", "no table"],
+)
+def test_a_wrong_configuration_exits_2_and_names_file_and_fault(
+    ask: Ask, tmp_path: Path, text: str, words: tuple[str, ...]
+) -> None:
+    path = written(tmp_path, text)
+    done = ask(*CHECK, "--config", str(path))
+    assert (done.code, done.stdout) == (2, "")
+    assert str(path) in done.stderr
+    for each in words:
+        assert each in done.stderr
+
+
+def test_a_configuration_that_was_asked_for_must_be_there(ask: Ask, tmp_path: Path) -> None:
+    path = str(tmp_path / "none.toml")
+    done = ask(*CHECK, "--config", path)
+    assert (done.code, done.stdout) == (2, "")
+    assert f"{path}: no such file" in done.stderr
+
+
+@pytest.mark.parametrize("origin", ["flag", "environment", "file"])
+def test_a_bad_duration_is_told_how_to_write_one(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, origin: str
+) -> None:
+    args: tuple[str, ...] = ()
+    if origin == "flag":
+        args = ("--timeout", "soon")
+    elif origin == "environment":
+        monkeypatch.setenv("RBDAGENT_TIMEOUT", "soon")
+    else:
+        args = ("--config", str(written(tmp_path, 'timeout = "soon"\n')))
+    done = ask(*CHECK, *args)
+    assert (done.code, done.stdout) == (2, "")
+    for each in ("--timeout", "soon", "1m30s"):
+        assert each in done.stderr
+
+
+# --------------------------------------------------------------------------------------------------
+# Readers that leave, and secrets
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lines", [0, 1])
+@pytest.mark.parametrize(
+    "args", [("explain",), ("schema", "Snapshot"), (*WHO, "-o", "json"), ("--help",)],
+    ids=lambda args: args[0],
+)  # fmt: skip
+def test_a_reader_that_leaves_early_ends_it_silently(args: tuple[str, ...], lines: int) -> None:
+    assert read_and_leave(*args, lines=lines) == ""
+
+
+HIDDEN: Final = "h1dden-by-all-means"
+KUBECONFIG: Final = f"""\
+current-context: lab
+contexts: [{{name: lab, context: {{cluster: lab, user: me}}}}]
+clusters: [{{name: lab, cluster: {{server: "https://127.0.0.1:1"}}}}]
+users: [{{name: me, user: {{token: {HIDDEN}}}}}]
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(KUBECONFIG, id="no server"),
+        pytest.param(KUBECONFIG.replace("https:", "ftp:"), id="no such protocol"),
+        pytest.param(KUBECONFIG.replace("current-context: lab", ""), id="no context"),
+        pytest.param(KUBECONFIG.replace("name: lab, cluster", "name: x, cluster"), id="no cluster"),
+        pytest.param(KUBECONFIG + "}", id="not YAML after the token"),
+        pytest.param(KUBECONFIG.replace("}}]\n", "}]\n"), id="not YAML at the token"),
+        pytest.param(KUBECONFIG.replace(HIDDEN, f'"{HIDDEN}'), id="an open quote"),
+        pytest.param(
+            KUBECONFIG.replace(HIDDEN, f'"{HIDDEN}\\n\\u20ac"'), id="a token of two lines"
+        ),
+        pytest.param(
+            KUBECONFIG.replace("{token: ", "{token: [").replace("}}]\n", "]}}]\n"), id="l"
+        ),
+        pytest.param(
+            KUBECONFIG.replace(f"{{token: {HIDDEN}}}", HIDDEN), id="a user that is a text"
+        ),
+        pytest.param(KUBECONFIG.replace("token:", "client-key-data:"), id="half a certificate"),
+        pytest.param(
+            KUBECONFIG.replace(
+                f"token: {HIDDEN}",
+                f"client-key-data: {HIDDEN}, client-certificate-data: {HIDDEN}",
+            ),
+            id="no certificate",
+        ),
+        pytest.param(HIDDEN, id="nothing but a token"),
+        pytest.param(f"users: {HIDDEN}\ncontexts: {HIDDEN}\n", id="texts for lists"),
+    ],
+)
+@pytest.mark.parametrize("verb", [("check",), ("who-holds", "pv/x")], ids=lambda verb: verb[0])
+def test_no_error_about_a_kubeconfig_shows_its_token(
+    tmp_path: Path, verb: tuple[str, ...], text: str
+) -> None:
+    assert HIDDEN in text
+    path = written(tmp_path, text)
+    done = process(*verb, "--no-ceph", "--no-node", "--kubeconfig", str(path), "--debug")
+    assert done.code != 0
+    assert HIDDEN not in done.stdout + done.stderr
