@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import sys
@@ -13,9 +14,14 @@ def main() -> None:
     gc.disable()
     from rbdagent.cli import run
 
+    if sys.stdout is None:
+        # The caller closed it: there is nobody to answer, and the exit code is all.
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - as long as the program
     code = run(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        # None where the caller closed it; broken where the reader has gone.
+        with contextlib.suppress(OSError, AttributeError):
+            stream.flush()
     # A librados call that hangs would keep the interpreter from ending, and its destructors too.
     os._exit(code)
 

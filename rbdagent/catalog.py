@@ -725,7 +725,9 @@ def entry(code: str) -> Entry:
     names |= {each.name.upper(): each for each in CATALOG.values()}
     found = names.get(code.strip().upper())
     if found is None:
-        near = get_close_matches(code.strip().upper(), names, n=3)
+        text = code.strip().upper()
+        digits = text[:3] + text[3:].translate(str.maketrans("OIL", "011"))
+        near = [digits] if digits in names else get_close_matches(text, names, n=3)
         msg = f"there is no finding {code!r}"
         raise NotFoundError(
             msg,

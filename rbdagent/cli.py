@@ -42,14 +42,17 @@ def run(arguments: Sequence[str]) -> int:  # noqa: PLR0911 - one line a way to e
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.ClickException as error:
+        _tell_origin(error)
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 130
-    except BrokenPipeError:
-        # Whoever read has seen enough; the interpreter must not complain at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (BrokenPipeError, SystemExit):
+        # click ends so on a broken pipe: whoever read has seen enough.
         return 0
+    except OSError as error:
+        click.echo(f"rbdagent: cannot write the answer: {error.strerror}", err=True)
+        return 1
     except RbdagentError as error:
         _complain(error, debug=debug)
         return error.exit_code
@@ -67,12 +70,27 @@ def run(arguments: Sequence[str]) -> int:  # noqa: PLR0911 - one line a way to e
     return code if isinstance(code, int) else 0
 
 
+def _tell_origin(error: click.ClickException) -> None:
+    """Say of a bad value in which file or variable it stands, where it was no flag."""
+    if not isinstance(error, click.BadParameter) or error.ctx is None or error.param is None:
+        return
+    origin = error.ctx.get_parameter_source(error.param.name or "")
+    hint = error.param.get_error_hint(error.ctx)
+    if origin is not None and origin.name == "DEFAULT_MAP":
+        error.param_hint = f"{hint} in {error.ctx.meta.get('config')}"
+    elif origin is not None and origin.name == "ENVIRONMENT":
+        error.param_hint = f"{hint} in the environment's {error.param.envvar}"
+
+
 def _complain(error: RbdagentError, *, debug: bool) -> None:
     if debug:
         import traceback
 
         traceback.print_exception(error)
     click.echo(f"rbdagent: {error}", err=True)
+    near = error.near if isinstance(error, NotFoundError) else ()
+    if near and not any(each in error.hint for each in near):
+        click.echo(f"  did you mean {' or '.join(near)}?", err=True)
     if error.hint:
         click.echo(f"  {error.hint}", err=True)
 
@@ -104,11 +122,21 @@ def _from_file(ctx: click.Context, _param: click.Parameter, value: str | None) -
 
     data = load_file(Path(value or DEFAULT_FILE), must_exist=value is not None)
     ctx.default_map = {
-        key.replace("-", "_"): content for key, content in data.items() if key != "ceph"
+        key.replace("-", "_"): content
+        for key, content in data.items()
+        if key != "ceph" and _concerns(ctx.command, key, content)
     }
     ctx.meta["ceph"] = data.get("ceph", [])
     ctx.meta["config"] = value or DEFAULT_FILE
     return value
+
+
+def _concerns(command: click.Command, key: str, content: object) -> bool:
+    """Tell whether a verb has such a flag and value: `output = "name"` is nothing to `check`."""
+    for each in command.params:
+        if each.name == key.replace("-", "_") and isinstance(each.type, click.Choice):
+            return key != "output" or content in each.type.choices
+    return True
 
 
 def _option(*names: str, **settings: Any) -> Callable[[_F], _F]:  # noqa: ANN401 - click's own
@@ -168,6 +196,21 @@ def _observing(command: _F) -> _F:
     return decorated  # type: ignore[no-any-return]
 
 
+_OF_ONE_CLUSTER: Final = ("ceph_conf", "ceph_id", "ceph_keyring")
+
+
+def _ceph_tables() -> list[dict[str, Any]]:
+    """Give the file's clusters; a flag or a variable that names one cluster outranks them all."""
+    from click.core import ParameterSource
+
+    context = click.get_current_context()
+    named = {ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT}
+    if any(context.get_parameter_source(name) in named for name in _OF_ONE_CLUSTER):
+        return []
+    tables: list[dict[str, Any]] = context.meta.get("ceph") or []
+    return tables
+
+
 def _settings(given: dict[str, Any]) -> Settings:
     from rbdagent.config import Settings
     from rbdagent.observe.cluster import CephAccess
@@ -178,9 +221,7 @@ def _settings(given: dict[str, Any]) -> Settings:
         return Path(value) if value else None
 
     conf = Path(given["ceph_conf"])
-    tables = click.get_current_context().meta.get("ceph") or [
-        {"name": conf.stem, "keyring": given["ceph_keyring"]}
-    ]
+    tables = _ceph_tables() or [{"name": conf.stem, "keyring": given["ceph_keyring"]}]
     clusters = tuple(
         CephAccess(
             name=str(table.get("name", Path(str(table.get("conf", conf))).stem)),
@@ -332,14 +373,41 @@ def list_mappings(
         snapshot = _snapshot(Target(given="", kind=TargetKind.NONE), source, settings)
         diagnoses = [diagnose(use, snapshot) for use in correlate_node(snapshot)]
         if namespace is not None:
-            diagnoses = [
-                each
-                for each in diagnoses
-                if each.use.claim is not None and each.use.claim.ref.namespace == namespace
-            ]
-        return _render_mappings(diagnoses, snapshot, output), _exit_code(diagnoses, fail_on)
+            diagnoses = _of_namespace(diagnoses, snapshot, namespace)
+        code = _exit_code(diagnoses, fail_on)
+        if code == 0 and not _devices_seen(snapshot):
+            code = 1
+        return _render_mappings(diagnoses, snapshot, output, namespace), code
 
     return _repeat(once, watch=watch and source is None)
+
+
+def _of_namespace(
+    diagnoses: list[Diagnosis], snapshot: Snapshot, namespace: str
+) -> list[Diagnosis]:
+    """Keep what belongs to a namespace; whose claim nobody could look up belongs to any."""
+    from rbdagent.model import NotObserved
+
+    kube = snapshot.kubernetes
+    unseen = "Kubernetes was not observed" if kube is None else ""
+    for part in () if kube is None else (kube.persistent_volumes, kube.claims):
+        unseen = part.reason if isinstance(part, NotObserved) else unseen
+    if unseen:
+        raise RbdagentError(
+            f"which mappings are of namespace {namespace} cannot be told: {unseen}",
+            hint="rbdagent list without --namespace shows them all; rbdagent check tells more",
+        )
+    return [
+        each
+        for each in diagnoses
+        if each.use.claim is not None and each.use.claim.ref.namespace == namespace
+    ]
+
+
+def _devices_seen(snapshot: Snapshot) -> bool:
+    from rbdagent.model import NotObserved
+
+    return snapshot.node is not None and not isinstance(snapshot.node.mappings, NotObserved)
 
 
 @cli.command()
@@ -397,10 +465,19 @@ def _where_from() -> tuple[CheckResult, ...]:
         "DEFAULT_MAP": str(context.meta.get("config", "")),
         "DEFAULT": "default",
     }
-    results = []
+    tables = _ceph_tables()
+    results = [
+        CheckResult(
+            source="configuration",
+            sentence=f"[[ceph]] names cluster {each.get('name') or each.get('conf')}",
+            state=CheckState.OK,
+            detail=str(context.meta.get("config", "")),
+        )
+        for each in tables
+    ]
     for name, value in context.params.items():
         origin = context.get_parameter_source(name)
-        if name in {"debug", "output"} or origin is None:
+        if name in {"debug", "output"} or origin is None or (tables and name in _OF_ONE_CLUSTER):
             continue
         shown = f"{value:g}s" if isinstance(value, float) else value
         results.append(
@@ -433,7 +510,9 @@ def explain(*, code: str | None, output: str, debug: bool) -> int:
     from rbdagent.catalog import CATALOG, entry, explanation
     from rbdagent.report import machine
 
-    if code is None:
+    if code is None and output != "table":
+        _print(_data(machine.explanations(tuple(CATALOG.values())), output))
+    elif code is None:
         for each in CATALOG.values():
             _print(f"{each.code}   {each.severity:<7}   {each.name:<28}   {each.summary}\n")
     elif output == "table":
@@ -510,6 +589,9 @@ def _snapshot(target: Target, source: str | None, settings: Callable[[], Setting
     return found
 
 
+_WANTED: Final = "--from wants a file that `rbdagent snapshot` wrote"
+
+
 def _loaded(target: Target, source: str) -> Snapshot:
     from rbdagent.model import TargetKind
     from rbdagent.report.snapshot import load_snapshot
@@ -518,9 +600,11 @@ def _loaded(target: Target, source: str) -> Snapshot:
     try:
         text = sys.stdin.read() if source == "-" else Path(source).read_text()
     except FileNotFoundError:
-        raise UsageError(f"{source}: no such file", hint="--from wants a snapshot") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{source}: cannot be read: {error}") from error
+        raise UsageError(f"{source}: no such file", hint=_WANTED) from None
+    except OSError as error:
+        raise UsageError(f"{source}: cannot be read: {error.strerror}", hint=_WANTED) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{source}: not a text file, so no snapshot", hint=_WANTED) from error
     found = load_snapshot(text, where=name)
     if (found.target.kind, found.target.name, found.target.namespace, found.target.image) == (
         target.kind,
@@ -571,7 +655,9 @@ def _render_holders(diagnosis: Diagnosis, found: Snapshot, output: str) -> str:
     return text.answer(diagnosis, found, wide=output == "wide", colour=_colour())
 
 
-def _render_mappings(diagnoses: Sequence[Diagnosis], found: Snapshot, output: str) -> str:
+def _render_mappings(
+    diagnoses: Sequence[Diagnosis], found: Snapshot, output: str, namespace: str | None
+) -> str:
     if output in {"json", "yaml"}:
         from rbdagent.report.machine import mapping_list
 
@@ -581,7 +667,9 @@ def _render_mappings(diagnoses: Sequence[Diagnosis], found: Snapshot, output: st
     if output == "name":
         local = [each for one in diagnoses for each in one.holders if each.holder.is_local]
         return text.names(local)
-    return text.mapping_table(diagnoses, found, wide=output == "wide", colour=_colour())
+    return text.mapping_table(
+        diagnoses, found, wide=output == "wide", colour=_colour(), namespace=namespace
+    )
 
 
 def _data(data: dict[str, Any], output: str) -> str:

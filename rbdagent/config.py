@@ -106,6 +106,7 @@ def load_file(path: Path, *, must_exist: bool) -> Mapping[str, Any]:
     for key in data:
         if key != "ceph":
             _known(path, key, KEYS)
+            data[key] = _of_kind(path, key, data[key])
     tables = data.get("ceph", [])
     if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
         raise UsageError(f"{path}: ceph: expected [[ceph]] tables, one a cluster")
@@ -113,6 +114,25 @@ def load_file(path: Path, *, must_exist: bool) -> Mapping[str, Any]:
         for key in table:
             _known(path, key, CLUSTER_KEYS, prefix=f"ceph[{number}].")
     return data
+
+
+_SWITCHES: Final = frozenset({"no-ceph", "no-kube", "no-node"})
+
+
+def _of_kind(path: Path, key: str, value: object) -> object:
+    """Give a value as its flag takes it; a list of one may be written as a text."""
+    if key in _SWITCHES:
+        if not isinstance(value, bool):
+            raise UsageError(f"{path}: {key} is {value!r}: expected true or false")
+        return value
+    if key == "kubelet-root":
+        value = [value] if isinstance(value, str) else value
+        if isinstance(value, list) and all(isinstance(each, str) for each in value):
+            return value
+        raise UsageError(f"{path}: {key} is {value!r}: expected a path or a list of paths")
+    if isinstance(value, str) or (key.endswith("timeout") and isinstance(value, int | float)):
+        return str(value) if key.endswith("timeout") else value
+    raise UsageError(f"{path}: {key} is {value!r}: expected a text in quotes")
 
 
 def _known(path: Path, key: str, keys: tuple[str, ...], prefix: str = "") -> None:

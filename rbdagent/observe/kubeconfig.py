@@ -57,6 +57,16 @@ def credentials(access: KubeAccess) -> Credentials:
     Raises:
         SourceError: there are none, or they cannot be read; it tells what was tried.
     """
+    found = _found(access)
+    if found.token is not None and not (found.token.isascii() and found.token.isprintable()):
+        raise SourceError(
+            f"the token for {found.server} has characters that no token has",
+            cure="log in again, or correct the kubeconfig or token file",
+        )
+    return found
+
+
+def _found(access: KubeAccess) -> Credentials:
     environment = dict(access.environment)
     if access.kubeconfig is not None:
         return _from_kubeconfig((access.kubeconfig,), access)
@@ -108,7 +118,8 @@ def _from_kubeconfig(paths: Sequence[Path], access: KubeAccess) -> Credentials:
         for kind, entries in merged.items():
             for entry in data.get(kind) or ():
                 if isinstance(entry, dict) and "name" in entry:
-                    entries.setdefault(entry["name"], (entry.get(kind[:-1]) or {}, path))
+                    content = _mapping(entry.get(kind[:-1]) or {}, kind[:-1], entry["name"], path)
+                    entries.setdefault(entry["name"], (content, path))
     name = access.context or current
     if name is None or name not in merged["contexts"]:
         known = ", ".join(sorted(merged["contexts"])) or "none"
@@ -129,6 +140,15 @@ def _from_kubeconfig(paths: Sequence[Path], access: KubeAccess) -> Credentials:
     if "exec" in user[0] or "auth-provider" in user[0]:
         return _from_plugin(there, name, cluster)
     return _static(cluster, user)
+
+
+def _mapping(content: object, kind: str, name: object, path: Path) -> Json:
+    if isinstance(content, dict):
+        return content
+    raise SourceError(
+        f"kubeconfig {path}: {kind} {name!r}: expected a mapping below {kind!r}",
+        cure="kubectl config view tells what is wrong",
+    )
 
 
 def _yaml(path: Path) -> Json:
@@ -160,7 +180,7 @@ def _static(cluster: tuple[Json, Path], user: tuple[Json, Path]) -> Credentials:
 
     def decoded(entry: tuple[Json, Path], key: str) -> bytes | None:
         value = entry[0].get(key)
-        return _decoded(str(value)) if value else None
+        return _decoded(str(value), key, entry[1]) if value else None
 
     token = user[0].get("token")
     if token is None and (token_file := beside(user, "tokenFile")) is not None:
@@ -186,18 +206,31 @@ def _static(cluster: tuple[Json, Path], user: tuple[Json, Path]) -> Credentials:
     )
 
 
-def _decoded(text: str) -> bytes:
+def _decoded(text: str, key: str, path: Path) -> bytes:
     import binascii
 
-    return binascii.a2b_base64(text)
+    try:
+        return binascii.a2b_base64(text)
+    except ValueError as error:
+        raise SourceError(
+            f"kubeconfig {path}: {key} is not base64", cure="write the kubeconfig anew"
+        ) from error
 
 
 def _from_plugin(paths: Sequence[Path], context: str, cluster: tuple[Json, Path]) -> Credentials:
     """Let the client library run the exec plugin or refresh the auth provider's token."""
+    import logging
+
     from kubernetes import client, config
     from kubernetes.config.config_exception import ConfigException
 
     configuration = client.Configuration()
+    failed = SourceError(
+        f"kubeconfig {paths[0]}: the credential plugin of context {context!r} failed",
+        cure="kubectl get --raw /version with the same context shows the plugin's words",
+    )
+    # The loader logs what the plugin said, which may be a secret, and goes on without credentials.
+    logging.disable(logging.CRITICAL)
     try:
         config.load_kube_config(
             config_file=os.pathsep.join(map(str, paths)),
@@ -206,13 +239,14 @@ def _from_plugin(paths: Sequence[Path], context: str, cluster: tuple[Json, Path]
             persist_config=False,
         )
     except ConfigException as error:
-        raise SourceError(
-            f"kubeconfig {paths[0]}: the credential plugin of context {context!r} failed",
-            cure="kubectl get --raw /version with the same context shows the plugin's words",
-        ) from error
+        raise failed from error
+    finally:
+        logging.disable(logging.NOTSET)
     header = configuration.api_key.get("authorization", "")
     static = _static(cluster, ({}, cluster[1]))
     cert = (configuration.cert_file, configuration.key_file)
+    if not header and not all(cert):
+        raise failed
     return replace(
         static,
         token=header.removeprefix("Bearer ") or None,

@@ -114,6 +114,15 @@ def explanation(entry: Entry) -> Json:
     }
 
 
+def explanations(entries: Sequence[Entry]) -> Json:
+    """Give the answer of ``explain -o json``: every code."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ExplanationList",
+        "items": [explanation(each) for each in entries],
+    }
+
+
 def version_info(version: str, python: str) -> Json:
     """Give the answer of ``version -o json``."""
     return {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import types
 import typing
+from difflib import get_close_matches
 from enum import Enum
 from typing import Any, Final
 
@@ -48,7 +49,11 @@ def schema(kind: str) -> Json:
     known = {each.lower(): each for each in KINDS}
     name = known.get(kind.lower())
     if name is None:
-        raise NotFoundError(f"no output is of kind {kind!r}", hint=f"kinds: {', '.join(KINDS)}")
+        near = [known[each] for each in get_close_matches(kind.lower(), known, n=1)]
+        meant = f"did you mean {near[0]}? " if near else ""
+        raise NotFoundError(
+            f"no output is of kind {kind!r}", hint=f"{meant}kinds: {', '.join(KINDS)}"
+        )
     return KINDS[name]
 
 
@@ -182,6 +187,19 @@ def _of_hint(hint: Any, definitions: dict[str, Json]) -> Json:  # noqa: ANN401, 
     return {str: _TEXT, int: _NUMBER, bool: _TRUTH}[hint]
 
 
+_EXPLANATION: Final = _output(
+    "Explanation",
+    code=_TEXT,
+    name=_TEXT,
+    severity=_enum(Severity),
+    critical=_TRUTH,
+    summary=_TEXT,
+    cause=_TEXT,
+    evidence=_TEXT,
+    risk=_TEXT,
+    remedy=_TEXT,
+)
+
 KINDS: Final[dict[str, Json]] = {
     "HolderReport": _output(
         "HolderReport",
@@ -211,18 +229,8 @@ KINDS: Final[dict[str, Json]] = {
             _object(source=_TEXT, sentence=_TEXT, state=_enum(CheckState), detail=_TEXT, hint=_TEXT)
         ),
     ),
-    "Explanation": _output(
-        "Explanation",
-        code=_TEXT,
-        name=_TEXT,
-        severity=_enum(Severity),
-        critical=_TRUTH,
-        summary=_TEXT,
-        cause=_TEXT,
-        evidence=_TEXT,
-        risk=_TEXT,
-        remedy=_TEXT,
-    ),
+    "Explanation": _EXPLANATION,
+    "ExplanationList": _output("ExplanationList", items=_list(_EXPLANATION)),
     "Snapshot": _snapshot_schema(),
     "Version": _output("Version", version=_TEXT, python=_TEXT),
 }

@@ -47,8 +47,12 @@ def load_snapshot(text: str, *, where: str) -> Snapshot:
         data = json.loads(text)
     except ValueError as error:
         end = "the file ends too early" if _is_truncated(text) else str(error)
+        end = end if text.strip() else "the file is empty"
         raise ParseError(
-            what="a snapshot", where=where, text=text[-60:], expected=f"JSON ({end})"
+            what="a snapshot",
+            where=where,
+            text=text[-60:],
+            expected=f"JSON, as `rbdagent snapshot` writes it ({end})",
         ) from error
     if not isinstance(data, dict) or data.get("kind") != KIND:
         kind = data.get("kind") if isinstance(data, dict) else type(data).__name__

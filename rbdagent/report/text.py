@@ -77,7 +77,12 @@ def answer(diagnosis: Diagnosis, snapshot: Snapshot, *, wide: bool, colour: bool
 
 
 def mapping_table(
-    diagnoses: Sequence[Diagnosis], snapshot: Snapshot, *, wide: bool, colour: bool
+    diagnoses: Sequence[Diagnosis],
+    snapshot: Snapshot,
+    *,
+    wide: bool,
+    colour: bool,
+    namespace: str | None,
 ) -> str:
     """Give the answer of ``list``."""
     local = [
@@ -89,12 +94,11 @@ def mapping_table(
     if local:
         head = ["DEVICE", "IMAGE", "PERSISTENTVOLUME", "CLAIM", "VERDICT", "PODS"]
         head += ["CLIENT", "ADDRESS", "ATTACHMENT"] if wide else []
-        rows = [_listed(diagnosis, each, wide=wide) for diagnosis, each in local]
+        rows = [_listed(diagnosis, each, snapshot, wide=wide) for diagnosis, each in local]
         verdicts = [each.verdict for _, each in local]
         parts = [_table(head, rows, verdicts if colour else None, head.index("VERDICT"))]
     elif snapshot.sources.node.state is SourceState.OBSERVED and not _node_gap(snapshot):
-        node = snapshot.node.node_name if snapshot.node else "this node"
-        parts = [f"Nothing is mapped on {node}: no krbd device, no rbd-nbd device."]
+        parts = [_nothing_mapped(snapshot, namespace)]
     else:
         parts = ["Whether anything is mapped here was not observed."]
     serious = [
@@ -109,6 +113,15 @@ def mapping_table(
     if commands:
         parts.append(_next(commands, colour=colour))
     return "\n\n".join(parts) + "\n"
+
+
+def _nothing_mapped(snapshot: Snapshot, namespace: str | None) -> str:
+    node = snapshot.node
+    mapped = () if node is None or isinstance(node.mappings, NotObserved) else node.mappings
+    where = node.node_name if node else "this node"
+    if namespace is not None and mapped:
+        return f"No volume of namespace {namespace} is mapped on {where}; {len(mapped)} others are."
+    return f"Nothing is mapped on {where}: no krbd device, no rbd-nbd device."
 
 
 def _node_gap(snapshot: Snapshot) -> bool:
@@ -199,14 +212,28 @@ def _row(judged: JudgedHolder, known: Mapping[str, str], *, wide: bool) -> list[
     return row
 
 
-def _listed(diagnosis: Diagnosis, judged: JudgedHolder, *, wide: bool) -> list[str]:
+def _absent(snapshot: Snapshot) -> str:
+    """Give the word for a volume that was not found: nobody may have looked for it."""
+    kube = snapshot.kubernetes
+    if kube is None or isinstance(kube.persistent_volumes, NotObserved):
+        return _NOT_OBSERVED
+    return _NONE
+
+
+def _listed(
+    diagnosis: Diagnosis, judged: JudgedHolder, snapshot: Snapshot, *, wide: bool
+) -> list[str]:
     use, holder = diagnosis.use, judged.holder
     mapping = holder.mapping
+    volume, claim = use.persistent_volume, use.claim and use.claim.ref
+    if claim is None and volume is not None:
+        claim = volume.claim
+    absent = _absent(snapshot)
     row = [
         mapping.device if mapping else _UNKNOWN,
         str(use.image.spec) if use.image else _UNKNOWN,
-        use.persistent_volume.name if use.persistent_volume else _NONE,
-        str(use.claim.ref) if use.claim else _NONE,
+        volume.name if volume else absent,
+        str(claim) if claim else absent,
         str(judged.verdict),
         _pods(holder, {}),
     ]

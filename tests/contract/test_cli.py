@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import jsonschema
@@ -40,9 +41,10 @@ class Ask(Protocol):
     def __call__(self, *args: str) -> Done: ...
 
 
-VOLUME: Final = "pvc-078f5475-38a0-4ea3-b195-e9fd0fb11689"
-IMAGE: Final = "csi-vol-628c6546-0019-44e2-a733-b421c094b2f2"
-HANDLE: Final = f"0001-000a-lab-ceph-1-0000000000000001-{IMAGE.removeprefix('csi-vol-')}"
+_PV: Final[Json] = json.loads(ORPHAN.read_text())["kubernetes"]["persistentVolumes"][0]
+VOLUME: Final = str(_PV["name"])
+HANDLE: Final = str(_PV["source"]["volumeHandle"])
+IMAGE: Final = f"csi-vol-{HANDLE[-36:]}"
 WHO: Final = ("who-holds", f"pv/{VOLUME}", "--from", str(ORPHAN))
 
 
@@ -578,10 +580,14 @@ HEAD: Final = '{"apiVersion": "rbdagent.dev/v1alpha1", "kind": "Snapshot"'
     ("make", "words"),
     [
         pytest.param(lambda _: None, ("no such file", "snapshot"), id="missing"),
-        pytest.param(make_directory, ("directory",), id="directory"),
-        pytest.param(make_file(""), ("snapshot", "expected JSON"), id="empty"),
+        pytest.param(make_directory, ("directory", "`rbdagent snapshot`"), id="directory"),
+        pytest.param(make_file(""), ("expected JSON", "the file is empty"), id="empty"),
         pytest.param(make_file(ORPHAN.read_text()[:900]), ("ends too early",), id="truncated"),
-        pytest.param(make_file(b"\x7fELF\x02\xd0\xff"), ("cannot be read",), id="binary"),
+        pytest.param(
+            make_file(b"\x7fELF\x02\xd0\xff"),
+            ("not a text file", "`rbdagent snapshot`"),
+            id="binary",
+        ),
         pytest.param(make_file("[1]"), ("expected kind: Snapshot",), id="a list"),
         pytest.param(
             make_file(HEAD.replace("alpha1", "") + "}"),
@@ -796,6 +802,129 @@ def test_a_reader_that_leaves_early_ends_it_silently(args: tuple[str, ...], line
     assert read_and_leave(*args, lines=lines) == ""
 
 
+def test_the_code_of_an_answer_that_nobody_reads_is_no_failure() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "rbdagent", "explain"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as running:  # fmt: skip
+        assert running.stdout is not None
+        running.stdout.close()
+        assert running.wait() == 0
+
+
+@pytest.mark.parametrize(
+    ("redirection", "words"), [(">&-", ""), (">/dev/full", "No space left on device")]
+)
+def test_an_answer_that_cannot_be_written_is_no_defect(redirection: str, words: str) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m rbdagent version {redirection}"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr
+    assert "defect" not in done.stderr
+    assert words in done.stderr
+
+
+def test_a_typo_of_a_code_or_a_kind_gets_near_matches(ask: Ask) -> None:
+    assert "RBD101" in ask("explain", "RBD1O1").stderr
+    assert "did you mean HolderReport?" in ask("schema", "HolderRaport").stderr
+
+
+def test_every_explanation_at_once_is_data_too(ask: Ask) -> None:
+    found = ask("explain", "-o", "json").data
+    jsonschema.validate(found, json.loads(ask("schema", "ExplanationList").stdout))
+    assert {each["code"] for each in found["items"]} == set(CATALOG)
+
+
+def test_a_namespace_without_mappings_is_not_a_node_without(ask: Ask, node_file: Path) -> None:
+    done = ask("list", "--from", str(node_file), "-n", "nobody")
+    assert "No volume of namespace nobody is mapped on n1; 3 others are." in done.stdout
+
+
+def test_a_namespace_cannot_be_told_where_nobody_saw_the_claims(
+    ask: Ask, node_file: Path, tmp_path: Path
+) -> None:
+    found = json.loads(node_file.read_text()) | {"kubernetes": None}
+    done = ask("list", "--from", str(written(tmp_path, json.dumps(found))), "-n", "default")
+    assert done.code == 1
+    assert "namespace default cannot be told" in done.stderr
+
+
+def test_volumes_that_nobody_looked_up_are_not_none(
+    ask: Ask, node_file: Path, tmp_path: Path
+) -> None:
+    found = json.loads(node_file.read_text()) | {"kubernetes": None}
+    done = ask("list", "--from", str(written(tmp_path, json.dumps(found))))
+    assert "<none>" not in done.stdout.split("\n\n", maxsplit=1)[0]
+    assert "<not observed>" in done.stdout
+
+
+@pytest.mark.parametrize("flags", [("--no-node",), ("--procfs", "/none"), ("--sysfs", "/none")])
+def test_a_node_that_was_not_seen_is_no_success(ask: Ask, flags: tuple[str, ...]) -> None:
+    done = ask("list", "--no-ceph", "--no-kube", *flags)
+    assert done.code == 1
+    assert "was not observed" in done.stdout
+
+
+TABLES: Final = '[[ceph]]\nname = "a"\nconf = "/none/a.conf"\n'
+
+
+def test_a_file_may_name_clusters(ask: Ask, tmp_path: Path) -> None:
+    file = str(written(tmp_path, TABLES))
+    done = ask("check", "--no-node", "--no-kube", "--config", file)
+    assert f"[[ceph]] names cluster a: {file}" in done.stdout
+    assert "--ceph-conf" not in done.stdout.split("\nnode", maxsplit=1)[0]
+    assert "/none/a.conf" in done.stdout
+
+
+def test_a_flag_that_names_a_cluster_outranks_those_of_the_file(ask: Ask, tmp_path: Path) -> None:
+    file = str(written(tmp_path, TABLES))
+    flags = ("--config", file, "--ceph-conf", "/none/flag.conf")
+    done = ask("check", "--no-node", "--no-kube", *flags)
+    assert setting(done, "--ceph-conf") == ("/none/flag.conf", "flag")
+    assert "cannot read /none/flag.conf" in done.stdout
+    assert "a.conf" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('timeout = "soon"', ("--timeout", "{file}")),
+        ('fail-on = "critical"', ("--fail-on", "{file}")),
+        ('no-ceph = "maybe"', ("no-ceph", "{file}", "true or false")),
+        ("procfs = 5", ("procfs", "{file}", "text in quotes")),
+        ("kubelet-root = 7", ("kubelet-root", "{file}", "list of paths")),
+    ],
+)
+def test_a_bad_value_in_the_file_names_the_file(
+    ask: Ask, tmp_path: Path, text: str, words: tuple[str, ...]
+) -> None:
+    file = str(written(tmp_path, text))
+    done = ask("list", "--no-node", "--no-ceph", "--no-kube", "--config", file)
+    assert done.code == 2
+    for each in words:
+        assert each.format(file=file) in done.stderr
+
+
+def test_a_bad_value_of_the_environment_names_the_variable(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RBDAGENT_TIMEOUT", "soon")
+    done = ask(*CHECK)
+    assert done.code == 2
+    assert "RBDAGENT_TIMEOUT" in done.stderr
+
+
+def test_one_root_of_kubelet_may_be_written_as_a_text(ask: Ask, tmp_path: Path) -> None:
+    file = str(written(tmp_path, 'kubelet-root = "/k"\n'))
+    assert setting(ask(*CHECK, "--config", file), "--kubelet-root") == ("/k", file)
+
+
+def test_a_form_that_a_verb_does_not_have_is_nothing_to_it(ask: Ask, tmp_path: Path) -> None:
+    file = str(written(tmp_path, 'output = "name"\n'))
+    assert ask(*CHECK, "--config", file).code == 0
+
+
 HIDDEN: Final = "h1dden-by-all-means"
 KUBECONFIG: Final = f"""\
 current-context: lab
@@ -845,3 +974,13 @@ def test_no_error_about_a_kubeconfig_shows_its_token(
     done = process(*verb, "--no-ceph", "--no-node", "--kubeconfig", str(path), "--debug")
     assert done.code != 0
     assert HIDDEN not in done.stdout + done.stderr
+    assert "defect" not in done.stderr, "a broken kubeconfig is a source that failed"
+
+
+def test_a_credential_plugin_that_fails_is_named(tmp_path: Path) -> None:
+    user = "exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/false, args: [],"
+    user += " interactiveMode: Never}"
+    text = KUBECONFIG.replace(f"token: {HIDDEN}", user)
+    done = process("check", "--no-ceph", "--no-node", "--kubeconfig", str(written(tmp_path, text)))
+    assert "the credential plugin of context 'lab' failed" in done.stdout
+    assert "ERROR" not in done.stderr

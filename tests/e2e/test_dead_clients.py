@@ -36,6 +36,12 @@ def test_one_blocklist_entry_kills_every_volume_of_a_node(scene: Scene) -> None:
     assert "/dev/rbd1" in text
     assert not any("blocklist rm" in each for each in dead.next)
 
+    # 51: the kernel shares one client among all mappings of a node, so no new one works either.
+    scene.claim("-3")
+    late = scene.start_pod("worker-2", "-late", claim_suffix="-3")
+    event = scene.workloads.wait_event(late, reason="FailedMount", contains="108")
+    assert "map failed" in event["message"]
+
     scene.lab.ceph.ceph("osd", "blocklist", "rm", address)
     unwatched = scene.wait_verdict("worker-2", first, "Unwatched")
     assert unwatched.exit_code == 3
@@ -54,7 +60,11 @@ def test_the_same_image_read_write_on_two_nodes_is_a_conflict(scene: Scene) -> N
 
 
 def test_an_nbd_device_without_its_process_is_dead(scene: Scene) -> None:
-    """scenarios.md 34 and 52, recording 20: sysfs keeps pid and backend; no process serves it."""
+    """scenarios.md 34, recording 20: sysfs keeps pid and backend; no process serves it.
+
+    Its deletion takes five minutes of hanging I/O: what that leaves (52) is judged from recordings
+    24, 28 and 30. An idle device the kernel clears away itself.
+    """
     volume = scene.claim(storage_class="rbd-nbd")
     scene.run_pod("worker-2")
     alive = scene.look("worker-2", volume)

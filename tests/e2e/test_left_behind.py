@@ -138,13 +138,17 @@ def test_a_hanging_stage_is_waited_for(scene: Scene) -> None:
     with scene.lab.fault("worker-1", "NodeStage.after-map", "hang", volume=scene.handle(volume)):
         pod = scene.start_pod("worker-1")
         wait_until(
-            lambda: scene.look("worker-1", volume).holders,
+            lambda: any(each["device"] for each in scene.look("worker-1", volume).holders),
             timeout_s=90,
             what="the image to be mapped",
         )
+        # kubelet gives a call two minutes; restarted, it asks again at once.
+        scene.lab.nodes["worker-1"].service("kubelet").restart()
+        scene.workloads.wait_event(pod, reason="FailedMount", contains="already exists")
         report = scene.look("worker-1", volume)
         assert report.verdict == "Staged"
         assert report.holder("worker-1")["device"]
+        assert "already exists" in str(report), "the event is part of the answer"
     scene.workloads.wait_running(pod)
 
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from tests.e2e.scene import Scene
 from tests.lab.install import venv_python
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from tests.e2e.scene import Scene
+    from tests.lab.lab import Lab
 
 _NODE: Final = "worker-1"
 _OPEN: Final = "open files and working directories of other users' processes"
@@ -54,6 +55,16 @@ RIGHTS: Final = {
 }
 
 
+@pytest.fixture(scope="module")
+def scene(lab: Lab) -> Iterator[Scene]:
+    """Give one stage with one running pod, for all the looks."""
+    scene = Scene(lab, "privileges")
+    scene.claim()
+    scene.run_pod(_NODE)
+    yield scene
+    scene.clear()
+
+
 def snapshot(scene: Scene, rights: Sequence[str]) -> Any:  # noqa: ANN401 - JSON
     """Take the node's snapshot with these rights only."""
     program = str(venv_python().parent / "rbdagent")
@@ -66,12 +77,11 @@ def snapshot(scene: Scene, rights: Sequence[str]) -> Any:  # noqa: ANN401 - JSON
 
 @pytest.mark.parametrize("name", RIGHTS)
 def test_what_a_right_hides_is_a_gap_and_nothing_else_is(scene: Scene, name: str) -> None:
-    volume = scene.claim()
-    scene.run_pod(_NODE)
     rights, hidden = RIGHTS[name]
     seen = snapshot(scene, rights)
     gaps = {each["fact"] for each in seen["sources"]["node"].get("gaps", ())}
     assert gaps == hidden
+    volume = scene.workloads.wait_bound(scene.name)
     image = scene.image_of(volume).rpartition("/")[2]
     (mapping,) = [each for each in seen["node"]["mappings"] if each["spec"]["name"] == image]
     assert mapping["clientID"]
@@ -82,8 +92,6 @@ def test_what_a_right_hides_is_a_gap_and_nothing_else_is(scene: Scene, name: str
 
 def test_check_tells_the_right_of_each_fact(scene: Scene) -> None:
     """With every right each line is ok; without any it names what is missing and the cure."""
-    scene.claim()
-    scene.run_pod(_NODE)
     lines = scene.lab.rbdagent(_NODE, "check").stdout
     for fact in (_OPEN, _STAGING, _PODS, _WATCHES):
         assert f"ok      {fact} can be seen: needs" in lines

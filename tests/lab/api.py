@@ -12,6 +12,7 @@ import http.client
 import json
 import os
 import ssl
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,8 @@ Json = dict[str, Any]
 
 _CLONE_NEWNET = 0x40000000
 _TIMEOUT_S = 10.0
+_IDLE_S = 15.0
+"""A connection that rested longer is not used again: the server may have closed it."""
 _CONTENT_TYPES = {
     "PATCH": "application/merge-patch+json",
     "POST": "application/json",
@@ -51,6 +54,7 @@ class Api:
         self._token = token
         self._tls = ssl.create_default_context(cafile=str(ca))
         self._connection: http.client.HTTPSConnection | None = None
+        self._used_at = 0.0
         self._thread = ThreadPoolExecutor(
             max_workers=1, thread_name_prefix="api", initializer=_enter_netns, initargs=(netns,)
         )
@@ -118,12 +122,15 @@ class Api:
     def _exchange(
         self, method: str, path: str, body: Mapping[str, object] | None
     ) -> tuple[int, str]:
+        if time.monotonic() - self._used_at > _IDLE_S:
+            self._hang_up()
+        self._used_at = time.monotonic()
         kept = self._connection is not None
         try:
             return self._send(method, path, body)
         except (OSError, http.client.HTTPException) as error:
             self._hang_up()
-            # The server closes idle connections; only a repeated look is free of side effects.
+            # The server closes connections; only a repeated look is free of side effects.
             if kept and method == "GET":
                 return self._exchange(method, path, body)
             raise LabError(f"{method} {path}: no answer: {error!r}") from error
