@@ -221,15 +221,11 @@ def _calls(
     """Give a call an image: of many only their watches are asked for."""
     if len(images) < _MANY_IMAGES:
         return [lambda image=image: _image(cluster, image, known) for image in images]  # type: ignore[misc]
-    (dumped,) = all_of([cluster.dump_watchers], deadline)
-    if not isinstance(dumped, tuple):
-        return [lambda image=image: _image(cluster, image, None) for image in images]  # type: ignore[misc]
-    watches = _by_header(dumped)
-    (there,) = all_of([lambda: _listed(cluster, images)], deadline)
-    if not isinstance(there, frozenset):
-        there = frozenset()
+    dumped, listed = all_of([cluster.dump_watchers, lambda: _listed(cluster, images)], deadline)
+    there = listed if isinstance(listed, frozenset) else frozenset()
+    watches = _by_header(dumped) if isinstance(dumped, tuple) else None
     return [
-        lambda image=image: _image_of_dump(cluster, image, watches, there)  # type: ignore[misc]
+        lambda image=image: _watches_of(cluster, image, watches, there)  # type: ignore[misc]
         for image in images
     ]
 
@@ -427,7 +423,11 @@ def _watchers_now(opened: Handle) -> tuple[Watcher, ...]:
         )
         for each in opened.watchers_list()
     )
-    return tuple(sorted(found, key=lambda each: (each.client, each.cookie)))
+    return tuple(sorted(found, key=_by_client))
+
+
+def _by_client(watcher: Watcher) -> tuple[int, int]:
+    return watcher.client, watcher.cookie
 
 
 def _lockers(opened: Handle) -> tuple[Locker, ...]:
@@ -508,17 +508,23 @@ def _listed(cluster: Cluster, images: Sequence[ImageIdentity]) -> frozenset[tupl
     return frozenset(found)
 
 
-def _image_of_dump(
+def _watches_of(
     cluster: Cluster,
     image: ImageIdentity,
-    watches: dict[tuple[str, str], list[Watcher]],
+    watches: dict[tuple[str, str], list[Watcher]] | None,
     there: frozenset[tuple[Any, ...]],
 ) -> ImageView:
-    """Give an image's watchers out of all watches; one that is not plainly there is opened."""
+    """Give an image's watchers alone: out of all watches where these are known.
+
+    One that is not plainly there, under its name and with its id, is looked for in every way.
+    """
     if (image.pool_id, image.spec.namespace, image.spec.name, image.image_id) not in there:
         return _image(cluster, image, None)
     header = f"rbd_header.{image.image_id}"
-    watchers = watches.get((image.spec.namespace, header), [])
+    if watches is None:
+        watchers = _watchers_by_id(cluster, image)
+    else:
+        watchers = tuple(watches.get((image.spec.namespace, header), ()))
     return ImageView(
         spec=image.spec,
         fsid=cluster.fsid,
@@ -526,11 +532,20 @@ def _image_of_dump(
         image_id=image.image_id,
         pool_id=image.pool_id,
         header=header,
-        watchers=tuple(sorted(watchers, key=lambda each: (each.client, each.cookie))),
+        watchers=tuple(sorted(watchers, key=_by_client)),
         lockers=_WATCHES_ONLY,
         metadata=_WATCHES_ONLY,
         mirrored=_WATCHES_ONLY,
     )
+
+
+def _watchers_by_id(cluster: Cluster, image: ImageIdentity) -> tuple[Watcher, ...]:
+    try:
+        context = cluster.pool(image)
+        with cluster.rbd.Image(context, image_id=image.image_id, read_only=True) as opened:
+            return _watchers_now(opened)
+    except (cluster.rbd.Error, cluster.rados.Error) as error:
+        raise _image_error(cluster, image.spec, error) from error
 
 
 def _dumped_address(data: dict[str, Any]) -> EntityAddress:

@@ -62,6 +62,7 @@ class Cluster:
 
     def __init__(self, access: CephAccess) -> None:
         self.access = access
+        self._contexts: dict[tuple[int | None, str, str], Any] = {}
         self._rados, self._rbd = bindings()
         # Whole seconds: librados 16.2 refuses fractions.
         limit = str(math.ceil(access.timeout_s))
@@ -154,7 +155,16 @@ class Cluster:
             return NotObserved(reason=str(error), cure=error.hint if cure is None else cure)
 
     def pool(self, image: ImageIdentity) -> Any | None:  # noqa: ANN401 - rados.Ioctx
-        """Open the image's pool and namespace; None where this cluster has no such pool."""
+        """Open the image's pool and namespace; None where this cluster has no such pool.
+
+        Many images share one context: librados lets several threads read by it.
+        """
+        key = (image.pool_id, image.spec.pool, image.spec.namespace)
+        if key not in self._contexts:
+            self._contexts[key] = self._open_pool(image)
+        return self._contexts[key]
+
+    def _open_pool(self, image: ImageIdentity) -> Any | None:  # noqa: ANN401 - rados.Ioctx
         try:
             if image.pool_id is not None:
                 context = self._handle.open_ioctx2(image.pool_id)
