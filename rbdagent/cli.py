@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import json
 import os
 import sys
 import time
@@ -534,7 +533,7 @@ def schema(*, kind: str | None, debug: bool) -> int:
     if kind is None:
         _print("".join(f"{each}\n" for each in KINDS))
     else:
-        _print(json.dumps(schema_of(kind), indent=2) + "\n")
+        _print(_data(schema_of(kind), "json"))
     return 0
 
 
@@ -674,7 +673,9 @@ def _render_mappings(
 
 def _data(data: dict[str, Any], output: str) -> str:
     if output == "json":
-        return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+        import msgspec
+
+        return msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n"
     import yaml
 
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100)

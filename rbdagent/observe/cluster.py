@@ -6,11 +6,11 @@ librados waits for ever by default, so every call has a time limit.
 from __future__ import annotations
 
 import errno
-import json
 import math
 import os
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+import msgspec
 from msgspec import Struct
 
 from rbdagent.errors import ParseError, SourceError
@@ -136,14 +136,19 @@ class Cluster:
         Raises:
             SourceError: refused, or no answer in time.
         """
-        command = json.dumps({"prefix": prefix, "format": "json"})
+        command = msgspec.json.encode({"prefix": prefix, "format": "json"}).decode()
         code, output, status = self._handle.mon_command(command, b"", timeout=self.access.timeout_s)
         if code != 0:
             raise SourceError(
                 f"{self.access.name}: {prefix!r} failed: {status or _errno_text(code)}",
                 cure=f"ceph auth caps client.{self.access.client_id} {CAPS}",
             )
-        return json.JSONDecoder().raw_decode(output.decode())[0]
+        try:
+            return msgspec.json.decode(output)
+        except msgspec.DecodeError:
+            import json
+
+            return json.JSONDecoder().raw_decode(output.decode())[0]
 
     def monitor_or_gap(
         self, prefix: str, read: Callable[[Any], _T], *, cure: str | None = None
@@ -183,7 +188,7 @@ class Cluster:
             osds = cast("list[int]", self.monitor("osd ls"))
         except SourceError as error:
             return NotObserved(reason=str(error), cure=error.cure)
-        command = json.dumps({"prefix": "dump_watchers", "format": "json"})
+        command = msgspec.json.encode({"prefix": "dump_watchers", "format": "json"}).decode()
         found: list[dict[str, Any]] = []
         for osd in osds:
             code, output, status = self._handle.osd_command(
@@ -194,7 +199,7 @@ class Cluster:
                     reason=f"dump_watchers of osd.{osd}: {status or _errno_text(code)}",
                     cure="osd caps 'allow *' would allow it; single images are asked instead",
                 )
-            found += json.loads(output)
+            found += msgspec.json.decode(output)
         return tuple(found)
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import msgspec
 
 from rbdagent.errors import ParseError
 from rbdagent.model import ImageSpec, Stash, VolumeData
@@ -50,8 +50,8 @@ def _object(raw: bytes, *, where: str, what: str) -> dict[str, str]:
     """Read a JSON object; true and false become texts, so that every value is one."""
     text = raw.decode(errors="replace")
     try:
-        data = json.loads(text)
-    except ValueError as error:
+        data = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
         raise ParseError(
             what=what, where=where, text=text[:200], expected=f"a JSON object ({error})"
         ) from error
