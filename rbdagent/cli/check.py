@@ -1,0 +1,82 @@
+"""rbdagent check."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from rbdagent.cli.flags import OF_ONE_CLUSTER, OUTPUT, ceph_tables, observing
+from rbdagent.cli.output import data_text, has_colour, say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rbdagent.config import Settings
+    from rbdagent.model import CheckResult
+
+
+@click.command("check")
+@OUTPUT
+@observing
+def command(*, output: str, settings: Callable[[], Settings]) -> int:
+    """Tell whether rbdagent can do its work here, and what is missing.
+
+    Exits 1 when something fails that an answer needs; a warning costs only detail.
+    """
+    from rbdagent.check import check_all
+    from rbdagent.model import CheckState
+    from rbdagent.report.machine import check_report
+    from rbdagent.report.text import check_lines
+
+    results = (*_where_from(), *check_all(settings()))
+    if output == "table":
+        say(check_lines(results, colour=has_colour()))
+    else:
+        say(data_text(check_report(results), output))
+    return int(any(each.state is CheckState.FAILED for each in results))
+
+
+def _where_from() -> tuple[CheckResult, ...]:
+    """Tell of every flag which value it has and where that came from."""
+    from rbdagent.model import CheckResult, CheckState
+
+    context = click.get_current_context()
+    words = {
+        "COMMANDLINE": "flag",
+        "ENVIRONMENT": "environment",
+        "DEFAULT_MAP": str(context.meta.get("config", "")),
+        "DEFAULT": "default",
+    }
+    tables = ceph_tables()
+    results = [
+        CheckResult(
+            source="configuration",
+            sentence=f"[[ceph]] names cluster {each.get('name') or each.get('conf')}",
+            state=CheckState.OK,
+            detail=str(context.meta.get("config", "")),
+        )
+        for each in tables
+    ]
+    for name, value in context.params.items():
+        origin = context.get_parameter_source(name)
+        if name in {"debug", "output"} or origin is None or (tables and name in OF_ONE_CLUSTER):
+            continue
+        shown = f"{value:g}s" if isinstance(value, float) else value
+        results.append(
+            CheckResult(
+                source="configuration",
+                sentence=f"--{name.replace('_', '-')} is {_plain(shown)}",
+                state=CheckState.OK,
+                detail=words.get(origin.name, origin.name.lower()),
+            )
+        )
+    return tuple(results)
+
+
+def _plain(value: object) -> str:
+    if value in {None, ()}:
+        return "not set"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)

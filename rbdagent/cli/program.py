@@ -1,0 +1,130 @@
+"""The program: finds the verb, runs it, and says how it ended."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from rbdagent import __version__
+from rbdagent.errors import NotFoundError, RbdagentError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+_CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+def run(arguments: Sequence[str]) -> int:  # noqa: PLR0911 - one line a way to end
+    """Run one command and give its exit code; a user sees no traceback without ``--debug``.
+
+    0 answered, nothing at or above --fail-on; 1 could not answer; 2 usage; 3 findings at or above
+    --fail-on; 4 refused as unsafe.
+    """
+    debug = "--debug" in arguments or os.environ.get("RBDAGENT_DEBUG") not in {None, "", "0"}
+    try:
+        code = cli.main(args=list(arguments), prog_name="rbdagent", standalone_mode=False)
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except click.ClickException as error:
+        _tell_origin(error)
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except (BrokenPipeError, SystemExit):
+        # click ends so on a broken pipe: whoever read has seen enough.
+        return 0
+    except RbdagentError as error:
+        _complain(error, debug=debug)
+        return error.exit_code
+    except Exception as error:  # noqa: BLE001 - the outermost edge
+        if debug:
+            import traceback
+
+            traceback.print_exc()
+        click.echo(
+            f"rbdagent: this is a defect of rbdagent: {type(error).__name__}: {error}\n"
+            "  run it again with --debug and report what it prints",
+            err=True,
+        )
+        return 1
+    return code if isinstance(code, int) else 0
+
+
+def _tell_origin(error: click.ClickException) -> None:
+    """Say of a bad value in which file or variable it stands, where it was no flag."""
+    if not isinstance(error, click.BadParameter) or error.ctx is None or error.param is None:
+        return
+    origin = error.ctx.get_parameter_source(error.param.name or "")
+    hint = error.param.get_error_hint(error.ctx)
+    if origin is not None and origin.name == "DEFAULT_MAP":
+        error.param_hint = f"{hint} in {error.ctx.meta.get('config')}"
+    elif origin is not None and origin.name == "ENVIRONMENT":
+        error.param_hint = f"{hint} in the environment's {error.param.envvar}"
+
+
+def _complain(error: RbdagentError, *, debug: bool) -> None:
+    if debug:
+        import traceback
+
+        traceback.print_exception(error)
+    click.echo(f"rbdagent: {error}", err=True)
+    near = error.near if isinstance(error, NotFoundError) else ()
+    if near and not any(each in error.hint for each in near):
+        click.echo(f"  did you mean {' or '.join(near)}?", err=True)
+    if error.hint:
+        click.echo(f"  {error.hint}", err=True)
+
+
+_VERBS: Final = (
+    "who-holds",
+    "list",
+    "snapshot",
+    "check",
+    "explain",
+    "schema",
+    "version",
+    "completion",
+)
+"""In the order in which a user needs them; each is ``command`` in a module of its name."""
+
+
+class _Group(click.Group):
+    """Loads the verb that is asked for and no other; a typo gets near matches."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(_VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        if cmd_name not in _VERBS:
+            return None
+        module = importlib.import_module(f"rbdagent.cli.{cmd_name.replace('-', '_')}")
+        command: click.Command = module.command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            import difflib
+
+            near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=2)
+            if near:
+                raise click.UsageError(
+                    f"{error.message} Did you mean {' or '.join(near)}?", ctx
+                ) from error
+            raise
+
+
+@click.group(cls=_Group, context_settings=_CONTEXT)
+@click.version_option(__version__, "--version", message="rbdagent %(version)s")
+def cli() -> None:
+    """Who holds this Ceph RBD volume, should they, and what do I do now?"""

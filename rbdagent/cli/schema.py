@@ -1,0 +1,24 @@
+"""rbdagent schema."""
+
+from __future__ import annotations
+
+import click
+
+from rbdagent.cli.flags import DEBUG
+from rbdagent.cli.output import data_text, say
+
+
+@click.command("schema")
+@click.argument("kind", required=False)
+@DEBUG
+def command(*, kind: str | None, debug: bool) -> int:
+    """Print the JSON Schema of a machine output; without KIND, list the kinds."""
+    del debug
+    from rbdagent.report.schema import KINDS
+    from rbdagent.report.schema import schema as schema_of
+
+    if kind is None:
+        say("".join(f"{each}\n" for each in KINDS))
+    else:
+        say(data_text(schema_of(kind), "json"))
+    return 0

@@ -1,0 +1,84 @@
+"""Where an answer comes from: a look, or a snapshot."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from rbdagent.cli.output import now_utc
+from rbdagent.errors import NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rbdagent.config import Settings
+    from rbdagent.model import Snapshot, Target
+
+
+def snapshot_of(target: Target, source: str | None, settings: Callable[[], Settings]) -> Snapshot:
+    """Load a snapshot, or look."""
+    if source is not None:
+        return _loaded(target, source)
+    from rbdagent.look import look
+
+    started = time.monotonic()
+    found = look(target, settings(), now=now_utc)
+    if click.get_current_context().params.get("debug"):
+        from rbdagent.log import debug_log
+
+        debug_log().debug("looked", seconds=round(time.monotonic() - started, 3))
+    return found
+
+
+_WANTED: Final = "--from wants a file that `rbdagent snapshot` wrote"
+
+
+def _loaded(target: Target, source: str) -> Snapshot:
+    from rbdagent.model import TargetKind
+    from rbdagent.report.snapshot import load_snapshot
+
+    name = "stdin" if source == "-" else source
+    try:
+        text = sys.stdin.read() if source == "-" else Path(source).read_text()
+    except FileNotFoundError:
+        raise UsageError(f"{source}: no such file", hint=_WANTED) from None
+    except OSError as error:
+        raise UsageError(f"{source}: cannot be read: {error.strerror}", hint=_WANTED) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{source}: not a text file, so no snapshot", hint=_WANTED) from error
+    found = load_snapshot(text, where=name)
+    if (found.target.kind, found.target.name, found.target.namespace, found.target.image) == (
+        target.kind,
+        target.name,
+        target.namespace,
+        target.image,
+    ):
+        return found
+    if TargetKind.NONE in {target.kind, found.target.kind}:
+        is_list = found.target.kind is TargetKind.NONE
+        held = "every mapping of a node" if is_list else found.target.given
+        verb = "list" if is_list else f"who-holds {found.target.given}"
+        raise NotFoundError(f"{name} was taken for {held}", hint=f"rbdagent {verb} --from {source}")
+    return _retargeted(found, target, name, source)
+
+
+def _retargeted(found: Snapshot, target: Target, name: str, source: str) -> Snapshot:
+    """Ask a snapshot about another name of what it holds: its PV's claim, its pod, its image."""
+    from msgspec.structs import replace
+
+    from rbdagent.correlate import images_of
+
+    asked = replace(found, target=target)
+    held = set(images_of(found.target, found.node, found.kubernetes))
+    wanted = set(images_of(target, found.node, found.kubernetes))
+    if {each.spec for each in wanted} & {each.spec for each in held}:
+        return asked
+    raise NotFoundError(
+        f"{name} holds nothing about {target.given}: it was taken for {found.target.given}",
+        hint=f"rbdagent who-holds {found.target.given} --from {source}",
+        near=(found.target.given,),
+    )

@@ -1,0 +1,26 @@
+"""rbdagent version."""
+
+from __future__ import annotations
+
+import click
+
+from rbdagent import __version__
+from rbdagent.cli.flags import DEBUG, OUTPUT
+from rbdagent.cli.output import data_text, say
+
+
+@click.command("version")
+@OUTPUT
+@DEBUG
+def command(*, output: str, debug: bool) -> int:
+    """Print the version."""
+    del debug
+    if output == "table":
+        say(f"rbdagent {__version__}\n")
+        return 0
+    import platform
+
+    from rbdagent.report.machine import version_info
+
+    say(data_text(version_info(__version__, platform.python_version()), output))
+    return 0

@@ -1,0 +1,64 @@
+"""rbdagent who-holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from rbdagent.cli.flags import observing, reading
+from rbdagent.cli.output import data_text, exit_code, has_colour, repeat
+from rbdagent.cli.source import snapshot_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rbdagent.config import Settings
+    from rbdagent.model import Diagnosis, Snapshot
+
+
+@click.command("who-holds")
+@click.argument("target", required=True)
+@click.option("--namespace", "-n", help="Namespace of pvc/NAME and pod/NAME.")
+@reading
+@observing
+def command(
+    *,
+    target: str,
+    namespace: str | None,
+    output: str,
+    source: str | None,
+    fail_on: str,
+    watch: bool,
+    settings: Callable[[], Settings],
+) -> int:
+    """Name every holder of the image behind TARGET, with verdict, evidence and the next command.
+
+    TARGET is pv/NAME or NAME, pvc/NAMESPACE/NAME, pod/NAMESPACE/NAME, POOL[/NAMESPACE]/IMAGE, a CSI
+    volume handle, or /dev/rbdN.
+    """
+    from rbdagent.parse.target import parse_target
+
+    wanted = parse_target(target, namespace=namespace)
+
+    def once() -> tuple[str, int]:
+        from rbdagent.correlate import correlate
+        from rbdagent.diagnose import diagnose
+
+        snapshot = snapshot_of(wanted, source, settings)
+        diagnosis = diagnose(correlate(snapshot), snapshot)
+        return _render_holders(diagnosis, snapshot, output), exit_code((diagnosis,), fail_on)
+
+    return repeat(once, watch=watch and source is None)
+
+
+def _render_holders(diagnosis: Diagnosis, found: Snapshot, output: str) -> str:
+    if output in {"json", "yaml"}:
+        from rbdagent.report.machine import holder_report
+
+        return data_text(holder_report(diagnosis, found), output)
+    from rbdagent.report import text
+
+    if output == "name":
+        return text.names(diagnosis.holders)
+    return text.answer(diagnosis, found, wide=output == "wide", colour=has_colour())
