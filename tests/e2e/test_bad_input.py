@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.e2e.scene import Report
 from tests.lab.lab import POOL
 from tests.lab.workloads import DRIVER, claim
 
@@ -121,7 +122,7 @@ def test_credentials_that_the_api_server_refuses_fail_that_source_only(
     path = f"/run/{user}.kubeconfig"
     scene.lab.nodes[_NODE].put(path, scene.lab.control_plane.kubeconfig(user).read_bytes(), 0o600)
     done = ask(scene, volume, "-o", "json", "--kubeconfig", path)
-    report = json.loads(done.stdout)
+    report = Report(json.loads(done.stdout), done.exit_code).data
     assert done.exit_code == 1
     assert report["verdict"] == "Undetermined"
     assert report["sources"]["kubernetes"]["state"] == "failed"
@@ -156,7 +157,7 @@ def test_a_cluster_that_is_cut_off_costs_the_time_limit_and_is_not_observed(scen
     scene.undo(vm.mend)
     done = scene.lab.rbdagent("worker-2", "who-holds", volume, "-o", "json", "--timeout", "4s")
     vm.mend()
-    report = json.loads(done.stdout)
+    report = Report(json.loads(done.stdout), done.exit_code).data
     assert done.exit_code == 1
     assert report["verdict"] == "Undetermined"
     assert report["sources"]["ceph"]["state"] != "observed"
@@ -170,7 +171,7 @@ def test_a_node_without_the_module_has_mapped_nothing_and_that_is_certain(scene:
     vm = scene.lab.nodes[_NODE]
     vm.run("mkdir -p /run/no-module/kernel /run/no-module/block")
     done = ask(scene, volume, "-o", "json", "--sysfs", "/run/no-module")
-    report = json.loads(done.stdout)
+    report = Report(json.loads(done.stdout), done.exit_code).data
     assert report["sources"]["node"]["state"] == "observed"
     assert report["verdict"] == "Free"
     check = scene.lab.rbdagent(_NODE, "check", "--sysfs", "/run/no-module")
