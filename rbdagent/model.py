@@ -540,6 +540,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     access_modes: tuple[str, ...] = ()
     volume_mode: str = "Filesystem"
     deleting_since: str | None = None
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 class ContainerState(Struct, frozen=True, kw_only=True):

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from rbdagent.cli.flags import observing, reading
 from rbdagent.cli.output import data_text, exit_code, has_colour, repeat
 from rbdagent.cli.source import snapshot_of
-from rbdagent.errors import RbdagentError
+from rbdagent.errors import ParseError, RbdagentError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rbdagent.config import Settings
-    from rbdagent.model import Diagnosis, Snapshot
+    from rbdagent.model import Claim, Diagnosis, Snapshot
 
 
 @click.command("list")
 @click.option("--all-nodes", "-A", is_flag=True, help="Of all nodes, from what agents published.")
 @click.option("--namespace", "-n", help="Only volumes whose claim is in this namespace.")
+@click.option("--selector", "-l", help="Only volumes whose claim has such labels (-l app=db).")
 @reading
 @observing
 def command(
     *,
     all_nodes: bool,
     namespace: str | None,
+    selector: str | None,
     output: str,
     source: str | None,
     fail_on: str,
@@ -41,26 +43,53 @@ def command(
         )
     from rbdagent.model import Target, TargetKind
 
+    wanted = _wanted(namespace, selector)
+
     def once() -> tuple[str, int]:
         from rbdagent.correlate import correlate_node
         from rbdagent.diagnose import diagnose
 
         snapshot = snapshot_of(Target(given="", kind=TargetKind.NONE), source, settings)
         diagnoses = [diagnose(use, snapshot) for use in correlate_node(snapshot)]
-        if namespace is not None:
-            diagnoses = _of_namespace(diagnoses, snapshot, namespace)
+        if wanted:
+            diagnoses = _only(wanted, diagnoses, snapshot)
         code = exit_code(diagnoses, fail_on)
         if code == 0 and not _devices_seen(snapshot):
             code = 1
-        return _render_mappings(diagnoses, snapshot, output, namespace), code
+        return _render_mappings(diagnoses, snapshot, output, wanted), code
 
     return repeat(once, watch=watch and source is None)
 
 
-def _of_namespace(
-    diagnoses: list[Diagnosis], snapshot: Snapshot, namespace: str
-) -> list[Diagnosis]:
-    """Keep what belongs to a namespace; whose claim nobody could look up belongs to any."""
+class _Wanted(NamedTuple):
+    """Which claims' volumes are asked for; false where all are."""
+
+    in_words: str
+    matches: Callable[[Claim], bool]
+
+    def __bool__(self) -> bool:
+        return bool(self.in_words)
+
+
+def _wanted(namespace: str | None, selector: str | None) -> _Wanted:
+    from rbdagent.parse.selector import parse_selector, selects
+
+    try:
+        requirements = parse_selector(selector or "")
+    except ParseError as error:
+        raise UsageError(str(error)) from error
+    words = [f"of namespace {namespace}"] if namespace is not None else []
+    words += [f"with -l {selector}"] if requirements else []
+    return _Wanted(
+        in_words=" ".join(words),
+        matches=lambda claim: (
+            namespace in {None, claim.ref.namespace} and selects(requirements, dict(claim.labels))
+        ),
+    )
+
+
+def _only(wanted: _Wanted, diagnoses: list[Diagnosis], snapshot: Snapshot) -> list[Diagnosis]:
+    """Keep what is asked for; where claims were not looked up that cannot be told."""
     from rbdagent.model import NotObserved
 
     kube = snapshot.kubernetes
@@ -69,13 +98,11 @@ def _of_namespace(
         unseen = part.reason if isinstance(part, NotObserved) else unseen
     if unseen:
         raise RbdagentError(
-            f"which mappings are of namespace {namespace} cannot be told: {unseen}",
-            hint="rbdagent list without --namespace shows them all; rbdagent check tells more",
+            f"which mappings are {wanted.in_words} cannot be told: {unseen}",
+            hint="rbdagent list alone shows them all; rbdagent check tells more",
         )
     return [
-        each
-        for each in diagnoses
-        if each.use.claim is not None and each.use.claim.ref.namespace == namespace
+        each for each in diagnoses if each.use.claim is not None and wanted.matches(each.use.claim)
     ]
 
 
@@ -86,7 +113,7 @@ def _devices_seen(snapshot: Snapshot) -> bool:
 
 
 def _render_mappings(
-    diagnoses: Sequence[Diagnosis], found: Snapshot, output: str, namespace: str | None
+    diagnoses: Sequence[Diagnosis], found: Snapshot, output: str, wanted: _Wanted
 ) -> str:
     if output in {"json", "yaml"}:
         from rbdagent.report.machine import mapping_list
@@ -98,5 +125,5 @@ def _render_mappings(
         local = [each for one in diagnoses for each in one.holders if each.holder.is_local]
         return text.names(local)
     return text.mapping_table(
-        diagnoses, found, wide=output == "wide", colour=has_colour(), namespace=namespace
+        diagnoses, found, wide=output == "wide", colour=has_colour(), of=wanted.in_words
     )

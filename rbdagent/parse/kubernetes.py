@@ -136,6 +136,7 @@ def claim(data: Json) -> Claim:
         access_modes=tuple(spec.get("accessModes") or ()),
         volume_mode=spec.get("volumeMode") or "Filesystem",
         deleting_since=data["metadata"].get("deletionTimestamp"),
+        labels=tuple((data["metadata"].get("labels") or {}).items()),
     )
 
 

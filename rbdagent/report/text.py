@@ -82,9 +82,9 @@ def mapping_table(
     *,
     wide: bool,
     colour: bool,
-    namespace: str | None,
+    of: str = "",
 ) -> str:
-    """Give the answer of ``list``."""
+    """Give the answer of ``list``; ``of`` says in words what was asked for, if not everything."""
     local = [
         (diagnosis, each)
         for diagnosis in diagnoses
@@ -98,7 +98,7 @@ def mapping_table(
         verdicts = [each.verdict for _, each in local]
         parts = [_table(head, rows, verdicts if colour else None, head.index("VERDICT"))]
     elif snapshot.sources.node.state is SourceState.OBSERVED and not _node_gap(snapshot):
-        parts = [_nothing_mapped(snapshot, namespace)]
+        parts = [_nothing_mapped(snapshot, of)]
     else:
         parts = ["Whether anything is mapped here was not observed."]
     serious = [
@@ -115,12 +115,12 @@ def mapping_table(
     return "\n\n".join(parts) + "\n"
 
 
-def _nothing_mapped(snapshot: Snapshot, namespace: str | None) -> str:
+def _nothing_mapped(snapshot: Snapshot, of: str) -> str:
     node = snapshot.node
     mapped = () if node is None or isinstance(node.mappings, NotObserved) else node.mappings
     where = node.node_name if node else "this node"
-    if namespace is not None and mapped:
-        return f"No volume of namespace {namespace} is mapped on {where}; {len(mapped)} others are."
+    if of and mapped:
+        return f"No volume {of} is mapped on {where}; {len(mapped)} others are."
     return f"Nothing is mapped on {where}: no krbd device, no rbd-nbd device."
 
 

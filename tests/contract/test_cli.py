@@ -409,6 +409,43 @@ def test_list_of_a_namespace_leaves_out_the_claims_of_others(
     assert ask(*command, "nobody").stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("selector", "devices"),
+    [
+        ("tier=db", "2"),
+        ("tier!=db", "01"),
+        ("tier", "2"),
+        ("!tier", "01"),
+        ("tier in (db, web),app=shop", "2"),
+        ("tier notin (db)", "01"),
+    ],
+)
+def test_list_with_a_selector_shows_the_volumes_whose_claims_have_the_labels(
+    ask: Ask, node_file: Path, tmp_path: Path, selector: str, devices: str
+) -> None:
+    snapshot = json.loads(node_file.read_text())
+    for claim in snapshot["kubernetes"]["claims"]:
+        if claim["ref"]["name"] == "crox":
+            claim["labels"] = [["app", "shop"], ["tier", "db"]]
+    path = written(tmp_path, json.dumps(snapshot))
+    done = ask("list", "--from", str(path), "-o", "name", "-l", selector)
+    assert done.stdout == "".join(f"node/n1 /dev/rbd{number}\n" for number in devices)
+
+
+def test_a_selector_that_selects_nothing_is_not_a_node_without(ask: Ask, node_file: Path) -> None:
+    done = ask("list", "--from", str(node_file), "-n", "default", "-l", "tier=db")
+    assert "No volume of namespace default with -l tier=db is mapped on n1" in done.stdout
+
+
+def test_a_malformed_selector_exits_2_and_says_how_one_is_written(
+    ask: Ask, node_file: Path
+) -> None:
+    done = ask("list", "--from", str(node_file), "-l", "tier in db")
+    assert (done.code, done.stdout) == (2, "")
+    assert "'tier in db'" in done.stderr
+    assert "KEY in (A,B)" in done.stderr
+
+
 def test_list_of_all_nodes_says_plainly_what_is_missing(ask: Ask) -> None:
     done = ask("list", "-A")
     assert (done.code, done.stdout) == (1, "")
