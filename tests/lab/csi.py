@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from tests.lab.csi_controller import CLUSTER_ID, SECRET
+from tests.lab.csi_controller import CLUSTER_ID, RADOS_NAMESPACE, SECRET, TENANT_CLUSTER_ID
 from tests.lab.workloads import DRIVER
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.lab.api import Json
 
 FAULTS: Final = "/run/csi-rbd-lab/faults"
 """Directory of faults in a guest: a file a step (tests/lab/go/csi-rbd-lab/README.md)."""
 
 CONFIG: Final = "/etc/ceph-csi-config/config.json"
-RADOS_NAMESPACE: Final = "tenant"
 
 _CLASSES: Final[dict[str, dict[str, str]]] = {
     "rbd": {},
@@ -23,7 +24,7 @@ _CLASSES: Final[dict[str, dict[str, str]]] = {
     "rbd-luks": {"encrypted": "true"},
     "rbd-nbd": {"mounter": "rbd-nbd"},
     "rbd-exclusive": {"imageFeatures": "layering,exclusive-lock"},
-    "rbd-namespace": {"radosNamespace": RADOS_NAMESPACE},
+    "rbd-namespace": {"clusterID": TENANT_CLUSTER_ID},
 }
 
 
@@ -102,14 +103,28 @@ def static_volume(
 
 def driver_config(monitor: str) -> dict[str, bytes]:
     """Give the driver's files in a guest: ceph-csi's config.json."""
-    clusters = [{"clusterID": CLUSTER_ID, "monitors": [monitor]}]
+    clusters = [
+        {"clusterID": CLUSTER_ID, "monitors": [monitor]},
+        {
+            "clusterID": TENANT_CLUSTER_ID,
+            "monitors": [monitor],
+            "rbd": {"radosNamespace": RADOS_NAMESPACE},
+        },
+    ]
     return {CONFIG: json.dumps(clusters).encode()}
 
 
-def node_command(program: str, node: str, *, in_use_delay: str) -> tuple[str, ...]:
+def node_command(
+    program: str, node: str, *, in_use_delay: str, cephcsi: Path | None
+) -> tuple[str, ...]:
     """Give the command line of the node half in a guest.
 
-    ``in_use_delay`` is the first of nine growing pauses: ceph-csi's 1s makes 49 s in all.
+    Args:
+        program: csi-rbd-lab.
+        node: its name.
+        in_use_delay: the first of nine growing pauses; ceph-csi's 1s makes 49 s in all.
+        cephcsi: a real ceph-csi to run instead of the test driver.
     """
+    real = () if cephcsi is None else ("--cephcsi", str(cephcsi))
     return (program, "--node-id", node, "--config", CONFIG, "--faults", FAULTS,
-            "--in-use-delay", in_use_delay)  # fmt: skip
+            "--in-use-delay", in_use_delay, *real)  # fmt: skip

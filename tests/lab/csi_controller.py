@@ -28,9 +28,15 @@ if TYPE_CHECKING:
 CLUSTER_ID: Final = "lab-ceph-1"
 """ceph-csi's name of the cluster: not its fsid."""
 
+TENANT_CLUSTER_ID: Final = "lab-ceph-1-tenant"
+"""The same cluster under a second name: how ceph-csi knows a RADOS namespace."""
+
+RADOS_NAMESPACE: Final = "tenant"
+
 SECRET: Final = "csi-rbd-secret"  # noqa: S105 - the name of a Secret object
 PROVISIONED_BY: Final = "pv.kubernetes.io/provisioned-by"
 _FINALIZER: Final = "external-provisioner.volume.kubernetes.io/finalizer"
+_TO_ENCRYPT: Final = ("rbd.csi.ceph.com/encrypted", "encryptionPrepared")
 _POLL_S: Final = 0.25
 _FIRST_PAUSE_S: Final = 2.0
 _MODES_WITHOUT_FILE_SYSTEM: Final = "Block"
@@ -101,7 +107,8 @@ class Controller:
 
     def _provision(self, name: str, claim: Json, storage_class: Json) -> None:
         parameters = storage_class.get("parameters", {})
-        pool, namespace = parameters["pool"], parameters.get("radosNamespace", "")
+        pool, cluster = parameters["pool"], parameters["clusterID"]
+        namespace = RADOS_NAMESPACE if cluster == TENANT_CLUSTER_ID else ""
         identity = str(uuid.uuid4())
         image = f"csi-vol-{identity}"
         spec = "/".join(part for part in (pool, namespace, image) if part)
@@ -121,10 +128,13 @@ class Controller:
         where = ("-p", pool, *(("-N", namespace) if namespace else ()))
         for key, value in (("csi.imagename", image), ("csi.volname", name)):
             self._ceph.rados(*where, "setomapval", f"csi.volume.{identity}", key, value)
-        handle = f"0001-{len(CLUSTER_ID):04x}-{CLUSTER_ID}-{self._pool_id(pool):016x}-{identity}"
+        if parameters.get("encrypted") == "true":
+            # Its first NodeStage encrypts it.
+            self._ceph.rbd("image-meta", "set", spec, *_TO_ENCRYPT)
+        handle = f"0001-{len(cluster):04x}-{cluster}-{self._pool_id(pool):016x}-{identity}"
         self._api.create(
             collection("PersistentVolume"),
-            _volume(name, handle, image, claim, storage_class),
+            _volume(name, handle, image, namespace, claim, storage_class),
         )
 
     def _pool_id(self, pool: str) -> int:
@@ -184,7 +194,9 @@ class Controller:
             print(f"event: {error}", flush=True)
 
 
-def _volume(name: str, handle: str, image: str, claim: Json, storage_class: Json) -> Json:
+def _volume(
+    name: str, handle: str, image: str, namespace: str, claim: Json, storage_class: Json
+) -> Json:
     """Give the PersistentVolume that external-provisioner would make."""
     parameters = {
         key: value
@@ -200,6 +212,7 @@ def _volume(name: str, handle: str, image: str, claim: Json, storage_class: Json
             **parameters,
             "imageName": image,
             "journalPool": parameters["pool"],
+            **({"radosNamespace": namespace} if namespace else {}),
             "storage.kubernetes.io/csiProvisionerIdentity": f"lab-{DRIVER}",
         },
     }

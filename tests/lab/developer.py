@@ -45,6 +45,8 @@ verbs:
   lab up|down|shell|status
                          the lab for your own hands: up leaves it running until down
   bench [NAME] [ARGS]    the measurements below bench/
+  --cephcsi PATH         with demo, test, e2e, bench, lab up: a real ceph-csi in place of the test
+                         driver (linked with librados and librbd of this machine)
   clean                  stop the lab, remove everything that ./dev made except Debian packages
 
 What is missing is installed first: Debian packages (as root), a virtual environment, the
@@ -93,13 +95,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     # A background job of a shell is born deaf to interrupts, and so would be its children.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        return verbs[given.verb](given.args)
+        return verbs[given.verb](_use_cephcsi(given.args))
     except LabError as error:
         print(f"./dev {given.verb}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(f"./dev {given.verb}: interrupted", file=sys.stderr)
         return 130
+
+
+def _use_cephcsi(args: list[str]) -> list[str]:
+    """Take ``--cephcsi PATH`` out of a verb's arguments, wherever it stands among them."""
+    parser = argparse.ArgumentParser(prog="./dev", add_help=False, allow_abbrev=False)
+    parser.add_argument("--cephcsi", type=Path)
+    given, rest = parser.parse_known_args(args)
+    if given.cephcsi is not None:
+        if not os.access(given.cephcsi, os.X_OK) or given.cephcsi.is_dir():
+            raise LabError(f"--cephcsi {given.cephcsi}: not a program")
+        os.environ["RBDAGENT_CEPHCSI"] = str(given.cephcsi.resolve())
+    return rest
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
@@ -324,7 +338,7 @@ def _child(argv: Sequence[str], *, keep_stdin: bool) -> Iterator[subprocess.Pope
 def _environment() -> dict[str, str]:
     """Give an environment in which nothing of the user's own clusters reaches a test."""
     foreign = ("CEPH_", "KUBECONFIG", "RBDAGENT_", "PYTEST_", "NODE_NAME")
-    ours = ("RBDAGENT_CACHE", "RBDAGENT_LAB")
+    ours = ("RBDAGENT_CACHE", "RBDAGENT_LAB", "RBDAGENT_CEPHCSI")
     env = {
         name: value
         for name, value in os.environ.items()

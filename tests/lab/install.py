@@ -82,6 +82,12 @@ def bin_dir() -> Path:
     return cache_dir() / "bin"
 
 
+def given_cephcsi() -> Path | None:
+    """Give the real ceph-csi to run in place of the test driver: RBDAGENT_CEPHCSI."""
+    given = os.environ.get("RBDAGENT_CEPHCSI")
+    return Path(given).resolve() if given else None
+
+
 class Narrator:
     """Tells what is going on: a line a step, moving on a terminal, one every 30 s elsewhere."""
 

@@ -23,9 +23,17 @@ from typing import TYPE_CHECKING
 
 from tests.lab.ceph import READ_ONLY_CAPS, CephCluster
 from tests.lab.controlplane import ControlPlane
-from tests.lab.csi import FAULTS, RADOS_NAMESPACE, driver_config, driver_objects, node_command
+from tests.lab.csi import FAULTS, driver_config, driver_objects, node_command
+from tests.lab.csi_controller import RADOS_NAMESPACE
 from tests.lab.errors import LabError
-from tests.lab.install import CHECKOUT, CSI_DRIVER, bin_dir, cache_dir, venv_python
+from tests.lab.install import (
+    CHECKOUT,
+    CSI_DRIVER,
+    bin_dir,
+    cache_dir,
+    given_cephcsi,
+    venv_python,
+)
 from tests.lab.install_node import node_tree
 from tests.lab.kubelet import MEMORY_MIB, node_files
 from tests.lab.network import ADDRESS, Network
@@ -85,6 +93,7 @@ class Lab:
         self.network = Network(self.netns, address=ADDRESS)
         self.in_use_delay = "100ms"
         """First pause of the driver's in-use check; 1s is ceph-csi's own, and makes 49 s in all."""
+        self.cephcsi = given_cephcsi()
         self._owner: TextIO | None = None
 
     @functools.cached_property
@@ -200,7 +209,12 @@ class Lab:
         """Give what a node finds at boot: of Kubernetes, Ceph, the driver and rbdagent."""
         # By its path: busybox has an unshare of its own, which knows no "unchanged".
         csi = ["/usr/bin/unshare", "-m", "--propagation", "unchanged"]
-        csi += node_command(str(bin_dir() / CSI_DRIVER), name, in_use_delay=self.in_use_delay)
+        csi += node_command(
+            str(bin_dir() / CSI_DRIVER),
+            name,
+            in_use_delay=self.in_use_delay,
+            cephcsi=self.cephcsi,
+        )
         return {
             **node_files(
                 name=name,
@@ -251,6 +265,9 @@ class Lab:
 
     def _start_csi(self) -> None:
         """Create the driver's objects and start its controllers."""
+        if self.cephcsi is not None:
+            # The guests have a /tmp of their own; this place they see.
+            self.cephcsi = Path(shutil.copy(self.cephcsi, self.state_dir))
         self.ceph.rbd("namespace", "create", f"{POOL}/{RADOS_NAMESPACE}")
         self.workloads.apply(*driver_objects(POOL, user=CSI_USER, key=self.ceph.key_of(CSI_USER)))
         self.processes.start(

@@ -8,6 +8,7 @@ import pytest
 
 from tests.lab import developer
 from tests.lab.developer import Outcome
+from tests.lab.errors import LabError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,6 +53,24 @@ def test_the_last_line_sums_all_tiers(capsys: pytest.CaptureFixture[str]) -> Non
     ]
     assert developer._conclude(outcomes) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "11 passed, 2 failed"
+
+
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_a_real_ceph_csi_may_be_named_anywhere_among_a_verbs_arguments(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: int
+) -> None:
+    program = tmp_path / "cephcsi"
+    program.touch(mode=0o755)
+    monkeypatch.setenv("RBDAGENT_CEPHCSI", "")
+    args = ["-k", "founding", "-v"]
+    args[place:place] = ["--cephcsi", str(program)]
+    assert developer._use_cephcsi(args) == ["-k", "founding", "-v"]
+    assert developer._environment()["RBDAGENT_CEPHCSI"] == str(program)
+
+
+def test_a_ceph_csi_that_is_no_program_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LabError, match="not a program"):
+        developer._use_cephcsi(["--cephcsi", str(tmp_path)])
 
 
 def test_nothing_of_the_users_own_clusters_reaches_a_test(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,10 +27,31 @@ type fault struct {
 
 // at does what the fault of a step says, if there is one for this volume.
 func (n *node) at(step, volume string) error {
-	path := filepath.Join(n.faults, step)
-	f, found := readFault(path, volume)
+	f, found := takeFault(n.faults, step, func(part string) bool { return strings.Contains(volume, part) })
 	if !found {
 		return nil
+	}
+	switch f.Action {
+	case "crash":
+		os.Exit(2)
+	case "hang":
+		return nil
+	case "skip":
+		return errSkip
+	}
+	if f.Code == codes.OK {
+		f.Code = codes.Internal
+	}
+	return status.Error(f.Code, f.Message)
+}
+
+// takeFault gives the fault of a step where it concerns the volume, and counts it. One that hangs
+// has hung when it is given.
+func takeFault(directory, step string, concerns func(volume string) bool) (fault, bool) {
+	path := filepath.Join(directory, step)
+	f, found := readFault(path, concerns)
+	if !found {
+		return f, false
 	}
 	log.Printf("fault at %s: %s", step, f.Action)
 	if f.Times > 0 {
@@ -41,26 +62,15 @@ func (n *node) at(step, volume string) error {
 			os.WriteFile(path, text, 0o600)
 		}
 	}
-	switch f.Action {
-	case "crash":
-		os.Exit(2)
-	case "hang":
-		for {
+	if f.Action == "hang" {
+		for still := true; still; _, still = readFault(path, concerns) {
 			time.Sleep(100 * time.Millisecond)
-			if _, still := readFault(path, volume); !still {
-				return nil
-			}
 		}
-	case "skip":
-		return errSkip
 	}
-	if f.Code == codes.OK {
-		f.Code = codes.Internal
-	}
-	return status.Error(f.Code, f.Message)
+	return f, true
 }
 
-func readFault(path, volume string) (fault, bool) {
+func readFault(path string, concerns func(volume string) bool) (fault, bool) {
 	var f fault
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -70,5 +80,5 @@ func readFault(path, volume string) (fault, bool) {
 		log.Printf("fault %s: %v", path, err)
 		return f, false
 	}
-	return f, strings.Contains(volume, f.Volume)
+	return f, concerns(f.Volume)
 }

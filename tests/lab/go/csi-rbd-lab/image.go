@@ -17,6 +17,9 @@ import (
 //go:embed watchers.py
 var watchersProgram string
 
+// uuidLength is that of what a handle, and the name of its image, end in.
+const uuidLength = 36
+
 // image is what NodeStage knows of a volume.
 type image struct {
 	pool, namespace, name string
@@ -37,12 +40,12 @@ func (n *node) imageOf(handle string, attributes, secrets map[string]string) (im
 	if attributes["staticVolume"] == "true" && name == "" {
 		name = handle
 	}
-	if name == "" && len(handle) > 36 {
+	if name == "" && len(handle) > uuidLength {
 		prefix := attributes["volumeNamePrefix"]
 		if prefix == "" {
 			prefix = "csi-vol-"
 		}
-		name = prefix + handle[len(handle)-36:]
+		name = prefix + handle[len(handle)-uuidLength:]
 	}
 	monitors, namespace, err := n.cluster(attributes["clusterID"])
 	if err != nil {

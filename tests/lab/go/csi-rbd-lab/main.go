@@ -24,9 +24,16 @@ type options struct {
 	config      string
 	faults      string
 	inUseDelay  time.Duration
+	cephcsi     string
 }
 
+const ourName = "csi-rbd-lab"
+
 func main() {
+	log.SetFlags(log.LstdFlags | log.Lmicroseconds)
+	if name := filepath.Base(os.Args[0]); name != ourName {
+		os.Exit(asProgram(name, os.Args[1:]))
+	}
 	var o options
 	flag.StringVar(&o.driver, "driver", "rbd.csi.ceph.com", "name of the driver")
 	flag.StringVar(&o.nodeID, "node-id", "", "name of the node")
@@ -35,18 +42,22 @@ func main() {
 	flag.StringVar(&o.faults, "faults", "/run/csi-rbd-lab/faults", "directory of faults, a file a step")
 	flag.DurationVar(&o.inUseDelay, "in-use-delay", time.Second,
 		"first pause of the in-use check; ceph-csi's second makes 49 s over ten looks")
+	flag.StringVar(&o.cephcsi, "cephcsi", "", "a real ceph-csi to run in place of our node half")
 	flag.Parse()
 	if o.nodeID == "" {
 		log.Fatal("csi-rbd-lab: --node-id is missing")
 	}
-	log.SetFlags(log.LstdFlags | log.Lmicroseconds)
 
 	endpoint := filepath.Join(o.kubeletRoot, "plugins", o.driver, "csi.sock")
-	server := grpc.NewServer(grpc.UnaryInterceptor(logged))
-	node := newNode(o)
-	csi.RegisterIdentityServer(server, &identity{driver: o.driver})
-	csi.RegisterNodeServer(server, node)
-	go serve(server, endpoint)
+	if o.cephcsi != "" {
+		go runCephCSI(o, endpoint)
+		waitForSocket(endpoint)
+	} else {
+		server := grpc.NewServer(grpc.UnaryInterceptor(logged))
+		csi.RegisterIdentityServer(server, &identity{driver: o.driver})
+		csi.RegisterNodeServer(server, newNode(o))
+		go serve(server, endpoint)
+	}
 
 	register := grpc.NewServer()
 	registration.RegisterRegistrationServer(register, &registrar{driver: o.driver, endpoint: endpoint})

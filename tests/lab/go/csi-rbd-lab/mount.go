@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"log"
 	"os"
 	"strings"
 )
@@ -65,7 +66,8 @@ func makeFileSystem(device, fsType string) error {
 	_, err := run("", "mkfs."+fsType, args...)
 	var failed *runError
 	if errors.As(err, &failed) {
-		return errors.New("failed to run mkfs.: " + failed.Error() + " " + failed.text)
+		log.Printf("failed to run mkfs.%s error: %v, output: %s", fsType, failed.cause, failed.text)
+		return failed.cause
 	}
 	return err
 }
