@@ -181,16 +181,55 @@ def pods_on(
         return not_given(snapshot.sources.kubernetes, "pods")
     if isinstance(kube.pods, NotObserved):
         return kube.pods
-    if not names.volumes_seen:
-        return NotObserved(
-            reason="pods of this image: PersistentVolumes were not observed, "
-            "so nobody knows which claim it belongs to"
-        )
     if node is None:
         return NotObserved(reason="pods of this client: its node is unknown")
-    if not covers(kube, node, names):
-        return NotObserved(reason=f"pods on {node}: the list of pods covers {kube.pods_scope} only")
+    doubt = _doubt(node, names, kube)
+    if doubt:
+        return NotObserved(reason=doubt)
     return tuple(each for each in users_of(names, kube) if each.node_name == node)
+
+
+def _doubt(node: str, names: VolumeNames, kube: KubeView) -> str:
+    """Say why pods that were seen may not be all that use the volume."""
+    if not names.volumes_seen:
+        return (
+            "pods of this image: PersistentVolumes were not observed, so nobody knows which claim "
+            "it belongs to"
+        )
+    if not covers(kube, node, names):
+        return f"pods on {node}: the list of pods covers {kube.pods_scope} only"
+    homeless = _homeless_pod(node, names, kube)
+    if homeless is None:
+        return ""
+    pod, claim = homeless
+    return (
+        f"pod {pod.ref} on {node} uses claim {claim}, which no PersistentVolume refers to any "
+        "more: it may be this image's"
+    )
+
+
+def _homeless_pod(node: str, names: VolumeNames, kube: KubeView) -> tuple[Pod, str] | None:
+    """Give a pod on the node whose claim has lost its PV, where the image has lost its own.
+
+    A PV that was deleted by force takes the way from the claim to the image with it.
+    """
+    if names.volumes:
+        return None
+    bound = {
+        (each.claim.namespace, each.claim.name)
+        for each in volumes_of(kube)
+        if each.claim is not None
+    }
+    return next(
+        (
+            (pod, claim)
+            for pod in pods_of(kube)
+            if pod.node_name == node
+            for claim in pod.claims
+            if (pod.ref.namespace, claim) not in bound | names.claims
+        ),
+        None,
+    )
 
 
 def covers(kube: KubeView, node: str, names: VolumeNames) -> bool:

@@ -61,7 +61,10 @@ def scene(lab: Lab) -> Iterator[Scene]:
     scene = Scene(lab, "privileges")
     # Here rbdagent may lie below a home that only its owner may search (root's is 0700).
     above = {*venv_python().parents, *CHECKOUT.parents}
-    lab.nodes[_NODE].run(["chmod", "o+x", *sorted(str(each) for each in above)])
+    closed = ("-maxdepth", "0", "!", "-perm", "-o=x")
+    lab.nodes[_NODE].run(
+        ["find", *sorted(str(each) for each in above), *closed, "-exec", "chmod", "o+x", "{}", "+"]
+    )
     scene.claim()
     scene.run_pod(_NODE)
     yield scene

@@ -402,6 +402,9 @@ UNDETERMINED: Final[Table] = {
         mapped={"spec": UNSEEN, "image_id": None}, target=BY_DEVICE
     ),
     "pods of another node were listed": world(in_kube={"pods_scope": "node/worker-2"}),
+    "its PV was deleted by force, and a pod here has a claim that leads nowhere": world(
+        in_kube={"persistent_volumes": (), "pods": (pod(),)}, target=BY_DEVICE
+    ),
 }
 
 REMOTE_IN_USE: Final[Table] = {
