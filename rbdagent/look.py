@@ -5,15 +5,16 @@ What has not answered at the deadline is left behind and reported; nothing here 
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
-from rbdagent.correlate import images_of
 from rbdagent.errors import NotFoundError
 from rbdagent.model import (
     CephView,
+    EntityAddress,
     ImageIdentity,
     ImagePresence,
     KubeView,
@@ -26,38 +27,50 @@ from rbdagent.model import (
     Target,
     TargetKind,
 )
+from rbdagent.observe.apart import Apart, GoneError
 from rbdagent.observe.together import start
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rbdagent.config import Settings
-    from rbdagent.observe.ceph import CephLook
 
 _T = TypeVar("_T")
 _SKIPPED = "looked away on purpose"
+_PATIENCE_S = 1.0
+"""What is late in Ceph is told by whom it is late for: that word is waited for a little."""
 
 
-def look(target: Target, settings: Settings, *, now: Callable[[], str]) -> Snapshot:
+def look(
+    target: Target,
+    settings: Settings,
+    *,
+    now: Callable[[], str],
+    meanwhile: Callable[[], None] = lambda: None,
+) -> Snapshot:
     """Observe what belongs to the target.
 
     Args:
         target: what the user named.
         settings: where to look, as whom, and for how long.
         now: the clock, as an ISO 8601 text in UTC.
+        meanwhile: what needs nothing of the look, done while the sources answer.
 
     Raises:
         NotFoundError: a source that would know the target answered, and it is not there.
     """
     deadline = time.monotonic() + settings.timeout_s
-    # Who waits longest for others begins first.
-    kube_begun = start([lambda: _kube(target, settings)])
-    ceph_begun = _begin_ceph(settings, deadline)
-    node_begun = start([lambda: _node(settings)])
-    kube, kube_source = _ended(kube_begun(deadline), "the Kubernetes API", settings)
-    node, node_source = _ended(node_begun(deadline), "the node", settings)
-    images = images_of(target, node, kube)
-    ceph, ceph_source = _ceph(ceph_begun, images, node)
+    # Who waits longest for others begins first; Ceph's process before there are threads.
+    with _begin_ceph(settings, deadline) as ceph_begun:
+        kube_begun = start([lambda: _kube(target, settings)])
+        node_begun = start([lambda: _node(settings)])
+        from rbdagent.correlate import images_of
+
+        meanwhile()
+        kube, kube_source = _ended(kube_begun(deadline), "the Kubernetes API", settings)
+        node, node_source = _ended(node_begun(deadline), "the node", settings)
+        images = images_of(target, node, kube)
+        ceph, ceph_source = _ceph(ceph_begun, images, node, deadline)
     snapshot = Snapshot(
         observed_at=now(),
         tool_version=settings.version,
@@ -102,18 +115,34 @@ def _kube(target: Target, settings: Settings) -> tuple[KubeView | None, Source]:
     return observe_kube(settings.kube, target, node_name=settings.node_name)
 
 
-def _begin_ceph(settings: Settings, deadline: float) -> CephLook | None:
-    """Connect while the others look: which images to ask for, they will tell."""
-    if settings.clusters is None:
-        return None
-    from rbdagent.observe.ceph import CephLook
+_Question = tuple[tuple[ImageIdentity, ...], frozenset[EntityAddress]]
+_CephAnswer = tuple[CephView | None, Source]
 
-    return CephLook(settings.clusters, deadline=deadline)
+
+def _begin_ceph(
+    settings: Settings, deadline: float
+) -> contextlib.AbstractContextManager[Apart[_Question, _CephAnswer] | None]:
+    """Connect while the others look: which images to ask for, they will tell."""
+    clusters = settings.clusters
+    if clusters is None:
+        return contextlib.nullcontext()
+
+    def work(ask: Callable[[], _Question]) -> _CephAnswer:
+        from rbdagent.observe.ceph import CephLook
+
+        begun = CephLook(clusters, deadline=deadline)
+        images, known = ask()
+        return begun.images(images, known=known)
+
+    return Apart(work)
 
 
 def _ceph(
-    begun: CephLook | None, images: tuple[ImageIdentity, ...], node: NodeView | None
-) -> tuple[CephView | None, Source]:
+    begun: Apart[_Question, _CephAnswer] | None,
+    images: tuple[ImageIdentity, ...],
+    node: NodeView | None,
+    deadline: float,
+) -> _CephAnswer:
     if begun is None:
         return None, Source(state=SourceState.SKIPPED, reason=_SKIPPED)
     if not images:
@@ -121,7 +150,14 @@ def _ceph(
         return None, Source(state=SourceState.SKIPPED, reason=reason)
     mappings = () if node is None or isinstance(node.mappings, NotObserved) else node.mappings
     known = frozenset(each.client_address for each in mappings if each.client_address is not None)
-    return begun.images(images, known=known)
+    try:
+        return begun.answer((images, known), deadline + _PATIENCE_S)
+    except TimeoutError:
+        reason, cure = "Ceph: no answer in time", "ceph -s tells whether the cluster answers at all"
+    except GoneError:
+        reason = "Ceph: the process that asked it ended without an answer"
+        cure = "its last words are on stderr; librados or librbd ended it"
+    return None, Source(state=SourceState.FAILED, reason=reason, cure=cure)
 
 
 def _must_be_there(
@@ -166,6 +202,8 @@ def _must_exist(snapshot: Snapshot, settings: Settings) -> None:
     views = [view for cluster in ceph.clusters for view in cluster.images]
     if any(each.presence is not ImagePresence.GONE for each in views):
         return
+    from rbdagent.correlate import images_of
+
     mapped = images_of(replace(target, kind=TargetKind.NONE), snapshot.node, None)
     if any(each.spec == target.image for each in mapped):
         return

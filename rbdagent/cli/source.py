@@ -19,14 +19,20 @@ if TYPE_CHECKING:
     from rbdagent.model import Snapshot, Target
 
 
-def snapshot_of(target: Target, source: str | None, settings: Callable[[], Settings]) -> Snapshot:
-    """Load a snapshot, or look."""
+def snapshot_of(
+    target: Target,
+    source: str | None,
+    settings: Callable[[], Settings],
+    *,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> Snapshot:
+    """Load a snapshot, or look; ``meanwhile`` is done while the sources answer."""
     if source is not None:
         return _loaded(target, source)
     from rbdagent.look import look
 
     started = time.monotonic()
-    found = look(target, settings(), now=now_utc)
+    found = look(target, settings(), now=now_utc, meanwhile=meanwhile)
     if click.get_current_context().params.get("debug"):
         from rbdagent.log import debug_log
 

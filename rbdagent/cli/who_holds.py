@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 import click
@@ -42,14 +43,21 @@ def command(
     wanted = parse_target(target, namespace=namespace)
 
     def once() -> tuple[str, int]:
+        snapshot = snapshot_of(wanted, source, settings, meanwhile=lambda: _load(output))
         from rbdagent.correlate import correlate
         from rbdagent.diagnose import diagnose
 
-        snapshot = snapshot_of(wanted, source, settings)
         diagnosis = diagnose(correlate(snapshot), snapshot)
         return _render_holders(diagnosis, snapshot, output), exit_code((diagnosis,), fail_on)
 
     return repeat(once, watch=watch and source is None)
+
+
+def _load(output: str) -> None:
+    """Import what the answer takes."""
+    importlib.import_module("rbdagent.diagnose")
+    machine = output in {"json", "yaml"}
+    importlib.import_module(f"rbdagent.report.{'machine' if machine else 'text'}")
 
 
 def _render_holders(diagnosis: Diagnosis, found: Snapshot, output: str) -> str:

@@ -2,8 +2,7 @@
 
 An image that is opened read-only gets no watch and no lock from us: a watch of ours would make
 ceph-csi refuse to stage. librados waits for ever by default, so every call has a time limit, and
-what still hangs is left
-behind in a daemon thread and reported as not observed.
+what still hangs is left behind in a daemon thread and reported as not observed.
 """
 
 from __future__ import annotations

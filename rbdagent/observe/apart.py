@@ -1,0 +1,136 @@
+"""A look in a process of its own.
+
+Two processors share the work, and what hangs or crashes in a library there takes nobody with it: a
+process can be ended, a thread that waits inside librados cannot.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import signal
+import time
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+_Question = TypeVar("_Question")
+_Answer = TypeVar("_Answer")
+_CHUNK = 1 << 16
+
+
+class GoneError(Exception):
+    """The process ended without an answer."""
+
+
+class Apart(Generic[_Question, _Answer]):
+    """One piece of work in a forked process; begin it before this one has threads."""
+
+    def __init__(self, work: Callable[[Callable[[], _Question]], _Answer]) -> None:
+        """Begin.
+
+        Args:
+            work: begins with what needs no question, calls its argument for the question, and
+                gives the answer. Both are pickled on their way.
+        """
+        question_in, self._question_out = os.pipe()
+        self._answer_in, answer_out = os.pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            os.close(self._question_out)
+            os.close(self._answer_in)
+            _work(work, question_in, answer_out)
+        os.close(question_in)
+        os.close(answer_out)
+
+    def __enter__(self) -> Apart[_Question, _Answer]:
+        """Lend it."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the process, whatever it is at."""
+        os.close(self._question_out)
+        os.close(self._answer_in)
+        os.kill(self._pid, signal.SIGKILL)
+        os.waitpid(self._pid, 0)
+
+    def answer(self, question: _Question, deadline: float) -> _Answer:
+        """Ask, and wait for the answer.
+
+        Args:
+            question: may be asked once.
+            deadline: of the monotonic clock.
+
+        Raises:
+            TimeoutError: there is none yet.
+            GoneError: the process ended without one.
+        """
+        try:
+            _write(self._question_out, question)
+        except BrokenPipeError:
+            raise GoneError from None
+        received = bytearray()
+        while not _is_whole(received):
+            patience = max(0.0, deadline - time.monotonic())
+            if not select.select([self._answer_in], [], [], patience)[0]:
+                raise TimeoutError
+            chunk = os.read(self._answer_in, _CHUNK)
+            if not chunk:
+                raise GoneError
+            received += chunk
+        answer, error = pickle.loads(received[_LENGTH:])  # noqa: S301 - our own child wrote it
+        if error is not None:
+            raise error
+        given: _Answer = answer
+        return given
+
+
+_LENGTH = 8
+
+
+def _write(descriptor: int, value: object) -> None:
+    """Write a value behind its length."""
+    data = pickle.dumps(value)
+    data = len(data).to_bytes(_LENGTH, "little") + data
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def _is_whole(received: bytearray) -> bool:
+    if len(received) < _LENGTH:
+        return False
+    return len(received) - _LENGTH >= int.from_bytes(received[:_LENGTH], "little")
+
+
+def _work(
+    work: Callable[[Callable[[], _Question]], _Answer], question_in: int, answer_out: int
+) -> None:
+    """Do the work and end: nothing of the parent's (buffers, handlers) is run here."""
+
+    def ask() -> _Question:
+        received = bytearray()
+        while not _is_whole(received):
+            chunk = os.read(question_in, _CHUNK)
+            if not chunk:
+                # Nobody wants to know any more.
+                os._exit(0)
+            received += chunk
+        question: _Question = pickle.loads(received[_LENGTH:])  # noqa: S301 - our parent wrote it
+        return question
+
+    try:
+        try:
+            told: tuple[object, Exception | None] = (work(ask), None)
+        except Exception as error:  # noqa: BLE001 - carried over to the parent
+            told = (None, error)
+        _write(answer_out, told)
+    finally:
+        os._exit(0)
