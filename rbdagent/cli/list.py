@@ -47,6 +47,7 @@ def command(
 
     def once() -> tuple[str, int]:
         from rbdagent.correlate import correlate_node
+        from rbdagent.correlate.identity import mappings_seen
         from rbdagent.diagnose import diagnose
 
         snapshot = snapshot_of(Target(given="", kind=TargetKind.NONE), source, settings)
@@ -54,7 +55,7 @@ def command(
         if wanted:
             diagnoses = _only(wanted, diagnoses, snapshot)
         code = exit_code(diagnoses, fail_on)
-        if code == 0 and not _devices_seen(snapshot):
+        if code == 0 and not mappings_seen(snapshot.node):
             code = 1
         return _render_mappings(diagnoses, snapshot, output, wanted), code
 
@@ -104,12 +105,6 @@ def _only(wanted: _Wanted, diagnoses: list[Diagnosis], snapshot: Snapshot) -> li
     return [
         each for each in diagnoses if each.use.claim is not None and wanted.matches(each.use.claim)
     ]
-
-
-def _devices_seen(snapshot: Snapshot) -> bool:
-    from rbdagent.model import NotObserved
-
-    return snapshot.node is not None and not isinstance(snapshot.node.mappings, NotObserved)
 
 
 def _render_mappings(

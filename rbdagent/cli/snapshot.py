@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rbdagent.cli.flags import observing
+from rbdagent.cli.output import say
 from rbdagent.cli.source import snapshot_of
 
 if TYPE_CHECKING:
@@ -33,5 +34,5 @@ def command(*, target: str | None, namespace: str | None, settings: Callable[[],
         if target
         else Target(given="", kind=TargetKind.NONE)
     )
-    click.echo(dump_snapshot(snapshot_of(wanted, None, settings)), nl=False)
+    say(dump_snapshot(snapshot_of(wanted, None, settings)))
     return 0

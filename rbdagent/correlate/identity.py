@@ -96,6 +96,11 @@ def mappings_of(node: NodeView | None) -> tuple[Mapping, ...]:
     return tuple(sorted(node.mappings, key=lambda each: (each.kind, each.device_id, each.device)))
 
 
+def mappings_seen(node: NodeView | None) -> bool:
+    """Tell whether anybody could look at the mappings: only then is none none."""
+    return node is not None and not isinstance(node.mappings, NotObserved)
+
+
 def volumes_of(kube: KubeView | None) -> tuple[PersistentVolume, ...]:
     """Give the PVs that were seen, in order of their name."""
     if kube is None or isinstance(kube.persistent_volumes, NotObserved):

@@ -11,7 +11,7 @@ import pickle
 import select
 import signal
 import time
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ _CHUNK = 1 << 16
 
 
 class GoneError(Exception):
-    """The process ended without an answer."""
+    """The other process ended, or let go, before it had said all."""
 
 
 class Apart(Generic[_Question, _Answer]):
@@ -77,16 +77,7 @@ class Apart(Generic[_Question, _Answer]):
             _write(self._question_out, question)
         except BrokenPipeError:
             raise GoneError from None
-        received = bytearray()
-        while not _is_whole(received):
-            patience = max(0.0, deadline - time.monotonic())
-            if not select.select([self._answer_in], [], [], patience)[0]:
-                raise TimeoutError
-            chunk = os.read(self._answer_in, _CHUNK)
-            if not chunk:
-                raise GoneError
-            received += chunk
-        answer, error = pickle.loads(received[_LENGTH:])  # noqa: S301 - our own child wrote it
+        answer, error = _read(self._answer_in, deadline)
         if error is not None:
             raise error
         given: _Answer = answer
@@ -104,6 +95,25 @@ def _write(descriptor: int, value: object) -> None:
         data = data[os.write(descriptor, data) :]
 
 
+def _read(descriptor: int, deadline: float | None = None) -> Any:  # noqa: ANN401 - any value
+    """Read what :func:`_write` wrote at the other end.
+
+    Raises:
+        TimeoutError: it is not whole at the deadline.
+        GoneError: the other end was closed before it was whole.
+    """
+    received = bytearray()
+    while not _is_whole(received):
+        patience = None if deadline is None else max(0.0, deadline - time.monotonic())
+        if not select.select([descriptor], [], [], patience)[0]:
+            raise TimeoutError
+        chunk = os.read(descriptor, _CHUNK)
+        if not chunk:
+            raise GoneError
+        received += chunk
+    return pickle.loads(received[_LENGTH:])  # noqa: S301 - parent and child are one program
+
+
 def _is_whole(received: bytearray) -> bool:
     if len(received) < _LENGTH:
         return False
@@ -116,14 +126,11 @@ def _work(
     """Do the work and end: nothing of the parent's (buffers, handlers) is run here."""
 
     def ask() -> _Question:
-        received = bytearray()
-        while not _is_whole(received):
-            chunk = os.read(question_in, _CHUNK)
-            if not chunk:
-                # Nobody wants to know any more.
-                os._exit(0)
-            received += chunk
-        question: _Question = pickle.loads(received[_LENGTH:])  # noqa: S301 - our parent wrote it
+        try:
+            question: _Question = _read(question_in)
+        except GoneError:
+            # Nobody wants to know any more.
+            os._exit(0)
         return question
 
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.correlate.identity import mappings_of, mappings_seen
 from rbdagent.model import CheckState, NotObserved, Severity, SourceState, Verdict
 from rbdagent.report.machine import pod_names
 
@@ -97,7 +98,7 @@ def mapping_table(
         rows = [_listed(diagnosis, each, snapshot, wide=wide) for diagnosis, each in local]
         verdicts = [each.verdict for _, each in local]
         parts = [_table(head, rows, verdicts if colour else None, head.index("VERDICT"))]
-    elif snapshot.sources.node.state is SourceState.OBSERVED and not _node_gap(snapshot):
+    elif snapshot.sources.node.state is SourceState.OBSERVED and mappings_seen(snapshot.node):
         parts = [_nothing_mapped(snapshot, of)]
     else:
         parts = ["Whether anything is mapped here was not observed."]
@@ -116,16 +117,11 @@ def mapping_table(
 
 
 def _nothing_mapped(snapshot: Snapshot, of: str) -> str:
-    node = snapshot.node
-    mapped = () if node is None or isinstance(node.mappings, NotObserved) else node.mappings
-    where = node.node_name if node else "this node"
+    mapped = mappings_of(snapshot.node)
+    where = snapshot.node.node_name if snapshot.node else "this node"
     if of and mapped:
         return f"No volume {of} is mapped on {where}; {len(mapped)} others are."
     return f"Nothing is mapped on {where}: no krbd device, no rbd-nbd device."
-
-
-def _node_gap(snapshot: Snapshot) -> bool:
-    return snapshot.node is None or isinstance(snapshot.node.mappings, NotObserved)
 
 
 def names(holders: Sequence[JudgedHolder]) -> str:

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -117,24 +118,15 @@ func stepsOf(name string, args []string) (before, after string) {
 		return "NodeUnpublish.umount", ""
 	case name == "umount":
 		return "NodeUnstage.umount", ""
-	case contains(args, "unmap") && strings.Contains(line, "unmap /dev/"):
+	case slices.Contains(args, "unmap") && strings.Contains(line, "unmap /dev/"):
 		// The rollback names the device, NodeUnstage the image (where it is not encrypted).
 		return "NodeStage.rollback-unmap", ""
-	case contains(args, "unmap"):
+	case slices.Contains(args, "unmap"):
 		return "NodeUnstage.unmap", ""
-	case contains(args, "map"):
+	case slices.Contains(args, "map"):
 		return "NodeStage.map", "NodeStage.after-map"
 	}
 	return "", ""
-}
-
-func contains(args []string, wanted string) bool {
-	for _, arg := range args {
-		if arg == wanted {
-			return true
-		}
-	}
-	return false
 }
 
 // atProgram does what the fault of a step says; ended tells that the program is not to go on.
