@@ -47,6 +47,7 @@ from rbdagent.observe.cluster import (
     read_pools,
 )
 from rbdagent.observe.together import all_of, start
+from rbdagent.observe.watches import Watches
 from rbdagent.parse.address import (
     parse_address,
     parse_address_vector,
@@ -56,13 +57,14 @@ from rbdagent.parse.address import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    _WatchersOf = Callable[[ImageIdentity], tuple[Watcher, ...]]
     Handle = Any  # rados.Ioctx or rbd.Image: the bindings carry no types
 
 _SECOND_LOOK_S: Final = 0.3
 """ceph-csi's own in-use check shows as a watcher for some 0.15 s (recorded)."""
 
 _MANY_IMAGES: Final = 8
-"""From here on one ``dump_watchers`` an OSD is cheaper than opening the images."""
+"""From here on only watches are asked for, without opening the images."""
 
 _WATCHES_ONLY: Final = NotObserved(reason="of many images only the watches are asked for")
 
@@ -222,9 +224,9 @@ def _calls(
         return [lambda image=image: _image(cluster, image, known) for image in images]  # type: ignore[misc]
     dumped, listed = all_of([cluster.dump_watchers, lambda: _listed(cluster, images)], deadline)
     there = listed if isinstance(listed, frozenset) else frozenset()
-    watches = _by_header(dumped) if isinstance(dumped, tuple) else None
+    watchers = _dumped(dumped) if isinstance(dumped, tuple) else _asked(cluster, deadline)
     return [
-        lambda image=image: _watches_of(cluster, image, watches, there)  # type: ignore[misc]
+        lambda image=image: _watches_of(cluster, image, watchers, there)  # type: ignore[misc]
         for image in images
     ]
 
@@ -477,8 +479,8 @@ def _image_error(cluster: Cluster, spec: ImageSpec, error: Exception) -> SourceE
     return SourceError(f"{spec}: {error}", cure=f"rbd info {spec} may tell more")
 
 
-def _by_header(dumped: Sequence[dict[str, Any]]) -> dict[tuple[str, str], list[Watcher]]:
-    """Give all watches by RADOS namespace and object."""
+def _dumped(dumped: Sequence[dict[str, Any]]) -> _WatchersOf:
+    """Give watchers out of all watches."""
     found: dict[tuple[str, str], list[Watcher]] = {}
     for each in dumped:
         watcher = Watcher(
@@ -487,7 +489,25 @@ def _by_header(dumped: Sequence[dict[str, Any]]) -> dict[tuple[str, str], list[W
             cookie=int(each["cookie"]),
         )
         found.setdefault((each.get("namespace", ""), each["object"]), []).append(watcher)
-    return found
+    return lambda image: tuple(found.get((image.spec.namespace, _header(image)), ()))
+
+
+def _asked(cluster: Cluster, deadline: float) -> _WatchersOf:
+    """Give watchers by an operation an image; by opening it where that cannot be had."""
+    watches = all_of([lambda: cluster.watches], deadline)[0]
+    if not isinstance(watches, Watches):
+        return lambda image: _opened_watchers(cluster, image)
+    return lambda image: watches.of(image.pool_id or 0, image.spec.namespace, _header(image))
+
+
+def _opened_watchers(cluster: Cluster, image: ImageIdentity) -> tuple[Watcher, ...]:
+    context = cluster.pool(image)
+    with cluster.rbd.Image(context, image_id=image.image_id, read_only=True) as opened:
+        return _watchers_now(opened)
+
+
+def _header(image: ImageIdentity) -> str:
+    return f"rbd_header.{image.image_id}"
 
 
 def _listed(cluster: Cluster, images: Sequence[ImageIdentity]) -> frozenset[tuple[Any, ...]]:
@@ -510,41 +530,31 @@ def _listed(cluster: Cluster, images: Sequence[ImageIdentity]) -> frozenset[tupl
 def _watches_of(
     cluster: Cluster,
     image: ImageIdentity,
-    watches: dict[tuple[str, str], list[Watcher]] | None,
+    watchers_of: _WatchersOf,
     there: frozenset[tuple[Any, ...]],
 ) -> ImageView:
-    """Give an image's watchers alone: out of all watches where these are known.
+    """Give an image's watchers alone.
 
     One that is not plainly there, under its name and with its id, is looked for in every way.
     """
     if (image.pool_id, image.spec.namespace, image.spec.name, image.image_id) not in there:
         return _image(cluster, image, None)
-    header = f"rbd_header.{image.image_id}"
-    if watches is None:
-        watchers = _watchers_by_id(cluster, image)
-    else:
-        watchers = tuple(watches.get((image.spec.namespace, header), ()))
+    try:
+        watchers = watchers_of(image)
+    except (OSError, cluster.rbd.Error, cluster.rados.Error) as error:
+        raise _image_error(cluster, image.spec, error) from error
     return ImageView(
         spec=image.spec,
         fsid=cluster.fsid,
         presence=ImagePresence.PRESENT,
         image_id=image.image_id,
         pool_id=image.pool_id,
-        header=header,
+        header=_header(image),
         watchers=tuple(sorted(watchers, key=_by_client)),
         lockers=_WATCHES_ONLY,
         metadata=_WATCHES_ONLY,
         mirrored=_WATCHES_ONLY,
     )
-
-
-def _watchers_by_id(cluster: Cluster, image: ImageIdentity) -> tuple[Watcher, ...]:
-    try:
-        context = cluster.pool(image)
-        with cluster.rbd.Image(context, image_id=image.image_id, read_only=True) as opened:
-            return _watchers_now(opened)
-    except (cluster.rbd.Error, cluster.rados.Error) as error:
-        raise _image_error(cluster, image.spec, error) from error
 
 
 def _dumped_address(data: dict[str, Any]) -> EntityAddress:

@@ -6,6 +6,7 @@ librados waits for ever by default, so every call has a time limit.
 from __future__ import annotations
 
 import errno
+import functools
 import math
 import os
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -15,6 +16,7 @@ from msgspec import Struct
 
 from rbdagent.errors import ParseError, SourceError
 from rbdagent.model import BlocklistEntry, ImageIdentity, NotObserved, ServiceAddress
+from rbdagent.observe.watches import Watches
 from rbdagent.parse.address import parse_address, parse_blocklist_entry
 
 if TYPE_CHECKING:
@@ -57,6 +59,24 @@ def bindings() -> tuple[Any, Any]:
     return rados, rbd
 
 
+def _settings(access: CephAccess) -> dict[str, str]:
+    """Give the options of a connection, which stand above Ceph's configuration file."""
+    # Whole seconds: librados 16.2 refuses fractions.
+    limit = str(math.ceil(access.timeout_s))
+    given = {
+        "admin_socket": "",
+        "log_file": "",
+        "log_to_stderr": "false",
+        "err_to_stderr": "false",
+        "client_mount_timeout": limit,
+        "rados_mon_op_timeout": limit,
+        "rados_osd_op_timeout": limit,
+        # One look asks little: more messenger threads cost more to start than they save.
+        "ms_async_op_threads": "1",
+    }
+    return given if access.keyring is None else given | {"keyring": str(access.keyring)}
+
+
 class Cluster:
     """One connection."""
 
@@ -64,25 +84,10 @@ class Cluster:
         self.access = access
         self._contexts: dict[tuple[int | None, str, str], Any] = {}
         self._rados, self._rbd = bindings()
-        # Whole seconds: librados 16.2 refuses fractions.
-        limit = str(math.ceil(access.timeout_s))
-        settings = {
-            "admin_socket": "",
-            "log_file": "",
-            "log_to_stderr": "false",
-            "err_to_stderr": "false",
-            "client_mount_timeout": limit,
-            "rados_mon_op_timeout": limit,
-            "rados_osd_op_timeout": limit,
-            # One look asks little: more messenger threads cost more to start than they save.
-            "ms_async_op_threads": "1",
-        }
-        if access.keyring is not None:
-            settings["keyring"] = str(access.keyring)
         self._check_files()
         try:
             self._handle = self._rados.Rados(
-                conffile=str(access.conf), rados_id=access.client_id, conf=settings
+                conffile=str(access.conf), rados_id=access.client_id, conf=_settings(access)
             )
             self._handle.connect()
         except self._rados.Error as error:
@@ -126,8 +131,19 @@ class Cluster:
             )
         return SourceError(f"{who}: cannot connect: {error}", cure=reach_cure(self.access))
 
+    @functools.cached_property
+    def watches(self) -> Watches | None:
+        """What lists the watches of single objects; None where that cannot be had."""
+        try:
+            return Watches(self.access, _settings(self.access))
+        except (OSError, NotImplementedError):
+            return None
+
     def close(self) -> None:
         """End the connection."""
+        watches = self.__dict__.get("watches")
+        if watches is not None:
+            watches.close()
         self._handle.shutdown()
 
     def monitor(self, prefix: str) -> Any:  # noqa: ANN401 - whatever the command answers

@@ -25,7 +25,7 @@ from rbdagent.model import (
     SourceState,
 )
 from rbdagent.observe.ceph import CephLook, check_ceph, near_images
-from rbdagent.observe.cluster import CephAccess
+from rbdagent.observe.cluster import CephAccess, Cluster
 from tests.lab.ceph import READ_ONLY_CAPS, CephCluster
 from tests.lab.processes import wait_until
 
@@ -249,23 +249,56 @@ def test_a_look_leaves_no_watch_and_no_lock(ceph: CephCluster) -> None:
     assert ceph.rbd("lock", "ls", "k8s/untouched").strip() == ""
 
 
-def test_many_images_are_asked_at_once_where_caps_allow(
-    ceph: CephCluster, held: str, opened: subprocess.Popen[str]
+@pytest.mark.parametrize("way", ["by dump_watchers", "by object", "by opening"])
+def test_many_images_have_the_watchers_that_each_has_alone(
+    ceph: CephCluster,
+    held: str,
+    opened: subprocess.Popen[str],
+    monkeypatch: pytest.MonkeyPatch,
+    way: str,
 ) -> None:
-    """dump_watchers says the same as opening each image."""
     said(opened)
-    names = [f"many-{number}" for number in range(8)]
+    names = [f"{held}-{number}" for number in range(8)]
     for name in names:
         ceph.create_image(f"k8s/{name}")
     single = [seen(ceph, wanted(name)) for name in [held, *names]]
+    assert single[0].watchers
     identities = [
         ImageIdentity(spec=each.spec, fsid=each.fsid, image_id=each.image_id, pool_id=each.pool_id)
         for each in single
     ]
-    admin = access(ceph, client_id="admin", keyring=ceph.admin_keyring)
-    view, _ = observe_ceph([admin], identities, deadline_s=20)
+    used = access(ceph)
+    if way == "by dump_watchers":
+        used = access(ceph, client_id="admin", keyring=ceph.admin_keyring)
+    if way == "by opening":
+        # A librados that does not have what lists the watches of an object.
+        monkeypatch.setattr("rbdagent.observe.watches._library", lambda: None)
+    view, _ = observe_ceph([used], identities, deadline_s=20)
     assert view is not None
     assert [each.watchers for each in view.clusters[0].images] == [each.watchers for each in single]
+
+
+def test_the_watches_of_an_object_are_listed_without_opening_an_image(
+    ceph: CephCluster, held: str, opened: subprocess.Popen[str]
+) -> None:
+    """Several of one object, in a RADOS namespace too; what is not there is no empty list."""
+    said(opened)
+    second = start_client(ceph, f"k8s/{held}", 600)
+    cluster = Cluster(access(ceph))
+    try:
+        said(second)
+        view = seen(ceph, wanted(held))
+        listed = cluster.watches
+        assert listed is not None
+        assert isinstance(view.watchers, tuple)
+        assert len(view.watchers) == 2
+        assert set(listed.of(view.pool_id or 0, "", str(view.header))) == set(view.watchers)
+        with pytest.raises(FileNotFoundError):
+            listed.of(view.pool_id or 0, "elsewhere", str(view.header))
+    finally:
+        second.kill()
+        second.communicate()
+        cluster.close()
 
 
 def test_caps_that_are_too_small_are_not_observed_with_their_cure(ceph: CephCluster) -> None:
