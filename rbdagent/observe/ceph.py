@@ -47,7 +47,6 @@ from rbdagent.observe.cluster import (
     read_pools,
 )
 from rbdagent.observe.together import all_of, start
-from rbdagent.observe.watches import Watches
 from rbdagent.parse.address import (
     parse_address,
     parse_address_vector,
@@ -495,7 +494,7 @@ def _dumped(dumped: Sequence[dict[str, Any]]) -> _WatchersOf:
 def _asked(cluster: Cluster, deadline: float) -> _WatchersOf:
     """Give watchers by an operation an image; by opening it where that cannot be had."""
     watches = all_of([lambda: cluster.watches], deadline)[0]
-    if not isinstance(watches, Watches):
+    if watches is None or isinstance(watches, BaseException):
         return lambda image: _opened_watchers(cluster, image)
     return lambda image: watches.of(image.pool_id or 0, image.spec.namespace, _header(image))
 

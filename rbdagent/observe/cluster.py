@@ -16,12 +16,13 @@ from msgspec import Struct
 
 from rbdagent.errors import ParseError, SourceError
 from rbdagent.model import BlocklistEntry, ImageIdentity, NotObserved, ServiceAddress
-from rbdagent.observe.watches import Watches
 from rbdagent.parse.address import parse_address, parse_blocklist_entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from rbdagent.observe.watches import Watches
 
 _T = TypeVar("_T")
 
@@ -134,6 +135,9 @@ class Cluster:
     @functools.cached_property
     def watches(self) -> Watches | None:
         """What lists the watches of single objects; None where that cannot be had."""
+        # Needed where many images are asked alone: an answer about one need not load ctypes.
+        from rbdagent.observe.watches import Watches
+
         try:
             return Watches(self.access, _settings(self.access))
         except (OSError, NotImplementedError):
