@@ -38,6 +38,15 @@ KEYS: Final = (
     "timeout",
     "fail-on",
     "output",
+    "grace-period",
+    "max-unmaps-per-hour",
+    "unmap-staged",
+    "state-dir",
+    "freeze-file",
+    "mode",
+    "resync",
+    "heartbeat",
+    "listen",
 )
 """What a configuration file may set: the names of the flags."""
 
@@ -116,7 +125,8 @@ def load_file(path: Path, *, must_exist: bool) -> Mapping[str, Any]:
     return data
 
 
-_SWITCHES: Final = frozenset({"no-ceph", "no-kube", "no-node"})
+_SWITCHES: Final = frozenset({"no-ceph", "no-kube", "no-node", "unmap-staged"})
+_NUMBERS: Final = frozenset({"max-unmaps-per-hour"})
 
 
 def _of_kind(path: Path, key: str, value: object) -> object:
@@ -130,6 +140,10 @@ def _of_kind(path: Path, key: str, value: object) -> object:
         if isinstance(value, list) and all(isinstance(each, str) for each in value):
             return value
         raise UsageError(f"{path}: {key} is {value!r}: expected a path or a list of paths")
+    if key in _NUMBERS:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise UsageError(f"{path}: {key} is {value!r}: expected a number")
+        return value
     if isinstance(value, str) or (key.endswith("timeout") and isinstance(value, int | float)):
         return str(value) if key.endswith("timeout") else value
     raise UsageError(f"{path}: {key} is {value!r}: expected a text in quotes")

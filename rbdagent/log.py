@@ -24,3 +24,8 @@ def debug_log() -> Any:  # noqa: ANN401 - structlog's bound logger is a protocol
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
     )
     return structlog.get_logger()
+
+
+def agent_log(node_name: str) -> Any:  # noqa: ANN401 - as above
+    """Give the agent's logger: one canonical line a cycle, with the node's name in each."""
+    return debug_log().bind(node=node_name)

@@ -47,6 +47,8 @@ def look(
     *,
     now: Callable[[], str],
     meanwhile: Callable[[], None] = lambda: None,
+    switches: bool = False,
+    kube: tuple[KubeView | None, Source] | None = None,
 ) -> Snapshot:
     """Observe what belongs to the target.
 
@@ -55,6 +57,8 @@ def look(
         settings: where to look, as whom, and for how long.
         now: the clock, as an ISO 8601 text in UTC.
         meanwhile: what needs nothing of the look, done while the sources answer.
+        switches: look for what forbids an act, too: somebody wants to act.
+        kube: what the API told before, where it need not be asked anew.
 
     Raises:
         NotFoundError: a source that would know the target answered, and it is not there.
@@ -62,14 +66,14 @@ def look(
     deadline = time.monotonic() + settings.timeout_s
     # Who waits longest for others begins first; Ceph's process before there are threads.
     with _begin_ceph(settings, deadline) as ceph_begun:
-        kube_begun = start([lambda: _kube(target, settings)])
+        kube_begun = start([lambda: kube or _kube(target, settings, switches=switches)])
         node_begun = start([lambda: _node(settings)])
         from rbdagent.correlate import images_of
 
         meanwhile()
-        kube, kube_source = _ended(kube_begun(deadline), "the Kubernetes API", settings)
+        told, kube_source = _ended(kube_begun(deadline), "the Kubernetes API", settings)
         node, node_source = _ended(node_begun(deadline), "the node", settings)
-        images = images_of(target, node, kube)
+        images = images_of(target, node, told)
         ceph, ceph_source = _ceph(ceph_begun, images, node, deadline)
     snapshot = Snapshot(
         observed_at=now(),
@@ -77,7 +81,7 @@ def look(
         target=target,
         node=node,
         ceph=ceph,
-        kubernetes=kube,
+        kubernetes=told,
         sources=Sources(node=node_source, ceph=ceph_source, kubernetes=kube_source),
     )
     _must_be_there(snapshot, images, settings)
@@ -107,12 +111,12 @@ def _node(settings: Settings) -> tuple[NodeView | None, Source]:
     return observe_node(settings.roots, node_name=settings.node_name)
 
 
-def _kube(target: Target, settings: Settings) -> tuple[KubeView | None, Source]:
+def _kube(target: Target, settings: Settings, *, switches: bool) -> tuple[KubeView | None, Source]:
     if settings.kube is None:
         return None, Source(state=SourceState.SKIPPED, reason=_SKIPPED)
     from rbdagent.observe.kube import observe_kube
 
-    return observe_kube(settings.kube, target, node_name=settings.node_name)
+    return observe_kube(settings.kube, target, node_name=settings.node_name, switches=switches)
 
 
 _Question = tuple[tuple[ImageIdentity, ...], frozenset[EntityAddress]]

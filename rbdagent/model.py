@@ -236,6 +236,8 @@ class Mapping(Struct, frozen=True, kw_only=True):
     size_bytes: int | None = None
     node_present: bool | NotObserved = True
     """Whether ``/dev/rbdN`` exists on the host."""
+    incarnation: str | None = None
+    """``diskseq:17`` (Linux 5.15), else ``sysfs:INODE``: a device that comes again has another."""
     partitions: tuple[DeviceNumber, ...] = ()
     holders: tuple[BlockHolder, ...] | NotObserved = ()
     mounts: tuple[Mount, ...] | NotObserved = ()
@@ -362,6 +364,8 @@ class NodeView(Struct, frozen=True, kw_only=True):
     unbacked: tuple[UnbackedMount, ...] | NotObserved = ()
     processes: tuple[ProcessRef, ...] = ()
     """Processes of containers whose pod uid is known; one a container suffices."""
+    uptime_s: float | None = None
+    """Seconds since boot, suspension included: ages are counted by it, a wall clock may jump."""
 
 
 # --------------------------------------------------------------------------------------------------
@@ -528,6 +532,8 @@ class PersistentVolume(Struct, frozen=True, kw_only=True):
     provisioner: str | None = None
     deleting_since: str | None = None
     created_at: str | None = None
+    frozen: bool = False
+    """It carries the annotation that forbids every act on it."""
 
 
 class Claim(Struct, frozen=True, kw_only=True):
@@ -574,6 +580,7 @@ class Node(Struct, frozen=True, kw_only=True):
     """A Node."""
 
     name: str
+    uid: str | None = None
     ready: bool | None
     """None: the API says Unknown (kubelet is silent)."""
     boot_id: str | None = None
@@ -582,6 +589,7 @@ class Node(Struct, frozen=True, kw_only=True):
     volumes_attached: tuple[str, ...] = ()
     out_of_service: bool = False
     ready_changed_at: str | None = None
+    frozen: bool = False
 
 
 class CsiNode(Struct, frozen=True, kw_only=True):
@@ -619,6 +627,31 @@ class KubeEvent(Struct, frozen=True, kw_only=True):
     reporter: str = ""
 
 
+class PublishedMapping(Struct, frozen=True, kw_only=True):
+    """One mapping, as the agent of its node published it."""
+
+    device: str
+    verdict: Verdict
+    fsid: str | None = None
+    spec: ImageSpec | None = None
+    image_id: str | None = None
+    client_id: int | None = None
+    client_address: EntityAddress | None = None
+    persistent_volume: str | None = None
+    because: tuple[str, ...] = ()
+    since: str | None = None
+    pods: tuple[str, ...] = ()
+
+
+class PublishedNode(Struct, frozen=True, kw_only=True):
+    """An RBDNode: what one node's agent saw last; it may be old."""
+
+    name: str
+    observed_at: str
+    boot_id: str | None = None
+    mappings: tuple[PublishedMapping, ...] | NotObserved = ()
+
+
 class KubeView(Struct, frozen=True, kw_only=True):
     """What the API said; each kind may be missing on its own (a 403 on one resource)."""
 
@@ -634,6 +667,14 @@ class KubeView(Struct, frozen=True, kw_only=True):
     """``cluster``, or the lists that were made: ``node/worker-1,namespace/default``."""
     nodes_complete: bool = True
     """False: only Nodes that were known by name, because the list was refused."""
+    consistent: bool = False
+    """Everything was read from the API server's store itself (no resourceVersion), no cache."""
+    frozen_namespaces: tuple[str, ...] | NotObserved = field(
+        default_factory=lambda: NotObserved(reason="not asked: nobody wants to act")
+    )
+    """Namespaces that carry the annotation that forbids every act."""
+    published: tuple[PublishedNode, ...] | NotObserved = ()
+    """What agents published; empty as well where the cluster has no such resource."""
 
 
 # --------------------------------------------------------------------------------------------------
@@ -749,6 +790,10 @@ class Holder(Struct, frozen=True, kw_only=True):
     """The CSI driver answers on the node (CSINode, and its socket where the node was seen)."""
     kubernetes_made: bool = False
     """A PV, a stash, metadata or a provisioner's name says that Kubernetes made the image."""
+    published_by: PublishedNode | None = None
+    """Whose agent published a mapping with exactly this client."""
+    published: PublishedMapping | None = None
+    """That mapping, where it is one of this image."""
     sibling_devices: tuple[str, ...] = ()
     """Other mappings of the same client on the node: one blocklist entry hits them all."""
 
@@ -842,6 +887,174 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     holders: tuple[JudgedHolder, ...]
     findings: tuple[Finding, ...] = ()
     next_commands: tuple[str, ...] = ()
+
+
+# --------------------------------------------------------------------------------------------------
+# Remembered from look to look
+# --------------------------------------------------------------------------------------------------
+
+
+class Moment(Struct, frozen=True, kw_only=True):
+    """A point in time on one boot of one node."""
+
+    at: str
+    """To be shown."""
+    uptime_s: float
+    """To be reckoned with."""
+
+
+class MappingIdentity(Struct, frozen=True, kw_only=True):
+    """What must stay equal for two looks to have seen the same mapping."""
+
+    device: str
+    incarnation: str | None
+    fsid: str | None
+    pool_id: int | None
+    spec: ImageSpec | None
+    image_id: str | None
+    snapshot: str | None
+    client_id: int | None
+
+
+class Remembered(Struct, frozen=True, kw_only=True):
+    """What earlier looks saw of one mapping."""
+
+    identity: MappingIdentity
+    first_seen: Moment
+    orphaned_since: Moment | None = None
+    """The first look of the unbroken row that called it orphaned; None: the last one did not."""
+    needed_at: Moment | None = None
+    """The last look at which a pod on this node needed it, or nobody could tell."""
+
+
+class History(Struct, frozen=True, kw_only=True):
+    """What one node's rbdagent remembers; worthless after a reboot."""
+
+    boot_id: str
+    last_look: Moment
+    mappings: tuple[Remembered, ...] = ()
+    unmaps: tuple[Moment, ...] = ()
+    """When unmaps were begun on this boot; which of them count is for who limits them to say."""
+
+
+# --------------------------------------------------------------------------------------------------
+# Planned
+# --------------------------------------------------------------------------------------------------
+
+
+class Policy(Struct, frozen=True, kw_only=True):
+    """What whoever runs rbdagent allows it."""
+
+    may_unmap: bool = False
+    grace_s: float = 600.0
+    most_unmaps_an_hour: int = 6
+    may_unmount_staging: bool = False
+    """The staged ladder: umount, luksClose, unmap."""
+
+
+class Switches(Struct, frozen=True, kw_only=True):
+    """What forbids every act, beside annotations."""
+
+    freeze_file: str | NotObserved | None
+    """Its path where it is there."""
+
+
+class Condition(Struct, frozen=True, kw_only=True):
+    """One of the conditions of an unmap, and what was seen of it."""
+
+    number: int
+    code: str
+    demands: str
+    """The sentence that must be true."""
+    met: bool
+    observed: tuple[str, ...]
+    """What speaks for it or, where it is not met, against it."""
+    passes: bool = False
+    """It is not met, but time alone will cure that if nothing else happens."""
+
+
+class StepKind(StrEnum):
+    """One write to the node."""
+
+    UMOUNT = "umount"
+    LUKS_CLOSE = "luksClose"
+    UNMAP = "unmap"
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """One write to the node; the next one only after it was seen to have worked."""
+
+    kind: StepKind
+    subject: str
+    """A mount point, a mapper's name, or the device."""
+
+
+class UnmapPlan(Struct, frozen=True, kw_only=True):
+    """Every condition holds: what would be done, and what must follow."""
+
+    node: str
+    identity: MappingIdentity
+    persistent_volume: str | None
+    steps: tuple[Step, ...]
+    conditions: tuple[Condition, ...]
+    expects: tuple[str, ...] = ()
+    """What others must do after it for the volume to be free."""
+
+
+class UnmapOutcome(StrEnum):
+    """How an act ended."""
+
+    UNMAPPED = "unmapped"
+    """The device is gone from sysfs, and its watch from the header."""
+    WATCH_LINGERS = "watch-lingers"
+    """The device is gone, its watch is not (yet): a hung OSD keeps it."""
+    REFUSED = "refused"
+    """The look before a step no longer allowed it."""
+    BUSY = "busy"
+    """The kernel refused: somebody has the device open after all."""
+    IN_PROGRESS = "in-progress"
+    """The kernel is at it, or does not return: nothing more is tried."""
+    FAILED = "failed"
+
+
+class UnmapResult(Struct, frozen=True, kw_only=True):
+    """What was done of a plan."""
+
+    plan: UnmapPlan
+    outcome: UnmapOutcome
+    message: str
+    done: tuple[Step, ...] = ()
+    """Steps that were seen to have worked, in order."""
+    refusal: UnmapRefusal | None = None
+
+
+class Act(Struct, frozen=True, kw_only=True):
+    """One unmap that was begun, as it is kept: who, what, why, and how it ended."""
+
+    boot_id: str
+    begun: Moment
+    by: str
+    """``agent``, or the user of the command line."""
+    identity: MappingIdentity
+    persistent_volume: str | None
+    why: str
+    outcome: UnmapOutcome | None = None
+    """None: it is under way, or rbdagent ended in the midst of it."""
+    message: str = ""
+
+
+class UnmapRefusal(Struct, frozen=True, kw_only=True):
+    """At least one condition does not hold: nothing will be done."""
+
+    node: str
+    identity: MappingIdentity | None
+    persistent_volume: str | None
+    conditions: tuple[Condition, ...]
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The codes of what does not hold."""
+        return tuple(each.code for each in self.conditions if not each.met)
 
 
 # --------------------------------------------------------------------------------------------------

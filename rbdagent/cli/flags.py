@@ -15,6 +15,7 @@ from rbdagent import __version__
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rbdagent.act import Leave
     from rbdagent.config import Settings
 
 
@@ -190,6 +191,45 @@ def settings_of(given: dict[str, Any]) -> Settings:
         ),
         timeout_s=given["timeout"],
         version=__version__,
+    )
+
+
+def acting(command: _F) -> _F:
+    """Give a verb the flags that say what may be done to the node."""
+    options = (
+        option("--grace-period", type=Duration(), default="10m", show_default=True,
+               help="For how long it must have been orphaned without a break."),
+        option("--max-unmaps-per-hour", type=click.IntRange(min=0), default=6, show_default=True,
+               help="On this node."),
+        option("--unmap-staged", is_flag=True,
+               help="Take a staging mount down that was left behind."),
+        option("--state-dir", default="/var/lib/rbdagent", show_default=True,
+               help="What the agent remembers, and what was done."),
+        option("--freeze-file", default="/etc/rbdagent/freeze", show_default=True,
+               help="Where it is there, nothing is unmapped."),
+    )  # fmt: skip
+    decorated: Any = command
+    for each in reversed(options):
+        decorated = each(decorated)
+    return decorated  # type: ignore[no-any-return]
+
+
+def leave_of(allowed: dict[str, Any], *, by: str, may_unmap: bool) -> Leave:
+    """Make the leave out of the values of those flags."""
+    from rbdagent.act import Leave
+    from rbdagent.model import Policy
+    from rbdagent.state import StateDir
+
+    return Leave(
+        by=by,
+        policy=Policy(
+            may_unmap=may_unmap,
+            grace_s=allowed["grace_period"],
+            most_unmaps_an_hour=allowed["max_unmaps_per_hour"],
+            may_unmount_staging=allowed["unmap_staged"],
+        ),
+        freeze_file=Path(allowed["freeze_file"]),
+        state=StateDir(Path(allowed["state_dir"])),
     )
 
 

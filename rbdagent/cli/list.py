@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from rbdagent.cli.flags import observing, reading
-from rbdagent.cli.output import data_text, exit_code, has_colour, repeat
+from rbdagent.cli.output import data_text, exit_code, has_colour, now_utc, repeat
 from rbdagent.cli.source import snapshot_of
 from rbdagent.errors import ParseError, RbdagentError, UsageError
 
@@ -37,10 +37,9 @@ def command(
 ) -> int:
     """List the mappings of this node, with verdicts."""
     if all_nodes:
-        raise RbdagentError(
-            "list -A reads what the agents of all nodes published, and no agent publishes yet",
-            hint="run rbdagent list on each node; who-holds names holders on other nodes",
-        )
+        if namespace or selector or source:
+            raise UsageError("list -A lists everything that was published: no -n, -l, --from")
+        return repeat(lambda: (_published(output, settings()), 0), watch=watch)
     from rbdagent.model import Target, TargetKind
 
     wanted = _wanted(namespace, selector)
@@ -60,6 +59,24 @@ def command(
         return _render_mappings(diagnoses, snapshot, output, wanted), code
 
     return repeat(once, watch=watch and source is None)
+
+
+def _published(output: str, settings: Settings) -> str:
+    """Give what the agents of all nodes published."""
+    from rbdagent.observe.kube import published_nodes
+
+    if settings.kube is None:
+        raise UsageError("list -A reads what agents published in Kubernetes: not with --no-kube")
+    nodes = published_nodes(settings.kube)
+    if output in {"json", "yaml"}:
+        from rbdagent.report.machine import published_list
+
+        return data_text(published_list(nodes), output)
+    from rbdagent.report import text
+
+    if output == "name":
+        return text.published_names(nodes)
+    return text.published_table(nodes, now=now_utc(), wide=output == "wide", colour=has_colour())
 
 
 class _Wanted(NamedTuple):

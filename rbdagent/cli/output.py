@@ -16,7 +16,7 @@ from rbdagent.errors import RbdagentError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rbdagent.model import Diagnosis
+    from rbdagent.model import Diagnosis, Moment
 
 
 _FINDINGS: Final = 3
@@ -94,3 +94,10 @@ def say(text: str) -> None:
 def now_utc() -> str:
     """Give the time as ISO 8601 in UTC."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def moment() -> Moment:
+    """Give the node's time: the wall clock's is shown, seconds since boot are reckoned with."""
+    from rbdagent.model import Moment
+
+    return Moment(at=now_utc(), uptime_s=time.clock_gettime(time.CLOCK_BOOTTIME))

@@ -83,6 +83,7 @@ def _complain(error: RbdagentError, *, debug: bool) -> None:
 _VERBS: Final = (
     "who-holds",
     "list",
+    "unmap",
     "snapshot",
     "check",
     "explain",

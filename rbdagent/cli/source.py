@@ -25,14 +25,18 @@ def snapshot_of(
     settings: Callable[[], Settings],
     *,
     meanwhile: Callable[[], None] = lambda: None,
+    switches: bool = False,
 ) -> Snapshot:
-    """Load a snapshot, or look; ``meanwhile`` is done while the sources answer."""
+    """Load a snapshot, or look.
+
+    ``meanwhile`` is done while the sources answer; ``switches``: look for what forbids an act, too.
+    """
     if source is not None:
         return _loaded(target, source)
     from rbdagent.look import look
 
     started = time.monotonic()
-    found = look(target, settings(), now=now_utc, meanwhile=meanwhile)
+    found = look(target, settings(), now=now_utc, meanwhile=meanwhile, switches=switches)
     if click.get_current_context().params.get("debug"):
         from rbdagent.log import debug_log
 

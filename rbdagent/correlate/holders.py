@@ -41,6 +41,8 @@ from rbdagent.model import (
     NodeView,
     NotObserved,
     Pod,
+    PublishedMapping,
+    PublishedNode,
     ServiceAddress,
     Snapshot,
     Watcher,
@@ -224,17 +226,22 @@ def _remote_holder(
 ) -> Holder:
     """Give the holder that a watcher without a mapping on this node is."""
     service = service_at(watcher, view.fsid, snapshot)
+    publisher, published = published_client(watcher, view, snapshot)
     node = None if service is not None else node_at(watcher.address.ip, snapshot)
+    if publisher is not None:
+        node = publisher.name
     is_local = node is not None and snapshot.node is not None and node == snapshot.node.node_name
     node_object = node_named(node, snapshot)
     unseen = NotObserved(reason="seen on its own node only")
     return Holder(
         kind=_kind_of(watcher, service),
         node=node,
-        confidence=Confidence.UNKNOWN if node is None else Confidence.PROBABLE,
+        confidence=_confidence(node, publisher),
         is_local=is_local,
         watcher=watcher,
         passing=passing,
+        published_by=publisher,
+        published=published,
         lockers=lockers_of(view, watcher.client, watcher.address),
         blocklisted_by=blocklisting(watcher.address, view.fsid, snapshot),
         pods=pods_on(node, names, snapshot),
@@ -246,6 +253,42 @@ def _remote_holder(
         in_volumes_in_use=in_volumes_in_use(node_object, names),
         driver_registered=driver_registered(node, names, snapshot, local=is_local),
         kubernetes_made=made_by_kubernetes(None, names, (), metadata_of(view)),
+    )
+
+
+def _confidence(node: str | None, publisher: PublishedNode | None) -> Confidence:
+    if publisher is not None:
+        return Confidence.CERTAIN
+    return Confidence.UNKNOWN if node is None else Confidence.PROBABLE
+
+
+def published_client(
+    watcher: Watcher, view: ImageView, snapshot: Snapshot
+) -> tuple[PublishedNode | None, PublishedMapping | None]:
+    """Give the node whose agent published a watcher's client, and its mapping of the image.
+
+    Client id and nonce are one client's within a cluster, for ever: the node is certain however
+    old the word is; what it does there is as old as the word.
+    """
+    kube = snapshot.kubernetes
+    nodes = () if kube is None or isinstance(kube.published, NotObserved) else kube.published
+    for node in nodes:
+        theirs = [
+            each
+            for each in (() if isinstance(node.mappings, NotObserved) else node.mappings)
+            if _is_client_of(each, watcher, view)
+        ]
+        if theirs:
+            of_image = (each for each in theirs if each.image_id == view.image_id)
+            return node, next(of_image, None)
+    return None, None
+
+
+def _is_client_of(mapping: PublishedMapping, watcher: Watcher, view: ImageView) -> bool:
+    if mapping.client_address is None or mapping.fsid != view.fsid:
+        return False
+    return mapping.client_id == watcher.client and same_client(
+        mapping.client_address, watcher.address
     )
 
 

@@ -31,7 +31,8 @@ _POD_UID = re.compile(r"/pods/([^/]+)/volume(?:s|Devices)/")
 """A pod's own directory below kubelet's root, wherever that is."""
 _BLOCK_POD_UID = re.compile(r"/volumeDevices/(?:publish/[^/]+|[^/]+/dev)/([^/]+)$")
 """Block mode: the binds of the device node below ``plugins/kubernetes.io/csi/volumeDevices``."""
-_MAPPER_PREFIX = "luks-rbd-"
+MAPPER_PREFIX = "luks-rbd-"
+"""Of the name that ceph-csi gives a LUKS mapping; its volume handle follows."""
 _PROVISIONED_NAMES = ("csi-vol-", "kubernetes-dynamic-pvc-")
 _PROVISIONED_KEYS = ("csi.storage.k8s.io/", "csi.ceph.com/", ".rbd.csi.ceph.com/")
 
@@ -251,7 +252,7 @@ def made_by_kubernetes(
     holders = () if mapping is None or isinstance(mapping.holders, NotObserved) else mapping.holders
     return any(
         each.kind in (BlockHolderKind.DM, BlockHolderKind.LUKS)
-        and each.label.startswith(_MAPPER_PREFIX)
+        and each.label.startswith(MAPPER_PREFIX)
         for each in holders
     )
 

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Final
 from rbdagent.diagnose import ceph, holders, kubernetes, node, unseen
 from rbdagent.diagnose.case import Case
 from rbdagent.diagnose.target import target_verdict
+from rbdagent.diagnose.times import GRACE
 from rbdagent.diagnose.verdict import judge
 from rbdagent.model import Diagnosis, Finding, Severity, Snapshot, VolumeUse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from datetime import timedelta
 
 RULES: Final[tuple[Callable[[Case], Iterator[Finding]], ...]] = (
     holders.not_backed,
@@ -29,6 +31,7 @@ RULES: Final[tuple[Callable[[Case], Iterator[Finding]], ...]] = (
     node.kubelet_down,
     holders.pinned,
     holders.orphaned,
+    holders.published,
     holders.staging_left,
     holders.blocked_by_user,
     holders.node_down,
@@ -72,9 +75,15 @@ _WEIGHT: Final = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
 _MOST_COMMANDS: Final = 5
 
 
-def diagnose(use: VolumeUse, snapshot: Snapshot) -> Diagnosis:
-    """Judge every holder and the target, and say what follows."""
-    judged = tuple(judge(each, use, snapshot) for each in use.holders)
+def diagnose(use: VolumeUse, snapshot: Snapshot, *, grace: timedelta = GRACE) -> Diagnosis:
+    """Judge every holder and the target, and say what follows.
+
+    Args:
+        use: the image, and everybody who has to do with it.
+        snapshot: the look that it comes from.
+        grace: for how long kubelet and the controllers are left to finish by themselves.
+    """
+    judged = tuple(judge(each, use, snapshot, grace) for each in use.holders)
     verdict = target_verdict(use, judged, snapshot)
     case = Case(use=use, snapshot=snapshot, judged=judged, verdict=verdict)
     said = dict.fromkeys(finding for rule in RULES for finding in rule(case))

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from rbdagent.correlate.holders import runs
-from rbdagent.correlate.local import mounts_of, openers_of, pod_uid_of_path, server_pid
+from rbdagent.correlate.local import (
+    MAPPER_PREFIX,
+    mounts_of,
+    openers_of,
+    pod_uid_of_path,
+    server_pid,
+)
 from rbdagent.correlate.names import knows_every_pod_on
 from rbdagent.model import (
     BlockHolder,
@@ -56,6 +62,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
     openers: tuple[Opener, ...] = ()
     """Without the processes that are in flight: those come and go."""
     stacked: tuple[BlockHolder, ...] = ()
+    own_luks: tuple[BlockHolder, ...] = ()
+    """The LUKS mapping that the CSI driver made: a part of what is staged, no use of it."""
     traces: tuple[str, ...] = ()
     bringing_up: tuple[InFlight, ...] = ()
     tearing_down: tuple[InFlight, ...] = ()
@@ -68,6 +76,8 @@ def evidence_of(holder: Holder) -> Evidence:
     flights = () if isinstance(holder.in_flight, NotObserved) else holder.in_flight
     mounts = _sorted_mounts(holder.mapping)
     mapping = holder.mapping
+    stacked = _stacked(mapping)
+    own = tuple(each for each in stacked if _is_own_luks(each, has_mounts=bool(mounts_of(mapping))))
     # rbd-nbd itself has its device open: that is no use of it.
     working = {each.process.pid for each in flights} | {server_pid(mapping)}
     return Evidence(
@@ -80,7 +90,8 @@ def evidence_of(holder: Holder) -> Evidence:
         container_mounts=mounts["container"],
         other_mounts=mounts["other"],
         openers=tuple(each for each in openers_of(mapping) if each.process.pid not in working),
-        stacked=_stacked(mapping, has_mounts=bool(mounts_of(mapping))),
+        stacked=tuple(each for each in stacked if each not in own),
+        own_luks=own,
         traces=_traces(mapping),
         bringing_up=tuple(each for each in flights if not _tears_down(each)),
         tearing_down=tuple(each for each in flights if _tears_down(each)),
@@ -116,20 +127,28 @@ def _place_of(mount: Mount) -> str:
         return "other"
     if pod_uid_of_path(mount.path) is not None:
         return "pod"
-    if _STAGING_PATH.search(mount.path) and mount.namespace.is_host:
+    if is_staging_path(mount.path) and mount.namespace.is_host:
         return "staging"
     return "other"
 
 
-def _stacked(mapping: Mapping | None, *, has_mounts: bool) -> tuple[BlockHolder, ...]:
-    """Give what is stacked upon the device; a LUKS mapping under a mount belongs to the mount."""
+def is_staging_path(path: str) -> bool:
+    """Tell whether a driver stages a volume at this path, by kubelet's layout."""
+    return _STAGING_PATH.search(path) is not None
+
+
+def _stacked(mapping: Mapping | None) -> tuple[BlockHolder, ...]:
     if mapping is None or isinstance(mapping.holders, NotObserved):
         return ()
-    luks = (BlockHolderKind.LUKS, BlockHolderKind.DM)
-    return tuple(
-        each
-        for each in sorted(mapping.holders, key=lambda each: (each.of, each.name))
-        if not (has_mounts and each.kind in luks and each.label.startswith("luks-rbd-"))
+    return tuple(sorted(mapping.holders, key=lambda each: (each.of, each.name)))
+
+
+def _is_own_luks(stacked: BlockHolder, *, has_mounts: bool) -> bool:
+    """Tell whether the CSI driver made it; where its kind is hidden, a mount must tell so too."""
+    if not stacked.label.startswith(MAPPER_PREFIX):
+        return False
+    return stacked.kind is BlockHolderKind.LUKS or (
+        has_mounts and stacked.kind is BlockHolderKind.DM
     )
 
 

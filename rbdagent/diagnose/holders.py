@@ -299,7 +299,8 @@ def orphaned(case: Case) -> Iterator[Finding]:
     """RBD101: nothing uses it, nobody else will clear it."""
     for each in case.those(Verdict.ORPHANED):
         holder = each.holder
-        if holder.mapping is None or evidence_of(holder).staging_mounts:
+        found = evidence_of(holder)
+        if holder.mapping is None or found.staging_mounts or found.own_luks:
             continue
         unmap = _unmap(holder)
         again = look_again(case)
@@ -362,25 +363,21 @@ def staging_left(case: Case) -> Iterator[Finding]:
     """RBD110: umount, luksClose, unmap; stop at the first refusal."""
     for each in case.those(Verdict.ORPHANED):
         holder = each.holder
-        staged = evidence_of(holder).staging_mounts
-        mapping = holder.mapping
-        if mapping is None or not staged:
+        found = evidence_of(holder)
+        staged = found.staging_mounts
+        if holder.mapping is None or not (staged or found.own_luks):
             continue
-        stacked = () if isinstance(mapping.holders, NotObserved) else mapping.holders
+        left = "is mounted at its staging path alone" if staged else "has its LUKS mapping left"
         yield finding(
             "RBD110",
             subject_of(holder),
-            f"{subject_of(holder)} is mounted at its staging path alone, and no pod uses it. "
+            f"{subject_of(holder)} {left}, and no pod uses it. "
             f"kubelet will not clear it.{then_starts(case, holder.node)}",
             evidence=(*each.because, *identity_lines(case, holder)),
             commands=(
                 look_again(case),
                 *(here(f"umount {one.path}", holder) for one in staged),
-                *(
-                    here(f"cryptsetup luksClose {one.label}", holder)
-                    for one in stacked
-                    if one.label.startswith("luks-rbd-")
-                ),
+                *(here(f"cryptsetup luksClose {one.label}", holder) for one in found.own_luks),
                 *_unmap(holder),
             ),
         )
@@ -551,6 +548,23 @@ def undetermined(case: Case) -> Iterator[Finding]:
             evidence=(*each.because, *identity_lines(case, holder)),
             commands=commands,
         )
+
+
+def published(case: Case) -> Iterator[Finding]:
+    """RBD101, RBD102 of another node, by the word of its own agent: act there, not here."""
+    for verdict, code in ((Verdict.ORPHANED, "RBD101"), (Verdict.PINNED, "RBD102")):
+        for each in case.those(verdict):
+            holder = each.holder
+            if holder.mapping is not None or holder.published is None or holder.node is None:
+                continue
+            yield finding(
+                code,
+                subject_of(holder),
+                f"{holder.published.device} on {holder.node} is {verdict}, by the word of the "
+                f"agent there.{then_starts(case, holder.node)}",
+                evidence=(*each.because, *identity_lines(case, holder)),
+                commands=(look_there(case, holder.node),),
+            )
 
 
 def _candidates(case: Case) -> tuple[str, ...]:

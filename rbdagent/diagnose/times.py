@@ -9,6 +9,15 @@ GRACE: Final = timedelta(minutes=10)
 """Above the controller's six minutes (force detach) and ceph-csi's and kubelet's back-off."""
 
 
+STALE: Final = timedelta(minutes=10)
+"""Two heartbeats of an agent: an older word tells what was, not what is."""
+
+
+def seconds(value: float) -> timedelta:
+    """Give a time that was counted in seconds."""
+    return timedelta(seconds=value)
+
+
 def age(then: str | None, now: str) -> timedelta | None:
     """Give how long before ``now`` something was; None where no time is known or readable."""
     if then is None:
@@ -19,10 +28,10 @@ def age(then: str | None, now: str) -> timedelta | None:
         return None
 
 
-def is_young(then: str | None, now: str) -> bool | None:
+def is_young(then: str | None, now: str, grace: timedelta = GRACE) -> bool | None:
     """Tell whether something is younger than the grace period; None where its age is unknown."""
     since = age(then, now)
-    return None if since is None else since < GRACE
+    return None if since is None else since < grace
 
 
 def spoken(since: timedelta | None) -> str:

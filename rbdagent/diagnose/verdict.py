@@ -22,7 +22,7 @@ from rbdagent.diagnose.evidence import (
     said_of_process,
     unsorted_processes,
 )
-from rbdagent.diagnose.times import GRACE, age, is_young, spoken
+from rbdagent.diagnose.times import GRACE, STALE, age, is_young, spoken
 from rbdagent.model import (
     Attachment,
     BlocklistEntry,
@@ -44,6 +44,7 @@ from rbdagent.model import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import timedelta
 
 
 class Bench(Struct, frozen=True, kw_only=True):
@@ -53,6 +54,7 @@ class Bench(Struct, frozen=True, kw_only=True):
     found: Evidence
     use: VolumeUse
     snapshot: Snapshot
+    grace: timedelta
 
     @property
     def now(self) -> str:
@@ -67,9 +69,11 @@ class Word(Struct, frozen=True, kw_only=True):
     because: tuple[str, ...]
 
 
-def judge(holder: Holder, use: VolumeUse, snapshot: Snapshot) -> JudgedHolder:
+def judge(
+    holder: Holder, use: VolumeUse, snapshot: Snapshot, grace: timedelta = GRACE
+) -> JudgedHolder:
     """Give the verdict on a holder, with its evidence."""
-    bench = Bench(holder=holder, found=evidence_of(holder), use=use, snapshot=snapshot)
+    bench = Bench(holder=holder, found=evidence_of(holder), use=use, snapshot=snapshot, grace=grace)
     ladder = LOCAL if holder.mapping is not None else REMOTE
     word = next(word for step in ladder if (word := step(bench)) is not None)
     return JudgedHolder(
@@ -403,14 +407,15 @@ def young(bench: Bench) -> Word | None:
     holder, now = bench.holder, bench.now
     attachment = holder.attachment
     has_attachment = isinstance(attachment, Attachment) and attachment.deleting_since is None
-    left = bool(bench.found.staging_mounts) or bool(_pod_directories(holder))
+    found = bench.found
+    left = bool(found.staging_mounts or found.own_luks or _pod_directories(holder))
     if not has_attachment and not left:
         # kubelet finishes what has an attachment, a staging mount or a pod's directory. A mapping
         # with none of them is nobody's, however lately kubelet started (recorded: kubelet forgets).
         return None
     said: list[str] = []
     created = attachment.created_at if isinstance(attachment, Attachment) else None
-    if has_attachment and is_young(created, now) is not False:
+    if has_attachment and is_young(created, now, bench.grace) is not False:
         said.append(f"its VolumeAttachment is {spoken(age(created, now))} old")
     said += _lately_ended(bench)
     said += _kubelet_at_work(bench)
@@ -418,7 +423,7 @@ def young(bench: Bench) -> Word | None:
         return None
     if said == [_KUBELET_UNSEEN]:
         return Word(verdict=Verdict.UNDETERMINED, because=tuple(said))
-    patience = spoken(GRACE)
+    patience = spoken(bench.grace)
     return Word(
         verdict=Verdict.STAGED, because=(*said, f"younger than {patience}: wait and look again")
     )
@@ -441,7 +446,7 @@ def _kubelet_at_work(bench: Bench) -> list[str]:
         return [_KUBELET_UNSEEN]
     if kubelet.process is None:
         return [f"kubelet does not run on {bench.holder.node}: it finishes this when it is back"]
-    fresh = is_young(kubelet.process.started_at, bench.now)
+    fresh = is_young(kubelet.process.started_at, bench.now, bench.grace)
     if fresh is None:
         return [_KUBELET_UNSEEN]
     if fresh:
@@ -456,7 +461,7 @@ def _lately_ended(bench: Bench) -> list[str]:
         for each in bench.use.events
         if each.kind == "Pod"
         and each.reason == "Killing"
-        and is_young(each.last_seen, bench.now)
+        and is_young(each.last_seen, bench.now, bench.grace)
         and each.reporter in ("", "kubelet", f"kubelet, {bench.holder.node}")
     ][:1]
 
@@ -464,12 +469,14 @@ def _lately_ended(bench: Bench) -> list[str]:
 def orphaned(bench: Bench) -> Word | None:
     """Everything that could use it was looked at, and nothing does."""
     holder, found = bench.holder, bench.found
+    own = found.own_luks
     said = [
         (
             "no pod on this node uses it, no container sees it, no process has it open, "
-            "and nothing is stacked on it"
+            f"and nothing{' else' if own else ''} is stacked on it"
         )
     ]
+    said += [f"its LUKS mapping {each.label} is left, and nobody has it open" for each in own]
     if found.staging_mounts:
         said.append(f"only its staging mount is left: {found.staging_mounts[0].path}")
     else:
@@ -663,12 +670,29 @@ def pods_there(bench: Bench) -> Word | None:
     return None
 
 
+def published(bench: Bench) -> Word | None:
+    """What the agent of the holder's own node said, as long as its word is fresh."""
+    holder = bench.holder
+    node, mapping = holder.published_by, holder.published
+    if node is None or mapping is None or holder.is_local:
+        return None
+    since = age(node.observed_at, bench.now)
+    if since is None or since > STALE:
+        return None
+    said = [f"the agent on {node.name} said so {spoken(since)} ago, of {mapping.device} there"]
+    return Word(verdict=mapping.verdict, because=(*said, *mapping.because))
+
+
 def not_looked(bench: Bench) -> Word | None:
     """Only its own node can tell what the holder does."""
     holder = bench.holder
     if holder.node is None:
         return Word(verdict=Verdict.UNDETERMINED, because=("its node is unknown",))
     said = [f"what it does on {holder.node} can be seen only there"]
+    node, mapping = holder.published_by, holder.published
+    if node is not None and mapping is not None:
+        ago = spoken(age(node.observed_at, bench.now))
+        said.append(f"the agent there last said {mapping.verdict}, {ago} ago, and nothing since")
     if isinstance(holder.pods, NotObserved):
         said.append(f"pods there: {holder.pods.reason}")
     else:
@@ -691,6 +715,7 @@ REMOTE: Final[tuple[Callable[[Bench], Word | None], ...]] = (
     own_check,
     pods_there,
     lingering,
+    published,
     not_looked,
 )
 """In this order; `not_looked` always speaks."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 _PAGE: Final = 500
+_CONTENT: Final = {"POST": "application/json", "PATCH": "application/merge-patch+json"}
 _BAD_REQUEST: Final = 400
 _UNAUTHORIZED: Final = 401
 _FORBIDDEN: Final = 403
@@ -133,8 +134,12 @@ class Api:
         return self._send("GET", f"{path}?{urlencode(query)}" if query else path, path, accept)
 
     def create(self, path: str, body: Json) -> Asked:
-        """POST a review: it asks, it stores nothing."""
+        """POST an object, or a review, which asks and stores nothing."""
         return self._send("POST", path, path, "application/json", body)
+
+    def patch(self, path: str, body: Json) -> Asked:
+        """Merge a body into the object at a path (RFC 7386: null takes a field away)."""
+        return self._send("PATCH", path, path, "application/json", body)
 
     def list(self, path: str, **query: str | int) -> Listing:
         """Ask for the first page of a list and do not wait."""
@@ -176,7 +181,8 @@ class Api:
         if self._credentials.token:
             headers.append(f"Authorization: Bearer {self._credentials.token}")
         if body is not None:
-            headers.append("Content-Type: application/json")
+            headers.append(f"Content-Type: {_CONTENT[method]}")
+            handle.setopt(pycurl.CUSTOMREQUEST, method)
             handle.setopt(pycurl.POSTFIELDS, msgspec.json.encode(body))
         handle.setopt(pycurl.HTTPHEADER, headers)
         handle.setopt(pycurl.USERAGENT, "rbdagent")

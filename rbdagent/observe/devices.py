@@ -19,7 +19,7 @@ from rbdagent.model import (
     NbdState,
     NotObserved,
 )
-from rbdagent.observe.files import listed, names_in, read_text, text_or_none
+from rbdagent.observe.files import inode_of, listed, names_in, read_text, text_or_none
 from rbdagent.parse.address import parse_address, parse_client
 from rbdagent.parse.krbd import parse_number, parse_osdc, parse_snapshot, parse_user
 
@@ -115,6 +115,7 @@ def _krbd(sysfs: Path, nodes: Nodes, number: int) -> BlockDevice | None:
         read_only=_read_only(sysfs, kernel_name),
         size_bytes=parse_number(text["size"], where=where) if text.get("size") else None,
         node_present=_node_present(nodes, kernel_name),
+        incarnation=_incarnation(sysfs, directory, kernel_name),
     )
     return _with_stack(sysfs, mapping)
 
@@ -151,6 +152,19 @@ def observe_nbd(sysfs: Path, host_root: Path) -> tuple[BlockDevice, ...]:
         )
         found.append(_with_stack(sysfs, mapping))
     return tuple(found)
+
+
+def _incarnation(sysfs: Path, directory: str, kernel_name: str) -> str | None:
+    """Tell this device from one that had its number before.
+
+    ``diskseq`` counts disks since boot (Linux 5.15, commit cf179948554a). Before that the inode of
+    its directory in sysfs serves: kernfs gives them out in turn (Linux 4.14).
+    """
+    sequence = text_or_none(sysfs / "block" / kernel_name / "diskseq")
+    if sequence:
+        return f"diskseq:{sequence}"
+    inode = inode_of(directory)
+    return None if inode is None else f"sysfs:{inode}"
 
 
 def _number_of(sysfs: Path, kernel_name: str) -> DeviceNumber | None:

@@ -53,6 +53,14 @@ def link_text(path: str | Path) -> str | NotObserved | None:
         return _failure(path, error)
 
 
+def inode_of(path: str | Path) -> int | None:
+    """Give the inode of what a path leads to."""
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return None
+
+
 def listed(path: str | Path) -> tuple[str, ...]:
     """Give the names in a directory where "cannot look" and "is not there" come to the same."""
     names = names_in(path)

@@ -20,6 +20,7 @@ from rbdagent.model import (
     NotObserved,
     PersistentVolume,
     Pod,
+    PublishedNode,
     Source,
     SourceState,
     Target,
@@ -49,10 +50,18 @@ _PV: Final = "/api/v1/persistentvolumes"
 _NODES: Final = "/api/v1/nodes"
 _CSI_NODES: Final = "/apis/storage.k8s.io/v1/csinodes"
 _ATTACHMENTS: Final = "/apis/storage.k8s.io/v1/volumeattachments"
+_NAMESPACES: Final = "/api/v1/namespaces"
+_RBD_NODES: Final = "/apis/rbdagent.dev/v1alpha1/rbdnodes"
+_NOT_ASKED: Final = NotObserved(reason="not asked: nobody wants to act")
 
 
 def observe_kube(
-    access: KubeAccess, target: Target, *, node_name: str, images: Sequence[ImageIdentity] = ()
+    access: KubeAccess,
+    target: Target,
+    *,
+    node_name: str,
+    images: Sequence[ImageIdentity] = (),
+    switches: bool = False,
 ) -> tuple[KubeView | None, Source]:
     """Ask the API for what belongs to the target.
 
@@ -61,6 +70,7 @@ def observe_kube(
         target: what the user named; for an image, handle or device every PV is listed.
         node_name: this node, for its pods and its attachments.
         images: what the node's devices are, when the target is a device.
+        switches: ask for the annotations of namespaces too: somebody wants to act.
 
     Returns:
         The view, or None with the reason why there is none. A kind that alone was refused is
@@ -72,7 +82,7 @@ def observe_kube(
     del images  # PVs are matched by the pure core; the list is the same for every image.
     try:
         api = Api(credentials(access), timeout_s=access.timeout_s)
-        view = _Look(api, node_name).view(target)
+        view = _Look(api, node_name).view(target, switches=switches)
     except NotFoundError:
         raise
     except (SourceError, ParseError) as error:
@@ -91,8 +101,12 @@ class _Look:
         self._api = api
         self._node_name = node_name
 
-    def view(self, target: Target) -> KubeView:
+    def view(self, target: Target, *, switches: bool) -> KubeView:
         start = self._start(target)
+        frozen = self._frozen_namespaces() if switches else None
+        # Who asks for all of his own node, or wants to act there, needs nobody else's word.
+        others = target.kind is not TargetKind.NONE and not switches
+        published = self._published() if others else tuple
         attachments = self._list(_ATTACHMENTS, read.attachment)
         nodes = self._list(_NODES, read.node)
         csi_nodes = self._list(_CSI_NODES, read.csi_node)
@@ -129,6 +143,35 @@ class _Look:
             events=_some_or_why([*early(), *late()]),
             nodes_complete=isinstance(all_nodes, tuple),
             pods_scope=scope,
+            # Every list and object was asked for without a resourceVersion: a quorum read.
+            consistent=True,
+            frozen_namespaces=_NOT_ASKED if frozen is None else frozen(),
+            published=published(),
+        )
+
+    def _published(self) -> Callable[[], tuple[PublishedNode, ...] | NotObserved]:
+        """Ask for what agents published; a cluster without the resource has no agents."""
+        listing = self._api.list(_RBD_NODES)
+
+        def wait() -> tuple[PublishedNode, ...] | NotObserved:
+            try:
+                items = listing.items()
+                return tuple(
+                    read.parse_object(read.rbd_node, each, what="RBDNode") for each in items
+                )
+            except StatusError as error:
+                return () if error.status == _NOT_FOUND else _not_observed(error)
+            except (SourceError, ParseError) as error:
+                return _not_observed(error)
+
+        return wait
+
+    def _frozen_namespaces(self) -> Callable[[], tuple[str, ...] | NotObserved]:
+        listed = self._list(_NAMESPACES, _name_if_frozen)
+        return lambda: (
+            found
+            if isinstance(found := listed(), NotObserved)
+            else tuple(each for each in found if each)
         )
 
     def _list(
@@ -263,6 +306,10 @@ class _Look:
 _Start = tuple[
     tuple[PersistentVolume, ...] | NotObserved, tuple[Claim, ...] | NotObserved, tuple[Pod, ...]
 ]
+
+
+def _name_if_frozen(namespace: Json) -> str:
+    return str(namespace["metadata"]["name"]) if read.is_frozen(namespace) else ""
 
 
 def _found(asked: Asked, reader: Callable[[Json], _T]) -> _T | NotObserved | None:
@@ -410,6 +457,25 @@ def _node_names(
     return tuple(dict.fromkeys(names))
 
 
+def published_nodes(access: KubeAccess) -> tuple[PublishedNode, ...]:
+    """Give what the agents of all nodes published.
+
+    Raises:
+        SourceError: the API did not tell; where it has no such resource, how to get it.
+    """
+    api = Api(credentials(access), timeout_s=access.timeout_s)
+    try:
+        items = api.list(_RBD_NODES).items()
+    except StatusError as error:
+        if error.status != _NOT_FOUND:
+            raise
+        raise SourceError(
+            f"{api.server} has no resource rbdnodes.rbdagent.dev: no agent publishes here",
+            cure="kubectl apply -f helm/rbdagent/crds/rbdnodes.yaml, and run rbdagent agent",
+        ) from error
+    return tuple(read.parse_object(read.rbd_node, each, what="RBDNode") for each in items)
+
+
 def near_names(api: Api, target: Target) -> tuple[str, ...]:
     """Give names of the same kind that come close to a name that is not there."""
     paths = {
@@ -444,6 +510,7 @@ def _gaps(view: KubeView) -> tuple[Gap, ...]:
         "CSINodes": view.csi_nodes,
         "VolumeAttachments": view.attachments,
         "events": view.events,
+        "RBDNodes": view.published,
     }
     return tuple(
         Gap(fact=fact, reason=value.reason, cure=value.cure)

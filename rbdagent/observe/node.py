@@ -112,6 +112,7 @@ def _observe(roots: NodeRoots, node_name: str) -> tuple[NodeView, Source]:
         in_flight=tuple(in_flight_of(scan.entries)),
         unbacked=unbacked,
         processes=_containers(scan),
+        uptime_s=_uptime(roots.procfs),
     )
     return view, Source(
         state=SourceState.OBSERVED, gaps=_gaps(view, scan, any_device=bool(devices))
@@ -121,6 +122,15 @@ def _observe(roots: NodeRoots, node_name: str) -> tuple[NodeView, Source]:
 def _text(path: Path) -> str:
     text = read_text(path)
     return text if isinstance(text, str) else ""
+
+
+def _uptime(procfs: Path) -> float | None:
+    """Read the seconds since boot; suspension counts (CLOCK_BOOTTIME, Linux 5.3 and before)."""
+    words = _text(procfs / "uptime").split()
+    try:
+        return float(words[0])
+    except (IndexError, ValueError):
+        return None
 
 
 class _Shared(Struct, frozen=True, kw_only=True):

@@ -15,12 +15,17 @@ from rbdagent.model import (
     InTreeRbdSource,
     KubeEvent,
     Node,
+    NotObserved,
     ObjectRef,
     OtherSource,
     PersistentVolume,
     Pod,
+    PublishedMapping,
+    PublishedNode,
+    Verdict,
     VolumeSource,
 )
+from rbdagent.parse.address import parse_address
 from rbdagent.parse.volume import is_rbd_driver
 
 if TYPE_CHECKING:
@@ -32,6 +37,7 @@ _T = TypeVar("_T")
 _OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 _MIGRATED_TO: Final = "pv.kubernetes.io/migrated-to"
 _PROVISIONED_BY: Final = "pv.kubernetes.io/provisioned-by"
+_FREEZE: Final = "rbdagent.dev/freeze"
 _SPEC_FIELDS: Final = frozenset(
     {
         "accessModes",
@@ -88,7 +94,17 @@ def persistent_volume(data: Json) -> PersistentVolume:
         provisioner=annotations.get(_PROVISIONED_BY),
         deleting_since=meta.get("deletionTimestamp"),
         created_at=meta.get("creationTimestamp"),
+        frozen=is_frozen(data),
     )
+
+
+def is_frozen(data: Json) -> bool:
+    """Tell whether an object's annotation forbids every act that concerns it.
+
+    Any value but "false" freezes: who typed it meant something.
+    """
+    value = (data["metadata"].get("annotations") or {}).get(_FREEZE)
+    return value is not None and str(value).strip().lower() != "false"
 
 
 def _source(spec: Json) -> VolumeSource:
@@ -189,6 +205,7 @@ def node(data: Json) -> Node:
     )
     return Node(
         name=data["metadata"]["name"],
+        uid=data["metadata"].get("uid"),
         ready={"True": True, "False": False}.get(ready.get("status", "")),
         boot_id=(status.get("nodeInfo") or {}).get("bootID"),
         internal_ips=tuple(
@@ -200,6 +217,7 @@ def node(data: Json) -> Node:
         volumes_attached=tuple(each["name"] for each in status.get("volumesAttached") or ()),
         out_of_service=any(each.get("key") == _OUT_OF_SERVICE for each in spec.get("taints") or ()),
         ready_changed_at=ready.get("lastTransitionTime"),
+        frozen=is_frozen(data),
     )
 
 
@@ -253,3 +271,40 @@ def event(data: Json) -> KubeEvent:
 def _ref(data: Json) -> ObjectRef:
     meta = data["metadata"]
     return ObjectRef(namespace=meta.get("namespace", ""), name=meta["name"], uid=meta.get("uid"))
+
+
+def rbd_node(data: Json) -> PublishedNode:
+    """Read an RBDNode; one whose agent has not written yet says nothing of its mappings."""
+    status = data.get("status") or {}
+    mappings = status.get("mappings")
+    return PublishedNode(
+        name=data["metadata"]["name"],
+        observed_at=status.get("observedAt") or data["metadata"]["creationTimestamp"],
+        boot_id=status.get("bootID"),
+        mappings=NotObserved(reason="its agent has not seen its devices")
+        if mappings is None
+        else tuple(_published(each) for each in mappings),
+    )
+
+
+def _published(data: Json) -> PublishedMapping:
+    image, address = data.get("image") or {}, data.get("clientAddress")
+    return PublishedMapping(
+        device=data["device"],
+        verdict=Verdict(data["verdict"]),
+        fsid=image.get("fsid"),
+        spec=ImageSpec(
+            pool=image.get("pool", ""),
+            namespace=image.get("radosNamespace", ""),
+            name=image["name"],
+        )
+        if image.get("name")
+        else None,
+        image_id=image.get("id"),
+        client_id=data.get("clientID"),
+        client_address=parse_address(address, where="an RBDNode") if address else None,
+        persistent_volume=data.get("persistentVolume"),
+        because=tuple(data.get("because") or ()),
+        since=data.get("since"),
+        pods=tuple(data.get("pods") or ()),
+    )

@@ -16,14 +16,21 @@ if TYPE_CHECKING:
     from rbdagent.catalog import Entry
     from rbdagent.model import (
         CheckResult,
+        Condition,
         Diagnosis,
         Finding,
         Holder,
         ImageIdentity,
         JudgedHolder,
         ProcessRef,
+        PublishedMapping,
+        PublishedNode,
         Snapshot,
         Source,
+        Step,
+        UnmapPlan,
+        UnmapRefusal,
+        UnmapResult,
     )
 
 Json = dict[str, Any]
@@ -45,7 +52,7 @@ def holder_report(diagnosis: Diagnosis, snapshot: Snapshot) -> Json:
             if use.claim
             else None,
         },
-        "image": _image(use.image),
+        "image": image_object(use.image),
         "verdict": str(diagnosis.verdict),
         "holders": [_holder(each, pod_names(snapshot)) for each in diagnosis.holders],
         "findings": [_finding(each) for each in diagnosis.findings],
@@ -59,7 +66,7 @@ def mapping_list(diagnoses: Sequence[Diagnosis], snapshot: Snapshot) -> Json:
     names = pod_names(snapshot)
     items = [
         {
-            "image": _image(diagnosis.use.image),
+            "image": image_object(diagnosis.use.image),
             "persistentVolume": volume.name
             if (volume := diagnosis.use.persistent_volume)
             else None,
@@ -76,6 +83,124 @@ def mapping_list(diagnoses: Sequence[Diagnosis], snapshot: Snapshot) -> Json:
         "items": items,
         "findings": [_finding(each) for diagnosis in diagnoses for each in diagnosis.findings],
         "sources": sources(snapshot),
+    }
+
+
+def published_list(nodes: Sequence[PublishedNode]) -> Json:
+    """Give the answer of ``list -A -o json``: each node's mappings as its agent published them.
+
+    ``mappings`` is null where an agent has not seen its devices.
+    """
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "PublishedList",
+        "items": [
+            {
+                "node": node.name,
+                "observedAt": node.observed_at,
+                "bootID": node.boot_id,
+                "mappings": None
+                if isinstance(node.mappings, NotObserved)
+                else [_published(each) for each in node.mappings],
+            }
+            for node in nodes
+        ],
+    }
+
+
+def _published(mapping: PublishedMapping) -> Json:
+    spec = mapping.spec
+    return {
+        "device": mapping.device,
+        "image": None
+        if spec is None
+        else {
+            "fsid": mapping.fsid,
+            "pool": spec.pool,
+            "radosNamespace": spec.namespace,
+            "name": spec.name,
+            "id": mapping.image_id,
+        },
+        "persistentVolume": mapping.persistent_volume,
+        "clientID": mapping.client_id,
+        "clientAddress": str(mapping.client_address) if mapping.client_address else None,
+        "verdict": str(mapping.verdict),
+        "because": list(mapping.because),
+        "since": mapping.since,
+        "pods": list(mapping.pods),
+    }
+
+
+def unmap_plan(plan: UnmapPlan) -> Json:
+    """Give the plan that ``unmap -o json`` prints: every condition holds."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "UnmapPlan",
+        **_mapping_of(plan),
+        "steps": [_step(each) for each in plan.steps],
+        "conditions": [_condition(each) for each in plan.conditions],
+        "expects": list(plan.expects),
+    }
+
+
+def unmap_refusal(refusal: UnmapRefusal) -> Json:
+    """Give the refusal that ``unmap -o json`` prints, every condition with what was seen of it."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "UnmapRefusal",
+        **_mapping_of(refusal),
+        "codes": list(refusal.codes),
+        "conditions": [_condition(each) for each in refusal.conditions],
+    }
+
+
+def unmap_result(result: UnmapResult) -> Json:
+    """Give what ``unmap --yes -o json`` prints when it acted, or was stopped on its way."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "UnmapResult",
+        **_mapping_of(result.plan),
+        "outcome": str(result.outcome),
+        "message": result.message,
+        "done": [_step(each) for each in result.done],
+        "refusal": unmap_refusal(result.refusal) if result.refusal else None,
+        "expects": list(result.plan.expects),
+    }
+
+
+def _mapping_of(plan: UnmapPlan | UnmapRefusal) -> Json:
+    identity = plan.identity
+    spec = identity.spec if identity else None
+    return {
+        "node": plan.node,
+        "device": identity.device if identity else None,
+        "persistentVolume": plan.persistent_volume,
+        "image": None
+        if identity is None or spec is None
+        else {
+            "fsid": identity.fsid,
+            "pool": spec.pool,
+            "radosNamespace": spec.namespace,
+            "name": spec.name,
+            "id": identity.image_id,
+        },
+        "clientID": identity.client_id if identity else None,
+    }
+
+
+def _step(step: Step) -> Json:
+    return {"kind": str(step.kind), "subject": step.subject}
+
+
+def _condition(condition: Condition) -> Json:
+    return {
+        "number": condition.number,
+        "code": condition.code,
+        "demands": condition.demands,
+        "met": condition.met,
+        "passes": condition.passes,
+        "observed": list(condition.observed),
+        "runbook": f"{RUNBOOKS}{condition.code}",
     }
 
 
@@ -161,7 +286,8 @@ def _source(source: Source) -> Json:
     }
 
 
-def _image(image: ImageIdentity | None) -> Json | None:
+def image_object(image: ImageIdentity | None) -> Json | None:
+    """Give the identity of an image; null where it is unknown."""
     if image is None:
         return None
     return {
@@ -197,7 +323,7 @@ def _holder(judged: JudgedHolder, names: Mapping[str, str]) -> Json:
             return None
         return give(value)
 
-    mapping, watcher = holder.mapping, holder.watcher
+    mapping, watcher, published = holder.mapping, holder.watcher, holder.published
     client = mapping.client_id if mapping and mapping.client_id else None
     address = mapping.client_address if mapping else None
     if address is None and watcher is not None:
@@ -208,7 +334,7 @@ def _holder(judged: JudgedHolder, names: Mapping[str, str]) -> Json:
         "confidence": str(holder.confidence),
         "verdict": str(judged.verdict),
         "because": list(judged.because),
-        "device": mapping.device if mapping else None,
+        "device": mapping.device if mapping else published.device if published else None,
         "readOnly": told("readOnly", mapping.read_only, bool) if mapping else None,
         "clientID": client or (watcher.client if watcher else None),
         "clientAddress": str(address) if address else None,

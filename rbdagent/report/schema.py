@@ -25,6 +25,8 @@ from rbdagent.model import (
     Severity,
     Snapshot,
     SourceState,
+    StepKind,
+    UnmapOutcome,
     Verdict,
 )
 from rbdagent.report.snapshot import camel
@@ -34,6 +36,7 @@ Json = dict[str, Any]
 _TEXT: Final[Json] = {"type": "string"}
 _TRUTH: Final[Json] = {"type": "boolean"}
 _NUMBER: Final[Json] = {"type": "integer"}
+_DECIMAL: Final[Json] = {"type": "number"}
 _TIME: Final[Json] = {
     "type": "string",
     "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\\.[0-9]+)?Z$",
@@ -184,7 +187,7 @@ def _of_hint(hint: Any, definitions: dict[str, Json]) -> Json:  # noqa: ANN401, 
         return {"$ref": f"#/$defs/{name}"}
     if isinstance(hint, type) and issubclass(hint, Enum):
         return _enum(hint)
-    return {str: _TEXT, int: _NUMBER, bool: _TRUTH}[hint]
+    return {str: _TEXT, int: _NUMBER, float: _DECIMAL, bool: _TRUTH}[hint]
 
 
 _EXPLANATION: Final = _output(
@@ -198,6 +201,27 @@ _EXPLANATION: Final = _output(
     evidence=_TEXT,
     risk=_TEXT,
     remedy=_TEXT,
+)
+
+_STEP: Final = _object(kind=_enum(StepKind), subject=_TEXT)
+_CONDITION: Final = _object(
+    number=_NUMBER,
+    code=_TEXT,
+    demands=_TEXT,
+    met=_TRUTH,
+    passes=_TRUTH,
+    observed=_list(_TEXT),
+    runbook=_TEXT,
+)
+_PLANNED: Final = {
+    "node": _TEXT,
+    "device": _maybe(_TEXT),
+    "persistentVolume": _maybe(_TEXT),
+    "image": _maybe(_IMAGE),
+    "clientID": _maybe(_NUMBER),
+}
+_UNMAP_REFUSAL: Final = _output(
+    "UnmapRefusal", **_PLANNED, codes=_list(_TEXT), conditions=_list(_CONDITION)
 )
 
 KINDS: Final[dict[str, Json]] = {
@@ -222,6 +246,48 @@ KINDS: Final[dict[str, Json]] = {
         items=_list(_LISTED),
         findings=_list(_FINDING),
         sources=_SOURCES,
+    ),
+    "PublishedList": _output(
+        "PublishedList",
+        items=_list(
+            _object(
+                node=_TEXT,
+                observedAt=_TEXT,
+                bootID=_maybe(_TEXT),
+                mappings=_maybe(
+                    _list(
+                        _object(
+                            device=_TEXT,
+                            image=_maybe(_IMAGE),
+                            persistentVolume=_maybe(_TEXT),
+                            clientID=_maybe(_NUMBER),
+                            clientAddress=_maybe(_TEXT),
+                            verdict=_enum(Verdict),
+                            because=_list(_TEXT),
+                            since=_maybe(_TEXT),
+                            pods=_list(_TEXT),
+                        )
+                    )
+                ),
+            )
+        ),
+    ),
+    "UnmapPlan": _output(
+        "UnmapPlan",
+        **_PLANNED,
+        steps=_list(_STEP),
+        conditions=_list(_CONDITION),
+        expects=_list(_TEXT),
+    ),
+    "UnmapRefusal": _UNMAP_REFUSAL,
+    "UnmapResult": _output(
+        "UnmapResult",
+        **_PLANNED,
+        outcome=_enum(UnmapOutcome),
+        message=_TEXT,
+        done=_list(_STEP),
+        refusal=_maybe(_UNMAP_REFUSAL),
+        expects=_list(_TEXT),
     ),
     "CheckReport": _output(
         "CheckReport",

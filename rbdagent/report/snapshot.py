@@ -174,10 +174,17 @@ def _value(hint: Any, data: object, where: str, path: str) -> object:  # noqa: A
             raise _wrong(where, path, data, f"one of {known}") from None
     if isinstance(data, hint) and not (hint is int and isinstance(data, bool)):
         return data
+    if hint is float and type(data) is int:
+        return float(data)
     raise _wrong(where, path, data, _WORDS.get(hint, str(hint)))
 
 
-_WORDS: Final = {str: "a text", int: "a whole number", bool: "true or false"}
+_WORDS: Final = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+}
 
 
 def _one_of(hints: tuple[Any, ...], data: object, where: str, path: str) -> object:

@@ -6,7 +6,16 @@ import textwrap
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.correlate.identity import mappings_of, mappings_seen
-from rbdagent.model import CheckState, NotObserved, Severity, SourceState, Verdict
+from rbdagent.diagnose.times import STALE, age, spoken
+from rbdagent.model import (
+    CheckState,
+    NotObserved,
+    Severity,
+    SourceState,
+    StepKind,
+    UnmapOutcome,
+    Verdict,
+)
 from rbdagent.report.machine import pod_names
 
 if TYPE_CHECKING:
@@ -14,16 +23,23 @@ if TYPE_CHECKING:
 
     from rbdagent.model import (
         CheckResult,
+        Condition,
         Diagnosis,
         Finding,
         Holder,
         JudgedHolder,
+        PublishedNode,
         Snapshot,
         Source,
+        UnmapPlan,
+        UnmapRefusal,
+        UnmapResult,
     )
 
 WIDTH: Final = 100
 _NONE: Final = "<none>"
+_MOST_REASONS: Final = 4
+"""Of one condition: a mount may be seen in many namespaces."""
 _UNKNOWN: Final = "<unknown>"
 _NOT_OBSERVED: Final = "<not observed>"
 
@@ -164,6 +180,139 @@ def check_lines(results: Sequence[CheckResult], *, colour: bool) -> str:
     return "\n".join([*lines, "", last]) + "\n"
 
 
+def published_table(nodes: Sequence[PublishedNode], *, now: str, wide: bool, colour: bool) -> str:
+    """Give what agents published as a table, and a line for each whose word is old or missing."""
+    head = ["NODE", "DEVICE", "VERDICT", "PV", "IMAGE", "CLIENT", "PODS", "SEEN"]
+    head += ["ADDRESS", "SINCE"] if wide else []
+    rows, verdicts, notes = [], [], []
+    for node in sorted(nodes, key=lambda each: each.name):
+        since = age(node.observed_at, now)
+        seen = spoken(since)
+        if isinstance(node.mappings, NotObserved):
+            notes.append(f"{node.name}: not observed: {node.mappings.reason} (asked {seen} ago)")
+            continue
+        if since is None or since > STALE:
+            notes.append(
+                f"{node.name}: last heard of {seen} ago: what is mapped there now is not known"
+            )
+        for each in node.mappings:
+            row = [
+                node.name,
+                each.device,
+                str(each.verdict),
+                each.persistent_volume or _UNKNOWN,
+                str(each.spec or _UNKNOWN),
+                f"client.{each.client_id}" if each.client_id else _UNKNOWN,
+                ",".join(each.pods) or "none",
+                seen,
+            ]
+            row += [str(each.client_address or _UNKNOWN), each.since or _UNKNOWN] if wide else []
+            rows.append(row)
+            verdicts.append(each.verdict)
+    if not nodes:
+        return "No agent has published anything yet.\n"
+    table = _table(head, rows, verdicts if colour else None, head.index("VERDICT"))
+    if not rows:
+        heard = sum(not isinstance(each.mappings, NotObserved) for each in nodes)
+        table = f"Nothing is mapped on the {heard} nodes whose agents were heard."
+    return "\n".join([table.rstrip(), *([""] if notes else []), *notes]) + "\n"
+
+
+def published_names(nodes: Sequence[PublishedNode]) -> str:
+    """Give NODE DEVICE lines of everything that was published."""
+    return "".join(
+        f"{node.name} {each.device}\n"
+        for node in nodes
+        if not isinstance(node.mappings, NotObserved)
+        for each in node.mappings
+    )
+
+
+def unmap_plan(plan: UnmapPlan, *, colour: bool) -> str:
+    """Give the plan that ``unmap`` prints before it acts."""
+    words = {
+        StepKind.UMOUNT: "unmount its staging mount {}",
+        StepKind.LUKS_CLOSE: "close its LUKS mapping {}",
+        StepKind.UNMAP: "unmap {}",
+    }
+    steps = [
+        f"  {number}. {words[each.kind].format(each.subject)}"
+        for number, each in enumerate(plan.steps, start=1)
+    ]
+    parts = [
+        f"{_painted('May be unmapped', _BOLD + _GREEN, colour=colour)}: {_what(plan)}.",
+        "\n".join(["Steps, each after another look:", *steps]),
+        _conditions(plan.conditions, colour=colour),
+    ]
+    return "\n\n".join([*parts, *_follows(plan)]) + "\n"
+
+
+def unmap_refusal(refusal: UnmapRefusal, *, colour: bool) -> str:
+    """Give why nothing is unmapped: every condition, and what was seen of it."""
+    parts = [
+        f"{_painted('Not unmapped', _BOLD + _RED, colour=colour)}: {_what(refusal)}.",
+        _conditions(refusal.conditions, colour=colour),
+        _next(_after_refusal(refusal), colour=colour),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _after_refusal(refusal: UnmapRefusal) -> list[str]:
+    """Give what to type next: wait where that is all that is missing, else why it was refused."""
+    hard = [each.code for each in refusal.conditions if not each.met and not each.passes]
+    if refusal.identity is None:
+        return [f"rbdagent explain {each}" for each in hard]
+    if hard:
+        look = f"rbdagent who-holds {refusal.identity.device}"
+        return [look, *(f"rbdagent explain {each}" for each in hard)]
+    return [f"rbdagent unmap {refusal.identity.device} --wait   # only time is missing"]
+
+
+def unmap_result(result: UnmapResult, *, colour: bool) -> str:
+    """Give what was done, what stopped it, and what must follow."""
+    well = result.outcome is UnmapOutcome.UNMAPPED
+    word = _painted(str(result.outcome), _BOLD + (_GREEN if well else _RED), colour=colour)
+    parts = [f"{word}: {result.message}."]
+    if result.done:
+        parts.append(
+            "\n".join(["Done:", *(f"  {each.kind} {each.subject}" for each in result.done)])
+        )
+    if result.refusal is not None:
+        parts.append(_conditions(result.refusal.conditions, colour=colour))
+    if any(each.kind is StepKind.UNMAP for each in result.done):
+        parts += _follows(result.plan)
+    return "\n\n".join(parts) + "\n"
+
+
+def _what(plan: UnmapPlan | UnmapRefusal) -> str:
+    device = plan.identity.device if plan.identity else "nothing of it"
+    volume = f" (pv/{plan.persistent_volume})" if plan.persistent_volume else ""
+    return f"{device} on {plan.node}{volume}"
+
+
+def _conditions(conditions: Sequence[Condition], *, colour: bool) -> str:
+    lines = []
+    for each in conditions:
+        word = "ok" if each.met else "not yet" if each.passes else "REFUSED"
+        painted = _painted(f"{word:<7}", _GREEN if each.met else _RED, colour=colour)
+        lines.append(f"  {each.number} {painted}  {each.demands} ({each.code})")
+        if not each.met:
+            told = [*each.observed[:_MOST_REASONS]]
+            if len(each.observed) > _MOST_REASONS:
+                told.append(
+                    f"and {len(each.observed) - _MOST_REASONS} more: -o json tells them all"
+                )
+            lines += [_wrapped(f"- {why}", first=" " * 13, rest=" " * 15) for why in told]
+    return "\n".join(["Conditions:", *lines])
+
+
+def _follows(plan: UnmapPlan) -> list[str]:
+    if not plan.expects:
+        return []
+    lines = [_wrapped(each, first="  - ", rest="    ") for each in plan.expects]
+    return ["\n".join(["What must follow:", *lines])]
+
+
 # --------------------------------------------------------------------------------------------------
 # Parts
 # --------------------------------------------------------------------------------------------------
@@ -181,6 +330,12 @@ def holder_table(
     return _table(head, rows, verdicts if colour else None, head.index("VERDICT"))
 
 
+def _device(holder: Holder) -> str:
+    if holder.mapping is not None:
+        return holder.mapping.device
+    return holder.published.device if holder.published is not None else _UNKNOWN
+
+
 def _row(judged: JudgedHolder, known: Mapping[str, str], *, wide: bool) -> list[str]:
     holder = judged.holder
     mapping = holder.mapping
@@ -188,7 +343,7 @@ def _row(judged: JudgedHolder, known: Mapping[str, str], *, wide: bool) -> list[
     watcher = holder.watcher
     row = [
         holder.node or _UNKNOWN,
-        mapping.device if mapping else _UNKNOWN,
+        _device(holder),
         str(judged.verdict),
         f"client.{_client(holder)}" if _client(holder) else _UNKNOWN,
         str(address or (watcher.address if watcher else _UNKNOWN)),

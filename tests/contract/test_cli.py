@@ -446,11 +446,13 @@ def test_a_malformed_selector_exits_2_and_says_how_one_is_written(
     assert "KEY in (A,B)" in done.stderr
 
 
-def test_list_of_all_nodes_says_plainly_what_is_missing(ask: Ask) -> None:
-    done = ask("list", "-A")
-    assert (done.code, done.stdout) == (1, "")
-    assert "no agent publishes" in done.stderr
-    assert "rbdagent list on each node" in done.stderr
+@pytest.mark.parametrize("more", [("-n", "default"), ("--from", str(ORPHAN)), ("--no-kube",)])
+def test_a_list_of_all_nodes_is_of_everything_that_was_published(
+    ask: Ask, more: tuple[str, ...]
+) -> None:
+    done = ask("list", "-A", *more)
+    assert (done.code, done.stdout) == (2, "")
+    assert "list -A" in done.stderr
 
 
 # --------------------------------------------------------------------------------------------------

@@ -15,11 +15,12 @@ import jsonschema
 from rbdagent.report.schema import schema
 from tests.lab.controlplane import RBDAGENT_RULES
 from tests.lab.errors import LabError
+from tests.lab.install import venv_python
 from tests.lab.processes import wait_until
 from tests.lab.workloads import claim, pod
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from tests.lab.api import Json
     from tests.lab.lab import Lab
@@ -47,6 +48,7 @@ while True:
     time.sleep(0.5)
 """
 _LOOK_S: Final = 120.0
+_REFUSED: Final = 4
 _CLEAR_S: Final = 120.0
 
 
@@ -138,18 +140,6 @@ class Scene:
         self.workloads.wait_running(name)
         return name
 
-    def wait_pod_of(self, owner: str, node: str) -> str:
-        """Wait for a pod of a deployment on a node; give its name."""
-
-        def name() -> str | None:
-            for each in self.workloads.api.items("/api/v1/namespaces/default/pods"):
-                meta = each["metadata"]
-                if meta["name"].startswith(f"{owner}-") and each["spec"].get("nodeName") == node:
-                    return str(meta["name"])
-            return None
-
-        return wait_until(name, timeout_s=60, what=f"a pod of {owner} on {node}")
-
     def volume_source(self, volume: str) -> Json:
         """Give spec.csi of a PV."""
         found = self.workloads.find("PersistentVolume", volume)
@@ -220,6 +210,32 @@ class Scene:
             " >/dev/null 2>&1 </dev/null & echo $!"
         )
         return self._started(node, script)
+
+    def private_mount(self, node: str, device: str) -> int:
+        """Mount a device in a mount namespace of its own; give the pid there."""
+        script = (
+            "mkdir -p /run/private; /usr/bin/unshare -m --propagation private sh -c"
+            f" 'mount {device} /run/private && exec sleep 100000'"
+            " >/dev/null 2>&1 </dev/null & echo $!"
+        )
+        return self._started(node, script)
+
+    def hanging_map(self, node: str, image: str) -> int:
+        """Start an `rbd map` of an image that waits for a monitor nobody answers for."""
+        vm = self.lab.nodes[node]
+        vm.put("/run/csi.key", self.lab.ceph.key_of("csi").encode(), 0o600)
+        script = (
+            f"rbd --id csi --keyfile /run/csi.key -m 10.77.0.250 map -o noudev {image}"
+            " >/dev/null 2>&1 </dev/null & echo $!"
+        )
+        pid = int(vm.run(["/bin/bash", "-c", script]).stdout)
+        wait_until(
+            lambda: "rbd" in vm.run(f"cat /proc/{pid}/comm", check=False).stdout,
+            timeout_s=20,
+            what=f"process {pid} on {node}",
+        )
+        self.undo(lambda: self.kill(node, pid))
+        return pid
 
     def hold_file_open(self, node: str, path: str) -> int:
         """Start a process that has a file open for writing, and give its pid."""
@@ -368,6 +384,83 @@ class Scene:
             node, "who-holds", target, "--from", "-", "-o", "json", stdin=text.encode()
         )
         return Report(json.loads(done.stdout), done.exit_code)
+
+    # Acting --------------------------------------------------------------------------------------
+
+    def unmap(self, node: str, target: str, *flags: str, under: Sequence[str] = ()) -> Json:
+        """Run `unmap TARGET -o json` on a node, with a memory of its own; give what it says.
+
+        ``under``: a program that runs it with less than root's rights.
+        """
+        program = str(venv_python().parent / "rbdagent")
+        state = f"--state-dir=/run/{self.name}-state"
+        done = self.lab.nodes[node].run(
+            [*under, program, "unmap", target, "-o", "json", state, *flags],
+            timeout_s=_LOOK_S,
+            check=False,
+        )
+        try:
+            data: Json = json.loads(done.stdout)
+        except ValueError:
+            raise LabError(
+                f"unmap {target} on {node}: exit {done.exit_code}\n{done.stdout}{done.stderr}"
+            ) from None
+        jsonschema.validate(data, schema(str(data["kind"])))
+        assert (done.exit_code == _REFUSED) is (
+            data["kind"] == "UnmapRefusal" or data.get("outcome") in {"refused", "busy"}
+        ), done
+        return data
+
+    def refused(
+        self, node: str, target: str, *flags: str, under: Sequence[str] = ()
+    ) -> dict[str, str]:
+        """Ask for a plan and give the refusal: what was seen by code, of what time will not cure.
+
+        One look has no history: that a grace period must pass is always missing.
+        """
+        refusal = self.unmap(node, target, *flags, under=under)
+        assert refusal["kind"] == "UnmapRefusal", refusal
+        return {
+            each["code"]: "; ".join(each["observed"])
+            for each in refusal["conditions"]
+            if not each["met"] and not each["passes"]
+        }
+
+    def leak_mapping(self, node: str, volume: str, pod_name: str) -> str:
+        """Delete the pod and have NodeUnstage leave its mapping behind; give the device.
+
+        Without attachment, staging mount or pod: the orphan that kubelet has forgotten.
+        """
+        handle = self.handle(volume)
+        self.lab.set_fault(node, "NodeUnstage.unmap", "skip", volume=handle)
+        self.workloads.delete("Pod", pod_name)
+        self.wait_detached(volume, node)
+        self.lab.clear_fault(node, "NodeUnstage.unmap")
+        device = str(self.wait_verdict(node, volume, "Orphaned").holder(node)["device"])
+        vm = self.lab.nodes[node]
+        self.undo(lambda: vm.run(["rbd", "unmap", "-o", "noudev", device], check=False))
+        return device
+
+    def keep_terminating(self, pod_name: str) -> None:
+        """Delete a pod that a finalizer keeps until the end."""
+        path = f"/api/v1/namespaces/default/pods/{pod_name}"
+        api = self.lab.control_plane.api
+        api.patch(path, {"metadata": {"finalizers": ["rbdagent.dev/kept"]}})
+        self.undo(lambda: api.patch(path, {"metadata": {"finalizers": None}}))
+        self.workloads.delete("Pod", pod_name, wait=False)
+
+    def freeze(self, path: str) -> None:
+        """Set the annotation that freezes a node, a PV or a namespace."""
+        self._annotate(path, "true")
+        self.undo(lambda: self._annotate(path, None))
+
+    def thaw(self, path: str) -> None:
+        """Take the annotation away again."""
+        self._annotate(path, None)
+
+    def _annotate(self, path: str, value: str | None) -> None:
+        body = {"metadata": {"annotations": {"rbdagent.dev/freeze": value}}}
+        self.lab.control_plane.api.patch(path, body)
 
     # Ending --------------------------------------------------------------------------------------
 

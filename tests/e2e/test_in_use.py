@@ -22,7 +22,7 @@ def test_rolling_update_with_surge_waits_for_itself(scene: Scene) -> None:
 
     new = pod_spec(node="worker-2", claims=[scene.name])
     scene.workloads.apply(deployment(scene.name, template=new, max_surge=1))
-    waiting = scene.wait_pod_of(scene.name, "worker-2")
+    waiting = scene.workloads.wait_pod_of(scene.name, "worker-2")
     event = scene.workloads.wait_event(waiting, reason="FailedAttachVolume")
     assert "Volume is already used by pod(s)" in event["message"]
 

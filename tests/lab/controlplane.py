@@ -14,8 +14,11 @@ import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import yaml
+
 from tests.lab.api import Api, Json
 from tests.lab.errors import LabError
+from tests.lab.install import CHECKOUT
 from tests.lab.processes import Process, Processes, wait_until
 
 if TYPE_CHECKING:
@@ -47,8 +50,9 @@ _CONTROLLERS = (
     "taint-eviction-controller",
 )
 
+_CRD = CHECKOUT / "helm" / "rbdagent" / "crds" / "rbdnodes.yaml"
 RBDAGENT_RULES: tuple[Json, ...] = (
-    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list"]},
+    {"apiGroups": [""], "resources": ["nodes", "namespaces"], "verbs": ["get", "list"]},
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
     {
         "apiGroups": [""],
@@ -66,8 +70,14 @@ RBDAGENT_RULES: tuple[Json, ...] = (
         "verbs": ["get"],
     },
     {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["get", "list"]},
+    {
+        "apiGroups": ["rbdagent.dev"],
+        "resources": ["rbdnodes"],
+        "verbs": ["get", "list", "create"],
+    },
+    {"apiGroups": ["rbdagent.dev"], "resources": ["rbdnodes/status"], "verbs": ["patch"]},
 )
-"""What the CLI's role may do, and no more: a test that needs more has found a fault."""
+"""What the CLI and the agent may do, and no more: a test that needs more has found a fault."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +172,10 @@ class ControlPlane:
             process=apiserver,
         )
         self._grant()
+        self.api.create(
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+            yaml.safe_load(_CRD.read_text()),
+        )
         wait_until(
             lambda: self.api.find("/api/v1/namespaces/default/serviceaccounts/default"),
             timeout_s=_READY_S,

@@ -45,6 +45,7 @@ verbs:
   lab up|down|shell|status
                          the lab for your own hands: up leaves it running until down
   bench [NAME] [ARGS]    the measurements below bench/
+  fuzz [STATES] [SEED]   plans of unmaps against the oracle: a million random states, or so many
   --cephcsi PATH         with demo, test, e2e, bench, lab up: a real ceph-csi in place of the test
                          driver (linked with librados and librbd of this machine)
   clean                  stop the lab, remove everything that ./dev made except Debian packages
@@ -77,6 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "test": _test,
         "lab": _lab,
         "bench": _bench,
+        "fuzz": _fuzz,
         "clean": _clean,
         **{tier: _one_tier(tier) for tier in TIERS},
     }
@@ -141,6 +143,16 @@ def _bench(args: list[str]) -> int:
         names = ", ".join(path.stem for path in sorted((CHECKOUT / "bench").glob("*.py")))
         raise LabError(f"no measurement {name!r} below bench/; there are: {names or 'none yet'}")
     return max(_python([str(script), *rest]) for script in scripts)
+
+
+def _fuzz(args: list[str]) -> int:
+    install_python(Narrator())
+    states, seed = (*args, *("1000000", str(time.time_ns() % 2**32))[len(args) :])[:2]
+    if not (states.isdecimal() and seed.isdecimal()):
+        raise LabError(f"{states} {seed}: STATES and SEED are numbers")
+    print(f"./dev fuzz {states} {seed} repeats this run", flush=True)
+    os.environ |= {"RBDAGENT_FUZZ_STATES": states, "RBDAGENT_FUZZ_SEED": seed}
+    return _python(["-m", "pytest", "-q", "-s", "tests/unit/test_plan_oracle.py"])
 
 
 def _clean(_args: list[str]) -> int:
@@ -338,11 +350,11 @@ def _child(argv: Sequence[str], *, keep_stdin: bool) -> Iterator[subprocess.Pope
 def _environment() -> dict[str, str]:
     """Give an environment in which nothing of the user's own clusters reaches a test."""
     foreign = ("CEPH_", "KUBECONFIG", "RBDAGENT_", "PYTEST_", "NODE_NAME")
-    ours = ("RBDAGENT_CACHE", "RBDAGENT_LAB", "RBDAGENT_CEPHCSI")
+    ours = ("RBDAGENT_CACHE", "RBDAGENT_LAB", "RBDAGENT_CEPHCSI", "RBDAGENT_FUZZ_")
     env = {
         name: value
         for name, value in os.environ.items()
-        if name in ours or not name.startswith(foreign)
+        if name.startswith(ours) or not name.startswith(foreign)
     }
     path = env.get("PATH", "/usr/bin:/bin")
     env["PATH"] = f"{venv_python().parent}:{bin_dir()}:{path}:/usr/sbin:/sbin"

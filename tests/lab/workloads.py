@@ -196,6 +196,18 @@ class Workloads:
             told = "\n".join(f"    {_told(event)}" for event in self.events(name, namespace))
             raise LabError(f"{error}\n--- the pod's events:\n{told or '    (none)'}") from error
 
+    def wait_pod_of(self, owner: str, node: str) -> str:
+        """Wait for a pod of a deployment on a node; give its name."""
+
+        def name() -> str | None:
+            for each in self.api.items("/api/v1/namespaces/default/pods"):
+                meta = each["metadata"]
+                if meta["name"].startswith(f"{owner}-") and each["spec"].get("nodeName") == node:
+                    return str(meta["name"])
+            return None
+
+        return wait_until(name, timeout_s=60, what=f"a pod of {owner} on {node}")
+
     def wait_gone(
         self, kind: str, name: str, *, namespace: str = "default", timeout_s: float = 90
     ) -> None:

@@ -34,6 +34,7 @@ from rbdagent.model import (
     TargetKind,
     UnbackedMount,
 )
+from rbdagent.plan import CONDITIONS
 from tests.unit.builders import (
     ADDRESS,
     DRIVER,
@@ -386,7 +387,8 @@ def test_the_code_is_said(code: str, seen: Snapshot) -> None:
 
 
 def test_every_code_of_the_catalogue_has_a_table() -> None:
-    assert SAID.keys() == CATALOG.keys()
+    refusals = {code for code, _, _ in CONDITIONS}
+    assert SAID.keys() | refusals == CATALOG.keys()
 
 
 QUIET: Final[dict[str, Table]] = {
@@ -491,6 +493,15 @@ def test_a_staged_orphan_is_taken_down_in_order() -> None:
         f"cryptsetup luksClose luks-rbd-{HANDLE}  # on worker-1",
         "rbd unmap /dev/rbd0  # on worker-1",
     )
+
+
+def test_a_luks_mapping_that_is_left_is_closed_before_the_unmap() -> None:
+    seen = world(mapped={"holders": (LUKS,)})
+    assert found(seen, "RBD110").commands[1:] == (
+        f"cryptsetup luksClose luks-rbd-{HANDLE}  # on worker-1",
+        "rbd unmap /dev/rbd0  # on worker-1",
+    )
+    assert "RBD101" not in {each.code for each in said(seen).findings}
 
 
 def test_from_the_waiting_node_the_next_command_looks_from_the_holders() -> None:

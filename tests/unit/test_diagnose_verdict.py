@@ -116,6 +116,7 @@ def from_worker_2(**parts: Any) -> Snapshot:
 
 
 ORPHANED: Final[Table] = {
+    "its LUKS mapping is left, which nobody has open (14)": world(mapped={"holders": (LUKS,)}),
     "forgotten by kubelet: directory and stash left, no attachment (46)": world(),
     "ceph-csi's rollback: neither directory nor stash (7)": world(of_kubelet={"staging": ()}),
     "an idle attachment, older than the grace period (1)": world(
@@ -282,7 +283,9 @@ PINNED: Final[Table] = {
     "a bind on the host": world(mapped={"mounts": (mount(path="/mnt/rescue"),)}),
     "a loop device": world(mapped={"holders": (LOOP,)}),
     "swap": world(mapped={"holders": (SWAP,)}),
-    "LUKS without a mount (14)": world(mapped={"holders": (LUKS,)}),
+    "its LUKS mapping, without a mount, open (14)": world(
+        mapped={"holders": (LUKS,), "openers": (opener(),)}
+    ),
     "a file system in the kernel, mounted nowhere (9)": world(
         mapped={"kernel_traces": ("/sys/fs/xfs/rbd0",)}
     ),

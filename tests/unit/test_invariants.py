@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from hypothesis import given, settings
@@ -10,237 +9,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from rbdagent.model import (
-    BlockHolder,
-    BlockHolderKind,
-    BlocklistEntry,
-    CephView,
-    ImagePresence,
-    Mapping,
     NotObserved,
-    OpenHow,
-    PluginSocket,
-    ProcessRef,
     Snapshot,
     Verdict,
 )
 from tests.unit.builders import (
-    ADDRESS,
-    DRIVER,
-    JUST_NOW,
-    LIBRBD_COOKIE,
-    LONG_AGO,
-    POD_PATH,
-    POD_UID,
     UNSEEN,
-    attachment,
-    cluster,
-    container,
-    event,
-    image_view,
-    in_flight,
-    kube,
-    kubelet,
-    mapping,
-    mount,
-    node,
-    node_view,
-    opener,
     pod,
-    pod_directory,
-    process,
-    remote_watcher,
     said,
-    snapshot,
-    staging,
-    volume,
     waiting_pod,
-    watcher,
 )
-
-MOUNTS: Final = (
-    mount(),
-    mount(path=POD_PATH),
-    mount(path="/mnt"),
-    mount(path="/data", namespace=container()),
-    mount(path="/data", namespace=container("stranger")),
-)
-OPENERS: Final = (
-    opener(),
-    opener(process=process(pid=9000), how=OpenHow.DESCRIPTOR, on_device=True),
-    opener(process=process(pid=12, pod_uid=POD_UID)),
-)
-HOLDERS: Final = (
-    BlockHolder(kind=BlockHolderKind.LOOP, name="loop0", of="rbd0"),
-    BlockHolder(kind=BlockHolderKind.LUKS, name="dm-0", label="luks-rbd-x", of="rbd0"),
-)
-PODS: Final = (
-    pod(),
-    pod("done", phase="Succeeded"),
-    pod("going", phase="Failed", deleting_since=JUST_NOW),
-    waiting_pod("starting", "worker-1"),
-    waiting_pod(),
-    pod("remote", "worker-2"),
-)
-FLIGHTS: Final = (
-    in_flight("mkfs.ext4", "mkfs.ext4 /dev/rbd0"),
-    in_flight("rbd", "rbd unmap /dev/rbd0"),
-)
-ATTACHMENTS: Final = (
-    attachment(),
-    attachment(created_at=JUST_NOW),
-    attachment(deleting_since=JUST_NOW),
-    attachment("worker-2"),
-)
-WATCHERS: Final = (watcher(), remote_watcher(), remote_watcher(cookie=LIBRBD_COOKIE, client=7))
-ENTRIES: Final = (
-    BlocklistEntry(network=ADDRESS.ip, nonce=ADDRESS.nonce),
-    BlocklistEntry(network="10.77.0.0/16"),
-)
-UNKNOWN_DEVICE: Final = mapping(
-    device="/dev/rbd7", device_id=7, spec=UNSEEN, image_id=None, client_id=1, fsid=None
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
-    """The parts of a snapshot that the properties vary."""
-
-    parts: dict[str, Any]
-
-    def but(self, **changes: Any) -> Scene:  # noqa: ANN401 - any part of any type
-        """Give the scene with some parts changed."""
-        return Scene(parts={**self.parts, **changes})
-
-    def seen(self) -> Snapshot:
-        """Build the snapshot."""
-        part = self.parts
-        device = mapping(
-            **{
-                name: part[name]
-                for name in (
-                    "mounts",
-                    "openers",
-                    "holders",
-                    "kernel_traces",
-                    "read_only",
-                    "watch",
-                    "hung_requests",
-                )
-            }
-        )
-        devices: tuple[Mapping, ...] | NotObserved = UNSEEN
-        if part["mapped"] is not None:
-            devices = (*((device,) if part["mapped"] else ()), *part["unknown"])
-        listening = PluginSocket(driver=DRIVER, path="/s", listening=part["listening"])
-        local = node_view(
-            mappings=devices,
-            in_flight=part["in_flight"],
-            kubelet=kubelet(
-                process=part["kubelet"],
-                staging=part["staging"],
-                pod_volumes=part["pod_volumes"],
-                sockets=(listening,),
-            ),
-        )
-        view = image_view(
-            presence=part["presence"],
-            image_id=None if part["presence"] is ImagePresence.GONE else "101d576e3eb2",
-            watchers=part["watchers"],
-            passing_watchers=part["passing"],
-        )
-        api = kube(
-            persistent_volumes=part["volumes"],
-            pods=part["pods"],
-            attachments=part["attachments"],
-            nodes=part["nodes"],
-            events=part["events"],
-            pods_scope=part["scope"],
-        )
-        clusters = (cluster(images=(view,), blocklist=part["blocklist"]),)
-        return snapshot(
-            node=local if part["node_seen"] else None,
-            ceph=CephView(clusters=clusters) if part["ceph_seen"] else None,
-            kubernetes=api if part["kube_seen"] else None,
-        )
-
-
-ORPHAN: Final[dict[str, Any]] = {
-    "mounts": (),
-    "openers": (),
-    "holders": (),
-    "kernel_traces": (),
-    "read_only": False,
-    "watch": UNSEEN,
-    "hung_requests": (),
-    "mapped": True,
-    "unknown": (),
-    "listening": True,
-    "in_flight": (),
-    "kubelet": ProcessRef(pid=3, command="kubelet", started_at=LONG_AGO),
-    "staging": (staging(),),
-    "pod_volumes": (),
-    "presence": ImagePresence.PRESENT,
-    "watchers": (watcher(),),
-    "passing": (),
-    "blocklist": (),
-    "volumes": (volume(),),
-    "pods": (),
-    "attachments": (),
-    "nodes": (node(), node("worker-2")),
-    "events": (),
-    "scope": "cluster",
-    "node_seen": True,
-    "ceph_seen": True,
-    "kube_seen": True,
-}
-
-
-def _few(*values: object) -> tuple[object, ...]:
-    """Give each value alone, the first two together, and that nobody could look."""
-    return (*((each,) for each in values), values[:2], UNSEEN)
-
-
-OTHERWISE: Final[dict[str, tuple[Any, ...]]] = {
-    "mounts": _few(*MOUNTS),
-    "openers": _few(*OPENERS),
-    "holders": _few(*HOLDERS),
-    "kernel_traces": _few("/sys/fs/ext4/rbd0"),
-    "read_only": (True, UNSEEN),
-    "watch": (True, False),
-    "hung_requests": (("write rbd_data.1",), UNSEEN),
-    "mapped": (False, False, None),
-    "unknown": ((UNKNOWN_DEVICE,),),
-    "listening": (False, UNSEEN),
-    "in_flight": _few(*FLIGHTS),
-    "kubelet": (
-        ProcessRef(pid=3, command="kubelet", started_at=JUST_NOW),
-        ProcessRef(pid=3, command="kubelet"),
-        None,
-        UNSEEN,
-    ),
-    "staging": ((), UNSEEN),
-    "pod_volumes": _few(pod_directory()),
-    "presence": (ImagePresence.TRASH, ImagePresence.GONE, UNSEEN),
-    "watchers": ((), (), *_few(*WATCHERS), WATCHERS[1:]),
-    "passing": ((remote_watcher(client=7, cookie=LIBRBD_COOKIE),),),
-    "blocklist": _few(*ENTRIES),
-    "volumes": ((), UNSEEN),
-    "pods": _few(*PODS),
-    "attachments": _few(*ATTACHMENTS),
-    "nodes": ((node(),), UNSEEN),
-    "events": ((event("Stopping", reason="Killing"),), UNSEEN),
-    "scope": ("node/worker-1", "namespace/default", "node/worker-2"),
-    "node_seen": (False,),
-    "ceph_seen": (False,),
-    "kube_seen": (False,),
-}
-
-CHANGES: Final = [(name, value) for name, values in OTHERWISE.items() for value in values]
-
-SCENES: Final = st.lists(st.sampled_from(CHANGES), max_size=5).map(
-    # A few steps away from the orphan: the borders of the verdicts are there.
-    lambda changes: Scene(parts={**ORPHAN, **dict(changes)})
-)
+from tests.unit.scenes import FLIGHTS, HOLDERS, MOUNTS, OPENERS, PODS, SCENES, Scene
 
 # Hung requests are missing here: debugfs is extra evidence, heeded where it can be read (safety 7).
 FAILURES: Final[dict[str, Any]] = {

@@ -1,0 +1,210 @@
+"""One attempt at unmapping: look, plan, and perhaps act, keeping a record of it.
+
+The command line and the agent go the same way here; only what they remember before it differs.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rbdagent.correlate import correlate
+from rbdagent.diagnose import diagnose
+from rbdagent.diagnose.times import seconds
+from rbdagent.errors import NotFoundError, RbdagentError, UsageError
+from rbdagent.history import remember
+from rbdagent.model import (
+    Act,
+    Diagnosis,
+    History,
+    JudgedHolder,
+    Moment,
+    NotObserved,
+    Policy,
+    Snapshot,
+    Switches,
+    Target,
+    TargetKind,
+    UnmapOutcome,
+    UnmapPlan,
+    UnmapRefusal,
+    UnmapResult,
+    Verdict,
+)
+from rbdagent.plan import plan_unmap
+from rbdagent.state import unmaps_of
+from rbdagent.unmap import NodePaths, carry_out
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from rbdagent.state import StateDir
+
+LONGEST_GAP_S: Final = 150.0
+"""Looks that lie further apart saw no unbroken row: two of the agent's own, and a half."""
+_BETWEEN_WATCHES_S: Final = 2.0
+
+
+class Leave(Struct, frozen=True, kw_only=True):
+    """Who acts, what he is allowed, and where it is kept."""
+
+    by: str
+    policy: Policy
+    freeze_file: Path
+    state: StateDir
+
+
+class Attempt:
+    """One try at one target of this node."""
+
+    def __init__(
+        self,
+        target: Target,
+        look: Callable[[Target], Snapshot],
+        *,
+        leave: Leave,
+        history: History | None,
+        clock: Callable[[], Moment] | None,
+    ) -> None:
+        """Prepare it.
+
+        Args:
+            target: what to unmap; it must be mapped here once.
+            look: looks at everything anew, for a target, with consistent reads.
+            leave: what is allowed.
+            history: what earlier looks saw.
+            clock: None where looks come from a file, which proves nothing of now.
+        """
+        self._target = target
+        self._look = look
+        self._leave = leave
+        self._history = history
+        self._clock = clock
+
+    def decide(self) -> UnmapPlan | UnmapRefusal:
+        """Look and plan.
+
+        Raises:
+            RbdagentError: nothing of the target is mapped, or it cannot be told which is meant.
+        """
+        snapshot = self._look(self._target)
+        grace = seconds(self._leave.policy.grace_s)
+        diagnosis = diagnose(correlate(snapshot), snapshot, grace=grace)
+        if self._clock is not None:
+            self._history = remember(
+                self._history, (diagnosis,), snapshot, longest_gap_s=LONGEST_GAP_S
+            )
+        acts, _ = self._leave.state.acts()
+        history = self._history and unmaps_of(acts, self._history)
+        return plan_unmap(
+            _the_one(diagnosis),
+            diagnosis.use,
+            snapshot,
+            history=history,
+            policy=self._leave.policy,
+            switches=Switches(freeze_file=_present(self._leave.freeze_file)),
+            now=self._clock() if self._clock is not None else None,
+        )
+
+    def act(self, plan: UnmapPlan, paths: NodePaths) -> UnmapResult:
+        """Carry a plan out; it is on record from before the first step.
+
+        Raises:
+            RbdagentError: another rbdagent is at work on the image, or no record can be kept.
+        """
+        assert self._clock is not None  # noqa: S101 - a look from a file gives no plan
+        history = self._history
+        begun = Act(
+            boot_id=history.boot_id if history is not None else "",
+            begun=self._clock(),
+            by=self._leave.by,
+            identity=plan.identity,
+            persistent_volume=plan.persistent_volume,
+            why="; ".join(said for each in plan.conditions for said in each.observed[:1]),
+        )
+        with self._leave.state.only_one_on(_name_of(plan)):
+            self._record(begun)
+            try:
+                result = carry_out(
+                    plan, again=self.decide, watched=lambda: self._watched(plan), paths=paths
+                )
+            except RbdagentError as error:
+                self._record(replace(begun, outcome=UnmapOutcome.FAILED, message=str(error)))
+                raise
+            self._record(replace(begun, outcome=result.outcome, message=result.message))
+        return result
+
+    def _record(self, act: Act) -> None:
+        try:
+            self._leave.state.save_act(act)
+        except OSError as error:
+            raise RbdagentError(
+                f"{error.filename or self._leave.state.path}: {error.strerror}: what is done must "
+                "be written down first",
+                hint="--state-dir names a directory that rbdagent may write to",
+            ) from error
+
+    def _watched(self, plan: UnmapPlan) -> bool | NotObserved:
+        """Look whether the mapping's client still watches the image."""
+        time.sleep(_BETWEEN_WATCHES_S)
+        spec = plan.identity.spec
+        # By its image: the device that was asked about is gone.
+        image = Target(given=str(spec), kind=TargetKind.IMAGE, image=spec)
+        try:
+            view = correlate(self._look(image)).image_view
+        except NotFoundError as error:
+            return NotObserved(reason=str(error))
+        if view is None:
+            return NotObserved(reason="no cluster told of the image")
+        if isinstance(view.watchers, NotObserved):
+            return view.watchers
+        return any(each.client == plan.identity.client_id for each in view.watchers)
+
+
+def _the_one(diagnosis: Diagnosis) -> JudgedHolder:
+    """Give the one mapping of the target on this node; else a holder, which will be refused."""
+    given = diagnosis.use.target.given
+    local = [each for each in diagnosis.holders if each.holder.is_local and each.holder.mapping]
+    if len(local) > 1:
+        devices = " or ".join(each.holder.mapping.device for each in local if each.holder.mapping)
+        raise UsageError(
+            f"{given} is mapped here more than once",
+            hint=f"name the device: rbdagent unmap {devices}",
+        )
+    chosen = local or list(diagnosis.holders)
+    if not chosen and diagnosis.verdict is Verdict.FREE:
+        raise RbdagentError(
+            f"{given} is not mapped here, and nobody holds it",
+            hint=f"rbdagent who-holds {given} tells more",
+        )
+    if not chosen:
+        raise RbdagentError(
+            f"no mapping of {given} was seen here; who else holds it was not fully observed",
+            hint=f"rbdagent who-holds {given} tells what was not; or name the device",
+        )
+    return chosen[0]
+
+
+def _name_of(plan: UnmapPlan) -> str:
+    identity = plan.identity
+    return f"{identity.fsid}-{identity.pool_id}-{identity.image_id}"
+
+
+def _present(path: Path) -> str | NotObserved | None:
+    from rbdagent.observe.files import names_in
+
+    found = names_in(path.parent)
+    if found is None or isinstance(found, tuple):
+        return str(path) if found and path.name in found else None
+    return found
+
+
+def is_only_a_matter_of_time(decided: UnmapPlan | UnmapRefusal) -> bool:
+    """Tell whether time alone will make a plan of it, if nothing else happens."""
+    return isinstance(decided, UnmapRefusal) and all(
+        each.met or each.passes for each in decided.conditions
+    )

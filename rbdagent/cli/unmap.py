@@ -1,0 +1,127 @@
+"""rbdagent unmap."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from rbdagent.cli.flags import acting, leave_of, observing
+from rbdagent.cli.output import data_text, has_colour, moment, say
+from rbdagent.cli.source import snapshot_of
+from rbdagent.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rbdagent.act import Attempt
+    from rbdagent.config import Settings
+    from rbdagent.model import Snapshot, Target, UnmapPlan, UnmapRefusal, UnmapResult
+
+_REFUSED: Final = 4
+_LOOK_EVERY_S: Final = 10.0
+
+
+@click.command("unmap")
+@click.argument("target", required=True)
+@click.option("--namespace", "-n", help="Namespace of pvc/NAME and pod/NAME.")
+@click.option("--yes", is_flag=True, help="Act, if the plan stands. Without it: say what would be.")
+@click.option("--wait", is_flag=True, help="Look on for the grace period where nobody did before.")
+@click.option("--output", "-o", type=click.Choice(["table", "json", "yaml"]), default="table",
+              show_default=True, help="Form of the answer.")  # fmt: skip
+@click.option("--from", "source", metavar="FILE", help="Plan for a snapshot; - is stdin.")
+@acting
+@observing
+def command(
+    *,
+    target: str,
+    namespace: str | None,
+    yes: bool,
+    wait: bool,
+    output: str,
+    source: str | None,
+    settings: Callable[[], Settings],
+    **allowed: Any,  # noqa: ANN401 - the flags of the policy
+) -> int:
+    """Unmap the orphan behind TARGET on this node: print the plan or the refusal, with --yes act.
+
+    There is no --force. What is refused exits 4.
+    """
+    from rbdagent.parse.target import parse_target
+
+    if source is not None and (yes or wait):
+        raise UsageError("--from shows what would be decided; it cannot act or wait")
+    attempt = _attempt(parse_target(target, namespace=namespace), source, settings, allowed)
+    decided = _decide(attempt, wait=wait)
+    from rbdagent.model import UnmapPlan
+    from rbdagent.unmap import node_paths
+
+    if not yes or not isinstance(decided, UnmapPlan):
+        return _tell(decided, output)
+    roots = settings().roots
+    assert roots is not None  # noqa: S101 - a plan rests on a look at the node
+    return _tell(attempt.act(decided, node_paths(roots)), output)
+
+
+def _attempt(
+    target: Target, source: str | None, settings: Callable[[], Settings], allowed: dict[str, Any]
+) -> Attempt:
+    from rbdagent.act import Attempt
+
+    # Who asks for a plan wants to know what --yes would do.
+    leave = leave_of(allowed, by=_user(), may_unmap=True)
+    history, told = (None, "") if source is not None else leave.state.history()
+    if told:
+        click.echo(f"rbdagent: {told}", err=True)
+
+    def look(at: Target) -> Snapshot:
+        return snapshot_of(at, source, settings, switches=True)
+
+    return Attempt(
+        target,
+        look,
+        leave=leave,
+        history=history,
+        clock=None if source is not None else moment,
+    )
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
+
+
+def _decide(attempt: Attempt, *, wait: bool) -> UnmapPlan | UnmapRefusal:
+    """Look and plan; with ``wait`` again and again while only time is missing."""
+    from rbdagent.act import is_only_a_matter_of_time
+
+    decided = attempt.decide()
+    while wait and is_only_a_matter_of_time(decided):
+        click.echo("rbdagent: looking on until the grace period is over ...", err=True)
+        time.sleep(_LOOK_EVERY_S)
+        decided = attempt.decide()
+    return decided
+
+
+def _tell(decided: UnmapPlan | UnmapRefusal | UnmapResult, output: str) -> int:
+    from rbdagent.model import UnmapOutcome, UnmapPlan, UnmapRefusal
+    from rbdagent.report import machine, text
+
+    colour = has_colour()
+    if isinstance(decided, UnmapPlan):
+        data, words = machine.unmap_plan(decided), text.unmap_plan(decided, colour=colour)
+        code = 0
+    elif isinstance(decided, UnmapRefusal):
+        data, words = machine.unmap_refusal(decided), text.unmap_refusal(decided, colour=colour)
+        code = _REFUSED
+    else:
+        data, words = machine.unmap_result(decided), text.unmap_result(decided, colour=colour)
+        refused = decided.outcome in {UnmapOutcome.REFUSED, UnmapOutcome.BUSY}
+        code = _REFUSED if refused else int(decided.outcome is not UnmapOutcome.UNMAPPED)
+    say(words if output == "table" else data_text(data, output))
+    return code

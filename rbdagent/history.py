@@ -1,0 +1,117 @@
+"""What a row of looks tells that one look cannot: since when, and without a break.
+
+Ages are counted by the node's own uptime: a wall clock may jump, and a boot ends everything.
+"""
+
+from __future__ import annotations
+
+from rbdagent.correlate.holders import runs
+from rbdagent.model import (
+    Diagnosis,
+    History,
+    Holder,
+    JudgedHolder,
+    Mapping,
+    MappingIdentity,
+    Moment,
+    NotObserved,
+    Remembered,
+    Snapshot,
+    Verdict,
+)
+
+
+def identity_of(mapping: Mapping) -> MappingIdentity:
+    """Give what must stay equal from look to look."""
+    return MappingIdentity(
+        device=mapping.device,
+        incarnation=mapping.incarnation,
+        fsid=mapping.fsid,
+        pool_id=mapping.pool_id,
+        spec=None if isinstance(mapping.spec, NotObserved) else mapping.spec,
+        image_id=mapping.image_id,
+        snapshot=mapping.snapshot,
+        client_id=mapping.client_id,
+    )
+
+
+def moment_of(snapshot: Snapshot) -> Moment | None:
+    """Give when a look was made; None where the node told no uptime."""
+    if snapshot.node is None or snapshot.node.uptime_s is None:
+        return None
+    return Moment(at=snapshot.observed_at, uptime_s=snapshot.node.uptime_s)
+
+
+def remember(
+    earlier: History | None,
+    diagnoses: tuple[Diagnosis, ...],
+    snapshot: Snapshot,
+    *,
+    longest_gap_s: float,
+) -> History | None:
+    """Add one look to what is remembered.
+
+    Args:
+        earlier: what was remembered before it.
+        diagnoses: what the look says of every mapping of this node.
+        snapshot: the look.
+        longest_gap_s: what lies further apart than this was not seen without a break.
+
+    Returns:
+        What is remembered now; ``earlier`` where the look shows no node to remember anything of.
+    """
+    now, node = moment_of(snapshot), snapshot.node
+    if now is None or node is None or not node.boot_id:
+        return earlier
+    before = earlier if earlier is not None and _same_boot(earlier, node.boot_id, now) else None
+    unbroken = before is not None and now.uptime_s - before.last_look.uptime_s <= longest_gap_s
+    known = {each.identity: each for each in before.mappings} if before is not None else {}
+    return History(
+        boot_id=node.boot_id,
+        last_look=now,
+        mappings=tuple(
+            _remembered(each, known, now, unbroken=unbroken)
+            for diagnosis in diagnoses
+            for each in diagnosis.holders
+            if each.holder.is_local and each.holder.mapping is not None
+        ),
+        unmaps=before.unmaps if before is not None else (),
+    )
+
+
+def _same_boot(earlier: History, boot_id: str, now: Moment) -> bool:
+    return earlier.boot_id == boot_id and earlier.last_look.uptime_s <= now.uptime_s
+
+
+def _remembered(
+    judged: JudgedHolder,
+    known: dict[MappingIdentity, Remembered],
+    now: Moment,
+    *,
+    unbroken: bool,
+) -> Remembered:
+    mapping = judged.holder.mapping
+    assert mapping is not None  # noqa: S101 - the caller looked
+    identity = identity_of(mapping)
+    before = known.get(identity)
+    needed_at = before.needed_at if before is not None else None
+    orphaned_since = before.orphaned_since if before is not None and unbroken else None
+    return Remembered(
+        identity=identity,
+        first_seen=before.first_seen if before is not None else now,
+        orphaned_since=(orphaned_since or now) if judged.verdict is Verdict.ORPHANED else None,
+        needed_at=now if is_needed(judged.holder) else needed_at,
+    )
+
+
+def is_needed(holder: Holder) -> bool:
+    """Tell whether a pod on the holder's node needs the volume; in doubt it does.
+
+    A finished pod needs nothing, unless it is being deleted: then kubelet is at work on it.
+    """
+    if isinstance(holder.pods, NotObserved):
+        return True
+    return any(
+        runs(each) or each.deleting_since or each.phase not in ("Succeeded", "Failed")
+        for each in holder.pods
+    )

@@ -1,0 +1,112 @@
+"""What an agent publishes of its node: the status of the custom resource RBDNode.
+
+Short on purpose: it is rewritten when something changes, and five thousand of them are listed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from rbdagent.model import NotObserved, Verdict
+from rbdagent.report.machine import image_object, pod_names, sources
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping as Table
+    from collections.abc import Sequence
+
+    from rbdagent.model import Act, Diagnosis, History, JudgedHolder, Snapshot, VolumeUse
+
+Json = dict[str, Any]
+
+_MOST: Final = 5
+"""Mounts, pods and reasons of one mapping."""
+_MOST_ACTS: Final = 10
+_WELL: Final = frozenset({Verdict.IN_USE, Verdict.STAGED, Verdict.SHARED, Verdict.FOREIGN})
+
+
+def rbdnode_status(
+    diagnoses: Sequence[Diagnosis],
+    snapshot: Snapshot,
+    history: History | None,
+    acts: Sequence[Act],
+) -> Json:
+    """Give the status of one node's RBDNode.
+
+    ``mappings`` is null where the node's devices were not observed: an empty list is a fact.
+    """
+    node = snapshot.node
+    names = pod_names(snapshot)
+    held = [
+        (each, diagnosis.use)
+        for diagnosis in diagnoses
+        for each in diagnosis.holders
+        if each.holder.is_local and each.holder.mapping is not None
+    ]
+    seen = node is not None and not isinstance(node.mappings, NotObserved)
+    since = _since(history)
+    verdicts = [each.verdict for each, _ in held]
+    return {
+        "observedAt": snapshot.observed_at,
+        "bootID": node.boot_id if node is not None else None,
+        "toolVersion": snapshot.tool_version,
+        "mapped": len(held) if seen else None,
+        "orphaned": verdicts.count(Verdict.ORPHANED),
+        "problems": sum(each not in _WELL for each in verdicts),
+        "mappings": [_mapping(each, use, names, since) for each, use in held] if seen else None,
+        "sources": {
+            name: {"state": each["state"], "reason": each["reason"]}
+            for name, each in sources(snapshot).items()
+        },
+        "acts": [_act(each) for each in acts[-_MOST_ACTS:]],
+    }
+
+
+def _since(history: History | None) -> dict[str, str]:
+    """Give since when each device is orphaned, or else known at all."""
+    known = history.mappings if history is not None else ()
+    return {each.identity.device: (each.orphaned_since or each.first_seen).at for each in known}
+
+
+def _mapping(
+    judged: JudgedHolder, use: VolumeUse, names: Table[str, str], since: dict[str, str]
+) -> Json:
+    holder = judged.holder
+    mapping = holder.mapping
+    assert mapping is not None  # noqa: S101 - the caller looked
+    volume, image = use.persistent_volume, image_object(use.image)
+    told: Json = {
+        "device": mapping.device,
+        "image": image and {key: value for key, value in image.items() if value is not None},
+        "clientID": mapping.client_id,
+        "clientAddress": str(mapping.client_address) if mapping.client_address else None,
+        "readOnly": mapping.read_only if isinstance(mapping.read_only, bool) else None,
+        "persistentVolume": volume.name if volume is not None else None,
+        "verdict": str(judged.verdict),
+        "because": list(judged.because[:_MOST]),
+        "since": since.get(mapping.device),
+        "mounts": _few(mapping.mounts, lambda each: each.path),
+        "heldBy": _few(mapping.holders, lambda each: each.label or each.name),
+        "pods": _few(holder.pods, lambda each: names.get(each.ref.uid or "", str(each.ref))),
+    }
+    # What was not observed is left out: a schema knows no null.
+    return {key: value for key, value in told.items() if value is not None}
+
+
+def _few(found: Any, name: Any) -> list[str] | None:  # noqa: ANN401 - any tuple of the model
+    """Give a few names, sorted, each once; null where nobody looked."""
+    if isinstance(found, NotObserved):
+        return None
+    return sorted({str(name(each)) for each in found})[:_MOST]
+
+
+def _act(act: Act) -> Json:
+    return {
+        "at": act.begun.at,
+        "by": act.by,
+        "device": act.identity.device,
+        "image": str(act.identity.spec),
+        "persistentVolume": act.persistent_volume,
+        "why": act.why,
+        "outcome": str(act.outcome) if act.outcome is not None else "under-way",
+        "message": act.message,
+    }

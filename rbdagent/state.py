@@ -1,0 +1,205 @@
+"""What rbdagent keeps on its node over restarts: small files, each replaced as a whole.
+
+The history is what the agent remembers of every mapping; the acts are what was done, by whom, and
+how it ended. Either the old file stands or the new one, at every instant.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rbdagent.errors import ParseError, RbdagentError
+from rbdagent.model import API_VERSION, Act, History, UnmapOutcome
+from rbdagent.report.snapshot import decode, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_S = TypeVar("_S", bound=Struct)
+_HISTORY: Final = "history.json"
+_ACTS: Final = "acts.json"
+_KEPT_ACTS: Final = 50
+
+
+class _Acts(Struct, frozen=True, kw_only=True):
+    """The file of acts, the last of them last."""
+
+    acts: tuple[Act, ...] = ()
+
+
+class StateDir:
+    """The state directory; it need not exist before the first write."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def history(self) -> tuple[History | None, str]:
+        """Read what was remembered.
+
+        Returns:
+            The history, or None where there is none; and what is to be told, if anything: a file
+            that cannot be read is set aside, never overwritten, and counts as no memory at all.
+        """
+        return self._load(History, _HISTORY)
+
+    def save_history(self, history: History) -> None:
+        """Write what is remembered.
+
+        Raises:
+            OSError: it cannot be written; what stood there still does.
+        """
+        self._save(history, _HISTORY)
+
+    def acts(self) -> tuple[tuple[Act, ...], str]:
+        """Read what was done on this node, the last act last; and what is to be told, if any."""
+        found, told = self._load(_Acts, _ACTS)
+        return (found.acts if found is not None else ()), told
+
+    def save_act(self, act: Act) -> None:
+        """Add an act, or how one ended that was written down when it began.
+
+        Raises:
+            OSError: it cannot be written; what stood there still does.
+        """
+        with self._alone(".acts"):
+            known, _ = self.acts()
+            others = tuple(each for each in known if each.begun != act.begun)
+            self._save(_Acts(acts=(*others, act)[-_KEPT_ACTS:]), _ACTS)
+
+    @contextlib.contextmanager
+    def only_agent(self) -> Iterator[None]:
+        """Be the one agent of this node.
+
+        Raises:
+            RbdagentError: another one is.
+        """
+        try:
+            with self._alone("agent", wait=False):
+                yield
+        except BlockingIOError:
+            raise RbdagentError(
+                f"another agent runs on this node: it holds {self.path / 'agent.lock'}",
+                hint="one agent a node; fuser -v names its process",
+            ) from None
+
+    @contextlib.contextmanager
+    def only_one_on(self, image: str) -> Iterator[None]:
+        """Be the one rbdagent that is at work on an image.
+
+        Raises:
+            RbdagentError: another one is.
+        """
+        try:
+            with self._alone(f"image-{image}", wait=False):
+                yield
+        except BlockingIOError:
+            raise RbdagentError(
+                f"another rbdagent is at work on {image}",
+                hint="wait for it, then look again with rbdagent who-holds",
+            ) from None
+
+    @contextlib.contextmanager
+    def _alone(self, name: str, *, wait: bool = True) -> Iterator[None]:
+        """Hold an advisory lock; it goes with the process, however that ends."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.path / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _load(self, kind: type[_S], name: str) -> tuple[_S | None, str]:
+        path = self.path / name
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None, ""
+        except PermissionError as error:
+            return None, f"{path}: {error.strerror}; nothing is remembered"
+        except (OSError, UnicodeDecodeError) as error:
+            return None, _set_aside(path, str(error))
+        try:
+            return _parse(kind, text, str(path)), ""
+        except ParseError as error:
+            return None, _set_aside(path, str(error))
+
+    def _save(self, value: Struct, name: str) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        body = cast("dict[str, Any]", encode(value))
+        text = json.dumps(_head(type(value)) | body)
+        new = self.path / f"{name}.new"
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self.path / name)
+        except OSError:
+            with contextlib.suppress(OSError):
+                new.unlink()
+            raise
+        _sync(self.path)
+
+
+def unmaps_of(acts: tuple[Act, ...], history: History) -> History:
+    """Give a history the unmaps of its boot: what was begun counts, whatever came of it."""
+    return replace(
+        history,
+        unmaps=tuple(
+            each.begun
+            for each in acts
+            if each.boot_id == history.boot_id and each.outcome is not UnmapOutcome.REFUSED
+        ),
+    )
+
+
+def _head(kind: type[Struct]) -> dict[str, str]:
+    return {"apiVersion": API_VERSION, "kind": kind.__name__.removeprefix("_")}
+
+
+def _parse(kind: type[_S], text: str, where: str) -> _S:
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise ParseError(
+            what="the agent's memory", where=where, text=text[-60:], expected="whole JSON"
+        ) from error
+    head = _head(kind)
+    found = {key: data.get(key) for key in head} if isinstance(data, dict) else None
+    if found != head:
+        raise ParseError(
+            what="the agent's memory",
+            where=where,
+            text=str(found),
+            expected=f"apiVersion {head['apiVersion']}, kind {head['kind']}",
+        )
+    body = {key: value for key, value in data.items() if key not in head}
+    return decode(kind, body, where=where, path=head["kind"])
+
+
+def _set_aside(path: Path, why: str) -> str:
+    aside = path.with_name(f"{path.name}.unreadable")
+    try:
+        path.replace(aside)
+    except OSError as error:
+        return f"{why}; it could not be set aside either: {error}"
+    return f"{why}; it was set aside as {aside}, and everything is remembered anew"
+
+
+def _sync(directory: Path) -> None:
+    """Make the new name last: a rename is on disk only when its directory is."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

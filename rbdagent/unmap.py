@@ -1,0 +1,240 @@
+"""The only module that writes to the node: one step at a time, each after a look of its own.
+
+What may hang in the kernel is done by a child process that nobody waits for longer than is said:
+a write to sysfs that waits for a hung OSD cannot be interrupted (uninterruptible sleep), and must
+not take rbdagent with it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from rbdagent.model import (
+    NotObserved,
+    Step,
+    StepKind,
+    UnmapOutcome,
+    UnmapPlan,
+    UnmapRefusal,
+    UnmapResult,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rbdagent.observe.node import NodeRoots
+
+_STEP_S: Final = 30.0
+_GONE_S: Final = 5.0
+_WATCH_S: Final = 40.0
+"""A watch without its client ends after 30 s (osd_client_watch_timeout)."""
+_LOOK_EVERY_S: Final = 0.2
+_DISKSEQ_IOCTL: Final = 0x80081280
+"""BLKGETDISKSEQ, include/uapi/linux/fs.h."""
+_NOT_THE_SAME: Final = 200
+"""Exit code of the child where the device is another one now; above every errno."""
+
+
+class NodePaths(Struct, frozen=True, kw_only=True):
+    """Where the host is seen."""
+
+    sysfs: Path
+    procfs: Path
+    host_root: Path
+
+
+def node_paths(roots: NodeRoots) -> NodePaths:
+    """Give the paths of a node that was looked at by these roots."""
+    return NodePaths(sysfs=roots.sysfs, procfs=roots.procfs, host_root=roots.host_root)
+
+
+class _Stopped(Exception):  # noqa: N818 - the end of the ladder is no error
+    """A step did not work."""
+
+    def __init__(self, outcome: UnmapOutcome, message: str) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+
+
+def carry_out(
+    plan: UnmapPlan,
+    *,
+    again: Callable[[], UnmapPlan | UnmapRefusal],
+    watched: Callable[[], bool | NotObserved],
+    paths: NodePaths,
+) -> UnmapResult:
+    """Do what a plan says, as long as a new look before each step says the same.
+
+    Args:
+        plan: the plan.
+        again: looks at everything once more, with consistent reads, and plans anew.
+        watched: looks whether the mapping's client still watches the image's header.
+        paths: where to write.
+    """
+    done: list[Step] = []
+
+    def ended(
+        outcome: UnmapOutcome, message: str, refusal: UnmapRefusal | None = None
+    ) -> UnmapResult:
+        return UnmapResult(
+            plan=plan, outcome=outcome, message=message, done=tuple(done), refusal=refusal
+        )
+
+    for expected in plan.steps:
+        now = again()
+        if isinstance(now, UnmapRefusal):
+            return ended(UnmapOutcome.REFUSED, f"refused before {expected.kind}", now)
+        if now.identity != plan.identity or now.steps[0] != expected:
+            return ended(UnmapOutcome.REFUSED, f"the node changed before {expected.kind}")
+        try:
+            _do(expected, plan, paths)
+        except _Stopped as stopped:
+            return ended(stopped.outcome, str(stopped))
+        done.append(expected)
+    return ended(*_after(plan, watched))
+
+
+def _do(step: Step, plan: UnmapPlan, paths: NodePaths) -> None:
+    match step.kind:
+        case StepKind.UMOUNT:
+            # Never lazy, never forced: what is busy stays.
+            _run(step, _on_host(paths, "umount", step.subject))
+        case StepKind.LUKS_CLOSE:
+            _run(step, _on_host(paths, "cryptsetup", "luksClose", step.subject))
+        case StepKind.UNMAP:
+            _unmap(step, plan, paths)
+
+
+def _on_host(paths: NodePaths, *command: str) -> list[str]:
+    """Give the command line that runs a program in the host's mount namespace."""
+    return ["nsenter", f"--mount={paths.procfs}/1/ns/mnt", "--", *command]
+
+
+def _run(step: Step, command: list[str]) -> None:
+    code, said = _child(command)
+    if code is None:
+        raise _Stopped(UnmapOutcome.IN_PROGRESS, f"{step.kind} {step.subject} does not return")
+    if code != 0:
+        busy = "busy" in said
+        raise _Stopped(
+            UnmapOutcome.BUSY if busy else UnmapOutcome.FAILED,
+            f"{step.kind} {step.subject}: {said or f'exit {code}'}",
+        )
+
+
+def _unmap(step: Step, plan: UnmapPlan, paths: NodePaths) -> None:
+    number = step.subject.removeprefix("/dev/rbd")
+    code, said = _child(
+        [
+            sys.executable,
+            "-m",
+            "rbdagent.unmap",
+            str(paths.host_root / "dev" / f"rbd{number}"),
+            str(paths.sysfs / "bus" / "rbd"),
+            number,
+            plan.identity.incarnation or "",
+        ]
+    )
+    if code in {None, errno.EINPROGRESS}:
+        raise _Stopped(UnmapOutcome.IN_PROGRESS, f"the kernel is still unmapping {step.subject}")
+    if code == errno.EBUSY:
+        raise _Stopped(UnmapOutcome.BUSY, f"{step.subject} is open: the kernel did not unmap it")
+    if code == _NOT_THE_SAME:
+        raise _Stopped(UnmapOutcome.REFUSED, f"{step.subject} is another device now")
+    if code != 0:
+        why = os.strerror(code) if code in errno.errorcode else said
+        raise _Stopped(UnmapOutcome.FAILED, f"unmapping {step.subject}: {why}")
+    device = paths.sysfs / "bus" / "rbd" / "devices" / number
+    if not _within(_GONE_S, lambda: not device.exists()):
+        raise _Stopped(UnmapOutcome.FAILED, f"{device} is still there")
+
+
+def _child(command: list[str]) -> tuple[int | None, str]:
+    """Run a program; give its exit code, None where it does not return, and what it said."""
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        _, said = process.communicate(timeout=_STEP_S)
+    except subprocess.TimeoutExpired:
+        return None, ""
+    return process.returncode, said.strip()
+
+
+def _after(plan: UnmapPlan, watched: Callable[[], bool | NotObserved]) -> tuple[UnmapOutcome, str]:
+    """Look for the watch: with a hung OSD it stays when the device is gone."""
+    device = plan.identity.device
+    if _within(_WATCH_S, lambda: watched() is False):
+        return UnmapOutcome.UNMAPPED, f"{device} is unmapped, and nobody there watches the image"
+    last = watched()
+    reason = f" ({last.reason})" if isinstance(last, NotObserved) else ""
+    return (
+        UnmapOutcome.WATCH_LINGERS,
+        f"{device} is unmapped; its watch was not seen to end{reason}",
+    )
+
+
+def _within(seconds: float, holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_LOOK_EVERY_S)
+    return True
+
+
+# --------------------------------------------------------------------------------------------------
+# The child: the last look and the write, with nothing between them
+# --------------------------------------------------------------------------------------------------
+
+
+def main(device: str, bus: str, number: str, incarnation: str) -> int:
+    """Write a device's id to ``remove``, if it is free and still the one that was planned for.
+
+    Gives 0, an errno, or the code that says that the device is another one.
+    """
+    try:
+        if not _is_free_and_the_same(device, bus, number, incarnation):
+            return _NOT_THE_SAME
+        single = Path(bus) / "remove_single_major"
+        target = single if single.exists() else Path(bus) / "remove"
+        descriptor = os.open(target, os.O_WRONLY)
+        try:
+            # The plain id: never "force".
+            os.write(descriptor, number.encode())
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        return error.errno or errno.EIO
+    return 0
+
+
+def _is_free_and_the_same(device: str, bus: str, number: str, incarnation: str) -> bool:
+    """Open it alone: EBUSY where it is mounted or held. It is closed again before the write."""
+    descriptor = os.open(device, os.O_RDONLY | os.O_EXCL | os.O_NONBLOCK)
+    try:
+        kind, _, value = incarnation.partition(":")
+        if kind == "diskseq":
+            answer = fcntl.ioctl(descriptor, _DISKSEQ_IOCTL, bytes(8))
+            return int.from_bytes(answer, sys.byteorder) == int(value)
+        return Path(bus, "devices", number).stat().st_ino == int(value)
+    finally:
+        os.close(descriptor)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

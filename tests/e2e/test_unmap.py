@@ -1,0 +1,198 @@
+"""The safe unmap on the real kernel: what it ends, and all that it refuses to touch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tests.lab.install import venv_python
+from tests.lab.processes import wait_until
+
+if TYPE_CHECKING:
+    from tests.e2e.scene import Scene
+    from tests.lab.vm import Completed, Vm
+
+_AT_ONCE: Final = ("--yes", "--wait", "--grace-period", "5s")
+WORDS: Final = "written on worker-1"
+
+
+def write(scene: Scene, pod: str, volume: str) -> None:
+    """Write a file into a volume, as its pod would."""
+    path = f"{scene.mount_of(pod, volume)}/file"
+    scene.lab.nodes["worker-1"].run(f"echo {WORDS} >{path}; sync -f {path}")
+
+
+def read_back(scene: Scene, pod: str, volume: str) -> str:
+    """Read the file on the other node."""
+    path = f"{scene.mount_of(pod, volume)}/file"
+    return scene.lab.nodes["worker-2"].get(path).decode().strip()
+
+
+# --------------------------------------------------------------------------------------------------
+# What it ends
+# --------------------------------------------------------------------------------------------------
+
+
+def test_an_idle_attachment_goes_once_the_orphan_is_unmapped(scene: Scene) -> None:
+    """scenarios.md 1: kubelet cannot unstage; after the unmap its retry can, and all goes on."""
+    volume = scene.claim()
+    old = scene.run_pod("worker-1")
+    write(scene, old, volume)
+    step = "NodeUnstage.unmap"
+    with scene.lab.fault(
+        "worker-1", step, "error", message="exit status 16", volume=scene.handle(volume)
+    ):
+        scene.workloads.delete("Pod", old)
+        new = scene.start_pod("worker-2")
+        scene.workloads.wait_event(new, reason="FailedAttachVolume", contains="Multi-Attach error")
+        result = scene.unmap("worker-1", volume, *_AT_ONCE)
+    assert result["outcome"] == "unmapped", result
+    assert any("retries NodeUnstage" in each for each in result["expects"])
+    scene.workloads.wait_running(new, timeout_s=300)
+    assert read_back(scene, new, volume) == WORDS
+
+
+def test_a_staged_orphan_is_taken_down_step_by_step_where_that_is_allowed(scene: Scene) -> None:
+    """scenarios.md 5 and 14 (kubernetes#121937): umount, luksClose, unmap."""
+    volume = scene.claim(storage_class="rbd-luks")
+    old = scene.run_pod("worker-1")
+    write(scene, old, volume)
+    step = "NodeUnstage.umount"
+    with scene.lab.fault(
+        "worker-1", step, "error", message="target is busy", volume=scene.handle(volume)
+    ):
+        scene.workloads.delete("Pod", old)
+        scene.lab.nodes["worker-1"].service("kubelet").restart()
+        scene.wait_detached(volume, "worker-1")
+    hard = scene.refused("worker-1", volume, "--grace-period", "1s")
+    assert "mounted at" in hard["RBD502"]
+    assert "LUKS" in hard["RBD503"]
+
+    result = scene.unmap("worker-1", volume, *_AT_ONCE, "--unmap-staged")
+    assert result["outcome"] == "unmapped", result
+    assert [each["kind"] for each in result["done"]] == ["umount", "luksClose", "unmap"]
+    new = scene.run_pod("worker-2")
+    assert read_back(scene, new, volume) == WORDS
+
+
+# --------------------------------------------------------------------------------------------------
+# What it refuses
+# --------------------------------------------------------------------------------------------------
+
+
+def test_whatever_keeps_an_orphan_on_the_node_is_a_refusal(scene: Scene) -> None:
+    """Conditions 2 and 3, one after another on one orphan."""
+    volume = scene.claim()
+    pod = scene.run_pod("worker-1")
+    pin = scene.pin_by_cwd("worker-1", scene.mount_of(pod, volume))
+    handle = scene.handle(volume)
+    scene.lab.set_fault("worker-1", "NodeUnstage.unmap", "skip", volume=handle)
+    scene.workloads.delete("Pod", pod)
+    scene.wait_detached(volume, "worker-1")
+    vm = scene.lab.nodes["worker-1"]
+    device = str(scene.wait_verdict("worker-1", volume, "Pinned").holder("worker-1")["device"])
+    # A process whose directory lies in a detached copy of the mount: no mountinfo shows it.
+    assert f"process {pin} (" in str(scene.refused("worker-1", volume))
+    scene.kill("worker-1", pin)
+    scene.wait_verdict("worker-1", volume, "Orphaned")
+
+    said = {}
+    mounted = scene.private_mount("worker-1", device)
+    said["a mount in a private namespace"] = scene.refused("worker-1", volume)["RBD502"]
+    scene.kill("worker-1", mounted)
+    opener = scene.hold_open("worker-1", device)
+    said["an open raw descriptor"] = scene.refused("worker-1", volume)["RBD503"]
+    assert last_look(vm, device) == _BUSY, "the kernel refuses what is open, too"
+    scene.kill("worker-1", opener)
+    for what, make, undo in (
+        ("a linear dm device", f"dmsetup create pin --table '0 8 linear {device} 0'",
+         "dmsetup remove pin"),
+        ("a loop device", f"losetup /dev/loop7 {device}", "losetup -d /dev/loop7"),
+        ("swap", f"mkswap -q {device} && swapon {device}", f"swapoff {device}"),
+    ):  # fmt: skip
+        vm.run(make)
+        said[what] = scene.refused("worker-1", volume)["RBD503"]
+        assert last_look(vm, device) == _BUSY, what
+        vm.run(undo)
+    assert all(said.values()), said
+    assert last_look(vm, device, incarnation="diskseq:1") == _ANOTHER, "a device id that came again"
+    assert last_look(vm, device) == 0
+    scene.lab.clear_fault("worker-1", "NodeUnstage.unmap")
+
+
+_BUSY: Final = 16
+_ANOTHER: Final = 200
+
+
+def last_look(vm: Vm, device: str, *, incarnation: str | None = None) -> int:
+    """Do what comes last: open it alone, compare, write. Give how that ended."""
+    number = device.removeprefix("/dev/rbd")
+    known = incarnation or f"diskseq:{vm.get(f'/sys/block/rbd{number}/diskseq').decode().strip()}"
+    done: Completed = vm.run(
+        [str(venv_python()), "-m", "rbdagent.unmap", device, "/sys/bus/rbd", number, known],
+        check=False,
+    )
+    return done.exit_code
+
+
+def test_who_may_want_it_who_works_on_it_and_who_forbids_it_are_refusals(scene: Scene) -> None:
+    """Conditions 5, 7, 8 and 9, one after another on one orphan."""
+    volume = scene.claim()
+    device = scene.leak_mapping("worker-1", volume, scene.run_pod("worker-1"))
+    node = scene.lab.nodes["worker-1"]
+
+    assert scene.refused("worker-1", volume) == {}, "but for history nothing is missing"
+    for path in (
+        "/api/v1/nodes/worker-1",
+        f"/api/v1/persistentvolumes/{volume}",
+        "/api/v1/namespaces/default",
+    ):
+        scene.freeze(path)
+        assert "rbdagent.dev/freeze" in scene.refused("worker-1", volume)["RBD508"]
+        scene.thaw(path)
+    node.put("/run/frozen", b"")
+    frozen = scene.refused("worker-1", volume, "--freeze-file", "/run/frozen")
+    assert "/run/frozen" in frozen["RBD508"]
+    limited = scene.refused("worker-1", volume, "--max-unmaps-per-hour", "0")
+    assert "limit" in limited["RBD508"]
+    assert set(scene.refused("worker-1", volume, "--no-ceph")) >= {"RBD509"}
+    assert set(scene.refused("worker-1", device, "--no-kube")) >= {"RBD505", "RBD509"}
+
+    node.cut()
+    try:
+        alone = scene.refused("worker-1", device, "--timeout", "20s")
+    finally:
+        node.mend()
+    assert "ceph was not observed" in alone["RBD509"]
+    assert "PersistentVolumes: not observed" in alone["RBD509"]
+
+    mapping = scene.hanging_map("worker-1", scene.image_of(volume))
+    assert "at work on it" in scene.refused("worker-1", volume)["RBD507"]
+    scene.kill("worker-1", mapping)
+
+    with scene.lab.fault("worker-1", "NodeStage.in-use-check", "hang", volume=scene.handle(volume)):
+        pod = scene.start_pod("worker-1", "-again")
+        wait_until(
+            lambda: scene.workloads.attachments(volume),
+            timeout_s=60,
+            what="the volume to be attached again",
+        )
+        assert pod in scene.refused("worker-1", volume)["RBD505"]
+        scene.keep_terminating(pod)
+        assert pod in scene.refused("worker-1", volume)["RBD505"], "in Terminating too"
+
+
+def test_what_an_administrator_mapped_is_never_touched(scene: Scene) -> None:
+    """Condition 6: no PV, no stash, no name that a provisioner gives."""
+    image = f"k8s/{scene.name}"
+    scene.lab.ceph.create_image(image)
+    device = scene.map_by_hand("worker-1", image)
+    assert "by hand" in scene.refused("worker-1", device, "--grace-period", "1s")["RBD506"]
+
+
+def test_it_unmaps_on_its_own_node_only_and_not_without_rights(scene: Scene) -> None:
+    """From worker-2 it refuses; as nobody it sees too little to plan."""
+    volume = scene.claim()
+    scene.leak_mapping("worker-1", volume, scene.run_pod("worker-1"))
+    assert "on its own node only" in scene.refused("worker-2", volume)["RBD501"]
+    less = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
+    assert set(scene.refused("worker-1", volume, under=less)) >= {"RBD503", "RBD509"}

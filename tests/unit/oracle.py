@@ -1,0 +1,164 @@
+"""What the safety rules say of an unmap, written a second time, from their text alone.
+
+Nothing of rbdagent's judgement is used here: no join, no verdict, no condition of its plan. It
+reads the raw look at one known world (the builders': one node, one image, one claim), and what is
+remembered of it. Whoever changes the plan must not change this with it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from rbdagent.model import (
+    History,
+    KubeletView,
+    KubeView,
+    Mapping,
+    NodeView,
+    NotObserved,
+    Policy,
+    Snapshot,
+    SourceState,
+)
+
+_HERE = "worker-1"
+
+
+def objections(look: Snapshot, memory: History | None, policy: Policy, *, frozen: bool) -> set[int]:
+    """Give the numbers of the conditions that do not hold for ``/dev/rbd0``."""
+    node, api = look.node, look.kubernetes
+    if node is None or api is None or look.ceph is None or isinstance(node.mappings, NotObserved):
+        return {9}
+    device = next((each for each in node.mappings if each.device == "/dev/rbd0"), None)
+    if device is None:
+        return {1}
+    grace = policy.grace_s
+    found = {
+        1: not _same_for(grace, device, node, memory),
+        2: device.mounts != () or device.kernel_traces != (),
+        3: device.holders != () or device.openers != (),
+        4: not _paths_are_free(node, api),
+        5: not _nobody_wants_it(look, node, api, memory, grace),
+        6: not _is_kubernetes(device, node, api),
+        7: _somebody_works(device, node),
+        8: frozen or not policy.may_unmap or not _orphaned_for(grace, node, memory, policy),
+        9: not _seen_whole(look, api),
+    }
+    return {number for number, objects in found.items() if objects}
+
+
+def _same_for(grace: float, device: Mapping, node: NodeView, memory: History | None) -> bool:
+    for each in memory.mappings if memory else ():
+        old = each.identity
+        same = (
+            old.fsid == device.fsid
+            and old.pool_id == device.pool_id
+            and old.spec == device.spec
+            and old.image_id == device.image_id
+            and old.snapshot == device.snapshot
+            and old.client_id == device.client_id
+            and old.incarnation == device.incarnation
+            and None not in (device.fsid, device.pool_id, device.client_id, device.incarnation)
+        )
+        if same and node.uptime_s is not None:
+            return node.uptime_s - each.first_seen.uptime_s >= grace
+    return False
+
+
+def _paths_are_free(node: NodeView, api: KubeView) -> bool:
+    kubelet = node.kubelet
+    if isinstance(kubelet, NotObserved) or isinstance(kubelet.staging, NotObserved):
+        return False
+    if isinstance(kubelet.pod_volumes, NotObserved) or isinstance(api.pods, NotObserved):
+        return False
+    alive = {each.ref.uid for each in api.pods}
+    return all(each.pod_uid not in alive for each in kubelet.pod_volumes) and (
+        not kubelet.pod_volumes or _whole(api)
+    )
+
+
+def _whole(api: KubeView) -> bool:
+    return api.consistent and api.pods_scope in {"cluster", f"node/{_HERE}"}
+
+
+def _nobody_wants_it(
+    look: Snapshot, node: NodeView, api: KubeView, memory: History | None, grace: float
+) -> bool:
+    if isinstance(api.pods, NotObserved) or isinstance(api.attachments, NotObserved):
+        return False
+    if not _whole(api):
+        return False
+    pods_want_it = any(
+        pod.node_name == _HERE
+        and "data" in pod.claims
+        and (pod.phase not in {"Succeeded", "Failed"} or pod.deleting_since is not None)
+        for pod in api.pods
+    )
+    wanted_lately = any(
+        each.needed_at is not None
+        and (node.uptime_s is None or node.uptime_s - each.needed_at.uptime_s < grace)
+        for each in (memory.mappings if memory else ())
+    )
+    young_ties = any(
+        tie.node_name == _HERE
+        and tie.deleting_since is None
+        and (tie.created_at is None or _age(tie.created_at, look) < grace)
+        for tie in api.attachments
+    )
+    return not (pods_want_it or wanted_lately or young_ties) and _kubelet_is_settled(
+        look, node, grace
+    )
+
+
+def _kubelet_is_settled(look: Snapshot, node: NodeView, grace: float) -> bool:
+    kubelet = node.kubelet
+    process = kubelet.process if isinstance(kubelet, KubeletView) else None
+    if process is None or isinstance(process, NotObserved) or process.started_at is None:
+        return False
+    return _age(process.started_at, look) >= grace
+
+
+def _age(then: str, look: Snapshot) -> float:
+    now = dt.datetime.fromisoformat(look.observed_at)
+    return (now - dt.datetime.fromisoformat(then)).total_seconds()
+
+
+def _is_kubernetes(device: Mapping, node: NodeView, api: KubeView) -> bool:
+    named = not isinstance(device.spec, NotObserved) and device.spec.name.startswith("csi-vol-")
+    kubelet = node.kubelet
+    staged = isinstance(kubelet, KubeletView) and bool(kubelet.staging)
+    return named or staged or bool(api.persistent_volumes)
+
+
+def _somebody_works(device: Mapping, node: NodeView) -> bool:
+    if isinstance(node.in_flight, NotObserved):
+        return True
+    if not isinstance(device.hung_requests, NotObserved) and device.hung_requests:
+        return True
+    return bool(node.in_flight)
+
+
+def _orphaned_for(grace: float, node: NodeView, memory: History | None, policy: Policy) -> bool:
+    if memory is None or node.uptime_s is None or len(memory.unmaps) >= policy.most_unmaps_an_hour:
+        return False
+    return any(
+        each.orphaned_since is not None
+        and node.uptime_s - each.orphaned_since.uptime_s >= grace
+        and each.identity.device == "/dev/rbd0"
+        for each in memory.mappings
+    )
+
+
+def _seen_whole(look: Snapshot, api: KubeView) -> bool:
+    sources = (look.sources.node, look.sources.ceph, look.sources.kubernetes)
+    if any(each.state is not SourceState.OBSERVED or each.gaps for each in sources):
+        return False
+    clusters = look.ceph.clusters if look.ceph is not None else ()
+    if any(isinstance(each.blocklist, NotObserved) for each in clusters):
+        return False
+    views = [view for each in clusters for view in each.images]
+    unseen = any(
+        isinstance(each.watchers, NotObserved) or isinstance(each.presence, NotObserved)
+        for each in views
+    )
+    return bool(views) and not unseen and not isinstance(api.nodes, NotObserved)

@@ -1,0 +1,107 @@
+"""Builders of attempts: every default may be unmapped, every keyword forbids it."""
+
+# ruff: noqa: ANN401 - a builder takes any field of what it builds
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from rbdagent.correlate import correlate
+from rbdagent.diagnose import diagnose
+from rbdagent.history import identity_of
+from rbdagent.model import (
+    DeviceNumber,
+    History,
+    MappingIdentity,
+    Moment,
+    NotObserved,
+    Policy,
+    Remembered,
+    Snapshot,
+    Switches,
+    TargetKind,
+    UnmapPlan,
+    UnmapRefusal,
+)
+from rbdagent.plan import plan_unmap
+from tests.unit.builders import NOW, mapping, target, world
+
+GRACE_S: Final = 600.0
+UPTIME_S: Final = 5000.0
+DEVICE: Final = "/dev/rbd0"
+INCARNATION: Final = "diskseq:7"
+DM: Final = DeviceNumber(major=254, minor=0)
+LOOK: Final = Moment(at=NOW, uptime_s=UPTIME_S)
+LEAVE: Final = Policy(may_unmap=True, grace_s=GRACE_S)
+LADDER: Final = replace(LEAVE, may_unmount_staging=True)
+NO_SWITCH: Final = Switches(freeze_file=None)
+
+
+def moment(ago_s: float) -> Moment:
+    """Give a moment that many seconds before the look."""
+    return Moment(at=f"{ago_s:g}s ago", uptime_s=UPTIME_S - ago_s)
+
+
+def seen(
+    *,
+    mapped: dict[str, Any] | None = None,
+    on_node: dict[str, Any] | None = None,
+    in_kube: dict[str, Any] | None = None,
+    **parts: Any,
+) -> Snapshot:
+    """Give a look at the device that saw everything that a plan rests on."""
+    parts.setdefault("target", target(given=DEVICE, kind=TargetKind.DEVICE, name=DEVICE))
+    return world(
+        mapped={"incarnation": INCARNATION} | (mapped or {}),
+        on_node={"uptime_s": UPTIME_S} | (on_node or {}),
+        in_kube={"consistent": True, "frozen_namespaces": ()} | (in_kube or {}),
+        **parts,
+    )
+
+
+def identity(**changes: Any) -> MappingIdentity:
+    """Give the identity of the default mapping."""
+    return identity_of(mapping(incarnation=INCARNATION, **changes))
+
+
+def history(
+    *,
+    of: MappingIdentity | None = None,
+    first_seen: float = 2 * GRACE_S,
+    orphaned_for: float | None = 2 * GRACE_S,
+    needed_ago: float | None = None,
+    unmaps: int = 0,
+) -> History:
+    """Give what is remembered of one mapping; ages in seconds before the look."""
+    remembered = Remembered(
+        identity=of or identity(),
+        first_seen=moment(first_seen),
+        orphaned_since=None if orphaned_for is None else moment(orphaned_for),
+        needed_at=None if needed_ago is None else moment(needed_ago),
+    )
+    return History(
+        boot_id="b001", last_look=LOOK, mappings=(remembered,), unmaps=(moment(60),) * unmaps
+    )
+
+
+def planned(
+    look: Snapshot,
+    *,
+    remembered: History | None = None,
+    policy: Policy = LEAVE,
+    freeze_file: str | NotObserved | None = None,
+    decided_after: float | None = 1.0,
+) -> UnmapPlan | UnmapRefusal:
+    """Judge a look's first holder, and plan."""
+    diagnosis = diagnose(correlate(look), look)
+    return plan_unmap(
+        diagnosis.holders[0],
+        diagnosis.use,
+        look,
+        history=remembered,
+        policy=policy,
+        switches=Switches(freeze_file=freeze_file),
+        now=None if decided_after is None else moment(-decided_after),
+    )

@@ -1,0 +1,129 @@
+"""What a row of looks tells, and what it must not: time that nobody saw."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rbdagent.correlate import correlate_node
+from rbdagent.diagnose import diagnose
+from rbdagent.history import remember
+from rbdagent.model import History, Remembered, Snapshot, Target, TargetKind
+from tests.unit.builders import JUST_NOW, UNSEEN, node_view, pod, waiting_pod
+from tests.unit.plans import seen
+
+GAP_S = 90.0
+EVERYTHING = Target(given="", kind=TargetKind.NONE)
+
+
+def look(uptime_s: float, **parts: Any) -> Snapshot:  # noqa: ANN401 - a builder
+    """Give a look at the orphan (or what the parts make of it) at some uptime."""
+    on_node = {"uptime_s": uptime_s} | parts.pop("on_node", {})
+    return seen(target=EVERYTHING, on_node=on_node, **parts)
+
+
+def after(*looks: Snapshot, start: History | None = None) -> History | None:
+    """Give what is remembered after these looks."""
+    memory = start
+    for each in looks:
+        diagnoses = tuple(diagnose(use, each) for use in correlate_node(each))
+        memory = remember(memory, diagnoses, each, longest_gap_s=GAP_S)
+    return memory
+
+
+def only(memory: History | None) -> Remembered:
+    """Give the one mapping that is remembered."""
+    assert memory is not None
+    (found,) = memory.mappings
+    return found
+
+
+def test_an_orphan_is_one_since_the_first_look_of_an_unbroken_row() -> None:
+    found = only(after(look(100), look(160), look(220)))
+    assert found.first_seen.uptime_s == 100
+    assert found.orphaned_since is not None
+    assert found.orphaned_since.uptime_s == 100
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        pytest.param(look(160, in_kube={"pods": (pod(),)}), id="a pod used it"),
+        pytest.param(look(160, in_kube={"pods": UNSEEN}), id="nobody saw the pods"),
+        pytest.param(look(160, mapped={"mounts": UNSEEN}), id="nobody saw the mounts"),
+        pytest.param(look(160, kubernetes=None), id="the API was down"),
+        pytest.param(look(160, ceph=None), id="Ceph was down"),
+    ],
+)
+def test_a_look_that_does_not_call_it_orphaned_ends_the_row(between: Snapshot) -> None:
+    found = only(after(look(100), between, look(220)))
+    assert found.first_seen.uptime_s == 100
+    assert found.orphaned_since is not None
+    assert found.orphaned_since.uptime_s == 220
+
+
+def test_time_that_nobody_saw_ends_the_row() -> None:
+    found = only(after(look(100), look(100 + GAP_S + 1)))
+    assert found.first_seen.uptime_s == 100
+    assert found.orphaned_since is not None
+    assert found.orphaned_since.uptime_s == 100 + GAP_S + 1
+
+
+@pytest.mark.parametrize(
+    "changed", [{"incarnation": "diskseq:8"}, {"client_id": 1}, {"image_id": "other"}]
+)
+def test_another_mapping_under_the_same_name_is_remembered_anew(changed: dict[str, Any]) -> None:
+    assert only(after(look(100), look(160, mapped=changed))).first_seen.uptime_s == 160
+
+
+@pytest.mark.parametrize("on_node", [{"boot_id": "b002"}, {"uptime_s": 40.0}])
+def test_a_boot_ends_all_memory(on_node: dict[str, Any]) -> None:
+    memory = after(look(100), look(160, on_node=on_node))
+    assert only(memory).first_seen.uptime_s != 100
+
+
+def test_a_node_that_was_not_seen_leaves_the_memory_as_it_is() -> None:
+    before = after(look(100))
+    assert after(look(160, node=None), start=before) == before
+    unknown = node_view(uptime_s=None)
+    assert after(look(160, node=unknown), start=before) == before
+
+
+@pytest.mark.parametrize(
+    ("pods", "needed"),
+    [
+        ((pod(),), True),
+        ((waiting_pod("starting", "worker-1"),), True),
+        ((pod(phase="Succeeded", deleting_since=JUST_NOW),), True),
+        (UNSEEN, True),
+        ((pod(phase="Succeeded"),), False),
+        ((pod("remote", "worker-2"),), False),
+        ((), False),
+    ],
+)
+def test_when_a_pod_last_needed_it_is_remembered(pods: Any, needed: bool) -> None:  # noqa: ANN401, FBT001
+    found = only(after(look(100, in_kube={"pods": pods}), look(160)))
+    assert (found.needed_at is not None and found.needed_at.uptime_s == 100) is needed
+
+
+UPTIMES = st.lists(st.floats(0, 5000), min_size=1, max_size=8)
+
+
+@given(steps=UPTIMES, orphaned=st.lists(st.booleans(), min_size=8, max_size=8))
+def test_a_row_never_spans_a_look_that_did_not_call_it_orphaned_or_a_gap(
+    steps: list[float], orphaned: list[bool]
+) -> None:
+    at = 0.0
+    looks, row = [], None
+    for step, is_orphan in zip(steps, orphaned, strict=False):
+        at += step
+        if not is_orphan:
+            row = None
+        elif row is None or step > GAP_S:
+            row = at
+        looks.append(look(at, in_kube={} if is_orphan else {"pods": (pod(),)}))
+    found = only(after(*looks))
+    assert (found.orphaned_since.uptime_s if found.orphaned_since else None) == row

@@ -1,0 +1,129 @@
+"""What is kept on the node: whole or not at all, and nothing is lost silently."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec.structs import replace
+
+from rbdagent.errors import RbdagentError
+from rbdagent.model import Act, UnmapOutcome
+from rbdagent.state import StateDir, unmaps_of
+from tests.unit.plans import INCARNATION, history, identity, moment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FILE = "history.json"
+
+
+def act(ago_s: float, **changes: object) -> Act:
+    given: dict[str, object] = {
+        "boot_id": "b001",
+        "begun": moment(ago_s),
+        "by": "agent",
+        "identity": identity(),
+        "persistent_volume": "pvc-1",
+        "why": "Orphaned for 11m0s",
+    }
+    return Act(**(given | changes))  # type: ignore[arg-type]
+
+
+def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
+    memory = history(of=identity(), needed_ago=5.0)
+    state = StateDir(tmp_path / "state")
+    state.save_history(memory)
+    assert state.history() == (memory, "")
+    assert INCARNATION in (state.path / FILE).read_text()
+    assert (state.path / FILE).stat().st_mode & 0o777 == 0o600
+
+
+def test_without_a_file_nothing_is_remembered_and_nothing_is_told(tmp_path: Path) -> None:
+    assert StateDir(tmp_path / "none").history() == (None, "")
+    assert StateDir(tmp_path / "none").acts() == ((), "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"apiVersion": "rbdagent.dev/v9", "kind": "History"}',
+        '{"apiVersion": "rbdagent.dev/v1alpha1", "kind": "History", "bootID": 4}',
+        "\0" * 4096,
+    ],
+)
+def test_an_unreadable_file_is_set_aside_and_said_so(tmp_path: Path, text: str) -> None:
+    (tmp_path / FILE).write_text(text)
+    memory, told = StateDir(tmp_path).history()
+    assert memory is None
+    assert "set aside" in told
+    assert not (tmp_path / FILE).exists()
+    assert (tmp_path / f"{FILE}.unreadable").read_text() == text
+
+
+def test_a_file_of_bytes_that_are_no_text_is_set_aside_too(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(b"\xff\xfe")
+    assert "set aside" in StateDir(tmp_path).history()[1]
+
+
+def test_a_write_that_fails_leaves_what_stood_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = StateDir(tmp_path)
+    state.save_history(history())
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        state.save_history(replace(history(), boot_id="other"))
+    assert state.history() == (history(), "")
+    assert [each.name for each in tmp_path.iterdir()] == [FILE]
+
+
+def test_the_end_of_an_act_takes_the_place_of_its_beginning(tmp_path: Path) -> None:
+    state = StateDir(tmp_path)
+    state.save_act(act(60))
+    state.save_act(act(30))
+    state.save_act(act(60, outcome=UnmapOutcome.UNMAPPED))
+    assert state.acts() == ((act(30), act(60, outcome=UnmapOutcome.UNMAPPED)), "")
+
+
+def test_the_acts_of_this_boot_count_as_unmaps_but_for_those_that_were_refused() -> None:
+    acts = (
+        act(90, boot_id="another"),
+        act(60, outcome=UnmapOutcome.REFUSED),
+        act(30),
+        act(20, outcome=UnmapOutcome.FAILED),
+    )
+    assert unmaps_of(acts, history()).unmaps == (moment(30), moment(20))
+
+
+def test_only_the_latest_acts_are_kept(tmp_path: Path) -> None:
+    state = StateDir(tmp_path)
+    for number in range(60):
+        state.save_act(act(100 - number))
+    acts, _ = state.acts()
+    assert (len(acts), acts[-1].begun) == (50, moment(41))
+
+
+def test_two_at_once_are_kept_apart_by_image_and_by_agent(tmp_path: Path) -> None:
+    state, other = StateDir(tmp_path), StateDir(tmp_path)
+    with (
+        state.only_one_on("x"),
+        other.only_one_on("y"),
+        pytest.raises(RbdagentError, match="at work on x"),
+        other.only_one_on("x"),
+    ):
+        pass
+    with (
+        other.only_one_on("x"),
+        state.only_agent(),
+        pytest.raises(RbdagentError, match="another agent"),
+        other.only_agent(),
+    ):
+        pass
