@@ -84,6 +84,7 @@ _VERBS: Final = (
     "who-holds",
     "list",
     "unmap",
+    "agent",
     "snapshot",
     "check",
     "explain",

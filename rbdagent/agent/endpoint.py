@@ -1,0 +1,76 @@
+"""What the agent serves over HTTP: /metrics, /livez, /readyz, and nothing else."""
+
+from __future__ import annotations
+
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from rbdagent.agent.metrics import Metrics
+from rbdagent.errors import RbdagentError
+
+if TYPE_CHECKING:
+    from rbdagent.agent.loop import Agent
+
+_HUNG_S: Final = 180.0
+"""Longer than any look and any step of an act may take, each with its own time limit."""
+
+
+def serve(agent: Agent, listen: str) -> None:
+    """Serve from a thread that nobody waits for.
+
+    Args:
+        agent: whose health and whose last look are shown.
+        listen: ``ADDRESS:PORT``; an empty address is every one.
+
+    Raises:
+        RbdagentError: it cannot be listened there.
+    """
+    host, _, port = listen.rpartition(":")
+    registry = CollectorRegistry()
+    registry.register(Metrics(lambda: agent.seen))
+
+    class Handler(BaseHTTPRequestHandler):
+        """Answers one request."""
+
+        def do_GET(self) -> None:
+            """Answer GET."""
+            status, kind, body = _answer(self.path, agent, registry)
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_args: object) -> None:
+            """Say nothing: one line a scrape is no news."""
+
+    try:
+        server = ThreadingHTTPServer((host.strip("[]"), int(port)), Handler)
+    except (OSError, ValueError, OverflowError) as error:
+        raise RbdagentError(
+            f"cannot listen on {listen}: {error}", hint="--listen ADDRESS:PORT, as 127.0.0.1:9464"
+        ) from error
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+
+
+def _answer(path: str, agent: Agent, registry: CollectorRegistry) -> tuple[int, str, bytes]:
+    plain = "text/plain; charset=utf-8"
+    match path.partition("?")[0]:
+        case "/metrics":
+            return 200, CONTENT_TYPE_LATEST, generate_latest(registry)
+        case "/livez":
+            age_s = agent.beat_age_s
+            if age_s > _HUNG_S:
+                return 503, plain, f"the loop hangs: no step for {age_s:.0f} s\n".encode()
+            return 200, plain, b"ok\n"
+        case "/readyz":
+            if agent.seen is None:
+                return 503, plain, b"nothing was observed yet\n"
+            return 200, plain, b"ok\n"
+        case _:
+            return 404, plain, b"/metrics, /livez, /readyz\n"

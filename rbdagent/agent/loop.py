@@ -1,0 +1,315 @@
+"""The loop: look, remember, act where that was switched on, tell; then wait for a change."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rbdagent.act import LONGEST_GAP_S, Attempt, Leave
+from rbdagent.correlate import correlate_node
+from rbdagent.diagnose import diagnose
+from rbdagent.diagnose.times import seconds
+from rbdagent.errors import RbdagentError
+from rbdagent.history import remember
+from rbdagent.look import look
+from rbdagent.model import (
+    Act,
+    Diagnosis,
+    History,
+    KubeView,
+    Moment,
+    Snapshot,
+    Source,
+    SourceState,
+    Target,
+    TargetKind,
+    UnmapOutcome,
+    UnmapPlan,
+    UnmapResult,
+    Verdict,
+)
+from rbdagent.unmap import node_paths
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Container
+
+    from rbdagent.agent.wake import Wake
+    from rbdagent.config import Settings
+
+_ALL: Final = Target(given="", kind=TargetKind.NONE)
+_KUBE_S: Final = 300.0
+"""What the API told stays so long, while nothing on the node changes."""
+_JITTER: Final = 0.1
+_RETRY_S: Final = 5.0
+_UNSETTLED_S: Final = 10.0
+"""A process that ends, and a time that passes, wake nobody: look for them where they matter."""
+_LETTING_GO: Final = frozenset({Verdict.PINNED, Verdict.STAGED})
+
+
+class Seen(Struct, frozen=True, kw_only=True):
+    """What one look showed, for whoever tells of it."""
+
+    snapshot: Snapshot
+    diagnoses: tuple[Diagnosis, ...]
+    history: History | None
+    acts: tuple[Act, ...]
+    took_s: float
+    at: float
+    """Of the monotonic clock."""
+
+
+class Agent:
+    """One node's agent; :meth:`run` ends when the wake is told to."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        leave: Leave,
+        wake: Wake,
+        *,
+        resync_s: float,
+        clock: Callable[[], Moment],
+        tell: Callable[[Seen], None],
+        log: Any,  # noqa: ANN401 - structlog's bound logger
+    ) -> None:
+        """Prepare it.
+
+        Args:
+            settings: where to look.
+            leave: what it may do, and where it keeps what it remembers.
+            wake: what ends a wait.
+            resync_s: the longest wait between two looks; ten percent are random.
+            clock: gives the time of the node.
+            tell: is given every look; what it raises ends nothing.
+            log: gets one line a cycle, and one an act.
+        """
+        self._settings = settings
+        self._leave = leave
+        self._wake = wake
+        self._resync_s = resync_s
+        self._clock = clock
+        self._tell = tell
+        self._log = log
+        self._kube: tuple[KubeView | None, Source] | None = None
+        self._kube_at = 0.0
+        self._beat = time.monotonic()
+        self.seen: Seen | None = None
+        self._history = self._remembered()
+
+    def _remembered(self) -> History | None:
+        history, told = self._leave.state.history()
+        acts, of_acts = self._leave.state.acts()
+        for message in (told, of_acts):
+            if message:
+                self._log.warning("state", message=message)
+        for each in acts:
+            if each.outcome is None:
+                self._close(each)
+        return history
+
+    def _close(self, act: Act) -> None:
+        """Tell of an act in the midst of which rbdagent ended; the next look shows what is left."""
+        message = "rbdagent ended before this act did; the next looks tell what is left of it"
+        self._leave.state.save_act(replace(act, outcome=UnmapOutcome.FAILED, message=message))
+        self._log.warning("interrupted", device=act.identity.device, begun=act.begun.at)
+
+    @property
+    def beat_age_s(self) -> float:
+        """How long ago the loop last went round, or came one step further."""
+        return time.monotonic() - self._beat
+
+    def run(self, *, once: bool = False) -> None:
+        """Go round until the wake is told to end."""
+        why = "start"
+        while why != "end":
+            try:
+                self._cycle(why)
+                pause = self._pause()
+            except RbdagentError as error:
+                self._log.error("cycle failed", error=str(error), hint=error.hint)
+                pause = _RETRY_S
+            self._beat = time.monotonic()
+            if once:
+                return
+            why = self._wait(pause)
+
+    def _wait(self, pause: float) -> str:
+        """Wait in pieces: the heart beats also while nothing happens."""
+        deadline = time.monotonic() + pause
+        while (left := deadline - time.monotonic()) > 0:
+            why = self._wake.wait(min(left, _RETRY_S))
+            self._beat = time.monotonic()
+            if why != "time":
+                return why
+        return "time"
+
+    def _pause(self) -> float:
+        """Give the time to the next look: sooner where an orphan's grace period ends sooner."""
+        # Agents that were started together must not all ask at once.
+        resync = self._resync_s * random.uniform(1 - _JITTER, 1)  # noqa: S311
+        due = [each for each in self._dues() if each > 0]
+        soon = [_UNSETTLED_S] if self._leave.policy.may_unmap and self._has(_LETTING_GO) else []
+        return min([resync, *due, *soon])
+
+    def _dues(self) -> list[float]:
+        """Give for each orphan the seconds until its grace period is over; below zero: it is."""
+        if self._history is None or not self._leave.policy.may_unmap:
+            return []
+        now = self._clock().uptime_s
+        return [
+            each.orphaned_since.uptime_s + self._leave.policy.grace_s - now
+            for each in self._history.mappings
+            if each.orphaned_since is not None
+        ]
+
+    # One cycle ------------------------------------------------------------------------------------
+
+    def _cycle(self, why: str) -> None:
+        seen = self._observe(why)
+        if self._act():
+            # What was unmapped is no longer there: look again before anybody is told.
+            seen = self._observe("act")
+        self.seen = seen
+        self._log_cycle(why, seen)
+        self._tell(seen)
+
+    def _observe(self, why: str) -> Seen:
+        started = time.monotonic()
+        snapshot = self._look(why)
+        self._beat = time.monotonic()
+        grace = seconds(self._leave.policy.grace_s)
+        diagnoses = tuple(
+            diagnose(each, snapshot, grace=grace) for each in correlate_node(snapshot)
+        )
+        self._history = remember(self._history, diagnoses, snapshot, longest_gap_s=LONGEST_GAP_S)
+        self._save()
+        acts, _ = self._leave.state.acts()
+        return Seen(
+            snapshot=snapshot,
+            diagnoses=diagnoses,
+            history=self._history,
+            acts=acts,
+            took_s=time.monotonic() - started,
+            at=time.monotonic(),
+        )
+
+    def _look(self, why: str) -> Snapshot:
+        kube = self._kube if why == "time" and not self._wants_api() else None
+        taken = look(_ALL, self._settings, now=lambda: self._clock().at, kube=kube)
+        if kube is None:
+            view = taken.kubernetes
+            known = view and replace(view, consistent=False)
+            self._kube = (known, taken.sources.kubernetes)
+            self._kube_at = time.monotonic()
+        return taken
+
+    def _wants_api(self) -> bool:
+        """Tell whether what the API told last is not good enough for one more look."""
+        if self._kube is None or time.monotonic() - self._kube_at > _KUBE_S:
+            return True
+        if self._kube[1].state is SourceState.FAILED or self.seen is None:
+            return True
+        # What may be unmapped is judged by what is there now; the rest changes with the node.
+        return self._leave.policy.may_unmap and self._has({Verdict.ORPHANED})
+
+    def _has(self, verdicts: Container[Verdict]) -> bool:
+        """Tell whether the last look gave a mapping of this node one of these verdicts."""
+        return self.seen is not None and any(
+            each.verdict in verdicts
+            for diagnosis in self.seen.diagnoses
+            for each in diagnosis.holders
+            if each.holder.is_local
+        )
+
+    def _save(self) -> None:
+        if self._history is None:
+            return
+        try:
+            self._leave.state.save_history(self._history)
+        except OSError as error:
+            self._log.error("state", message=f"{error.filename}: {error.strerror}")
+
+    # Acting ---------------------------------------------------------------------------------------
+
+    def _act(self) -> list[UnmapResult]:
+        """Try every orphan whose grace period is over."""
+        if not self._leave.policy.may_unmap or self._history is None:
+            return []
+        now = self._clock().uptime_s
+        due = [
+            each.identity.device
+            for each in self._history.mappings
+            if each.orphaned_since is not None
+            and now - each.orphaned_since.uptime_s >= self._leave.policy.grace_s
+        ]
+        return [each for each in map(self._try, due) if each is not None]
+
+    def _try(self, device: str) -> UnmapResult | None:
+        attempt = Attempt(
+            Target(given=device, kind=TargetKind.DEVICE, name=device),
+            self._look_closely,
+            leave=self._leave,
+            history=self._history,
+            clock=self._clock,
+        )
+        try:
+            decided = attempt.decide()
+            if not isinstance(decided, UnmapPlan):
+                refused = {
+                    each.code: each.observed[0] for each in decided.conditions if not each.met
+                }
+                self._log.info("refused", device=device, **refused)
+                return None
+            roots = self._settings.roots
+            assert roots is not None  # noqa: S101 - a plan rests on a look at the node
+            result = attempt.act(decided, node_paths(roots))
+        except RbdagentError as error:
+            self._log.error("unmap failed", device=device, error=str(error))
+            return None
+        self._beat = time.monotonic()
+        self._log.warning(
+            "unmap",
+            device=device,
+            persistent_volume=decided.persistent_volume,
+            image=str(decided.identity.spec),
+            outcome=str(result.outcome),
+            message=result.message,
+        )
+        return result
+
+    def _look_closely(self, target: Target) -> Snapshot:
+        """Look with consistent reads, and at all that forbids an act."""
+        self._beat = time.monotonic()
+        return look(target, self._settings, now=lambda: self._clock().at, switches=True)
+
+    def _log_cycle(self, why: str, seen: Seen) -> None:
+        verdicts: dict[str, int] = {}
+        for diagnosis in seen.diagnoses:
+            for each in diagnosis.holders:
+                if each.holder.is_local:
+                    verdicts[str(each.verdict)] = verdicts.get(str(each.verdict), 0) + 1
+        sources = seen.snapshot.sources
+        failed = {
+            name: source.reason
+            for name, source in (
+                ("node", sources.node),
+                ("ceph", sources.ceph),
+                ("kubernetes", sources.kubernetes),
+            )
+            if source.state is SourceState.FAILED
+        }
+        self._log.info("cycle", why=why, took_s=round(seen.took_s, 3), **verdicts, failed=failed)
+
+
+def run_until(agent: Agent, wake: Wake, ended: threading.Event) -> None:
+    """Run the loop, and say when it has ended, however it did."""
+    try:
+        agent.run()
+    finally:
+        ended.set()
+        wake.end()

@@ -1,0 +1,118 @@
+"""rbdagent agent."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from rbdagent.cli.flags import Duration, acting, leave_of, observing, option
+from rbdagent.cli.output import moment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rbdagent.agent.loop import Seen
+    from rbdagent.config import Settings
+
+_END_S: Final = 4.0
+"""What is under way gets so long to end after SIGTERM; then the program ends without it."""
+
+
+@click.command("agent")
+@option("--mode", type=click.Choice(["observe", "unmap"]), default="observe", show_default=True,
+        help="Whether orphans may be unmapped.")  # fmt: skip
+@option("--resync", type=Duration(), default="60s", show_default=True,
+        help="The longest time between two looks; changes are seen at once.")  # fmt: skip
+@option("--heartbeat", type=Duration(), default="5m", show_default=True,
+        help="The longest time between two writes of RBDNode.")  # fmt: skip
+@option("--listen", default="127.0.0.1:9464", show_default=True, metavar="ADDRESS:PORT",
+        help="Where /metrics, /livez and /readyz are served.")  # fmt: skip
+@click.option("--once", is_flag=True, help="One cycle: look, publish, exit.")
+@acting
+@observing
+def command(
+    *,
+    mode: str,
+    resync: float,
+    heartbeat: float,
+    listen: str,
+    once: bool,
+    settings: Callable[[], Settings],
+    **allowed: Any,  # noqa: ANN401 - the flags of the policy
+) -> int:
+    """Run on a node: watch what is mapped, publish it, and unmap orphans where that is allowed."""
+    from rbdagent.agent.endpoint import serve
+    from rbdagent.agent.loop import Agent, run_until
+    from rbdagent.agent.wake import Wake
+    from rbdagent.log import agent_log
+
+    # The program ends without a collector after one answer; this one stays.
+    gc.enable()
+    chosen = settings()
+    log = agent_log(chosen.node_name)
+    leave = leave_of(allowed, by="agent", may_unmap=mode == "unmap")
+    if chosen.roots is None:
+        raise click.UsageError("an agent looks at its node: --no-node makes no sense here")
+    with leave.state.only_agent():
+        wake = Wake(chosen.roots.procfs)
+        for each in wake.deaf:
+            log.warning("deaf", to=each, then="it is looked at every --resync only")
+        agent = Agent(
+            chosen,
+            leave,
+            wake,
+            resync_s=resync,
+            clock=moment,
+            tell=_publishing(chosen, heartbeat, log),
+            log=log,
+        )
+        if once:
+            agent.run(once=True)
+            return 0
+        serve(agent, listen)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: wake.end())
+        log.info("started", mode=mode, listen=listen, state=str(leave.state.path))
+        return _run(lambda ended: run_until(agent, wake, ended), wake, log)
+
+
+def _run(work: Callable[[threading.Event], None], wake: Any, log: Any) -> int:  # noqa: ANN401
+    """Run the loop in a thread that nobody must wait for: a hung call cannot keep us."""
+    ended = threading.Event()
+    threading.Thread(target=work, args=(ended,), daemon=True).start()
+    wake.wait_for_end()
+    well = ended.wait(_END_S)
+    log.info("ended", waited_for_all=well)
+    return 0
+
+
+def _publishing(settings: Settings, heartbeat: float, log: Any) -> Callable[[Seen], None]:  # noqa: ANN401
+    """Give what writes RBDNode; that it cannot is told and ends nothing."""
+    from rbdagent.agent.publish import Publisher
+    from rbdagent.errors import RbdagentError
+    from rbdagent.report.rbdnode import rbdnode_status
+
+    if settings.kube is None:
+        return lambda _: None
+    publisher = Publisher(settings.kube, settings.node_name, heartbeat_s=heartbeat)
+
+    def publish(seen: Seen) -> None:
+        status = rbdnode_status(seen.diagnoses, seen.snapshot, seen.history, seen.acts)
+        try:
+            publisher.publish(status, node_uid=_uid_of(seen, settings.node_name))
+        except RbdagentError as error:
+            log.warning("not published", error=str(error))
+
+    return publish
+
+
+def _uid_of(seen: Seen, node_name: str) -> str | None:
+    from rbdagent.model import NotObserved
+
+    kube = seen.snapshot.kubernetes
+    nodes = () if kube is None or isinstance(kube.nodes, NotObserved) else kube.nodes
+    return next((each.uid for each in nodes if each.name == node_name), None)

@@ -1,0 +1,128 @@
+"""The agent on real nodes: it publishes, it ends an incident alone, and it ends when it is told."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.test_unmap import WORDS, read_back, write
+from tests.lab.install import venv_python
+from tests.lab.processes import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.e2e.scene import Scene
+    from tests.lab.lab import Lab
+    from tests.lab.vm import Service
+
+Json = dict[str, Any]
+_OBJECTS = "/apis/rbdagent.dev/v1alpha1/rbdnodes"
+
+
+@pytest.fixture
+def agent(lab: Lab) -> Iterator[Service]:
+    """Run an agent on worker-1 that may unmap after five seconds."""
+    service = lab.nodes["worker-1"].define_service(
+        "rbdagent",
+        [str(venv_python().parent / "rbdagent"), "agent", "--mode", "unmap",
+         "--grace-period", "5s", "--state-dir", "/run/rbdagent-state"],
+    )  # fmt: skip
+    service.start()
+    yield service
+    if service.pid() is not None:
+        service.stop()
+
+
+def published(lab: Lab, node: str = "worker-1") -> Json:
+    """Give what an agent published last; nothing is an empty object."""
+    found = lab.control_plane.api.find(f"{_OBJECTS}/{node}") or {}
+    status: Json = found.get("status") or {}
+    return status
+
+
+def mapping_of(lab: Lab, volume: str) -> Json | None:
+    """Give the published mapping of a volume."""
+    for each in published(lab).get("mappings") or ():
+        if each.get("persistentVolume") == volume:
+            found: Json = each
+            return found
+    return None
+
+
+def wait_published(lab: Lab, volume: str, verdict: str) -> Json:
+    """Wait until a mapping is published with a verdict."""
+
+    def found() -> Json | None:
+        mapping = mapping_of(lab, volume)
+        return mapping if mapping is not None and mapping["verdict"] == verdict else None
+
+    return wait_until(found, timeout_s=120, what=f"{volume} to be published as {verdict}")
+
+
+def test_an_agent_publishes_its_node_and_ends_the_incident_alone(
+    scene: Scene, agent: Service
+) -> None:
+    """From any node the holder is certain; the orphan goes, and the waiting pod starts."""
+    lab = scene.lab
+    volume = scene.claim()
+    old = scene.run_pod("worker-1")
+    write(scene, old, volume)
+    mapping = wait_published(lab, volume, "InUse")
+    assert mapping["pods"] == [f"default/{old}"]
+
+    there = scene.look("worker-2", volume).holder("worker-1")
+    assert there["confidence"] == "certain"
+    assert there["device"] == mapping["device"]
+    listed = lab.rbdagent("worker-2", "list", "-A").stdout
+    assert volume in listed
+    assert mapping["device"] in listed
+
+    pin = scene.hold_open("worker-1", mapping["device"])
+    scene.lab.set_fault("worker-1", "NodeUnstage.unmap", "skip", volume=scene.handle(volume))
+    scene.workloads.delete("Pod", old)
+    scene.wait_detached(volume, "worker-1")
+    wait_published(lab, volume, "Pinned")
+    new = scene.start_pod("worker-2")
+    scene.workloads.wait_event(new, reason="FailedMount", contains="is still being used")
+    assert scene.look("worker-2", volume).holder("worker-1")["verdict"] == "Pinned"
+
+    scene.kill("worker-1", pin)
+    scene.workloads.wait_running(new, timeout_s=180)
+    wait_until(lambda: mapping_of(lab, volume) is None, timeout_s=60, what="the mapping to be gone")
+    acts = [each for each in published(lab)["acts"] if each["persistentVolume"] == volume]
+    assert [(each["by"], each["outcome"]) for each in acts] == [("agent", "unmapped")]
+    metrics = (
+        scene.lab.nodes["worker-1"].run(["curl", "-s", "http://127.0.0.1:9464/metrics"]).stdout
+    )
+    assert re.search(r'rbdagent_unmaps_total\{outcome="unmapped"\} [1-9]', metrics), metrics
+    lines = [json.loads(line) for line in agent.logs().splitlines() if line.startswith("{")]
+    told = [each for each in lines if each["event"] == "unmap"]
+    assert volume in [each["persistent_volume"] for each in told]
+    assert read_back(scene, new, volume) == WORDS
+
+
+def test_an_agent_ends_when_it_is_told_and_goes_on_after_kill(lab: Lab, agent: Service) -> None:
+    """SIGTERM ends it within its time; after kill -9 the next one starts, and only one runs."""
+    node = lab.nodes["worker-1"]
+
+    def ready() -> bool:
+        get = ["curl", "-sf", "http://127.0.0.1:9464/readyz"]
+        return node.run(get, check=False).exit_code == 0
+
+    wait_until(ready, timeout_s=60, what="the agent to be ready")
+    program = str(venv_python().parent / "rbdagent")
+    second = node.run(
+        [program, "agent", "--once", "--state-dir", "/run/rbdagent-state"], check=False
+    )
+    assert "another agent runs on this node" in second.stderr
+    agent.kill()
+    agent.start()
+    wait_until(ready, timeout_s=60, what="the next agent to be ready")
+    pid = agent.pid()
+    node.run(f"kill -TERM {pid}")
+    wait_until(lambda: agent.pid() is None, timeout_s=30, what="the agent to end")
+    assert '"event": "ended"' in agent.logs()

@@ -1,0 +1,322 @@
+"""The loop: when it looks, what it remembers, what it tries, and that it outlives what fails."""
+
+# ruff: noqa: ANN401 - as the builders
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec.structs import replace
+
+from rbdagent.act import Leave
+from rbdagent.agent import loop
+from rbdagent.agent.loop import Agent, Seen
+from rbdagent.config import Settings
+from rbdagent.errors import RbdagentError
+from rbdagent.model import (
+    Act,
+    Moment,
+    Policy,
+    Snapshot,
+    SourceState,
+    Target,
+    TargetKind,
+    UnmapOutcome,
+    UnmapPlan,
+    UnmapResult,
+)
+from rbdagent.observe.node import NodeRoots
+from rbdagent.state import StateDir
+from tests.unit.builders import FAILED, NOW, opener, pod, target
+from tests.unit.plans import identity, moment, seen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GRACE_S = 600.0
+
+
+class Log:
+    """Keeps what is logged."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, dict[str, Any]]] = []
+
+    def info(self, event: str, **fields: Any) -> None:
+        self.lines.append((event, fields))
+
+    warning = error = info
+
+    def of(self, event: str) -> list[dict[str, Any]]:
+        return [fields for name, fields in self.lines if name == event]
+
+
+class Times:
+    """A clock that goes when it is told."""
+
+    def __init__(self) -> None:
+        self.uptime_s = 5000.0
+
+    def __call__(self) -> Moment:
+        return Moment(at=NOW, uptime_s=self.uptime_s)
+
+
+class Stage:
+    """An agent whose looks are given, one after another; the last one stays."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, *, may_unmap: bool) -> None:
+        self.times, self.log, self.told = Times(), Log(), list[Seen]()
+        self.looks: list[Snapshot | RbdagentError] = []
+        self.asked_api: list[bool] = []
+        self.state = StateDir(path)
+        self.policy = Policy(may_unmap=may_unmap, grace_s=GRACE_S)
+        monkeypatch.setattr(loop, "look", self._look)
+
+    def _look(self, asked: Target, _settings: Settings, **given: Any) -> Snapshot:
+        self.asked_api.append(given.get("kube") is None)
+        found = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+        if isinstance(found, RbdagentError):
+            raise found
+        assert found.node is not None
+        node = replace(found.node, uptime_s=self.times.uptime_s)
+        whole = target(given="", kind=TargetKind.NONE, name="")
+        of = asked if asked.kind is TargetKind.DEVICE else whole
+        return replace(found, node=node, target=of)
+
+    def agent(self) -> Agent:
+        settings = Settings(
+            node_name="worker-1",
+            roots=NodeRoots(procfs=Path("/none"), sysfs=Path("/none"), host_root=Path("/none")),
+            clusters=(),
+            kube=None,
+            timeout_s=10.0,
+            version="test",
+        )
+        leave = Leave(by="agent", policy=self.policy, freeze_file=Path("/none"), state=self.state)
+        wake: Any = None
+        return Agent(
+            settings,
+            leave,
+            wake,
+            resync_s=60.0,
+            clock=self.times,
+            tell=self.told.append,
+            log=self.log,
+        )
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    return Stage(tmp_path, monkeypatch, may_unmap=False)
+
+
+@pytest.fixture
+def acting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    return Stage(tmp_path, monkeypatch, may_unmap=True)
+
+
+IN_USE = seen(in_kube={"pods": (pod(),)})
+ORPHAN = seen()
+PINNED = seen(mapped={"openers": (opener(),)})
+
+
+def rounds(agent: Agent, *why: str) -> None:
+    for each in why:
+        agent._cycle(each)
+
+
+def test_while_all_is_well_the_api_is_not_asked_at_every_resync(stage: Stage) -> None:
+    stage.looks = [IN_USE]
+    rounds(stage.agent(), "start", "time", "time", "change")
+    assert stage.asked_api == [True, False, False, True]
+
+
+def test_while_there_is_an_orphan_to_unmap_the_api_is_asked_at_every_resync(
+    acting: Stage,
+) -> None:
+    acting.looks = [ORPHAN]
+    rounds(acting.agent(), "start", "time", "time")
+    assert acting.asked_api == [True, True, True]
+
+
+def test_who_only_observes_does_not_ask_more_for_days_because_of_an_orphan(stage: Stage) -> None:
+    stage.looks = [ORPHAN]
+    rounds(stage.agent(), "start", "time", "time")
+    assert stage.asked_api == [True, False, False]
+
+
+@pytest.mark.parametrize(("may_unmap", "longest_s"), [(True, 10.0), (False, 60.0)])
+def test_what_is_about_to_let_go_is_looked_at_sooner_by_who_may_act(
+    stage: Stage,
+    may_unmap: bool,  # noqa: FBT001 - a table
+    longest_s: float,
+) -> None:
+    """A process that ends wakes nobody."""
+    stage.policy = replace(stage.policy, may_unmap=may_unmap)
+    stage.looks = [PINNED]
+    agent = stage.agent()
+    rounds(agent, "start")
+    assert longest_s * 0.9 <= agent._pause() <= longest_s
+
+
+def test_an_api_that_failed_is_asked_again_at_the_next_resync(stage: Stage) -> None:
+    stage.looks = [replace(IN_USE, sources=replace(IN_USE.sources, kubernetes=FAILED)), IN_USE]
+    rounds(stage.agent(), "start", "time", "time")
+    assert stage.asked_api == [True, True, False]
+
+
+def test_what_the_api_told_before_is_no_consistent_read(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.looks = [IN_USE]
+    given: list[Any] = []
+    taken = stage._look
+
+    def look(asked: Target, settings: Settings, **flags: Any) -> Snapshot:
+        given.append(flags.get("kube"))
+        return taken(asked, settings, **flags)
+
+    monkeypatch.setattr(loop, "look", look)
+    rounds(stage.agent(), "start", "time")
+    view, source = given[1]
+    assert view.consistent is False
+    assert source.state is SourceState.OBSERVED
+
+
+def test_every_look_is_remembered_on_disk_and_told(stage: Stage) -> None:
+    stage.looks = [ORPHAN]
+    agent = stage.agent()
+    rounds(agent, "start")
+    stage.times.uptime_s += 60
+    rounds(agent, "time")
+    history, told = stage.state.history()
+    assert told == ""
+    assert history is not None
+    (remembered,) = history.mappings
+    assert remembered.orphaned_since is not None
+    assert (remembered.orphaned_since.uptime_s, history.last_look.uptime_s) == (5000.0, 5060.0)
+    assert len(stage.told) == 2
+    assert stage.log.of("cycle")[0]["Orphaned"] == 1
+
+
+def test_a_new_agent_goes_on_from_what_was_remembered(stage: Stage) -> None:
+    stage.looks = [ORPHAN]
+    rounds(stage.agent(), "start")
+    stage.times.uptime_s += 60
+    rounds(stage.agent(), "start")
+    history, _ = stage.state.history()
+    assert history is not None
+    since = history.mappings[0].orphaned_since
+    assert since is not None
+    assert since.uptime_s == moment(0).uptime_s
+
+
+def test_an_agent_that_was_away_for_long_begins_anew(stage: Stage) -> None:
+    """Time that nobody saw is never counted as orphaned without a break."""
+    stage.looks = [ORPHAN]
+    rounds(stage.agent(), "start")
+    stage.times.uptime_s += 3600
+    rounds(stage.agent(), "start")
+    history, _ = stage.state.history()
+    assert history is not None
+    assert history.mappings[0].orphaned_since is not None
+    assert history.mappings[0].orphaned_since.uptime_s == stage.times.uptime_s
+
+
+def test_a_look_that_fails_ends_nothing(stage: Stage) -> None:
+    stage.looks = [RbdagentError("the node is on fire"), IN_USE]
+    agent = stage.agent()
+    agent.run(once=True)
+    assert stage.log.of("cycle failed")[0]["error"] == "the node is on fire"
+    agent.run(once=True)
+    assert len(stage.told) == 1
+
+
+def test_an_act_that_was_interrupted_is_told_of_and_closed_at_the_next_start(
+    stage: Stage,
+) -> None:
+    stage.state.save_act(
+        Act(
+            boot_id="b001",
+            begun=moment(30),
+            by="agent",
+            identity=identity(),
+            persistent_volume=None,
+            why="",
+        )
+    )
+    stage.agent()
+    (act,), _ = stage.state.acts()
+    assert act.outcome is UnmapOutcome.FAILED
+    assert "ended before this act did" in act.message
+    assert len(stage.log.of("interrupted")) == 1
+
+
+# --------------------------------------------------------------------------------------------------
+# Acting
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def unmapped(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Stand in for the module that writes to the node; give what it was told to unmap."""
+    done: list[str] = []
+
+    def carry_out(plan: UnmapPlan, *, again: Callable[[], Any], **_: Any) -> UnmapResult:
+        now = again()
+        assert isinstance(now, UnmapPlan), now
+        done.append(plan.identity.device)
+        return UnmapResult(plan=plan, outcome=UnmapOutcome.UNMAPPED, message="", done=plan.steps)
+
+    monkeypatch.setattr("rbdagent.act.carry_out", carry_out)
+    return done
+
+
+def test_an_orphan_is_unmapped_once_its_grace_period_is_over(
+    acting: Stage, unmapped: list[str]
+) -> None:
+    acting.looks = [ORPHAN]
+    agent = acting.agent()
+    for _ in range(10):
+        rounds(agent, "time")
+        assert unmapped == []
+        acting.times.uptime_s += 60
+    rounds(agent, "time")
+    assert unmapped == ["/dev/rbd0"]
+    (act,), _ = acting.state.acts()
+    assert (act.outcome, act.by) == (UnmapOutcome.UNMAPPED, "agent")
+    assert acting.log.of("unmap")[0]["outcome"] == "unmapped"
+
+
+def test_an_agent_that_may_only_observe_unmaps_nothing(stage: Stage, unmapped: list[str]) -> None:
+    stage.looks = [ORPHAN]
+    agent = stage.agent()
+    for _ in range(20):
+        rounds(agent, "time")
+        stage.times.uptime_s += 60
+    assert unmapped == []
+
+
+def test_what_comes_into_use_in_between_is_refused_and_said_so(
+    acting: Stage, unmapped: list[str]
+) -> None:
+    acting.looks = [ORPHAN]
+    agent = acting.agent()
+    for _ in range(10):
+        rounds(agent, "time")
+        acting.times.uptime_s += 60
+    # Orphaned once more for the loop, and in use when it is looked at closely.
+    acting.looks = [ORPHAN, IN_USE]
+    rounds(agent, "time")
+    assert unmapped == []
+    assert "RBD505" in acting.log.of("refused")[0]
+
+
+def test_the_next_look_comes_when_a_grace_period_ends(acting: Stage) -> None:
+    acting.looks = [ORPHAN]
+    agent = acting.agent()
+    rounds(agent, "start")
+    acting.times.uptime_s += 595
+    assert agent._pause() == pytest.approx(5.0)
