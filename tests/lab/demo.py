@@ -16,7 +16,7 @@ from tests.lab.errors import LabError
 from tests.lab.install import CHECKOUT, Narrator, install_lab, lab_programs_installed, venv_python
 from tests.lab.lab import POOL, Lab, running_lab
 from tests.lab.processes import wait_until
-from tests.lab.workloads import claim, pod
+from tests.lab.workloads import claim, deployment, pod, pod_spec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +25,8 @@ _EXAMPLE: Final = CHECKOUT / "examples" / "true-orphan.json"
 _CLAIM: Final = "data"
 _HOLDER: Final = "worker-1"
 _OTHER: Final = "worker-2"
+_WORDS: Final = "written on worker-1"
+_GRACE: Final = "10s"
 
 
 def main() -> int:
@@ -91,7 +93,7 @@ class _Story:
         self._volume = ""
 
     def tell(self) -> None:
-        """Tell it from the pod's start to the pod's next start."""
+        """Tell it from the pod's start to the next pod's, and what is never touched."""
         self._run_first_pod()
         pin = self._delete_while_unstage_fails()
         self._runbook()
@@ -101,14 +103,23 @@ class _Story:
         self._release(pin)
         self._answers(("Orphaned", _HOLDER, "/dev/rbd", "client.", "rbd unmap"))
         self._keep("true-orphan.json")
-        self._follow_the_advice()
+        self._agent_ends_it()
+        self._refuses_what_is_needed()
 
     def _run_first_pod(self) -> None:
         _say(f"A pod on {_HOLDER} uses a volume.")
         self._workloads.apply(claim(_CLAIM), pod("app-1", node=_HOLDER, claims=[_CLAIM]))
         self._volume = self._workloads.wait_bound(_CLAIM)
         self._workloads.wait_running("app-1")
-        _tell(f"pod app-1 runs on {_HOLDER} with {self._volume}")
+        _tell(f"pod app-1 runs on {_HOLDER} with {self._volume}, and writes a file:")
+        self._lab.nodes[_HOLDER].run(f"echo '{_WORDS}' >{self._mount('app-1')}/note; sync")
+        _tell(_WORDS)
+
+    def _mount(self, pod_name: str) -> str:
+        """Give the path at which kubelet shows the volume to a pod."""
+        found = self._workloads.find("Pod", pod_name)
+        uid = found["metadata"]["uid"] if found else ""
+        return f"/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~csi/{self._volume}/mount"
 
     def _delete_while_unstage_fails(self) -> int:
         _say("The pod is deleted while something on the node still sits in its volume.")
@@ -124,9 +135,7 @@ class _Story:
 
     def _pin(self) -> int:
         """Have a process live in a private copy of the mount: no mountinfo will show it."""
-        found = self._workloads.find("Pod", "app-1")
-        uid = found["metadata"]["uid"] if found else ""
-        path = f"/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~csi/{self._volume}/mount"
+        path = self._mount("app-1")
         script = (
             "/usr/bin/unshare -m --propagation private"
             f" sh -c 'cd {path} && exec sleep 100000' >/dev/null 2>&1 </dev/null & echo $!"
@@ -153,14 +162,54 @@ class _Story:
         _say(f"The process ends; rbdagent named it (pid {pin}). Nothing clears the mapping.")
         self._lab.nodes[_HOLDER].run(f"kill -KILL {pin}")
 
-    def _follow_the_advice(self) -> None:
-        report = self._lab.rbdagent(_HOLDER, "who-holds", self._volume, "-o", "name")
-        device = report.stdout.split()[-1]
-        _say(f"The advice is followed on {_HOLDER}.")
-        _tell(f"$ rbd unmap {device}")
-        self._lab.nodes[_HOLDER].run(["rbd", "unmap", "-o", "noudev", device])
+    def _agent_ends_it(self) -> None:
+        _say(f"May it be unmapped? rbdagent on {_HOLDER} looks at nine conditions:")
+        self._type(_HOLDER, "unmap", self._volume, "--grace-period", _GRACE)
+        flags = ["--mode", "unmap", "--grace-period", _GRACE]
+        _say(f"An agent may do it: it runs on {_HOLDER}, and looks on for the grace period.")
+        _tell(f"$ rbdagent agent {shlex.join(flags)}")
+        program = str(venv_python().parent / "rbdagent")
+        agent = self._lab.nodes[_HOLDER].define_service("rbdagent", [program, "agent", *flags])
+        agent.start()
         self._workloads.wait_running("app-2")
-        _tell(f"pod app-2 runs on {_OTHER}.")
+        for line in agent.logs().splitlines():
+            if '"event": "unmap"' in line:
+                _tell(line)
+        _tell(f"pod app-2 runs on {_OTHER}, and reads the file:")
+        read = self._lab.nodes[_OTHER].get(f"{self._mount('app-2')}/note").decode().strip()
+        _tell(read)
+        if read != _WORDS:
+            raise LabError(f"the file says {read!r}, and {_WORDS!r} was written")
+        agent.stop()
+
+    def _refuses_what_is_needed(self) -> None:
+        _say(
+            "Second act: a rolling update with maxSurge: the new pod comes before the old one goes."
+        )
+        self._workloads.apply(claim("web"))
+        volume = self._workloads.wait_bound("web")
+        for node in (_HOLDER, _OTHER):
+            template = pod_spec(node=node, claims=["web"])
+            self._workloads.apply(deployment("web", template=template, max_surge=1))
+            name = self._workloads.wait_pod_of("web", node)
+            if node == _HOLDER:
+                self._workloads.wait_running(name)
+        event = self._workloads.wait_event(
+            name, reason="FailedAttachVolume", contains="Multi-Attach error"
+        )
+        _tell(event["message"])
+        answer = self._type(_HOLDER, "unmap", volume, "--grace-period", "1s")
+        if "REFUSED" not in answer or "needed by" not in answer:
+            raise LabError("rbdagent did not refuse to unmap what a running pod needs")
+        if "maxSurge" not in self._type(_HOLDER, "who-holds", volume):
+            raise LabError("rbdagent does not say that the update waits for itself")
+
+    def _type(self, node: str, *words: str) -> str:
+        """Run rbdagent on a node as somebody would who types it; give what it answered."""
+        answer = self._lab.rbdagent(node, *words)
+        print(f"{node}$ rbdagent {shlex.join(words)}", flush=True)
+        print(answer.stdout + answer.stderr, flush=True)
+        return answer.stdout
 
     # What is typed --------------------------------------------------------------------------------
 
