@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+import traceback
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
@@ -132,6 +133,10 @@ class Agent:
                 pause = self._pause()
             except RbdagentError as error:
                 self._log.error("cycle failed", error=str(error), hint=error.hint)
+                pause = _RETRY_S
+            except Exception as error:  # noqa: BLE001 - a defect must not end who watches
+                where = traceback.format_exc(limit=-3)
+                self._log.error("this is a defect of rbdagent", error=repr(error), where=where)
                 pause = _RETRY_S
             self._beat = time.monotonic()
             if once:

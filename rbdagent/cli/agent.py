@@ -91,7 +91,8 @@ def _run(work: Callable[[threading.Event], None], wake: Any, log: Any) -> int:  
 
 
 def _publishing(settings: Settings, heartbeat: float, log: Any) -> Callable[[Seen], None]:  # noqa: ANN401
-    """Give what writes RBDNode; that it cannot is told and ends nothing."""
+    """Give what writes RBDNode and Events; that it cannot is told and ends nothing."""
+    from rbdagent.agent.events import Events
     from rbdagent.agent.publish import Publisher
     from rbdagent.errors import RbdagentError
     from rbdagent.report.rbdnode import rbdnode_status
@@ -99,20 +100,27 @@ def _publishing(settings: Settings, heartbeat: float, log: Any) -> Callable[[See
     if settings.kube is None:
         return lambda _: None
     publisher = Publisher(settings.kube, settings.node_name, heartbeat_s=heartbeat)
+    events = Events(settings.kube, settings.node_name)
 
-    def publish(seen: Seen) -> None:
+    def tell(seen: Seen) -> None:
         status = rbdnode_status(seen.diagnoses, seen.snapshot, seen.history, seen.acts)
-        try:
-            publisher.publish(status, node_uid=_uid_of(seen, settings.node_name))
-        except RbdagentError as error:
-            log.warning("not published", error=str(error))
+        for what, write in (
+            ("RBDNode", lambda: publisher.publish(status, node_uid=_uid_of(seen))),
+            ("events", lambda: events.tell(seen)),
+        ):
+            try:
+                write()
+            except RbdagentError as error:
+                log.warning("not published", what=what, error=str(error))
 
-    return publish
+    return tell
 
 
-def _uid_of(seen: Seen, node_name: str) -> str | None:
+def _uid_of(seen: Seen) -> str | None:
+    """Give the uid of the Node that looked; None where it is unknown."""
     from rbdagent.model import NotObserved
 
-    kube = seen.snapshot.kubernetes
+    kube, node = seen.snapshot.kubernetes, seen.snapshot.node
+    node_name = node.node_name if node is not None else ""
     nodes = () if kube is None or isinstance(kube.nodes, NotObserved) else kube.nodes
     return next((each.uid for each in nodes if each.name == node_name), None)

@@ -86,6 +86,7 @@ def test_an_agent_publishes_its_node_and_ends_the_incident_alone(
     scene.workloads.delete("Pod", old)
     scene.wait_detached(volume, "worker-1")
     wait_published(lab, volume, "Pinned")
+    scene.workloads.wait_event(scene.name, reason="RBDPinned", contains=mapping["device"])
     new = scene.start_pod("worker-2")
     scene.workloads.wait_event(new, reason="FailedMount", contains="is still being used")
     assert scene.look("worker-2", volume).holder("worker-1")["verdict"] == "Pinned"
@@ -93,6 +94,7 @@ def test_an_agent_publishes_its_node_and_ends_the_incident_alone(
     scene.kill("worker-1", pin)
     scene.workloads.wait_running(new, timeout_s=180)
     wait_until(lambda: mapping_of(lab, volume) is None, timeout_s=60, what="the mapping to be gone")
+    scene.workloads.wait_event(scene.name, reason="RBDUnmapped", contains=mapping["device"])
     acts = [each for each in published(lab)["acts"] if each["persistentVolume"] == volume]
     assert [(each["by"], each["outcome"]) for each in acts] == [("agent", "unmapped")]
     metrics = (

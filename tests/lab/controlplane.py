@@ -69,7 +69,11 @@ RBDAGENT_RULES: tuple[Json, ...] = (
         "resources": ["replicasets", "deployments", "statefulsets"],
         "verbs": ["get"],
     },
-    {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["get", "list"]},
+    {
+        "apiGroups": ["", "events.k8s.io"],
+        "resources": ["events"],
+        "verbs": ["get", "list", "create", "patch"],
+    },
     {
         "apiGroups": ["rbdagent.dev"],
         "resources": ["rbdnodes"],

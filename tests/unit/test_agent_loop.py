@@ -68,7 +68,7 @@ class Stage:
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, *, may_unmap: bool) -> None:
         self.times, self.log, self.told = Times(), Log(), list[Seen]()
-        self.looks: list[Snapshot | RbdagentError] = []
+        self.looks: list[Snapshot | Exception] = []
         self.asked_api: list[bool] = []
         self.state = StateDir(path)
         self.policy = Policy(may_unmap=may_unmap, grace_s=GRACE_S)
@@ -77,7 +77,7 @@ class Stage:
     def _look(self, asked: Target, _settings: Settings, **given: Any) -> Snapshot:
         self.asked_api.append(given.get("kube") is None)
         found = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
-        if isinstance(found, RbdagentError):
+        if isinstance(found, Exception):
             raise found
         assert found.node is not None
         node = replace(found.node, uptime_s=self.times.uptime_s)
@@ -230,6 +230,17 @@ def test_a_look_that_fails_ends_nothing(stage: Stage) -> None:
     agent = stage.agent()
     agent.run(once=True)
     assert stage.log.of("cycle failed")[0]["error"] == "the node is on fire"
+    agent.run(once=True)
+    assert len(stage.told) == 1
+
+
+def test_a_defect_is_logged_as_one_and_ends_nothing_either(stage: Stage) -> None:
+    stage.looks = [KeyError("pool"), IN_USE]
+    agent = stage.agent()
+    agent.run(once=True)
+    (told,) = stage.log.of("this is a defect of rbdagent")
+    assert told["error"] == "KeyError('pool')"
+    assert "test_agent_loop.py" in told["where"]
     agent.run(once=True)
     assert len(stage.told) == 1
 

@@ -1,0 +1,193 @@
+"""Kubernetes Events: what has changed, told once, where `kubectl describe` shows it.
+
+On transitions only. One event has one name, made of its object, reason and message: the same thing
+said again counts up instead of filling the API server, also after a restart of the agent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+
+from rbdagent.model import Act, Claim, Diagnosis, JudgedHolder, UnmapOutcome, Verdict
+from rbdagent.observe.api import Api, StatusError
+from rbdagent.observe.kubeconfig import credentials
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rbdagent.agent.loop import Seen
+    from rbdagent.observe.kubeconfig import KubeAccess
+
+Json = dict[str, Any]
+_LONGEST: Final = 1024
+"""The API server refuses longer messages (core/v1 Event validation)."""
+_CONFLICT: Final = 409
+_COMPONENT: Final = "rbdagent"
+_AMISS: Final = frozenset(
+    {
+        Verdict.ORPHANED,
+        Verdict.PINNED,
+        Verdict.DEAD,
+        Verdict.UNWATCHED,
+        Verdict.CONFLICT,
+        Verdict.RETURNED_DIRTY,
+    }
+)
+_NO_ACT: Final = frozenset({UnmapOutcome.REFUSED, None})
+
+
+class Told(Struct, frozen=True, kw_only=True):
+    """One thing to be told of one object."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    reason: str
+    message: str
+    warns: bool
+
+    @property
+    def event_name(self) -> str:
+        """What the event is called: the same for the same thing."""
+        parts = (self.kind, self.namespace, self.name, self.uid, self.reason, self.message)
+        return f"{self.name}.{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}"
+
+
+def transitions(before: Seen | None, now: Seen, node_name: str) -> tuple[Told, ...]:
+    """Give what one look shows that the one before it did not, on the claim and on the node.
+
+    Args:
+        before: the look before; None: this is the first one, and all that is amiss is told.
+        now: the look.
+        node_name: of the agent's node.
+    """
+    known = {} if before is None else {device: each.verdict for device, (each, _) in _held(before)}
+    told: list[Told] = []
+    for device, (judged, diagnosis) in _held(now):
+        if judged.verdict is known.get(device) or judged.verdict not in _AMISS:
+            continue
+        # The first reasons are what it is; further ones tell times, which differ at every look.
+        because = "; ".join(judged.because[:2])
+        message = f"{device} on {node_name} is {judged.verdict}: {because}"
+        told += _on(diagnosis.use.claim, node_name, f"RBD{judged.verdict}", message, warns=True)
+    done = set() if before is None else {each.begun for each in before.acts if each.outcome}
+    for act in now.acts if before is not None else ():
+        if act.outcome not in _NO_ACT and act.begun not in done:
+            claim = _claim_of(act, before)
+            told += _on(claim, node_name, *_of_act(act), warns=_failed(act))
+    return tuple(told)
+
+
+def _held(seen: Seen) -> Iterator[tuple[str, tuple[JudgedHolder, Diagnosis]]]:
+    for diagnosis in seen.diagnoses:
+        for each in diagnosis.holders:
+            if each.holder.is_local and each.holder.mapping is not None:
+                yield each.holder.mapping.device, (each, diagnosis)
+
+
+def _claim_of(act: Act, before: Seen | None) -> Claim | None:
+    """Give the claim of what was acted on: the look before still had the mapping."""
+    for device, (_, diagnosis) in _held(before) if before is not None else ():
+        if device == act.identity.device:
+            return diagnosis.use.claim
+    return None
+
+
+def _of_act(act: Act) -> tuple[str, str]:
+    reason = "RBDUnmapFailed" if _failed(act) else "RBDUnmapped"
+    return reason, f"{act.message} (by {act.by}, begun {act.begun.at})"
+
+
+def _failed(act: Act) -> bool:
+    return act.outcome not in {UnmapOutcome.UNMAPPED, UnmapOutcome.WATCH_LINGERS}
+
+
+def _on(
+    claim: Claim | None, node_name: str, reason: str, message: str, *, warns: bool
+) -> Iterator[Told]:
+    short = message if len(message) <= _LONGEST else f"{message[: _LONGEST - 1]}…"
+    if claim is not None and claim.ref.uid:
+        yield Told(
+            kind="PersistentVolumeClaim",
+            namespace=claim.ref.namespace,
+            name=claim.ref.name,
+            uid=claim.ref.uid,
+            reason=reason,
+            message=short,
+            warns=warns,
+        )
+    yield Told(
+        kind="Node",
+        namespace="",
+        name=node_name,
+        # As kubelet does it: kubectl describe node looks for this.
+        uid=node_name,
+        reason=reason,
+        message=short,
+        warns=warns,
+    )
+
+
+class Events:
+    """Writes them for one node."""
+
+    def __init__(self, access: KubeAccess, node_name: str) -> None:
+        self._access = access
+        self._node_name = node_name
+        self._before: Seen | None = None
+
+    def tell(self, now: Seen) -> None:
+        """Write what has changed since the last look.
+
+        Raises:
+            SourceError: the API server did not take one; what was not told is not told later.
+        """
+        told = transitions(self._before, now, self._node_name)
+        self._before = now
+        if not told:
+            return
+        api = Api(credentials(self._access), timeout_s=self._access.timeout_s)
+        for each in told:
+            self._write(api, each, now.snapshot.observed_at)
+
+    def _write(self, api: Api, told: Told, at: str) -> None:
+        # Events of what has no namespace live in default.
+        path = f"/api/v1/namespaces/{told.namespace or 'default'}/events"
+        try:
+            api.create(path, event_object(told, self._node_name, at)).answer()
+        except StatusError as error:
+            if error.status != _CONFLICT:
+                raise
+            known = f"{path}/{told.event_name}"
+            count = int(api.ask(known).answer().get("count") or 1) + 1
+            api.patch(known, {"count": count, "lastTimestamp": at}).answer()
+
+
+def event_object(told: Told, node_name: str, at: str) -> Json:
+    """Give the object that is written: core/v1, as kubelet and the controllers write theirs."""
+    versions = {"Node": {}, "PersistentVolumeClaim": {"apiVersion": "v1"}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": told.event_name, "namespace": told.namespace or "default"},
+        "involvedObject": {
+            "kind": told.kind,
+            "name": told.name,
+            "uid": told.uid,
+            **({"namespace": told.namespace} if told.namespace else {}),
+            **versions[told.kind],
+        },
+        "reason": told.reason,
+        "message": told.message,
+        "type": "Warning" if told.warns else "Normal",
+        "source": {"component": _COMPONENT, "host": node_name},
+        "reportingComponent": _COMPONENT,
+        "reportingInstance": node_name,
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "count": 1,
+    }

@@ -1,0 +1,121 @@
+"""Events are told on transitions alone, on the claim and on the node, and the same one once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec.structs import replace
+
+from rbdagent.agent.events import Told, event_object, transitions
+from rbdagent.agent.loop import Seen
+from rbdagent.correlate import correlate
+from rbdagent.diagnose import diagnose
+from rbdagent.model import Act, Snapshot, UnmapOutcome
+from tests.unit.builders import NOW, PV, claim, opener, pod
+from tests.unit.plans import identity, moment, seen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+NODE = "worker-1"
+IN_USE = seen(in_kube={"pods": (pod(),)})
+ORPHAN = seen()
+PINNED = seen(mapped={"openers": (opener(),)})
+
+
+def looked(snapshot: Snapshot, *acts: Act) -> Seen:
+    diagnosis = diagnose(correlate(snapshot), snapshot)
+    return Seen(
+        snapshot=snapshot, diagnoses=(diagnosis,), history=None, acts=acts, took_s=0.1, at=0.0
+    )
+
+
+def act(outcome: UnmapOutcome | None, message: str = "/dev/rbd0 is unmapped") -> Act:
+    return Act(
+        boot_id="b001",
+        begun=moment(10),
+        by="agent",
+        identity=identity(),
+        persistent_volume=PV,
+        why="",
+        outcome=outcome,
+        message=message,
+    )
+
+
+def said(told: Iterable[Told]) -> list[tuple[str, str]]:
+    return [(each.kind, each.reason) for each in told]
+
+
+BOTH = "PersistentVolumeClaim", "Node"
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "reason"),
+    [
+        (None, ORPHAN, "RBDOrphaned"),
+        (IN_USE, ORPHAN, "RBDOrphaned"),
+        (IN_USE, PINNED, "RBDPinned"),
+        (PINNED, ORPHAN, "RBDOrphaned"),
+        (None, IN_USE, None),
+        (ORPHAN, ORPHAN, None),
+        (ORPHAN, IN_USE, None),
+    ],
+)
+def test_what_changes_for_the_worse_is_told_once(
+    before: Snapshot | None, now: Snapshot, reason: str | None
+) -> None:
+    told = transitions(None if before is None else looked(before), looked(now), NODE)
+    assert said(told) == ([] if reason is None else [(kind, reason) for kind in BOTH])
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason", "warns"),
+    [
+        (UnmapOutcome.UNMAPPED, "RBDUnmapped", False),
+        (UnmapOutcome.BUSY, "RBDUnmapFailed", True),
+        (UnmapOutcome.FAILED, "RBDUnmapFailed", True),
+    ],
+)
+def test_an_act_is_told_with_how_it_ended(
+    outcome: UnmapOutcome,
+    reason: str,
+    warns: bool,  # noqa: FBT001 - a table
+) -> None:
+    told = transitions(looked(ORPHAN), looked(IN_USE, act(outcome)), NODE)
+    assert said(told) == [(kind, reason) for kind in BOTH]
+    assert {each.warns for each in told} == {warns}
+    again = transitions(looked(IN_USE, act(outcome)), looked(IN_USE, act(outcome)), NODE)
+    assert again == ()
+
+
+def test_what_was_refused_or_is_under_way_is_no_act() -> None:
+    for outcome in (UnmapOutcome.REFUSED, None):
+        assert transitions(looked(ORPHAN), looked(ORPHAN, act(outcome)), NODE) == ()
+
+
+def test_acts_of_an_earlier_agent_are_not_told_again() -> None:
+    assert transitions(None, looked(IN_USE, act(UnmapOutcome.UNMAPPED)), NODE) == ()
+
+
+def test_without_a_claim_the_node_is_told_alone() -> None:
+    bare = seen(in_kube={"persistent_volumes": (), "claims": ()}, of_kubelet={"staging": ()})
+    assert said(transitions(None, looked(bare), NODE)) == [("Node", "RBDOrphaned")]
+
+
+def test_a_message_is_cut_at_what_the_api_server_takes() -> None:
+    long = act(UnmapOutcome.FAILED, "x" * 2000)
+    told = transitions(looked(ORPHAN), looked(ORPHAN, long), NODE)
+    assert {len(each.message) for each in told} == {1024}
+    assert told[0].message.endswith("…")
+
+
+def test_the_same_thing_has_the_same_name_and_another_has_another() -> None:
+    (one, _), (same, _) = (transitions(None, looked(ORPHAN), NODE) for _ in range(2))
+    other = transitions(None, looked(PINNED), NODE)[0]
+    assert one.event_name == same.event_name != other.event_name
+    body = event_object(one, NODE, NOW)
+    assert body["involvedObject"]["uid"] == claim().ref.uid
+    assert (body["type"], body["count"]) == ("Warning", 1)
+    assert replace(one, warns=False).event_name == one.event_name
