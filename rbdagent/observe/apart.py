@@ -40,8 +40,7 @@ class Apart(Generic[_Question, _Answer]):
         self._answer_in, answer_out = os.pipe()
         self._pid = os.fork()
         if self._pid == 0:
-            os.close(self._question_out)
-            os.close(self._answer_in)
+            _close_all_but(question_in, answer_out)
             _work(work, question_in, answer_out)
         os.close(question_in)
         os.close(answer_out)
@@ -84,7 +83,17 @@ class Apart(Generic[_Question, _Answer]):
         return given
 
 
+def _close_all_but(*kept: int) -> None:
+    """Let go of what the parent has open: its locks and sockets must not outlive it here."""
+    first = _FIRST_OWN
+    for each in sorted(kept):
+        os.closerange(first, each)
+        first = each + 1
+    os.closerange(first, os.sysconf("SC_OPEN_MAX"))
+
+
 _LENGTH = 8
+_FIRST_OWN = 3
 
 
 def _write(descriptor: int, value: object) -> None:

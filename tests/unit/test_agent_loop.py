@@ -82,7 +82,7 @@ class Stage:
         assert found.node is not None
         node = replace(found.node, uptime_s=self.times.uptime_s)
         whole = target(given="", kind=TargetKind.NONE, name="")
-        of = asked if asked.kind is TargetKind.DEVICE else whole
+        of = whole if asked.kind is TargetKind.NONE else asked
         return replace(found, node=node, target=of)
 
     def agent(self) -> Agent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import time
@@ -14,6 +15,7 @@ from rbdagent.observe.apart import Apart, GoneError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 
 def soon() -> float:
@@ -29,15 +31,33 @@ def test_the_answer_to_the_question_comes_back() -> None:
         assert apart.answer(("a", "b"), soon()) == ["a" * 100_000, "b" * 100_000]
 
 
-def test_it_begins_before_it_is_asked() -> None:
-    read, write = os.pipe()
+def test_it_begins_before_it_is_asked(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
 
     def work(ask: Callable[[], None]) -> None:
-        os.write(write, b"begun")
+        (tmp_path / "pipe").write_text("begun")
         ask()
 
     with Apart(work) as apart:
-        assert os.read(read, 5) == b"begun"
+        assert (tmp_path / "pipe").read_text() == "begun"
+        apart.answer(None, soon())
+
+
+def test_a_lock_of_the_parent_does_not_live_on_there(tmp_path: Path) -> None:
+    """An agent that is killed while Ceph hangs must not keep the next one from starting."""
+    held = (tmp_path / "lock").open("w")
+    fcntl.flock(held, fcntl.LOCK_EX)
+    os.mkfifo(tmp_path / "pipe")
+
+    def work(ask: Callable[[], None]) -> None:
+        (tmp_path / "pipe").write_text("begun")
+        ask()
+
+    with Apart(work) as apart:
+        (tmp_path / "pipe").read_text()
+        held.close()
+        with (tmp_path / "lock").open("w") as again:
+            fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
         apart.answer(None, soon())
 
 
@@ -61,26 +81,33 @@ def test_a_process_that_dies_takes_nobody_with_it(asked_first: bool) -> None:  #
         apart.answer(None, soon())
 
 
-def test_who_does_not_answer_in_time_is_left_and_ended() -> None:
-    read, write = os.pipe()
+def test_who_does_not_answer_in_time_is_left_and_ended(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
 
     def work(ask: Callable[[], None]) -> None:
+        pid_file.write_text(str(os.getpid()))
         ask()
         signal.pause()
 
     with Apart(work) as apart, pytest.raises(TimeoutError):
         apart.answer(None, time.monotonic())
-    os.close(write)
-    # Its end of the pipe is closed too: it is gone.
-    assert os.read(read, 1) == b""
+    # It is reaped, if it ever came so far as to say who it is.
+    if pid_file.exists():
+        assert_gone(int(pid_file.read_text()))
 
 
-def test_who_is_never_asked_ends_with_the_one_who_would_have() -> None:
-    read, write = os.pipe()
+def test_who_is_never_asked_ends_with_the_one_who_would_have(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
 
     def work(ask: Callable[[], None]) -> None:
+        (tmp_path / "pipe").write_text(str(os.getpid()))
         ask()
 
     with Apart(work):
-        os.close(write)
-    assert os.read(read, 1) == b""
+        pid = int((tmp_path / "pipe").read_text())
+    assert_gone(pid)
+
+
+def assert_gone(pid: int) -> None:
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)

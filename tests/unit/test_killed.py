@@ -1,0 +1,164 @@
+"""Killed at any instant, the agent leaves nothing half done that its next start does not finish.
+
+The ladder of a staged LUKS orphan, on a stand-in for the node that is a file: a forked agent is
+ended (as by SIGKILL: nothing of it is run any more) before and after every write to the node and to
+its state directory, one instant a test. The next agent starts on what is left.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from msgspec.structs import replace
+
+from rbdagent import act, unmap
+from rbdagent.agent import loop
+from rbdagent.model import Snapshot, UnmapOutcome
+from rbdagent.state import StateDir
+from tests.unit.builders import mount
+from tests.unit.plans import DM, LADDER, seen
+from tests.unit.test_agent_loop import Stage
+from tests.unit.test_plan import LUKS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+KILLED: Final = 9
+MOST_ROUNDS: Final = 40
+STAGED: Final = ("umount", "luksClose", "unmap")
+"""What is still to be taken down, as the steps that do it."""
+
+
+class Node:
+    """What is mapped, opened and mounted, in a file: it outlives who writes it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        return tuple(json.loads(self._path.read_text())) if self._path.exists() else STAGED
+
+    def take_down(self, step: str) -> None:
+        assert self.left[0] == step, f"{step} before {self.left[0]}"
+        self._path.write_text(json.dumps(self.left[1:]))
+
+    def look(self) -> Snapshot:
+        left = self.left
+        if not left:
+            return seen(on_node={"mappings": ()}, of_image={"watchers": ()})
+        return seen(
+            mapped={
+                "mounts": (mount(device=DM),) if "umount" in left else (),
+                "holders": (LUKS,) if "luksClose" in left else (),
+            }
+        )
+
+
+class Instants:
+    """Counts the instants at which a process may be killed; ends it at one of them."""
+
+    def __init__(self, at: int | None) -> None:
+        self.passed: list[str] = []
+        self._at = at
+
+    def __call__(self, what: str) -> None:
+        if len(self.passed) == self._at:
+            os._exit(KILLED)
+        self.passed.append(what)
+
+    def around(self, what: str, does: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - whatever it takes
+            self(f"before {what}")
+            given = does(*args, **named)
+            self(f"after {what}")
+            return given
+
+        return wrapped
+
+
+def agent_on(
+    node: Node, path: Path, monkeypatch: pytest.MonkeyPatch, kill: Instants
+) -> tuple[Stage, loop.Agent]:
+    """Give an agent whose looks and steps are the node's."""
+    stage = Stage(path, monkeypatch, may_unmap=True)
+    stage.policy = replace(LADDER, grace_s=600.0)
+    taken = stage._look
+
+    def look(*args: Any, **named: Any) -> Snapshot:  # noqa: ANN401 - whatever it takes
+        stage.looks = [node.look()]
+        return taken(*args, **named)
+
+    def step(expected: Any, *_: Any) -> None:  # noqa: ANN401 - a Step
+        node.take_down(str(expected.kind))
+
+    monkeypatch.setattr(loop, "look", look)
+    monkeypatch.setattr(act, "_BETWEEN_WATCHES_S", 0.0)
+    monkeypatch.setattr(unmap, "_do", kill.around("a step", step))
+    monkeypatch.setattr(os, "fsync", kill.around("a file is on disk", lambda _: None))
+    rename = Path.replace
+    monkeypatch.setattr(Path, "replace", kill.around("a file takes its name", rename))
+    return stage, stage.agent()
+
+
+def round_and_round(stage: Stage, agent: loop.Agent, node: Node) -> None:
+    for _ in range(MOST_ROUNDS):
+        agent._cycle("time")
+        stage.times.uptime_s += 60
+        if not node.left:
+            return
+
+
+def killed_at(instant: int, node: Node, path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Run an agent in a process of its own until it is killed, or done; give its exit code."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            stage, agent = agent_on(node, path, monkeypatch, Instants(instant))
+            round_and_round(stage, agent, node)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def all_instants(path: Path) -> list[str]:
+    """Give the names of every instant of one whole ladder."""
+    with pytest.MonkeyPatch.context() as patch:
+        kill, node = Instants(None), Node(path / "node")
+        stage, agent = agent_on(node, path / "state", patch, kill)
+        round_and_round(stage, agent, node)
+        assert node.left == ()
+    return kill.passed
+
+
+def test_killed_at_any_instant_the_next_agent_finishes_and_everything_is_on_record(
+    tmp_path: Path,
+) -> None:
+    instants = all_instants(tmp_path)
+    # While it only waits, one look is like another: from the last save before the first step on.
+    first = instants.index("before a step") - 12
+    assert instants.count("before a step") == len(STAGED)
+    for instant in range(max(first, 0), len(instants)):
+        where = tmp_path / str(instant)
+        where.mkdir()
+        node, state = Node(where / "node"), StateDir(where / "state")
+        with pytest.MonkeyPatch.context() as patch:
+            assert killed_at(instant, node, where / "state", patch) == KILLED, instants[instant]
+        with pytest.MonkeyPatch.context() as patch:
+            stage, agent = agent_on(node, where / "state", patch, Instants(None))
+            left = node.left
+            round_and_round(stage, agent, node)
+        told = f"killed {instants[instant]} ({instant}), with {left} left"
+        assert node.left == (), told
+        acts, unreadable = state.acts()
+        assert unreadable == "", told
+        assert all(each.outcome is not None for each in acts), told
+        if left:
+            assert acts[-1].outcome is UnmapOutcome.UNMAPPED, told
+        assert state.history()[1] == "", told
+        assert len(acts) <= 2, told
