@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from rbdagent.errors import NotFoundError, ParseError, SourceError
@@ -523,19 +524,36 @@ def _gaps(view: KubeView) -> tuple[Gap, ...]:
 # check
 # --------------------------------------------------------------------------------------------------
 
-_NEEDED: Final = (
-    ("get", "", "persistentvolumes"),
-    ("list", "", "persistentvolumes"),
-    ("get", "", "persistentvolumeclaims"),
-    ("list", "", "pods"),
-    ("get", "", "nodes"),
-    ("list", "", "nodes"),
-    ("list", "storage.k8s.io", "volumeattachments"),
-    ("get", "storage.k8s.io", "csinodes"),
-    ("list", "", "events"),
+
+class _Right(NamedTuple):
+    """Something that a user may or may not do."""
+
+    verb: str
+    resource: str
+    """As kubectl writes it: ``rbdnodes.rbdagent.dev/status``."""
+    loses: str = ""
+    """What is missing without it; empty: no answer can be relied on."""
+
+
+_POORER: Final = "the answer is poorer, never wrong"
+_AGENT: Final = "an agent needs it, nobody else"
+_RIGHTS: Final = (
+    _Right("get", "persistentvolumes"),
+    _Right("list", "persistentvolumes"),
+    _Right("get", "persistentvolumeclaims"),
+    _Right("list", "pods"),
+    _Right("get", "nodes"),
+    _Right("list", "nodes", _POORER),
+    _Right("list", "volumeattachments.storage.k8s.io"),
+    _Right("get", "csinodes.storage.k8s.io", _POORER),
+    _Right("list", "events", _POORER),
+    _Right("list", "rbdnodes.rbdagent.dev", "holders on other nodes are probable, not certain"),
+    _Right("list", "namespaces", "nothing can be unmapped: nobody knows which are frozen"),
+    _Right("create", "rbdnodes.rbdagent.dev", _AGENT),
+    _Right("patch", "rbdnodes.rbdagent.dev/status", _AGENT),
+    _Right("create", "events", _AGENT),
+    _Right("patch", "events", _AGENT),
 )
-_HELPFUL: Final = frozenset({("list", "nodes"), ("get", "csinodes"), ("list", "events")})
-"""Without these the answer is poorer but never wrong."""
 
 
 def check_kube(access: KubeAccess, node_name: str) -> tuple[CheckResult, ...]:
@@ -563,23 +581,31 @@ def check_kube(access: KubeAccess, node_name: str) -> tuple[CheckResult, ...]:
             detail=f"{api.server}, {version.get('gitVersion', '')}",
         )
     ]
-    reviews = [(each, _review(api, *each)) for each in _NEEDED]
-    results += [_may(asked, *each) for each, asked in reviews]
+    reviews = [(each, _review(api, each)) for each in _RIGHTS]
+    results += [_may(asked, each) for each, asked in reviews]
     results.append(_own_node(api, node_name))
     return tuple(results)
 
 
-def _review(api: Api, verb: str, group: str, resource: str) -> Asked:
+def _review(api: Api, right: _Right) -> Asked:
+    name, _, subresource = right.resource.partition("/")
+    resource, _, group = name.partition(".")
+    attributes = {
+        "verb": right.verb,
+        "group": group,
+        "resource": resource,
+        "subresource": subresource,
+    }
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": {"verb": verb, "group": group, "resource": resource}},
+        "spec": {"resourceAttributes": attributes},
     }
     return api.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
 
 
-def _may(asked: Asked, verb: str, group: str, resource: str) -> CheckResult:
-    sentence = f"this user may {verb} {resource}"
+def _may(asked: Asked, right: _Right) -> CheckResult:
+    sentence = f"this user may {right.verb} {right.resource}"
     try:
         answer = asked.answer()
     except SourceError as error:
@@ -592,15 +618,14 @@ def _may(asked: Asked, verb: str, group: str, resource: str) -> CheckResult:
         )
     if (answer.get("status") or {}).get("allowed"):
         return CheckResult(source="kubernetes", sentence=sentence, state=CheckState.OK)
-    optional = (verb, resource) in _HELPFUL
-    qualified = f"{resource}.{group}" if group else resource
+    name = re.sub(r"[./]", "-", f"rbdagent-{right.verb}-{right.resource}")
     return CheckResult(
         source="kubernetes",
         sentence=sentence,
-        state=CheckState.WARNING if optional else CheckState.FAILED,
-        detail="not allowed",
-        hint=f"kubectl create clusterrole rbdagent-{verb}-{resource} --verb={verb} "
-        f"--resource={qualified}, and bind it to this user",
+        state=CheckState.WARNING if right.loses else CheckState.FAILED,
+        detail=f"not allowed: {right.loses}" if right.loses else "not allowed",
+        hint=f"kubectl create clusterrole {name} --verb={right.verb} "
+        f"--resource={right.resource}, and bind it to this user",
     )
 
 

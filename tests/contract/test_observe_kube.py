@@ -11,10 +11,14 @@ from urllib.parse import parse_qs, urlparse
 
 import pytest
 
-from rbdagent.errors import NotFoundError
+from rbdagent.agent.events import Events
+from rbdagent.agent.publish import PATH, Publisher
+from rbdagent.errors import NotFoundError, SourceError
 from rbdagent.model import CsiSource, KubeView, NotObserved, Source, SourceState, Target, TargetKind
-from rbdagent.observe.kube import observe_kube
+from rbdagent.observe.kube import check_kube, observe_kube, published_nodes
 from rbdagent.observe.kubeconfig import KubeAccess
+from tests.unit.plans import seen as seen_by_agent
+from tests.unit.test_agent_events import looked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,6 +38,8 @@ class FakeApi:
         self.lists: dict[str, list[Json]] = json.loads(RECORDED.read_text())
         self.broken: dict[str, Callable[[BaseHTTPRequestHandler], None]] = {}
         self.requests: list[str] = []
+        self.writes: list[tuple[str, str, Json]] = []
+        self.review: Callable[[Json], Json] = lambda _: {"status": {"allowed": True}}
         self.page = 0
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
@@ -58,6 +64,19 @@ class FakeApi:
                     broken(self)
                     return
                 answer(self, *fake.answer(url.path, parse_qs(url.query)))
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                if self.path.endswith("selfsubjectaccessreviews"):
+                    answer(self, 201, fake.review(body))
+                    return
+                fake.writes.append((self.command, self.path, body))
+                if (broken := fake.broken.get(f"{self.command} {self.path}")) is not None:
+                    broken(self)
+                    return
+                answer(self, 201, body)
+
+            do_PATCH = do_POST  # noqa: N815 - the name that http.server calls
 
             def log_message(self, *_: object) -> None:
                 """Say nothing."""
@@ -323,3 +342,112 @@ def test_in_cluster_without_a_token_is_named() -> None:
         KubeAccess(kubeconfig=None, context=None, timeout_s=1, environment=environment)
     )
     assert "serviceaccount/token" in source.reason
+
+
+@pytest.mark.parametrize(
+    ("refused", "state", "words"),
+    [
+        ("list pods", "failed", "not allowed"),
+        ("list events", "warning", "poorer, never wrong"),
+        ("list namespaces", "warning", "nothing can be unmapped"),
+        ("patch rbdnodes.rbdagent.dev/status", "warning", "an agent needs it"),
+    ],
+)
+def test_check_names_what_a_missing_right_costs_and_how_it_is_granted(
+    api: FakeApi, access: KubeAccess, refused: str, state: str, words: str
+) -> None:
+    def review(body: Json) -> Json:
+        asked = body["spec"]["resourceAttributes"]
+        name = ".".join(filter(None, (asked["resource"], asked["group"])))
+        name += f"/{asked['subresource']}" if asked["subresource"] else ""
+        return {"status": {"allowed": f"{asked['verb']} {name}" != refused}}
+
+    api.review = review
+    results = {each.sentence: each for each in check_kube(access, "n1")}
+    found = results.pop(f"this user may {refused}")
+    assert (str(found.state), words in found.detail) == (state, True)
+    verb, resource = refused.split()
+    assert f"--verb={verb} --resource={resource}, and bind" in found.hint
+    assert {str(each.state) for each in results.values()} == {"ok"}
+
+
+# --------------------------------------------------------------------------------------------------
+# What an agent writes
+# --------------------------------------------------------------------------------------------------
+
+_STATUS = f"{PATH}/n1/status"
+
+
+def test_what_did_not_change_is_written_once_and_then_by_the_heartbeat(
+    api: FakeApi, access: KubeAccess
+) -> None:
+    publisher = Publisher(access, "n1", heartbeat_s=3600)
+    assert publisher.publish({"observedAt": "1", "mapped": 0}, node_uid="u")
+    assert not publisher.publish({"observedAt": "2", "mapped": 0}, node_uid="u")
+    assert publisher.publish({"observedAt": "3", "mapped": 1}, node_uid="u")
+    assert [(method, path) for method, path, _ in api.writes] == [("PATCH", _STATUS)] * 2
+    assert api.writes[-1][2] == {"status": {"observedAt": "3", "mapped": 1}}
+    eager = Publisher(access, "n1", heartbeat_s=0)
+    assert eager.publish({"observedAt": "4"}, node_uid="u")
+    assert eager.publish({"observedAt": "5"}, node_uid="u")
+
+
+def missing_once(api: FakeApi, key: str) -> Callable[[BaseHTTPRequestHandler], None]:
+    def refuse_once(handler: BaseHTTPRequestHandler) -> None:
+        del api.broken[key]
+        answer(handler, 404, {"message": "not found"})
+
+    return refuse_once
+
+
+def test_an_object_that_is_not_there_is_made_and_owned_by_its_node(
+    api: FakeApi, access: KubeAccess
+) -> None:
+    api.broken[f"PATCH {_STATUS}"] = missing_once(api, f"PATCH {_STATUS}")
+    assert Publisher(access, "n1", heartbeat_s=60).publish({"mapped": 0}, node_uid="node-uid")
+    assert [(method, path) for method, path, _ in api.writes] == [
+        ("PATCH", _STATUS),
+        ("POST", PATH),
+        ("PATCH", _STATUS),
+    ]
+    (owner,) = api.writes[1][2]["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["uid"]) == ("Node", "n1", "node-uid")
+
+
+def test_without_the_node_s_uid_no_object_is_made(api: FakeApi, access: KubeAccess) -> None:
+    api.broken[f"PATCH {_STATUS}"] = refuse(404)
+    with pytest.raises(SourceError):
+        Publisher(access, "n1", heartbeat_s=60).publish({"mapped": 0}, node_uid=None)
+    assert [method for method, _, _ in api.writes] == ["PATCH"]
+
+
+def test_what_was_not_written_is_tried_again(api: FakeApi, access: KubeAccess) -> None:
+    publisher = Publisher(access, "n1", heartbeat_s=3600)
+    api.broken[f"PATCH {_STATUS}"] = refuse(403)
+    with pytest.raises(SourceError):
+        publisher.publish({"mapped": 0}, node_uid="u")
+    del api.broken[f"PATCH {_STATUS}"]
+    assert publisher.publish({"mapped": 0}, node_uid="u")
+
+
+def test_an_event_that_is_there_counts_up(api: FakeApi, access: KubeAccess) -> None:
+    now = looked(seen_by_agent())
+    Events(access, "worker-1").tell(now)
+    posts = [path for method, path, _ in api.writes if method == "POST"]
+    assert posts == ["/api/v1/namespaces/default/events"] * 2
+    first = api.writes[0][2]
+    api.writes.clear()
+    api.lists["events"] = [first | {"count": 4}]
+    api.broken["POST /api/v1/namespaces/default/events"] = refuse(409)
+    with pytest.raises(SourceError):
+        # The second event, on the node, is not in the list: that is told, and ends nothing.
+        Events(access, "worker-1").tell(now)
+    patched = [body for method, _, body in api.writes if method == "PATCH"]
+    assert [each["count"] for each in patched] == [5]
+
+
+def test_no_published_node_is_told_from_no_such_resource(api: FakeApi, access: KubeAccess) -> None:
+    assert published_nodes(access) == ()
+    api.broken[PATH] = refuse(404)
+    with pytest.raises(SourceError, match="no agent publishes here"):
+        published_nodes(access)
