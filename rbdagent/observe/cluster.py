@@ -139,7 +139,7 @@ class Cluster:
         from rbdagent.observe.watches import Watches
 
         try:
-            return Watches(self.access, _settings(self.access))
+            return Watches(self.access.conf, self.access.client_id, _settings(self.access))
         except (OSError, NotImplementedError):
             return None
 

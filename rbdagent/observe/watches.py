@@ -31,7 +31,7 @@ from rbdagent.model import Watcher
 from rbdagent.parse.address import parse_address
 
 if TYPE_CHECKING:
-    from rbdagent.observe.cluster import CephAccess
+    from pathlib import Path
 
 _LIST_WATCHERS: Final = (
     "_ZN8librados7v14_2_05IoCtx13list_watchers"
@@ -95,11 +95,12 @@ def _library() -> tuple[Any, Any, Any] | None:
 class Watches:
     """A connection that lists watches; several threads may ask by it."""
 
-    def __init__(self, access: CephAccess, settings: dict[str, str]) -> None:
+    def __init__(self, conf: Path, client_id: str, settings: dict[str, str]) -> None:
         """Connect.
 
         Args:
-            access: which cluster, and as whom.
+            conf: the cluster's ceph.conf.
+            client_id: ``rbdagent`` of ``client.rbdagent``.
             settings: options of Ceph that stand above its configuration file.
 
         Raises:
@@ -114,8 +115,8 @@ class Watches:
         self._opening = threading.Lock()
         self._cluster = c_void_p()
         rados = self._rados
-        _checked(rados.rados_create(byref(self._cluster), access.client_id.encode()))
-        _checked(rados.rados_conf_read_file(self._cluster, os.fsencode(access.conf)))
+        _checked(rados.rados_create(byref(self._cluster), client_id.encode()))
+        _checked(rados.rados_conf_read_file(self._cluster, os.fsencode(conf)))
         for name, value in settings.items():
             _checked(rados.rados_conf_set(self._cluster, name.encode(), value.encode()))
         _checked(rados.rados_connect(self._cluster))
