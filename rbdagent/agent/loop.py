@@ -219,8 +219,9 @@ class Agent:
             return True
         if self._kube[1].state is SourceState.FAILED or self.seen is None:
             return True
-        # What may be unmapped is judged by what is there now; the rest changes with the node.
-        return self._leave.policy.may_unmap and self._has({Verdict.ORPHANED})
+        # Whoever unmaps it, agent or not, relies on every look since: a pod that came and went
+        # must have been seen. All else changes with the node, and that wakes.
+        return self._has({Verdict.ORPHANED})
 
     def _has(self, verdicts: Container[Verdict]) -> bool:
         """Tell whether the last look gave a mapping of this node one of these verdicts."""
