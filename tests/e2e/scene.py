@@ -92,6 +92,15 @@ class Report:
         return json.dumps(self.data, indent=1)
 
 
+def _said(refusal: Json, chosen: Callable[[Json], bool]) -> dict[str, str]:
+    assert refusal["kind"] == "UnmapRefusal", refusal
+    return {
+        each["code"]: "; ".join(each["observed"])
+        for each in refusal["conditions"]
+        if not each["met"] and chosen(each)
+    }
+
+
 class Scene:
     """Names of its own in the shared lab; ``clear`` removes what it made."""
 
@@ -419,12 +428,11 @@ class Scene:
         One look has no history: that a grace period must pass is always missing.
         """
         refusal = self.unmap(node, target, *flags, under=under)
-        assert refusal["kind"] == "UnmapRefusal", refusal
-        return {
-            each["code"]: "; ".join(each["observed"])
-            for each in refusal["conditions"]
-            if not each["met"] and not each["passes"]
-        }
+        return _said(refusal, lambda each: not each["passes"])
+
+    def all_refusals(self, node: str, target: str) -> dict[str, str]:
+        """Ask for a plan with the default grace period; give what was seen, by code."""
+        return _said(self.unmap(node, target), lambda _: True)
 
     def leak_mapping(self, node: str, volume: str, pod_name: str) -> str:
         """Delete the pod and have NodeUnstage leave its mapping behind; give the device.

@@ -110,10 +110,12 @@ def test_a_container_whose_pod_the_api_has_lost_is_still_in_use(scene: Scene) ->
         scene.workloads.force_delete(pod)
         scene.workloads.wait_gone("Pod", pod)
         report = scene.look("worker-1", volume)
+        refused = scene.refused("worker-1", volume)
     finally:
         kubelet.start()
     holder = report.holder("worker-1")
     assert report.verdict == "InUse"
+    assert "which the API has lost" in refused["RBD505"]
     assert holder["pods"] == []
     assert any(uid in str(each["mountNamespaceOf"]["pod"]) for each in holder["mounts"])
     assert not any("unmap" in each for each in report.next)

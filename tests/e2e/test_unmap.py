@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from tests.lab.install import venv_python
@@ -44,6 +45,8 @@ def test_an_idle_attachment_goes_once_the_orphan_is_unmapped(scene: Scene) -> No
         scene.workloads.delete("Pod", old)
         new = scene.start_pod("worker-2")
         scene.workloads.wait_event(new, reason="FailedAttachVolume", contains="Multi-Attach error")
+        said = scene.all_refusals("worker-1", volume)["RBD505"]
+        assert re.search(r"VolumeAttachment csi-\S+ is \d+s old", said), said
         result = scene.unmap("worker-1", volume, *_AT_ONCE)
     assert result["outcome"] == "unmapped", result
     assert any("retries NodeUnstage" in each for each in result["expects"])
@@ -63,9 +66,10 @@ def test_a_staged_orphan_is_taken_down_step_by_step_where_that_is_allowed(scene:
         scene.workloads.delete("Pod", old)
         scene.lab.nodes["worker-1"].service("kubelet").restart()
         scene.wait_detached(volume, "worker-1")
-    hard = scene.refused("worker-1", volume, "--grace-period", "1s")
-    assert "mounted at" in hard["RBD502"]
-    assert "LUKS" in hard["RBD503"]
+    said = scene.all_refusals("worker-1", volume)
+    assert "mounted at" in said["RBD502"]
+    assert "LUKS" in said["RBD503"]
+    assert "kubelet started" in said["RBD505"]
 
     result = scene.unmap("worker-1", volume, *_AT_ONCE, "--unmap-staged")
     assert result["outcome"] == "unmapped", result
