@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from rbdagent.model import Act, Claim, Diagnosis, JudgedHolder, UnmapOutcome, Verdict
+from rbdagent.model import Act, Diagnosis, JudgedHolder, ObjectRef, UnmapOutcome, Verdict
 from rbdagent.observe.api import Api, StatusError
 from rbdagent.observe.kubeconfig import credentials
 
@@ -73,7 +73,7 @@ def transitions(before: Seen | None, now: Seen, node_name: str) -> tuple[Told, .
         # The first reasons are what it is; further ones tell times, which differ at every look.
         because = "; ".join(judged.because[:2])
         message = f"{device} on {node_name} is {judged.verdict}: {because}"
-        told += _on(diagnosis.use.claim, node_name, f"RBD{judged.verdict}", message, warns=True)
+        told += _on(_claim_in(diagnosis), node_name, f"RBD{judged.verdict}", message, warns=True)
     done = set() if before is None else {each.begun for each in before.acts if each.outcome}
     for act in now.acts if before is not None else ():
         if act.outcome not in _NO_ACT and act.begun not in done:
@@ -89,11 +89,19 @@ def _held(seen: Seen) -> Iterator[tuple[str, tuple[JudgedHolder, Diagnosis]]]:
                 yield each.holder.mapping.device, (each, diagnosis)
 
 
-def _claim_of(act: Act, before: Seen | None) -> Claim | None:
+def _claim_in(diagnosis: Diagnosis) -> ObjectRef | None:
+    """Give the volume's claim; where it was not looked up, as the PV names it."""
+    if diagnosis.use.claim is not None:
+        return diagnosis.use.claim.ref
+    volume = diagnosis.use.persistent_volume
+    return volume.claim if volume is not None else None
+
+
+def _claim_of(act: Act, before: Seen | None) -> ObjectRef | None:
     """Give the claim of what was acted on: the look before still had the mapping."""
     for device, (_, diagnosis) in _held(before) if before is not None else ():
         if device == act.identity.device:
-            return diagnosis.use.claim
+            return _claim_in(diagnosis)
     return None
 
 
@@ -107,15 +115,15 @@ def _failed(act: Act) -> bool:
 
 
 def _on(
-    claim: Claim | None, node_name: str, reason: str, message: str, *, warns: bool
+    claim: ObjectRef | None, node_name: str, reason: str, message: str, *, warns: bool
 ) -> Iterator[Told]:
     short = message if len(message) <= _LONGEST else f"{message[: _LONGEST - 1]}…"
-    if claim is not None and claim.ref.uid:
+    if claim is not None and claim.uid:
         yield Told(
             kind="PersistentVolumeClaim",
-            namespace=claim.ref.namespace,
-            name=claim.ref.name,
-            uid=claim.ref.uid,
+            namespace=claim.namespace,
+            name=claim.name,
+            uid=claim.uid,
             reason=reason,
             message=short,
             warns=warns,

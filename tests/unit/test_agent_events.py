@@ -11,8 +11,8 @@ from rbdagent.agent.events import Told, event_object, transitions
 from rbdagent.agent.loop import Seen
 from rbdagent.correlate import correlate
 from rbdagent.diagnose import diagnose
-from rbdagent.model import Act, Snapshot, UnmapOutcome
-from tests.unit.builders import NOW, PV, claim, opener, pod
+from rbdagent.model import Act, ObjectRef, Snapshot, UnmapOutcome
+from tests.unit.builders import NOW, PV, claim, opener, pod, volume
 from tests.unit.plans import identity, moment, seen
 
 if TYPE_CHECKING:
@@ -97,6 +97,21 @@ def test_what_was_refused_or_is_under_way_is_no_act() -> None:
 
 def test_acts_of_an_earlier_agent_are_not_told_again() -> None:
     assert transitions(None, looked(IN_USE, act(UnmapOutcome.UNMAPPED)), NODE) == ()
+
+
+def test_a_claim_that_was_not_looked_up_is_told_by_the_name_that_its_pv_has() -> None:
+    """An agent looks up the claims of its node's pods: an orphan has none."""
+    orphan = seen(
+        in_kube={
+            "claims": (),
+            "persistent_volumes": (
+                volume(claim=ObjectRef(namespace="default", name="data", uid="u1")),
+            ),
+        }
+    )
+    told = transitions(None, looked(orphan), NODE)
+    first = told[0]
+    assert (first.kind, first.uid) == ("PersistentVolumeClaim", "u1")
 
 
 def test_without_a_claim_the_node_is_told_alone() -> None:
