@@ -168,9 +168,9 @@ class Attempt:
 def _the_one(diagnosis: Diagnosis) -> JudgedHolder:
     """Give the one mapping of the target on this node; else a holder, which will be refused."""
     given = diagnosis.use.target.given
-    local = [each for each in diagnosis.holders if each.holder.is_local and each.holder.mapping]
+    local = [each for each, _ in diagnosis.mapped]
     if len(local) > 1:
-        devices = " or ".join(each.holder.mapping.device for each in local if each.holder.mapping)
+        devices = " or ".join(mapping.device for _, mapping in diagnosis.mapped)
         raise UsageError(
             f"{given} is mapped here more than once",
             hint=f"name the device: rbdagent unmap {devices}",

@@ -70,10 +70,9 @@ def remember(
         boot_id=node.boot_id,
         last_look=now,
         mappings=tuple(
-            _remembered(each, known, now, unbroken=unbroken)
+            _remembered(each, mapping, known, now, unbroken=unbroken)
             for diagnosis in diagnoses
-            for each in diagnosis.holders
-            if each.holder.is_local and each.holder.mapping is not None
+            for each, mapping in diagnosis.mapped
         ),
         unmaps=before.unmaps if before is not None else (),
     )
@@ -85,13 +84,12 @@ def _same_boot(earlier: History, boot_id: str, now: Moment) -> bool:
 
 def _remembered(
     judged: JudgedHolder,
+    mapping: Mapping,
     known: dict[MappingIdentity, Remembered],
     now: Moment,
     *,
     unbroken: bool,
 ) -> Remembered:
-    mapping = judged.holder.mapping
-    assert mapping is not None  # noqa: S101 - the caller looked
     identity = identity_of(mapping)
     before = known.get(identity)
     needed_at = before.needed_at if before is not None else None

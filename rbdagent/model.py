@@ -726,6 +726,11 @@ class Sources(Struct, frozen=True, kw_only=True):
     ceph: Source
     kubernetes: Source
 
+    @property
+    def named(self) -> tuple[tuple[str, Source], ...]:
+        """Each source with its name, in the order in which they are told."""
+        return (("node", self.node), ("ceph", self.ceph), ("kubernetes", self.kubernetes))
+
 
 # --------------------------------------------------------------------------------------------------
 # Joined
@@ -887,6 +892,18 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     holders: tuple[JudgedHolder, ...]
     findings: tuple[Finding, ...] = ()
     next_commands: tuple[str, ...] = ()
+
+    @property
+    def local(self) -> tuple[JudgedHolder, ...]:
+        """The holders on the node that looked."""
+        return tuple(each for each in self.holders if each.holder.is_local)
+
+    @property
+    def mapped(self) -> tuple[tuple[JudgedHolder, Mapping], ...]:
+        """Those of them whose mapping was seen, each with it."""
+        return tuple(
+            (each, each.holder.mapping) for each in self.local if each.holder.mapping is not None
+        )
 
 
 # --------------------------------------------------------------------------------------------------

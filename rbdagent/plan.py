@@ -531,13 +531,8 @@ def _frozen(attempt: Attempt) -> Iterable[str]:
 
 def is_fully_observed(attempt: Attempt) -> Outcome:
     """9. Every source was observed, without a gap, and just now."""
-    sources = attempt.snapshot.sources
     against = []
-    for name, source in (
-        ("node", sources.node),
-        ("ceph", sources.ceph),
-        ("kubernetes", sources.kubernetes),
-    ):
+    for name, source in attempt.snapshot.sources.named:
         if source.state is not SourceState.OBSERVED:
             against.append(f"{name} was not observed: {source.reason or source.state}")
         # What debugfs alone shows counts where it is seen (condition 7).

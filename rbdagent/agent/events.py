@@ -84,9 +84,8 @@ def transitions(before: Seen | None, now: Seen, node_name: str) -> tuple[Told, .
 
 def _held(seen: Seen) -> Iterator[tuple[str, tuple[JudgedHolder, Diagnosis]]]:
     for diagnosis in seen.diagnoses:
-        for each in diagnosis.holders:
-            if each.holder.is_local and each.holder.mapping is not None:
-                yield each.holder.mapping.device, (each, diagnosis)
+        for judged, mapping in diagnosis.mapped:
+            yield mapping.device, (judged, diagnosis)
 
 
 def _claim_in(diagnosis: Diagnosis) -> ObjectRef | None:

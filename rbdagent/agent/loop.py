@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 import traceback
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
@@ -157,20 +158,23 @@ class Agent:
         """Give the time to the next look: sooner where an orphan's grace period ends sooner."""
         # Agents that were started together must not all ask at once.
         resync = self._resync_s * random.uniform(1 - _JITTER, 1)  # noqa: S311
-        due = [each for each in self._dues() if each > 0]
+        due = [left_s for left_s in self._dues().values() if left_s > 0]
         soon = [_UNSETTLED_S] if self._leave.policy.may_unmap and self._has(_LETTING_GO) else []
         return min([resync, *due, *soon])
 
-    def _dues(self) -> list[float]:
-        """Give for each orphan the seconds until its grace period is over; below zero: it is."""
+    def _dues(self) -> dict[str, float]:
+        """Give the seconds until each orphan's grace period is over, by device; below zero: it is.
+
+        Empty where nothing may be unmapped.
+        """
         if self._history is None or not self._leave.policy.may_unmap:
-            return []
+            return {}
         now = self._clock().uptime_s
-        return [
-            each.orphaned_since.uptime_s + self._leave.policy.grace_s - now
+        return {
+            each.identity.device: each.orphaned_since.uptime_s + self._leave.policy.grace_s - now
             for each in self._history.mappings
             if each.orphaned_since is not None
-        ]
+        }
 
     # One cycle ------------------------------------------------------------------------------------
 
@@ -228,8 +232,7 @@ class Agent:
         return self.seen is not None and any(
             each.verdict in verdicts
             for diagnosis in self.seen.diagnoses
-            for each in diagnosis.holders
-            if each.holder.is_local
+            for each in diagnosis.local
         )
 
     def _save(self) -> None:
@@ -244,15 +247,7 @@ class Agent:
 
     def _act(self) -> list[UnmapResult]:
         """Try every orphan whose grace period is over."""
-        if not self._leave.policy.may_unmap or self._history is None:
-            return []
-        now = self._clock().uptime_s
-        due = [
-            each.identity.device
-            for each in self._history.mappings
-            if each.orphaned_since is not None
-            and now - each.orphaned_since.uptime_s >= self._leave.policy.grace_s
-        ]
+        due = [device for device, left_s in self._dues().items() if left_s <= 0]
         return [each for each in map(self._try, due) if each is not None]
 
     def _try(self, device: str) -> UnmapResult | None:
@@ -294,19 +289,12 @@ class Agent:
         return look(target, self._settings, now=lambda: self._clock().at, switches=True)
 
     def _log_cycle(self, why: str, seen: Seen) -> None:
-        verdicts: dict[str, int] = {}
-        for diagnosis in seen.diagnoses:
-            for each in diagnosis.holders:
-                if each.holder.is_local:
-                    verdicts[str(each.verdict)] = verdicts.get(str(each.verdict), 0) + 1
-        sources = seen.snapshot.sources
+        verdicts = Counter(
+            str(each.verdict) for diagnosis in seen.diagnoses for each in diagnosis.local
+        )
         failed = {
             name: source.reason
-            for name, source in (
-                ("node", sources.node),
-                ("ceph", sources.ceph),
-                ("kubernetes", sources.kubernetes),
-            )
+            for name, source in seen.snapshot.sources.named
             if source.state is SourceState.FAILED
         }
         self._log.info("cycle", why=why, took_s=round(seen.took_s, 3), **verdicts, failed=failed)

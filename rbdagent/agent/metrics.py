@@ -57,16 +57,15 @@ def _of_sources(seen: Seen) -> Iterator[Metric]:
         "Whether the last look at a source went well.",
         labels=("source",),
     )
-    sources = seen.snapshot.sources
-    states = {"node": sources.node, "ceph": sources.ceph, "kubernetes": sources.kubernetes}
-    for name, source in states.items():
+    sources = seen.snapshot.sources.named
+    for name, source in sources:
         if source.state is not SourceState.SKIPPED:
             success.add_metric((name,), float(source.state is SourceState.OBSERVED))
     yield success
     yield GaugeMetricFamily(
         "rbdagent_observe_duration_seconds", "How long the last look took.", value=seen.took_s
     )
-    if all(each.state is not SourceState.FAILED for each in states.values()):
+    if all(each.state is not SourceState.FAILED for _, each in sources):
         yield GaugeMetricFamily(
             "rbdagent_last_complete_observation_timestamp_seconds",
             "When the last look was made that no source failed.",
@@ -111,9 +110,8 @@ def _of_mappings(seen: Seen) -> Iterator[Metric]:
 
 def _local(seen: Seen) -> Iterator[tuple[Diagnosis, JudgedHolder, Mapping]]:
     for diagnosis in seen.diagnoses:
-        for each in diagnosis.holders:
-            if each.holder.is_local and each.holder.mapping is not None:
-                yield diagnosis, each, each.holder.mapping
+        for judged, mapping in diagnosis.mapped:
+            yield diagnosis, judged, mapping
 
 
 def _labels(diagnosis: Diagnosis, judged: JudgedHolder, mapping: Mapping) -> tuple[str, ...]:

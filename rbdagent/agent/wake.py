@@ -48,9 +48,7 @@ class Wake:
             made = socket.socket(
                 socket.AF_NETLINK,
                 socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC,
-                socket.NETLINK_KOBJECT_UEVENT
-                if hasattr(socket, "NETLINK_KOBJECT_UEVENT")
-                else _NETLINK_KOBJECT_UEVENT,
+                _NETLINK_KOBJECT_UEVENT,
             )
             made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
             made.bind((0, _KERNEL_GROUP))

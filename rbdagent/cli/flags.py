@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from rbdagent import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from rbdagent.act import Leave
     from rbdagent.config import Settings
@@ -114,6 +114,14 @@ _LOOK: Final = (
 )  # fmt: skip
 
 
+def _with(options: Sequence[Callable[[Any], Any]], command: _F) -> _F:
+    """Give a verb several flags; its help lists them in this order."""
+    decorated: Any = command
+    for each in reversed(options):
+        decorated = each(decorated)
+    return decorated  # type: ignore[no-any-return]
+
+
 def observing(command: _F) -> _F:
     """Give a verb the flags of every verb that observes, and one ``settings`` for them."""
 
@@ -128,10 +136,7 @@ def observing(command: _F) -> _F:
         flags.pop("debug")
         return command(*args, settings=lambda: settings_of(given), **flags)
 
-    decorated: Any = wrapped
-    for each in (*reversed(_LOOK), DEBUG, CONFIG):
-        decorated = each(decorated)
-    return decorated  # type: ignore[no-any-return]
+    return _with((CONFIG, DEBUG, *_LOOK), wrapped)  # type: ignore[return-value]
 
 
 OF_ONE_CLUSTER: Final = ("ceph_conf", "ceph_id", "ceph_keyring")
@@ -208,10 +213,7 @@ def acting(command: _F) -> _F:
         option("--freeze-file", default="/etc/rbdagent/freeze", show_default=True,
                help="Where it is there, nothing is unmapped."),
     )  # fmt: skip
-    decorated: Any = command
-    for each in reversed(options):
-        decorated = each(decorated)
-    return decorated  # type: ignore[no-any-return]
+    return _with(options, command)
 
 
 def leave_of(allowed: dict[str, Any], *, by: str, may_unmap: bool) -> Leave:
@@ -244,7 +246,4 @@ def reading(command: _F) -> _F:
                 help="Exit 3 when a finding is at least so severe."),
         option("--watch", "-w", is_flag=True, help="Look again and again, print what changed."),
     )  # fmt: skip
-    decorated: Any = command
-    for each in reversed(options):
-        decorated = each(decorated)
-    return decorated  # type: ignore[no-any-return]
+    return _with(options, command)

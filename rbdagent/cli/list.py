@@ -134,8 +134,7 @@ def _render_mappings(
     from rbdagent.report import text
 
     if output == "name":
-        local = [each for one in diagnoses for each in one.holders if each.holder.is_local]
-        return text.names(local)
+        return text.names([each for diagnosis in diagnoses for each in diagnosis.local])
     return text.mapping_table(
         diagnoses, found, wide=output == "wide", colour=has_colour(), of=wanted.in_words
     )

@@ -36,7 +36,7 @@ from rbdagent.parse.volume import image_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from rbdagent.observe.api import Asked
+    from rbdagent.observe.api import Asked, Listing
 
 _T = TypeVar("_T")
 Json = dict[str, Any]
@@ -156,10 +156,7 @@ class _Look:
 
         def wait() -> tuple[PublishedNode, ...] | NotObserved:
             try:
-                items = listing.items()
-                return tuple(
-                    read.parse_object(read.rbd_node, each, what="RBDNode") for each in items
-                )
+                return _rbd_nodes(listing)
             except StatusError as error:
                 return () if error.status == _NOT_FOUND else _not_observed(error)
             except (SourceError, ParseError) as error:
@@ -466,7 +463,7 @@ def published_nodes(access: KubeAccess) -> tuple[PublishedNode, ...]:
     """
     api = Api(credentials(access), timeout_s=access.timeout_s)
     try:
-        items = api.list(_RBD_NODES).items()
+        return _rbd_nodes(api.list(_RBD_NODES))
     except StatusError as error:
         if error.status != _NOT_FOUND:
             raise
@@ -474,7 +471,10 @@ def published_nodes(access: KubeAccess) -> tuple[PublishedNode, ...]:
             f"{api.server} has no resource rbdnodes.rbdagent.dev: no agent publishes here",
             cure="kubectl apply -f helm/rbdagent/crds/rbdnodes.yaml, and run rbdagent agent",
         ) from error
-    return tuple(read.parse_object(read.rbd_node, each, what="RBDNode") for each in items)
+
+
+def _rbd_nodes(listing: Listing) -> tuple[PublishedNode, ...]:
+    return tuple(read.parse_object(read.rbd_node, each, what="RBDNode") for each in listing.items())
 
 
 def near_names(api: Api, target: Target) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from rbdagent.model import API_VERSION, NotObserved
+from rbdagent.model import API_VERSION, ImageIdentity, NotObserved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
         Diagnosis,
         Finding,
         Holder,
-        ImageIdentity,
         JudgedHolder,
+        MappingIdentity,
         ProcessRef,
         PublishedMapping,
         PublishedNode,
@@ -73,8 +73,7 @@ def mapping_list(diagnoses: Sequence[Diagnosis], snapshot: Snapshot) -> Json:
             **_holder(each, names),
         }
         for diagnosis in diagnoses
-        for each in diagnosis.holders
-        if each.holder.is_local
+        for each in diagnosis.local
     ]
     return {
         "apiVersion": API_VERSION,
@@ -109,18 +108,9 @@ def published_list(nodes: Sequence[PublishedNode]) -> Json:
 
 
 def _published(mapping: PublishedMapping) -> Json:
-    spec = mapping.spec
     return {
         "device": mapping.device,
-        "image": None
-        if spec is None
-        else {
-            "fsid": mapping.fsid,
-            "pool": spec.pool,
-            "radosNamespace": spec.namespace,
-            "name": spec.name,
-            "id": mapping.image_id,
-        },
+        "image": _named_image(mapping),
         "persistentVolume": mapping.persistent_volume,
         "clientID": mapping.client_id,
         "clientAddress": str(mapping.client_address) if mapping.client_address else None,
@@ -170,20 +160,11 @@ def unmap_result(result: UnmapResult) -> Json:
 
 def _mapping_of(plan: UnmapPlan | UnmapRefusal) -> Json:
     identity = plan.identity
-    spec = identity.spec if identity else None
     return {
         "node": plan.node,
         "device": identity.device if identity else None,
         "persistentVolume": plan.persistent_volume,
-        "image": None
-        if identity is None or spec is None
-        else {
-            "fsid": identity.fsid,
-            "pool": spec.pool,
-            "radosNamespace": spec.namespace,
-            "name": spec.name,
-            "id": identity.image_id,
-        },
+        "image": _named_image(identity) if identity else None,
         "clientID": identity.client_id if identity else None,
     }
 
@@ -268,11 +249,7 @@ def pod_names(snapshot: Snapshot) -> Mapping[str, str]:
 
 def sources(snapshot: Snapshot) -> Json:
     """Give how the look at each source went."""
-    return {
-        "node": _source(snapshot.sources.node),
-        "ceph": _source(snapshot.sources.ceph),
-        "kubernetes": _source(snapshot.sources.kubernetes),
-    }
+    return {name: _source(source) for name, source in snapshot.sources.named}
 
 
 def _source(source: Source) -> Json:
@@ -297,6 +274,15 @@ def image_object(image: ImageIdentity | None) -> Json | None:
         "name": image.spec.name,
         "id": image.image_id,
     }
+
+
+def _named_image(mapping: MappingIdentity | PublishedMapping) -> Json | None:
+    """Give the image of what is known as a mapping; null where its name is unknown."""
+    if mapping.spec is None:
+        return None
+    return image_object(
+        ImageIdentity(spec=mapping.spec, fsid=mapping.fsid, image_id=mapping.image_id)
+    )
 
 
 def _finding(finding: Finding) -> Json:

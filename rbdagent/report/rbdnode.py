@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from rbdagent.correlate.identity import mappings_seen
 from rbdagent.model import NotObserved, Verdict
 from rbdagent.report.machine import image_object, pod_names, sources
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping as Table
     from collections.abc import Sequence
 
-    from rbdagent.model import Act, Diagnosis, History, JudgedHolder, Snapshot, VolumeUse
+    from rbdagent.model import Act, Diagnosis, History, JudgedHolder, Mapping, Snapshot, VolumeUse
 
 Json = dict[str, Any]
 
@@ -37,14 +38,13 @@ def rbdnode_status(
     node = snapshot.node
     names = pod_names(snapshot)
     held = [
-        (each, diagnosis.use)
+        (each, mapping, diagnosis.use)
         for diagnosis in diagnoses
-        for each in diagnosis.holders
-        if each.holder.is_local and each.holder.mapping is not None
+        for each, mapping in diagnosis.mapped
     ]
-    seen = node is not None and not isinstance(node.mappings, NotObserved)
+    seen = mappings_seen(node)
     since = _since(history)
-    verdicts = [each.verdict for each, _ in held]
+    verdicts = [each.verdict for each, _, _ in held]
     return {
         "observedAt": snapshot.observed_at,
         "bootID": node.boot_id if node is not None else None,
@@ -52,7 +52,7 @@ def rbdnode_status(
         "mapped": len(held) if seen else None,
         "orphaned": verdicts.count(Verdict.ORPHANED),
         "problems": sum(each not in _WELL for each in verdicts),
-        "mappings": [_mapping(each, use, names, since) for each, use in held] if seen else None,
+        "mappings": [_mapping(*each, names, since) for each in held] if seen else None,
         "sources": {
             name: {"state": each["state"], "reason": each["reason"]}
             for name, each in sources(snapshot).items()
@@ -68,11 +68,12 @@ def _since(history: History | None) -> dict[str, str]:
 
 
 def _mapping(
-    judged: JudgedHolder, use: VolumeUse, names: Table[str, str], since: dict[str, str]
+    judged: JudgedHolder,
+    mapping: Mapping,
+    use: VolumeUse,
+    names: Table[str, str],
+    since: dict[str, str],
 ) -> Json:
-    holder = judged.holder
-    mapping = holder.mapping
-    assert mapping is not None  # noqa: S101 - the caller looked
     volume, image = use.persistent_volume, image_object(use.image)
     told: Json = {
         "device": mapping.device,
@@ -86,7 +87,7 @@ def _mapping(
         "since": since.get(mapping.device),
         "mounts": _few(mapping.mounts, lambda each: each.path),
         "heldBy": _few(mapping.holders, lambda each: each.label or each.name),
-        "pods": _few(holder.pods, lambda each: names.get(each.ref.uid or "", str(each.ref))),
+        "pods": _few(judged.holder.pods, lambda each: names.get(each.ref.uid or "", str(each.ref))),
     }
     # What was not observed is left out: a schema knows no null.
     return {key: value for key, value in told.items() if value is not None}

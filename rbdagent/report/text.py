@@ -102,12 +102,7 @@ def mapping_table(
     of: str = "",
 ) -> str:
     """Give the answer of ``list``; ``of`` says in words what was asked for, if not everything."""
-    local = [
-        (diagnosis, each)
-        for diagnosis in diagnoses
-        for each in diagnosis.holders
-        if each.holder.is_local
-    ]
+    local = [(diagnosis, each) for diagnosis in diagnoses for each in diagnosis.local]
     if local:
         head = ["DEVICE", "IMAGE", "PERSISTENTVOLUME", "CLAIM", "VERDICT", "PODS"]
         head += ["CLIENT", "ADDRESS", "ATTACHMENT"] if wide else []
@@ -479,11 +474,7 @@ def _finding(finding: Finding, said: frozenset[str] = frozenset(), *, colour: bo
 def source_lines(snapshot: Snapshot) -> str:
     """Give how each source went: what was not observed is a line, never a silent gap."""
     lines = ["Sources:"]
-    for name, source in (
-        ("node", snapshot.sources.node),
-        ("ceph", snapshot.sources.ceph),
-        ("kubernetes", snapshot.sources.kubernetes),
-    ):
+    for name, source in snapshot.sources.named:
         lines += _source(name, source)
     return "\n".join(lines)
 

@@ -85,6 +85,12 @@ class Stage:
         of = whole if asked.kind is TargetKind.NONE else asked
         return replace(found, node=node, target=of)
 
+    def watch(self, agent: Agent, *, minutes: int) -> None:
+        """Let an agent go round once a minute."""
+        for _ in range(minutes):
+            rounds(agent, "time")
+            self.times.uptime_s += 60
+
     def agent(self) -> Agent:
         settings = Settings(
             node_name="worker-1",
@@ -297,9 +303,7 @@ def test_an_orphan_is_unmapped_once_its_grace_period_is_over(
 def test_an_agent_that_may_only_observe_unmaps_nothing(stage: Stage, unmapped: list[str]) -> None:
     stage.looks = [ORPHAN]
     agent = stage.agent()
-    for _ in range(20):
-        rounds(agent, "time")
-        stage.times.uptime_s += 60
+    stage.watch(agent, minutes=20)
     assert unmapped == []
 
 
@@ -308,9 +312,7 @@ def test_what_comes_into_use_in_between_is_refused_and_said_so(
 ) -> None:
     acting.looks = [ORPHAN]
     agent = acting.agent()
-    for _ in range(10):
-        rounds(agent, "time")
-        acting.times.uptime_s += 60
+    acting.watch(agent, minutes=10)
     # Orphaned once more for the loop, and in use when it is looked at closely.
     acting.looks = [ORPHAN, IN_USE]
     rounds(agent, "time")
