@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from rbdagent.model import ImageView
 
+_ENDED: list[CephLook] = []
 _IMAGES = 200
 _MAPPINGS, _PROCESSES, _NAMESPACES = 250, 2000, 200
 _SPECS = [ImageSpec(pool="k8s", name=f"image-{number}") for number in range(_IMAGES)]
@@ -175,7 +176,10 @@ def _watchers(processes: Processes, directory: Path, pairs: int) -> list[bool]:
 
 def _look(access: CephAccess, images: list[ImageIdentity]) -> tuple[ImageView, ...]:
     """Connect and ask, as one answer does."""
-    view, _ = CephLook([access], deadline=time.monotonic() + 60).images(images)
+    look = CephLook([access])
+    # A program that looks once never disconnects: it ends.
+    _ENDED.append(look)
+    view, _ = look.images(images, deadline=time.monotonic() + 60)
     assert view is not None
     found = view.clusters[0].images
     assert all(not isinstance(each.watchers, NotObserved) and each.watchers for each in found)

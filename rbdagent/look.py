@@ -27,13 +27,14 @@ from rbdagent.model import (
     Target,
     TargetKind,
 )
-from rbdagent.observe.apart import Apart, GoneError
+from rbdagent.observe.apart import Apart, GoneError, Kept
 from rbdagent.observe.together import start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from rbdagent.config import Settings
+    from rbdagent.observe.cluster import CephAccess
 
 _T = TypeVar("_T")
 _SKIPPED = "looked away on purpose"
@@ -49,6 +50,7 @@ def look(
     meanwhile: Callable[[], None] = lambda: None,
     switches: bool = False,
     kube: tuple[KubeView | None, Source] | None = None,
+    ceph: KeptCeph | None = None,
 ) -> Snapshot:
     """Observe what belongs to the target.
 
@@ -59,13 +61,14 @@ def look(
         meanwhile: what needs nothing of the look, done while the sources answer.
         switches: look for what forbids an act, too: somebody wants to act.
         kube: what the API told before, where it need not be asked anew.
+        ceph: who stays connected, for whoever looks often.
 
     Raises:
         NotFoundError: a source that would know the target answered, and it is not there.
     """
     deadline = time.monotonic() + settings.timeout_s
     # Who waits longest for others begins first; Ceph's process before there are threads.
-    with _begin_ceph(settings, deadline) as ceph_begun:
+    with _begin_ceph(settings, ceph) as ceph_begun:
         kube_begun = start([lambda: kube or _kube(target, settings, switches=switches)])
         node_begun = start([lambda: _node(settings)])
         from rbdagent.correlate import images_of
@@ -74,13 +77,13 @@ def look(
         told, kube_source = _ended(kube_begun(deadline), "the Kubernetes API", settings)
         node, node_source = _ended(node_begun(deadline), "the node", settings)
         images = images_of(target, node, told)
-        ceph, ceph_source = _ceph(ceph_begun, images, node, deadline)
+        ceph_view, ceph_source = _ceph(ceph_begun, images, node, deadline)
     snapshot = Snapshot(
         observed_at=now(),
         tool_version=settings.version,
         target=target,
         node=node,
-        ceph=ceph,
+        ceph=ceph_view,
         kubernetes=told,
         sources=Sources(node=node_source, ceph=ceph_source, kubernetes=kube_source),
     )
@@ -119,30 +122,44 @@ def _kube(target: Target, settings: Settings, *, switches: bool) -> tuple[KubeVi
     return observe_kube(settings.kube, target, node_name=settings.node_name, switches=switches)
 
 
-_Question = tuple[tuple[ImageIdentity, ...], frozenset[EntityAddress]]
+_Question = tuple[tuple[ImageIdentity, ...], frozenset[EntityAddress], float]
 _CephAnswer = tuple[CephView | None, Source]
+KeptCeph = Kept[_Question, _CephAnswer]
+
+
+def keep_ceph(settings: Settings) -> KeptCeph | None:
+    """Connect to Ceph, and stay so; None where it is looked away from on purpose."""
+    return None if settings.clusters is None else Kept(_asking(settings.clusters))
 
 
 def _begin_ceph(
-    settings: Settings, deadline: float
-) -> contextlib.AbstractContextManager[Apart[_Question, _CephAnswer] | None]:
+    settings: Settings, kept: KeptCeph | None
+) -> contextlib.AbstractContextManager[Apart[_Question, _CephAnswer] | KeptCeph | None]:
     """Connect while the others look: which images to ask for, they will tell."""
-    clusters = settings.clusters
-    if clusters is None:
-        return contextlib.nullcontext()
+    if kept is not None or settings.clusters is None:
+        return contextlib.nullcontext(kept)
+    return Apart(_asking(settings.clusters))
 
-    def work(ask: Callable[[], _Question]) -> _CephAnswer:
+
+def _asking(
+    clusters: Sequence[CephAccess],
+) -> Callable[[], Callable[[_Question], _CephAnswer]]:
+    def begin() -> Callable[[_Question], _CephAnswer]:
         from rbdagent.observe.ceph import CephLook
 
-        begun = CephLook(clusters, deadline=deadline)
-        images, known = ask()
-        return begun.images(images, known=known)
+        begun = CephLook(clusters)
 
-    return Apart(work)
+        def answer(question: _Question) -> _CephAnswer:
+            images, known, deadline = question
+            return begun.images(images, known=known, deadline=deadline)
+
+        return answer
+
+    return begin
 
 
 def _ceph(
-    begun: Apart[_Question, _CephAnswer] | None,
+    begun: Apart[_Question, _CephAnswer] | KeptCeph | None,
     images: tuple[ImageIdentity, ...],
     node: NodeView | None,
     deadline: float,
@@ -155,13 +172,22 @@ def _ceph(
     mappings = () if node is None or isinstance(node.mappings, NotObserved) else node.mappings
     known = frozenset(each.client_address for each in mappings if each.client_address is not None)
     try:
-        return begun.answer((images, known), deadline + _PATIENCE_S)
+        answer = begun.answer((images, known, deadline), deadline + _PATIENCE_S)
     except TimeoutError:
         reason, cure = "Ceph: no answer in time", "ceph -s tells whether the cluster answers at all"
     except GoneError:
         reason = "Ceph: the process that asked it ended without an answer"
         cure = "its last words are on stderr; librados or librbd ended it"
+    else:
+        if isinstance(begun, Kept) and _is_lacking(answer[1]):
+            # A new connection reads the configuration and the key anew, and forgets what hung.
+            begun.end()
+        return answer
     return None, Source(state=SourceState.FAILED, reason=reason, cure=cure)
+
+
+def _is_lacking(source: Source) -> bool:
+    return source.state is SourceState.FAILED or bool(source.gaps)
 
 
 def _must_be_there(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rbdagent.config import Settings
+    from rbdagent.look import KeptCeph
     from rbdagent.model import Snapshot, Target
 
 
@@ -26,17 +27,19 @@ def snapshot_of(
     *,
     meanwhile: Callable[[], None] = lambda: None,
     switches: bool = False,
+    ceph: KeptCeph | None = None,
 ) -> Snapshot:
     """Load a snapshot, or look.
 
-    ``meanwhile`` is done while the sources answer; ``switches``: look for what forbids an act, too.
+    ``meanwhile`` is done while the sources answer; ``switches``: look for what forbids an act, too;
+    ``ceph``: who stays connected.
     """
     if source is not None:
         return _loaded(target, source)
     from rbdagent.look import look
 
     started = time.monotonic()
-    found = look(target, settings(), now=now_utc, meanwhile=meanwhile, switches=switches)
+    found = look(target, settings(), now=now_utc, meanwhile=meanwhile, switches=switches, ceph=ceph)
     if click.get_current_context().params.get("debug"):
         from rbdagent.log import debug_log
 

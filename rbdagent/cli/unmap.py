@@ -77,8 +77,15 @@ def _attempt(
     if told:
         click.echo(f"rbdagent: {told}", err=True)
 
+    ceph = None
+    if source is None:
+        from rbdagent.look import keep_ceph
+
+        # A plan that is carried out takes several looks.
+        ceph = keep_ceph(settings())
+
     def look(at: Target) -> Snapshot:
-        return snapshot_of(at, source, settings, switches=True)
+        return snapshot_of(at, source, settings, switches=True, ceph=ceph)
 
     return Attempt(
         target,

@@ -27,21 +27,21 @@ class GoneError(Exception):
 
 
 class Apart(Generic[_Question, _Answer]):
-    """One piece of work in a forked process; begin it before this one has threads."""
+    """Work in a forked process; begin it before this one has threads."""
 
-    def __init__(self, work: Callable[[Callable[[], _Question]], _Answer]) -> None:
+    def __init__(self, begin: Callable[[], Callable[[_Question], _Answer]]) -> None:
         """Begin.
 
         Args:
-            work: begins with what needs no question, calls its argument for the question, and
-                gives the answer. Both are pickled on their way.
+            begin: called there, does what needs no question, and gives what answers questions.
+                Question and answer are pickled on their way.
         """
         question_in, self._question_out = os.pipe()
         self._answer_in, answer_out = os.pipe()
         self._pid = os.fork()
         if self._pid == 0:
             _close_all_but(question_in, answer_out)
-            _work(work, question_in, answer_out)
+            _work(begin, question_in, answer_out)
         os.close(question_in)
         os.close(answer_out)
 
@@ -55,6 +55,10 @@ class Apart(Generic[_Question, _Answer]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        """End it."""
+        self.end()
+
+    def end(self) -> None:
         """End the process, whatever it is at."""
         os.close(self._question_out)
         os.close(self._answer_in)
@@ -65,7 +69,8 @@ class Apart(Generic[_Question, _Answer]):
         """Ask, and wait for the answer.
 
         Args:
-            question: may be asked once.
+            question: what is not answered in time is never asked again here: the late answer would
+                be taken for that of the next question.
             deadline: of the monotonic clock.
 
         Raises:
@@ -81,6 +86,31 @@ class Apart(Generic[_Question, _Answer]):
             raise error
         given: _Answer = answer
         return given
+
+
+class Kept(Generic[_Question, _Answer]):
+    """The same, for whoever asks again and again: one that failed is followed by a new one."""
+
+    def __init__(self, begin: Callable[[], Callable[[_Question], _Answer]]) -> None:
+        """Begin, see :class:`Apart`."""
+        self._begin = begin
+        self._apart: Apart[_Question, _Answer] | None = Apart(begin)
+
+    def answer(self, question: _Question, deadline: float) -> _Answer:
+        """Ask, and wait for the answer, see :meth:`Apart.answer`."""
+        if self._apart is None:
+            self._apart = Apart(self._begin)
+        try:
+            return self._apart.answer(question, deadline)
+        except (TimeoutError, GoneError):
+            self.end()
+            raise
+
+    def end(self) -> None:
+        """End the process; the next question begins another."""
+        if self._apart is not None:
+            self._apart.end()
+            self._apart = None
 
 
 def _close_all_but(*kept: int) -> None:
@@ -130,23 +160,19 @@ def _is_whole(received: bytearray) -> bool:
 
 
 def _work(
-    work: Callable[[Callable[[], _Question]], _Answer], question_in: int, answer_out: int
+    begin: Callable[[], Callable[[_Question], _Answer]], question_in: int, answer_out: int
 ) -> None:
-    """Do the work and end: nothing of the parent's (buffers, handlers) is run here."""
-
-    def ask() -> _Question:
-        try:
-            question: _Question = _read(question_in)
-        except GoneError:
-            # Nobody wants to know any more.
-            os._exit(0)
-        return question
-
+    """Answer until nobody asks any more, and end: no buffer or handler of the parent's is run."""
     try:
-        try:
-            told: tuple[object, Exception | None] = (work(ask), None)
-        except Exception as error:  # noqa: BLE001 - carried over to the parent
-            told = (None, error)
-        _write(answer_out, told)
-    finally:
+        answer = begin()
+        while True:
+            question: _Question = _read(question_in)
+            try:
+                told: tuple[object, Exception | None] = (answer(question), None)
+            except Exception as error:  # noqa: BLE001 - carried over to the parent
+                told = (None, error)
+            _write(answer_out, told)
+    except (GoneError, BrokenPipeError):
         os._exit(0)
+    finally:
+        os._exit(1)

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import re
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
@@ -54,7 +55,7 @@ from rbdagent.parse.address import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     _WatchersOf = Callable[[ImageIdentity], tuple[Watcher, ...]]
     Handle = Any  # rados.Ioctx or rbd.Image: the bindings carry no types
@@ -65,8 +66,12 @@ _SECOND_LOOK_S: Final = 0.3
 _MANY_IMAGES: Final = 8
 """From here on only watches are asked for, without opening the images."""
 
+_A_DIRECTORY_OF_IMAGES: Final = 100
+"""From here on a pool's whole directory is read, which may name many that nobody asked for."""
+
 _WATCHES_ONLY: Final = NotObserved(reason="of many images only the watches are asked for")
 
+_LONGEST_ID: Final = 256
 _NEAR_NAMES: Final = 3
 _MOST_NAMES: Final = 2000
 
@@ -93,28 +98,49 @@ _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 
 
 class CephLook:
-    """One look at every cluster; what needs no image, the connection above all, begins at once."""
+    """Looks at every cluster; what needs no image, the connection above all, begins at once.
 
-    def __init__(self, clusters: Sequence[CephAccess], *, deadline: float) -> None:
-        """Begin to connect.
+    Connections stay for the next look.
+    """
 
-        Args:
-            clusters: those that were configured.
-            deadline: of the monotonic clock; what has not answered by then is not observed.
-        """
+    def __init__(self, clusters: Sequence[CephAccess]) -> None:
+        """Begin to connect to those that were configured."""
         self._clusters = clusters
-        self._deadline = deadline
-        self._connecting = start(
-            [lambda access=access: _connect(access) for access in clusters]  # type: ignore[misc]
+        self._connected: dict[CephAccess, Cluster] = {}
+        self._begun: _Begun | None = self._begin()
+
+    def _begin(self) -> _Begun:
+        return start(
+            [lambda access=access: self._ask(access) for access in self._clusters]  # type: ignore[misc]
+        )
+
+    def _ask(self, access: CephAccess) -> _Connected:
+        """Ask a cluster's monitors what concerns every image."""
+        if access in self._connected:
+            cluster = self._connected[access]
+            # A pool may have gone, and another come by its name.
+            cluster.forget_pools()
+        else:
+            cluster = self._connected[access] = Cluster(access)
+        return _Connected(
+            cluster=cluster,
+            blocklist=cluster.monitor_or_gap("osd blocklist ls", read_blocklist),
+            pools=cluster.monitor_or_gap("osd lspools", read_pools),
+            services=cluster.monitor_or_gap("mgr dump", read_managers, cure="mon caps 'allow r'"),
         )
 
     def images(
-        self, images: Sequence[ImageIdentity], *, known: frozenset[EntityAddress] = frozenset()
+        self,
+        images: Sequence[ImageIdentity],
+        *,
+        deadline: float,
+        known: frozenset[EntityAddress] = frozenset(),
     ) -> tuple[CephView | None, Source]:
         """Ask every cluster that may have the images, all of them at once.
 
         Args:
             images: an identity without fsid is sought in every cluster.
+            deadline: of the monotonic clock; what has not answered by then is not observed.
             known: addresses of clients whose mappings were seen. Any other watcher is looked at
                 twice, a moment apart: somebody's short read-write open is no holder.
 
@@ -125,9 +151,10 @@ class CephLook:
             bindings()
         except SourceError as error:
             return None, Source(state=SourceState.FAILED, reason=str(error), cure=error.cure)
-        answers = self._connecting(self._deadline)
+        begun, self._begun = self._begun or self._begin(), None
+        answers = begun(deadline)
         there = [each for each in answers if isinstance(each, _Connected)]
-        seen = iter(_of_clusters(there, images, self._deadline, known))
+        seen = iter(_of_clusters(there, images, deadline, known))
         views = tuple(
             next(seen) if isinstance(answer, _Connected) else _failed(access, answer)
             for access, answer in zip(self._clusters, answers, strict=True)
@@ -144,14 +171,7 @@ class _Connected(Struct, frozen=True, kw_only=True):
     services: tuple[ServiceAddress, ...] | NotObserved
 
 
-def _connect(access: CephAccess) -> _Connected:
-    cluster = Cluster(access)
-    return _Connected(
-        cluster=cluster,
-        blocklist=cluster.monitor_or_gap("osd blocklist ls", read_blocklist),
-        pools=cluster.monitor_or_gap("osd lspools", read_pools),
-        services=cluster.monitor_or_gap("mgr dump", read_managers, cure="mon caps 'allow r'"),
-    )
+_Begun = Callable[[float], list[_Connected | BaseException | None]]
 
 
 def _failed(access: CephAccess, error: BaseException | None) -> ClusterView:
@@ -205,9 +225,6 @@ def _of_clusters(
             _view_or_gap(image, answer, each.cluster)
             for image, answer in zip(wanted, part, strict=True)
         ]
-        if None not in part:
-            # It waits for the messenger's threads; nobody waits for it.
-            start([each.cluster.close])
         views.append(_view(each, tuple(view for view in found if view is not None)))
     return views
 
@@ -221,8 +238,9 @@ def _calls(
     """Give a call an image: of many only their watches are asked for."""
     if len(images) < _MANY_IMAGES:
         return [lambda image=image: _image(cluster, image, known) for image in images]  # type: ignore[misc]
-    dumped, listed = all_of([cluster.dump_watchers, lambda: _listed(cluster, images)], deadline)
-    there = listed if isinstance(listed, frozenset) else frozenset()
+    dumped, there = all_of([cluster.dump_watchers, lambda: _there(cluster, images)], deadline)
+    if not callable(there):
+        there = _is_not_known
     watchers = _dumped(dumped) if isinstance(dumped, tuple) else _asked(cluster, deadline)
     return [
         lambda image=image: _watches_of(cluster, image, watchers, there)  # type: ignore[misc]
@@ -509,6 +527,36 @@ def _header(image: ImageIdentity) -> str:
     return f"rbd_header.{image.image_id}"
 
 
+def _there(cluster: Cluster, images: Sequence[ImageIdentity]) -> Callable[[ImageIdentity], bool]:
+    """Give what tells of an image whether it is plainly there, under its name and with its id."""
+    if len(images) < _A_DIRECTORY_OF_IMAGES:
+        return lambda image: _is_named(cluster, image)
+    found = _listed(cluster, images)
+    return lambda image: (
+        (image.pool_id, image.spec.namespace, image.spec.name, image.image_id) in found
+    )
+
+
+def _is_not_known(_: ImageIdentity) -> bool:
+    return False
+
+
+def _is_named(cluster: Cluster, image: ImageIdentity) -> bool:
+    """Read the object rbd_id.NAME: an image that is gone, renamed or in the trash has none.
+
+    Its content is the id behind its length (src/cls/rbd/cls_rbd.cc, set_id).
+    """
+    context = None if image.pool_id is None else cluster.pool(image)
+    if context is None or image.image_id is None:
+        return False
+    encoded = image.image_id.encode()
+    try:
+        content = context.read(f"rbd_id.{image.spec.name}", length=_LONGEST_ID)
+    except cluster.rados.ObjectNotFound:
+        return False
+    return bool(content == len(encoded).to_bytes(4, "little") + encoded)
+
+
 def _listed(cluster: Cluster, images: Sequence[ImageIdentity]) -> frozenset[tuple[Any, ...]]:
     """Give pool, namespace, name and id of every image of the pools in question.
 
@@ -530,15 +578,15 @@ def _watches_of(
     cluster: Cluster,
     image: ImageIdentity,
     watchers_of: _WatchersOf,
-    there: frozenset[tuple[Any, ...]],
+    there: Callable[[ImageIdentity], bool],
 ) -> ImageView:
     """Give an image's watchers alone.
 
     One that is not plainly there, under its name and with its id, is looked for in every way.
     """
-    if (image.pool_id, image.spec.namespace, image.spec.name, image.image_id) not in there:
-        return _image(cluster, image, None)
     try:
+        if not there(image):
+            return _image(cluster, image, None)
         watchers = watchers_of(image)
     except (OSError, cluster.rbd.Error, cluster.rados.Error) as error:
         raise _image_error(cluster, image.spec, error) from error

@@ -143,12 +143,9 @@ class Cluster:
         except (OSError, NotImplementedError):
             return None
 
-    def close(self) -> None:
-        """End the connection."""
-        watches = self.__dict__.get("watches")
-        if watches is not None:
-            watches.close()
-        self._handle.shutdown()
+    def forget_pools(self) -> None:
+        """Open each pool anew when it is asked for next."""
+        self._contexts = {}
 
     def monitor(self, prefix: str) -> Any:  # noqa: ANN401 - whatever the command answers
         """Ask the monitors; the answer is JSON, of some commands several values in a row.

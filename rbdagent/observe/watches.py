@@ -85,15 +85,11 @@ def _library() -> tuple[Any, Any, Any] | None:
     rados.rados_ioctx_create2.argtypes = [c_void_p, c_int64, POINTER(c_void_p)]
     rados.rados_ioctx_set_namespace.argtypes = [c_void_p, c_char_p]
     rados.rados_ioctx_set_namespace.restype = None
-    rados.rados_ioctx_destroy.argtypes = [c_void_p]
-    rados.rados_ioctx_destroy.restype = None
-    rados.rados_shutdown.argtypes = [c_void_p]
-    rados.rados_shutdown.restype = None
     return rados, listed, delete
 
 
 class Watches:
-    """A connection that lists watches; several threads may ask by it."""
+    """A connection that lists watches, as long as the process; several threads may ask by it."""
 
     def __init__(self, conf: Path, client_id: str, settings: dict[str, str]) -> None:
         """Connect.
@@ -142,12 +138,6 @@ class Watches:
             self._delete(done)
         _checked(code)
         return tuple(_watcher(each) for each in watches)
-
-    def close(self) -> None:
-        """End the connection."""
-        for pool in self._pools.values():
-            self._rados.rados_ioctx_destroy(pool)
-        self._rados.rados_shutdown(self._cluster)
 
     def _pool(self, pool_id: int, namespace: str) -> c_void_p:
         with self._opening:

@@ -65,8 +65,8 @@ def observe_ceph(
     deadline_s: float,
     known: frozenset[EntityAddress] = frozenset(),
 ) -> tuple[CephView | None, Source]:
-    look = CephLook(clusters, deadline=time.monotonic() + deadline_s)
-    return look.images(images, known=known)
+    look = CephLook(clusters)
+    return look.images(images, known=known, deadline=time.monotonic() + deadline_s)
 
 
 def wanted(
@@ -298,7 +298,6 @@ def test_the_watches_of_an_object_are_listed_without_opening_an_image(
     finally:
         second.kill()
         second.communicate()
-        cluster.close()
 
 
 def test_caps_that_are_too_small_are_not_observed_with_their_cure(ceph: CephCluster) -> None:
