@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from rbdagent.agent.wake import Wake
     from rbdagent.config import Settings
+    from rbdagent.look import KeptCeph
 
 _ALL: Final = Target(given="", kind=TargetKind.NONE)
 _KUBE_S: Final = 300.0
@@ -78,6 +79,7 @@ class Agent:
         clock: Callable[[], Moment],
         tell: Callable[[Seen], None],
         log: Any,  # noqa: ANN401 - structlog's bound logger
+        ceph: KeptCeph | None = None,
     ) -> None:
         """Prepare it.
 
@@ -89,6 +91,7 @@ class Agent:
             clock: gives the time of the node.
             tell: is given every look; what it raises ends nothing.
             log: gets one line a cycle, and one an act.
+            ceph: who stays connected to Ceph.
         """
         self._settings = settings
         self._leave = leave
@@ -97,6 +100,7 @@ class Agent:
         self._clock = clock
         self._tell = tell
         self._log = log
+        self._ceph = ceph
         self._kube: tuple[KubeView | None, Source] | None = None
         self._kube_at = 0.0
         self._beat = time.monotonic()
@@ -209,7 +213,7 @@ class Agent:
 
     def _look(self, why: str) -> Snapshot:
         kube = self._kube if why == "time" and not self._wants_api() else None
-        taken = look(_ALL, self._settings, now=lambda: self._clock().at, kube=kube)
+        taken = look(_ALL, self._settings, now=lambda: self._clock().at, kube=kube, ceph=self._ceph)
         if kube is None:
             view = taken.kubernetes
             known = view and replace(view, consistent=False)
@@ -286,7 +290,9 @@ class Agent:
     def _look_closely(self, target: Target) -> Snapshot:
         """Look with consistent reads, and at all that forbids an act."""
         self._beat = time.monotonic()
-        return look(target, self._settings, now=lambda: self._clock().at, switches=True)
+        return look(
+            target, self._settings, now=lambda: self._clock().at, switches=True, ceph=self._ceph
+        )
 
     def _log_cycle(self, why: str, seen: Seen) -> None:
         verdicts = Counter(

@@ -26,6 +26,10 @@ class Publisher:
         self._written: Json | None = None
         self._written_at = 0.0
 
+    def forget(self) -> None:
+        """Write at the next chance, whatever was written before; any thread may call it."""
+        self._written = None
+
     def publish(self, status: Json, *, node_uid: str | None) -> bool:
         """Write a status if it says something new, or the heartbeat is due; tell whether.
 

@@ -1,4 +1,4 @@
-"""What wakes the loop: the kernel's own word that something changed.
+"""What wakes the loop: the kernel's own word that something changed, or the API's.
 
 Kernel uevents tell of every rbd and nbd device that comes, goes or changes; ``poll`` on the host's
 mountinfo tells of every mount there (proc(5), since Linux 2.6.30). Time is only the net below.
@@ -40,6 +40,8 @@ class Wake:
         self._poll = select.poll()
         self._ending, self._end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._poll.register(self._ending, select.POLLIN)
+        self._told, self._tell = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._poll.register(self._told, select.POLLIN)
         self._uevents = self._listen()
         self._mounts = self._watch(procfs / "1" / "mountinfo")
 
@@ -72,6 +74,12 @@ class Wake:
         with contextlib.suppress(OSError):
             os.write(self._end, b"!")
 
+    def tell(self) -> None:
+        """Say that something changed which the kernel does not tell; any thread may."""
+        # A full pipe has said it already.
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._tell, b"!")
+
     def wait_for_end(self) -> None:
         """Wait until :meth:`end` was called; any thread may, beside the one that waits."""
         select.select([self._ending], [], [])
@@ -102,7 +110,10 @@ class Wake:
         for descriptor, _ in self._poll.poll(seconds * 1000):
             if descriptor == self._ending:
                 return "end"
-            if self._uevents is not None and descriptor == self._uevents.fileno():
+            if descriptor == self._told:
+                os.read(self._told, _MESSAGE)
+                changed = True
+            elif self._uevents is not None and descriptor == self._uevents.fileno():
                 changed |= self._read_uevents(self._uevents)
             else:
                 # The event is over once it was told: nothing needs to be read.

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rbdagent.agent.loop import Seen
+    from rbdagent.agent.publish import Publisher
     from rbdagent.config import Settings
 
 _END_S: Final = 4.0
@@ -46,9 +47,11 @@ def command(
 ) -> int:
     """Run on a node: watch what is mapped, publish it, and unmap orphans where that is allowed."""
     from rbdagent.agent.endpoint import serve
+    from rbdagent.agent.following import follow
     from rbdagent.agent.loop import Agent, run_until
     from rbdagent.agent.wake import Wake
     from rbdagent.log import agent_log
+    from rbdagent.look import keep_ceph
 
     # The program ends without a collector after one answer; this one stays.
     gc.enable()
@@ -58,22 +61,33 @@ def command(
     if chosen.roots is None:
         raise click.UsageError("an agent looks at its node: --no-node makes no sense here")
     with leave.state.only_agent():
+        # Before there are threads: it forks.
+        ceph = keep_ceph(chosen)
         wake = Wake(chosen.roots.procfs)
         for each in wake.deaf:
             log.warning("deaf", to=each, then="it is looked at every --resync only")
+        publisher = _publisher(chosen, heartbeat)
         agent = Agent(
             chosen,
             leave,
             wake,
             resync_s=resync,
             clock=moment,
-            tell=_publishing(chosen, heartbeat, log),
+            tell=_publishing(chosen, publisher, log),
             log=log,
+            ceph=ceph,
         )
         if once:
             agent.run(once=True)
             return 0
         serve(agent, listen)
+        if chosen.kube is not None and publisher is not None:
+
+            def withdrawn() -> None:
+                publisher.forget()
+                wake.tell()
+
+            follow(chosen.kube, chosen.node_name, changed=wake.tell, withdrawn=withdrawn, log=log)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: wake.end())
         log.info("started", mode=mode, listen=listen, state=str(leave.state.path))
@@ -90,16 +104,26 @@ def _run(work: Callable[[threading.Event], None], wake: Any, log: Any) -> int:  
     return 0
 
 
-def _publishing(settings: Settings, heartbeat: float, log: Any) -> Callable[[Seen], None]:  # noqa: ANN401
+def _publisher(settings: Settings, heartbeat: float) -> Publisher | None:
+    from rbdagent.agent.publish import Publisher
+
+    if settings.kube is None:
+        return None
+    return Publisher(settings.kube, settings.node_name, heartbeat_s=heartbeat)
+
+
+def _publishing(
+    settings: Settings,
+    publisher: Publisher | None,
+    log: Any,  # noqa: ANN401
+) -> Callable[[Seen], None]:
     """Give what writes RBDNode and Events; that it cannot is told and ends nothing."""
     from rbdagent.agent.events import Events
-    from rbdagent.agent.publish import Publisher
     from rbdagent.errors import RbdagentError
     from rbdagent.report.rbdnode import rbdnode_status
 
-    if settings.kube is None:
+    if settings.kube is None or publisher is None:
         return lambda _: None
-    publisher = Publisher(settings.kube, settings.node_name, heartbeat_s=heartbeat)
     events = Events(settings.kube, settings.node_name)
 
     def tell(seen: Seen) -> None:

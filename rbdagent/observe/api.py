@@ -17,7 +17,7 @@ import pycurl
 from rbdagent.errors import SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from rbdagent.observe.kubeconfig import Credentials
 
@@ -29,6 +29,9 @@ _BAD_REQUEST: Final = 400
 _UNAUTHORIZED: Final = 401
 _FORBIDDEN: Final = 403
 _CONNECT_S: Final = 5.0
+_LATE_S: Final = 30
+"""A watch that lives on so long after its own end has lost its server."""
+_KEEPALIVE_S: Final = 30
 _IDLE_S: Final = 0.002
 _WAIT_S: Final = 0.1
 _NO_CREDENTIALS: Final = frozenset({pycurl.E_SSL_CERTPROBLEM, pycurl.E_SSL_CACERT_BADFILE})
@@ -112,6 +115,51 @@ class Listing:
             self._asked = self._api.ask(self._path, self._query)
 
 
+class _Changes:
+    """Takes a watch's answer in pieces, and tells each line of it, which is one change."""
+
+    def __init__(self, asked: Asked, told: Callable[[str, Json], None]) -> None:
+        self._asked = asked
+        self._told = told
+        self._refused = False
+        self.failed: SourceError | None = None
+
+    def head(self, line: bytes) -> None:
+        """Take a line of the answer's head; the first tells the status."""
+        version, _, rest = line.partition(b" ")
+        if version.startswith(b"HTTP/"):
+            self._refused = int(rest[:3]) >= _BAD_REQUEST
+
+    def take(self, piece: bytes) -> int | None:
+        """Take a piece; give 0, which ends the transfer, where it is no change."""
+        body = self._asked.body
+        body += piece
+        if self._refused:
+            return None
+        *lines, rest = bytes(body).split(b"\n")
+        body[:] = rest
+        try:
+            for each in lines:
+                self._tell(each)
+        except SourceError as error:
+            self.failed = error
+            return 0
+        return None
+
+    def _tell(self, line: bytes) -> None:
+        path = self._asked.path
+        try:
+            change = msgspec.json.decode(line)
+            kind, changed = str(change["type"]), dict(change["object"])
+        except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError):
+            raise SourceError(f"GET {path}: a watch told what is no change") from None
+        if kind == "ERROR":
+            raise StatusError(
+                f"GET {path}: {changed.get('message', '')}", status=int(changed.get("code") or 0)
+            )
+        self._told(kind, changed)
+
+
 class Api:
     """One user's way to one API server; for one thread."""
 
@@ -145,6 +193,40 @@ class Api:
         """Ask for the first page of a list and do not wait."""
         return Listing(self, path, query)
 
+    def watch(self, path: str, told: Callable[[str, Json], None], **query: str | int) -> None:
+        """Follow a list's changes until the server ends that, which it does after a while.
+
+        Args:
+            path: of the list.
+            told: is given each change's type (``ADDED``, ``MODIFIED``, ``DELETED``, ``BOOKMARK``)
+                and object, in this thread.
+            query: ``timeoutSeconds`` among it.
+
+        Raises:
+            SourceError: the connection failed or ended early.
+            StatusError: an error status, also in the midst: 410 Gone, for a version too old.
+        """
+        url = f"{path}?{urlencode({**query, 'watch': 'true'})}"
+        handle = self._handle("GET", url, "application/json")
+        asked = Asked(self, handle, "GET", path)
+        handle.setopt(pycurl.TIMEOUT_MS, (int(query["timeoutSeconds"]) + _LATE_S) * 1000)
+        handle.setopt(pycurl.TCP_KEEPALIVE, 1)
+        handle.setopt(pycurl.TCP_KEEPIDLE, _KEEPALIVE_S)
+        handle.setopt(pycurl.TCP_KEEPINTVL, _KEEPALIVE_S)
+        changes = _Changes(asked, told)
+        handle.setopt(pycurl.HEADERFUNCTION, changes.head)
+        handle.setopt(pycurl.WRITEFUNCTION, changes.take)
+        try:
+            handle.perform()
+        except pycurl.error as error:
+            if changes.failed is not None:
+                raise changes.failed from None
+            asked.failed = error.args[0], error.args[1]
+            raise self.no_answer(asked, f"GET {self.server}{path}") from None
+        status = int(handle.getinfo(pycurl.RESPONSE_CODE))
+        if status >= _BAD_REQUEST:
+            raise _refused("GET", path, status, bytes(asked.body))
+
     def wait(self, asked: Asked) -> None:
         """Let everything that is under way go on until one request is done."""
         while True:
@@ -175,8 +257,16 @@ class Api:
     def _send(
         self, method: str, url: str, path: str, accept: str, body: Json | None = None
     ) -> Asked:
-        handle = pycurl.Curl()
+        handle = self._handle(method, url, accept, body)
         asked = Asked(self, handle, method, path)
+        handle.setopt(pycurl.WRITEFUNCTION, asked.body.extend)
+        self._multi.add_handle(handle)
+        self._under_way[handle] = asked
+        self._multi.perform()
+        return asked
+
+    def _handle(self, method: str, url: str, accept: str, body: Json | None = None) -> pycurl.Curl:
+        handle = pycurl.Curl()
         headers = [f"Accept: {accept}"]
         if self._credentials.token:
             headers.append(f"Authorization: Bearer {self._credentials.token}")
@@ -191,12 +281,8 @@ class Api:
         handle.setopt(pycurl.PIPEWAIT, 1)
         handle.setopt(pycurl.CONNECTTIMEOUT_MS, round(min(self._timeout_s, _CONNECT_S) * 1000))
         handle.setopt(pycurl.TIMEOUT_MS, round(self._timeout_s * 1000))
-        handle.setopt(pycurl.WRITEFUNCTION, asked.body.extend)
         self._authenticate(handle, url)
-        self._multi.add_handle(handle)
-        self._under_way[handle] = asked
-        self._multi.perform()
-        return asked
+        return handle
 
     def _authenticate(self, handle: pycurl.Curl, url: str) -> None:
         given = self._credentials

@@ -537,6 +537,7 @@ class _Right(NamedTuple):
 
 _POORER: Final = "the answer is poorer, never wrong"
 _AGENT: Final = "an agent needs it, nobody else"
+_SLOWER: Final = "an agent sees a change there at its next look only"
 _RIGHTS: Final = (
     _Right("get", "persistentvolumes"),
     _Right("list", "persistentvolumes"),
@@ -549,6 +550,8 @@ _RIGHTS: Final = (
     _Right("list", "events", _POORER),
     _Right("list", "rbdnodes.rbdagent.dev", "holders on other nodes are probable, not certain"),
     _Right("list", "namespaces", "nothing can be unmapped: nobody knows which are frozen"),
+    _Right("watch", "pods", _SLOWER),
+    _Right("watch", "rbdnodes.rbdagent.dev", _SLOWER),
     _Right("create", "rbdnodes.rbdagent.dev", _AGENT),
     _Right("patch", "rbdnodes.rbdagent.dev/status", _AGENT),
     _Right("create", "events", _AGENT),

@@ -77,7 +77,7 @@ RBDAGENT_RULES: tuple[Json, ...] = (
     {
         "apiGroups": ["rbdagent.dev"],
         "resources": ["rbdnodes"],
-        "verbs": ["get", "list", "create"],
+        "verbs": ["get", "list", "watch", "create"],
     },
     {"apiGroups": ["rbdagent.dev"], "resources": ["rbdnodes/status"], "verbs": ["patch"]},
 )

@@ -1,0 +1,148 @@
+"""Watches on the API: what wakes the agent, and what it does where a watch ends or fails."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlparse
+
+import pytest
+import structlog
+
+from rbdagent.agent.following import Following, Pods
+from rbdagent.errors import SourceError
+from rbdagent.observe.api import StatusError
+from rbdagent.observe.kubeconfig import KubeAccess
+from tests.contract.test_observe_kube import FakeApi, answer, kubeconfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from http.server import BaseHTTPRequestHandler
+    from pathlib import Path
+
+Json = dict[str, Any]
+PODS = "/api/v1/pods"
+
+
+def pod(uid: str = "1", *, phase: str = "Running", version: str = "5", claim: bool = True) -> Json:
+    volume = {"persistentVolumeClaim": {"claimName": "data"}} if claim else {"emptyDir": {}}
+    return {
+        "metadata": {"uid": uid, "resourceVersion": version},
+        "spec": {"volumes": [volume]},
+        "status": {"phase": phase},
+    }
+
+
+def change(kind: str, changed: Json) -> bytes:
+    return json.dumps({"type": kind, "object": changed}).encode() + b"\n"
+
+
+class Stage:
+    """A server that plays watches one after another, and who follows it."""
+
+    def __init__(self, api: FakeApi, path: Path) -> None:
+        self.api = api
+        self.there: list[Json] = []
+        self.played: list[bytes] = []
+        self.queries: list[dict[str, list[str]]] = []
+        self.woken = 0
+        self.missed = 0
+        api.broken[PODS] = self._play
+        path.write_text(json.dumps(kubeconfig(api.url)))
+        self.pods = Pods(self._wake)
+        self.following = Following(
+            KubeAccess(kubeconfig=path, context=None, timeout_s=5),
+            PODS,
+            "spec.nodeName=worker-1",
+            told=self.pods.told,
+            missed=self._miss,
+            log=structlog.get_logger(),
+        )
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+    def _miss(self) -> None:
+        self.missed += 1
+
+    def _play(self, handler: BaseHTTPRequestHandler) -> None:
+        query = parse_qs(urlparse(handler.path).query)
+        self.queries.append(query)
+        if "watch" not in query:
+            answer(handler, 200, {"items": self.there, "metadata": {"resourceVersion": "3"}})
+            return
+        handler.send_response(200)
+        handler.end_headers()
+        handler.wfile.write(self.played.pop(0))
+
+    def follow(self, *changes: bytes) -> None:
+        """Play one watch to its end."""
+        self.played.append(b"".join(changes))
+        self.following._once()
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    api = FakeApi()
+    yield Stage(api, tmp_path / "kubeconfig")
+    api.stop()
+
+
+def test_a_pod_that_comes_changes_its_phase_or_goes_wakes(stage: Stage) -> None:
+    stage.follow(change("ADDED", pod(phase="Pending")))
+    assert stage.woken == 1
+    stage.follow(change("MODIFIED", pod(phase="Running")))
+    assert stage.woken == 2
+    stage.follow(change("DELETED", pod()))
+    assert stage.woken == 3
+
+
+def test_what_is_there_at_first_is_known(stage: Stage) -> None:
+    stage.there = [pod()]
+    stage.follow(change("MODIFIED", pod(version="6")))
+    assert stage.woken == 1
+
+
+def test_a_word_of_a_probe_wakes_nobody(stage: Stage) -> None:
+    stage.follow(change("ADDED", pod()), change("MODIFIED", pod(version="6")))
+    assert stage.woken == 1
+
+
+def test_a_pod_without_such_volumes_wakes_nobody(stage: Stage) -> None:
+    stage.follow(change("ADDED", pod(claim=False)), change("DELETED", pod(claim=False)))
+    assert stage.woken == 0
+
+
+def test_only_this_nodes_pods_are_followed_from_the_last_version_on(stage: Stage) -> None:
+    bookmark = {"metadata": {"resourceVersion": "9"}}
+    stage.follow(change("ADDED", pod(version="7")), change("BOOKMARK", bookmark))
+    stage.follow()
+    assert all(each["fieldSelector"] == ["spec.nodeName=worker-1"] for each in stage.queries)
+    assert [each["resourceVersion"] for each in stage.queries] == [["0"], ["3"], ["9"]]
+    assert stage.woken == 1
+
+
+def test_a_version_that_is_too_old_begins_anew_and_says_so(stage: Stage) -> None:
+    stage.follow(change("ADDED", pod()))
+    with pytest.raises(StatusError, match="too old") as caught:
+        stage.follow(change("ERROR", {"code": 410, "message": "too old resource version"}))
+    stage.following._fail(caught.value)
+    assert stage.missed == 1
+    stage.follow()
+    assert [each["resourceVersion"] for each in stage.queries[-2:]] == [["0"], ["3"]]
+
+
+def test_what_is_no_change_is_an_error_that_names_the_path(stage: Stage) -> None:
+    with pytest.raises(SourceError, match="/api/v1/pods: a watch told what is no change"):
+        stage.follow(b"<html>\n")
+
+
+def test_a_refused_watch_tells_why(stage: Stage) -> None:
+    def refuse(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(403)
+        handler.end_headers()
+        handler.wfile.write(b'{"message": "pods is forbidden"}')
+
+    stage.api.broken[PODS] = refuse
+    with pytest.raises(StatusError, match="pods is forbidden"):
+        stage.follow()
