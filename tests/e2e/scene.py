@@ -7,6 +7,8 @@ import datetime as dt
 import hashlib
 import json
 import re
+import shlex
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +18,7 @@ from rbdagent.report.schema import schema
 from tests.lab.controlplane import RBDAGENT_RULES
 from tests.lab.errors import LabError
 from tests.lab.install import venv_python
+from tests.lab.lab import POOL
 from tests.lab.processes import wait_until
 from tests.lab.workloads import claim, pod
 
@@ -143,11 +146,45 @@ class Scene:
         )
         return name
 
-    def run_pod(self, node: str, suffix: str = "", **settings: Any) -> str:  # noqa: ANN401
+    def run_pod(
+        self,
+        node: str,
+        suffix: str = "",
+        *,
+        timeout_s: float = 120,
+        **settings: Any,  # noqa: ANN401 - pod()'s own
+    ) -> str:
         """Create a pod and wait until it runs; give its name."""
         name = self.start_pod(node, suffix, **settings)
-        self.workloads.wait_running(name)
+        self.workloads.wait_running(name, timeout_s=timeout_s)
         return name
+
+    def in_tree_volume(self) -> str:
+        """Create an image and the in-tree PV of it, named like the scene; give the image.
+
+        As CSI migration has it: a driver serves it under a handle of its own.
+        """
+        image = f"{POOL}/kubernetes-dynamic-pvc-{uuid.uuid4()}"
+        self.lab.ceph.create_image(image)
+        self.undo(lambda: self.lab.ceph.rbd("rm", "--no-progress", image))
+        pool, _, name = image.partition("/")
+        volume = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {
+                "name": self.name,
+                "annotations": {"pv.kubernetes.io/migrated-to": "rbd.csi.ceph.com"},
+            },
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "capacity": {"storage": "64Mi"},
+                "persistentVolumeReclaimPolicy": "Retain",
+                "rbd": {"monitors": [self.lab.ceph.monitor], "pool": pool, "image": name},
+            },
+        }
+        self.workloads.apply(volume)
+        self.undo(lambda: self.workloads.delete("PersistentVolume", self.name, wait=False))
+        return image
 
     def volume_source(self, volume: str) -> Json:
         """Give spec.csi of a PV."""
@@ -155,6 +192,11 @@ class Scene:
         assert found is not None
         source: Json = found["spec"]["csi"]
         return source
+
+    def attachment_of(self, volume: str) -> str:
+        """Give the name of a volume's one VolumeAttachment."""
+        (found,) = self.workloads.attachments(volume)
+        return str(found["metadata"]["name"])
 
     def handle(self, volume: str) -> str:
         """Give a PV's volume handle."""
@@ -264,12 +306,13 @@ class Scene:
         self.undo(lambda: self.kill(node, pid))
         return pid
 
-    def map_by_hand(self, node: str, image: str) -> str:
+    def map_by_hand(self, node: str, image: str, *flags: str) -> str:
         """Map an image as an administrator would, and give the device."""
         vm = self.lab.nodes[node]
         key = self.lab.ceph.key_of("csi")
         device = vm.run(
-            f"rbd --id csi --keyfile /dev/stdin -m {self.lab.ceph.monitor} map -o noudev {image}",
+            f"rbd --id csi --keyfile /dev/stdin -m {self.lab.ceph.monitor} map -o noudev"
+            f" {shlex.join(flags)} {image}",
             stdin=key.encode(),
         ).stdout.strip()
         self.undo(lambda: vm.run(["rbd", "unmap", "-o", "noudev", device]))
@@ -359,7 +402,9 @@ class Scene:
 
     def look(self, node: str, target: str, *flags: str) -> Report:
         """Run `who-holds TARGET -o json` on a node."""
-        done = self.lab.rbdagent(node, "who-holds", target, "-o", "json", *flags, timeout_s=_LOOK_S)
+        done = self.lab.rbdagent_warm(
+            node, "who-holds", target, "-o", "json", *flags, timeout_s=_LOOK_S
+        )
         try:
             return Report(json.loads(done.stdout), done.exit_code)
         except ValueError:
@@ -384,12 +429,12 @@ class Scene:
 
     def aged(self, node: str, target: str, *, minutes: int) -> Report:
         """Look, and replay the look as if it had been made later: one look has no history."""
-        taken = self.lab.rbdagent(node, "snapshot", target, timeout_s=_LOOK_S)
+        taken = self.lab.rbdagent_warm(node, "snapshot", target, timeout_s=_LOOK_S)
         snapshot = json.loads(taken.stdout)
         taken_at = dt.datetime.fromisoformat(snapshot["observedAt"])
         moved = (taken_at + dt.timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
         text = json.dumps(snapshot | {"observedAt": moved})
-        done = self.lab.rbdagent(
+        done = self.lab.rbdagent_warm(
             node, "who-holds", target, "--from", "-", "-o", "json", stdin=text.encode()
         )
         return Report(json.loads(done.stdout), done.exit_code)
@@ -401,13 +446,12 @@ class Scene:
 
         ``under``: a program that runs it with less than root's rights.
         """
-        program = str(venv_python().parent / "rbdagent")
-        state = f"--state-dir=/run/{self.name}-state"
-        done = self.lab.nodes[node].run(
-            [*under, program, "unmap", target, "-o", "json", state, *flags],
-            timeout_s=_LOOK_S,
-            check=False,
-        )
+        words = ["unmap", target, "-o", "json", f"--state-dir=/run/{self.name}-state", *flags]
+        if under:
+            command = [*under, str(venv_python().parent / "rbdagent"), *words]
+            done = self.lab.nodes[node].run(command, timeout_s=_LOOK_S, check=False)
+        else:
+            done = self.lab.rbdagent_warm(node, *words, timeout_s=_LOOK_S)
         try:
             data: Json = json.loads(done.stdout)
         except ValueError:
@@ -443,7 +487,7 @@ class Scene:
         self.lab.set_fault(node, "NodeUnstage.unmap", "skip", volume=handle)
         self.workloads.delete("Pod", pod_name)
         self.wait_detached(volume, node)
-        self.lab.clear_fault(node, "NodeUnstage.unmap")
+        self.lab.clear_fault(node, "NodeUnstage.unmap", volume=handle)
         device = str(self.wait_verdict(node, volume, "Orphaned").holder(node)["device"])
         vm = self.lab.nodes[node]
         self.undo(lambda: vm.run(["rbd", "unmap", "-o", "noudev", device], check=False))

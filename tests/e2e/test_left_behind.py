@@ -59,8 +59,8 @@ def test_what_a_failed_rollback_leaks_is_an_orphan(scene: Scene) -> None:
     scene.workloads.wait_event(pod, reason="FailedMount", contains=said)
     scene.workloads.delete("Pod", pod)
     scene.wait_detached(volume, "worker-1")
-    scene.lab.clear_fault("worker-1", "NodeStage.mkfs")
-    scene.lab.clear_fault("worker-1", "NodeStage.rollback-unmap")
+    scene.lab.clear_fault("worker-1", "NodeStage.mkfs", volume=handle)
+    scene.lab.clear_fault("worker-1", "NodeStage.rollback-unmap", volume=handle)
 
     report = scene.wait_verdict("worker-1", volume, "Orphaned")
     assert "RBD101" in report.codes
@@ -176,7 +176,7 @@ def test_a_deleted_claim_waits_for_its_orphan(scene: Scene) -> None:
     scene.lab.set_fault("worker-1", "NodeUnstage.unmap", "skip", volume=handle)
     scene.workloads.delete("Pod", pod)
     scene.wait_detached(volume, "worker-1")
-    scene.lab.clear_fault("worker-1", "NodeUnstage.unmap")
+    scene.lab.clear_fault("worker-1", "NodeUnstage.unmap", volume=handle)
     scene.workloads.delete("PersistentVolumeClaim", scene.name)
     scene.workloads.wait_event(volume, reason="VolumeFailedDelete", contains="still being used")
     report = scene.wait_verdict("worker-1", volume, "Orphaned")

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 LOG_DIR = "/var/log/lab"
 """Where a service's output goes in the guest; on the disk, where the guest has one."""
 
+WARM = "/run/lab/warm"
+WARM_PROGRAM = "rbdagent, warm"
+"""guest/warm.py's socket, and what guest/control.py takes for it."""
+
 _SETTINGS = "/etc/lab"
 _SERVICES = f"{_SETTINGS}/services"
 _GUEST = Path(__file__).parent / "guest"

@@ -17,6 +17,9 @@ import sys
 from typing import BinaryIO, TypedDict
 
 PORT = 2222
+_WARM = "/run/lab/warm"
+_WARM_PROGRAM = "rbdagent, warm"
+"""Told as a command's program: whoever listens there shall run it (warm.py)."""
 _LISTEN_ANYWHERE = 15  # IP_FREEBIND: the address may come later than this program
 
 
@@ -65,6 +68,8 @@ def _serve(connection: socket.socket) -> None:
 
 def _run(request: Request, stdin: BinaryIO, out: BinaryIO, err: BinaryIO) -> int | None:
     """Give the command's exit code, as a shell would; None when its time ran out."""
+    if request["argv"][0] == _WARM_PROGRAM:
+        return _run_warm(request, stdin, out, err)
     try:
         child = subprocess.Popen(
             request["argv"],
@@ -83,6 +88,26 @@ def _run(request: Request, stdin: BinaryIO, out: BinaryIO, err: BinaryIO) -> int
         # Not waited for: in an uninterruptible sleep not even KILL ends it.
         os.killpg(child.pid, signal.SIGKILL)
         return None
+    return code if code >= 0 else 128 - code
+
+
+def _run_warm(request: Request, stdin: BinaryIO, out: BinaryIO, err: BinaryIO) -> int | None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as warm:
+        try:
+            warm.connect(_WARM)
+        except OSError as error:
+            err.write(f"{_WARM}: {error}\n".encode())
+            return 127
+        told = json.dumps(request["argv"][1:]).encode()
+        socket.send_fds(warm, [told], [each.fileno() for each in (stdin, out, err)])
+        with warm.makefile("rb") as answers:
+            pid = json.loads(answers.readline())
+            warm.settimeout(request["timeout_s"])
+            try:
+                code: int = json.loads(answers.readline())
+            except TimeoutError:
+                os.killpg(pid, signal.SIGKILL)
+                return None
     return code if code >= 0 else 128 - code
 
 

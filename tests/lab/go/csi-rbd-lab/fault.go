@@ -46,13 +46,18 @@ func (n *node) at(step, volume string) error {
 }
 
 // takeFault gives the fault of a step where it concerns the volume, and counts it. One that hangs
-// has hung when it is given.
+// has hung when it is given. A step's faults are the files STEP and STEP@ANYTHING.
 func takeFault(directory, step string, concerns func(volume string) bool) (fault, bool) {
-	path := filepath.Join(directory, step)
-	f, found := readFault(path, concerns)
-	if !found {
-		return f, false
+	paths, _ := filepath.Glob(filepath.Join(directory, step+"@*"))
+	for _, path := range append(paths, filepath.Join(directory, step)) {
+		if f, found := readFault(path, concerns); found {
+			return meetFault(path, step, f, concerns), true
+		}
 	}
+	return fault{}, false
+}
+
+func meetFault(path, step string, f fault, concerns func(volume string) bool) fault {
 	log.Printf("fault at %s: %s", step, f.Action)
 	if f.Times > 0 {
 		f.Times--
@@ -67,7 +72,7 @@ func takeFault(directory, step string, concerns func(volume string) bool) (fault
 			time.Sleep(100 * time.Millisecond)
 		}
 	}
-	return f, true
+	return f
 }
 
 func readFault(path string, concerns func(volume string) bool) (fault, bool) {
