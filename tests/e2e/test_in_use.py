@@ -100,29 +100,10 @@ def test_volumes_in_a_rados_namespace_are_kept_apart(scene: Scene) -> None:
 
 def test_a_migrated_volume_is_found_by_both_its_names(scene: Scene) -> None:
     """scenarios.md 39: an in-tree PV that a CSI driver serves under a handle of its own."""
-    image = "kubernetes-dynamic-pvc-0b8ac3fc-1d4b-4e3a-9f0b-6f4b8d1c2a33"
-    scene.lab.ceph.create_image(f"{POOL}/{image}")
-    scene.undo(lambda: scene.lab.ceph.rbd("rm", "--no-progress", f"{POOL}/{image}"))
-    scene.workloads.apply(
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolume",
-            "metadata": {
-                "name": scene.name,
-                "annotations": {"pv.kubernetes.io/migrated-to": "rbd.csi.ceph.com"},
-            },
-            "spec": {
-                "accessModes": ["ReadWriteOnce"],
-                "capacity": {"storage": "64Mi"},
-                "persistentVolumeReclaimPolicy": "Retain",
-                "rbd": {"monitors": [scene.lab.ceph.monitor], "pool": POOL, "image": image},
-            },
-        }
-    )
-    scene.undo(lambda: scene.workloads.delete("PersistentVolume", scene.name, wait=False))
-    scene.map_by_hand("worker-1", f"{POOL}/{image}")
+    image = scene.in_tree_volume()
+    scene.map_by_hand("worker-1", image)
 
     by_name = scene.look("worker-1", scene.name)
-    by_image = scene.look("worker-1", f"{POOL}/{image}")
+    by_image = scene.look("worker-1", image)
     assert by_name.holder("worker-1")["device"] == by_image.holder("worker-1")["device"]
     assert by_image.data["target"]["persistentVolume"] == scene.name

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.lab.install import venv_python
 from tests.lab.processes import wait_until
+from tests.lab.workloads import collection
 
 if TYPE_CHECKING:
     from tests.e2e.scene import Scene
@@ -52,6 +53,37 @@ def test_an_idle_attachment_goes_once_the_orphan_is_unmapped(scene: Scene) -> No
     assert any("retries NodeUnstage" in each for each in result["expects"])
     scene.workloads.wait_running(new, timeout_s=300)
     assert read_back(scene, new, volume) == WORDS
+
+
+def test_an_attachment_that_is_being_deleted_holds_nothing_up(scene: Scene) -> None:
+    """safety.md 5, leaving: something keeps the object, nothing needs the mapping."""
+    volume = scene.claim()
+    pod = scene.run_pod("worker-1")
+    path = f"{collection('VolumeAttachment')}/{scene.attachment_of(volume)}"
+    api = scene.lab.control_plane.api
+    api.patch(path, {"metadata": {"finalizers": ["rbdagent.dev/kept"]}})
+    scene.undo(lambda: api.patch(path, {"metadata": {"finalizers": None}}))
+    step = "NodeUnstage.unmap"
+    with scene.lab.fault("worker-1", step, "skip", volume=scene.handle(volume)):
+        scene.workloads.delete("Pod", pod)
+        wait_until(
+            lambda: api.get(path)["metadata"].get("deletionTimestamp"),
+            timeout_s=120,
+            what="the attachment to be deleted",
+        )
+        plan = scene.unmap("worker-1", volume, *_AT_ONCE[1:])
+        result = scene.unmap("worker-1", volume, *_AT_ONCE)
+    assert plan["kind"] == "UnmapPlan", plan
+    assert "is being deleted" in str(plan["conditions"])
+    assert result["outcome"] == "unmapped", result
+
+
+def test_an_orphan_of_an_in_tree_volume_goes(scene: Scene) -> None:
+    """It has no stash and no metadata of a provisioner: its PV object is what makes it ours."""
+    image = scene.in_tree_volume()
+    scene.map_by_hand("worker-1", image)
+    result = scene.unmap("worker-1", scene.name, *_AT_ONCE)
+    assert result["outcome"] == "unmapped", result
 
 
 def test_a_staged_orphan_is_taken_down_step_by_step_where_that_is_allowed(scene: Scene) -> None:
@@ -120,7 +152,7 @@ def test_whatever_keeps_an_orphan_on_the_node_is_a_refusal(scene: Scene) -> None
     assert all(said.values()), said
     assert last_look(vm, device, incarnation="diskseq:1") == _ANOTHER, "a device id that came again"
     assert last_look(vm, device) == 0
-    scene.lab.clear_fault("worker-1", "NodeUnstage.unmap")
+    scene.lab.clear_fault("worker-1", "NodeUnstage.unmap", volume=handle)
 
 
 _BUSY: Final = 16
