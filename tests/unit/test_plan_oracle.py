@@ -155,7 +155,7 @@ def test_no_plan_exists_where_the_rules_object_in_very_many_states() -> None:
     """The same, in a seeded walk: hypothesis finds the corners, this one counts."""
     seed = int(os.environ.get("RBDAGENT_FUZZ_SEED", random.SystemRandom().randrange(2**32)))
     print(f"seed {seed}, {STATES} states")
-    walk = random.Random(seed)  # noqa: S311 - not for secrets
+    walk = random.Random(seed)
     planned = 0
     for _ in range(STATES):
         changes = walk.choices(CHANGES, k=walk.choice((0, 0, 1, 1, 2, 3, 4)))

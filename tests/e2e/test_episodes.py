@@ -1,0 +1,128 @@
+"""Many random lives of volumes beside agents that may unmap, and are killed all the time."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tests.e2e.episodes import (
+    NODES,
+    Disturbance,
+    Episode,
+    beats_missed,
+    draw,
+    mapped,
+    start_beating,
+)
+from tests.e2e.scene import Scene
+from tests.lab.lab import guest_program
+from tests.lab.processes import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.lab.lab import Lab
+
+COUNT: Final = int(os.environ.get("RBDAGENT_EPISODES", "50"))
+SEED: Final = int(os.environ.get("RBDAGENT_EPISODES_SEED", "0")) or random.SystemRandom().randrange(
+    10**6
+)
+AT_ONCE: Final = 6
+_FREE: Final = ("--mode", "unmap", "--grace-period", "5s", "--unmap-staged",
+                "--max-unmaps-per-hour", "100000", "--resync", "10s")  # fmt: skip
+STATE: Final = "/run/rbdagent-mortal"
+
+
+@pytest.fixture
+def mortals(lab: Lab) -> Iterator[None]:
+    """Run an agent on each node that unmaps after five seconds, and is killed all the time."""
+    for node in NODES:
+        lab.nodes[node].define_service(
+            "mortal",
+            guest_program("mortal", f"{SEED}/{node}", "agent", *_FREE, "--state-dir", STATE),
+        ).start()
+    yield
+    for node in NODES:
+        lab.nodes[node].service("mortal").stop()
+
+
+def test_no_byte_no_pod_and_no_orphan_is_lost_in_many_lives(
+    lab: Lab, scene: Scene, mortals: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """safety.md's invariants; the seed is printed, and RBDAGENT_EPISODES_SEED plays it again."""
+    with capsys.disabled():
+        print(f" ({COUNT} episodes, seed {SEED}) ", end="", flush=True)
+    residents = [Resident(lab, node, mode) for node in NODES for mode in ("Filesystem", "Block")]
+    try:
+        with ThreadPoolExecutor(AT_ONCE) as together, Disturbance(lab, SEED) as disturbance:
+            for moved in [together.submit(each.move_in) for each in residents]:
+                moved.result()
+            episodes = [Episode(lab, draw(SEED, number), SEED) for number in range(COUNT)]
+            played = [together.submit(each.play) for each in episodes]
+            broken = [str(each.exception()) for each in played if each.exception() is not None]
+        for each in residents:
+            each.check()
+        killed = sum(_killed(lab, node) for node in NODES)
+        acts = [act for node in NODES for act in _acts(lab, node)]
+    finally:
+        for each in residents:
+            each.scene.clear()
+    done = sum(each["outcome"] == "unmapped" for each in acts)
+    with capsys.disabled():
+        print(f"{killed} kills, {disturbance.cuts} cuts, {done} unmaps on record ", end="")
+    assert not broken, "\n\n".join(broken)
+    assert all(each["outcome"] is not None for each in acts), "an act was left half done"
+    for node in NODES:
+        wait_until(
+            lambda node=node: not lab.nodes[node].run("ls /sys/bus/rbd/devices").stdout.split(),  # type: ignore[misc]
+            timeout_s=120,
+            what=f"every orphan on {node} to be gone",
+        )
+
+
+class Resident:
+    """A pod that lives through all of it."""
+
+    def __init__(self, lab: Lab, node: str, mode: str) -> None:
+        self._lab = lab
+        self._node = node
+        self._mode = mode
+        self.scene = Scene(lab, f"resident-{node}-{mode}-{SEED}")
+
+    def move_in(self) -> None:
+        """Start it."""
+        self._image = self.scene.image_of(self.scene.claim(volume_mode=self._mode))
+        start_beating(self.scene, self._node, self._mode)
+        self._pod = f"{self.scene.name}-{self._node}"
+        self.scene.workloads.wait_running(self._pod, timeout_s=180)
+        self._mapped = mapped(self._lab, self._node, self._image)
+
+    def check(self) -> None:
+        """It has not missed one beat, and its device is the one that it had."""
+        assert not beats_missed(self._lab, self._node, self._pod)
+        assert mapped(self._lab, self._node, self._image) == self._mapped
+        found = self.scene.workloads.find("Pod", self._pod)
+        assert found is not None
+        assert [each["restartCount"] for each in found["status"]["containerStatuses"]] == [0]
+
+
+def _killed(lab: Lab, node: str) -> int:
+    return len(
+        re.findall(r"^mortal: killed", lab.nodes[node].service("mortal").logs(), re.MULTILINE)
+    )
+
+
+def _acts(lab: Lab, node: str) -> list[dict[str, Any]]:
+    """Give what the node's agents have on record, once the last of them has closed it."""
+    path = f"{STATE}/acts.json"
+    vm = lab.nodes[node]
+    if vm.run(["test", "-e", path], check=False).exit_code != 0:
+        return []
+    found: list[dict[str, Any]] = json.loads(vm.get(path))["acts"]
+    return found

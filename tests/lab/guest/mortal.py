@@ -1,0 +1,82 @@
+"""An agent that is killed again and again, at instants that are drawn, and started again at once.
+
+The instants are those of tests/unit/test_killed.py: before and after each step that takes something
+down, each file that is on disk, each file that takes its name. Each life is a fork, so that a start
+costs no imports. Run as ``-m tests.lab.guest.mortal SEED agent FLAGS``; ended by TERM.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rbdagent import unmap
+from rbdagent.__main__ import main as program
+from tests.lab.guest.warm import import_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_REST_S = 0.2
+
+
+def main() -> None:
+    """Live, die, and begin anew, until it is told to end."""
+    import_all()
+    chance = random.Random(sys.argv[1])
+    sys.argv[1:2] = []
+    living = 0
+
+    def end(*_: object) -> None:
+        os.kill(living, signal.SIGTERM)
+        os.waitpid(living, 0)
+        os._exit(0)
+
+    while True:
+        kind, most = chance.choice((("step", 3), ("step", 3), ("file", 30)))
+        doom = (kind, chance.randrange(most))
+        living = os.fork()
+        if living == 0:
+            _live(*doom)
+        signal.signal(signal.SIGTERM, end)
+        _, status = os.waitpid(living, 0)
+        print(f"mortal: a life ended with {os.waitstatus_to_exitcode(status)}", flush=True)
+        time.sleep(_REST_S)
+
+
+def _live(kind: str, at: int) -> None:
+    """Be an agent that is killed at the instant of that kind and number."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    passed = 0
+
+    def instant(what: str) -> None:
+        nonlocal passed
+        if passed == at:
+            print(f"mortal: killed {what} ({kind} {at})", flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        passed += 1
+
+    def around(what: str, does: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - whatever it takes
+            instant(f"before {what}")
+            given = does(*args, **named)
+            instant(f"after {what}")
+            return given
+
+        return wrapped
+
+    if kind == "step":
+        unmap._do = around("a step", unmap._do)
+    else:
+        os.fsync = around("a file is on disk", os.fsync)
+        Path.replace = around("a file takes its name", Path.replace)  # type: ignore[method-assign]
+    program()
+
+
+if __name__ == "__main__":
+    main()
