@@ -64,7 +64,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=11)
     pairs = parser.parse_args().pairs
-    program = _installed()
+    program = installed()
     with running_lab() as lab, tempfile.TemporaryDirectory() as directory:
         bench = _Bench(lab, program, Path(directory), pairs)
         bounded = _told("as the DaemonSet runs it", bench.as_pod())
@@ -87,7 +87,7 @@ def _told(setting: str, measured: list[Any]) -> tuple[float, float]:
     return ratio, memory
 
 
-def _installed() -> Path:
+def installed() -> Path:
     """Install rbdagent as a user would, compiled and without what developing it takes."""
     venv = cache_dir() / "bench-venv"
     python = venv / "bin" / "python"

@@ -1,0 +1,216 @@
+"""An idle agent of a node with 50 mappings, beside prometheus-node-exporter, for some minutes.
+
+Both run on this machine's own processor and are scraped every 15 s. The agent has the files of a
+real node that has mapped 50 images for running pods, the lab's real API server, which counts what
+it is asked (its own metric, by a FlowSchema for this user alone), and the real cluster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from bench.who_holds import installed
+from tests.lab.lab import RBDAGENT_USER, Lab, running_lab
+from tests.lab.processes import wait_until
+from tests.lab.recorded_tree import record_tree
+from tests.lab.workloads import claim, pod
+
+_NODE: Final = "worker-1"
+_PODS: Final = 5
+_MAPPINGS: Final = 50
+_SCRAPE_S: Final = 15
+_SETTLE_S: Final = 30
+_REQUESTS_A_MINUTE: Final = 2.0
+_PERCENT: Final = 0.2
+_MIB: Final = 80.0
+_OURS: Final = "127.0.0.1:19464"
+_THEIRS: Final = "127.0.0.1:19100"
+_FLOWS: Final = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas"
+_COUNTED: Final = "apiserver_flowcontrol_dispatched_requests_total"
+
+
+def main() -> int:
+    """Measure, print, and exit 1 where a bound is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    minutes = parser.parse_args().minutes
+    program, exporter = installed(), _exporter()
+    with running_lab() as lab, tempfile.TemporaryDirectory() as directory:
+        _map(lab)
+        tree = Path(directory) / "node"
+        record_tree(lab.nodes[_NODE], tree)
+        _count(lab)
+        lab.processes.start("agent", _agent(lab, program, tree, directory), netns=lab.netns)
+        lab.processes.start(
+            "node-exporter", [exporter, f"--web.listen-address={_THEIRS}"], netns=lab.netns
+        )
+        ours, theirs = (_Usage(lab, name) for name in ("agent", "node-exporter"))
+        mapped = wait_until(lambda: _mapped(lab), timeout_s=60, what="the agent to have looked")
+        assert mapped == _MAPPINGS, f"{mapped} mappings"
+        _scraped(lab, _SETTLE_S)
+        before = (ours.cpu_s(), theirs.cpu_s(), _asked(lab), time.monotonic())
+        _scraped(lab, 60 * minutes)
+        took = time.monotonic() - before[3]
+        return _tell(
+            percent=(100 * (ours.cpu_s() - before[0]) / took),
+            exporter=(100 * (theirs.cpu_s() - before[1]) / took),
+            requests=(_asked(lab) - before[2]) / took * 60,
+            memory=(ours.mib("Pss"), ours.mib("Rss"), theirs.mib("Pss")),
+            minutes=took / 60,
+        )
+
+
+def _tell(
+    *,
+    percent: float,
+    exporter: float,
+    requests: float,
+    memory: tuple[float, float, float],
+    minutes: float,
+) -> int:
+    ours, resident, theirs = memory
+    print(
+        f"idle agent, {_MAPPINGS} mappings, {minutes:.0f} min: {percent:.3f} % of a core"
+        f" ({percent / exporter:.1f} times node-exporter's {exporter:.3f} %),"
+        f" {ours:.0f} MiB ({ours / theirs:.1f} times node-exporter's {theirs:.0f} MiB;"
+        f" {resident:.0f} MiB where pages that its processes share count twice),"
+        f" {requests:.1f} API requests a minute, watches among them"
+    )
+    print(f"bounds: {_PERCENT} %, {_MIB:.0f} MiB, {_REQUESTS_A_MINUTE} requests a minute")
+    return int(percent > _PERCENT or ours > _MIB or requests > _REQUESTS_A_MINUTE)
+
+
+def _exporter() -> str:
+    """Give the program; Debian's package has it."""
+    name = "prometheus-node-exporter"
+    if shutil.which(name) is None:
+        command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", name]
+        # Its service shall not be started, if there is anything here that would.
+        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+        subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+    found = shutil.which(name)
+    assert found is not None
+    return found
+
+
+def _map(lab: Lab) -> None:
+    """Have pods use so many volumes on the node."""
+    each = _MAPPINGS // _PODS
+    for number in range(_PODS):
+        claims = [f"idle-{number}-{one}" for one in range(each)]
+        lab.workloads.apply(*(claim(name) for name in claims))
+        for name in claims:
+            lab.workloads.wait_bound(name)
+        lab.workloads.apply(pod(f"idle-{number}", node=_NODE, claims=claims))
+        lab.workloads.wait_running(f"idle-{number}", timeout_s=600)
+        print(f"{(number + 1) * each} mappings", file=sys.stderr, flush=True)
+
+
+def _count(lab: Lab) -> None:
+    """Have the API server count what rbdagent's user asks, and nobody else."""
+    user = {"kind": "User", "user": {"name": f"lab:{RBDAGENT_USER}"}}
+    everything = {
+        "verbs": ["*"],
+        "apiGroups": ["*"],
+        "resources": ["*"],
+        "namespaces": ["*"],
+        "clusterScope": True,
+    }
+    lab.control_plane.api.create(
+        _FLOWS,
+        {
+            "metadata": {"name": RBDAGENT_USER},
+            "spec": {
+                "matchingPrecedence": 1,
+                "priorityLevelConfiguration": {"name": "workload-low"},
+                "rules": [
+                    {
+                        "subjects": [user],
+                        "resourceRules": [everything],
+                        "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+                    }
+                ],
+            },
+        },
+    )
+
+
+def _asked(lab: Lab) -> float:
+    """Give how many requests of the user the API server has dispatched."""
+    text = lab.control_plane.kubectl("get", "--raw", "/metrics")
+    pattern = rf'^{_COUNTED}{{flow_schema="{RBDAGENT_USER}".*?}} (\S+)$'
+    return sum(float(each) for each in re.findall(pattern, text, re.MULTILINE))
+
+
+def _agent(lab: Lab, program: Path, tree: Path, directory: str) -> list[str | Path]:
+    keyring = lab.ceph.conf.parent / f"ceph.client.{RBDAGENT_USER}.keyring"
+    return [
+        *(program, "agent", "--node-name", _NODE, "--listen", _OURS),
+        *("--procfs", tree / "proc", "--sysfs", tree / "sys", "--host-root", tree / "host"),
+        *("--ceph-conf", lab.ceph.conf, "--ceph-keyring", keyring),
+        *("--kubeconfig", lab.control_plane.kubeconfig(RBDAGENT_USER)),
+        *("--state-dir", Path(directory) / "state"),
+    ]
+
+
+def _mapped(lab: Lab) -> int | None:
+    found = lab.control_plane.api.find(f"/apis/rbdagent.dev/v1alpha1/rbdnodes/{_NODE}") or {}
+    mapped: int | None = (found.get("status") or {}).get("mapped")
+    return mapped
+
+
+def _scraped(lab: Lab, seconds: float) -> None:
+    """Let time pass, and scrape both as Prometheus would."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(min(_SCRAPE_S, max(0.0, end - time.monotonic())))
+        for address in (_OURS, _THEIRS):
+            command = ["ip", "netns", "exec", lab.netns, "curl", "-sf", f"http://{address}/metrics"]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+class _Usage:
+    """What a process and its children take."""
+
+    def __init__(self, lab: Lab, name: str) -> None:
+        process = lab.processes.get(name)
+        assert process is not None
+        self._pid = process.pid
+
+    def cpu_s(self) -> float:
+        """Give processor seconds, those of children that ended included."""
+        ticks = 0
+        for pid in self._pids():
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += sum(int(each) for each in fields[11:15])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def mib(self, field: str) -> float:
+        """Give a field of smaps_rollup, summed over the processes."""
+        kib = 0
+        for pid in self._pids():
+            text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+            kib += int(re.findall(rf"^{field}: +(\d+)", text, re.MULTILINE)[0])
+        return kib / 1024
+
+    def _pids(self) -> list[int]:
+        found = [self._pid]
+        for pid in found:
+            children = Path(f"/proc/{pid}/task").glob("*/children")
+            found += [int(child) for each in children for child in each.read_text().split()]
+        return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
