@@ -637,6 +637,8 @@ class PublishedMapping(Struct, frozen=True, kw_only=True):
     image_id: str | None = None
     client_id: int | None = None
     client_address: EntityAddress | None = None
+    read_only: bool | None = None
+    """None: its agent did not see."""
     persistent_volume: str | None = None
     because: tuple[str, ...] = ()
     since: str | None = None
@@ -674,7 +676,8 @@ class KubeView(Struct, frozen=True, kw_only=True):
     )
     """Namespaces that carry the annotation that forbids every act."""
     published: tuple[PublishedNode, ...] | NotObserved = ()
-    """What agents published; empty as well where the cluster has no such resource."""
+    """What agents published; empty as well where the cluster has no such resource, or where nobody
+    asked: an agent asks its neighbours alone."""
 
 
 # --------------------------------------------------------------------------------------------------

@@ -32,10 +32,10 @@ _AMISS: Final = frozenset(
         Verdict.PINNED,
         Verdict.DEAD,
         Verdict.UNWATCHED,
-        Verdict.CONFLICT,
         Verdict.RETURNED_DIRTY,
     }
 )
+_CONFLICTING: Final = "RBD106"
 _NO_ACT: Final = frozenset({UnmapOutcome.REFUSED, None})
 
 
@@ -65,21 +65,34 @@ def transitions(before: Seen | None, now: Seen, node_name: str) -> tuple[Told, .
         now: the look.
         node_name: of the agent's node.
     """
-    known = {} if before is None else {device: each.verdict for device, (each, _) in _held(before)}
+    known = _amiss(before, node_name) if before is not None else {}
     told: list[Told] = []
-    for device, (judged, diagnosis) in _held(now):
-        if judged.verdict is known.get(device) or judged.verdict not in _AMISS:
-            continue
-        # The first reasons are what it is; further ones tell times, which differ at every look.
-        because = "; ".join(judged.because[:2])
-        message = f"{device} on {node_name} is {judged.verdict}: {because}"
-        told += _on(_claim_in(diagnosis), node_name, f"RBD{judged.verdict}", message, warns=True)
+    for (device, verdict), (message, claim) in _amiss(now, node_name).items():
+        if (device, verdict) not in known:
+            told += _on(claim, node_name, f"RBD{verdict}", message, warns=True)
     done = set() if before is None else {each.begun for each in before.acts if each.outcome}
     for act in now.acts if before is not None else ():
         if act.outcome not in _NO_ACT and act.begun not in done:
             claim = _claim_of(act, before)
             told += _on(claim, node_name, *_of_act(act), warns=_failed(act))
-    return tuple(told)
+    # A conflict over an image that is mapped twice here is one conflict.
+    return tuple(dict.fromkeys(told))
+
+
+def _amiss(seen: Seen, node_name: str) -> dict[tuple[str, Verdict], tuple[str, ObjectRef | None]]:
+    """Give what is wrong with each device, and with the image that it shows: words, and claim."""
+    found = {}
+    for device, (judged, diagnosis) in _held(seen):
+        claim = _claim_in(diagnosis)
+        if judged.verdict in _AMISS:
+            # The first reasons are what it is; further ones tell times, which always differ.
+            because = "; ".join(judged.because[:2])
+            message = f"{device} on {node_name} is {judged.verdict}: {because}"
+            found[device, judged.verdict] = message, claim
+        for each in diagnosis.findings:
+            if each.code == _CONFLICTING:
+                found[device, Verdict.CONFLICT] = each.message, claim
+    return found
 
 
 def _held(seen: Seen) -> Iterator[tuple[str, tuple[JudgedHolder, Diagnosis]]]:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rbdagent.act import LONGEST_GAP_S, Attempt, Leave
-from rbdagent.correlate import correlate_node
+from rbdagent.agent.neighbours import Neighbours
 from rbdagent.diagnose import diagnose
 from rbdagent.diagnose.times import seconds
 from rbdagent.errors import RbdagentError
@@ -103,6 +103,7 @@ class Agent:
         self._ceph = ceph
         self._kube: tuple[KubeView | None, Source] | None = None
         self._kube_at = 0.0
+        self._neighbours = Neighbours(settings.kube, settings.node_name)
         self._beat = time.monotonic()
         self.seen: Seen | None = None
         self._history = self._remembered()
@@ -193,12 +194,10 @@ class Agent:
 
     def _observe(self, why: str) -> Seen:
         started = time.monotonic()
-        snapshot = self._look(why)
+        snapshot, uses = self._neighbours.told_of(self._look(why))
         self._beat = time.monotonic()
         grace = seconds(self._leave.policy.grace_s)
-        diagnoses = tuple(
-            diagnose(each, snapshot, grace=grace) for each in correlate_node(snapshot)
-        )
+        diagnoses = tuple(diagnose(each, snapshot, grace=grace) for each in uses)
         self._history = remember(self._history, diagnoses, snapshot, longest_gap_s=LONGEST_GAP_S)
         self._save()
         acts, _ = self._leave.state.acts()
@@ -215,6 +214,7 @@ class Agent:
         kube = self._kube if why == "time" and not self._wants_api() else None
         taken = look(_ALL, self._settings, now=lambda: self._clock().at, kube=kube, ceph=self._ceph)
         if kube is None:
+            self._neighbours.forget()
             view = taken.kubernetes
             known = view and replace(view, consistent=False)
             self._kube = (known, taken.sources.kubernetes)

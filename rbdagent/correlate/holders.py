@@ -279,9 +279,18 @@ def published_client(
             if _is_client_of(each, watcher, view)
         ]
         if theirs:
-            of_image = (each for each in theirs if each.image_id == view.image_id)
-            return node, next(of_image, None)
+            of_image = [each for each in theirs if _is_of(each, view)]
+            # A client that has it twice watches it for the mapping that it may write to.
+            of_image.sort(key=lambda each: each.read_only is True)
+            return node, next(iter(of_image), None)
     return None, None
+
+
+def _is_of(mapping: PublishedMapping, view: ImageView) -> bool:
+    """Tell whether it is a mapping of the image; format 1 has no ids, only names."""
+    if view.image_id is None:
+        return mapping.image_id is None and mapping.spec == view.spec
+    return mapping.image_id == view.image_id
 
 
 def _is_client_of(mapping: PublishedMapping, watcher: Watcher, view: ImageView) -> bool:

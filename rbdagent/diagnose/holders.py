@@ -30,6 +30,7 @@ from rbdagent.diagnose.evidence import (
 from rbdagent.diagnose.target import (
     PODS_ELSEWHERE,
     conflicting,
+    fresh_word,
     is_left_behind,
     is_read_only,
     missing_for_free,
@@ -100,8 +101,9 @@ def conflict(case: Case) -> Iterator[Finding]:
         case.volume,
         f"{case.volume} is held read-write on {nodes} at once, and its access mode allows one "
         f"node ({modes}). Two writers destroy the file system: stop all but one, now.{first}",
-        evidence=tuple(
-            f"{subject_of(each.holder)}: {each.verdict}, {each.because[0]}" for each in writers
+        evidence=(
+            *(f"{subject_of(each.holder)}: {each.verdict}, {each.because[0]}" for each in writers),
+            *(said for each in writers if (said := _how_sure(each.holder, case))),
         ),
         commands=(
             commands
@@ -112,6 +114,19 @@ def conflict(case: Case) -> Iterator[Finding]:
             )
         ),
     )
+
+
+def _how_sure(holder: Holder, case: Case) -> str:
+    """Say how sure it is that a watcher's node has the image mapped read-write."""
+    if holder.mapping is not None or holder.watcher is None:
+        return ""
+    who, node = f"client.{holder.watcher.client}", holder.node
+    published, by = fresh_word(holder, case.snapshot), holder.published_by
+    if published is not None and published.read_only is False:
+        return f"certain: {published.device} on {node} is {who}, read-write, by its agent's word"
+    if by is not None:
+        return f"{who} is {node}'s, but what it has mapped there now its agent does not tell"
+    return f"probable: {who} has an address of {node}; no agent there has told of it"
 
 
 def unwatched(case: Case) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from rbdagent.correlate.holders import (
 )
 from rbdagent.correlate.identity import clusters_of, fsids_of
 from rbdagent.correlate.names import covers_claims, names_of
-from rbdagent.diagnose.times import is_young
+from rbdagent.diagnose.times import STALE, age, is_young
 from rbdagent.model import (
     Attachment,
     DeviceKind,
@@ -23,6 +23,7 @@ from rbdagent.model import (
     Node,
     NotObserved,
     PersistentVolume,
+    PublishedMapping,
     Snapshot,
     SourceState,
     Verdict,
@@ -108,7 +109,11 @@ def conflicting(
         return ()
     if may_share_writing(use):
         return ()
-    writers = {each.holder.node: each for each in judged if each.holder.node and _writes(each, use)}
+    writers = {
+        each.holder.node: each
+        for each in judged
+        if each.holder.node and _writes(each, use, snapshot)
+    }
     return tuple(writers[node] for node in sorted(writers)) if len(writers) > 1 else ()
 
 
@@ -135,13 +140,32 @@ def is_read_only(use: VolumeUse) -> bool:
     )
 
 
-def _writes(judged: JudgedHolder, use: VolumeUse) -> bool:
+def is_writable(mapping: Mapping | None) -> bool | NotObserved:
+    """Tell whether a mapping is read-write."""
+    if mapping is None or mapping.snapshot is not None:
+        return False
+    if isinstance(mapping.read_only, NotObserved):
+        return mapping.read_only
+    return not mapping.read_only
+
+
+def fresh_word(holder: Holder, snapshot: Snapshot) -> PublishedMapping | None:
+    """Give what the agent of another node published of its holder, as long as that is fresh."""
+    if holder.published_by is None or holder.is_local:
+        return None
+    since = age(holder.published_by.observed_at, snapshot.observed_at)
+    return holder.published if since is not None and since <= STALE else None
+
+
+def _writes(judged: JudgedHolder, use: VolumeUse, snapshot: Snapshot) -> bool:
     holder = judged.holder
     if holder.passing or judged.verdict in (Verdict.FOREIGN, Verdict.DEAD, Verdict.NODE_DOWN):
         return False
-    mapping = holder.mapping
-    if mapping is not None:
-        return mapping.read_only is False and mapping.snapshot is None
+    if holder.mapping is not None:
+        return is_writable(holder.mapping) is True
+    published = fresh_word(holder, snapshot)
+    if published is not None and published.read_only is False:
+        return True
     if holder.watcher is not None:
         by_kernel = holder.watcher.cookie >= FIRST_KERNEL_COOKIE
         return not holder.is_local and (by_kernel or judged.verdict is Verdict.IN_USE)

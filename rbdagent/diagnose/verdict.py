@@ -22,7 +22,8 @@ from rbdagent.diagnose.evidence import (
     said_of_process,
     unsorted_processes,
 )
-from rbdagent.diagnose.times import GRACE, STALE, age, is_young, spoken
+from rbdagent.diagnose.target import ORDER, fresh_word
+from rbdagent.diagnose.times import GRACE, age, is_young, spoken
 from rbdagent.model import (
     Attachment,
     BlocklistEntry,
@@ -673,12 +674,10 @@ def pods_there(bench: Bench) -> Word | None:
 def published(bench: Bench) -> Word | None:
     """What the agent of the holder's own node said, as long as its word is fresh."""
     holder = bench.holder
-    node, mapping = holder.published_by, holder.published
-    if node is None or mapping is None or holder.is_local:
+    node, mapping = holder.published_by, fresh_word(holder, bench.snapshot)
+    if node is None or mapping is None or mapping.verdict not in ORDER:
         return None
     since = age(node.observed_at, bench.now)
-    if since is None or since > STALE:
-        return None
     said = [f"the agent on {node.name} said so {spoken(since)} ago, of {mapping.device} there"]
     return Word(verdict=mapping.verdict, because=(*said, *mapping.because))
 

@@ -473,6 +473,18 @@ def published_nodes(access: KubeAccess) -> tuple[PublishedNode, ...]:
         ) from error
 
 
+def rbd_nodes_named(
+    access: KubeAccess, names: Iterable[str]
+) -> dict[str, PublishedNode | NotObserved | None]:
+    """Give what the agents of some nodes published, a request each; None: no agent is there."""
+    try:
+        api = Api(credentials(access), timeout_s=access.timeout_s)
+    except (SourceError, ParseError) as error:
+        return dict.fromkeys(names, _not_observed(error))
+    asked = {name: api.ask(f"{_RBD_NODES}/{quote(name)}") for name in names}
+    return {name: _found(each, read.rbd_node) for name, each in asked.items()}
+
+
 def _rbd_nodes(listing: Listing) -> tuple[PublishedNode, ...]:
     return tuple(read.parse_object(read.rbd_node, each, what="RBDNode") for each in listing.items())
 
@@ -549,6 +561,7 @@ _RIGHTS: Final = (
     _Right("get", "csinodes.storage.k8s.io", _POORER),
     _Right("list", "events", _POORER),
     _Right("list", "rbdnodes.rbdagent.dev", "holders on other nodes are probable, not certain"),
+    _Right("get", "rbdnodes.rbdagent.dev", "an agent's conflicts with other nodes are probable"),
     _Right("list", "namespaces", "nothing can be unmapped: nobody knows which are frozen"),
     _Right("watch", "pods", _SLOWER),
     _Right("watch", "rbdnodes.rbdagent.dev", _SLOWER),

@@ -303,6 +303,7 @@ def _published(data: Json) -> PublishedMapping:
         image_id=image.get("id"),
         client_id=data.get("clientID"),
         client_address=parse_address(address, where="an RBDNode") if address else None,
+        read_only=data.get("readOnly"),
         persistent_volume=data.get("persistentVolume"),
         because=tuple(data.get("because") or ()),
         since=data.get("since"),

@@ -38,9 +38,7 @@ def rbdnode_status(
     node = snapshot.node
     names = pod_names(snapshot)
     held = [
-        (each, mapping, diagnosis.use)
-        for diagnosis in diagnoses
-        for each, mapping in diagnosis.mapped
+        (each, mapping, diagnosis) for diagnosis in diagnoses for each, mapping in diagnosis.mapped
     ]
     seen = mappings_seen(node)
     since = _since(history)
@@ -51,8 +49,16 @@ def rbdnode_status(
         "toolVersion": snapshot.tool_version,
         "mapped": len(held) if seen else None,
         "orphaned": verdicts.count(Verdict.ORPHANED),
-        "problems": sum(each not in _WELL for each in verdicts),
-        "mappings": [_mapping(*each, names, since) for each in held] if seen else None,
+        "problems": sum(
+            each.verdict not in _WELL or diagnosis.verdict is Verdict.CONFLICT
+            for each, _, diagnosis in held
+        ),
+        "mappings": [
+            _mapping(each, mapping, diagnosis.use, names, since)
+            for each, mapping, diagnosis in held
+        ]
+        if seen
+        else None,
         "sources": {
             name: {"state": each["state"], "reason": each["reason"]}
             for name, each in sources(snapshot).items()

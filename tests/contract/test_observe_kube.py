@@ -12,11 +12,33 @@ from urllib.parse import parse_qs, urlparse
 import pytest
 
 from rbdagent.agent.events import Events
+from rbdagent.agent.neighbours import Neighbours
 from rbdagent.agent.publish import PATH, Publisher
+from rbdagent.diagnose import diagnose
 from rbdagent.errors import NotFoundError, SourceError
-from rbdagent.model import CsiSource, KubeView, NotObserved, Source, SourceState, Target, TargetKind
+from rbdagent.model import (
+    Confidence,
+    CsiSource,
+    KubeView,
+    NotObserved,
+    Snapshot,
+    Source,
+    SourceState,
+    Target,
+    TargetKind,
+    Verdict,
+)
 from rbdagent.observe.kube import check_kube, observe_kube, published_nodes
 from rbdagent.observe.kubeconfig import KubeAccess
+from tests.unit.builders import (
+    FSID,
+    IMAGE_ID,
+    NOW,
+    REMOTE_ADDRESS,
+    SPEC,
+    remote_watcher,
+    watcher,
+)
 from tests.unit.plans import seen as seen_by_agent
 from tests.unit.test_agent_events import looked
 
@@ -451,3 +473,81 @@ def test_no_published_node_is_told_from_no_such_resource(api: FakeApi, access: K
     api.broken[PATH] = refuse(404)
     with pytest.raises(SourceError, match="no agent publishes here"):
         published_nodes(access)
+
+
+# --------------------------------------------------------------------------------------------------
+# What an agent asks of other nodes' agents
+# --------------------------------------------------------------------------------------------------
+
+
+def rbd_node_object(name: str) -> Json:
+    mapped = {
+        "device": "/dev/rbd7",
+        "verdict": "InUse",
+        "image": {"fsid": FSID, "pool": SPEC.pool, "name": SPEC.name, "id": IMAGE_ID},
+        "clientID": 4239,
+        "clientAddress": str(REMOTE_ADDRESS),
+        "readOnly": False,
+    }
+    return {"metadata": {"name": name}, "status": {"observedAt": NOW, "mappings": [mapped]}}
+
+
+CONFLICT = seen_by_agent(
+    of_image={"watchers": (watcher(), remote_watcher())},
+    target=Target(given="", kind=TargetKind.NONE),
+)
+
+
+def told_of(neighbours: Neighbours, snapshot: Snapshot = CONFLICT) -> tuple[str, Confidence]:
+    """Give the verdict, and how sure the other node is."""
+    looked_at, (use,) = neighbours.told_of(snapshot)
+    diagnosis = diagnose(use, looked_at)
+    return diagnosis.verdict, diagnosis.holders[-1].holder.confidence
+
+
+def test_the_other_node_of_a_conflict_is_asked_by_name_and_once(
+    api: FakeApi, access: KubeAccess
+) -> None:
+    api.lists["rbdnodes"] = [rbd_node_object(f"worker-{number}") for number in range(2, 5)]
+    neighbours = Neighbours(access, "worker-1")
+    assert told_of(neighbours) == (Verdict.CONFLICT, Confidence.CERTAIN)
+    assert told_of(neighbours) == (Verdict.CONFLICT, Confidence.CERTAIN)
+    assert api.requests == [f"{PATH}/worker-2"]
+    neighbours.forget()
+    told_of(neighbours)
+    assert api.requests == [f"{PATH}/worker-2"] * 2
+
+
+def test_where_nobody_else_watches_nobody_is_asked(api: FakeApi, access: KubeAccess) -> None:
+    alone = seen_by_agent(target=Target(given="", kind=TargetKind.NONE))
+    Neighbours(access, "worker-1").told_of(alone)
+    assert api.requests == []
+
+
+def test_a_node_without_an_agent_is_probable_and_not_asked_again_at_once(
+    api: FakeApi, access: KubeAccess
+) -> None:
+    api.lists["rbdnodes"] = []
+    neighbours = Neighbours(access, "worker-1")
+    assert told_of(neighbours) == (Verdict.CONFLICT, Confidence.PROBABLE)
+    assert told_of(neighbours) == (Verdict.CONFLICT, Confidence.PROBABLE)
+    assert len(api.requests) == 1
+
+
+def test_an_rbdnode_that_was_refused_is_a_gap_and_is_asked_for_again(
+    api: FakeApi, access: KubeAccess
+) -> None:
+    api.lists["rbdnodes"] = [rbd_node_object("worker-2")]
+    api.broken[f"{PATH}/worker-2"] = refuse(403)
+    neighbours = Neighbours(access, "worker-1")
+    looked_at, _ = neighbours.told_of(CONFLICT)
+    assert [each.fact for each in looked_at.sources.kubernetes.gaps] == ["RBDNodes"]
+    assert told_of(neighbours) == (Verdict.CONFLICT, Confidence.PROBABLE)
+    del api.broken[f"{PATH}/worker-2"]
+    assert told_of(neighbours) == (Verdict.CONFLICT, Confidence.CERTAIN)
+
+
+def test_no_credentials_for_the_neighbours_are_a_gap_too(tmp_path: Path) -> None:
+    access = KubeAccess(kubeconfig=tmp_path / "none", context=None, timeout_s=1)
+    looked_at, _ = Neighbours(access, "worker-1").told_of(CONFLICT)
+    assert [each.fact for each in looked_at.sources.kubernetes.gaps] == ["RBDNodes"]

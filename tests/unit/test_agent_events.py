@@ -12,7 +12,18 @@ from rbdagent.agent.loop import Seen
 from rbdagent.correlate import correlate
 from rbdagent.diagnose import diagnose
 from rbdagent.model import Act, ObjectRef, Snapshot, UnmapOutcome
-from tests.unit.builders import NOW, PV, claim, opener, pod, volume
+from tests.unit.builders import (
+    COOKIE,
+    NOW,
+    PV,
+    claim,
+    mapping,
+    opener,
+    pod,
+    remote_watcher,
+    volume,
+    watcher,
+)
 from tests.unit.plans import identity, moment, seen
 
 if TYPE_CHECKING:
@@ -68,6 +79,39 @@ def test_what_changes_for_the_worse_is_told_once(
 ) -> None:
     told = transitions(None if before is None else looked(before), looked(now), NODE)
     assert said(told) == ([] if reason is None else [(kind, reason) for kind in BOTH])
+
+
+TWO_WATCH = {"watchers": (watcher(), remote_watcher())}
+CONFLICT = seen(of_image=TWO_WATCH, in_kube={"pods": (pod(),)})
+
+
+def test_a_conflict_is_told_when_it_begins_and_once() -> None:
+    """It is a verdict on the image: the mapping here is in use, as it was before."""
+    told = transitions(looked(IN_USE), looked(CONFLICT), NODE)
+    assert said(told) == [(kind, "RBDConflict") for kind in BOTH]
+    assert "read-write on worker-1, worker-2 at once" in told[0].message
+    assert transitions(looked(CONFLICT), looked(CONFLICT), NODE) == ()
+
+
+def test_an_orphan_that_conflicts_is_told_as_both() -> None:
+    both = seen(of_image=TWO_WATCH)
+    assert said(transitions(looked(ORPHAN), looked(both), NODE)) == [
+        (kind, "RBDConflict") for kind in BOTH
+    ]
+    assert {reason for _, reason in said(transitions(None, looked(both), NODE))} == {
+        "RBDOrphaned",
+        "RBDConflict",
+    }
+
+
+def test_a_conflict_over_an_image_that_is_mapped_twice_is_told_once() -> None:
+    devices = (mapping(), mapping(device="/dev/rbd1", device_id=1))
+    twice = seen(
+        of_image={"watchers": (watcher(), watcher(cookie=COOKIE + 1), remote_watcher())},
+        in_kube={"pods": (pod(),)},
+        on_node={"mappings": devices},
+    )
+    assert said(transitions(None, looked(twice), NODE)) == [(kind, "RBDConflict") for kind in BOTH]
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,11 @@ from msgspec.structs import replace
 
 from rbdagent.correlate import correlate, correlate_node
 from rbdagent.diagnose import diagnose
+from rbdagent.diagnose.neighbours import neighbours
 from rbdagent.model import (
     Act,
     Confidence,
+    Diagnosis,
     NotObserved,
     PublishedMapping,
     PublishedNode,
@@ -33,14 +35,20 @@ from tests.unit.builders import (
     CLIENT,
     FSID,
     IMAGE_ID,
+    LIBRBD_COOKIE,
     NOW,
     PV,
+    REMOTE_ADDRESS,
     SPEC,
     UNSEEN,
+    attachment,
     mount,
     opener,
     pod,
+    remote_watcher,
     target,
+    volume,
+    watcher,
     world,
 )
 from tests.unit.plans import history, identity, moment
@@ -202,6 +210,160 @@ def test_another_image_of_the_same_client_names_the_node_alone() -> None:
     (judged,) = diagnose(correlate(seen), seen).holders
     assert judged.holder.confidence is Confidence.CERTAIN
     assert judged.verdict is Verdict.UNDETERMINED
+
+
+# --------------------------------------------------------------------------------------------------
+# A conflict, seen by the agent of one of its nodes
+# --------------------------------------------------------------------------------------------------
+
+
+def by_agent_there(**changes: Any) -> PublishedNode:
+    """Give the word of worker-2's agent, on the client whose watch worker-1 sees."""
+    theirs = {"client_id": 4239, "client_address": REMOTE_ADDRESS, "read_only": False}
+    known = {"verdict": Verdict.IN_USE, "name": "worker-2"}
+    return by_agent(**{**known, **theirs, **changes})
+
+
+def from_agent(*published: PublishedNode, **parts: Any) -> Snapshot:
+    """Give the look of worker-1's agent, which lists no pods of other nodes."""
+    in_kube = {"published": published, "pods": (pod(),), "pods_scope": "node/worker-1"}
+    of_image = {"watchers": (watcher(), remote_watcher(**parts.pop("their_watch", {})))}
+    return node_world(in_kube=in_kube | parts.pop("in_kube", {}), of_image=of_image, **parts)
+
+
+def by_node(seen: Snapshot) -> Diagnosis:
+    (use,) = correlate_node(seen)
+    return diagnose(use, seen)
+
+
+def of_conflict(diagnosis: Diagnosis) -> str:
+    (found,) = (each for each in diagnosis.findings if each.code == "RBD106")
+    return "\n".join((found.message, *found.evidence))
+
+
+OVERLAY: Final = replace(REMOTE_ADDRESS, ip="192.0.2.7")
+BY_OVERLAY: Final[Json] = {"their_watch": {"address": OVERLAY}}
+
+
+def test_a_kernel_client_at_another_node_s_address_is_a_conflict_that_is_probable() -> None:
+    diagnosis = by_node(from_agent())
+    assert diagnosis.verdict is Verdict.CONFLICT
+    assert "probable: client.4239 has an address of worker-2" in of_conflict(diagnosis)
+    assert "certain:" not in of_conflict(diagnosis)
+
+
+def test_the_word_of_the_other_node_s_agent_makes_a_conflict_certain() -> None:
+    diagnosis = by_node(from_agent(by_agent_there()))
+    assert diagnosis.verdict is Verdict.CONFLICT
+    assert "certain: /dev/rbd7 on worker-2 is client.4239, read-write" in of_conflict(diagnosis)
+    assert "worker-1, worker-2 at once" in of_conflict(diagnosis)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        by_agent_there(at=AN_HOUR_AGO),
+        by_agent_there(image_id="another"),
+        by_agent_there(read_only=None),
+        by_agent_there(read_only=True),
+    ],
+    ids=["old", "another image", "not told whether it writes", "told to be read-only"],
+)
+def test_a_word_that_is_old_or_does_not_tell_makes_no_conflict_certain(
+    told: PublishedNode,
+) -> None:
+    """The kernel client's watch is one all the same: whatever is published, it is not silenced."""
+    diagnosis = by_node(from_agent(told))
+    assert diagnosis.verdict is Verdict.CONFLICT
+    assert "certain:" not in of_conflict(diagnosis)
+
+
+def test_a_client_of_no_known_address_conflicts_once_its_agent_has_told_of_it() -> None:
+    """An overlay or a second network: nobody knows whose it is without."""
+    assert by_node(from_agent(**BY_OVERLAY)).verdict is Verdict.IN_USE
+    told = by_agent_there(client_address=OVERLAY)
+    assert by_node(from_agent(told, **BY_OVERLAY)).verdict is Verdict.CONFLICT
+
+
+def test_where_several_may_write_nothing_that_is_published_is_a_conflict() -> None:
+    volumes = (volume(access_modes=("ReadWriteMany",), volume_mode="Block"),)
+    diagnosis = by_node(from_agent(by_agent_there(), in_kube={"persistent_volumes": volumes}))
+    assert diagnosis.verdict is Verdict.SHARED
+    assert "RBD106" not in {each.code for each in diagnosis.findings}
+
+
+def test_a_watch_of_this_node_that_lingers_is_no_second_node() -> None:
+    """Its own RBDNode may still tell of the mapping that has just gone."""
+    gone = remote_watcher(address=replace(ADDRESS, nonce=77))
+    own = by_agent(name="worker-1", client_id=gone.client, client_address=gone.address)
+    seen = from_agent(own, their_watch={"address": gone.address})
+    assert by_node(seen).verdict is not Verdict.CONFLICT
+
+
+@pytest.mark.parametrize("verdict", [Verdict.SHARED, Verdict.CONFLICT, Verdict.FREE])
+def test_a_verdict_that_no_holder_can_have_is_not_taken_over(verdict: Verdict) -> None:
+    diagnosis = by_node(from_agent(by_agent_there(verdict=verdict)))
+    assert [each.verdict for each in diagnosis.holders] == [Verdict.IN_USE, Verdict.UNDETERMINED]
+
+
+def test_a_client_that_has_the_image_twice_watches_it_for_the_one_that_writes() -> None:
+    reading, writing = by_agent_there(read_only=True), by_agent_there(device="/dev/rbd9")
+    assert isinstance(reading.mappings, tuple)
+    assert isinstance(writing.mappings, tuple)
+    both = replace(reading, mappings=reading.mappings + writing.mappings)
+    assert "certain: /dev/rbd9 on worker-2" in of_conflict(by_node(from_agent(both)))
+
+
+def test_a_conflict_is_a_problem_of_the_node_that_publishes_it() -> None:
+    quiet = node_world(in_kube={"pods": (pod(),)})
+    assert (status_of(quiet)["problems"], status_of(from_agent())["problems"]) == (0, 1)
+
+
+NEIGHBOURS: Final[dict[str, tuple[Snapshot, tuple[str, ...]]]] = {
+    "nobody else watches": (node_world(), ()),
+    "another node's client": (from_agent(), ("worker-2",)),
+    "an orphan here, another client there": (from_agent(in_kube={"pods": ()}), ("worker-2",)),
+    "an address of no node leads to where the volume is attached": (
+        from_agent(
+            in_kube={"attachments": (attachment(), attachment("worker-2"), attachment("w-3"))},
+            **BY_OVERLAY,
+        ),
+        ("w-3", "worker-2"),
+    ),
+    "an address of no node, and attachments were not observed": (
+        from_agent(in_kube={"attachments": UNSEEN}, **BY_OVERLAY),
+        (),
+    ),
+    "librbd's, for an nbd device or a shell": (
+        from_agent(their_watch={"cookie": LIBRBD_COOKIE}),
+        ("worker-2",),
+    ),
+    "it only passes by": (node_world(of_image={"passing_watchers": (remote_watcher(),)}), ()),
+    "several may write": (
+        from_agent(
+            in_kube={
+                "persistent_volumes": (
+                    volume(access_modes=("ReadWriteMany",), volume_mode="Block"),
+                )
+            }
+        ),
+        (),
+    ),
+    "this node only reads": (from_agent(mapped={"read_only": True}), ()),
+    "whether this node writes was not observed": (
+        from_agent(mapped={"read_only": UNSEEN}),
+        ("worker-2",),
+    ),
+    "watchers were not observed": (node_world(of_image={"watchers": UNSEEN}), ()),
+}
+
+
+@pytest.mark.parametrize("case", NEIGHBOURS)
+def test_only_who_may_conflict_with_this_node_is_asked_what_he_published(case: str) -> None:
+    seen, wanted = NEIGHBOURS[case]
+    assert {name for use in correlate_node(seen) for name in neighbours(use, "worker-1")} == {
+        *wanted
+    }
 
 
 # --------------------------------------------------------------------------------------------------

@@ -1,0 +1,62 @@
+"""What the agents of a few other nodes published: those that watch what is mapped read-write here.
+
+A conflict is certain when the other node's own agent says so. RBDNodes are asked for by name, never
+listed: a cluster may have thousands.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from rbdagent.correlate import correlate_node
+from rbdagent.diagnose.neighbours import neighbours
+from rbdagent.model import Gap, NotObserved, PublishedNode, Snapshot
+from rbdagent.observe.kube import rbd_nodes_named
+
+if TYPE_CHECKING:
+    from rbdagent.model import VolumeUse
+    from rbdagent.observe.kubeconfig import KubeAccess
+
+
+class Neighbours:
+    """Asks them, once for as long as what the API told before is good enough."""
+
+    def __init__(self, access: KubeAccess | None, node_name: str) -> None:
+        self._access = access
+        self._node_name = node_name
+        self._known: dict[str, PublishedNode | None] = {}
+
+    def forget(self) -> None:
+        """Ask all of them anew when they are wanted next."""
+        self._known = {}
+
+    def told_of(self, snapshot: Snapshot) -> tuple[Snapshot, tuple[VolumeUse, ...]]:
+        """Give a look with what its neighbours published, and what it joins to.
+
+        Who watches only the look itself tells: so they are asked after it.
+        """
+        uses = correlate_node(snapshot)
+        names = {name for use in uses for name in neighbours(use, self._node_name)}
+        kube = snapshot.kubernetes
+        if self._access is None or kube is None or not names:
+            return snapshot, uses
+        missing = sorted(names - self._known.keys())
+        answers = rbd_nodes_named(self._access, missing) if missing else {}
+        # What was not observed is asked for again at the next look.
+        self._known |= {
+            name: told for name, told in answers.items() if not isinstance(told, NotObserved)
+        }
+        found = tuple(told for name in sorted(names) if (told := self._known.get(name)) is not None)
+        unseen = [each for each in answers.values() if isinstance(each, NotObserved)]
+        source = snapshot.sources.kubernetes
+        gaps = tuple(Gap(fact="RBDNodes", reason=each.reason, cure=each.cure) for each in unseen)
+        snapshot = replace(
+            snapshot,
+            kubernetes=replace(kube, published=found),
+            sources=replace(
+                snapshot.sources, kubernetes=replace(source, gaps=(*source.gaps, *gaps))
+            ),
+        )
+        return snapshot, correlate_node(snapshot)
