@@ -19,6 +19,7 @@ from rbdagent.history import remember
 from rbdagent.model import (
     Act,
     Diagnosis,
+    Followed,
     History,
     JudgedHolder,
     Moment,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 LONGEST_GAP_S: Final = 150.0
 """Looks that lie further apart saw no unbroken row: two of the agent's own, and a half."""
 _BETWEEN_WATCHES_S: Final = 2.0
+_GONE: Final = frozenset({UnmapOutcome.UNMAPPED, UnmapOutcome.WATCH_LINGERS})
 
 
 class Leave(Struct, frozen=True, kw_only=True):
@@ -135,7 +137,14 @@ class Attempt:
             except RbdagentError as error:
                 self._record(replace(begun, outcome=UnmapOutcome.FAILED, message=str(error)))
                 raise
-            self._record(replace(begun, outcome=result.outcome, message=result.message))
+            self._record(
+                replace(
+                    begun,
+                    outcome=result.outcome,
+                    message=result.message,
+                    followed=Followed.PENDING if result.outcome in _GONE else None,
+                )
+            )
         return result
 
     def _record(self, act: Act) -> None:

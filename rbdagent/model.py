@@ -1048,6 +1048,16 @@ class UnmapResult(Struct, frozen=True, kw_only=True):
     refusal: UnmapRefusal | None = None
 
 
+class Followed(StrEnum):
+    """What came of an unmap for the volume: the others have a part to do after it."""
+
+    PENDING = "pending"
+    CLEARED = "cleared"
+    BLOCKED = "still-blocked"
+    UNSEEN = "not-observed"
+    """The time to look for it is over, and nobody could see."""
+
+
 class Act(Struct, frozen=True, kw_only=True):
     """One unmap that was begun, as it is kept: who, what, why, and how it ended."""
 
@@ -1061,6 +1071,14 @@ class Act(Struct, frozen=True, kw_only=True):
     outcome: UnmapOutcome | None = None
     """None: it is under way, or rbdagent ended in the midst of it."""
     message: str = ""
+    followed: Followed | None = None
+    """None: nothing was unmapped that others would have to follow."""
+    followed_because: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> tuple[Moment, MappingIdentity]:
+        """What tells it from every other act of its node."""
+        return self.begun, self.identity
 
 
 class UnmapRefusal(Struct, frozen=True, kw_only=True):

@@ -64,15 +64,15 @@ class StateDir:
         return (found.acts if found is not None else ()), told
 
     def save_act(self, act: Act) -> None:
-        """Add an act, or how one ended that was written down when it began.
+        """Add an act, or what has become of one that was written down when it began.
 
         Raises:
             OSError: it cannot be written; what stood there still does.
         """
         with self._alone(".acts"):
             known, _ = self.acts()
-            others = tuple(each for each in known if each.begun != act.begun)
-            self._save(_Acts(acts=(*others, act)[-_KEPT_ACTS:]), _ACTS)
+            acts = {each.key: each for each in (*known, act)}
+            self._save(_Acts(acts=tuple(acts.values())[-_KEPT_ACTS:]), _ACTS)
 
     @contextlib.contextmanager
     def only_agent(self) -> Iterator[None]:

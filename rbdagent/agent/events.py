@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from rbdagent.model import Act, Diagnosis, JudgedHolder, ObjectRef, UnmapOutcome, Verdict
+from rbdagent.correlate.identity import volumes_of
+from rbdagent.model import (
+    Act,
+    Diagnosis,
+    Followed,
+    JudgedHolder,
+    ObjectRef,
+    UnmapOutcome,
+    Verdict,
+)
 from rbdagent.observe.api import Api, StatusError
 from rbdagent.observe.kubeconfig import credentials
 
@@ -36,6 +45,7 @@ _AMISS: Final = frozenset(
     }
 )
 _CONFLICTING: Final = "RBD106"
+_FOLLOWED: Final = frozenset({Followed.CLEARED, Followed.BLOCKED})
 _NO_ACT: Final = frozenset({UnmapOutcome.REFUSED, None})
 
 
@@ -70,11 +80,16 @@ def transitions(before: Seen | None, now: Seen, node_name: str) -> tuple[Told, .
     for (device, verdict), (message, claim) in _amiss(now, node_name).items():
         if (device, verdict) not in known:
             told += _on(claim, node_name, f"RBD{verdict}", message, warns=True)
-    done = set() if before is None else {each.begun for each in before.acts if each.outcome}
+    done = set() if before is None else {each.key for each in before.acts if each.outcome}
     for act in now.acts if before is not None else ():
-        if act.outcome not in _NO_ACT and act.begun not in done:
-            claim = _claim_of(act, before)
+        if act.outcome not in _NO_ACT and act.key not in done:
+            claim = _claim_of(act, before, now)
             told += _on(claim, node_name, *_of_act(act), warns=_failed(act))
+    for act in now.news:
+        if act.followed in _FOLLOWED:
+            reason, message = _of_what_came(act, node_name)
+            warns = act.followed is not Followed.CLEARED
+            told += _on(_claim_of(act, before, now), node_name, reason, message, warns=warns)
     # A conflict over an image that is mapped twice here is one conflict.
     return tuple(dict.fromkeys(told))
 
@@ -109,17 +124,27 @@ def _claim_in(diagnosis: Diagnosis) -> ObjectRef | None:
     return volume.claim if volume is not None else None
 
 
-def _claim_of(act: Act, before: Seen | None) -> ObjectRef | None:
-    """Give the claim of what was acted on: the look before still had the mapping."""
-    for device, (_, diagnosis) in _held(before) if before is not None else ():
-        if device == act.identity.device:
-            return _claim_in(diagnosis)
+def _claim_of(act: Act, *looks: Seen | None) -> ObjectRef | None:
+    """Give the claim of what was acted on, as its PV names it; the PV may be gone by now."""
+    for seen in looks:
+        for each in volumes_of(seen.snapshot.kubernetes) if seen is not None else ():
+            if each.name == act.persistent_volume:
+                return each.claim
     return None
 
 
 def _of_act(act: Act) -> tuple[str, str]:
     reason = "RBDUnmapFailed" if _failed(act) else "RBDUnmapped"
     return reason, f"{act.message} (by {act.by}, begun {act.begun.at})"
+
+
+def _of_what_came(act: Act, node_name: str) -> tuple[str, str]:
+    device, because = act.identity.device, "; ".join(act.followed_because)
+    what = act.persistent_volume or str(act.identity.spec)
+    if act.followed is Followed.CLEARED:
+        return "RBDCleared", f"{what} is cleared: {because} ({device} was unmapped by {act.by})"
+    unmapped = f"{device} was unmapped on {node_name} by {act.by}"
+    return "RBDStillBlocked", f"{what} is still blocked, because {because} ({unmapped})"
 
 
 def _failed(act: Act) -> bool:

@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rbdagent.act import LONGEST_GAP_S, Attempt, Leave
+from rbdagent.agent.follower import Follower, is_followed, is_under_way
 from rbdagent.agent.neighbours import Neighbours
 from rbdagent.diagnose import diagnose
 from rbdagent.diagnose.times import seconds
@@ -64,6 +65,8 @@ class Seen(Struct, frozen=True, kw_only=True):
     took_s: float
     at: float
     """Of the monotonic clock."""
+    news: tuple[Act, ...] = ()
+    """Acts of which this cycle has learnt what came of them."""
 
 
 class Agent:
@@ -104,6 +107,7 @@ class Agent:
         self._kube: tuple[KubeView | None, Source] | None = None
         self._kube_at = 0.0
         self._neighbours = Neighbours(settings.kube, settings.node_name)
+        self._follower = Follower(leave.state, self._look_closely, log)
         self._beat = time.monotonic()
         self.seen: Seen | None = None
         self._history = self._remembered()
@@ -164,8 +168,14 @@ class Agent:
         # Agents that were started together must not all ask at once.
         resync = self._resync_s * random.uniform(1 - _JITTER, 1)  # noqa: S311
         due = [left_s for left_s in self._dues().values() if left_s > 0]
-        soon = [_UNSETTLED_S] if self._leave.policy.may_unmap and self._has(_LETTING_GO) else []
+        soon = [_UNSETTLED_S] if self._is_unsettled() else []
         return min([resync, *due, *soon])
+
+    def _is_unsettled(self) -> bool:
+        """Tell whether something is about to change that wakes nobody, and is waited for."""
+        if self.seen is not None and is_under_way(self.seen.acts):
+            return True
+        return self._leave.policy.may_unmap and self._has(_LETTING_GO)
 
     def _dues(self) -> dict[str, float]:
         """Give the seconds until each orphan's grace period is over, by device; below zero: it is.
@@ -188,6 +198,8 @@ class Agent:
         if self._act():
             # What was unmapped is no longer there: look again before anybody is told.
             seen = self._observe("act")
+        seen = self._follower.told_of(seen)
+        self._beat = time.monotonic()
         self.seen = seen
         self._log_cycle(why, seen)
         self._tell(seen)
@@ -226,6 +238,8 @@ class Agent:
         if self._kube is None or time.monotonic() - self._kube_at > _KUBE_S:
             return True
         if self._kube[1].state is SourceState.FAILED or self.seen is None:
+            return True
+        if is_followed(self.seen.acts, self.seen.history):
             return True
         # Whoever unmaps it, agent or not, relies on every look since: a pod that came and went
         # must have been seen. All else changes with the node, and that wakes.

@@ -107,7 +107,7 @@ def _few(found: Any, name: Any) -> list[str] | None:  # noqa: ANN401 - any tuple
 
 
 def _act(act: Act) -> Json:
-    return {
+    told = {
         "at": act.begun.at,
         "by": act.by,
         "device": act.identity.device,
@@ -116,4 +116,7 @@ def _act(act: Act) -> Json:
         "why": act.why,
         "outcome": str(act.outcome) if act.outcome is not None else "under-way",
         "message": act.message,
+        "followed": str(act.followed) if act.followed is not None else None,
+        "followedBecause": "; ".join(act.followed_because) or None,
     }
+    return {key: value for key, value in told.items() if value is not None}

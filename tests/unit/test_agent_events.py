@@ -11,7 +11,7 @@ from rbdagent.agent.events import Told, event_object, transitions
 from rbdagent.agent.loop import Seen
 from rbdagent.correlate import correlate
 from rbdagent.diagnose import diagnose
-from rbdagent.model import Act, ObjectRef, Snapshot, UnmapOutcome
+from rbdagent.model import Act, Followed, ObjectRef, Snapshot, UnmapOutcome
 from tests.unit.builders import (
     COOKIE,
     NOW,
@@ -137,6 +137,33 @@ def test_an_act_is_told_with_how_it_ended(
 def test_what_was_refused_or_is_under_way_is_no_act() -> None:
     for outcome in (UnmapOutcome.REFUSED, None):
         assert transitions(looked(ORPHAN), looked(ORPHAN, act(outcome)), NODE) == ()
+
+
+@pytest.mark.parametrize(
+    ("came", "reason", "warns", "words"),
+    [
+        (Followed.CLEARED, "RBDCleared", False, "is cleared: it is so (/dev/rbd0 was unmapped"),
+        (Followed.BLOCKED, "RBDStillBlocked", True, "is still blocked, because it is so"),
+    ],
+)
+def test_what_came_of_an_act_is_told_also_by_an_agent_that_has_just_started(
+    came: Followed,
+    reason: str,
+    warns: bool,  # noqa: FBT001 - a table
+    words: str,
+) -> None:
+    done = replace(act(UnmapOutcome.UNMAPPED), followed=came, followed_because=("it is so",))
+    now = replace(looked(IN_USE, done), news=(done,))
+    for before in (None, looked(IN_USE, done)):
+        told = transitions(before, now, NODE)
+        assert said(told) == [(kind, reason) for kind in BOTH]
+        assert {each.warns for each in told} == {warns}
+        assert f"{PV} {words}" in told[0].message
+
+
+def test_an_act_whose_end_nobody_saw_is_no_event() -> None:
+    unseen = replace(act(UnmapOutcome.UNMAPPED), followed=Followed.UNSEEN)
+    assert transitions(None, replace(looked(IN_USE, unseen), news=(unseen,)), NODE) == ()
 
 
 def test_acts_of_an_earlier_agent_are_not_told_again() -> None:

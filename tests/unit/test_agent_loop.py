@@ -14,9 +14,10 @@ from rbdagent.act import Leave
 from rbdagent.agent import loop
 from rbdagent.agent.loop import Agent, Seen
 from rbdagent.config import Settings
-from rbdagent.errors import RbdagentError
+from rbdagent.errors import NotFoundError, RbdagentError
 from rbdagent.model import (
     Act,
+    Followed,
     Moment,
     Policy,
     Snapshot,
@@ -29,7 +30,16 @@ from rbdagent.model import (
 )
 from rbdagent.observe.node import NodeRoots
 from rbdagent.state import StateDir
-from tests.unit.builders import FAILED, NOW, opener, pod, target
+from tests.unit.builders import (
+    FAILED,
+    NOW,
+    PV,
+    attachment,
+    opener,
+    pod,
+    target,
+    waiting_pod,
+)
 from tests.unit.plans import identity, moment, seen
 
 if TYPE_CHECKING:
@@ -326,3 +336,138 @@ def test_the_next_look_comes_when_a_grace_period_ends(acting: Stage) -> None:
     rounds(agent, "start")
     acting.times.uptime_s += 595
     assert agent._pause() == pytest.approx(5.0)
+
+
+# --------------------------------------------------------------------------------------------------
+# Following what was done
+# --------------------------------------------------------------------------------------------------
+
+FREED = seen(on_node={"mappings": ()}, of_image={"watchers": ()})
+ATTACHED = seen(
+    on_node={"mappings": ()},
+    of_image={"watchers": ()},
+    in_kube={"attachments": (attachment(),)},
+)
+WAITED_FOR = seen(
+    on_node={"mappings": ()},
+    of_image={"watchers": ()},
+    in_kube={"pods": (waiting_pod(),)},
+)
+
+
+def done(acting: Stage, ago_s: float = 10, **changes: Any) -> Act:
+    """Put an act on record that unmapped the volume that many seconds ago."""
+    act = Act(
+        boot_id="b001",
+        begun=Moment(at=NOW, uptime_s=acting.times.uptime_s - ago_s),
+        by="root",
+        identity=identity(),
+        persistent_volume=PV,
+        why="",
+        outcome=UnmapOutcome.UNMAPPED,
+        followed=Followed.PENDING,
+    )
+    act = replace(act, **changes)
+    acting.state.save_act(act)
+    return act
+
+
+def came_of(stage: Stage) -> Followed | None:
+    (act,), _ = stage.state.acts()
+    return act.followed
+
+
+def test_what_the_agent_unmapped_is_followed_from_the_same_cycle_on(
+    acting: Stage, unmapped: list[str]
+) -> None:
+    acting.looks = [ORPHAN]
+    agent = acting.agent()
+    acting.watch(agent, minutes=10)
+    # The cycle's own look, the plan's, the one before the step, and those after the act.
+    acting.looks = [ORPHAN, ORPHAN, ORPHAN, FREED]
+    rounds(agent, "time")
+    assert unmapped == ["/dev/rbd0"]
+    assert came_of(acting) is Followed.CLEARED
+    assert [each.followed for each in acting.told[-1].news] == [Followed.CLEARED]
+    assert acting.log.of("followed")[0]["state"] == "cleared"
+    rounds(agent, "time")
+    assert acting.told[-1].news == ()
+
+
+def test_while_others_have_their_part_to_do_the_api_is_asked_and_looks_come_sooner(
+    stage: Stage,
+) -> None:
+    """In mode observe, too: the command line has acted."""
+    done(stage)
+    stage.looks = [ATTACHED]
+    agent = stage.agent()
+    rounds(agent, "start", "time", "time")
+    assert stage.asked_api == [True, True, True]
+    assert agent._pause() == 10.0
+    assert came_of(stage) is Followed.PENDING
+    assert stage.log.of("followed") == []
+
+
+def test_who_is_late_is_told_once_and_what_clears_later_is_told_too(stage: Stage) -> None:
+    done(stage)
+    stage.looks = [ATTACHED]
+    agent = stage.agent()
+    stage.watch(agent, minutes=6)
+    assert came_of(stage) is Followed.BLOCKED
+    (told,) = stage.log.of("followed")
+    assert told["state"] == "still-blocked"
+    assert "VolumeAttachment" in told["because"]
+    assert sum(len(each.news) for each in stage.told) == 1
+    assert agent._pause() > 10.0
+    stage.looks = [FREED]
+    rounds(agent, "time")
+    assert came_of(stage) is Followed.CLEARED
+    assert [each["state"] for each in stage.log.of("followed")] == ["still-blocked", "cleared"]
+
+
+def test_a_pod_that_waits_elsewhere_is_seen_by_a_look_at_its_volume_alone(stage: Stage) -> None:
+    done(stage)
+    stage.looks = [FREED, WAITED_FOR]
+    rounds(stage.agent(), "start")
+    assert came_of(stage) is Followed.PENDING
+    (act,), _ = stage.state.acts()
+    assert "web-1 on worker-2 still waits" in act.followed_because[0]
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (NotFoundError("no such PersistentVolume"), Followed.CLEARED),
+        (RbdagentError("no answer"), Followed.PENDING),
+    ],
+)
+def test_a_volume_that_is_gone_is_waited_for_by_nobody_and_one_not_seen_may_be(
+    stage: Stage, error: Exception, expected: Followed
+) -> None:
+    done(stage)
+    stage.looks = [FREED, error]
+    rounds(stage.agent(), "start")
+    assert came_of(stage) is expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"ago_s": 901}, Followed.UNSEEN),
+        ({"boot_id": "b000"}, Followed.UNSEEN),
+        ({"ago_s": 901, "followed": Followed.BLOCKED}, Followed.BLOCKED),
+        ({"followed": None}, None),
+        ({"followed": Followed.CLEARED}, Followed.CLEARED),
+    ],
+    ids=str,
+)
+def test_what_is_long_past_or_over_is_not_looked_at_again(
+    stage: Stage, changes: dict[str, Any], expected: Followed | None
+) -> None:
+    done(stage, **changes)
+    stage.looks = [FREED]
+    agent = stage.agent()
+    rounds(agent, "start", "time")
+    assert came_of(stage) is expected
+    assert stage.asked_api == [True, False]
+    assert agent._pause() > 10.0

@@ -19,6 +19,7 @@ from rbdagent.model import (
     Act,
     Confidence,
     Diagnosis,
+    Followed,
     NotObserved,
     PublishedMapping,
     PublishedNode,
@@ -89,6 +90,8 @@ ACT: Final = Act(
     why="Orphaned",
     outcome=UnmapOutcome.UNMAPPED,
     message="/dev/rbd1 is unmapped",
+    followed=Followed.BLOCKED,
+    followed_because=("kubelet does not run", "a pod waits"),
 )
 
 
@@ -105,7 +108,8 @@ ACT: Final = Act(
     ids=["orphan", "in use", "pinned", "half seen", "not seen", "nothing"],
 )
 def test_what_is_published_fits_the_schema_of_the_resource(seen: Snapshot) -> None:
-    published = as_object(status_of(seen, (ACT,)))
+    of_no_volume = replace(ACT, persistent_volume=None, outcome=None, followed=None)
+    published = as_object(status_of(seen, (ACT, of_no_volume)))
     jsonschema.validate(published, SCHEMA)
     node = rbd_node(published)
     assert node.observed_at == NOW
@@ -119,7 +123,9 @@ def test_a_published_orphan_says_whose_it_is_and_since_when() -> None:
     assert mapping["image"]["name"] == SPEC.name
     assert (mapping["clientID"], mapping["clientAddress"]) == (CLIENT, str(ADDRESS))
     assert (mapping["persistentVolume"], mapping["verdict"]) == (PV, "Orphaned")
-    assert [each["outcome"] for each in status["acts"]] == ["unmapped"]
+    (act,) = status["acts"]
+    assert (act["outcome"], act["followed"]) == ("unmapped", "still-blocked")
+    assert act["followedBecause"] == "kubelet does not run; a pod waits"
 
 
 def test_devices_that_were_not_observed_are_published_as_null_and_never_as_none() -> None:

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from rbdagent.errors import RbdagentError
-from rbdagent.model import Act, UnmapOutcome
+from rbdagent.model import Act, Followed, UnmapOutcome
 from rbdagent.state import StateDir, unmaps_of
 from tests.unit.plans import INCARNATION, history, identity, moment
 
@@ -89,8 +89,10 @@ def test_the_end_of_an_act_takes_the_place_of_its_beginning(tmp_path: Path) -> N
     state = StateDir(tmp_path)
     state.save_act(act(60))
     state.save_act(act(30))
-    state.save_act(act(60, outcome=UnmapOutcome.UNMAPPED))
-    assert state.acts() == ((act(30), act(60, outcome=UnmapOutcome.UNMAPPED)), "")
+    ended = act(60, outcome=UnmapOutcome.UNMAPPED, followed=Followed.PENDING)
+    for each in (ended, replace(ended, followed=Followed.CLEARED)):
+        state.save_act(each)
+    assert state.acts() == ((replace(ended, followed=Followed.CLEARED), act(30)), "")
 
 
 def test_the_acts_of_this_boot_count_as_unmaps_but_for_those_that_were_refused() -> None:
