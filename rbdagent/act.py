@@ -22,6 +22,7 @@ from rbdagent.model import (
     Followed,
     History,
     JudgedHolder,
+    MappingIdentity,
     Moment,
     NotObserved,
     Policy,
@@ -86,6 +87,8 @@ class Attempt:
         self._leave = leave
         self._history = history
         self._clock = clock
+        self.recorded: Act | None = None
+        """What this attempt has put on record last."""
 
     def decide(self) -> UnmapPlan | UnmapRefusal:
         """Look and plan.
@@ -119,15 +122,8 @@ class Attempt:
             RbdagentError: another rbdagent is at work on the image, or no record can be kept.
         """
         assert self._clock is not None  # noqa: S101 - a look from a file gives no plan
-        history = self._history
-        begun = Act(
-            boot_id=history.boot_id if history is not None else "",
-            begun=self._clock(),
-            by=self._leave.by,
-            identity=plan.identity,
-            persistent_volume=plan.persistent_volume,
-            why="; ".join(said for each in plan.conditions for said in each.observed[:1]),
-        )
+        why = "; ".join(said for each in plan.conditions for said in each.observed[:1])
+        begun = self._begun(plan.identity, plan.persistent_volume, self._clock(), why)
         with self._leave.state.only_one_on(_name_of(plan)):
             self._record(begun)
             try:
@@ -141,13 +137,36 @@ class Attempt:
                 replace(
                     begun,
                     outcome=result.outcome,
-                    message=result.message,
+                    message=": ".join(filter(None, (result.message, _reasons(result.refusal)))),
                     followed=Followed.PENDING if result.outcome in _GONE else None,
                 )
             )
         return result
 
+    def refuse(self, refusal: UnmapRefusal) -> None:
+        """Put a refusal on record: it was time to act, and nothing was begun.
+
+        Raises:
+            RbdagentError: no record can be kept.
+        """
+        if self._clock is None or refusal.identity is None:
+            return
+        why = "its grace period is over"
+        begun = self._begun(refusal.identity, refusal.persistent_volume, self._clock(), why)
+        self._record(replace(begun, outcome=UnmapOutcome.REFUSED, message=_reasons(refusal)))
+
+    def _begun(self, identity: MappingIdentity, volume: str | None, now: Moment, why: str) -> Act:
+        return Act(
+            boot_id=self._history.boot_id if self._history is not None else "",
+            begun=now,
+            by=self._leave.by,
+            identity=identity,
+            persistent_volume=volume,
+            why=why,
+        )
+
     def _record(self, act: Act) -> None:
+        self.recorded = act
         try:
             self._leave.state.save_act(act)
         except OSError as error:
@@ -172,6 +191,11 @@ class Attempt:
         if isinstance(view.watchers, NotObserved):
             return view.watchers
         return any(each.client == plan.identity.client_id for each in view.watchers)
+
+
+def _reasons(refusal: UnmapRefusal | None) -> str:
+    told = refusal.reasons if refusal is not None else {}
+    return "; ".join(f"{code}: {reason}" for code, reason in told.items())
 
 
 def _the_one(diagnosis: Diagnosis) -> JudgedHolder:

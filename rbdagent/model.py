@@ -1059,7 +1059,7 @@ class Followed(StrEnum):
 
 
 class Act(Struct, frozen=True, kw_only=True):
-    """One unmap that was begun, as it is kept: who, what, why, and how it ended."""
+    """One unmap that was begun, or refused, as it is kept: who, what, why, and how it ended."""
 
     boot_id: str
     begun: Moment
@@ -1093,6 +1093,11 @@ class UnmapRefusal(Struct, frozen=True, kw_only=True):
     def codes(self) -> tuple[str, ...]:
         """The codes of what does not hold."""
         return tuple(each.code for each in self.conditions if not each.met)
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """The first reason against it by each code."""
+        return {each.code: each.observed[0] for each in self.conditions if not each.met}
 
 
 # --------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from msgspec import Struct
@@ -27,12 +28,16 @@ _S = TypeVar("_S", bound=Struct)
 _HISTORY: Final = "history.json"
 _ACTS: Final = "acts.json"
 _KEPT_ACTS: Final = 50
+_KEPT_REFUSALS: Final = 20
+"""Beside the acts: however often something is refused, no act is forgotten for it. They count."""
 
 
 class _Acts(Struct, frozen=True, kw_only=True):
     """The file of acts, the last of them last."""
 
     acts: tuple[Act, ...] = ()
+    forgotten: tuple[tuple[str, int], ...] = ()
+    """How many that are kept no longer had ended in which way."""
 
 
 class StateDir:
@@ -63,6 +68,11 @@ class StateDir:
         found, told = self._load(_Acts, _ACTS)
         return (found.acts if found is not None else ()), told
 
+    def ended(self) -> dict[str, int]:
+        """Count the acts and refusals of this node by how they ended, the forgotten ones too."""
+        found, _ = self._load(_Acts, _ACTS)
+        return dict(_counted(found)) if found is not None else {}
+
     def save_act(self, act: Act) -> None:
         """Add an act, or what has become of one that was written down when it began.
 
@@ -70,9 +80,14 @@ class StateDir:
             OSError: it cannot be written; what stood there still does.
         """
         with self._alone(".acts"):
-            known, _ = self.acts()
-            acts = {each.key: each for each in (*known, act)}
-            self._save(_Acts(acts=tuple(acts.values())[-_KEPT_ACTS:]), _ACTS)
+            found, _ = self._load(_Acts, _ACTS)
+            known = found if found is not None else _Acts()
+            acts = tuple({each.key: each for each in (*known.acts, act)}.values())
+            kept = _kept(acts)
+            gone = _Acts(
+                acts=tuple(each for each in acts if each not in kept), forgotten=known.forgotten
+            )
+            self._save(_Acts(acts=kept, forgotten=tuple(sorted(_counted(gone).items()))), _ACTS)
 
     @contextlib.contextmanager
     def only_agent(self) -> Iterator[None]:
@@ -149,6 +164,19 @@ class StateDir:
                 new.unlink()
             raise
         _sync(self.path)
+
+
+def _kept(acts: tuple[Act, ...]) -> tuple[Act, ...]:
+    """Give the latest acts and the latest refusals, in their order."""
+    refused = [each for each in acts if each.outcome is UnmapOutcome.REFUSED]
+    others = [each for each in acts if each.outcome is not UnmapOutcome.REFUSED]
+    latest = {each.key for each in (*refused[-_KEPT_REFUSALS:], *others[-_KEPT_ACTS:])}
+    return tuple(each for each in acts if each.key in latest)
+
+
+def _counted(acts: _Acts) -> Counter[str]:
+    found = Counter(str(each.outcome) for each in acts.acts if each.outcome is not None)
+    return found + Counter(dict(acts.forgotten))
 
 
 def unmaps_of(acts: tuple[Act, ...], history: History) -> History:

@@ -86,8 +86,8 @@ def transitions(before: Seen | None, now: Seen, node_name: str) -> tuple[Told, .
             claim = _claim_of(act, before, now)
             told += _on(claim, node_name, *_of_act(act), warns=_failed(act))
     for act in now.news:
-        if act.followed in _FOLLOWED:
-            reason, message = _of_what_came(act, node_name)
+        if act.outcome is UnmapOutcome.REFUSED or act.followed in _FOLLOWED:
+            reason, message = _of_news(act, node_name)
             warns = act.followed is not Followed.CLEARED
             told += _on(_claim_of(act, before, now), node_name, reason, message, warns=warns)
     # A conflict over an image that is mapped twice here is one conflict.
@@ -138,8 +138,10 @@ def _of_act(act: Act) -> tuple[str, str]:
     return reason, f"{act.message} (by {act.by}, begun {act.begun.at})"
 
 
-def _of_what_came(act: Act, node_name: str) -> tuple[str, str]:
+def _of_news(act: Act, node_name: str) -> tuple[str, str]:
     device, because = act.identity.device, "; ".join(act.followed_because)
+    if act.outcome is UnmapOutcome.REFUSED:
+        return "RBDUnmapRefused", f"{device} on {node_name} is left mapped: {act.message}"
     what = act.persistent_volume or str(act.identity.spec)
     if act.followed is Followed.CLEARED:
         return "RBDCleared", f"{what} is cleared: {because} ({device} was unmapped by {act.by})"

@@ -6,7 +6,7 @@ import random
 import time
 import traceback
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -32,7 +32,7 @@ from rbdagent.model import (
     TargetKind,
     UnmapOutcome,
     UnmapPlan,
-    UnmapResult,
+    UnmapRefusal,
     Verdict,
 )
 from rbdagent.unmap import node_paths
@@ -66,7 +66,17 @@ class Seen(Struct, frozen=True, kw_only=True):
     at: float
     """Of the monotonic clock."""
     news: tuple[Act, ...] = ()
-    """Acts of which this cycle has learnt what came of them."""
+    """Of which this cycle has learnt: what is refused, and what came of acts."""
+    ended: dict[str, int] = {}
+    """All acts and refusals on record, by how they ended."""
+
+
+class Tried(NamedTuple):
+    """What came of one try at an orphan."""
+
+    acted: bool = False
+    refused: Act | None = None
+    """A refusal that was not told before."""
 
 
 class Agent:
@@ -108,6 +118,8 @@ class Agent:
         self._kube_at = 0.0
         self._neighbours = Neighbours(settings.kube, settings.node_name)
         self._follower = Follower(leave.state, self._look_closely, log)
+        self._refused: dict[str, tuple[str, ...]] = {}
+        """Why each device was refused that is due; told again when the reasons change."""
         self._beat = time.monotonic()
         self.seen: Seen | None = None
         self._history = self._remembered()
@@ -195,10 +207,14 @@ class Agent:
 
     def _cycle(self, why: str) -> None:
         seen = self._observe(why)
-        if self._act():
+        tried = self._act()
+        if any(each.acted for each in tried):
             # What was unmapped is no longer there: look again before anybody is told.
             seen = self._observe("act")
-        seen = self._follower.told_of(seen)
+        refused = tuple(each.refused for each in tried if each.refused is not None)
+        acts, _ = self._leave.state.acts()
+        ended = self._leave.state.ended()
+        seen = self._follower.told_of(replace(seen, acts=acts, news=refused, ended=ended))
         self._beat = time.monotonic()
         self.seen = seen
         self._log_cycle(why, seen)
@@ -263,12 +279,13 @@ class Agent:
 
     # Acting ---------------------------------------------------------------------------------------
 
-    def _act(self) -> list[UnmapResult]:
+    def _act(self) -> list[Tried]:
         """Try every orphan whose grace period is over."""
         due = [device for device, left_s in self._dues().items() if left_s <= 0]
-        return [each for each in map(self._try, due) if each is not None]
+        self._refused = {each: self._refused[each] for each in due if each in self._refused}
+        return [self._try(each) for each in due]
 
-    def _try(self, device: str) -> UnmapResult | None:
+    def _try(self, device: str) -> Tried:
         attempt = Attempt(
             Target(given=device, kind=TargetKind.DEVICE, name=device),
             self._look_closely,
@@ -279,17 +296,13 @@ class Agent:
         try:
             decided = attempt.decide()
             if not isinstance(decided, UnmapPlan):
-                refused = {
-                    each.code: each.observed[0] for each in decided.conditions if not each.met
-                }
-                self._log.info("refused", device=device, **refused)
-                return None
+                return self._refuse(device, attempt, decided)
             roots = self._settings.roots
             assert roots is not None  # noqa: S101 - a plan rests on a look at the node
             result = attempt.act(decided, node_paths(roots))
         except RbdagentError as error:
             self._log.error("unmap failed", device=device, error=str(error))
-            return None
+            return Tried()
         self._beat = time.monotonic()
         self._log.warning(
             "unmap",
@@ -298,8 +311,27 @@ class Agent:
             image=str(decided.identity.spec),
             outcome=str(result.outcome),
             message=result.message,
+            **(result.refusal.reasons if result.refusal is not None else {}),
         )
-        return result
+        if result.outcome is not UnmapOutcome.REFUSED:
+            return Tried(acted=True)
+        codes = result.refusal.codes if result.refusal is not None else ()
+        is_new = self._is_new_refusal(device, codes)
+        return Tried(acted=True, refused=attempt.recorded if is_new else None)
+
+    def _refuse(self, device: str, attempt: Attempt, refusal: UnmapRefusal) -> Tried:
+        """Tell why an orphan whose grace period is over stays: on record where that is news."""
+        self._log.info("refused", device=device, **refusal.reasons)
+        if not self._is_new_refusal(device, refusal.codes):
+            return Tried()
+        attempt.refuse(refusal)
+        return Tried(refused=attempt.recorded)
+
+    def _is_new_refusal(self, device: str, codes: tuple[str, ...]) -> bool:
+        """Remember why a device was refused; tell whether that is not why it was the last time."""
+        last = self._refused.get(device)
+        self._refused[device] = codes
+        return last != codes
 
     def _look_closely(self, target: Target) -> Snapshot:
         """Look with consistent reads, and at all that forbids an act."""

@@ -154,11 +154,12 @@ def _of_findings(seen: Seen) -> Iterator[Metric]:
 
 
 def _of_acts(seen: Seen) -> Metric:
-    """Count the acts that are on record: the record outlives the agent, and so does the counter."""
+    """Count what is on record: the record outlives the agent, and so does the counter."""
     family = CounterMetricFamily(
-        "rbdagent_unmaps", "Unmaps that were begun, by how they ended.", labels=("outcome",)
+        "rbdagent_unmaps",
+        "Unmaps that were begun, or refused when it was time, by how they ended.",
+        labels=("outcome",),
     )
-    counted = Counter(each.outcome for each in seen.acts)
     for outcome in UnmapOutcome:
-        family.add_metric((str(outcome),), counted[outcome])
+        family.add_metric((str(outcome),), seen.ended.get(str(outcome), 0))
     return family

@@ -161,6 +161,16 @@ def test_what_came_of_an_act_is_told_also_by_an_agent_that_has_just_started(
         assert f"{PV} {words}" in told[0].message
 
 
+def test_a_refusal_is_told_where_it_is_news_and_nowhere_else() -> None:
+    refused = act(UnmapOutcome.REFUSED, "RBD505: needed by default/web-0")
+    told = transitions(looked(ORPHAN), replace(looked(ORPHAN, refused), news=(refused,)), NODE)
+    assert said(told) == [(kind, "RBDUnmapRefused") for kind in BOTH]
+    assert told[0].warns
+    assert told[0].message == (
+        "/dev/rbd0 on worker-1 is left mapped: RBD505: needed by default/web-0"
+    )
+
+
 def test_an_act_whose_end_nobody_saw_is_no_event() -> None:
     unseen = replace(act(UnmapOutcome.UNMAPPED), followed=Followed.UNSEEN)
     assert transitions(None, replace(looked(IN_USE, unseen), news=(unseen,)), NODE) == ()

@@ -35,6 +35,7 @@ from tests.unit.builders import (
     NOW,
     PV,
     attachment,
+    in_flight,
     opener,
     pod,
     target,
@@ -328,6 +329,71 @@ def test_what_comes_into_use_in_between_is_refused_and_said_so(
     rounds(agent, "time")
     assert unmapped == []
     assert "RBD505" in acting.log.of("refused")[0]
+    (act,), _ = acting.state.acts()
+    assert (act.outcome, act.by) == (UnmapOutcome.REFUSED, "agent")
+    assert act.message.startswith("RBD505: needed by default/web-0; ")
+    assert acting.told[-1].news == acting.told[-1].acts == (act,)
+    assert acting.told[-1].ended == {"refused": 1}
+
+
+FROZEN = seen(in_kube={"frozen_namespaces": ("default",)})
+AT_WORK = seen(
+    in_kube={"frozen_namespaces": ("default",)},
+    on_node={"in_flight": (in_flight("rbd", "rbd unmap /dev/rbd0"),)},
+)
+
+
+def test_a_refusal_is_told_again_only_when_its_reasons_are_others(acting: Stage) -> None:
+    acting.looks = [ORPHAN]
+    agent = acting.agent()
+    acting.watch(agent, minutes=10)
+    acting.asked_api.clear()
+    for looks in ([ORPHAN, FROZEN], [ORPHAN, FROZEN], [ORPHAN, AT_WORK], [ORPHAN, FROZEN]):
+        acting.looks = [*looks]
+        rounds(agent, "time")
+        acting.times.uptime_s += 10
+    assert [len(each.news) for each in acting.told[-4:]] == [1, 0, 1, 1]
+    assert len(acting.log.of("refused")) == 4
+    assert acting.told[-1].ended == {"refused": 3}
+    # Nothing was done: one look a cycle, and one at the orphan.
+    assert len(acting.asked_api) == 8
+
+
+def test_a_refusal_is_told_anew_when_the_device_was_in_use_since(acting: Stage) -> None:
+    agent = acting.agent()
+    for _ in range(2):
+        acting.looks = [ORPHAN]
+        acting.watch(agent, minutes=10)
+        acting.looks = [ORPHAN, FROZEN]
+        rounds(agent, "time")
+        assert len(acting.told[-1].news) == 1
+        acting.looks = [IN_USE]
+        acting.watch(agent, minutes=1)
+
+
+def test_what_the_look_before_the_step_refuses_is_told_with_its_reasons(
+    acting: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def carry_out(plan: UnmapPlan, *, again: Callable[[], Any], **_: Any) -> UnmapResult:
+        return UnmapResult(
+            plan=plan, outcome=UnmapOutcome.REFUSED, message="before unmap", refusal=again()
+        )
+
+    monkeypatch.setattr("rbdagent.act.carry_out", carry_out)
+    acting.looks = [ORPHAN]
+    agent = acting.agent()
+    acting.watch(agent, minutes=10)
+    for _ in range(2):
+        acting.looks = [ORPHAN, ORPHAN, FROZEN, ORPHAN]
+        rounds(agent, "time")
+        acting.times.uptime_s += 60
+    # Each of them was begun, and is on record; it is news once.
+    assert acting.told[-1].ended == {"refused": 2}
+    assert [len(each.news) for each in acting.told[-2:]] == [1, 0]
+    (news,) = acting.told[-2].news
+    assert news.message == "before unmap: RBD508: namespace default carries rbdagent.dev/freeze"
+    assert news.followed is None
+    assert "RBD508" in acting.log.of("unmap")[0]
 
 
 def test_the_next_look_comes_when_a_grace_period_ends(acting: Stage) -> None:

@@ -113,6 +113,27 @@ def test_only_the_latest_acts_are_kept(tmp_path: Path) -> None:
     assert (len(acts), acts[-1].begun) == (50, moment(41))
 
 
+def test_no_act_is_forgotten_for_refusals_however_many_they_are(tmp_path: Path) -> None:
+    """The acts of the last hour are what the limit counts."""
+    state = StateDir(tmp_path)
+    state.save_act(act(1000, outcome=UnmapOutcome.UNMAPPED))
+    for number in range(60):
+        state.save_act(act(100 - number, outcome=UnmapOutcome.REFUSED))
+    acts, _ = state.acts()
+    assert acts[0].outcome is UnmapOutcome.UNMAPPED
+    assert (len(acts), acts[-1].begun) == (21, moment(41))
+
+
+def test_what_is_kept_no_longer_is_still_counted(tmp_path: Path) -> None:
+    state = StateDir(tmp_path)
+    assert state.ended() == {}
+    for number in range(60):
+        state.save_act(act(500 - number, outcome=UnmapOutcome.UNMAPPED))
+        state.save_act(act(300 - number, outcome=UnmapOutcome.REFUSED))
+    state.save_act(act(1))
+    assert state.ended() == {"unmapped": 60, "refused": 60}
+
+
 def test_two_at_once_are_kept_apart_by_image_and_by_agent(tmp_path: Path) -> None:
     state, other = StateDir(tmp_path), StateDir(tmp_path)
     with (

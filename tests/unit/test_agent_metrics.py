@@ -1,0 +1,32 @@
+"""Metrics of what is done: they count what is on record, and never backwards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from rbdagent.agent.metrics import Metrics
+from rbdagent.model import UnmapOutcome
+from tests.unit.plans import seen
+from tests.unit.test_agent_events import looked
+
+if TYPE_CHECKING:
+    from rbdagent.agent.loop import Seen
+
+
+def unmaps(look: Seen) -> dict[str, float]:
+    families = {each.name: each for each in Metrics(lambda: look).collect()}
+    samples = families["rbdagent_unmaps"].samples
+    return {each.labels["outcome"]: each.value for each in samples if each.value}
+
+
+def test_acts_and_refusals_are_counted_also_when_they_are_kept_no_longer() -> None:
+    look = replace(looked(seen()), ended={"unmapped": 120, "refused": 3})
+    assert unmaps(look) == {"unmapped": 120, "refused": 3}
+
+
+def test_every_outcome_has_its_series_from_the_start() -> None:
+    families = {each.name: each for each in Metrics(lambda: looked(seen())).collect()}
+    told = {each.labels["outcome"] for each in families["rbdagent_unmaps"].samples}
+    assert told == {str(each) for each in UnmapOutcome}
