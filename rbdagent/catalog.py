@@ -86,9 +86,10 @@ _HOLDERS: Final = (
         "uses the device. One look cannot tell how long that has been so.",
         risk="Every other node is refused: Multi-Attach, or 'still being used'. Nothing clears it "
         "by itself once kubelet has forgotten it.",
-        remedy="Look a second time. If it says the same, unmap it on its node: plainly, never with "
-        "force. The kernel refuses (EBUSY) while anybody has the device open, and flushes at the "
-        "last close.",
+        remedy="On its node, `rbdagent unmap` tells its plan, or every reason against it; with "
+        "--yes it acts. By hand: look a second time and, if that says the same, `rbd unmap` the "
+        "device plainly, never with force. The kernel refuses (EBUSY) while anybody has the device "
+        "open, and flushes at the last close.",
     ),
     _entry(
         "RBD102",

@@ -317,7 +317,7 @@ def orphaned(case: Case) -> Iterator[Finding]:
         found = evidence_of(holder)
         if holder.mapping is None or found.staging_mounts or found.own_luks:
             continue
-        unmap = _unmap(holder)
+        unmap = _ask_to_unmap(case, holder)
         again = look_again(case)
         has_attachment = isinstance(holder.attachment, Attachment)
         yield finding(
@@ -329,6 +329,17 @@ def orphaned(case: Case) -> Iterator[Finding]:
             remedy=_orphan_remedy(holder),
             commands=(again, *unmap) if has_attachment else (*unmap, again),
         )
+
+
+def _ask_to_unmap(case: Case, holder: Holder) -> tuple[str, ...]:
+    """Give the plan, then the act: it looks on for the grace period where no agent did."""
+    mapping, volume = holder.mapping, case.use.persistent_volume
+    if mapping is None or mapping.kind is not DeviceKind.KRBD:
+        return ()
+    mapped = [each for each in case.judged if each.holder.mapping is not None]
+    by_name = volume is not None and len(mapped) == 1
+    command = f"rbdagent unmap {case.ask if by_name else mapping.device}"
+    return here(command, holder), here(f"{command} --wait --yes", holder)
 
 
 def _unmap(holder: Holder) -> tuple[str, ...]:
@@ -360,18 +371,23 @@ def _how_it_came(holder: Holder) -> str:
 
 
 def _orphan_remedy(holder: Holder) -> str:
-    plain = "The kernel refuses (EBUSY) if anybody has it open: stop then, never use force."
     if holder.mapping is not None and holder.mapping.kind is DeviceKind.NBD:
         return (
             "rbd-nbd devices have no guard against being in use: make sure by a second look, then "
             "unmap it by hand."
         )
+    device = holder.mapping.device if holder.mapping is not None else "it"
+    unmap = (
+        "rbdagent unmap tells its plan or every reason against it, and acts with --yes alone. By "
+        f"hand: look directly before, then rbd unmap {device}. The kernel refuses (EBUSY) if "
+        "anybody has it open: stop then, never use force."
+    )
     if isinstance(holder.attachment, Attachment):
         return (
-            f"Look again in two minutes. If it is still Orphaned, unmap it plainly. {plain} "
+            f"Look again in two minutes. If it is still Orphaned, unmap it. {unmap} "
             "kubelet's next retry then succeeds, and the controller detaches."
         )
-    return f"Look at it directly before, then unmap it plainly. {plain}"
+    return unmap
 
 
 def staging_left(case: Case) -> Iterator[Finding]:

@@ -51,7 +51,7 @@ def test_an_example_and_its_answer_validate_against_the_published_schemas(path: 
     ("name", "verdict", "first"),
     [
         ("multi-attach", "Pinned", "ps -o"),
-        ("true-orphan", "Orphaned", "rbd unmap /dev/rbd0"),
+        ("true-orphan", "Orphaned", "rbdagent unmap pv/"),
     ],
 )
 def test_the_answer_names_the_verdict_and_the_next_command(

@@ -101,7 +101,7 @@ class _Story:
         self._keep("multi-attach.json")
         self._kubelet_forgets()
         self._release(pin)
-        self._answers(("Orphaned", _HOLDER, "/dev/rbd", "client.", "rbd unmap"))
+        self._answers(("Orphaned", _HOLDER, "/dev/rbd", "client.", "rbdagent unmap"))
         self._keep("true-orphan.json")
         self._agent_ends_it()
         self._refuses_what_is_needed()

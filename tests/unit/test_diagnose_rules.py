@@ -475,14 +475,33 @@ def test_the_founding_incident_names_device_pin_attachment_and_the_one_who_waits
 
 def test_the_forgotten_orphan_is_unmapped_first() -> None:
     seen = world(in_kube=waits(BEING_USED))
-    assert said(seen).next_commands[0] == "rbd unmap /dev/rbd0  # on worker-1"
+    assert said(seen).next_commands == (
+        f"rbdagent unmap pv/{PV}  # on worker-1",
+        f"rbdagent unmap pv/{PV} --wait --yes  # on worker-1",
+        f"rbdagent who-holds pv/{PV}",
+    )
+    # Who has no rbdagent there is told what to do by hand.
+    assert "then rbd unmap /dev/rbd0. The kernel refuses" in found(seen, "RBD101").remedy
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        world(in_kube={"persistent_volumes": (), "claims": ()}, target=BY_IMAGE),
+        world(on_node={"mappings": (mapping(), mapping(device="/dev/rbd1", device_id=1))}),
+    ],
+    ids=["no volume", "mapped twice"],
+)
+def test_what_no_name_tells_from_another_is_unmapped_by_its_device(seen: Snapshot) -> None:
+    assert "rbdagent unmap /dev/rbd0  # on worker-1" in found(seen, "RBD101").commands
 
 
 def test_an_orphan_with_an_attachment_is_looked_at_again_first() -> None:
     seen = world(in_kube={"attachments": (attachment(),)})
     assert said(seen).next_commands == (
         f"rbdagent who-holds pv/{PV}",
-        "rbd unmap /dev/rbd0  # on worker-1",
+        f"rbdagent unmap pv/{PV}  # on worker-1",
+        f"rbdagent unmap pv/{PV} --wait --yes  # on worker-1",
     )
 
 

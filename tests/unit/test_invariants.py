@@ -178,7 +178,7 @@ def test_an_orphan_was_looked_at_from_every_side(scene: Scene) -> None:
         assert not part["blocklist"]
 
 
-UNMAPPING: Final = ("rbd unmap", "umount", "cryptsetup", "echo")
+UNMAPPING: Final = ("rbdagent unmap", "rbd unmap", "umount", "cryptsetup", "echo")
 
 
 @MANY
