@@ -1,0 +1,491 @@
+"""What RBDNode costs the API server and etcd, beside the Leases that kubelets renew anyway.
+
+A thousand agents write through the real publisher to a real API server, a thousand kubelets renew
+their node's Lease, in turns. Time is compressed: what is measured is what one write costs, whenever
+it comes; how many come in a second is arithmetic, and is printed as such. Requests are those that
+the API server counted, processor time is that of the servers' processes, less what they take idle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import functools
+import hashlib
+import math
+import os
+import re
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from rbdagent.agent.publish import PATH
+from rbdagent.observe.kubeconfig import Credentials, credentials
+from tests.lab.controlplane import ControlPlane
+from tests.lab.fleet import (
+    LEASES,
+    Agent,
+    Connection,
+    Fleet,
+    Kubelet,
+    Watch,
+    changed,
+    said_at,
+    together,
+)
+from tests.lab.install import CHECKOUT, bin_dir, cache_dir
+from tests.lab.network import ADDRESS, Network
+from tests.lab.processes import Processes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_HEARTBEAT_S: Final = 300
+_LEASE_S: Final = 10
+_HISTORY_S: Final = 600
+"""The API server compacts every five minutes what is older than five minutes."""
+_IDLE_S: Final = 5.0
+_RENEWALS: Final = 2
+"""Of each Lease a round: they are cheap, and processor time is counted in ticks of 10 ms."""
+_QUOTA: Final = 2 << 30
+"""Bytes that etcd keeps where nobody told it otherwise (--quota-backend-bytes)."""
+_CLUSTERS: Final = (1000, 5000)
+_PAGE: Final = 500
+"""Objects that rbdagent asks for at a time."""
+_MIB: Final = 1 << 20
+_NAMES: Final = {
+    "Lease renewal": "lease",
+    "RBDNode heartbeat": "heartbeat",
+    "RBDNode change": "change",
+}
+_ETCD: Final = "http://127.0.0.1:2379"
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+_BYTES: Final = {
+    "apiserver_request_body_size_bytes_sum": "sent",
+    "apiserver_response_sizes_sum": "answered",
+    "etcd_network_client_grpc_received_bytes_total": "to_etcd",
+    "etcd_mvcc_db_total_size_in_bytes": "db",
+}
+"""Of the metrics of both."""
+_METRIC: Final = re.compile(r"(\w+)\{(.*)\} (\S+)")
+_LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
+
+
+def main() -> int:
+    """Measure, print the ratios, and exit 1 where a bound is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--agents", type=int, default=1000)
+    parser.add_argument("--mappings", type=int, default=50, help="on each node")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--writes", type=int, default=50, help="of each kind in a round")
+    parser.add_argument(
+        "--changes", type=float, default=0.2, help="of what is mapped, a node and minute"
+    )
+    parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    names = [f"node-{number:05}" for number in range(given.agents)]
+    if given.inside is not None:
+        return _told(_measure(given, names), given)
+    with _control_plane(names) as (state_dir, netns):
+        command = ["nsenter", f"--net=/run/netns/{netns}", "--", sys.executable, *sys.argv]
+        return subprocess.run([*command, "--inside", state_dir], check=False).returncode
+
+
+@contextlib.contextmanager
+def _control_plane(nodes: list[str]) -> Iterator[tuple[Path, str]]:
+    """Lend etcd and an API server with nobody else in them; give their directory and namespace.
+
+    The controller manager makes the default service account and goes: nodes without a kubelet and
+    pods that never start would keep it busy, and the API server with it.
+    """
+    state_dir = cache_dir() / "bench-agents"
+    name = hashlib.sha256(str(state_dir).encode()).hexdigest()[:6]
+    network = Network(f"rbdbench-{name}")
+    processes = Processes(state_dir)
+    with _alone(state_dir):
+        _clean(processes, network, state_dir)
+        try:
+            network.create()
+            plane = ControlPlane(
+                processes, network.netns, state_dir / "k8s", bin_dir(), ADDRESS, nodes=nodes
+            )
+            plane.start()
+            plane.wait_ready()
+            plane.close()
+            processes.stop("kube-controller-manager")
+            yield state_dir, network.netns
+        finally:
+            _clean(processes, network, state_dir)
+
+
+@contextlib.contextmanager
+def _alone(state_dir: Path) -> Iterator[None]:
+    state_dir.parent.mkdir(parents=True, exist_ok=True)
+    with state_dir.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _clean(processes: Processes, network: Network, state_dir: Path) -> None:
+    """Stop and remove all of this run, or of one that was killed."""
+    processes.stop_all()
+    network.remove()
+    shutil.rmtree(state_dir / "k8s", ignore_errors=True)
+
+
+# --------------------------------------------------------------------------------------------------
+# What the servers tell
+# --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cost:
+    """What it took the servers to have one thing done, on the average of many."""
+
+    requests: dict[str, float]
+    """By verb and code, as the API server counted them."""
+    apiserver_ms: float
+    etcd_ms: float
+    """Milliseconds of processor."""
+    sent: float
+    answered: float
+    to_etcd: float
+    db: float
+    """Bytes: bodies of requests, answers to lists, what etcd was sent, and its file's growth."""
+    ran_s: float
+    """Seconds that all of them took."""
+
+    @property
+    def ms(self) -> float:
+        """Of both servers."""
+        return self.apiserver_ms + self.etcd_ms
+
+    @property
+    def asked(self) -> float:
+        """Requests of every kind."""
+        return sum(self.requests.values())
+
+
+class _Servers:
+    """The API server and etcd, asked what they did and what it took."""
+
+    def __init__(self, state_dir: Path, admin: Credentials) -> None:
+        processes = Processes(state_dir)
+        self._pids = []
+        for name in ("kube-apiserver", "etcd"):
+            found = processes.get(name)
+            assert found is not None
+            self._pids.append(found.pid)
+        self._apiserver = Connection(admin)
+        self._etcd = Connection(Credentials(server=_ETCD))
+        # Cores of both while nobody asks.
+        self._idle = (0.0, 0.0)
+
+    def rest(self) -> None:
+        """See what they take while nobody asks: it is no cost of what is measured."""
+        before = self._cpu()
+        time.sleep(_IDLE_S)  # that nothing happens for so long is what is measured
+        api, etcd = (now - then for now, then in zip(self._cpu(), before, strict=True))
+        self._idle = (api / _IDLE_S, etcd / _IDLE_S)
+
+    def memory(self) -> int:
+        """Give the resident bytes of the API server."""
+        return int(Path(f"/proc/{self._pids[0]}/statm").read_text().split()[1]) * _PAGE_BYTES
+
+    def cost(self, kind: str, times: int, work: Callable[[], object]) -> _Cost:
+        """Measure what does a thing so many times."""
+        # The metrics are megabytes: they are read before the first and after the last look at
+        # the clocks.
+        metrics = self._metrics(kind)
+        cpu, start = self._cpu(), time.monotonic()
+        work()
+        ran_s, spent = time.monotonic() - start, self._cpu()
+        after = self._metrics(kind)
+        done = {each: after[each] - metrics.get(each, 0.0) for each in after}
+        api_ms, etcd_ms = (
+            1000 * (now - then - idle * ran_s) / times
+            for now, then, idle in zip(spent, cpu, self._idle, strict=True)
+        )
+        return _Cost(
+            requests={
+                key: value / times
+                for key, value in done.items()
+                if key not in _BYTES.values() and value
+            },
+            apiserver_ms=api_ms,
+            etcd_ms=etcd_ms,
+            ran_s=ran_s,
+            **{each: done.get(each, 0.0) / times for each in _BYTES.values()},
+        )
+
+    def _cpu(self) -> tuple[float, float]:
+        """Give the seconds of processor that each took since it was started."""
+        spent = []
+        for pid in self._pids:
+            # The command's name may have spaces; utime and stime are fields 14 and 15.
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            spent.append((int(fields[11]) + int(fields[12])) / _TICKS)
+        return spent[0], spent[1]
+
+    def _metrics(self, kind: str) -> dict[str, float]:
+        """Give what was asked of a resource, by verb and code, and the bytes that were moved."""
+        found: dict[str, float] = defaultdict(float)
+        for line in self._apiserver.get("/metrics").decode().splitlines():
+            if f'resource="{kind}"' not in line or 'verb="WATCH"' in line:
+                continue
+            name, labels, value = _METRIC.fullmatch(line).groups()  # type: ignore[union-attr]
+            label = dict(_LABEL.findall(labels))
+            if name == "apiserver_request_total":
+                found[f"{label['verb']} {label['code']}"] += float(value)
+            elif name in _BYTES:
+                found[_BYTES[name]] += float(value)
+        for line in self._etcd.get("/metrics").decode().splitlines():
+            name, _, value = line.rpartition(" ")
+            if name in _BYTES:
+                found[_BYTES[name]] += float(value)
+        return found
+
+
+# --------------------------------------------------------------------------------------------------
+# What is played
+# --------------------------------------------------------------------------------------------------
+
+_Round = dict[str, _Cost]
+"""Of a ``lease``, a ``heartbeat`` and a ``change``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measured:
+    """Everything that the tables rest on."""
+
+    agents: int
+    start: _Cost
+    """Of an agent that never published before."""
+    connection_ms: float
+    """Of opening one, which every write does."""
+    rounds: list[_Round]
+    listing: _Cost
+    """Of all objects, once."""
+    reader_bytes: int
+    """Resident in who lists them."""
+    memory_bytes: int
+    """Resident in the API server after all that, and not before."""
+
+
+def _measure(given: argparse.Namespace, names: list[str]) -> _Measured:
+    fleet = Fleet(given.inside / "k8s", names, mappings=given.mappings)
+    admin = fleet.access("admin")
+    servers = _Servers(given.inside, credentials(admin))
+    # Everything in etcd is watched by the garbage collector, whose process is not here.
+    watches = [Watch(admin, path) for path in (PATH, LEASES)]
+    try:
+        _renew(fleet, 0)
+        servers.rest()
+        before = servers.memory()
+        start = servers.cost("rbdnodes", len(names), lambda: _publish(fleet.agents, 0))
+        connection_ms = _connection_ms(servers, fleet)
+        writes = min(given.writes, len(names))
+        rounds = [_round(servers, fleet, turn, writes) for turn in range(1, given.rounds + 1)]
+        memory_bytes = servers.memory() - before
+        listing = servers.cost("rbdnodes", 1, lambda: _list_all(fleet))
+    finally:
+        for watch in watches:
+            watch.end()
+    return _Measured(
+        agents=len(names),
+        start=start,
+        connection_ms=connection_ms,
+        rounds=rounds,
+        listing=listing,
+        reader_bytes=resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
+        memory_bytes=memory_bytes,
+    )
+
+
+def _connection_ms(servers: _Servers, fleet: Fleet) -> float:
+    """Give what the servers spend on a connection: the same request with and without opening it."""
+    count = len(fleet.agents)
+    opened = servers.cost("rbdnodes", count, lambda: together(Agent.connect, fleet.agents))
+    asked = servers.cost("rbdnodes", count, lambda: together(Agent.ask, fleet.agents))
+    for each in fleet.agents:
+        each.hang_up()
+    return opened.ms - asked.ms
+
+
+def _round(servers: _Servers, fleet: Fleet, turn: int, writes: int) -> _Round:
+    """Play all Leases, and some of the agents; other ones in every round."""
+    agents = [
+        fleet.agents[number % len(fleet.agents)]
+        for number in range(turn * writes, (turn + 1) * writes)
+    ]
+    first = 2 * turn
+    renewals = _RENEWALS * len(fleet.kubelets)
+    lease = servers.cost("leases", renewals, lambda: _renew(fleet, turn))
+    heartbeat = servers.cost("rbdnodes", writes, lambda: _publish(agents, first))
+    for each in agents:
+        each.status = changed(each.status, turn)
+    change = servers.cost("rbdnodes", writes, lambda: _publish(agents, first + 1))
+    return {"lease": lease, "heartbeat": heartbeat, "change": change}
+
+
+def _renew(fleet: Fleet, turn: int) -> None:
+    for renewal in range(_RENEWALS * turn, _RENEWALS * (turn + 1)):
+        together(functools.partial(Kubelet.renew, turn=renewal), fleet.kubelets)
+
+
+def _publish(agents: list[Agent], turn: int) -> None:
+    together(lambda each: each.publish(said_at(each.status, turn)), agents)
+
+
+def _list_all(fleet: Fleet) -> None:
+    """Ask as a user does, who may read and no more."""
+    done = subprocess.run(
+        [sys.executable, "-m", "rbdagent", "list", "-A", "-o", "name", "--kube-timeout", "60s",
+         "--timeout", "120s", "--kubeconfig", str(fleet.access("rbdagent").kubeconfig)],
+        cwd=CHECKOUT, stdout=subprocess.PIPE, check=True,
+    )  # fmt: skip
+    mapped = sum(len(each.status["mappings"]) for each in fleet.agents)
+    assert len(done.stdout.splitlines()) == mapped
+
+
+# --------------------------------------------------------------------------------------------------
+# What follows from it
+# --------------------------------------------------------------------------------------------------
+
+
+def _told(measured: _Measured, given: argparse.Namespace) -> int:
+    middle = _middle(measured.rounds)
+    _tell_costs(measured, middle)
+    changes = given.changes / 60
+    for nodes in _CLUSTERS:
+        _tell_cluster(nodes, measured, middle, changes)
+    bounds = _bounds(measured, middle, changes)
+    for what, found, most in bounds:
+        print(f"{'kept' if found <= most else 'MISSED'}: {what}: {found:.3g} (bound {most:g})")
+    return int(any(found > most for _, found, most in bounds))
+
+
+def _middle(rounds: list[_Round]) -> _Round:
+    """Give each thing's cost in the round in which it is the median."""
+    return {
+        what: sorted((each[what] for each in rounds), key=lambda cost: cost.ms)[len(rounds) // 2]
+        for what in rounds[0]
+    }
+
+
+def _tell_costs(measured: _Measured, middle: _Round) -> None:
+    print(
+        f"{'one':<34}{'requests':>9}{'API server':>13}{'etcd':>10}"
+        f"{'sent':>11}{'to etcd':>11}  / renewal"
+    )
+    for name, what in _NAMES.items():
+        ratios = sorted(each[what].ms / each["lease"].ms for each in measured.rounds)
+        _tell_cost(name, middle[what], _spread(ratios))
+    lease = middle["lease"].ms
+    for name, cost in (
+        ("agent that starts", measured.start),
+        (f"list -A of {measured.agents} nodes", measured.listing),
+    ):
+        _tell_cost(name, cost, f"{cost.ms / lease:.1f}")
+    print(
+        f"requests of a heartbeat: {_kinds(middle['heartbeat'])}; of a start: "
+        f"{_kinds(measured.start)}; of list -A: {_kinds(measured.listing)}\n"
+        f"each write opens a connection: {measured.connection_ms:.2f} ms of it, "
+        f"{measured.connection_ms / lease:.1f} renewals\n"
+        f"all {measured.agents} agents had started after {measured.start.ran_s:.0f} s; since then "
+        f"the API server has {measured.memory_bytes / _MIB:.0f} MiB more\n"
+        f"list -A took {measured.listing.ran_s:.1f} s, {measured.listing.answered / _MIB:.0f} MiB "
+        f"of answers and {measured.reader_bytes / _MIB:.0f} MiB of who asked"
+    )
+
+
+def _tell_cost(name: str, cost: _Cost, ratio: str) -> None:
+    print(
+        f"{name:<34}{cost.asked:>9.2f}{cost.apiserver_ms:>10.2f} ms{cost.etcd_ms:>7.2f} ms"
+        f"{cost.sent / 1024:>7.1f} KiB{cost.to_etcd / 1024:>7.1f} KiB  {ratio}"
+    )
+
+
+def _spread(ratios: list[float]) -> str:
+    return f"{statistics.median(ratios):.1f} (from {ratios[0]:.1f} to {ratios[-1]:.1f})"
+
+
+def _kinds(cost: _Cost) -> str:
+    return ", ".join(f"{number:g} {kind}" for kind, number in sorted(cost.requests.items()))
+
+
+def _tell_cluster(nodes: int, measured: _Measured, middle: _Round, changes: float) -> None:
+    """Print what so many nodes make of it.
+
+    Args:
+        nodes: how many; each cost stays what it is, for a write touches one object.
+        measured: for what grows with the number of objects.
+        middle: for what a write costs.
+        changes: of each node in a second.
+    """
+    ours, leases = nodes * (1 / _HEARTBEAT_S + changes), nodes / _LEASE_S
+    spent = nodes * _spent(middle, changes) / 1000
+    share = nodes / measured.agents
+    to_etcd = nodes * (
+        middle["heartbeat"].to_etcd / _HEARTBEAT_S + changes * middle["change"].to_etcd
+    )
+    objects, history = _kept_bytes(nodes, measured, middle, changes)
+    print(
+        f"{nodes} nodes: {nodes / _HEARTBEAT_S:.1f} heartbeats + {nodes * changes:.1f} changes = "
+        f"{ours:.1f} requests/s beside {leases:.0f} of Leases\n"
+        f"  {spent:.2f} cores of API server and etcd beside "
+        f"{nodes * middle['lease'].ms / _LEASE_S / 1000:.2f} for Leases\n"
+        f"  {to_etcd / _MIB:.2f} MiB/s to etcd beside "
+        f"{nodes * middle['lease'].to_etcd / _LEASE_S / _MIB:.2f} of Leases\n"
+        f"  in etcd {objects / _MIB:.0f} MiB of objects + {history / _MIB:.0f} MiB not yet "
+        f"compacted\n"
+        f"  list -A: {math.ceil(nodes / _PAGE)} requests, "
+        f"{share * measured.listing.answered / _MIB:.0f} MiB, "
+        f"{share * measured.listing.ms / 1000:.1f} s of processor there"
+    )
+
+
+def _spent(costs: _Round, changes: float) -> float:
+    """Give the milliseconds of processor that a node's agent costs both servers in a second."""
+    return costs["heartbeat"].ms / _HEARTBEAT_S + changes * costs["change"].ms
+
+
+def _kept_bytes(
+    nodes: int, measured: _Measured, middle: _Round, changes: float
+) -> tuple[float, float]:
+    """Give the bytes of all objects in etcd, and of what was written over and is still there."""
+    writes = nodes * (1 / _HEARTBEAT_S + changes) * _HISTORY_S
+    objects = nodes * measured.listing.answered / measured.agents
+    return objects, writes * middle["heartbeat"].db
+
+
+def _bounds(measured: _Measured, middle: _Round, changes: float) -> list[tuple[str, float, float]]:
+    """Give what was bounded, what it is, and what it may be at most."""
+    requests = (1 / _HEARTBEAT_S + changes) * _LEASE_S
+    cores = statistics.median(
+        _spent(each, changes) / (each["lease"].ms / _LEASE_S) for each in measured.rounds
+    )
+    largest = max(_CLUSTERS)
+    kept = sum(_kept_bytes(largest, measured, middle, changes))
+    return [
+        ("requests of a heartbeat", middle["heartbeat"].asked, 1),
+        ("requests of an agent that starts", measured.start.asked, 3),
+        ("requests of RBDNodes / of Leases", requests, 0.1),
+        ("processor time for RBDNodes / for Leases", cores, 1),
+        (f"etcd's file with {largest} nodes / its default quota", kept / _QUOTA, 1),
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

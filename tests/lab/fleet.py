@@ -1,0 +1,449 @@
+"""Nodes that are none: what a thousand agents and kubelets write to a real API server.
+
+Every agent is the real publisher with a status as the real report gives it, and has the token of a
+pod of its own; every kubelet renews its node's Lease. Whatever they ask goes to the API server of
+the network namespace that this process is in.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+import pycurl
+
+from rbdagent.agent.publish import Publisher
+from rbdagent.correlate import correlate_node
+from rbdagent.diagnose import diagnose
+from rbdagent.history import identity_of
+from rbdagent.model import (
+    CephView,
+    CsiSource,
+    DeviceNumber,
+    History,
+    ImageSpec,
+    Moment,
+    ObjectRef,
+    Remembered,
+    Snapshot,
+    Stash,
+    TargetKind,
+)
+from rbdagent.observe.api import Api
+from rbdagent.observe.kubeconfig import KubeAccess, credentials
+from rbdagent.parse.handle import staging_hash
+from rbdagent.report.rbdnode import rbdnode_status
+from tests.lab.errors import LabError
+from tests.unit import builders
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from rbdagent.model import Mapping
+    from rbdagent.observe.kubeconfig import Credentials
+
+Json = dict[str, Any]
+_T = TypeVar("_T")
+
+LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+_NAMESPACE: Final = "rbdagent"
+_PODS: Final = f"/api/v1/namespaces/{_NAMESPACE}/pods"
+_TOKEN: Final = f"/api/v1/namespaces/{_NAMESPACE}/serviceaccounts/rbdagent/token"
+_METADATA: Final = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=1"
+_START: Final = datetime(2026, 11, 21, 3, tzinfo=UTC)
+_TIMEOUT_S: Final = 60.0
+_THREADS: Final = 8
+_OK: Final = 200
+_BATCH: Final = 50
+"""Requests that are under way together while the cluster is made: no more than one connection's."""
+_NODE_MARK: Final = "f1ee7000"
+"""Stands for the node in what is unique to it; eight digits as the first group of a UUID has."""
+
+
+# --------------------------------------------------------------------------------------------------
+# What an agent says
+# --------------------------------------------------------------------------------------------------
+
+
+def status_of_node(mappings: int) -> bytes:
+    """Give the status of a node whose every mapping is staged and used by a pod, as JSON.
+
+    It goes the whole way once, from what was seen to what is published; :func:`for_node` makes it
+    another node's.
+    """
+    seen = _snapshot(mappings)
+    diagnoses = [diagnose(each, seen) for each in correlate_node(seen)]
+    return msgspec.json.encode(rbdnode_status(diagnoses, seen, _history(seen), ()))
+
+
+def for_node(status: bytes, number: int) -> Json:
+    """Give the status with names, uids and image ids that no other node has."""
+    own: Json = msgspec.json.decode(status.replace(_NODE_MARK.encode(), f"{number:08x}".encode()))
+    return own
+
+
+def said_at(status: Json, turn: int) -> Json:
+    """Give what the agent says so many heartbeats later."""
+    at = _START + timedelta(minutes=5 * turn)
+    return status | {"observedAt": f"{at:%Y-%m-%dT%H:%M:%SZ}"}
+
+
+def changed(status: Json, turn: int) -> Json:
+    """Give the status with one mapping that no pod uses any more; at each turn another one."""
+    mappings = list(status["mappings"])
+    which = turn % len(mappings)
+    gone = {"verdict": "Staged", "because": ["staged, and no pod uses it"], "pods": []}
+    mappings[which] = mappings[which] | gone | {"mounts": mappings[which]["mounts"][1:2]}
+    return status | {"mappings": mappings}
+
+
+def _snapshot(mappings: int) -> Snapshot:
+    volumes = [_Volume(number) for number in range(mappings)]
+    kubelet = builders.kubelet(staging=tuple(each.staging() for each in volumes))
+    return builders.snapshot(
+        target=builders.target(given="", kind=TargetKind.NONE, name=""),
+        node=builders.node_view(
+            mappings=tuple(each.mapping() for each in volumes),
+            kubelet=kubelet,
+            boot_id=_uuid(0, "boot"),
+        ),
+        ceph=CephView(clusters=(builders.cluster(images=tuple(each.image() for each in volumes)),)),
+        kubernetes=builders.kube(
+            persistent_volumes=tuple(each.persistent_volume() for each in volumes),
+            claims=(),
+            pods=tuple(each.pod() for each in volumes),
+        ),
+    )
+
+
+class _Volume:
+    """One volume in use, in the words of each source."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        name = _uuid(number, "image")
+        self._pv = f"pvc-{_uuid(number, 'volume')}"
+        self._pod_uid = _uuid(number, "pod")
+        self._spec = ImageSpec(pool="kubernetes", name=f"csi-vol-{name}")
+        self._image_id = f"{_NODE_MARK}{number:04x}"
+        # clusterID is the fsid, as ceph-csi's manual advises: length before it, then pool and name.
+        self._handle = f"0001-0024-{builders.FSID}-0000000000000003-{name}"
+        self._device = DeviceNumber(major=252, minor=16 * number)
+        self._staged = (
+            f"{builders.ROOT}/plugins/kubernetes.io/csi/{builders.DRIVER}/"
+            f"{staging_hash(self._handle)}/globalmount/{self._handle}"
+        )
+        self._ref = ObjectRef(namespace="team-12", name=f"service-{number}-0", uid=self._pod_uid)
+
+    def mapping(self) -> Mapping:
+        published = f"{builders.ROOT}/pods/{self._pod_uid}/volumes/kubernetes.io~csi/{self._pv}"
+        container = builders.container(self._pod_uid)
+        mounts = (
+            builders.mount(path=self._staged, device=self._device),
+            builders.mount(path=f"{published}/mount", device=self._device),
+            builders.mount(path="/var/lib/data", device=self._device, namespace=container),
+        )
+        return builders.mapping(
+            device_id=self._number,
+            device=f"/dev/rbd{self._number}",
+            number=self._device,
+            spec=self._spec,
+            image_id=self._image_id,
+            mounts=mounts,
+        )
+
+    def staging(self) -> Any:  # noqa: ANN401 - as the builders
+        return builders.staging(
+            path=self._staged,
+            volume_handle=self._handle,
+            handle_hash=staging_hash(self._handle),
+            stash=Stash(spec=self._spec),
+        )
+
+    def image(self) -> Any:  # noqa: ANN401 - as the builders
+        return builders.image_view(spec=self._spec, image_id=self._image_id)
+
+    def persistent_volume(self) -> Any:  # noqa: ANN401 - as the builders
+        attributes = (("imageName", self._spec.name), ("pool", self._spec.pool))
+        source = CsiSource(
+            driver=builders.DRIVER, volume_handle=self._handle, attributes=attributes
+        )
+        claim = ObjectRef(namespace=self._ref.namespace, name=f"data-{self._number}")
+        return builders.volume(name=self._pv, source=source, claim=claim)
+
+    def pod(self) -> Any:  # noqa: ANN401 - as the builders
+        return builders.pod(ref=self._ref, claims=(f"data-{self._number}",))
+
+
+def _uuid(number: int, what: str) -> str:
+    """Give a UUID that :func:`for_node` makes the node's own."""
+    made = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{what}/{number}"))
+    return f"{_NODE_MARK}{made[8:]}"
+
+
+def _history(seen: Snapshot) -> History:
+    at = Moment(at=seen.observed_at, uptime_s=5000)
+    mappings = seen.node.mappings if seen.node is not None else ()
+    assert isinstance(mappings, tuple)
+    known = tuple(Remembered(identity=identity_of(each), first_seen=at) for each in mappings)
+    return History(boot_id="", last_look=at, mappings=known)
+
+
+# --------------------------------------------------------------------------------------------------
+# Who says it
+# --------------------------------------------------------------------------------------------------
+
+
+class Agent:
+    """One node's agent, from the moment on at which it knows what to publish."""
+
+    def __init__(self, access: KubeAccess, node: str, node_uid: str, status: Json) -> None:
+        self.status = status
+        self._node_uid = node_uid
+        self._credentials = credentials(access)
+        # A heartbeat that is due at once: five minutes are told by the status, not waited for.
+        self._publisher = Publisher(access, node, heartbeat_s=0)
+        self._open: Api | None = None
+
+    def publish(self, status: Json) -> None:
+        """Write a status as an agent does."""
+        assert self._publisher.publish(status, node_uid=self._node_uid)
+
+    def connect(self) -> None:
+        """Open a connection as every write does, and ask next to nothing over it."""
+        self._open = Api(self._credentials, timeout_s=_TIMEOUT_S)
+        self.ask()
+
+    def ask(self) -> None:
+        """Ask next to nothing over the connection that is open."""
+        assert self._open is not None
+        self._open.ask("/version").answer()
+
+    def hang_up(self) -> None:
+        """Let go of the connection."""
+        self._open = None
+
+
+class Kubelet:
+    """One kubelet as the API server hears of it at rest: it renews its node's Lease."""
+
+    def __init__(self, access: KubeAccess, node: str, lease: Json) -> None:
+        self._connection = Connection(credentials(access))
+        self._path = f"{LEASES}/{node}"
+        self._lease = lease
+
+    def renew(self, turn: int) -> None:
+        """Renew it ten seconds later than the last time, by PUT as kubelet does."""
+        at = _START + timedelta(seconds=10 * turn)
+        self._lease["spec"]["renewTime"] = f"{at:%Y-%m-%dT%H:%M:%S.%fZ}"
+        self._lease = msgspec.json.decode(self._connection.put(self._path, self._lease))
+
+
+class Watch:
+    """What the garbage collector does with every resource there is: it watches the metadata."""
+
+    def __init__(self, access: KubeAccess, path: str) -> None:
+        self._ended = threading.Event()
+        self._handle = _handle(credentials(access), [f"Accept: {_METADATA}"])
+        self._handle.setopt(pycurl.URL, f"{credentials(access).server}{path}?watch=1")
+        self._handle.setopt(pycurl.WRITEFUNCTION, self._take)
+        self._handle.setopt(pycurl.NOPROGRESS, 0)
+        self._handle.setopt(pycurl.XFERINFOFUNCTION, lambda *_: int(self._ended.is_set()))
+        self.bytes = 0
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Hang up."""
+        self._ended.set()
+        self._thread.join()
+
+    def _take(self, piece: bytes) -> None:
+        self.bytes += len(piece)
+
+    def _watch(self) -> None:
+        try:
+            self._handle.perform()
+        except pycurl.error:
+            if not self._ended.is_set():
+                raise
+
+
+class Connection:
+    """One connection that stays open, for one request after the other."""
+
+    def __init__(self, given: Credentials) -> None:
+        self._given = given
+        self._handle = _handle(given, ["Content-Type: application/json"])
+        self._handle.setopt(pycurl.TIMEOUT_MS, round(_TIMEOUT_S * 1000))
+
+    def get(self, path: str) -> bytes:
+        """Give what is there."""
+        self._handle.unsetopt(pycurl.CUSTOMREQUEST)
+        self._handle.setopt(pycurl.HTTPGET, 1)
+        return self._perform(path)
+
+    def put(self, path: str, body: Json) -> bytes:
+        """Replace an object and give the new one."""
+        self._handle.setopt(pycurl.CUSTOMREQUEST, "PUT")
+        self._handle.setopt(pycurl.POSTFIELDS, msgspec.json.encode(body))
+        return self._perform(path)
+
+    def _perform(self, path: str) -> bytes:
+        answer = bytearray()
+        self._handle.setopt(pycurl.URL, f"{self._given.server}{path}")
+        self._handle.setopt(pycurl.WRITEFUNCTION, answer.extend)
+        self._handle.perform()
+        if (status := int(self._handle.getinfo(pycurl.RESPONSE_CODE))) != _OK:
+            raise LabError(f"{path}: {status}: {answer.decode(errors='replace')[:300]}")
+        return bytes(answer)
+
+
+def _handle(given: Credentials, headers: list[str]) -> pycurl.Curl:
+    handle = pycurl.Curl()
+    if given.token is not None:
+        headers = [*headers, f"Authorization: Bearer {given.token}"]
+    handle.setopt(pycurl.HTTPHEADER, headers)
+    handle.setopt(pycurl.NOSIGNAL, 1)
+    handle.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_2TLS)
+    if given.ca_data is not None:
+        handle.setopt(pycurl.CAINFO_BLOB, given.ca_data)
+    return handle
+
+
+def together(work: Callable[[_T], object], players: Iterable[_T]) -> None:
+    """Let everybody do a thing, a few at a time; the first failure is raised."""
+    with ThreadPoolExecutor(_THREADS) as threads:
+        for _ in threads.map(work, players):
+            pass
+
+
+# --------------------------------------------------------------------------------------------------
+# The cluster they live in
+# --------------------------------------------------------------------------------------------------
+
+
+class Fleet:
+    """The nodes, each with an agent and a kubelet.
+
+    Args:
+        directory: of the control plane, with its kubeconfigs; the agents' are added.
+        names: of the nodes; each has a kubeconfig there.
+        mappings: on each node.
+    """
+
+    def __init__(self, directory: Path, names: Sequence[str], *, mappings: int) -> None:
+        self._directory = directory
+        self._names = names
+        self._admin = Api(credentials(self.access("admin")), timeout_s=_TIMEOUT_S)
+        status = status_of_node(mappings)
+        nodes = self._create("/api/v1/nodes", [_node(each) for each in names])
+        tokens = self._tokens()
+        leases = self._create(LEASES, [_lease(each) for each in names])
+        self.agents = [
+            Agent(
+                self._agent_access(name, token),
+                name,
+                node["metadata"]["uid"],
+                for_node(status, number),
+            )
+            for number, (name, node, token) in enumerate(zip(names, nodes, tokens, strict=True))
+        ]
+        self.kubelets = [
+            Kubelet(self.access(name), name, lease)
+            for name, lease in zip(names, leases, strict=True)
+        ]
+
+    def access(self, user: str) -> KubeAccess:
+        """Give the way of one of the control plane's users."""
+        return _access(self._directory / f"{user}.kubeconfig")
+
+    def _tokens(self) -> list[str]:
+        """Give each agent's token: of the one service account, bound to a pod of its own."""
+        self._create("/api/v1/namespaces", [{"metadata": {"name": _NAMESPACE}}])
+        accounts = f"/api/v1/namespaces/{_NAMESPACE}/serviceaccounts"
+        self._create(accounts, [{"metadata": {"name": "rbdagent"}}])
+        bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+        self._create(bindings, [_BINDING])
+        pods = self._create(_PODS, [_pod(each) for each in self._names])
+        answers = self._create(_TOKEN, [_token_request(each) for each in pods])
+        return [str(each["status"]["token"]) for each in answers]
+
+    def _create(self, path: str, bodies: Sequence[Json]) -> list[Json]:
+        made = []
+        for first in range(0, len(bodies), _BATCH):
+            asked = [self._admin.create(path, each) for each in bodies[first : first + _BATCH]]
+            made += [each.answer() for each in asked]
+        return made
+
+    def _agent_access(self, node: str, token: str) -> KubeAccess:
+        """Give an agent the files that a pod has: the token, and a kubeconfig that names it."""
+        directory = self._directory / "agents"
+        directory.mkdir(exist_ok=True)
+        token_file = directory / f"{node}.token"
+        token_file.touch(mode=0o600)
+        token_file.write_text(token)
+        cluster = {
+            "server": self._admin.server,
+            "certificate-authority": str(self._directory / "ca.crt"),
+        }
+        document = {
+            "current-context": "lab",
+            "clusters": [{"name": "lab", "cluster": cluster}],
+            "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "agent"}}],
+            "users": [{"name": "agent", "user": {"tokenFile": str(token_file)}}],
+        }
+        kubeconfig = directory / f"{node}.kubeconfig"
+        kubeconfig.write_text(json.dumps(document))
+        return _access(kubeconfig)
+
+
+_BINDING: Final[Json] = {
+    "metadata": {"name": "rbdagent-agents"},
+    "roleRef": {
+        "apiGroup": "rbac.authorization.k8s.io",
+        "kind": "ClusterRole",
+        "name": "rbdagent",
+    },
+    "subjects": [{"kind": "ServiceAccount", "name": "rbdagent", "namespace": _NAMESPACE}],
+}
+
+
+def _access(kubeconfig: Path) -> KubeAccess:
+    return KubeAccess(kubeconfig=kubeconfig, context=None, timeout_s=_TIMEOUT_S)
+
+
+def _node(name: str) -> Json:
+    return {"metadata": {"name": name}}
+
+
+def _pod(node: str) -> Json:
+    container = {"name": "rbdagent", "image": "rbdagent"}
+    return {
+        "metadata": {"name": f"rbdagent-{node}"},
+        "spec": {"nodeName": node, "serviceAccountName": "rbdagent", "containers": [container]},
+    }
+
+
+def _token_request(pod: Json) -> Json:
+    name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+    return {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}},
+    }
+
+
+def _lease(node: str) -> Json:
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": node},
+        "spec": {"holderIdentity": node, "leaseDurationSeconds": 40},
+    }
