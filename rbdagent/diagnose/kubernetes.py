@@ -85,6 +85,28 @@ def still_being_used(case: Case) -> Iterator[Finding]:
         f"{event.subject} waits: ceph-csi will not stage {case.volume} while the image has another "
         f"watcher.{who}{_clear_first(case)}",
         evidence=(_quoted(event),),
+        remedy=_own_stage_remedy(case, _node_of(case, event)),
+    )
+
+
+def _own_stage_remedy(case: Case, node: str | None) -> str:
+    """Say what ends a wait for what an earlier stage on the very node left mapped, if it is that.
+
+    ceph-csi counts its own node's watcher as well: it meets it at every retry, and nobody unmaps
+    what a waiting pod needs.
+    """
+    own = [
+        each.holder.mapping
+        for each in case.judged
+        if each.holder.mapping is not None and each.holder.node == node is not None
+    ]
+    if not own or any(each.mounts != () or each.openers != () for each in own):
+        return ""
+    devices = ", ".join(each.device for each in own)
+    return (
+        f"A stage that failed left {devices} mapped on {node} itself, and kubelet's every retry "
+        "meets it there. Delete the waiting pod, or scale its owner to zero: once nothing there "
+        "needs the volume it is an orphan, and can be unmapped. Then start the pod again."
     )
 
 

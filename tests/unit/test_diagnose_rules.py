@@ -624,3 +624,12 @@ def test_an_unknown_code_gets_near_matches() -> None:
 def test_the_image_id_of_a_renamed_image_leads_to_it() -> None:
     renamed = mapping(spec=ImageSpec(pool="k8s", name="old-name"), image_id=IMAGE_ID)
     assert "RBD101" in codes(world(on_node={"mappings": (renamed,)}))
+
+
+def test_a_stage_that_meets_what_an_earlier_one_left_there_is_ended_by_deleting_its_pod() -> None:
+    """Nobody unmaps what a waiting pod needs, and kubelet's every retry is refused for it."""
+    here = {"pods": (waiting_pod(node_name="worker-1"),), "events": (BEING_USED,)}
+    assert "Delete the waiting pod" in found(world(in_kube=here), "RBD402").remedy
+    in_use = world(in_kube=here, mapped={"mounts": (mount(),)})
+    assert "Delete" not in found(in_use, "RBD402").remedy
+    assert "Delete" not in found(world(in_kube=waits(BEING_USED)), "RBD402").remedy
