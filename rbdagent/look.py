@@ -15,11 +15,13 @@ from rbdagent.errors import NotFoundError
 from rbdagent.model import (
     CephView,
     EntityAddress,
+    Gap,
     ImageIdentity,
     ImagePresence,
     KubeView,
     NodeView,
     NotObserved,
+    PublishedNode,
     Snapshot,
     Source,
     Sources,
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
     from rbdagent.config import Settings
     from rbdagent.observe.cluster import CephAccess
+    from rbdagent.observe.kubeconfig import KubeAccess
 
 _T = TypeVar("_T")
 _SKIPPED = "looked away on purpose"
@@ -69,15 +72,17 @@ def look(
     deadline = time.monotonic() + settings.timeout_s
     # Who waits longest for others begins first; Ceph's process before there are threads.
     with _begin_ceph(settings, ceph) as ceph_begun:
-        kube_begun = start([lambda: kube or _kube(target, settings, switches=switches)])
-        node_begun = start([lambda: _node(settings)])
+        kube_begun = start(
+            [lambda: kube or _timed(lambda: _kube(target, settings, switches=switches))]
+        )
+        node_begun = start([lambda: _timed(lambda: _node(settings))])
         from rbdagent.correlate import images_of
 
         meanwhile()
         told, kube_source = _ended(kube_begun(deadline), "the Kubernetes API", settings)
         node, node_source = _ended(node_begun(deadline), "the node", settings)
         images = images_of(target, node, told)
-        ceph_view, ceph_source = _ceph(ceph_begun, images, node, deadline)
+        ceph_view, ceph_source = _timed(lambda: _ceph(ceph_begun, images, node, deadline))
     snapshot = Snapshot(
         observed_at=now(),
         tool_version=settings.version,
@@ -88,7 +93,50 @@ def look(
         sources=Sources(node=node_source, ceph=ceph_source, kubernetes=kube_source),
     )
     _must_be_there(snapshot, images, settings)
-    return snapshot
+    # Who asks for all of his own node, or wants to act there, needs nobody else's word.
+    if settings.kube is None or target.kind is TargetKind.NONE or switches:
+        return snapshot
+    return _with_words_of_others(snapshot, settings.kube, settings.node_name)
+
+
+def _with_words_of_others(snapshot: Snapshot, access: KubeAccess, node_name: str) -> Snapshot:
+    """Ask the agents of those nodes that watch; all of them where these do not know a watcher."""
+    from rbdagent.correlate import correlate
+    from rbdagent.correlate.strangers import nodes_of_strangers, strangers
+    from rbdagent.observe.kube import published_or_gap, rbd_nodes_named
+
+    use = correlate(snapshot)
+    if snapshot.kubernetes is None or not strangers(use):
+        return snapshot
+    answers = rbd_nodes_named(access, nodes_of_strangers(use, node_name)).values()
+    told = with_published(snapshot, [each for each in answers if each is not None])
+    if all(each.published_by is not None for each in strangers(correlate(told))):
+        return told
+    every = published_or_gap(access)
+    return with_published(snapshot, [every] if isinstance(every, NotObserved) else every)
+
+
+def with_published(snapshot: Snapshot, answers: Sequence[PublishedNode | NotObserved]) -> Snapshot:
+    """Give a look with what agents published; what was not observed of it is a gap."""
+    kube, sources = snapshot.kubernetes, snapshot.sources
+    if kube is None:
+        return snapshot
+    unseen = [each for each in answers if isinstance(each, NotObserved)]
+    found = tuple(each for each in answers if not isinstance(each, NotObserved))
+    gaps = tuple(Gap(fact="RBDNodes", reason=each.reason, cure=each.cure) for each in unseen)
+    source = sources.kubernetes
+    return replace(
+        snapshot,
+        kubernetes=replace(kube, published=unseen[0] if unseen and not found else found),
+        sources=replace(sources, kubernetes=replace(source, gaps=(*source.gaps, *gaps))),
+    )
+
+
+def _timed(call: Callable[[], tuple[_T, Source]]) -> tuple[_T, Source]:
+    """Make a call, and say in its source how long it took."""
+    began = time.monotonic()
+    view, source = call()
+    return view, replace(source, took_s=round(time.monotonic() - began, 3))
 
 
 def _ended(

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from rbdagent.correlate import correlate_node
 from rbdagent.diagnose.neighbours import neighbours
-from rbdagent.model import Gap, NotObserved, PublishedNode, Snapshot
+from rbdagent.look import with_published
+from rbdagent.model import NotObserved, PublishedNode, Snapshot
 from rbdagent.observe.kube import rbd_nodes_named
 
 if TYPE_CHECKING:
@@ -48,15 +47,7 @@ class Neighbours:
         self._known |= {
             name: told for name, told in answers.items() if not isinstance(told, NotObserved)
         }
-        found = tuple(told for name in sorted(names) if (told := self._known.get(name)) is not None)
         unseen = [each for each in answers.values() if isinstance(each, NotObserved)]
-        source = snapshot.sources.kubernetes
-        gaps = tuple(Gap(fact="RBDNodes", reason=each.reason, cure=each.cure) for each in unseen)
-        snapshot = replace(
-            snapshot,
-            kubernetes=replace(kube, published=found),
-            sources=replace(
-                snapshot.sources, kubernetes=replace(source, gaps=(*source.gaps, *gaps))
-            ),
-        )
+        found = [told for name in sorted(names) if (told := self._known.get(name)) is not None]
+        snapshot = with_published(snapshot, [*found, *unseen])
         return snapshot, correlate_node(snapshot)

@@ -16,6 +16,16 @@ PATH: Final = "/apis/rbdagent.dev/v1alpha1/rbdnodes"
 _NOT_FOUND: Final = 404
 
 
+def _without_times(status: Json) -> Json:
+    """Give what makes a status differ from another: reasons tell ages, which always differ."""
+    mappings = status.get("mappings")
+    return {
+        **{key: value for key, value in status.items() if key != "observedAt"},
+        "mappings": mappings
+        and [{key: value for key, value in each.items() if key != "because"} for each in mappings],
+    }
+
+
 class Publisher:
     """Writes one node's object."""
 
@@ -41,7 +51,7 @@ class Publisher:
         Raises:
             SourceError: the API server did not take it.
         """
-        said = {key: value for key, value in status.items() if key != "observedAt"}
+        said = _without_times(status)
         now = time.monotonic()
         if said == self._written and now - self._written_at < self._heartbeat_s:
             return False

@@ -29,7 +29,7 @@ _END_S: Final = 4.0
 @option("--resync", type=Duration(), default="60s", show_default=True,
         help="The longest time between two looks; changes are seen at once.")  # fmt: skip
 @option("--heartbeat", type=Duration(), default="5m", show_default=True,
-        help="The longest time between two writes of RBDNode.")  # fmt: skip
+        help="How often RBDNode is written although nothing changed.")  # fmt: skip
 @option("--listen", default="127.0.0.1:9464", show_default=True, metavar="ADDRESS:PORT",
         help="Where /metrics, /livez and /readyz are served.")  # fmt: skip
 @click.option("--once", is_flag=True, help="One cycle: look, publish, exit.")

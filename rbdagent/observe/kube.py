@@ -105,9 +105,6 @@ class _Look:
     def view(self, target: Target, *, switches: bool) -> KubeView:
         start = self._start(target)
         frozen = self._frozen_namespaces() if switches else None
-        # Who asks for all of his own node, or wants to act there, needs nobody else's word.
-        others = target.kind is not TargetKind.NONE and not switches
-        published = self._published() if others else tuple
         attachments = self._list(_ATTACHMENTS, read.attachment)
         nodes = self._list(_NODES, read.node)
         csi_nodes = self._list(_CSI_NODES, read.csi_node)
@@ -147,22 +144,7 @@ class _Look:
             # Every list and object was asked for without a resourceVersion: a quorum read.
             consistent=True,
             frozen_namespaces=_NOT_ASKED if frozen is None else frozen(),
-            published=published(),
         )
-
-    def _published(self) -> Callable[[], tuple[PublishedNode, ...] | NotObserved]:
-        """Ask for what agents published; a cluster without the resource has no agents."""
-        listing = self._api.list(_RBD_NODES)
-
-        def wait() -> tuple[PublishedNode, ...] | NotObserved:
-            try:
-                return _rbd_nodes(listing)
-            except StatusError as error:
-                return () if error.status == _NOT_FOUND else _not_observed(error)
-            except (SourceError, ParseError) as error:
-                return _not_observed(error)
-
-        return wait
 
     def _frozen_namespaces(self) -> Callable[[], tuple[str, ...] | NotObserved]:
         listed = self._list(_NAMESPACES, _name_if_frozen)
@@ -473,6 +455,16 @@ def published_nodes(access: KubeAccess) -> tuple[PublishedNode, ...]:
         ) from error
 
 
+def published_or_gap(access: KubeAccess) -> tuple[PublishedNode, ...] | NotObserved:
+    """Give the same; a cluster without the resource has no agents."""
+    try:
+        return _rbd_nodes(Api(credentials(access), timeout_s=access.timeout_s).list(_RBD_NODES))
+    except StatusError as error:
+        return () if error.status == _NOT_FOUND else _not_observed(error)
+    except (SourceError, ParseError) as error:
+        return _not_observed(error)
+
+
 def rbd_nodes_named(
     access: KubeAccess, names: Iterable[str]
 ) -> dict[str, PublishedNode | NotObserved | None]:
@@ -523,7 +515,6 @@ def _gaps(view: KubeView) -> tuple[Gap, ...]:
         "CSINodes": view.csi_nodes,
         "VolumeAttachments": view.attachments,
         "events": view.events,
-        "RBDNodes": view.published,
     }
     return tuple(
         Gap(fact=fact, reason=value.reason, cure=value.cure)

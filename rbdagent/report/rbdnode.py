@@ -5,6 +5,7 @@ Short on purpose: it is rewritten when something changes, and five thousand of t
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from rbdagent.correlate.identity import mappings_seen
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 _MOST: Final = 5
+_MOST_REASONS: Final = 3
+_OF_POD: Final = re.compile(r"/pods/([0-9a-f-]{36})/volume(?:s|Devices)/")
+_STAGING: Final = re.compile(
+    r"/plugins/kubernetes\.io/csi/.*/(?:globalmount(?:/|$)|volumeDevices/|dev/)"
+)
 """Mounts, pods and reasons of one mapping."""
 _MOST_ACTS: Final = 10
 _WELL: Final = frozenset({Verdict.IN_USE, Verdict.STAGED, Verdict.SHARED, Verdict.FOREIGN})
@@ -89,14 +95,21 @@ def _mapping(
         "readOnly": mapping.read_only if isinstance(mapping.read_only, bool) else None,
         "persistentVolume": volume.name if volume is not None else None,
         "verdict": str(judged.verdict),
-        "because": list(judged.because[:_MOST]),
+        "because": list(judged.because[:_MOST_REASONS]),
         "since": since.get(mapping.device),
-        "mounts": _few(mapping.mounts, lambda each: each.path),
+        "mounts": _few(mapping.mounts, lambda each: _short(each.path, names)),
         "heldBy": _few(mapping.holders, lambda each: each.label or each.name),
         "pods": _few(judged.holder.pods, lambda each: names.get(each.ref.uid or "", str(each.ref))),
     }
     # What was not observed is left out: a schema knows no null.
     return {key: value for key, value in told.items() if value is not None}
+
+
+def _short(path: str, names: Table[str, str]) -> str:
+    """Name kubelet's own mounts by what they are: their paths are most of an object's size."""
+    if found := _OF_POD.search(path):
+        return f"pod {names.get(found[1], found[1])}"
+    return "staging" if _STAGING.search(path) else path
 
 
 def _few(found: Any, name: Any) -> list[str] | None:  # noqa: ANN401 - any tuple of the model

@@ -11,9 +11,11 @@ from urllib.parse import parse_qs, urlparse
 
 import pytest
 
+from rbdagent import look as look_module
 from rbdagent.agent.events import Events
 from rbdagent.agent.neighbours import Neighbours
 from rbdagent.agent.publish import PATH, Publisher
+from rbdagent.correlate import correlate
 from rbdagent.diagnose import diagnose
 from rbdagent.errors import NotFoundError, SourceError
 from rbdagent.model import (
@@ -34,6 +36,7 @@ from tests.unit.builders import (
     FSID,
     IMAGE_ID,
     NOW,
+    PV,
     REMOTE_ADDRESS,
     SPEC,
     remote_watcher,
@@ -551,3 +554,40 @@ def test_no_credentials_for_the_neighbours_are_a_gap_too(tmp_path: Path) -> None
     access = KubeAccess(kubeconfig=tmp_path / "none", context=None, timeout_s=1)
     looked_at, _ = Neighbours(access, "worker-1").told_of(CONFLICT)
     assert [each.fact for each in looked_at.sources.kubernetes.gaps] == ["RBDNodes"]
+
+
+ELSEWHERE = seen_by_agent(
+    of_image={"watchers": (remote_watcher(),)},
+    on_node={"mappings": ()},
+    target=Target(given=f"pv/{PV}", kind=TargetKind.PERSISTENT_VOLUME, name=PV),
+)
+
+
+def word_of_others(access: KubeAccess) -> Confidence:
+    """Give how sure who-holds is of the one who watches from another node."""
+    told = look_module._with_words_of_others(ELSEWHERE, access, "worker-1")
+    (holder,) = correlate(told).holders
+    return holder.confidence
+
+
+def test_who_holds_asks_the_agent_of_the_node_that_watches_and_no_other(
+    api: FakeApi, access: KubeAccess
+) -> None:
+    """Listing the RBDNodes of a thousand nodes for one answer is half a gigabyte (bench/agents)."""
+    api.lists["rbdnodes"] = [rbd_node_object(f"worker-{number}") for number in range(2, 5)]
+    assert word_of_others(access) is Confidence.CERTAIN
+    assert api.requests == [f"{PATH}/worker-2"]
+
+
+def test_who_holds_asks_every_agent_where_the_address_leads_to_the_wrong_node(
+    api: FakeApi, access: KubeAccess
+) -> None:
+    api.lists["rbdnodes"] = [rbd_node_object("worker-7")]
+    assert word_of_others(access) is Confidence.CERTAIN
+    assert api.requests == [f"{PATH}/worker-2", f"{PATH}?limit=500"]
+
+
+def test_who_holds_goes_on_where_no_agent_publishes(api: FakeApi, access: KubeAccess) -> None:
+    for path in (f"{PATH}/worker-2", PATH):
+        api.broken[path] = refuse(404, "the server could not find the requested resource")
+    assert word_of_others(access) is Confidence.PROBABLE
