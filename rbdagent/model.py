@@ -55,6 +55,8 @@ class Source(Struct, frozen=True, kw_only=True):
     """Why it failed or was skipped; empty where it was observed."""
     cure: str = ""
     gaps: tuple[Gap, ...] = ()
+    took_s: float | None = None
+    """How long it took to answer; None where it was not asked."""
 
 
 # --------------------------------------------------------------------------------------------------

@@ -57,14 +57,19 @@ def _of_sources(seen: Seen) -> Iterator[Metric]:
         "Whether the last look at a source went well.",
         labels=("source",),
     )
+    took = GaugeMetricFamily(
+        "rbdagent_observe_duration_seconds",
+        "How long a source took to answer the last time that it was asked.",
+        labels=("source",),
+    )
     sources = seen.snapshot.sources.named
     for name, source in sources:
         if source.state is not SourceState.SKIPPED:
             success.add_metric((name,), float(source.state is SourceState.OBSERVED))
+            if source.took_s is not None:
+                took.add_metric((name,), source.took_s)
     yield success
-    yield GaugeMetricFamily(
-        "rbdagent_observe_duration_seconds", "How long the last look took.", value=seen.took_s
-    )
+    yield took
     if all(each.state is not SourceState.FAILED for _, each in sources):
         yield GaugeMetricFamily(
             "rbdagent_last_complete_observation_timestamp_seconds",

@@ -30,3 +30,13 @@ def test_every_outcome_has_its_series_from_the_start() -> None:
     families = {each.name: each for each in Metrics(lambda: looked(seen())).collect()}
     told = {each.labels["outcome"] for each in families["rbdagent_unmaps"].samples}
     assert told == {str(each) for each in UnmapOutcome}
+
+
+def test_how_long_each_source_took_is_told_of_those_that_were_asked() -> None:
+    look = looked(seen())
+    sources = look.snapshot.sources
+    asked = replace(sources, ceph=replace(sources.ceph, took_s=0.25))
+    look = replace(look, snapshot=replace(look.snapshot, sources=asked))
+    families = {each.name: each for each in Metrics(lambda: look).collect()}
+    samples = families["rbdagent_observe_duration_seconds"].samples
+    assert {each.labels["source"]: each.value for each in samples} == {"ceph": 0.25}
