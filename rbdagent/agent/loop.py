@@ -52,6 +52,8 @@ _JITTER: Final = 0.1
 _RETRY_S: Final = 5.0
 _UNSETTLED_S: Final = 10.0
 """A process that ends, and a time that passes, wake nobody: look for them where they matter."""
+_LONGEST_REST_S: Final = 5.0
+"""After a look the agent rests as long as that took, so that half its time is idle at least."""
 _LETTING_GO: Final = frozenset({Verdict.PINNED, Verdict.STAGED})
 
 
@@ -167,6 +169,8 @@ class Agent:
 
     def _wait(self, pause: float) -> str:
         """Wait in pieces: the heart beats also while nothing happens."""
+        if self.seen is not None and self._wake.rest(min(self.seen.took_s, _LONGEST_REST_S)):
+            return "end"
         deadline = time.monotonic() + pause
         while (left := deadline - time.monotonic()) > 0:
             why = self._wake.wait(min(left, _RETRY_S))
@@ -206,11 +210,14 @@ class Agent:
     # One cycle ------------------------------------------------------------------------------------
 
     def _cycle(self, why: str) -> None:
-        seen = self._observe(why)
-        tried = self._act()
-        if any(each.acted for each in tried):
-            # What was unmapped is no longer there: look again before anybody is told.
-            seen = self._observe("act")
+        # Each attempt looks for itself, and more closely: what is due waits for no look before it.
+        tried = self._act() if why == "time" else []
+        seen = self._observe("act" if _acted(tried) else why)
+        if not tried:
+            tried = self._act()
+            if _acted(tried):
+                # What was unmapped is no longer there: look again before anybody is told.
+                seen = self._observe("act")
         refused = tuple(each.refused for each in tried if each.refused is not None)
         acts, _ = self._leave.state.acts()
         ended = self._leave.state.ended()
@@ -350,6 +357,10 @@ class Agent:
             if source.state is SourceState.FAILED
         }
         self._log.info("cycle", why=why, took_s=round(seen.took_s, 3), **verdicts, failed=failed)
+
+
+def _acted(tried: list[Tried]) -> bool:
+    return any(each.acted for each in tried)
 
 
 def run_until(agent: Agent, wake: Wake, ended: threading.Event) -> None:

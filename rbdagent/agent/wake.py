@@ -84,6 +84,10 @@ class Wake:
         """Wait until :meth:`end` was called; any thread may, beside the one that waits."""
         select.select([self._ending], [], [])
 
+    def rest(self, seconds: float) -> bool:
+        """Let changes gather; tell whether it is the end."""
+        return bool(select.select([self._ending], [], [], seconds)[0])
+
     def wait(self, seconds: float) -> str:
         """Wait; give why it ended: ``change``, ``time`` or ``end``."""
         deadline = time.monotonic() + seconds

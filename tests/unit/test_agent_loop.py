@@ -324,8 +324,8 @@ def test_what_comes_into_use_in_between_is_refused_and_said_so(
     acting.looks = [ORPHAN]
     agent = acting.agent()
     acting.watch(agent, minutes=10)
-    # Orphaned once more for the loop, and in use when it is looked at closely.
-    acting.looks = [ORPHAN, IN_USE]
+    # In use when it is looked at closely.
+    acting.looks = [IN_USE, ORPHAN]
     rounds(agent, "time")
     assert unmapped == []
     assert "RBD505" in acting.log.of("refused")[0]
@@ -348,14 +348,14 @@ def test_a_refusal_is_told_again_only_when_its_reasons_are_others(acting: Stage)
     agent = acting.agent()
     acting.watch(agent, minutes=10)
     acting.asked_api.clear()
-    for looks in ([ORPHAN, FROZEN], [ORPHAN, FROZEN], [ORPHAN, AT_WORK], [ORPHAN, FROZEN]):
+    for looks in ([FROZEN, ORPHAN], [FROZEN, ORPHAN], [AT_WORK, ORPHAN], [FROZEN, ORPHAN]):
         acting.looks = [*looks]
         rounds(agent, "time")
         acting.times.uptime_s += 10
     assert [len(each.news) for each in acting.told[-4:]] == [1, 0, 1, 1]
     assert len(acting.log.of("refused")) == 4
     assert acting.told[-1].ended == {"refused": 3}
-    # Nothing was done: one look a cycle, and one at the orphan.
+    # Nothing was done: one look at the orphan, and one a cycle.
     assert len(acting.asked_api) == 8
 
 
@@ -364,7 +364,7 @@ def test_a_refusal_is_told_anew_when_the_device_was_in_use_since(acting: Stage) 
     for _ in range(2):
         acting.looks = [ORPHAN]
         acting.watch(agent, minutes=10)
-        acting.looks = [ORPHAN, FROZEN]
+        acting.looks = [FROZEN, ORPHAN]
         rounds(agent, "time")
         assert len(acting.told[-1].news) == 1
         acting.looks = [IN_USE]
@@ -384,7 +384,7 @@ def test_what_the_look_before_the_step_refuses_is_told_with_its_reasons(
     agent = acting.agent()
     acting.watch(agent, minutes=10)
     for _ in range(2):
-        acting.looks = [ORPHAN, ORPHAN, FROZEN, ORPHAN]
+        acting.looks = [ORPHAN, FROZEN, ORPHAN]
         rounds(agent, "time")
         acting.times.uptime_s += 60
     # Each of them was begun, and is on record; it is news once.
@@ -449,8 +449,8 @@ def test_what_the_agent_unmapped_is_followed_from_the_same_cycle_on(
     acting.looks = [ORPHAN]
     agent = acting.agent()
     acting.watch(agent, minutes=10)
-    # The cycle's own look, the plan's, the one before the step, and those after the act.
-    acting.looks = [ORPHAN, ORPHAN, ORPHAN, FREED]
+    # The plan's look, the one before the step, and those after the act.
+    acting.looks = [ORPHAN, ORPHAN, FREED]
     rounds(agent, "time")
     assert unmapped == ["/dev/rbd0"]
     assert came_of(acting) is Followed.CLEARED
