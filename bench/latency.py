@@ -1,0 +1,111 @@
+"""How soon an agent publishes what was mapped and unmaps what is orphaned, in the emulated node.
+
+An image of a PV is mapped by hand: nobody uses it, so it is an orphan from its first look on. The
+node's clock counts. The emulated processor is slower than this machine's: by how much is measured
+with one and the same program on both, and told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.e2e.scene import Scene
+from tests.lab.install import venv_python
+from tests.lab.lab import Lab, running_lab
+from tests.lab.processes import wait_until
+
+if TYPE_CHECKING:
+    from tests.lab.vm import Vm
+
+_NODE: Final = "worker-1"
+_GRACE_S: Final = 10
+_BOUND_S: Final = 2.0
+_STATE: Final = "/run/rbdagent-latency"
+_OBJECT: Final = f"/apis/rbdagent.dev/v1alpha1/rbdnodes/{_NODE}"
+_WORK: Final = """
+import time
+start = time.perf_counter()
+sum(i % 7 for i in range(10**6))
+print(time.perf_counter() - start)
+"""
+_UNTIL_GONE: Final = 'while [ -e "$1" ]; do sleep 0.02; done; cut -d" " -f1 /proc/uptime'
+
+
+def main() -> int:
+    """Measure, print, and exit 1 where a bound is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--times", type=int, default=3)
+    times = parser.parse_args().times
+    with running_lab() as lab:
+        vm = lab.nodes[_NODE]
+        program = str(venv_python().parent / "rbdagent")
+        flags = ["--mode", "unmap", "--grace-period", f"{_GRACE_S}s", "--state-dir", _STATE]
+        vm.define_service("rbdagent", [program, "agent", *flags]).start()
+        wait_until(lambda: _status(lab), timeout_s=120, what="the agent to have looked")
+        measured = [_once(lab, f"latency-{number}") for number in range(times)]
+        slower = _work(vm.run([str(venv_python()), "-c", _WORK]).stdout) / _work(
+            subprocess.check_output([venv_python(), "-c", _WORK], text=True)
+        )
+    published, unmapped = ([each[one] for each in measured] for one in (0, 1))
+    _tell("mapped, and published in RBDNode, after", published)
+    _tell(f"orphaned, and unmapped, {_GRACE_S} s of grace and", unmapped)
+    print(f"the emulated processor is {slower:.0f} times slower than this machine's")
+    print(f"bounds: {_BOUND_S:g} s each, inside the emulated node")
+    return int(max(*published, *unmapped) > _BOUND_S)
+
+
+def _tell(what: str, seconds: list[float]) -> None:
+    each = ", ".join(f"{one:.1f}" for one in seconds)
+    print(f"{what} {each} s (median {statistics.median(seconds):.1f})")
+
+
+def _work(printed: str) -> float:
+    return float(printed)
+
+
+def _once(lab: Lab, name: str) -> tuple[float, float]:
+    """Map one image; give the seconds until it is published, and those beyond the grace period."""
+    scene, vm = Scene(lab, name), lab.nodes[_NODE]
+    image = scene.in_tree_volume()
+    try:
+        device = scene.map_by_hand(_NODE, image)
+        began = time.monotonic()
+        wait_until(lambda: _is_published(lab, device), timeout_s=60, what="it to be published")
+        published = time.monotonic() - began
+        since = _orphaned_since(vm, device)
+        number = device.removeprefix("/dev/rbd")
+        gone = vm.run(["sh", "-c", _UNTIL_GONE, "gone", f"/sys/bus/rbd/devices/{number}"])
+        return published, float(gone.stdout) - since - _GRACE_S
+    finally:
+        scene.clear()
+
+
+def _orphaned_since(vm: Vm, device: str) -> float:
+    """Give since when the agent knows it as an orphan, in seconds of the node's uptime."""
+    for each in json.loads(vm.get(f"{_STATE}/history.json"))["mappings"]:
+        if each["identity"]["device"] == device:
+            return float(each["orphaned_since"]["uptime_s"])
+    raise AssertionError(f"{device} is not remembered")
+
+
+def _status(lab: Lab) -> dict[str, Any]:
+    found = lab.control_plane.api.find(_OBJECT) or {}
+    status: dict[str, Any] = found.get("status") or {}
+    return status
+
+
+def _is_published(lab: Lab, device: str) -> bool:
+    return any(each["device"] == device for each in _status(lab).get("mappings") or ())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
