@@ -84,7 +84,7 @@ def draw(seed: int, number: int) -> Draw:
     luks = mode == "Filesystem" and chance.random() < (0.5 if "umount" in leaves else 0.1)
     return Draw(
         number=number,
-        node=chance.choice(NODES),
+        node=NODES[number % 2],
         mode=mode,
         storage_class="rbd-luks" if luks else "rbd",
         stumbles=mode == "Filesystem" and not luks and chance.random() < 0.12,
@@ -140,9 +140,7 @@ class Episode:
             if release is not None:
                 assert self._mapped() == mapped, f"unmapped while it was pinned ({drawn.pin})"
                 release()
-            wait_until(
-                lambda: self._mapped() != mapped, timeout_s=_GONE_S, what="the mapping to go"
-            )
+            self._wait_gone(mapped)
         assert self._read() == digest, "bytes were lost"
 
     # Coming ---------------------------------------------------------------------------------------
@@ -150,21 +148,29 @@ class Episode:
     def _arrive(self) -> str:
         """Have a pod run that writes again and again."""
         drawn, scene = self._drawn, self._scene
-        pod = f"{scene.name}-{drawn.node}"
         if drawn.stumbles:
-            steps = {"NodeStage.mkfs": "error", "NodeStage.rollback-unmap": "skip"}
-            for step, action in steps.items():
-                self._lab.set_fault(drawn.node, step, action, volume=self._handle)
-            start_beating(scene, drawn.node, drawn.mode)
-            scene.workloads.wait_event(pod, reason="FailedMount", timeout_s=_RUN_S)
-            # Longer than the grace period: a pod needs what lies there, mapped and not mounted.
-            self._patience.wait(8)
-            for step in steps:
-                self._lab.clear_fault(drawn.node, step, volume=self._handle)
-        else:
-            start_beating(scene, drawn.node, drawn.mode)
+            self._stumble()
+        pod = start_beating(scene, drawn.node, drawn.mode)
         scene.workloads.wait_running(pod, timeout_s=_RUN_S)
         return pod
+
+    def _stumble(self) -> None:
+        """Have the first stage fail, and its mapping stay: it is in the way of the next."""
+        drawn, scene = self._drawn, self._scene
+        steps = {"NodeStage.mkfs": "error", "NodeStage.rollback-unmap": "skip"}
+        for step, action in steps.items():
+            self._lab.set_fault(drawn.node, step, action, volume=self._handle)
+        pod = start_beating(scene, drawn.node, drawn.mode)
+        scene.workloads.wait_event(pod, reason="FailedMount", timeout_s=_RUN_S)
+        leaked = self._mapped()
+        assert leaked is not None, "the stage failed, and nothing is mapped"
+        # Longer than the grace period: a pod needs what lies there, mapped and not mounted.
+        self._patience.wait(8)
+        assert self._mapped() == leaked, "the mapping of a waiting pod was taken away"
+        scene.workloads.delete("Pod", pod)
+        for step in steps:
+            self._lab.clear_fault(drawn.node, step, volume=self._handle)
+        self._wait_gone(leaked)
 
     # Going ----------------------------------------------------------------------------------------
 
@@ -191,6 +197,7 @@ class Episode:
                 lambda: plugin.pid() is None or self._mapped() is None,
                 timeout_s=_GONE_S,
                 what="the plugin to crash",
+                interval_s=2,
             )
             if plugin.pid() is None:
                 plugin.start()
@@ -228,6 +235,15 @@ class Episode:
 
     def _mapped(self) -> Mapped | None:
         return mapped(self._lab, self._drawn.node, self._image)
+
+    def _wait_gone(self, there: Mapped) -> None:
+        """Wait in the guest: a question a second costs an emulated processor too much."""
+        number = there.device.removeprefix("/dev/rbd")
+        script = (
+            f"while read now 2>/dev/null </sys/block/rbd{number}/diskseq"
+            f" && [ $now = {there.diskseq} ]; do sleep 1; done"
+        )
+        self._vm.run(script, timeout_s=_GONE_S)
 
     def _write(self, pod: str, there: Mapped) -> str:
         """Write, flush, and give the checksum."""
@@ -274,11 +290,15 @@ class Episode:
         return self._lab.nodes[node].run(f"{{ {command}; }} | sha256sum").stdout.split()[0]
 
 
-def start_beating(scene: Scene, node: str, mode: str) -> None:
-    """Start a pod that writes to its volume every few seconds, and says so where that fails."""
+def start_beating(scene: Scene, node: str, mode: str) -> str:
+    """Start a pod that writes to its volume every few seconds, and says so where that fails.
+
+    Returns:
+        Its name.
+    """
     beat = f"while :; do {_BEATS[mode]} 2>/dev/null || echo missed; sleep 4 & wait $!; done"
     command = ("/bin/sh", "-c", f"trap 'exit 0' TERM; {beat}")
-    scene.start_pod(node, block=mode == "Block", command=command)
+    return scene.start_pod(node, block=mode == "Block", command=command)
 
 
 def beats_missed(lab: Lab, node: str, pod: str) -> bool:
@@ -291,8 +311,9 @@ def mapped(lab: Lab, node: str, image: str) -> Mapped | None:
     """Give the mapping of an image on a node."""
     name = image.rpartition("/")[2]
     script = (
-        f"for d in /sys/bus/rbd/devices/*; do [ $(cat $d/name) = {name} ] || continue;"
-        " n=${d##*/}; echo /dev/rbd$n $(cat $d/client_id /sys/block/rbd$n/diskseq); break; done"
+        "for d in /sys/bus/rbd/devices/*; do read i <$d/name;"
+        f" [ $i = {name} ] || continue; n=${{d##*/}}; read c <$d/client_id;"
+        " read s </sys/block/rbd$n/diskseq; echo /dev/rbd$n $c $s; break; done"
     )
     found = lab.nodes[node].run(script, check=False).stdout.split()
     return Mapped(*found) if len(found) == 3 else None

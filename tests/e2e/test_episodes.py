@@ -33,7 +33,7 @@ COUNT: Final = int(os.environ.get("RBDAGENT_EPISODES", "50"))
 SEED: Final = int(os.environ.get("RBDAGENT_EPISODES_SEED", "0")) or random.SystemRandom().randrange(
     10**6
 )
-AT_ONCE: Final = 6
+AT_ONCE: Final = 8
 _FREE: Final = ("--mode", "unmap", "--grace-period", "5s", "--unmap-staged",
                 "--max-unmaps-per-hour", "100000", "--resync", "10s")  # fmt: skip
 STATE: Final = "/run/rbdagent-mortal"
@@ -98,8 +98,7 @@ class Resident:
     def move_in(self) -> None:
         """Start it."""
         self._image = self.scene.image_of(self.scene.claim(volume_mode=self._mode))
-        start_beating(self.scene, self._node, self._mode)
-        self._pod = f"{self.scene.name}-{self._node}"
+        self._pod = start_beating(self.scene, self._node, self._mode)
         self.scene.workloads.wait_running(self._pod, timeout_s=180)
         self._mapped = mapped(self._lab, self._node, self._image)
 
