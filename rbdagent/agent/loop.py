@@ -52,8 +52,8 @@ _JITTER: Final = 0.1
 _RETRY_S: Final = 5.0
 _UNSETTLED_S: Final = 10.0
 """A process that ends, and a time that passes, wake nobody: look for them where they matter."""
-_LONGEST_REST_S: Final = 5.0
-"""After a look the agent rests as long as that took, so that half its time is idle at least."""
+_LONGEST_REST_S: Final = 10.0
+"""After a look the agent rests three times as long as that took: changes gather meanwhile."""
 _LETTING_GO: Final = frozenset({Verdict.PINNED, Verdict.STAGED})
 
 
@@ -169,7 +169,7 @@ class Agent:
 
     def _wait(self, pause: float) -> str:
         """Wait in pieces: the heart beats also while nothing happens."""
-        if self.seen is not None and self._wake.rest(min(self.seen.took_s, _LONGEST_REST_S)):
+        if self.seen is not None and self._wake.rest(min(3 * self.seen.took_s, _LONGEST_REST_S)):
             return "end"
         deadline = time.monotonic() + pause
         while (left := deadline - time.monotonic()) > 0:

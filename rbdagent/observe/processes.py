@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import errno
+import functools
 import hashlib
 import os
 import re
@@ -184,6 +185,7 @@ def _container_of(cgroup: object) -> tuple[str | None, str | None]:
     return pod["uid"].replace("_", "-"), container["id"] if container else None
 
 
+@functools.lru_cache(maxsize=4096)
 def _started_at(boot: int | None, ticks: int) -> str | None:
     if boot is None:
         return None

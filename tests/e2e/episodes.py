@@ -1,10 +1,12 @@
 """Episodes: lives of volumes on the real kernel, drawn at random, beside agents that may unmap.
 
-A volume is provisioned, staged, published and written to; its pod goes in one of many ways, some of
-which leave the mapping behind, while something may keep the device busy; agents that are killed
-again and again are free to unmap after a few seconds, and now and then a node loses its network.
-Whatever happens: no byte is lost, no pod that lives sees an error, nobody's device is taken away,
-and every orphan is gone in the end.
+A volume is provisioned, staged, published and written to; its pod goes, and what kubelet and the
+driver do behind it goes wrong in one of many ways, some of which leave the mapping behind, while
+something may keep the device busy. Agents that are killed again and again are free to unmap after a
+few seconds, and now and then a node loses its network. Whatever happens: no byte is lost, no pod
+that lives sees an error, nobody's device is taken away, and every orphan is gone in the end.
+
+A few episodes share a pod, as volumes do: they come and go together, each in its own way.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING, Final, Self
 from tests.e2e.scene import Scene
 from tests.lab.errors import LabError
 from tests.lab.processes import wait_until
+from tests.lab.workloads import pod as pod_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,74 +28,89 @@ if TYPE_CHECKING:
     from tests.lab.lab import Lab
 
 NODES: Final = ("worker-1", "worker-2")
-_GONE_S: Final = 300.0
-_RUN_S: Final = 300.0
+TOGETHER: Final = 4
+_WAIT_S: Final = 300.0
 _CUT_S: Final = (2.0, 6.0)
 _PEACE_S: Final = (20.0, 50.0)
 
-_LEAVES: Final = {
-    "cleanly": 26,
-    "by force": 12,
-    "with unmap left out": 30,
-    "with unmap refused": 8,
-    "with umount refused": 14,
-    "with the plugin crashed": 10,
+_FAULTS: Final[dict[str, tuple[tuple[str, str] | None, int]]] = {
+    "nothing": (None, 40),
+    "unmap is left out": (("NodeUnstage.unmap", "skip"), 30),
+    "unmap is refused": (("NodeUnstage.unmap", "error"), 6),
+    "umount is refused": (("NodeUnstage.umount", "error"), 14),
+    "the plugin crashes": (("NodeUnstage.unmap", "crash"), 10),
 }
-"""How a pod goes, and how often; kubelet, or nobody, cleans up behind it."""
+"""What goes wrong when a volume is unstaged: the driver's step and fault, and how often."""
 
 _PINS: Final = {
     "Filesystem": ("cwd", "bind", "private mount", "open"),
     "Block": ("open", "dm", "loop"),
 }
-_BEATS: Final = {
-    "Filesystem": "dd if=/proc/uptime of=/data/beat conv=fsync",
-    "Block": "dd if=/proc/uptime of=/dev/xvda bs=512 seek=9 conv=notrunc,fsync",
-}
-"""What a living pod does again and again: it opens, writes, flushes and closes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """What happens in one episode."""
+    """What happens to one volume."""
 
     number: int
-    node: str
+    luks: bool
+    fault: str
+    pin: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """What happens to a pod, and to each of its volumes."""
+
+    number: int
     mode: str
     """``Filesystem`` or ``Block``."""
-    storage_class: str
     stumbles: bool
-    """The first stage fails, and leaves its mapping behind."""
-    leaves: str
-    pin: str | None
+    """The first stage of one volume fails, and leaves its mapping behind."""
+    forced: bool
+    """It is deleted as ``kubectl delete --force`` does."""
     pinned_s: float
     moves: bool
-    """Another pod reads it at the end; else it is mapped by hand there."""
+    """Another pod reads at the end; else the images are mapped by hand there."""
+    volumes: tuple[Draw, ...]
+
+    @property
+    def node(self) -> str:
+        """Where the pod lives."""
+        return NODES[self.number % 2]
 
     @property
     def other(self) -> str:
-        """The node where it is read at the end."""
-        return NODES[1 - NODES.index(self.node)]
+        """Where its volumes are read at the end."""
+        return NODES[1 - self.number % 2]
 
 
-def draw(seed: int, number: int) -> Draw:
-    """Give the episode of a number: the same for the same seed."""
+def draw(seed: int, number: int) -> Life:
+    """Give the life of a number: the same for the same seed."""
     chance = random.Random(f"{seed}/{number}")
-    mode = chance.choice(("Filesystem", "Filesystem", "Filesystem", "Block"))
-    leaves = chance.choices([*_LEAVES], weights=[*_LEAVES.values()])[0]
-    if leaves == "with umount refused":
-        mode = "Filesystem"
-    luks = mode == "Filesystem" and chance.random() < (0.5 if "umount" in leaves else 0.1)
-    return Draw(
+    mode = "Block" if chance.random() < 0.25 else "Filesystem"
+    volumes = tuple(_draw(chance, mode, number * TOGETHER + each) for each in range(TOGETHER))
+    return Life(
         number=number,
-        node=NODES[number % 2],
         mode=mode,
-        storage_class="rbd-luks" if luks else "rbd",
-        stumbles=mode == "Filesystem" and not luks and chance.random() < 0.12,
-        leaves=leaves,
-        pin=None if luks or chance.random() < 0.5 else chance.choice(_PINS[mode]),
+        stumbles=mode == "Filesystem" and chance.random() < 0.25,
+        forced=chance.random() < 0.25,
         pinned_s=chance.uniform(1, 12),
-        moves=luks or chance.random() < 0.3,
+        # kubelet tries an unstage that was refused again after two minutes: the attachment waits.
+        moves=chance.random() < 0.5 and not any("refused" in each.fault for each in volumes),
+        volumes=volumes,
     )
+
+
+def _draw(chance: random.Random, mode: str, number: int) -> Draw:
+    weights = [often for _, often in _FAULTS.values()]
+    fault = chance.choices([*_FAULTS], weights=weights)[0]
+    if mode == "Block" and fault == "umount is refused":
+        fault = "nothing"
+    luks = mode == "Filesystem" and chance.random() < 0.06
+    pinned = not luks and chance.random() < 0.4
+    pin = chance.choice(_PINS[mode]) if pinned else None
+    return Draw(number=number, luks=luks, fault=fault, pin=pin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,201 +122,278 @@ class Mapped:
     diskseq: str
 
 
-class Episode:
-    """One volume's life; :meth:`play` raises where a promise is broken."""
+class Volume:
+    """One episode: a volume of a pod, on the pod's node."""
 
-    def __init__(self, lab: Lab, drawn: Draw, seed: int) -> None:
+    def __init__(self, scene: Scene, drawn: Draw, life: Life) -> None:
+        self.drawn = drawn
+        self._scene = scene
+        self._life = life
+        self._lab = scene.lab
+        self._vm = scene.lab.nodes[life.node]
+        self._release: Callable[[], object] | None = None
+        self._was: Mapped | None = None
+        self._digest = ""
+        self.claim = f"{scene.name}-{drawn.number}"
+        storage_class = "rbd-luks" if drawn.luks else "rbd"
+        self.pv = scene.claim(
+            f"-{drawn.number}", volume_mode=life.mode, storage_class=storage_class
+        )
+        self.image, self.handle = scene.image_of(self.pv), scene.handle(self.pv)
+
+    @property
+    def pinned(self) -> bool:
+        """Whether something keeps its device busy."""
+        return self._release is not None
+
+    def settle(self, pod: str) -> None:
+        """Write to it, take note of its mapping, and pin it where that was drawn."""
+        there = self.mapped()
+        assert there is not None, f"{self.drawn}: the pod runs, and nothing is mapped"
+        self._was = there
+        if self._life.mode == "Block":
+            self._vm.run(
+                f"dd if=/dev/urandom of={there.device} bs=4k count=64 seek=1024 oflag=direct"
+                " 2>/dev/null"
+            )
+        else:
+            path = self._data(pod)
+            self._vm.run(f"head -c 300000 /dev/urandom >{path} && sync -f {path}")
+        self._digest = self._read_of(self._life.node, pod, there.device)
+        self._release = self._pin(pod, there)
+
+    def check_still_mapped(self, why: str) -> None:
+        """What is needed, or pinned, was not taken away."""
+        assert self.mapped() == self._was, f"{self.drawn}: its mapping was taken away {why}"
+
+    def let_go(self) -> None:
+        """End its pin."""
+        if self._release is not None:
+            self._release()
+            self._release = None
+
+    def mapped(self) -> Mapped | None:
+        """Give its mapping on the pod's node."""
+        return mapped(self._lab, self._life.node, self.image)
+
+    def wait_gone(self) -> None:
+        """Wait in the guest: a question a second costs an emulated processor too much."""
+        there = self._was or self.mapped()
+        if there is None:
+            return
+        number = there.device.removeprefix("/dev/rbd")
+        script = (
+            f"while read now 2>/dev/null </sys/block/rbd{number}/diskseq"
+            f" && [ $now = {there.diskseq} ]; do sleep 3; done"
+        )
+        self._vm.run(script, timeout_s=_WAIT_S)
+
+    def check_whole(self, pod: str | None) -> None:
+        """On the other node it has every byte, in a pod or mapped by hand."""
+        if pod is None:
+            found = self._read_by_hand()
+        else:
+            there = mapped(self._lab, self._life.other, self.image)
+            assert there is not None
+            found = self._read_of(self._life.other, pod, there.device)
+        assert found == self._digest, f"{self.drawn}: bytes were lost"
+
+    # Faults ---------------------------------------------------------------------------------------
+
+    def set_fault(self, step: str, action: str) -> None:
+        """Have the driver meet a fault with this volume."""
+        times = 1 if action == "crash" else 0
+        self._lab.set_fault(self._life.node, step, action, volume=self.handle, times=times)
+
+    def clear_fault(self, step: str) -> None:
+        """End it."""
+        self._lab.clear_fault(self._life.node, step, volume=self.handle)
+
+    def _pin(self, pod: str, there: Mapped) -> Callable[[], object] | None:
+        """Keep the device busy; give what lets it go."""
+        node, scene = self._life.node, self._scene
+        match self.drawn.pin:
+            case "cwd":
+                pid = scene.pin_by_cwd(node, scene.mount_of(pod, self.pv))
+            case "bind":
+                pid = scene.pin_by_bind(node, scene.mount_of(pod, self.pv))
+            case "private mount":
+                pid = scene.private_mount(node, there.device)
+            case "open":
+                pid = scene.hold_open(node, there.device)
+            case "dm":
+                name = f"pin-{self.drawn.number}"
+                self._vm.run(f"dmsetup create {name} --table '0 8 linear {there.device} 0'")
+                return lambda: self._vm.run(["dmsetup", "remove", "--retry", name])
+            case "loop":
+                loop = self._vm.run(["losetup", "-f", "--show", there.device]).stdout.strip()
+                return lambda: self._vm.run(["losetup", "-d", loop])
+            case _:
+                return None
+        return lambda: scene.kill(node, pid)
+
+    # Bytes ----------------------------------------------------------------------------------------
+
+    def _data(self, pod: str) -> str:
+        return f"{self._scene.mount_of(pod, self.pv)}/data"
+
+    def _read_of(self, node: str, pod: str, device: str) -> str:
+        if self._life.mode == "Block":
+            return self._digest_of(node, _block(device))
+        return self._digest_of(node, f"cat {self._data(pod)}")
+
+    def _read_by_hand(self) -> str:
+        node = self._life.other
+        device = self._scene.map_by_hand(node, self.image, "--read-only")
+        if self._life.mode == "Block":
+            return self._digest_of(node, _block(device))
+        name = f"read-{self.drawn.number}"
+        if not self.drawn.luks:
+            return self._digest_of(node, _mounted(device, name))
+        opened = (
+            "printf lab | cryptsetup luksOpen --readonly --disable-keyring -d /dev/stdin"
+            f" {device} {name}"
+        )
+        read = f"{opened} && {_mounted(f'/dev/mapper/{name}', name)}; cryptsetup luksClose {name}"
+        return self._digest_of(node, read)
+
+    def _digest_of(self, node: str, command: str) -> str:
+        return self._lab.nodes[node].run(f"{{ {command}; }} | sha256sum").stdout.split()[0]
+
+
+def _mounted(device: str, name: str) -> str:
+    place = f"/run/{name}"
+    read = f"mkdir -p {place} && mount -o ro {device} {place} && cat {place}/data"
+    return f"{read}; umount {place} >&2"
+
+
+def _block(device: str) -> str:
+    return f"dd if={device} bs=4k count=64 skip=1024 iflag=direct 2>/dev/null"
+
+
+class Episodes:
+    """A pod's life with its volumes; :meth:`play` raises where a promise is broken."""
+
+    def __init__(self, lab: Lab, life: Life, seed: int) -> None:
         self._lab = lab
-        self._drawn = drawn
-        self._scene = Scene(lab, f"episode-{seed}-{drawn.number}")
-        self._vm = lab.nodes[drawn.node]
+        self._life = life
+        self._scene = Scene(lab, f"life-{seed}-{life.number}")
         self._patience = threading.Event()
-        self._pv = self._image = self._handle = ""
+        self._volumes: list[Volume] = []
 
     def play(self) -> None:
         """Play it, and clear the stage whatever happened."""
         try:
             self._play()
         except (LabError, AssertionError) as error:
-            raise AssertionError(f"{self._drawn}:\n{error}") from error
+            raise AssertionError(f"{self._life}:\n{error}") from error
         finally:
+            for each in self._volumes:
+                with contextlib.suppress(LabError):
+                    each.let_go()
             self._scene.clear()
 
     def _play(self) -> None:
-        drawn, scene = self._drawn, self._scene
-        self._pv = scene.claim(volume_mode=drawn.mode, storage_class=drawn.storage_class)
-        self._image, self._handle = scene.image_of(self._pv), scene.handle(self._pv)
-        pod = self._arrive()
-        mapped = self._mapped()
-        assert mapped is not None, "the pod runs, and nothing is mapped"
-        digest = self._write(pod, mapped)
-        release = self._pin(pod, mapped)
-        assert self._mapped() == mapped, "the mapping of a living pod was taken away"
-        assert not beats_missed(self._lab, drawn.node, pod), "the living pod saw an error"
-        with self._leaving(pod):
-            self._patience.wait(drawn.pinned_s if release else 0)
-            if release is not None:
-                assert self._mapped() == mapped, f"unmapped while it was pinned ({drawn.pin})"
-                release()
-            self._wait_gone(mapped)
-        assert self._read() == digest, "bytes were lost"
-
-    # Coming ---------------------------------------------------------------------------------------
-
-    def _arrive(self) -> str:
-        """Have a pod run that writes again and again."""
-        drawn, scene = self._drawn, self._scene
-        if drawn.stumbles:
+        life, workloads = self._life, self._scene.workloads
+        self._volumes += [Volume(self._scene, drawn, life) for drawn in life.volumes]
+        if life.stumbles:
             self._stumble()
-        pod = start_beating(scene, drawn.node, drawn.mode)
-        scene.workloads.wait_running(pod, timeout_s=_RUN_S)
-        return pod
+        pod = self._start(life.node)
+        workloads.wait_running(pod, timeout_s=_WAIT_S)
+        for each in self._volumes:
+            each.settle(pod)
+        for each in self._volumes:
+            each.check_still_mapped("while its pod lived")
+        assert not beats_missed(self._lab, life.node, pod), f"{life}: the living pod saw an error"
+        with self._faults():
+            if life.forced:
+                workloads.force_delete(pod)
+            else:
+                workloads.delete("Pod", pod, wait=False)
+            self._release()
+            for each in self._volumes:
+                each.wait_gone()
+        self._read()
+
+    def _start(self, node: str) -> str:
+        """Start a pod that writes to each volume every few seconds, and says where that fails."""
+        claims = [each.claim for each in self._volumes]
+        return start_beating(self._scene, node, self._life.mode, claims)
 
     def _stumble(self) -> None:
-        """Have the first stage fail, and its mapping stay: it is in the way of the next."""
-        drawn, scene = self._drawn, self._scene
+        """Have one volume's first stage fail, and its mapping stay, in the way of the next."""
+        scene = self._scene
+        volume = next((each for each in self._volumes if not each.drawn.luks), None)
+        if volume is None:
+            return
         steps = {"NodeStage.mkfs": "error", "NodeStage.rollback-unmap": "skip"}
         for step, action in steps.items():
-            self._lab.set_fault(drawn.node, step, action, volume=self._handle)
-        pod = start_beating(scene, drawn.node, drawn.mode)
-        scene.workloads.wait_event(pod, reason="FailedMount", timeout_s=_RUN_S)
-        leaked = self._mapped()
-        assert leaked is not None, "the stage failed, and nothing is mapped"
+            volume.set_fault(step, action)
+        pod = self._start(self._life.node)
+        leaked = wait_until(volume.mapped, timeout_s=_WAIT_S, what="a mapping", interval_s=2)
+        scene.workloads.wait_event(pod, reason="FailedMount", timeout_s=_WAIT_S)
         # Longer than the grace period: a pod needs what lies there, mapped and not mounted.
         self._patience.wait(8)
-        assert self._mapped() == leaked, "the mapping of a waiting pod was taken away"
+        assert volume.mapped() == leaked, "the mapping of a waiting pod was taken away"
         scene.workloads.delete("Pod", pod)
         for step in steps:
-            self._lab.clear_fault(drawn.node, step, volume=self._handle)
-        self._wait_gone(leaked)
-
-    # Going ----------------------------------------------------------------------------------------
+            volume.clear_fault(step)
+        volume.wait_gone()
 
     @contextlib.contextmanager
-    def _leaving(self, pod: str) -> Iterator[None]:
-        """Have the pod deleted, and what goes wrong then go wrong until the mapping is gone."""
-        workloads, leaves = self._scene.workloads, self._drawn.leaves
-        step, action, times = {
-            "with unmap left out": ("NodeUnstage.unmap", "skip", 0),
-            "with unmap refused": ("NodeUnstage.unmap", "error", 0),
-            "with umount refused": ("NodeUnstage.umount", "error", 0),
-            "with the plugin crashed": ("NodeUnstage.unmap", "crash", 1),
-        }.get(leaves, ("", "", 0))
-        if step:
-            node = self._drawn.node
-            self._lab.set_fault(node, step, action, volume=self._handle, times=times)
-        if leaves == "by force":
-            workloads.force_delete(pod)
-        else:
-            workloads.delete("Pod", pod, wait=False)
-        if action == "crash":
-            plugin = self._vm.service("csi")
-            wait_until(
-                lambda: plugin.pid() is None or self._mapped() is None,
-                timeout_s=_GONE_S,
-                what="the plugin to crash",
-                interval_s=2,
-            )
-            if plugin.pid() is None:
-                plugin.start()
+    def _faults(self) -> Iterator[None]:
+        """Have go wrong what was drawn, until every mapping is gone."""
+        faults = [
+            (each, *fault) for each in self._volumes if (fault := _FAULTS[each.drawn.fault][0])
+        ]
+        for volume, step, action in faults:
+            volume.set_fault(step, action)
         try:
             yield
         finally:
-            if step:
-                self._lab.clear_fault(self._drawn.node, step, volume=self._handle)
+            for volume, step, _ in faults:
+                volume.clear_fault(step)
 
-    def _pin(self, pod: str, mapped: Mapped) -> Callable[[], object] | None:
-        """Keep the device busy; give what lets it go."""
-        node, scene = self._drawn.node, self._scene
-        path = scene.mount_of(pod, self._pv)
-        match self._drawn.pin:
-            case "cwd":
-                pid = scene.pin_by_cwd(node, path)
-            case "bind":
-                pid = scene.pin_by_bind(node, path)
-            case "private mount":
-                pid = scene.private_mount(node, mapped.device)
-            case "open":
-                pid = scene.hold_open(node, mapped.device)
-            case "dm":
-                name = f"pin-{self._drawn.number}"
-                self._vm.run(f"dmsetup create {name} --table '0 8 linear {mapped.device} 0'")
-                return lambda: self._vm.run(["dmsetup", "remove", "--retry", name])
-            case "loop":
-                loop = self._vm.run(["losetup", "-f", "--show", mapped.device]).stdout.strip()
-                return lambda: self._vm.run(["losetup", "-d", loop])
-            case _:
-                return None
-        return lambda: scene.kill(node, pid)
+    def _release(self) -> None:
+        """Let every pin go after a while, and find its volume as it was."""
+        pinned = [each for each in self._volumes if each.pinned]
+        self._patience.wait(self._life.pinned_s if pinned else 0)
+        for each in pinned:
+            each.check_still_mapped(f"although it was pinned ({each.drawn.pin})")
+            each.let_go()
 
-    # Looking --------------------------------------------------------------------------------------
-
-    def _mapped(self) -> Mapped | None:
-        return mapped(self._lab, self._drawn.node, self._image)
-
-    def _wait_gone(self, there: Mapped) -> None:
-        """Wait in the guest: a question a second costs an emulated processor too much."""
-        number = there.device.removeprefix("/dev/rbd")
-        script = (
-            f"while read now 2>/dev/null </sys/block/rbd{number}/diskseq"
-            f" && [ $now = {there.diskseq} ]; do sleep 1; done"
-        )
-        self._vm.run(script, timeout_s=_GONE_S)
-
-    def _write(self, pod: str, there: Mapped) -> str:
-        """Write, flush, and give the checksum."""
-        if self._drawn.mode == "Block":
-            self._vm.run(
-                f"dd if=/dev/urandom of={there.device} bs=4k count=64 seek=1024 oflag=direct"
-                " 2>/dev/null"
-            )
-            return self._digest(self._drawn.node, self._block(there.device))
-        path = f"{self._scene.mount_of(pod, self._pv)}/data"
-        self._vm.run(f"head -c 300000 /dev/urandom >{path} && sync -f {path}")
-        return self._digest(self._drawn.node, f"cat {path}")
-
-    def _read(self) -> str:
-        """Give the checksum as the other node has it."""
-        drawn, scene = self._drawn, self._scene
-        if not drawn.moves:
-            return self._read_by_hand()
-        # Before that the controller would refuse, and try again later and later.
-        scene.wait_detached(self._pv, drawn.node, timeout_s=_GONE_S)
-        pod = scene.run_pod(drawn.other, block=drawn.mode == "Block", timeout_s=_RUN_S)
-        if drawn.mode == "Block":
-            there = mapped(self._lab, drawn.other, self._image)
-            assert there is not None
-            return self._digest(drawn.other, self._block(there.device))
-        return self._digest(drawn.other, f"cat {scene.mount_of(pod, self._pv)}/data")
-
-    def _read_by_hand(self) -> str:
-        drawn, scene = self._drawn, self._scene
-        device = scene.map_by_hand(drawn.other, self._image, "--read-only")
-        if drawn.mode == "Block":
-            return self._digest(drawn.other, self._block(device))
-        place = f"/run/read-{drawn.number}"
-        return self._digest(
-            drawn.other,
-            f"mkdir -p {place} && mount -o ro {device} {place} && cat {place}/data;"
-            f" umount {place} >&2",
-        )
-
-    def _block(self, device: str) -> str:
-        return f"dd if={device} bs=4k count=64 skip=1024 iflag=direct 2>/dev/null"
-
-    def _digest(self, node: str, command: str) -> str:
-        return self._lab.nodes[node].run(f"{{ {command}; }} | sha256sum").stdout.split()[0]
+    def _read(self) -> None:
+        pod = None
+        if self._life.moves:
+            # Before that the controller would refuse, and try again later and later.
+            for each in self._volumes:
+                self._scene.wait_detached(each.pv, self._life.node, timeout_s=_WAIT_S)
+            pod = self._start(self._life.other)
+            self._scene.workloads.wait_running(pod, timeout_s=_WAIT_S)
+        for each in self._volumes:
+            each.check_whole(pod)
 
 
-def start_beating(scene: Scene, node: str, mode: str) -> str:
-    """Start a pod that writes to its volume every few seconds, and says so where that fails.
+def start_beating(scene: Scene, node: str, mode: str, claims: list[str]) -> str:
+    """Start a pod that writes to its volumes every few seconds, and says so where that fails.
 
     Returns:
         Its name.
     """
-    beat = f"while :; do {_BEATS[mode]} 2>/dev/null || echo missed; sleep 4 & wait $!; done"
-    command = ("/bin/sh", "-c", f"trap 'exit 0' TERM; {beat}")
-    return scene.start_pod(node, block=mode == "Block", command=command)
+    if mode == "Block":
+        targets = [f"/dev/xvd{chr(ord('a') + index)}" for index in range(len(claims))]
+        write = "dd if=/proc/uptime of=$t bs=512 seek=9 conv=notrunc,fsync"
+    else:
+        targets = [f"/data{index + 1 if index else ''}" for index in range(len(claims))]
+        write = "dd if=/proc/uptime of=$t/beat conv=fsync"
+    beat = f"for t in {' '.join(targets)}; do {write} 2>/dev/null || echo missed; done"
+    command = (
+        *("/bin/sh", "-c"),
+        f"trap 'exit 0' TERM; while :; do {beat}; sleep 8 & wait $!; done",
+    )
+    name = f"{scene.name}-{node}"
+    scene.add(pod_object(name, node=node, claims=claims, block=mode == "Block", command=command))
+    return name
 
 
 def beats_missed(lab: Lab, node: str, pod: str) -> bool:
@@ -320,26 +415,28 @@ def mapped(lab: Lab, node: str, image: str) -> Mapped | None:
 
 
 class Disturbance:
-    """Cuts one node after another off its network, for a moment each."""
+    """Cuts one node after another off its network, and starts a driver again that crashed."""
 
     def __init__(self, lab: Lab, seed: int) -> None:
         self._lab = lab
         self._chance = random.Random(f"{seed}/disturbance")
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run)
+        self._threads = [threading.Thread(target=each) for each in (self._cut, self._start_again)]
         self.cuts = 0
 
     def __enter__(self) -> Self:
         """Begin."""
-        self._thread.start()
+        for each in self._threads:
+            each.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         """End, with every node on the network."""
         self._over.set()
-        self._thread.join()
+        for each in self._threads:
+            each.join()
 
-    def _run(self) -> None:
+    def _cut(self) -> None:
         while not self._over.wait(self._chance.uniform(*_PEACE_S)):
             vm = self._lab.nodes[self._chance.choice(NODES)]
             vm.cut()
@@ -348,3 +445,11 @@ class Disturbance:
             finally:
                 vm.mend()
             self.cuts += 1
+
+    def _start_again(self) -> None:
+        while not self._over.wait(3):
+            for node in NODES:
+                driver = self._lab.nodes[node].service("csi")
+                with contextlib.suppress(LabError):
+                    if driver.pid() is None:
+                        driver.start()

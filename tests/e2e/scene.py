@@ -146,6 +146,11 @@ class Scene:
         )
         return name
 
+    def add(self, made: Json) -> None:
+        """Create a pod that was made elsewhere."""
+        self._pods.append(made["metadata"]["name"])
+        self.workloads.apply(made)
+
     def run_pod(
         self,
         node: str,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import re
@@ -13,8 +14,9 @@ import pytest
 
 from tests.e2e.episodes import (
     NODES,
+    TOGETHER,
     Disturbance,
-    Episode,
+    Episodes,
     beats_missed,
     draw,
     mapped,
@@ -63,8 +65,8 @@ def test_no_byte_no_pod_and_no_orphan_is_lost_in_many_lives(
         with ThreadPoolExecutor(AT_ONCE) as together, Disturbance(lab, SEED) as disturbance:
             for moved in [together.submit(each.move_in) for each in residents]:
                 moved.result()
-            episodes = [Episode(lab, draw(SEED, number), SEED) for number in range(COUNT)]
-            played = [together.submit(each.play) for each in episodes]
+            lives = [draw(SEED, number) for number in range(math.ceil(COUNT / TOGETHER))]
+            played = [together.submit(Episodes(lab, each, SEED).play) for each in lives]
             broken = [str(each.exception()) for each in played if each.exception() is not None]
         for each in residents:
             each.check()
@@ -98,7 +100,7 @@ class Resident:
     def move_in(self) -> None:
         """Start it."""
         self._image = self.scene.image_of(self.scene.claim(volume_mode=self._mode))
-        self._pod = start_beating(self.scene, self._node, self._mode)
+        self._pod = start_beating(self.scene, self._node, self._mode, [self.scene.name])
         self.scene.workloads.wait_running(self._pod, timeout_s=180)
         self._mapped = mapped(self._lab, self._node, self._image)
 

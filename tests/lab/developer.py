@@ -46,6 +46,7 @@ verbs:
                          the lab for your own hands: up leaves it running until down
   bench [NAME] [ARGS]    the measurements below bench/
   fuzz [STATES] [SEED]   plans of unmaps against the oracle: a million random states, or so many
+  soak [EPISODES] [SEED] random lives of volumes beside agents on the real kernel: 500, or so many
   --cephcsi PATH         with demo, test, e2e, bench, lab up: a real ceph-csi in place of the test
                          driver (linked with librados and librbd of this machine)
   clean                  stop the lab, remove everything that ./dev made except Debian packages
@@ -79,6 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "lab": _lab,
         "bench": _bench,
         "fuzz": _fuzz,
+        "soak": _soak,
         "clean": _clean,
         **{tier: _one_tier(tier) for tier in TIERS},
     }
@@ -147,12 +149,24 @@ def _bench(args: list[str]) -> int:
 
 def _fuzz(args: list[str]) -> int:
     install_python(Narrator())
-    states, seed = (*args, *("1000000", str(time.time_ns() % 2**32))[len(args) :])[:2]
-    if not (states.isdecimal() and seed.isdecimal()):
-        raise LabError(f"{states} {seed}: STATES and SEED are numbers")
-    print(f"./dev fuzz {states} {seed} repeats this run", flush=True)
+    states, seed = _chance("fuzz", args, often=1_000_000)
     os.environ |= {"RBDAGENT_FUZZ_STATES": states, "RBDAGENT_FUZZ_SEED": seed}
     return _python(["-m", "pytest", "-q", "-s", "tests/unit/test_plan_oracle.py"])
+
+
+def _soak(args: list[str]) -> int:
+    episodes, seed = _chance("soak", args, often=500)
+    os.environ |= {"RBDAGENT_EPISODES": episodes, "RBDAGENT_EPISODES_SEED": seed}
+    return _run_tiers(["e2e"], ["-k", "test_episodes"])
+
+
+def _chance(verb: str, args: list[str], *, often: int) -> tuple[str, str]:
+    """Give how often and with which seed chance is to play, and say how to repeat it."""
+    given = (*args, *(str(often), str(time.time_ns() % 2**32))[len(args) :])[:2]
+    if not all(each.isdecimal() for each in given):
+        raise LabError(f"{verb} {' '.join(given)}: how often and the seed are numbers")
+    print(f"./dev {verb} {' '.join(given)} repeats this run", flush=True)
+    return given[0], given[1]
 
 
 def _clean(_args: list[str]) -> int:

@@ -38,7 +38,7 @@ def main() -> None:
         os._exit(0)
 
     while True:
-        kind, most = chance.choice((("step", 3), ("step", 3), ("file", 30)))
+        kind, most = chance.choice((("step", 10), ("file", 60)))
         doom = (kind, chance.randrange(most))
         living = os.fork()
         if living == 0:
