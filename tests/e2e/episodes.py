@@ -6,7 +6,9 @@ something may keep the device busy. Agents that are killed again and again are f
 few seconds, and now and then a node loses its network. Whatever happens: no byte is lost, no pod
 that lives sees an error, nobody's device is taken away, and every orphan is gone in the end.
 
-A few episodes share a pod, as volumes do: they come and go together, each in its own way.
+A few episodes share a pod, as volumes do: they come and go together, each in its own way. Most have
+none: they are mapped and mounted by hand, as a rollback that failed leaves them, and cost an
+emulated processor a tenth.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.lab.lab import Lab
+    from tests.lab.vm import Vm
 
 NODES: Final = ("worker-1", "worker-2")
 TOGETHER: Final = 4
@@ -177,16 +180,10 @@ class Volume:
         return mapped(self._lab, self._life.node, self.image)
 
     def wait_gone(self) -> None:
-        """Wait in the guest: a question a second costs an emulated processor too much."""
+        """Wait until its mapping on the pod's node is gone."""
         there = self._was or self.mapped()
-        if there is None:
-            return
-        number = there.device.removeprefix("/dev/rbd")
-        script = (
-            f"while read now 2>/dev/null </sys/block/rbd{number}/diskseq"
-            f" && [ $now = {there.diskseq} ]; do sleep 3; done"
-        )
-        self._vm.run(script, timeout_s=_WAIT_S)
+        if there is not None:
+            wait_gone(self._vm, there)
 
     def check_whole(self, pod: str | None) -> None:
         """On the other node it has every byte, in a pod or mapped by hand."""
@@ -244,18 +241,23 @@ class Volume:
 
     def _read_by_hand(self) -> str:
         node = self._life.other
-        device = self._scene.map_by_hand(node, self.image, "--read-only")
+        device = self._scene.map_and_leave(node, self.image, "--read-only")
+        try:
+            return self._digest_of(node, self._read_from(device))
+        finally:
+            self._lab.nodes[node].run(["rbd", "unmap", "-o", "noudev", device], check=False)
+
+    def _read_from(self, device: str) -> str:
         if self._life.mode == "Block":
-            return self._digest_of(node, _block(device))
+            return _block(device)
         name = f"read-{self.drawn.number}"
         if not self.drawn.luks:
-            return self._digest_of(node, _mounted(device, name))
+            return _mounted(device, name)
         opened = (
             "printf lab | cryptsetup luksOpen --readonly --disable-keyring -d /dev/stdin"
             f" {device} {name}"
         )
-        read = f"{opened} && {_mounted(f'/dev/mapper/{name}', name)}; cryptsetup luksClose {name}"
-        return self._digest_of(node, read)
+        return f"{opened} && {_mounted(f'/dev/mapper/{name}', name)}; cryptsetup luksClose {name}"
 
     def _digest_of(self, node: str, command: str) -> str:
         return self._lab.nodes[node].run(f"{{ {command}; }} | sha256sum").stdout.split()[0]
@@ -412,6 +414,81 @@ def mapped(lab: Lab, node: str, image: str) -> Mapped | None:
     )
     found = lab.nodes[node].run(script, check=False).stdout.split()
     return Mapped(*found) if len(found) == 3 else None
+
+
+def wait_gone(vm: Vm, there: Mapped) -> None:
+    """Wait in the guest: a question a second costs an emulated processor too much."""
+    number = there.device.removeprefix("/dev/rbd")
+    script = (
+        f"while read now 2>/dev/null </sys/block/rbd{number}/diskseq"
+        f" && [ $now = {there.diskseq} ]; do sleep 3; done"
+    )
+    vm.run(script, timeout_s=_WAIT_S)
+
+
+class Bare:
+    """One episode without a pod: an in-tree volume that is mapped, mounted, and forgotten."""
+
+    def __init__(self, lab: Lab, seed: int, number: int) -> None:
+        chance = random.Random(f"{seed}/bare/{number}")
+        self._node = NODES[number % 2]
+        self._pin_by = chance.choice((None, "cwd", "bind", "private mount", "open"))
+        self._mounted_s, self._pinned_s = chance.uniform(0, 9), chance.uniform(1, 9)
+        self._data = chance.randbytes(100_000)
+        self._lab = lab
+        self._vm = lab.nodes[self._node]
+        self._scene = Scene(lab, f"bare-{seed}-{number}")
+        self._place = f"/run/{self._scene.name}"
+        self._patience = threading.Event()
+
+    def play(self) -> None:
+        """Play it, and clear the stage whatever happened."""
+        try:
+            self._play()
+        except (LabError, AssertionError) as error:
+            what = f"bare on {self._node}, pinned by {self._pin_by}"
+            raise AssertionError(f"{what}:\n{error}") from error
+        finally:
+            self._scene.clear()
+
+    def _play(self) -> None:
+        image = self._scene.in_tree_volume()
+        device = self._mount(image)
+        there = mapped(self._lab, self._node, image)
+        assert there is not None
+        self._vm.run(f"cat >{self._place}/data && sync -f {self._place}/data", stdin=self._data)
+        # Longer than the grace period, now and then: what is mounted is no orphan.
+        self._patience.wait(self._mounted_s)
+        pid = self._pin(device)
+        assert mapped(self._lab, self._node, image) == there, "it was unmapped while it was mounted"
+        self._vm.run(["umount", "-l", self._place])
+        if pid is not None:
+            self._patience.wait(self._pinned_s)
+            assert mapped(self._lab, self._node, image) == there, "unmapped while it was pinned"
+            self._scene.kill(self._node, pid)
+        wait_gone(self._vm, there)
+        assert self._lab.ceph.file_of(image, "/data") == self._data, "bytes were lost"
+
+    def _mount(self, image: str) -> str:
+        """Map, format and mount it in one go, for it is an orphan in between; give the device."""
+        ceph = self._lab.ceph
+        script = (
+            f"d=$(rbd --id csi --keyfile /dev/stdin -m {ceph.monitor} map -o noudev {image})"
+            f" && mkfs.ext4 -q $d && mkdir -p {self._place} && mount $d {self._place} && echo $d"
+        )
+        return self._vm.run(script, stdin=ceph.key_of("csi").encode()).stdout.strip()
+
+    def _pin(self, device: str) -> int | None:
+        match self._pin_by:
+            case "cwd":
+                return self._scene.pin_by_cwd(self._node, self._place)
+            case "bind":
+                return self._scene.pin_by_bind(self._node, self._place)
+            case "private mount":
+                return self._scene.private_mount(self._node, device)
+            case "open":
+                return self._scene.hold_open(self._node, device)
+        return None
 
 
 class Disturbance:

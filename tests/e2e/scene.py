@@ -313,15 +313,19 @@ class Scene:
 
     def map_by_hand(self, node: str, image: str, *flags: str) -> str:
         """Map an image as an administrator would, and give the device."""
+        device = self.map_and_leave(node, image, *flags)
+        self.undo(lambda: self.lab.nodes[node].run(["rbd", "unmap", "-o", "noudev", device]))
+        return device
+
+    def map_and_leave(self, node: str, image: str, *flags: str) -> str:
+        """Do the same where somebody else will unmap it: its name may be another's by then."""
         vm = self.lab.nodes[node]
         key = self.lab.ceph.key_of("csi")
-        device = vm.run(
+        return vm.run(
             f"rbd --id csi --keyfile /dev/stdin -m {self.lab.ceph.monitor} map -o noudev"
             f" {shlex.join(flags)} {image}",
             stdin=key.encode(),
         ).stdout.strip()
-        self.undo(lambda: vm.run(["rbd", "unmap", "-o", "noudev", device]))
-        return device
 
     def format_image(self, node: str, image: str) -> None:
         """Make an ext4 in an image."""

@@ -21,7 +21,7 @@ _NODE = "worker-1"
 
 def ask(scene: Scene, *arguments: str) -> Completed:
     """Run `who-holds` on a node; whatever it says, it is no traceback."""
-    done = scene.lab.rbdagent(_NODE, "who-holds", *arguments)
+    done = scene.lab.rbdagent_warm(_NODE, "who-holds", *arguments)
     assert "Traceback" not in done.stderr
     assert "defect" not in done.stderr
     return done

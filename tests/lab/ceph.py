@@ -12,6 +12,7 @@ import shutil
 import signal
 import struct
 import subprocess
+import tempfile
 import time
 import uuid
 from typing import TYPE_CHECKING, Any, Final
@@ -119,6 +120,14 @@ class CephCluster:
     def ceph_json(self, *args: str) -> Any:  # noqa: ANN401 - whatever the command prints
         """Run ``ceph … --format json`` and give what it printed."""
         return json.loads(self.ceph(*args, "--format", "json"))
+
+    def file_of(self, image: str, path: str) -> bytes:
+        """Give a file of an image's ext file system, read on this machine and without a mount."""
+        with tempfile.TemporaryDirectory() as directory:
+            copy = f"{directory}/image"
+            self.rbd("export", "--no-progress", image, copy)
+            command = ["debugfs", "-R", f"cat {path}", copy]
+            return subprocess.run(command, check=True, capture_output=True).stdout
 
     def rbd(self, *args: str) -> str:
         """Run ``rbd`` as the administrator and give its output."""
