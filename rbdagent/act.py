@@ -184,8 +184,9 @@ class Attempt:
         image = Target(given=str(spec), kind=TargetKind.IMAGE, image=spec)
         try:
             view = correlate(self._look(image)).image_view
-        except NotFoundError as error:
-            return NotObserved(reason=str(error))
+        except NotFoundError:
+            # Every cluster answered, and none has the image any more: nobody watches it either.
+            return False
         if view is None:
             return NotObserved(reason="no cluster told of the image")
         if isinstance(view.watchers, NotObserved):

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
     from tests.lab.lab import Lab
 
-COUNT: Final = int(os.environ.get("RBDAGENT_EPISODES", "50"))
+COUNT: Final = int(os.environ.get("RBDAGENT_EPISODES", "16"))
 SEED: Final = int(os.environ.get("RBDAGENT_EPISODES_SEED", "0")) or random.SystemRandom().randrange(
     10**6
 )
-AT_ONCE: Final = 8
+AT_ONCE: Final = 6
 _FREE: Final = ("--mode", "unmap", "--grace-period", "5s", "--unmap-staged",
                 "--max-unmaps-per-hour", "100000", "--resync", "10s")  # fmt: skip
 STATE: Final = "/run/rbdagent-mortal"
