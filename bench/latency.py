@@ -79,9 +79,9 @@ def _once(lab: Lab, name: str) -> tuple[float, float]:
     try:
         device = scene.map_by_hand(_NODE, image)
         began = time.monotonic()
-        wait_until(lambda: _is_published(lab, device), timeout_s=60, what="it to be published")
+        wait_until(lambda: _is_published(lab, scene.name), timeout_s=60, what="it to be published")
         published = time.monotonic() - began
-        since = _orphaned_since(vm, device)
+        since = _orphaned_since(vm, image)
         number = device.removeprefix("/dev/rbd")
         gone = vm.run(["sh", "-c", _UNTIL_GONE, "gone", f"/sys/bus/rbd/devices/{number}"])
         return published, float(gone.stdout) - since - _GRACE_S
@@ -89,12 +89,12 @@ def _once(lab: Lab, name: str) -> tuple[float, float]:
         scene.clear()
 
 
-def _orphaned_since(vm: Vm, device: str) -> float:
+def _orphaned_since(vm: Vm, image: str) -> float:
     """Give since when the agent knows it as an orphan, in seconds of the node's uptime."""
     for each in json.loads(vm.get(f"{_STATE}/history.json"))["mappings"]:
-        if each["identity"]["device"] == device:
-            return float(each["orphaned_since"]["uptime_s"])
-    raise AssertionError(f"{device} is not remembered")
+        if each["identity"]["spec"]["name"] == image.rpartition("/")[2]:
+            return float(each["orphanedSince"]["uptimeS"])
+    raise AssertionError(f"{image} is not remembered")
 
 
 def _status(lab: Lab) -> dict[str, Any]:
@@ -103,8 +103,9 @@ def _status(lab: Lab) -> dict[str, Any]:
     return status
 
 
-def _is_published(lab: Lab, device: str) -> bool:
-    return any(each["device"] == device for each in _status(lab).get("mappings") or ())
+def _is_published(lab: Lab, volume: str) -> bool:
+    mappings = _status(lab).get("mappings") or ()
+    return any(each.get("persistentVolume") == volume for each in mappings)
 
 
 if __name__ == "__main__":

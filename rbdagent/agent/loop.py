@@ -169,9 +169,10 @@ class Agent:
 
     def _wait(self, pause: float) -> str:
         """Wait in pieces: the heart beats also while nothing happens."""
-        if self.seen is not None and self._wake.rest(min(3 * self.seen.took_s, _LONGEST_REST_S)):
-            return "end"
         deadline = time.monotonic() + pause
+        rest = min(3 * self.seen.took_s, _LONGEST_REST_S, pause) if self.seen is not None else 0.0
+        if self._wake.rest(rest):
+            return "end"
         while (left := deadline - time.monotonic()) > 0:
             why = self._wake.wait(min(left, _RETRY_S))
             self._beat = time.monotonic()

@@ -537,3 +537,26 @@ def test_what_is_long_past_or_over_is_not_looked_at_again(
     assert came_of(stage) is expected
     assert stage.asked_api == [True, False]
     assert agent._pause() > 10.0
+
+
+def test_a_rest_after_a_look_is_a_part_of_the_wait(acting: Stage) -> None:
+    class Wake:
+        def __init__(self) -> None:
+            self.rested: list[float] = []
+
+        def rest(self, seconds: float) -> bool:
+            self.rested.append(seconds)
+            return False
+
+        def wait(self, _: float) -> str:
+            return "change"
+
+    acting.looks = [ORPHAN]
+    agent, wake = acting.agent(), Wake()
+    agent._wake = wake  # type: ignore[assignment]
+    rounds(agent, "start")
+    assert agent.seen is not None
+    for took_s, pause in ((100.0, 0.01), (100.0, 60.0), (0.1, 60.0)):
+        agent.seen = replace(agent.seen, took_s=took_s)
+        agent._wait(pause)
+    assert wake.rested == [0.01, 10.0, pytest.approx(0.3)]
