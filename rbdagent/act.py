@@ -104,7 +104,9 @@ class Attempt:
                 self._history, (diagnosis,), snapshot, longest_gap_s=LONGEST_GAP_S
             )
         acts, _ = self._leave.state.acts()
-        history = self._history and unmaps_of(acts, self._history)
+        # What this attempt has begun itself is not one more beside it.
+        others = [each for each in acts if self.recorded is None or each.key != self.recorded.key]
+        history = self._history and unmaps_of(others, self._history)
         return plan_unmap(
             _the_one(diagnosis),
             diagnosis.use,

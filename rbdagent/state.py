@@ -21,13 +21,15 @@ from rbdagent.model import API_VERSION, Act, History, UnmapOutcome
 from rbdagent.report.snapshot import decode, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 _S = TypeVar("_S", bound=Struct)
 _HISTORY: Final = "history.json"
 _ACTS: Final = "acts.json"
 _KEPT_ACTS: Final = 50
+_KEPT_S: Final = 3600.0
+"""Acts of the last hour stay, however many they are: their number is limited by the hour."""
 _KEPT_REFUSALS: Final = 20
 """Beside the acts: however often something is refused, no act is forgotten for it. They count."""
 
@@ -170,8 +172,13 @@ def _kept(acts: tuple[Act, ...]) -> tuple[Act, ...]:
     """Give the latest acts and the latest refusals, in their order."""
     refused = [each for each in acts if each.outcome is UnmapOutcome.REFUSED]
     others = [each for each in acts if each.outcome is not UnmapOutcome.REFUSED]
-    latest = {each.key for each in (*refused[-_KEPT_REFUSALS:], *others[-_KEPT_ACTS:])}
+    counts = [each for each in others if _is_within(_KEPT_S, each, others[-1])]
+    latest = {each.key for each in (*refused[-_KEPT_REFUSALS:], *others[-_KEPT_ACTS:], *counts)}
     return tuple(each for each in acts if each.key in latest)
+
+
+def _is_within(seconds: float, act: Act, last: Act) -> bool:
+    return act.boot_id == last.boot_id and last.begun.uptime_s - act.begun.uptime_s < seconds
 
 
 def _counted(acts: _Acts) -> Counter[str]:
@@ -179,7 +186,7 @@ def _counted(acts: _Acts) -> Counter[str]:
     return found + Counter(dict(acts.forgotten))
 
 
-def unmaps_of(acts: tuple[Act, ...], history: History) -> History:
+def unmaps_of(acts: Iterable[Act], history: History) -> History:
     """Give a history the unmaps of its boot: what was begun counts, whatever came of it."""
     return replace(
         history,

@@ -63,10 +63,11 @@ class Seen(Struct, frozen=True, kw_only=True):
     snapshot: Snapshot
     diagnoses: tuple[Diagnosis, ...]
     history: History | None
-    acts: tuple[Act, ...]
     took_s: float
     at: float
     """Of the monotonic clock."""
+    acts: tuple[Act, ...] = ()
+    """Those on record, the last act last."""
     news: tuple[Act, ...] = ()
     """Of which this cycle has learnt: what is refused, and what came of acts."""
     ended: dict[str, int] = {}
@@ -236,12 +237,10 @@ class Agent:
         diagnoses = tuple(diagnose(each, snapshot, grace=grace) for each in uses)
         self._history = remember(self._history, diagnoses, snapshot, longest_gap_s=LONGEST_GAP_S)
         self._save()
-        acts, _ = self._leave.state.acts()
         return Seen(
             snapshot=snapshot,
             diagnoses=diagnoses,
             history=self._history,
-            acts=acts,
             took_s=time.monotonic() - started,
             at=time.monotonic(),
         )

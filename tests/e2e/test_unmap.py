@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.unmap import child
 from tests.lab.install import venv_python
 from tests.lab.processes import wait_until
 from tests.lab.workloads import collection
@@ -164,7 +165,7 @@ def last_look(vm: Vm, device: str, *, incarnation: str | None = None) -> int:
     number = device.removeprefix("/dev/rbd")
     known = incarnation or f"diskseq:{vm.get(f'/sys/block/rbd{number}/diskseq').decode().strip()}"
     done: Completed = vm.run(
-        [str(venv_python()), "-m", "rbdagent.unmap", device, "/sys/bus/rbd", number, known],
+        [str(venv_python()), "-I", "-S", child.__file__, device, "/sys/bus/rbd", number, known],
         check=False,
     )
     return done.exit_code

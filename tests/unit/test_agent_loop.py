@@ -371,6 +371,16 @@ def test_a_refusal_is_told_anew_when_the_device_was_in_use_since(acting: Stage) 
         acting.watch(agent, minutes=1)
 
 
+def test_an_unmap_that_is_under_way_is_not_one_more_beside_itself(
+    acting: Stage, unmapped: list[str]
+) -> None:
+    """The last one that the limit allows passes the look before its step, too."""
+    acting.policy = replace(acting.policy, most_unmaps_an_hour=1)
+    acting.looks = [ORPHAN]
+    acting.watch(acting.agent(), minutes=12)
+    assert unmapped == ["/dev/rbd0"]
+
+
 def test_what_the_look_before_the_step_refuses_is_told_with_its_reasons(
     acting: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

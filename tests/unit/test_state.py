@@ -108,9 +108,17 @@ def test_the_acts_of_this_boot_count_as_unmaps_but_for_those_that_were_refused()
 def test_only_the_latest_acts_are_kept(tmp_path: Path) -> None:
     state = StateDir(tmp_path)
     for number in range(60):
-        state.save_act(act(100 - number))
+        state.save_act(act(100 * (100 - number)))
     acts, _ = state.acts()
-    assert (len(acts), acts[-1].begun) == (50, moment(41))
+    assert (len(acts), acts[-1].begun) == (50, moment(4100))
+
+
+def test_every_act_of_the_last_hour_is_kept(tmp_path: Path) -> None:
+    """However many they are: the limit counts them."""
+    state = StateDir(tmp_path)
+    for number in range(60):
+        state.save_act(act(100 - number))
+    assert len(state.acts()[0]) == 60
 
 
 def test_no_act_is_forgotten_for_refusals_however_many_they_are(tmp_path: Path) -> None:

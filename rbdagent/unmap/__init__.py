@@ -1,4 +1,4 @@
-"""The only module that writes to the node: one step at a time, each after a look of its own.
+"""The only package that writes to the node: one step at a time, each after a look of its own.
 
 What may hang in the kernel is done by a child process that nobody waits for longer than is said:
 a write to sysfs that waits for a hung OSD cannot be interrupted (uninterruptible sleep), and must
@@ -8,12 +8,10 @@ not take rbdagent with it.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -27,9 +25,11 @@ from rbdagent.model import (
     UnmapRefusal,
     UnmapResult,
 )
+from rbdagent.unmap import child
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from rbdagent.observe.node import NodeRoots
 
@@ -38,10 +38,6 @@ _GONE_S: Final = 5.0
 _WATCH_S: Final = 40.0
 """A watch without its client ends after 30 s (osd_client_watch_timeout)."""
 _LOOK_EVERY_S: Final = 0.2
-_DISKSEQ_IOCTL: Final = 0x80081280
-"""BLKGETDISKSEQ, include/uapi/linux/fs.h."""
-_NOT_THE_SAME: Final = 200
-"""Exit code of the child where the device is another one now; above every errno."""
 
 
 class NodePaths(Struct, frozen=True, kw_only=True):
@@ -135,9 +131,8 @@ def _unmap(step: Step, plan: UnmapPlan, paths: NodePaths) -> None:
     number = step.subject.removeprefix("/dev/rbd")
     code, said = _child(
         [
-            sys.executable,
-            "-m",
-            "rbdagent.unmap",
+            # Neither site nor anything of ours is imported: it shall begin at once.
+            *(sys.executable, "-I", "-S", child.__file__),
             str(paths.host_root / "dev" / f"rbd{number}"),
             str(paths.sysfs / "bus" / "rbd"),
             number,
@@ -148,7 +143,7 @@ def _unmap(step: Step, plan: UnmapPlan, paths: NodePaths) -> None:
         raise _Stopped(UnmapOutcome.IN_PROGRESS, f"the kernel is still unmapping {step.subject}")
     if code == errno.EBUSY:
         raise _Stopped(UnmapOutcome.BUSY, f"{step.subject} is open: the kernel did not unmap it")
-    if code == _NOT_THE_SAME:
+    if code == child.NOT_THE_SAME:
         raise _Stopped(UnmapOutcome.REFUSED, f"{step.subject} is another device now")
     if code != 0:
         why = os.strerror(code) if code in errno.errorcode else said
@@ -195,46 +190,3 @@ def _within(seconds: float, holds: Callable[[], bool]) -> bool:
             return False
         time.sleep(_LOOK_EVERY_S)
     return True
-
-
-# --------------------------------------------------------------------------------------------------
-# The child: the last look and the write, with nothing between them
-# --------------------------------------------------------------------------------------------------
-
-
-def main(device: str, bus: str, number: str, incarnation: str) -> int:
-    """Write a device's id to ``remove``, if it is free and still the one that was planned for.
-
-    Gives 0, an errno, or the code that says that the device is another one.
-    """
-    try:
-        if not _is_free_and_the_same(device, bus, number, incarnation):
-            return _NOT_THE_SAME
-        single = Path(bus) / "remove_single_major"
-        target = single if single.exists() else Path(bus) / "remove"
-        descriptor = os.open(target, os.O_WRONLY)
-        try:
-            # The plain id: never "force".
-            os.write(descriptor, number.encode())
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        return error.errno or errno.EIO
-    return 0
-
-
-def _is_free_and_the_same(device: str, bus: str, number: str, incarnation: str) -> bool:
-    """Open it alone: EBUSY where it is mounted or held. It is closed again before the write."""
-    descriptor = os.open(device, os.O_RDONLY | os.O_EXCL | os.O_NONBLOCK)
-    try:
-        kind, _, value = incarnation.partition(":")
-        if kind == "diskseq":
-            answer = fcntl.ioctl(descriptor, _DISKSEQ_IOCTL, bytes(8))
-            return int.from_bytes(answer, sys.byteorder) == int(value)
-        return Path(bus, "devices", number).stat().st_ino == int(value)
-    finally:
-        os.close(descriptor)
-
-
-if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
