@@ -5,7 +5,6 @@ The command line and the agent go the same way here; only what they remember bef
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
 
 LONGEST_GAP_S: Final = 150.0
 """Looks that lie further apart saw no unbroken row: two of the agent's own, and a half."""
-_BETWEEN_WATCHES_S: Final = 2.0
 _GONE: Final = frozenset({UnmapOutcome.UNMAPPED, UnmapOutcome.WATCH_LINGERS})
 
 
@@ -68,6 +66,7 @@ class Attempt:
         self,
         target: Target,
         look: Callable[[Target], Snapshot],
+        ask_ceph: Callable[[Target], Snapshot],
         *,
         leave: Leave,
         history: History | None,
@@ -78,12 +77,14 @@ class Attempt:
         Args:
             target: what to unmap; it must be mapped here once.
             look: looks at everything anew, for a target, with consistent reads.
+            ask_ceph: looks at Ceph alone: who watches an image.
             leave: what is allowed.
             history: what earlier looks saw.
             clock: None where looks come from a file, which proves nothing of now.
         """
         self._target = target
         self._look = look
+        self._ask_ceph = ask_ceph
         self._leave = leave
         self._history = history
         self._clock = clock
@@ -180,12 +181,11 @@ class Attempt:
 
     def _watched(self, plan: UnmapPlan) -> bool | NotObserved:
         """Look whether the mapping's client still watches the image."""
-        time.sleep(_BETWEEN_WATCHES_S)
         spec = plan.identity.spec
         # By its image: the device that was asked about is gone.
         image = Target(given=str(spec), kind=TargetKind.IMAGE, image=spec)
         try:
-            view = correlate(self._look(image)).image_view
+            view = correlate(self._ask_ceph(image)).image_view
         except NotFoundError:
             # Every cluster answered, and none has the image any more: nobody watches it either.
             return False

@@ -116,6 +116,11 @@ def _with_words_of_others(snapshot: Snapshot, access: KubeAccess, node_name: str
     return with_published(snapshot, [every] if isinstance(every, NotObserved) else every)
 
 
+def only_ceph(settings: Settings) -> Settings:
+    """Give settings that look at nothing but Ceph."""
+    return replace(settings, roots=None, kube=None)
+
+
 def with_published(snapshot: Snapshot, answers: Sequence[PublishedNode | NotObserved]) -> Snapshot:
     """Give a look with what agents published; what was not observed of it is a gap."""
     kube, sources = snapshot.kubernetes, snapshot.sources

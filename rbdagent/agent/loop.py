@@ -18,7 +18,7 @@ from rbdagent.diagnose import diagnose
 from rbdagent.diagnose.times import seconds
 from rbdagent.errors import RbdagentError
 from rbdagent.history import remember
-from rbdagent.look import look
+from rbdagent.look import look, only_ceph
 from rbdagent.model import (
     Act,
     Diagnosis,
@@ -287,8 +287,9 @@ class Agent:
     # Acting ---------------------------------------------------------------------------------------
 
     def _act(self) -> list[Tried]:
-        """Try every orphan whose grace period is over."""
-        due = [device for device, left_s in self._dues().items() if left_s <= 0]
+        """Try every orphan whose grace period is over, the longest waiting first."""
+        dues = sorted(self._dues().items(), key=lambda each: each[1])
+        due = [device for device, left_s in dues if left_s <= 0]
         self._refused = {each: self._refused[each] for each in due if each in self._refused}
         return [self._try(each) for each in due]
 
@@ -296,6 +297,7 @@ class Agent:
         attempt = Attempt(
             Target(given=device, kind=TargetKind.DEVICE, name=device),
             self._look_closely,
+            self._ask_ceph,
             leave=self._leave,
             history=self._history,
             clock=self._clock,
@@ -346,6 +348,11 @@ class Agent:
         return look(
             target, self._settings, now=lambda: self._clock().at, switches=True, ceph=self._ceph
         )
+
+    def _ask_ceph(self, image: Target) -> Snapshot:
+        self._beat = time.monotonic()
+        settings = only_ceph(self._settings)
+        return look(image, settings, now=lambda: self._clock().at, ceph=self._ceph)
 
     def _log_cycle(self, why: str, seen: Seen) -> None:
         verdicts = Counter(

@@ -87,9 +87,15 @@ def _attempt(
     def look(at: Target) -> Snapshot:
         return snapshot_of(at, source, settings, switches=True, ceph=ceph)
 
+    def ask_ceph(image: Target) -> Snapshot:
+        from rbdagent.look import only_ceph
+
+        return snapshot_of(image, source, lambda: only_ceph(settings()), ceph=ceph)
+
     return Attempt(
         target,
         look,
+        ask_ceph,
         leave=leave,
         history=history,
         clock=None if source is not None else moment,

@@ -37,6 +37,7 @@ _STEP_S: Final = 30.0
 _GONE_S: Final = 5.0
 _WATCH_S: Final = 40.0
 """A watch without its client ends after 30 s (osd_client_watch_timeout)."""
+_WATCH_EVERY_S: Final = 2.0
 _LOOK_EVERY_S: Final = 0.2
 
 
@@ -173,7 +174,7 @@ def _child(command: list[str]) -> tuple[int | None, str]:
 def _after(plan: UnmapPlan, watched: Callable[[], bool | NotObserved]) -> tuple[UnmapOutcome, str]:
     """Look for the watch: with a hung OSD it stays when the device is gone."""
     device = plan.identity.device
-    if _within(_WATCH_S, lambda: watched() is False):
+    if _within(_WATCH_S, lambda: watched() is False, every_s=_WATCH_EVERY_S):
         return UnmapOutcome.UNMAPPED, f"{device} is unmapped, and nobody there watches the image"
     last = watched()
     reason = f" ({last.reason})" if isinstance(last, NotObserved) else ""
@@ -183,10 +184,10 @@ def _after(plan: UnmapPlan, watched: Callable[[], bool | NotObserved]) -> tuple[
     )
 
 
-def _within(seconds: float, holds: Callable[[], bool]) -> bool:
+def _within(seconds: float, holds: Callable[[], bool], *, every_s: float = _LOOK_EVERY_S) -> bool:
     deadline = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > deadline:
             return False
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(every_s)
     return True

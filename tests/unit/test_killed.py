@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from msgspec.structs import replace
 
-from rbdagent import act, unmap
+from rbdagent import unmap
 from rbdagent.agent import loop
 from rbdagent.model import Snapshot, UnmapOutcome
 from rbdagent.state import StateDir
@@ -97,7 +97,7 @@ def agent_on(
         node.take_down(str(expected.kind))
 
     monkeypatch.setattr(loop, "look", look)
-    monkeypatch.setattr(act, "_BETWEEN_WATCHES_S", 0.0)
+    monkeypatch.setattr(unmap, "_WATCH_EVERY_S", 0.0)
     monkeypatch.setattr(unmap, "_do", kill.around("a step", step))
     monkeypatch.setattr(os, "fsync", kill.around("a file is on disk", lambda _: None))
     rename = Path.replace
