@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from rbdagent.correlate.holders import runs
+from rbdagent.correlate.holders import needs_volumes, runs
 from rbdagent.correlate.identity import (
     identity_of_mapping,
     mappings_of,
@@ -191,13 +191,9 @@ def _kubelet(after: _After) -> Iterator[str]:
     elif in_use is False:
         yield f"kubelet on {node} has let it go, and the controller has not detached it"
     users = pods_on(node, after.names, snapshot)
-    needing = () if isinstance(users, NotObserved) else tuple(filter(_needs, users))
+    needing = () if isinstance(users, NotObserved) else tuple(filter(needs_volumes, users))
     if needing:
         yield f"{pod_names(needing)} on {node} needs it"
-
-
-def _needs(pod: Pod) -> bool:
-    return bool(pod.deleting_since) or pod.phase not in ("Succeeded", "Failed")
 
 
 def _watched(after: _After) -> Iterator[str]:

@@ -5,7 +5,7 @@ Ages are counted by the node's own uptime: a wall clock may jump, and a boot end
 
 from __future__ import annotations
 
-from rbdagent.correlate.holders import runs
+from rbdagent.correlate.holders import needs_volumes
 from rbdagent.model import (
     Diagnosis,
     History,
@@ -103,13 +103,5 @@ def _remembered(
 
 
 def is_needed(holder: Holder) -> bool:
-    """Tell whether a pod on the holder's node needs the volume; in doubt it does.
-
-    A finished pod needs nothing, unless it is being deleted: then kubelet is at work on it.
-    """
-    if isinstance(holder.pods, NotObserved):
-        return True
-    return any(
-        runs(each) or each.deleting_since or each.phase not in ("Succeeded", "Failed")
-        for each in holder.pods
-    )
+    """Tell whether a pod on the holder's node needs the volume; in doubt it does."""
+    return isinstance(holder.pods, NotObserved) or any(map(needs_volumes, holder.pods))

@@ -328,6 +328,19 @@ def runs(pod: Pod) -> bool:
     return pod.phase == "Pending" and any(each.state == "running" for each in pod.containers)
 
 
+def is_finished(pod: Pod) -> bool:
+    """Tell whether every container of a pod has ended for good, by the API's word."""
+    return pod.phase in ("Succeeded", "Failed")
+
+
+def needs_volumes(pod: Pod) -> bool:
+    """Tell whether a pod needs its volumes.
+
+    A finished pod needs nothing, unless it is being deleted: then kubelet is at work on it.
+    """
+    return not is_finished(pod) or bool(pod.deleting_since)
+
+
 def _pod_holder(node: str, names: VolumeNames, snapshot: Snapshot) -> Holder:
     local = snapshot.node is not None and snapshot.node.node_name == node
     node_object = node_named(node, snapshot)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from rbdagent.correlate.holders import runs
+from rbdagent.correlate.holders import is_finished, runs
 from rbdagent.correlate.local import (
     MAPPER_PREFIX,
     mounts_of,
@@ -83,8 +83,8 @@ def evidence_of(holder: Holder) -> Evidence:
     return Evidence(
         running=tuple(each for each in pods if runs(each)),
         waiting=tuple(each for each in pods if each.phase == "Pending" and not runs(each)),
-        ending=tuple(each for each in pods if _finished(each) and each.deleting_since),
-        finished=tuple(each for each in pods if _finished(each) and not each.deleting_since),
+        ending=tuple(each for each in pods if is_finished(each) and each.deleting_since),
+        finished=tuple(each for each in pods if is_finished(each) and not each.deleting_since),
         staging_mounts=mounts["staging"],
         pod_mounts=mounts["pod"],
         container_mounts=mounts["container"],
@@ -97,10 +97,6 @@ def evidence_of(holder: Holder) -> Evidence:
         tearing_down=tuple(each for each in flights if _tears_down(each)),
         hung=_hung(mapping),
     )
-
-
-def _finished(pod: Pod) -> bool:
-    return pod.phase in ("Succeeded", "Failed") and not runs(pod)
 
 
 def _sorted_mounts(mapping: Mapping | None) -> dict[str, tuple[Mount, ...]]:

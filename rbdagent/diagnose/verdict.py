@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from msgspec import Struct
 
+from rbdagent.correlate.holders import is_finished
 from rbdagent.correlate.local import pod_uid_of_path
 from rbdagent.diagnose.evidence import (
     Evidence,
@@ -259,7 +260,7 @@ def _in_use_by_directory(bench: Bench) -> Word | None:
     pods = () if kube is None or isinstance(kube.pods, NotObserved) else kube.pods
     seen = bench.holder.pods
     known = set() if isinstance(seen, NotObserved) else {each.ref.uid for each in seen}
-    living = {each.ref.uid: each for each in pods if each.phase not in ("Succeeded", "Failed")}
+    living = {each.ref.uid: each for each in pods if not is_finished(each)}
     said = tuple(
         f"pod {living[each.pod_uid].ref} has a directory of it: {each.path}"
         for each in _pod_directories(bench.holder)
