@@ -47,9 +47,9 @@ def command(
 ) -> int:
     """Run on a node: watch what is mapped, publish it, and unmap orphans where that is allowed."""
     from rbdagent.agent.endpoint import serve
-    from rbdagent.agent.following import follow
     from rbdagent.agent.loop import Agent, run_until
     from rbdagent.agent.wake import Wake
+    from rbdagent.agent.watching import watch
     from rbdagent.log import agent_log
     from rbdagent.look import keep_ceph
 
@@ -87,7 +87,7 @@ def command(
                 publisher.forget()
                 wake.tell()
 
-            follow(chosen.kube, chosen.node_name, changed=wake.tell, withdrawn=withdrawn, log=log)
+            watch(chosen.kube, chosen.node_name, changed=wake.tell, withdrawn=withdrawn, log=log)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: wake.end())
         log.info("started", mode=mode, listen=listen, state=str(leave.state.path))

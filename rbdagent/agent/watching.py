@@ -24,8 +24,8 @@ _LONGEST_PAUSE_S: Final = 120.0
 _GONE: Final = 410
 
 
-class Following:
-    """Follows some objects, over and over, in a thread of its own."""
+class ApiWatch:
+    """Watches some objects, over and over, in a thread of its own."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Following:
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     def _once(self) -> None:
-        """Follow until the server ends it, from where the last time ended."""
+        """Watch until the server ends it, from where the last time ended."""
         api = Api(credentials(self._access), timeout_s=self._access.timeout_s)
         if not self._version:
             # From the server's cache. A watch alone would begin with all there is as well, but not
@@ -141,7 +141,7 @@ def _may_have_images(pod: Json) -> bool:
     return any(kind in volume for volume in volumes for kind in kinds)
 
 
-def follow(
+def watch(
     access: KubeAccess,
     node_name: str,
     *,
@@ -149,7 +149,7 @@ def follow(
     withdrawn: Callable[[], None],
     log: Any,  # noqa: ANN401 - structlog's bound logger
 ) -> None:
-    """Follow this node's pods, and the object that is published of it.
+    """Watch this node's pods, and the object that is published of it.
 
     Args:
         access: where and as whom.
@@ -159,7 +159,7 @@ def follow(
         log: gets a line when a watch fails, and when it works again.
     """
     pods = Pods(changed)
-    Following(
+    ApiWatch(
         access,
         "/api/v1/pods",
         f"spec.nodeName={node_name}",
@@ -172,7 +172,7 @@ def follow(
         if kind == "DELETED":
             withdrawn()
 
-    Following(
+    ApiWatch(
         access,
         PATH,
         f"metadata.name={node_name}",

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlparse
 import pytest
 import structlog
 
-from rbdagent.agent.following import Following, Pods
+from rbdagent.agent.watching import ApiWatch, Pods
 from rbdagent.errors import SourceError
 from rbdagent.observe.api import StatusError
 from rbdagent.observe.kubeconfig import KubeAccess
@@ -38,7 +38,7 @@ def change(kind: str, changed: Json) -> bytes:
 
 
 class Stage:
-    """A server that plays watches one after another, and who follows it."""
+    """A server that plays watches one after another, and who watches it."""
 
     def __init__(self, api: FakeApi, path: Path) -> None:
         self.api = api
@@ -50,7 +50,7 @@ class Stage:
         api.broken[PODS] = self._play
         path.write_text(json.dumps(kubeconfig(api.url)))
         self.pods = Pods(self._wake)
-        self.following = Following(
+        self.watch = ApiWatch(
             KubeAccess(kubeconfig=path, context=None, timeout_s=5),
             PODS,
             "spec.nodeName=worker-1",
@@ -75,10 +75,10 @@ class Stage:
         handler.end_headers()
         handler.wfile.write(self.played.pop(0))
 
-    def follow(self, *changes: bytes) -> None:
+    def play(self, *changes: bytes) -> None:
         """Play one watch to its end."""
         self.played.append(b"".join(changes))
-        self.following._once()
+        self.watch._once()
 
 
 @pytest.fixture
@@ -89,52 +89,52 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 
 def test_a_pod_that_comes_changes_its_phase_or_goes_wakes(stage: Stage) -> None:
-    stage.follow(change("ADDED", pod(phase="Pending")))
+    stage.play(change("ADDED", pod(phase="Pending")))
     assert stage.woken == 1
-    stage.follow(change("MODIFIED", pod(phase="Running")))
+    stage.play(change("MODIFIED", pod(phase="Running")))
     assert stage.woken == 2
-    stage.follow(change("DELETED", pod()))
+    stage.play(change("DELETED", pod()))
     assert stage.woken == 3
 
 
 def test_what_is_there_at_first_is_known(stage: Stage) -> None:
     stage.there = [pod()]
-    stage.follow(change("MODIFIED", pod(version="6")))
+    stage.play(change("MODIFIED", pod(version="6")))
     assert stage.woken == 1
 
 
 def test_a_word_of_a_probe_wakes_nobody(stage: Stage) -> None:
-    stage.follow(change("ADDED", pod()), change("MODIFIED", pod(version="6")))
+    stage.play(change("ADDED", pod()), change("MODIFIED", pod(version="6")))
     assert stage.woken == 1
 
 
 def test_a_pod_without_such_volumes_wakes_nobody(stage: Stage) -> None:
-    stage.follow(change("ADDED", pod(claim=False)), change("DELETED", pod(claim=False)))
+    stage.play(change("ADDED", pod(claim=False)), change("DELETED", pod(claim=False)))
     assert stage.woken == 0
 
 
-def test_only_this_nodes_pods_are_followed_from_the_last_version_on(stage: Stage) -> None:
+def test_only_this_nodes_pods_are_watched_from_the_last_version_on(stage: Stage) -> None:
     bookmark = {"metadata": {"resourceVersion": "9"}}
-    stage.follow(change("ADDED", pod(version="7")), change("BOOKMARK", bookmark))
-    stage.follow()
+    stage.play(change("ADDED", pod(version="7")), change("BOOKMARK", bookmark))
+    stage.play()
     assert all(each["fieldSelector"] == ["spec.nodeName=worker-1"] for each in stage.queries)
     assert [each["resourceVersion"] for each in stage.queries] == [["0"], ["3"], ["9"]]
     assert stage.woken == 1
 
 
 def test_a_version_that_is_too_old_begins_anew_and_says_so(stage: Stage) -> None:
-    stage.follow(change("ADDED", pod()))
+    stage.play(change("ADDED", pod()))
     with pytest.raises(StatusError, match="too old") as caught:
-        stage.follow(change("ERROR", {"code": 410, "message": "too old resource version"}))
-    stage.following._fail(caught.value)
+        stage.play(change("ERROR", {"code": 410, "message": "too old resource version"}))
+    stage.watch._fail(caught.value)
     assert stage.missed == 1
-    stage.follow()
+    stage.play()
     assert [each["resourceVersion"] for each in stage.queries[-2:]] == [["0"], ["3"]]
 
 
 def test_what_is_no_change_is_an_error_that_names_the_path(stage: Stage) -> None:
     with pytest.raises(SourceError, match="/api/v1/pods: a watch told what is no change"):
-        stage.follow(b"<html>\n")
+        stage.play(b"<html>\n")
 
 
 def test_a_refused_watch_tells_why(stage: Stage) -> None:
@@ -145,4 +145,4 @@ def test_a_refused_watch_tells_why(stage: Stage) -> None:
 
     stage.api.broken[PODS] = refuse
     with pytest.raises(StatusError, match="pods is forbidden"):
-        stage.follow()
+        stage.play()
