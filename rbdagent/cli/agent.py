@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rbdagent.agent.loop import Seen
-    from rbdagent.agent.publish import Publisher
+    from rbdagent.agent.wake import Wake
     from rbdagent.config import Settings
+    from rbdagent.observe.kubeconfig import KubeAccess
 
 _END_S: Final = 4.0
 """What is under way gets so long to end after SIGTERM; then the program ends without it."""
@@ -49,7 +50,6 @@ def command(
     from rbdagent.agent.endpoint import serve
     from rbdagent.agent.loop import Agent, run_until
     from rbdagent.agent.wake import Wake
-    from rbdagent.agent.watching import watch
     from rbdagent.log import agent_log
     from rbdagent.look import keep_ceph
 
@@ -66,14 +66,16 @@ def command(
         wake = Wake(chosen.roots.procfs)
         for each in wake.deaf:
             log.warning("deaf", to=each, then="it is looked at every --resync only")
-        publisher = _publisher(chosen, heartbeat)
+        kubernetes = None
+        if chosen.kube is not None:
+            kubernetes = _Kubernetes(chosen.kube, chosen.node_name, heartbeat_s=heartbeat, log=log)
         agent = Agent(
             chosen,
             leave,
             wake,
             resync_s=resync,
             clock=moment,
-            tell=_publishing(chosen, publisher, log),
+            tell=kubernetes.tell if kubernetes is not None else lambda _: None,
             log=log,
             ceph=ceph,
         )
@@ -81,20 +83,15 @@ def command(
             agent.run(once=True)
             return 0
         serve(agent, listen)
-        if chosen.kube is not None and publisher is not None:
-
-            def withdrawn() -> None:
-                publisher.forget()
-                wake.tell()
-
-            watch(chosen.kube, chosen.node_name, changed=wake.tell, withdrawn=withdrawn, log=log)
+        if kubernetes is not None:
+            kubernetes.watch(wake)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: wake.end())
         log.info("started", mode=mode, listen=listen, state=str(leave.state.path))
         return _run(lambda ended: run_until(agent, wake, ended), wake, log)
 
 
-def _run(work: Callable[[threading.Event], None], wake: Any, log: Any) -> int:  # noqa: ANN401
+def _run(work: Callable[[threading.Event], None], wake: Wake, log: Any) -> int:  # noqa: ANN401
     """Run the loop in a thread that nobody must wait for: a hung call cannot keep us."""
     ended = threading.Event()
     threading.Thread(target=work, args=(ended,), daemon=True).start()
@@ -104,40 +101,56 @@ def _run(work: Callable[[threading.Event], None], wake: Any, log: Any) -> int:  
     return 0
 
 
-def _publisher(settings: Settings, heartbeat: float) -> Publisher | None:
-    from rbdagent.agent.publish import Publisher
+class _Kubernetes:
+    """The cluster's API: what it is told of each look, and what there wakes the agent."""
 
-    if settings.kube is None:
-        return None
-    return Publisher(settings.kube, settings.node_name, heartbeat_s=heartbeat)
+    def __init__(
+        self,
+        access: KubeAccess,
+        node_name: str,
+        *,
+        heartbeat_s: float,
+        log: Any,  # noqa: ANN401 - structlog's bound logger
+    ) -> None:
+        from rbdagent.agent.events import Events
+        from rbdagent.agent.publish import Publisher
 
+        self._access = access
+        self._node_name = node_name
+        self._publisher = Publisher(access, node_name, heartbeat_s=heartbeat_s)
+        self._events = Events(access, node_name)
+        self._log = log
 
-def _publishing(
-    settings: Settings,
-    publisher: Publisher | None,
-    log: Any,  # noqa: ANN401
-) -> Callable[[Seen], None]:
-    """Give what writes RBDNode and Events; that it cannot is told and ends nothing."""
-    from rbdagent.agent.events import Events
-    from rbdagent.errors import RbdagentError
-    from rbdagent.report.rbdnode import rbdnode_status
+    def tell(self, seen: Seen) -> None:
+        """Write RBDNode and Events; that it cannot is logged and ends nothing."""
+        from rbdagent.errors import RbdagentError
+        from rbdagent.report.rbdnode import rbdnode_status
 
-    if settings.kube is None or publisher is None:
-        return lambda _: None
-    events = Events(settings.kube, settings.node_name)
-
-    def tell(seen: Seen) -> None:
         status = rbdnode_status(seen.diagnoses, seen.snapshot, seen.history, seen.acts)
         for what, write in (
-            ("RBDNode", lambda: publisher.publish(status, node_uid=_uid_of(seen))),
-            ("events", lambda: events.tell(seen)),
+            ("RBDNode", lambda: self._publisher.publish(status, node_uid=_uid_of(seen))),
+            ("events", lambda: self._events.tell(seen)),
         ):
             try:
                 write()
             except RbdagentError as error:
-                log.warning("not published", what=what, error=str(error))
+                self._log.warning("not published", what=what, error=str(error))
 
-    return tell
+    def watch(self, wake: Wake) -> None:
+        """Have changes wake the agent; a withdrawn RBDNode is written again."""
+        from rbdagent.agent.watching import watch
+
+        def withdrawn() -> None:
+            self._publisher.forget()
+            wake.tell()
+
+        watch(
+            self._access,
+            self._node_name,
+            changed=wake.tell,
+            withdrawn=withdrawn,
+            log=self._log,
+        )
 
 
 def _uid_of(seen: Seen) -> str | None:
