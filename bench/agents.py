@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from bench.cpu import cpu_s
 from rbdagent.agent.publish import PATH
 from rbdagent.observe.kubeconfig import Credentials, credentials
 from tests.lab.controlplane import ControlPlane
@@ -69,7 +70,6 @@ _NAMES: Final = {
     "RBDNode change": "change",
 }
 _ETCD: Final = "http://127.0.0.1:2379"
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _BYTES: Final = {
     "apiserver_request_body_size_bytes_sum": "sent",
@@ -231,12 +231,8 @@ class _Servers:
 
     def _cpu(self) -> tuple[float, float]:
         """Give the seconds of processor that each took since it was started."""
-        spent = []
-        for pid in self._pids:
-            # The command's name may have spaces; utime and stime are fields 14 and 15.
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            spent.append((int(fields[11]) + int(fields[12])) / _TICKS)
-        return spent[0], spent[1]
+        api, etcd = map(cpu_s, self._pids)
+        return api, etcd
 
     def _metrics(self, kind: str) -> dict[str, float]:
         """Give what was asked of a resource, by verb and code, and the bytes that were moved."""

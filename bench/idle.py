@@ -20,6 +20,7 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from bench.cpu import cpu_s
 from bench.who_holds import installed
 from tests.lab.lab import RBDAGENT_USER, Lab, running_lab
 from tests.lab.processes import wait_until
@@ -191,11 +192,7 @@ class _Usage:
 
     def cpu_s(self) -> float:
         """Give processor seconds, those of children that ended included."""
-        ticks = 0
-        for pid in self._pids():
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            ticks += sum(int(each) for each in fields[11:15])
-        return ticks / os.sysconf("SC_CLK_TCK")
+        return sum(map(cpu_s, self._pids()))
 
     def mib(self, field: str) -> float:
         """Give a field of smaps_rollup, summed over the processes."""
