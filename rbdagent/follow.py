@@ -106,19 +106,11 @@ def follow(act: Act, snapshot: Snapshot, *, waited_s: float) -> Outlook:
 
 
 def _after(act: Act, snapshot: Snapshot) -> _After:
-    identity, kube = act.identity, snapshot.kubernetes
-    image = None
-    if identity.spec is not None:
-        image = ImageIdentity(
-            spec=identity.spec,
-            fsid=identity.fsid,
-            image_id=identity.image_id,
-            pool_id=identity.pool_id,
-        )
+    kube = snapshot.kubernetes
     own = tuple(each for each in volumes_of(kube) if each.name == act.persistent_volume)
     return _After(
         act=act,
-        names=names_of(image, own, kube),
+        names=names_of(act.identity.image, own, kube),
         node=snapshot.node.node_name if snapshot.node is not None else "",
         snapshot=snapshot,
     )

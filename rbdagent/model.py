@@ -646,6 +646,13 @@ class PublishedMapping(Struct, frozen=True, kw_only=True):
     since: str | None = None
     pods: tuple[str, ...] = ()
 
+    @property
+    def image(self) -> ImageIdentity | None:
+        """What is mapped; None where its name is unknown."""
+        if self.spec is None:
+            return None
+        return ImageIdentity(spec=self.spec, fsid=self.fsid, image_id=self.image_id)
+
 
 class PublishedNode(Struct, frozen=True, kw_only=True):
     """An RBDNode: what one node's agent saw last; it may be old."""
@@ -936,6 +943,15 @@ class MappingIdentity(Struct, frozen=True, kw_only=True):
     image_id: str | None
     snapshot: str | None
     client_id: int | None
+
+    @property
+    def image(self) -> ImageIdentity | None:
+        """What is mapped; None where its name is unknown."""
+        if self.spec is None:
+            return None
+        return ImageIdentity(
+            spec=self.spec, fsid=self.fsid, image_id=self.image_id, pool_id=self.pool_id
+        )
 
 
 class Remembered(Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from rbdagent.model import API_VERSION, ImageIdentity, NotObserved
+from rbdagent.model import API_VERSION, NotObserved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
         Diagnosis,
         Finding,
         Holder,
+        ImageIdentity,
         JudgedHolder,
-        MappingIdentity,
         ProcessRef,
         PublishedMapping,
         PublishedNode,
@@ -110,7 +110,7 @@ def published_list(nodes: Sequence[PublishedNode]) -> Json:
 def _published(mapping: PublishedMapping) -> Json:
     return {
         "device": mapping.device,
-        "image": _named_image(mapping),
+        "image": image_object(mapping.image),
         "persistentVolume": mapping.persistent_volume,
         "clientID": mapping.client_id,
         "clientAddress": str(mapping.client_address) if mapping.client_address else None,
@@ -164,7 +164,7 @@ def _mapping_of(plan: UnmapPlan | UnmapRefusal) -> Json:
         "node": plan.node,
         "device": identity.device if identity else None,
         "persistentVolume": plan.persistent_volume,
-        "image": _named_image(identity) if identity else None,
+        "image": image_object(identity.image) if identity else None,
         "clientID": identity.client_id if identity else None,
     }
 
@@ -274,15 +274,6 @@ def image_object(image: ImageIdentity | None) -> Json | None:
         "name": image.spec.name,
         "id": image.image_id,
     }
-
-
-def _named_image(mapping: MappingIdentity | PublishedMapping) -> Json | None:
-    """Give the image of what is known as a mapping; null where its name is unknown."""
-    if mapping.spec is None:
-        return None
-    return image_object(
-        ImageIdentity(spec=mapping.spec, fsid=mapping.fsid, image_id=mapping.image_id)
-    )
 
 
 def _finding(finding: Finding) -> Json:
