@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from rbdagent.correlate.holders import needs_volumes, runs
+from rbdagent.correlate.holders import needs_volumes, runs, waits_for_volumes
 from rbdagent.correlate.identity import (
     identity_of_mapping,
     mappings_of,
@@ -39,7 +39,6 @@ from rbdagent.model import (
     ImageIdentity,
     KubeletView,
     NotObserved,
-    Pod,
     Snapshot,
 )
 
@@ -48,8 +47,6 @@ if TYPE_CHECKING:
 
 PATIENCE_S: Final = 180.0
 """kubelet's back-off ends after 2m2s, the controllers and ceph-csi follow within seconds."""
-_MOUNTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
-"""Reasons of a container that waits before its volumes are mounted; later ones are not ours."""
 
 
 class Outlook(Struct, frozen=True, kw_only=True):
@@ -204,11 +201,5 @@ def _waited_for(after: _After) -> Iterator[str]:
     if kube is None or not covers_claims(kube, after.names):
         return
     for each in users_of(after.names, kube):
-        if each.node_name not in (None, after.node) and _waits(each):
+        if each.node_name not in (None, after.node) and waits_for_volumes(each):
             yield f"{each.ref} on {each.node_name} still waits for it"
-
-
-def _waits(pod: Pod) -> bool:
-    if pod.phase != "Pending" or pod.deleting_since or runs(pod):
-        return False
-    return all(each.state == "waiting" and each.reason in _MOUNTING for each in pod.containers)

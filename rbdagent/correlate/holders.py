@@ -328,6 +328,20 @@ def runs(pod: Pod) -> bool:
     return pod.phase == "Pending" and any(each.state == "running" for each in pod.containers)
 
 
+_MOUNTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+"""Reasons of a container that waits before its volumes are mounted; later ones are not ours."""
+
+
+def waits_for_volumes(pod: Pod) -> bool:
+    """Tell whether a pod may be waiting for its volumes: no container starts without all of them.
+
+    By the API's word; which of them it waits for only its node can tell.
+    """
+    if pod.phase != "Pending" or pod.deleting_since:
+        return False
+    return all(each.state == "waiting" and each.reason in _MOUNTING for each in pod.containers)
+
+
 def is_finished(pod: Pod) -> bool:
     """Tell whether every container of a pod has ended for good, by the API's word."""
     return pod.phase in ("Succeeded", "Failed")
