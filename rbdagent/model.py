@@ -918,6 +918,19 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
         )
 
 
+class BlockedVolume(Struct, frozen=True, kw_only=True):
+    """A volume that keeps a pod of the node that looked from starting."""
+
+    namespace: str
+    pod: str
+    persistent_volume: str
+    cause: Verdict
+    """On whoever is in the way; ``AttachedOnPaper``: only a VolumeAttachment to another node is,
+    ``Undetermined``: that was not observed."""
+    holder_node: str | None
+    """None where it is unknown."""
+
+
 # --------------------------------------------------------------------------------------------------
 # Remembered from look to look
 # --------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rbdagent.correlate.identity import images_of
-from rbdagent.correlate.use import correlate, correlate_node
+from rbdagent.correlate.use import correlate, correlate_node, correlate_waiting
+from rbdagent.correlate.waiting import images_waited_for
 
-__all__ = ["correlate", "correlate_node", "images_of"]
+__all__ = ["correlate", "correlate_node", "correlate_waiting", "images_of", "images_waited_for"]

@@ -243,14 +243,14 @@ def target_volumes(target: Target, kube: KubeView | None) -> tuple[PersistentVol
         )
     found: list[PersistentVolume] = []
     for namespace, name in target_claims(target, kube):
-        found += _volumes_of_claim(namespace, name, volumes, kube)
+        found += volumes_of_claim(namespace, name, volumes, kube)
     return tuple(dict.fromkeys(found))
 
 
-def _volumes_of_claim(
+def volumes_of_claim(
     namespace: str, name: str, volumes: tuple[PersistentVolume, ...], kube: KubeView | None
 ) -> list[PersistentVolume]:
-    """A claim's own volumeName leads; without the claim, the PV's claimRef does."""
+    """Give the PV of a claim, out of these: its own volumeName leads, without it the claimRef."""
     claims = () if kube is None or isinstance(kube.claims, NotObserved) else kube.claims
     for claim in claims:
         if (claim.ref.namespace, claim.ref.name) == (namespace, name):

@@ -25,6 +25,7 @@ from rbdagent.correlate.names import (
     names_of,
     users_of,
 )
+from rbdagent.correlate.waiting import waited_for
 from rbdagent.model import (
     Claim,
     ImageIdentity,
@@ -33,6 +34,7 @@ from rbdagent.model import (
     Mapping,
     NotObserved,
     PersistentVolume,
+    Pod,
     PodVolumeDirectory,
     Snapshot,
     Target,
@@ -70,6 +72,26 @@ def correlate_node(snapshot: Snapshot) -> tuple[VolumeUse, ...]:
         seen |= {each.mapping for each in use.holders if each.mapping is not None}
         found.append(use)
     return tuple(found)
+
+
+def correlate_waiting(snapshot: Snapshot) -> tuple[VolumeUse, ...]:
+    """Join everything about every volume that a pod of this node may wait for.
+
+    One use a pod and volume: its target is the pod, its PV the one that the pod claims.
+    """
+    waits = waited_for(snapshot)
+    if not waits:
+        return ()
+    index = index_of(snapshot.kubernetes)
+    return tuple(
+        _use(volume_image(volume), (volume,), snapshot, _target_of(pod), index)
+        for pod, volume in waits
+    )
+
+
+def _target_of(pod: Pod) -> Target:
+    namespace, name = pod.ref.namespace, pod.ref.name
+    return Target(given=f"pod/{name}", kind=TargetKind.POD, name=name, namespace=namespace)
 
 
 def further_volumes(use: VolumeUse, snapshot: Snapshot) -> tuple[PersistentVolume, ...]:

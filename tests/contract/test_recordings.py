@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 import jsonschema
 import pytest
 
-from rbdagent.correlate import correlate
+from rbdagent.correlate import correlate, correlate_waiting
 from rbdagent.diagnose import diagnose
+from rbdagent.diagnose.blocked import blocked_volumes
 from rbdagent.model import Diagnosis, NotObserved, Snapshot, SourceState, Verdict
 from rbdagent.report.machine import holder_report
 from rbdagent.report.schema import schema
@@ -245,3 +246,19 @@ def test_every_mount_namespace_is_told_apart(snapshot: Snapshot) -> None:
     assert len(host) <= 1
     assert 0 not in host | others
     assert not host & others
+
+
+@pytest.mark.parametrize(
+    ("recording", "claim", "told"),
+    [
+        ("25-rollback-failing", "cl", [("pl", STAGED, "n1")]),
+        ("22-xfs-running", "ce", []),
+    ],
+    ids=["left by a failed stage", "being mounted"],
+)
+def test_what_a_failed_stage_has_left_blocks_its_own_pod_and_a_stage_under_way_does_not(
+    recording: str, claim: str, told: list[tuple[str, Verdict, str]], tmp_path: Path
+) -> None:
+    seen = recorded_snapshot(recording, claim, node_name="n1", root=tmp_path)
+    found = blocked_volumes(seen, correlate_waiting(seen))
+    assert [(each.pod, each.cause, each.holder_node) for each in found] == told
