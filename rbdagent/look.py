@@ -137,6 +137,26 @@ def with_published(snapshot: Snapshot, answers: Sequence[PublishedNode | NotObse
     )
 
 
+def with_images(
+    snapshot: Snapshot,
+    images: tuple[ImageIdentity, ...],
+    settings: Settings,
+    ceph: KeptCeph | None,
+) -> Snapshot:
+    """Give a look with what Ceph says of further images; as it is where Ceph says nothing."""
+    if not images or snapshot.sources.ceph.state is SourceState.FAILED:
+        return snapshot
+    further, _ = _ceph(ceph, images, snapshot.node, time.monotonic() + settings.timeout_s)
+    if further is None:
+        return snapshot
+    if snapshot.ceph is None:
+        return replace(snapshot, ceph=further)
+    # Both have every cluster that is configured, in the same order.
+    both = zip(snapshot.ceph.clusters, further.clusters, strict=True)
+    clusters = tuple(replace(one, images=(*one.images, *more.images)) for one, more in both)
+    return replace(snapshot, ceph=CephView(clusters=clusters))
+
+
 def _timed(call: Callable[[], tuple[_T, Source]]) -> tuple[_T, Source]:
     """Make a call, and say in its source how long it took."""
     began = time.monotonic()

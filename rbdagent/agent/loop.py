@@ -14,13 +14,16 @@ from msgspec.structs import replace
 from rbdagent.act import LONGEST_GAP_S, Attempt, Leave
 from rbdagent.agent.follower import Follower, is_followed, is_under_way
 from rbdagent.agent.neighbours import Neighbours
+from rbdagent.correlate import images_waited_for
 from rbdagent.diagnose import diagnose
+from rbdagent.diagnose.blocked import blocked_volumes
 from rbdagent.diagnose.times import seconds
 from rbdagent.errors import RbdagentError
 from rbdagent.history import remember
-from rbdagent.look import look, only_ceph
+from rbdagent.look import look, only_ceph, with_images
 from rbdagent.model import (
     Act,
+    BlockedVolume,
     Diagnosis,
     History,
     KubeView,
@@ -72,6 +75,8 @@ class Seen(Struct, frozen=True, kw_only=True):
     """Of which this cycle has learnt: what is refused, and what came of acts."""
     ended: dict[str, int] = {}
     """All acts and refusals on record, by how they ended."""
+    blocked: tuple[BlockedVolume, ...] = ()
+    """What keeps pods of this node from starting."""
 
 
 class Tried(NamedTuple):
@@ -223,7 +228,9 @@ class Agent:
         refused = tuple(each.refused for each in tried if each.refused is not None)
         acts, _ = self._leave.state.acts()
         ended = self._leave.state.ended()
-        seen = self._follower.told_of(replace(seen, acts=acts, news=refused, ended=ended))
+        blocked = self._blocked(seen.snapshot)
+        seen = replace(seen, acts=acts, news=refused, ended=ended, blocked=blocked)
+        seen = self._follower.told_of(seen)
         self._beat = time.monotonic()
         self.seen = seen
         self._log_cycle(why, seen)
@@ -255,6 +262,11 @@ class Agent:
             self._kube = (known, taken.sources.kubernetes)
             self._kube_at = time.monotonic()
         return taken
+
+    def _blocked(self, snapshot: Snapshot) -> tuple[BlockedVolume, ...]:
+        """Look at what pods here wait for, beside what is mapped: nothing else rests on that."""
+        closer = with_images(snapshot, images_waited_for(snapshot), self._settings, self._ceph)
+        return blocked_volumes(*self._neighbours.told_of_waiting(closer))
 
     def _wants_api(self) -> bool:
         """Tell whether what the API told last is not good enough for one more look."""

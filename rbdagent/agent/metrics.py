@@ -47,6 +47,7 @@ class Metrics:
         if seen is not None:
             yield from _of_sources(seen)
             yield from _of_mappings(seen)
+            yield _of_blocked(seen)
             yield from _of_findings(seen)
             yield _of_acts(seen)
 
@@ -103,7 +104,7 @@ def _of_mappings(seen: Seen) -> Iterator[Metric]:
         verdict.add_metric((node, mapping.device, str(judged.verdict)), 1)
         if judged.verdict is Verdict.PINNED:
             pinned.add_metric((node, mapping.device, _pin(mapping)), 1)
-    node = seen.snapshot.node.node_name if seen.snapshot.node is not None else ""
+    node = _node(seen)
     now = seen.history.last_look.uptime_s if seen.history is not None else 0.0
     now += time.monotonic() - seen.at
     for each in seen.history.mappings if seen.history is not None else ():
@@ -145,6 +146,22 @@ def _pin(mapping: Mapping) -> str:
         if found and not isinstance(found, NotObserved):
             return word
     return "unknown"
+
+
+def _of_blocked(seen: Seen) -> Metric:
+    family = GaugeMetricFamily(
+        "rbdagent_volume_blocked",
+        "A pod of this node that cannot start, because the volume is held or nobody could tell.",
+        labels=("node", "namespace", "pod", "persistentvolume", "cause", "holder_node"),
+    )
+    for each in seen.blocked:
+        labels = (each.namespace, each.pod, each.persistent_volume, str(each.cause))
+        family.add_metric((_node(seen), *labels, each.holder_node or ""), 1)
+    return family
+
+
+def _node(seen: Seen) -> str:
+    return seen.snapshot.node.node_name if seen.snapshot.node is not None else ""
 
 
 def _of_findings(seen: Seen) -> Iterator[Metric]:

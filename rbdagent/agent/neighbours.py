@@ -1,20 +1,24 @@
-"""What the agents of a few other nodes published: those that watch what is mapped read-write here.
+"""What the agents of a few other nodes published, of what is written or waited for here.
 
-A conflict is certain when the other node's own agent says so. RBDNodes are asked for by name, never
-listed: a cluster may have thousands.
+A conflict is certain when the other node's own agent says so, and only that can tell whether what
+keeps a pod waiting is used. RBDNodes are asked for by name, never listed: a cluster may have
+thousands.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rbdagent.correlate import correlate_node
+from rbdagent.correlate import correlate_node, correlate_waiting
+from rbdagent.correlate.strangers import nodes_of_strangers
 from rbdagent.diagnose.neighbours import neighbours
 from rbdagent.look import with_published
 from rbdagent.model import NotObserved, PublishedNode, Snapshot
 from rbdagent.observe.kube import rbd_nodes_named
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rbdagent.model import VolumeUse
     from rbdagent.observe.kubeconfig import KubeAccess
 
@@ -32,12 +36,24 @@ class Neighbours:
         self._known = {}
 
     def told_of(self, snapshot: Snapshot) -> tuple[Snapshot, tuple[VolumeUse, ...]]:
-        """Give a look with what its neighbours published, and what it joins to.
+        """Give a look with what was published of what is mapped here, and what it joins to.
 
         Who watches only the look itself tells: so they are asked after it.
         """
-        uses = correlate_node(snapshot)
-        names = {name for use in uses for name in neighbours(use, self._node_name)}
+        return self._told_of(snapshot, correlate_node, neighbours)
+
+    def told_of_waiting(self, snapshot: Snapshot) -> tuple[Snapshot, tuple[VolumeUse, ...]]:
+        """Give the same for what pods here wait for."""
+        return self._told_of(snapshot, correlate_waiting, nodes_of_strangers)
+
+    def _told_of(
+        self,
+        snapshot: Snapshot,
+        joined: Callable[[Snapshot], tuple[VolumeUse, ...]],
+        nodes_of: Callable[[VolumeUse, str], tuple[str, ...]],
+    ) -> tuple[Snapshot, tuple[VolumeUse, ...]]:
+        uses = joined(snapshot)
+        names = {name for use in uses for name in nodes_of(use, self._node_name)}
         kube = snapshot.kubernetes
         if self._access is None or kube is None or not names:
             return snapshot, uses
@@ -50,4 +66,4 @@ class Neighbours:
         unseen = [each for each in answers.values() if isinstance(each, NotObserved)]
         found = [told for name in sorted(names) if (told := self._known.get(name)) is not None]
         snapshot = with_published(snapshot, [*found, *unseen])
-        return snapshot, correlate_node(snapshot)
+        return snapshot, joined(snapshot)

@@ -17,6 +17,7 @@ from rbdagent.agent.neighbours import Neighbours
 from rbdagent.agent.publish import PATH, Publisher
 from rbdagent.correlate import correlate
 from rbdagent.diagnose import diagnose
+from rbdagent.diagnose.blocked import blocked_volumes
 from rbdagent.errors import NotFoundError, SourceError
 from rbdagent.model import (
     Confidence,
@@ -40,6 +41,7 @@ from tests.unit.builders import (
     REMOTE_ADDRESS,
     SPEC,
     remote_watcher,
+    waiting_pod,
     watcher,
 )
 from tests.unit.plans import seen as seen_by_agent
@@ -519,6 +521,25 @@ def test_the_other_node_of_a_conflict_is_asked_by_name_and_once(
     neighbours.forget()
     told_of(neighbours)
     assert api.requests == [f"{PATH}/worker-2"] * 2
+
+
+WAITED_FOR = seen_by_agent(
+    of_image={"watchers": (remote_watcher(),)},
+    on_node={"mappings": ()},
+    in_kube={"pods": (waiting_pod(node="worker-1"),)},
+    target=Target(given="", kind=TargetKind.NONE),
+)
+
+
+def test_of_what_a_pod_waits_for_the_node_that_watches_is_asked_by_name_and_once(
+    api: FakeApi, access: KubeAccess
+) -> None:
+    api.lists["rbdnodes"] = [rbd_node_object(f"worker-{number}") for number in range(2, 5)]
+    neighbours = Neighbours(access, "worker-1")
+    for _ in range(2):
+        (blocked,) = blocked_volumes(*neighbours.told_of_waiting(WAITED_FOR))
+        assert (blocked.cause, blocked.holder_node) == (Verdict.IN_USE, "worker-2")
+    assert api.requests == [f"{PATH}/worker-2"]
 
 
 def test_where_nobody_else_watches_nobody_is_asked(api: FakeApi, access: KubeAccess) -> None:

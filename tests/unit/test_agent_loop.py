@@ -17,6 +17,7 @@ from rbdagent.config import Settings
 from rbdagent.errors import NotFoundError, RbdagentError
 from rbdagent.model import (
     Act,
+    CephView,
     Followed,
     Moment,
     Policy,
@@ -34,14 +35,19 @@ from tests.unit.builders import (
     FAILED,
     NOW,
     PV,
+    SPEC,
     attachment,
+    cluster,
+    image_view,
     in_flight,
     opener,
     pod,
+    remote_watcher,
     target,
     waiting_pod,
 )
 from tests.unit.plans import identity, moment, seen
+from tests.unit.test_look import Ceph
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,6 +89,7 @@ class Stage:
         self.asked_api: list[bool] = []
         self.state = StateDir(path)
         self.policy = Policy(may_unmap=may_unmap, grace_s=GRACE_S)
+        self.ceph: Ceph | None = None
         monkeypatch.setattr(loop, "look", self._look)
 
     def _look(self, asked: Target, _settings: Settings, **given: Any) -> Snapshot:
@@ -121,6 +128,7 @@ class Stage:
             clock=self.times,
             tell=self.told.append,
             log=self.log,
+            ceph=self.ceph,  # type: ignore[arg-type]
         )
 
 
@@ -273,6 +281,30 @@ def test_an_act_that_was_interrupted_is_told_of_and_closed_at_the_next_start(
     assert act.outcome is UnmapOutcome.FAILED
     assert "ended before this act did" in act.message
     assert len(stage.log.of("interrupted")) == 1
+
+
+WAITS = seen(
+    on_node={"mappings": ()},
+    in_ceph={"images": ()},
+    in_kube={"pods": (waiting_pod(node="worker-1"),)},
+)
+STARTED = seen(on_node={"mappings": ()}, in_ceph={"images": ()}, in_kube={"pods": (pod(),)})
+
+
+def test_what_a_pod_waits_for_is_asked_for_beside_what_is_mapped_and_only_while_it_waits(
+    stage: Stage,
+) -> None:
+    watched = image_view(watchers=(remote_watcher(),))
+    stage.ceph = Ceph(CephView(clusters=(cluster(images=(watched,)),)))
+    stage.looks = [WAITS, STARTED]
+    rounds(stage.agent(), "start", "change")
+    waits, started = stage.told
+    assert [(each.pod, each.holder_node) for each in waits.blocked] == [("web-1", "worker-2")]
+    assert started.blocked == ()
+    assert [[each.spec for each in images] for images in stage.ceph.asked] == [[SPEC]]
+    # Nothing that is published, remembered or acted upon knows of it.
+    assert waits.diagnoses == ()
+    assert waits.snapshot.ceph == WAITS.ceph
 
 
 # --------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Metrics of what is done: they count what is on record, and never backwards."""
+"""Metrics: of what is done they count what is on record, of what is seen the last look alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from rbdagent.agent.metrics import Metrics
-from rbdagent.model import UnmapOutcome
+from rbdagent.model import BlockedVolume, UnmapOutcome, Verdict
 from tests.unit.plans import seen
 from tests.unit.test_agent_events import looked
 
@@ -40,3 +40,29 @@ def test_how_long_each_source_took_is_told_of_those_that_were_asked() -> None:
     families = {each.name: each for each in Metrics(lambda: look).collect()}
     samples = families["rbdagent_observe_duration_seconds"].samples
     assert {each.labels["source"]: each.value for each in samples} == {"ceph": 0.25}
+
+
+BLOCKED = BlockedVolume(
+    namespace="default",
+    pod="web-1",
+    persistent_volume="pvc-1",
+    cause=Verdict.ORPHANED,
+    holder_node="worker-2",
+)
+
+
+def test_what_keeps_a_pod_from_starting_is_a_series_with_its_cause_and_holder() -> None:
+    unknown = replace(BLOCKED, pod="web-2", cause=Verdict.UNDETERMINED, holder_node=None)
+    look = replace(looked(seen()), blocked=(BLOCKED, unknown))
+    families = {each.name: each for each in Metrics(lambda: look).collect()}
+    labels = {
+        "node": "worker-1",
+        "namespace": "default",
+        "pod": "web-1",
+        "persistentvolume": "pvc-1",
+        "cause": "Orphaned",
+        "holder_node": "worker-2",
+    }
+    others = {"pod": "web-2", "cause": "Undetermined", "holder_node": ""}
+    samples = families["rbdagent_volume_blocked"].samples
+    assert [(each.labels, each.value) for each in samples] == [(labels, 1), (labels | others, 1)]
