@@ -40,8 +40,7 @@ print(time.perf_counter() - start)
 """
 _UNTIL_GONE: Final = (
     # No program is started meanwhile: it would take the processor from who is measured.
-    'mkfifo "$2" && exec 3<>"$2" && rm "$2" && while [ -e "$1" ]; do read -t 0.05 -u 3; done;'
-    ' cut -d" " -f1 /proc/uptime'
+    'exec 3<> <(:); while [ -e "$1" ]; do read -t 0.05 -u 3; done; cut -d" " -f1 /proc/uptime'
 )
 
 
@@ -100,9 +99,7 @@ def _once(lab: Lab, name: str) -> tuple[float, float]:
         published = time.monotonic() - began
         since = _orphaned_since(vm, image)
         number = device.removeprefix("/dev/rbd")
-        gone = vm.run(
-            ["bash", "-c", _UNTIL_GONE, "gone", f"/sys/bus/rbd/devices/{number}", f"/run/{name}"]
-        )
+        gone = vm.run(["bash", "-c", _UNTIL_GONE, "gone", f"/sys/bus/rbd/devices/{number}"])
         return published, float(gone.stdout) - since - _GRACE_S
     finally:
         scene.clear()

@@ -1,8 +1,14 @@
-"""One lab a run: real Ceph, a real control plane, two nodes with real kubelets and krbd."""
+"""One lab a run: real Ceph, a real control plane, two nodes with real kubelets and krbd.
+
+Tests share it, and may run at the same time (pytest-xdist): each has volumes and faults of its own.
+One that disturbs a whole node or the cluster is marked ``alone``, and waits for its turn.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,16 +20,48 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Play last what must be alone, so that nobody waits while others could play."""
+    items.sort(key=_is_alone)
+
+
+def _is_alone(item: pytest.Item) -> bool:
+    return item.get_closest_marker("alone") is not None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Bring the lab up before there are workers: they share it."""
+    config = session.config
+    is_worker = hasattr(config, "workerinput")
+    if not is_worker and config.getoption("numprocesses", default=None) and not _is_kept():
+        stack = ExitStack()
+        config.add_cleanup(stack.close)
+        stack.enter_context(running_lab())
+
+
+def _is_kept() -> bool:
+    return os.environ.get("RBDAGENT_TEST_LAB") == "kept"
+
+
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
     """Bring the lab up once; with RBDAGENT_TEST_LAB=kept use the one that `./dev lab up` left."""
-    if os.environ.get("RBDAGENT_TEST_LAB") == "kept":
-        kept = Lab()
-        yield kept
-        kept.close()
+    if _is_kept() or "PYTEST_XDIST_WORKER" in os.environ:
+        lent = Lab()
+        yield lent
+        lent.close()
         return
     with running_lab() as lab:
         yield lab
+
+
+@pytest.fixture(autouse=True)
+def turn(lab: Lab, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Share the lab with those that share it; a test that must be alone waits until it is."""
+    with (lab.state_dir / "turn.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX if _is_alone(request.node) else fcntl.LOCK_SH)
+        yield
 
 
 @pytest.fixture

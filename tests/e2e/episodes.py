@@ -391,7 +391,7 @@ def start_beating(scene: Scene, node: str, mode: str, claims: list[str]) -> str:
     beat = f"for t in {' '.join(targets)}; do {write} 2>/dev/null || echo missed; done"
     command = (
         *("/bin/sh", "-c"),
-        f"trap 'exit 0' TERM; while :; do {beat}; sleep 8 & wait $!; done",
+        f"trap 'exit 0' TERM; while :; do {beat}; sleep 15 & wait $!; done",
     )
     name = f"{scene.name}-{node}"
     scene.add(pod_object(name, node=node, claims=claims, block=mode == "Block", command=command))
@@ -417,13 +417,13 @@ def mapped(lab: Lab, node: str, image: str) -> Mapped | None:
 
 
 def wait_gone(vm: Vm, there: Mapped) -> None:
-    """Wait in the guest: a question a second costs an emulated processor too much."""
+    """Wait in the guest, and start no program there: both cost an emulated processor too much."""
     number = there.device.removeprefix("/dev/rbd")
     script = (
-        f"while read now 2>/dev/null </sys/block/rbd{number}/diskseq"
-        f" && [ $now = {there.diskseq} ]; do sleep 3; done"
+        f"exec 3<> <(:); while read now 2>/dev/null </sys/block/rbd{number}/diskseq"
+        f" && [ $now = {there.diskseq} ]; do read -t 2 -u 3; done"
     )
-    vm.run(script, timeout_s=_WAIT_S)
+    vm.run(["bash", "-c", script], timeout_s=_WAIT_S)
 
 
 class Bare:

@@ -63,6 +63,7 @@ def wait_published(lab: Lab, volume: str, verdict: str) -> Json:
     return wait_until(found, timeout_s=120, what=f"{volume} to be published as {verdict}")
 
 
+@pytest.mark.alone
 def test_an_agent_publishes_its_node_and_ends_the_incident_alone(
     scene: Scene, agent: Service
 ) -> None:
@@ -108,6 +109,7 @@ def test_an_agent_publishes_its_node_and_ends_the_incident_alone(
     assert read_back(scene, new, volume) == WORDS
 
 
+@pytest.mark.alone
 def test_an_agent_ends_when_it_is_told_and_goes_on_after_kill(lab: Lab, agent: Service) -> None:
     """SIGTERM ends it within its time; after kill -9 the next one starts, and only one runs."""
     node = lab.nodes["worker-1"]

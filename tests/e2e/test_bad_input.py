@@ -137,6 +137,7 @@ def test_a_missing_kubeconfig_is_named(scene: Scene) -> None:
     assert "/none/kubeconfig: no such file" in done.stdout
 
 
+@pytest.mark.alone
 def test_one_refused_resource_is_a_gap_and_no_verdict_rests_on_it(scene: Scene) -> None:
     """403 on pods alone: nobody may be called unused."""
     volume = scene.claim()
@@ -150,6 +151,7 @@ def test_one_refused_resource_is_a_gap_and_no_verdict_rests_on_it(scene: Scene) 
     assert "docs/privileges.md" in str(kubernetes)
 
 
+@pytest.mark.alone
 def test_a_cluster_that_is_cut_off_costs_the_time_limit_and_is_not_observed(scene: Scene) -> None:
     volume = scene.claim()
     vm = scene.lab.nodes["worker-2"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.lab.lab import POOL
 from tests.lab.workloads import claim, pod
 
@@ -11,6 +13,7 @@ if TYPE_CHECKING:
     from tests.e2e.scene import Scene
 
 
+@pytest.mark.alone
 def test_one_blocklist_entry_kills_every_volume_of_a_node(scene: Scene) -> None:
     """scenarios.md 19, 20, 50, 51, recordings 23 and 30: Dead, then lifted: Unwatched."""
     first = scene.claim()

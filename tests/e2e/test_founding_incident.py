@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.lab.processes import wait_until
 
 if TYPE_CHECKING:
     from tests.e2e.scene import Scene
 
 
+@pytest.mark.alone
 def test_founding_incident(scene: Scene) -> None:  # noqa: PLR0915 - one story, told in one go
     """A pinned volume, Multi-Attach, kubelet's restart, `still being used`, and the way out."""
     volume = scene.claim()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.lab.processes import wait_until
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ def test_a_bind_in_a_foreign_namespace_pins(scene: Scene) -> None:
     assert "Device or resource busy" in scene.lab.nodes["worker-1"].service("csi").logs()
 
 
+@pytest.mark.alone
 def test_a_staging_mount_left_behind_is_an_orphan_once_kubelet_is_settled(scene: Scene) -> None:
     """scenarios.md 5, recording 18 (kubernetes#121937): staged, forgotten by kubelet."""
     volume = scene.claim()
@@ -99,6 +102,7 @@ def test_an_open_luks_device_pins(scene: Scene) -> None:
     assert pin in [each["pid"] for each in report.holder("worker-1")["openedBy"]]
 
 
+@pytest.mark.alone
 def test_a_container_whose_pod_the_api_has_lost_is_still_in_use(scene: Scene) -> None:
     """scenarios.md 47, recording 05: force delete while kubelet is down."""
     volume = scene.claim()
@@ -121,6 +125,7 @@ def test_a_container_whose_pod_the_api_has_lost_is_still_in_use(scene: Scene) ->
     assert not any("unmap" in each for each in report.next)
 
 
+@pytest.mark.alone
 def test_a_dead_plugin_leaves_the_volume_staged(scene: Scene) -> None:
     """scenarios.md 48, recording 15: the pod hangs, both mounts stay, the driver must come back."""
     volume = scene.claim()
@@ -136,6 +141,7 @@ def test_a_dead_plugin_leaves_the_volume_staged(scene: Scene) -> None:
     scene.workloads.wait_gone("Pod", pod, timeout_s=180)
 
 
+@pytest.mark.alone
 def test_a_hanging_stage_is_waited_for(scene: Scene) -> None:
     """scenarios.md 15: a call hangs, each retry says that an operation already exists."""
     volume = scene.claim()

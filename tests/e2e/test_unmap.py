@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+import pytest
+
 from rbdagent.unmap import child
 from tests.lab.install import venv_python
 from tests.lab.processes import wait_until
@@ -87,6 +89,7 @@ def test_an_orphan_of_an_in_tree_volume_goes(scene: Scene) -> None:
     assert result["outcome"] == "unmapped", result
 
 
+@pytest.mark.alone
 def test_a_staged_orphan_is_taken_down_step_by_step_where_that_is_allowed(scene: Scene) -> None:
     """scenarios.md 5 and 14 (kubernetes#121937): umount, luksClose, unmap."""
     volume = scene.claim(storage_class="rbd-luks")
@@ -171,6 +174,7 @@ def last_look(vm: Vm, device: str, *, incarnation: str | None = None) -> int:
     return done.exit_code
 
 
+@pytest.mark.alone
 def test_who_may_want_it_who_works_on_it_and_who_forbids_it_are_refusals(scene: Scene) -> None:
     """Conditions 5, 7, 8 and 9, one after another on one orphan."""
     volume = scene.claim()

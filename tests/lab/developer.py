@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 TIERS = ("lint", "unit", "contract", "integration", "e2e")
 LAB_TIERS = ("integration", "e2e")
+_AT_ONCE = {"unit": 2, "contract": 2, "e2e": 3}
+"""Tests that run at the same time; ``-n 0`` among a tier's arguments has them run one by one."""
 _LAB_MEMORY_GIB = 6
 _NO_TESTS_COLLECTED = 5
 
@@ -284,7 +286,8 @@ def _pytest(tier: str, args: Sequence[str]) -> Outcome:
     junit.parent.mkdir(parents=True, exist_ok=True)
     junit.unlink(missing_ok=True)
     started = time.monotonic()
-    code = _python(["-m", "pytest", f"tests/{tier}", f"--junitxml={junit}", *args])
+    side_by_side = ["-n", str(_AT_ONCE[tier]), "--dist", "loadgroup"] if tier in _AT_ONCE else []
+    code = _python(["-m", "pytest", f"tests/{tier}", f"--junitxml={junit}", *side_by_side, *args])
     seconds = time.monotonic() - started
     if code == _NO_TESTS_COLLECTED:
         return _not_run(tier, f"tests/{tier} has no tests")
@@ -364,7 +367,13 @@ def _child(argv: Sequence[str], *, keep_stdin: bool) -> Iterator[subprocess.Pope
 def _environment() -> dict[str, str]:
     """Give an environment in which nothing of the user's own clusters reaches a test."""
     foreign = ("CEPH_", "KUBECONFIG", "RBDAGENT_", "PYTEST_", "NODE_NAME")
-    ours = ("RBDAGENT_CACHE", "RBDAGENT_LAB", "RBDAGENT_CEPHCSI", "RBDAGENT_FUZZ_")
+    ours = (
+        "RBDAGENT_CACHE",
+        "RBDAGENT_LAB",
+        "RBDAGENT_CEPHCSI",
+        "RBDAGENT_FUZZ_",
+        "RBDAGENT_EPISODES",
+    )
     env = {
         name: value
         for name, value in os.environ.items()

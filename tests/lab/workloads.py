@@ -18,7 +18,7 @@ IMAGE = "docker.io/lab/box:1"
 
 # PID 1 of a container gets no default action for TERM: without the trap a deletion takes the
 # whole grace period.
-_IDLE = ("/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1 & wait; done")
+_IDLE = ("/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done")
 _COLLECTIONS = {
     "Deployment": "/apis/apps/v1/namespaces/{namespace}/deployments",
     "Namespace": "/api/v1/namespaces",

@@ -73,6 +73,20 @@ def test_a_ceph_csi_that_is_no_program_is_refused(tmp_path: Path) -> None:
         developer._use_cephcsi(["--cephcsi", str(tmp_path)])
 
 
+def test_how_many_episodes_to_play_reaches_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    played: list[str] = []
+
+    def play(*_: object) -> int:
+        played.append(developer._environment()["RBDAGENT_EPISODES"])
+        return 0
+
+    monkeypatch.setattr(developer, "_run_tiers", play)
+    monkeypatch.setenv("RBDAGENT_EPISODES", "")
+    monkeypatch.setenv("RBDAGENT_EPISODES_SEED", "")
+    assert developer._soak(["7"]) == 0
+    assert played == ["7"]
+
+
 def test_nothing_of_the_users_own_clusters_reaches_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", "/root/production.yaml")
     monkeypatch.setenv("CEPH_CONF", "/etc/ceph/production.conf")

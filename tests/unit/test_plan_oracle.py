@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,10 +24,14 @@ from rbdagent.model import (
     UnmapPlan,
 )
 from rbdagent.plan import plan_unmap
+from tests.conftest import TOLD
 from tests.unit.builders import UNSEEN, gap, node, volume
 from tests.unit.oracle import objections
 from tests.unit.plans import GRACE_S, INCARNATION, LEAVE, UPTIME_S, history, identity, moment
 from tests.unit.scenes import CHANGES, ORPHAN, Scene
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 STATES: Final = int(os.environ.get("RBDAGENT_FUZZ_STATES", "100000"))
 EVERYTHING: Final = Target(given="", kind=TargetKind.NONE)
@@ -151,10 +155,12 @@ def test_no_plan_exists_where_the_rules_object(
     Draw(changes, lambda values: data.draw(st.sampled_from(values))).check()
 
 
-def test_no_plan_exists_where_the_rules_object_in_very_many_states() -> None:
+def test_no_plan_exists_where_the_rules_object_in_very_many_states(
+    record_property: Callable[[str, object], None],
+) -> None:
     """The same, in a seeded walk: hypothesis finds the corners, this one counts."""
     seed = int(os.environ.get("RBDAGENT_FUZZ_SEED", random.SystemRandom().randrange(2**32)))
-    print(f"seed {seed}, {STATES} states")
+    record_property(TOLD, f"seed {seed}, {STATES} states")
     walk = random.Random(seed)
     planned = 0
     for _ in range(STATES):

@@ -38,7 +38,7 @@ def main() -> None:
         os._exit(0)
 
     while True:
-        kind, most = chance.choice((("step", 10), ("file", 60)))
+        kind, most = chance.choice((("step", 12), ("file", 100)))
         doom = (kind, chance.randrange(most))
         living = os.fork()
         if living == 0:
