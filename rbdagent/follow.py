@@ -155,7 +155,7 @@ def _attachment(after: _After) -> Attachment | NotObserved | None:
     # A PV that is gone by now may have left its attachment behind.
     volumes = after.names.persistent_volumes | ({own} if own is not None else set())
     named = after.names.attachment_names(after.node)
-    return next(
+    found = next(
         (
             each
             for each in kube.attachments
@@ -164,6 +164,9 @@ def _attachment(after: _After) -> Attachment | NotObserved | None:
         ),
         None,
     )
+    if found or kube.attachments_complete:
+        return found
+    return NotObserved(reason="VolumeAttachments: not all were listed")
 
 
 def _kubelet(after: _After) -> Iterator[str]:

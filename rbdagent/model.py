@@ -676,8 +676,16 @@ class KubeView(Struct, frozen=True, kw_only=True):
     events: tuple[KubeEvent, ...] | NotObserved = ()
     pods_scope: str = "cluster"
     """``cluster``, or the lists that were made: ``node/worker-1,namespace/default``."""
+    volumes_complete: bool = True
+    """False: only PVs that were known by name: there may be others of the same image."""
+    attachments_complete: bool = True
+    """False: only VolumeAttachments that were known by name."""
     nodes_complete: bool = True
-    """False: only Nodes that were known by name, because the list was refused."""
+    """False: only Nodes that were known by name."""
+    searched: tuple[str, ...] = ()
+    """What was looked for in all there is, where a kind here is not complete: images for their
+    PVs, clients' addresses for their Nodes, VolumeAttachments and Nodes by name. What is not here
+    of these is nowhere; what is not here of anything else was not observed."""
     consistent: bool = False
     """Everything was read from the API server's store itself (no resourceVersion), no cache."""
     frozen_namespaces: tuple[str, ...] | NotObserved = field(

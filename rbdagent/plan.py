@@ -357,6 +357,8 @@ def _pods(attempt: Attempt) -> Iterable[str]:
         yield "not every pod of this node was listed"
     elif not kube.consistent:
         yield "pods were read from a cache, not from the API server's store"
+    elif not kube.volumes_complete:
+        yield "PersistentVolumes were asked for by name: the image may have others"
     if not isinstance(holder.pods, NotObserved) and is_needed(holder):
         yield f"needed by {pod_names(holder.pods)}"
     if holder.lost_pod_uids:

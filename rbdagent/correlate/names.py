@@ -24,7 +24,8 @@ from rbdagent.model import (
     Source,
     VolumeSource,
 )
-from rbdagent.parse.handle import attachment_name, in_use_name, staging_hash
+from rbdagent.parse.handle import attachment_name, in_use_name, migrated_handle, staging_hash
+from rbdagent.parse.volume import DRIVER_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,7 +41,7 @@ class VolumeNames(Struct, frozen=True, kw_only=True):
     handles: frozenset[tuple[str, str]] = frozenset()
     """(driver, volume handle)"""
     volumes_seen: bool = True
-    """Whether the API gave PVs at all: without them nobody knows whose an image is."""
+    """Whether the API gave its PVs, or had none: else nobody knows whose an image is."""
 
     @property
     def persistent_volumes(self) -> frozenset[str]:
@@ -70,7 +71,12 @@ class VolumeNames(Struct, frozen=True, kw_only=True):
 
     def attachment_names(self, node: str) -> frozenset[str]:
         """The names that a VolumeAttachment of it to ``node`` would have."""
-        return frozenset(attachment_name(handle, driver, node) for driver, handle in self.handles)
+        handles = self.handles | {
+            (DRIVER_SUFFIX, migrated_handle(source.monitors, source.spec.pool, source.spec.name))
+            for source in (each.source for each in self.volumes)
+            if isinstance(source, InTreeRbdSource)
+        }
+        return frozenset(attachment_name(handle, driver, node) for driver, handle in handles)
 
 
 def not_given(source: Source, what: str) -> NotObserved:
@@ -125,8 +131,15 @@ def names_of(
         volumes=volumes,
         claims=frozenset(_claims_of(volumes, kube)),
         handles=frozenset(pair for each in volumes if (pair := handle_of(each.source)) is not None),
-        volumes_seen=kube is not None and not isinstance(kube.persistent_volumes, NotObserved),
+        volumes_seen=bool(volumes) or knows_every_volume_of(image, kube),
     )
+
+
+def knows_every_volume_of(image: ImageIdentity | None, kube: KubeView | None) -> bool:
+    """Tell whether a PV of the image that was not seen is a PV that there is not."""
+    if kube is None or isinstance(kube.persistent_volumes, NotObserved):
+        return False
+    return kube.volumes_complete or (image is not None and str(image.spec) in kube.searched)
 
 
 def handle_of(source: VolumeSource) -> tuple[str, str] | None:
@@ -288,14 +301,18 @@ def attachments_of(names: VolumeNames, snapshot: Snapshot) -> tuple[Attachment, 
 
 
 def attachment_to(
-    node: str | None, attachments: tuple[Attachment, ...] | NotObserved
+    node: str | None, names: VolumeNames, snapshot: Snapshot
 ) -> Attachment | NotObserved | None:
     """Give the attachment to one node."""
-    if isinstance(attachments, NotObserved):
-        return attachments
+    attachments, kube = attachments_of(names, snapshot), snapshot.kubernetes
+    if isinstance(attachments, NotObserved) or kube is None:
+        return attachments if isinstance(attachments, NotObserved) else None
     if node is None:
         return NotObserved(reason="VolumeAttachment of this client: its node is unknown")
-    return next((each for each in attachments if each.node_name == node), None)
+    found = next((each for each in attachments if each.node_name == node), None)
+    if found or kube.attachments_complete or names.attachment_names(node) <= {*kube.searched}:
+        return found
+    return NotObserved(reason=f"VolumeAttachment to {node}: it was not asked for")
 
 
 def node_named(name: str | None, snapshot: Snapshot) -> Node | NotObserved | None:
@@ -307,7 +324,10 @@ def node_named(name: str | None, snapshot: Snapshot) -> Node | NotObserved | Non
         return kube.nodes
     if name is None:
         return NotObserved(reason="the client's node is unknown")
-    return next((each for each in kube.nodes if each.name == name), None)
+    found = next((each for each in kube.nodes if each.name == name), None)
+    if found or kube.nodes_complete or name in kube.searched:
+        return found
+    return NotObserved(reason=f"Node {name}: it was not asked for")
 
 
 def in_volumes_in_use(node: Node | NotObserved | None, names: VolumeNames) -> bool | NotObserved:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rbdagent.correlate.names import handle_of
+from rbdagent.correlate.names import handle_of, node_named
 from rbdagent.correlate.use import further_volumes
 from rbdagent.diagnose.case import Case, finding, look_again, subject_of
 from rbdagent.diagnose.target import attached_on_paper, volumes_of_use
@@ -14,7 +14,6 @@ from rbdagent.model import (
     Finding,
     InTreeRbdSource,
     KubeEvent,
-    KubeView,
     NotObserved,
     OtherSource,
     PersistentVolume,
@@ -196,7 +195,6 @@ def detach_fails(case: Case) -> Iterator[Finding]:
     """RBD409, RBD410, RBD413: what the attacher says, and nodes that are gone."""
     if isinstance(case.use.attachments, NotObserved):
         return
-    known = _node_names(case.snapshot.kubernetes)
     for each in case.use.attachments:
         show = (f"kubectl describe volumeattachment {each.name}",)
         if each.deleting_since is not None and each.detach_error:
@@ -216,7 +214,7 @@ def detach_fails(case: Case) -> Iterator[Finding]:
                 evidence=(each.attach_error,),
                 commands=show,
             )
-        if known is not None and each.node_name not in known:
+        if node_named(each.node_name, case.snapshot) is None:
             yield finding(
                 "RBD410",
                 f"volumeattachment {each.name}",
@@ -225,12 +223,6 @@ def detach_fails(case: Case) -> Iterator[Finding]:
                 evidence=(f"no Node object {each.node_name}",),
                 commands=show,
             )
-
-
-def _node_names(kube: KubeView | None) -> frozenset[str] | None:
-    if kube is None or isinstance(kube.nodes, NotObserved):
-        return None
-    return frozenset(each.name for each in kube.nodes)
 
 
 def duplicate_handle(case: Case) -> Iterator[Finding]:

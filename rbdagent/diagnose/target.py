@@ -10,7 +10,7 @@ from rbdagent.correlate.holders import (
     device_identity_unknown,
 )
 from rbdagent.correlate.identity import clusters_of, fsids_of
-from rbdagent.correlate.names import covers_claims, names_of
+from rbdagent.correlate.names import covers_claims, knows_every_volume_of, names_of
 from rbdagent.diagnose.times import STALE, age, is_young
 from rbdagent.model import (
     Attachment,
@@ -104,10 +104,8 @@ def conflicting(
 
     Watches that pass by, librbd's (ceph-csi's own check, a shell) and unknown nodes prove nothing.
     """
-    kube = snapshot.kubernetes
-    if kube is None or isinstance(kube.persistent_volumes, NotObserved):
-        return ()
-    if may_share_writing(use):
+    # Another PV of the image may allow it.
+    if not knows_every_volume_of(use.image, snapshot.kubernetes) or may_share_writing(use):
         return ()
     writers = {
         each.holder.node: each
@@ -239,13 +237,13 @@ def missing_for_free(use: VolumeUse, snapshot: Snapshot) -> tuple[str, ...]:
         missing.append("the mappings of this node")
     missing += [f"which image {each.device} is" for each in missing_devices(snapshot)]
     kube = snapshot.kubernetes
-    if kube is None or isinstance(kube.persistent_volumes, NotObserved):
+    if not knows_every_volume_of(use.image, kube):
         missing.append("PersistentVolumes")
     if kube is None or isinstance(kube.pods, NotObserved):
         missing.append("pods")
     elif volumes_of_use(use) and not covers_claims(kube, names_of(use.image, (), kube)):
         missing.append(PODS_ELSEWHERE)
-    if isinstance(use.attachments, NotObserved):
+    if isinstance(use.attachments, NotObserved) or kube is None or not kube.attachments_complete:
         missing.append("VolumeAttachments")
     return tuple(missing)
 

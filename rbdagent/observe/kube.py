@@ -125,7 +125,8 @@ class _Look:
         using = _using_pods(target, meant, claims, found_pods)
         # A claim and its pod may share a name: the events of both came with the first.
         late = self._events([each for each in using if each not in subjects])
-        found_attachments = self._attachments(attachments(), volumes, found_pods)
+        all_attachments = attachments()
+        found_attachments = self._attachments(all_attachments, volumes, found_pods)
         names = _node_names(self._node_name, found_pods, found_attachments)
         all_nodes, further = nodes(), more_claims()
         if isinstance(claims, tuple):
@@ -139,6 +140,7 @@ class _Look:
             csi_nodes=self._named(csi_nodes(), _CSI_NODES, names, read.csi_node),
             attachments=found_attachments,
             events=_some_or_why([*early(), *late()]),
+            attachments_complete=isinstance(all_attachments, tuple),
             nodes_complete=isinstance(all_nodes, tuple),
             pods_scope=scope,
             # Every list and object was asked for without a resourceVersion: a quorum read.
