@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from rbdagent.observe.kubeconfig import KubeAccess
 
 _T = TypeVar("_T")
+KubeAnswer = tuple[KubeView | None, Source]
 _SKIPPED = "looked away on purpose"
 _PATIENCE_S = 1.0
 """What is late in Ceph is told by whom it is late for: that word is waited for a little."""
@@ -52,7 +53,8 @@ def look(
     now: Callable[[], str],
     meanwhile: Callable[[], None] = lambda: None,
     switches: bool = False,
-    kube: tuple[KubeView | None, Source] | None = None,
+    kube: KubeAnswer | None = None,
+    own: Callable[[NodeView | None], KubeAnswer] | None = None,
     ceph: KeptCeph | None = None,
 ) -> Snapshot:
     """Observe what belongs to the target.
@@ -64,6 +66,7 @@ def look(
         meanwhile: what needs nothing of the look, done while the sources answer.
         switches: look for what forbids an act, too: somebody wants to act.
         kube: what the API told before, where it need not be asked anew.
+        own: asks the API of what the node shows alone, in place of all there is.
         ceph: who stays connected, for whoever looks often.
 
     Raises:
@@ -74,13 +77,17 @@ def look(
     with _begin_ceph(settings, ceph) as ceph_begun:
         kube_begun = start(
             [lambda: kube or _timed(lambda: _kube(target, settings, switches=switches))]
+            if own is None
+            else []
         )
         node_begun = start([lambda: _timed(lambda: _node(settings))])
         from rbdagent.correlate import images_of
 
         meanwhile()
-        told, kube_source = _ended(kube_begun(deadline), "the Kubernetes API", settings)
         node, node_source = _ended(node_begun(deadline), "the node", settings)
+        if own is not None:
+            kube_begun = start([lambda: _timed(lambda: own(node))])
+        told, kube_source = _ended(kube_begun(deadline), "the Kubernetes API", settings)
         images = images_of(target, node, told)
         ceph_view, ceph_source = _timed(lambda: _ceph(ceph_begun, images, node, deadline))
     snapshot = Snapshot(
@@ -187,7 +194,7 @@ def _node(settings: Settings) -> tuple[NodeView | None, Source]:
     return observe_node(settings.roots, node_name=settings.node_name)
 
 
-def _kube(target: Target, settings: Settings, *, switches: bool) -> tuple[KubeView | None, Source]:
+def _kube(target: Target, settings: Settings, *, switches: bool) -> KubeAnswer:
     if settings.kube is None:
         return None, Source(state=SourceState.SKIPPED, reason=_SKIPPED)
     from rbdagent.observe.kube import observe_kube

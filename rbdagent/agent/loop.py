@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from rbdagent.act import LONGEST_GAP_S, Attempt, Leave
 from rbdagent.agent.follower import Follower, is_followed, is_under_way
 from rbdagent.agent.neighbours import Neighbours
-from rbdagent.correlate import images_waited_for
+from rbdagent.agent.objects import OwnObjects
+from rbdagent.correlate import correlate_node, correlate_waiting, images_waited_for
 from rbdagent.diagnose import diagnose
 from rbdagent.diagnose.blocked import blocked_volumes
 from rbdagent.diagnose.times import seconds
@@ -28,6 +29,7 @@ from rbdagent.model import (
     History,
     KubeView,
     Moment,
+    NodeView,
     Snapshot,
     Source,
     SourceState,
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
 
     from rbdagent.agent.wake import Wake
     from rbdagent.config import Settings
-    from rbdagent.look import KeptCeph
+    from rbdagent.look import KeptCeph, KubeAnswer
 
 _ALL: Final = Target(given="", kind=TargetKind.NONE)
 _KUBE_S: Final = 300.0
@@ -124,6 +126,9 @@ class Agent:
         self._ceph = ceph
         self._kube: tuple[KubeView | None, Source] | None = None
         self._kube_at = 0.0
+        self._objects = (
+            None if settings.kube is None else OwnObjects(settings.kube, settings.node_name)
+        )
         self._neighbours = Neighbours(settings.kube, settings.node_name)
         self._follower = Follower(leave.state, self._look_closely, log)
         self._refused: dict[str, tuple[str, ...]] = {}
@@ -228,8 +233,7 @@ class Agent:
         refused = tuple(each.refused for each in tried if each.refused is not None)
         acts, _ = self._leave.state.acts()
         ended = self._leave.state.ended()
-        blocked = self._blocked(seen.snapshot)
-        seen = replace(seen, acts=acts, news=refused, ended=ended, blocked=blocked)
+        seen = replace(seen, acts=acts, news=refused, ended=ended)
         seen = self._follower.told_of(seen)
         self._beat = time.monotonic()
         self.seen = seen
@@ -238,10 +242,12 @@ class Agent:
 
     def _observe(self, why: str) -> Seen:
         started = time.monotonic()
-        snapshot, uses = self._neighbours.told_of(self._look(why))
+        snapshot = self._neighbours.told_of(self._look(why))
         self._beat = time.monotonic()
         grace = seconds(self._leave.policy.grace_s)
-        diagnoses = tuple(diagnose(each, snapshot, grace=grace) for each in uses)
+        diagnoses = tuple(
+            diagnose(each, snapshot, grace=grace) for each in correlate_node(snapshot)
+        )
         self._history = remember(self._history, diagnoses, snapshot, longest_gap_s=LONGEST_GAP_S)
         self._save()
         return Seen(
@@ -250,23 +256,36 @@ class Agent:
             history=self._history,
             took_s=time.monotonic() - started,
             at=time.monotonic(),
+            blocked=blocked_volumes(snapshot, correlate_waiting(snapshot)),
         )
 
     def _look(self, why: str) -> Snapshot:
-        kube = self._kube if why == "time" and not self._wants_api() else None
-        taken = look(_ALL, self._settings, now=lambda: self._clock().at, kube=kube, ceph=self._ceph)
-        if kube is None:
+        asks = why != "time" or self._wants_api()
+        taken = look(
+            _ALL,
+            self._settings,
+            now=lambda: self._clock().at,
+            kube=None if asks else self._kube,
+            own=self._by_name() if asks else None,
+            ceph=self._ceph,
+        )
+        source = taken.sources.kubernetes
+        taken = with_images(taken, images_waited_for(taken), self._settings, self._ceph)
+        if self._objects is not None:
+            taken = self._objects.with_strangers(taken)
+        if asks:
             self._neighbours.forget()
-            view = taken.kubernetes
-            known = view and replace(view, consistent=False)
-            self._kube = (known, taken.sources.kubernetes)
             self._kube_at = time.monotonic()
+        view = taken.kubernetes
+        self._kube = (view and replace(view, consistent=False), source)
         return taken
 
-    def _blocked(self, snapshot: Snapshot) -> tuple[BlockedVolume, ...]:
-        """Look at what pods here wait for, beside what is mapped: nothing else rests on that."""
-        closer = with_images(snapshot, images_waited_for(snapshot), self._settings, self._ceph)
-        return blocked_volumes(*self._neighbours.told_of_waiting(closer))
+    def _by_name(self) -> Callable[[NodeView | None], KubeAnswer] | None:
+        """Give what asks the API by name; None where all there is must be asked for.
+
+        What an act has freed is mapped no more, and no name leads there.
+        """
+        return None if self._objects is None or self._follows() else self._objects.observe
 
     def _wants_api(self) -> bool:
         """Tell whether what the API told last is not good enough for one more look."""
@@ -274,11 +293,16 @@ class Agent:
             return True
         if self._kube[1].state is SourceState.FAILED or self.seen is None:
             return True
-        if is_followed(self.seen.acts, self.seen.history):
+        if self._follows():
             return True
         # Whoever unmaps it, agent or not, relies on every look since: a pod that came and went
         # must have been seen. All else changes with the node, and that wakes.
         return self._has({Verdict.ORPHANED})
+
+    def _follows(self) -> bool:
+        """Tell whether what came of an act is still looked for."""
+        acts, _ = self._leave.state.acts()
+        return is_followed(acts, self._history)
 
     def _has(self, verdicts: Container[Verdict]) -> bool:
         """Tell whether the last look gave a mapping of this node one of these verdicts."""

@@ -17,9 +17,6 @@ from rbdagent.model import NotObserved, PublishedNode, Snapshot
 from rbdagent.observe.kube import rbd_nodes_named
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rbdagent.model import VolumeUse
     from rbdagent.observe.kubeconfig import KubeAccess
 
 
@@ -35,28 +32,18 @@ class Neighbours:
         """Ask all of them anew when they are wanted next."""
         self._known = {}
 
-    def told_of(self, snapshot: Snapshot) -> tuple[Snapshot, tuple[VolumeUse, ...]]:
-        """Give a look with what was published of what is mapped here, and what it joins to.
+    def told_of(self, snapshot: Snapshot) -> Snapshot:
+        """Give a look with what was published of those who write, or keep, what is needed here.
 
         Who watches only the look itself tells: so they are asked after it.
         """
-        return self._told_of(snapshot, correlate_node, neighbours)
-
-    def told_of_waiting(self, snapshot: Snapshot) -> tuple[Snapshot, tuple[VolumeUse, ...]]:
-        """Give the same for what pods here wait for."""
-        return self._told_of(snapshot, correlate_waiting, nodes_of_strangers)
-
-    def _told_of(
-        self,
-        snapshot: Snapshot,
-        joined: Callable[[Snapshot], tuple[VolumeUse, ...]],
-        nodes_of: Callable[[VolumeUse, str], tuple[str, ...]],
-    ) -> tuple[Snapshot, tuple[VolumeUse, ...]]:
-        uses = joined(snapshot)
-        names = {name for use in uses for name in nodes_of(use, self._node_name)}
+        here = self._node_name
+        mapped = (neighbours(use, here) for use in correlate_node(snapshot))
+        waiting = (nodes_of_strangers(use, here) for use in correlate_waiting(snapshot))
+        names = {name for found in (*mapped, *waiting) for name in found}
         kube = snapshot.kubernetes
         if self._access is None or kube is None or not names:
-            return snapshot, uses
+            return snapshot
         missing = sorted(names - self._known.keys())
         answers = rbd_nodes_named(self._access, missing) if missing else {}
         # What was not observed is asked for again at the next look.
@@ -65,5 +52,4 @@ class Neighbours:
         }
         unseen = [each for each in answers.values() if isinstance(each, NotObserved)]
         found = [told for name in sorted(names) if (told := self._known.get(name)) is not None]
-        snapshot = with_published(snapshot, [*found, *unseen])
-        return snapshot, joined(snapshot)
+        return with_published(snapshot, [*found, *unseen])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
@@ -27,6 +27,7 @@ from rbdagent.model import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+_T = TypeVar("_T")
 _POD_UID = re.compile(r"/pods/([^/]+)/volume(?:s|Devices)/")
 """A pod's own directory below kubelet's root, wherever that is."""
 _BLOCK_POD_UID = re.compile(r"/volumeDevices/(?:publish/[^/]+|[^/]+/dev)/([^/]+)$")
@@ -234,6 +235,26 @@ def known_handles(mapping: Mapping, names: VolumeNames, snapshot: Snapshot) -> V
         if data.driver and data.volume_handle:
             handles.add((data.driver, data.volume_handle))
     return replace(names, handles=frozenset(handles))
+
+
+def volumes_on_node(mapping: Mapping, snapshot: Snapshot) -> frozenset[str]:
+    """Give the PVs whose names kubelet's directories of a mapping bear, without the API's word."""
+    backend = mapping.nbd.backend if mapping.nbd is not None else None
+    handles = frozenset() if backend is None else frozenset({("", backend)})
+    names = VolumeNames(image=identity_of_mapping(mapping), handles=handles)
+    # The handle of a staging directory leads to the pods' directories.
+    names = known_handles(mapping, names, snapshot)
+    staging = staging_of(mapping, names, snapshot)
+    published = pod_volumes_of(mapping, names, snapshot)
+    found = {
+        *(each.persistent_volume for each in _seen(staging)),
+        *(each.persistent_volume for each in _seen(published)),
+    }
+    return frozenset(each for each in found if each is not None)
+
+
+def _seen(found: tuple[_T, ...] | NotObserved) -> tuple[_T, ...]:
+    return () if isinstance(found, NotObserved) else found
 
 
 def made_by_kubernetes(

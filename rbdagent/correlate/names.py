@@ -292,11 +292,13 @@ def attachments_of(names: VolumeNames, snapshot: Snapshot) -> tuple[Attachment, 
         )
     # Of two that say different things of one node, the one that claims more leads: the younger.
     youngest = sorted(kube.attachments, key=lambda each: each.created_at or "9", reverse=True)
+    volumes = names.persistent_volumes
+    nodes = {each.node_name for each in kube.attachments}
+    named = {name for node in nodes for name in names.attachment_names(node)}
     return tuple(
         each
         for each in sorted(youngest, key=lambda each: (each.name, each.deleting_since or ""))
-        if each.persistent_volume in names.persistent_volumes
-        or each.name in names.attachment_names(each.node_name)
+        if each.persistent_volume in volumes or each.name in named
     )
 
 

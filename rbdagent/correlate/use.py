@@ -14,7 +14,7 @@ from rbdagent.correlate.identity import (
     views_of,
     volume_image,
 )
-from rbdagent.correlate.local import leftovers_of, maps, unbacked_of
+from rbdagent.correlate.local import known_handles, leftovers_of, maps, unbacked_of
 from rbdagent.correlate.names import (
     VolumeIndex,
     VolumeNames,
@@ -147,6 +147,16 @@ def _use_of_mapping(mapping: Mapping, snapshot: Snapshot, index: VolumeIndex) ->
             holders=(holder,),
         )
     return _use(image, chosen, snapshot, target, index)
+
+
+def names_of_mapping(mapping: Mapping, snapshot: Snapshot, index: VolumeIndex) -> VolumeNames:
+    """Give every name of a mapping's image, by the API's word and by the node's."""
+    chosen = _volumes_by_backend(mapping, index)
+    image = identity_of_mapping(mapping)
+    if image is None and chosen:
+        image = volume_image(chosen[0])
+    names = names_of(image, chosen, snapshot.kubernetes, index)
+    return known_handles(mapping, names, snapshot)
 
 
 def _volumes_by_backend(mapping: Mapping, index: VolumeIndex) -> tuple[PersistentVolume, ...]:

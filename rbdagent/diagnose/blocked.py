@@ -90,7 +90,11 @@ def _by_the_books(use: VolumeUse, snapshot: Snapshot) -> _Blocker | None:
     nodes = sorted(each.node_name for each in attached if each.attached)
     here = snapshot.node.node_name if snapshot.node is not None else None
     elsewhere = nodes[0] if nodes and here not in nodes else None
-    view = use.image_view
+    view, kube = use.image_view, snapshot.kubernetes
     if view is None or isinstance(view.watchers, NotObserved):
         return Verdict.UNDETERMINED, elsewhere
-    return (Verdict.ATTACHED_ON_PAPER, elsewhere) if elsewhere is not None else None
+    if elsewhere is not None:
+        return Verdict.ATTACHED_ON_PAPER, elsewhere
+    # To which other node it may be attached an agent has not asked: see docs/adr/0004.
+    asked_for_all = kube is not None and kube.attachments_complete
+    return None if here in nodes or asked_for_all else (Verdict.UNDETERMINED, None)

@@ -16,5 +16,10 @@ def neighbours(use: VolumeUse, node_name: str) -> tuple[str, ...]:
 
     None where this node only reads, or where several may write.
     """
+    return nodes_of_strangers(use, node_name) if would_conflict(use) else ()
+
+
+def would_conflict(use: VolumeUse) -> bool:
+    """Tell whether a second writer would be one too many."""
     writes = any(is_writable(each.mapping) is not False for each in use.holders if each.mapping)
-    return nodes_of_strangers(use, node_name) if writes and not may_share_writing(use) else ()
+    return writes and not may_share_writing(use)

@@ -29,6 +29,8 @@ _BAD_REQUEST: Final = 400
 _UNAUTHORIZED: Final = 401
 _FORBIDDEN: Final = 403
 _CONNECT_S: Final = 5.0
+_CONNECTIONS: Final = 16
+"""With HTTP/2 one carries all; a proxy that knows no HTTP/2 is not asked everything at once."""
 _LATE_S: Final = 30
 """A watch that lives on so long after its own end has lost its server."""
 _KEEPALIVE_S: Final = 30
@@ -169,6 +171,7 @@ class Api:
         self._timeout_s = timeout_s
         self._multi = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_PIPELINING, pycurl.PIPE_MULTIPLEX)
+        self._multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, _CONNECTIONS)
         self._under_way: dict[pycurl.Curl, Asked] = {}
 
     def ask(

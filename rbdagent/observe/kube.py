@@ -47,10 +47,11 @@ _METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8
 _CLOSE: Final = 0.5
 _MOST_EVENT_SUBJECTS: Final = 8
 
-_PV: Final = "/api/v1/persistentvolumes"
-_NODES: Final = "/api/v1/nodes"
-_CSI_NODES: Final = "/apis/storage.k8s.io/v1/csinodes"
-_ATTACHMENTS: Final = "/apis/storage.k8s.io/v1/volumeattachments"
+PODS: Final = "/api/v1/pods"
+VOLUMES: Final = "/api/v1/persistentvolumes"
+NODES: Final = "/api/v1/nodes"
+CSI_NODES: Final = "/apis/storage.k8s.io/v1/csinodes"
+ATTACHMENTS: Final = "/apis/storage.k8s.io/v1/volumeattachments"
 _NAMESPACES: Final = "/api/v1/namespaces"
 _RBD_NODES: Final = "/apis/rbdagent.dev/v1alpha1/rbdnodes"
 _NOT_ASKED: Final = NotObserved(reason="not asked: nobody wants to act")
@@ -88,7 +89,7 @@ def observe_kube(
         raise
     except (SourceError, ParseError) as error:
         return None, Source(state=SourceState.FAILED, reason=str(error), cure=error.hint)
-    return view, Source(state=SourceState.OBSERVED, gaps=_gaps(view))
+    return view, Source(state=SourceState.OBSERVED, gaps=gaps_of(view))
 
 
 class _Look:
@@ -105,12 +106,10 @@ class _Look:
     def view(self, target: Target, *, switches: bool) -> KubeView:
         start = self._start(target)
         frozen = self._frozen_namespaces() if switches else None
-        attachments = self._list(_ATTACHMENTS, read.attachment)
-        nodes = self._list(_NODES, read.node)
-        csi_nodes = self._list(_CSI_NODES, read.csi_node)
-        own_pods = self._list(
-            "/api/v1/pods", read.pod, fieldSelector=f"spec.nodeName={self._node_name}"
-        )
+        attachments = self._list(ATTACHMENTS, read.attachment)
+        nodes = self._list(NODES, read.node)
+        csi_nodes = self._list(CSI_NODES, read.csi_node)
+        own_pods = self._list(PODS, read.pod, fieldSelector=f"spec.nodeName={self._node_name}")
         volumes, claims, pods = start()
         meant = _meant(target, _some(volumes))
         namespaces = _namespaces(meant, claims, pods)
@@ -136,8 +135,8 @@ class _Look:
             persistent_volumes=volumes,
             claims=claims,
             pods=found_pods,
-            nodes=self._named(all_nodes, _NODES, names, read.node),
-            csi_nodes=self._named(csi_nodes(), _CSI_NODES, names, read.csi_node),
+            nodes=self._named(all_nodes, NODES, names, read.node),
+            csi_nodes=self._named(csi_nodes(), CSI_NODES, names, read.csi_node),
             attachments=found_attachments,
             events=_some_or_why([*early(), *late()]),
             attachments_complete=isinstance(all_attachments, tuple),
@@ -159,22 +158,13 @@ class _Look:
     def _list(
         self, path: str, reader: Callable[[Json], _T], **query: str
     ) -> Callable[[], tuple[_T, ...] | NotObserved]:
-        listing = self._api.list(path, **query)
-
-        def wait() -> tuple[_T, ...] | NotObserved:
-            try:
-                items = listing.items()
-                return tuple(read.parse_object(reader, each, what=path) for each in items)
-            except (SourceError, ParseError) as error:
-                return _not_observed(error)
-
-        return wait
+        return listed(self._api, path, reader, **query)
 
     def _find_all(
         self, paths: Iterable[str], reader: Callable[[Json], _T]
     ) -> Callable[[], list[_T | NotObserved | None]]:
         asked = [self._api.ask(each) for each in paths]
-        return lambda: [_found(each, reader) for each in asked]
+        return lambda: [found_object(each, reader) for each in asked]
 
     # The objects that the target names ------------------------------------------------------------
 
@@ -182,25 +172,25 @@ class _Look:
         """Send what can be sent at once, and give what waits for the rest."""
         match target.kind:
             case TargetKind.PERSISTENT_VOLUME:
-                asked = self._api.ask(f"{_PV}/{quote(target.name)}")
+                asked = self._api.ask(f"{VOLUMES}/{quote(target.name)}")
                 return lambda: ((self._must(asked, target, read.persistent_volume),), (), ())
             case TargetKind.CLAIM:
-                asked = self._api.ask(_claim_path(target.namespace, target.name))
+                asked = self._api.ask(claim_path(target.namespace, target.name))
                 return lambda: self._from_claim(self._must(asked, target, read.claim))
             case TargetKind.POD:
                 namespace = quote(target.namespace)
                 asked = self._api.ask(f"/api/v1/namespaces/{namespace}/pods/{quote(target.name)}")
                 return lambda: self._from_pod(self._must(asked, target, read.pod))
             case _:
-                listed = self._list(_PV, read.persistent_volume)
+                listed = self._list(VOLUMES, read.persistent_volume)
                 return lambda: (listed(), (), ())
 
     def _from_claim(self, claim: Claim) -> _Start:
         return self._volumes_of((claim,)), (claim,), ()
 
     def _from_pod(self, pod: Pod) -> _Start:
-        paths = [_claim_path(pod.ref.namespace, name) for name in pod.claims]
-        claims = _all(self._find_all(paths, read.claim)())
+        paths = [claim_path(pod.ref.namespace, name) for name in pod.claims]
+        claims = all_observed(self._find_all(paths, read.claim)())
         volumes = claims if isinstance(claims, NotObserved) else self._volumes_of(claims)
         return volumes, claims, (pod,)
 
@@ -219,8 +209,8 @@ class _Look:
 
     def _volumes_of(self, claims: Iterable[Claim]) -> tuple[PersistentVolume, ...] | NotObserved:
         names = dict.fromkeys(each.volume_name for each in claims if each.volume_name)
-        paths = [f"{_PV}/{quote(name)}" for name in names]
-        return _all(self._find_all(paths, read.persistent_volume)())
+        paths = [f"{VOLUMES}/{quote(name)}" for name in names]
+        return all_observed(self._find_all(paths, read.persistent_volume)())
 
     def _claims_of_volumes(
         self, volumes: tuple[PersistentVolume, ...], known: tuple[Claim, ...]
@@ -230,8 +220,8 @@ class _Look:
         wanted = {
             (each.claim.namespace, each.claim.name) for each in volumes if each.claim is not None
         }
-        found = self._find_all([_claim_path(*each) for each in sorted(wanted - have)], read.claim)
-        return lambda: _all(found())
+        found = self._find_all([claim_path(*each) for each in sorted(wanted - have)], read.claim)
+        return lambda: all_observed(found())
 
     # What belongs to them -------------------------------------------------------------------------
 
@@ -253,7 +243,7 @@ class _Look:
             if isinstance(each.source, CsiSource)
             for node in nodes
         ]
-        found = self._find_all([f"{_ATTACHMENTS}/{name}" for name in names], read.attachment)
+        found = self._find_all([f"{ATTACHMENTS}/{name}" for name in names], read.attachment)
         some = tuple(each for each in found() if isinstance(each, Attachment))
         # Absent by name on some nodes says nothing about the others.
         return some or listed
@@ -268,7 +258,7 @@ class _Look:
         """Where the list is forbidden, ask for those that are known by name."""
         if not isinstance(listed, NotObserved):
             return listed
-        found = _all(self._find_all([f"{path}/{quote(name)}" for name in names], reader)())
+        found = all_observed(self._find_all([f"{path}/{quote(name)}" for name in names], reader)())
         return listed if isinstance(found, NotObserved) else found
 
     def _events(
@@ -294,13 +284,30 @@ def _name_if_frozen(namespace: Json) -> str:
     return str(namespace["metadata"]["name"]) if read.is_frozen(namespace) else ""
 
 
-def _found(asked: Asked, reader: Callable[[Json], _T]) -> _T | NotObserved | None:
+def listed(
+    api: Api, path: str, reader: Callable[[Json], _T], **query: str
+) -> Callable[[], tuple[_T, ...] | NotObserved]:
+    """Ask for a list; give what waits for all of it."""
+    listing = api.list(path, **query)
+
+    def wait() -> tuple[_T, ...] | NotObserved:
+        try:
+            items = listing.items()
+            return tuple(read.parse_object(reader, each, what=path) for each in items)
+        except (SourceError, ParseError) as error:
+            return not_observed(error)
+
+    return wait
+
+
+def found_object(asked: Asked, reader: Callable[[Json], _T]) -> _T | NotObserved | None:
+    """Wait for an object; None: the API has none of that name."""
     try:
         return read.parse_object(reader, asked.answer(), what=asked.path)
     except StatusError as error:
-        return None if error.status == _NOT_FOUND else _not_observed(error)
+        return None if error.status == _NOT_FOUND else not_observed(error)
     except (SourceError, ParseError) as error:
-        return _not_observed(error)
+        return not_observed(error)
 
 
 def _some_or_why(
@@ -352,7 +359,8 @@ _KIND_WORDS: Final = {
 }
 
 
-def _claim_path(namespace: str, name: str) -> str:
+def claim_path(namespace: str, name: str) -> str:
+    """Give where a claim is."""
     return f"/api/v1/namespaces/{quote(namespace)}/persistentvolumeclaims/{quote(name)}"
 
 
@@ -360,7 +368,7 @@ def _some(found: tuple[_T, ...] | NotObserved) -> tuple[_T, ...]:
     return () if isinstance(found, NotObserved) else found
 
 
-def _all(found: Sequence[_T | NotObserved | None]) -> tuple[_T, ...] | NotObserved:
+def all_observed(found: Sequence[_T | NotObserved | None]) -> tuple[_T, ...] | NotObserved:
     """Give what is there; one that was not observed makes the whole not observed."""
     for each in found:
         if isinstance(each, NotObserved):
@@ -368,7 +376,8 @@ def _all(found: Sequence[_T | NotObserved | None]) -> tuple[_T, ...] | NotObserv
     return tuple(each for each in found if each is not None and not isinstance(each, NotObserved))
 
 
-def _not_observed(error: SourceError | ParseError) -> NotObserved:
+def not_observed(error: SourceError | ParseError) -> NotObserved:
+    """Tell of an error that hides a fact."""
     return NotObserved(reason=str(error), cure=error.hint)
 
 
@@ -462,9 +471,9 @@ def published_or_gap(access: KubeAccess) -> tuple[PublishedNode, ...] | NotObser
     try:
         return _rbd_nodes(Api(credentials(access), timeout_s=access.timeout_s).list(_RBD_NODES))
     except StatusError as error:
-        return () if error.status == _NOT_FOUND else _not_observed(error)
+        return () if error.status == _NOT_FOUND else not_observed(error)
     except (SourceError, ParseError) as error:
-        return _not_observed(error)
+        return not_observed(error)
 
 
 def rbd_nodes_named(
@@ -474,9 +483,9 @@ def rbd_nodes_named(
     try:
         api = Api(credentials(access), timeout_s=access.timeout_s)
     except (SourceError, ParseError) as error:
-        return dict.fromkeys(names, _not_observed(error))
+        return dict.fromkeys(names, not_observed(error))
     asked = {name: api.ask(f"{_RBD_NODES}/{quote(name)}") for name in names}
-    return {name: _found(each, read.rbd_node) for name, each in asked.items()}
+    return {name: found_object(each, read.rbd_node) for name, each in asked.items()}
 
 
 def _rbd_nodes(listing: Listing) -> tuple[PublishedNode, ...]:
@@ -486,7 +495,7 @@ def _rbd_nodes(listing: Listing) -> tuple[PublishedNode, ...]:
 def near_names(api: Api, target: Target) -> tuple[str, ...]:
     """Give names of the same kind that come close to a name that is not there."""
     paths = {
-        TargetKind.PERSISTENT_VOLUME: _PV,
+        TargetKind.PERSISTENT_VOLUME: VOLUMES,
         TargetKind.CLAIM: f"/api/v1/namespaces/{quote(target.namespace)}/persistentvolumeclaims",
         TargetKind.POD: f"/api/v1/namespaces/{quote(target.namespace)}/pods",
     }
@@ -508,7 +517,8 @@ def _did_you_mean(target: Target, near: tuple[str, ...]) -> str:
     return "did you mean " + " or ".join(f"{target.kind}/{name}" for name in near) + "?"
 
 
-def _gaps(view: KubeView) -> tuple[Gap, ...]:
+def gaps_of(view: KubeView) -> tuple[Gap, ...]:
+    """Give the kinds that were not observed."""
     kinds = {
         "PersistentVolumes": view.persistent_volumes,
         "PersistentVolumeClaims": view.claims,
@@ -550,6 +560,7 @@ _RIGHTS: Final = (
     _Right("list", "pods"),
     _Right("get", "nodes"),
     _Right("list", "nodes", _POORER),
+    _Right("get", "volumeattachments.storage.k8s.io", "an agent calls nothing an orphan"),
     _Right("list", "volumeattachments.storage.k8s.io"),
     _Right("get", "csinodes.storage.k8s.io", _POORER),
     _Right("list", "events", _POORER),
@@ -641,7 +652,7 @@ def _may(asked: Asked, right: _Right) -> CheckResult:
 def _own_node(api: Api, node_name: str) -> CheckResult:
     sentence = f"a Node is named {node_name}"
     try:
-        api.ask(f"{_NODES}/{quote(node_name)}").answer()
+        api.ask(f"{NODES}/{quote(node_name)}").answer()
     except SourceError as error:
         return CheckResult(
             source="kubernetes",

@@ -304,7 +304,6 @@ def test_what_a_pod_waits_for_is_asked_for_beside_what_is_mapped_and_only_while_
     assert [[each.spec for each in images] for images in stage.ceph.asked] == [[SPEC]]
     # Nothing that is published, remembered or acted upon knows of it.
     assert waits.diagnoses == ()
-    assert waits.snapshot.ceph == WAITS.ceph
 
 
 # --------------------------------------------------------------------------------------------------

@@ -186,6 +186,12 @@ LEFT = attachment(THERE, deleting_since=JUST_NOW)
             THERE,
             id="watchers not observed, and an attachment",
         ),
+        pytest.param(
+            waiting(in_kube={"attachments_complete": False}),
+            "Undetermined",
+            None,
+            id="attachments to other nodes not asked for",
+        ),
         pytest.param(here(mounts=()), "Staged", HERE, id="left by a failed stage"),
         pytest.param(here(mounts=(mount(path="/mnt"),)), "Staged", HERE, id="mounted by hand"),
         pytest.param(here(openers=(opener(),)), "Staged", HERE, id="kept by a process"),
@@ -212,6 +218,10 @@ DEAD_NBD = replace(DEAD_NBD, nbd=replace(DEAD_NBD.nbd, process=None))
         pytest.param(
             waiting(in_kube={"attachments": (attachment(HERE), attachment(THERE))}),
             id="attached here",
+        ),
+        pytest.param(
+            waiting(in_kube={"attachments": (attachment(HERE),), "attachments_complete": False}),
+            id="attached here, and other nodes not asked for",
         ),
         pytest.param(
             waiting(in_kube={"attachments": (attachment(THERE, attached=False),)}),

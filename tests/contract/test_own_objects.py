@@ -1,0 +1,610 @@
+"""What an agent asks of the API: by name, little, and never less than a verdict rests on."""
+
+# ruff: noqa: ANN401 - as the builders
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec.structs import replace
+
+from rbdagent.act import Leave
+from rbdagent.agent import loop, objects
+from rbdagent.agent.loop import Agent
+from rbdagent.agent.objects import OwnObjects
+from rbdagent.config import Settings
+from rbdagent.correlate import correlate_node
+from rbdagent.diagnose import diagnose
+from rbdagent.model import (
+    Act,
+    CephView,
+    Followed,
+    ImageSpec,
+    Mapping,
+    Moment,
+    NodeView,
+    NotObserved,
+    Policy,
+    Snapshot,
+    Stash,
+    Target,
+    TargetKind,
+    UnmapOutcome,
+    Verdict,
+    VolumeData,
+)
+from rbdagent.observe import named
+from rbdagent.observe.kube import observe_kube
+from rbdagent.observe.kubeconfig import KubeAccess
+from rbdagent.observe.node import NodeRoots
+from rbdagent.parse.handle import attachment_name
+from rbdagent.state import StateDir
+from tests.contract.test_observe_kube import FakeApi, kubeconfig, refuse
+from tests.unit.builders import (
+    DRIVER,
+    FSID,
+    NOW,
+    cluster,
+    image_view,
+    kubelet,
+    mapping,
+    node_view,
+    pod_directory,
+    remote_watcher,
+    snapshot,
+    staging,
+    watcher,
+)
+from tests.unit.plans import identity
+from tests.unit.test_agent_loop import Log
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+Json = dict[str, Any]
+NODE = "worker-1"
+PODS = f"/api/v1/pods?fieldSelector=spec.nodeName%3D{NODE}&limit=500"
+ALWAYS = {PODS, f"/api/v1/nodes/{NODE}", f"/apis/storage.k8s.io/v1/csinodes/{NODE}"}
+VOLUMES = "/api/v1/persistentvolumes"
+ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
+EVERY_VOLUME, EVERY_NODE = f"{VOLUMES}?limit=500", "/api/v1/nodes?limit=500"
+EVERY_ATTACHMENT = f"{ATTACHMENTS}?limit=500"
+ALL: Target = Target(given="", kind=TargetKind.NONE)
+
+
+# --------------------------------------------------------------------------------------------------
+# A cluster
+# --------------------------------------------------------------------------------------------------
+
+
+def spec_of(number: int) -> ImageSpec:
+    return ImageSpec(pool="k8s", name=f"csi-vol-{number}")
+
+
+def handle_of(number: int) -> str:
+    return f"handle-{number}"
+
+
+def volume(number: int, **spec: Any) -> Json:
+    attributes = {"pool": "k8s", "imageName": f"csi-vol-{number}", "clusterID": FSID}
+    csi = {"driver": DRIVER, "volumeHandle": handle_of(number), "volumeAttributes": attributes}
+    claim = {"namespace": "default", "name": f"data-{number}", "uid": f"claim-{number}"}
+    default = {"csi": csi, "claimRef": claim, "accessModes": ["ReadWriteOnce"]}
+    return {
+        "metadata": {"name": f"pv-{number}", "uid": f"pv-{number}"},
+        "spec": default | spec,
+        "status": {"phase": "Bound"},
+    }
+
+
+def claim(number: int, volume_name: str | None = None) -> Json:
+    return {
+        "metadata": {"name": f"data-{number}", "namespace": "default", "uid": f"claim-{number}"},
+        "spec": {"volumeName": volume_name or f"pv-{number}"},
+        "status": {"phase": "Bound"},
+    }
+
+
+def pod(number: int, phase: str = "Running") -> Json:
+    source = {"persistentVolumeClaim": {"claimName": f"data-{number}"}}
+    return {
+        "metadata": {"name": f"web-{number}", "namespace": "default", "uid": f"pod-{number}"},
+        "spec": {"nodeName": NODE, "volumes": [{"name": "data"} | source]},
+        "status": {"phase": phase},
+    }
+
+
+def attachment(number: int, node: str = NODE) -> Json:
+    return {
+        "metadata": {
+            "name": attachment_name(handle_of(number), DRIVER, node),
+            "creationTimestamp": "2026-11-20T00:00:00Z",
+        },
+        "spec": {
+            "attacher": DRIVER,
+            "nodeName": node,
+            "source": {"persistentVolumeName": f"pv-{number}"},
+        },
+        "status": {"attached": True},
+    }
+
+
+def node(name: str, address: str) -> Json:
+    return {
+        "metadata": {"name": name, "uid": f"{name}-uid"},
+        "status": {
+            "addresses": [{"type": "InternalIP", "address": address}],
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def mapped(number: int, **changes: Any) -> Mapping:
+    return mapping(
+        device_id=number,
+        device=f"/dev/rbd{number}",
+        spec=spec_of(number),
+        image_id=f"id{number}",
+        **changes,
+    )
+
+
+class World:
+    """A cluster with three volumes more than this node has, its API, and an agent's clock."""
+
+    def __init__(self, api: FakeApi, path: Path, mapped_here: int) -> None:
+        self.api = api
+        self.now = 1000.0
+        self.mappings = [mapped(each) for each in range(mapped_here)]
+        self.watchers = {each.spec: [watcher()] for each in self.mappings}
+        self.of_kubelet: dict[str, Any] = {"staging": ()}
+        numbers = range(mapped_here + 3)
+        api.lists = {
+            "persistentvolumes": [volume(each) for each in numbers],
+            "persistentvolumeclaims": [claim(each) for each in numbers],
+            "pods": [pod(each) for each in range(mapped_here)],
+            "volumeattachments": [attachment(each) for each in numbers],
+            "nodes": [node(NODE, "10.77.0.11"), node("worker-2", "10.77.0.12")],
+            "csinodes": [
+                {"metadata": {"name": NODE}, "spec": {"drivers": [{"name": DRIVER}]}},
+            ],
+            "rbdnodes": [],
+        }
+        file = path / "kubeconfig"
+        file.write_text(json.dumps(kubeconfig(api.url)))
+        self.access = KubeAccess(kubeconfig=file, context=None, timeout_s=30)
+        self.own = OwnObjects(self.access, NODE)
+
+    def node(self) -> NodeView:
+        seen = node_view(mappings=tuple(self.mappings), kubelet=kubelet(**self.of_kubelet))
+        return replace(seen, uptime_s=self.now)
+
+    def snapshot(self, view: Any, source: Any) -> Snapshot:
+        images = tuple(
+            image_view(
+                spec=each.spec,
+                image_id=each.image_id,
+                watchers=tuple(self.watchers.get(each.spec, ())),
+                metadata=(),
+            )
+            for each in self.mappings
+        )
+        ceph = CephView(clusters=(cluster(images=images),))
+        seen = snapshot(target=ALL, node=self.node(), ceph=ceph, kubernetes=view)
+        return replace(seen, sources=replace(seen.sources, kubernetes=source))
+
+    def look(self) -> Snapshot:
+        """Let the agent's objects be asked for once."""
+        return self.own.with_strangers(self.snapshot(*self.own.observe(self.node())))
+
+    def asked(self) -> set[str]:
+        """Give what was asked since the last time, but for what is always asked."""
+        found = self.api.requests.copy()
+        self.api.requests.clear()
+        return set(found) - ALWAYS
+
+    def later(self, seconds: float = 60) -> None:
+        self.now += seconds
+
+
+def verdicts(seen: Snapshot) -> list[Verdict]:
+    return [each.verdict for use in correlate_node(seen) for each in diagnose(use, seen).local]
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    api = FakeApi()
+    made = World(api, tmp_path, 2)
+    clock = SimpleNamespace(monotonic=lambda: made.now)
+    for module in (named, objects, loop):
+        monkeypatch.setattr(module, "time", clock)
+    yield made
+    api.stop()
+
+
+def object_paths(*numbers: int) -> set[str]:
+    """Give the paths of the objects that stand for some volumes of this node."""
+    return {
+        path
+        for each in numbers
+        for path in (
+            f"/api/v1/namespaces/default/persistentvolumeclaims/data-{each}",
+            f"{VOLUMES}/pv-{each}",
+            f"{ATTACHMENTS}/{attachment_name(handle_of(each), DRIVER, NODE)}",
+        )
+    }
+
+
+# --------------------------------------------------------------------------------------------------
+# By name
+# --------------------------------------------------------------------------------------------------
+
+
+def test_what_pods_of_this_node_run_with_is_asked_for_by_name_and_once(world: World) -> None:
+    assert verdicts(world.look()) == [Verdict.IN_USE, Verdict.IN_USE]
+    assert world.asked() == object_paths(0, 1)
+    world.later()
+    assert verdicts(world.look()) == [Verdict.IN_USE, Verdict.IN_USE]
+    assert world.asked() == set()
+
+
+def test_a_pod_that_goes_has_its_volume_asked_for_again_and_no_other(world: World) -> None:
+    world.look()
+    world.asked()
+    del world.api.lists["pods"][0]
+    world.later()
+    assert verdicts(world.look()) == [Verdict.ORPHANED, Verdict.IN_USE]
+    assert world.asked() == object_paths(0) - {
+        "/api/v1/namespaces/default/persistentvolumeclaims/data-0"
+    }
+
+
+def test_an_orphan_is_asked_for_at_every_look_and_nothing_is_listed_for_it(world: World) -> None:
+    del world.api.lists["pods"][0]
+    world.of_kubelet = {"staging": (), "pod_volumes": (directory(0),)}
+    world.look()
+    world.of_kubelet = {"staging": ()}
+    world.asked()
+    for _ in range(3):
+        world.later()
+        assert verdicts(world.look())[0] is Verdict.ORPHANED
+        paths = world.asked()
+        assert EVERY_VOLUME not in paths
+        assert object_paths(0) & paths
+
+
+def directory(number: int) -> Any:
+    """Give the directory that a pod left."""
+    return pod_directory(
+        pod_uid="gone",
+        path=f"/var/lib/kubelet/pods/gone/volumes/kubernetes.io~csi/pv-{number}/mount",
+        persistent_volume=f"pv-{number}",
+        volume_data=VolumeData(driver=DRIVER, volume_handle=handle_of(number)),
+    )
+
+
+def staged(number: int) -> Any:
+    return staging(
+        volume_handle=handle_of(number),
+        handle_hash=None,
+        stash=Stash(spec=spec_of(number)),
+    )
+
+
+def test_a_staging_directory_leads_by_its_attachment_to_the_volume(world: World) -> None:
+    """An agent that starts after the pod has gone: no list is needed."""
+    del world.api.lists["pods"][0]
+    world.of_kubelet = {"staging": (staged(0),)}
+    seen = world.look()
+    assert EVERY_VOLUME not in world.asked()
+    (use, _) = correlate_node(seen)
+    assert use.persistent_volume is not None
+    assert use.persistent_volume.name == "pv-0"
+
+
+def test_another_volume_of_the_image_that_a_pod_here_has_is_found_by_its_claim(
+    world: World,
+) -> None:
+    """Orphaned may rest on names: nothing that is used here goes by another way."""
+    other = volume(0) | {"metadata": {"name": "pv-other", "uid": "u"}}
+    other["spec"] = other["spec"] | {"claimRef": {"namespace": "default", "name": "data-9"}}
+    world.api.lists["persistentvolumes"].append(other)
+    world.api.lists["persistentvolumeclaims"].append(claim(9, "pv-other"))
+    world.look()
+    world.asked()
+    world.api.lists["pods"][0] = pod(9)
+    assert verdicts(world.look())[0] is Verdict.IN_USE
+    assert EVERY_VOLUME not in world.asked()
+
+
+def test_without_the_pods_nobody_knows_what_to_ask_for_and_nothing_is_forgotten(
+    world: World,
+) -> None:
+    world.look()
+    world.asked()
+    world.api.broken["/api/v1/pods"] = refuse(500)
+    assert set(verdicts(world.look())) == {Verdict.UNDETERMINED}
+    assert world.asked() == set()
+    del world.api.broken["/api/v1/pods"]
+    assert set(verdicts(world.look())) == {Verdict.IN_USE}
+    assert world.asked() == set()
+
+
+def test_a_node_that_was_not_seen_forgets_no_volume(world: World) -> None:
+    del world.api.lists["pods"][0]
+    world.look()
+    world.own.observe(None)
+    world.asked()
+    assert verdicts(world.look())[0] is Verdict.ORPHANED
+    assert EVERY_VOLUME not in world.asked()
+
+
+def test_a_claim_that_was_not_seen_hides_the_volumes_and_is_asked_for_again(world: World) -> None:
+    (path,) = [each for each in object_paths(1) if each.endswith("/data-1")]
+    world.api.broken[path] = refuse(500)
+    del world.api.lists["pods"][0]
+    seen = world.look()
+    assert seen.kubernetes is not None
+    assert isinstance(seen.kubernetes.persistent_volumes, NotObserved)
+    assert Verdict.ORPHANED not in verdicts(seen)
+    del world.api.broken[path]
+    world.asked()
+    world.later()
+    assert verdicts(world.look())[1] is Verdict.IN_USE
+    assert path in world.asked()
+
+
+def test_an_attachment_that_was_refused_is_not_absent(world: World) -> None:
+    del world.api.lists["pods"][0]
+    world.api.lists["volumeattachments"] = []
+    world.of_kubelet = {"staging": (staged(0),)}
+    assert verdicts(world.look())[0] is Verdict.ORPHANED
+    for each in object_paths(0):
+        if each.startswith(ATTACHMENTS):
+            world.api.broken[each] = refuse(403)
+    world.later()
+    assert verdicts(world.look())[0] is Verdict.UNDETERMINED
+
+
+# --------------------------------------------------------------------------------------------------
+# Lists
+# --------------------------------------------------------------------------------------------------
+
+
+def test_an_administrators_own_map_lists_the_volumes_once_an_hour(world: World) -> None:
+    world.mappings.append(mapped(7))
+    by_hand = replace(world.mappings[-1], spec=ImageSpec(pool="k8s", name="scratch"))
+    world.mappings[-1] = by_hand
+    world.watchers[by_hand.spec] = [watcher()]
+    lists = 0
+    for _ in range(24):
+        assert verdicts(world.look())[-1] is Verdict.FOREIGN
+        lists += EVERY_VOLUME in world.asked()
+        world.later(300)
+    assert lists == 2
+
+
+def test_what_a_list_has_told_of_a_mapping_is_asked_for_by_name_from_then_on(
+    world: World,
+) -> None:
+    """The agent starts, and all that leads to the PV is gone: an orphan by kubelet's own fault."""
+    del world.api.lists["pods"][0]
+    for _ in range(2):
+        (use, _) = correlate_node(world.look())
+        assert use.persistent_volume is not None
+        world.later()
+    assert world.api.requests.count(EVERY_VOLUME) == 1
+    assert world.api.requests.count(f"{VOLUMES}/pv-0") == 1
+
+
+def test_a_volume_that_is_gone_is_searched_for_and_then_it_is_nowhere(world: World) -> None:
+    world.look()
+    del world.api.lists["pods"][0]
+    del world.api.lists["persistentvolumes"][0]
+    world.asked()
+    assert verdicts(world.look())[0] is Verdict.ORPHANED
+    assert EVERY_VOLUME in world.asked()
+    assert verdicts(world.look())[0] is Verdict.ORPHANED
+    assert EVERY_VOLUME not in world.asked()
+
+
+def test_a_list_that_fails_makes_nothing_absent_and_is_made_again(world: World) -> None:
+    del world.api.lists["pods"][0]
+    world.api.broken[VOLUMES] = refuse(403)
+    seen = world.look()
+    assert verdicts(seen)[0] is Verdict.UNDETERMINED
+    assert [each.fact for each in seen.sources.kubernetes.gaps] == ["all PersistentVolumes"]
+    del world.api.broken[VOLUMES]
+    world.asked()
+    assert verdicts(world.look())[0] is Verdict.ORPHANED
+    assert EVERY_VOLUME in world.asked()
+
+
+def test_a_pod_whose_claim_is_gone_is_led_to_its_volume_by_the_list(world: World) -> None:
+    del world.api.lists["persistentvolumeclaims"][0]
+    for _ in range(2):
+        assert verdicts(world.look())[0] is Verdict.IN_USE
+        world.later()
+    assert world.api.requests.count(EVERY_VOLUME) == 1
+
+
+# --------------------------------------------------------------------------------------------------
+# Who watches from elsewhere
+# --------------------------------------------------------------------------------------------------
+
+
+def shared(world: World) -> None:
+    """Let another node watch an image that several may write to."""
+    world.api.lists["persistentvolumes"][0] = volume(
+        0, accessModes=["ReadWriteMany"], volumeMode="Block"
+    )
+    world.watchers[spec_of(0)] = [watcher(), remote_watcher()]
+
+
+def test_a_strangers_node_is_searched_for_once_and_then_asked_for_by_name(world: World) -> None:
+    shared(world)
+    for expected in ({EVERY_NODE}, {"/api/v1/nodes/worker-2"}, {"/api/v1/nodes/worker-2"}):
+        (use, _) = correlate_node(world.look())
+        assert use.holders[-1].node == "worker-2"
+        assert expected == world.asked() - object_paths(0, 1)
+        world.later()
+
+
+def test_a_stranger_at_no_node_s_address_lists_the_nodes_once_an_hour(world: World) -> None:
+    shared(world)
+    del world.api.lists["nodes"][1]
+    lists = 0
+    for _ in range(24):
+        seen = world.look()
+        lists += EVERY_NODE in world.asked()
+        world.later(300)
+    assert lists == 2
+    assert seen.kubernetes is not None
+    assert str(remote_watcher().address) in seen.kubernetes.searched
+
+
+def test_an_address_that_another_node_has_got_is_searched_for_again(world: World) -> None:
+    shared(world)
+    world.look()
+    world.api.lists["nodes"][1] = node("worker-3", "10.77.0.12")
+    world.later()
+    (use, _) = correlate_node(world.look())
+    assert use.holders[-1].node == "worker-3"
+
+
+def test_where_nobody_else_watches_no_node_is_asked_for(world: World) -> None:
+    world.look()
+    assert not [each for each in world.asked() if "/nodes" in each]
+
+
+def test_a_second_writer_is_a_conflict_only_after_all_volumes_were_searched(
+    world: World,
+) -> None:
+    world.watchers[spec_of(0)] = [watcher(), remote_watcher()]
+    seen = world.look()
+    assert diagnose(correlate_node(seen)[0], seen).verdict is Verdict.CONFLICT
+    assert {EVERY_VOLUME, EVERY_ATTACHMENT, EVERY_NODE} <= world.asked()
+    seen = world.look()
+    assert diagnose(correlate_node(seen)[0], seen).verdict is Verdict.CONFLICT
+    assert not {EVERY_VOLUME, EVERY_ATTACHMENT, EVERY_NODE} & world.asked()
+
+
+def test_another_volume_of_the_image_may_allow_a_second_writer(world: World) -> None:
+    other = volume(0, accessModes=["ReadWriteMany"], volumeMode="Block", claimRef=None)
+    other["metadata"] = {"name": "pv-shared", "uid": "u"}
+    world.api.lists["persistentvolumes"].append(other)
+    world.watchers[spec_of(0)] = [watcher(), remote_watcher()]
+    for _ in range(2):
+        seen = world.look()
+        assert diagnose(correlate_node(seen)[0], seen).verdict is not Verdict.CONFLICT
+        world.later()
+
+
+def test_a_stranger_without_a_node_is_led_to_those_that_it_may_be_by_attachments(
+    world: World,
+) -> None:
+    world.watchers[spec_of(0)] = [watcher(), remote_watcher()]
+    del world.api.lists["nodes"][1]
+    world.api.lists["volumeattachments"].append(attachment(0, "worker-2"))
+    for _ in range(2):
+        (use, _) = correlate_node(world.look())
+        assert isinstance(use.attachments, tuple)
+        assert {each.node_name for each in use.attachments} == {NODE, "worker-2"}
+        world.later()
+
+
+# --------------------------------------------------------------------------------------------------
+# An agent
+# --------------------------------------------------------------------------------------------------
+
+
+def agent_of(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
+    """Give an agent whose looks at node and Ceph are played, and whose look at the API is not."""
+
+    def look(
+        asked: Target, _: Settings, *, kube: Any = None, own: Any = None, **__: Any
+    ) -> Snapshot:
+        if kube is None and own is None:
+            kube = observe_kube(world.access, asked, node_name=NODE)
+        return world.snapshot(*(kube or own(world.node())))
+
+    monkeypatch.setattr(loop, "look", look)
+    settings = Settings(
+        node_name=NODE,
+        roots=NodeRoots(procfs=tmp_path, sysfs=tmp_path, host_root=tmp_path),
+        clusters=(),
+        kube=world.access,
+        timeout_s=10.0,
+        version="test",
+    )
+    wake: Any = None
+    return Agent(
+        settings,
+        Leave(
+            by="agent",
+            policy=Policy(may_unmap=False),
+            freeze_file=tmp_path / "freeze",
+            state=StateDir(tmp_path / "state"),
+        ),
+        wake,
+        resync_s=60.0,
+        clock=lambda: Moment(at=NOW, uptime_s=world.now),
+        tell=lambda _: None,
+        log=Log(),
+    )
+
+
+def requests_of_an_hour(world: World, agent: Agent) -> list[str]:
+    """Let it go round as its resync has it, and give what it asked after the first look."""
+    agent._cycle("start")
+    world.api.requests.clear()
+    for _ in range(60):
+        world.later(60)
+        agent._cycle("time")
+    return world.api.requests
+
+
+@pytest.mark.timeout(120)
+def test_an_idle_agent_with_fifty_mappings_asks_at_most_twice_a_minute(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside its watches, and with the heartbeat of its RBDNode every five minutes."""
+    world = World(world.api, tmp_path, 50)
+    monkeypatch.setattr(named, "time", SimpleNamespace(monotonic=lambda: world.now))
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: world.now))
+    asked = requests_of_an_hour(world, agent_of(world, tmp_path, monkeypatch))
+    heartbeats = 60 / 5
+    assert len(asked) + heartbeats <= 60 * 2
+    assert not {EVERY_VOLUME, EVERY_NODE, EVERY_ATTACHMENT} & {*asked}
+
+
+def test_every_object_s_turn_comes(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = requests_of_an_hour(world, agent_of(world, tmp_path, monkeypatch))
+    assert object_paths(0, 1) <= {*asked}
+
+
+def test_what_came_of_an_act_is_looked_for_in_all_there_is(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = agent_of(world, tmp_path, monkeypatch)
+    agent._cycle("start")
+    assert EVERY_VOLUME not in world.api.requests
+    act = Act(
+        boot_id="b001",
+        begun=Moment(at=NOW, uptime_s=world.now),
+        by="root",
+        identity=identity(),
+        persistent_volume="pv-0",
+        why="",
+        outcome=UnmapOutcome.UNMAPPED,
+        followed=Followed.PENDING,
+    )
+    agent._leave.state.save_act(act)
+    agent._cycle("change")
+    assert EVERY_VOLUME in world.api.requests
