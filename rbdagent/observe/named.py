@@ -78,7 +78,7 @@ class User(NamedTuple):
     runs: bool
 
 
-class Kept(NamedTuple):
+class Answer(NamedTuple):
     """What the API told of an object, and when; None: it has none of that name."""
 
     value: Any
@@ -88,7 +88,7 @@ class Kept(NamedTuple):
 class Known(NamedTuple):
     """What one look leaves to the next."""
 
-    objects: dict[str, Kept]
+    objects: dict[str, Answer]
     """By path."""
     users: dict[str, frozenset[User]]
     """The pods of each claim, by the claim's path."""
@@ -137,7 +137,7 @@ class NamedLook:
         self._before = self._turned(before)
         self._pods: tuple[Pod, ...] | NotObserved = ()
         self._users: dict[str, frozenset[User]] = {}
-        self._told: dict[str, Kept] = {}
+        self._told: dict[str, Answer] = {}
         self._searched = lately(before.searched)
         self.gaps: tuple[Gap, ...] = ()
         """Lists that failed."""
@@ -282,7 +282,7 @@ class NamedLook:
 
         def wait() -> None:
             for path, each in asked.items():
-                self._told[path] = Kept(found_object(each, reader), self._now)
+                self._told[path] = Answer(found_object(each, reader), self._now)
 
         return wait
 
@@ -346,7 +346,8 @@ class NamedLook:
             for each, names in self._names().items()
             if not names.volumes and (key := _key_of(each)) is not None
         }
-        wanted = {*unled, *self._lost_claims()} - self._searched.keys()
+        needed = {each for each in self._lost_claims() if any(map(_needs, self._users[each]))}
+        wanted = {*unled, *needed} - self._searched.keys()
         if not wanted:
             return
         every = listed(self._api, VOLUMES, read.persistent_volume)()
@@ -357,14 +358,10 @@ class NamedLook:
         names = self._names(every)
         found = {volume for each in unled.values() for volume in names[each].volumes}
         for volume in found | self._of_lost_claims(every):
-            self._told[f"{VOLUMES}/{quote(volume.name)}"] = Kept(volume, self._now)
+            self._told[f"{VOLUMES}/{quote(volume.name)}"] = Answer(volume, self._now)
 
     def _lost_claims(self) -> set[str]:
-        return {
-            path
-            for path, users in self._users.items()
-            if self._told[path].value is None and any(map(_needs, users))
-        }
+        return {path for path in self._users if self._told[path].value is None}
 
     def _of_lost_claims(self, volumes: Iterable[PersistentVolume]) -> set[PersistentVolume]:
         lost = self._lost_claims()

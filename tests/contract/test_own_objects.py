@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
+from rbdagent import look as look_module
 from rbdagent.act import Leave
 from rbdagent.agent import loop, objects
 from rbdagent.agent.loop import Agent
@@ -29,6 +30,7 @@ from rbdagent.model import (
     NotObserved,
     Policy,
     Snapshot,
+    Source,
     Stash,
     Target,
     TargetKind,
@@ -45,8 +47,10 @@ from rbdagent.state import StateDir
 from tests.contract.test_observe_kube import FakeApi, kubeconfig, refuse
 from tests.unit.builders import (
     DRIVER,
+    FAILED,
     FSID,
     NOW,
+    OBSERVED,
     cluster,
     image_view,
     kubelet,
@@ -432,6 +436,12 @@ def test_a_pod_whose_claim_is_gone_is_led_to_its_volume_by_the_list(world: World
     assert world.api.requests.count(EVERY_VOLUME) == 1
 
 
+def test_a_finished_pod_whose_claim_is_gone_lists_nothing(world: World) -> None:
+    world.api.lists["pods"].append(pod(9, "Succeeded"))
+    assert verdicts(world.look()) == [Verdict.IN_USE, Verdict.IN_USE]
+    assert EVERY_VOLUME not in world.asked()
+
+
 # --------------------------------------------------------------------------------------------------
 # Who watches from elsewhere
 # --------------------------------------------------------------------------------------------------
@@ -522,6 +532,34 @@ def test_a_stranger_without_a_node_is_led_to_those_that_it_may_be_by_attachments
 # --------------------------------------------------------------------------------------------------
 
 
+def test_a_look_by_name_is_given_what_the_node_shows_and_lists_nothing(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roots = NodeRoots(procfs=tmp_path, sysfs=tmp_path, host_root=tmp_path)
+    monkeypatch.setattr(look_module, "_node", lambda _: (world.node(), OBSERVED))
+    given: list[NodeView | None] = []
+
+    def own(seen: NodeView | None) -> tuple[None, Source]:
+        given.append(seen)
+        return None, FAILED
+
+    taken = look_module.look(ALL, settings_of(world, roots), now=lambda: NOW, own=own)
+    assert given == [taken.node] == [world.node()]
+    assert taken.sources.kubernetes.reason == FAILED.reason
+    assert world.api.requests == []
+
+
+def settings_of(world: World, roots: NodeRoots) -> Settings:
+    return Settings(
+        node_name=NODE,
+        roots=roots,
+        clusters=None,
+        kube=world.access,
+        timeout_s=10.0,
+        version="test",
+    )
+
+
 def agent_of(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
     """Give an agent whose looks at node and Ceph are played, and whose look at the API is not."""
 
@@ -533,17 +571,10 @@ def agent_of(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> A
         return world.snapshot(*(kube or own(world.node())))
 
     monkeypatch.setattr(loop, "look", look)
-    settings = Settings(
-        node_name=NODE,
-        roots=NodeRoots(procfs=tmp_path, sysfs=tmp_path, host_root=tmp_path),
-        clusters=(),
-        kube=world.access,
-        timeout_s=10.0,
-        version="test",
-    )
+    roots = NodeRoots(procfs=tmp_path, sysfs=tmp_path, host_root=tmp_path)
     wake: Any = None
     return Agent(
-        settings,
+        settings_of(world, roots),
         Leave(
             by="agent",
             policy=Policy(may_unmap=False),
