@@ -75,11 +75,8 @@ def look(
     deadline = time.monotonic() + settings.timeout_s
     # Who waits longest for others begins first; Ceph's process before there are threads.
     with _begin_ceph(settings, ceph) as ceph_begun:
-        kube_begun = start(
-            [lambda: kube or _timed(lambda: _kube(target, settings, switches=switches))]
-            if own is None
-            else []
-        )
+        everything = [lambda: kube or _timed(lambda: _kube(target, settings, switches=switches))]
+        kube_begun = start(everything if own is None else [])
         node_begun = start([lambda: _timed(lambda: _node(settings))])
         from rbdagent.correlate import images_of
 

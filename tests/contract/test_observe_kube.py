@@ -69,7 +69,9 @@ class FakeApi:
         self.review: Callable[[Json], Json] = lambda _: {"status": {"allowed": True}}
         self.page = 0
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.02,), daemon=True
+        )
         self._thread.start()
 
     @property

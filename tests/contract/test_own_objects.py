@@ -66,7 +66,7 @@ from tests.unit.plans import identity
 from tests.unit.test_agent_loop import Log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 Json = dict[str, Any]
@@ -372,6 +372,131 @@ def test_an_attachment_that_was_refused_is_not_absent(world: World) -> None:
             world.api.broken[each] = refuse(403)
     world.later()
     assert verdicts(world.look())[0] is Verdict.UNDETERMINED
+
+
+# --------------------------------------------------------------------------------------------------
+# Beside a look at everything
+# --------------------------------------------------------------------------------------------------
+
+
+def without(kind: str, number: int = 0) -> Callable[[World], None]:
+    return lambda world: world.api.lists[kind].__delitem__(number)
+
+
+def first(kind: str, value: Json) -> Callable[[World], None]:
+    return lambda world: world.api.lists[kind].__setitem__(0, value)
+
+
+def more(kind: str, value: Json) -> Callable[[World], None]:
+    return lambda world: world.api.lists[kind].append(value)
+
+
+def leaving(value: Json) -> Json:
+    return value | {"metadata": value["metadata"] | {"deletionTimestamp": NOW}}
+
+
+def left_staged(world: World) -> None:
+    world.of_kubelet = {"staging": (staged(0),)}
+
+
+def left_directory(world: World) -> None:
+    world.of_kubelet = {"staging": (), "pod_volumes": (directory(0),)}
+
+
+def made_by_hand(world: World) -> None:
+    by_hand = ImageSpec(pool="k8s", name="scratch")
+    world.mappings[0] = replace(world.mappings[0], spec=by_hand)
+    world.watchers[by_hand] = [watcher()]
+
+
+def watched_elsewhere(world: World) -> None:
+    world.watchers[spec_of(0)] = [watcher(), remote_watcher()]
+
+
+def out_of_service(world: World) -> None:
+    taint = {"key": "node.kubernetes.io/out-of-service"}
+    world.api.lists["nodes"][0]["spec"] = {"taints": [taint]}
+
+
+SECOND: Json = volume(0) | {"metadata": {"name": "pv-second", "uid": "u"}}
+SECOND["spec"] = SECOND["spec"] | {
+    "claimRef": {"namespace": "default", "name": "data-9"},
+    "accessModes": ["ReadWriteMany"],
+    "volumeMode": "Block",
+}
+IN_TREE: Json = volume(
+    0, csi=None, rbd={"image": "csi-vol-0", "pool": "k8s", "monitors": ["10.77.0.1:6789"]}
+)
+NO_POD, NO_VOLUME = without("pods"), without("persistentvolumes")
+NO_ATTACHMENT = without("volumeattachments")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        (),
+        (NO_POD,),
+        (NO_POD, left_staged),
+        (NO_POD, left_directory),
+        (NO_POD, NO_ATTACHMENT),
+        (NO_POD, NO_ATTACHMENT, left_staged),
+        (NO_POD, first("volumeattachments", leaving(attachment(0)))),
+        (NO_POD, NO_VOLUME),
+        (NO_POD, NO_VOLUME, NO_ATTACHMENT, left_staged),
+        (NO_POD, NO_ATTACHMENT, out_of_service),
+        (NO_POD, NO_ATTACHMENT, first("persistentvolumes", IN_TREE)),
+        (NO_POD, made_by_hand),
+        (NO_POD, watched_elsewhere),
+        (without("persistentvolumeclaims"),),
+        (first("pods", pod(0, "Pending")),),
+        (first("pods", pod(0, "Succeeded")),),
+        (first("pods", leaving(pod(0, "Succeeded"))),),
+        (first("pods", pod(9)), more("persistentvolumes", SECOND)),
+        (
+            first("pods", pod(9)),
+            more("persistentvolumes", SECOND),
+            more("persistentvolumeclaims", claim(9, "pv-second")),
+        ),
+        (watched_elsewhere,),
+        (watched_elsewhere, more("persistentvolumes", SECOND)),
+        (watched_elsewhere, without("nodes", 1)),
+        (made_by_hand,),
+        (without("nodes"),),
+        (without("csinodes"),),
+    ],
+)
+def test_what_is_asked_for_by_name_leads_to_the_verdicts_of_everything(
+    world: World, changes: tuple[Callable[[World], None], ...]
+) -> None:
+    """Of each mapping and image, at the first look and at those that know something already."""
+    world.look()
+    fresh = OwnObjects(world.access, NODE)
+    for change in changes:
+        change(world)
+    everything = told_by(world.snapshot(*observe_kube(world.access, ALL, node_name=NODE)))
+    for _ in range(2):
+        assert told_by(world.look()) == everything
+        world.later()
+    world.own = fresh
+    assert told_by(world.look()) == everything
+
+
+def test_a_volume_that_is_deleted_by_force_is_in_use_as_long_as_its_pod_stays_as_it_is(
+    world: World,
+) -> None:
+    """What is kept can err on the side of use alone."""
+    world.look()
+    NO_VOLUME(world)
+    world.later()
+    assert verdicts(world.look())[0] is Verdict.IN_USE
+    NO_POD(world)
+    assert verdicts(world.look())[0] is Verdict.ORPHANED
+    assert f"{VOLUMES}/pv-0" in world.asked()
+
+
+def told_by(seen: Snapshot) -> list[tuple[Verdict, list[Verdict]]]:
+    diagnoses = [diagnose(use, seen) for use in correlate_node(seen)]
+    return [(each.verdict, [one.verdict for one in each.holders]) for each in diagnoses]
 
 
 # --------------------------------------------------------------------------------------------------
