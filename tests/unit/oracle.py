@@ -78,7 +78,8 @@ def _paths_are_free(node: NodeView, api: KubeView) -> bool:
 
 
 def _whole(api: KubeView) -> bool:
-    return api.consistent and api.pods_scope in {"cluster", f"node/{_HERE}"}
+    everything = api.consistent and api.volumes_complete
+    return everything and api.pods_scope in {"cluster", f"node/{_HERE}"}
 
 
 def _nobody_wants_it(

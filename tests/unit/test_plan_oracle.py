@@ -54,6 +54,7 @@ LOOKS: Final[tuple[dict[str, Any], ...]] = (
     *({},) * 5,
     {"uptime_s": None},
     {"consistent": False},
+    {"volumes_complete": False},
     {"frozen": ("default",)},
     {"frozen": UNSEEN},
     {"incarnation": "diskseq:8"},
@@ -104,6 +105,7 @@ class Draw:
                 kubernetes=replace(
                     seen.kubernetes,
                     consistent=extra.get("consistent", True),
+                    volumes_complete=extra.get("volumes_complete", True),
                     frozen_namespaces=extra.get("frozen", ()),
                 ),
             )
