@@ -46,7 +46,7 @@ from tests.unit.builders import (
     target,
     waiting_pod,
 )
-from tests.unit.plans import identity, moment, seen
+from tests.unit.plans import history, identity, moment, seen
 from tests.unit.test_look import Ceph
 
 if TYPE_CHECKING:
@@ -601,3 +601,25 @@ def test_a_rest_after_a_look_is_a_part_of_the_wait(acting: Stage) -> None:
         agent.seen = replace(agent.seen, took_s=took_s)
         agent._wait(pause)
     assert wake.rested == [0.01, 10.0, pytest.approx(0.3)]
+
+
+def test_the_orphan_that_waits_longest_is_tried_first(
+    acting: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent that ends in the midst of many would never come to the last of them."""
+    agent, tried = acting.agent(), list[str]()
+    monkeypatch.setattr(agent, "_try", tried.append)
+    (known,) = history().mappings
+    agent._history = replace(
+        history(),
+        mappings=tuple(
+            replace(
+                known,
+                identity=replace(known.identity, device=f"/dev/rbd{number}"),
+                orphaned_since=moment(GRACE_S + waiting),
+            )
+            for number, waiting in enumerate((1, 3, 2))
+        ),
+    )
+    agent._act()
+    assert tried == ["/dev/rbd1", "/dev/rbd2", "/dev/rbd0"]
