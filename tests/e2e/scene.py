@@ -164,13 +164,13 @@ class Scene:
         self.workloads.wait_running(name, timeout_s=timeout_s)
         return name
 
-    def in_tree_volume(self) -> str:
+    def in_tree_volume(self, *, formatted: bool = False) -> str:
         """Create an image and the in-tree PV of it, named like the scene; give the image.
 
         As CSI migration has it: a driver serves it under a handle of its own.
         """
-        image = f"{POOL}/kubernetes-dynamic-pvc-{uuid.uuid4()}"
-        self.lab.ceph.create_image(image)
+        ceph, image = self.lab.ceph, f"{POOL}/kubernetes-dynamic-pvc-{uuid.uuid4()}"
+        (ceph.create_formatted if formatted else ceph.create_image)(image)
         self.undo(lambda: self.lab.ceph.rbd("rm", "--no-progress", image))
         pool, _, name = image.partition("/")
         volume = {
