@@ -16,6 +16,7 @@ from rbdagent.agent.follower import Follower, is_followed, is_under_way
 from rbdagent.agent.neighbours import Neighbours
 from rbdagent.agent.objects import OwnObjects
 from rbdagent.correlate import correlate_node, correlate_waiting, images_waited_for
+from rbdagent.correlate.identity import mappings_of
 from rbdagent.diagnose import diagnose
 from rbdagent.diagnose.blocked import blocked_volumes
 from rbdagent.diagnose.times import seconds
@@ -126,6 +127,8 @@ class Agent:
         self._ceph = ceph
         self._kube: tuple[KubeView | None, Source] | None = None
         self._kube_at = 0.0
+        self._asked_for: frozenset[tuple[str, str | None]] = frozenset()
+        """What was mapped when the API was asked."""
         self._objects = (
             None if settings.kube is None else OwnObjects(settings.kube, settings.node_name)
         )
@@ -184,12 +187,13 @@ class Agent:
         rest = min(3 * self.seen.took_s, _LONGEST_REST_S, pause) if self.seen is not None else 0.0
         if self._wake.rest(rest):
             return "end"
-        while (left := deadline - time.monotonic()) > 0:
+        while True:
+            left = max(deadline - time.monotonic(), 0.0)
+            # Once at least: what came while it rested waits to be seen.
             why = self._wake.wait(min(left, _RETRY_S))
             self._beat = time.monotonic()
-            if why != "time":
+            if why != "time" or left <= _RETRY_S:
                 return why
-        return "time"
 
     def _pause(self) -> float:
         """Give the time to the next look: sooner where an orphan's grace period ends sooner."""
@@ -276,6 +280,7 @@ class Agent:
         if asks:
             self._neighbours.forget()
             self._kube_at = time.monotonic()
+            self._asked_for = _mapped(taken)
         view = taken.kubernetes
         self._kube = (view and replace(view, consistent=False), source)
         return taken
@@ -293,7 +298,7 @@ class Agent:
             return True
         if self._kube[1].state is SourceState.FAILED or self.seen is None:
             return True
-        if self._follows():
+        if self._follows() or _mapped(self.seen.snapshot) != self._asked_for:
             return True
         # Whoever unmaps it, agent or not, relies on every look since: a pod that came and went
         # must have been seen. All else changes with the node, and that wakes.
@@ -400,6 +405,11 @@ class Agent:
             if source.state is SourceState.FAILED
         }
         self._log.info("cycle", why=why, took_s=round(seen.took_s, 3), **verdicts, failed=failed)
+
+
+def _mapped(snapshot: Snapshot) -> frozenset[tuple[str, str | None]]:
+    """Give what tells the mappings of a look from those of another."""
+    return frozenset((each.device, each.incarnation) for each in mappings_of(snapshot.node))
 
 
 def _acted(tried: list[Tried]) -> bool:

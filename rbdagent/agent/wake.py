@@ -89,15 +89,20 @@ class Wake:
         return bool(select.select([self._ending], [], [], seconds)[0])
 
     def wait(self, seconds: float) -> str:
-        """Wait; give why it ended: ``change``, ``time`` or ``end``."""
+        """Wait; give why it ended: ``change``, ``time`` or ``end``.
+
+        What came before is a change, however short the wait.
+        """
         deadline = time.monotonic() + seconds
-        while (left := deadline - time.monotonic()) > 0:
+        while True:
+            left = max(deadline - time.monotonic(), 0.0)
             why = self._once(left)
             if why == "end":
                 return why
             if why == "change":
                 return self._settled()
-        return "time"
+            if not left:
+                return "time"
 
     def _settled(self) -> str:
         """Wait until it has been quiet for a moment, but not for long."""

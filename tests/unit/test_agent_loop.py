@@ -580,6 +580,12 @@ def test_what_is_long_past_or_over_is_not_looked_at_again(
     assert agent._pause() > 10.0
 
 
+def test_the_api_is_asked_for_what_is_mapped_anew_although_no_event_told(stage: Stage) -> None:
+    stage.looks = [seen(on_node={"mappings": ()}), IN_USE]
+    rounds(stage.agent(), "start", "time", "time", "time")
+    assert stage.asked_api == [True, False, True, False]
+
+
 def test_a_rest_after_a_look_is_a_part_of_the_wait(acting: Stage) -> None:
     class Wake:
         def __init__(self) -> None:
@@ -599,7 +605,7 @@ def test_a_rest_after_a_look_is_a_part_of_the_wait(acting: Stage) -> None:
     assert agent.seen is not None
     for took_s, pause in ((100.0, 0.01), (100.0, 60.0), (0.1, 60.0)):
         agent.seen = replace(agent.seen, took_s=took_s)
-        agent._wait(pause)
+        assert agent._wait(pause) == "change", "what came while it rested is told"
     assert wake.rested == [0.01, 10.0, pytest.approx(0.3)]
 
 
