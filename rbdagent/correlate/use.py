@@ -132,10 +132,7 @@ def _use_of_mapping(mapping: Mapping, snapshot: Snapshot, index: VolumeIndex) ->
     target = Target(given=mapping.device, kind=TargetKind.DEVICE, name=mapping.device)
     if snapshot.target.kind is not TargetKind.NONE:
         target = snapshot.target
-    image = identity_of_mapping(mapping)
-    chosen = _volumes_by_backend(mapping, index)
-    if image is None and chosen:
-        image = volume_image(chosen[0])
+    image, chosen = _meant_by(mapping, index)
     if image is None:
         unknown = VolumeNames(image=None, volumes_seen=False)
         holder = local_holder(mapping, unknown, (), snapshot, None)
@@ -151,12 +148,18 @@ def _use_of_mapping(mapping: Mapping, snapshot: Snapshot, index: VolumeIndex) ->
 
 def names_of_mapping(mapping: Mapping, snapshot: Snapshot, index: VolumeIndex) -> VolumeNames:
     """Give every name of a mapping's image, by the API's word and by the node's."""
-    chosen = _volumes_by_backend(mapping, index)
-    image = identity_of_mapping(mapping)
-    if image is None and chosen:
-        image = volume_image(chosen[0])
+    image, chosen = _meant_by(mapping, index)
     names = names_of(image, chosen, snapshot.kubernetes, index)
     return known_handles(mapping, names, snapshot)
+
+
+def _meant_by(
+    mapping: Mapping, index: VolumeIndex
+) -> tuple[ImageIdentity | None, tuple[PersistentVolume, ...]]:
+    """Give the image of a mapping, and the PVs that an nbd device itself names."""
+    chosen = _volumes_by_backend(mapping, index)
+    image = identity_of_mapping(mapping)
+    return (volume_image(chosen[0]) if image is None and chosen else image), chosen
 
 
 def _volumes_by_backend(mapping: Mapping, index: VolumeIndex) -> tuple[PersistentVolume, ...]:

@@ -8,10 +8,12 @@ mapped on worker-1, its stash and vol_data.json left, no pod, no mount, no Volum
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec.structs import replace
 
+from rbdagent.config import Settings
 from rbdagent.correlate import correlate
 from rbdagent.diagnose import diagnose
 from rbdagent.model import (
@@ -61,12 +63,22 @@ from rbdagent.model import (
     VolumeData,
     Watcher,
 )
+from rbdagent.observe.node import NodeRoots
 from rbdagent.parse.handle import attachment_name, in_use_name, staging_hash
 
 if TYPE_CHECKING:
     from collections.abc import Mapping as MappingType
 
 NOW: Final = "2026-11-21T03:00:00Z"
+NOWHERE: Final = Settings(
+    node_name="worker-1",
+    roots=NodeRoots(procfs=Path("/none"), sysfs=Path("/none"), host_root=Path("/none")),
+    clusters=(),
+    kube=None,
+    timeout_s=10.0,
+    version="test",
+)
+"""Where a look finds nothing: for what takes its looks from elsewhere."""
 LONG_AGO: Final = "2026-11-20T03:00:00Z"
 JUST_NOW: Final = "2026-11-21T02:58:00Z"
 FSID: Final = "7d112cea-dc64-4604-876a-0d7dcec17d1a"

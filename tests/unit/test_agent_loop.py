@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from rbdagent.act import Leave
 from rbdagent.agent import loop
 from rbdagent.agent.loop import Agent, Seen
-from rbdagent.config import Settings
 from rbdagent.errors import NotFoundError, RbdagentError
 from rbdagent.model import (
     Act,
@@ -29,11 +28,11 @@ from rbdagent.model import (
     UnmapPlan,
     UnmapResult,
 )
-from rbdagent.observe.node import NodeRoots
 from rbdagent.state import StateDir
 from tests.unit.builders import (
     FAILED,
     NOW,
+    NOWHERE,
     PV,
     SPEC,
     attachment,
@@ -51,6 +50,8 @@ from tests.unit.test_look import Ceph
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from rbdagent.config import Settings
 
 GRACE_S = 600.0
 
@@ -110,18 +111,10 @@ class Stage:
             self.times.uptime_s += 60
 
     def agent(self) -> Agent:
-        settings = Settings(
-            node_name="worker-1",
-            roots=NodeRoots(procfs=Path("/none"), sysfs=Path("/none"), host_root=Path("/none")),
-            clusters=(),
-            kube=None,
-            timeout_s=10.0,
-            version="test",
-        )
         leave = Leave(by="agent", policy=self.policy, freeze_file=Path("/none"), state=self.state)
         wake: Any = None
         return Agent(
-            settings,
+            NOWHERE,
             leave,
             wake,
             resync_s=60.0,

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
-from rbdagent.config import Settings
 from rbdagent.look import with_images
 from rbdagent.model import CephView, ImageIdentity, ImageSpec, Snapshot, SourceState
-from rbdagent.observe.node import NodeRoots
-from tests.unit.builders import FAILED, OBSERVED, cluster, image_view, snapshot
+from tests.unit.builders import FAILED, NOWHERE, OBSERVED, cluster, image_view, snapshot
 
-SETTINGS = Settings(
-    node_name="worker-1",
-    roots=NodeRoots(procfs=Path("/none"), sysfs=Path("/none"), host_root=Path("/none")),
-    clusters=(),
-    kube=None,
-    timeout_s=10.0,
-    version="test",
-)
 OTHER = ImageSpec(pool="k8s", name="other")
 ASKED = (ImageIdentity(spec=OTHER, fsid=None),)
 SKIPPED = replace(
@@ -45,7 +34,7 @@ class Ceph:
 
 
 def closer(look: Snapshot, ceph: Ceph, images: tuple[ImageIdentity, ...] = ASKED) -> Snapshot:
-    return with_images(look, images, SETTINGS, ceph)  # type: ignore[arg-type]
+    return with_images(look, images, NOWHERE, ceph)  # type: ignore[arg-type]
 
 
 def specs(look: Snapshot) -> list[ImageSpec]:
