@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
     from tests.lab.lab import Lab
 
-COUNT: Final = int(os.environ.get("RBDAGENT_EPISODES", "16"))
+COUNT: Final = int(os.environ.get("RBDAGENT_EPISODES", "50"))
 SEED: Final = int(os.environ.get("RBDAGENT_EPISODES_SEED", "0")) or random.SystemRandom().randrange(
     10**6
 )
-AT_ONCE: Final = 6
+AT_ONCE: Final = 10
 _FREE: Final = ("--mode", "unmap", "--grace-period", "5s", "--unmap-staged",
                 "--max-unmaps-per-hour", "100000", "--resync", "10s")  # fmt: skip
 STATE: Final = "/run/rbdagent-mortal"
@@ -64,10 +64,10 @@ def test_no_byte_no_pod_and_no_orphan_is_lost_in_many_lives(
     residents = [Resident(lab, node, mode) for node in NODES for mode in ("Filesystem", "Block")]
     try:
         with ThreadPoolExecutor(AT_ONCE) as together, Disturbance(lab, SEED) as disturbance:
-            for moved in [together.submit(each.move_in) for each in residents]:
-                moved.result()
-            played = [together.submit(each.play) for each in _episodes(lab)]
+            begun = [each.move_in for each in residents] + [each.play for each in _episodes(lab)]
+            played = [together.submit(each) for each in begun]
             broken = [str(each.exception()) for each in played if each.exception() is not None]
+        assert not broken, "\n\n".join(broken)
         for each in residents:
             each.check()
         killed = sum(_killed(lab, node) for node in NODES)
@@ -77,8 +77,6 @@ def test_no_byte_no_pod_and_no_orphan_is_lost_in_many_lives(
             each.scene.clear()
     done = sum(each["outcome"] == "unmapped" for each in acts)
     record_property(TOLD, f"{killed} kills, {disturbance.cuts} cuts, {done} unmaps on record")
-    assert not broken, "\n\n".join(broken)
-    assert all(each["outcome"] is not None for each in acts), "an act was left half done"
     for node in NODES:
         wait_until(
             lambda node=node: not lab.nodes[node].run("ls /sys/bus/rbd/devices").stdout.split(),  # type: ignore[misc]
@@ -112,7 +110,7 @@ class Resident:
         """Start it."""
         self._image = self.scene.image_of(self.scene.claim(volume_mode=self._mode))
         self._pod = start_beating(self.scene, self._node, self._mode, [self.scene.name])
-        self.scene.workloads.wait_running(self._pod, timeout_s=180)
+        self.scene.workloads.wait_running(self._pod, timeout_s=300)
         self._mapped = mapped(self._lab, self._node, self._image)
 
     def check(self) -> None:
@@ -136,5 +134,12 @@ def _acts(lab: Lab, node: str) -> list[dict[str, Any]]:
     vm = lab.nodes[node]
     if vm.run(["test", "-e", path], check=False).exit_code != 0:
         return []
-    found: list[dict[str, Any]] = json.loads(vm.get(path))["acts"]
-    return found
+
+    def closed() -> dict[str, Any] | None:
+        found: dict[str, Any] = json.loads(vm.get(path))
+        return found if all(each.get("outcome") for each in found["acts"]) else None
+
+    acts: list[dict[str, Any]] = wait_until(
+        closed, timeout_s=120, what=f"every act on {node} to be closed"
+    )["acts"]
+    return acts
