@@ -421,7 +421,7 @@ def wait_gone(vm: Vm, there: Mapped) -> None:
     number = there.device.removeprefix("/dev/rbd")
     script = (
         f"exec 3<> <(:); while read now 2>/dev/null </sys/block/rbd{number}/diskseq"
-        f" && [ $now = {there.diskseq} ]; do read -t 2 -u 3; done"
+        f" && [ $now = {there.diskseq} ]; do read -t 2 -u 3; done; :"
     )
     vm.run(["bash", "-c", script], timeout_s=_WAIT_S)
 
