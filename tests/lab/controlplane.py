@@ -11,6 +11,7 @@ import json
 import secrets
 import shutil
 import subprocess
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -122,6 +123,7 @@ class ControlPlane:
         self._address = address
         self._nodes = tuple(nodes)
         self._api: Api | None = None
+        self._making_api = threading.Lock()
 
     @property
     def url(self) -> str:
@@ -136,9 +138,10 @@ class ControlPlane:
     @property
     def api(self) -> Api:
         """The administrator's client; connects on first use."""
-        if self._api is None:
-            self._api = self.client("admin")
-        return self._api
+        with self._making_api:
+            if self._api is None:
+                self._api = self.client("admin")
+            return self._api
 
     def kubeconfig(self, user: str) -> Path:
         """Give the kubeconfig of ``admin``, ``csi``, ``rbdagent``, ``stranger`` or a node's name.
