@@ -246,10 +246,12 @@ class Lab:
     ) -> Completed:
         """Do the same in a fork of a process that has done the imports: a third of the time."""
         vm = self.nodes[node]
-        warm = vm.service("warm")
-        if warm.pid() is None:
-            vm.define_service("warm", guest_program("warm", WARM)).start()
-            vm.run(f"until [ -S {WARM} ]; do sleep 0.1; done")
+        with (self.state_dir / f"warm-{node}.lock").open("w") as lock:
+            # Other processes use this lab as well.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if vm.service("warm").pid() is None:
+                vm.define_service("warm", guest_program("warm", WARM)).start()
+                vm.run(f"until [ -S {WARM} ]; do sleep 0.1; done")
         return vm.run([WARM_PROGRAM, *args], timeout_s=timeout_s, stdin=stdin, check=False)
 
     @contextlib.contextmanager
