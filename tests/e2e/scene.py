@@ -432,7 +432,9 @@ class Scene:
             return last[0] if last[0].verdict == verdict else None
 
         try:
-            return wait_until(as_wanted, timeout_s=timeout_s, what=f"{target} to be {verdict}")
+            return wait_until(
+                as_wanted, timeout_s=timeout_s, what=f"{target} to be {verdict}", interval_s=3
+            )
         except LabError as error:
             raise LabError(f"{error}\n{last[0] if last else ''}") from None
 

@@ -86,8 +86,8 @@ def test_no_byte_no_pod_and_no_orphan_is_lost_in_many_lives(
 
 
 def _episodes(lab: Lab) -> list[Episodes | Bare]:
-    """Give so many episodes: a quarter with pods, the rest without, in turns."""
-    lives = round(COUNT / TOGETHER / 4)
+    """Give so many episodes: a sixth with pods, the rest without, in turns."""
+    lives = round(COUNT / TOGETHER / 6)
     bare = COUNT - lives * TOGETHER
     found: list[Episodes | Bare] = [Bare(lab, SEED, number) for number in range(bare)]
     for number in range(lives):

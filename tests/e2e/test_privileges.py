@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
     from tests.lab.lab import Lab
 
-# They share one pod.
-pytestmark = pytest.mark.xdist_group("privileges")
-
 _NODE: Final = "worker-1"
 _OPEN: Final = "open files and working directories of other users' processes"
 _STAGING: Final = "kubelet's staging directories"

@@ -286,7 +286,7 @@ def _pytest(tier: str, args: Sequence[str]) -> Outcome:
     junit.parent.mkdir(parents=True, exist_ok=True)
     junit.unlink(missing_ok=True)
     started = time.monotonic()
-    side_by_side = ["-n", str(_AT_ONCE[tier]), "--dist", "loadgroup"] if tier in _AT_ONCE else []
+    side_by_side = ["-n", str(_AT_ONCE[tier]), "--dist", "loadfile"] if tier in _AT_ONCE else []
     code = _python(["-m", "pytest", f"tests/{tier}", f"--junitxml={junit}", *side_by_side, *args])
     seconds = time.monotonic() - started
     if code == _NO_TESTS_COLLECTED:
