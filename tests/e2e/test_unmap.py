@@ -50,7 +50,7 @@ def test_an_idle_attachment_goes_once_the_orphan_is_unmapped(scene: Scene) -> No
         new = scene.start_pod("worker-2")
         scene.workloads.wait_event(new, reason="FailedAttachVolume", contains="Multi-Attach error")
         said = scene.all_refusals("worker-1", volume)["RBD505"]
-        assert re.search(r"VolumeAttachment csi-\S+ is \S+ old", said), said
+        assert re.search(r"VolumeAttachment csi-\S+ is (?:\d+m)?\d+s old", said), said
         result = scene.unmap("worker-1", volume, *_AT_ONCE)
     assert result["outcome"] == "unmapped", result
     assert any("retries NodeUnstage" in each for each in result["expects"])
