@@ -10,7 +10,7 @@ orders them as text.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec import Struct, field
 
@@ -20,6 +20,8 @@ API_VERSION: Final = "rbdagent.dev/v1alpha1"
 # Not observed
 # --------------------------------------------------------------------------------------------------
 
+_T = TypeVar("_T")
+
 
 class NotObserved(Struct, frozen=True, kw_only=True):
     """Nobody could look: never to be read as "none"."""
@@ -28,6 +30,11 @@ class NotObserved(Struct, frozen=True, kw_only=True):
     """What was tried, on what, and what happened; one line."""
     cure: str = ""
     """What would make it observable: a capability, a cap, a permission, a command."""
+
+
+def observed_of(found: tuple[_T, ...] | NotObserved) -> tuple[_T, ...]:
+    """Give what was observed, for whoever concludes nothing from what is not among it."""
+    return () if isinstance(found, NotObserved) else found
 
 
 class SourceState(StrEnum):

@@ -30,7 +30,6 @@ from rbdagent.model import (
     History,
     KubeView,
     Moment,
-    NodeView,
     Snapshot,
     Source,
     SourceState,
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
 
     from rbdagent.agent.wake import Wake
     from rbdagent.config import Settings
-    from rbdagent.look import KeptCeph, KubeAnswer
+    from rbdagent.look import KeptCeph
 
 _ALL: Final = Target(given="", kind=TargetKind.NONE)
 _KUBE_S: Final = 300.0
@@ -264,13 +263,16 @@ class Agent:
         )
 
     def _look(self, why: str) -> Snapshot:
-        asks = why != "time" or self._wants_api()
+        follows = self._follows()
+        asks = why != "time" or follows or self._wants_api()
+        # What an act has freed is mapped no more, and no name leads there.
+        by_name = self._objects if asks and not follows else None
         taken = look(
             _ALL,
             self._settings,
             now=lambda: self._clock().at,
             kube=None if asks else self._kube,
-            own=self._by_name() if asks else None,
+            own=None if by_name is None else by_name.observe,
             ceph=self._ceph,
         )
         source = taken.sources.kubernetes
@@ -285,20 +287,13 @@ class Agent:
         self._kube = (view and replace(view, consistent=False), source)
         return taken
 
-    def _by_name(self) -> Callable[[NodeView | None], KubeAnswer] | None:
-        """Give what asks the API by name; None where all there is must be asked for.
-
-        What an act has freed is mapped no more, and no name leads there.
-        """
-        return None if self._objects is None or self._follows() else self._objects.observe
-
     def _wants_api(self) -> bool:
         """Tell whether what the API told last is not good enough for one more look."""
         if self._kube is None or time.monotonic() - self._kube_at > _KUBE_S:
             return True
         if self._kube[1].state is SourceState.FAILED or self.seen is None:
             return True
-        if self._follows() or _mapped(self.seen.snapshot) != self._asked_for:
+        if _mapped(self.seen.snapshot) != self._asked_for:
             return True
         # Whoever unmaps it, agent or not, relies on every look since: a pod that came and went
         # must have been seen. All else changes with the node, and that wakes.

@@ -13,7 +13,16 @@ from rbdagent.correlate.strangers import strangers
 from rbdagent.diagnose.neighbours import would_conflict
 from rbdagent.diagnose.target import volumes_of_use
 from rbdagent.errors import ParseError, SourceError
-from rbdagent.model import Gap, KubeView, Node, NotObserved, Source, SourceState, VolumeUse
+from rbdagent.model import (
+    Gap,
+    KubeView,
+    Node,
+    NotObserved,
+    Source,
+    SourceState,
+    VolumeUse,
+    observed_of,
+)
 from rbdagent.observe.api import Api
 from rbdagent.observe.kube import ATTACHMENTS, NODES, VOLUMES, gaps_of
 from rbdagent.observe.kubeconfig import credentials
@@ -107,7 +116,7 @@ class OwnObjects:
         self._remember(nowhere)
         return replace(
             kube,
-            nodes=(*_some(kube.nodes), *nodes.difference(_some(kube.nodes))),
+            nodes=(*observed_of(kube.nodes), *nodes.difference(observed_of(kube.nodes))),
             searched=(*kube.searched, *sorted(nowhere)),
         )
 
@@ -122,7 +131,7 @@ class OwnObjects:
         met = _met(replace(snapshot, kubernetes=every))
         uses = [use for use, each in met if _pair(use, each) in suspects]
         volumes = {volume for use in uses for volume in volumes_of_use(use)}
-        attachments = {each for use in uses for each in _some(use.attachments)}
+        attachments = {each for use in uses for each in observed_of(use.attachments)}
         found = suspects | {str(use.image.spec) for use in uses if use.image is not None}
         self._remember(found, {each.name for each in volumes})
         return replace(
@@ -146,7 +155,7 @@ class OwnObjects:
                 paths.add(f"{NODES}/{quote(holder.node)}")
             paths |= {
                 f"{ATTACHMENTS}/{quote(each.name)}"
-                for each in _some(use.attachments)
+                for each in observed_of(use.attachments)
                 if each.node_name != self._node_name
             }
         return frozenset(paths)
@@ -173,7 +182,3 @@ def _all(api: Api, path: str, reader: Callable[[Json], _T]) -> tuple[_T, ...]:
 
 def _with(found: tuple[_T, ...] | NotObserved, more: set[_T]) -> tuple[_T, ...] | NotObserved:
     return found if isinstance(found, NotObserved) else (*found, *more.difference(found))
-
-
-def _some(found: tuple[_T, ...] | NotObserved) -> tuple[_T, ...]:
-    return () if isinstance(found, NotObserved) else found

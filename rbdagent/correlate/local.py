@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -22,12 +22,12 @@ from rbdagent.model import (
     Snapshot,
     StagingDirectory,
     UnbackedMount,
+    observed_of,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_T = TypeVar("_T")
 _POD_UID = re.compile(r"/pods/([^/]+)/volume(?:s|Devices)/")
 """A pod's own directory below kubelet's root, wherever that is."""
 _BLOCK_POD_UID = re.compile(r"/volumeDevices/(?:publish/[^/]+|[^/]+/dev)/([^/]+)$")
@@ -247,14 +247,10 @@ def volumes_on_node(mapping: Mapping, snapshot: Snapshot) -> frozenset[str]:
     staging = staging_of(mapping, names, snapshot)
     published = pod_volumes_of(mapping, names, snapshot)
     found = {
-        *(each.persistent_volume for each in _seen(staging)),
-        *(each.persistent_volume for each in _seen(published)),
+        *(each.persistent_volume for each in observed_of(staging)),
+        *(each.persistent_volume for each in observed_of(published)),
     }
     return frozenset(each for each in found if each is not None)
-
-
-def _seen(found: tuple[_T, ...] | NotObserved) -> tuple[_T, ...]:
-    return () if isinstance(found, NotObserved) else found
 
 
 def made_by_kubernetes(

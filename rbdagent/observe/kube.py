@@ -26,6 +26,7 @@ from rbdagent.model import (
     SourceState,
     Target,
     TargetKind,
+    observed_of,
 )
 from rbdagent.observe.api import Api, StatusError
 from rbdagent.observe.kubeconfig import KubeAccess, credentials
@@ -111,12 +112,12 @@ class _Look:
         csi_nodes = self._list(CSI_NODES, read.csi_node)
         own_pods = self._list(PODS, read.pod, fieldSelector=f"spec.nodeName={self._node_name}")
         volumes, claims, pods = start()
-        meant = _meant(target, _some(volumes))
+        meant = _meant(target, observed_of(volumes))
         namespaces = _namespaces(meant, claims, pods)
         listed = [
             self._list(f"/api/v1/namespaces/{quote(each)}/pods", read.pod) for each in namespaces
         ]
-        more_claims = self._claims_of_volumes(meant, _some(claims))
+        more_claims = self._claims_of_volumes(meant, observed_of(claims))
         subjects = _subjects(meant, claims)
         early = self._events(subjects)
         scopes = [f"node/{self._node_name}", *(f"namespace/{each}" for each in namespaces)]
@@ -314,7 +315,7 @@ def _some_or_why(
     parts: Sequence[tuple[KubeEvent, ...] | NotObserved],
 ) -> tuple[KubeEvent, ...] | NotObserved:
     """Give all events; where there is none, and a list was refused, why."""
-    found = tuple(event for part in parts for event in _some(part))
+    found = tuple(event for part in parts for event in observed_of(part))
     missing = next((each for each in parts if isinstance(each, NotObserved)), None)
     return found if found or missing is None else missing
 
@@ -330,7 +331,7 @@ def _subjects(
 def _claim_names(
     meant: tuple[PersistentVolume, ...], claims: tuple[Claim, ...] | NotObserved
 ) -> set[tuple[str, str]]:
-    known = {(each.ref.namespace, each.ref.name) for each in _some(claims)}
+    known = {(each.ref.namespace, each.ref.name) for each in observed_of(claims)}
     return known | {
         (each.claim.namespace, each.claim.name) for each in meant if each.claim is not None
     }
@@ -346,7 +347,7 @@ def _using_pods(
     wanted = _claim_names(meant, claims)
     return [
         (each.ref.namespace, each.ref.name)
-        for each in _some(pods)
+        for each in observed_of(pods)
         if any((each.ref.namespace, name) in wanted for name in each.claims)
         or (target.kind is TargetKind.POD and each.ref.name == target.name)
     ]
@@ -362,10 +363,6 @@ _KIND_WORDS: Final = {
 def claim_path(namespace: str, name: str) -> str:
     """Give where a claim is."""
     return f"/api/v1/namespaces/{quote(namespace)}/persistentvolumeclaims/{quote(name)}"
-
-
-def _some(found: tuple[_T, ...] | NotObserved) -> tuple[_T, ...]:
-    return () if isinstance(found, NotObserved) else found
 
 
 def all_observed(found: Sequence[_T | NotObserved | None]) -> tuple[_T, ...] | NotObserved:
@@ -388,7 +385,7 @@ def _namespaces(
 ) -> tuple[str, ...]:
     """Give the namespaces where users of the target may live."""
     found = {each.claim.namespace for each in meant if each.claim is not None}
-    found |= {each.ref.namespace for each in _some(claims)}
+    found |= {each.ref.namespace for each in observed_of(claims)}
     found |= {each.ref.namespace for each in pods}
     return tuple(sorted(found))
 
@@ -443,8 +440,8 @@ def _node_names(
     pods: tuple[Pod, ...] | NotObserved,
     attachments: tuple[Attachment, ...] | NotObserved,
 ) -> tuple[str, ...]:
-    names = [own, *(each.node_name for each in _some(attachments))]
-    names += [each.node_name for each in _some(pods) if each.node_name]
+    names = [own, *(each.node_name for each in observed_of(attachments))]
+    names += [each.node_name for each in observed_of(pods) if each.node_name]
     return tuple(dict.fromkeys(names))
 
 

@@ -9,12 +9,12 @@ name of a VolumeAttachment is computed. PVs are listed only for what is led to b
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
 from msgspec.structs import replace
 
-from rbdagent.correlate.holders import runs
+from rbdagent.correlate.holders import needs_volumes, runs
 from rbdagent.correlate.identity import mappings_of, mappings_seen
 from rbdagent.correlate.local import volumes_on_node
 from rbdagent.correlate.names import index_of
@@ -33,6 +33,7 @@ from rbdagent.model import (
     SourceState,
     Target,
     TargetKind,
+    observed_of,
 )
 from rbdagent.observe.kube import (
     ATTACHMENTS,
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from rbdagent.model import Pod
     from rbdagent.observe.api import Api
 
-_T = TypeVar("_T")
 Json = dict[str, Any]
 
 _SEARCHED_S: Final = 3600.0
@@ -76,6 +76,7 @@ class User(NamedTuple):
     phase: str
     deleting_since: str | None
     runs: bool
+    needs: bool
 
 
 class Answer(NamedTuple):
@@ -168,7 +169,7 @@ class NamedLook:
             self._ask_attachments()
             self._ask_volumes(
                 each.persistent_volume
-                for each in _some(self._view().attachments)
+                for each in observed_of(self._view().attachments)
                 if each.persistent_volume is not None
             )
             self._search()
@@ -181,7 +182,7 @@ class NamedLook:
             return self._before
         seen = self._view().persistent_volumes
         found = {volume for names in self._names().values() for volume in names.volumes}
-        found |= self._of_lost_claims(_some(seen))
+        found |= self._of_lost_claims(observed_of(seen))
         volumes = frozenset(each.name for each in found)
         if isinstance(seen, NotObserved) or not mappings_seen(self._node):
             # What was not seen is not forgotten.
@@ -301,7 +302,7 @@ class NamedLook:
 
     def _names_of_volumes(self) -> set[str]:
         snapshot = self._snapshot(self._view())
-        names = {each.volume_name for each in _some(self._view().claims) if each.volume_name}
+        names = {each.volume_name for each in observed_of(self._view().claims) if each.volume_name}
         names |= self._before.volumes
         for mapping in mappings_of(self._node):
             names |= volumes_on_node(mapping, snapshot)
@@ -346,7 +347,9 @@ class NamedLook:
             for each, names in self._names().items()
             if not names.volumes and (key := _key_of(each)) is not None
         }
-        needed = {each for each in self._lost_claims() if any(map(_needs, self._users[each]))}
+        needed = {
+            each for each in self._lost_claims() if any(user.needs for user in self._users[each])
+        }
         wanted = {*unled, *needed} - self._searched.keys()
         if not wanted:
             return
@@ -375,14 +378,10 @@ class NamedLook:
 def _users_of(pods: Iterable[Pod]) -> dict[str, frozenset[User]]:
     found: dict[str, set[User]] = {}
     for pod in pods:
-        user = User(pod.ref.uid, pod.phase, pod.deleting_since, runs(pod))
+        user = User(pod.ref.uid, pod.phase, pod.deleting_since, runs(pod), needs_volumes(pod))
         for claim in pod.claims:
             found.setdefault(claim_path(pod.ref.namespace, claim), set()).add(user)
     return {path: frozenset(users) for path, users in found.items()}
-
-
-def _needs(user: User) -> bool:
-    return user.runs or bool(user.deleting_since) or user.phase not in ("Succeeded", "Failed")
 
 
 def _key_of(mapping: Mapping) -> str | None:
@@ -390,7 +389,3 @@ def _key_of(mapping: Mapping) -> str | None:
     if not isinstance(mapping.spec, NotObserved):
         return str(mapping.spec)
     return mapping.nbd.backend if mapping.nbd is not None else None
-
-
-def _some(found: tuple[_T, ...] | NotObserved) -> tuple[_T, ...]:
-    return () if isinstance(found, NotObserved) else found
