@@ -86,8 +86,10 @@ class StateDir:
             known = found if found is not None else _Acts()
             acts = tuple({each.key: each for each in (*known.acts, act)}.values())
             kept = _kept(acts)
+            still = {each.key for each in kept}
             gone = _Acts(
-                acts=tuple(each for each in acts if each not in kept), forgotten=known.forgotten
+                acts=tuple(each for each in acts if each.key not in still),
+                forgotten=known.forgotten,
             )
             self._save(_Acts(acts=kept, forgotten=tuple(sorted(_counted(gone).items()))), _ACTS)
 
