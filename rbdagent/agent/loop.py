@@ -15,7 +15,7 @@ from rbdagent.act import LONGEST_GAP_S, Attempt, Leave
 from rbdagent.agent.follower import Follower, is_followed, is_under_way
 from rbdagent.agent.neighbours import Neighbours
 from rbdagent.agent.objects import OwnObjects
-from rbdagent.correlate import correlate_node, correlate_waiting, images_waited_for
+from rbdagent.correlate import NodeUses, images_waited_for, uses_of_node
 from rbdagent.correlate.identity import mappings_of
 from rbdagent.diagnose import diagnose
 from rbdagent.diagnose.blocked import blocked_volumes
@@ -245,12 +245,11 @@ class Agent:
 
     def _observe(self, why: str) -> Seen:
         started = time.monotonic()
-        snapshot = self._neighbours.told_of(self._look(why))
+        uses = self._neighbours.told_of(self._look(why))
+        snapshot = uses.snapshot
         self._beat = time.monotonic()
         grace = seconds(self._leave.policy.grace_s)
-        diagnoses = tuple(
-            diagnose(each, snapshot, grace=grace) for each in correlate_node(snapshot)
-        )
+        diagnoses = tuple(diagnose(each, snapshot, grace=grace) for each in uses.mapped)
         self._history = remember(self._history, diagnoses, snapshot, longest_gap_s=LONGEST_GAP_S)
         self._save()
         return Seen(
@@ -259,10 +258,10 @@ class Agent:
             history=self._history,
             took_s=time.monotonic() - started,
             at=time.monotonic(),
-            blocked=blocked_volumes(snapshot, correlate_waiting(snapshot)),
+            blocked=blocked_volumes(snapshot, uses.waited_for),
         )
 
-    def _look(self, why: str) -> Snapshot:
+    def _look(self, why: str) -> NodeUses:
         follows = self._follows()
         asks = why != "time" or follows or self._wants_api()
         # What an act has freed is mapped no more, and no name leads there.
@@ -277,15 +276,16 @@ class Agent:
         )
         source = taken.sources.kubernetes
         taken = with_images(taken, images_waited_for(taken), self._settings, self._ceph)
+        uses = uses_of_node(taken)
         if self._objects is not None:
-            taken = self._objects.with_strangers(taken)
+            uses = self._objects.with_strangers(uses)
         if asks:
             self._neighbours.forget()
             self._kube_at = time.monotonic()
-            self._asked_for = _mapped(taken)
-        view = taken.kubernetes
+            self._asked_for = _mapped(uses.snapshot)
+        view = uses.snapshot.kubernetes
         self._kube = (view and replace(view, consistent=False), source)
-        return taken
+        return uses
 
     def _wants_api(self) -> bool:
         """Tell whether what the API told last is not good enough for one more look."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rbdagent.correlate import correlate_node, correlate_waiting
+from rbdagent.correlate import NodeUses, uses_of_node
 from rbdagent.correlate.strangers import nodes_of_strangers
 from rbdagent.diagnose.neighbours import neighbours
 from rbdagent.look import with_published
-from rbdagent.model import NotObserved, PublishedNode, Snapshot
+from rbdagent.model import NotObserved, PublishedNode
 from rbdagent.observe.kube import rbd_nodes_named
 
 if TYPE_CHECKING:
@@ -32,18 +32,17 @@ class Neighbours:
         """Ask all of them anew when they are wanted next."""
         self._known = {}
 
-    def told_of(self, snapshot: Snapshot) -> Snapshot:
+    def told_of(self, uses: NodeUses) -> NodeUses:
         """Give a look with what was published of those who write, or keep, what is needed here.
 
         Who watches only the look itself tells: so they are asked after it.
         """
         here = self._node_name
-        mapped = (neighbours(use, here) for use in correlate_node(snapshot))
-        waiting = (nodes_of_strangers(use, here) for use in correlate_waiting(snapshot))
+        mapped = (neighbours(use, here) for use in uses.mapped)
+        waiting = (nodes_of_strangers(use, here) for use in uses.waited_for)
         names = {name for found in (*mapped, *waiting) for name in found}
-        kube = snapshot.kubernetes
-        if self._access is None or kube is None or not names:
-            return snapshot
+        if self._access is None or uses.snapshot.kubernetes is None or not names:
+            return uses
         missing = sorted(names - self._known.keys())
         answers = rbd_nodes_named(self._access, missing) if missing else {}
         # What was not observed is asked for again at the next look.
@@ -52,4 +51,4 @@ class Neighbours:
         }
         unseen = [each for each in answers.values() if isinstance(each, NotObserved)]
         found = [told for name in sorted(names) if (told := self._known.get(name)) is not None]
-        return with_published(snapshot, [*found, *unseen])
+        return uses_of_node(with_published(uses.snapshot, [*found, *unseen]))

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
-from rbdagent.correlate import correlate_node, correlate_waiting
+from rbdagent.correlate import NodeUses, uses_of_node
 from rbdagent.correlate.strangers import strangers
 from rbdagent.diagnose.neighbours import would_conflict
 from rbdagent.diagnose.target import volumes_of_use
@@ -66,7 +66,7 @@ class OwnObjects:
 
     # Who watches from elsewhere -------------------------------------------------------------------
 
-    def with_strangers(self, snapshot: Snapshot) -> Snapshot:
+    def with_strangers(self, uses: NodeUses) -> NodeUses:
         """Give a look with what must be known of those who watch its images from elsewhere.
 
         Who they are only the look itself tells. An address leads to a Node: where none that is
@@ -74,20 +74,20 @@ class OwnObjects:
         another one of the image may allow it, and all VolumeAttachments, which may tell his node.
 
         Args:
-            snapshot: a look; one that has asked for all there is, is given back.
+            uses: of a look; one that has asked for all there is, is given back.
         """
-        kube = snapshot.kubernetes
+        kube = uses.snapshot.kubernetes
         if kube is None or kube.volumes_complete:
-            return snapshot
-        met = _met(snapshot)
+            return uses
+        met = _met(uses)
         searched = lately(self._known.searched)
         nameless = {_address(each) for _, each in met if each.node is None} - searched.keys()
         suspects = {_pair(*each) for each in met if would_conflict(each[0])} - searched.keys()
         if nameless or suspects:
-            snapshot = self._searched(snapshot, kube, nameless, suspects)
-            met = _met(snapshot)
+            uses = uses_of_node(self._searched(uses.snapshot, kube, nameless, suspects))
+            met = _met(uses)
         self._elsewhere = self._paths_of(met)
-        return snapshot
+        return uses
 
     def _searched(
         self, snapshot: Snapshot, kube: KubeView, nameless: set[str], suspects: set[str]
@@ -109,7 +109,7 @@ class OwnObjects:
     def _with_nodes(self, snapshot: Snapshot, kube: KubeView, nameless: set[str]) -> KubeView:
         """Keep the Nodes that have such an address."""
         every = replace(kube, nodes=_all(self._api(), NODES, read.node))
-        met = _met(replace(snapshot, kubernetes=every))
+        met = _met(uses_of_node(replace(snapshot, kubernetes=every)))
         nodes = {each.node_object for _, each in met if isinstance(each.node_object, Node)}
         # One that was found is kept by its name; when that is gone, its address may be another's.
         nowhere = nameless & {_address(each) for _, each in met if each.node is None}
@@ -128,7 +128,7 @@ class OwnObjects:
             persistent_volumes=_all(api, VOLUMES, read.persistent_volume),
             attachments=_all(api, ATTACHMENTS, read.attachment),
         )
-        met = _met(replace(snapshot, kubernetes=every))
+        met = _met(uses_of_node(replace(snapshot, kubernetes=every)))
         uses = [use for use, each in met if _pair(use, each) in suspects]
         volumes = {volume for use in uses for volume in volumes_of_use(use)}
         attachments = {each for use in uses for each in observed_of(use.attachments)}
@@ -161,10 +161,9 @@ class OwnObjects:
         return frozenset(paths)
 
 
-def _met(snapshot: Snapshot) -> list[tuple[VolumeUse, Holder]]:
+def _met(uses: NodeUses) -> list[tuple[VolumeUse, Holder]]:
     """Give every stranger, and the volume that is mapped or waited for here."""
-    uses = (*correlate_node(snapshot), *correlate_waiting(snapshot))
-    return [(use, each) for use in uses for each in strangers(use)]
+    return [(use, each) for use in uses.every for each in strangers(use)]
 
 
 def _address(holder: Holder) -> str:

@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 from rbdagent.correlate.identity import images_of
-from rbdagent.correlate.use import correlate, correlate_node, correlate_waiting
+from rbdagent.correlate.use import (
+    NodeUses,
+    correlate,
+    correlate_node,
+    correlate_waiting,
+    uses_of_node,
+)
 from rbdagent.correlate.waiting import images_waited_for
 
-__all__ = ["correlate", "correlate_node", "correlate_waiting", "images_of", "images_waited_for"]
+__all__ = [
+    "NodeUses",
+    "correlate",
+    "correlate_node",
+    "correlate_waiting",
+    "images_of",
+    "images_waited_for",
+    "uses_of_node",
+]

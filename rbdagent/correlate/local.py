@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
@@ -11,6 +11,7 @@ from rbdagent.correlate.identity import identity_of_mapping, pods_of, same_image
 from rbdagent.correlate.names import VolumeNames, knows_every_pod_on, not_given
 from rbdagent.model import (
     BlockHolderKind,
+    ImageIdentity,
     InFlight,
     KubeletView,
     Mapping,
@@ -73,34 +74,55 @@ def staging_of(
         return kubelet
     if isinstance(kubelet.staging, NotObserved):
         return kubelet.staging
-    paths = [each.path for each in mounts_of(mapping)]
-    hashes = names.handle_hashes
-    return tuple(
-        each
-        for each in sorted(kubelet.staging, key=lambda each: each.path)
-        if _stages(each, names, hashes) or any(_lies_in(path, each.path) for path in paths)
-    )
+    mounted, known = _mounted_in(mapping), _Known.of(names)
+    found = (each for each in kubelet.staging if each.path in mounted or _stages(each, known))
+    return tuple(sorted(found, key=lambda each: each.path))
 
 
-def _stages(directory: StagingDirectory, names: VolumeNames, hashes: frozenset[str]) -> bool:
-    if directory.volume_handle is not None and names.handles:
-        return directory.volume_handle in names.volume_handles
-    if directory.handle_hash is not None and directory.handle_hash in hashes:
+class _Known(NamedTuple):
+    """Names of a volume, made once for all the directories that are compared."""
+
+    volumes: frozenset[str]
+    handles: frozenset[str]
+    hashes: frozenset[str]
+    image: ImageIdentity | None
+
+    @classmethod
+    def of(cls, names: VolumeNames) -> _Known:
+        return cls(
+            volumes=names.persistent_volumes,
+            handles=names.volume_handles,
+            hashes=names.handle_hashes,
+            image=names.image,
+        )
+
+
+def _stages(directory: StagingDirectory, known: _Known) -> bool:
+    if directory.volume_handle is not None and known.handles:
+        return directory.volume_handle in known.handles
+    if directory.handle_hash is not None and directory.handle_hash in known.hashes:
         return True
-    if directory.persistent_volume in names.persistent_volumes:
+    if directory.persistent_volume in known.volumes:
         return True
     # The stash knows no cluster: it decides only where nothing better is known.
     stash = directory.stash
     return (
         stash is not None
         and not isinstance(stash, NotObserved)
-        and names.image is not None
-        and stash.spec == names.image.spec
+        and known.image is not None
+        and stash.spec == known.image.spec
     )
 
 
-def _lies_in(path: str, directory: str) -> bool:
-    return path == directory or path.startswith(directory + "/")
+def _mounted_in(mapping: Mapping | None) -> frozenset[str]:
+    """Give the paths where a device is mounted, and every directory above them."""
+    found: set[str] = set()
+    for each in mounts_of(mapping):
+        path = each.path
+        while path and path not in found:
+            found.add(path)
+            path = path.rpartition("/")[0]
+    return frozenset(found)
 
 
 def pod_volumes_of(
@@ -112,21 +134,20 @@ def pod_volumes_of(
         return kubelet
     if isinstance(kubelet.pod_volumes, NotObserved):
         return kubelet.pod_volumes
-    paths = [each.path for each in mounts_of(mapping)]
-    return tuple(
-        each
-        for each in sorted(kubelet.pod_volumes, key=lambda each: each.path)
-        if _publishes(each, names) or any(_lies_in(path, each.path) for path in paths)
+    mounted, known = _mounted_in(mapping), _Known.of(names)
+    found = (
+        each for each in kubelet.pod_volumes if each.path in mounted or _publishes(each, known)
     )
+    return tuple(sorted(found, key=lambda each: each.path))
 
 
-def _publishes(directory: PodVolumeDirectory, names: VolumeNames) -> bool:
-    if directory.persistent_volume in names.persistent_volumes:
+def _publishes(directory: PodVolumeDirectory, known: _Known) -> bool:
+    if directory.persistent_volume in known.volumes:
         return True
     volume = directory.volume_data
     if volume is None or isinstance(volume, NotObserved):
         return False
-    return volume.volume_handle is not None and volume.volume_handle in names.volume_handles
+    return volume.volume_handle is not None and volume.volume_handle in known.handles
 
 
 def leftovers_of(
@@ -140,11 +161,9 @@ def leftovers_of(
     if not knows_every_pod_on(kube, node.node_name):
         return ()
     known = {each.ref.uid for each in pods_of(kube)}
-    mounted = [each.path for each in mounts_of(mapping)]
+    mounted = _mounted_in(mapping)
     return tuple(
-        each
-        for each in directories
-        if each.pod_uid not in known and not any(_lies_in(path, each.path) for path in mounted)
+        each for each in directories if each.pod_uid not in known and each.path not in mounted
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from rbdagent.correlate.holders import holders_of, local_holder
 from rbdagent.correlate.identity import (
     identity_of_mapping,
@@ -41,6 +43,30 @@ from rbdagent.model import (
     TargetKind,
     VolumeUse,
 )
+
+
+class NodeUses(Struct, frozen=True, kw_only=True):
+    """A look, and all that it says of this node's volumes: joining is dear, so it is done once."""
+
+    snapshot: Snapshot
+    mapped: tuple[VolumeUse, ...]
+    """See :func:`correlate_node`."""
+    waited_for: tuple[VolumeUse, ...]
+    """See :func:`correlate_waiting`."""
+
+    @property
+    def every(self) -> tuple[VolumeUse, ...]:
+        """Those that are mapped, then those that a pod waits for."""
+        return (*self.mapped, *self.waited_for)
+
+
+def uses_of_node(snapshot: Snapshot) -> NodeUses:
+    """Join everything about every volume that this node has mapped, or that a pod of it needs."""
+    return NodeUses(
+        snapshot=snapshot,
+        mapped=correlate_node(snapshot),
+        waited_for=correlate_waiting(snapshot),
+    )
 
 
 def correlate(snapshot: Snapshot) -> VolumeUse:

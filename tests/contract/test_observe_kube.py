@@ -15,7 +15,7 @@ from rbdagent import look as look_module
 from rbdagent.agent.events import Events
 from rbdagent.agent.neighbours import Neighbours
 from rbdagent.agent.publish import PATH, Publisher
-from rbdagent.correlate import correlate, correlate_node, correlate_waiting
+from rbdagent.correlate import correlate, uses_of_node
 from rbdagent.diagnose import diagnose
 from rbdagent.diagnose.blocked import blocked_volumes
 from rbdagent.errors import NotFoundError, SourceError
@@ -507,9 +507,9 @@ CONFLICT = seen_by_agent(
 
 def told_of(neighbours: Neighbours, snapshot: Snapshot = CONFLICT) -> tuple[str, Confidence]:
     """Give the verdict, and how sure the other node is."""
-    looked_at = neighbours.told_of(snapshot)
-    (use,) = correlate_node(looked_at)
-    diagnosis = diagnose(use, looked_at)
+    uses = neighbours.told_of(uses_of_node(snapshot))
+    (use,) = uses.mapped
+    diagnosis = diagnose(use, uses.snapshot)
     return diagnosis.verdict, diagnosis.holders[-1].holder.confidence
 
 
@@ -540,15 +540,15 @@ def test_of_what_a_pod_waits_for_the_node_that_watches_is_asked_by_name_and_once
     api.lists["rbdnodes"] = [rbd_node_object(f"worker-{number}") for number in range(2, 5)]
     neighbours = Neighbours(access, "worker-1")
     for _ in range(2):
-        looked_at = neighbours.told_of(WAITED_FOR)
-        (blocked,) = blocked_volumes(looked_at, correlate_waiting(looked_at))
+        uses = neighbours.told_of(uses_of_node(WAITED_FOR))
+        (blocked,) = blocked_volumes(uses.snapshot, uses.waited_for)
         assert (blocked.cause, blocked.holder_node) == (Verdict.IN_USE, "worker-2")
     assert api.requests == [f"{PATH}/worker-2"]
 
 
 def test_where_nobody_else_watches_nobody_is_asked(api: FakeApi, access: KubeAccess) -> None:
     alone = seen_by_agent(target=Target(given="", kind=TargetKind.NONE))
-    Neighbours(access, "worker-1").told_of(alone)
+    Neighbours(access, "worker-1").told_of(uses_of_node(alone))
     assert api.requests == []
 
 
@@ -568,7 +568,7 @@ def test_an_rbdnode_that_was_refused_is_a_gap_and_is_asked_for_again(
     api.lists["rbdnodes"] = [rbd_node_object("worker-2")]
     api.broken[f"{PATH}/worker-2"] = refuse(403)
     neighbours = Neighbours(access, "worker-1")
-    looked_at = neighbours.told_of(CONFLICT)
+    looked_at = neighbours.told_of(uses_of_node(CONFLICT)).snapshot
     assert [each.fact for each in looked_at.sources.kubernetes.gaps] == ["RBDNodes"]
     assert told_of(neighbours) == (Verdict.CONFLICT, Confidence.PROBABLE)
     del api.broken[f"{PATH}/worker-2"]
@@ -577,7 +577,7 @@ def test_an_rbdnode_that_was_refused_is_a_gap_and_is_asked_for_again(
 
 def test_no_credentials_for_the_neighbours_are_a_gap_too(tmp_path: Path) -> None:
     access = KubeAccess(kubeconfig=tmp_path / "none", context=None, timeout_s=1)
-    looked_at = Neighbours(access, "worker-1").told_of(CONFLICT)
+    looked_at = Neighbours(access, "worker-1").told_of(uses_of_node(CONFLICT)).snapshot
     assert [each.fact for each in looked_at.sources.kubernetes.gaps] == ["RBDNodes"]
 
 

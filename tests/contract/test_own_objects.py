@@ -17,7 +17,7 @@ from rbdagent.agent import loop, objects
 from rbdagent.agent.loop import Agent
 from rbdagent.agent.objects import OwnObjects
 from rbdagent.config import Settings
-from rbdagent.correlate import correlate_node
+from rbdagent.correlate import correlate_node, uses_of_node
 from rbdagent.diagnose import diagnose
 from rbdagent.model import (
     Act,
@@ -203,7 +203,9 @@ class World:
 
     def look(self) -> Snapshot:
         """Let the agent's objects be asked for once."""
-        return self.own.with_strangers(self.snapshot(*self.own.observe(self.node())))
+        return self.own.with_strangers(
+            uses_of_node(self.snapshot(*self.own.observe(self.node())))
+        ).snapshot
 
     def asked(self) -> set[str]:
         """Give what was asked since the last time, but for what is always asked."""
