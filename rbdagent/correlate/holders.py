@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.correlate.identity import clusters_of, identity_of_mapping, mappings_of
 from rbdagent.correlate.local import (
+    Directories,
     driver_registered,
     in_flight_of,
     known_handles,
     lost_pod_uids,
     made_by_kubernetes,
-    maps,
     pod_volumes_of,
     sibling_devices,
     staging_of,
@@ -55,20 +55,26 @@ FIRST_KERNEL_COOKIE: Final = 18446462598732840961
 
 
 def holders_of(
-    names: VolumeNames, views: tuple[ImageView, ...], snapshot: Snapshot
+    names: VolumeNames,
+    local: tuple[Mapping, ...],
+    views: tuple[ImageView, ...],
+    snapshot: Snapshot,
+    directories: Directories,
 ) -> tuple[Holder, ...]:
     """Give the holders: mappings of this node first, then watchers, then pods without either."""
-    local = tuple(each for each in mappings_of(snapshot.node) if maps(each, names))
     matched = match_watchers(local, views, snapshot.node)
     taken = {(id(view), watcher) for view, watcher in matched.values()}
-    found = [local_holder(each, names, views, snapshot, matched.get(each)) for each in local]
+    found = [
+        local_holder(each, names, views, snapshot, directories, watch=matched.get(each))
+        for each in local
+    ]
     for view in views:
         found += [
-            _remote_holder(watcher, names, view, snapshot, passing=passing)
+            _remote_holder(watcher, names, view, snapshot, directories, passing=passing)
             for watcher, passing in _watches_of(view)
             if (id(view), watcher) not in taken
         ]
-    found += _holders_by_pods(names, found, snapshot)
+    found += _holders_by_pods(names, found, snapshot, directories)
     return tuple(found)
 
 
@@ -177,6 +183,8 @@ def local_holder(
     names: VolumeNames,
     views: tuple[ImageView, ...],
     snapshot: Snapshot,
+    directories: Directories,
+    *,
     watch: tuple[ImageView, Watcher] | None,
 ) -> Holder:
     """Give the holder that a mapping of this node is."""
@@ -184,14 +192,14 @@ def local_holder(
     if node is None:
         msg = "a local mapping needs the node that shows it"
         raise ValueError(msg)
-    names = known_handles(mapping, names, snapshot)
+    names = known_handles(mapping, names, directories)
     fsid = mapping.fsid or (names.image.fsid if names.image is not None else None)
     view = next((each for each in views if fsid is None or each.fsid == fsid), None)
     watcher = None if watch is None else watch[1]
     address = mapping.client_address or (None if watcher is None else watcher.address)
     client = mapping.client_id or (None if watcher is None else watcher.client)
     node_object = node_named(node.node_name, snapshot)
-    staging = staging_of(mapping, names, snapshot)
+    staging = staging_of(mapping, names, directories)
     return Holder(
         kind=HolderKind.KRBD if mapping.kind is DeviceKind.KRBD else HolderKind.NBD,
         node=node.node_name,
@@ -205,7 +213,7 @@ def local_holder(
         lost_pod_uids=lost_pod_uids(mapping, snapshot),
         attachment=attachment_to(node.node_name, names, snapshot),
         staging=staging,
-        pod_volumes=pod_volumes_of(mapping, names, snapshot),
+        pod_volumes=pod_volumes_of(mapping, names, directories),
         in_flight=in_flight_of(mapping, names, snapshot),
         node_object=node_object,
         in_volumes_in_use=in_volumes_in_use(node_object, names),
@@ -221,7 +229,13 @@ def metadata_of(view: ImageView | None) -> tuple[tuple[str, str], ...]:
 
 
 def _remote_holder(
-    watcher: Watcher, names: VolumeNames, view: ImageView, snapshot: Snapshot, *, passing: bool
+    watcher: Watcher,
+    names: VolumeNames,
+    view: ImageView,
+    snapshot: Snapshot,
+    directories: Directories,
+    *,
+    passing: bool,
 ) -> Holder:
     """Give the holder that a watcher without a mapping on this node is."""
     service = service_at(watcher, view.fsid, snapshot)
@@ -245,8 +259,8 @@ def _remote_holder(
         blocklisted_by=blocklisting(watcher.address, view.fsid, snapshot),
         pods=pods_on(node, names, snapshot),
         attachment=attachment_to(node, names, snapshot),
-        staging=staging_of(None, names, snapshot) if is_local else unseen,
-        pod_volumes=pod_volumes_of(None, names, snapshot) if is_local else unseen,
+        staging=staging_of(None, names, directories) if is_local else unseen,
+        pod_volumes=pod_volumes_of(None, names, directories) if is_local else unseen,
         in_flight=unseen,
         node_object=node_object,
         in_volumes_in_use=in_volumes_in_use(node_object, names),
@@ -306,7 +320,9 @@ def _kind_of(watcher: Watcher, service: ServiceAddress | None) -> HolderKind:
     return HolderKind.KRBD if watcher.cookie >= FIRST_KERNEL_COOKIE else HolderKind.LIBRBD
 
 
-def _holders_by_pods(names: VolumeNames, found: list[Holder], snapshot: Snapshot) -> list[Holder]:
+def _holders_by_pods(
+    names: VolumeNames, found: list[Holder], snapshot: Snapshot, directories: Directories
+) -> list[Holder]:
     """Give the nodes where a pod runs on the volume and where neither watch nor mapping was seen.
 
     Read-only mappings take no watch, and a mapping that lost its watch has none to show.
@@ -317,7 +333,7 @@ def _holders_by_pods(names: VolumeNames, found: list[Holder], snapshot: Snapshot
         for pod in users_of(names, snapshot.kubernetes)
         if pod.node_name is not None and runs(pod)
     }
-    return [_pod_holder(each, names, snapshot) for each in sorted(nodes - seen)]
+    return [_pod_holder(each, names, snapshot, directories) for each in sorted(nodes - seen)]
 
 
 def runs(pod: Pod) -> bool:
@@ -354,7 +370,9 @@ def needs_volumes(pod: Pod) -> bool:
     return not is_finished(pod) or bool(pod.deleting_since)
 
 
-def _pod_holder(node: str, names: VolumeNames, snapshot: Snapshot) -> Holder:
+def _pod_holder(
+    node: str, names: VolumeNames, snapshot: Snapshot, directories: Directories
+) -> Holder:
     local = snapshot.node is not None and snapshot.node.node_name == node
     node_object = node_named(node, snapshot)
     unseen = NotObserved(reason="seen on its own node only")
@@ -366,8 +384,8 @@ def _pod_holder(node: str, names: VolumeNames, snapshot: Snapshot) -> Holder:
         blocklisted_by=NotObserved(reason="its client is unknown"),
         pods=pods_on(node, names, snapshot),
         attachment=attachment_to(node, names, snapshot),
-        staging=staging_of(None, names, snapshot) if local else unseen,
-        pod_volumes=pod_volumes_of(None, names, snapshot) if local else unseen,
+        staging=staging_of(None, names, directories) if local else unseen,
+        pod_volumes=pod_volumes_of(None, names, directories) if local else unseen,
         in_flight=unseen,
         node_object=node_object,
         in_volumes_in_use=in_volumes_in_use(node_object, names),

@@ -51,6 +51,11 @@ def same_image(one: ImageIdentity, other: ImageIdentity) -> bool:
     return one.spec.name == other.spec.name
 
 
+def may_be(image: ImageIdentity, name: str, image_id: str | None) -> bool:
+    """Tell whether :func:`same_image` is worth asking: where neither is equal, it says no."""
+    return image.spec.name == name or (image_id is not None and image.image_id == image_id)
+
+
 def _same_pool(one: ImageIdentity, other: ImageIdentity) -> bool:
     if one.fsid and other.fsid and one.pool_id is not None and other.pool_id is not None:
         return one.pool_id == other.pool_id
@@ -298,7 +303,8 @@ def views_of(image: ImageIdentity, ceph: CephView | None) -> tuple[ImageView, ..
         view
         for cluster in clusters_of(ceph)
         for view in cluster.images
-        if same_image(image, identity_of_view(view))
+        if may_be(image, view.spec.name, view.image_id)
+        and same_image(image, identity_of_view(view))
     ]
     there = [each for each in views if each.presence is not ImagePresence.GONE]
     return tuple(sorted(there or views, key=lambda each: (each.fsid, _rank(each))))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from rbdagent.correlate.identity import identity_of_mapping, pods_of, same_image
+from rbdagent.correlate.identity import identity_of_mapping, may_be, pods_of, same_image
 from rbdagent.correlate.names import VolumeNames, knows_every_pod_on, not_given
 from rbdagent.model import (
     BlockHolderKind,
@@ -27,7 +27,9 @@ from rbdagent.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+
+_D = TypeVar("_D", StagingDirectory, PodVolumeDirectory)
 
 _POD_UID = re.compile(r"/pods/([^/]+)/volume(?:s|Devices)/")
 """A pod's own directory below kubelet's root, wherever that is."""
@@ -65,18 +67,71 @@ def kubelet_of(snapshot: Snapshot) -> KubeletView | NotObserved:
     )
 
 
-def staging_of(
-    mapping: Mapping | None, names: VolumeNames, snapshot: Snapshot
-) -> tuple[StagingDirectory, ...] | NotObserved:
-    """Give the staging directories of the volume on this node."""
+class Directories(NamedTuple):
+    """Kubelet's directories by every word that may name their volume, and by their path.
+
+    A node with many mappings asks several times a mapping.
+    """
+
+    staging: dict[str, list[StagingDirectory]] | NotObserved
+    pod_volumes: dict[str, list[PodVolumeDirectory]] | NotObserved
+
+
+def directories_of(snapshot: Snapshot) -> Directories:
+    """Index what kubelet left on the node."""
     kubelet = kubelet_of(snapshot)
     if isinstance(kubelet, NotObserved):
-        return kubelet
-    if isinstance(kubelet.staging, NotObserved):
-        return kubelet.staging
+        return Directories(staging=kubelet, pod_volumes=kubelet)
+    return Directories(
+        staging=_by_words(kubelet.staging, _words_of_staging),
+        pod_volumes=_by_words(kubelet.pod_volumes, _words_of_pod_volume),
+    )
+
+
+def _by_words(
+    directories: tuple[_D, ...] | NotObserved, words_of: Callable[[_D], Iterable[str | None]]
+) -> dict[str, list[_D]] | NotObserved:
+    if isinstance(directories, NotObserved):
+        return directories
+    found: dict[str, list[_D]] = {}
+    for each in sorted(directories, key=lambda each: each.path):
+        for word in words_of(each):
+            if word is not None:
+                found.setdefault(word, []).append(each)
+    return found
+
+
+def _words_of_staging(directory: StagingDirectory) -> Iterable[str | None]:
+    stash = directory.stash
+    named = None if stash is None or isinstance(stash, NotObserved) else stash.spec.name
+    names = (directory.volume_handle, directory.handle_hash, directory.persistent_volume)
+    return {directory.path, *names, named}
+
+
+def _words_of_pod_volume(directory: PodVolumeDirectory) -> Iterable[str | None]:
+    data = directory.volume_data
+    handle = None if data is None or isinstance(data, NotObserved) else data.volume_handle
+    return {directory.path, directory.persistent_volume, handle}
+
+
+def _called(index: dict[str, list[_D]], words: Iterable[str]) -> list[_D]:
+    """Give the directories that one of the words may mean, in order of their paths."""
+    found = {id(each): each for word in words for each in index.get(word, ())}
+    return sorted(found.values(), key=lambda each: each.path)
+
+
+def staging_of(
+    mapping: Mapping | None, names: VolumeNames, directories: Directories
+) -> tuple[StagingDirectory, ...] | NotObserved:
+    """Give the staging directories of the volume on this node."""
+    if isinstance(directories.staging, NotObserved):
+        return directories.staging
     mounted, known = _mounted_in(mapping), _Known.of(names)
-    found = (each for each in kubelet.staging if each.path in mounted or _stages(each, known))
-    return tuple(sorted(found, key=lambda each: each.path))
+    return tuple(
+        each
+        for each in _called(directories.staging, mounted | known.words)
+        if each.path in mounted or _stages(each, known)
+    )
 
 
 class _Known(NamedTuple):
@@ -95,6 +150,12 @@ class _Known(NamedTuple):
             hashes=names.handle_hashes,
             image=names.image,
         )
+
+    @property
+    def words(self) -> frozenset[str]:
+        """Every word by which a directory may be known to be the volume's."""
+        stashed = frozenset() if self.image is None else {self.image.spec.name}
+        return self.volumes | self.handles | self.hashes | stashed
 
 
 def _stages(directory: StagingDirectory, known: _Known) -> bool:
@@ -126,19 +187,17 @@ def _mounted_in(mapping: Mapping | None) -> frozenset[str]:
 
 
 def pod_volumes_of(
-    mapping: Mapping | None, names: VolumeNames, snapshot: Snapshot
+    mapping: Mapping | None, names: VolumeNames, directories: Directories
 ) -> tuple[PodVolumeDirectory, ...] | NotObserved:
     """Give the directories of the volume below kubelet's ``pods`` on this node."""
-    kubelet = kubelet_of(snapshot)
-    if isinstance(kubelet, NotObserved):
-        return kubelet
-    if isinstance(kubelet.pod_volumes, NotObserved):
-        return kubelet.pod_volumes
+    if isinstance(directories.pod_volumes, NotObserved):
+        return directories.pod_volumes
     mounted, known = _mounted_in(mapping), _Known.of(names)
-    found = (
-        each for each in kubelet.pod_volumes if each.path in mounted or _publishes(each, known)
+    return tuple(
+        each
+        for each in _called(directories.pod_volumes, mounted | known.words)
+        if each.path in mounted or _publishes(each, known)
     )
-    return tuple(sorted(found, key=lambda each: each.path))
 
 
 def _publishes(directory: PodVolumeDirectory, known: _Known) -> bool:
@@ -151,19 +210,19 @@ def _publishes(directory: PodVolumeDirectory, known: _Known) -> bool:
 
 
 def leftovers_of(
-    mapping: Mapping | None, names: VolumeNames, snapshot: Snapshot
+    mapping: Mapping | None, names: VolumeNames, snapshot: Snapshot, directories: Directories
 ) -> tuple[PodVolumeDirectory, ...]:
     """Give pod directories without a pod in the API and with nothing mounted at them."""
-    directories = pod_volumes_of(mapping, names, snapshot)
+    published = pod_volumes_of(mapping, names, directories)
     node, kube = snapshot.node, snapshot.kubernetes
-    if isinstance(directories, NotObserved) or node is None:
+    if isinstance(published, NotObserved) or node is None:
         return ()
     if not knows_every_pod_on(kube, node.node_name):
         return ()
     known = {each.ref.uid for each in pods_of(kube)}
     mounted = _mounted_in(mapping)
     return tuple(
-        each for each in directories if each.pod_uid not in known and each.path not in mounted
+        each for each in published if each.pod_uid not in known and each.path not in mounted
     )
 
 
@@ -236,17 +295,17 @@ def _names_it(argument: str, words: frozenset[str]) -> bool:
     return any(word in parts for word in words if len(word) > 1)
 
 
-def known_handles(mapping: Mapping, names: VolumeNames, snapshot: Snapshot) -> VolumeNames:
+def known_handles(mapping: Mapping, names: VolumeNames, directories: Directories) -> VolumeNames:
     """Add what the node alone knows: the handle in vol_data.json, the PV in a pod's directory.
 
     With the API down, or the PV deleted, that is all that is left of the volume's names.
     """
     handles = set(names.handles)
-    staging = staging_of(mapping, names, snapshot)
+    staging = staging_of(mapping, names, directories)
     for each in () if isinstance(staging, NotObserved) else staging:
         if each.driver and each.volume_handle:
             handles.add((each.driver, each.volume_handle))
-    published = pod_volumes_of(mapping, names, snapshot)
+    published = pod_volumes_of(mapping, names, directories)
     for directory in () if isinstance(published, NotObserved) else published:
         data = directory.volume_data
         if data is None or isinstance(data, NotObserved):
@@ -256,15 +315,15 @@ def known_handles(mapping: Mapping, names: VolumeNames, snapshot: Snapshot) -> V
     return replace(names, handles=frozenset(handles))
 
 
-def volumes_on_node(mapping: Mapping, snapshot: Snapshot) -> frozenset[str]:
+def volumes_on_node(mapping: Mapping, directories: Directories) -> frozenset[str]:
     """Give the PVs whose names kubelet's directories of a mapping bear, without the API's word."""
     backend = mapping.nbd.backend if mapping.nbd is not None else None
     handles = frozenset() if backend is None else frozenset({("", backend)})
     names = VolumeNames(image=identity_of_mapping(mapping), handles=handles)
     # The handle of a staging directory leads to the pods' directories.
-    names = known_handles(mapping, names, snapshot)
-    staging = staging_of(mapping, names, snapshot)
-    published = pod_volumes_of(mapping, names, snapshot)
+    names = known_handles(mapping, names, directories)
+    staging = staging_of(mapping, names, directories)
+    published = pod_volumes_of(mapping, names, directories)
     found = {
         *(each.persistent_volume for each in observed_of(staging)),
         *(each.persistent_volume for each in observed_of(published)),
@@ -373,5 +432,10 @@ def maps(mapping: Mapping, names: VolumeNames) -> bool:
     """
     if mapping.nbd is not None and mapping.nbd.backend in names.volume_handles:
         return True
+    image, spec = names.image, mapping.spec
+    if image is None or isinstance(spec, NotObserved):
+        return False
+    if not may_be(image, spec.name, mapping.image_id):
+        return False
     mapped = identity_of_mapping(mapping)
-    return mapped is not None and names.image is not None and same_image(names.image, mapped)
+    return mapped is not None and same_image(image, mapped)

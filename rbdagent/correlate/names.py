@@ -23,6 +23,7 @@ from rbdagent.model import (
     Snapshot,
     Source,
     VolumeSource,
+    observed_of,
 )
 from rbdagent.parse.handle import attachment_name, in_use_name, migrated_handle, staging_hash
 from rbdagent.parse.volume import DRIVER_SUFFIX
@@ -156,7 +157,8 @@ def _claims_of(
         volume_names.add(each.name)
         if each.claim is not None:
             yield (each.claim.namespace, each.claim.name)
-    for claim in claims_of(kube):
+    claims = () if kube is None else observed_of(kube.claims)
+    for claim in claims:
         if claim.volume_name in volume_names:
             yield (claim.ref.namespace, claim.ref.name)
 
@@ -170,7 +172,8 @@ def claims_of(kube: KubeView | None) -> tuple[Claim, ...]:
 
 def uses(pod: Pod, names: VolumeNames) -> bool:
     """Tell whether a pod uses the volume: by claim, or by an inline volume."""
-    if any((pod.ref.namespace, claim) in names.claims for claim in pod.claims):
+    namespace = pod.ref.namespace
+    if not names.claims.isdisjoint([(namespace, claim) for claim in pod.claims]):
         return True
     if any(handle_of(each) in names.handles for each in pod.inline_volumes):
         return True
@@ -290,16 +293,15 @@ def attachments_of(names: VolumeNames, snapshot: Snapshot) -> tuple[Attachment, 
         return NotObserved(
             reason="VolumeAttachments of this image: PersistentVolumes were not observed"
         )
-    # Of two that say different things of one node, the one that claims more leads: the younger.
-    youngest = sorted(kube.attachments, key=lambda each: each.created_at or "9", reverse=True)
     volumes = names.persistent_volumes
     nodes = {each.node_name for each in kube.attachments}
     named = {name for node in nodes for name in names.attachment_names(node)}
-    return tuple(
-        each
-        for each in sorted(youngest, key=lambda each: (each.name, each.deleting_since or ""))
-        if each.persistent_volume in volumes or each.name in named
-    )
+    found = [
+        each for each in kube.attachments if each.persistent_volume in volumes or each.name in named
+    ]
+    # Of two that say different things of one node, the one that claims more leads: the younger.
+    found.sort(key=lambda each: each.created_at or "9", reverse=True)
+    return tuple(sorted(found, key=lambda each: (each.name, each.deleting_since or "")))
 
 
 def attachment_to(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from msgspec import Struct
 
 from rbdagent.correlate.holders import holders_of, local_holder
@@ -16,7 +18,14 @@ from rbdagent.correlate.identity import (
     views_of,
     volume_image,
 )
-from rbdagent.correlate.local import known_handles, leftovers_of, maps, unbacked_of
+from rbdagent.correlate.local import (
+    Directories,
+    directories_of,
+    known_handles,
+    leftovers_of,
+    maps,
+    unbacked_of,
+)
 from rbdagent.correlate.names import (
     VolumeIndex,
     VolumeNames,
@@ -69,32 +78,45 @@ def uses_of_node(snapshot: Snapshot) -> NodeUses:
     )
 
 
+class Indexed(NamedTuple):
+    """A look, and what finds things in it: a node with many mappings asks once a mapping."""
+
+    snapshot: Snapshot
+    volumes: VolumeIndex
+    directories: Directories
+
+
+def indexed(snapshot: Snapshot) -> Indexed:
+    """Index the PVs and kubelet's directories of a look."""
+    return Indexed(snapshot, index_of(snapshot.kubernetes), directories_of(snapshot))
+
+
 def correlate(snapshot: Snapshot) -> VolumeUse:
     """Join everything about the target of a snapshot.
 
     A pod with several RBD volumes leads to the one that its events complain about, else to the
     first by name; the others are in ``further_volumes``.
     """
-    index = index_of(snapshot.kubernetes)
+    look = indexed(snapshot)
     chosen = _chosen_volumes(snapshot)
     image = volume_image(chosen[0]) if chosen else None
     if image is None:
         image = next(iter(images_of(snapshot.target, snapshot.node, snapshot.kubernetes)), None)
         unnamed = _unnamed_device(snapshot)
         if image is None and unnamed is not None:
-            return _use_of_mapping(unnamed, snapshot, index)
-    return _use(image, chosen, snapshot, snapshot.target, index)
+            return _use_of_mapping(unnamed, look)
+    return _use(image, chosen, look, snapshot.target)
 
 
 def correlate_node(snapshot: Snapshot) -> tuple[VolumeUse, ...]:
     """Join everything about every image that this node has mapped, one use an image."""
     found: list[VolumeUse] = []
     seen: set[Mapping] = set()
-    index = index_of(snapshot.kubernetes)
+    look = indexed(snapshot)
     for mapping in mappings_of(snapshot.node):
         if mapping in seen:
             continue
-        use = _use_of_mapping(mapping, snapshot, index)
+        use = _use_of_mapping(mapping, look)
         seen |= {each.mapping for each in use.holders if each.mapping is not None}
         found.append(use)
     return tuple(found)
@@ -108,10 +130,9 @@ def correlate_waiting(snapshot: Snapshot) -> tuple[VolumeUse, ...]:
     waits = waited_for(snapshot)
     if not waits:
         return ()
-    index = index_of(snapshot.kubernetes)
+    look = indexed(snapshot)
     return tuple(
-        _use(volume_image(volume), (volume,), snapshot, _target_of(pod), index)
-        for pod, volume in waits
+        _use(volume_image(volume), (volume,), look, _target_of(pod)) for pod, volume in waits
     )
 
 
@@ -154,14 +175,15 @@ def _unnamed_device(snapshot: Snapshot) -> Mapping | None:
     return next((each for each in mappings_of(snapshot.node) if names(snapshot.target, each)), None)
 
 
-def _use_of_mapping(mapping: Mapping, snapshot: Snapshot, index: VolumeIndex) -> VolumeUse:
+def _use_of_mapping(mapping: Mapping, look: Indexed) -> VolumeUse:
+    snapshot = look.snapshot
     target = Target(given=mapping.device, kind=TargetKind.DEVICE, name=mapping.device)
     if snapshot.target.kind is not TargetKind.NONE:
         target = snapshot.target
-    image, chosen = _meant_by(mapping, index)
+    image, chosen = _meant_by(mapping, look.volumes)
     if image is None:
         unknown = VolumeNames(image=None, volumes_seen=False)
-        holder = local_holder(mapping, unknown, (), snapshot, None)
+        holder = local_holder(mapping, unknown, (), snapshot, look.directories, watch=None)
         return VolumeUse(
             target=target,
             image=None,
@@ -169,14 +191,14 @@ def _use_of_mapping(mapping: Mapping, snapshot: Snapshot, index: VolumeIndex) ->
             persistent_volume=None,
             holders=(holder,),
         )
-    return _use(image, chosen, snapshot, target, index)
+    return _use(image, chosen, look, target)
 
 
-def names_of_mapping(mapping: Mapping, snapshot: Snapshot, index: VolumeIndex) -> VolumeNames:
+def names_of_mapping(mapping: Mapping, look: Indexed) -> VolumeNames:
     """Give every name of a mapping's image, by the API's word and by the node's."""
-    image, chosen = _meant_by(mapping, index)
-    names = names_of(image, chosen, snapshot.kubernetes, index)
-    return known_handles(mapping, names, snapshot)
+    image, chosen = _meant_by(mapping, look.volumes)
+    names = names_of(image, chosen, look.snapshot.kubernetes, look.volumes)
+    return known_handles(mapping, names, look.directories)
 
 
 def _meant_by(
@@ -191,6 +213,8 @@ def _meant_by(
 def _volumes_by_backend(mapping: Mapping, index: VolumeIndex) -> tuple[PersistentVolume, ...]:
     """Give the PVs whose handle an nbd device carries as its cookie."""
     backend = mapping.nbd.backend if mapping.nbd is not None else None
+    if backend is None:
+        return ()
     return tuple(
         volume
         for (_, handle), volumes in index.by_handle.items()
@@ -202,20 +226,20 @@ def _volumes_by_backend(mapping: Mapping, index: VolumeIndex) -> tuple[Persisten
 def _use(
     image: ImageIdentity | None,
     chosen: tuple[PersistentVolume, ...],
-    snapshot: Snapshot,
+    look: Indexed,
     target: Target,
-    index: VolumeIndex,
 ) -> VolumeUse:
-    kube = snapshot.kubernetes
-    known = names_of(image, chosen, kube, index)
+    snapshot, kube = look.snapshot, look.snapshot.kubernetes
+    known = names_of(image, chosen, kube, look.volumes)
     views: tuple[ImageView, ...] = ()
     if image is not None:
         # Who names an image by its name alone may mean either cluster's: nothing to choose by.
         by_name = target.kind is TargetKind.IMAGE
         volume = known.volumes[0] if known.volumes and not by_name else None
         image = settled(image, volume, snapshot.node, snapshot.ceph)
-        known = names_of(image, chosen, kube, index)
+        known = names_of(image, chosen, kube, look.volumes)
         views = views_of(image, snapshot.ceph)
+    local = tuple(each for each in mappings_of(snapshot.node) if maps(each, known))
     users = users_of(known, kube)
     volumes = known.volumes
     return VolumeUse(
@@ -225,14 +249,16 @@ def _use(
         persistent_volume=volumes[0] if volumes else None,
         other_volumes=volumes[1:],
         claim=_claim_of(known, snapshot, target),
-        holders=holders_of(known, views, snapshot) if image is not None else (),
+        holders=()
+        if image is None
+        else holders_of(known, local, views, snapshot, look.directories),
         waiting_pods=tuple(
             each for each in users if each.phase == "Pending" and each.deleting_since is None
         ),
         attachments=attachments_of(known, snapshot),
         events=_events(known, snapshot),
         unbacked=unbacked_of(known, snapshot.node),
-        leftovers=_leftovers(known, snapshot),
+        leftovers=_leftovers(known, local, look),
     )
 
 
@@ -262,11 +288,12 @@ def _events(known: VolumeNames, snapshot: Snapshot) -> tuple[KubeEvent, ...]:
     return tuple(order)
 
 
-def _leftovers(known: VolumeNames, snapshot: Snapshot) -> tuple[PodVolumeDirectory, ...]:
-    mapped = [each for each in mappings_of(snapshot.node) if maps(each, known)]
-    if not mapped:
-        return leftovers_of(None, known, snapshot)
-    common = set(leftovers_of(mapped[0], known, snapshot))
-    for each in mapped[1:]:
-        common &= set(leftovers_of(each, known, snapshot))
+def _leftovers(
+    known: VolumeNames, local: tuple[Mapping, ...], look: Indexed
+) -> tuple[PodVolumeDirectory, ...]:
+    """Give what is left of pods beside every one of the volume's mappings."""
+    found = [
+        leftovers_of(each, known, look.snapshot, look.directories) for each in local or (None,)
+    ]
+    common = set(found[0]).intersection(*found[1:])
     return tuple(sorted(common, key=lambda each: each.path))

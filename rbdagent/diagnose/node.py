@@ -154,9 +154,9 @@ def same_name_elsewhere(case: Case) -> Iterator[Finding]:
     held = {each.holder.mapping for each in case.judged}
     for mapping in mappings_of(case.snapshot.node):
         other = identity_of_mapping(mapping)
-        if mapping in held or other is None or same_image(image, other):
+        if other is None or other.spec.name != image.spec.name:
             continue
-        if (other.spec.pool, other.spec.name) != (image.spec.pool, image.spec.name):
+        if other.spec.pool != image.spec.pool or mapping in held or same_image(image, other):
             continue
         yield finding(
             "RBD207",

@@ -21,10 +21,16 @@ from rbdagent.model import (
 )
 from rbdagent.observe.files import inode_of, listed, names_in, read_text, text_or_none
 from rbdagent.parse.address import parse_address, parse_client
-from rbdagent.parse.krbd import parse_number, parse_osdc, parse_snapshot, parse_user
+from rbdagent.parse.krbd import (
+    ClientRequests,
+    parse_number,
+    parse_osdc,
+    parse_snapshot,
+    parse_user,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from rbdagent.model import ProcessRef
@@ -160,7 +166,7 @@ def _incarnation(sysfs: Path, directory: str, kernel_name: str) -> str | None:
     ``diskseq`` counts disks since boot (Linux 5.15, commit cf179948554a). Before that the inode of
     its directory in sysfs serves: kernfs gives them out in turn (Linux 4.14).
     """
-    sequence = text_or_none(sysfs / "block" / kernel_name / "diskseq")
+    sequence = text_or_none(f"{sysfs}/block/{kernel_name}/diskseq")
     if sequence:
         return f"diskseq:{sequence}"
     inode = inode_of(directory)
@@ -169,9 +175,9 @@ def _incarnation(sysfs: Path, directory: str, kernel_name: str) -> str | None:
 
 def _number_of(sysfs: Path, kernel_name: str) -> DeviceNumber | None:
     """Read ``dev``: the bus gives the first minor, the block device knows its own."""
-    text = text_or_none(sysfs / "block" / kernel_name / "dev")
+    text = text_or_none(f"{sysfs}/block/{kernel_name}/dev")
     if text is None:
-        text = text_or_none(sysfs / "class" / "block" / kernel_name / "dev")
+        text = text_or_none(f"{sysfs}/class/block/{kernel_name}/dev")
     major, _, minor = (text or "").partition(":")
     if not (major.isdigit() and minor.isdigit()):
         return None
@@ -179,7 +185,7 @@ def _number_of(sysfs: Path, kernel_name: str) -> DeviceNumber | None:
 
 
 def _read_only(sysfs: Path, kernel_name: str) -> bool | NotObserved:
-    text = read_text(sysfs / "block" / kernel_name / "ro")
+    text = read_text(f"{sysfs}/block/{kernel_name}/ro")
     if isinstance(text, NotObserved):
         return text
     if text is None:
@@ -197,21 +203,21 @@ def _with_stack(sysfs: Path, mapping: Mapping) -> BlockDevice:
     """Follow partitions and ``holders/`` upwards."""
     name = mapping.kernel_name
     partitions = tuple(
-        child for child in listed(sysfs / "block" / name) if child.startswith(f"{name}p")
+        child for child in listed(f"{sysfs}/block/{name}") if child.startswith(f"{name}p")
     )
     numbers = {name: mapping.number}
     for child in partitions:
-        text = text_or_none(sysfs / "block" / name / child / "dev")
+        text = text_or_none(f"{sysfs}/block/{name}/{child}/dev")
         if text is not None:
             major, minor = text.split(":")
             numbers[child] = DeviceNumber(major=int(major), minor=int(minor))
     holders: list[BlockHolder] = []
     failure: NotObserved | None = None
-    waiting = [(name, sysfs / "block" / name)]
-    waiting += [(child, sysfs / "block" / name / child) for child in partitions]
+    waiting = [(name, f"{sysfs}/block/{name}")]
+    waiting += [(child, f"{sysfs}/block/{name}/{child}") for child in partitions]
     while waiting:
         below, directory = waiting.pop(0)
-        above = names_in(directory / "holders")
+        above = names_in(f"{directory}/holders")
         if isinstance(above, NotObserved):
             failure = above
             continue
@@ -222,7 +228,7 @@ def _with_stack(sysfs: Path, mapping: Mapping) -> BlockDevice:
             holders.append(holder)
             if holder.device is not None:
                 numbers[holder_name] = holder.device
-            waiting.append((holder_name, sysfs / "block" / holder_name))
+            waiting.append((holder_name, f"{sysfs}/block/{holder_name}"))
     labels = {each.label for each in holders if each.label}
     return BlockDevice(
         mapping=_replace_holders(mapping, numbers, partitions, holders, failure),
@@ -304,29 +310,42 @@ def observe_kernel_traces(sysfs: Path, procfs: Path) -> Iterator[tuple[str, str]
         yield journal.rpartition("-")[0], f"/proc/fs/jbd2/{journal}"
 
 
-def observe_client(
-    sysfs: Path, mapping: Mapping
+Clients = dict[tuple[str | None, int | None], ClientRequests | NotObserved]
+"""By cluster and client id: a client that maps many images lists all of them in one file."""
+
+
+def observe_clients(sysfs: Path, mappings: Iterable[Mapping]) -> Clients:
+    """Read the kernel's own list of watches and requests under way of each mapping's client."""
+    clients = {(each.fsid, each.client_id) for each in mappings if each.kind is DeviceKind.KRBD}
+    return {
+        (fsid, client): _requests(f"{sysfs}/kernel/debug/ceph/{fsid}.client{client}/osdc")
+        for fsid, client in clients
+        if fsid is not None and client is not None
+    }
+
+
+def _requests(path: str) -> ClientRequests | NotObserved:
+    text = read_text(path)
+    if isinstance(text, str):
+        return parse_osdc(text)
+    return text or NotObserved(reason=f"{path}: no such file", cure=_DEBUGFS_CURE)
+
+
+def requests_of(
+    mapping: Mapping, clients: Clients
 ) -> tuple[bool | NotObserved, tuple[str, ...] | NotObserved]:
-    """Read the kernel's own list of watches and requests under way of a mapping's client."""
+    """Give whether a mapping's client watches its header, and what it waits for of its image."""
+    missing = NotObserved(reason=f"{mapping.device}: its client is not known")
     if mapping.kind is not DeviceKind.KRBD:
         missing = NotObserved(reason="rbd-nbd runs in user space: the kernel keeps no list")
-        return missing, missing
-    if mapping.fsid is None or mapping.client_id is None:
-        missing = NotObserved(reason=f"{mapping.device}: its client is not known")
-        return missing, missing
-    path = (
-        sysfs / "kernel" / "debug" / "ceph" / f"{mapping.fsid}.client{mapping.client_id}" / "osdc"
-    )
-    text = read_text(path)
-    if not isinstance(text, str):
-        missing = text or NotObserved(reason=f"{path}: no such file", cure=_DEBUGFS_CURE)
-        return missing, missing
+    told = clients.get((mapping.fsid, mapping.client_id), missing)
+    if isinstance(told, NotObserved):
+        return told, told
     if mapping.image_id is None:
         name = "" if isinstance(mapping.spec, NotObserved) else mapping.spec.name
-        return parse_osdc(text, header=f"{name}.rbd", data_prefix=f"rb.{name}")
-    return parse_osdc(
-        text, header=f"rbd_header.{mapping.image_id}", data_prefix=f"rbd_data.{mapping.image_id}"
-    )
+        return told.of_image(header=f"{name}.rbd", data_prefix=f"rb.{name}")
+    image_id = mapping.image_id
+    return told.of_image(header=f"rbd_header.{image_id}", data_prefix=f"rbd_data.{image_id}")
 
 
 def nbd_image(process: ProcessRef, arguments: Sequence[str]) -> ImageSpec | NotObserved:

@@ -92,11 +92,11 @@ def existing_roots(host_root: Path, told: str | None, given: tuple[str, ...]) ->
     return tuple(chosen.values())
 
 
-def _below(host_root: Path, path: str) -> Path:
-    return host_root / path.lstrip("/")
+def _below(host_root: Path, path: str) -> str:
+    return f"{host_root}/{path.lstrip('/')}"
 
 
-def _listed(path: Path) -> tuple[str, ...]:
+def _listed(path: str) -> tuple[str, ...]:
     names = names_in(path)
     if isinstance(names, NotObserved):
         raise _DeniedError(names)
@@ -227,22 +227,22 @@ def _pod_volumes(host_root: Path, root: str) -> Iterator[PodVolumeDirectory]:
                 )
 
 
-def _volume_data(path: Path) -> VolumeData | NotObserved | None:
+def _volume_data(path: str) -> VolumeData | NotObserved | None:
     raw = read_bytes(path)
     if not isinstance(raw, bytes):
         return raw
     try:
-        return parse_volume_data(raw, where=str(path))
+        return parse_volume_data(raw, where=path)
     except ParseError as error:
         return NotObserved(reason=str(error))
 
 
-def _stash(path: Path) -> Stash | NotObserved | None:
+def _stash(path: str) -> Stash | NotObserved | None:
     raw = read_bytes(path)
     if not isinstance(raw, bytes):
         return raw
     try:
-        return parse_stash(raw, where=str(path))
+        return parse_stash(raw, where=path)
     except ParseError as error:
         return NotObserved(reason=str(error))
 

@@ -16,9 +16,8 @@ from msgspec.structs import replace
 
 from rbdagent.correlate.holders import needs_volumes, runs
 from rbdagent.correlate.identity import mappings_of, mappings_seen
-from rbdagent.correlate.local import volumes_on_node
-from rbdagent.correlate.names import index_of
-from rbdagent.correlate.use import names_of_mapping
+from rbdagent.correlate.local import directories_of, volumes_on_node
+from rbdagent.correlate.use import indexed, names_of_mapping
 from rbdagent.model import (
     Claim,
     Gap,
@@ -248,8 +247,8 @@ class NamedLook:
         if every:
             view = replace(view, persistent_volumes=every)
         snapshot = self._snapshot(view)
-        index = index_of(view)
-        return {each: names_of_mapping(each, snapshot, index) for each in mappings_of(self._node)}
+        look = indexed(snapshot)
+        return {each: names_of_mapping(each, look) for each in mappings_of(self._node)}
 
     def _snapshot(self, view: KubeView) -> Snapshot:
         return Snapshot(
@@ -301,11 +300,11 @@ class NamedLook:
         self._asked(self._users, read.claim, rests)()
 
     def _names_of_volumes(self) -> set[str]:
-        snapshot = self._snapshot(self._view())
+        directories = directories_of(self._snapshot(self._view()))
         names = {each.volume_name for each in observed_of(self._view().claims) if each.volume_name}
         names |= self._before.volumes
         for mapping in mappings_of(self._node):
-            names |= volumes_on_node(mapping, snapshot)
+            names |= volumes_on_node(mapping, directories)
         return names
 
     def _ask_volumes(self, names: Iterable[str]) -> None:

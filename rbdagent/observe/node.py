@@ -28,14 +28,16 @@ from rbdagent.model import (
 )
 from rbdagent.observe.devices import (
     BlockDevice,
+    Clients,
     module_loaded,
     nbd_image,
-    observe_client,
+    observe_clients,
     observe_kernel_traces,
     observe_krbd,
     observe_loops,
     observe_nbd,
     observe_swaps,
+    requests_of,
 )
 from rbdagent.observe.files import names_in, read_text
 from rbdagent.observe.kubelet import existing_roots, observe_kubelet
@@ -92,10 +94,10 @@ def _observe(roots: NodeRoots, node_name: str) -> tuple[NodeView, Source]:
     numbers = frozenset(number for device in devices for number in device.numbers)
     scan = scan_processes(roots.procfs, numbers)
     mounts, unbacked = _mounts(scan, devices, numbers)
-    shared = _shared(roots, scan, mounts)
+    shared = _shared(roots, scan, mounts, devices)
     kubelet_entry = find_kubelet(scan.entries)
     told = flag_value(kubelet_entry.arguments, "--root-dir") if kubelet_entry else None
-    mappings = tuple(_mapping(roots, device, scan, shared) for device in devices)
+    mappings = tuple(_mapping(device, scan, shared) for device in devices)
     view = NodeView(
         node_name=node_name,
         hostname=_text(roots.procfs / "sys" / "kernel" / "hostname"),
@@ -141,10 +143,14 @@ class _Shared(Struct, frozen=True, kw_only=True):
     """Kernel name of a device to what a live file system on it keeps."""
     swaps: tuple[str, ...] | NotObserved
     loops: tuple[tuple[BlockHolder, str], ...]
+    clients: Clients
 
 
 def _shared(
-    roots: NodeRoots, scan: ProcessScan, mounts: tuple[Mount, ...] | NotObserved
+    roots: NodeRoots,
+    scan: ProcessScan,
+    mounts: tuple[Mount, ...] | NotObserved,
+    devices: tuple[BlockDevice, ...],
 ) -> _Shared:
     by_device: dict[DeviceNumber, list[Mount]] = {}
     for each in () if isinstance(mounts, NotObserved) else mounts:
@@ -160,10 +166,11 @@ def _shared(
         traces=traces,
         swaps=observe_swaps(roots.procfs),
         loops=observe_loops(roots.sysfs),
+        clients=observe_clients(roots.sysfs, [each.mapping for each in devices]),
     )
 
 
-def _mapping(roots: NodeRoots, device: BlockDevice, scan: ProcessScan, shared: _Shared) -> Mapping:
+def _mapping(device: BlockDevice, scan: ProcessScan, shared: _Shared) -> Mapping:
     """Join one device with all that keeps it busy."""
     own_mounts = (
         shared.mounts
@@ -172,7 +179,7 @@ def _mapping(roots: NodeRoots, device: BlockDevice, scan: ProcessScan, shared: _
             mount for each in sorted(device.numbers) for mount in shared.mounts.get(each, ())
         )
     )
-    watch, requests = observe_client(roots.sysfs, device.mapping)
+    watch, requests = requests_of(device.mapping, shared.clients)
     mapping = replace(
         device.mapping,
         mounts=own_mounts,

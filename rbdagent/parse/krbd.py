@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from rbdagent.errors import ParseError
 
@@ -46,29 +46,45 @@ def parse_user(config_info: str) -> str | None:
     return None
 
 
-def parse_osdc(text: str, *, header: str, data_prefix: str) -> tuple[bool, tuple[str, ...]]:
-    """Read ``/sys/kernel/debug/ceph/<fsid>.client<id>/osdc`` for one image.
+class ClientRequests(NamedTuple):
+    """What one client of the kernel's asks of the OSDs, for all images that it maps."""
 
-    Args:
-        text: the file.
-        header: ``rbd_header.<id>``.
-        data_prefix: ``rbd_data.<id>``; with a data pool the pool's id stands between.
+    lingering: frozenset[str]
+    """The columns of ``LINGER REQUESTS``: a watch's is among them by its header's name."""
+    under_way: tuple[tuple[str, str], ...]
+    """Object and operation; the client's own keep-alives left out."""
 
-    Returns:
-        Whether ``LINGER REQUESTS`` has a watch on the header, and ``OP OBJECT`` of every request of
-        this image that is under way: hung only if it is still there at the next look.
-    """
-    watched, requests, section = False, [], ""
-    image_id = header.rpartition(".")[2]
+    def of_image(self, *, header: str, data_prefix: str) -> tuple[bool, tuple[str, ...]]:
+        """Give what concerns one image.
+
+        Args:
+            header: ``rbd_header.<id>``.
+            data_prefix: ``rbd_data.<id>``; with a data pool the pool's id stands between.
+
+        Returns:
+            Whether there is a watch on the header, and ``OP OBJECT`` of every request of this image
+            that is under way: hung only if it is still there at the next look.
+        """
+        image_id = header.rpartition(".")[2]
+        return header in self.lingering, tuple(
+            f"{operation} {name}"
+            for name, operation in self.under_way
+            if name == header or name.startswith(f"{data_prefix}.") or f".{image_id}." in name
+        )
+
+
+def parse_osdc(text: str) -> ClientRequests:
+    """Read ``/sys/kernel/debug/ceph/<fsid>.client<id>/osdc``."""
+    lingering: set[str] = set()
+    under_way, section = [], ""
     for line in text.splitlines():
         fields = line.split("\t")
         if len(fields) == 1:
             section = line
-        elif section.startswith("LINGER"):
-            watched = watched or (len(fields) >= _LINGER_COLUMNS and header in fields)
+        elif section.startswith("LINGER") and len(fields) >= _LINGER_COLUMNS:
+            lingering.update(fields)
         elif section.startswith("REQUESTS") and len(fields) >= _REQUEST_COLUMNS:
             name, operation = fields[7], fields[-1]
-            ours = name == header or name.startswith(f"{data_prefix}.") or f".{image_id}." in name
-            if ours and operation != _KEEP_ALIVE:
-                requests.append(f"{operation} {name}")
-    return watched, tuple(requests)
+            if operation != _KEEP_ALIVE:
+                under_way.append((name, operation))
+    return ClientRequests(lingering=frozenset(lingering), under_way=tuple(under_way))

@@ -262,7 +262,8 @@ BACKOFFS
 def test_the_kernels_list_of_watches_and_requests(
     image_id: str, *, watched: bool, requests: tuple[str, ...]
 ) -> None:
-    found = parse_osdc(OSDC, header=f"rbd_header.{image_id}", data_prefix=f"rbd_data.{image_id}")
+    told = parse_osdc(OSDC)
+    found = told.of_image(header=f"rbd_header.{image_id}", data_prefix=f"rbd_data.{image_id}")
     assert found == (watched, requests)
 
 
