@@ -117,7 +117,7 @@ class StateDir:
             RbdagentError: another one is.
         """
         try:
-            with self._alone(f"image-{image}", wait=False):
+            with self._alone(f"image-{image}", wait=False, stays=False):
                 yield
         except BlockingIOError:
             raise RbdagentError(
@@ -126,14 +126,23 @@ class StateDir:
             ) from None
 
     @contextlib.contextmanager
-    def _alone(self, name: str, *, wait: bool = True) -> Iterator[None]:
-        """Hold an advisory lock; it goes with the process, however that ends."""
+    def _alone(self, name: str, *, wait: bool = True, stays: bool = True) -> Iterator[None]:
+        """Hold an advisory lock; it goes with the process, however that ends.
+
+        Args:
+            name: what it is for.
+            wait: for whoever holds it.
+            stays: whether its file does: there are as many images as there are volumes.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.path / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        path = self.path / f"{name}.lock"
+        descriptor = _locked(path, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             yield
         finally:
+            if not stays:
+                with contextlib.suppress(OSError):
+                    path.unlink()
             os.close(descriptor)
 
     def _load(self, kind: type[_S], name: str) -> tuple[_S | None, str]:
@@ -168,6 +177,21 @@ class StateDir:
                 new.unlink()
             raise
         _sync(self.path)
+
+
+def _locked(path: Path, how: int) -> int:
+    """Open and lock a file that has its name still: whoever held it may have taken that away."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, how)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                    return descriptor
+        except OSError:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
 
 
 def _kept(acts: tuple[Act, ...]) -> tuple[Act, ...]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -158,3 +161,33 @@ def test_two_at_once_are_kept_apart_by_image_and_by_agent(tmp_path: Path) -> Non
         other.only_agent(),
     ):
         pass
+
+
+def test_an_image_leaves_no_file_behind(tmp_path: Path) -> None:
+    state = StateDir(tmp_path)
+    for image in ("x", "y"):
+        with state.only_one_on(image):
+            assert [each.name for each in tmp_path.iterdir()] == [f"image-{image}.lock"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_is_at_work_on_an_image_however_often_the_file_comes_and_goes(tmp_path: Path) -> None:
+    inside, most, done = [0], [0], [0]
+
+    def work() -> None:
+        state = StateDir(tmp_path)
+        for _ in range(300):
+            with contextlib.suppress(RbdagentError), state.only_one_on("x"):
+                inside[0] += 1
+                most[0] = max(most[0], inside[0])
+                # Lets the others run.
+                os.sched_yield()
+                inside[0] -= 1
+                done[0] += 1
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert (most[0], done[0] > 0) == (1, True)
