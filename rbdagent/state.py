@@ -47,6 +47,8 @@ class StateDir:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._read: tuple[tuple[int, int, int], _Acts] | None = None
+        """The acts that were read last, and the file that they stood in."""
 
     def history(self) -> tuple[History | None, str]:
         """Read what was remembered.
@@ -67,12 +69,12 @@ class StateDir:
 
     def acts(self) -> tuple[tuple[Act, ...], str]:
         """Read what was done on this node, the last act last; and what is to be told, if any."""
-        found, told = self._load(_Acts, _ACTS)
+        found, told = self._load_acts()
         return (found.acts if found is not None else ()), told
 
     def ended(self) -> dict[str, int]:
         """Count the acts and refusals of this node by how they ended, the forgotten ones too."""
-        found, _ = self._load(_Acts, _ACTS)
+        found, _ = self._load_acts()
         return dict(_counted(found)) if found is not None else {}
 
     def save_act(self, act: Act) -> None:
@@ -82,7 +84,7 @@ class StateDir:
             OSError: it cannot be written; what stood there still does.
         """
         with self._alone(".acts"):
-            found, _ = self._load(_Acts, _ACTS)
+            found, _ = self._load_acts()
             known = found if found is not None else _Acts()
             acts = tuple({each.key: each for each in (*known.acts, act)}.values())
             kept = _kept(acts)
@@ -144,6 +146,21 @@ class StateDir:
                 with contextlib.suppress(OSError):
                     path.unlink()
             os.close(descriptor)
+
+    def _load_acts(self) -> tuple[_Acts | None, str]:
+        """Read the acts, where they have changed: several ask in each cycle, and few ever act."""
+        try:
+            there = os.stat(self.path / _ACTS)
+        except OSError:
+            return self._load(_Acts, _ACTS)
+        # Every change is a new file.
+        file = (there.st_ino, there.st_mtime_ns, there.st_size)
+        if self._read is not None and self._read[0] == file:
+            return self._read[1], ""
+        found, told = self._load(_Acts, _ACTS)
+        if found is not None:
+            self._read = (file, found)
+        return found, told
 
     def _load(self, kind: type[_S], name: str) -> tuple[_S | None, str]:
         path = self.path / name

@@ -191,3 +191,13 @@ def test_one_is_at_work_on_an_image_however_often_the_file_comes_and_goes(tmp_pa
     for each in threads:
         each.join()
     assert (most[0], done[0] > 0) == (1, True)
+
+
+def test_acts_that_another_process_has_written_are_seen(tmp_path: Path) -> None:
+    state, other = StateDir(tmp_path), StateDir(tmp_path)
+    state.save_act(act(60))
+    assert state.acts() == ((act(60),), "")
+    other.save_act(act(30))
+    assert state.acts() == ((act(60), act(30)), "")
+    (tmp_path / "acts.json").unlink()
+    assert state.acts() == ((), "")
