@@ -113,14 +113,15 @@ def _orphaned_since(vm: Vm, image: str) -> float:
     raise AssertionError(f"{image} is not remembered")
 
 
-def _status(lab: Lab) -> dict[str, Any]:
+def _status(lab: Lab) -> dict[str, Any] | None:
+    """Give what the agent has published; None before its first look."""
     found = lab.control_plane.api.find(_OBJECT) or {}
-    status: dict[str, Any] = found.get("status") or {}
+    status: dict[str, Any] | None = found.get("status")
     return status
 
 
 def _is_published(lab: Lab, volume: str) -> bool:
-    mappings = _status(lab).get("mappings") or ()
+    mappings = (_status(lab) or {}).get("mappings") or ()
     return any(each.get("persistentVolume") == volume for each in mappings)
 
 
