@@ -23,6 +23,7 @@ from rbdagent.model import (
     Mount,
     MountKind,
     MountNamespace,
+    NotObserved,
     Opener,
     OpenHow,
     ProcessRef,
@@ -102,6 +103,10 @@ def scan_processes(procfs: Path, numbers: frozenset[DeviceNumber]) -> ProcessSca
         entry = _entry(root, pid, boot)
         if entry is None:
             continue
+        if isinstance(entry, NotObserved):
+            scan.unreadable_links += 1
+            scan.unreadable_mounts += 1
+            continue
         scan.entries.append(entry)
         _join_namespace(scan, seen, root, entry)
         if numbers and not entry.is_kernel_thread:
@@ -141,10 +146,11 @@ def _boot_time(procfs: Path) -> int | None:
     return None
 
 
-def _entry(root: str, pid: int, boot: int | None) -> ProcessEntry | None:
+def _entry(root: str, pid: int, boot: int | None) -> ProcessEntry | NotObserved | None:
+    """Read a process: None where it is gone, NotObserved where it is hidden (hidepid, proc(5))."""
     raw = read_bytes(f"{root}/{pid}/stat")
     if not isinstance(raw, bytes):
-        return None
+        return raw
     # The name stands in parentheses and may itself hold spaces and parentheses.
     head, _, tail = raw.decode(errors="replace").rpartition(")")
     name, fields = head.partition("(")[2], tail.split()
