@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
 NODES: Final = ("worker-1", "worker-2")
 TOGETHER: Final = 4
-_WAIT_S: Final = 600.0
-"""Agents that are killed and cut off all the time come late to an orphan, on busy nodes."""
+_WAIT_S: Final = 300.0
 _CUT_S: Final = (2.0, 6.0)
 _PEACE_S: Final = (20.0, 50.0)
 
