@@ -94,7 +94,7 @@ def _by_words(
     if isinstance(directories, NotObserved):
         return directories
     found: dict[str, list[_D]] = {}
-    for each in sorted(directories, key=lambda each: each.path):
+    for each in directories:
         for word in words_of(each):
             if word is not None:
                 found.setdefault(word, []).append(each)
