@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 _HUNG_S: Final = 180.0
 """Longer than any look and any step of an act may take, each with its own time limit."""
 
+_POLL_S: Final = 3600.0
+"""How often the server looks whether it shall stop, which nobody asks of it."""
+
 
 def serve(agent: Agent, listen: str) -> None:
     """Serve from a thread that nobody waits for.
@@ -55,7 +58,7 @@ def serve(agent: Agent, listen: str) -> None:
             f"cannot listen on {listen}: {error}", hint="--listen ADDRESS:PORT, as 127.0.0.1:9464"
         ) from error
     server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(_POLL_S,), daemon=True).start()
 
 
 def _answer(path: str, agent: Agent, registry: CollectorRegistry) -> tuple[int, str, bytes]:

@@ -36,6 +36,8 @@ _LATE_S: Final = 30
 _KEEPALIVE_S: Final = 30
 _IDLE_S: Final = 0.002
 _WAIT_S: Final = 0.1
+_WATCH_WAIT_S: Final = 30.0
+"""Any word of the server wakes; waiting in short steps is what an idle agent would pay for."""
 _NO_CREDENTIALS: Final = frozenset({pycurl.E_SSL_CERTPROBLEM, pycurl.E_SSL_CACERT_BADFILE})
 _TLS: Final = frozenset(
     {pycurl.E_SSL_CONNECT_ERROR, pycurl.E_SSL_CACERT, pycurl.E_SSL_PEER_CERTIFICATE}
@@ -219,19 +221,23 @@ class Api:
         changes = _Changes(asked, told)
         handle.setopt(pycurl.HEADERFUNCTION, changes.head)
         handle.setopt(pycurl.WRITEFUNCTION, changes.take)
-        try:
-            handle.perform()
-        except pycurl.error as error:
-            if changes.failed is not None:
-                raise changes.failed from None
-            asked.failed = error.args[0], error.args[1]
-            raise self.no_answer(asked, f"GET {self.server}{path}") from None
+        self._begin(asked)
+        self.wait(asked, step_s=_WATCH_WAIT_S)
+        if changes.failed is not None:
+            raise changes.failed
+        if asked.failed is not None:
+            raise self.no_answer(asked, f"GET {self.server}{path}")
         status = int(handle.getinfo(pycurl.RESPONSE_CODE))
         if status >= _BAD_REQUEST:
             raise _refused("GET", path, status, bytes(asked.body))
 
-    def wait(self, asked: Asked) -> None:
-        """Let everything that is under way go on until one request is done."""
+    def wait(self, asked: Asked, *, step_s: float = _WAIT_S) -> None:
+        """Let everything that is under way go on until one request is done.
+
+        Args:
+            asked: that request.
+            step_s: to wait at a time where nothing comes and nothing is due.
+        """
         while True:
             self._multi.perform()
             self._collect()
@@ -239,7 +245,7 @@ class Api:
                 return
             # What libcurl has read and not yet worked off no socket shows: its own timer does.
             due_ms = self._multi.timeout()
-            most_s = _WAIT_S if due_ms < 0 else min(due_ms / 1000, _WAIT_S)
+            most_s = step_s if due_ms < 0 else min(due_ms / 1000, step_s)
             # -1: libcurl has nothing to wait for yet, as while a name is resolved.
             if most_s > 0 and self._multi.select(most_s) < 0:
                 time.sleep(_IDLE_S)
@@ -263,10 +269,13 @@ class Api:
         handle = self._handle(method, url, accept, body)
         asked = Asked(self, handle, method, path)
         handle.setopt(pycurl.WRITEFUNCTION, asked.body.extend)
-        self._multi.add_handle(handle)
-        self._under_way[handle] = asked
-        self._multi.perform()
+        self._begin(asked)
         return asked
+
+    def _begin(self, asked: Asked) -> None:
+        self._multi.add_handle(asked.handle)
+        self._under_way[asked.handle] = asked
+        self._multi.perform()
 
     def _handle(self, method: str, url: str, accept: str, body: Json | None = None) -> pycurl.Curl:
         handle = pycurl.Curl()

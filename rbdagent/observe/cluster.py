@@ -74,6 +74,9 @@ def _settings(access: CephAccess) -> dict[str, str]:
         "rados_osd_op_timeout": limit,
         # One look asks little: more messenger threads cost more to start than they save.
         "ms_async_op_threads": "1",
+        # MonClient::tick runs at the shorter of this (1 s) and the ping interval (10 s), to send
+        # what a client has for the cluster's log. rbdagent has nothing for it.
+        "mon_client_log_interval": "60",
     }
     return given if access.keyring is None else given | {"keyring": str(access.keyring)}
 
