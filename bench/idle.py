@@ -52,6 +52,8 @@ def main() -> int:
         _map(lab, given.mappings)
         tree = Path(directory) / "node"
         record_tree(lab.nodes[_NODE], tree)
+        # Time goes on there, or an agent would remember nothing and write nothing down.
+        (tree / "proc" / "uptime").symlink_to("/proc/uptime")
         lab.processes.start("agent", _agent(lab, program, tree, directory), netns=lab.netns)
         lab.processes.start(
             "node-exporter", [exporter, f"--web.listen-address={_THEIRS}"], netns=lab.netns
