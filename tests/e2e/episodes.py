@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, Self
 from tests.e2e.scene import Scene
 from tests.lab.errors import LabError
 from tests.lab.processes import wait_until
+from tests.lab.vm import LOG_DIR
 from tests.lab.workloads import pod as pod_object
 
 if TYPE_CHECKING:
@@ -407,13 +408,21 @@ def beats_missed(lab: Lab, node: str, pod: str) -> bool:
 def mapped(lab: Lab, node: str, image: str) -> Mapped | None:
     """Give the mapping of an image on a node."""
     name = image.rpartition("/")[2]
-    script = (
-        "for d in /sys/bus/rbd/devices/*; do read i <$d/name;"
-        f" [ $i = {name} ] || continue; n=${{d##*/}}; read c <$d/client_id;"
-        " read s </sys/block/rbd$n/diskseq; echo /dev/rbd$n $c $s; break; done"
-    )
+    told = "read c <$d/client_id; read s </sys/block/rbd$n/diskseq; echo /dev/rbd$n $c $s"
+    script = _where_mapped(name, told)
     found = lab.nodes[node].run(script, check=False).stdout.split()
     return Mapped(*found) if len(found) == 3 else None
+
+
+def _where_mapped(name: str, command: str) -> str:
+    """Give a script that runs a command for an image's device: number $n, sysfs directory $d.
+
+    Others come and go meanwhile: what cannot be read must not leave the last one's name.
+    """
+    return (
+        "for d in /sys/bus/rbd/devices/*; do { read i <$d/name; } 2>/dev/null || continue;"
+        f" [ $i = {name} ] || continue; n=${{d##*/}}; {command} || exit; break; done"
+    )
 
 
 def wait_gone(vm: Vm, there: Mapped) -> None:
@@ -423,7 +432,11 @@ def wait_gone(vm: Vm, there: Mapped) -> None:
         f"exec 3<> <(:); while read now 2>/dev/null </sys/block/rbd{number}/diskseq"
         f" && [ $now = {there.diskseq} ]; do read -t 2 -u 3; done; :"
     )
-    vm.run(["bash", "-c", script], timeout_s=_WAIT_S)
+    try:
+        vm.run(["bash", "-c", script], timeout_s=_WAIT_S)
+    except LabError as error:
+        said = vm.run(f"tail -n 40 {LOG_DIR}/mortal.log | cut -c 1-500").stdout
+        raise LabError(f"{there} is not gone: {error}\n--- its agents:\n{said}") from error
 
 
 class Bare:
@@ -476,11 +489,11 @@ class Bare:
         emulated processor.
         """
         ceph, (pool, _, name) = self._lab.ceph, image.partition("/")
+        mount = f"mount /dev/rbd$n {self._place}"
         script = (
             f"read -r key; mkdir -p {self._place}"
             f" && echo {ceph.monitor} name=csi,secret=$key {pool} {name} -"
-            " >/sys/bus/rbd/add_single_major && for d in /sys/bus/rbd/devices/*; do"
-            f" read i <$d/name; [ $i != {name} ] || mount /dev/rbd${{d##*/}} {self._place}; done"
+            f" >/sys/bus/rbd/add_single_major && {_where_mapped(name, mount)}"
         )
         self._vm.run(script, stdin=f"{ceph.key_of('csi')}\n".encode())
 

@@ -67,6 +67,9 @@ def test_no_byte_no_pod_and_no_orphan_is_lost_in_many_lives(
             begun = [each.move_in for each in residents] + [each.play for each in _episodes(lab)]
             played = [together.submit(each) for each in begun]
             broken = [str(each.exception()) for each in played if each.exception() is not None]
+        for node in NODES if broken else ():
+            log = lab.nodes[node].service("mortal").logs()
+            (lab.state_dir / "log" / f"mortal-{node}.log").write_text(log)
         assert not broken, "\n\n".join(broken)
         for each in residents:
             each.check()

@@ -12,6 +12,7 @@ import random
 import signal
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +46,7 @@ def main() -> None:
             _live(*doom)
         signal.signal(signal.SIGTERM, end)
         _, status = os.waitpid(living, 0)
-        print(f"mortal: a life ended with {os.waitstatus_to_exitcode(status)}", flush=True)
+        _say(f"a life ended with {os.waitstatus_to_exitcode(status)}")
         time.sleep(_REST_S)
 
 
@@ -57,7 +58,7 @@ def _live(kind: str, at: int) -> None:
     def instant(what: str) -> None:
         nonlocal passed
         if passed == at:
-            print(f"mortal: killed {what} ({kind} {at})", flush=True)
+            _say(f"killed {what} ({kind} {at})")
             os.kill(os.getpid(), signal.SIGKILL)
         passed += 1
 
@@ -76,6 +77,10 @@ def _live(kind: str, at: int) -> None:
         os.fsync = around("a file is on disk", os.fsync)
         Path.replace = around("a file takes its name", Path.replace)  # type: ignore[method-assign]
     program()
+
+
+def _say(what: str) -> None:
+    print(f"mortal: {what} at {datetime.now(UTC).isoformat()}", flush=True)
 
 
 if __name__ == "__main__":

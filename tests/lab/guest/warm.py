@@ -47,7 +47,7 @@ def import_all() -> None:
     for module in pkgutil.walk_packages(rbdagent.__path__, "rbdagent."):
         if module.name != "rbdagent.__main__":
             importlib.import_module(module.name)
-    for name in ("pycurl", "rados", "rbd", "yaml"):
+    for name in ("prometheus_client", "pycurl", "rados", "rbd", "structlog", "yaml"):
         importlib.import_module(name)
     # What is shared with the forked stays shared.
     gc.freeze()
