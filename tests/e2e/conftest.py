@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.scene import Scene
-from tests.lab.lab import Lab, running_lab
+from tests.lab.lab import Lab, default_state_dir, running_lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,28 +40,37 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         stack.enter_context(running_lab())
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Share the lab with those that share it; a test that must be alone waits until it is.
+
+    Around everything of a test: a module's fixtures, too, must not meet another's faults.
+    """
+    if not _is_lent():
+        return (yield)
+    with (default_state_dir() / "turn.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX if _is_alone(item) else fcntl.LOCK_SH)
+        return (yield)
+
+
 def _is_kept() -> bool:
     return os.environ.get("RBDAGENT_TEST_LAB") == "kept"
+
+
+def _is_lent() -> bool:
+    return _is_kept() or "PYTEST_XDIST_WORKER" in os.environ
 
 
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
     """Bring the lab up once; with RBDAGENT_TEST_LAB=kept use the one that `./dev lab up` left."""
-    if _is_kept() or "PYTEST_XDIST_WORKER" in os.environ:
+    if _is_lent():
         lent = Lab()
         yield lent
         lent.close()
         return
     with running_lab() as lab:
         yield lab
-
-
-@pytest.fixture(autouse=True)
-def turn(lab: Lab, request: pytest.FixtureRequest) -> Iterator[None]:
-    """Share the lab with those that share it; a test that must be alone waits until it is."""
-    with (lab.state_dir / "turn.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX if _is_alone(request.node) else fcntl.LOCK_SH)
-        yield
 
 
 @pytest.fixture

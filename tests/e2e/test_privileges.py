@@ -65,10 +65,12 @@ def scene(lab: Lab) -> Iterator[Scene]:
     lab.nodes[_NODE].run(
         ["find", *sorted(str(each) for each in above), *closed, "-exec", "chmod", "o+x", "{}", "+"]
     )
-    scene.claim()
-    scene.run_pod(_NODE)
-    yield scene
-    scene.clear()
+    try:
+        scene.claim()
+        scene.run_pod(_NODE)
+        yield scene
+    finally:
+        scene.clear()
 
 
 def snapshot(scene: Scene, rights: Sequence[str]) -> Any:  # noqa: ANN401 - JSON
