@@ -80,6 +80,22 @@ class Seen(Struct, frozen=True, kw_only=True):
     blocked: tuple[BlockedVolume, ...] = ()
     """What keeps pods of this node from starting."""
 
+    @property
+    def verdicts(self) -> Counter[str]:
+        """Count the mappings of this node by their verdict."""
+        return Counter(
+            str(each.verdict) for diagnosis in self.diagnoses for each in diagnosis.local
+        )
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Give the sources that were not observed, and why."""
+        return {
+            name: source.reason
+            for name, source in self.snapshot.sources.named
+            if source.state is SourceState.FAILED
+        }
+
 
 class Tried(NamedTuple):
     """What came of one try at an orphan."""
@@ -124,6 +140,7 @@ class Agent:
         self._tell = tell
         self._log = log
         self._ceph = ceph
+        self._alive: Callable[[], None] = lambda: None
         self._kube: tuple[KubeView | None, Source] | None = None
         self._kube_at = 0.0
         self._asked_for: frozenset[tuple[str, str | None]] = frozenset()
@@ -161,8 +178,19 @@ class Agent:
         """How long ago the loop last went round, or came one step further."""
         return time.monotonic() - self._beat
 
-    def run(self, *, once: bool = False) -> None:
-        """Go round until the wake is told to end."""
+    def _go_on(self) -> None:
+        """Let the heart beat."""
+        self._beat = time.monotonic()
+        self._alive()
+
+    def run(self, *, once: bool = False, alive: Callable[[], None] = lambda: None) -> None:
+        """Go round until the wake is told to end.
+
+        Args:
+            once: end after one cycle.
+            alive: is called whenever the loop goes round or comes one step further.
+        """
+        self._alive = alive
         why = "start"
         while why != "end":
             try:
@@ -175,7 +203,7 @@ class Agent:
                 where = traceback.format_exc(limit=-3)
                 self._log.error("this is a defect of rbdagent", error=repr(error), where=where)
                 pause = _RETRY_S
-            self._beat = time.monotonic()
+            self._go_on()
             if once:
                 return
             why = self._wait(pause)
@@ -190,7 +218,7 @@ class Agent:
             left = max(deadline - time.monotonic(), 0.0)
             # Once at least: what came while it rested waits to be seen.
             why = self._wake.wait(min(left, _RETRY_S))
-            self._beat = time.monotonic()
+            self._go_on()
             if why != "time" or left <= _RETRY_S:
                 return why
 
@@ -238,7 +266,7 @@ class Agent:
         ended = self._leave.state.ended()
         seen = replace(seen, acts=acts, news=refused, ended=ended)
         seen = self._follower.told_of(seen)
-        self._beat = time.monotonic()
+        self._go_on()
         self.seen = seen
         self._log_cycle(why, seen)
         self._tell(seen)
@@ -247,7 +275,7 @@ class Agent:
         started = time.monotonic()
         uses = self._neighbours.told_of(self._look(why))
         snapshot = uses.snapshot
-        self._beat = time.monotonic()
+        self._go_on()
         grace = seconds(self._leave.policy.grace_s)
         diagnoses = tuple(diagnose(each, snapshot, grace=grace) for each in uses.mapped)
         self._history = remember(self._history, diagnoses, snapshot, longest_gap_s=LONGEST_GAP_S)
@@ -348,7 +376,7 @@ class Agent:
         except RbdagentError as error:
             self._log.error("unmap failed", device=device, error=str(error))
             return Tried()
-        self._beat = time.monotonic()
+        self._go_on()
         self._log.warning(
             "unmap",
             device=device,
@@ -380,26 +408,19 @@ class Agent:
 
     def _look_closely(self, target: Target) -> Snapshot:
         """Look with consistent reads, and at all that forbids an act."""
-        self._beat = time.monotonic()
+        self._go_on()
         return look(
             target, self._settings, now=lambda: self._clock().at, switches=True, ceph=self._ceph
         )
 
     def _ask_ceph(self, image: Target) -> Snapshot:
-        self._beat = time.monotonic()
+        self._go_on()
         settings = only_ceph(self._settings)
         return look(image, settings, now=lambda: self._clock().at, ceph=self._ceph)
 
     def _log_cycle(self, why: str, seen: Seen) -> None:
-        verdicts = Counter(
-            str(each.verdict) for diagnosis in seen.diagnoses for each in diagnosis.local
-        )
-        failed = {
-            name: source.reason
-            for name, source in seen.snapshot.sources.named
-            if source.state is SourceState.FAILED
-        }
-        self._log.info("cycle", why=why, took_s=round(seen.took_s, 3), **verdicts, failed=failed)
+        took_s = round(seen.took_s, 3)
+        self._log.info("cycle", why=why, took_s=took_s, **seen.verdicts, failed=seen.failed)
 
 
 def _mapped(snapshot: Snapshot) -> frozenset[tuple[str, str | None]]:
@@ -411,10 +432,10 @@ def _acted(tried: list[Tried]) -> bool:
     return any(each.acted for each in tried)
 
 
-def run_until(agent: Agent, wake: Wake, ended: threading.Event) -> None:
+def run_until(agent: Agent, wake: Wake, ended: threading.Event, alive: Callable[[], None]) -> None:
     """Run the loop, and say when it has ended, however it did."""
     try:
-        agent.run()
+        agent.run(alive=alive)
     finally:
         ended.set()
         wake.end()

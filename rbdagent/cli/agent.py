@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
+import os
 import signal
 import threading
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rbdagent.agent.loop import Seen
+    from rbdagent.agent.notify import ServiceManager
     from rbdagent.agent.wake import Wake
     from rbdagent.config import Settings
     from rbdagent.observe.kubeconfig import KubeAccess
@@ -49,12 +52,15 @@ def command(
     """Run on a node: watch what is mapped, publish it, and unmap orphans where that is allowed."""
     from rbdagent.agent.endpoint import serve
     from rbdagent.agent.loop import Agent, run_until
+    from rbdagent.agent.notify import ServiceManager
     from rbdagent.agent.wake import Wake
     from rbdagent.log import agent_log
     from rbdagent.look import keep_ceph
 
     # The program ends without a collector after one answer; this one stays.
     gc.enable()
+    # A watchdog ends it with SIGABRT: the log then tells where each thread was.
+    faulthandler.enable()
     chosen = settings()
     log = agent_log(chosen.node_name)
     leave = leave_of(allowed, by="agent", may_unmap=mode == "unmap")
@@ -69,13 +75,20 @@ def command(
         kubernetes = None
         if chosen.kube is not None:
             kubernetes = _Kubernetes(chosen.kube, chosen.node_name, heartbeat_s=heartbeat, log=log)
+        manager = ServiceManager(os.environ)
+
+        def tell(seen: Seen) -> None:
+            manager.looked(seen)
+            if kubernetes is not None:
+                kubernetes.tell(seen)
+
         agent = Agent(
             chosen,
             leave,
             wake,
             resync_s=resync,
             clock=moment,
-            tell=kubernetes.tell if kubernetes is not None else lambda _: None,
+            tell=tell,
             log=log,
             ceph=ceph,
         )
@@ -88,14 +101,20 @@ def command(
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: wake.end())
         log.info("started", mode=mode, listen=listen, state=str(leave.state.path))
-        return _run(lambda ended: run_until(agent, wake, ended), wake, log)
+        return _run(lambda ended: run_until(agent, wake, ended, manager.alive), wake, manager, log)
 
 
-def _run(work: Callable[[threading.Event], None], wake: Wake, log: Any) -> int:  # noqa: ANN401
+def _run(
+    work: Callable[[threading.Event], None],
+    wake: Wake,
+    manager: ServiceManager,
+    log: Any,  # noqa: ANN401 - structlog's bound logger
+) -> int:
     """Run the loop in a thread that nobody must wait for: a hung call cannot keep us."""
     ended = threading.Event()
     threading.Thread(target=work, args=(ended,), daemon=True).start()
     wake.wait_for_end()
+    manager.stopping()
     well = ended.wait(_END_S)
     log.info("ended", waited_for_all=well)
     return 0

@@ -1,0 +1,162 @@
+"""What systemd is told, read from a socket as systemd has it."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec.structs import replace
+
+from rbdagent.agent.notify import ServiceManager
+from rbdagent.errors import RbdagentError
+from rbdagent.model import Source, SourceState
+from tests.unit.builders import FAILED
+from tests.unit.test_agent_loop import IN_USE, Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from rbdagent.agent.loop import Agent, Seen
+
+
+class Listener:
+    """A datagram socket, and what came to it."""
+
+    def __init__(self, address: str) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self.socket.bind(address)
+
+    @property
+    def heard(self) -> list[str]:
+        """Give every datagram that was not heard before."""
+        found = []
+        while True:
+            try:
+                found.append(self.socket.recv(4096).decode())
+            except BlockingIOError:
+                return found
+
+
+@pytest.fixture
+def listener(tmp_path: Path) -> Iterator[Listener]:
+    listener = Listener(str(tmp_path / "notify"))
+    yield listener
+    listener.socket.close()
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    return Stage(tmp_path / "state", monkeypatch, may_unmap=False)
+
+
+def manager(listener: Listener, **environment: str) -> ServiceManager:
+    return ServiceManager({"NOTIFY_SOCKET": listener.socket.getsockname(), **environment})
+
+
+class Rounds:
+    """A wake that ends the loop after so many waits."""
+
+    def __init__(self, waits: int) -> None:
+        self.left = waits
+
+    def rest(self, _seconds: float) -> bool:
+        return False
+
+    def wait(self, _seconds: float) -> str:
+        self.left -= 1
+        return "end" if self.left <= 0 else "change"
+
+
+def agent_of(stage: Stage, wake: Any, told: ServiceManager) -> Agent:  # noqa: ANN401 - a fake
+    agent = stage.agent()
+    agent._wake, agent._tell = wake, told.looked
+    return agent
+
+
+def looked(stage: Stage) -> Seen:
+    """Give what one look of an agent showed."""
+    stage.agent().run(once=True)
+    return stage.told[-1]
+
+
+def test_the_first_look_makes_it_ready_and_each_tells_what_it_showed(
+    listener: Listener, stage: Stage
+) -> None:
+    stage.looks = [IN_USE]
+    seen = looked(stage)
+    told = manager(listener)
+    assert listener.heard == []
+    told.looked(seen)
+    told.looked(seen)
+    status = "STATUS=1 mapped: 1 InUse"
+    assert listener.heard == [f"READY=1\n{status}", status]
+
+
+def test_the_status_is_one_line_and_names_what_was_not_observed(
+    listener: Listener, stage: Stage
+) -> None:
+    why = Source(state=SourceState.FAILED, reason="two\nlines")
+    sources = replace(IN_USE.sources, kubernetes=why, ceph=FAILED)
+    stage.looks = [replace(IN_USE, sources=sources)]
+    manager(listener).looked(looked(stage))
+    (heard,) = listener.heard
+    assert heard.splitlines()[1].endswith("; not observed: ceph, kubernetes")
+
+
+def test_the_loop_itself_feeds_the_watchdog(listener: Listener, stage: Stage) -> None:
+    stage.looks = [IN_USE]
+    told = manager(listener, WATCHDOG_USEC="180000000")
+    agent_of(stage, Rounds(2), told).run(alive=told.alive)
+    heard = listener.heard
+    assert heard.count("WATCHDOG=1") > 2
+    assert heard[0] == "WATCHDOG=1"
+
+
+def test_a_loop_that_goes_round_is_alive_but_not_ready_while_it_fails(
+    listener: Listener, stage: Stage
+) -> None:
+    stage.looks = [RbdagentError("broken")]
+    told = manager(listener, WATCHDOG_USEC="180000000")
+    agent_of(stage, Rounds(2), told).run(alive=told.alive)
+    assert set(listener.heard) == {"WATCHDOG=1"}
+
+
+def test_a_look_that_hangs_feeds_nobody(
+    listener: Listener, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = manager(listener, WATCHDOG_USEC="180000000")
+    agent = agent_of(stage, Rounds(1), told)
+    during: list[list[str]] = []
+
+    def hang(*_given: object, **_named: object) -> None:
+        during.append(listener.heard)
+        raise RbdagentError("it hung, and now it ends")
+
+    monkeypatch.setattr("rbdagent.agent.loop.look", hang)
+    agent.run(alive=told.alive)
+    assert during == [[]]
+
+
+def test_without_a_watchdog_nobody_is_told_of_every_step(listener: Listener) -> None:
+    manager(listener).alive()
+    assert listener.heard == []
+
+
+def test_the_end_is_told(listener: Listener) -> None:
+    manager(listener).stopping()
+    assert listener.heard == ["STOPPING=1"]
+
+
+def test_an_abstract_address_is_written_with_an_at(tmp_path: Path) -> None:
+    name = f"rbdagent-test{tmp_path}"[:100]
+    listener = Listener(f"\0{name}")
+    ServiceManager({"NOTIFY_SOCKET": f"@{name}"}).stopping()
+    assert listener.heard == ["STOPPING=1"]
+    listener.socket.close()
+
+
+@pytest.mark.parametrize("environment", [{}, {"NOTIFY_SOCKET": "/none"}, {"NOTIFY_SOCKET": "@"}])
+def test_where_nobody_listens_nothing_happens(environment: dict[str, str]) -> None:
+    ServiceManager(environment).stopping()
