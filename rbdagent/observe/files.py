@@ -53,6 +53,35 @@ def link_text(path: str | Path) -> str | NotObserved | None:
         return _failure(path, error)
 
 
+_MOST_LINKS = 40
+"""As many as the kernel follows (MAXSYMLINKS)."""
+
+
+def followed(host_root: str | Path, path: str) -> str:
+    """Give where a path of the host leads there; below another root an absolute link would not.
+
+    Args:
+        host_root: where the host's ``/`` is.
+        path: an absolute one, as the host names it.
+    """
+    left, done, links = path.split("/"), "", 0
+    while left:
+        part = left.pop(0)
+        if part in {"", "."}:
+            continue
+        if part == "..":
+            done = done.rpartition("/")[0]
+            continue
+        target = link_text(f"{host_root}{done}/{part}") if links < _MOST_LINKS else None
+        if isinstance(target, str):
+            links += 1
+            left = target.split("/") + left
+            done = "" if target.startswith("/") else done
+        else:
+            done = f"{done}/{part}"
+    return done or "/"
+
+
 def inode_of(path: str | Path) -> int | None:
     """Give the inode of what a path leads to."""
     try:

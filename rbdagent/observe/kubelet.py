@@ -17,7 +17,7 @@ from rbdagent.model import (
     Stash,
     VolumeData,
 )
-from rbdagent.observe.files import link_text, names_in, read_bytes, read_text
+from rbdagent.observe.files import followed, names_in, read_bytes, read_text
 from rbdagent.parse.kubelet import parse_stash, parse_volume_data
 
 if TYPE_CHECKING:
@@ -78,17 +78,20 @@ def observe_kubelet(
 def existing_roots(host_root: Path, told: str | None, given: tuple[str, ...]) -> tuple[str, ...]:
     """Choose kubelet's roots: those that were given, else the running kubelet's, else the known.
 
-    Two names of one directory (a link from /var/lib/kubelet) count once.
+    Two names of one directory (a link from /var/lib/kubelet) count once. A link that leads nowhere
+    from here, or where nobody may look from here, is followed as the host would.
     """
     if given:
         return given
     candidates = ((told,) if told else ()) + KNOWN_ROOTS
     chosen: dict[str, str] = {}
     for root in candidates:
-        path = _below(host_root, root)
-        if names_in(path) is not None:
-            target = link_text(path)
-            chosen.setdefault(target if isinstance(target, str) else root, root)
+        target = followed(host_root, root)
+        seen = {name: names_in(_below(host_root, name)) for name in (root, target)}
+        listed = [name for name, names in seen.items() if isinstance(names, tuple)]
+        denied = [name for name, names in seen.items() if isinstance(names, NotObserved)]
+        if listed or denied:
+            chosen.setdefault(target, (listed or denied)[0])
     return tuple(chosen.values())
 
 
