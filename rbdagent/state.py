@@ -199,7 +199,9 @@ class StateDir:
 def _locked(path: Path, how: int) -> int:
     """Open and lock a file that has its name still: whoever held it may have taken that away."""
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        # To read is enough for flock(2): the file may be another user's, root's on the command line
+        # beside an agent that is nobody in particular.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, how)
             with contextlib.suppress(FileNotFoundError):
