@@ -101,7 +101,7 @@ _LOOK: Final = (
     option("--kubelet-root", multiple=True, help="kubelet's root directory.  [default: found]"),
     option("--ceph-conf", default="/etc/ceph/ceph.conf", show_default=True, help="ceph.conf."),
     option("--ceph-id", default="rbdagent", show_default=True, help="CephX user, no client."),
-    option("--ceph-keyring", help="Keyring.  [default: found by librados]"),
+    option("--ceph-keyring", help="Keyring.  [default: lent by systemd, or found by librados]"),
     option("--ceph-timeout", type=Duration(), default="10s", show_default=True, help="A call."),
     option("--kubeconfig", help="kubeconfig.  [default: KUBECONFIG, in-cluster, ~/.kube/config]"),
     option("--context", help="Context of the kubeconfig."),
@@ -164,15 +164,16 @@ def settings_of(given: dict[str, Any]) -> Settings:
 
     conf = Path(given["ceph_conf"])
     tables = ceph_tables() or [{"name": conf.stem, "keyring": given["ceph_keyring"]}]
+    names = [str(each.get("name", Path(str(each.get("conf", conf))).stem)) for each in tables]
     clusters = tuple(
         CephAccess(
-            name=str(table.get("name", Path(str(table.get("conf", conf))).stem)),
+            name=name,
             conf=Path(str(table.get("conf", conf))),
             client_id=str(table.get("id", given["ceph_id"])),
-            keyring=path(table.get("keyring")),
+            keyring=path(table.get("keyring")) or _lent_keyring(name),
             timeout_s=Duration().convert(table.get("timeout", given["ceph_timeout"]), None, None),
         )
-        for table in tables
+        for name, table in zip(names, tables, strict=True)
     )
     variables = ("KUBECONFIG", "HOME", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
     return Settings(
@@ -197,6 +198,13 @@ def settings_of(given: dict[str, Any]) -> Settings:
         timeout_s=given["timeout"],
         version=__version__,
     )
+
+
+def _lent_keyring(cluster: str) -> Path | None:
+    """Give the keyring that systemd lends this service: ``LoadCredential=NAME.keyring:FILE``."""
+    directory = os.environ.get("CREDENTIALS_DIRECTORY")
+    lent = Path(directory, f"{cluster}.keyring") if directory else None
+    return lent if lent is not None and lent.exists() else None
 
 
 def acting(command: _F) -> _F:
