@@ -1,0 +1,121 @@
+"""The units in systemd/, as systemd itself reads and rates them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from rbdagent.agent import endpoint
+from rbdagent.cli.agent import command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+UNITS: Final = Path(__file__).parents[2] / "systemd"
+UNMAP: Final = "rbdagent-unmap.conf"
+STAGED: Final = "rbdagent-unmap-staged.conf"
+
+# What is added to rbdagent.service, and the highest exposure that systemd may then see.
+MODES: Final = {"observe": ((), 2.0), "unmap": ((UNMAP,), 2.4), "staged": ((UNMAP, STAGED), 2.6)}
+
+
+@pytest.fixture(params=MODES)
+def mode(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Callable[[str], Path]:
+    """Give what lays the units of a mode out as they are installed, with a program that is here."""
+
+    def lay_out(mode: str) -> Path:
+        unit = tmp_path / "rbdagent.service"
+        text = (UNITS / unit.name).read_text()
+        unit.write_text(text.replace("/usr/bin/rbdagent", sys.executable))
+        beside = tmp_path / "rbdagent.service.d"
+        beside.mkdir()
+        for each in MODES[mode][0]:
+            shutil.copy(UNITS / each, beside)
+        return unit
+
+    return lay_out
+
+
+def analyze(*args: object) -> subprocess.CompletedProcess[str]:
+    """Run systemd-analyze, which needs no systemd to run."""
+    return subprocess.run(
+        ["systemd-analyze", "--no-pager", "--man=no", *map(str, args)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+
+
+def settings(name: str) -> dict[str, list[str]]:
+    """Give every setting of a unit file with its values in their order."""
+    found: dict[str, list[str]] = {}
+    for line in (UNITS / name).read_text().splitlines():
+        key, equals, value = line.partition("=")
+        if equals and not key.startswith("#"):
+            found.setdefault(key, []).append(value)
+    return found
+
+
+def test_systemd_has_nothing_to_say_against_them(
+    installed: Callable[[str], Path], mode: str
+) -> None:
+    done = analyze("verify", installed(mode))
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_exposure_stays_as_low_as_it_is(installed: Callable[[str], Path], mode: str) -> None:
+    """interfaces.md: at most 2.0 for observe."""
+    limit = round(MODES[mode][1] * 10)
+    done = analyze("security", "--offline=yes", f"--threshold={limit}", installed(mode))
+    assert done.returncode == 0, done.stdout
+    assert f"rbdagent.service: {MODES[mode][1]}" in done.stdout
+
+
+def test_every_drop_in_belongs_to_a_mode() -> None:
+    assert {each.name for each in UNITS.glob("*.conf")} == {UNMAP, STAGED}
+
+
+def test_the_watchdog_waits_as_long_as_livez() -> None:
+    assert settings("rbdagent.service")["WatchdogSec"] == [f"{endpoint._HUNG_S:g}"]
+
+
+def test_no_mode_has_a_capability_that_its_facts_or_acts_do_not_need() -> None:
+    """docs/privileges.md: nobody's two for what is seen, root's for the act."""
+    observe = settings("rbdagent.service")
+    seen = ["CAP_SYS_PTRACE CAP_DAC_READ_SEARCH"]
+    assert observe["AmbientCapabilities"] == observe["CapabilityBoundingSet"] == seen
+    assert observe["DynamicUser"] == ["yes"]
+    unmap = settings(UNMAP)
+    assert unmap["User"] == ["root"]
+    # The empty value takes back what stood before.
+    assert unmap["CapabilityBoundingSet"] == ["", "CAP_SYS_PTRACE CAP_SYS_ADMIN"]
+    assert unmap["AmbientCapabilities"] == [""]
+    assert settings(STAGED)["CapabilityBoundingSet"] == ["CAP_SYS_CHROOT"]
+
+
+def test_only_a_drop_in_may_unmap_or_write_to_sysfs() -> None:
+    observe = settings("rbdagent.service")
+    assert observe["ProtectKernelTunables"] == ["yes"]
+    assert "ReadWritePaths" not in observe
+    assert not any("MODE" in each for each in observe["Environment"])
+    assert settings(UNMAP)["Environment"] == ["RBDAGENT_MODE=unmap"]
+    assert settings(UNMAP)["ReadWritePaths"] == ["/sys/bus/rbd"]
+
+
+@pytest.mark.parametrize("unit", ["rbdagent.service", UNMAP, STAGED])
+def test_every_variable_of_ours_is_that_of_a_flag(unit: str) -> None:
+    known = {each.envvar for each in command.params}
+    variables = [each.partition("=")[0] for each in settings(unit)["Environment"]]
+    assert {each for each in variables if each.startswith("RBDAGENT_")} <= known
