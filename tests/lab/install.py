@@ -34,6 +34,7 @@ PYTHON_PACKAGES = (
     "python3-rados",  # the bindings of librados and librbd are not on PyPI
     "python3-rbd",
     "python3-venv",
+    "systemd",  # systemd-analyze rates the units, and reads them as systemd does
 )
 LAB_PACKAGES = (
     "busybox-static",  # the guests' initramfs and the pods' image
