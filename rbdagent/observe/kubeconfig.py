@@ -221,8 +221,16 @@ def _from_plugin(paths: Sequence[Path], context: str, cluster: tuple[Json, Path]
     """Let the client library run the exec plugin or refresh the auth provider's token."""
     import logging
 
-    from kubernetes import client, config
-    from kubernetes.config.config_exception import ConfigException
+    try:
+        from kubernetes import client, config
+        from kubernetes.config.config_exception import ConfigException
+    except ImportError as error:
+        raise SourceError(
+            f"kubeconfig {paths[0]}: context {context!r} has a credential plugin, and the Python "
+            "package that runs it is not installed: kubernetes",
+            cure="apt install python3-kubernetes, or pip install kubernetes; a context with a "
+            "token or a certificate needs neither",
+        ) from error
 
     configuration = client.Configuration()
     failed = SourceError(

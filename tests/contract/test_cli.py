@@ -17,6 +17,8 @@ import yaml
 from rbdagent import __version__
 from rbdagent.catalog import CATALOG
 from rbdagent.cli import cli, run
+from rbdagent.errors import SourceError
+from rbdagent.observe.kubeconfig import KubeAccess, credentials
 from rbdagent.report.snapshot import dump_snapshot
 from tests.contract.cli_runner import (
     ORPHAN,
@@ -1018,10 +1020,26 @@ def test_no_error_about_a_kubeconfig_shows_its_token(
     assert "defect" not in done.stderr, "a broken kubeconfig is a source that failed"
 
 
+PLUGIN: Final = KUBECONFIG.replace(
+    f"token: {HIDDEN}",
+    "exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/false, args: [],"
+    " interactiveMode: Never}",
+)
+
+
 def test_a_credential_plugin_that_fails_is_named(tmp_path: Path) -> None:
-    user = "exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/false, args: [],"
-    user += " interactiveMode: Never}"
-    text = KUBECONFIG.replace(f"token: {HIDDEN}", user)
-    done = process("check", "--no-ceph", "--no-node", "--kubeconfig", str(written(tmp_path, text)))
+    path = written(tmp_path, PLUGIN)
+    done = process("check", "--no-ceph", "--no-node", "--kubeconfig", str(path))
     assert "the credential plugin of context 'lab' failed" in done.stdout
     assert "ERROR" not in done.stderr
+
+
+def test_the_package_that_runs_a_credential_plugin_is_named_where_it_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The .deb does not bring it."""
+    monkeypatch.setitem(sys.modules, "kubernetes", None)
+    access = KubeAccess(kubeconfig=written(tmp_path, PLUGIN), context=None, timeout_s=1.0)
+    with pytest.raises(SourceError, match="not installed: kubernetes") as raised:
+        credentials(access)
+    assert "python3-kubernetes" in raised.value.hint

@@ -1,0 +1,274 @@
+"""What is handed out: sdist, wheel and .deb, built once, looked into, and run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email import message_from_string
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+import pytest
+from packaging.metadata import Metadata
+
+from rbdagent import __version__
+from tests.lab.install import CHECKOUT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+BUILD_DEB: Final = CHECKOUT / "packaging" / "build_deb.py"
+UNIT: Final = CHECKOUT / "systemd" / "rbdagent.service"
+LIBRARY: Final = "usr/lib/rbdagent"
+EPOCH: Final = "1700000000"
+
+
+def said(command: Sequence[object], **environment: str) -> str:
+    """Run a program with nothing but this environment and PATH; give what it said."""
+    return subprocess.run(
+        [str(word) for word in command],
+        cwd=CHECKOUT,
+        env={"PATH": os.environ["PATH"], **environment},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout
+
+
+def built(out: Path, *targets: str) -> Path:
+    """Build sdist or wheel as pip does, by the same hatchling."""
+    kinds = [word for target in targets for word in ("-t", target)]
+    said([sys.executable, "-m", "hatchling", "build", "-d", out, *kinds])
+    return out
+
+
+@pytest.fixture(scope="session")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(tmp_path_factory.mktemp("dist"), "sdist", "wheel")
+
+
+@pytest.fixture(scope="session")
+def wheel(dist: Path) -> Path:
+    (found,) = dist.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="session")
+def deb(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("deb")
+    # As Debian's xz would take ten seconds, it is not compressed here.
+    build = [sys.executable, BUILD_DEB, wheel, "--out", out, "--compression", "none"]
+    pip = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "HOME"))}
+    return Path(said(build, SOURCE_DATE_EPOCH=EPOCH, **pip).strip())
+
+
+@pytest.fixture(scope="session")
+def root(deb: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a directory with the .deb unpacked: no script of it was run."""
+    root = tmp_path_factory.mktemp("root")
+    said(["dpkg-deb", "-x", deb, root])
+    return root
+
+
+def readme_line() -> list[str]:
+    """Give the arguments of README's answer without Ceph, network or root."""
+    lines = (CHECKOUT / "README.md").read_text().splitlines()
+    (found,) = [each for each in lines if "--from examples/true-orphan.json" in each]
+    return shlex.split(found)[1:]
+
+
+def answer(program: Path) -> str:
+    """Give what a program answers to README's line: an orphan, exit code 3."""
+    done = subprocess.run(
+        [str(program), *readme_line()],
+        cwd=CHECKOUT,
+        env={},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (3, "")
+    return done.stdout
+
+
+def modules() -> set[str]:
+    """Give the files of the Python package in the checkout."""
+    files = (CHECKOUT / "rbdagent").rglob("*")
+    return {
+        str(each.relative_to(CHECKOUT))
+        for each in files
+        if each.is_file() and each.suffix != ".pyc"
+    }
+
+
+def test_the_wheel_has_the_package_and_nothing_else(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    assert {each for each in names if ".dist-info/" not in each} == modules()
+    assert "rbdagent/py.typed" in names
+
+
+def test_the_wheel_describes_itself_as_an_index_takes_it(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        info = f"rbdagent-{__version__}.dist-info"
+        metadata = Metadata.from_email(archive.read(f"{info}/METADATA"), validate=True)
+        points = archive.read(f"{info}/entry_points.txt").decode()
+    assert str(metadata.version) == __version__
+    assert metadata.description_content_type == "text/markdown"
+    assert metadata.description == (CHECKOUT / "README.md").read_text()
+    assert "rbdagent = rbdagent.__main__:main" in points
+
+
+def test_the_same_sources_give_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    again = built(tmp_path, "wheel") / wheel.name
+    assert again.read_bytes() == wheel.read_bytes()
+
+
+def test_the_sdist_has_what_it_takes_to_build_test_and_package(dist: Path) -> None:
+    (path,) = dist.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = {each.partition("/")[2] for each in archive.getnames()}
+    assert modules() <= names
+    needed = {
+        "README.md", "CHANGELOG.md", "LICENSE", "pyproject.toml", "dev", "Containerfile",
+        "examples/true-orphan.json", "packaging/build_deb.py", "systemd/rbdagent.service",
+        "tests/integration/test_packages.py", "docs/packages.md",
+    }  # fmt: skip
+    assert needed <= names
+    assert not [each for each in names if "__pycache__" in each or each.startswith(".git/")]
+
+
+def test_the_wheel_runs_from_a_fresh_virtual_environment(wheel: Path, tmp_path: Path) -> None:
+    """What it needs of PyPI is lent to it; that its metadata names all of that, the .deb tells."""
+    venv = tmp_path / "venv"
+    said([sys.executable, "-m", "venv", "--without-pip", venv])
+    pip = [sys.executable, "-m", "pip", "--python", venv / "bin" / "python", "install", "-q"]
+    said([*pip, "--no-deps", "--no-index", wheel])
+    (site,) = venv.glob("lib/python3.*/site-packages")
+    (site / "lent.pth").write_text(str(Path(click.__file__).parents[1]))
+    assert said([venv / "bin" / "rbdagent", "version"]) == f"rbdagent {__version__}\n"
+    assert "Orphaned" in answer(venv / "bin" / "rbdagent")
+    where = said([venv / "bin" / "python", "-Ic", "import rbdagent; print(rbdagent.__file__)"])
+    assert Path(where.strip()).is_relative_to(site)
+
+
+def test_the_deb_depends_on_its_python_and_on_ceph_bindings(deb: Path) -> None:
+    control = message_from_string(said(["dpkg-deb", "-f", deb]))
+    minor = sys.version_info.minor
+    python = f"python3 (>= 3.{minor}), python3 (<< 3.{minor + 1}~)"
+    assert control["Depends"] == f"{python}, python3-rados, python3-rbd"
+    assert control["Suggests"] == "python3-kubernetes"
+    assert control["Version"] == __version__
+    assert control["Architecture"] == said(["dpkg", "--print-architecture"]).strip()
+
+
+def test_the_deb_brings_program_unit_drop_ins_and_completions(deb: Path) -> None:
+    rows = [line.split(None, 5) for line in said(["dpkg-deb", "-c", deb]).splitlines()]
+    modes = {row[5].removeprefix("./"): row[0] for row in rows}
+    assert {row[1] for row in rows} == {"root/root"}
+    assert modes["usr/bin/rbdagent"] == "-rwxr-xr-x"
+    for path in (
+        "lib/systemd/system/rbdagent.service",
+        "usr/share/rbdagent/systemd/rbdagent-unmap.conf",
+        "usr/share/rbdagent/systemd/rbdagent-unmap-staged.conf",
+        "usr/share/bash-completion/completions/rbdagent",
+        "usr/share/zsh/vendor-completions/_rbdagent",
+        "usr/share/fish/vendor_completions.d/rbdagent.fish",
+        "usr/share/doc/rbdagent/copyright",
+        "usr/share/doc/rbdagent/changelog.gz",
+    ):
+        assert modes[path] == "-rw-r--r--"
+    assert not [each for each in modes if each.startswith("etc/")], "nothing is switched on"
+    assert not [each for each in modes if "__pycache__" in each or f"{LIBRARY}/tests" in each]
+    assert f"{LIBRARY}/kubernetes/" not in modes
+
+
+def test_the_debs_program_runs_on_debians_python_alone(root: Path) -> None:
+    """Nothing of the caller's environment is there: neither PATH nor a virtual environment."""
+    program = root / "usr/bin/rbdagent"
+    assert program.read_text().startswith("#!/usr/bin/python3 -I\n")
+    assert said([program, "version"]) == f"rbdagent {__version__}\n"
+    assert "Orphaned" in answer(program)
+
+
+@pytest.mark.parametrize(
+    "path", ["usr/share/bash-completion/completions/rbdagent", "DEBIAN/postinst",
+             "DEBIAN/prerm", "DEBIAN/postrm"]
+)  # fmt: skip
+def test_the_debs_scripts_are_scripts(root: Path, deb: Path, path: str) -> None:
+    said(["dpkg-deb", "-e", deb, root / "DEBIAN"])
+    said(["bash", "-n", root / path])
+
+
+def test_the_bill_of_materials_names_all_that_was_packed(root: Path) -> None:
+    share = root / "usr/share/rbdagent"
+    bill = json.loads((share / "sbom.cdx.json").read_text())
+    packed = {f"{each['name']}-{each['version']}" for each in bill["components"]}
+    there = {each.name.removesuffix(".dist-info") for each in (root / LIBRARY).glob("*.dist-info")}
+    assert {each.lower() for each in packed} == {each.lower() for each in there} - {
+        f"rbdagent-{__version__}"
+    }
+    locked = (share / "requirements.txt").read_text()
+    for each in bill["components"]:
+        digest = each["hashes"][0]["content"]
+        assert f"{each['name']}=={each['version']} --hash=sha256:{digest}\n" in locked
+
+
+def test_the_files_have_the_digests_that_dpkg_verifies(root: Path, deb: Path) -> None:
+    said(["dpkg-deb", "-e", deb, root / "DEBIAN"])
+    said(["env", "-C", root, "md5sum", "--check", "--quiet", "DEBIAN/md5sums"])
+
+
+def as_the_unit(*command: object, without: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a program as the unit does: as nobody, with its capabilities, beside a root's process 1.
+
+    That one is a shell in a pid namespace of its own: the machine's may be kept from everybody.
+    """
+    settings = dict(line.split("=", 1) for line in UNIT.read_text().splitlines() if "=" in line)
+    rights = settings["CapabilityBoundingSet"].lower().replace("cap_", "").split()
+    kept = ",".join(f"+{each}" for each in rights if each != without)
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"]
+    nobody += [f"--bounding-set=-all,{kept}", f"--inh-caps=-all,{kept}", f"--ambient-caps={kept}"]
+    apart = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    shell = ["sh", "-c", '"$@"; exit $?', "sh"]
+    return subprocess.run(
+        [*apart, *shell, *nobody, *map(str, command), "--host-root", "/proc/1/root"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_with_the_units_rights_the_whole_node_is_seen(root: Path) -> None:
+    done = as_the_unit(root / "usr/bin/rbdagent", "check", "--no-ceph", "--no-kube")
+    assert done.returncode == 0, done.stdout
+    assert "ok      kubelet's pod directories can be seen" in done.stdout
+
+
+def test_without_the_right_to_trace_it_is_not(root: Path) -> None:
+    program = [root / "usr/bin/rbdagent", "check", "--no-ceph", "--no-kube"]
+    done = as_the_unit(*program, without="sys_ptrace")
+    assert done.returncode == 1
+    assert "FAILED  kubelet's pod directories can be seen" in done.stdout
+
+
+def test_with_the_units_rights_it_remembers_beside_roots_command_line(
+    root: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Its state directory has lock files of root's, which it may only read."""
+    state = tmp_path_factory.mktemp("state")
+    for name in ("agent.lock", ".acts.lock"):
+        (state / name).touch(mode=0o644)
+    os.chown(state, 65534, 65534)
+    agent = [root / "usr/bin/rbdagent", "agent", "--once", "--no-ceph", "--no-kube"]
+    done = as_the_unit(*agent, "--state-dir", state)
+    assert done.returncode == 0, done.stderr
+    (cycle,) = [json.loads(line) for line in done.stderr.splitlines()]
+    assert (cycle["event"], cycle["failed"]) == ("cycle", {})
+    assert (state / "history.json").stat().st_uid == 65534
