@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -119,3 +122,38 @@ def test_every_variable_of_ours_is_that_of_a_flag(unit: str) -> None:
     known = {each.envvar for each in command.params}
     variables = [each.partition("=")[0] for each in settings(unit)["Environment"]]
     assert {each for each in variables if each.startswith("RBDAGENT_")} <= known
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGABRT, -6)])
+def test_an_agent_is_ready_alive_and_at_its_end_as_systemd_hears_it(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    """SIGABRT is the watchdog's: the log then tells where the loop was."""
+    agent = ["agent", "--no-ceph", "--no-kube", "--listen", "127.0.0.1:0"]
+    address = str(tmp_path / "notify")
+    environment = {**os.environ, "NOTIFY_SOCKET": address, "WATCHDOG_USEC": "180000000"}
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(address)
+        systemd.settimeout(60)
+        with subprocess.Popen(
+            [sys.executable, "-m", "rbdagent", *agent, "--state-dir", str(tmp_path / "state")],
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as running:
+            try:
+                heard = ""
+                while "READY=1" not in heard:
+                    heard += systemd.recv(4096).decode()
+                running.send_signal(number)
+                _, said = running.communicate(timeout=60)
+            finally:
+                running.kill()
+        assert "WATCHDOG=1" in heard
+        assert running.returncode == code
+        if number is signal.SIGABRT:
+            assert "Fatal Python error: Aborted" in said
+            assert 'rbdagent/agent/loop.py", line' in said
+        else:
+            while "STOPPING=1" not in heard:
+                heard += systemd.recv(4096).decode()
