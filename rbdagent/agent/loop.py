@@ -79,6 +79,8 @@ class Seen(Struct, frozen=True, kw_only=True):
     """All acts and refusals on record, by how they ended."""
     blocked: tuple[BlockedVolume, ...] = ()
     """What keeps pods of this node from starting."""
+    complete_at: str | None = None
+    """When the last look was made that no source failed; None: there was none yet."""
 
     @property
     def verdicts(self) -> Counter[str]:
@@ -154,6 +156,7 @@ class Agent:
         """Why each device was refused that is due; told again when the reasons change."""
         self._beat = time.monotonic()
         self.seen: Seen | None = None
+        self._complete_at: str | None = None
         self._history = self._remembered()
 
     def _remembered(self) -> History | None:
@@ -280,6 +283,8 @@ class Agent:
         diagnoses = tuple(diagnose(each, snapshot, grace=grace) for each in uses.mapped)
         self._history = remember(self._history, diagnoses, snapshot, longest_gap_s=LONGEST_GAP_S)
         self._save()
+        if all(each.state is not SourceState.FAILED for _, each in snapshot.sources.named):
+            self._complete_at = snapshot.observed_at
         return Seen(
             snapshot=snapshot,
             diagnoses=diagnoses,
@@ -287,6 +292,7 @@ class Agent:
             took_s=time.monotonic() - started,
             at=time.monotonic(),
             blocked=blocked_volumes(snapshot, uses.waited_for),
+            complete_at=self._complete_at,
         )
 
     def _look(self, why: str) -> NodeUses:

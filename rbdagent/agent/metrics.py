@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from rbdagent import __version__
+from rbdagent.correlate.identity import pods_of
+from rbdagent.correlate.local import unbacked_on
 from rbdagent.model import Mapping, NotObserved, SourceState, UnmapOutcome, Verdict
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 _MAPPING: Final = (
     "node", "device", "fsid", "pool", "rados_namespace", "image", "persistentvolume", "client",
 )  # fmt: skip
+
+_CONFLICTING: Final = "RBD106"
 
 
 class Metrics:
@@ -48,6 +52,7 @@ class Metrics:
             yield from _of_sources(seen)
             yield from _of_mappings(seen)
             yield _of_blocked(seen)
+            yield _of_unbacked(seen)
             yield from _of_findings(seen)
             yield _of_acts(seen)
 
@@ -63,19 +68,18 @@ def _of_sources(seen: Seen) -> Iterator[Metric]:
         "How long a source took to answer the last time that it was asked.",
         labels=("source",),
     )
-    sources = seen.snapshot.sources.named
-    for name, source in sources:
+    for name, source in seen.snapshot.sources.named:
         if source.state is not SourceState.SKIPPED:
             success.add_metric((name,), float(source.state is SourceState.OBSERVED))
             if source.took_s is not None:
                 took.add_metric((name,), source.took_s)
     yield success
     yield took
-    if all(each.state is not SourceState.FAILED for _, each in sources):
+    if seen.complete_at is not None:
         yield GaugeMetricFamily(
             "rbdagent_last_complete_observation_timestamp_seconds",
             "When the last look was made that no source failed.",
-            value=datetime.fromisoformat(seen.snapshot.observed_at).timestamp(),
+            value=datetime.fromisoformat(seen.complete_at).timestamp(),
         )
 
 
@@ -85,7 +89,7 @@ def _of_mappings(seen: Seen) -> Iterator[Metric]:
     )
     verdict = GaugeMetricFamily(
         "rbdagent_mapping_verdict",
-        "What is made of a mapping.",
+        "What is made of a mapping; Conflict stands beside the verdict on what its node does.",
         labels=("node", "device", "verdict"),
     )
     orphaned = GaugeMetricFamily(
@@ -102,6 +106,8 @@ def _of_mappings(seen: Seen) -> Iterator[Metric]:
         node = judged.holder.node or ""
         info.add_metric(_labels(diagnosis, judged, mapping), 1)
         verdict.add_metric((node, mapping.device, str(judged.verdict)), 1)
+        if any(each.code == _CONFLICTING for each in diagnosis.findings):
+            verdict.add_metric((node, mapping.device, str(Verdict.CONFLICT)), 1)
         if judged.verdict is Verdict.PINNED:
             pinned.add_metric((node, mapping.device, _pin(mapping)), 1)
     node = _node(seen)
@@ -157,6 +163,24 @@ def _of_blocked(seen: Seen) -> Metric:
     for each in seen.blocked:
         labels = (each.namespace, each.pod, each.persistent_volume, str(each.cause))
         family.add_metric((_node(seen), *labels, each.holder_node or ""), 1)
+    return family
+
+
+def _of_unbacked(seen: Seen) -> Metric:
+    """Tell of pods, not of mappings: what a container sees in its place may be mapped nowhere."""
+    family = GaugeMetricFamily(
+        "rbdagent_volume_not_backed",
+        "A pod of this node that writes to the node's own disk instead of the volume.",
+        labels=("node", "namespace", "pod", "persistentvolume"),
+    )
+    pods = {each.ref.uid: each.ref for each in pods_of(seen.snapshot.kubernetes)}
+    told: dict[tuple[str, ...], None] = {}
+    for each in unbacked_on(seen.snapshot):
+        pod = pods.get(each.pod_uid)
+        namespace, name = (pod.namespace, pod.name) if pod is not None else ("", each.pod_uid)
+        told[_node(seen), namespace, name, each.persistent_volume] = None
+    for labels in told:
+        family.add_metric(labels, 1)
     return family
 
 

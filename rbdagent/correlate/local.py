@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from rbdagent.correlate.identity import identity_of_mapping, may_be, pods_of, same_image
+from rbdagent.correlate.identity import (
+    identity_of_mapping,
+    may_be,
+    pods_of,
+    same_image,
+    volume_image,
+    volumes_of,
+)
 from rbdagent.correlate.names import VolumeNames, knows_every_pod_on, not_given
 from rbdagent.model import (
     BlockHolderKind,
@@ -422,6 +429,18 @@ def unbacked_of(names: VolumeNames, node: NodeView | None) -> tuple[UnbackedMoun
             key=lambda each: (each.pod_uid, each.path),
         )
     )
+
+
+def unbacked_on(snapshot: Snapshot) -> tuple[UnbackedMount, ...]:
+    """Give such containers of the node that looked, whether the volume is mapped there or not.
+
+    Other drivers mount in the same place: a PV that the API does not tell of may be theirs.
+    """
+    node = snapshot.node
+    if node is None or isinstance(node.unbacked, NotObserved):
+        return ()
+    volumes = {each.name for each in volumes_of(snapshot.kubernetes) if volume_image(each)}
+    return tuple(each for each in node.unbacked if each.persistent_volume in volumes)
 
 
 def maps(mapping: Mapping, names: VolumeNames) -> bool:

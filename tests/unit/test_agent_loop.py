@@ -212,6 +212,14 @@ def test_every_look_is_remembered_on_disk_and_told(stage: Stage) -> None:
     assert stage.log.of("cycle")[0]["Orphaned"] == 1
 
 
+def test_when_all_was_seen_stays_told_while_a_source_fails(stage: Stage) -> None:
+    broken = replace(IN_USE, sources=replace(IN_USE.sources, ceph=FAILED))
+    later = replace(IN_USE, observed_at="2026-11-21T03:02:00Z")
+    stage.looks = [broken, IN_USE, replace(broken, observed_at=later.observed_at), later]
+    rounds(stage.agent(), "start", "time", "time", "time")
+    assert [each.complete_at for each in stage.told] == [None, NOW, NOW, later.observed_at]
+
+
 def test_a_new_agent_goes_on_from_what_was_remembered(stage: Stage) -> None:
     stage.looks = [ORPHAN]
     rounds(stage.agent(), "start")
