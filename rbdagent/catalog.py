@@ -17,6 +17,13 @@ from rbdagent.model import Severity
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+RUNBOOKS: Final = "https://github.com/rbdagent/rbdagent/blob/main/docs/runbooks/"
+
+
+def runbook(name: str) -> str:
+    """Give the page of a code or an alert: one file each below ``docs/runbooks``."""
+    return f"{RUNBOOKS}{name}.md"
+
 
 class Entry(Struct, frozen=True, kw_only=True):
     """One code."""

@@ -6,8 +6,9 @@ list is a fact, null is none.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from rbdagent.catalog import runbook
 from rbdagent.model import API_VERSION, NotObserved
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     )
 
 Json = dict[str, Any]
-RUNBOOKS: Final = "https://rbdagent.dev/runbooks/"
 
 
 def holder_report(diagnosis: Diagnosis, snapshot: Snapshot) -> Json:
@@ -181,7 +181,7 @@ def _condition(condition: Condition) -> Json:
         "met": condition.met,
         "passes": condition.passes,
         "observed": list(condition.observed),
-        "runbook": f"{RUNBOOKS}{condition.code}",
+        "runbook": runbook(condition.code),
     }
 
 
@@ -285,7 +285,7 @@ def _finding(finding: Finding) -> Json:
         "evidence": list(finding.evidence),
         "remedy": finding.remedy,
         "commands": list(finding.commands),
-        "runbook": f"{RUNBOOKS}{finding.code}",
+        "runbook": runbook(finding.code),
     }
 
 

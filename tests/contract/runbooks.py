@@ -1,0 +1,116 @@
+"""The pages below docs/runbooks: written from the catalogue and the alerts, kept by hand below.
+
+``./dev docs`` writes them. What stands below a page's marker line is somebody's own: it stays.
+"""
+
+from __future__ import annotations
+
+import functools
+import textwrap
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from rbdagent.catalog import CATALOG, Entry
+
+ROOT: Final = Path(__file__).parents[2]
+RUNBOOKS: Final = ROOT / "docs" / "runbooks"
+ALERTS: Final = ROOT / "helm" / "rbdagent" / "files" / "alerts.yaml"
+MARKER: Final = "<!-- Above: written by ./dev docs. Below: by hand, and kept. -->\n"
+
+_INTRO: Final = """\
+# Runbooks
+
+A page for each alert, and one for each finding that `rbdagent who-holds` names. `rbdagent explain
+CODE` prints the same of a finding where there is no network. `rbdagent list` and `unmap` speak of
+the node where they run; `kubectl rbdagent`, where the plugin is installed, runs them inside the
+agent of the right one.
+
+Never unmap by force, never unmount lazily, never remove a finalizer or a VolumeAttachment: each of
+these makes orphans or loses data.
+"""
+
+Json = dict[str, Any]
+
+
+@functools.cache
+def rules() -> list[Json]:
+    """Give every rule of the alerts."""
+    found: Json = yaml.safe_load(ALERTS.read_text())
+    return [rule for group in found["groups"] for rule in group["rules"]]
+
+
+def alerts() -> dict[str, list[Json]]:
+    """Give the rules of each alert: one, or one a severity."""
+    found: dict[str, list[Json]] = {}
+    for rule in rules():
+        found.setdefault(rule["alert"], []).append(rule)
+    return found
+
+
+def pages() -> dict[Path, str]:
+    """Give every page as it should be, with what stands below the markers now."""
+    by_hand = {name: _by_hand(name) for name in (*alerts(), *CATALOG)}
+    heads = {name: _of_alert(name, rules) for name, rules in alerts().items()}
+    heads |= {code: _of_code(entry, by_hand) for code, entry in CATALOG.items()}
+    found = {_path(name): f"{head}\n{MARKER}{by_hand[name]}" for name, head in heads.items()}
+    return found | {_path("README"): _index()}
+
+
+def _path(name: str) -> Path:
+    return RUNBOOKS / f"{name}.md"
+
+
+def _by_hand(name: str) -> str:
+    path = _path(name)
+    return path.read_text().partition(MARKER)[2] if path.exists() else ""
+
+
+def _of_alert(name: str, rules: list[Json]) -> str:
+    parts = [f"# {name}", rules[0]["annotations"]["summary"]]
+    for rule in rules:
+        parts.append(f"Fires as `{rule['labels']['severity']}` after {rule['for']} of:")
+        parts.append(f"```promql\n{rule['expr'].strip()}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def _of_code(entry: Entry, by_hand: dict[str, str]) -> str:
+    weight = "critical: data is in danger" if entry.critical else str(entry.severity)
+    parts = [f"# {entry.code} {entry.name}", f"{_wrapped(entry.summary)}\n\nSeverity: {weight}."]
+    parts += [
+        f"## {title.capitalize()}\n\n{_wrapped(getattr(entry, title))}"
+        for title in ("cause", "evidence", "risk", "remedy")
+    ]
+    link = f"({entry.code}.md)"
+    naming = [f"[{name}]({name}.md)" for name in alerts() if link in by_hand[name]]
+    if naming:
+        parts.append(f"Alerts that speak of it: {', '.join(naming)}.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
+
+
+def _index() -> str:
+    lines = [_INTRO, "## Alerts\n", "| alert | severity | fires when |", "|---|---|---|"]
+    for name, rules in alerts().items():
+        severity = ", ".join(rule["labels"]["severity"] for rule in rules)
+        lines.append(f"| [{name}]({name}.md) | {severity} | {rules[0]['annotations']['summary']} |")
+    lines += ["\n## Findings\n", "| code | name | severity | it says |", "|---|---|---|---|"]
+    for code, entry in CATALOG.items():
+        severity = "critical" if entry.critical else str(entry.severity)
+        lines.append(f"| [{code}]({code}.md) | {entry.name} | {severity} | {entry.summary} |")
+    return "\n".join(lines) + "\n"
+
+
+def write() -> None:
+    """Write every page."""
+    RUNBOOKS.mkdir(parents=True, exist_ok=True)
+    for path, text in pages().items():
+        path.write_text(text)
+
+
+if __name__ == "__main__":
+    write()

@@ -1,0 +1,80 @@
+"""The runbooks say what the catalogue and the alerts say, and every link to one leads somewhere."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rbdagent.catalog import CATALOG, RUNBOOKS, explanation, runbook
+from tests.contract.runbooks import MARKER, ROOT, alerts, pages
+from tests.contract.runbooks import RUNBOOKS as FOLDER
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_HEADINGS = [
+    "What it means",
+    "Who is affected",
+    "What to look at",
+    "What to do",
+    "When it ends by itself",
+    "When to escalate",
+]
+
+
+def test_every_page_is_what_the_catalogue_and_the_alerts_say() -> None:
+    wanted = pages()
+    found = {path: path.read_text() for path in FOLDER.glob("*.md")}
+    other = sorted(
+        str(path.relative_to(ROOT))
+        for path in wanted.keys() | found.keys()
+        if wanted.get(path) != found.get(path)
+    )
+    assert other == [], "run ./dev docs, and remove the pages of what is no more"
+
+
+def test_what_was_written_by_hand_stays_when_a_page_is_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "RBD101.md").write_text(f"# Old\n{MARKER}\nOur storage team: 555.\n")
+    monkeypatch.setattr("tests.contract.runbooks.RUNBOOKS", tmp_path)
+    page = pages()[tmp_path / "RBD101.md"]
+    assert page.startswith("# RBD101 MappingOrphaned\n")
+    assert page.endswith(f"{MARKER}\nOur storage team: 555.\n")
+
+
+@pytest.mark.parametrize("code", CATALOG)
+def test_a_findings_page_has_the_title_and_every_word_of_explain(code: str) -> None:
+    page = (FOLDER / f"{code}.md").read_text()
+    title = page.partition("\n")[0].removeprefix("# ")
+    assert explanation(code).startswith(f"{title} (")
+    words = " ".join(page.split())
+    entry = CATALOG[code]
+    for said in (entry.summary, entry.cause, entry.evidence, entry.risk, entry.remedy):
+        assert " ".join(said.split()) in words
+
+
+@pytest.mark.parametrize("alert", alerts())
+def test_an_alerts_page_answers_the_same_questions_in_the_same_order(alert: str) -> None:
+    by_hand = (FOLDER / f"{alert}.md").read_text().partition(MARKER)[2]
+    parts = re.split(r"^## (.+)\n", by_hand, flags=re.MULTILINE)
+    assert parts[1::2] == _HEADINGS
+    assert all(part.strip() for part in parts[2::2])
+
+
+def test_every_link_between_the_pages_leads_to_one() -> None:
+    missing = [
+        f"{path.name}: {link}"
+        for path in FOLDER.glob("*.md")
+        for link in re.findall(r"\]\(([^)]+)\)", path.read_text())
+        if not (FOLDER / link).exists()
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("name", [*CATALOG, *alerts()])
+def test_the_link_of_a_finding_or_an_alert_leads_to_a_page_of_the_repository(name: str) -> None:
+    assert (FOLDER / runbook(name).removeprefix(RUNBOOKS)).exists()
+    assert RUNBOOKS.endswith(f"/blob/main/{FOLDER.relative_to(ROOT)}/")
