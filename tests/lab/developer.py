@@ -49,6 +49,7 @@ verbs:
   bench [NAME] [ARGS]    the measurements below bench/
   fuzz [STATES] [SEED]   plans of unmaps against the oracle: a million random states, or so many
   soak [EPISODES] [SEED] random lives of volumes beside agents on the real kernel: 500, or so many
+  docs                   write docs/runbooks anew from the catalogue and the alerts
   --cephcsi PATH         with demo, test, e2e, bench, lab up: a real ceph-csi in place of the test
                          driver (linked with librados and librbd of this machine)
   clean                  stop the lab, remove everything that ./dev made except Debian packages
@@ -83,6 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "bench": _bench,
         "fuzz": _fuzz,
         "soak": _soak,
+        "docs": _docs,
         "clean": _clean,
         **{tier: _one_tier(tier) for tier in TIERS},
     }
@@ -169,6 +171,11 @@ def _chance(verb: str, args: list[str], *, often: int) -> tuple[str, str]:
         raise LabError(f"{verb} {' '.join(given)}: how often and the seed are numbers")
     print(f"./dev {verb} {' '.join(given)} repeats this run", flush=True)
     return given[0], given[1]
+
+
+def _docs(args: list[str]) -> int:
+    install_python(Narrator())
+    return _python(["-m", "tests.contract.runbooks", *args])
 
 
 def _clean(_args: list[str]) -> int:

@@ -49,6 +49,7 @@ LAB_PACKAGES = (
     "iproute2",
     "kmod",
     "openssl",
+    "prometheus",  # with promtool: the alerts and the dashboard are tried on the real one
     "qemu-system-x86",
     "rbd-nbd",
     "xfsprogs",
