@@ -1,0 +1,205 @@
+"""A real Prometheus: it scrapes agents' own endpoints, evaluates the alerts, answers the dashboard.
+
+The agents serve what those of the recorded nodes had seen.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import urlencode
+
+import pytest
+import yaml
+from msgspec.structs import replace
+
+from rbdagent.agent.endpoint import serve
+from rbdagent.model import SourceState
+from tests.contract.recorded_agent import exposition, recorded_look
+from tests.contract.runbooks import ALERTS, ROOT, alerts
+from tests.integration.conftest import free_port
+from tests.lab.errors import LabError
+from tests.lab.processes import Processes, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rbdagent.agent.loop import Agent, Seen
+
+Json = dict[str, Any]
+
+RECORDED: Final = (
+    ("12-pinned-by-cwd-invisible", "c12", "n1"),
+    ("25-after", "cl", "n1"),
+    ("23-blocklisted", "cb1", "n1"),
+    ("20-nbd-killed", "cn", "n2"),
+    ("25-rollback-failing", "cl", "n1"),
+    ("26-not-backed", "cz", "n1"),
+    ("30-two-writers-after-blocklist-rm", "ch", "n1"),
+)
+"""Recording, claim, and the agent's node: together nearly everything that an alert is about."""
+NOT_RECORDED: Final = {"RBDNodeReturnedDirty"}
+DASHBOARD: Final[Json] = json.loads((ROOT / "helm/rbdagent/files/dashboard.json").read_text())
+PANELS: Final = [each for each in DASHBOARD["panels"] if each["type"] != "row"]
+
+
+@dataclass(frozen=True)
+class Served:
+    """What the endpoint asks of an agent."""
+
+    seen: Seen
+    beat_age_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    """A running one."""
+
+    port: int
+
+    def get(self, path: str, **parameters: str) -> Json:
+        """Ask its API.
+
+        Raises:
+            LabError: it does not answer (yet), or not with what was asked for.
+        """
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            connection.request("GET", f"/api/v1/{path}?{urlencode(parameters)}")
+            answer = connection.getresponse()
+            body = answer.read()
+        except OSError as error:
+            raise LabError(f"Prometheus does not answer: {error}") from error
+        finally:
+            connection.close()
+        if answer.status != http.client.OK:
+            raise LabError(f"{path}: {body.decode(errors='replace')}")
+        data: Json = json.loads(body)["data"]
+        return data
+
+
+@pytest.fixture(scope="module")
+def looks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Seen, ...]:
+    """Give what the recorded agents had seen; one more cannot ask Ceph."""
+    found = tuple(
+        recorded_look(recording, claim, node_name=node, root=tmp_path_factory.mktemp("node"))
+        for recording, claim, node in RECORDED
+    )
+    sources = found[0].snapshot.sources
+    failed = replace(sources.ceph, state=SourceState.FAILED, reason="no route")
+    broken = replace(found[0].snapshot, sources=replace(sources, ceph=failed))
+    return (*found, replace(found[0], snapshot=broken))
+
+
+@pytest.fixture(scope="module")
+def prometheus(
+    looks: tuple[Seen, ...], processes: Processes, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Prometheus]:
+    """Run one that scrapes those agents, and one that is down."""
+    agents = [free_port() for _ in looks]
+    for port, seen in zip(agents, looks, strict=True):
+        serve(cast("Agent", Served(seen)), f"127.0.0.1:{port}")
+    directory = tmp_path_factory.mktemp("prometheus")
+    targets = [f"127.0.0.1:{port}" for port in (*agents, free_port())]
+    scrape = {"job_name": "storage", "honor_labels": True, "static_configs": [{"targets": targets}]}
+    config = {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(ALERTS)],
+        "scrape_configs": [scrape],
+    }
+    (directory / "prometheus.yml").write_text(yaml.safe_dump(config))
+    port = free_port()
+    started = processes.start(
+        "prometheus",
+        [
+            "prometheus",
+            f"--config.file={directory}/prometheus.yml",
+            f"--storage.tsdb.path={directory}/data",
+            f"--web.listen-address=127.0.0.1:{port}",
+            "--log.level=warn",
+        ],
+    )
+    running = Prometheus(port)
+
+    def scraped() -> bool:
+        up = {each["health"] for each in running.get("targets")["activeTargets"]}
+        return up == {"up", "down"}
+
+    wait_until(scraped, timeout_s=120, what="the first scrape of every agent", process=started)
+    yield running
+    processes.stop("prometheus")
+
+
+def promtool(*args: str | Path, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(["promtool", *args], input=stdin, capture_output=True, check=False)
+
+
+def told(done: subprocess.CompletedProcess[bytes]) -> str:
+    return (done.stdout + done.stderr).decode()
+
+
+def test_promtool_finds_nothing_amiss_with_what_an_agent_exports(looks: tuple[Seen, ...]) -> None:
+    for seen in looks:
+        done = promtool("check", "metrics", stdin=exposition(seen))
+        assert (done.returncode, told(done)) == (0, "")
+
+
+def test_promtool_finds_nothing_amiss_with_the_alerts() -> None:
+    done = promtool("check", "rules", "--lint-fatal", ALERTS)
+    assert done.returncode == 0, told(done)
+
+
+def test_each_alert_fires_and_does_not_fire_and_resolves() -> None:
+    done = promtool("test", "rules", Path(__file__).with_name("alerts_test.yaml"))
+    assert done.returncode == 0, told(done)
+
+
+def test_every_rule_is_evaluated_on_what_agents_serve_and_sees_what_was_recorded(
+    prometheus: Prometheus,
+) -> None:
+    def evaluated() -> list[Json]:
+        (group,) = prometheus.get("rules")["groups"]
+        rules: list[Json] = group["rules"]
+        failed = [each["lastError"] for each in rules if each.get("lastError")]
+        assert failed == []
+        missing = alerts().keys() - {each["name"] for each in rules if each["alerts"]}
+        if missing != NOT_RECORDED:
+            raise LabError(f"of {', '.join(sorted(missing))} there is none")
+        return rules
+
+    rules = wait_until(evaluated, timeout_s=60, what="each alert that was recorded to be pending")
+    assert {each["health"] for each in rules} == {"ok"}
+    down = [
+        alert["labels"]["instance"]
+        for each in rules
+        if each["name"] == "RBDAgentDown"
+        for alert in each["alerts"]
+    ]
+    assert len(down) == 1
+
+
+@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
+def test_every_panel_of_the_dashboard_has_something_to_show(
+    prometheus: Prometheus, panel: Json
+) -> None:
+    asked = [each["expr"] for each in panel["targets"]]
+    queries = [each.replace("$node", ".*").replace("$namespace", ".*") for each in asked]
+    assert "$" not in "".join(queries)
+    wait_until(
+        lambda: all(prometheus.get("query", query=each)["result"] for each in queries),
+        timeout_s=60,
+        what=f"series of each of {queries}",
+    )
+
+
+def test_every_variable_of_the_dashboard_has_something_to_choose(prometheus: Prometheus) -> None:
+    for each in DASHBOARD["templating"]["list"][1:]:
+        series, _, label = each["definition"][len("label_values(") : -1].rpartition(", ")
+        now = str(time.time())
+        found = prometheus.get("series", **{"match[]": series, "start": "0", "end": now})
+        assert {one[label] for one in cast("list[Json]", found)} - {""}
