@@ -36,8 +36,11 @@ PYTHON_PACKAGES = (
     "python3-venv",
     "systemd",  # systemd-analyze rates the units, and reads them as systemd does
 )
+SHELL_PACKAGES = (
+    "busybox-static",  # a sh for the kubectl plugin; the guests' initramfs, the pods' image
+    "shellcheck",
+)
 LAB_PACKAGES = (
-    "busybox-static",  # the guests' initramfs and the pods' image
     "ceph-common",
     "ceph-mgr",
     "ceph-mon",
@@ -165,14 +168,14 @@ def run(argv: Sequence[str | Path], log: Path, **env: str) -> None:
 def install_python(narrator: Narrator) -> None:
     """Make the virtual environment: enough for lint, unit and contract tests."""
     with _one_at_a_time():
-        _install_packages(narrator, PYTHON_PACKAGES)
+        _install_packages(narrator, (*PYTHON_PACKAGES, *SHELL_PACKAGES))
         _install_venv(narrator)
 
 
 def install_lab(narrator: Narrator) -> None:
     """Make everything that the lab runs on: packages, programs, the guests' trees."""
     with _one_at_a_time():
-        _install_packages(narrator, (*PYTHON_PACKAGES, *LAB_PACKAGES))
+        _install_packages(narrator, (*PYTHON_PACKAGES, *SHELL_PACKAGES, *LAB_PACKAGES))
         _install_venv(narrator)
         _install_kubernetes(narrator)
         _install_csi_driver(narrator)
