@@ -46,8 +46,13 @@ def on_terminal(*args: str) -> str:
     leader, follower = pty.openpty()
     with subprocess.Popen(_command(args), stdout=follower, cwd=ROOT):
         os.close(follower)
-        with open(leader, "rb") as terminal:
-            shown = b"".join(iter(lambda: _read(terminal.fileno()), b""))
+        return read_terminal(leader)
+
+
+def read_terminal(leader: int) -> str:
+    """Give what is shown on a terminal until nobody has it open any more, and close it."""
+    with open(leader, "rb") as terminal:
+        shown = b"".join(iter(lambda: _read(terminal.fileno()), b""))
     return shown.decode().replace("\r\n", "\n")
 
 

@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+"""Make the archive that krew installs, and write its digest into the manifest beside this file.
+
+The same files make the same archive, byte by byte: nothing is compressed, and no time or owner of
+this machine is in it. Standard library only.
+"""
+
+import hashlib
+import re
+import sys
+import zipfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+MANIFEST = HERE / "rbdagent.yaml"
+PROGRAMS = (HERE / "kubectl-rbdagent", HERE / "kubectl_complete-rbdagent")
+LICENCE = HERE.parent / "LICENSE"
+_UNIX = 3
+
+
+def main(argv: list[str]) -> int:
+    """Write the archive to the path that is given, and the manifest in place."""
+    if len(argv) != 1:
+        sys.stderr.write(f"usage: {Path(sys.argv[0]).name} ARCHIVE.zip\n")
+        return 2
+    archive = Path(argv[0])
+    write_archive(archive)
+    text = MANIFEST.read_text()
+    MANIFEST.write_text(re.sub(r"(?m)^( +sha256: ).*$", rf"\g<1>{digest(archive)}", text))
+    return 0
+
+
+def write_archive(archive: Path) -> None:
+    """Write the plugin's files, each with its mode."""
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as files:
+        for path, mode in (*((program, 0o755) for program in PROGRAMS), (LICENCE, 0o644)):
+            entry = zipfile.ZipInfo(path.name)
+            entry.create_system = _UNIX
+            entry.external_attr = mode << 16
+            files.writestr(entry, path.read_bytes())
+
+
+def digest(archive: Path) -> str:
+    """Give the SHA-256 of a file."""
+    return hashlib.sha256(archive.read_bytes()).hexdigest()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,480 @@
+"""The kubectl plugin in every shell that may run it, before a kubectl that answers from files.
+
+Which node it finds, and what it says of refusals, is shown on a real API server in
+tests/integration/test_plugin.py.
+"""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import runpy
+import subprocess
+import zipfile
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import click
+import pytest
+import yaml
+
+from rbdagent import __version__
+from rbdagent.cli import cli
+from tests.contract.cli_runner import ROOT, read_terminal
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PLUGIN: Final = ROOT / "plugin" / "kubectl-rbdagent"
+COMPLETION: Final = ROOT / "plugin" / "kubectl_complete-rbdagent"
+SHELLS: Final = ("dash", "busybox sh", "bash --posix")
+VERBS: Final = tuple(cli.list_commands(click.Context(cli)))
+# Of its own node alone, or not asked for by kubectl.
+ELSEWHERE: Final = {"agent"}
+
+KUBECTL: Final = """\
+#!/bin/sh
+# Writes down how it was called, and answers from the file that is named like the question.
+cd "$(dirname "$0")" || exit 99
+for word; do printf '%s\\036' "$word" >>calls; done
+printf '\\035' >>calls
+case " $* " in
+  *' exec '*)
+    case " $* " in *' -i -- '*) cat >stdin ;; esac
+    cat exec
+    cat exec.err >&2
+    exit "$(cat exec.code)"
+    ;;
+  *' get pods '*) question=pods ;;
+  *' get rbdnodes'*) question=rbdnodes ;;
+  *' get volumeattachments'*) question=volumeattachments ;;
+  *' get pvc '*) question=pvc ;;
+  *' get node '*) question=node ;;
+  *' config view '*) question=namespace ;;
+  *' can-i '*) question=can-i ;;
+  *' whoami '*) question=whoami ;;
+esac
+[ -e "$question" ] || {
+  echo "Error from server: no $question" >&2
+  exit 1
+}
+cat "$question"
+"""
+
+AGENTS: Final = """\
+rbdagent rbdagent-a worker-1 Ready
+rbdagent rbdagent-b worker-2 Ready
+rbdagent rbdagent-c worker-3 NotReady
+"""
+
+
+class Done(NamedTuple):
+    """How the plugin ended, what it said, and how it called kubectl."""
+
+    code: int
+    stdout: str
+    stderr: str
+    calls: list[list[str]]
+
+    @property
+    def exec(self) -> list[str]:
+        """Give the words of the one call that runs the verb."""
+        (found,) = [call for call in self.calls if "exec" in call]
+        return found
+
+    @property
+    def in_pod(self) -> list[str]:
+        """Give what runs in the pod."""
+        return self.exec[self.exec.index("--") + 1 :]
+
+
+class Laptop:
+    """A directory with a kubectl, and the answers that it gives."""
+
+    def __init__(self, directory: Path, shell: str) -> None:
+        self._directory = directory
+        self._shell = shell.split()
+        self.path = f"{directory}:{PLUGIN.parent}:/usr/bin:/bin"
+        (directory / "kubectl").write_text(KUBECTL)
+        (directory / "kubectl").chmod(0o755)
+        self.answers(pods=AGENTS)
+        self.verb_ends()
+
+    def answers(self, **questions: str) -> None:
+        for question, answer in questions.items():
+            (self._directory / question.replace("_", "-")).write_text(answer)
+
+    def verb_ends(self, code: int = 0, *, stdout: str = "", stderr: str = "") -> None:
+        self.answers(exec=stdout)
+        (self._directory / "exec.err").write_text(stderr)
+        (self._directory / "exec.code").write_text(str(code))
+
+    def run(self, *args: str, stdin: str = "", **environment: str) -> Done:
+        done = subprocess.run(
+            [*self._shell, str(PLUGIN), *args],
+            env={"PATH": self.path, "HOME": str(self._directory)} | environment,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        return Done(done.returncode, done.stdout, done.stderr, self._calls())
+
+    def run_on_terminal(self, *args: str, redirect_stderr: bool = False) -> tuple[str, Done]:
+        leader, follower = pty.openpty()
+        with subprocess.Popen(
+            [*self._shell, str(PLUGIN), *args],
+            env={"PATH": self.path, "NO_COLOR": "1"},
+            stdin=follower,
+            stdout=follower,
+            stderr=subprocess.DEVNULL if redirect_stderr else follower,
+        ) as running:
+            os.close(follower)
+            shown = read_terminal(leader)
+        return shown, Done(running.returncode, "", "", self._calls())
+
+    def stdin_of_verb(self) -> str:
+        return (self._directory / "stdin").read_text()
+
+    def _calls(self) -> list[list[str]]:
+        written = self._directory / "calls"
+        calls = written.read_text().split("\x1d")[:-1] if written.exists() else []
+        written.unlink(missing_ok=True)
+        return [call.split("\x1e")[:-1] for call in calls]
+
+
+@pytest.fixture(params=SHELLS)
+def laptop(request: pytest.FixtureRequest, tmp_path: Path) -> Laptop:
+    return Laptop(tmp_path, request.param)
+
+
+@pytest.fixture
+def dash(tmp_path: Path) -> Laptop:
+    """For what no shell does differently."""
+    return Laptop(tmp_path, "dash")
+
+
+# --------------------------------------------------------------------------------------------------
+# What is typed, and where it goes
+# --------------------------------------------------------------------------------------------------
+
+ODD: Final = ("it's", 'a "b"', "$(id)", "*", "`x`", "\\", "two\nlines", "ö", "")
+
+
+def test_odd_words_reach_the_verb_as_they_were_typed(laptop: Laptop) -> None:
+    done = laptop.run("explain", *ODD, f"--new={ODD[0]}")
+    assert done.in_pod == ["rbdagent", "explain", *ODD, f"--new={ODD[0]}"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "in_pod"),
+    [
+        ("who-holds pv-1 -o json", "who-holds pv-1 --output=json"),
+        ("-ojson who-holds pv-1", "who-holds --output=json pv-1"),
+        ("list -Aowide", "list --all-nodes --output=wide"),
+        ("who-holds --fail-on warning pv-1", "who-holds --fail-on=warning pv-1"),
+        ("who-holds pvc/data -n shop", "who-holds pvc/data --namespace=shop"),
+        ("who-holds -- pvc/data", "who-holds --namespace=mine -- pvc/data"),
+        ("who-holds pod/app", "who-holds --namespace=mine pod/app"),
+        ("who-holds PVC/data", "who-holds --namespace=mine PVC/data"),
+        ("who-holds pvc/shop/data", "who-holds pvc/shop/data"),
+        ("check --node worker-1 --no-ceph", "check --no-ceph"),
+        ("unmap --yes pv-1 --node worker-1", "unmap --yes pv-1"),
+        ("list --help", "list --help"),
+        ("--version", "version"),
+        ("frobnicate -x", "frobnicate -x"),
+    ],
+)
+def test_flags_reach_the_verb(dash: Laptop, typed: str, in_pod: str) -> None:
+    dash.answers(namespace="mine")
+    assert dash.run(*typed.split()).in_pod == ["rbdagent", *in_pod.split()]
+
+
+def test_a_context_without_a_namespace_means_default(dash: Laptop) -> None:
+    dash.answers(namespace="")
+    assert "--namespace=default" in dash.run("who-holds", "pvc/data").in_pod
+
+
+def test_what_says_how_to_reach_the_cluster_goes_to_every_call_of_kubectl(laptop: Laptop) -> None:
+    laptop.answers(rbdnodes="", volumeattachments="")
+    given = ("--context", "my lab", "--as=o'hara", "-v", "6", "--insecure-skip-tls-verify")
+    done = laptop.run("who-holds", *given, "pv-1")
+    assert done.in_pod == ["rbdagent", "who-holds", "pv-1"]
+    assert len(done.calls) == 4
+    passed = ("--context=my lab", "--as=o'hara", "--v=6", "--insecure-skip-tls-verify")
+    for call in done.calls:
+        places = [call.index(word) for word in passed]
+        assert places == sorted(places)
+
+
+def test_every_flag_with_a_value_is_known_to_have_one() -> None:
+    """Else its value would be taken for the TARGET."""
+    ours = {"--kubeconfig", "--context"}
+    values = {
+        name
+        for verb in VERBS
+        if verb not in ELSEWHERE
+        for option in _options(verb)
+        if not option.is_flag
+        for name in option.opts
+        if name.startswith("--")
+    }
+    assert _words("VERB_VALUES") == values - ours
+    assert ours <= _words("KUBECTL_VALUES")
+
+
+def test_the_verbs_that_it_offers_are_rbdagents() -> None:
+    assert set(VERBS) - ELSEWHERE <= _words("VERBS")
+
+
+def _options(verb: str) -> list[click.Option]:
+    command = cli.get_command(click.Context(cli), verb)
+    assert command is not None
+    return [each for each in command.params if isinstance(each, click.Option)]
+
+
+def _words(variable: str) -> set[str]:
+    found = re.search(rf"^{variable}=(['\"])(.*?)\1", PLUGIN.read_text(), re.DOTALL | re.MULTILINE)
+    assert found is not None
+    return set(found[2].replace("\\\n", "").split())
+
+
+# --------------------------------------------------------------------------------------------------
+# Answers
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 3, 4])
+def test_an_answer_passes_through_untouched_with_its_exit_code(laptop: Laptop, code: int) -> None:
+    told = f"command terminated with exit code {code}\n" if code else ""
+    laptop.verb_ends(code, stdout="a\\nb  \n\n\tc", stderr="rbdagent: \\ a warning  \n" + told)
+    done = laptop.run("version")
+    assert (done.code, done.stdout) == (code, "a\\nb  \n\n\tc")
+    assert done.stderr == "rbdagent: \\ a warning  \n"
+
+
+def test_a_verb_that_was_killed_is_told_with_its_likely_reason(dash: Laptop) -> None:
+    dash.verb_ends(137, stderr="command terminated with exit code 137\n")
+    done = dash.run("version")
+    assert done.code == 137
+    assert done.stderr.startswith(
+        "kubectl rbdagent: the verb was killed in pod rbdagent/rbdagent-a"
+    )
+
+
+def test_without_a_terminal_none_is_asked_for_and_stdin_is_left_alone(laptop: Laptop) -> None:
+    done = laptop.run("version", stdin="for somebody else")
+    assert done.exec[:3] == ["exec", "--namespace=rbdagent", "rbdagent-a"]
+    assert not {"-i", "-t"} & set(done.exec)
+
+
+def test_on_a_terminal_the_verb_has_one_and_knows_what_it_must_not_colour(laptop: Laptop) -> None:
+    laptop.verb_ends(3, stdout="answer\n", stderr="command terminated with exit code 3\n")
+    shown, done = laptop.run_on_terminal("version")
+    assert (done.code, shown) == (3, "answer\n")
+    words = done.exec[done.exec.index("-i") :]
+    assert words == ["-i", "-t", "--", "env", "NO_COLOR=1", "rbdagent", "version"]
+
+
+def test_with_one_stream_redirected_it_has_none(dash: Laptop) -> None:
+    """In a terminal both streams are one."""
+    _, done = dash.run_on_terminal("version", redirect_stderr=True)
+    assert "-t" not in done.exec
+
+
+@pytest.mark.parametrize("command", ["who-holds pv-1 --watch", "list -Aw", "unmap pv-1 --wait"])
+def test_what_nothing_would_end_in_the_pod_takes_a_terminal(dash: Laptop, command: str) -> None:
+    done = dash.run(*command.split())
+    assert (done.code, done.calls) == (2, [])
+    assert "takes a terminal: without one it would go on in the pod" in done.stderr
+    _, on_terminal = dash.run_on_terminal(*command.split(), "--node=worker-1")
+    assert on_terminal.code == 0
+
+
+def test_a_snapshot_is_streamed_into_the_pod(laptop: Laptop, tmp_path: Path) -> None:
+    file = tmp_path / "it's a file"
+    file.write_text("snapshot\n")
+    done = laptop.run("list", "--from", str(file), "--node", "worker-9")
+    assert done.in_pod == ["rbdagent", "list", "--from=-"]
+    assert laptop.stdin_of_verb() == "snapshot\n"
+
+
+def test_a_snapshot_may_come_on_stdin(laptop: Laptop) -> None:
+    laptop.run("who-holds", "pv-1", "--from=-", stdin="snapshot\n")
+    assert laptop.stdin_of_verb() == "snapshot\n"
+
+
+# --------------------------------------------------------------------------------------------------
+# Refusals
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("who-holds pv-1 --node", "--node wants a value"),
+        ("who-holds pv-1 -o", "--output wants a value"),
+        ("list --node=", "--node wants a value"),
+        ("list --from=", "--from wants a value"),
+        ("list --from /nowhere", "/nowhere: no such file"),
+        ("list --from /", "/: cannot be read"),
+        ("-o json", "the verb is missing"),
+        ("agent", "the agent is not started by kubectl: it is a DaemonSet"),
+        ("unmap pv-1 --node-name worker-1", "--node-name is not for kubectl rbdagent"),
+    ],
+)
+def test_a_wrong_call_is_refused_before_anything_is_asked(
+    dash: Laptop, typed: str, words: str
+) -> None:
+    done = dash.run(*typed.split())
+    assert (done.code, done.stdout, done.calls) == (2, "", [])
+    assert done.stderr.startswith(f"kubectl rbdagent: {words}")
+
+
+@pytest.mark.parametrize("typed", [(), ("--help",), ("-h",)])
+def test_help_is_told_without_a_cluster(laptop: Laptop, typed: tuple[str, ...]) -> None:
+    done = laptop.run(*typed)
+    assert (done.code, done.stderr, done.calls) == (0, "", [])
+    assert all(verb in done.stdout for verb in VERBS if verb not in ELSEWHERE)
+
+
+def test_without_kubectl_it_says_so(laptop: Laptop, tmp_path: Path) -> None:
+    shells = tmp_path / "shells"
+    shells.mkdir()
+    for name in ("dash", "busybox", "bash"):
+        (shells / name).symlink_to(f"/usr/bin/{name}")
+    done = laptop.run("version", PATH=str(shells))
+    assert done.code == 1
+    assert done.stderr.startswith("kubectl rbdagent: there is no kubectl on PATH\n")
+
+
+@pytest.mark.parametrize(
+    ("agents", "typed", "code", "words"),
+    [
+        ("", "version", 1, "no agent is installed: there is no pod labelled"),
+        ("a x w1 Pending\n", "version", 1, "rbdagent is installed, but none of its agents runs"),
+        ("a x - Pending\n", "list", 2, "list tells of one node: say of which, --node NODE"),
+        (AGENTS, "check", 2, "check tells of one node: say of which, --node NODE"),
+        (AGENTS, "snapshot", 2, "snapshot tells of one node"),
+        (AGENTS, "who-holds /dev/rbd0", 2, "/dev/rbd0 is a device of one node"),
+        (AGENTS, "unmap rbd0p1", 2, "rbd0p1 is a device of one node"),
+        ("a x w1 Terminating\n", "list --node w1", 1, "the agent on w1 does not run: pod a/x is"),
+    ],
+)
+def test_where_no_agent_can_be_chosen_it_says_why(
+    dash: Laptop, agents: str, typed: str, code: int, words: str
+) -> None:
+    dash.answers(pods=agents)
+    done = dash.run(*typed.split())
+    assert (done.code, done.stdout) == (code, "")
+    assert done.stderr.startswith(f"kubectl rbdagent: {words}")
+    assert not [call for call in done.calls if "exec" in call]
+
+
+@pytest.mark.parametrize(
+    ("typed", "pod"),
+    [
+        ("version", "rbdagent-a"),
+        ("version --node worker-3", "rbdagent-c"),
+        ("who-holds rbd1-data", "rbdagent-b"),
+        ("unmap rbd1-data", "rbdagent-b"),
+        ("who-holds pool/space/image", "rbdagent-a"),
+    ],
+)
+def test_the_pod_of_the_right_node_is_chosen(laptop: Laptop, typed: str, pod: str) -> None:
+    laptop.answers(rbdnodes="worker-2\trbd1-data\tpool/image\nworker-3\t\tpool/space/image\n")
+    done = laptop.run(*typed.split())
+    assert pod in done.exec
+
+
+def test_the_only_agent_need_not_be_named(laptop: Laptop) -> None:
+    laptop.answers(pods="a x w1 Ready\n")
+    assert "x" in laptop.run("list").exec
+
+
+def test_an_agent_that_is_not_ready_answers_with_a_warning(dash: Laptop) -> None:
+    done = dash.run("list", "--node", "worker-3")
+    assert (done.code, "rbdagent-c" in done.exec) == (0, True)
+    assert "the agent on worker-3 runs, but it is not Ready" in done.stderr
+
+
+def test_a_refused_exec_names_the_commands_that_grant_it(laptop: Laptop) -> None:
+    laptop.verb_ends(1, stderr="Error from server (Forbidden): pods is forbidden\n")
+    laptop.answers(can_i="no\n", whoami="ann")
+    done = laptop.run("version")
+    assert done.code == 1
+    assert done.stderr == (
+        "Error from server (Forbidden): pods is forbidden\n"
+        "kubectl rbdagent: you have no right to run commands in the agents' pods\n"
+        "  an administrator grants it:\n"
+        "    kubectl create role rbdagent-exec -n rbdagent --verb=create --resource=pods/exec\n"
+        "    kubectl create rolebinding rbdagent-exec -n rbdagent --role=rbdagent-exec --user=ann\n"
+        "  or run it on worker-1 itself: rbdagent version\n"
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# Completion, and what is released
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        (("",), sorted(_words("VERBS"))),
+        (("list", "-o", "j"), ["json"]),
+        (("check", "--output", ""), ["json", "table", "yaml"]),
+        (("who-holds", "--fail-on", ""), ["error", "info", "warning"]),
+        (("list", ""), []),
+    ],
+)
+def test_completion_offers_what_can_stand_there(
+    laptop: Laptop, typed: tuple[str, ...], offered: list[str]
+) -> None:
+    *lines, directive = laptop.run("__complete", *typed).stdout.splitlines()
+    assert (sorted(lines), directive) == (offered, ":4")
+
+
+def test_completion_leaves_files_to_the_shell(laptop: Laptop) -> None:
+    assert laptop.run("__complete", "list", "--from", "").stdout == ":0\n"
+
+
+@pytest.mark.parametrize("verb", [each for each in VERBS if each not in ELSEWHERE])
+def test_flags_that_are_offered_exist(dash: Laptop, verb: str) -> None:
+    *offered, _ = dash.run("__complete", verb, "--").stdout.splitlines()
+    known = {name for option in _options(verb) for name in option.opts}
+    ours = {"--node", "--agent-namespace", "--context", "--kubeconfig", "--help"}
+    assert set(offered) - ours <= known
+
+
+def test_kubectl_finds_the_completion_beside_the_plugin(dash: Laptop) -> None:
+    done = subprocess.run(
+        [str(COMPLETION), "che"], env={"PATH": dash.path}, capture_output=True, check=True
+    )
+    assert done.stdout == b"check\n:4\n"
+
+
+@pytest.mark.parametrize("script", [PLUGIN, COMPLETION], ids=lambda path: path.name)
+def test_shellcheck_finds_nothing(script: Path) -> None:
+    done = subprocess.run(
+        ["shellcheck", "--shell=sh", str(script)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_krew_manifest_installs_these_files(tmp_path: Path) -> None:
+    """After a change: plugin/release.py ARCHIVE.zip."""
+    manifest = yaml.safe_load((ROOT / "plugin" / "rbdagent.yaml").read_text())
+    (platform,) = manifest["spec"]["platforms"]
+    release = runpy.run_path(str(ROOT / "plugin" / "release.py"))
+    archive = tmp_path / "kubectl-rbdagent.zip"
+    release["write_archive"](archive)
+
+    with zipfile.ZipFile(archive) as files:
+        modes = {each.filename: each.external_attr >> 16 for each in files.infolist()}
+    assert modes.keys() == {each["from"] for each in platform["files"]}
+    assert modes[platform["bin"]] == modes[COMPLETION.name] == 0o755
+    assert platform["sha256"] == release["digest"](archive)
+    assert manifest["spec"]["version"] == f"v{__version__}"
+    assert manifest["spec"]["version"] in platform["uri"]

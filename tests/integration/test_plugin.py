@@ -1,0 +1,412 @@
+"""The kubectl plugin before a real API server: it finds the right agent, or says why not.
+
+Nothing runs the pods: where the plugin has found one, the API server's own error ends the exec.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pytest
+
+from tests.lab.controlplane import ControlPlane
+from tests.lab.install import CHECKOUT, bin_dir
+from tests.lab.processes import Processes
+from tests.lab.workloads import collection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from tests.lab.api import Api, Json
+
+ADDRESS: Final = "10.77.0.1"
+UUID: Final = "81bd820f-8403-4433-9d6e-9ce7ebece68f"
+HANDLE: Final = f"0001-000a-lab-ceph-1-0000000000000001-{UUID}"
+RBDNODES: Final = "/apis/rbdagent.dev/v1alpha1/rbdnodes"
+ROLES: Final = "/apis/rbac.authorization.k8s.io/v1"
+
+
+class Done(NamedTuple):
+    """How a command ended, and what it said."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+class Laptop:
+    """Somebody's machine: kubectl, the plugin and a kubeconfig, and nothing of Ceph."""
+
+    def __init__(self, netns: str, kubeconfig: Path, home: Path) -> None:
+        self._netns = netns
+        self._environment = {
+            "HOME": str(home),
+            "KUBECONFIG": str(kubeconfig),
+            "PATH": f"{bin_dir()}:{CHECKOUT / 'plugin'}:/usr/bin:/bin",
+        }
+
+    def kubectl(self, *args: str) -> Done:
+        return self._run("kubectl", *args)
+
+    def rbdagent(self, *args: str) -> Done:
+        """Run the plugin as kubectl does: it is all that becomes of that process."""
+        return self._run("kubectl-rbdagent", *args)
+
+    def _run(self, *command: str) -> Done:
+        done = subprocess.run(
+            ["nsenter", f"--net=/run/netns/{self._netns}", "--", *command],
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture(scope="module")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """An API server alone: no controller takes objects away that nothing runs."""
+    netns = _netns()
+    state = tmp_path_factory.mktemp("plugin")
+    processes = Processes(state)
+    plane = ControlPlane(processes, netns, state / "k8s", bin_dir(), ADDRESS)
+    subprocess.run(["ip", "netns", "add", netns], check=True)
+    try:
+        for command in (
+            "link set lo up",
+            "link add br0 type bridge",
+            f"addr add {ADDRESS}/24 dev br0",
+            "link set br0 up",
+        ):
+            subprocess.run(["ip", "-n", netns, *command.split()], check=True)
+        plane.start()
+        plane.wait_ready()
+        processes.stop("kube-controller-manager")
+        _fill(plane.api)
+        yield plane
+    finally:
+        plane.close()
+        processes.stop_all(grace_s=2)
+        subprocess.run(["ip", "netns", "delete", netns], check=True)
+
+
+@pytest.fixture(scope="module")
+def laptop(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Laptop:
+    home = tmp_path_factory.mktemp("home")
+    kubeconfig = json.loads(control_plane.kubeconfig("admin").read_text())
+    kubeconfig["contexts"][0]["context"]["namespace"] = "shop"
+    path = home / "kubeconfig"
+    path.write_text(json.dumps(kubeconfig))
+    return Laptop(_netns(), path, home)
+
+
+def _netns() -> str:
+    return f"rbdagent-kp-{os.getpid()}"
+
+
+# --------------------------------------------------------------------------------------------------
+# The cluster: agents on three nodes, one of them broken, and what they published
+# --------------------------------------------------------------------------------------------------
+
+
+def _fill(api: Api) -> None:
+    for name in ("rbdagent", "shop"):
+        api.create("/api/v1/namespaces", {"metadata": {"name": name}})
+        api.create(f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "default"}})
+    for number in (1, 2, 3, 4):
+        _make_node(api, f"worker-{number}")
+    _make_agent(api, "worker-1", ready=True)
+    _make_agent(api, "worker-2", ready=True)
+    _make_agent(api, "worker-3", waiting="CrashLoopBackOff")
+    _publish(api, "worker-1", {"pv-one": f"k8s/csi-vol-{UUID}", "pv-two-nodes": "k8s/shared"})
+    _publish(api, "worker-2", {"pv-two": "k8s/two", "pv-two-nodes": "k8s/shared"})
+    _publish(api, "worker-3", {"pv-three": "k8s/tenant/three"})
+    _publish(api, "worker-5", {"pv-gone": "k8s/gone"})
+    api.create(RBDNODES, {**_kind("RBDNode"), "metadata": {"name": "worker-6"}})
+    _make_volume(api, "pv-one", claim="data")
+    _make_volume(api, "pv-two", claim="other")
+    _make_volume(api, "pv-free", claim="free")
+    api.create(
+        "/apis/storage.k8s.io/v1/volumeattachments",
+        {
+            "metadata": {"name": "csi-1"},
+            "spec": {
+                "attacher": "rbd.csi.ceph.com",
+                "nodeName": "worker-2",
+                "source": {"persistentVolumeName": "pv-attached"},
+            },
+        },
+    )
+    _make_pod(api, "shop", "app", node="worker-4", claims=("free", "other"))
+
+
+def _kind(name: str) -> Json:
+    return {"apiVersion": "rbdagent.dev/v1alpha1", "kind": name}
+
+
+def _make_node(api: Api, name: str) -> None:
+    api.create("/api/v1/nodes", {"metadata": {"name": name}})
+    # There nobody listens: an exec is refused at once.
+    address = {"type": "InternalIP", "address": ADDRESS}
+    endpoint = {"kubeletEndpoint": {"Port": 10250}}
+    status = {"addresses": [address], "daemonEndpoints": endpoint}
+    api.patch(f"/api/v1/nodes/{name}/status", {"status": status})
+
+
+def _make_agent(api: Api, node: str, *, ready: bool = False, waiting: str = "") -> None:
+    name = f"rbdagent-{node}"
+    _make_pod(api, "rbdagent", name, node=node, labels={"app.kubernetes.io/name": "rbdagent"})
+    state: Json = {"waiting": {"reason": waiting}} if waiting else {"running": {}}
+    container = {"name": "rbdagent", "state": state, "ready": ready, "restartCount": 0}
+    status = {
+        "phase": "Running",
+        "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+        "containerStatuses": [{**container, "image": "rbdagent", "imageID": ""}],
+    }
+    api.patch(f"/api/v1/namespaces/rbdagent/pods/{name}/status", {"status": status})
+
+
+def _make_pod(
+    api: Api,
+    namespace: str,
+    name: str,
+    *,
+    node: str,
+    labels: Mapping[str, str] | None = None,
+    claims: tuple[str, ...] = (),
+) -> None:
+    volumes = [{"name": each, "persistentVolumeClaim": {"claimName": each}} for each in claims]
+    api.create(
+        f"/api/v1/namespaces/{namespace}/pods",
+        {
+            "metadata": {"name": name, "labels": labels or {}},
+            "spec": {
+                "nodeName": node,
+                "automountServiceAccountToken": False,
+                "containers": [{"name": "rbdagent", "image": "rbdagent"}],
+                "volumes": volumes,
+            },
+        },
+    )
+
+
+def _publish(api: Api, node: str, images: Mapping[str, str]) -> None:
+    mappings = []
+    for number, (volume, path) in enumerate(images.items()):
+        pool, *namespace, name = path.split("/")
+        image = {"pool": pool, "radosNamespace": "".join(namespace), "name": name}
+        device = f"/dev/rbd{number}"
+        known = {"device": device, "image": image, "persistentVolume": volume, "verdict": "InUse"}
+        mappings.append(known)
+    # A mapping of which little is known.
+    mappings.append({"device": "/dev/rbd9", "verdict": "Undetermined"})
+    api.create(RBDNODES, {**_kind("RBDNode"), "metadata": {"name": node}})
+    status = {"observedAt": "2026-01-01T00:00:00Z", "mappings": mappings}
+    api.patch(f"{RBDNODES}/{node}/status", {"status": status})
+
+
+def _make_volume(api: Api, name: str, *, claim: str) -> None:
+    api.create(
+        "/api/v1/persistentvolumes",
+        {
+            "metadata": {"name": name},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "capacity": {"storage": "1Gi"},
+                "claimRef": {"namespace": "shop", "name": claim},
+                "csi": {"driver": "rbd.csi.ceph.com", "volumeHandle": HANDLE},
+            },
+        },
+    )
+    api.create(
+        collection("PersistentVolumeClaim", namespace="shop"),
+        {
+            "metadata": {"name": claim},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "volumeName": name,
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+        },
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# Which node
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "node"),
+    [
+        ("who-holds pv-two", "worker-2"),
+        ("who-holds pv/pv-one", "worker-1"),
+        ("who-holds pvc/other", "worker-2"),
+        ("who-holds pvc/shop/other -n shop", "worker-2"),
+        ("who-holds pod/app", "worker-2"),
+        ("who-holds k8s/two", "worker-2"),
+        (f"who-holds {HANDLE}", "worker-1"),
+        ("who-holds pv-attached", "worker-2"),
+        ("unmap pv-two --yes", "worker-2"),
+        ("list --node worker-2", "worker-2"),
+        ("who-holds /dev/rbd0 --node=worker-2", "worker-2"),
+    ],
+)
+def test_a_verb_runs_on_the_node_that_has_the_target(
+    laptop: Laptop, command: str, node: str
+) -> None:
+    done = laptop.rbdagent(*command.split())
+    assert f"kubectl could not run rbdagent on {node}: it says why above" in done.stderr
+    assert (done.code, done.stdout) == (1, "")
+
+
+@pytest.mark.parametrize("target", ["pv-free", "pvc/nobody"])
+def test_what_nobody_has_is_asked_of_any_agent(laptop: Laptop, target: str) -> None:
+    done = laptop.rbdagent("who-holds", target)
+    assert "kubectl could not run rbdagent on worker-1" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("target", "holder"), [("k8s/tenant/three", "worker-3"), ("pv-gone", "worker-5")]
+)
+def test_a_holder_without_a_ready_agent_is_told_and_another_agent_asked(
+    laptop: Laptop, target: str, holder: str
+) -> None:
+    done = laptop.rbdagent("who-holds", target)
+    assert f"{holder} has {target}, but no agent is Ready there: the one on" in done.stderr
+    assert "kubectl could not run rbdagent on worker-1" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "words"),
+    [
+        ("list", 2, "agents run on: worker-1, worker-2, worker-3"),
+        ("unmap pv-free", 2, "which node has pv-free mapped is not known: no RBDNode tells it"),
+        ("unmap pv-two-nodes", 2, "mapped on more than one node: worker-1, worker-2"),
+        ("unmap pv-three", 1, "the agent on worker-3 does not run: pod rbdagent/rbdagent-worker-3"),
+        ("list --node worker-3", 1, "is CrashLoopBackOff"),
+        ("list --node worker-4", 1, "no agent runs on worker-4\n"),
+        ("list --node worker-7", 1, "no agent runs on worker-7, and no node of that name"),
+        ("list --agent-namespace shop", 1, "no pod labelled app.kubernetes.io/name=rbdagent in"),
+        (
+            f"list --server https://{ADDRESS}:1",
+            1,
+            "the agents' pods could not be listed in all namespaces: kubectl says why above",
+        ),
+    ],
+)
+def test_where_no_agent_can_be_asked_it_says_why(
+    laptop: Laptop, command: str, code: int, words: str
+) -> None:
+    done = laptop.rbdagent(*command.split())
+    assert words in done.stderr
+    assert (done.code, done.stdout) == (code, "")
+
+
+# --------------------------------------------------------------------------------------------------
+# Rights
+# --------------------------------------------------------------------------------------------------
+
+
+def test_an_exec_that_the_api_server_cannot_pass_on_is_told_with_its_reason(laptop: Laptop) -> None:
+    done = laptop.kubectl("rbdagent", "version")
+    assert "connection refused" in done.stderr
+    assert done.stderr.endswith(
+        "kubectl rbdagent: kubectl could not run rbdagent on worker-1: it says why above\n"
+        "  tried: kubectl exec -n rbdagent rbdagent-worker-1 -c rbdagent -- rbdagent version\n"
+        "  is the node Ready? kubectl get node worker-1\n"
+        "  who-holds and list -A can be asked of another node's agent: --node NODE\n"
+    )
+
+
+def test_without_any_right_the_agents_namespace_is_asked_for(laptop: Laptop) -> None:
+    done = laptop.rbdagent("version", "--as", "nobody-at-all")
+    assert done.code == 1
+    assert "could not be listed in all namespaces: you have no right to\n" in done.stderr
+    assert "--agent-namespace NAMESPACE" in done.stderr
+
+
+def test_the_rights_that_the_words_ask_for_are_enough(laptop: Laptop) -> None:
+    """Who may do nothing follows the plugin's words, twice, and then reaches the pod."""
+    call = ("version", "--agent-namespace", "rbdagent", "--as", "on-call")
+    for refused in (
+        "the agents' pods could not be listed in namespace rbdagent: you have no right to",
+        "you have no right to run commands in the agents' pods",
+    ):
+        done = laptop.rbdagent(*call)
+        assert (done.code, refused in done.stderr) == (1, True), done.stderr
+        grants = [
+            line.split() for line in done.stderr.splitlines() if " kubectl create role" in line
+        ]
+        assert len(grants) == 2
+        for _, *grant in grants:
+            assert laptop.kubectl(*grant).code == 0
+
+    assert "kubectl could not run rbdagent on worker-1" in laptop.rbdagent(*call).stderr
+
+
+def test_who_may_not_read_rbdnodes_asks_any_agent(
+    laptop: Laptop, control_plane: ControlPlane
+) -> None:
+    rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "pods-only"}
+    user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "reader"}
+    control_plane.api.create(
+        f"{ROLES}/clusterroles", {"metadata": {"name": "pods-only"}, "rules": [rule]}
+    )
+    control_plane.api.create(
+        f"{ROLES}/clusterrolebindings",
+        {"metadata": {"name": "pods-only"}, "roleRef": role, "subjects": [user]},
+    )
+    done = laptop.rbdagent("who-holds", "pv-two", "--as=reader")
+    assert "or run it on worker-1 itself: rbdagent who-holds pv-two" in done.stderr
+
+
+# --------------------------------------------------------------------------------------------------
+# kubectl's own
+# --------------------------------------------------------------------------------------------------
+
+
+def test_every_flag_of_kubectl_is_known(laptop: Laptop) -> None:
+    """Else it would go to the verb, and its value be taken for the TARGET."""
+    told = laptop.kubectl("options").stdout
+    flags = dict(re.findall(r"^ +(?:-., )?(--[a-z-]+)=(.*):$", told, re.MULTILINE))
+    switches = {flag for flag, default in flags.items() if default == "false"}
+    plugin = (CHECKOUT / "plugin" / "kubectl-rbdagent").read_text().replace("\\\n", "")
+    lists = dict(re.findall(r'^(\w+)="(.*)"$', plugin, re.MULTILINE))
+    known = {name: set(words.split()) for name, words in lists.items()}
+    assert known["KUBECTL_SWITCHES"] == switches
+    # -n is the verb's: the namespace of the claim.
+    assert known["KUBECTL_VALUES"] == flags.keys() - switches - {"--namespace"}
+
+
+# --------------------------------------------------------------------------------------------------
+# Completion
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        (("who",), ["who-holds"]),
+        (("who-holds", "pv-t"), ["pv-two\tshop/other"]),
+        (("who-holds", "pv/pv-o"), ["pv/pv-one\tshop/data"]),
+        (("who-holds", "pvc/"), ["pvc/data", "pvc/free", "pvc/other"]),
+        (("who-holds", "pod/rbdagent/"), [f"pod/rbdagent/rbdagent-worker-{n}" for n in (1, 2, 3)]),
+        (("list", "--node", ""), ["worker-1", "worker-2", "worker-3"]),
+        (("who-holds", "-n", "s"), ["shop"]),
+        (("list", "--context", ""), ["lab"]),
+    ],
+)
+def test_kubectl_completes_from_the_cluster(
+    laptop: Laptop, typed: tuple[str, ...], offered: list[str]
+) -> None:
+    done = laptop.kubectl("__complete", "rbdagent", *typed)
+    assert done.stdout.splitlines() == [*offered, ":4"]
