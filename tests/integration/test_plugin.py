@@ -71,7 +71,7 @@ class Laptop:
 
 
 @pytest.fixture(scope="module")
-def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """An API server alone: no controller takes objects away that nothing runs."""
     netns = _netns()
     state = tmp_path_factory.mktemp("plugin")
@@ -98,9 +98,9 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
 
 
 @pytest.fixture(scope="module")
-def laptop(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Laptop:
+def laptop(api_server: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Laptop:
     home = tmp_path_factory.mktemp("home")
-    kubeconfig = json.loads(control_plane.kubeconfig("admin").read_text())
+    kubeconfig = json.loads(api_server.kubeconfig("admin").read_text())
     kubeconfig["contexts"][0]["context"]["namespace"] = "shop"
     path = home / "kubeconfig"
     path.write_text(json.dumps(kubeconfig))
@@ -333,39 +333,40 @@ def test_without_any_right_the_agents_namespace_is_asked_for(laptop: Laptop) -> 
     assert "--agent-namespace NAMESPACE" in done.stderr
 
 
-def test_the_rights_that_the_words_ask_for_are_enough(laptop: Laptop) -> None:
-    """Who may do nothing follows the plugin's words, twice, and then reaches the pod."""
+def test_the_role_that_the_words_name_is_enough(laptop: Laptop, api_server: ControlPlane) -> None:
+    """Who may do nothing has the plugin's command run by an administrator, and reaches the pod."""
+    rules = [_may("pods", "get", "list"), _may("pods/exec", "get", "create")]
+    api_server.api.create(
+        f"{ROLES}/namespaces/rbdagent/roles",
+        {"metadata": {"name": "rbdagent-exec"}, "rules": rules},
+    )
     call = ("version", "--agent-namespace", "rbdagent", "--as", "on-call")
-    for refused in (
-        "the agents' pods could not be listed in namespace rbdagent: you have no right to",
-        "you have no right to run commands in the agents' pods",
-    ):
-        done = laptop.rbdagent(*call)
-        assert (done.code, refused in done.stderr) == (1, True), done.stderr
-        grants = [
-            line.split() for line in done.stderr.splitlines() if " kubectl create role" in line
-        ]
-        assert len(grants) == 2
-        for _, *grant in grants:
-            assert laptop.kubectl(*grant).code == 0
+    refused = laptop.rbdagent(*call)
+    words = "the agents' pods could not be listed in namespace rbdagent: you have no right to\n"
+    assert f"kubectl rbdagent: {words}" in refused.stderr
+    (grant,) = [line for line in refused.stderr.splitlines() if "create rolebinding" in line]
 
+    assert laptop.kubectl(*grant.split()[1:]).code == 0
     assert "kubectl could not run rbdagent on worker-1" in laptop.rbdagent(*call).stderr
 
 
-def test_who_may_not_read_rbdnodes_asks_any_agent(
-    laptop: Laptop, control_plane: ControlPlane
-) -> None:
-    rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]}
+def _may(resource: str, *verbs: str) -> Json:
+    return {"apiGroups": [""], "resources": [resource], "verbs": [*verbs]}
+
+
+def test_who_may_not_read_rbdnodes_asks_any_agent(laptop: Laptop, api_server: ControlPlane) -> None:
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "pods-only"}
     user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "reader"}
-    control_plane.api.create(
-        f"{ROLES}/clusterroles", {"metadata": {"name": "pods-only"}, "rules": [rule]}
+    api_server.api.create(
+        f"{ROLES}/clusterroles",
+        {"metadata": {"name": "pods-only"}, "rules": [_may("pods", "get", "list")]},
     )
-    control_plane.api.create(
+    api_server.api.create(
         f"{ROLES}/clusterrolebindings",
         {"metadata": {"name": "pods-only"}, "roleRef": role, "subjects": [user]},
     )
     done = laptop.rbdagent("who-holds", "pv-two", "--as=reader")
+    assert "you have no right to run commands in the agents' pods\n" in done.stderr
     assert "or run it on worker-1 itself: rbdagent who-holds pv-two" in done.stderr
 
 

@@ -1,0 +1,58 @@
+"""What the documents tell people to type exists, and their links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING, Final
+
+import click
+import pytest
+
+from rbdagent.cli import cli
+from tests.contract.cli_runner import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+DOCUMENTS: Final = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")))
+OF_THE_PLUGIN: Final = {"--node", "--agent-namespace", "--context", "--kubeconfig"}
+
+_BLOCK: Final = re.compile(r"^ *```(?:console|sh)?\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
+_SPAN: Final = re.compile(r"`((?:kubectl )?rbdagent [^`]+)`")
+_CALL: Final = re.compile(r"(?:^|^\$ |^ *|-- )(kubectl )?rbdagent ((?!\S*=)[a-z].*)$")
+_LINK: Final = re.compile(r"\[[^]]*\]\(([^)#:]+)(?:#[^)]*)?\)")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_to_files(document: Path) -> None:
+    targets = _LINK.findall(document.read_text())
+    assert [each for each in targets if not (document.parent / each).exists()] == []
+
+
+def _calls(document: Path) -> Iterator[tuple[bool, list[str]]]:
+    """Give each call of rbdagent in a document: whether by kubectl, and its words."""
+    text = document.read_text()
+    lines = [line for block in _BLOCK.findall(text) for line in block.splitlines()]
+    for line in (*lines, *_SPAN.findall(text)):
+        found = _CALL.search(line)
+        if found is not None:
+            words = shlex.split(found[2].replace("…", ""), comments=True)
+            yield found[1] is not None, words
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_verbs_and_flags_that_are_told_exist(document: Path) -> None:
+    for by_kubectl, (verb, *words) in _calls(document):
+        command = cli.get_command(click.Context(cli), verb)
+        assert command is not None, verb
+        known = {name for each in command.params for name in each.opts}
+        if by_kubectl:
+            known |= OF_THE_PLUGIN
+        flags = {word.partition("=")[0] for word in words if re.match(r"--?[a-zA-Z]", word)}
+        assert flags <= known, (verb, *words)
+
+
+def test_there_are_calls_to_check() -> None:
+    assert sum(1 for document in DOCUMENTS for _ in _calls(document)) > 30
