@@ -459,7 +459,7 @@ def published_nodes(access: KubeAccess) -> tuple[PublishedNode, ...]:
             raise
         raise SourceError(
             f"{api.server} has no resource rbdnodes.rbdagent.dev: no agent publishes here",
-            cure="kubectl apply -f helm/rbdagent/crds/rbdnodes.yaml, and run rbdagent agent",
+            cure="kubectl apply -f helm/rbdagent/files/rbdnodes.yaml, and run rbdagent agent",
         ) from error
 
 

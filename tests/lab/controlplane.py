@@ -51,7 +51,7 @@ _CONTROLLERS = (
     "taint-eviction-controller",
 )
 
-_CRD = CHECKOUT / "helm" / "rbdagent" / "crds" / "rbdnodes.yaml"
+_CRD = CHECKOUT / "helm" / "rbdagent" / "files" / "rbdnodes.yaml"
 RBDAGENT_RULES: tuple[Json, ...] = (
     {"apiGroups": [""], "resources": ["nodes", "namespaces"], "verbs": ["get", "list"]},
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},

@@ -56,7 +56,7 @@ from tests.unit.plans import history, identity, moment
 
 Json = dict[str, Any]
 CRD: Final = yaml.safe_load(
-    (Path(__file__).parents[2] / "helm/rbdagent/crds/rbdnodes.yaml").read_text()
+    (Path(__file__).parents[2] / "helm/rbdagent/files/rbdnodes.yaml").read_text()
 )
 SCHEMA: Final[Json] = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 AN_HOUR_AGO: Final = "2026-11-21T02:00:00Z"
