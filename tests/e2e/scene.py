@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import jsonschema
 
 from rbdagent.report.schema import schema
-from tests.lab.controlplane import RBDAGENT_RULES
+from tests.lab.controlplane import RBDAGENT_ROLE, RBDAGENT_RULES
 from tests.lab.errors import LabError
 from tests.lab.install import venv_python
 from tests.lab.lab import POOL
@@ -367,7 +367,8 @@ class Scene:
     def _grant(self, rules: list[Json], resource: str, *, allowed: bool) -> None:
         """Set the rules, and wait until the authorizer has seen them."""
         api = self.lab.control_plane.api
-        api.patch("/apis/rbac.authorization.k8s.io/v1/clusterroles/rbdagent", {"rules": rules})
+        roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+        api.patch(f"{roles}/{RBDAGENT_ROLE}", {"rules": rules})
         review: Json = {
             "spec": {
                 "user": "lab:rbdagent",

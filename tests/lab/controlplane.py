@@ -29,11 +29,12 @@ if TYPE_CHECKING:
 API_PORT = 6443
 _ETCD = "127.0.0.1:2379"
 _READY_S = 90.0
-_KUBECTL_S = 60.0
+_PROGRAM_S = 60.0
 
 # What a cluster runs that touches pods, nodes and volumes. Left out is what only costs time here:
 # quota, autoscaling, endpoints, certificates, jobs.
 _CONTROLLERS = (
+    "clusterrole-aggregation-controller",
     "deployment-controller",
     "garbage-collector-controller",
     "namespace-controller",
@@ -52,37 +53,31 @@ _CONTROLLERS = (
 )
 
 _CRD = CHECKOUT / "helm" / "rbdagent" / "files" / "rbdnodes.yaml"
+RBDAGENT_ROLE = "lab-rbdagent"
+"""Not as the chart's is named, which can be installed beside it."""
 RBDAGENT_RULES: tuple[Json, ...] = (
-    {"apiGroups": [""], "resources": ["nodes", "namespaces"], "verbs": ["get", "list"]},
-    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
     {
         "apiGroups": [""],
-        "resources": ["persistentvolumes", "persistentvolumeclaims"],
+        "resources": ["nodes", "persistentvolumes", "persistentvolumeclaims"],
         "verbs": ["get", "list"],
     },
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
     {
         "apiGroups": ["storage.k8s.io"],
         "resources": ["volumeattachments", "csinodes"],
         "verbs": ["get", "list"],
     },
-    {
-        "apiGroups": ["apps"],
-        "resources": ["replicasets", "deployments", "statefulsets"],
-        "verbs": ["get"],
-    },
-    {
-        "apiGroups": ["", "events.k8s.io"],
-        "resources": ["events"],
-        "verbs": ["get", "list", "create", "patch"],
-    },
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["get", "list", "create", "patch"]},
     {
         "apiGroups": ["rbdagent.dev"],
         "resources": ["rbdnodes"],
         "verbs": ["get", "list", "watch", "create"],
     },
     {"apiGroups": ["rbdagent.dev"], "resources": ["rbdnodes/status"], "verbs": ["patch"]},
+    {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list"]},
 )
-"""What the CLI and the agent may do, and no more: a test that needs more has found a fault."""
+"""What the chart grants to an agent in mode unmap, and no more: a test that needs more has found a
+fault (tests/integration/test_chart.py keeps both the same)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,22 +203,38 @@ class ControlPlane:
         Raises:
             LabError: kubectl failed; the message has what it said.
         """
-        command = [
-            *("nsenter", f"--net=/run/netns/{self._netns}", "--"),
-            *(str(self._bin / "kubectl"), f"--kubeconfig={self.kubeconfig(user)}", *args),
-        ]
+        return self.run("kubectl", *args, stdin=stdin, user=user)
+
+    def run(
+        self, program: str | Path, *args: str, stdin: str | None = None, user: str = "admin"
+    ) -> str:
+        """Run a program that asks the API server as ``user``, and give what it printed.
+
+        Args:
+            program: one of the lab's by its name, or a path.
+            args: its arguments.
+            stdin: what it reads.
+            user: whose kubeconfig it finds by ``KUBECONFIG``.
+
+        Raises:
+            LabError: it failed; the message has what it said.
+        """
         done = subprocess.run(
-            command,
+            ["nsenter", f"--net=/run/netns/{self._netns}", "--", str(self._bin / program), *args],
             input=stdin or "",
             capture_output=True,
             text=True,
-            timeout=_KUBECTL_S,
+            timeout=_PROGRAM_S,
             check=False,
-            # Below HOME kubectl keeps a cache of the API's groups: keep it in the lab.
-            env={"HOME": str(self._dir), "PATH": "/usr/bin:/bin"},
+            env={
+                # Below it kubectl and helm keep a cache of the API's groups: keep it in the lab.
+                "HOME": str(self._dir),
+                "KUBECONFIG": str(self.kubeconfig(user)),
+                "PATH": "/usr/bin:/bin",
+            },
         )
         if done.returncode != 0:
-            raise LabError(f"kubectl {' '.join(args)}: {done.stderr.strip()}")
+            raise LabError(f"{program} {' '.join(args)}: {done.stderr.strip()}")
         return done.stdout
 
     def restart_controller_manager(self) -> None:
@@ -255,13 +266,14 @@ class ControlPlane:
             token = secrets.token_hex(16)
             groups = ",".join(user.groups)
             lines.append(f'{token},{user.name},{user.kubeconfig},"{groups}"\n')
-            self._write_kubeconfig(user.kubeconfig, token)
-        self._write_kubeconfig("expired", secrets.token_hex(16))
+            self.write_kubeconfig(user.kubeconfig, token)
+        self.write_kubeconfig("expired", secrets.token_hex(16))
         tokens = self._dir / "tokens.csv"
         tokens.touch(mode=0o600)
         tokens.write_text("".join(lines))
 
-    def _write_kubeconfig(self, user: str, token: str) -> None:
+    def write_kubeconfig(self, user: str, token: str) -> None:
+        """Have ``user`` be whoever has this token, for :meth:`kubeconfig` and :meth:`client`."""
         # Inline, so that the file alone can be handed to a guest.
         authority = base64.b64encode(self.ca.read_bytes()).decode()
         cluster = {"server": self.url, "certificate-authority-data": authority}
@@ -347,13 +359,13 @@ class ControlPlane:
         rbac = "/apis/rbac.authorization.k8s.io/v1"
         self.api.create(
             f"{rbac}/clusterroles",
-            {"metadata": {"name": "rbdagent"}, "rules": list(RBDAGENT_RULES)},
+            {"metadata": {"name": RBDAGENT_ROLE}, "rules": list(RBDAGENT_RULES)},
         )
         self.api.create(
             f"{rbac}/clusterrolebindings",
             {
-                "metadata": {"name": "rbdagent"},
-                "roleRef": _role("rbdagent"),
+                "metadata": {"name": RBDAGENT_ROLE},
+                "roleRef": _role(RBDAGENT_ROLE),
                 "subjects": [
                     {
                         "kind": "User",
