@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 GO_MODULE = CHECKOUT / "tests" / "lab" / "go"
+HELM_MODULE = GO_MODULE / "chart"
 
 PYTHON_PACKAGES = (
     "ca-certificates",
@@ -61,6 +62,7 @@ LAB_PACKAGES = (
 KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kubelet", "kubectl")
 CSI_DRIVER = "csi-rbd-lab"
 
+_HELM = "helm.sh/helm/v4/cmd/helm"
 _KUBERNETES_VERSION = "v1.36.3"
 _LINK = " ".join(("-s -w", f"-X k8s.io/component-base/version.gitVersion={_KUBERNETES_VERSION}"))
 # Debian 12's Go (1.19) is too old and cannot fetch a newer one; the module proxy serves whole
@@ -178,6 +180,7 @@ def install_lab(narrator: Narrator) -> None:
         _install_packages(narrator, (*PYTHON_PACKAGES, *SHELL_PACKAGES, *LAB_PACKAGES))
         _install_venv(narrator)
         _install_kubernetes(narrator)
+        _install_helm(narrator)
         _install_csi_driver(narrator)
         _install_node_tree(narrator)
 
@@ -290,6 +293,18 @@ def _install_kubernetes(narrator: Narrator) -> None:
         stamp.write_text(key)
 
 
+def _install_helm(narrator: Narrator) -> None:
+    """Build what installs the chart in tests."""
+    key = _digest(*((HELM_MODULE / name).read_bytes() for name in ("go.mod", "go.sum")))
+    stamp = _stamp("helm")
+    if stamp.exists() and stamp.read_text() == key and (bin_dir() / "helm").exists():
+        return
+    go = _go(narrator)
+    with narrator.step("Helm from source (once; 2 minutes on two cores)") as log:
+        _go_build(go, [_HELM], log, module=HELM_MODULE)
+        stamp.write_text(key)
+
+
 def _install_csi_driver(narrator: Narrator) -> None:
     # watchers.py is embedded in the driver.
     driver = GO_MODULE / CSI_DRIVER
@@ -328,14 +343,14 @@ def _given_programs() -> Mapping[str, Path]:
     return {name: path for name, path in paths.items() if path.exists()}
 
 
-def _go_build(go: Path, packages: Sequence[str], log: Path) -> None:
+def _go_build(go: Path, packages: Sequence[str], log: Path, *, module: Path = GO_MODULE) -> None:
     """Build ``packages`` beside the programs in use, then put each in place at once."""
     if not packages:
         return
     out = cache_dir() / "bin.new"
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
-    command: list[str | Path] = [go, "-C", GO_MODULE, "build", "-ldflags", _LINK, "-o", f"{out}/"]
+    command: list[str | Path] = [go, "-C", module, "build", "-ldflags", _LINK, "-o", f"{out}/"]
     env = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "-buildvcs=false"}
     if go.is_relative_to(cache_dir()):
         # A Go of our own brings caches of its own; somebody else's Go already has some.
