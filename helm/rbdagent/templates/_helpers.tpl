@@ -1,0 +1,95 @@
+{{/* The full name of every object. */}}
+{{- define "rbdagent.fullname" -}}
+{{- $name := .Release.Name | contains "rbdagent" | ternary .Release.Name (printf "%s-rbdagent" .Release.Name) -}}
+{{- .Values.fullnameOverride | default $name | trunc 63 | trimSuffix "-" -}}
+{{- end }}
+
+{{/* What selects the agents' pods. */}}
+{{- define "rbdagent.selector" -}}
+app.kubernetes.io/name: rbdagent
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{/* What every object carries. */}}
+{{- define "rbdagent.labels" -}}
+{{ include "rbdagent.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{/*
+Whether admission policies are rendered: not empty where they are. By the version and not by
+.Capabilities.APIVersions, which does not know of them where helm does not ask the cluster: what
+helm template gives must not be less safe.
+*/}}
+{{- define "rbdagent.guarded" -}}
+{{- if and .Values.admissionPolicy.enabled (semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version) }}yes{{ end -}}
+{{- end }}
+
+{{/* A file of the chart, as it stands: what Prometheus and Grafana fill in is none of Helm's. */}}
+{{- define "rbdagent.file" -}}
+{{- .root.Files.Get .path | required (printf "%s is missing from this copy of the chart" .path) -}}
+{{- end }}
+
+{{/* One cluster's ceph.conf that the chart writes; empty where a ConfigMap of yours has it. */}}
+{{- define "rbdagent.cephConf" -}}
+{{- if .config -}}
+{{ .config }}
+{{- else if .monitorsFrom -}}
+[global]
+mon_host = {{ include "rbdagent.monitors" . }}
+{{ end -}}
+{{- end }}
+
+{{/* The monitors of one cluster, from the list that its CSI driver uses. */}}
+{{- define "rbdagent.monitors" -}}
+{{- $from := .monitorsFrom -}}
+{{- $key := $from.key | default "config.json" -}}
+{{- $where := printf "ceph.clusters, %s: monitorsFrom: ConfigMap %s/%s" .name $from.namespace $from.configMap -}}
+{{- $map := lookup "v1" "ConfigMap" $from.namespace $from.configMap -}}
+{{- if not $map }}
+{{- fail (printf "%s was not found: correct it; or, where helm does not ask the cluster (helm template), write config instead" $where) }}
+{{- end }}
+{{- if not (hasKey ($map.data | default dict) $key) }}
+{{- fail (printf "%s has no key %s; it has: %s" $where $key (keys ($map.data | default dict) | sortAlpha | join ", ")) }}
+{{- end }}
+{{- $known := list -}}
+{{- $monitors := list -}}
+{{- range index $map.data $key | fromJsonArray }}
+{{- if not (kindIs "map" .) }}
+{{- fail (printf "%s: %s is no JSON list of clusters: %v" $where $key .) }}
+{{- end }}
+{{- $known = append $known .clusterID -}}
+{{- if eq .clusterID $from.clusterID }}{{ $monitors = .monitors }}{{ end }}
+{{- end }}
+{{- if not $monitors }}
+{{- fail (printf "%s names no monitors of clusterID %s; it knows: %s" $where $from.clusterID ($known | join ", ")) }}
+{{- end }}
+{{- $monitors | join "," -}}
+{{- end }}
+
+{{/* Refuse what the schema cannot tell clearly. */}}
+{{- define "rbdagent.validate" -}}
+{{- $names := list -}}
+{{- range .Values.ceph.clusters }}
+{{- if has .name $names }}
+{{- fail (printf "ceph.clusters: two are named %s" .name) }}
+{{- end }}
+{{- $names = append $names .name -}}
+{{- if hasPrefix "client." (.id | default "") }}
+{{- fail (printf "ceph.clusters, %s: id is %s: write it without \"client.\"" .name .id) }}
+{{- end }}
+{{- $configs := list .monitorsFrom .config .configMap | compact }}
+{{- if ne (len $configs) 1 }}
+{{- fail (printf "ceph.clusters, %s: give one of monitorsFrom, config, configMap (there are %d)" .name (len $configs)) }}
+{{- end }}
+{{- $keyrings := list .keyringSecret .keyring | compact }}
+{{- if ne (len $keyrings) 1 }}
+{{- fail (printf "ceph.clusters, %s: give one of keyringSecret, keyring (there are %d)" .name (len $keyrings)) }}
+{{- end }}
+{{- end }}
+{{- if and (eq .Values.mode "unmap") (not .Values.ceph.clusters) }}
+{{- fail "mode unmap needs ceph.clusters: without Ceph nothing can be called orphaned, and nothing is ever unmapped" }}
+{{- end }}
+{{- end }}
