@@ -1,0 +1,752 @@
+"""The chart on a real API server: it installs, grants what agents do, and refuses all else."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import sys
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pytest
+import yaml
+
+from rbdagent import __version__
+from rbdagent.agent.events import Told, event_object
+from rbdagent.config import load_file
+from tests.lab.api import ApiError
+from tests.lab.controlplane import RBDAGENT_RULES
+from tests.lab.errors import LabError
+from tests.lab.install import CHECKOUT
+from tests.lab.processes import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.lab.api import Api, Json
+    from tests.lab.controlplane import ControlPlane
+
+CHART: Final = CHECKOUT / "helm" / "rbdagent"
+VARIANTS: Final = {
+    path.name.removesuffix("-values.yaml"): path for path in sorted(CHART.glob("ci/*-values.yaml"))
+}
+NAMESPACE: Final = "rbdagent"
+AGENT: Final = "agent"
+"""The user that is an agent: its pod is on this node, and so is its token."""
+NODE, OTHER_NODE = "chart-1", "chart-2"
+POD: Final = f"rbdagent-{NODE}"
+
+RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
+CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+CRD: Final = f"{CRDS}/rbdnodes.rbdagent.dev"
+RBDNODES: Final = "/apis/rbdagent.dev/v1alpha1/rbdnodes"
+STORAGE: Final = "/apis/storage.k8s.io/v1"
+Call = tuple[str, "Json | None"]
+"""Method and path, and the body."""
+OURS: Final = f"/api/v1/namespaces/{NAMESPACE}"
+VOLUMES: Final = "/api/v1/persistentvolumes"
+CLAIMS: Final = "/api/v1/namespaces/default/persistentvolumeclaims"
+EVENTS: Final = "/api/v1/namespaces/default/events"
+
+CSI_CLUSTERS: Final = [
+    {"clusterID": "other", "monitors": ["10.9.9.9:6789"]},
+    {
+        "clusterID": "b9127830-b0cc-4e34-aa47-9d1a2e9949a8",
+        "monitors": ["10.0.0.1:6789", "10.0.0.2:6789"],
+    },
+]
+ROOK_CLUSTERS: Final = [
+    {"clusterID": "rook-ceph", "namespace": "rook-ceph", "monitors": ["10.96.0.21:6789"]}
+]
+
+
+@pytest.fixture(scope="module")
+def plane(control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """Give an API server as a user of the chart has it: with a CSI driver, and nothing of ours."""
+    api = control_plane.api
+    crd = yaml.safe_load((CHART / "files" / "rbdnodes.yaml").read_text())
+    api.delete(CRD)
+    _wait_gone(api, CRD)
+    for name in (NAMESPACE, "ceph-csi", "rook-ceph"):
+        labels = {"pod-security.kubernetes.io/enforce": "privileged"} if name == NAMESPACE else {}
+        api.create("/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
+    for namespace, name, key, clusters in (
+        ("ceph-csi", "ceph-csi-config", "config.json", CSI_CLUSTERS),
+        ("rook-ceph", "rook-ceph-mon-endpoints", "csi-cluster-config-json", ROOK_CLUSTERS),
+    ):
+        api.create(
+            f"/api/v1/namespaces/{namespace}/configmaps",
+            {"metadata": {"name": name}, "data": {key: json.dumps(clusters)}},
+        )
+    for kind in ("PodMonitor", "PrometheusRule"):
+        api.create(CRDS, _prometheus_operators(kind))
+    for name in (NODE, OTHER_NODE):
+        api.create("/api/v1/nodes", {"metadata": {"name": name}})
+    _wait_known(api, "/apis/monitoring.coreos.com/v1/podmonitors")
+    _wait_known(api, "/apis/monitoring.coreos.com/v1/prometheusrules")
+    yield control_plane
+    for name in (NODE, OTHER_NODE):
+        api.delete(f"/api/v1/nodes/{name}")
+    # Who comes next finds the resource as it was.
+    api.delete(CRD)
+    _wait_gone(api, CRD)
+    api.create(CRDS, crd)
+
+
+def _prometheus_operators(kind: str) -> Json:
+    """Give one of Prometheus Operator's resources, as far as an object must fit."""
+    plural = f"{kind.lower()}s"
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return {
+        "metadata": {"name": f"{plural}.monitoring.coreos.com"},
+        "spec": {
+            "group": "monitoring.coreos.com",
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural},
+            "versions": [
+                {
+                    "name": "v1",
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": schema},
+                }
+            ],
+        },
+    }
+
+
+def _wait_gone(api: Api, path: str) -> None:
+    wait_until(lambda: api.find(path) is None, timeout_s=30, what=f"{path} to be gone")
+
+
+def _wait_known(api: Api, path: str) -> None:
+    wait_until(lambda: api.find(path) is not None, timeout_s=30, what=f"{path} to be served")
+
+
+def helm(plane: ControlPlane, verb: str, *args: str, chart: Path | None = CHART) -> str:
+    """Run helm on the release."""
+    charts = () if chart is None else (str(chart),)
+    return plane.run("helm", verb, "rbdagent", *charts, f"--namespace={NAMESPACE}", *args)
+
+
+class Rendered(NamedTuple):
+    """What helm would install."""
+
+    manifest: str
+    notes: str
+
+    @property
+    def objects(self) -> list[Json]:
+        return [each for each in yaml.safe_load_all(self.manifest) if each]
+
+    def one(self, kind: str, name: str = "rbdagent") -> Json:
+        (found,) = (
+            each
+            for each in self.objects
+            if each["kind"] == kind and each["metadata"]["name"] == name
+        )
+        return found
+
+    @property
+    def pod(self) -> Json:
+        spec: Json = self.one("DaemonSet")["spec"]["template"]["spec"]
+        return spec
+
+    @property
+    def container(self) -> Json:
+        (container,) = self.pod["containers"]
+        only: Json = container
+        return only
+
+
+def render(plane: ControlPlane, *args: str, chart: Path = CHART) -> Rendered:
+    """Have helm ask the API server, and give what it would install."""
+    told = json.loads(
+        helm(plane, "install", "--dry-run=server", "--output=json", *args, chart=chart)
+    )
+    return Rendered(told["manifest"], told["info"]["notes"])
+
+
+@pytest.fixture(scope="module")
+def rendered(plane: ControlPlane) -> dict[str, Rendered]:
+    """Give every variant, and the chart without any values."""
+    flags = {name: (f"--values={path}",) for name, path in VARIANTS.items()}
+    return {name: render(plane, *args) for name, args in {"": (), **flags}.items()}
+
+
+# What is installed --------------------------------------------------------------------------------
+
+
+def test_chart_and_program_have_one_version() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["version"] == chart["appVersion"] == __version__
+
+
+@pytest.mark.parametrize("variant", ["", *VARIANTS])
+def test_a_real_api_server_takes_all_of_each_variant(
+    plane: ControlPlane, rendered: dict[str, Rendered], variant: str
+) -> None:
+    """Each object, strictly: an unknown field or a wrong value is refused."""
+    given = rendered[variant]
+    flags = ("--dry-run=server", "--validate=strict", "--output=name", "--filename=-")
+    told = plane.kubectl("create", *flags, stdin=given.manifest)
+    assert len(told.splitlines()) == len(given.objects)
+    assert "pod-security.kubernetes.io/enforce=privileged" in given.notes
+    assert "kubectl get rbdnodes" in given.notes
+    assert ("ceph.clusters is empty" in given.notes) == (variant == "")
+
+
+@pytest.mark.parametrize("variant", ["", *VARIANTS])
+def test_rbdagent_reads_the_configuration_and_finds_its_files_in_the_pod(
+    rendered: dict[str, Rendered], variant: str, tmp_path: Path
+) -> None:
+    given = rendered[variant]
+    path = tmp_path / "config.toml"
+    path.write_text(given.one("ConfigMap")["data"]["config.toml"])
+
+    settings = load_file(path, must_exist=True)
+
+    mounts = {each["name"]: each["mountPath"] for each in given.container["volumeMounts"]}
+    (config,) = (each["projected"] for each in given.pod["volumes"] if each["name"] == "config")
+    files = {
+        f"{mounts['config']}/{item['path']}"
+        for source in config["sources"]
+        for item in next(iter(source.values()))["items"]
+    }
+    tables = settings.get("ceph", [])
+    assert "/etc/rbdagent/config.toml" in files
+    assert {each[key] for each in tables for key in ("conf", "keyring")} <= files
+    assert settings.get("no-ceph", False) == (not tables)
+    seen = {settings[key] for key in ("procfs", "sysfs", "state-dir")}
+    seen |= {f"{settings['host-root']}{each}" for each in ("/dev", *settings["kubelet-root"])}
+    seen |= {settings["freeze-file"].removesuffix("/freeze")}
+    assert seen | {"/etc/rbdagent"} == set(mounts.values())
+
+
+def test_monitors_come_from_what_the_csi_driver_uses(rendered: dict[str, Rendered]) -> None:
+    plain = rendered["ceph-csi"].one("ConfigMap")["data"]
+    rook = rendered["rook"].one("ConfigMap")["data"]
+    assert plain["ceph.conf"] == "[global]\nmon_host = 10.0.0.1:6789,10.0.0.2:6789\n"
+    assert rook["rook.conf"] == "[global]\nmon_host = 10.96.0.21:6789\n"
+
+
+def test_each_cluster_has_a_configuration_and_a_key_of_its_own(
+    rendered: dict[str, Rendered],
+) -> None:
+    given = rendered["several-clusters"]
+    (config,) = (each["projected"] for each in given.pod["volumes"] if each["name"] == "config")
+    sources = [
+        (kind, each["name"], item["key"], item["path"])
+        for source in config["sources"]
+        for kind, each in source.items()
+        for item in each["items"]
+    ]
+    assert sources == [
+        ("configMap", "rbdagent", "config.toml", "config.toml"),
+        ("configMap", "rbdagent", "east.conf", "ceph/east/ceph.conf"),
+        ("configMap", "rbdagent", "trial.conf", "ceph/trial/ceph.conf"),
+        ("secret", "rbdagent-keyring", "east", "ceph/east/keyring"),
+        ("configMap", "ceph-west", "ceph.conf", "ceph/west/ceph.conf"),
+        ("secret", "rbdagent-keyring", "west", "ceph/west/keyring"),
+        ("secret", "rbdagent-trial", "keyring", "ceph/trial/keyring"),
+    ]
+    assert "mon_host = 10.0.0.1,10.0.0.2,10.0.0.3" in given.one("ConfigMap")["data"]["east.conf"]
+    assert "key = AQ" in given.one("Secret", "rbdagent-trial")["stringData"]["keyring"]
+
+
+def test_unmapping_is_configured_as_the_values_say(rendered: dict[str, Rendered]) -> None:
+    config = rendered["unmap"].one("ConfigMap")["data"]["config.toml"]
+    for line in (
+        'mode = "unmap"',
+        'grace-period = "15m"',
+        "max-unmaps-per-hour = 3",
+        "unmap-staged = true",
+    ):
+        assert line in config.splitlines()
+
+
+# Confinement --------------------------------------------------------------------------------------
+
+HOST: Final = {
+    # Path in the container: path on the node, read-only, propagation.
+    "/host/proc": ("/proc", True, "HostToContainer"),
+    "/host/sys": ("/sys", True, "HostToContainer"),
+    "/host/dev": ("/dev", True, "HostToContainer"),
+    "/host/var/lib/kubelet": ("/var/lib/kubelet", True, "HostToContainer"),
+    "/host/etc/rbdagent": ("/etc/rbdagent", True, None),
+    "/var/lib/rbdagent": ("/var/lib/rbdagent", False, None),
+}
+MOUNTS: Final = {
+    "ceph-csi": HOST,
+    "unmap": HOST | {"/host/sys": ("/sys", False, "HostToContainer")},
+}
+SECURITY: Final = {
+    "ceph-csi": {
+        "runAsUser": 0,
+        "runAsGroup": 0,
+        "readOnlyRootFilesystem": True,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"], "add": ["SYS_PTRACE"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+        "appArmorProfile": {"type": "Unconfined"},
+        "seLinuxOptions": {"type": "spc_t"},
+    },
+    "unmap": {
+        "runAsUser": 0,
+        "runAsGroup": 0,
+        "readOnlyRootFilesystem": True,
+        "privileged": True,
+    },
+}
+
+
+@pytest.mark.parametrize("variant", MOUNTS)
+def test_an_agent_has_these_rights_on_its_node_and_no_others(
+    rendered: dict[str, Rendered], variant: str
+) -> None:
+    given = rendered[variant]
+    paths = {
+        each["name"]: each["hostPath"]["path"]
+        for each in given.pod["volumes"]
+        if "hostPath" in each
+    }
+    mounts = {
+        each["mountPath"]: (
+            paths[each["name"]],
+            each.get("readOnly", False),
+            each.get("mountPropagation"),
+        )
+        for each in given.container["volumeMounts"]
+        if each["name"] in paths
+    }
+    assert mounts == MOUNTS[variant]
+    assert given.container["securityContext"] == SECURITY[variant]
+    host = {key: value for key, value in given.pod.items() if key.startswith("host")}
+    assert host == {"hostPID": True}
+    assert "securityContext" not in given.pod
+
+
+def test_a_namespace_without_the_label_refuses_the_pod(
+    plane: ControlPlane, rendered: dict[str, Rendered]
+) -> None:
+    """What NOTES.txt asks for is necessary."""
+    name = "baseline"
+    labels = {"pod-security.kubernetes.io/enforce": "baseline"}
+    plane.api.create("/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
+    pod = {"metadata": {"name": "agent"}, "spec": rendered[""].pod | {"serviceAccountName": ""}}
+    wait_until(
+        lambda: plane.api.find(f"/api/v1/namespaces/{name}/serviceaccounts/default"),
+        timeout_s=30,
+        what="the namespace's service account",
+    )
+
+    with pytest.raises(ApiError, match="host namespaces"):
+        plane.api.create(f"/api/v1/namespaces/{name}/pods", pod)
+
+
+# Bad values ---------------------------------------------------------------------------------------
+
+
+def test_unknown_and_wrong_values_are_refused_by_name(plane: ControlPlane) -> None:
+    with pytest.raises(LabError) as refused:
+        render(
+            plane,
+            *("--set", "mod=unmap", "--set", "podMonitor.enable=true", "--set", "mode=force"),
+            *("--set", "ceph.cluster=x", "--set", "kubeletRoot=var/lib/kubelet"),
+            *("--set", "ceph.clusters[0].name=a,ceph.clusters[0].conf=x"),
+        )
+    told = str(refused.value)
+    for word in ("'mod'", "'enable'", "'cluster'", "'conf'", "/mode", "/kubeletRoot"):
+        assert word in told
+
+
+FROM_CSI: Final = "keyring=x,monitorsFrom.namespace=ceph-csi,monitorsFrom.configMap"
+
+
+@pytest.mark.parametrize(
+    ("clusters", "more", "told"),
+    [
+        ([], ("mode=unmap",), "mode unmap needs ceph.clusters"),
+        (["config=x"], (), "ceph.clusters, c0: give one of keyringSecret, keyring (there are 0)"),
+        (["id=client.x"], (), 'ceph.clusters, c0: id is client.x: write it without "client."'),
+        (["keyring=x"], (), "give one of monitorsFrom, config, configMap (there are 0)"),
+        (["config=x,keyring=x", "name=c0"], (), "ceph.clusters: two are named c0"),
+        (
+            [f"{FROM_CSI}=absent,monitorsFrom.clusterID=x"],
+            (),
+            "ConfigMap ceph-csi/absent was not found",
+        ),
+        (
+            [f"{FROM_CSI}=ceph-csi-config,monitorsFrom.clusterID=x"],
+            (),
+            "names no monitors of clusterID x; it knows: other, b9127830-",
+        ),
+        (
+            [f"{FROM_CSI}=ceph-csi-config,monitorsFrom.clusterID=x,monitorsFrom.key=config"],
+            (),
+            "has no key config; it has: config.json",
+        ),
+    ],
+)
+def test_values_that_cannot_work_are_refused_with_the_reason(
+    plane: ControlPlane, clusters: list[str], more: tuple[str, ...], told: str
+) -> None:
+    flags = [f"ceph.clusters[{number}].name=c{number}" for number, _ in enumerate(clusters)]
+    flags += [
+        f"ceph.clusters[{number}].{each}"
+        for number, cluster in enumerate(clusters)
+        for each in cluster.split(",")
+    ]
+    with pytest.raises(LabError) as refused:
+        render(plane, *(word for each in (*flags, *more) for word in ("--set", each)))
+    assert told in str(refused.value)
+
+
+def test_alerts_and_dashboard_are_embedded_as_they_stand(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    """What Prometheus and Grafana fill in later is left to them."""
+    rules = 'groups: [{name: a, rules: [{alert: A, expr: up, annotations: {x: "{{ $value }}"}}]}]\n'
+    dashboard = '{"title": "{{node}}"}\n'
+    chart = tmp_path / "rbdagent"
+    shutil.copytree(CHART, chart)
+    files = chart / "files"
+    (files / "alerts.yaml").write_text(rules)
+    (files / "dashboard.json").write_text(dashboard)
+    wanted = ("--set", "prometheusRule.enabled=true", "--set", "dashboard.enabled=true")
+
+    given = render(plane, *wanted, chart=chart)
+
+    assert given.one("PrometheusRule")["spec"] == yaml.safe_load(rules)
+    assert given.one("ConfigMap", "rbdagent-dashboard")["data"] == {"rbdagent.json": dashboard}
+    (files / "alerts.yaml").unlink()
+    with pytest.raises(LabError, match=r"files/alerts\.yaml is missing"):
+        render(plane, *wanted, chart=chart)
+
+
+# Life of a release, and what its accounts may do --------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def observing(plane: ControlPlane) -> ControlPlane:
+    """Install it, and give a control plane that knows one of its agents."""
+    helm(plane, "install", f"--values={VARIANTS['ceph-csi']}")
+    api = plane.api
+    _wait_known(api, RBDNODES)
+    template = api.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/rbdagent")["spec"][
+        "template"
+    ]
+    # There is no DaemonSet controller here.
+    pod = api.create(
+        f"{OURS}/pods",
+        {
+            "metadata": {"name": POD, "labels": template["metadata"]["labels"]},
+            "spec": template["spec"] | {"nodeName": NODE},
+        },
+    )
+    api.create(RBDNODES, {**RBDNODE, "metadata": {"name": OTHER_NODE}})
+    bound = {"kind": "Pod", "apiVersion": "v1", "name": POD, "uid": pod["metadata"]["uid"]}
+    _be(plane, AGENT, NAMESPACE, "rbdagent", boundObjectRef=bound)
+    _be(plane, "nodeless", NAMESPACE, "rbdagent")
+    # An API server sees new policies after a moment.
+    wait_until(
+        lambda: not make(plane, AGENT, (STATUS_OF_OTHER_NODE, EVENT_OF_OTHER_NODE)).allowed,
+        timeout_s=30,
+        what="the policies to be in force",
+    )
+    return plane
+
+
+def _be(plane: ControlPlane, user: str, namespace: str, account: str, **spec: object) -> None:
+    """Have ``user`` be a service account, by a token that is asked for as kubelet does it."""
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+    plane.write_kubeconfig(user, plane.api.create(path, {"spec": spec})["status"]["token"])
+
+
+def is_allowed(client: Api, call: Call) -> bool:
+    """Make a call, and tell whether it was not forbidden; there may be no such object."""
+    line, body = call
+    method, path = line.split(" ")
+    try:
+        client.request(method, path, body)
+    except ApiError as error:
+        return error.status != HTTPStatus.FORBIDDEN
+    return True
+
+
+AT: Final = "2026-11-21T05:08:08Z"
+RBDNODE: Final[Json] = {"apiVersion": "rbdagent.dev/v1alpha1", "kind": "RBDNode"}
+STATUS: Final[Json] = {"status": {"observedAt": AT, "mappings": []}}
+
+
+def event(name: str, *, component: str = "rbdagent", node: str = NODE) -> Json:
+    """Give one as agents write them."""
+    told = Told(
+        kind="Node", namespace="", name=NODE, uid=NODE, reason="RBDOrphaned", message="", warns=True
+    )
+    body = event_object(told, node, AT) | {"reportingComponent": component}
+    return body | {"metadata": {"name": name, "namespace": "default"}}
+
+
+STATUS_OF_OTHER_NODE: Final[Call] = (f"PATCH {RBDNODES}/{OTHER_NODE}/status", STATUS)
+EVENT_OF_OTHER_NODE: Final[Call] = (f"POST {EVENTS}", event("c", node=OTHER_NODE))
+# A watch from no version ends at once, after it was allowed.
+WATCH: Final = "watch=true&resourceVersion=none"
+
+READS: Final[tuple[Call, ...]] = tuple(
+    (f"GET {path}", None)
+    for path in (
+        "/api/v1/nodes",
+        f"/api/v1/nodes/{OTHER_NODE}",
+        "/api/v1/pods",
+        f"/api/v1/pods?fieldSelector=spec.nodeName%3D{NODE}",
+        "/api/v1/namespaces/default/pods/absent",
+        VOLUMES,
+        f"{VOLUMES}/absent",
+        CLAIMS,
+        f"{CLAIMS}/absent",
+        f"{STORAGE}/volumeattachments",
+        f"{STORAGE}/volumeattachments/absent",
+        f"{STORAGE}/csinodes",
+        f"{STORAGE}/csinodes/{NODE}",
+        EVENTS,
+        RBDNODES,
+        f"{RBDNODES}/{OTHER_NODE}",
+    )
+)
+AGENT_DOES: Final[tuple[Call, ...]] = (
+    *READS,
+    (f"GET /api/v1/pods?fieldSelector=spec.nodeName%3D{NODE}&{WATCH}", None),
+    (f"GET {RBDNODES}?fieldSelector=metadata.name%3D{NODE}&{WATCH}", None),
+    (f"POST {RBDNODES}", {**RBDNODE, "metadata": {"name": NODE}}),
+    (f"PATCH {RBDNODES}/{NODE}/status", STATUS),
+    (f"POST {EVENTS}", event("a")),
+    (f"GET {EVENTS}/a", None),
+    (f"PATCH {EVENTS}/a", {"count": 2, "lastTimestamp": AT}),
+    (f"POST {EVENTS.replace('default', NAMESPACE)}", event("a") | {"metadata": {"name": "a"}}),
+)
+AGENT_MUST_NOT: Final[tuple[Call, ...]] = (
+    ("GET /api/v1/secrets", None),
+    (f"GET {OURS}/secrets/rbdagent-keyring", None),
+    (f"GET {OURS}/configmaps", None),
+    (f"GET {OURS}/serviceaccounts", None),
+    (f"POST {OURS}/serviceaccounts/rbdagent/token", {"spec": {}}),
+    (f"POST {OURS}/pods/{POD}/exec?command=true&stdout=true", {}),
+    (f"GET {OURS}/pods/{POD}/exec?command=true&stdout=true", None),
+    (f"POST {OURS}/pods/{POD}/attach", {}),
+    (f"GET {OURS}/pods/{POD}/log", None),
+    (f"POST {OURS}/pods/{POD}/eviction", {"metadata": {"name": POD}}),
+    (f"POST {OURS}/pods", {"metadata": {"name": "x"}}),
+    (f"PATCH {OURS}/pods/{POD}", {"metadata": {"labels": {"a": "b"}}}),
+    (f"DELETE {OURS}/pods/{POD}", {}),
+    (f"PATCH /api/v1/nodes/{NODE}", {"metadata": {"annotations": {"a": "b"}}}),
+    (f"PATCH /api/v1/nodes/{NODE}/status", {"status": {}}),
+    (f"GET /api/v1/nodes/{NODE}/proxy/pods", None),
+    (f"DELETE /api/v1/nodes/{NODE}", {}),
+    (f"POST {VOLUMES}", {"metadata": {"name": "x"}}),
+    (f"PATCH {VOLUMES}/x", {"metadata": {"finalizers": None}}),
+    (f"DELETE {VOLUMES}/x", {}),
+    (f"PATCH {CLAIMS}/x", {"metadata": {"finalizers": None}}),
+    (f"DELETE {CLAIMS}/x", {}),
+    (f"POST {STORAGE}/volumeattachments", {"metadata": {"name": "x"}}),
+    (f"PATCH {STORAGE}/volumeattachments/x", {"metadata": {"finalizers": None}}),
+    (f"PATCH {STORAGE}/volumeattachments/x/status", {"status": {"attached": False}}),
+    (f"DELETE {STORAGE}/volumeattachments/x", {}),
+    (f"PATCH {STORAGE}/csinodes/{NODE}", {"spec": {"drivers": []}}),
+    (f"POST {RBDNODES}", {**RBDNODE, "metadata": {"name": "chart-3"}}),
+    STATUS_OF_OTHER_NODE,
+    (f"PATCH {RBDNODES}/{NODE}", {"metadata": {"ownerReferences": None}}),
+    (f"PUT {RBDNODES}/{NODE}/status", {**RBDNODE, "metadata": {"name": NODE}} | STATUS),
+    (f"DELETE {RBDNODES}/{NODE}", {}),
+    (f"DELETE {RBDNODES}", {}),
+    (f"PATCH {CRD}", {"spec": {}}),
+    (f"POST {EVENTS}", event("b", component="kubelet")),
+    EVENT_OF_OTHER_NODE,
+    (f"PATCH {EVENTS}/of-kubelet", {"message": "nothing happened"}),
+    (f"PATCH {EVENTS}/a", {"reportingComponent": "kubelet"}),
+    (f"DELETE {EVENTS}/a", {}),
+    ("PATCH /api/v1/namespaces/default", {"metadata": {"annotations": {"a": "b"}}}),
+    (f"POST {RBAC}/clusterrolebindings", {"metadata": {"name": "x"}}),
+    ("POST /apis/coordination.k8s.io/v1/namespaces/default/leases", {"metadata": {"name": "x"}}),
+)
+NAMESPACES: Final[Call] = ("GET /api/v1/namespaces", None)
+
+
+class Made(NamedTuple):
+    """Calls that somebody made."""
+
+    allowed: list[Call]
+    refused: list[Call]
+
+
+def make(plane: ControlPlane, user: str, calls: tuple[Call, ...]) -> Made:
+    """Make each call."""
+    with contextlib.closing(plane.client(user)) as client:
+        told = [(call, is_allowed(client, call)) for call in calls]
+    return Made([call for call, may in told if may], [call for call, may in told if not may])
+
+
+def test_an_agent_may_do_all_that_it_does(observing: ControlPlane) -> None:
+    assert make(observing, AGENT, AGENT_DOES).refused == []
+
+
+def test_an_agent_may_do_nothing_else(observing: ControlPlane) -> None:
+    observing.api.create(EVENTS, event("of-kubelet", component="kubelet"))
+    assert make(observing, AGENT, (*AGENT_MUST_NOT, NAMESPACES)).allowed == []
+
+
+def test_an_agent_without_a_node_in_its_token_writes_nothing(observing: ControlPlane) -> None:
+    writes = (
+        (f"PATCH {RBDNODES}/{NODE}/status", STATUS),
+        (f"POST {RBDNODES}", {**RBDNODE, "metadata": {"name": "chart-3"}}),
+        (f"POST {EVENTS}", event("d")),
+    )
+    assert make(observing, "nodeless", writes).allowed == []
+
+
+def rbdagent(plane: ControlPlane, user: str, verb: str, *args: str) -> str:
+    """Run this checkout's rbdagent as somebody."""
+    program = (f"PYTHONPATH={CHECKOUT}", sys.executable, "-m", "rbdagent")
+    return plane.run("/usr/bin/env", *program, verb, *args, user=user)
+
+
+def test_a_real_agent_publishes_its_node_with_these_rights(
+    observing: ControlPlane, tmp_path: Path
+) -> None:
+    observing.api.delete(f"{RBDNODES}/{NODE}")
+    state = f"--state-dir={tmp_path}"
+    rbdagent(observing, AGENT, "agent", "--once", "--no-ceph", f"--node-name={NODE}", state)
+    published = observing.api.get(f"{RBDNODES}/{NODE}")
+    assert published["status"]["toolVersion"] == __version__
+    assert [each["name"] for each in published["metadata"]["ownerReferences"]] == [NODE]
+
+
+def test_check_misses_nothing_but_what_unmapping_needs(observing: ControlPlane) -> None:
+    looks = ("--no-ceph", "--no-node", f"--node-name={NODE}", "--output=json")
+    told = json.loads(rbdagent(observing, AGENT, "check", *looks))
+    missing = [
+        each["sentence"]
+        for each in told["checks"]
+        if each["source"] == "kubernetes" and each["state"] != "ok"
+    ]
+    assert missing == ["this user may list namespaces"]
+
+
+def _have_role(plane: ControlPlane, user: str, bindings: str, kind: str, role: str) -> None:
+    """Have ``user`` be a service account with a role, and wait until the API server knows of it."""
+    api = plane.api
+    api.create("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": user}})
+    binding = {
+        "metadata": {"name": user},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
+        "subjects": [{"kind": "ServiceAccount", "namespace": "default", "name": user}],
+    }
+    api.create(bindings, binding)
+    _be(plane, user, "default", user)
+    look: Call = (f"GET {RBDNODES if kind == 'ClusterRole' else f'{OURS}/pods'}", None)
+    wait_until(
+        lambda: make(plane, user, (look,)).allowed,
+        timeout_s=30,
+        what=f"{role} to be granted",
+    )
+
+
+def test_users_may_look_and_nothing_else(observing: ControlPlane) -> None:
+    """The role for people with a kubeconfig, and what `view` has of ours."""
+    for user in ("rbdagent-cli", "view"):
+        _have_role(observing, user, f"{RBAC}/clusterrolebindings", "ClusterRole", user)
+    writes: tuple[Call, ...] = (
+        (f"POST {RBDNODES}", {**RBDNODE, "metadata": {"name": NODE}}),
+        (f"PATCH {RBDNODES}/{NODE}/status", STATUS),
+        (f"POST {EVENTS}", event("e")),
+        (f"PATCH {EVENTS}/a", {"count": 2}),
+    )
+    assert make(observing, "rbdagent-cli", (*READS, NAMESPACES)).refused == []
+    assert make(observing, "rbdagent-cli", (*AGENT_MUST_NOT, *writes)).allowed == []
+    assert make(observing, "view", writes).allowed == []
+
+
+def test_users_of_the_plugin_may_enter_agents_pods_and_no_others(observing: ControlPlane) -> None:
+    bindings = f"{RBAC}/namespaces/{NAMESPACE}/rolebindings"
+    _have_role(observing, "rbdagent-exec", bindings, "Role", "rbdagent-exec")
+    command = "exec?command=true&stdout=true"
+    may: tuple[Call, ...] = (
+        (f"GET {OURS}/pods", None),
+        (f"POST {OURS}/pods/{POD}/{command}", {}),
+        (f"GET {OURS}/pods/{POD}/{command}", None),
+    )
+    must_not: tuple[Call, ...] = (
+        ("GET /api/v1/pods", None),
+        (f"POST /api/v1/namespaces/default/pods/x/{command}", {}),
+        (f"DELETE {OURS}/pods/{POD}", {}),
+        (f"GET {OURS}/secrets", None),
+    )
+    assert make(observing, "rbdagent-exec", (*may, *must_not)) == Made(list(may), list(must_not))
+
+
+@pytest.fixture(scope="module")
+def unmapping(observing: ControlPlane) -> ControlPlane:
+    """Upgrade it to mode unmap."""
+    helm(observing, "upgrade", f"--values={VARIANTS['unmap']}")
+    wait_until(
+        lambda: make(observing, AGENT, (NAMESPACES,)).allowed,
+        timeout_s=30,
+        what="the right to list namespaces to be granted",
+    )
+    return observing
+
+
+def test_an_upgrade_to_unmap_grants_namespaces_and_nothing_else(unmapping: ControlPlane) -> None:
+    made = make(unmapping, AGENT, (*READS, *AGENT_MUST_NOT))
+    assert made == Made(list(READS), list(AGENT_MUST_NOT))
+
+
+def test_the_labs_agents_have_the_rights_that_the_chart_grants(
+    rendered: dict[str, Rendered],
+) -> None:
+    """So what agents are seen to do in the lab's clusters, they can do as the chart has them."""
+    roles = [rendered["unmap"].one("ClusterRole", f"rbdagent{each}") for each in ("", "-unmap")]
+    granted = [rule for role in roles for rule in role["rules"]]
+    assert granted == list(RBDAGENT_RULES)
+
+
+def test_an_upgrade_leaves_what_agents_published(unmapping: ControlPlane) -> None:
+    names = {each["metadata"]["name"] for each in unmapping.api.items(RBDNODES)}
+    assert names >= {NODE, OTHER_NODE}
+
+
+@pytest.fixture(scope="module")
+def switched_off(unmapping: ControlPlane) -> ControlPlane:
+    """Take it back to mode observe."""
+    helm(unmapping, "upgrade", f"--values={VARIANTS['ceph-csi']}")
+    return unmapping
+
+
+def test_an_upgrade_back_takes_that_right_away(switched_off: ControlPlane) -> None:
+    wait_until(
+        lambda: make(switched_off, AGENT, (NAMESPACES,)).refused,
+        timeout_s=30,
+        what="the right to list namespaces to be gone",
+    )
+
+
+def test_an_uninstalled_release_leaves_nothing(
+    switched_off: ControlPlane, rendered: dict[str, Rendered]
+) -> None:
+    helm(switched_off, "uninstall", chart=None)
+    _wait_gone(switched_off.api, CRD)
+    there = ("get", "--ignore-not-found", "--output=name", "--filename=-")
+    assert switched_off.kubectl(*there, stdin=rendered["unmap"].manifest) == ""
+    assert switched_off.api.items(f"{OURS}/secrets") == [], "helm's own record of the release"
+    assert switched_off.api.find(RBDNODES) is None
+
+
+def test_rbdnodes_stay_where_that_is_asked_for(switched_off: ControlPlane) -> None:
+    api = switched_off.api
+    helm(switched_off, "install", f"--values={VARIANTS['microk8s']}")
+    _wait_known(api, RBDNODES)
+    api.create(RBDNODES, {**RBDNODE, "metadata": {"name": OTHER_NODE}})
+    helm(switched_off, "uninstall", chart=None)
+    assert [each["metadata"]["name"] for each in api.items(RBDNODES)] == [OTHER_NODE]
