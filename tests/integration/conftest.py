@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
-import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.integration.building import BUILD_DEB, EPOCH, built, said
 from tests.lab.ceph import READ_ONLY_CAPS, CephCluster
 from tests.lab.controlplane import ControlPlane
 from tests.lab.install import bin_dir
+from tests.lab.network import ADDRESS, Network
 from tests.lab.processes import Processes
 
 if TYPE_CHECKING:
@@ -45,29 +49,45 @@ def ceph(processes: Processes, tmp_path_factory: pytest.TempPathFactory) -> Ceph
     return cluster
 
 
-_ADDRESS = "10.77.0.1"
+@contextlib.contextmanager
+def control_plane_alone(name: str, state: Path) -> Iterator[tuple[ControlPlane, Processes]]:
+    """Run a control plane in a network namespace of its own, and give what stops its parts."""
+    network = Network(f"{name}-{os.getpid()}")
+    processes = Processes(state)
+    plane = ControlPlane(processes, network.netns, state / "k8s", bin_dir(), ADDRESS)
+    network.create()
+    try:
+        plane.start()
+        plane.wait_ready()
+        yield plane, processes
+    finally:
+        plane.close()
+        processes.stop_all(grace_s=2)
+        network.remove()
 
 
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """Give a control plane in a network namespace of its own; tests make nodes of their own."""
-    netns = f"rbdagent-cp-{os.getpid()}"
-    state = tmp_path_factory.mktemp("control-plane")
-    processes = Processes(state)
-    plane = ControlPlane(processes, netns, state / "k8s", bin_dir(), _ADDRESS)
-    subprocess.run(["ip", "netns", "add", netns], check=True)
-    try:
-        for command in (
-            "link set lo up",
-            "link add br0 type bridge",
-            f"addr add {_ADDRESS}/24 dev br0",
-            "link set br0 up",
-        ):
-            subprocess.run(["ip", "-n", netns, *command.split()], check=True)
-        plane.start()
-        plane.wait_ready()
+    """Give a control plane; tests make nodes of their own."""
+    with control_plane_alone("rbdagent-cp", tmp_path_factory.mktemp("control-plane")) as (plane, _):
         yield plane
-    finally:
-        plane.close()
-        processes.stop_all(grace_s=2)
-        subprocess.run(["ip", "netns", "delete", netns], check=True)
+
+
+@pytest.fixture(scope="session")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(tmp_path_factory.mktemp("dist"), "sdist", "wheel")
+
+
+@pytest.fixture(scope="session")
+def wheel(dist: Path) -> Path:
+    (found,) = dist.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="session")
+def deb(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("deb")
+    # As Debian's xz would take ten seconds, it is not compressed here.
+    build = [sys.executable, BUILD_DEB, wheel, "--out", out, "--compression", "none"]
+    pip = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "HOME"))}
+    return Path(said(build, SOURCE_DATE_EPOCH=EPOCH, **pip).strip())

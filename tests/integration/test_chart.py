@@ -66,9 +66,7 @@ ROOK_CLUSTERS: Final = [
 def plane(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """Give an API server as a user of the chart has it: with a CSI driver, and nothing of ours."""
     api = control_plane.api
-    crd = yaml.safe_load((CHART / "files" / "rbdnodes.yaml").read_text())
-    api.delete(CRD)
-    _wait_gone(api, CRD)
+    control_plane.forget_rbdnodes()
     for name in (NAMESPACE, "ceph-csi", "rook-ceph"):
         labels = {"pod-security.kubernetes.io/enforce": "privileged"} if name == NAMESPACE else {}
         api.create("/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
@@ -90,9 +88,8 @@ def plane(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     for name in (NODE, OTHER_NODE):
         api.delete(f"/api/v1/nodes/{name}")
     # Who comes next finds the resource as it was.
-    api.delete(CRD)
-    _wait_gone(api, CRD)
-    api.create(CRDS, crd)
+    control_plane.forget_rbdnodes()
+    control_plane.define_rbdnodes()
 
 
 def _prometheus_operators(kind: str) -> Json:

@@ -11,61 +11,18 @@ import tarfile
 import zipfile
 from email import message_from_string
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 import pytest
 from packaging.metadata import Metadata
 
 from rbdagent import __version__
+from tests.integration.building import built, said
 from tests.lab.install import CHECKOUT
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-BUILD_DEB: Final = CHECKOUT / "packaging" / "build_deb.py"
 UNIT: Final = CHECKOUT / "systemd" / "rbdagent.service"
 LIBRARY: Final = "usr/lib/rbdagent"
-EPOCH: Final = "1700000000"
-
-
-def said(command: Sequence[object], **environment: str) -> str:
-    """Run a program with nothing but this environment and PATH; give what it said."""
-    return subprocess.run(
-        [str(word) for word in command],
-        cwd=CHECKOUT,
-        env={"PATH": os.environ["PATH"], **environment},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    ).stdout
-
-
-def built(out: Path, *targets: str) -> Path:
-    """Build sdist or wheel as pip does, by the same hatchling."""
-    kinds = [word for target in targets for word in ("-t", target)]
-    said([sys.executable, "-m", "hatchling", "build", "-d", out, *kinds])
-    return out
-
-
-@pytest.fixture(scope="session")
-def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return built(tmp_path_factory.mktemp("dist"), "sdist", "wheel")
-
-
-@pytest.fixture(scope="session")
-def wheel(dist: Path) -> Path:
-    (found,) = dist.glob("*.whl")
-    return found
-
-
-@pytest.fixture(scope="session")
-def deb(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("deb")
-    # As Debian's xz would take ten seconds, it is not compressed here.
-    build = [sys.executable, BUILD_DEB, wheel, "--out", out, "--compression", "none"]
-    pip = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "HOME"))}
-    return Path(said(build, SOURCE_DATE_EPOCH=EPOCH, **pip).strip())
 
 
 @pytest.fixture(scope="session")

@@ -6,16 +6,15 @@ Nothing runs the pods: where the plugin has found one, the API server's own erro
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
 
-from tests.lab.controlplane import ControlPlane
+from tests.integration.conftest import control_plane_alone
 from tests.lab.install import CHECKOUT, bin_dir
-from tests.lab.processes import Processes
+from tests.lab.network import ADDRESS
 from tests.lab.workloads import collection
 
 if TYPE_CHECKING:
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.lab.api import Api, Json
+    from tests.lab.controlplane import ControlPlane
 
-ADDRESS: Final = "10.77.0.1"
 UUID: Final = "81bd820f-8403-4433-9d6e-9ce7ebece68f"
 HANDLE: Final = f"0001-000a-lab-ceph-1-0000000000000001-{UUID}"
 RBDNODES: Final = "/apis/rbdagent.dev/v1alpha1/rbdnodes"
@@ -73,28 +72,10 @@ class Laptop:
 @pytest.fixture(scope="module")
 def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """An API server alone: no controller takes objects away that nothing runs."""
-    netns = _netns()
-    state = tmp_path_factory.mktemp("plugin")
-    processes = Processes(state)
-    plane = ControlPlane(processes, netns, state / "k8s", bin_dir(), ADDRESS)
-    subprocess.run(["ip", "netns", "add", netns], check=True)
-    try:
-        for command in (
-            "link set lo up",
-            "link add br0 type bridge",
-            f"addr add {ADDRESS}/24 dev br0",
-            "link set br0 up",
-        ):
-            subprocess.run(["ip", "-n", netns, *command.split()], check=True)
-        plane.start()
-        plane.wait_ready()
-        processes.stop("kube-controller-manager")
+    with control_plane_alone("rbdagent-kp", tmp_path_factory.mktemp("plugin")) as (plane, parts):
+        parts.stop("kube-controller-manager")
         _fill(plane.api)
         yield plane
-    finally:
-        plane.close()
-        processes.stop_all(grace_s=2)
-        subprocess.run(["ip", "netns", "delete", netns], check=True)
 
 
 @pytest.fixture(scope="module")
@@ -104,11 +85,7 @@ def laptop(api_server: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -
     kubeconfig["contexts"][0]["context"]["namespace"] = "shop"
     path = home / "kubeconfig"
     path.write_text(json.dumps(kubeconfig))
-    return Laptop(_netns(), path, home)
-
-
-def _netns() -> str:
-    return f"rbdagent-kp-{os.getpid()}"
+    return Laptop(api_server.netns, path, home)
 
 
 # --------------------------------------------------------------------------------------------------

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-API_PORT = 6443
+API_SERVICE = "10.96.0.1"
+"""Where pods find the API server: nobody translates it, the network leads to the bridge."""
+
+API_PORT = 443
 _ETCD = "127.0.0.1:2379"
 _READY_S = 90.0
 _PROGRAM_S = 60.0
@@ -35,6 +38,7 @@ _PROGRAM_S = 60.0
 # quota, autoscaling, endpoints, certificates, jobs.
 _CONTROLLERS = (
     "clusterrole-aggregation-controller",
+    "daemonset-controller",
     "deployment-controller",
     "garbage-collector-controller",
     "namespace-controller",
@@ -52,6 +56,7 @@ _CONTROLLERS = (
     "taint-eviction-controller",
 )
 
+_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _CRD = CHECKOUT / "helm" / "rbdagent" / "files" / "rbdnodes.yaml"
 RBDAGENT_ROLE = "lab-rbdagent"
 """Not as the chart's is named, which can be installed beside it."""
@@ -90,7 +95,7 @@ class _User:
 
 
 class ControlPlane:
-    """The control plane of one lab, in its network namespace; API server on ``address``:6443.
+    """The control plane of one lab, in its network namespace; API server on ``address``.
 
     Args:
         processes: start and stop the parts.
@@ -112,7 +117,7 @@ class ControlPlane:
         nodes: Sequence[str] = ("worker-1", "worker-2"),
     ) -> None:
         self._processes = processes
-        self._netns = netns
+        self.netns = netns
         self._dir = state_dir
         self._bin = bin_dir
         self._address = address
@@ -149,7 +154,7 @@ class ControlPlane:
     def client(self, user: str) -> Api:
         """Give a client that speaks as ``user``; the caller closes it."""
         token = (self._dir / f"{user}.token").read_text()
-        return Api(host=self._address, port=API_PORT, token=token, ca=self.ca, netns=self._netns)
+        return Api(host=self._address, port=API_PORT, token=token, ca=self.ca, netns=self.netns)
 
     def start(self) -> None:
         """Start the three parts; the controller manager waits for the API server by itself."""
@@ -174,15 +179,26 @@ class ControlPlane:
             process=apiserver,
         )
         self._grant()
-        self.api.create(
-            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
-            yaml.safe_load(_CRD.read_text()),
-        )
+        self.define_rbdnodes()
         wait_until(
             lambda: self.api.find("/api/v1/namespaces/default/serviceaccounts/default"),
             timeout_s=_READY_S,
             what="the default service account, without which no pod is admitted",
             process=self._part("kube-controller-manager"),
+        )
+
+    def define_rbdnodes(self) -> None:
+        """Have the API know RBDNodes, as `kubectl apply` of the file does."""
+        self.api.create(_CRDS, yaml.safe_load(_CRD.read_text()))
+
+    def forget_rbdnodes(self) -> None:
+        """Undo that: every RBDNode goes with it."""
+        name = yaml.safe_load(_CRD.read_text())["metadata"]["name"]
+        self.api.delete(f"{_CRDS}/{name}")
+        wait_until(
+            lambda: self.api.find(f"{_CRDS}/{name}") is None,
+            timeout_s=_READY_S,
+            what="RBDNodes to be forgotten",
         )
 
     def stop(self) -> None:
@@ -220,7 +236,7 @@ class ControlPlane:
             LabError: it failed; the message has what it said.
         """
         done = subprocess.run(
-            ["nsenter", f"--net=/run/netns/{self._netns}", "--", str(self._bin / program), *args],
+            ["nsenter", f"--net=/run/netns/{self.netns}", "--", str(self._bin / program), *args],
             input=stdin or "",
             capture_output=True,
             text=True,
@@ -307,7 +323,7 @@ class ControlPlane:
                 "--unsafe-no-fsync",
                 "--logger=zap",
             ],
-            netns=self._netns,
+            netns=self.netns,
         )
 
     def _start_apiserver(self) -> None:
@@ -318,6 +334,8 @@ class ControlPlane:
                 self._bin / "kube-apiserver",
                 f"--etcd-servers=http://{_ETCD}",
                 f"--advertise-address={self._address}",
+                # Nobody knows the nodes by their names here.
+                "--kubelet-preferred-address-types=InternalIP",
                 f"--secure-port={API_PORT}",
                 f"--tls-cert-file={here / 'apiserver.crt'}",
                 f"--tls-private-key-file={here / 'apiserver.key'}",
@@ -331,7 +349,7 @@ class ControlPlane:
                 "--allow-privileged=true",
                 "--profiling=false",
             ],
-            netns=self._netns,
+            netns=self.netns,
         )
 
     def _start_controller_manager(self) -> None:
@@ -352,7 +370,7 @@ class ControlPlane:
                 "--profiling=false",
                 "--v=2",
             ],
-            netns=self._netns,
+            netns=self.netns,
         )
 
     def _grant(self) -> None:
@@ -394,7 +412,7 @@ def _make_certificates(directory: Path, address: str) -> None:
         *("-keyout", str(directory / "ca.key"), "-out", str(directory / "ca.crt")),
         *("-addext", "keyUsage=critical,keyCertSign,cRLSign"),
     )
-    names = f"IP:{address},IP:127.0.0.1,IP:10.96.0.1,DNS:kubernetes.default.svc,DNS:localhost"
+    names = f"IP:{address},IP:127.0.0.1,IP:{API_SERVICE},DNS:kubernetes.default.svc,DNS:localhost"
     extensions = directory / "apiserver.ext"
     extensions.write_text(
         f"subjectAltName={names}\n"
