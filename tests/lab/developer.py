@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 TIERS = ("lint", "unit", "contract", "integration", "e2e")
 LAB_TIERS = ("integration", "e2e")
-_AT_ONCE = {"unit": 2, "contract": 2, "e2e": 3}
+_AT_ONCE = {"unit": 2, "contract": 2, "integration": 2, "e2e": 3}
 """Tests that run at the same time; ``-n 0`` among a tier's arguments has them run one by one."""
 _LAB_MEMORY_GIB = 6
 _NO_TESTS_COLLECTED = 5

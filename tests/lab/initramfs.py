@@ -22,6 +22,8 @@ _TRAILER = "TRAILER!!!"
 
 # Only what it takes to reach the host's files: from there modprobe knows the rest.
 _MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay")
+# ext4 asks for crc32c by that name, which no dependency tells.
+_DISK_MODULES = ("virtio_blk", "crc32c_generic", "ext4")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +34,13 @@ class File:
     mode: int = 0o644
 
 
-def initramfs(modules: Path, given: Mapping[str, File]) -> bytes:
+def initramfs(modules: Path, given: Mapping[str, File], *, disk: bool = False) -> bytes:
     """Give the archive for one boot.
 
     Args:
         modules: the kernel's module directory, with modules.dep.
         given: absolute path in the guest -> what shall be there.
+        disk: the guest's own layer is on a disk.
 
     Raises:
         LabError: a module is missing.
@@ -46,7 +49,7 @@ def initramfs(modules: Path, given: Mapping[str, File]) -> bytes:
         "init": File(data=(_GUEST / "init.sh").read_bytes(), mode=0o755),
         "bin/busybox": File(data=BUSYBOX.read_bytes(), mode=0o755),
     }
-    order = load_order(modules, _MODULES)
+    order = load_order(modules, _MODULES + (_DISK_MODULES if disk else ()))
     files["modules/order"] = File(data="".join(f"{_stem(path)}.ko\n" for path in order).encode())
     for path in order:
         files[f"modules/{_stem(path)}.ko"] = File(data=_module(path))

@@ -3,6 +3,8 @@
 The guest sees the machine's whole file system below a layer of its own in memory, so every program
 and the virtual environment are there at their usual paths. What changes on the machine after the
 boot may be seen late or half (9p with ``cache=loose``): ``put``, ``put_tree`` or ``refresh``.
+
+busybox's init runs it, or systemd: then the layer is on a disk, and what was installed stays.
 """
 
 from __future__ import annotations
@@ -46,8 +48,19 @@ _CONNECT_S = 2.0
 _DISK_MIB = 4096
 
 # An emulated processor gains nothing from defences; without them entering the kernel is cheaper.
+# It may get no time while the kernel counts ten ticks to see whether its timer works, and panics.
 _KERNEL_ARGUMENTS = (
     "console=ttyS0 quiet panic=-1 mitigations=off apparmor=0 audit=0 nokaslr tsc=reliable"
+    " no_timer_check"
+)
+_SYSTEMD_ARGUMENTS = (
+    " lab.systemd systemd.unit=multi-user.target systemd.firstboot=off systemd.show_status=off"
+)
+
+_BOOT = f"/bin/busybox sh {_SETTINGS}/boot.sh"
+_CONTROL = (
+    f"/bin/sh -c '. {_SETTINGS}/environment;"
+    f" exec /usr/bin/python3 -I -S {_SETTINGS}/control.py {_CONTROL_GUEST}'"
 )
 
 
@@ -76,6 +89,7 @@ class Vm:
         files: what the guest shall find, path -> content, at every boot before its first service.
         memory_mib: of the guest; QEMU takes it as the guest uses it.
         disk: keep /var/lib/kubelet, /var/lib/containerd and the logs over a reboot.
+        systemd: have systemd for the first program, and keep everything over a reboot.
     """
 
     def __init__(  # noqa: PLR0913  (keywords all, and each is a part of a machine)
@@ -90,6 +104,7 @@ class Vm:
         files: Mapping[str, bytes] | None = None,
         memory_mib: int = 1024,
         disk: bool = False,
+        systemd: bool = False,
     ) -> None:
         self.name = name
         self.address = address
@@ -99,7 +114,8 @@ class Vm:
         self._dir = state_dir / name
         self._files = dict(files or {})
         self._memory_mib = memory_mib
-        self._disk = self._dir / "disk" if disk else None
+        self._disk = self._dir / "disk" if disk or systemd else None
+        self._systemd = systemd
 
     # Life -----------------------------------------------------------------------------------------
 
@@ -109,7 +125,8 @@ class Vm:
         if self._disk is not None and not self._disk.exists():
             _make_disk(self._disk)
         ramdisk = self._dir / "initramfs"
-        ramdisk.write_bytes(initramfs(self._tree.modules, self._given()))
+        given = self._given()
+        ramdisk.write_bytes(initramfs(self._tree.modules, given, disk=self._systemd))
         tap = self._network.add_tap(self.name)
         self._processes.start(self._process_name, self._qemu(ramdisk, tap), netns=self._netns)
 
@@ -271,6 +288,7 @@ class Vm:
             # Unsafe only when this machine crashes; the guest's own power failures are as real as
             # they get, its unwritten pages are gone.
             disk = ("-drive", f"file={self._disk},if=virtio,format=raw,cache=unsafe")
+        arguments = _KERNEL_ARGUMENTS + (_SYSTEMD_ARGUMENTS if self._systemd else "")
         return [
             "qemu-system-x86_64",
             # With KVM in a VM without nested virtualisation it hangs instead of failing. With two
@@ -279,7 +297,7 @@ class Vm:
             *("-accel", "tcg", "-cpu", "max,la57=off", "-smp", "1"),
             *("-m", str(self._memory_mib), "-nodefaults", "-no-user-config", "-no-reboot"),
             *("-display", "none", "-serial", "stdio"),
-            *("-kernel", self._tree.kernel, "-initrd", ramdisk, "-append", _KERNEL_ARGUMENTS),
+            *("-kernel", self._tree.kernel, "-initrd", ramdisk, "-append", arguments),
             "-virtfs",
             "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap",
             # Without an option ROM: loading one costs seconds.
@@ -297,7 +315,7 @@ class Vm:
             "LAB_PREFIX_LENGTH": str(PREFIX_LENGTH),
             "LAB_CONTROL_ADDRESS": _CONTROL_GUEST,
             "LAB_MODULES": str(self._tree.modules.parent),
-            "LAB_DISK": "no" if self._disk is None else "yes",
+            "LAB_DISK": "no" if self._disk is None or self._systemd else "yes",
             "LAB_VISIBLE": f"{CHECKOUT} {cache_dir()} {self._tree.root}",
             "HOME": "/root",
             "LC_ALL": "C.UTF-8",
@@ -307,11 +325,7 @@ class Vm:
         lines = (f"export {name}={shlex.quote(value)}\n" for name, value in environment.items())
         given = {
             f"{_SETTINGS}/environment": "".join(lines).encode(),
-            "/etc/inittab": (
-                f"::once:/bin/busybox sh {_SETTINGS}/boot.sh\n"
-                f"::respawn:/bin/sh -c '. {_SETTINGS}/environment;"
-                f" exec /usr/bin/python3 -I -S {_SETTINGS}/control.py {_CONTROL_GUEST}'\n"
-            ).encode(),
+            **(_units() if self._systemd else _inittab()),
             **{
                 f"{_SETTINGS}/{name}": (_GUEST / name).read_bytes()
                 for name in ("boot.sh", "control.py", "service.sh")
@@ -403,6 +417,23 @@ def start_file(name: str, script: str) -> tuple[str, bytes]:
 def service_command(service: str, verb: str) -> str:
     """Give the guest's shell command for a service: start, stop, kill, status."""
     return shlex.join(["sh", f"{_SETTINGS}/service.sh", service, verb])
+
+
+def _inittab() -> dict[str, bytes]:
+    return {
+        "/etc/inittab": f"::once:{_BOOT}\n::respawn:{_CONTROL}\n".encode(),
+    }
+
+
+def _units() -> dict[str, bytes]:
+    """Give the units of what busybox's init would run."""
+    boot = f"[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart={_BOOT}\n"
+    # What a command left in the background lives on when this is stopped.
+    control = f"[Service]\nRestart=always\nKillMode=process\nExecStart={_CONTROL}\n"
+    units = {"lab-boot.service": f"[Unit]\nBefore=multi-user.target\n{boot}"}
+    units["lab-control.service"] = f"[Unit]\nAfter=lab-boot.service\n{control}"
+    wanted = "[Install]\nWantedBy=multi-user.target\n"
+    return {f"/etc/systemd/system/{name}": (text + wanted).encode() for name, text in units.items()}
 
 
 def _mode(path: str) -> int:

@@ -1,11 +1,11 @@
-# Run once by init, in the guest's root: does what systemd and udev would have done.
+# Run once by init, in the guest's root: does what udev, and systemd without it, would have done.
 # By busybox's shell, whose commands are built in: here an exec of anything else costs 0.1 s.
 # shellcheck shell=sh
 set -eu
 . /etc/lab/environment
 
-mount -t tmpfs -o mode=755 run /run
-mkdir /run/lab
+[ -d /run/systemd/system ] || mount -t tmpfs -o mode=755 run /run
+mkdir -p /run/lab
 exec >/run/lab/boot.log 2>&1
 trap 'code=$?; [ $code = 0 ] || { echo "failed: exit $code"; cat /run/lab/boot.log >/dev/console; : >/run/lab/failed; }' EXIT
 set -x
@@ -20,17 +20,19 @@ ip link set eth1 up
 ip addr add "$LAB_ADDRESS/$LAB_PREFIX_LENGTH" dev eth0
 ip link set eth0 up
 
-# What devtmpfs has not, and udev is not there to make. cryptsetup and bash need them.
-ln -s /proc/self/fd /dev/fd
-ln -s /proc/self/fd/0 /dev/stdin
-ln -s /proc/self/fd/1 /dev/stdout
-ln -s /proc/self/fd/2 /dev/stderr
-mkdir /dev/pts /dev/shm /dev/mqueue
-mount -t devpts -o gid=5,mode=620,ptmxmode=666 devpts /dev/pts
-mount -t tmpfs -o nosuid,nodev shm /dev/shm
-mount -t mqueue mqueue /dev/mqueue
-mount -t cgroup2 -o nsdelegate,memory_recursiveprot cgroup2 /sys/fs/cgroup
-mount -t debugfs debugfs /sys/kernel/debug
+if [ ! -d /run/systemd/system ]; then
+  # What devtmpfs has not, and udev is not there to make. cryptsetup and bash need them.
+  ln -s /proc/self/fd /dev/fd
+  ln -s /proc/self/fd/0 /dev/stdin
+  ln -s /proc/self/fd/1 /dev/stdout
+  ln -s /proc/self/fd/2 /dev/stderr
+  mkdir /dev/pts /dev/shm /dev/mqueue
+  mount -t devpts -o gid=5,mode=620,ptmxmode=666 devpts /dev/pts
+  mount -t tmpfs -o nosuid,nodev shm /dev/shm
+  mount -t mqueue mqueue /dev/mqueue
+  mount -t cgroup2 -o nsdelegate,memory_recursiveprot cgroup2 /sys/fs/cgroup
+  mount -t debugfs debugfs /sys/kernel/debug
+fi
 mount -t tmpfs -o mode=1777 tmp /tmp
 # The host's files below /tmp and /run are hidden now; the lab's own are brought back.
 for path in $LAB_VISIBLE; do
