@@ -1,4 +1,4 @@
-"""Container images without a registry: an OCI archive with the pods' image and the sandboxes'."""
+"""Container images without a registry: an OCI archive with those of pods, sandboxes and agents."""
 
 from __future__ import annotations
 
@@ -18,25 +18,38 @@ BOX = "docker.io/lab/box:1"
 """Busybox with all its commands; idles unless told otherwise."""
 PAUSE = "docker.io/lab/pause:1"
 """What holds a pod's namespaces: the same files, and one very long sleep."""
+AGENT = "localhost/rbdagent:lab"
+"""rbdagent's: its layer is one empty file, over which the node's own files are mounted."""
+AGENT_MARK = "of-the-node"
+"""That file: where the layer is kept, it is found by it."""
 
 _OCI = "application/vnd.oci.image"
 # PID 1 has no default action for TERM, so a sleep as such would ignore it.
 _IDLE = ("/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done")
-_COMMANDS: Mapping[str, Sequence[str]] = {BOX: _IDLE, PAUSE: ("/bin/sleep", "2147483647")}
+_PAUSE = ("/bin/sleep", "2147483647")
 
 
-def image_archive() -> bytes:
-    """Give an OCI image layout, as tar, with both images; they share their one layer."""
-    layer = _layer()
-    blobs = {_digest(layer): layer}
+def image_archive(agent_path: str) -> bytes:
+    """Give an OCI image layout, as tar, with all images; BOX and PAUSE share their one layer.
+
+    Args:
+        agent_path: PATH in AGENT.
+    """
+    box, agent = _layer(), _tar({AGENT_MARK: b""})
+    images = {
+        BOX: (box, _config(box, _IDLE, path="/bin")),
+        PAUSE: (box, _config(box, _PAUSE, path="/bin")),
+        AGENT: (agent, _config(agent, ("rbdagent",), path=agent_path)),
+    }
+    blobs: dict[str, bytes] = {}
     manifests = []
-    for name, command in _COMMANDS.items():
-        config = _json(_config(layer, command))
+    for name, (layer, described) in images.items():
+        config = _json(described)
         manifest = _json(_manifest(config, layer))
-        blobs |= {_digest(config): config, _digest(manifest): manifest}
+        blobs |= {_digest(blob): blob for blob in (layer, config, manifest)}
         annotations = {"io.containerd.image.name": name}
-        described = _descriptor("manifest.v1+json", manifest)
-        manifests.append({**described, "annotations": annotations})
+        descriptor = _descriptor("manifest.v1+json", manifest)
+        manifests.append({**descriptor, "annotations": annotations})
     files = {
         "oci-layout": _json({"imageLayoutVersion": "1.0.0"}),
         "index.json": _json({"schemaVersion": 2, "manifests": manifests}),
@@ -45,11 +58,11 @@ def image_archive() -> bytes:
     return _tar(files)
 
 
-def _config(layer: bytes, command: Sequence[str]) -> dict[str, object]:
+def _config(layer: bytes, command: Sequence[str], *, path: str) -> dict[str, object]:
     return {
         "architecture": "amd64",
         "os": "linux",
-        "config": {"Entrypoint": list(command), "Env": ["PATH=/bin"], "WorkingDir": "/"},
+        "config": {"Entrypoint": list(command), "Env": [f"PATH={path}"], "WorkingDir": "/"},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{_digest(layer)}"]},
     }
 

@@ -325,7 +325,7 @@ def _install_csi_driver(narrator: Narrator) -> None:
 def _install_node_tree(narrator: Narrator) -> None:
     from tests.lab.install_node import node_tree
 
-    with narrator.step("the node VMs' kernel, containerd and runc"):
+    with narrator.step("the node VMs' kernel, containerd, runc and CNI plugins"):
         node_tree(cache_dir())
 
 

@@ -1,4 +1,4 @@
-"""The programs of the node VMs that Debian has: its kernel, containerd and runc.
+"""The programs of the node VMs that Debian has: its kernel, containerd, runc, and CNI plugins.
 
 Unpacked, never installed: no service of theirs runs on this machine, and its kernel stays its own.
 Standard library only, like :mod:`tests.lab.install`, which calls this.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # Depends on the release's current kernel. Not linux-image-cloud-amd64: that has no rbd module.
 _KERNEL = "linux-image-amd64"
-_RUNTIME = ("containerd", "runc")
+_RUNTIME = ("containerd", "runc", "containernetworking-plugins")
 _DOWNLOAD_S = 900.0
 _UNPACK_S = 300.0
 _LENGTH_SIZE = 4
@@ -44,6 +44,11 @@ class NodeTree:
     def packed_kernel(self) -> Path:
         """The kernel as the package has it."""
         return _only(self.root / "boot", "vmlinuz-*")
+
+    @property
+    def cni(self) -> Path:
+        """The directory of the network plugins."""
+        return self.root / "usr" / "lib" / "cni"
 
     @property
     def modules(self) -> Path:
@@ -76,10 +81,13 @@ def node_tree(cache: Path) -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "node.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not tree.exists():
+        stamp = tree / "packages"
+        if not stamp.exists() or stamp.read_text() != " ".join(_RUNTIME):
             new = cache / "node.new"
             shutil.rmtree(new, ignore_errors=True)
             _make(new)
+            (new / stamp.name).write_text(" ".join(_RUNTIME))
+            shutil.rmtree(tree, ignore_errors=True)
             new.rename(tree)
     return tree
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from tests.lab.images import PAUSE, image_archive
+from tests.lab.controlplane import API_SERVICE
+from tests.lab.images import AGENT_MARK, PAUSE, image_archive
+from tests.lab.install import venv_python
 from tests.lab.install_node import NodeTree
+from tests.lab.network import ADDRESS
 from tests.lab.vm import LOG_DIR, service_command, service_file, start_file
 
 if TYPE_CHECKING:
@@ -21,7 +24,8 @@ _CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 _KUBELET_CONFIG = "/etc/lab/kubelet-config.json"
 _KUBECONFIG = "/etc/lab/kubelet.kubeconfig"
 _IMAGES = "/etc/lab/images.tar"
-_CNI_CONFIG = "/etc/lab/cni/net.d/10-loopback.conflist"
+_CNI_CONFIG = "/etc/lab/cni/net.d/10-lab.conflist"
+_LAYERS = "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs/snapshots"
 
 
 def node_files(
@@ -52,11 +56,20 @@ def node_files(
         _CONTAINERD_CONFIG: _containerd_config(node).encode(),
         _KUBELET_CONFIG: _json(_kubelet_config()),
         _KUBECONFIG: kubeconfig.read_bytes(),
-        _CNI_CONFIG: _json(_cni_config()),
-        _IMAGES: image_archive(),
+        _CNI_CONFIG: _json(_cni_config(pod_subnet(address))),
+        _IMAGES: image_archive(_agent_path()),
         **dict([service_file(CONTAINERD, containerd), service_file(KUBELET, kubelet)]),
         **dict([start_file("50-kubelet", _start_script(node))]),
     }
+
+
+def pod_subnet(address: str) -> str:
+    """Give the addresses of the pods of the node that has this one."""
+    return f"10.78.{address.rpartition('.')[2]}.0/24"
+
+
+def _agent_path() -> str:
+    return f"{venv_python().parent}:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def _start_script(node: NodeTree) -> str:
@@ -75,6 +88,13 @@ done
 set -x
 # After a reboot they are on the disk already.
 {ctr} images ls -q | grep -qx {PAUSE} || {ctr} images import {_IMAGES}
+# In rbdagent's container all files are the node's own: what is mounted on it stays outside.
+mark=$(find {_LAYERS} -maxdepth 3 -path '*/fs/{AGENT_MARK}')
+mount --bind / "${{mark%/{AGENT_MARK}}}"
+# The pods' network.
+/sbin/modprobe veth
+echo 1 >/proc/sys/net/ipv4/ip_forward
+ip route add {API_SERVICE} via {ADDRESS}
 {service_command(KUBELET, "start")}
 """
 
@@ -97,7 +117,7 @@ disabled_plugins = [
   sandbox_image = "{PAUSE}"
   disable_apparmor = true
   [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "/etc/lab/cni/bin"
+    bin_dir = "{node.cni}"
     conf_dir = "/etc/lab/cni/net.d"
   [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
@@ -130,9 +150,14 @@ def _kubelet_config() -> dict[str, object]:
     }
 
 
-def _cni_config() -> dict[str, object]:
-    """Give a network configuration that parses; the pods use the host's network and never ask."""
-    return {"cniVersion": "0.4.0", "name": "lab", "plugins": [{"type": "loopback"}]}
+def _cni_config(subnet: str) -> dict[str, object]:
+    """Give a network whose pods everybody reaches through their node."""
+    ranges = {"type": "host-local", "subnet": subnet, "routes": [{"dst": "0.0.0.0/0"}]}
+    return {
+        "cniVersion": "0.4.0",
+        "name": "lab",
+        "plugins": [{"type": "ptp", "ipMasq": False, "ipam": ranges}],
+    }
 
 
 def _json(document: object) -> bytes:

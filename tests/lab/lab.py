@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.lab.ceph import READ_ONLY_CAPS, CephCluster
-from tests.lab.controlplane import ControlPlane
+from tests.lab.controlplane import API_SERVICE, ControlPlane
 from tests.lab.csi import FAULTS, driver_config, driver_objects, node_command
 from tests.lab.csi_controller import RADOS_NAMESPACE
 from tests.lab.errors import LabError
@@ -35,7 +35,7 @@ from tests.lab.install import (
     venv_python,
 )
 from tests.lab.install_node import node_tree
-from tests.lab.kubelet import MEMORY_MIB, node_files
+from tests.lab.kubelet import MEMORY_MIB, node_files, pod_subnet
 from tests.lab.network import ADDRESS, Network
 from tests.lab.processes import Process, Processes, wait_until
 from tests.lab.vm import WARM, WARM_PROGRAM, Vm, service_command, service_file, start_file
@@ -168,6 +168,7 @@ class Lab:
 
     def _start(self) -> None:
         self.network.create()
+        self.network.serve(API_SERVICE)
         _in_parallel(self._start_control_plane, lambda: self._start_ceph(self.ceph), self._compile)
         self._start_csi()
         _in_parallel(*(functools.partial(self._start_node, vm) for vm in self.nodes.values()))
@@ -178,6 +179,7 @@ class Lab:
 
     def _start_node(self, vm: Vm) -> None:
         vm.start()
+        self.network.lead(pod_subnet(vm.address), via=vm.address)
         vm.wait_until_ready()
         self.workloads.wait_node_ready(vm.name)
         wait_until(

@@ -66,6 +66,14 @@ class Network:
         self._inside("link", "set", tap, "up")
         return tap
 
+    def serve(self, address: str) -> None:
+        """Give the bridge another address, as whose traffic the machines send to it."""
+        self._inside("addr", "add", f"{address}/32", "dev", _BRIDGE)
+
+    def lead(self, subnet: str, *, via: str) -> None:
+        """Send what is for a machine's pods to that machine."""
+        self._inside("route", "replace", subnet, "via", via)
+
     def cut(self, machine: str) -> None:
         """Pull the cable of ``machine``: from now on both sides hear nothing of each other."""
         self._inside("link", "set", f"tap-{machine}", "down")

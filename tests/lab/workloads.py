@@ -20,6 +20,7 @@ IMAGE = "docker.io/lab/box:1"
 # whole grace period.
 _IDLE = ("/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done")
 _COLLECTIONS = {
+    "DaemonSet": "/apis/apps/v1/namespaces/{namespace}/daemonsets",
     "Deployment": "/apis/apps/v1/namespaces/{namespace}/deployments",
     "Namespace": "/api/v1/namespaces",
     "PersistentVolume": "/api/v1/persistentvolumes",
@@ -119,7 +120,7 @@ def pod_spec(
             container.setdefault("volumeMounts", []).append(mount)
     return {
         "nodeName": node,
-        "hostNetwork": True,  # the guests have no pod network
+        "hostNetwork": True,  # an address of its own would cost a start time, and nobody asks
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 5,
         "containers": [container],
@@ -195,6 +196,56 @@ class Workloads:
         except LabError as error:
             told = "\n".join(f"    {_told(event)}" for event in self.events(name, namespace))
             raise LabError(f"{error}\n--- the pod's events:\n{told or '    (none)'}") from error
+
+    def wait_rolled_out(self, name: str, *, namespace: str, timeout_s: float = 300) -> None:
+        """Wait until every node runs a daemon set's newest pod, and it is ready.
+
+        The lab has no scheduler: its one word about such a pod, the node it is made for, is said
+        here.
+        """
+
+        def rolled_out() -> bool:
+            for each in self.api.items(collection("Pod", namespace)):
+                if not each["spec"].get("nodeName"):
+                    self._bind(each)
+            found = self.find("DaemonSet", name, namespace)
+            if (
+                found is None
+                or found["status"].get("observedGeneration") != (found["metadata"]["generation"])
+            ):
+                return False
+            wanted = found["status"]["desiredNumberScheduled"]
+            ready = (
+                found["status"].get(each, 0) for each in ("updatedNumberScheduled", "numberReady")
+            )
+            return wanted > 0 and all(each == wanted for each in ready)
+
+        try:
+            wait_until(
+                rolled_out,
+                timeout_s=timeout_s,
+                what=f"daemon set {namespace}/{name} to be rolled out",
+                interval_s=0.5,
+            )
+        except LabError as error:
+            names = [
+                each["metadata"]["name"] for each in self.api.items(collection("Pod", namespace))
+            ]
+            told = (_told(event) for each in names for event in self.events(each, namespace))
+            raise LabError("\n".join((str(error), "--- its pods' events:", *told))) from error
+
+    def _bind(self, made: Json) -> None:
+        meta, (term,) = made["metadata"], _node_terms(made)
+        (node,) = term["matchFields"][0]["values"]
+        self.api.create(
+            f"{collection('Pod', meta['namespace'])}/{meta['name']}/binding",
+            {
+                "apiVersion": "v1",
+                "kind": "Binding",
+                "metadata": {"name": meta["name"]},
+                "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+            },
+        )
 
     def wait_pod_of(self, owner: str, node: str) -> str:
         """Wait for a pod of a deployment on a node; give its name."""
@@ -288,6 +339,14 @@ class Workloads:
 def _containers_run(found: Json) -> bool:
     statuses = found["status"].get("containerStatuses", [])
     return bool(statuses) and all("running" in status["state"] for status in statuses)
+
+
+def _node_terms(made: Json) -> list[Json]:
+    affinity = made["spec"]["affinity"]["nodeAffinity"]
+    found: list[Json] = affinity["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
+    return found
 
 
 def _last_seen(event: Json) -> str:

@@ -1,0 +1,331 @@
+"""The chart on a real cluster: kubelets run its agents, which tell of an incident and end it."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import re
+import subprocess
+import time
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import urlencode
+
+import pytest
+import yaml
+
+from tests.conftest import TOLD
+from tests.lab.errors import LabError
+from tests.lab.install import CHECKOUT, bin_dir
+from tests.lab.lab import RBDAGENT_USER
+from tests.lab.network import ADDRESS
+from tests.lab.processes import wait_until
+from tests.lab.workloads import collection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.e2e.scene import Scene
+    from tests.lab.api import Json
+    from tests.lab.lab import Lab
+
+CHART: Final = CHECKOUT / "helm" / "rbdagent"
+NAMESPACE: Final = "rbdagent"
+NODES: Final = ("worker-1", "worker-2")
+PORT: Final = 9090
+_SYS_PTRACE: Final = 1 << 19
+_FILTERED: Final = "2"
+_SHORT: Final = {r"(?m)^( +for:) \d+m$": r"\1 2s", r"> 600$": "> 5"}
+"""What an alert waits for is minutes, and here seconds."""
+
+
+class Answer(NamedTuple):
+    """How a command ended, and what it said."""
+
+    code: int
+    said: str
+
+
+class Cluster:
+    """The lab's cluster as its administrator has it before him: helm, kubectl and the plugin."""
+
+    def __init__(self, lab: Lab, home: Path) -> None:
+        self.lab = lab
+        self._home = home
+
+    def run(self, *command: str, stdin: str = "") -> Answer:
+        """Run a command as he would, wherever he sits."""
+        done = subprocess.run(
+            ["nsenter", f"--net=/run/netns/{self.lab.netns}", "--", *command],
+            env={
+                "HOME": str(self._home),
+                "KUBECONFIG": str(self.lab.control_plane.kubeconfig("admin")),
+                "PATH": f"{bin_dir()}:{CHECKOUT / 'plugin'}:/usr/bin:/bin",
+            },
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=180,
+        )
+        return Answer(done.returncode, done.stdout + done.stderr)
+
+    def done(self, *command: str, stdin: str = "") -> str:
+        """Run one that must succeed."""
+        code, said = self.run(*command, stdin=stdin)
+        assert code == 0, f"{' '.join(command)}: exit {code}\n{said}"
+        return said
+
+    def helm(self, verb: str, *args: str) -> None:
+        """Have helm do something with the release, and wait for what kubelets make of it."""
+        self.done("helm", verb, "rbdagent", str(CHART), f"--namespace={NAMESPACE}", *args)
+        self.lab.workloads.wait_rolled_out("rbdagent", namespace=NAMESPACE)
+
+    def wait_mapped(self, node: str, count: int) -> None:
+        """Wait until `kubectl get rbdnodes` says that so many images are mapped on a node."""
+
+        def as_told() -> bool:
+            lines = self.done("kubectl", "get", "rbdnodes", "--no-headers").splitlines()
+            told = {line.split()[0]: line.split()[1] for line in lines}
+            return told.keys() == set(NODES) and told[node] == str(count)
+
+        wait_until(as_told, timeout_s=120, what=f"{count} mappings in {node}'s RBDNode")
+
+    def agent(self, node: str) -> Process:
+        """Give the agent's process on a node, as its kernel has it."""
+        (pod,) = (
+            each
+            for each in self.lab.control_plane.api.items(collection("Pod", NAMESPACE))
+            if each["spec"]["nodeName"] == node and not each["metadata"].get("deletionTimestamp")
+        )
+        script = (
+            f"for p in $(grep -sl {pod['metadata']['uid']} /proc/[0-9]*/cgroup); do d=${{p%/*}};"
+            " tr '\\0' ' ' <$d/cmdline | grep -q 'rbdagent agent' || continue;"
+            " cat $d/status $d/mountinfo; break; done"
+        )
+        return Process(self.lab.nodes[node].run(script).stdout)
+
+
+class Process:
+    """A process by /proc/PID/status and /proc/PID/mountinfo, one after the other."""
+
+    def __init__(self, text: str) -> None:
+        self._status = dict(re.findall(r"(?m)^(\w+):\t(.*)$", text))
+        self._mounts = {
+            fields[4]: fields
+            for fields in (line.split() for line in text.splitlines())
+            if len(fields) > 6 and fields[0].isdigit()
+        }
+
+    @property
+    def capabilities(self) -> int:
+        """What it may do, as a mask; the bounding set says no more."""
+        assert self._status["CapEff"] == self._status["CapBnd"] == self._status["CapPrm"]
+        return int(self._status["CapEff"], 16)
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether seccomp filters what it asks of the kernel, and it can gain no right."""
+        return (self._status["Seccomp"], self._status["NoNewPrivs"]) == (_FILTERED, "1")
+
+    def is_writable(self, path: str) -> bool:
+        """Tell whether a mount may be written to."""
+        return "rw" in self._mounts[path][5].split(",")
+
+    def follows_the_host(self, path: str) -> bool:
+        """Tell whether what the host mounts and unmounts below goes there as well."""
+        return any(each.startswith("master:") for each in self._mounts[path][6:9])
+
+
+class Prometheus:
+    """A real one in the lab."""
+
+    def __init__(self, lab: Lab, targets: Path) -> None:
+        self._lab = lab
+        self._targets = targets
+
+    def find_agents(self) -> None:
+        """Have it scrape the agents' pods: Debian's cannot ask Kubernetes for them."""
+        pods = self._lab.control_plane.api.items(collection("Pod", NAMESPACE))
+        agents = [
+            f"{each['status']['podIP']}:9464"
+            for each in pods
+            if not each["metadata"].get("deletionTimestamp")
+        ]
+        new = self._targets.with_suffix(".new")
+        new.write_text(json.dumps([{"targets": agents}]))
+        new.replace(self._targets)
+
+    def firing(self) -> dict[str, Json]:
+        """Give the labels of the alerts that fire, by their names."""
+        connection = http.client.HTTPConnection(ADDRESS, PORT, timeout=20)
+        query = urlencode({"query": 'ALERTS{alertstate="firing"}'})
+        try:
+            connection.sock = self._lab.network.connect(ADDRESS, PORT, timeout_s=20)
+            connection.request("GET", f"/api/v1/query?{query}")
+            answer = json.loads(connection.getresponse().read())
+        except (OSError, ValueError) as error:
+            raise LabError(f"Prometheus: {error}") from error
+        finally:
+            connection.close()
+        found = [each["metric"] for each in answer["data"]["result"]]
+        return {each["alertname"]: each for each in found}
+
+
+@pytest.fixture
+def cluster(lab: Lab, tmp_path: Path) -> Iterator[Cluster]:
+    """Give a cluster with a namespace for the agents and the key to Ceph, and nothing of ours."""
+    given = Cluster(lab, tmp_path)
+    lab.control_plane.forget_rbdnodes()
+    try:
+        given.done("kubectl", "create", "namespace", NAMESPACE)
+        level = "pod-security.kubernetes.io/enforce=privileged"
+        given.done("kubectl", "label", "namespace", NAMESPACE, level)
+        keyring = lab.ceph.files(RBDAGENT_USER)[f"/etc/ceph/ceph.client.{RBDAGENT_USER}.keyring"]
+        given.done(
+            *("kubectl", "create", "secret", "generic", "rbdagent-keyring"),
+            *(f"--namespace={NAMESPACE}", "--from-file=keyring=/dev/stdin"),
+            stdin=keyring.decode(),
+        )
+        yield given
+    finally:
+        given.run("helm", "uninstall", "rbdagent", f"--namespace={NAMESPACE}")
+        with contextlib.suppress(LabError):
+            lab.control_plane.forget_rbdnodes()
+        given.run("kubectl", "delete", "namespace", NAMESPACE, "--timeout=120s")
+        lab.control_plane.define_rbdnodes()
+
+
+@pytest.fixture
+def prometheus(lab: Lab, tmp_path: Path) -> Iterator[Prometheus]:
+    alerts = (CHART / "files" / "alerts.yaml").read_text()
+    for long, short in _SHORT.items():
+        alerts, often = re.subn(long, short, alerts, flags=re.MULTILINE)
+        assert often
+    (tmp_path / "alerts.yaml").write_text(alerts)
+    (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(_configuration(tmp_path)))
+    lab.processes.start(
+        "prometheus",
+        [
+            "prometheus",
+            f"--config.file={tmp_path}/prometheus.yml",
+            f"--storage.tsdb.path={tmp_path}/data",
+            f"--web.listen-address={ADDRESS}:{PORT}",
+            "--log.level=warn",
+        ],
+        netns=lab.netns,
+    )
+    yield Prometheus(lab, tmp_path / "agents.json")
+    lab.processes.stop("prometheus")
+
+
+def _configuration(directory: Path) -> Json:
+    """Give the chart's PodMonitor as Prometheus has it, but for its intervals."""
+    agents = {
+        "job_name": "rbdagent",
+        "honor_labels": True,
+        "file_sd_configs": [{"files": [f"{directory}/agents.json"]}],
+    }
+    return {
+        "global": {"scrape_interval": "2s", "evaluation_interval": "2s"},
+        "rule_files": [f"{directory}/alerts.yaml"],
+        "scrape_configs": [agents],
+    }
+
+
+def _values(lab: Lab) -> str:
+    """Give what docs/install.md has one write, and the image that is the node's own files."""
+    (config,) = (
+        text for path, text in lab.ceph.files(RBDAGENT_USER).items() if path.endswith("conf")
+    )
+    cluster = {
+        "name": "lab",
+        "config": config.decode(),
+        "keyringSecret": {"name": "rbdagent-keyring", "key": "keyring"},
+    }
+    image = {"repository": "localhost/rbdagent", "tag": "lab", "pullPolicy": "Never"}
+    # Both nodes at once: one after the other takes twice as long.
+    update = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": len(NODES)}}
+    return json.dumps({"image": image, "ceph": {"clusters": [cluster]}, "updateStrategy": update})
+
+
+def _wait_firing(prometheus: Prometheus, *names: str) -> dict[str, Any]:
+    def firing() -> dict[str, Json] | None:
+        found = prometheus.firing()
+        return found if all(each in found for each in names) else None
+
+    return wait_until(firing, timeout_s=120, what=f"{' and '.join(names)} to fire")
+
+
+@pytest.mark.alone
+def test_an_installed_chart_tells_of_an_orphan_alerts_and_takes_it_down(
+    cluster: Cluster,
+    scene: Scene,
+    prometheus: Prometheus,
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
+) -> None:
+    """scenarios.md 3 and 4, from `helm install` to `helm uninstall`."""
+    (tmp_path / "values.json").write_text(_values(scene.lab))
+    volume = scene.claim()
+    old = scene.start_pod("worker-1")
+    cluster.helm("install", f"--values={tmp_path}/values.json")
+    prometheus.find_agents()
+    cluster.wait_mapped("worker-1", 1)
+    _check_observing(cluster.agent("worker-1"))
+    code, said = cluster.run("kubectl", "rbdagent", "who-holds", f"pv/{volume}")
+    assert (code, "InUse" in said, "certain" in said) == (0, True, True), said
+
+    with scene.lab.fault("worker-1", "NodeUnstage.unmap", "skip"):
+        scene.workloads.delete("Pod", old)
+        scene.wait_detached(volume, "worker-1")
+    orphaned_at = time.monotonic()
+    new = scene.start_pod("worker-2")
+    scene.workloads.wait_event(new, reason="FailedMount", contains="is still being used")
+    blocked_at = time.monotonic()
+    firing = _wait_firing(prometheus, "RBDMappingOrphaned", "RBDVolumeMultiAttachStuck")
+    orphaned_s, blocked_s = (time.monotonic() - each for each in (orphaned_at, blocked_at))
+    record_property(TOLD, f"alerts {orphaned_s:.0f} s after detach, {blocked_s:.0f} s after event")
+    assert firing["RBDMappingOrphaned"]["node"] == "worker-1"
+    assert firing["RBDMappingOrphaned"]["persistentvolume"] == volume
+    assert firing["RBDVolumeMultiAttachStuck"]["pod"] == new
+    code, said = cluster.run("kubectl", "rbdagent", "who-holds", f"pv/{volume}")
+    assert (code, "Orphaned" in said, "RBD101" in said) == (3, True, True), said
+
+    cluster.helm(
+        *("upgrade", "--reuse-values", "--set=mode=unmap"),
+        *("--set=unmap.gracePeriod=10s", "--set=resync=10s"),
+    )
+    prometheus.find_agents()
+    _check_unmapping(cluster.agent("worker-1"))
+    scene.workloads.wait_running(new, timeout_s=180)
+    started_at = time.monotonic()
+    wait_until(lambda: not prometheus.firing(), timeout_s=120, what="every alert to be resolved")
+    record_property(TOLD, f"resolved {time.monotonic() - started_at:.0f} s after the pod ran")
+    cluster.wait_mapped("worker-1", 0)
+    cluster.wait_mapped("worker-2", 1)
+
+    cluster.done("helm", "uninstall", "rbdagent", f"--namespace={NAMESPACE}", "--wait")
+    code, said = cluster.run("kubectl", "get", "customresourcedefinitions", "--output=name")
+    assert (code, "rbdnodes" in said) == (0, False), said
+
+
+def _check_observing(agent: Process) -> None:
+    """docs/privileges.md: what it may do is look."""
+    assert agent.capabilities == _SYS_PTRACE
+    assert agent.is_filtered
+    assert agent.is_writable("/var/lib/rbdagent")
+    looked_at = ("/host/proc", "/host/sys", "/host/dev", "/host/var/lib/kubelet")
+    for path in ("/", "/etc/rbdagent", "/host/etc/rbdagent", *looked_at):
+        assert not agent.is_writable(path), path
+    for path in looked_at:
+        assert agent.follows_the_host(path), path
+
+
+def _check_unmapping(agent: Process) -> None:
+    """Privileged, as writing to sysfs and entering the host's namespace takes, and no more."""
+    assert agent.capabilities.bit_count() > 1
+    assert agent.is_writable("/host/sys")
+    for path in ("/", "/host/proc", "/host/dev", "/host/var/lib/kubelet"):
+        assert not agent.is_writable(path), path
