@@ -82,6 +82,14 @@ def followed(host_root: str | Path, path: str) -> str:
     return done or "/"
 
 
+def is_same(path: str, other: str) -> bool:
+    """Tell whether two names lead to one file; no where either cannot be looked at."""
+    try:
+        return os.path.samefile(path, other)
+    except OSError:
+        return False
+
+
 def inode_of(path: str | Path) -> int | None:
     """Give the inode of what a path leads to."""
     try:

@@ -5,6 +5,7 @@ Only directories above the mount points are listed: nothing inside a volume is t
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.errors import ParseError
@@ -17,7 +18,8 @@ from rbdagent.model import (
     Stash,
     VolumeData,
 )
-from rbdagent.observe.files import followed, names_in, read_bytes, read_text
+from rbdagent.observe.files import followed, is_same, names_in, read_bytes, read_text
+from rbdagent.observe.processes import flag_value
 from rbdagent.parse.kubelet import parse_stash, parse_volume_data
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rbdagent.model import ProcessRef
+    from rbdagent.observe.processes import ProcessEntry
 
 KNOWN_ROOTS: Final = (
     "/var/lib/kubelet",
@@ -55,7 +58,8 @@ def observe_kubelet(
     procfs: Path,
     *,
     roots: tuple[str, ...],
-    process: ProcessRef | NotObserved | None,
+    process: ProcessRef | None,
+    own: str | None = None,
 ) -> KubeletView:
     """Read staging and pod directories below every root that exists.
 
@@ -64,8 +68,19 @@ def observe_kubelet(
         procfs: the host's /proc, for its unix sockets.
         roots: kubelet's root directories as the host names them, the likeliest first.
         process: the running kubelet.
+        own: its root directory, as it names that; None: it does not tell.
     """
     there = tuple(root for root in roots if names_in(_below(host_root, root)) is not None)
+    if process is not None and not _has_own(host_root, procfs, there, process, own):
+        missed = NotObserved(
+            reason=f"kubelet (process {process.pid}) keeps its volumes in {own or 'a directory'}"
+            f" that was not looked at; looked at: {', '.join(there) or 'none'}",
+            cure="show that directory of the host to rbdagent, and name it: --kubelet-root"
+            f" {own or 'DIRECTORY'} (the chart: kubeletRoot)",
+        )
+        return KubeletView(
+            roots=there, process=process, staging=missed, pod_volumes=missed, sockets=missed
+        )
     return KubeletView(
         roots=there,
         process=process,
@@ -93,6 +108,30 @@ def existing_roots(host_root: Path, told: str | None, given: tuple[str, ...]) ->
         if listed or denied:
             chosen.setdefault(target, (listed or denied)[0])
     return tuple(chosen.values())
+
+
+def own_root(kubelet: ProcessEntry) -> str | None:
+    """Give the root directory of a running kubelet; None where another program runs it inside.
+
+    Its configuration file cannot name it: the flag alone can, and has a default.
+    """
+    told = flag_value(kubelet.arguments, "--root-dir")
+    is_itself = os.path.basename(kubelet.arguments[0]) == "kubelet"
+    return told or (KNOWN_ROOTS[0] if is_itself else None)
+
+
+def _has_own(
+    host_root: Path, procfs: Path, roots: tuple[str, ...], process: ProcessRef, own: str | None
+) -> bool:
+    """Tell whether kubelet's own root is among those: by its name, or as the same directory."""
+    if own is None:
+        return bool(roots)
+    target = followed(host_root, own)
+    inside = f"{procfs}/{process.pid}/root{own}"
+    return any(
+        followed(host_root, root) == target or is_same(_below(host_root, root), inside)
+        for root in roots
+    )
 
 
 def _below(host_root: Path, path: str) -> str:

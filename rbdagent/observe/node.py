@@ -40,7 +40,7 @@ from rbdagent.observe.devices import (
     requests_of,
 )
 from rbdagent.observe.files import names_in, read_text
-from rbdagent.observe.kubelet import existing_roots, observe_kubelet
+from rbdagent.observe.kubelet import existing_roots, observe_kubelet, own_root
 from rbdagent.observe.processes import (
     ProcessScan,
     find_kubelet,
@@ -96,7 +96,7 @@ def _observe(roots: NodeRoots, node_name: str) -> tuple[NodeView, Source]:
     mounts, unbacked = _mounts(scan, devices, numbers)
     shared = _shared(roots, scan, mounts, devices)
     kubelet_entry = find_kubelet(scan.entries)
-    told = flag_value(kubelet_entry.arguments, "--root-dir") if kubelet_entry else None
+    own = own_root(kubelet_entry) if kubelet_entry else None
     mappings = tuple(_mapping(device, scan, shared) for device in devices)
     view = NodeView(
         node_name=node_name,
@@ -107,8 +107,9 @@ def _observe(roots: NodeRoots, node_name: str) -> tuple[NodeView, Source]:
         kubelet=observe_kubelet(
             roots.host_root,
             roots.procfs,
-            roots=existing_roots(roots.host_root, told, roots.kubelet_roots),
+            roots=existing_roots(roots.host_root, own, roots.kubelet_roots),
             process=kubelet_entry.ref if kubelet_entry else None,
+            own=own,
         ),
         addresses=_addresses(roots.procfs),
         in_flight=tuple(in_flight_of(scan.entries)),

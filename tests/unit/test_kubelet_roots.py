@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rbdagent.model import NotObserved, ProcessRef
 from rbdagent.observe.files import followed
-from rbdagent.observe.kubelet import existing_roots
+from rbdagent.observe.kubelet import existing_roots, observe_kubelet, own_root
+from rbdagent.observe.processes import ProcessEntry
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from rbdagent.model import KubeletView
 
 
 @pytest.fixture
@@ -53,6 +57,58 @@ def test_two_names_of_one_root_count_once_by_the_name_that_kubelet_has_told(host
     (host / "var/lib").symlink_to("../data/lib")
     assert existing_roots(host, "/home/kubelet", ()) == ("/home/kubelet",)
     assert existing_roots(host, "/var/lib/kubelet", ()) == ("/var/lib/kubelet",)
+
+
+def kubelet(*arguments: str) -> ProcessEntry:
+    return ProcessEntry(
+        ref=ProcessRef(pid=77, command=arguments[0]),
+        name="kubelet",
+        arguments=arguments,
+        is_kernel_thread=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "own"),
+    [
+        (("/usr/bin/kubelet", "--root-dir=/data/kubelet"), "/data/kubelet"),
+        (("/usr/bin/kubelet", "--v=2"), "/var/lib/kubelet"),
+        (("/usr/bin/k3s", "agent"), None),
+    ],
+)
+def test_kubelets_own_root_is_told_by_its_flag_or_by_the_default(
+    arguments: tuple[str, ...], own: str | None
+) -> None:
+    assert own_root(kubelet(*arguments)) == own
+
+
+def look(root: Path, given: str, own: str | None) -> KubeletView:
+    return observe_kubelet(
+        root, root / "proc", roots=(given,), process=kubelet("kubelet").ref, own=own
+    )
+
+
+def test_another_directory_than_the_running_kubelets_tells_nothing(tmp_path: Path) -> None:
+    """Its staging directories would read as none."""
+    (tmp_path / "var/lib/kubelet/pods").mkdir(parents=True)
+    seen = look(tmp_path, "/var/lib/kubelet", "/data/kubelet")
+    for found in (seen.staging, seen.pod_volumes, seen.sockets):
+        assert isinstance(found, NotObserved)
+        assert "keeps its volumes in /data/kubelet that was not looked at" in found.reason
+        assert "--kubelet-root /data/kubelet" in found.cure
+
+
+def test_the_running_kubelets_directory_under_another_name_is_its_own(tmp_path: Path) -> None:
+    (tmp_path / "var/lib/kubelet/pods").mkdir(parents=True)
+    (tmp_path / "proc/77/root/data").mkdir(parents=True)
+    (tmp_path / "proc/77/root/data/kubelet").symlink_to(tmp_path / "var/lib/kubelet")
+    assert look(tmp_path, "/var/lib/kubelet", "/data/kubelet").pod_volumes == ()
+    assert look(tmp_path, "/var/lib/kubelet", "/var/lib/kubelet").pod_volumes == ()
+
+
+def test_no_directory_at_all_beside_a_running_kubelet_tells_nothing(tmp_path: Path) -> None:
+    for own in ("/var/lib/kubelet", None):
+        assert isinstance(look(tmp_path, "/var/lib/kubelet", own).staging, NotObserved)
 
 
 def test_where_nothing_is_no_root_is(tmp_path: Path) -> None:
