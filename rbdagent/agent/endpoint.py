@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+import socketserver
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Final
@@ -27,7 +30,7 @@ def serve(agent: Agent, listen: str) -> None:
 
     Args:
         agent: whose health and whose last look are shown.
-        listen: ``ADDRESS:PORT``; an empty address is every one.
+        listen: ``ADDRESS:PORT``; an empty address is every one, of IPv6 too where there is any.
 
     Raises:
         RbdagentError: it cannot be listened there.
@@ -52,13 +55,34 @@ def serve(agent: Agent, listen: str) -> None:
             """Say nothing: one line a scrape is no news."""
 
     try:
-        server = ThreadingHTTPServer((host.strip("[]"), int(port)), Handler)
+        server = _Server(host.strip("[]"), int(port), Handler)
     except (OSError, ValueError, OverflowError) as error:
         raise RbdagentError(
             f"cannot listen on {listen}: {error}", hint="--listen ADDRESS:PORT, as 127.0.0.1:9464"
         ) from error
-    server.daemon_threads = True
     threading.Thread(target=server.serve_forever, args=(_POLL_S,), daemon=True).start()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> None:
+        """Listen; one socket takes both families where no address is given."""
+        self._takes_both = not host and socket.has_dualstack_ipv6()
+        six = self._takes_both or ":" in host
+        self.address_family = socket.AF_INET6 if six else socket.AF_INET
+        super().__init__((host, port), handler)
+
+    def server_bind(self) -> None:
+        """Bind, and ask no name server who we are, as HTTPServer would."""
+        if self._takes_both:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        socketserver.TCPServer.server_bind(self)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of a client that hung up before it had all."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
 def _answer(path: str, agent: Agent, registry: CollectorRegistry) -> tuple[int, str, bytes]:
