@@ -11,6 +11,8 @@ import pytest
 
 from tests.lab.ceph import READ_ONLY_CAPS, CephCluster
 from tests.lab.controlplane import ControlPlane
+from tests.lab.csi import static_volume
+from tests.lab.errors import LabError
 from tests.lab.install import bin_dir, cache_dir
 from tests.lab.install_node import node_tree
 from tests.lab.network import ADDRESS, Network
@@ -28,6 +30,8 @@ _RBDNODE: Final = f"/apis/rbdagent.dev/v1alpha1/rbdnodes/{NODE}"
 _UNIT: Final = "rbdagent.service"
 _MAY: Final = 1 << 19 | 1 << 2
 """CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH."""
+_MAY_UNMAP: Final = 1 << 19 | 1 << 21
+"""CAP_SYS_PTRACE and CAP_SYS_ADMIN."""
 _BOOT_S: Final = 240.0
 
 
@@ -99,15 +103,23 @@ def machine(deb: Path) -> Iterator[Machine]:
         shutil.rmtree(state)
 
 
+def _rights(machine: Machine) -> dict[str, int]:
+    """Give what the kernel knows of the unit's rights: capabilities as masks."""
+    status = machine.vm.get(f"/proc/{machine.pid()}/status").decode()
+    return {
+        name: int(value, 16 if name.startswith("Cap") else 10)
+        for name, value in re.findall(r"(?m)^(Cap\w+|Uid|Seccomp):\t(\S+)", status)
+    }
+
+
 def test_the_unit_looks_with_two_rights_and_publishes(machine: Machine) -> None:
     machine.vm.run("rbd map -o noudev k8s/image")
     machine.vm.run(f"systemctl enable --now {_UNIT}", timeout_s=120)
 
     assert machine.shown("StatusText").startswith("1 mapped: 1 ")
-    status = machine.vm.get(f"/proc/{machine.pid()}/status").decode()
-    found = dict(re.findall(r"(?m)^(Cap\w+|Uid|Seccomp):\t(\S+)", status))
-    assert {int(found[each], 16) for each in ("CapEff", "CapPrm", "CapBnd")} == {_MAY}
-    assert (found["Uid"] != "0", found["Seccomp"]) == (True, "2")
+    rights = _rights(machine)
+    assert {rights[each] for each in ("CapEff", "CapPrm", "CapBnd")} == {_MAY}
+    assert (rights["Uid"] != 0, rights["Seccomp"]) == (True, 2)
     published = wait_until(machine.published, timeout_s=60, what="its RBDNode")
     states = {each["state"] for each in published["status"]["sources"].values()}
     assert states == {"observed"}, published["status"]["sources"]
@@ -127,6 +139,38 @@ def test_systemd_replaces_an_agent_that_hangs(machine: Machine) -> None:
         timeout_s=120,
     )
     assert "Watchdog timeout" in machine.journal()
+
+
+def test_with_the_drop_in_it_takes_an_orphan_down_and_has_no_right_more(machine: Machine) -> None:
+    """docs/packages.md: nobody uses what is mapped, a PV has its image, and kubelet runs."""
+    volume = static_volume("static", pool="k8s", image="image")
+    machine.api.create("/api/v1/persistentvolumes", volume)
+    machine.vm.run("mkdir -p /var/lib/kubelet")
+    kubelet = ["bash", "-c", "exec -a /usr/bin/kubelet sleep 100000"]
+    machine.vm.define_service("kubelet", kubelet).start()
+    quick = "[Service]\nEnvironment=RBDAGENT_GRACE_PERIOD=5s RBDAGENT_RESYNC=5s\n"
+    machine.vm.put(f"/run/systemd/system/{_UNIT}.d/quick.conf", quick.encode())
+    machine.vm.run(
+        "install -D -m 0644 /usr/share/rbdagent/systemd/rbdagent-unmap.conf"
+        f" -t /etc/systemd/system/{_UNIT}.d"
+        f" && systemctl daemon-reload && systemctl restart {_UNIT}",
+        timeout_s=120,
+    )
+    assert _rights(machine)["CapBnd"] == _MAY_UNMAP
+
+    gone = 'until [ -z "$(ls /sys/bus/rbd/devices)" ]; do sleep 1; done'
+    try:
+        machine.vm.run(gone, timeout_s=120)
+    except LabError as error:
+        raise LabError(f"{error}\n{machine.journal('-n', '20')}") from error
+    wait_until(
+        lambda: (
+            [each["outcome"] for each in (machine.published() or {})["status"]["acts"]]
+            == ["unmapped"]
+        ),
+        timeout_s=60,
+        what="the act in its RBDNode",
+    )
 
 
 def test_the_unit_is_back_after_a_reboot(machine: Machine) -> None:
