@@ -82,15 +82,21 @@ class Cluster:
         self.done("helm", verb, "rbdagent", str(CHART), f"--namespace={NAMESPACE}", *args)
         self.lab.workloads.wait_rolled_out("rbdagent", namespace=NAMESPACE)
 
-    def wait_mapped(self, node: str, count: int) -> None:
-        """Wait until `kubectl get rbdnodes` says that so many images are mapped on a node."""
+    def wait_published(self, node: str, volume: str, *, mapped: bool = True) -> None:
+        """Wait until a node's RBDNode says that the volume is mapped there, or not any more."""
+        path = "jsonpath={.status.mappings[*].persistentVolume}"
 
         def as_told() -> bool:
-            lines = self.done("kubectl", "get", "rbdnodes", "--no-headers").splitlines()
-            told = {line.split()[0]: line.split()[1] for line in lines}
-            return told.keys() == set(NODES) and told[node] == str(count)
+            code, said = self.run("kubectl", "get", "rbdnode", node, f"--output={path}")
+            return code == 0 and (volume in said.split()) is mapped
 
-        wait_until(as_told, timeout_s=120, what=f"{count} mappings in {node}'s RBDNode")
+        try:
+            wait_until(as_told, timeout_s=120, what=f"{volume} in {node}'s RBDNode: {mapped}")
+        except LabError as error:
+            published = self.run("kubectl", "get", "rbdnode", node, "--output=yaml").said
+            agents = ("--selector=app.kubernetes.io/name=rbdagent", "--prefix", "--tail=30")
+            logs = self.run("kubectl", "logs", f"--namespace={NAMESPACE}", *agents).said
+            raise LabError(f"{error}\n{published}\n{logs}") from error
 
     def agent(self, node: str) -> Process:
         """Give the agent's process on a node, as its kernel has it."""
@@ -272,7 +278,9 @@ def test_an_installed_chart_tells_of_an_orphan_alerts_and_takes_it_down(
     old = scene.start_pod("worker-1")
     cluster.helm("install", f"--values={tmp_path}/values.json")
     prometheus.find_agents()
-    cluster.wait_mapped("worker-1", 1)
+    cluster.wait_published("worker-1", volume)
+    listed = cluster.done("kubectl", "get", "rbdnodes", "--no-headers").splitlines()
+    assert [line.split()[0] for line in listed] == list(NODES)
     _check_observing(cluster.agent("worker-1"))
     code, said = cluster.run("kubectl", "rbdagent", "who-holds", f"pv/{volume}")
     assert (code, "InUse" in said, "certain" in said) == (0, True, True), said
@@ -303,8 +311,8 @@ def test_an_installed_chart_tells_of_an_orphan_alerts_and_takes_it_down(
     started_at = time.monotonic()
     wait_until(lambda: not prometheus.firing(), timeout_s=120, what="every alert to be resolved")
     record_property(TOLD, f"resolved {time.monotonic() - started_at:.0f} s after the pod ran")
-    cluster.wait_mapped("worker-1", 0)
-    cluster.wait_mapped("worker-2", 1)
+    cluster.wait_published("worker-1", volume, mapped=False)
+    cluster.wait_published("worker-2", volume)
 
     cluster.done("helm", "uninstall", "rbdagent", f"--namespace={NAMESPACE}", "--wait")
     code, said = cluster.run("kubectl", "get", "customresourcedefinitions", "--output=name")
