@@ -330,8 +330,9 @@ class Agent:
         if _mapped(self.seen.snapshot) != self._asked_for:
             return True
         # Whoever unmaps it, agent or not, relies on every look since: a pod that came and went
-        # must have been seen. All else changes with the node, and that wakes.
-        return self._has({Verdict.ORPHANED})
+        # must have been seen. A volume that was let go is detached after the last change on the
+        # node. All else changes with the node, and that wakes.
+        return self._has({Verdict.ORPHANED, Verdict.STAGED})
 
     def _follows(self) -> bool:
         """Tell whether what came of an act is still looked for."""

@@ -253,7 +253,9 @@ def _values(lab: Lab) -> str:
     image = {"repository": "localhost/rbdagent", "tag": "lab", "pullPolicy": "Never"}
     # Both nodes at once: one after the other takes twice as long.
     update = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": len(NODES)}}
-    return json.dumps({"image": image, "ceph": {"clusters": [cluster]}, "updateStrategy": update})
+    # A detach wakes no agent: it is seen by the next look.
+    given = {"image": image, "ceph": {"clusters": [cluster]}, "resync": "10s"}
+    return json.dumps({**given, "updateStrategy": update})
 
 
 def _wait_firing(prometheus: Prometheus, *names: str) -> dict[str, Any]:
@@ -301,10 +303,7 @@ def test_an_installed_chart_tells_of_an_orphan_alerts_and_takes_it_down(
     code, said = cluster.run("kubectl", "rbdagent", "who-holds", f"pv/{volume}")
     assert (code, "Orphaned" in said, "RBD101" in said) == (3, True, True), said
 
-    cluster.helm(
-        *("upgrade", "--reuse-values", "--set=mode=unmap"),
-        *("--set=unmap.gracePeriod=10s", "--set=resync=10s"),
-    )
+    cluster.helm("upgrade", "--reuse-values", "--set=mode=unmap", "--set=unmap.gracePeriod=10s")
     prometheus.find_agents()
     _check_unmapping(cluster.agent("worker-1"))
     scene.workloads.wait_running(new, timeout_s=180)

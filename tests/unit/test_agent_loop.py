@@ -31,6 +31,7 @@ from rbdagent.model import (
 from rbdagent.state import StateDir
 from tests.unit.builders import (
     FAILED,
+    JUST_NOW,
     NOW,
     NOWHERE,
     PV,
@@ -155,6 +156,16 @@ def test_while_there_is_an_orphan_the_api_is_asked_at_every_resync(stage: Stage)
     """In mode observe, too: `rbdagent unmap` relies on what the agent remembers."""
     stage.looks = [ORPHAN]
     rounds(stage.agent(), "start", "time", "time")
+    assert stage.asked_api == [True, True, True]
+
+
+def test_until_what_was_let_go_is_detached_the_api_is_asked_at_every_resync(stage: Stage) -> None:
+    """The detach is the controller's, and changes nothing on the node."""
+    stage.looks = [seen(in_kube={"attachments": (attachment(created_at=JUST_NOW),)})]
+    agent = stage.agent()
+    rounds(agent, "start", "time", "time")
+    assert agent.seen is not None
+    assert agent.seen.verdicts == {"Staged": 1}
     assert stage.asked_api == [True, True, True]
 
 
