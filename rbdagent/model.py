@@ -758,6 +758,13 @@ class Sources(Struct, frozen=True, kw_only=True):
         """Each source with its name, in the order in which they are told."""
         return (("node", self.node), ("ceph", self.ceph), ("kubernetes", self.kubernetes))
 
+    @property
+    def failed(self) -> dict[str, str]:
+        """Why each source that failed was not observed, by its name."""
+        return {
+            name: source.reason for name, source in self.named if source.state is SourceState.FAILED
+        }
+
 
 # --------------------------------------------------------------------------------------------------
 # Joined

@@ -44,7 +44,7 @@ _AMISS: Final = frozenset(
         Verdict.RETURNED_DIRTY,
     }
 )
-_CONFLICTING: Final = "RBD106"
+CONFLICTING: Final = "RBD106"
 _FOLLOWED: Final = frozenset({Followed.CLEARED, Followed.BLOCKED})
 _NO_ACT: Final = frozenset({UnmapOutcome.REFUSED, None})
 
@@ -105,7 +105,7 @@ def _amiss(seen: Seen, node_name: str) -> dict[tuple[str, Verdict], tuple[str, O
             message = f"{device} on {node_name} is {judged.verdict}: {because}"
             found[device, judged.verdict] = message, claim
         for each in diagnosis.findings:
-            if each.code == _CONFLICTING:
+            if each.code == CONFLICTING:
                 found[device, Verdict.CONFLICT] = each.message, claim
     return found
 

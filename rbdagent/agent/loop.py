@@ -89,15 +89,6 @@ class Seen(Struct, frozen=True, kw_only=True):
             str(each.verdict) for diagnosis in self.diagnoses for each in diagnosis.local
         )
 
-    @property
-    def failed(self) -> dict[str, str]:
-        """Give the sources that were not observed, and why."""
-        return {
-            name: source.reason
-            for name, source in self.snapshot.sources.named
-            if source.state is SourceState.FAILED
-        }
-
 
 class Tried(NamedTuple):
     """What came of one try at an orphan."""
@@ -283,7 +274,7 @@ class Agent:
         diagnoses = tuple(diagnose(each, snapshot, grace=grace) for each in uses.mapped)
         self._history = remember(self._history, diagnoses, snapshot, longest_gap_s=LONGEST_GAP_S)
         self._save()
-        if all(each.state is not SourceState.FAILED for _, each in snapshot.sources.named):
+        if not snapshot.sources.failed:
             self._complete_at = snapshot.observed_at
         return Seen(
             snapshot=snapshot,
@@ -426,8 +417,8 @@ class Agent:
         return look(image, settings, now=lambda: self._clock().at, ceph=self._ceph)
 
     def _log_cycle(self, why: str, seen: Seen) -> None:
-        took_s = round(seen.took_s, 3)
-        self._log.info("cycle", why=why, took_s=took_s, **seen.verdicts, failed=seen.failed)
+        took_s, failed = round(seen.took_s, 3), seen.snapshot.sources.failed
+        self._log.info("cycle", why=why, took_s=took_s, **seen.verdicts, failed=failed)
 
 
 def _mapped(snapshot: Snapshot) -> frozenset[tuple[str, str | None]]:

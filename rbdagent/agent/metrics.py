@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from rbdagent import __version__
+from rbdagent.agent.events import CONFLICTING
 from rbdagent.correlate.identity import pods_of
 from rbdagent.correlate.local import unbacked_on
 from rbdagent.model import Mapping, NotObserved, SourceState, UnmapOutcome, Verdict
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 _MAPPING: Final = (
     "node", "device", "fsid", "pool", "rados_namespace", "image", "persistentvolume", "client",
 )  # fmt: skip
-
-_CONFLICTING: Final = "RBD106"
 
 
 class Metrics:
@@ -106,7 +105,7 @@ def _of_mappings(seen: Seen) -> Iterator[Metric]:
         node = judged.holder.node or ""
         info.add_metric(_labels(diagnosis, judged, mapping), 1)
         verdict.add_metric((node, mapping.device, str(judged.verdict)), 1)
-        if any(each.code == _CONFLICTING for each in diagnosis.findings):
+        if any(each.code == CONFLICTING for each in diagnosis.findings):
             verdict.add_metric((node, mapping.device, str(Verdict.CONFLICT)), 1)
         if judged.verdict is Verdict.PINNED:
             pinned.add_metric((node, mapping.device, _pin(mapping)), 1)

@@ -63,6 +63,6 @@ def _status(seen: Seen) -> str:
     """Give one line, as ``systemctl status`` shows it: ``3 mapped: 2 InUse, 1 Orphaned``."""
     verdicts = seen.verdicts
     told = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
-    unseen = ", ".join(seen.failed)
+    unseen = ", ".join(seen.snapshot.sources.failed)
     mapped = f"{verdicts.total()} mapped"
     return "".join((mapped, told and f": {told}", unseen and f"; not observed: {unseen}"))

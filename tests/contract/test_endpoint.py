@@ -11,6 +11,7 @@ import pytest
 
 from rbdagent.agent.endpoint import serve
 from rbdagent.errors import RbdagentError
+from tests.lab.network import free_port
 
 if TYPE_CHECKING:
     from rbdagent.agent.loop import Agent
@@ -22,11 +23,6 @@ class Served:
 
     seen: None = None
     beat_age_s: float = 0.0
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 def status(host: str, port: int, path: str) -> int:

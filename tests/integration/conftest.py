@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from tests.integration.building import BUILD_DEB, EPOCH, built, said
 from tests.lab.ceph import READ_ONLY_CAPS, CephCluster
 from tests.lab.controlplane import ControlPlane
 from tests.lab.install import bin_dir
-from tests.lab.network import ADDRESS, Network
+from tests.lab.network import ADDRESS, Network, free_port
 from tests.lab.processes import Processes
 
 if TYPE_CHECKING:
@@ -28,12 +27,6 @@ def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
     processes = Processes(tmp_path_factory.mktemp("processes"))
     yield processes
     processes.stop_all()
-
-
-def free_port() -> int:
-    """Give a port of loopback that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 @pytest.fixture(scope="session")

@@ -22,8 +22,8 @@ from rbdagent.agent.endpoint import serve
 from rbdagent.model import SourceState
 from tests.contract.recorded_agent import exposition, recorded_look
 from tests.contract.runbooks import ALERTS, ROOT, alerts
-from tests.integration.conftest import free_port
 from tests.lab.errors import LabError
+from tests.lab.network import free_port
 from tests.lab.processes import Processes, wait_until
 
 if TYPE_CHECKING:

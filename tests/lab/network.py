@@ -24,6 +24,12 @@ _CLONE_NEWNET = 0x40000000
 _NAME_LENGTH = 15  # IFNAMSIZ - 1
 
 
+def free_port() -> int:
+    """Give a port of loopback that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
 class Network:
     """A named network namespace (``ip netns``); whatever runs in it listens on ``address``.
 
