@@ -82,6 +82,15 @@ class Cluster:
         self.done("helm", verb, "rbdagent", str(CHART), f"--namespace={NAMESPACE}", *args)
         self.lab.workloads.wait_rolled_out("rbdagent", namespace=NAMESPACE)
 
+    def wait_listed(self, *nodes: str) -> None:
+        """Wait until `kubectl get rbdnodes` shows these nodes and no others."""
+
+        def as_told() -> bool:
+            listed = self.done("kubectl", "get", "rbdnodes", "--no-headers").splitlines()
+            return tuple(line.split()[0] for line in listed) == nodes
+
+        wait_until(as_told, timeout_s=60, what=f"RBDNodes of {', '.join(nodes)}")
+
     def wait_published(self, node: str, volume: str, *, mapped: bool = True) -> None:
         """Wait until a node's RBDNode says that the volume is mapped there, or not any more."""
         path = "jsonpath={.status.mappings[*].persistentVolume}"
@@ -281,8 +290,7 @@ def test_an_installed_chart_tells_of_an_orphan_alerts_and_takes_it_down(
     cluster.helm("install", f"--values={tmp_path}/values.json")
     prometheus.find_agents()
     cluster.wait_published("worker-1", volume)
-    listed = cluster.done("kubectl", "get", "rbdnodes", "--no-headers").splitlines()
-    assert [line.split()[0] for line in listed] == list(NODES)
+    cluster.wait_listed(*NODES)
     _check_observing(cluster.agent("worker-1"))
     code, said = cluster.run("kubectl", "rbdagent", "who-holds", f"pv/{volume}")
     assert (code, "InUse" in said, "certain" in said) == (0, True, True), said
