@@ -6,9 +6,8 @@ import contextlib
 import http.client
 import json
 import re
-import subprocess
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 import pytest
@@ -16,7 +15,7 @@ import yaml
 
 from tests.conftest import TOLD
 from tests.lab.errors import LabError
-from tests.lab.install import CHECKOUT, bin_dir
+from tests.lab.install import CHECKOUT
 from tests.lab.lab import RBDAGENT_USER
 from tests.lab.network import ADDRESS
 from tests.lab.processes import wait_until
@@ -40,53 +39,23 @@ _SHORT: Final = {r"(?m)^( +for:) \d+m$": r"\1 2s", r"> 600$": "> 5"}
 """What an alert waits for is minutes, and here seconds."""
 
 
-class Answer(NamedTuple):
-    """How a command ended, and what it said."""
-
-    code: int
-    said: str
-
-
 class Cluster:
     """The lab's cluster as its administrator has it before him: helm, kubectl and the plugin."""
 
-    def __init__(self, lab: Lab, home: Path) -> None:
+    def __init__(self, lab: Lab) -> None:
         self.lab = lab
-        self._home = home
-
-    def run(self, *command: str, stdin: str = "") -> Answer:
-        """Run a command as he would, wherever he sits."""
-        done = subprocess.run(
-            ["nsenter", f"--net=/run/netns/{self.lab.netns}", "--", *command],
-            env={
-                "HOME": str(self._home),
-                "KUBECONFIG": str(self.lab.control_plane.kubeconfig("admin")),
-                "PATH": f"{bin_dir()}:{CHECKOUT / 'plugin'}:/usr/bin:/bin",
-            },
-            input=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=180,
-        )
-        return Answer(done.returncode, done.stdout + done.stderr)
-
-    def done(self, *command: str, stdin: str = "") -> str:
-        """Run one that must succeed."""
-        code, said = self.run(*command, stdin=stdin)
-        assert code == 0, f"{' '.join(command)}: exit {code}\n{said}"
-        return said
+        self.laptop = lab.control_plane.laptop()
 
     def helm(self, verb: str, *args: str) -> None:
         """Have helm do something with the release, and wait for what kubelets make of it."""
-        self.done("helm", verb, "rbdagent", str(CHART), f"--namespace={NAMESPACE}", *args)
+        self.laptop.done("helm", verb, "rbdagent", str(CHART), f"--namespace={NAMESPACE}", *args)
         self.lab.workloads.wait_rolled_out("rbdagent", namespace=NAMESPACE)
 
     def wait_listed(self, *nodes: str) -> None:
         """Wait until `kubectl get rbdnodes` shows these nodes and no others."""
 
         def as_told() -> bool:
-            listed = self.done("kubectl", "get", "rbdnodes", "--no-headers").splitlines()
+            listed = self.laptop.done("kubectl", "get", "rbdnodes", "--no-headers").splitlines()
             return tuple(line.split()[0] for line in listed) == nodes
 
         wait_until(as_told, timeout_s=60, what=f"RBDNodes of {', '.join(nodes)}")
@@ -96,15 +65,15 @@ class Cluster:
         path = "jsonpath={.status.mappings[*].persistentVolume}"
 
         def as_told() -> bool:
-            code, said = self.run("kubectl", "get", "rbdnode", node, f"--output={path}")
-            return code == 0 and (volume in said.split()) is mapped
+            told = self.laptop.run("kubectl", "get", "rbdnode", node, f"--output={path}")
+            return told.code == 0 and (volume in told.stdout.split()) is mapped
 
         try:
             wait_until(as_told, timeout_s=120, what=f"{volume} in {node}'s RBDNode: {mapped}")
         except LabError as error:
-            published = self.run("kubectl", "get", "rbdnode", node, "--output=yaml").said
+            published = self.laptop.run("kubectl", "get", "rbdnode", node, "--output=yaml").said
             agents = ("--selector=app.kubernetes.io/name=rbdagent", "--prefix", "--tail=30")
-            logs = self.run("kubectl", "logs", f"--namespace={NAMESPACE}", *agents).said
+            logs = self.laptop.run("kubectl", "logs", f"--namespace={NAMESPACE}", *agents).said
             raise LabError(f"{error}\n{published}\n{logs}") from error
 
     def agent(self, node: str) -> Process:
@@ -189,26 +158,26 @@ class Prometheus:
 
 
 @pytest.fixture
-def cluster(lab: Lab, tmp_path: Path) -> Iterator[Cluster]:
+def cluster(lab: Lab) -> Iterator[Cluster]:
     """Give a cluster with a namespace for the agents and the key to Ceph, and nothing of ours."""
-    given = Cluster(lab, tmp_path)
+    given = Cluster(lab)
     lab.control_plane.forget_rbdnodes()
     try:
-        given.done("kubectl", "create", "namespace", NAMESPACE)
+        given.laptop.done("kubectl", "create", "namespace", NAMESPACE)
         level = "pod-security.kubernetes.io/enforce=privileged"
-        given.done("kubectl", "label", "namespace", NAMESPACE, level)
+        given.laptop.done("kubectl", "label", "namespace", NAMESPACE, level)
         keyring = lab.ceph.files(RBDAGENT_USER)[f"/etc/ceph/ceph.client.{RBDAGENT_USER}.keyring"]
-        given.done(
+        given.laptop.done(
             *("kubectl", "create", "secret", "generic", "rbdagent-keyring"),
             *(f"--namespace={NAMESPACE}", "--from-file=keyring=/dev/stdin"),
             stdin=keyring.decode(),
         )
         yield given
     finally:
-        given.run("helm", "uninstall", "rbdagent", f"--namespace={NAMESPACE}")
+        given.laptop.run("helm", "uninstall", "rbdagent", f"--namespace={NAMESPACE}")
         with contextlib.suppress(LabError):
             lab.control_plane.forget_rbdnodes()
-        given.run("kubectl", "delete", "namespace", NAMESPACE, "--timeout=120s")
+        given.laptop.run("kubectl", "delete", "namespace", NAMESPACE, "--timeout=120s")
         lab.control_plane.define_rbdnodes()
 
 
@@ -292,8 +261,8 @@ def test_an_installed_chart_tells_of_an_orphan_alerts_and_takes_it_down(
     cluster.wait_published("worker-1", volume)
     cluster.wait_listed(*NODES)
     _check_observing(cluster.agent("worker-1"))
-    code, said = cluster.run("kubectl", "rbdagent", "who-holds", f"pv/{volume}")
-    assert (code, "InUse" in said, "certain" in said) == (0, True, True), said
+    told = cluster.laptop.run("kubectl", "rbdagent", "who-holds", f"pv/{volume}")
+    assert (told.code, "InUse" in told.stdout, "certain" in told.stdout) == (0, True, True), told
 
     with scene.lab.fault("worker-1", "NodeUnstage.unmap", "skip"):
         scene.workloads.delete("Pod", old)
@@ -308,8 +277,8 @@ def test_an_installed_chart_tells_of_an_orphan_alerts_and_takes_it_down(
     assert firing["RBDMappingOrphaned"]["node"] == "worker-1"
     assert firing["RBDMappingOrphaned"]["persistentvolume"] == volume
     assert firing["RBDVolumeMultiAttachStuck"]["pod"] == new
-    code, said = cluster.run("kubectl", "rbdagent", "who-holds", f"pv/{volume}")
-    assert (code, "Orphaned" in said, "RBD101" in said) == (3, True, True), said
+    told = cluster.laptop.run("kubectl", "rbdagent", "who-holds", f"pv/{volume}")
+    assert (told.code, "Orphaned" in told.stdout, "RBD101" in told.stdout) == (3, True, True), told
 
     cluster.helm("upgrade", "--reuse-values", "--set=mode=unmap", "--set=unmap.gracePeriod=10s")
     prometheus.find_agents()
@@ -321,9 +290,9 @@ def test_an_installed_chart_tells_of_an_orphan_alerts_and_takes_it_down(
     cluster.wait_published("worker-1", volume, mapped=False)
     cluster.wait_published("worker-2", volume)
 
-    cluster.done("helm", "uninstall", "rbdagent", f"--namespace={NAMESPACE}", "--wait")
-    code, said = cluster.run("kubectl", "get", "customresourcedefinitions", "--output=name")
-    assert (code, "rbdnodes" in said) == (0, False), said
+    cluster.laptop.done("helm", "uninstall", "rbdagent", f"--namespace={NAMESPACE}", "--wait")
+    left = cluster.laptop.done("kubectl", "get", "customresourcedefinitions", "--output=name")
+    assert "rbdnodes" not in left
 
 
 def _check_observing(agent: Process) -> None:

@@ -125,7 +125,7 @@ def _wait_known(api: Api, path: str) -> None:
 def helm(plane: ControlPlane, verb: str, *args: str, chart: Path | None = CHART) -> str:
     """Run helm on the release."""
     charts = () if chart is None else (str(chart),)
-    return plane.run("helm", verb, "rbdagent", *charts, f"--namespace={NAMESPACE}", *args)
+    return plane.laptop().done("helm", verb, "rbdagent", *charts, f"--namespace={NAMESPACE}", *args)
 
 
 class Rendered(NamedTuple):
@@ -606,7 +606,7 @@ def test_an_agent_without_a_node_in_its_token_writes_nothing(observing: ControlP
 def rbdagent(plane: ControlPlane, user: str, verb: str, *args: str) -> str:
     """Run this checkout's rbdagent as somebody."""
     program = (f"PYTHONPATH={CHECKOUT}", sys.executable, "-m", "rbdagent")
-    return plane.run("/usr/bin/env", *program, verb, *args, user=user)
+    return plane.laptop(user).done("/usr/bin/env", *program, verb, *args)
 
 
 def test_a_real_agent_publishes_its_node_with_these_rights(

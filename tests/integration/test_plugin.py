@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from tests.integration.conftest import control_plane_alone
-from tests.lab.install import CHECKOUT, bin_dir
+from tests.lab.install import CHECKOUT
+from tests.lab.laptop import Done, Laptop
 from tests.lab.network import ADDRESS
 from tests.lab.workloads import collection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from tests.lab.api import Api, Json
     from tests.lab.controlplane import ControlPlane
@@ -28,45 +27,6 @@ UUID: Final = "81bd820f-8403-4433-9d6e-9ce7ebece68f"
 HANDLE: Final = f"0001-000a-lab-ceph-1-0000000000000001-{UUID}"
 RBDNODES: Final = "/apis/rbdagent.dev/v1alpha1/rbdnodes"
 ROLES: Final = "/apis/rbac.authorization.k8s.io/v1"
-
-
-class Done(NamedTuple):
-    """How a command ended, and what it said."""
-
-    code: int
-    stdout: str
-    stderr: str
-
-
-class Laptop:
-    """Somebody's machine: kubectl, the plugin and a kubeconfig, and nothing of Ceph."""
-
-    def __init__(self, netns: str, kubeconfig: Path, home: Path) -> None:
-        self._netns = netns
-        self._environment = {
-            "HOME": str(home),
-            "KUBECONFIG": str(kubeconfig),
-            "PATH": f"{bin_dir()}:{CHECKOUT / 'plugin'}:/usr/bin:/bin",
-        }
-
-    def kubectl(self, *args: str) -> Done:
-        return self._run("kubectl", *args)
-
-    def rbdagent(self, *args: str) -> Done:
-        """Run the plugin as kubectl does: it is all that becomes of that process."""
-        return self._run("kubectl-rbdagent", *args)
-
-    def _run(self, *command: str) -> Done:
-        done = subprocess.run(
-            ["nsenter", f"--net=/run/netns/{self._netns}", "--", *command],
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-        return Done(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +46,11 @@ def laptop(api_server: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -
     path = home / "kubeconfig"
     path.write_text(json.dumps(kubeconfig))
     return Laptop(api_server.netns, path, home)
+
+
+def rbdagent(laptop: Laptop, *args: str) -> Done:
+    """Run the plugin as kubectl does: it is all that becomes of that process."""
+    return laptop.run("kubectl-rbdagent", *args)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -239,14 +204,14 @@ def _make_volume(api: Api, name: str, *, claim: str) -> None:
 def test_a_verb_runs_on_the_node_that_has_the_target(
     laptop: Laptop, command: str, node: str
 ) -> None:
-    done = laptop.rbdagent(*command.split())
+    done = rbdagent(laptop, *command.split())
     assert f"kubectl could not run rbdagent on {node}: it says why above" in done.stderr
     assert (done.code, done.stdout) == (1, "")
 
 
 @pytest.mark.parametrize("target", ["pv-free", "pvc/nobody"])
 def test_what_nobody_has_is_asked_of_any_agent(laptop: Laptop, target: str) -> None:
-    done = laptop.rbdagent("who-holds", target)
+    done = rbdagent(laptop, "who-holds", target)
     assert "kubectl could not run rbdagent on worker-1" in done.stderr
 
 
@@ -256,7 +221,7 @@ def test_what_nobody_has_is_asked_of_any_agent(laptop: Laptop, target: str) -> N
 def test_a_holder_without_a_ready_agent_is_told_and_another_agent_asked(
     laptop: Laptop, target: str, holder: str
 ) -> None:
-    done = laptop.rbdagent("who-holds", target)
+    done = rbdagent(laptop, "who-holds", target)
     assert f"{holder} has {target}, but no agent is Ready there: the one on" in done.stderr
     assert "kubectl could not run rbdagent on worker-1" in done.stderr
 
@@ -282,7 +247,7 @@ def test_a_holder_without_a_ready_agent_is_told_and_another_agent_asked(
 def test_where_no_agent_can_be_asked_it_says_why(
     laptop: Laptop, command: str, code: int, words: str
 ) -> None:
-    done = laptop.rbdagent(*command.split())
+    done = rbdagent(laptop, *command.split())
     assert words in done.stderr
     assert (done.code, done.stdout) == (code, "")
 
@@ -293,7 +258,7 @@ def test_where_no_agent_can_be_asked_it_says_why(
 
 
 def test_an_exec_that_the_api_server_cannot_pass_on_is_told_with_its_reason(laptop: Laptop) -> None:
-    done = laptop.kubectl("rbdagent", "version")
+    done = laptop.run("kubectl", "rbdagent", "version")
     assert "connection refused" in done.stderr
     assert done.stderr.endswith(
         "kubectl rbdagent: kubectl could not run rbdagent on worker-1: it says why above\n"
@@ -304,7 +269,7 @@ def test_an_exec_that_the_api_server_cannot_pass_on_is_told_with_its_reason(lapt
 
 
 def test_without_any_right_the_agents_namespace_is_asked_for(laptop: Laptop) -> None:
-    done = laptop.rbdagent("version", "--as", "nobody-at-all")
+    done = rbdagent(laptop, "version", "--as", "nobody-at-all")
     assert done.code == 1
     assert "could not be listed in all namespaces: you have no right to\n" in done.stderr
     assert "--agent-namespace NAMESPACE" in done.stderr
@@ -318,13 +283,13 @@ def test_the_role_that_the_words_name_is_enough(laptop: Laptop, api_server: Cont
         {"metadata": {"name": "rbdagent-exec"}, "rules": rules},
     )
     call = ("version", "--agent-namespace", "rbdagent", "--as", "on-call")
-    refused = laptop.rbdagent(*call)
+    refused = rbdagent(laptop, *call)
     words = "the agents' pods could not be listed in namespace rbdagent: you have no right to\n"
     assert f"kubectl rbdagent: {words}" in refused.stderr
     (grant,) = [line for line in refused.stderr.splitlines() if "create rolebinding" in line]
 
-    assert laptop.kubectl(*grant.split()[1:]).code == 0
-    assert "kubectl could not run rbdagent on worker-1" in laptop.rbdagent(*call).stderr
+    assert laptop.run("kubectl", *grant.split()[1:]).code == 0
+    assert "kubectl could not run rbdagent on worker-1" in rbdagent(laptop, *call).stderr
 
 
 def _may(resource: str, *verbs: str) -> Json:
@@ -342,7 +307,7 @@ def test_who_may_not_read_rbdnodes_asks_any_agent(laptop: Laptop, api_server: Co
         f"{ROLES}/clusterrolebindings",
         {"metadata": {"name": "pods-only"}, "roleRef": role, "subjects": [user]},
     )
-    done = laptop.rbdagent("who-holds", "pv-two", "--as=reader")
+    done = rbdagent(laptop, "who-holds", "pv-two", "--as=reader")
     assert "you have no right to run commands in the agents' pods\n" in done.stderr
     assert "or run it on worker-1 itself: rbdagent who-holds pv-two" in done.stderr
 
@@ -354,7 +319,7 @@ def test_who_may_not_read_rbdnodes_asks_any_agent(laptop: Laptop, api_server: Co
 
 def test_every_flag_of_kubectl_is_known(laptop: Laptop) -> None:
     """Else it would go to the verb, and its value be taken for the TARGET."""
-    told = laptop.kubectl("options").stdout
+    told = laptop.run("kubectl", "options").stdout
     flags = dict(re.findall(r"^ +(?:-., )?(--[a-z-]+)=(.*):$", told, re.MULTILINE))
     switches = {flag for flag, default in flags.items() if default == "false"}
     plugin = (CHECKOUT / "plugin" / "kubectl-rbdagent").read_text().replace("\\\n", "")
@@ -386,5 +351,5 @@ def test_every_flag_of_kubectl_is_known(laptop: Laptop) -> None:
 def test_kubectl_completes_from_the_cluster(
     laptop: Laptop, typed: tuple[str, ...], offered: list[str]
 ) -> None:
-    done = laptop.kubectl("__complete", "rbdagent", *typed)
+    done = laptop.run("kubectl", "__complete", "rbdagent", *typed)
     assert done.stdout.splitlines() == [*offered, ":4"]

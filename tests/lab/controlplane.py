@@ -20,6 +20,7 @@ import yaml
 from tests.lab.api import Api, Json
 from tests.lab.errors import LabError
 from tests.lab.install import CHECKOUT
+from tests.lab.laptop import Laptop
 from tests.lab.processes import Process, Processes, wait_until
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ API_SERVICE = "10.96.0.1"
 API_PORT = 443
 _ETCD = "127.0.0.1:2379"
 _READY_S = 90.0
-_PROGRAM_S = 60.0
 
 # What a cluster runs that touches pods, nodes and volumes. Left out is what only costs time here:
 # quota, autoscaling, endpoints, certificates, jobs.
@@ -213,45 +213,17 @@ class ControlPlane:
             self._api.close()
             self._api = None
 
-    def kubectl(self, *args: str, stdin: str | None = None, user: str = "admin") -> str:
+    def kubectl(self, *args: str, stdin: str = "", user: str = "admin") -> str:
         """Run kubectl as ``user`` and give what it printed.
 
         Raises:
             LabError: kubectl failed; the message has what it said.
         """
-        return self.run("kubectl", *args, stdin=stdin, user=user)
+        return self.laptop(user).done("kubectl", *args, stdin=stdin)
 
-    def run(
-        self, program: str | Path, *args: str, stdin: str | None = None, user: str = "admin"
-    ) -> str:
-        """Run a program that asks the API server as ``user``, and give what it printed.
-
-        Args:
-            program: one of the lab's by its name, or a path.
-            args: its arguments.
-            stdin: what it reads.
-            user: whose kubeconfig it finds by ``KUBECONFIG``.
-
-        Raises:
-            LabError: it failed; the message has what it said.
-        """
-        done = subprocess.run(
-            ["nsenter", f"--net=/run/netns/{self.netns}", "--", str(self._bin / program), *args],
-            input=stdin or "",
-            capture_output=True,
-            text=True,
-            timeout=_PROGRAM_S,
-            check=False,
-            env={
-                # Below it kubectl and helm keep a cache of the API's groups: keep it in the lab.
-                "HOME": str(self._dir),
-                "KUBECONFIG": str(self.kubeconfig(user)),
-                "PATH": "/usr/bin:/bin",
-            },
-        )
-        if done.returncode != 0:
-            raise LabError(f"{program} {' '.join(args)}: {done.stderr.strip()}")
-        return done.stdout
+    def laptop(self, user: str = "admin") -> Laptop:
+        """Give the machine of somebody who asks the API server as ``user``."""
+        return Laptop(self.netns, self.kubeconfig(user), self._dir)
 
     def restart_controller_manager(self) -> None:
         """Restart kube-controller-manager: what it knew of volumes in use is forgotten."""

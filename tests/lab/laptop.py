@@ -1,0 +1,67 @@
+"""Somebody's machine: kubectl, helm, the plugin and a kubeconfig, and nothing of Ceph."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.lab.errors import LabError
+from tests.lab.install import CHECKOUT, bin_dir
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Done(NamedTuple):
+    """How a command ended, and what it said."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def said(self) -> str:
+        """Give all of it, as a terminal does."""
+        return self.stdout + self.stderr
+
+
+class Laptop:
+    """Runs commands as its owner types them.
+
+    Args:
+        netns: the network namespace from which the API server is reached.
+        kubeconfig: who he is.
+        home: below it kubectl and helm keep a cache of the API's groups.
+    """
+
+    def __init__(self, netns: str, kubeconfig: Path, home: Path) -> None:
+        self._netns = netns
+        self._environment = {
+            "HOME": str(home),
+            "KUBECONFIG": str(kubeconfig),
+            "PATH": f"{bin_dir()}:{CHECKOUT / 'plugin'}:/usr/bin:/bin",
+        }
+
+    def run(self, *command: str, stdin: str = "", timeout_s: float = 180) -> Done:
+        """Run a command and give what became of it."""
+        done = subprocess.run(
+            ["nsenter", f"--net=/run/netns/{self._netns}", "--", *command],
+            env=self._environment,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout_s,
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    def done(self, *command: str, stdin: str = "", timeout_s: float = 180) -> str:
+        """Run one that must succeed, and give what it printed.
+
+        Raises:
+            LabError: it failed; the message has what it said.
+        """
+        done = self.run(*command, stdin=stdin, timeout_s=timeout_s)
+        if done.code != 0:
+            raise LabError(f"{' '.join(command)}: {done.stderr.strip()}")
+        return done.stdout
