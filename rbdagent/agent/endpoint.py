@@ -7,7 +7,7 @@ import socketserver
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -16,7 +16,7 @@ from rbdagent.agent.metrics import Metrics
 from rbdagent.errors import RbdagentError
 
 if TYPE_CHECKING:
-    from rbdagent.agent.loop import Agent
+    from rbdagent.agent.loop import Seen
 
 _HUNG_S: Final = 180.0
 """Longer than any look and any step of an act may take, each with its own time limit."""
@@ -25,11 +25,23 @@ _POLL_S: Final = 3600.0
 """How often the server looks whether it shall stop, which nobody asks of it."""
 
 
-def serve(agent: Agent, listen: str) -> None:
-    """Serve from a thread that nobody waits for.
+class Served(Protocol):
+    """What is asked of an agent: is it well, and what has it seen?"""
+
+    @property
+    def seen(self) -> Seen | None:
+        """Its last look."""
+
+    @property
+    def beat_age_s(self) -> float:
+        """Seconds since its last step."""
+
+
+def serve(agent: Served, listen: str) -> None:
+    """Serve an agent's health and metrics from a thread that nobody waits for.
 
     Args:
-        agent: whose health and whose last look are shown.
+        agent: whose.
         listen: ``ADDRESS:PORT``; an empty address is every one, of IPv6 too where there is any.
 
     Raises:
@@ -85,7 +97,7 @@ class _Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
-def _answer(path: str, agent: Agent, registry: CollectorRegistry) -> tuple[int, str, bytes]:
+def _answer(path: str, agent: Served, registry: CollectorRegistry) -> tuple[int, str, bytes]:
     plain = "text/plain; charset=utf-8"
     match path.partition("?")[0]:
         case "/metrics":

@@ -5,16 +5,12 @@ from __future__ import annotations
 import http.client
 import socket
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from rbdagent.agent.endpoint import serve
 from rbdagent.errors import RbdagentError
 from tests.lab.network import free_port
-
-if TYPE_CHECKING:
-    from rbdagent.agent.loop import Agent
 
 
 @dataclass(frozen=True)
@@ -53,7 +49,7 @@ def test_an_agent_listens_where_it_is_told_in_both_families(
     listen: str, reached: tuple[str, ...]
 ) -> None:
     port = free_port()
-    serve(cast("Agent", Served()), f"{listen}:{port}")
+    serve(Served(), f"{listen}:{port}")
     for host in reached:
         assert status(host, port, "/livez") == 200
         assert status(host, port, "/readyz") == 503
@@ -65,4 +61,4 @@ def test_where_nobody_can_listen_the_words_say_so() -> None:
         socket.create_server(("127.0.0.1", 0)) as taken,
         pytest.raises(RbdagentError, match="cannot listen on"),
     ):
-        serve(cast("Agent", Served()), f"127.0.0.1:{taken.getsockname()[1]}")
+        serve(Served(), f"127.0.0.1:{taken.getsockname()[1]}")

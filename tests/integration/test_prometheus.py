@@ -29,7 +29,7 @@ from tests.lab.processes import Processes, wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rbdagent.agent.loop import Agent, Seen
+    from rbdagent.agent.loop import Seen
 
 Json = dict[str, Any]
 
@@ -103,7 +103,7 @@ def prometheus(
     """Run one that scrapes those agents, and one that is down."""
     agents = [free_port() for _ in looks]
     for port, seen in zip(agents, looks, strict=True):
-        serve(cast("Agent", Served(seen)), f"127.0.0.1:{port}")
+        serve(Served(seen), f"127.0.0.1:{port}")
     directory = tmp_path_factory.mktemp("prometheus")
     targets = [f"127.0.0.1:{port}" for port in (*agents, free_port())]
     scrape = {"job_name": "storage", "honor_labels": True, "static_configs": [{"targets": targets}]}
