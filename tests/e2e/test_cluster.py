@@ -14,9 +14,12 @@ import pytest
 import yaml
 
 from tests.conftest import TOLD
+from tests.documents import INSTALL, typed, written
+from tests.lab.csi import driver_config
+from tests.lab.csi_controller import CLUSTER_ID
 from tests.lab.errors import LabError
 from tests.lab.install import CHECKOUT
-from tests.lab.lab import RBDAGENT_USER
+from tests.lab.laptop import Laptop
 from tests.lab.network import ADDRESS
 from tests.lab.processes import wait_until
 from tests.lab.workloads import collection
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
 CHART: Final = CHECKOUT / "helm" / "rbdagent"
 NAMESPACE: Final = "rbdagent"
+CSI_NAMESPACE: Final = "ceph-csi"
 NODES: Final = ("worker-1", "worker-2")
 PORT: Final = 9090
 _SYS_PTRACE: Final = 1 << 19
@@ -42,13 +46,21 @@ _SHORT: Final = {r"(?m)^( +for:) \d+m$": r"\1 2s", r"> 600$": "> 5"}
 class Cluster:
     """The lab's cluster as its administrator has it before him: helm, kubectl and the plugin."""
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab: Lab, home: Path) -> None:
         self.lab = lab
-        self.laptop = lab.control_plane.laptop()
+        admin = lab.control_plane.kubeconfig("admin")
+        self.laptop = Laptop(lab.netns, admin, home, ceph_conf=lab.ceph.conf)
+        # As in the checkout that docs/install.md has one sit in.
+        (home / "helm").symlink_to(CHART.parent)
 
-    def helm(self, verb: str, *args: str) -> None:
-        """Have helm do something with the release, and wait for what kubelets make of it."""
-        self.laptop.done("helm", verb, "rbdagent", str(CHART), f"--namespace={NAMESPACE}", *args)
+    def type(self, heading: str, *, only: str | tuple[str, ...] = "") -> str:
+        """Type what docs/install.md says below a heading, and give all that is printed."""
+        commands = [each for each in typed(INSTALL, heading) if each.startswith(only)]
+        assert commands, heading
+        return "".join(self.laptop.done("bash", "-ec", each) for each in commands)
+
+    def wait_rolled_out(self) -> None:
+        """Wait for what kubelets make of the release."""
         self.lab.workloads.wait_rolled_out("rbdagent", namespace=NAMESPACE)
 
     def wait_listed(self, *nodes: str) -> None:
@@ -158,26 +170,24 @@ class Prometheus:
 
 
 @pytest.fixture
-def cluster(lab: Lab) -> Iterator[Cluster]:
-    """Give a cluster with a namespace for the agents and the key to Ceph, and nothing of ours."""
-    given = Cluster(lab)
+def cluster(lab: Lab, tmp_path: Path) -> Iterator[Cluster]:
+    """Give a cluster that has ceph-csi, and nothing of ours."""
+    given = Cluster(lab, tmp_path)
     lab.control_plane.forget_rbdnodes()
     try:
-        given.laptop.done("kubectl", "create", "namespace", NAMESPACE)
-        level = "pod-security.kubernetes.io/enforce=privileged"
-        given.laptop.done("kubectl", "label", "namespace", NAMESPACE, level)
-        keyring = lab.ceph.files(RBDAGENT_USER)[f"/etc/ceph/ceph.client.{RBDAGENT_USER}.keyring"]
+        given.laptop.done("kubectl", "create", "namespace", CSI_NAMESPACE)
+        (config,) = driver_config(lab.ceph.monitor).values()
         given.laptop.done(
-            *("kubectl", "create", "secret", "generic", "rbdagent-keyring"),
-            *(f"--namespace={NAMESPACE}", "--from-file=keyring=/dev/stdin"),
-            stdin=keyring.decode(),
+            *("kubectl", "create", "configmap", "ceph-csi-config", f"--namespace={CSI_NAMESPACE}"),
+            f"--from-literal=config.json={config.decode()}",
         )
         yield given
     finally:
         given.laptop.run("helm", "uninstall", "rbdagent", f"--namespace={NAMESPACE}")
         with contextlib.suppress(LabError):
             lab.control_plane.forget_rbdnodes()
-        given.laptop.run("kubectl", "delete", "namespace", NAMESPACE, "--timeout=120s")
+        gone = ("--timeout=120s", "--ignore-not-found")
+        given.laptop.run("kubectl", "delete", "namespace", NAMESPACE, CSI_NAMESPACE, *gone)
         lab.control_plane.define_rbdnodes()
 
 
@@ -218,22 +228,18 @@ def _configuration(directory: Path) -> Json:
     }
 
 
-def _values(lab: Lab) -> str:
-    """Give what docs/install.md has one write, and the image that is the node's own files."""
-    (config,) = (
-        text for path, text in lab.ceph.files(RBDAGENT_USER).items() if path.endswith("conf")
-    )
-    cluster = {
-        "name": "lab",
-        "config": config.decode(),
-        "keyringSecret": {"name": "rbdagent-keyring", "key": "keyring"},
-    }
+def _values() -> Json:
+    """Give what docs/install.md has one write, and what is particular to the lab."""
+    plain, *_ = written(INSTALL, "## 2. Helm")
+    values: Json = yaml.safe_load(plain)
+    values["ceph"]["clusters"][0]["monitorsFrom"]["clusterID"] = CLUSTER_ID
+    # The image that is the node's own files.
     image = {"repository": "localhost/rbdagent", "tag": "lab", "pullPolicy": "Never"}
     # Both nodes at once: one after the other takes twice as long.
     update = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": len(NODES)}}
     # A detach wakes no agent: it is seen by the next look.
-    given = {"image": image, "ceph": {"clusters": [cluster]}, "resync": "10s"}
-    return json.dumps({**given, "updateStrategy": update})
+    short = {"resync": "10s", "unmap": {"gracePeriod": "10s"}}
+    return {**values, **short, "image": image, "updateStrategy": update}
 
 
 def _wait_firing(prometheus: Prometheus, *names: str) -> dict[str, Any]:
@@ -252,14 +258,18 @@ def test_an_installed_chart_tells_of_an_orphan_alerts_and_takes_it_down(
     tmp_path: Path,
     record_property: Callable[[str, object], None],
 ) -> None:
-    """scenarios.md 3 and 4, from `helm install` to `helm uninstall`."""
-    (tmp_path / "values.json").write_text(_values(scene.lab))
+    """scenarios.md 3 and 4, each command typed as docs/install.md has it."""
+    (tmp_path / "my-values.yaml").write_text(json.dumps(_values()))
     volume = scene.claim()
     old = scene.start_pod("worker-1")
-    cluster.helm("install", f"--values={tmp_path}/values.json")
+    cluster.type("## 1. A user in Ceph")
+    cluster.type("## 2. Helm")
+    cluster.wait_rolled_out()
     prometheus.find_agents()
     cluster.wait_published("worker-1", volume)
     cluster.wait_listed(*NODES)
+    works = cluster.type("### Does it work?")
+    assert all(each in works for each in (*NODES, "successfully rolled out")), works
     _check_observing(cluster.agent("worker-1"))
     told = cluster.laptop.run("kubectl", "rbdagent", "who-holds", f"pv/{volume}")
     assert (told.code, "InUse" in told.stdout, "certain" in told.stdout) == (0, True, True), told
@@ -280,7 +290,8 @@ def test_an_installed_chart_tells_of_an_orphan_alerts_and_takes_it_down(
     told = cluster.laptop.run("kubectl", "rbdagent", "who-holds", f"pv/{volume}")
     assert (told.code, "Orphaned" in told.stdout, "RBD101" in told.stdout) == (3, True, True), told
 
-    cluster.helm("upgrade", "--reuse-values", "--set=mode=unmap", "--set=unmap.gracePeriod=10s")
+    cluster.type("### Unmap orphans", only="helm")
+    cluster.wait_rolled_out()
     prometheus.find_agents()
     _check_unmapping(cluster.agent("worker-1"))
     scene.workloads.wait_running(new, timeout_s=180)
@@ -290,9 +301,14 @@ def test_an_installed_chart_tells_of_an_orphan_alerts_and_takes_it_down(
     cluster.wait_published("worker-1", volume, mapped=False)
     cluster.wait_published("worker-2", volume)
 
-    cluster.laptop.done("helm", "uninstall", "rbdagent", f"--namespace={NAMESPACE}", "--wait")
-    left = cluster.laptop.done("kubectl", "get", "customresourcedefinitions", "--output=name")
-    assert "rbdnodes" not in left
+    # The user stays: the rest of the lab asks Ceph by its key.
+    cluster.type("## Uninstall", only=("helm", "kubectl"))
+    crds = ("get", "customresourcedefinitions", "--output=name")
+    wait_until(
+        lambda: "rbdnodes" not in cluster.laptop.done("kubectl", *crds),
+        timeout_s=60,
+        what="the RBDNode resource to be gone",
+    )
 
 
 def _check_observing(agent: Process) -> None:

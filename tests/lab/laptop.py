@@ -1,4 +1,4 @@
-"""Somebody's machine: kubectl, helm, the plugin and a kubeconfig, and nothing of Ceph."""
+"""Somebody's machine: kubectl, helm, the plugin and a kubeconfig; perhaps a key to Ceph."""
 
 from __future__ import annotations
 
@@ -31,15 +31,20 @@ class Laptop:
     Args:
         netns: the network namespace from which the API server is reached.
         kubeconfig: who he is.
-        home: below it kubectl and helm keep a cache of the API's groups.
+        home: where commands run; below it kubectl and helm keep a cache of the API's groups.
+        ceph_conf: leads `ceph` to a cluster, as its administrator.
     """
 
-    def __init__(self, netns: str, kubeconfig: Path, home: Path) -> None:
+    def __init__(
+        self, netns: str, kubeconfig: Path, home: Path, *, ceph_conf: Path | None = None
+    ) -> None:
         self._netns = netns
+        self._home = home
         self._environment = {
             "HOME": str(home),
             "KUBECONFIG": str(kubeconfig),
             "PATH": f"{bin_dir()}:{CHECKOUT / 'plugin'}:/usr/bin:/bin",
+            **({} if ceph_conf is None else {"CEPH_CONF": str(ceph_conf)}),
         }
 
     def run(self, *command: str, stdin: str = "", timeout_s: float = 180) -> Done:
@@ -47,6 +52,7 @@ class Laptop:
         done = subprocess.run(
             ["nsenter", f"--net=/run/netns/{self._netns}", "--", *command],
             env=self._environment,
+            cwd=self._home,
             input=stdin,
             capture_output=True,
             text=True,

@@ -1,0 +1,32 @@
+"""What a document has people type and write."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from tests.lab.install import CHECKOUT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+INSTALL: Final = CHECKOUT / "docs" / "install.md"
+
+_BLOCK: Final = r"(?ms)^ *```{}\n(.*?)^ *```$"
+
+
+def typed(document: Path, heading: str) -> tuple[str, ...]:
+    """Give the commands below a heading, as far as the next one."""
+    blocks = _blocks(document, heading, "console")
+    return tuple(re.findall(r"(?m)^\$ (.*)$", "".join(blocks)))
+
+
+def written(document: Path, heading: str) -> tuple[str, ...]:
+    """Give the pieces of YAML below a heading, as far as the next one."""
+    return tuple(_blocks(document, heading, "yaml"))
+
+
+def _blocks(document: Path, heading: str, language: str) -> list[str]:
+    _, found, rest = document.read_text().partition(f"\n{heading}\n")
+    assert found, f"{document.name} has no heading: {heading}"
+    return re.findall(_BLOCK.format(language), re.split(r"(?m)^#+ ", rest, maxsplit=1)[0])
