@@ -14,12 +14,15 @@ if TYPE_CHECKING:
 _CHUNK = 1 << 20
 
 
-def read_bytes(path: str | Path) -> bytes | NotObserved | None:
-    """Read a whole file: None where there is none, NotObserved where it may not be read."""
+def read_bytes(path: str | Path, *, gone: int | None = None) -> bytes | NotObserved | None:
+    """Read a whole file: None where there is none, NotObserved where it may not be read.
+
+    ``gone`` is one more error number that says, of this file, that it is not there any more.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
     except OSError as error:
-        return _failure(path, error)
+        return None if error.errno == gone else _failure(path, error)
     try:
         chunks = []
         while chunk := os.read(descriptor, _CHUNK):

@@ -25,6 +25,7 @@ from rbdagent.model import (
     Source,
     SourceState,
     UnbackedMount,
+    observed_of,
 )
 from rbdagent.observe.devices import (
     BlockDevice,
@@ -49,6 +50,7 @@ from rbdagent.observe.processes import (
     is_nbd_server,
     mounts_of,
     scan_processes,
+    scan_threads,
     thread_traces,
     unbacked_of,
 )
@@ -94,6 +96,8 @@ def _observe(roots: NodeRoots, node_name: str) -> tuple[NodeView, Source]:
     numbers = frozenset(number for device in devices for number in device.numbers)
     scan = scan_processes(roots.procfs, numbers)
     mounts, unbacked = _mounts(scan, devices, numbers)
+    if _seems_idle(devices, mounts, scan) and scan_threads(roots.procfs, numbers, scan):
+        mounts, unbacked = _mounts(scan, devices, numbers)
     shared = _shared(roots, scan, mounts, devices)
     kubelet_entry = find_kubelet(scan.entries)
     own = own_root(kubelet_entry) if kubelet_entry else None
@@ -120,6 +124,18 @@ def _observe(roots: NodeRoots, node_name: str) -> tuple[NodeView, Source]:
     return view, Source(
         state=SourceState.OBSERVED, gaps=_gaps(view, scan, any_device=bool(devices))
     )
+
+
+def _seems_idle(
+    devices: tuple[BlockDevice, ...], mounts: tuple[Mount, ...] | NotObserved, scan: ProcessScan
+) -> bool:
+    """Tell whether some device is open nowhere and mounted for no pod.
+
+    Then it matters what single threads keep; of all devices on all nodes that is dear to know.
+    """
+    used = {each.device for each in scan.openers}
+    used |= {each.device for each in observed_of(mounts) if "/pods/" in each.path}
+    return any(used.isdisjoint(each.numbers) for each in devices)
 
 
 def _text(path: Path) -> str:

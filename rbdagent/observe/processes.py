@@ -29,7 +29,7 @@ from rbdagent.model import (
     ProcessRef,
     UnbackedMount,
 )
-from rbdagent.observe.files import read_bytes
+from rbdagent.observe.files import inode_of, read_bytes
 from rbdagent.parse.mountinfo import parse_mount_line
 
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 _COMMAND_CHARACTERS: Final = 200
 _KERNEL_THREAD: Final = 0x00200000
 """PF_KTHREAD in the flags of ``/proc/PID/stat`` (include/linux/sched.h)."""
+
+_ENDED: Final = frozenset("ZX")
+"""States of ``/proc/PID/stat``: ended, and nobody has asked how yet (proc(5))."""
 
 # kubepods-besteffort-pod<uid with _>.slice (systemd) or kubepods/besteffort/pod<uid> (cgroupfs).
 _POD: Final = re.compile(
@@ -69,6 +72,11 @@ class ProcessEntry(Struct, frozen=True, kw_only=True):
     """``comm``: cut to 15 letters by the kernel."""
     arguments: tuple[str, ...]
     is_kernel_thread: bool
+    directory: str
+    """Where it is looked at below /proc: where its first thread has ended, another one's."""
+    threads: int = 1
+    is_over: bool = False
+    """It has ended and waits for its parent: it keeps nothing busy, and its files are gone."""
 
 
 class Namespace(Struct, kw_only=True):
@@ -108,11 +116,43 @@ def scan_processes(procfs: Path, numbers: frozenset[DeviceNumber]) -> ProcessSca
             scan.unreadable_mounts += 1
             continue
         scan.entries.append(entry)
-        _join_namespace(scan, seen, root, entry)
+        if entry.is_over:
+            continue
+        _join_namespace(scan, seen, entry, entry.directory)
         if numbers and not entry.is_kernel_thread:
-            _join_openers(scan, root, entry, wanted)
+            _join_openers(scan, entry, entry.directory, wanted)
     _mark_host(scan, root)
     return scan
+
+
+def scan_threads(procfs: Path, numbers: frozenset[DeviceNumber], scan: ProcessScan) -> bool:
+    """Look for threads in mount namespaces of their own, and tell whether there were any.
+
+    unshare(2) and setns(2) move one thread: a runtime's thread that stays in a namespace keeps
+    what is mounted there, and its process does not show it.
+    """
+    wanted = _Wanted.of(numbers)
+    seen: dict[int | bytes, Namespace] = {each.inode: each for each in scan.namespaces}
+    known = len(scan.namespaces)
+    for entry in scan.entries:
+        if entry.threads == 1 or entry.is_kernel_thread:
+            continue
+        for directory in _threads(f"{procfs}/{entry.ref.pid}"):
+            if inode_of(f"{directory}/ns/mnt") in {None, *seen}:
+                # Where it may not be told, open files may not be either: a gap as it is.
+                continue
+            _join_namespace(scan, seen, entry, directory)
+            _join_openers(scan, entry, directory, wanted)
+    _mark_host(scan, str(procfs))
+    return len(scan.namespaces) > known
+
+
+def _threads(directory: str) -> list[str]:
+    """Give the threads of a process; none where it is gone, or they are hidden."""
+    try:
+        return [f"{directory}/task/{each}" for each in sorted(os.listdir(f"{directory}/task"))]
+    except OSError:
+        return []
 
 
 class _Wanted(Struct, frozen=True, kw_only=True):
@@ -148,17 +188,19 @@ def _boot_time(procfs: Path) -> int | None:
 
 def _entry(root: str, pid: int, boot: int | None) -> ProcessEntry | NotObserved | None:
     """Read a process: None where it is gone, NotObserved where it is hidden (hidepid, proc(5))."""
-    raw = read_bytes(f"{root}/{pid}/stat")
+    directory = f"{root}/{pid}"
+    raw = read_bytes(f"{directory}/stat")
     if not isinstance(raw, bytes):
         return raw
     # The name stands in parentheses and may itself hold spaces and parentheses.
     head, _, tail = raw.decode(errors="replace").rpartition(")")
     name, fields = head.partition("(")[2], tail.split()
     is_thread = bool(int(fields[6]) & _KERNEL_THREAD)
+    living = _living_thread(directory) if fields[0] in _ENDED else directory
     arguments: tuple[str, ...] = ()
     pod_uid = container = None
     if not is_thread:
-        line = read_bytes(f"{root}/{pid}/cmdline")
+        line = read_bytes(f"{living or directory}/cmdline")
         if isinstance(line, bytes) and line:
             words = line.rstrip(b"\0").split(b"\0")
             arguments = tuple(word.decode(errors="replace") for word in words)
@@ -172,7 +214,27 @@ def _entry(root: str, pid: int, boot: int | None) -> ProcessEntry | NotObserved 
         started_at=_started_at(boot, int(fields[19])),
         state=fields[0],
     )
-    return ProcessEntry(ref=ref, name=name, arguments=arguments, is_kernel_thread=is_thread)
+    return ProcessEntry(
+        ref=ref,
+        name=name,
+        arguments=arguments,
+        is_kernel_thread=is_thread,
+        directory=living or directory,
+        threads=int(fields[17]),
+        is_over=living is None,
+    )
+
+
+def _living_thread(directory: str) -> str | None:
+    """Give a thread that lives on where the first one has ended: only there are its files.
+
+    The process itself then shows none (fs/proc/fd.c, fs/proc_namespace.c: the leader has let go).
+    """
+    for each in _threads(directory):
+        raw = read_bytes(f"{each}/stat")
+        if isinstance(raw, bytes) and raw.rpartition(b")")[2].split()[0].decode() not in _ENDED:
+            return each
+    return None
 
 
 def redacted(command: str) -> str:
@@ -205,11 +267,11 @@ def _started_at(boot: int | None, ticks: int) -> str | None:
 
 
 def _join_namespace(
-    scan: ProcessScan, seen: dict[int | bytes, Namespace], root: str, entry: ProcessEntry
+    scan: ProcessScan, seen: dict[int | bytes, Namespace], entry: ProcessEntry, directory: str
 ) -> None:
     """Read each namespace's mountinfo once; where namespaces are hidden, tell them by content."""
     try:
-        inode = os.stat(f"{root}/{entry.ref.pid}/ns/mnt").st_ino
+        inode = os.stat(f"{directory}/ns/mnt").st_ino
     except PermissionError:
         inode = 0
         scan.unreadable_namespaces += 1
@@ -218,7 +280,8 @@ def _join_namespace(
     if inode and inode in seen:
         _prefer(seen[inode], entry)
         return
-    lines = read_bytes(f"{root}/{entry.ref.pid}/mountinfo")
+    # EINVAL: it is ending, and has left its namespace (mounts_open_common, fs/proc_namespace.c).
+    lines = read_bytes(f"{directory}/mountinfo", gone=errno.EINVAL)
     if not isinstance(lines, bytes):
         # A process that is gone shows none; one that we may not look at is counted.
         scan.unreadable_mounts += lines is not None
@@ -338,8 +401,7 @@ def unbacked_of(namespace: Namespace, numbers: frozenset[DeviceNumber]) -> Itera
 # --------------------------------------------------------------------------------------------------
 
 
-def _join_openers(scan: ProcessScan, root: str, entry: ProcessEntry, wanted: _Wanted) -> None:
-    directory = f"{root}/{entry.ref.pid}"
+def _join_openers(scan: ProcessScan, entry: ProcessEntry, directory: str, wanted: _Wanted) -> None:
     denied = False
     for name, how in (
         ("cwd", OpenHow.CWD),

@@ -65,6 +65,7 @@ def kubelet(*arguments: str) -> ProcessEntry:
         name="kubelet",
         arguments=arguments,
         is_kernel_thread=False,
+        directory="/proc/77",
     )
 
 

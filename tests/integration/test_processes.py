@@ -1,0 +1,125 @@
+"""Processes of this machine's kernel that keep something where their own directory shows nothing.
+
+A tmpfs stands for a volume: who keeps it is found by its device number, as an image's is.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from rbdagent.model import DeviceNumber
+from rbdagent.observe.processes import ProcessScan, mounts_of, scan_processes, scan_threads
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_PROLOGUE: Final = """
+import ctypes, os, sys, threading
+libc = ctypes.CDLL(None, use_errno=True)
+def ok(result):
+    if result != 0: raise OSError(ctypes.get_errno(), "no")
+def mount():
+    ok(libc.unshare(0x00020000))  # CLONE_NEWNS, and with it CLONE_FS
+    ok(libc.mount(b"none", b"/", None, 0x4000 | 0x40000, None))  # MS_REC, MS_PRIVATE
+    ok(libc.mount(b"volume", sys.argv[1].encode(), b"tmpfs", 0, None))
+def stay():
+    print(os.stat(sys.argv[1]).st_dev, flush=True)
+    sys.stdin.read()
+"""
+_THREAD: Final = f"""{_PROLOGUE}
+def keep():
+    mount()
+    stay()
+threading.Thread(target=keep).start()
+"""
+_LEADER_GONE: Final = f"""{_PROLOGUE}
+mount()
+os.chdir(sys.argv[1])
+def outlive():
+    while ") Z " not in open(f"/proc/{{os.getpid()}}/stat").read(): os.sched_yield()
+    stay()
+threading.Thread(target=outlive).start()
+libc.syscall(60, 0)  # exit(2) of x86-64: of this thread alone
+"""
+
+
+def only(pid: int, directory: Path) -> Path:
+    """Give a /proc that has one process."""
+    procfs = directory.with_name("proc")
+    procfs.mkdir()
+    (procfs / str(pid)).symlink_to(f"/proc/{pid}")
+    return procfs
+
+
+class Keeper:
+    """A process that keeps a file system, and tells its device number."""
+
+    def __init__(self, script: str, directory: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", script, str(directory)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        told = int(self.process.stdout.readline())
+        self.numbers = frozenset({DeviceNumber(major=os.major(told), minor=os.minor(told))})
+        self.procfs = only(self.process.pid, directory)
+
+    def scan(self) -> ProcessScan:
+        return scan_processes(self.procfs, self.numbers)
+
+    def keeps(self, scan: ProcessScan) -> bool:
+        """Tell whether its mount was found, and as its own."""
+        found = mounts_of(scan.namespaces, self.numbers, {})
+        return {each.namespace.process.pid for each in found} == {self.process.pid}
+
+    def opens(self, scan: ProcessScan) -> bool:
+        """Tell whether it was found to have something open there."""
+        return {each.process.pid for each in scan.openers} == {self.process.pid}
+
+
+@pytest.fixture
+def keeper(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Keeper]:
+    directory = tmp_path / "volume"
+    directory.mkdir()
+    made = Keeper(request.param, directory)
+    yield made
+    made.process.communicate("")
+
+
+@pytest.mark.parametrize("keeper", [_THREAD], indirect=True)
+def test_a_thread_in_a_mount_namespace_of_its_own_is_found_among_its_processes_threads(
+    keeper: Keeper,
+) -> None:
+    scan = keeper.scan()
+    assert not keeper.keeps(scan)
+    assert scan_threads(keeper.procfs, keeper.numbers, scan)
+    assert keeper.keeps(scan)
+
+
+@pytest.mark.parametrize("keeper", [_LEADER_GONE], indirect=True)
+def test_a_process_whose_first_thread_has_ended_is_looked_at_by_another_one(
+    keeper: Keeper,
+) -> None:
+    scan = keeper.scan()
+    assert keeper.keeps(scan)
+    assert keeper.opens(scan)
+    (entry,) = scan.entries
+    assert entry.arguments[0] == sys.executable
+
+
+def test_a_process_that_has_ended_and_was_not_waited_for_hides_nothing(tmp_path: Path) -> None:
+    with subprocess.Popen(["true"]) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        numbers = frozenset({DeviceNumber(major=252, minor=0)})
+        scan = scan_processes(only(process.pid, tmp_path / "none"), numbers)
+        (entry,) = scan.entries
+        assert entry.is_over
+        assert (scan.unreadable_mounts, scan.unreadable_links) == (0, 0)
