@@ -97,13 +97,14 @@ def _mappings(view: NodeView) -> tuple[Mapping, ...]:
 _RIGHTS: Final = (
     ("mounts in other mount namespaces", "the host's /proc"),
     ("open files and working directories of other users' processes", "root and CAP_SYS_PTRACE"),
+    ("device nodes", "the host's /dev"),
     ("kubelet's staging directories", "root or CAP_DAC_READ_SEARCH"),
     ("kubelet's pod directories", "root or CAP_DAC_READ_SEARCH"),
     ("the kernel's own list of watches and hung requests", "debugfs, root or CAP_DAC_READ_SEARCH"),
 )
 """Facts, and the rights that they need: measured (docs/privileges.md, tests/e2e)."""
 
-_NEEDS_A_DEVICE: Final = frozenset({_RIGHTS[1][0], _RIGHTS[4][0]})
+_NEEDS_A_DEVICE: Final = frozenset(_RIGHTS[number][0] for number in (1, 2, 5))
 _USER: Final = "the CephX user of a mapping can be seen"
 
 

@@ -40,7 +40,7 @@ _NBD: Final = re.compile(r"nbd[0-9]+")
 _DEBUGFS_CURE: Final = "mount debugfs (mount -t debugfs none /sys/kernel/debug) and run as root"
 
 
-Nodes = tuple[str, ...] | NotObserved | None
+Nodes = tuple[str, ...] | NotObserved
 """The names in the host's /dev."""
 
 
@@ -69,7 +69,7 @@ def observe_krbd(sysfs: Path, host_root: Path) -> tuple[BlockDevice, ...] | NotO
                 reason=f"{sysfs}: no sysfs is mounted there", cure="pass --sysfs where /sys is"
             )
         return ()
-    nodes = names_in(host_root / "dev")
+    nodes = _nodes(host_root)
     devices = (_krbd(sysfs, nodes, int(name)) for name in sorted(names, key=int) if name.isdigit())
     return tuple(device for device in devices if device is not None)
 
@@ -129,7 +129,7 @@ def _krbd(sysfs: Path, nodes: Nodes, number: int) -> BlockDevice | None:
 def observe_nbd(sysfs: Path, host_root: Path) -> tuple[BlockDevice, ...]:
     """Read every connected nbd device; whose it is, its process and its backend must tell."""
     found = []
-    nodes = names_in(host_root / "dev")
+    nodes = _nodes(host_root)
     for name in listed(sysfs / "block"):
         if not _NBD.fullmatch(name):
             continue
@@ -193,10 +193,19 @@ def _read_only(sysfs: Path, kernel_name: str) -> bool | NotObserved:
     return text == "1"
 
 
+def _nodes(host_root: Path) -> Nodes:
+    """List the host's /dev; every host has one, so that none is one that is not shown."""
+    nodes = names_in(host_root / "dev")
+    if nodes is None:
+        return NotObserved(
+            reason=f"{host_root / 'dev'}: no such directory",
+            cure="pass --host-root where the host's /dev is",
+        )
+    return nodes
+
+
 def _node_present(nodes: Nodes, kernel_name: str) -> bool | NotObserved:
-    if isinstance(nodes, NotObserved):
-        return nodes
-    return nodes is not None and kernel_name in nodes
+    return nodes if isinstance(nodes, NotObserved) else kernel_name in nodes
 
 
 def _with_stack(sysfs: Path, mapping: Mapping) -> BlockDevice:

@@ -56,6 +56,7 @@ from rbdagent.observe.processes import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 _PTRACE: Final = "run as root with CAP_SYS_PTRACE; other users need CAP_DAC_READ_SEARCH beside it"
@@ -81,7 +82,7 @@ def observe_node(roots: NodeRoots, *, node_name: str) -> tuple[NodeView | None, 
         return None, Source(
             state=SourceState.FAILED,
             reason=f"{roots.procfs}: no /proc of the host is mounted there",
-            cure="pass --procfs where the host's /proc is, and share the host's pid namespace",
+            cure="mount the host's /proc there, or pass --procfs where it is",
         )
     try:
         return _observe(roots, node_name)
@@ -363,15 +364,19 @@ def _gaps(view: NodeView, scan: ProcessScan, *, any_device: bool) -> tuple[Gap, 
         ):
             if isinstance(value, NotObserved):
                 gaps.append(Gap(fact=fact, reason=value.reason, cure=value.cure))
-    watches = () if isinstance(view.mappings, NotObserved) else view.mappings
-    for mapping in watches:
-        if mapping.kind is DeviceKind.KRBD and isinstance(mapping.watch, NotObserved):
-            gaps.append(
-                Gap(
-                    fact="the kernel's own list of watches and hung requests",
-                    reason=mapping.watch.reason,
-                    cure=mapping.watch.cure,
-                )
-            )
-            break
-    return tuple(gaps)
+    return (*gaps, *_gaps_of_devices(view))
+
+
+def _gaps_of_devices(view: NodeView) -> Iterator[Gap]:
+    """Give what is hidden of every device, once."""
+    mappings = () if isinstance(view.mappings, NotObserved) else view.mappings
+    facts = {
+        "device nodes": [each.node_present for each in mappings],
+        "the kernel's own list of watches and hung requests": [
+            each.watch for each in mappings if each.kind is DeviceKind.KRBD
+        ],
+    }
+    for fact, values in facts.items():
+        hidden = next((each for each in values if isinstance(each, NotObserved)), None)
+        if hidden is not None:
+            yield Gap(fact=fact, reason=hidden.reason, cure=hidden.cure)
