@@ -83,6 +83,8 @@ def _attempt(
 
         # A plan that is carried out takes several looks.
         ceph = keep_ceph(settings())
+        if ceph is not None:
+            click.get_current_context().call_on_close(ceph.end)
 
     def look(at: Target) -> Snapshot:
         return snapshot_of(at, source, settings, switches=True, ceph=ceph)

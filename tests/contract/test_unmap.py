@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import jsonschema
+import psutil
 import pytest
 
 from rbdagent.cli import run
@@ -51,6 +52,17 @@ def test_a_look_from_a_file_leads_to_no_act(capsys: pytest.CaptureFixture[str], 
     done = ask(capsys, "unmap", VOLUME, *FROM, flag)
     assert (done.code, done.stdout) == (2, "")
     assert "--from shows what would be decided" in done.stderr
+
+
+def test_the_process_that_asks_ceph_ends_with_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """In a container it would stay behind: the agent there is process 1, and waits for no other."""
+    before = psutil.Process().children()
+    nowhere = [f"--{each}={tmp_path}" for each in ("procfs", "sysfs", "state-dir")]
+    done = ask(capsys, "unmap", "/dev/rbd0", "--no-kube", f"--ceph-conf={tmp_path}/x", *nowhere)
+    assert done.code == 1
+    assert psutil.Process().children() == before
 
 
 def test_there_is_no_force(capsys: pytest.CaptureFixture[str]) -> None:
