@@ -121,6 +121,11 @@ class Process:
         return int(self._status["CapEff"], 16)
 
     @property
+    def is_among_its_own(self) -> bool:
+        """Whether it is in a pid namespace below the host's, and can address its own alone."""
+        return len(self._status["NSpid"].split()) > 1
+
+    @property
     def is_filtered(self) -> bool:
         """Whether seccomp filters what it asks of the kernel, and it can gain no right."""
         return (self._status["Seccomp"], self._status["NoNewPrivs"]) == (_FILTERED, "1")
@@ -315,11 +320,12 @@ def _check_observing(agent: Process) -> None:
     """docs/privileges.md: what it may do is look."""
     assert agent.capabilities == _SYS_PTRACE
     assert agent.is_filtered
+    assert agent.is_among_its_own
     assert agent.is_writable("/var/lib/rbdagent")
     looked_at = ("/host/proc", "/host/sys", "/host/dev", "/host/var/lib/kubelet")
     for path in ("/", "/etc/rbdagent", "/host/etc/rbdagent", *looked_at):
         assert not agent.is_writable(path), path
-    for path in looked_at:
+    for path in ("/host/sys", "/host/var/lib/kubelet"):
         assert agent.follows_the_host(path), path
 
 
