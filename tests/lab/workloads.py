@@ -20,6 +20,7 @@ IMAGE = "docker.io/lab/box:1"
 # whole grace period.
 _IDLE = ("/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done")
 _COLLECTIONS = {
+    "ConfigMap": "/api/v1/namespaces/{namespace}/configmaps",
     "DaemonSet": "/apis/apps/v1/namespaces/{namespace}/daemonsets",
     "Deployment": "/apis/apps/v1/namespaces/{namespace}/deployments",
     "Namespace": "/api/v1/namespaces",
@@ -27,6 +28,7 @@ _COLLECTIONS = {
     "PersistentVolumeClaim": "/api/v1/namespaces/{namespace}/persistentvolumeclaims",
     "Pod": "/api/v1/namespaces/{namespace}/pods",
     "Secret": "/api/v1/namespaces/{namespace}/secrets",
+    "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
     "StatefulSet": "/apis/apps/v1/namespaces/{namespace}/statefulsets",
     "StorageClass": f"{STORAGE}/storageclasses",
     "CSIDriver": f"{STORAGE}/csidrivers",

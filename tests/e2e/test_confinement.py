@@ -1,0 +1,475 @@
+"""What the chart gives to an agent's pod, each thing taken away once: what is lost then.
+
+Real kubelets run the container as the real helm renders it. What is played in mode unmap is true of
+mode observe, which has nothing that mode unmap has not: what is lost with more rights is lost with
+fewer.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import json
+import re
+import shlex
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pytest
+import yaml
+
+from rbdagent.unmap import child
+from tests.e2e.scene import Scene
+from tests.lab.images import AGENT
+from tests.lab.install import CHECKOUT, venv_python
+from tests.lab.lab import POOL, guest_program
+from tests.lab.processes import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tests.lab.api import Json
+    from tests.lab.lab import Lab
+
+CHART: Final = CHECKOUT / "helm" / "rbdagent"
+DOCUMENT: Final = CHECKOUT / "docs" / "privileges.md"
+OBSERVE, UNMAP = MODES = ("observe", "unmap")
+"""In the order of the document's columns."""
+NODE_OF: Final = {UNMAP: "worker-1", OBSERVE: "worker-2"}
+
+# What is given, by name --------------------------------------------------------------------------
+
+_TAKES_AWAY: Final[dict[str, object]] = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""Settings that leave a container less than it had without them (tests/e2e/test_cluster.py)."""
+_NO_RIGHT_OF_A_POD: Final = frozenset(
+    {"serviceAccountName", "priorityClassName", "nodeSelector", "tolerations", "containers",
+     "volumes"}
+)  # fmt: skip
+_NO_RIGHT_OF_A_CONTAINER: Final = frozenset(
+    {"name", "image", "imagePullPolicy", "command", "env", "ports", "livenessProbe",
+     "readinessProbe", "resources", "securityContext", "volumeMounts"}
+)  # fmt: skip
+# What a privileged container has by that one word.
+_PRIVILEGED_HAS: Final = {"capability SYS_PTRACE", "appArmorProfile", "seLinuxOptions"}
+
+
+def given_to(pod: Json) -> set[str]:
+    """Give the names of all that a pod is given, as docs/privileges.md calls them."""
+    container = only_container(pod)
+    security = {
+        key: value
+        for key, value in container["securityContext"].items()
+        if _TAKES_AWAY.get(key) != value
+    }
+    capabilities = security.pop("capabilities", {"drop": ["ALL"]})
+    assert capabilities["drop"] == ["ALL"]
+    found = {*security, *(f"capability {each}" for each in capabilities.get("add", ()))}
+    found |= (pod.keys() - _NO_RIGHT_OF_A_POD) | (container.keys() - _NO_RIGHT_OF_A_CONTAINER)
+    for mount in container["volumeMounts"]:
+        name = mount["name"]
+        found.add(f"mount {name}")
+        if not mount.get("readOnly"):
+            found.add(f"{name} writable")
+        if "mountPropagation" in mount:
+            found.add(f"{name} {mount['mountPropagation']}")
+    return found
+
+
+def only_container(pod: Json) -> Json:
+    (container,) = pod["containers"]
+    only: Json = container
+    return only
+
+
+# What is taken away, and what is told then --------------------------------------------------------
+
+_LOOK_AWAY: Final = ("--no-ceph", "--no-kube")
+_CHECK: Final = ("rbdagent", "check", *_LOOK_AWAY)
+_PLAN: Final = ("rbdagent", "unmap", "{device}", "-o", "json", *_LOOK_AWAY)
+_AGENT: Final = ("rbdagent", "agent", "--once", *_LOOK_AWAY)
+_ACT: Final = (str(venv_python()), "-I", "-S", child.__file__, "/host{device}", "/host/sys/bus/rbd",
+               "{number}", "{incarnation}")  # fmt: skip
+"""What an act ends with: the device is opened alone and compared, its id is written."""
+_ENTER: Final = "nsenter --mount=/host/proc/1/ns/mnt -- true"
+_OPENERS: Final = "open files and working directories of other users' processes can be seen"
+_NOBODY: Final = "65534"
+_OF_THE_UNIT: Final = ["SYS_PTRACE", "SYS_ADMIN", "SYS_CHROOT"]
+"""All that systemd/rbdagent-unmap-staged.conf leaves the service."""
+
+
+class Case(NamedTuple):
+    """An entry of the chart, and what shows that it is needed."""
+
+    entry: str
+    run: Sequence[str]
+    told: str
+    """What is said without it, and is not where everything is there."""
+    lost: str
+    """What is not said without it, and is where everything is there."""
+    take: tuple[str, str] | None = None
+    """How tests/lab/guest/without.py takes it away; of a mount its name."""
+    security: Mapping[str, object] | None = None
+    """Laid over the security context of a container of its own: a fork cannot do without."""
+    mode: str = UNMAP
+
+
+def unseen(entry: str, take: tuple[str, str], fact: str) -> Case:
+    """Give a case of which `check` tells."""
+    return Case(entry, _CHECK, f"FAILED  {fact}", f"ok      {fact}", take)
+
+
+_ALL: Final = "all there"
+"""The container that the chart has."""
+_ALL_RUN: Final = {OBSERVE: (_CHECK, _PLAN), UNMAP: (_CHECK, _PLAN, _AGENT)}
+
+CASES: Final = (
+    unseen("mount proc", ("hide", "proc"), "the node can be observed")._replace(
+        lost="ok      RBD devices can be seen"
+    ),
+    unseen("mount sys", ("hide", "sys"), "RBD devices can be seen"),
+    unseen("mount dev", ("hide", "dev"), "device nodes can be seen"),
+    unseen("mount kubelet", ("hide", "kubelet"), "kubelet's staging directories can be seen"),
+    Case("mount freeze", _PLAN, "", "frozen by the file", ("hide", "freeze")),
+    Case("mount config", _PLAN, "kubelet does not run", "frozen by the file", ("hide", "config")),
+    Case("mount state", _AGENT, "Read-only file system", '"event": "cycle"', ("hide", "state")),
+    Case("state writable", _AGENT, "Read-only file system", "", ("lock", "state")),
+    Case("sys writable", _ACT, f"exit {errno.EROFS}", "", ("lock", "sys")),
+    Case("runAsUser", _CHECK, "Permission denied", f"ok      {_OPENERS}", ("be", _NOBODY)),
+    Case(
+        "privileged",
+        # The same as a list of capabilities: those of the systemd unit, which do for all but one.
+        ("/bin/sh", "-c", f"{_ENTER} && echo entered && exec {shlex.join(_ACT)}"),
+        f"entered\nexit {errno.EPERM}",
+        "",
+        security={"privileged": None, "capabilities": {"drop": ["ALL"], "add": _OF_THE_UNIT}},
+    ),
+    Case(
+        "capability SYS_PTRACE",
+        _PLAN,
+        "processes that have it open: not observed",
+        "(sleep 100000) has the device open",
+        take=("drop", "its one capability"),
+        mode=OBSERVE,
+    ),
+)
+
+
+# The stage ----------------------------------------------------------------------------------------
+
+
+def rendered(lab: Lab, **values: object) -> list[Json]:
+    """Have helm render the chart."""
+    cluster = {"name": "lab", "config": "[global]\n", "keyring": "[client.rbdagent]\n"}
+    given = {"ceph": {"clusters": [cluster]}, **values}
+    told = lab.control_plane.run(
+        "helm", "template", "rbdagent", str(CHART), "--values=-", stdin=json.dumps(given)
+    )
+    return [each for each in yaml.safe_load_all(told) if each]
+
+
+def pod_of(objects: Sequence[Json]) -> Json:
+    """Give the spec of the agents' pods."""
+    (found,) = (each for each in objects if each["kind"] == "DaemonSet")
+    spec: Json = found["spec"]["template"]["spec"]
+    return spec
+
+
+def running(
+    pod: Json, command: Sequence[str], security: Mapping[str, object] | None = None
+) -> Json:
+    """Give the pod's container with another command, and a security context that is changed."""
+    container = only_container(pod)
+    # Nobody asks it whether it is ready, and there are several of them in one pod.
+    needless = ("livenessProbe", "readinessProbe", "ports", "resources")
+    kept = {key: value for key, value in container.items() if key not in needless}
+    changed = container["securityContext"] | (security or {})
+    granted = {key: value for key, value in changed.items() if value is not None}
+    return kept | {"command": list(command), "securityContext": granted}
+
+
+def path_of(pod: Json, mount: str) -> str:
+    """Give where a container has a mount."""
+    mounts = only_container(pod)["volumeMounts"]
+    return next(str(each["mountPath"]) for each in mounts if each["name"] == mount)
+
+
+class Stage(Scene):
+    """A chart of its own, with directories of its own on the nodes: it disturbs nobody."""
+
+    def __init__(self, lab: Lab) -> None:
+        super().__init__(lab, "confinement")
+        self.directory = f"/run/{self.name}"
+
+    def map(self, node: str, name: str, *, formatted: bool = False) -> str:
+        """Make and map an image; give the device."""
+        ceph, image = self.lab.ceph, f"{POOL}/{self.name}-{name}"
+        (ceph.create_formatted if formatted else ceph.create_image)(image)
+        self.undo(lambda: ceph.rbd("rm", "--no-progress", image))
+        return self.map_by_hand(node, image)
+
+    def chart(self, mode: str, **values: object) -> Json:
+        """Create what the chart's pod mounts and runs as; give the pod's spec."""
+        repository, _, tag = AGENT.rpartition(":")
+        objects = rendered(
+            self.lab,
+            mode=mode,
+            fullnameOverride=f"{self.name}-{mode}",
+            image={"repository": repository, "tag": tag, "pullPolicy": "Never"},
+            stateDir=f"{self.directory}/state",
+            freezeDir=f"{self.directory}/freeze",
+            **values,
+        )
+        for each in objects:
+            if each["kind"] in {"ConfigMap", "Secret", "ServiceAccount"}:
+                self.workloads.apply(each)
+                self.undo(functools.partial(self._delete, each))
+        return pod_of(objects)
+
+    def _delete(self, made: Json) -> None:
+        self.workloads.delete(made["kind"], made["metadata"]["name"])
+
+    def start(self, name: str, node: str, pod: Json, containers: Mapping[str, Json]) -> str:
+        """Start a pod of the chart with these containers in place of its one; give its name."""
+        of_ours = {
+            "nodeName": node,
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 0,
+            "containers": [each | {"name": slug(key)} for key, each in containers.items()],
+        }
+        name = f"{self.name}-{name}"
+        meta = {"name": name, "namespace": "default"}
+        self.add({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": pod | of_ours})
+        return name
+
+    def said(self, name: str, containers: Mapping[str, Json]) -> dict[str, str]:
+        """Wait until every container of a pod has ended; give what they said, and how they did."""
+
+        def ended() -> Json | None:
+            found = self.workloads.find("Pod", name)
+            return found if found and found["status"]["phase"] in {"Succeeded", "Failed"} else None
+
+        found = wait_until(ended, timeout_s=180, what=f"every container of {name} to have ended")
+        codes = {
+            each["name"]: each["state"]["terminated"]["exitCode"]
+            for each in found["status"]["containerStatuses"]
+        }
+        kubectl = self.lab.control_plane.kubectl
+        return {
+            key: f"{kubectl('logs', name, f'--container={slug(key)}')}exit {codes[slug(key)]}"
+            for key in containers
+        }
+
+    def execute(self, name: str, container: str, command: Sequence[str]) -> str:
+        """Run a command in a container; give what it said, and how it ended."""
+        script = f"{shlex.join(command)} 2>&1; echo exit $?"
+        run = ("exec", name, f"--container={slug(container)}", "--", "/bin/sh", "-c", script)
+        return self.lab.control_plane.kubectl(*run)
+
+    def about(self, node: str, device: str) -> dict[str, str]:
+        """Give what commands about a device name."""
+        number = device.removeprefix("/dev/rbd")
+        sequence = self.lab.nodes[node].get(f"/sys/block/rbd{number}/diskseq").decode().strip()
+        return {"device": device, "number": number, "incarnation": f"diskseq:{sequence}"}
+
+
+def filled(command: Sequence[str], known: Mapping[str, str]) -> list[str]:
+    """Give a command about a device."""
+    return [each.format(**known) for each in command]
+
+
+def slug(entry: str) -> str:
+    """Give a container's name."""
+    return re.sub(r"[^a-z0-9]+", "-", entry.lower())
+
+
+@pytest.fixture(scope="module")
+def stage(lab: Lab) -> Iterator[Stage]:
+    stage = Stage(lab)
+    try:
+        yield stage
+    finally:
+        stage.clear()
+
+
+class Said(NamedTuple):
+    """What was said in each mode with everything there, and without each entry."""
+
+    all_there: dict[str, str]
+    without: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def said(stage: Stage) -> Said:
+    """Play all cases at once: a pod for each mode, on a node with an RBD device."""
+    begun = {mode: begin(stage, mode) for mode in (UNMAP, OBSERVE)}
+    all_there: dict[str, str] = {}
+    without: dict[str, str] = {}
+    for mode, (pod, containers) in begun.items():
+        without |= stage.said(pod, containers)
+        *forks, end = without.pop(_ALL).splitlines()
+        assert end == "exit 0", forks
+        told = [json.loads(each) for each in forks]
+        all_there[mode] = "\n".join(told[: len(_ALL_RUN[mode])])
+        without |= dict(zip(forked(mode), told[len(_ALL_RUN[mode]) :], strict=True))
+    return Said(all_there, without)
+
+
+def forked(mode: str) -> dict[str, Case]:
+    """Give the cases that one container of a mode plays."""
+    return {each.entry: each for each in CASES if each.mode == mode and each.take is not None}
+
+
+def begin(stage: Stage, mode: str) -> tuple[str, dict[str, Json]]:
+    """Start what plays the cases of a mode; give the pod and its containers."""
+    node, pod = NODE_OF[mode], stage.chart(mode)
+    device = stage.map(node, mode)
+    stage.lab.nodes[node].put(f"{stage.directory}/freeze/freeze", b"")
+    if mode == OBSERVE:
+        stage.hold_open(node, device)
+    known = stage.about(node, device)
+    forks = [("nothing", "", filled(run, known)) for run in _ALL_RUN[mode]]
+    for each in forked(mode).values():
+        how, what = each.take or ("", "")
+        what = path_of(pod, what) if how in {"hide", "lock"} else what
+        forks.append((how, what, filled(each.run, known)))
+    containers = {_ALL: running(pod, guest_program("without", json.dumps(forks)))}
+    containers |= {
+        each.entry: running(pod, filled(each.run, known), each.security)
+        for each in CASES
+        if each.mode == mode and each.security is not None
+    }
+    return stage.start(mode, node, pod, containers), containers
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_with_everything_there_nothing_is_lost(said: Said, mode: str) -> None:
+    text = said.all_there[mode]
+    for case in CASES:
+        if case.mode in {mode, UNMAP} and case.run in _ALL_RUN[mode]:
+            assert not case.told or case.told not in text, text
+            assert case.lost in text, text
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.entry)
+def test_without_it_something_definite_is_lost(said: Said, case: Case) -> None:
+    text = said.without[case.entry]
+    assert case.told in text, text
+    assert not case.lost or case.lost not in text, text
+
+
+# What it takes a change on the node to see --------------------------------------------------------
+
+
+class Following(NamedTuple):
+    """A pod whose containers were there before the node's mounts changed."""
+
+    pod: str
+    device: str
+    """It was mounted below kubelet's directory, and no longer is."""
+
+
+_PRIVATE: Final = {"kubelet HostToContainer": "kubelet", "sys HostToContainer": "sys"}
+"""Entry, and the mount that has no propagation without it."""
+
+
+@pytest.fixture(scope="module")
+def following(stage: Stage) -> Following:
+    """Unmount a volume, and mount debugfs, under the eyes of agents that run."""
+    node = NODE_OF[UNMAP]
+    vm, root = stage.lab.nodes[node], f"{stage.directory}/kubelet"
+    device = stage.map(node, "mounted", formatted=True)
+    vm.run(f"mkdir -p {root}/volume && mount {device} {root}/volume")
+    stage.undo(lambda: vm.run(f"umount {root}/volume", check=False))
+    pod = stage.chart(UNMAP, kubeletRoot=root)
+    idle = running(pod, ("sleep", "100000"))
+    containers = {_ALL: idle} | {
+        entry: idle | {"volumeMounts": without_propagation(idle, mount)}
+        for entry, mount in _PRIVATE.items()
+    }
+    vm.run("umount -R /sys/kernel/debug")
+    mount_debugfs = "mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug"
+    try:
+        name = stage.start("following", node, pod, containers)
+        stage.workloads.wait_running(name)
+    finally:
+        vm.run(mount_debugfs)
+    vm.run(f"umount {root}/volume")
+    return Following(name, device)
+
+
+def without_propagation(container: Json, mount: str) -> list[Json]:
+    return [
+        {key: value for key, value in each.items() if key != "mountPropagation"}
+        if each["name"] == mount
+        else each
+        for each in container["volumeMounts"]
+    ]
+
+
+@pytest.mark.alone
+def test_debugfs_that_is_mounted_later_is_seen(stage: Stage, following: Following) -> None:
+    """What `check` advises needs no restart of the agent."""
+    look = ("test", "-d", "/host/sys/kernel/debug/ceph")
+    assert stage.execute(following.pod, _ALL, look) == "exit 0\n"
+    assert stage.execute(following.pod, "sys HostToContainer", look) == "exit 1\n"
+
+
+@pytest.mark.alone
+def test_a_private_copy_of_kubelets_directory_keeps_a_device_busy(
+    stage: Stage, following: Following
+) -> None:
+    """And an act ends well where there is none."""
+    pod, device = following
+    vm = stage.lab.nodes[NODE_OF[UNMAP]]
+    act = filled(_ACT, stage.about(vm.name, device))
+    assert stage.execute(pod, _ALL, act) == f"exit {errno.EBUSY}\n"
+    (pid,) = vm.run(f"grep -ls ' {device} ' /proc/[0-9]*/mountinfo | cut -d/ -f3").stdout.split()
+    mounts = ("grep", "-c", f"^{device} ", "/proc/mounts")
+    assert stage.execute(pod, "kubelet HostToContainer", mounts) == "1\nexit 0\n"
+    vm.run(["kill", "-KILL", pid])
+    wait_until(
+        lambda: stage.execute(pod, _ALL, act) == "exit 0\n",
+        timeout_s=30,
+        what=f"{device} to be unmapped by what the chart's container may do",
+    )
+    assert vm.run(f"test -e {device}", check=False).exit_code == 1
+
+
+# Chart, cases and document ------------------------------------------------------------------------
+
+_SHOWN_BY: Final = {
+    **{each.entry: f"[{each.entry}]" for each in CASES},
+    "sys HostToContainer": "test_debugfs_that_is_mounted_later_is_seen",
+    "kubelet HostToContainer": "test_a_private_copy_of_kubelets_directory_keeps_a_device_busy",
+    # The lab's kernel runs without AppArmor and SELinux.
+    "appArmorProfile": "not played",
+    "seLinuxOptions": "not played",
+}
+_ROW: Final = re.compile(
+    r"^\| `([^`|]+)` \| ([^|]+) \| ([^|]+) \| [^|]+ \| `?([^`|]+)`?[^|]* \|$", re.MULTILINE
+)
+
+
+@pytest.fixture(scope="module")
+def given(lab: Lab) -> dict[str, set[str]]:
+    """Give the names of what the chart gives in each mode."""
+    return {mode: given_to(pod_of(rendered(lab, mode=mode))) for mode in MODES}
+
+
+def test_nothing_is_in_the_chart_without_a_case(given: dict[str, set[str]]) -> None:
+    assert given[OBSERVE] | given[UNMAP] == set(_SHOWN_BY)
+    assert {each.entry for each in CASES if each.mode == UNMAP} <= given[UNMAP]
+
+
+def test_mode_observe_has_nothing_that_mode_unmap_has_not(given: dict[str, set[str]]) -> None:
+    assert given[OBSERVE] - _PRIVILEGED_HAS < given[UNMAP]
+
+
+def test_the_document_has_a_row_for_each_entry_of_each_mode(given: dict[str, set[str]]) -> None:
+    rows = [each for each in _ROW.findall(DOCUMENT.read_text()) if each[0] in _SHOWN_BY]
+    assert {entry: shown.strip() for entry, _, _, shown in rows} == _SHOWN_BY
+    for column, mode in enumerate(MODES, start=1):
+        assert {row[0] for row in rows if row[column] != "no"} == given[mode]
