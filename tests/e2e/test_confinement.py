@@ -164,9 +164,8 @@ def rendered(lab: Lab, **values: object) -> list[Json]:
     """Have helm render the chart."""
     cluster = {"name": "lab", "config": "[global]\n", "keyring": "[client.rbdagent]\n"}
     given = {"ceph": {"clusters": [cluster]}, **values}
-    told = lab.control_plane.run(
-        "helm", "template", "rbdagent", str(CHART), "--values=-", stdin=json.dumps(given)
-    )
+    template = ("helm", "template", "rbdagent", str(CHART), "--values=-")
+    told = lab.control_plane.laptop().done(*template, stdin=json.dumps(given))
     return [each for each in yaml.safe_load_all(told) if each]
 
 
