@@ -10,8 +10,6 @@ exec >/run/lab/boot.log 2>&1
 trap 'code=$?; [ $code = 0 ] || { echo "failed: exit $code"; cat /run/lab/boot.log >/dev/console; : >/run/lab/failed; }' EXIT
 set -x
 
-mkdir -p /lib/modules
-mount --bind "$LAB_MODULES" /lib/modules
 /sbin/modprobe virtio_net
 hostname "$LAB_NAME"
 ip link set lo up

@@ -28,12 +28,18 @@ if [ -n "$systemd" ] && [ ! -e /layer/begun ]; then
   for unit in lab-boot lab-control; do
     /bin/busybox ln -s "../$unit.service" etc/systemd/system/multi-user.target.wants/
   done
+  # On a machine that is a container, systemd would take itself for one, and not sync at its end.
+  /bin/busybox rm -f .dockerenv
   # It would empty the host's /tmp, file by file.
   /bin/busybox ln -s /dev/null etc/systemd/system/systemd-tmpfiles-setup.service
   cd /
   : >/layer/begun
 fi
 /bin/busybox cp -a /given/. /new/
+# From here, as units that load a module are done before any of ours begins.
+modules=$(. /new/etc/lab/environment && echo "$LAB_MODULES")
+/bin/busybox mkdir -p /new/lib/modules
+/bin/busybox mount --bind "/new$modules" /new/lib/modules
 /bin/busybox mkdir -p /new/etc/lab/host
 /bin/busybox mount --move /host /new/etc/lab/host
 for directory in proc sys dev; do
