@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -24,7 +25,16 @@ UNMAP: Final = "rbdagent-unmap.conf"
 STAGED: Final = "rbdagent-unmap-staged.conf"
 
 # What is added to rbdagent.service, and the highest exposure that systemd may then see.
-MODES: Final = {"observe": ((), 2.0), "unmap": ((UNMAP,), 2.4), "staged": ((UNMAP, STAGED), 2.6)}
+MODES: Final = {"observe": ((), 2.0), "unmap": ((UNMAP,), 2.4), "staged": ((UNMAP, STAGED), 2.7)}
+
+
+# As systemd names them, which has the likes of CAP_DAC_READ_SEARCH in one line.
+_UNMAPS: Final = {"CAP_SYS_PTRACE", "CAP_SYS_ADMIN"}
+CAPABILITIES: Final = {
+    "observe": {"CAP_SYS_PTRACE", "CAP_(DAC_*|FOWNER|IPC_OWNER)"},
+    "unmap": _UNMAPS,
+    "staged": _UNMAPS | {"CAP_SYS_CHROOT"},
+}
 
 
 @pytest.fixture(params=MODES)
@@ -102,10 +112,18 @@ def test_no_mode_has_a_capability_that_its_facts_or_acts_do_not_need() -> None:
     assert observe["DynamicUser"] == ["yes"]
     unmap = settings(UNMAP)
     assert unmap["User"] == ["root"]
+    assert unmap["CapabilityBoundingSet"] == ["~CAP_DAC_READ_SEARCH", "CAP_SYS_ADMIN"]
     # The empty value takes back what stood before.
-    assert unmap["CapabilityBoundingSet"] == ["", "CAP_SYS_PTRACE CAP_SYS_ADMIN"]
     assert unmap["AmbientCapabilities"] == [""]
     assert settings(STAGED)["CapabilityBoundingSet"] == ["CAP_SYS_CHROOT"]
+
+
+def test_the_files_of_a_mode_leave_its_capabilities_in_the_order_that_systemd_reads_them(
+    installed: Callable[[str], Path], mode: str
+) -> None:
+    done = analyze("security", "--offline=yes", "--json=short", installed(mode))
+    kept = {each["name"].partition("=~")[2] for each in json.loads(done.stdout) if not each["set"]}
+    assert {each for each in kept if each.startswith("CAP_")} == CAPABILITIES[mode]
 
 
 def test_only_a_drop_in_may_unmap_or_write_to_sysfs() -> None:
