@@ -1,7 +1,8 @@
-"""The .deb's unit under a real systemd, on a machine that boots with it: looks, hangs, reboots."""
+"""The .deb's unit under a real systemd, on a machine that boots with it: looks, acts, reboots."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
 
+from rbdagent.parse.handle import staging_hash
 from tests.lab.ceph import READ_ONLY_CAPS, CephCluster
 from tests.lab.controlplane import ControlPlane
 from tests.lab.csi import static_volume
@@ -18,6 +20,7 @@ from tests.lab.install_node import node_tree
 from tests.lab.network import ADDRESS, Network
 from tests.lab.processes import Processes, wait_until
 from tests.lab.vm import Vm
+from tests.lab.workloads import DRIVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +35,12 @@ _MAY: Final = 1 << 19 | 1 << 2
 """CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH."""
 _MAY_UNMAP: Final = 1 << 19 | 1 << 21
 """CAP_SYS_PTRACE and CAP_SYS_ADMIN."""
+_MAY_UNMAP_STAGED: Final = _MAY_UNMAP | 1 << 18
+"""CAP_SYS_CHROOT beside them."""
+_BESIDE: Final = f"/etc/systemd/system/{_UNIT}.d"
+_IMAGE: Final = "image"
+_MAPPER: Final = f"luks-rbd-{_IMAGE}"
+_STAGED: Final = f"/var/lib/kubelet/plugins/kubernetes.io/csi/{DRIVER}/{staging_hash(_IMAGE)}"
 _BOOT_S: Final = 240.0
 
 
@@ -139,41 +148,93 @@ def test_systemd_replaces_an_agent_that_hangs(machine: Machine) -> None:
         timeout_s=120,
     )
     assert "Watchdog timeout" in machine.journal()
+    # A loop that waits for the next resync would be taken for hung.
+    machine.vm.run(f"rm /run/systemd/system/{_UNIT}.d/short.conf")
 
 
-def test_with_the_drop_in_it_takes_an_orphan_down_and_has_no_right_more(machine: Machine) -> None:
-    """docs/packages.md: nobody uses what is mapped, a PV has its image, and kubelet runs."""
-    volume = static_volume("static", pool="k8s", image="image")
+@pytest.fixture(scope="module")
+def forgetful(machine: Machine) -> Machine:
+    """Give the machine with a kubelet that runs and wants nothing; a PV has the image."""
+    volume = static_volume("static", pool="k8s", image=_IMAGE)
     machine.api.create("/api/v1/persistentvolumes", volume)
     machine.vm.run("mkdir -p /var/lib/kubelet")
     kubelet = ["bash", "-c", "exec -a /usr/bin/kubelet sleep 100000"]
     machine.vm.define_service("kubelet", kubelet).start()
     quick = "[Service]\nEnvironment=RBDAGENT_GRACE_PERIOD=5s RBDAGENT_RESYNC=5s\n"
     machine.vm.put(f"/run/systemd/system/{_UNIT}.d/quick.conf", quick.encode())
+    return machine
+
+
+def _add(machine: Machine, drop_in: str) -> None:
+    """Install a drop-in as docs/packages.md says."""
     machine.vm.run(
-        "install -D -m 0644 /usr/share/rbdagent/systemd/rbdagent-unmap.conf"
-        f" -t /etc/systemd/system/{_UNIT}.d"
+        f"install -D -m 0644 /usr/share/rbdagent/systemd/{drop_in} -t {_BESIDE}"
         f" && systemctl daemon-reload && systemctl restart {_UNIT}",
         timeout_s=120,
     )
-    assert _rights(machine)["CapBnd"] == _MAY_UNMAP
 
+
+def _wait_unmapped(machine: Machine, *, acts: int) -> None:
+    """Wait until nothing is mapped, and every act on record went to its end at once."""
     gone = 'until [ -z "$(ls /sys/bus/rbd/devices)" ]; do sleep 1; done'
     try:
-        machine.vm.run(gone, timeout_s=120)
+        machine.vm.run(gone, timeout_s=180)
     except LabError as error:
         raise LabError(f"{error}\n{machine.journal('-n', '20')}") from error
     wait_until(
         lambda: (
             [each["outcome"] for each in (machine.published() or {})["status"]["acts"]]
-            == ["unmapped"]
+            == ["unmapped"] * acts
         ),
         timeout_s=60,
-        what="the act in its RBDNode",
+        what=f"{acts} acts in its RBDNode",
     )
 
 
-def test_the_unit_is_back_after_a_reboot(machine: Machine) -> None:
+def test_with_the_drop_in_it_takes_an_orphan_down_and_has_no_right_more(forgetful: Machine) -> None:
+    """docs/packages.md: nobody uses what is mapped, a PV has its image, and kubelet runs."""
+    _add(forgetful, "rbdagent-unmap.conf")
+    assert _rights(forgetful)["CapBnd"] == _MAY_UNMAP
+    _wait_unmapped(forgetful, acts=1)
+
+
+def _stage_with_luks(machine: Machine) -> None:
+    """Do what ceph-csi does to stage an encrypted volume; kubelet knows nothing of it.
+
+    ``_netdev`` is its own: mount(8) and umount(8) then keep a record in /run/mount, which its pod
+    shares with the host.
+    """
+    data = {"driverName": DRIVER, "volumeHandle": _IMAGE}
+    stash = {"Version": 3, "pool": "k8s", "radosNamespace": "", "image": _IMAGE, "encrypted": True}
+    machine.vm.put(f"{_STAGED}/vol_data.json", json.dumps(data).encode())
+    machine.vm.put(f"{_STAGED}/globalmount/image-meta.json", json.dumps(stash).encode(), 0o600)
+    machine.vm.run(f"""set -e
+        device=$(rbd map -o noudev k8s/{_IMAGE}) mapper=/dev/mapper/{_MAPPER}
+        mount={_STAGED}/globalmount/{_IMAGE}
+        printf lab | cryptsetup -q luksFormat --type luks2 --pbkdf pbkdf2 \
+            --pbkdf-force-iterations 1000 $device -d /dev/stdin
+        printf lab | cryptsetup luksOpen $device {_MAPPER} --disable-keyring -d /dev/stdin
+        mkfs.ext4 -q -m0 -Enodiscard,lazy_itable_init=1,lazy_journal_init=1 $mapper
+        mkdir $mount
+        mount -t ext4 -o _netdev $mapper $mount""")
+
+
+def test_with_the_second_drop_in_it_takes_down_what_was_left_staged_and_encrypted(
+    forgetful: Machine,
+) -> None:
+    """docs/unmap.md: umount and luksClose by the host's own programs, then the unmap."""
+    # The agent that may unmap already would take the image while it is not mounted yet.
+    forgetful.vm.run(f"systemctl stop {_UNIT}")
+    _stage_with_luks(forgetful)
+    _add(forgetful, "rbdagent-unmap-staged.conf")
+    assert _rights(forgetful)["CapBnd"] == _MAY_UNMAP_STAGED
+    _wait_unmapped(forgetful, acts=2)
+
+    left = f"grep -s {_STAGED} /proc/1/mountinfo /run/mount/utab; ls /dev/mapper | grep {_MAPPER}"
+    assert not forgetful.vm.run(f"{left}; ls -d /sys/block/dm-*", check=False).stdout
+
+
+def test_the_unit_is_back_after_a_reboot_with_the_rights_that_it_had(machine: Machine) -> None:
     machine.vm.run("systemctl --no-block reboot")
     wait_until(lambda: not machine.vm.running, timeout_s=_BOOT_S, what="the machine to go down")
     machine.vm.start()
@@ -181,3 +242,18 @@ def test_the_unit_is_back_after_a_reboot(machine: Machine) -> None:
     machine.vm.run(f"until systemctl is-active -q {_UNIT}; do sleep 1; done", timeout_s=120)
     assert machine.shown("StatusText").startswith("0 mapped")
     assert "Stopped" in machine.journal("-b", "-1")
+    assert _rights(machine)["CapBnd"] == _MAY_UNMAP_STAGED
+    # The modules whose devices it may open were loaded before it.
+    assert machine.shown("NRestarts") == "0"
+
+
+def test_without_the_drop_ins_it_is_nobody_again_and_remembers_its_acts(machine: Machine) -> None:
+    """docs/packages.md: the state moves with the user."""
+    machine.vm.run(
+        f"rm -r {_BESIDE} && systemctl daemon-reload && systemctl restart {_UNIT}", timeout_s=120
+    )
+    rights = _rights(machine)
+    assert (rights["CapBnd"], rights["Uid"] != 0) == (_MAY, True)
+    ask = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:9464/metrics').read())"
+    metrics = machine.vm.run(["/usr/bin/python3", "-c", ask]).stdout
+    assert 'rbdagent_unmaps_total{outcome="unmapped"} 2.0' in metrics
