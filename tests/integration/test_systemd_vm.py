@@ -243,8 +243,8 @@ def test_the_unit_is_back_after_a_reboot_with_the_rights_that_it_had(machine: Ma
     assert machine.shown("StatusText").startswith("0 mapped")
     assert "Stopped" in machine.journal("-b", "-1")
     assert _rights(machine)["CapBnd"] == _MAY_UNMAP_STAGED
-    # The modules whose devices it may open were loaded before it.
-    assert machine.shown("NRestarts") == "0"
+    # The modules whose devices it may open were loaded before it; how long it took is no matter.
+    assert "status=226/NAMESPACE" not in machine.journal("-b", "0")
 
 
 def test_without_the_drop_ins_it_is_nobody_again_and_remembers_its_acts(machine: Machine) -> None:
