@@ -491,6 +491,25 @@ class ObjectRef(Struct, frozen=True, kw_only=True, order=True):
         return f"{self.namespace}/{self.name}"
 
 
+class Requirement(Struct, frozen=True, kw_only=True):
+    """One requirement on labels: of a selector, or of a node affinity."""
+
+    key: str
+    operator: str
+    """``In``, ``NotIn``, ``Exists``, ``DoesNotExist``; for nodes ``Gt`` and ``Lt`` too."""
+    values: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return " ".join((self.key, self.operator, ",".join(self.values))).rstrip()
+
+
+Selector = tuple[Requirement, ...]
+"""All of them; ``matchLabels`` are ``In`` with one value."""
+
+NodeTerm = tuple[Requirement, ...]
+"""All of them; ``metadata.name`` stands for a ``matchFields``."""
+
+
 class CsiSource(Struct, frozen=True, kw_only=True):
     """``spec.csi`` of a PV (or what a migrated in-tree PV is translated to)."""
 
@@ -543,6 +562,17 @@ class PersistentVolume(Struct, frozen=True, kw_only=True):
     created_at: str | None = None
     frozen: bool = False
     """It carries the annotation that forbids every act on it."""
+    capacity_bytes: int | None = None
+    node_affinity: tuple[NodeTerm, ...] = ()
+    """Any of them is enough; empty: it can be used on every node."""
+    labels: tuple[tuple[str, str], ...] = ()
+    finalizers: tuple[str, ...] = ()
+    bound_by_controller: bool = False
+    """The PV controller, not a user, chose its claim (``pv.kubernetes.io/bound-by-controller``)."""
+    phase_since: str | None = None
+    """``lastPhaseTransitionTime`` (Kubernetes 1.28)."""
+    reason: str = ""
+    """Why it is Failed, by the one that failed: ``status.message``."""
 
 
 class Claim(Struct, frozen=True, kw_only=True):
@@ -556,6 +586,21 @@ class Claim(Struct, frozen=True, kw_only=True):
     volume_mode: str = "Filesystem"
     deleting_since: str | None = None
     labels: tuple[tuple[str, str], ...] = ()
+    created_at: str | None = None
+    requested_bytes: int | None = None
+    selector: Selector | None = None
+    finalizers: tuple[str, ...] = ()
+    bind_completed: bool = False
+    """The PV controller has once bound it (``pv.kubernetes.io/bind-completed``): without its PV it
+    is Lost."""
+    bound_by_controller: bool = False
+    """The PV controller, not a user, chose its PV."""
+    selected_node: str | None = None
+    """Where the scheduler wants its volume (``volume.kubernetes.io/selected-node``)."""
+    provisioner: str | None = None
+    """Who was asked to make its volume (``volume.kubernetes.io/storage-provisioner``)."""
+    has_data_source: bool = False
+    """It is to be a clone, or restored from a snapshot."""
 
 
 class ContainerState(Struct, frozen=True, kw_only=True):
@@ -565,6 +610,7 @@ class ContainerState(Struct, frozen=True, kw_only=True):
     state: str
     """``waiting``, ``running`` or ``terminated``."""
     reason: str = ""
+    message: str = ""
 
 
 class Pod(Struct, frozen=True, kw_only=True):
@@ -583,6 +629,12 @@ class Pod(Struct, frozen=True, kw_only=True):
     """Controllers: ``ReplicaSet/web-5d4f``."""
     containers: tuple[ContainerState, ...] = ()
     created_at: str | None = None
+    finalizers: tuple[str, ...] = ()
+    grace_s: float | None = None
+    """How long its containers are given to end; only while it is being deleted."""
+    unschedulable: str = ""
+    """Why the scheduler finds no node for it; empty where it said nothing, or found one."""
+    node_selector: tuple[tuple[str, str], ...] = ()
 
 
 class Node(Struct, frozen=True, kw_only=True):
@@ -599,6 +651,8 @@ class Node(Struct, frozen=True, kw_only=True):
     out_of_service: bool = False
     ready_changed_at: str | None = None
     frozen: bool = False
+    labels: tuple[tuple[str, str], ...] = ()
+    unschedulable: bool = False
 
 
 class CsiNode(Struct, frozen=True, kw_only=True):
@@ -606,6 +660,8 @@ class CsiNode(Struct, frozen=True, kw_only=True):
 
     node_name: str
     drivers: tuple[str, ...] = ()
+    limits: tuple[tuple[str, int], ...] = ()
+    """How many volumes of a driver the node takes, where the driver says so."""
 
 
 class Attachment(Struct, frozen=True, kw_only=True):
@@ -620,6 +676,7 @@ class Attachment(Struct, frozen=True, kw_only=True):
     created_at: str | None = None
     attach_error: str = ""
     detach_error: str = ""
+    finalizers: tuple[str, ...] = ()
 
 
 class KubeEvent(Struct, frozen=True, kw_only=True):
@@ -634,6 +691,7 @@ class KubeEvent(Struct, frozen=True, kw_only=True):
     last_seen: str | None = None
     count: int = 1
     reporter: str = ""
+    first_seen: str | None = None
 
 
 class PublishedMapping(Struct, frozen=True, kw_only=True):
@@ -670,6 +728,41 @@ class PublishedNode(Struct, frozen=True, kw_only=True):
     mappings: tuple[PublishedMapping, ...] | NotObserved = ()
 
 
+class StorageClass(Struct, frozen=True, kw_only=True):
+    """A StorageClass."""
+
+    name: str
+    provisioner: str
+    binding_mode: str = "Immediate"
+    reclaim_policy: str = "Delete"
+    is_default: bool = False
+    created_at: str | None = None
+    allowed_topologies: tuple[NodeTerm, ...] = ()
+
+
+class Workload(Struct, frozen=True, kw_only=True):
+    """A ReplicaSet, Deployment or StatefulSet: who makes the pods of a claim."""
+
+    kind: str
+    ref: ObjectRef
+    owners: tuple[str, ...] = ()
+    """Controllers: ``Deployment/web``."""
+    replicas: int = 1
+    strategy: str = ""
+    """``RollingUpdate`` or ``Recreate``; of a ReplicaSet empty."""
+    max_surge: str = ""
+    """As it is written: ``1``, ``25%``."""
+    max_unavailable: str = ""
+
+    @property
+    def name(self) -> str:
+        """As a pod's owners name it: ``ReplicaSet/web-5d4f``."""
+        return f"{self.kind}/{self.ref.name}"
+
+
+_NOT_ASKED: Final = "not asked: only the life of a volume needs it"
+
+
 class KubeView(Struct, frozen=True, kw_only=True):
     """What the API said; each kind may be missing on its own (a 403 on one resource)."""
 
@@ -702,6 +795,17 @@ class KubeView(Struct, frozen=True, kw_only=True):
     published: tuple[PublishedNode, ...] | NotObserved = ()
     """What agents published; empty as well where the cluster has no such resource, or where nobody
     asked: an agent asks its neighbours alone."""
+    storage_classes: tuple[StorageClass, ...] | NotObserved = field(
+        default_factory=lambda: NotObserved(reason=_NOT_ASKED)
+    )
+    workloads: tuple[Workload, ...] | NotObserved = field(
+        default_factory=lambda: NotObserved(reason=_NOT_ASKED)
+    )
+    """The controllers of the pods that are here, and theirs."""
+    drivers: tuple[str, ...] | NotObserved = field(
+        default_factory=lambda: NotObserved(reason=_NOT_ASKED)
+    )
+    """The CSIDriver objects' names."""
 
 
 # --------------------------------------------------------------------------------------------------

@@ -22,14 +22,20 @@ from rbdagent.model import (
     Pod,
     PublishedMapping,
     PublishedNode,
+    Requirement,
+    StorageClass,
     Verdict,
     VolumeSource,
+    Workload,
 )
 from rbdagent.parse.address import parse_address
+from rbdagent.parse.quantity import parse_quantity
 from rbdagent.parse.volume import is_rbd_driver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from rbdagent.model import NodeTerm, Selector
 
 Json = dict[str, Any]
 _T = TypeVar("_T")
@@ -38,6 +44,16 @@ _OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 _MIGRATED_TO: Final = "pv.kubernetes.io/migrated-to"
 _PROVISIONED_BY: Final = "pv.kubernetes.io/provisioned-by"
 _FREEZE: Final = "rbdagent.dev/freeze"
+_BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
+_BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
+_SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+_PROVISIONER: Final = "volume.kubernetes.io/storage-provisioner"
+_OLD_PROVISIONER: Final = "volume.beta.kubernetes.io/storage-provisioner"
+_DEFAULT_CLASS: Final = (
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.beta.kubernetes.io/is-default-class",
+)
+_NOT_SCHEDULED: Final = frozenset({"Unschedulable", "SchedulingGated"})
 _SPEC_FIELDS: Final = frozenset(
     {
         "accessModes",
@@ -95,6 +111,13 @@ def persistent_volume(data: Json) -> PersistentVolume:
         deleting_since=meta.get("deletionTimestamp"),
         created_at=meta.get("creationTimestamp"),
         frozen=is_frozen(data),
+        capacity_bytes=_bytes((spec.get("capacity") or {}).get("storage")),
+        node_affinity=node_terms((spec.get("nodeAffinity") or {}).get("required")),
+        labels=_labels(meta),
+        finalizers=tuple(meta.get("finalizers") or ()),
+        bound_by_controller=_BOUND_BY_CONTROLLER in annotations,
+        phase_since=(data.get("status") or {}).get("lastPhaseTransitionTime"),
+        reason=(data.get("status") or {}).get("message") or "",
     )
 
 
@@ -143,7 +166,9 @@ def in_tree_source(rbd: Json) -> InTreeRbdSource:
 
 def claim(data: Json) -> Claim:
     """Read a PersistentVolumeClaim."""
-    spec = data.get("spec") or {}
+    meta, spec = data["metadata"], data.get("spec") or {}
+    annotations = meta.get("annotations") or {}
+    requests = (spec.get("resources") or {}).get("requests") or {}
     return Claim(
         ref=_ref(data),
         phase=(data.get("status") or {}).get("phase", ""),
@@ -151,8 +176,51 @@ def claim(data: Json) -> Claim:
         storage_class=spec.get("storageClassName"),
         access_modes=tuple(spec.get("accessModes") or ()),
         volume_mode=spec.get("volumeMode") or "Filesystem",
-        deleting_since=data["metadata"].get("deletionTimestamp"),
-        labels=tuple((data["metadata"].get("labels") or {}).items()),
+        deleting_since=meta.get("deletionTimestamp"),
+        labels=_labels(meta),
+        created_at=meta.get("creationTimestamp"),
+        requested_bytes=_bytes(requests.get("storage")),
+        selector=_selector(spec.get("selector")),
+        finalizers=tuple(meta.get("finalizers") or ()),
+        bind_completed=_BIND_COMPLETED in annotations,
+        bound_by_controller=_BOUND_BY_CONTROLLER in annotations,
+        selected_node=annotations.get(_SELECTED_NODE),
+        provisioner=annotations.get(_PROVISIONER) or annotations.get(_OLD_PROVISIONER),
+        has_data_source=bool(spec.get("dataSource") or spec.get("dataSourceRef")),
+    )
+
+
+def _labels(meta: Json) -> tuple[tuple[str, str], ...]:
+    return tuple((str(key), str(value)) for key, value in (meta.get("labels") or {}).items())
+
+
+def _bytes(quantity: object) -> int | None:
+    return None if quantity is None else parse_quantity(str(quantity))
+
+
+def _selector(selector: Json | None) -> Selector | None:
+    if not selector:
+        return None
+    labels = sorted((selector.get("matchLabels") or {}).items())
+    exact = (Requirement(key=key, operator="In", values=(value,)) for key, value in labels)
+    return (*exact, *_requirements(selector.get("matchExpressions")))
+
+
+def node_terms(selector: Json | None) -> tuple[NodeTerm, ...]:
+    """Read a NodeSelector: any of its terms is enough."""
+    terms = (selector or {}).get("nodeSelectorTerms") or ()
+    return tuple(
+        (*_requirements(each.get("matchExpressions")), *_requirements(each.get("matchFields")))
+        for each in terms
+    )
+
+
+def _requirements(expressions: list[Json] | None) -> tuple[Requirement, ...]:
+    return tuple(
+        Requirement(
+            key=each["key"], operator=each["operator"], values=tuple(each.get("values") or ())
+        )
+        for each in expressions or ()
     )
 
 
@@ -160,7 +228,8 @@ def pod(data: Json) -> Pod:
     """Read a Pod, of its volumes only claims and RBD images."""
     meta, spec, status = data["metadata"], data["spec"], data.get("status") or {}
     volumes = spec.get("volumes") or ()
-    conditions = {each["type"]: each["status"] for each in status.get("conditions") or ()}
+    conditions = {each["type"]: each for each in status.get("conditions") or ()}
+    scheduled = conditions.get("PodScheduled") or {}
     statuses = [
         *(status.get("initContainerStatuses") or ()),
         *(status.get("containerStatuses") or ()),
@@ -169,17 +238,19 @@ def pod(data: Json) -> Pod:
         ref=_ref(data),
         node_name=spec.get("nodeName") or None,
         phase=status.get("phase", ""),
-        ready=conditions.get("Ready") == "True",
+        ready=(conditions.get("Ready") or {}).get("status") == "True",
         deleting_since=meta.get("deletionTimestamp"),
         claims=tuple(name for each in volumes if (name := _claim_name(meta["name"], each))),
         inline_images=tuple(in_tree_source(each["rbd"]) for each in volumes if each.get("rbd")),
-        owners=tuple(
-            f"{each['kind']}/{each['name']}"
-            for each in meta.get("ownerReferences") or ()
-            if each.get("controller")
-        ),
+        owners=_owners(meta),
         containers=tuple(_container(each) for each in statuses),
         created_at=meta.get("creationTimestamp"),
+        finalizers=tuple(meta.get("finalizers") or ()),
+        grace_s=meta.get("deletionGracePeriodSeconds"),
+        unschedulable=scheduled.get("message") or ""
+        if scheduled.get("reason") in _NOT_SCHEDULED and scheduled.get("status") == "False"
+        else "",
+        node_selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
     )
 
 
@@ -194,7 +265,12 @@ def _claim_name(pod_name: str, volume: Json) -> str | None:
 
 def _container(data: Json) -> ContainerState:
     state, detail = next(iter((data.get("state") or {"waiting": {}}).items()))
-    return ContainerState(name=data["name"], state=state, reason=(detail or {}).get("reason") or "")
+    return ContainerState(
+        name=data["name"],
+        state=state,
+        reason=(detail or {}).get("reason") or "",
+        message=(detail or {}).get("message") or "",
+    )
 
 
 def node(data: Json) -> Node:
@@ -218,14 +294,19 @@ def node(data: Json) -> Node:
         out_of_service=any(each.get("key") == _OUT_OF_SERVICE for each in spec.get("taints") or ()),
         ready_changed_at=ready.get("lastTransitionTime"),
         frozen=is_frozen(data),
+        labels=_labels(data["metadata"]),
+        unschedulable=bool(spec.get("unschedulable")),
     )
 
 
 def csi_node(data: Json) -> CsiNode:
     """Read a CSINode."""
     drivers = (data.get("spec") or {}).get("drivers") or ()
+    limits = ((each["name"], (each.get("allocatable") or {}).get("count")) for each in drivers)
     return CsiNode(
-        node_name=data["metadata"]["name"], drivers=tuple(each["name"] for each in drivers)
+        node_name=data["metadata"]["name"],
+        drivers=tuple(each["name"] for each in drivers),
+        limits=tuple((name, count) for name, count in limits if count is not None),
     )
 
 
@@ -242,6 +323,7 @@ def attachment(data: Json) -> Attachment:
         created_at=meta.get("creationTimestamp"),
         attach_error=(status.get("attachError") or {}).get("message") or "",
         detach_error=(status.get("detachError") or {}).get("message") or "",
+        finalizers=tuple(meta.get("finalizers") or ()),
     )
 
 
@@ -263,8 +345,54 @@ def event(data: Json) -> KubeEvent:
         or data.get("eventTime")
         or data.get("firstTimestamp")
         or data["metadata"].get("creationTimestamp"),
-        count=int(data.get("count") or 1),
+        count=int((data.get("series") or {}).get("count") or data.get("count") or 1),
         reporter=reporter,
+        first_seen=data.get("firstTimestamp") or data.get("eventTime"),
+    )
+
+
+def storage_class(data: Json) -> StorageClass:
+    """Read a StorageClass."""
+    meta = data["metadata"]
+    annotations = meta.get("annotations") or {}
+    return StorageClass(
+        name=meta["name"],
+        provisioner=data["provisioner"],
+        binding_mode=data.get("volumeBindingMode") or "Immediate",
+        reclaim_policy=data.get("reclaimPolicy") or "Delete",
+        is_default="true" in {annotations.get(each) for each in _DEFAULT_CLASS},
+        created_at=meta.get("creationTimestamp"),
+        allowed_topologies=tuple(
+            tuple(
+                Requirement(key=one["key"], operator="In", values=tuple(one["values"]))
+                for one in each.get("matchLabelExpressions") or ()
+            )
+            for each in data.get("allowedTopologies") or ()
+        ),
+    )
+
+
+def workload(data: Json, *, kind: str) -> Workload:
+    """Read a ReplicaSet, Deployment or StatefulSet; a list's items do not name their kind."""
+    spec = data.get("spec") or {}
+    strategy = spec.get("strategy") or spec.get("updateStrategy") or {}
+    rolling = strategy.get("rollingUpdate") or {}
+    return Workload(
+        kind=kind,
+        ref=_ref(data),
+        owners=_owners(data["metadata"]),
+        replicas=1 if spec.get("replicas") is None else int(spec["replicas"]),
+        strategy=strategy.get("type") or "",
+        max_surge=str(rolling.get("maxSurge", "")),
+        max_unavailable=str(rolling.get("maxUnavailable", "")),
+    )
+
+
+def _owners(meta: Json) -> tuple[str, ...]:
+    return tuple(
+        f"{each['kind']}/{each['name']}"
+        for each in meta.get("ownerReferences") or ()
+        if each.get("controller")
     )
 
 

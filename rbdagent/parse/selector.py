@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
-
 from rbdagent.errors import ParseError
+from rbdagent.model import Requirement
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,18 +24,17 @@ _FORMS: Final = tuple(
         rf"(?P<operator>!?)\s*{_KEY}(?P<values>)",
     )
 )
+_OPERATORS: Final = {
+    "=": "In",
+    "==": "In",
+    "in": "In",
+    "!=": "NotIn",
+    "notin": "NotIn",
+    "": "Exists",
+    "!": "DoesNotExist",
+}
 _BETWEEN: Final = re.compile(r",(?![^(]*\))")
 _EXPECTED: Final = "KEY=VALUE, KEY!=VALUE, KEY in (A,B), KEY notin (A,B), KEY or !KEY, with commas"
-
-
-class Requirement(Struct, frozen=True, kw_only=True):
-    """One part of a selector."""
-
-    key: str
-    values: tuple[str, ...] | None
-    """Values of which the label has one; None where only the key counts."""
-    negated: bool
-    """An object without the label matches then, whatever the values."""
 
 
 def parse_selector(text: str) -> tuple[Requirement, ...]:
@@ -54,21 +52,41 @@ def _requirement(part: str, text: str) -> Requirement:
     match = next((found for form in _FORMS if (found := form.fullmatch(part))), None)
     if match is None:
         raise ParseError(what="a selector", where="-l", text=text, expected=_EXPECTED)
-    operator = match["operator"]
+    operator = _OPERATORS[match["operator"] or ""]
     values = tuple(value.strip() for value in match["values"].split(","))
     return Requirement(
         key=match["key"],
-        values=None if operator in {"", "!"} else values,
-        negated=operator in {"!", "!=", "notin"},
+        operator=operator,
+        values=() if operator in {"Exists", "DoesNotExist"} else values,
     )
 
 
 def selects(selector: tuple[Requirement, ...], labels: Mapping[str, str]) -> bool:
     """Tell whether labels meet every requirement."""
-    return all(_meets(each, labels) for each in selector)
+    return all(meets(each, labels) for each in selector)
 
 
-def _meets(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+def meets(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+    """Tell whether labels meet a requirement; what asks for no value is met without the label."""
     value = labels.get(requirement.key)
-    met = value is not None and (requirement.values is None or value in requirement.values)
-    return met is not requirement.negated
+    match requirement.operator:
+        case "In":
+            return value in requirement.values
+        case "NotIn":
+            return value not in requirement.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt" as operator:
+            return value is not None and _compares(operator, value, requirement.values)
+        case _:
+            return False
+
+
+def _compares(operator: str, value: str, limits: tuple[str, ...]) -> bool:
+    try:
+        (limit,) = (int(each) for each in limits)
+        return int(value) > limit if operator == "Gt" else int(value) < limit
+    except ValueError:
+        return False

@@ -1,0 +1,51 @@
+"""Kubernetes quantities: ``1Gi``, ``500M``, ``1e3``."""
+
+from __future__ import annotations
+
+import re
+from decimal import ROUND_CEILING, Decimal
+from typing import Final
+
+from rbdagent.errors import ParseError
+
+_BINARY: Final = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
+_DECIMAL: Final = {
+    "n": -9,
+    "u": -6,
+    "m": -3,
+    "": 0,
+    "k": 3,
+    "M": 6,
+    "G": 9,
+    "T": 12,
+    "P": 15,
+    "E": 18,
+}
+_QUANTITY: Final = re.compile(
+    r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([KMGTPE]i)|([numkMGTPE]?)|[eE]([+-]?\d+))"
+)
+
+
+def parse_quantity(text: str) -> int:
+    """Read a quantity of bytes, rounded up as Kubernetes does.
+
+    The form is that of k8s.io/apimachinery/pkg/api/resource (Quantity).
+
+    Raises:
+        ParseError: it is none.
+    """
+    found = _QUANTITY.fullmatch(text)
+    if found is None:
+        raise ParseError(
+            what="a quantity",
+            where="the API server's answer",
+            text=text[:40],
+            expected="a number and a unit, as 1Gi or 500M",
+        )
+    number, binary, decimal, exponent = found.groups()
+    if binary:
+        value = Decimal(number) * 1024 ** _BINARY[binary]
+    else:
+        power = int(exponent) if exponent else _DECIMAL[decimal or ""]
+        value = Decimal(number).scaleb(power)
+    return int(value.to_integral_value(rounding=ROUND_CEILING))
