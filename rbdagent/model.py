@@ -996,6 +996,54 @@ class Severity(StrEnum):
     ERROR = "error"
 
 
+class LifeStep(StrEnum):
+    """One step of the life of a volume, there and back."""
+
+    PROVISION = "provision"
+    BIND = "bind"
+    SCHEDULE = "schedule"
+    ATTACH = "attach"
+    STAGE = "stage"
+    """The image is mapped, and its file system mounted once a node."""
+    PUBLISH = "publish"
+    """It is mounted for a pod."""
+    USE = "use"
+    UNPUBLISH = "unpublish"
+    UNSTAGE = "unstage"
+    DETACH = "detach"
+    RELEASE = "release"
+    """The claim is gone, and its PV no longer bound to it."""
+    RECLAIM = "reclaim"
+
+
+class Heals(Struct, frozen=True, kw_only=True):
+    """What happens next by itself."""
+
+    by: str = ""
+    """Who does it; empty: nobody ever will."""
+    once: str = ""
+    """What must have happened before, which is for somebody else to do."""
+    within_s: float | None = None
+    """After how many seconds at the latest; None: there is no bound."""
+    note: str = ""
+
+    def __str__(self) -> str:
+        note = f": {self.note}" if self.note else ""
+        if not self.by:
+            return f"never{note}"
+        within = "" if self.within_s is None else f", within {_spoken(self.within_s)}"
+        once = f", once {self.once}" if self.once else ""
+        return f"{self.by}{within}{once}{note}"
+
+
+def _spoken(seconds: float) -> str:
+    """Write a time as kubelet does: ``2m2s``."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    parts = ((hours, "h"), (minutes, "m"), (rest, "s"))
+    return "".join(f"{count}{unit}" for count, unit in parts if count)
+
+
 class Finding(Struct, frozen=True, kw_only=True):
     """One thing worth saying, with its evidence and its remedy."""
 
@@ -1009,6 +1057,8 @@ class Finding(Struct, frozen=True, kw_only=True):
     remedy: str = ""
     commands: tuple[str, ...] = ()
     """To copy; in order."""
+    heals: Heals | None = None
+    """What happens next by itself; None where nothing is broken."""
 
 
 class JudgedHolder(Struct, frozen=True, kw_only=True):

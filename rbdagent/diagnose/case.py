@@ -8,6 +8,7 @@ from rbdagent.catalog import CATALOG
 from rbdagent.model import (
     Attachment,
     Finding,
+    Heals,
     Holder,
     JudgedHolder,
     NotObserved,
@@ -65,8 +66,9 @@ def finding(
     remedy: str = "",
     commands: tuple[str, ...] = (),
     severity: Severity | None = None,
+    heals: Heals | None = None,
 ) -> Finding:
-    """Give a finding; severity and remedy are the catalogue's unless the case knows better."""
+    """Give a finding; what is not said is the catalogue's, unless the case knows better."""
     known = CATALOG[code]
     return Finding(
         code=code,
@@ -76,6 +78,7 @@ def finding(
         evidence=tuple(dict.fromkeys(evidence)),
         remedy=remedy or known.remedy,
         commands=tuple(dict.fromkeys(commands)),
+        heals=heals or known.heals,
     )
 
 

@@ -14,7 +14,7 @@ from rbdagent.model import API_VERSION, NotObserved
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from rbdagent.catalog import Entry
+    from rbdagent.catalog.entry import Entry
     from rbdagent.model import (
         CheckResult,
         Condition,

@@ -8,11 +8,15 @@ from __future__ import annotations
 import functools
 import textwrap
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from rbdagent.catalog import CATALOG, Entry
+from rbdagent.catalog import CATALOG
+
+if TYPE_CHECKING:
+    from rbdagent.catalog.entry import Entry
+    from rbdagent.model import Heals
 
 ROOT: Final = Path(__file__).parents[2]
 RUNBOOKS: Final = ROOT / "docs" / "runbooks"
@@ -82,11 +86,18 @@ def _of_code(entry: Entry, by_hand: dict[str, str]) -> str:
         f"## {title.capitalize()}\n\n{_wrapped(getattr(entry, title))}"
         for title in ("cause", "evidence", "risk", "remedy")
     ]
+    if entry.heals is not None:
+        parts.append(f"## By itself\n\n{_wrapped(_sentence(entry.heals))}")
     link = f"({entry.code}.md)"
     naming = [f"[{name}]({name}.md)" for name in alerts() if link in by_hand[name]]
     if naming:
         parts.append(f"Alerts that speak of it: {', '.join(naming)}.")
     return "\n\n".join(parts) + "\n"
+
+
+def _sentence(heals: Heals) -> str:
+    text = str(heals)
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def _wrapped(text: str) -> str:

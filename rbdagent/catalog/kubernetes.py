@@ -1,0 +1,213 @@
+"""RBD4xx: attaching and binding, and what the events mean."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rbdagent.catalog.entry import Entry
+from rbdagent.model import Heals, LifeStep, Severity
+
+ENTRIES: Final = (
+    Entry(
+        "RBD401",
+        "MultiAttach",
+        Severity.ERROR,
+        "The controller does not attach the volume: by its books another node has it.",
+        cause="The other node's pod still runs, or its kubelet could not finish NodeUnstage and "
+        "keeps the volume in volumesInUse.",
+        evidence="The event, verbatim. The controller asks VolumeAttachments and the node's "
+        "status, never Ceph.",
+        risk="None for the data. A Ready node is never detached by force, so it may last for ever.",
+        remedy="See what is said of the holder. Once it has let go, the controller attaches by "
+        "itself, after kubelet's next retry (at most 2m2s later).",
+        heals=Heals(
+            by="the attach/detach controller", once="the other node has let go", within_s=122
+        ),
+        step=LifeStep.ATTACH,
+    ),
+    Entry(
+        "RBD402",
+        "StillBeingUsed",
+        Severity.ERROR,
+        "ceph-csi refuses to stage: the image has another watcher.",
+        cause="Some client has the image open: a forgotten mapping, a node that was detached by "
+        "force, a shell.",
+        evidence="The event, verbatim, and the image's watchers.",
+        risk="None: the refusal prevents a second writer.",
+        remedy="See what is said of the holder. Once it has let go, the waiting NodeStage goes on "
+        "within seconds.",
+        heals=Heals(by="kubelet", once="that client has let go", within_s=122),
+        step=LifeStep.STAGE,
+    ),
+    Entry(
+        "RBD403",
+        "ClaimUnbound",
+        Severity.ERROR,
+        "The claim has no volume yet.",
+        cause="No matching PV, no StorageClass, a provisioner that fails, a class that waits for "
+        "the first pod, or a PV that is bound to another claim.",
+        evidence="Phase and events of the claim.",
+        risk="None: there is nothing to hold.",
+        remedy="Read the claim's events; they name the step that is missing.",
+        heals=Heals(by="the PV controller", once="a volume fits, or is made"),
+        step=LifeStep.BIND,
+    ),
+    Entry(
+        "RBD404",
+        "ClaimLost",
+        Severity.ERROR,
+        "The claim and its PV do not agree that they belong together.",
+        cause="The PV is gone, or its claimRef carries another claim's uid: most often YAML was "
+        "restored into a new cluster with the old uid.",
+        evidence="The claim's uid against PV.spec.claimRef.uid.",
+        risk="Deleting the PV now may delete the image.",
+        remedy="Set the PV to Retain first, then strip uid and resourceVersion from its claimRef.",
+        heals=Heals(note="a claim that is Lost stays so until its PV names it"),
+        step=LifeStep.BIND,
+    ),
+    Entry(
+        "RBD405",
+        "VolumeReleased",
+        Severity.WARNING,
+        "The PV is Released: its claim is gone.",
+        cause="Retain keeps it for ever. Delete waits until the image has no watcher.",
+        evidence="Phase, reclaim policy, and the event VolumeFailedDelete.",
+        risk="With Delete, the data goes as soon as the last holder does.",
+        remedy="Retain: reuse or delete it yourself. Delete: see what is said of the holder.",
+        heals=Heals(
+            by="external-provisioner", once="nobody watches the image", note="with Retain: never"
+        ),
+        step=LifeStep.RECLAIM,
+    ),
+    Entry(
+        "RBD406",
+        "ReleasedButClaimLives",
+        Severity.ERROR,
+        "The PV is Released although its claim is alive.",
+        cause="An old race of the PV controller.",
+        evidence="claimRef.uid equals the living claim's uid.",
+        risk="Whoever deletes the PV deletes a living volume.",
+        remedy="Do not delete it. Set Retain, then let the claim bind again.",
+        heals=Heals(note="the PV controller does not look at a Released PV again"),
+        step=LifeStep.RELEASE,
+    ),
+    Entry(
+        "RBD407",
+        "NotAnRBDVolume",
+        Severity.ERROR,
+        "The volume is not an RBD image.",
+        cause="Another driver or volume type made it.",
+        evidence="The PV's source.",
+        risk="None.",
+        remedy="Ask that driver's tools.",
+        heals=None,
+    ),
+    Entry(
+        "RBD408",
+        "AttachedOnPaper",
+        Severity.ERROR,
+        "The control plane says attached, and the node has nothing.",
+        cause="The controller's books are stale, or its detach never ends (kubernetes#131410).",
+        evidence="A VolumeAttachment, and neither a mapping nor a watch on that node.",
+        risk="The next pod gets Multi-Attach although nobody holds the volume.",
+        remedy="If no pod on that node needs it, restart kube-controller-manager, which reads its "
+        "books anew. Never remove the attachment's finalizer by hand.",
+        heals=Heals(note="the controller does not look again"),
+        step=LifeStep.DETACH,
+    ),
+    Entry(
+        "RBD409",
+        "DetachFails",
+        Severity.ERROR,
+        "The VolumeAttachment is being deleted and its detach fails.",
+        cause="The external attacher cannot finish: a missing secret, no attacher, no rights.",
+        evidence="deletionTimestamp and detachError.",
+        risk="Removing the finalizer by hand orphans the mapping.",
+        remedy="Repair what the error names. Never remove the finalizer.",
+        heals=Heals(by="external-attacher", once="what the error names is repaired"),
+        step=LifeStep.DETACH,
+    ),
+    Entry(
+        "RBD410",
+        "AttachmentOfGoneNode",
+        Severity.WARNING,
+        "A VolumeAttachment names a node that does not exist.",
+        cause="The Node object was deleted before its volumes were detached.",
+        evidence="No Node of that name.",
+        risk="The machine may still run and hold the image.",
+        remedy="Prove that the machine is off. The controller then cleans up.",
+        heals=Heals(by="the attach/detach controller", within_s=360),
+        step=LifeStep.DETACH,
+    ),
+    Entry(
+        "RBD411",
+        "DuplicateHandle",
+        Severity.ERROR,
+        "Two PVs share one driver and volume handle.",
+        cause="Static PVs that were written by hand with the same handle (ceph-csi#4526).",
+        evidence="The PVs' sources.",
+        risk="kubelet and the attacher take both for one volume: the second pod gets the wrong "
+        "one, or none.",
+        remedy="Give each PV a handle of its own; the old PV must be deleted and made again.",
+        heals=Heals(note="a handle cannot be changed"),
+        step=LifeStep.BIND,
+    ),
+    Entry(
+        "RBD412",
+        "SeveralVolumes",
+        Severity.INFO,
+        "The pod has further RBD volumes.",
+        cause="A pod may use several; an answer speaks of one.",
+        evidence="The pod's claims.",
+        risk="None.",
+        remedy="Ask for each of them.",
+        heals=None,
+    ),
+    Entry(
+        "RBD413",
+        "AttachFails",
+        Severity.ERROR,
+        "The volume cannot be attached.",
+        cause="The external attacher reports an error.",
+        evidence="attachError of the VolumeAttachment.",
+        risk="The pod waits.",
+        remedy="Repair what the error names.",
+        heals=Heals(by="external-attacher", once="what the error names is repaired"),
+        step=LifeStep.ATTACH,
+    ),
+    Entry(
+        "RBD414",
+        "ImageNameUnknown",
+        Severity.ERROR,
+        "Which image the PV stands for cannot be told.",
+        cause="Its volume handle does not follow ceph-csi's form, and it carries no image name.",
+        evidence="The PV's source.",
+        risk="None.",
+        remedy="Name the image itself: POOL/IMAGE.",
+        heals=None,
+    ),
+    Entry(
+        "RBD415",
+        "TargetNotSeen",
+        Severity.WARNING,
+        "The target was not found where it could be looked for.",
+        cause="A typo, or a source that was not observed.",
+        evidence="Each source's state.",
+        risk="None.",
+        remedy="Check the name, and the sources that failed.",
+        heals=None,
+    ),
+    Entry(
+        "RBD416",
+        "RunningWithoutMapping",
+        Severity.ERROR,
+        "A pod runs with the volume, and its node shows no mapping or watch of it.",
+        cause="The mapping lost its watch (RBD105), was taken away under the pod (RBD108), or the "
+        "node reaches Ceph from an address that no Node object lists.",
+        evidence="The pod in the API; the watchers; this node's sysfs where it is this node.",
+        risk="Until it is known which, a second writer may be let in.",
+        remedy="Run rbdagent on the pod's node before anything else.",
+        heals=Heals(note="nobody else looks"),
+        step=LifeStep.USE,
+    ),
+)
