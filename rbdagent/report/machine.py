@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         Condition,
         Diagnosis,
         Finding,
+        Heals,
         Holder,
         ImageIdentity,
         JudgedHolder,
@@ -217,6 +218,8 @@ def explanation(entry: Entry) -> Json:
         "evidence": entry.evidence,
         "risk": entry.risk,
         "remedy": entry.remedy,
+        "heals": _heals(entry.heals),
+        "step": None if entry.step is None else str(entry.step),
     }
 
 
@@ -285,7 +288,20 @@ def _finding(finding: Finding) -> Json:
         "evidence": list(finding.evidence),
         "remedy": finding.remedy,
         "commands": list(finding.commands),
+        "heals": _heals(finding.heals),
         "runbook": runbook(finding.code),
+    }
+
+
+def _heals(heals: Heals | None) -> Json | None:
+    """Give what happens next by itself; null where nothing is broken."""
+    if heals is None:
+        return None
+    return {
+        "by": heals.by,
+        "once": heals.once,
+        "withinSeconds": heals.within_s,
+        "note": heals.note,
     }
 
 

@@ -21,6 +21,7 @@ from rbdagent.model import (
     CheckState,
     Confidence,
     HolderKind,
+    LifeStep,
     NotObserved,
     Severity,
     Snapshot,
@@ -94,6 +95,7 @@ _PROCESS: Final = _object(pid=_NUMBER, command=_TEXT, pod=_maybe(_TEXT))
 _IMAGE: Final = _object(
     fsid=_maybe(_TEXT), pool=_TEXT, radosNamespace=_TEXT, name=_TEXT, id=_maybe(_TEXT)
 )
+_HEALS: Final = _maybe(_object(by=_TEXT, once=_TEXT, withinSeconds=_maybe(_DECIMAL), note=_TEXT))
 _FINDING: Final = _object(
     code={"type": "string", "pattern": "^RBD[0-9]{3}$"},
     severity=_enum(Severity),
@@ -102,6 +104,7 @@ _FINDING: Final = _object(
     evidence=_list(_TEXT),
     remedy=_TEXT,
     commands=_list(_TEXT),
+    heals=_HEALS,
     runbook=_TEXT,
 )
 _HOLDER: Final = _object(
@@ -201,6 +204,8 @@ _EXPLANATION: Final = _output(
     evidence=_TEXT,
     risk=_TEXT,
     remedy=_TEXT,
+    heals=_HEALS,
+    step=_maybe(_enum(LifeStep)),
 )
 
 _STEP: Final = _object(kind=_enum(StepKind), subject=_TEXT)

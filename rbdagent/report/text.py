@@ -465,6 +465,8 @@ def _finding(finding: Finding, said: frozenset[str] = frozenset(), *, colour: bo
     lines = [f"{label}  {finding.subject}", _wrapped(finding.message, first="  ", rest="  ")]
     fresh = [each for each in finding.evidence if each not in said]
     lines += [_wrapped(each, first="  - ", rest="    ") for each in fresh]
+    if finding.heals is not None:
+        lines.append(_wrapped(f"By itself: {finding.heals}.", first="  ", rest="  "))
     if finding.remedy:
         lines.append(_wrapped(f"Remedy: {finding.remedy}", first="  ", rest="  "))
     lines += [f"    {each}" for each in finding.commands]
