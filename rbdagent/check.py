@@ -56,7 +56,7 @@ def _ceph(access: CephAccess) -> tuple[CheckResult, ...]:
 def _kube(settings: Settings) -> tuple[CheckResult, ...]:
     if settings.kube is None:
         return (_skipped("kubernetes"),)
-    from rbdagent.observe.kube import check_kube
+    from rbdagent.observe.rights import check_kube
 
     return check_kube(settings.kube, settings.node_name)
 

@@ -24,7 +24,8 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.observe.api import Api
-from rbdagent.observe.kube import ATTACHMENTS, NODES, VOLUMES, gaps_of
+from rbdagent.observe.asking import ATTACHMENTS, NODES, VOLUMES
+from rbdagent.observe.kube import gaps_of
 from rbdagent.observe.kubeconfig import credentials
 from rbdagent.observe.named import NOTHING, NamedLook, lately
 from rbdagent.parse import kubernetes as read

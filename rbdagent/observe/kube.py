@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import quote
 
 from rbdagent.errors import NotFoundError, ParseError, SourceError
 from rbdagent.model import (
     Attachment,
-    CheckResult,
-    CheckState,
     Claim,
     CsiSource,
     Gap,
@@ -29,6 +26,20 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.observe.api import Api, StatusError
+from rbdagent.observe.asking import (
+    ATTACHMENTS,
+    CSI_NODES,
+    NODES,
+    NOT_FOUND,
+    PODS,
+    VOLUMES,
+    Json,
+    all_observed,
+    claim_path,
+    found_object,
+    listed,
+    not_observed,
+)
 from rbdagent.observe.kubeconfig import KubeAccess, credentials
 from rbdagent.parse import kubernetes as read
 from rbdagent.parse.handle import attachment_name
@@ -40,19 +51,12 @@ if TYPE_CHECKING:
     from rbdagent.observe.api import Asked, Listing
 
 _T = TypeVar("_T")
-Json = dict[str, Any]
 
 _PAGE: Final = 500
-_NOT_FOUND: Final = 404
 _METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _CLOSE: Final = 0.5
 _MOST_EVENT_SUBJECTS: Final = 8
 
-PODS: Final = "/api/v1/pods"
-VOLUMES: Final = "/api/v1/persistentvolumes"
-NODES: Final = "/api/v1/nodes"
-CSI_NODES: Final = "/apis/storage.k8s.io/v1/csinodes"
-ATTACHMENTS: Final = "/apis/storage.k8s.io/v1/volumeattachments"
 _NAMESPACES: Final = "/api/v1/namespaces"
 _RBD_NODES: Final = "/apis/rbdagent.dev/v1alpha1/rbdnodes"
 _NOT_ASKED: Final = NotObserved(reason="not asked: nobody wants to act")
@@ -199,7 +203,7 @@ class _Look:
         try:
             return read.parse_object(reader, asked.answer(), what=asked.path)
         except StatusError as error:
-            if error.status != _NOT_FOUND:
+            if error.status != NOT_FOUND:
                 raise
             near = near_names(self._api, target)
             raise NotFoundError(
@@ -285,32 +289,6 @@ def _name_if_frozen(namespace: Json) -> str:
     return str(namespace["metadata"]["name"]) if read.is_frozen(namespace) else ""
 
 
-def listed(
-    api: Api, path: str, reader: Callable[[Json], _T], **query: str
-) -> Callable[[], tuple[_T, ...] | NotObserved]:
-    """Ask for a list; give what waits for all of it."""
-    listing = api.list(path, **query)
-
-    def wait() -> tuple[_T, ...] | NotObserved:
-        try:
-            items = listing.items()
-            return tuple(read.parse_object(reader, each, what=path) for each in items)
-        except (SourceError, ParseError) as error:
-            return not_observed(error)
-
-    return wait
-
-
-def found_object(asked: Asked, reader: Callable[[Json], _T]) -> _T | NotObserved | None:
-    """Wait for an object; None: the API has none of that name."""
-    try:
-        return read.parse_object(reader, asked.answer(), what=asked.path)
-    except StatusError as error:
-        return None if error.status == _NOT_FOUND else not_observed(error)
-    except (SourceError, ParseError) as error:
-        return not_observed(error)
-
-
 def _some_or_why(
     parts: Sequence[tuple[KubeEvent, ...] | NotObserved],
 ) -> tuple[KubeEvent, ...] | NotObserved:
@@ -358,24 +336,6 @@ _KIND_WORDS: Final = {
     TargetKind.CLAIM: "PersistentVolumeClaim",
     TargetKind.POD: "Pod",
 }
-
-
-def claim_path(namespace: str, name: str) -> str:
-    """Give where a claim is."""
-    return f"/api/v1/namespaces/{quote(namespace)}/persistentvolumeclaims/{quote(name)}"
-
-
-def all_observed(found: Sequence[_T | NotObserved | None]) -> tuple[_T, ...] | NotObserved:
-    """Give what is there; one that was not observed makes the whole not observed."""
-    for each in found:
-        if isinstance(each, NotObserved):
-            return each
-    return tuple(each for each in found if each is not None and not isinstance(each, NotObserved))
-
-
-def not_observed(error: SourceError | ParseError) -> NotObserved:
-    """Tell of an error that hides a fact."""
-    return NotObserved(reason=str(error), cure=error.hint)
 
 
 def _namespaces(
@@ -455,7 +415,7 @@ def published_nodes(access: KubeAccess) -> tuple[PublishedNode, ...]:
     try:
         return _rbd_nodes(api.list(_RBD_NODES))
     except StatusError as error:
-        if error.status != _NOT_FOUND:
+        if error.status != NOT_FOUND:
             raise
         raise SourceError(
             f"{api.server} has no resource rbdnodes.rbdagent.dev: no agent publishes here",
@@ -468,7 +428,7 @@ def published_or_gap(access: KubeAccess) -> tuple[PublishedNode, ...] | NotObser
     try:
         return _rbd_nodes(Api(credentials(access), timeout_s=access.timeout_s).list(_RBD_NODES))
     except StatusError as error:
-        return () if error.status == _NOT_FOUND else not_observed(error)
+        return () if error.status == NOT_FOUND else not_observed(error)
     except (SourceError, ParseError) as error:
         return not_observed(error)
 
@@ -530,132 +490,3 @@ def gaps_of(view: KubeView) -> tuple[Gap, ...]:
         for fact, value in kinds.items()
         if isinstance(value, NotObserved)
     )
-
-
-# --------------------------------------------------------------------------------------------------
-# check
-# --------------------------------------------------------------------------------------------------
-
-
-class _Right(NamedTuple):
-    """Something that a user may or may not do."""
-
-    verb: str
-    resource: str
-    """As kubectl writes it: ``rbdnodes.rbdagent.dev/status``."""
-    loses: str = ""
-    """What is missing without it; empty: no answer can be relied on."""
-
-
-_POORER: Final = "the answer is poorer, never wrong"
-_AGENT: Final = "an agent needs it, nobody else"
-_SLOWER: Final = "an agent sees a change there at its next look only"
-_RIGHTS: Final = (
-    _Right("get", "persistentvolumes"),
-    _Right("list", "persistentvolumes"),
-    _Right("get", "persistentvolumeclaims"),
-    _Right("list", "pods"),
-    _Right("get", "nodes"),
-    _Right("list", "nodes", _POORER),
-    _Right("get", "volumeattachments.storage.k8s.io", "an agent calls nothing an orphan"),
-    _Right("list", "volumeattachments.storage.k8s.io"),
-    _Right("get", "csinodes.storage.k8s.io", _POORER),
-    _Right("list", "events", _POORER),
-    _Right("list", "rbdnodes.rbdagent.dev", "holders on other nodes are probable, not certain"),
-    _Right("get", "rbdnodes.rbdagent.dev", "an agent's conflicts with other nodes are probable"),
-    _Right("list", "namespaces", "nothing can be unmapped: nobody knows which are frozen"),
-    _Right("watch", "pods", _SLOWER),
-    _Right("watch", "rbdnodes.rbdagent.dev", _SLOWER),
-    _Right("create", "rbdnodes.rbdagent.dev", _AGENT),
-    _Right("patch", "rbdnodes.rbdagent.dev/status", _AGENT),
-    _Right("create", "events", _AGENT),
-    _Right("patch", "events", _AGENT),
-)
-
-
-def check_kube(access: KubeAccess, node_name: str) -> tuple[CheckResult, ...]:
-    """Ask the API server what this user may do (SelfSubjectAccessReview)."""
-    source = "kubernetes"
-    try:
-        api = Api(credentials(access), timeout_s=access.timeout_s)
-        version = api.ask("/version").answer()
-    except SourceError as error:
-        sentence = "the Kubernetes API answers"
-        return (
-            CheckResult(
-                source=source,
-                sentence=sentence,
-                state=CheckState.FAILED,
-                detail=str(error),
-                hint=error.cure,
-            ),
-        )
-    results = [
-        CheckResult(
-            source=source,
-            sentence="the Kubernetes API answers",
-            state=CheckState.OK,
-            detail=f"{api.server}, {version.get('gitVersion', '')}",
-        )
-    ]
-    reviews = [(each, _review(api, each)) for each in _RIGHTS]
-    results += [_may(asked, each) for each, asked in reviews]
-    results.append(_own_node(api, node_name))
-    return tuple(results)
-
-
-def _review(api: Api, right: _Right) -> Asked:
-    name, _, subresource = right.resource.partition("/")
-    resource, _, group = name.partition(".")
-    attributes = {
-        "verb": right.verb,
-        "group": group,
-        "resource": resource,
-        "subresource": subresource,
-    }
-    review = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": attributes},
-    }
-    return api.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
-
-
-def _may(asked: Asked, right: _Right) -> CheckResult:
-    sentence = f"this user may {right.verb} {right.resource}"
-    try:
-        answer = asked.answer()
-    except SourceError as error:
-        return CheckResult(
-            source="kubernetes",
-            sentence=sentence,
-            state=CheckState.FAILED,
-            detail=str(error),
-            hint=error.cure,
-        )
-    if (answer.get("status") or {}).get("allowed"):
-        return CheckResult(source="kubernetes", sentence=sentence, state=CheckState.OK)
-    name = re.sub(r"[./]", "-", f"rbdagent-{right.verb}-{right.resource}")
-    return CheckResult(
-        source="kubernetes",
-        sentence=sentence,
-        state=CheckState.WARNING if right.loses else CheckState.FAILED,
-        detail=f"not allowed: {right.loses}" if right.loses else "not allowed",
-        hint=f"kubectl create clusterrole {name} --verb={right.verb} "
-        f"--resource={right.resource}, and bind it to this user",
-    )
-
-
-def _own_node(api: Api, node_name: str) -> CheckResult:
-    sentence = f"a Node is named {node_name}"
-    try:
-        api.ask(f"{NODES}/{quote(node_name)}").answer()
-    except SourceError as error:
-        return CheckResult(
-            source="kubernetes",
-            sentence=sentence,
-            state=CheckState.FAILED,
-            detail=str(error),
-            hint="pass --node-name with this node's name in Kubernetes",
-        )
-    return CheckResult(source="kubernetes", sentence=sentence, state=CheckState.OK)

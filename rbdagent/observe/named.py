@@ -34,7 +34,7 @@ from rbdagent.model import (
     TargetKind,
     observed_of,
 )
-from rbdagent.observe.kube import (
+from rbdagent.observe.asking import (
     ATTACHMENTS,
     CSI_NODES,
     NODES,

@@ -351,6 +351,11 @@ def event(data: Json) -> KubeEvent:
     )
 
 
+def object_name(data: Json) -> str:
+    """Read the name of an object of which nothing else counts."""
+    return str(data["metadata"]["name"])
+
+
 def storage_class(data: Json) -> StorageClass:
     """Read a StorageClass."""
     meta = data["metadata"]

@@ -32,8 +32,9 @@ from rbdagent.model import (
     TargetKind,
     Verdict,
 )
-from rbdagent.observe.kube import check_kube, observe_kube, published_nodes
+from rbdagent.observe.kube import observe_kube, published_nodes
 from rbdagent.observe.kubeconfig import KubeAccess
+from rbdagent.observe.rights import check_kube
 from tests.unit.builders import (
     FSID,
     IMAGE_ID,

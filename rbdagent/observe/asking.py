@@ -1,0 +1,70 @@
+"""How the Kubernetes API is asked: an error becomes "not observed", a 404 "there is none"."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import quote
+
+from rbdagent.errors import ParseError, SourceError
+from rbdagent.model import NotObserved
+from rbdagent.observe.api import StatusError
+from rbdagent.parse import kubernetes as read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rbdagent.observe.api import Api, Asked
+
+_T = TypeVar("_T")
+Json = dict[str, Any]
+
+NOT_FOUND: Final = 404
+PODS: Final = "/api/v1/pods"
+VOLUMES: Final = "/api/v1/persistentvolumes"
+NODES: Final = "/api/v1/nodes"
+CSI_NODES: Final = "/apis/storage.k8s.io/v1/csinodes"
+ATTACHMENTS: Final = "/apis/storage.k8s.io/v1/volumeattachments"
+
+
+def claim_path(namespace: str, name: str) -> str:
+    """Give where a claim is."""
+    return f"/api/v1/namespaces/{quote(namespace)}/persistentvolumeclaims/{quote(name)}"
+
+
+def listed(
+    api: Api, path: str, reader: Callable[[Json], _T], **query: str
+) -> Callable[[], tuple[_T, ...] | NotObserved]:
+    """Ask for a list; give what waits for all of it."""
+    listing = api.list(path, **query)
+
+    def wait() -> tuple[_T, ...] | NotObserved:
+        try:
+            items = listing.items()
+            return tuple(read.parse_object(reader, each, what=path) for each in items)
+        except (SourceError, ParseError) as error:
+            return not_observed(error)
+
+    return wait
+
+
+def found_object(asked: Asked, reader: Callable[[Json], _T]) -> _T | NotObserved | None:
+    """Wait for an object; None: the API has none of that name."""
+    try:
+        return read.parse_object(reader, asked.answer(), what=asked.path)
+    except StatusError as error:
+        return None if error.status == NOT_FOUND else not_observed(error)
+    except (SourceError, ParseError) as error:
+        return not_observed(error)
+
+
+def all_observed(found: Sequence[_T | NotObserved | None]) -> tuple[_T, ...] | NotObserved:
+    """Give what is there; one that was not observed makes the whole not observed."""
+    for each in found:
+        if isinstance(each, NotObserved):
+            return each
+    return tuple(each for each in found if each is not None and not isinstance(each, NotObserved))
+
+
+def not_observed(error: SourceError | ParseError) -> NotObserved:
+    """Tell of an error that hides a fact."""
+    return NotObserved(reason=str(error), cure=error.hint)

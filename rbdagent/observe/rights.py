@@ -1,0 +1,140 @@
+"""What this user may ask of the Kubernetes API, and what is lost where he may not."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import quote
+
+from rbdagent.errors import SourceError
+from rbdagent.model import CheckResult, CheckState
+from rbdagent.observe.api import Api
+from rbdagent.observe.asking import NODES
+from rbdagent.observe.kubeconfig import KubeAccess, credentials
+
+if TYPE_CHECKING:
+    from rbdagent.observe.api import Asked
+
+
+class _Right(NamedTuple):
+    """Something that a user may or may not do."""
+
+    verb: str
+    resource: str
+    """As kubectl writes it: ``rbdnodes.rbdagent.dev/status``."""
+    loses: str = ""
+    """What is missing without it; empty: no answer can be relied on."""
+
+
+_POORER: Final = "the answer is poorer, never wrong"
+_AGENT: Final = "an agent needs it, nobody else"
+_SLOWER: Final = "an agent sees a change there at its next look only"
+_RIGHTS: Final = (
+    _Right("get", "persistentvolumes"),
+    _Right("list", "persistentvolumes"),
+    _Right("get", "persistentvolumeclaims"),
+    _Right("list", "pods"),
+    _Right("get", "nodes"),
+    _Right("list", "nodes", _POORER),
+    _Right("get", "volumeattachments.storage.k8s.io", "an agent calls nothing an orphan"),
+    _Right("list", "volumeattachments.storage.k8s.io"),
+    _Right("get", "csinodes.storage.k8s.io", _POORER),
+    _Right("list", "events", _POORER),
+    _Right("list", "rbdnodes.rbdagent.dev", "holders on other nodes are probable, not certain"),
+    _Right("get", "rbdnodes.rbdagent.dev", "an agent's conflicts with other nodes are probable"),
+    _Right("list", "namespaces", "nothing can be unmapped: nobody knows which are frozen"),
+    _Right("watch", "pods", _SLOWER),
+    _Right("watch", "rbdnodes.rbdagent.dev", _SLOWER),
+    _Right("create", "rbdnodes.rbdagent.dev", _AGENT),
+    _Right("patch", "rbdnodes.rbdagent.dev/status", _AGENT),
+    _Right("create", "events", _AGENT),
+    _Right("patch", "events", _AGENT),
+)
+
+
+def check_kube(access: KubeAccess, node_name: str) -> tuple[CheckResult, ...]:
+    """Ask the API server what this user may do (SelfSubjectAccessReview)."""
+    source = "kubernetes"
+    try:
+        api = Api(credentials(access), timeout_s=access.timeout_s)
+        version = api.ask("/version").answer()
+    except SourceError as error:
+        sentence = "the Kubernetes API answers"
+        return (
+            CheckResult(
+                source=source,
+                sentence=sentence,
+                state=CheckState.FAILED,
+                detail=str(error),
+                hint=error.cure,
+            ),
+        )
+    results = [
+        CheckResult(
+            source=source,
+            sentence="the Kubernetes API answers",
+            state=CheckState.OK,
+            detail=f"{api.server}, {version.get('gitVersion', '')}",
+        )
+    ]
+    reviews = [(each, _review(api, each)) for each in _RIGHTS]
+    results += [_may(asked, each) for each, asked in reviews]
+    results.append(_own_node(api, node_name))
+    return tuple(results)
+
+
+def _review(api: Api, right: _Right) -> Asked:
+    name, _, subresource = right.resource.partition("/")
+    resource, _, group = name.partition(".")
+    attributes = {
+        "verb": right.verb,
+        "group": group,
+        "resource": resource,
+        "subresource": subresource,
+    }
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    return api.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+
+
+def _may(asked: Asked, right: _Right) -> CheckResult:
+    sentence = f"this user may {right.verb} {right.resource}"
+    try:
+        answer = asked.answer()
+    except SourceError as error:
+        return CheckResult(
+            source="kubernetes",
+            sentence=sentence,
+            state=CheckState.FAILED,
+            detail=str(error),
+            hint=error.cure,
+        )
+    if (answer.get("status") or {}).get("allowed"):
+        return CheckResult(source="kubernetes", sentence=sentence, state=CheckState.OK)
+    name = re.sub(r"[./]", "-", f"rbdagent-{right.verb}-{right.resource}")
+    return CheckResult(
+        source="kubernetes",
+        sentence=sentence,
+        state=CheckState.WARNING if right.loses else CheckState.FAILED,
+        detail=f"not allowed: {right.loses}" if right.loses else "not allowed",
+        hint=f"kubectl create clusterrole {name} --verb={right.verb} "
+        f"--resource={right.resource}, and bind it to this user",
+    )
+
+
+def _own_node(api: Api, node_name: str) -> CheckResult:
+    sentence = f"a Node is named {node_name}"
+    try:
+        api.ask(f"{NODES}/{quote(node_name)}").answer()
+    except SourceError as error:
+        return CheckResult(
+            source="kubernetes",
+            sentence=sentence,
+            state=CheckState.FAILED,
+            detail=str(error),
+            hint="pass --node-name with this node's name in Kubernetes",
+        )
+    return CheckResult(source="kubernetes", sentence=sentence, state=CheckState.OK)
