@@ -41,6 +41,7 @@ from rbdagent.observe.asking import (
     not_observed,
 )
 from rbdagent.observe.kubeconfig import KubeAccess, credentials
+from rbdagent.observe.life import ask_life, with_life
 from rbdagent.parse import kubernetes as read
 from rbdagent.parse.handle import attachment_name
 from rbdagent.parse.volume import image_of
@@ -69,6 +70,7 @@ def observe_kube(
     node_name: str,
     images: Sequence[ImageIdentity] = (),
     switches: bool = False,
+    life: bool = False,
 ) -> tuple[KubeView | None, Source]:
     """Ask the API for what belongs to the target.
 
@@ -78,6 +80,8 @@ def observe_kube(
         node_name: this node, for its pods and its attachments.
         images: what the node's devices are, when the target is a device.
         switches: ask for the annotations of namespaces too: somebody wants to act.
+        life: ask for all that its life depends on too: every PV, classes, drivers, and the
+            controllers of its pods.
 
     Returns:
         The view, or None with the reason why there is none. A kind that alone was refused is
@@ -89,7 +93,7 @@ def observe_kube(
     del images  # PVs are matched by the pure core; the list is the same for every image.
     try:
         api = Api(credentials(access), timeout_s=access.timeout_s)
-        view = _Look(api, node_name).view(target, switches=switches)
+        view = _Look(api, node_name).view(target, switches=switches, life=life)
     except NotFoundError:
         raise
     except (SourceError, ParseError) as error:
@@ -108,8 +112,9 @@ class _Look:
         self._api = api
         self._node_name = node_name
 
-    def view(self, target: Target, *, switches: bool) -> KubeView:
+    def view(self, target: Target, *, switches: bool, life: bool) -> KubeView:
         start = self._start(target)
+        ask_further = ask_life(self._api) if life else None
         frozen = self._frozen_namespaces() if switches else None
         attachments = self._list(ATTACHMENTS, read.attachment)
         nodes = self._list(NODES, read.node)
@@ -135,7 +140,7 @@ class _Look:
         all_nodes, further = nodes(), more_claims()
         if isinstance(claims, tuple):
             claims = further if isinstance(further, NotObserved) else claims + further
-        return KubeView(
+        view = KubeView(
             server=self._api.server,
             persistent_volumes=volumes,
             claims=claims,
@@ -151,6 +156,12 @@ class _Look:
             consistent=True,
             frozen_namespaces=_NOT_ASKED if frozen is None else frozen(),
         )
+        if ask_further is None:
+            return view
+        mine = [
+            each for each in observed_of(found_pods) if (each.ref.namespace, each.ref.name) in using
+        ]
+        return with_life(view, ask_further(mine))
 
     def _frozen_namespaces(self) -> Callable[[], tuple[str, ...] | NotObserved]:
         listed = self._list(_NAMESPACES, _name_if_frozen)
