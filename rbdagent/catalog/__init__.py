@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.catalog import ceph, holders, kubernetes, node, refusals, unseen
+from rbdagent.catalog import binding, ceph, holders, kubernetes, node, refusals, unseen
 from rbdagent.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def runbook(name: str) -> str:
 CATALOG: Final[Mapping[str, Entry]] = MappingProxyType(
     {
         each.code: each
-        for part in (holders, node, ceph, kubernetes, refusals, unseen)
+        for part in (holders, node, ceph, kubernetes, refusals, binding, unseen)
         for each in part.ENTRIES
     }
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.diagnose import ceph, holders, kubernetes, node, unseen
+from rbdagent.diagnose import binding, ceph, holders, kubernetes, node, unseen
 from rbdagent.diagnose.case import Case
 from rbdagent.diagnose.target import target_verdict
 from rbdagent.diagnose.times import GRACE
@@ -41,7 +41,10 @@ RULES: Final[tuple[Callable[[Case], Iterator[Finding]], ...]] = (
     ceph.ambiguous,
     ceph.legacy_lock,
     kubernetes.not_rbd,
-    kubernetes.unbound,
+    binding.unbound,
+    binding.reserved,
+    binding.failed,
+    binding.protected,
     kubernetes.lost,
     kubernetes.on_paper,
     kubernetes.detach_fails,

@@ -11,6 +11,7 @@ from rbdagent.model import (
     Heals,
     Holder,
     JudgedHolder,
+    KubeEvent,
     NotObserved,
     Pod,
     Severity,
@@ -80,6 +81,11 @@ def finding(
         commands=tuple(dict.fromkeys(commands)),
         heals=heals or known.heals,
     )
+
+
+def quoted(event: KubeEvent) -> str:
+    """Give an event in its own words."""
+    return f"{event.kind} {event.subject}, {event.reason}: {event.message}"
 
 
 def subject_of(holder: Holder) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rbdagent.correlate.names import handle_of, node_named
 from rbdagent.correlate.use import further_volumes
-from rbdagent.diagnose.case import Case, finding, look_again, subject_of
+from rbdagent.diagnose.case import Case, finding, look_again, quoted, subject_of
 from rbdagent.diagnose.target import attached_on_paper, volumes_of_use
 from rbdagent.model import (
     Claim,
@@ -45,7 +45,7 @@ def multi_attach(case: Case) -> Iterator[Finding]:
         f"has it.{by_books} It never asks Ceph, and never detaches a Ready node by force."
         f"{_clear_first(case)}",
         evidence=(
-            _quoted(event),
+            quoted(event),
             *(
                 f"VolumeAttachment {each.name}: {each.node_name}, "
                 f"{'attached' if each.attached else 'not attached'}"
@@ -83,7 +83,7 @@ def still_being_used(case: Case) -> Iterator[Finding]:
         f"pod {event.subject}",
         f"{event.subject} waits: ceph-csi will not stage {case.volume} while the image has another "
         f"watcher.{who}{_clear_first(case)}",
-        evidence=(_quoted(event),),
+        evidence=(quoted(event),),
         remedy=_own_stage_remedy(case, _node_of(case, event)),
     )
 
@@ -119,7 +119,7 @@ def map_refused(case: Case) -> Iterator[Finding]:
         f"pod {event.subject}",
         f"{event.subject} cannot start: the Ceph client of its node is blocklisted, and every new "
         "map there fails. Evict all pods with RBD volumes from that node.",
-        evidence=(_quoted(event),),
+        evidence=(quoted(event),),
     )
 
 
@@ -140,10 +140,6 @@ def _last(case: Case, text: str, kinds: tuple[str, ...] = ()) -> KubeEvent | Non
         )
     ]
     return found[-1] if found else None
-
-
-def _quoted(event: KubeEvent) -> str:
-    return f"{event.kind} {event.subject}, {event.reason}: {event.message}"
 
 
 def _clear_first(case: Case) -> str:
@@ -250,37 +246,6 @@ def duplicate_handle(case: Case) -> Iterator[Finding]:
 # --------------------------------------------------------------------------------------------------
 
 
-def unbound(case: Case) -> Iterator[Finding]:
-    """RBD403: no volume, so nothing to hold; the claim's own events say why."""
-    claim = case.use.claim
-    if claim is None or case.use.persistent_volume is not None or claim.phase == "Lost":
-        return
-    if claim.volume_name is not None and case.use.persistent_volume is None and _sees_pvs(case):
-        yield from _without_its_volume(claim)
-        return
-    if claim.volume_name is not None:
-        return
-    told = [each for each in case.use.events if each.kind == "PersistentVolumeClaim"]
-    why = f" {told[-1].message}" if told else ""
-    storage_class = f"storage class {claim.storage_class}" if claim.storage_class else "no class"
-    yield finding(
-        "RBD403",
-        f"pvc {claim.ref}",
-        f"Claim {claim.ref} is {claim.phase} and has no volume yet: there is nothing that anybody "
-        f"could hold.{why}",
-        evidence=(
-            f"phase {claim.phase}, {storage_class}, {', '.join(claim.access_modes) or 'no modes'}",
-            *(_quoted(each) for each in told[-3:]),
-        ),
-        commands=(f"kubectl -n {claim.ref.namespace} describe pvc {claim.ref.name}",),
-    )
-
-
-def _sees_pvs(case: Case) -> bool:
-    kube = case.snapshot.kubernetes
-    return kube is not None and not isinstance(kube.persistent_volumes, NotObserved)
-
-
 def _without_its_volume(claim: Claim) -> Iterator[Finding]:
     yield finding(
         "RBD404",
@@ -367,7 +332,7 @@ def released(case: Case) -> Iterator[Finding]:
         message,
         evidence=(
             f"claimRef {volume.claim}, reclaim policy {volume.reclaim_policy}",
-            *(_quoted(each) for each in failed[-1:]),
+            *(quoted(each) for each in failed[-1:]),
         ),
         severity=Severity.ERROR if failed and holding else None,
     )
