@@ -19,8 +19,8 @@ ENTRIES: Final = (
         cause="A typo, a class that was deleted or renamed, or YAML of another cluster.",
         evidence="The claim's storageClassName against every StorageClass.",
         risk="None: there is nothing to hold.",
-        remedy="Create the class; or, since a claim's class cannot be changed, delete the claim and "
-        "make it anew with one that exists.",
+        remedy="Create the class; or, since a claim's class cannot be changed, delete the claim "
+        "and make it anew with one that exists.",
         heals=Heals(by=_BINDER, once="the class exists", within_s=15),
         step=LifeStep.PROVISION,
     ),
@@ -29,8 +29,8 @@ ENTRIES: Final = (
         "NoVolumeFits",
         Severity.ERROR,
         "No PersistentVolume fits the claim, and nobody makes one.",
-        cause="The claim names no storage class (or one without a provisioner), and every PV is too "
-        "small, of another class or mode, taken, or not selected.",
+        cause="The claim names no storage class (or one without a provisioner), and every PV is "
+        "too small, of another class or mode, taken, or not selected.",
         evidence="Each PV against the claim, by the rules of the PV controller; the nearest are "
         "named with what is against them.",
         risk="None: there is nothing to hold.",
@@ -83,8 +83,8 @@ ENTRIES: Final = (
         cause="It does not run, is not installed, watches under another name, or hangs in Ceph.",
         evidence="The class's provisioner, the claim's age and its events.",
         risk="None: there is nothing to hold.",
-        remedy="Look whether the provisioner's pods (csi-rbdplugin-provisioner) run, and at the log "
-        "of the one that leads.",
+        remedy="Look whether the provisioner's pods (csi-rbdplugin-provisioner) run, and at the "
+        "log of the one that leads.",
         heals=Heals(by=_PROVISIONER, once="it runs"),
         step=LifeStep.PROVISION,
     ),
@@ -93,8 +93,8 @@ ENTRIES: Final = (
         "ProvisioningFails",
         Severity.ERROR,
         "The provisioner fails to make the volume.",
-        cause="What its event says: a missing pool or secret, a wrong clusterID, no rights in Ceph, "
-        "a full cluster.",
+        cause="What its event says: a missing pool or secret, a wrong clusterID, no rights in "
+        "Ceph, a full cluster.",
         evidence="The event ProvisioningFailed, verbatim.",
         risk="None: there is nothing to hold.",
         remedy="Repair what the event names. The provisioner tries again by itself, at most five "
@@ -108,8 +108,8 @@ ENTRIES: Final = (
         Severity.ERROR,
         "The provisioner needs selfLink, which Kubernetes does not give any more.",
         cause="A provisioner built on client libraries before 2020 (rbd-provisioner, old NFS and "
-        "EFS provisioners). Kubernetes 1.20 stopped filling metadata.selfLink, 1.24 removed the way "
-        "back.",
+        "EFS provisioners). Kubernetes 1.20 stopped filling metadata.selfLink, 1.24 removed the "
+        "way back.",
         evidence="`selfLink was empty` in the claim's event.",
         risk="None for volumes that exist.",
         remedy="Replace the provisioner: ceph-csi (rbd.csi.ceph.com) for RBD, and a class that "
@@ -164,8 +164,8 @@ ENTRIES: Final = (
         "gave up.",
         evidence="Phase Failed and the PV's status.message.",
         risk="Deleting the PV object leaves the image behind.",
-        remedy="Repair what the message names; or set Retain, save what is needed, and delete image "
-        "and PV by hand.",
+        remedy="Repair what the message names; or set Retain, save what is needed, and delete "
+        "image and PV by hand.",
         heals=Heals(note="a Failed PV is not tried again"),
         step=LifeStep.RECLAIM,
     ),

@@ -304,8 +304,8 @@ def protected(case: Case) -> Iterator[Finding]:
                 else f"for its finalizers: {', '.join(volume.finalizers)}."
             ),
             evidence=(
-                f"deleted at {volume.deleting_since}, phase {volume.phase}, finalizers "
-                f"{', '.join(volume.finalizers)}",
+                f"deleted at {volume.deleting_since}, phase {volume.phase}",
+                f"finalizers {', '.join(volume.finalizers)}",
             ),
             commands=(f"kubectl describe pv {volume.name}",),
         )
