@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from rbdagent.errors import NotFoundError
 from rbdagent.model import (
+    Also,
     CephView,
     EntityAddress,
     Gap,
@@ -52,7 +53,7 @@ def look(
     *,
     now: Callable[[], str],
     meanwhile: Callable[[], None] = lambda: None,
-    switches: bool = False,
+    also: Also = Also.NOTHING,
     kube: KubeAnswer | None = None,
     own: Callable[[NodeView | None], KubeAnswer] | None = None,
     ceph: KeptCeph | None = None,
@@ -64,7 +65,7 @@ def look(
         settings: where to look, as whom, and for how long.
         now: the clock, as an ISO 8601 text in UTC.
         meanwhile: what needs nothing of the look, done while the sources answer.
-        switches: look for what forbids an act, too: somebody wants to act.
+        also: what to ask for beyond who holds the volume.
         kube: what the API told before, where it need not be asked anew.
         own: asks the API of what the node shows alone, in place of all there is.
         ceph: who stays connected, for whoever looks often.
@@ -75,7 +76,7 @@ def look(
     deadline = time.monotonic() + settings.timeout_s
     # Who waits longest for others begins first; Ceph's process before there are threads.
     with _begin_ceph(settings, ceph) as ceph_begun:
-        everything = [lambda: kube or _timed(lambda: _kube(target, settings, switches=switches))]
+        everything = [lambda: kube or _timed(lambda: _kube(target, settings, also))]
         kube_begun = start(everything if own is None else [])
         node_begun = start([lambda: _timed(lambda: _node(settings))])
         from rbdagent.correlate import images_of
@@ -98,7 +99,7 @@ def look(
     )
     _must_be_there(snapshot, images, settings)
     # Who asks for all of his own node, or wants to act there, needs nobody else's word.
-    if settings.kube is None or target.kind is TargetKind.NONE or switches:
+    if settings.kube is None or target.kind is TargetKind.NONE or Also.SWITCHES in also:
         return snapshot
     return _with_words_of_others(snapshot, settings.kube, settings.node_name)
 
@@ -191,12 +192,12 @@ def _node(settings: Settings) -> tuple[NodeView | None, Source]:
     return observe_node(settings.roots, node_name=settings.node_name)
 
 
-def _kube(target: Target, settings: Settings, *, switches: bool) -> KubeAnswer:
+def _kube(target: Target, settings: Settings, also: Also) -> KubeAnswer:
     if settings.kube is None:
         return None, Source(state=SourceState.SKIPPED, reason=_SKIPPED)
     from rbdagent.observe.kube import observe_kube
 
-    return observe_kube(settings.kube, target, node_name=settings.node_name, switches=switches)
+    return observe_kube(settings.kube, target, node_name=settings.node_name, also=also)
 
 
 _Question = tuple[tuple[ImageIdentity, ...], frozenset[EntityAddress], float]

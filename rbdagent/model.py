@@ -9,7 +9,7 @@ orders them as text.
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import Flag, StrEnum, auto
 from typing import Final, TypeVar
 
 from msgspec import Struct, field
@@ -838,6 +838,16 @@ class Target(Struct, frozen=True, kw_only=True):
     image: ImageSpec | None = None
 
 
+class Also(Flag):
+    """What a look asks the API for beyond who holds the volume."""
+
+    NOTHING = 0
+    SWITCHES = auto()
+    """What forbids an act: somebody wants to act."""
+    LIFE = auto()
+    """What the life of the volume depends on."""
+
+
 class Snapshot(Struct, frozen=True, kw_only=True):
     """All that one look saw: the only input of the pure core, and a file that replays it."""
 
@@ -1105,6 +1115,54 @@ class BlockedVolume(Struct, frozen=True, kw_only=True):
     ``Undetermined``: that was not observed."""
     holder_node: str | None
     """None where it is unknown."""
+
+
+class StepState(StrEnum):
+    """How far one step of a life is."""
+
+    DONE = "done"
+    WAITING = "waiting"
+    """It is under way, or for somebody who comes by himself."""
+    BROKEN = "broken"
+    AHEAD = "ahead"
+    """A step before it is not done."""
+    UNSEEN = "not observed"
+    UNNEEDED = "unneeded"
+
+
+class LifeStage(Struct, frozen=True, kw_only=True):
+    """One step of a life, and what was seen of it."""
+
+    step: LifeStep
+    state: StepState
+    said: str
+    """What was seen, in a few words."""
+    codes: tuple[str, ...] = ()
+    """The findings that stand in its way."""
+
+
+class WayBack(Struct, frozen=True, kw_only=True):
+    """How far a node has let go of a volume that it had."""
+
+    node: str
+    stages: tuple[LifeStage, ...]
+
+
+class Life(Struct, frozen=True, kw_only=True):
+    """The life of a volume, there and back, and where it is broken."""
+
+    diagnosis: Diagnosis
+    pod: Pod | None
+    """Whose way it is: the target, else one that waits, else one that uses it."""
+    there: tuple[LifeStage, ...]
+    back: tuple[WayBack, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    """What blocks first comes first."""
+
+    @property
+    def first_broken(self) -> Finding | None:
+        """The finding that everything else waits for; None: nothing is broken."""
+        return next((each for each in self.findings if each.severity is not Severity.INFO), None)
 
 
 # --------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from rbdagent.history import remember
 from rbdagent.look import look, only_ceph, with_images
 from rbdagent.model import (
     Act,
+    Also,
     BlockedVolume,
     Diagnosis,
     History,
@@ -408,7 +409,11 @@ class Agent:
         """Look with consistent reads, and at all that forbids an act."""
         self._go_on()
         return look(
-            target, self._settings, now=lambda: self._clock().at, switches=True, ceph=self._ceph
+            target,
+            self._settings,
+            now=lambda: self._clock().at,
+            also=Also.SWITCHES,
+            ceph=self._ceph,
         )
 
     def _ask_ceph(self, image: Target) -> Snapshot:

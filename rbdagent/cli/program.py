@@ -82,6 +82,7 @@ def _complain(error: RbdagentError, *, debug: bool) -> None:
 
 _VERBS: Final = (
     "who-holds",
+    "diagnose",
     "list",
     "unmap",
     "agent",

@@ -9,6 +9,7 @@ import click
 from rbdagent.cli.flags import observing
 from rbdagent.cli.output import say
 from rbdagent.cli.source import snapshot_of
+from rbdagent.model import Also
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,5 +35,5 @@ def command(*, target: str | None, namespace: str | None, settings: Callable[[],
         if target
         else Target(given="", kind=TargetKind.NONE)
     )
-    say(dump_snapshot(snapshot_of(wanted, None, settings)))
+    say(dump_snapshot(snapshot_of(wanted, None, settings, also=Also.LIFE)))
     return 0

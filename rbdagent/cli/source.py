@@ -11,6 +11,7 @@ import click
 
 from rbdagent.cli.output import now_utc
 from rbdagent.errors import NotFoundError, UsageError
+from rbdagent.model import Also
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,20 +27,26 @@ def snapshot_of(
     settings: Callable[[], Settings],
     *,
     meanwhile: Callable[[], None] = lambda: None,
-    switches: bool = False,
+    also: Also = Also.NOTHING,
     ceph: KeptCeph | None = None,
 ) -> Snapshot:
     """Load a snapshot, or look.
 
-    ``meanwhile`` is done while the sources answer; ``switches``: look for what forbids an act, too;
-    ``ceph``: who stays connected.
+    ``meanwhile`` is done while the sources answer; ``ceph``: who stays connected.
     """
     if source is not None:
         return _loaded(target, source)
     from rbdagent.look import look
 
     started = time.monotonic()
-    found = look(target, settings(), now=now_utc, meanwhile=meanwhile, switches=switches, ceph=ceph)
+    found = look(
+        target,
+        settings(),
+        now=now_utc,
+        meanwhile=meanwhile,
+        also=also,
+        ceph=ceph,
+    )
     if click.get_current_context().params.get("debug"):
         from rbdagent.log import debug_log
 

@@ -13,6 +13,7 @@ from rbdagent.cli.flags import acting, leave_of, observing
 from rbdagent.cli.output import data_text, has_colour, moment, say
 from rbdagent.cli.source import snapshot_of
 from rbdagent.errors import UsageError
+from rbdagent.model import Also
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,7 +88,7 @@ def _attempt(
             click.get_current_context().call_on_close(ceph.end)
 
     def look(at: Target) -> Snapshot:
-        return snapshot_of(at, source, settings, switches=True, ceph=ceph)
+        return snapshot_of(at, source, settings, also=Also.SWITCHES, ceph=ceph)
 
     def ask_ceph(image: Target) -> Snapshot:
         from rbdagent.look import only_ceph

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from rbdagent.errors import NotFoundError, ParseError, SourceError
 from rbdagent.model import (
+    Also,
     Attachment,
     Claim,
     CsiSource,
@@ -69,8 +70,7 @@ def observe_kube(
     *,
     node_name: str,
     images: Sequence[ImageIdentity] = (),
-    switches: bool = False,
-    life: bool = False,
+    also: Also = Also.NOTHING,
 ) -> tuple[KubeView | None, Source]:
     """Ask the API for what belongs to the target.
 
@@ -79,9 +79,8 @@ def observe_kube(
         target: what the user named; for an image, handle or device every PV is listed.
         node_name: this node, for its pods and its attachments.
         images: what the node's devices are, when the target is a device.
-        switches: ask for the annotations of namespaces too: somebody wants to act.
-        life: ask for all that its life depends on too: every PV, classes, drivers, and the
-            controllers of its pods.
+        also: the annotations of namespaces (SWITCHES); every PV, classes, drivers, and the
+            controllers of its pods (LIFE).
 
     Returns:
         The view, or None with the reason why there is none. A kind that alone was refused is
@@ -93,7 +92,7 @@ def observe_kube(
     del images  # PVs are matched by the pure core; the list is the same for every image.
     try:
         api = Api(credentials(access), timeout_s=access.timeout_s)
-        view = _Look(api, node_name).view(target, switches=switches, life=life)
+        view = _Look(api, node_name).view(target, also)
     except NotFoundError:
         raise
     except (SourceError, ParseError) as error:
@@ -112,10 +111,10 @@ class _Look:
         self._api = api
         self._node_name = node_name
 
-    def view(self, target: Target, *, switches: bool, life: bool) -> KubeView:
+    def view(self, target: Target, also: Also) -> KubeView:
         start = self._start(target)
-        ask_further = ask_life(self._api) if life else None
-        frozen = self._frozen_namespaces() if switches else None
+        ask_further = ask_life(self._api) if Also.LIFE in also else None
+        frozen = self._frozen_namespaces() if Also.SWITCHES in also else None
         attachments = self._list(ATTACHMENTS, read.attachment)
         nodes = self._list(NODES, read.node)
         csi_nodes = self._list(CSI_NODES, read.csi_node)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
         Holder,
         ImageIdentity,
         JudgedHolder,
+        Life,
+        LifeStage,
         ProcessRef,
         PublishedMapping,
         PublishedNode,
@@ -59,6 +61,33 @@ def holder_report(diagnosis: Diagnosis, snapshot: Snapshot) -> Json:
         "findings": [_finding(each) for each in diagnosis.findings],
         "sources": sources(snapshot),
         "next": list(diagnosis.next_commands),
+    }
+
+
+def life_report(life: Life, snapshot: Snapshot) -> Json:
+    """Give the answer of ``diagnose TARGET -o json``: that of ``who-holds``, and the life."""
+    pod, first = life.pod, life.first_broken
+    return {
+        **holder_report(life.diagnosis, snapshot),
+        "kind": "LifeReport",
+        "findings": [_finding(each) for each in life.findings],
+        "pod": None
+        if pod is None
+        else {"namespace": pod.ref.namespace, "name": pod.ref.name, "phase": pod.phase},
+        "there": [_stage(each) for each in life.there],
+        "back": [
+            {"node": way.node, "steps": [_stage(each) for each in way.stages]} for way in life.back
+        ],
+        "firstBroken": None if first is None else _finding(first),
+    }
+
+
+def _stage(stage: LifeStage) -> Json:
+    return {
+        "step": str(stage.step),
+        "state": str(stage.state),
+        "said": stage.said,
+        "codes": list(stage.codes),
     }
 
 

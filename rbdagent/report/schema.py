@@ -27,6 +27,7 @@ from rbdagent.model import (
     Snapshot,
     SourceState,
     StepKind,
+    StepState,
     UnmapOutcome,
     Verdict,
 )
@@ -229,21 +230,33 @@ _UNMAP_REFUSAL: Final = _output(
     "UnmapRefusal", **_PLANNED, codes=_list(_TEXT), conditions=_list(_CONDITION)
 )
 
+_REPORT: Final = {
+    "observedAt": _TIME,
+    "target": _object(
+        given=_TEXT,
+        persistentVolume=_maybe(_TEXT),
+        claim=_maybe(_object(namespace=_TEXT, name=_TEXT)),
+    ),
+    "image": _maybe(_IMAGE),
+    "verdict": _enum(Verdict),
+    "holders": _list(_HOLDER),
+    "findings": _list(_FINDING),
+    "sources": _SOURCES,
+    "next": _list(_TEXT),
+}
+_STAGES: Final = _list(
+    _object(step=_enum(LifeStep), state=_enum(StepState), said=_TEXT, codes=_list(_TEXT))
+)
+
 KINDS: Final[dict[str, Json]] = {
-    "HolderReport": _output(
-        "HolderReport",
-        observedAt=_TIME,
-        target=_object(
-            given=_TEXT,
-            persistentVolume=_maybe(_TEXT),
-            claim=_maybe(_object(namespace=_TEXT, name=_TEXT)),
-        ),
-        image=_maybe(_IMAGE),
-        verdict=_enum(Verdict),
-        holders=_list(_HOLDER),
-        findings=_list(_FINDING),
-        sources=_SOURCES,
-        next=_list(_TEXT),
+    "HolderReport": _output("HolderReport", **_REPORT),
+    "LifeReport": _output(
+        "LifeReport",
+        **_REPORT,
+        pod=_maybe(_object(namespace=_TEXT, name=_TEXT, phase=_TEXT)),
+        there=_STAGES,
+        back=_list(_object(node=_TEXT, steps=_STAGES)),
+        firstBroken=_maybe(_FINDING),
     ),
     "MappingList": _output(
         "MappingList",

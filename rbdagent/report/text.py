@@ -43,17 +43,17 @@ _MOST_REASONS: Final = 4
 _UNKNOWN: Final = "<unknown>"
 _NOT_OBSERVED: Final = "<not observed>"
 
-_OF_SOURCES: Final = frozenset({"RBD901", "RBD902", "RBD903", "RBD904"})
+OF_SOURCES: Final = frozenset({"RBD901", "RBD902", "RBD903", "RBD904"})
 """Findings that say of a source what its own line says, with reason and cure."""
 
-_RED, _YELLOW, _GREEN, _BOLD, _PLAIN = "\033[31m", "\033[33m", "\033[32m", "\033[1m", "\033[0m"
+RED, YELLOW, GREEN, BOLD, PLAIN = "\033[31m", "\033[33m", "\033[32m", "\033[1m", "\033[0m"
 _COLOURS: Final = {
-    Verdict.IN_USE: _GREEN,
-    Verdict.SHARED: _GREEN,
-    Verdict.FREE: _GREEN,
-    Verdict.STAGED: _YELLOW,
-    Verdict.FOREIGN: _YELLOW,
-    Verdict.UNDETERMINED: _YELLOW,
+    Verdict.IN_USE: GREEN,
+    Verdict.SHARED: GREEN,
+    Verdict.FREE: GREEN,
+    Verdict.STAGED: YELLOW,
+    Verdict.FOREIGN: YELLOW,
+    Verdict.UNDETERMINED: YELLOW,
 }
 _WORDS: Final = {
     Verdict.IN_USE: "a pod uses it",
@@ -83,13 +83,13 @@ def answer(diagnosis: Diagnosis, snapshot: Snapshot, *, wide: bool, colour: bool
     parts += [_judged(each) for each in diagnosis.holders if each.because]
     said = frozenset(line for each in diagnosis.holders for line in each.because)
     parts += [
-        _finding(each, said, colour=colour)
+        finding_text(each, said, colour=colour)
         for each in diagnosis.findings
-        if each.code not in _OF_SOURCES
+        if each.code not in OF_SOURCES
     ]
     parts.append(source_lines(snapshot))
     if diagnosis.next_commands:
-        parts.append(_next(diagnosis.next_commands, colour=colour))
+        parts.append(next_text(diagnosis.next_commands, colour=colour))
     return "\n\n".join(parts) + "\n"
 
 
@@ -117,13 +117,13 @@ def mapping_table(
         finding
         for diagnosis in diagnoses
         for finding in diagnosis.findings
-        if finding.severity is not Severity.INFO and finding.code not in _OF_SOURCES
+        if finding.severity is not Severity.INFO and finding.code not in OF_SOURCES
     ]
-    parts += [_finding(each, colour=colour) for each in dict.fromkeys(serious)]
+    parts += [finding_text(each, colour=colour) for each in dict.fromkeys(serious)]
     parts.append(source_lines(snapshot))
     commands = tuple(dict.fromkeys(each for one in diagnoses for each in one.next_commands))
     if commands:
-        parts.append(_next(commands, colour=colour))
+        parts.append(next_text(commands, colour=colour))
     return "\n\n".join(parts) + "\n"
 
 
@@ -148,9 +148,9 @@ def names(holders: Sequence[JudgedHolder]) -> str:
 def check_lines(results: Sequence[CheckResult], *, colour: bool) -> str:
     """Give the answer of ``check``: a line each, and below what is not well what to do."""
     words = {
-        CheckState.OK: ("ok     ", _GREEN),
-        CheckState.WARNING: ("warning", _YELLOW),
-        CheckState.FAILED: ("FAILED ", _RED),
+        CheckState.OK: ("ok     ", GREEN),
+        CheckState.WARNING: ("warning", YELLOW),
+        CheckState.FAILED: ("FAILED ", RED),
         CheckState.SKIPPED: ("-      ", ""),
     }
     lines: list[str] = []
@@ -161,7 +161,7 @@ def check_lines(results: Sequence[CheckResult], *, colour: bool) -> str:
             lines.append(("" if not lines else "\n") + source)
         word, paint = words[each.state]
         detail = f": {each.detail}" if each.detail else ""
-        lines.append(f"  {_painted(word, paint, colour=colour)} {each.sentence}{detail}")
+        lines.append(f"  {painted(word, paint, colour=colour)} {each.sentence}{detail}")
         if each.hint and each.state in {CheckState.WARNING, CheckState.FAILED}:
             lines.append(f"          -> {each.hint}")
     failed = sum(each.state is CheckState.FAILED for each in results)
@@ -235,7 +235,7 @@ def unmap_plan(plan: UnmapPlan, *, colour: bool) -> str:
         for number, each in enumerate(plan.steps, start=1)
     ]
     parts = [
-        f"{_painted('May be unmapped', _BOLD + _GREEN, colour=colour)}: {_what(plan)}.",
+        f"{painted('May be unmapped', BOLD + GREEN, colour=colour)}: {_what(plan)}.",
         "\n".join(["Steps, each after another look:", *steps]),
         _conditions(plan.conditions, colour=colour),
     ]
@@ -245,9 +245,9 @@ def unmap_plan(plan: UnmapPlan, *, colour: bool) -> str:
 def unmap_refusal(refusal: UnmapRefusal, *, colour: bool) -> str:
     """Give why nothing is unmapped: every condition, and what was seen of it."""
     parts = [
-        f"{_painted('Not unmapped', _BOLD + _RED, colour=colour)}: {_what(refusal)}.",
+        f"{painted('Not unmapped', BOLD + RED, colour=colour)}: {_what(refusal)}.",
         _conditions(refusal.conditions, colour=colour),
-        _next(_after_refusal(refusal), colour=colour),
+        next_text(_after_refusal(refusal), colour=colour),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -266,7 +266,7 @@ def _after_refusal(refusal: UnmapRefusal) -> list[str]:
 def unmap_result(result: UnmapResult, *, colour: bool) -> str:
     """Give what was done, what stopped it, and what must follow."""
     well = result.outcome is UnmapOutcome.UNMAPPED
-    word = _painted(str(result.outcome), _BOLD + (_GREEN if well else _RED), colour=colour)
+    word = painted(str(result.outcome), BOLD + (GREEN if well else RED), colour=colour)
     parts = [f"{word}: {result.message}."]
     if result.done:
         parts.append(
@@ -289,22 +289,22 @@ def _conditions(conditions: Sequence[Condition], *, colour: bool) -> str:
     lines = []
     for each in conditions:
         word = "ok" if each.met else "not yet" if each.passes else "REFUSED"
-        painted = _painted(f"{word:<7}", _GREEN if each.met else _RED, colour=colour)
-        lines.append(f"  {each.number} {painted}  {each.demands} ({each.code})")
+        shown = painted(f"{word:<7}", GREEN if each.met else RED, colour=colour)
+        lines.append(f"  {each.number} {shown}  {each.demands} ({each.code})")
         if not each.met:
             told = [*each.observed[:_MOST_REASONS]]
             if len(each.observed) > _MOST_REASONS:
                 told.append(
                     f"and {len(each.observed) - _MOST_REASONS} more: -o json tells them all"
                 )
-            lines += [_wrapped(f"- {why}", first=" " * 13, rest=" " * 15) for why in told]
+            lines += [wrapped(f"- {why}", first=" " * 13, rest=" " * 15) for why in told]
     return "\n".join(["Conditions:", *lines])
 
 
 def _follows(plan: UnmapPlan) -> list[str]:
     if not plan.expects:
         return []
-    lines = [_wrapped(each, first="  - ", rest="    ") for each in plan.expects]
+    lines = [wrapped(each, first="  - ", rest="    ") for each in plan.expects]
     return ["\n".join(["What must follow:", *lines])]
 
 
@@ -442,11 +442,11 @@ def _headline(diagnosis: Diagnosis, *, colour: bool) -> str:
         details.append(f"cluster {use.image.fsid}")
     about = f" ({', '.join(details)})" if details else ""
     verdict = str(diagnosis.verdict)
-    painted = _painted(verdict, _BOLD + _COLOURS.get(diagnosis.verdict, _RED), colour=colour)
+    shown = painted(verdict, BOLD + _COLOURS.get(diagnosis.verdict, RED), colour=colour)
     words = _WORDS[diagnosis.verdict]
     if use.image is None and diagnosis.verdict is Verdict.UNDETERMINED:
         words = "it leads to no RBD image that could be asked about"
-    return f"{painted}: {words}.\n{subject}{about}"
+    return f"{shown}: {words}.\n{subject}{about}"
 
 
 def _judged(judged: JudgedHolder) -> str:
@@ -454,21 +454,21 @@ def _judged(judged: JudgedHolder) -> str:
     where = holder.node or "an unknown machine"
     device = f" {holder.mapping.device}" if holder.mapping else ""
     lines = [f"{where}{device} is {judged.verdict}, because"]
-    lines += [_wrapped(each, first="  - ", rest="    ") for each in judged.because]
+    lines += [wrapped(each, first="  - ", rest="    ") for each in judged.because]
     return "\n".join(lines)
 
 
-def _finding(finding: Finding, said: frozenset[str] = frozenset(), *, colour: bool) -> str:
+def finding_text(finding: Finding, said: frozenset[str] = frozenset(), *, colour: bool) -> str:
     """Give a finding; evidence that was said of the holder already is not said again."""
-    paint = {Severity.ERROR: _RED, Severity.WARNING: _YELLOW}.get(finding.severity, "")
-    label = _painted(f"{finding.code} {finding.severity}", paint, colour=colour)
-    lines = [f"{label}  {finding.subject}", _wrapped(finding.message, first="  ", rest="  ")]
+    paint = {Severity.ERROR: RED, Severity.WARNING: YELLOW}.get(finding.severity, "")
+    label = painted(f"{finding.code} {finding.severity}", paint, colour=colour)
+    lines = [f"{label}  {finding.subject}", wrapped(finding.message, first="  ", rest="  ")]
     fresh = [each for each in finding.evidence if each not in said]
-    lines += [_wrapped(each, first="  - ", rest="    ") for each in fresh]
+    lines += [wrapped(each, first="  - ", rest="    ") for each in fresh]
     if finding.heals is not None:
-        lines.append(_wrapped(f"By itself: {finding.heals}.", first="  ", rest="  "))
+        lines.append(wrapped(f"By itself: {finding.heals}.", first="  ", rest="  "))
     if finding.remedy:
-        lines.append(_wrapped(f"Remedy: {finding.remedy}", first="  ", rest="  "))
+        lines.append(wrapped(f"Remedy: {finding.remedy}", first="  ", rest="  "))
     lines += [f"    {each}" for each in finding.commands]
     return "\n".join(lines)
 
@@ -484,25 +484,27 @@ def source_lines(snapshot: Snapshot) -> str:
 def _source(name: str, source: Source) -> list[str]:
     state = "observed" if source.state is SourceState.OBSERVED else str(source.state).upper()
     reason = f": {source.reason}" if source.reason else ""
-    lines = [_wrapped(f"{name:<10} {state}{reason}", first="  ", rest=" " * 13)]
+    lines = [wrapped(f"{name:<10} {state}{reason}", first="  ", rest=" " * 13)]
     if source.cure:
         # Never wrapped: it is there to be copied.
         lines.append(f"{' ' * 13}-> {source.cure}")
     for gap in source.gaps:
         lines.append(
-            _wrapped(f"not observed: {gap.fact}: {gap.reason}", first=" " * 13, rest=" " * 15)
+            wrapped(f"not observed: {gap.fact}: {gap.reason}", first=" " * 13, rest=" " * 15)
         )
         if gap.cure:
             lines.append(f"{' ' * 15}-> {gap.cure}")
     return lines
 
 
-def _next(commands: Sequence[str], *, colour: bool) -> str:
-    lines = [_painted("Next:", _BOLD, colour=colour), *(f"  {each}" for each in commands)]
+def next_text(commands: Sequence[str], *, colour: bool) -> str:
+    """Give the commands to type now."""
+    lines = [painted("Next:", BOLD, colour=colour), *(f"  {each}" for each in commands)]
     return "\n".join(lines)
 
 
-def _wrapped(text: str, *, first: str, rest: str) -> str:
+def wrapped(text: str, *, first: str, rest: str) -> str:
+    """Wrap a text to the width of an answer."""
     return textwrap.fill(
         text,
         WIDTH,
@@ -525,14 +527,15 @@ def _table(
     def line(row: Sequence[str], paint: str) -> str:
         cells = [text.ljust(width) for text, width in zip(row, widths, strict=True)]
         if paint:
-            cells[painted] = f"{paint}{cells[painted]}{_PLAIN}"
+            cells[painted] = f"{paint}{cells[painted]}{PLAIN}"
         return "   ".join(cells).rstrip()
 
-    paints = [_COLOURS.get(each, _RED) for each in verdicts] if verdicts else [""] * len(rows)
+    paints = [_COLOURS.get(each, RED) for each in verdicts] if verdicts else [""] * len(rows)
     return "\n".join(
         [line(head, ""), *(line(row, paint) for row, paint in zip(rows, paints, strict=True))]
     )
 
 
-def _painted(text: str, paint: str, *, colour: bool) -> str:
-    return f"{paint}{text}{_PLAIN}" if colour and paint else text
+def painted(text: str, paint: str, *, colour: bool) -> str:
+    """Colour a text, where colours may be shown."""
+    return f"{paint}{text}{PLAIN}" if colour and paint else text
