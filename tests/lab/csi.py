@@ -25,7 +25,10 @@ _CLASSES: Final[dict[str, dict[str, str]]] = {
     "rbd-nbd": {"mounter": "rbd-nbd"},
     "rbd-exclusive": {"imageFeatures": "layering,exclusive-lock"},
     "rbd-namespace": {"clusterID": TENANT_CLUSTER_ID},
+    "rbd-first-pod": {},
+    "rbd-no-pool": {"pool": "nowhere"},
 }
+WAITS_FOR_POD: Final = "rbd-first-pod"
 
 
 def driver_objects(pool: str, *, user: str, key: str) -> tuple[Json, ...]:
@@ -55,7 +58,7 @@ def _storage_class(name: str, pool: str, extra: dict[str, str]) -> Json:
         "metadata": {"name": name},
         "provisioner": DRIVER,
         "reclaimPolicy": "Delete",
-        "volumeBindingMode": "Immediate",
+        "volumeBindingMode": "WaitForFirstConsumer" if name == WAITS_FOR_POD else "Immediate",
         "parameters": {
             "clusterID": CLUSTER_ID,
             "pool": pool,

@@ -1,7 +1,8 @@
 """The controller half of the lab's CSI driver: provision, attach, detach, delete.
 
 It plays external-provisioner and external-attacher with ceph-csi behind them, as recorded: names of
-images and volumes, annotations, finalizers, image metadata, the journal's omap, events. As with
+images and volumes, annotations, finalizers, image metadata, the journal's omap, events (in the
+words of external-provisioner 5 and ceph-csi 3.13). As with
 ceph-csi before 3.15 there is no ControllerPublish: a VolumeAttachment is attached at once, and has
 no finalizer.
 
@@ -10,6 +11,7 @@ Run it as ``python -m tests.lab.csi_controller STATE_DIR``.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 import time
@@ -39,6 +41,10 @@ _FINALIZER: Final = "external-provisioner.volume.kubernetes.io/finalizer"
 _TO_ENCRYPT: Final = ("rbd.csi.ceph.com/encrypted", "encryptionPrepared")
 _POLL_S: Final = 0.25
 _FIRST_PAUSE_S: Final = 2.0
+_FIRST_PROVISION_PAUSE_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 300.0
+_PROVISIONER: Final = "volume.kubernetes.io/storage-provisioner"
+_SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 _MODES_WITHOUT_FILE_SYSTEM: Final = "Block"
 
 
@@ -81,14 +87,8 @@ class Controller:
         for claim in self._api.items("/api/v1/persistentvolumeclaims"):
             storage_class = classes.get(claim["spec"].get("storageClassName", ""))
             name = f"pvc-{claim['metadata']['uid']}"
-            pending = claim["status"].get("phase") == "Pending"
-            if (
-                storage_class
-                and pending
-                and name not in known
-                and not claim["spec"].get("volumeName")
-            ):
-                self._provision(name, claim, storage_class)
+            if storage_class and name not in known and _is_asked_for(claim, storage_class):
+                self._try_to_provision(name, claim, storage_class)
 
     # Attach ---------------------------------------------------------------------------------------
 
@@ -104,6 +104,43 @@ class Controller:
             self._api.patch(path, {"status": {"attached": True}})
 
     # Provision ------------------------------------------------------------------------------------
+
+    def _try_to_provision(self, name: str, claim: Json, storage_class: Json) -> None:
+        if not self._is_due(name):
+            return
+        meta = claim["metadata"]
+        told = f'External provisioner is provisioning volume for claim "{_path(meta)}"'
+        self._tell(claim, "PersistentVolumeClaim", "Normal", "Provisioning", told)
+        why = self._objection(claim, storage_class)
+        if why:
+            self._later(name, _FIRST_PROVISION_PAUSE_S)
+            named = storage_class["metadata"]["name"]
+            told = f'failed to provision volume with StorageClass "{named}": {why}'
+            self._tell(claim, "PersistentVolumeClaim", "Warning", "ProvisioningFailed", told)
+            return
+        self._provision(name, claim, storage_class)
+        told = f"Successfully provisioned volume {name}"
+        self._tell(claim, "PersistentVolumeClaim", "Normal", "ProvisioningSucceeded", told)
+
+    def _objection(self, claim: Json, storage_class: Json) -> str:
+        """Say why it cannot be provisioned, as those two would; empty where it can."""
+        spec, pool = claim["spec"], storage_class["parameters"]["pool"]
+        if spec.get("selector"):
+            return "claim Selector is not supported"
+        if (
+            "ReadWriteMany" in spec["accessModes"]
+            and spec.get("volumeMode") != _MODES_WITHOUT_FILE_SYSTEM
+        ):
+            return (
+                "rpc error: code = InvalidArgument desc = multi node access modes are only "
+                "supported on rbd `block` type volumes"
+            )
+        if pool not in self._pools():
+            return (
+                "rpc error: code = NotFound desc = pool not found: pool "
+                f"({pool}) not found in Ceph cluster"
+            )
+        return ""
 
     def _provision(self, name: str, claim: Json, storage_class: Json) -> None:
         parameters = storage_class.get("parameters", {})
@@ -131,17 +168,27 @@ class Controller:
         if parameters.get("encrypted") == "true":
             # Its first NodeStage encrypts it.
             self._ceph.rbd("image-meta", "set", spec, *_TO_ENCRYPT)
-        handle = f"0001-{len(cluster):04x}-{cluster}-{self._pool_id(pool):016x}-{identity}"
+        handle = f"0001-{len(cluster):04x}-{cluster}-{self._pools()[pool]:016x}-{identity}"
         self._api.create(
             collection("PersistentVolume"),
             _volume(name, handle, image, namespace, claim, storage_class),
         )
 
-    def _pool_id(self, pool: str) -> int:
-        if pool not in self._pool_ids:
+    def _pools(self) -> dict[str, int]:
+        if not self._pool_ids:
             pools = self._ceph.ceph_json("osd", "lspools")
             self._pool_ids = {each["poolname"]: each["poolnum"] for each in pools}
-        return self._pool_ids[pool]
+        return self._pool_ids
+
+    # Again ----------------------------------------------------------------------------------------
+
+    def _is_due(self, name: str) -> bool:
+        return time.monotonic() >= self._next_try.get(name, (0.0, 0.0))[0]
+
+    def _later(self, name: str, first_pause_s: float) -> None:
+        """Try again later, each time twice as late, as their work queues do."""
+        _, pause = self._next_try.get(name, (0.0, first_pause_s))
+        self._next_try[name] = (time.monotonic() + pause, min(pause * 2, _LONGEST_PAUSE_S))
 
     # Delete ---------------------------------------------------------------------------------------
 
@@ -152,16 +199,16 @@ class Controller:
         released = volume["status"].get("phase") == "Released"
         if not (ours and released and spec["persistentVolumeReclaimPolicy"] == "Delete"):
             return
-        due, pause = self._next_try.get(name, (0.0, _FIRST_PAUSE_S))
-        if time.monotonic() < due:
+        if not self._is_due(name):
             return
         attributes = spec["csi"]["volumeAttributes"]
         image = attributes["imageName"]
         parts = (attributes["pool"], attributes.get("radosNamespace", ""), image)
         path = "/".join(part for part in parts if part)
         if json.loads(self._ceph.rbd("status", path, "--format", "json"))["watchers"]:
-            self._next_try[name] = (time.monotonic() + pause, pause * 2)
-            self._tell_failed_delete(volume, f"rbd {image} is still being used")
+            self._later(name, _FIRST_PAUSE_S)
+            why = f"rpc error: code = Internal desc = rbd {image} is still being used"
+            self._tell(volume, "PersistentVolume", "Warning", "VolumeFailedDelete", why)
             return
         self._ceph.rbd("rm", "--no-progress", path)
         self._api.delete(f"{collection('PersistentVolume')}/{name}")
@@ -169,29 +216,59 @@ class Controller:
             f"{collection('PersistentVolume')}/{name}", {"metadata": {"finalizers": None}}
         )
 
-    def _tell_failed_delete(self, volume: Json, why: str) -> None:
-        meta = volume["metadata"]
+    # Events ---------------------------------------------------------------------------------------
+
+    def _tell(self, regarded: Json, kind: str, weight: str, reason: str, message: str) -> None:
+        """Say an event; the same one again counts up, as client-go's recorder has it."""
+        meta = regarded["metadata"]
+        namespace = meta.get("namespace", "default")
+        events = f"/api/v1/namespaces/{namespace}/events"
+        said = f"{meta['uid']}{weight}{reason}{message}"
+        name = f"{meta['name']}.{hashlib.sha256(said.encode()).hexdigest()[:16]}"
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        event = {
-            "metadata": {"generateName": f"{meta['name']}.", "namespace": "default"},
-            "involvedObject": {
-                "kind": "PersistentVolume",
-                "apiVersion": "v1",
-                "name": meta["name"],
-                "uid": meta["uid"],
-            },
-            "type": "Warning",
-            "reason": "VolumeFailedDelete",
-            "message": f"rpc error: code = Internal desc = {why}",
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": 1,
-            "source": {"component": f"{DRIVER}_lab"},
-        }
+        before = self._api.find(f"{events}/{name}")
         try:
-            self._api.create("/api/v1/namespaces/default/events", event)
+            if before is not None:
+                again = {"count": before["count"] + 1, "lastTimestamp": now}
+                self._api.patch(f"{events}/{name}", again)
+                return
+            event = {
+                "metadata": {"name": name, "namespace": namespace},
+                "involvedObject": {
+                    "kind": kind,
+                    "apiVersion": "v1",
+                    "namespace": meta.get("namespace", ""),
+                    "name": meta["name"],
+                    "uid": meta["uid"],
+                },
+                "type": weight,
+                "reason": reason,
+                "message": message,
+                "firstTimestamp": now,
+                "lastTimestamp": now,
+                "count": 1,
+                "source": {"component": f"{DRIVER}_lab"},
+            }
+            self._api.create(events, event)
         except ApiError as error:
             print(f"event: {error}", flush=True)
+
+
+def _is_asked_for(claim: Json, storage_class: Json) -> bool:
+    """Tell whether the PV controller has handed the claim over, and the scheduler chosen."""
+    annotations = claim["metadata"].get("annotations", {})
+    waits = storage_class.get("volumeBindingMode") == "WaitForFirstConsumer"
+    return (
+        claim["status"].get("phase") == "Pending"
+        and not claim["spec"].get("volumeName")
+        and "deletionTimestamp" not in claim["metadata"]
+        and annotations.get(_PROVISIONER) == DRIVER
+        and (not waits or _SELECTED_NODE in annotations)
+    )
+
+
+def _path(meta: Json) -> str:
+    return f"{meta['namespace']}/{meta['name']}"
 
 
 def _volume(
