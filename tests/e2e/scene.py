@@ -9,12 +9,12 @@ import json
 import re
 import shlex
 import uuid
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import jsonschema
 
 from rbdagent.report.schema import schema
+from tests.lab.clients import librbd_client
 from tests.lab.controlplane import RBDAGENT_ROLE, RBDAGENT_RULES
 from tests.lab.errors import LabError
 from tests.lab.install import venv_python
@@ -29,27 +29,6 @@ if TYPE_CHECKING:
     from tests.lab.lab import Lab
     from tests.lab.workloads import Workloads
 
-_STAYING: Final = """
-import sys, time, rados, rbd
-cluster = rados.Rados(conffile=sys.argv[1], rados_id="admin", conf={"keyring": sys.argv[2]})
-cluster.connect()
-pool, name = sys.argv[3].split("/")
-image = rbd.Image(cluster.open_ioctx(pool), name)
-print("open", flush=True)
-time.sleep(600)
-"""
-_FLASHING: Final = """
-import sys, time, rados, rbd
-cluster = rados.Rados(conffile=sys.argv[1], rados_id="admin", conf={"keyring": sys.argv[2]})
-cluster.connect()
-pool, name = sys.argv[3].split("/")
-context = cluster.open_ioctx(pool)
-while True:
-    with rbd.Image(context, name):
-        time.sleep(0.15)
-    print("open", flush=True)
-    time.sleep(0.5)
-"""
 _LOOK_S: Final = 120.0
 _REFUSED: Final = 4
 _CLEAR_S: Final = 120.0
@@ -385,24 +364,8 @@ class Scene:
     @contextlib.contextmanager
     def librbd_client(self, image: str, *, flashes: bool = False) -> Iterator[None]:
         """Have a program outside the cluster open an image read-write, for good or in flashes."""
-        program = _FLASHING if flashes else _STAYING
-        name = f"librbd-{self.name}"
-        ceph = self.lab.ceph
-        process = self.lab.processes.start(
-            name,
-            ["/usr/bin/python3", "-c", program, str(ceph.conf), str(ceph.admin_keyring), image],
-            netns=self.lab.netns,
-        )
-        try:
-            wait_until(
-                lambda: "open" in Path(str(process.log)).read_text(),
-                timeout_s=20,
-                what="a librbd client to have the image open",
-                process=process,
-            )
+        with librbd_client(self.lab, image, self.name, flashes=flashes):
             yield
-        finally:
-            self.lab.processes.stop(name, grace_s=0)
 
     def kill(self, node: str, pid: int) -> None:
         """End a process of ours in a guest."""

@@ -42,7 +42,7 @@ from tests.lab.vm import WARM, WARM_PROGRAM, Vm, service_command, service_file, 
 from tests.lab.workloads import DRIVER, Workloads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from typing import TextIO
 
     from tests.lab.vm import Completed
@@ -78,15 +78,17 @@ class Lab:
 
     Args:
         state_dir: everything that the lab writes; one lab at a time in each.
+        nodes: the VMs' names; none where only controllers and Ceph are to play.
     """
 
-    def __init__(self, state_dir: Path | None = None) -> None:
+    def __init__(self, state_dir: Path | None = None, *, nodes: Sequence[str] = NODES) -> None:
+        self._names = tuple(nodes)
         self.state_dir = state_dir or default_state_dir()
         short_id = hashlib.sha256(str(self.state_dir).encode()).hexdigest()[:6]
         self.netns = f"rbdlab-{short_id}"
         self.processes = Processes(self.state_dir)
         self.control_plane = ControlPlane(
-            self.processes, self.netns, self.state_dir / "k8s", bin_dir(), ADDRESS, nodes=NODES
+            self.processes, self.netns, self.state_dir / "k8s", bin_dir(), ADDRESS, nodes=nodes
         )
         # Two labs may have the same fsid, one invocation and the next must: it is in ceph.conf.
         self.ceph = self._cluster("ceph", port=6789)
@@ -100,7 +102,8 @@ class Lab:
     def nodes(self) -> dict[str, Vm]:
         """The node VMs by name; what they find at boot is there once the rest is up."""
         return {
-            name: self._node(name, f"10.77.0.{11 + number}") for number, name in enumerate(NODES)
+            name: self._node(name, f"10.77.0.{11 + number}")
+            for number, name in enumerate(self._names)
         }
 
     @property
@@ -171,7 +174,8 @@ class Lab:
         self.network.serve(API_SERVICE)
         _in_parallel(self._start_control_plane, lambda: self._start_ceph(self.ceph), self._compile)
         self._start_csi()
-        _in_parallel(*(functools.partial(self._start_node, vm) for vm in self.nodes.values()))
+        if self._names:
+            _in_parallel(*(functools.partial(self._start_node, vm) for vm in self.nodes.values()))
 
     def _compile(self) -> None:
         """Compile rbdagent once: an emulated processor would do it at every call."""
@@ -361,9 +365,9 @@ class Lab:
 
 
 @contextlib.contextmanager
-def running_lab(state_dir: Path | None = None) -> Iterator[Lab]:
+def running_lab(state_dir: Path | None = None, *, nodes: Sequence[str] = NODES) -> Iterator[Lab]:
     """Lend a lab that is up, and tear it down whatever happens."""
-    lab = Lab(state_dir)
+    lab = Lab(state_dir, nodes=nodes)
     lab.up()
     try:
         yield lab

@@ -1,0 +1,63 @@
+"""Programs outside the cluster that have an image open by librbd, as qemu or a shell has."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tests.lab.processes import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.lab.lab import Lab
+
+_OPEN: Final = """
+import sys, time, rados, rbd
+cluster = rados.Rados(conffile=sys.argv[1], rados_id="admin", conf={"keyring": sys.argv[2]})
+cluster.connect()
+pool, name = sys.argv[3].split("/")
+context = cluster.open_ioctx(pool)
+"""
+_STAYING: Final = f"""{_OPEN}
+image = rbd.Image(context, name)
+print("open", flush=True)
+time.sleep(600)
+"""
+_FLASHING: Final = f"""{_OPEN}
+while True:
+    with rbd.Image(context, name):
+        time.sleep(0.15)
+    print("open", flush=True)
+    time.sleep(0.5)
+"""
+
+
+@contextlib.contextmanager
+def librbd_client(lab: Lab, image: str, name: str, *, flashes: bool = False) -> Iterator[None]:
+    """Have a program open an image read-write while this lasts, for good or in flashes.
+
+    Args:
+        lab: where.
+        image: ``POOL/NAME``.
+        name: tells it from others that run.
+        flashes: as ceph-csi's own check does while a stage waits.
+    """
+    program = _FLASHING if flashes else _STAYING
+    ceph = lab.ceph
+    process = lab.processes.start(
+        f"librbd-{name}",
+        ["/usr/bin/python3", "-c", program, str(ceph.conf), str(ceph.admin_keyring), image],
+        netns=lab.netns,
+    )
+    try:
+        wait_until(
+            lambda: "open" in Path(str(process.log)).read_text(),
+            timeout_s=20,
+            what="a librbd client to have the image open",
+            process=process,
+        )
+        yield
+    finally:
+        lab.processes.stop(f"librbd-{name}", grace_s=0)
