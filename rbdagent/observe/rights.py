@@ -28,6 +28,7 @@ class _Right(NamedTuple):
 
 _POORER: Final = "the answer is poorer, never wrong"
 _AGENT: Final = "an agent needs it, nobody else"
+_NO_LIFE: Final = "diagnose says less of why a claim or a pod waits"
 _SLOWER: Final = "an agent sees a change there at its next look only"
 _RIGHTS: Final = (
     _Right("get", "persistentvolumes"),
@@ -40,6 +41,11 @@ _RIGHTS: Final = (
     _Right("list", "volumeattachments.storage.k8s.io"),
     _Right("get", "csinodes.storage.k8s.io", _POORER),
     _Right("list", "events", _POORER),
+    _Right("list", "storageclasses.storage.k8s.io", _NO_LIFE),
+    _Right("list", "csidrivers.storage.k8s.io", _NO_LIFE),
+    _Right("get", "replicasets.apps", _NO_LIFE),
+    _Right("get", "deployments.apps", _NO_LIFE),
+    _Right("get", "statefulsets.apps", _NO_LIFE),
     _Right("list", "rbdnodes.rbdagent.dev", "holders on other nodes are probable, not certain"),
     _Right("get", "rbdnodes.rbdagent.dev", "an agent's conflicts with other nodes are probable"),
     _Right("list", "namespaces", "nothing can be unmapped: nobody knows which are frozen"),

@@ -43,6 +43,7 @@ CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CRD: Final = f"{CRDS}/rbdnodes.rbdagent.dev"
 RBDNODES: Final = "/apis/rbdagent.dev/v1alpha1/rbdnodes"
 STORAGE: Final = "/apis/storage.k8s.io/v1"
+APPS: Final = "/apis/apps/v1"
 Call = tuple[str, "Json | None"]
 """Method and path, and the body."""
 OURS: Final = f"/api/v1/namespaces/{NAMESPACE}"
@@ -504,6 +505,10 @@ READS: Final[tuple[Call, ...]] = tuple(
         f"{STORAGE}/volumeattachments/absent",
         f"{STORAGE}/csinodes",
         f"{STORAGE}/csinodes/{NODE}",
+        f"{STORAGE}/storageclasses",
+        f"{STORAGE}/csidrivers",
+        *(f"{APPS}/{each}" for each in ("replicasets", "deployments", "statefulsets")),
+        f"{APPS}/namespaces/default/deployments/absent",
         EVENTS,
         RBDNODES,
         f"{RBDNODES}/{OTHER_NODE}",
@@ -548,6 +553,8 @@ AGENT_MUST_NOT: Final[tuple[Call, ...]] = (
     (f"PATCH {STORAGE}/volumeattachments/x/status", {"status": {"attached": False}}),
     (f"DELETE {STORAGE}/volumeattachments/x", {}),
     (f"PATCH {STORAGE}/csinodes/{NODE}", {"spec": {"drivers": []}}),
+    (f"PATCH {APPS}/namespaces/default/deployments/x", {"spec": {"replicas": 0}}),
+    (f"DELETE {STORAGE}/storageclasses/x", {}),
     (f"POST {RBDNODES}", {**RBDNODE, "metadata": {"name": "chart-3"}}),
     STATUS_OF_OTHER_NODE,
     (f"PATCH {RBDNODES}/{NODE}", {"metadata": {"ownerReferences": None}}),

@@ -50,7 +50,13 @@ class World:
         keyring = ceph.conf.parent / f"ceph.client.{RBDAGENT_USER}.keyring"
         return self._laptop.run(
             *("env", f"PYTHONPATH={CHECKOUT}", sys.executable, "-m", "rbdagent", verb, target),
-            *("--no-node", f"--ceph-conf={ceph.conf}", f"--ceph-keyring={keyring}", *flags),
+            # Its /sys is this machine's: nothing is mapped here.
+            *(
+                f"--node-name={NODE}",
+                f"--ceph-conf={ceph.conf}",
+                f"--ceph-keyring={keyring}",
+                *flags,
+            ),
         )
 
     def codes(self, target: str) -> frozenset[str]:

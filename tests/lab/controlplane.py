@@ -69,7 +69,12 @@ RBDAGENT_RULES: tuple[Json, ...] = (
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
     {
         "apiGroups": ["storage.k8s.io"],
-        "resources": ["volumeattachments", "csinodes"],
+        "resources": ["volumeattachments", "csinodes", "csidrivers", "storageclasses"],
+        "verbs": ["get", "list"],
+    },
+    {
+        "apiGroups": ["apps"],
+        "resources": ["replicasets", "deployments", "statefulsets"],
         "verbs": ["get", "list"],
     },
     {"apiGroups": [""], "resources": ["events"], "verbs": ["get", "list", "create", "patch"]},
