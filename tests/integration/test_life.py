@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
@@ -16,14 +17,15 @@ import pytest
 from tests.integration.states import NODE, STATES, Making
 from tests.lab.install import CHECKOUT, cache_dir
 from tests.lab.lab import RBDAGENT_USER, running_lab
-from tests.lab.laptop import Done, Laptop
 from tests.lab.processes import wait_until
-from tests.unit.test_life import SAYS
+from tests.unit.test_life import CURED, SAYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tests.lab.api import Json
     from tests.lab.lab import Lab
+    from tests.lab.laptop import Done
 
 FIXTURES: Final = CHECKOUT / "tests" / "fixtures" / "life"
 _SAID_S: Final = 100.0
@@ -35,8 +37,8 @@ class World:
 
     def __init__(self, lab: Lab, undo: ExitStack) -> None:
         self.lab = lab
-        user = lab.control_plane.kubeconfig("rbdagent")
-        self._laptop = Laptop(lab.netns, user, lab.state_dir)
+        self._laptop = lab.control_plane.laptop("rbdagent")
+        self.administrator = lab.control_plane.laptop()
         self.makings = {each.__name__: self._make(each, undo) for each in STATES}
 
     def _make(self, state: Callable[[Making], None], undo: ExitStack) -> Making:
@@ -61,10 +63,13 @@ class World:
 
     def codes(self, target: str) -> frozenset[str]:
         """Give the codes at warning or above."""
+        return frozenset(each["code"] for each in self.findings(target))
+
+    def findings(self, target: str) -> list[Json]:
+        """Give the findings at warning or above, what blocks first first."""
         told = self.rbdagent("diagnose", target, "--output=json")
         assert told.code in {0, 1, 3}, told.stderr
-        findings = json.loads(told.stdout)["findings"]
-        return frozenset(each["code"] for each in findings if each["severity"] != "info")
+        return [each for each in json.loads(told.stdout)["findings"] if each["severity"] != "info"]
 
 
 @pytest.fixture(scope="module")
@@ -92,3 +97,25 @@ def test_a_state_that_controllers_have_made_is_recognised(world: World, state: s
         FIXTURES.mkdir(exist_ok=True)
         snapshot = world.rbdagent("snapshot", target)
         (FIXTURES / f"{state}.json").write_text(snapshot.stdout)
+
+
+# The commands of a remedy that change something, as they are told.
+_CHANGES: Final = re.compile(r"kubectl (-n \S+ )?(patch|annotate|label|delete|taint)\b")
+
+
+@pytest.mark.parametrize("state", CURED)
+def test_the_cure_that_is_told_ends_the_state(world: World, state: str) -> None:
+    making = world.makings[state]
+    told = world.findings(making.target)
+    code = told[0]["code"]
+    assert code in SAYS[state]
+    commands = [each for each in told[0]["commands"] if _CHANGES.match(each)]
+    assert commands, told[0]
+    for each in commands:
+        world.administrator.done("bash", "-ec", each)
+    wait_until(
+        lambda: code not in world.codes(making.target),
+        timeout_s=60,
+        what=f"{code} to be over after {commands}",
+        interval_s=1,
+    )
