@@ -11,10 +11,12 @@ from rbdagent.catalog import CATALOG
 from rbdagent.correlate.identity import pods_of
 from rbdagent.correlate.names import names_of, users_of
 from rbdagent.diagnose import diagnose
+from rbdagent.diagnose.case import subject_of
 from rbdagent.model import (
     Attachment,
     Diagnosis,
     Finding,
+    ImageView,
     Life,
     LifeStage,
     LifeStep,
@@ -55,6 +57,7 @@ _BLOCKS_FIRST: Final = (
 )
 """What one node has not let go, the next one cannot attach and map."""
 
+_WATCHERS_UNSEEN: Final = "the image's watchers were not observed"
 _WEIGHT: Final = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
 
@@ -66,7 +69,7 @@ def life_of(use: VolumeUse, snapshot: Snapshot) -> Life:
     return Life(
         diagnosis=diagnosis,
         pod=pod,
-        there=_with_findings(_there(use, diagnosis, pod), findings),
+        there=_with_findings(_there(use, diagnosis, pod, snapshot), findings),
         back=_back(diagnosis, pod, findings),
         findings=findings,
     )
@@ -104,8 +107,16 @@ def _pod_of(use: VolumeUse, snapshot: Snapshot) -> Pod | None:
 # --------------------------------------------------------------------------------------------------
 
 
-def _there(use: VolumeUse, diagnosis: Diagnosis, pod: Pod | None) -> tuple[LifeStage, ...]:
-    stages = [_provision(use), _bind(use), _schedule(pod)]
+def _there(
+    use: VolumeUse, diagnosis: Diagnosis, pod: Pod | None, snapshot: Snapshot
+) -> tuple[LifeStage, ...]:
+    kube = snapshot.kubernetes
+    no_volumes = why_unseen(snapshot, kube.persistent_volumes if kube else None)
+    no_volume = "" if use.persistent_volume else no_volumes
+    no_claims = why_unseen(snapshot, kube.claims if kube else None)
+    no_pods = why_unseen(snapshot, kube.pods if kube else None)
+    bind = _bind(use, no_claims or no_volume)
+    stages = [_provision(use, no_volumes), bind, _schedule(pod, no_pods)]
     node = pod.node_name if pod is not None else None
     stages += [_attach(use, node), _stage(diagnosis, node), _publish(pod)]
     return tuple(stages)
@@ -115,19 +126,30 @@ def _stage_of(step: LifeStep, state: StepState, said: str) -> LifeStage:
     return LifeStage(step=step, state=state, said=said)
 
 
-def _provision(use: VolumeUse) -> LifeStage:
+def why_unseen(snapshot: Snapshot, found: tuple[object, ...] | NotObserved | None) -> str:
+    """Say why a kind of object was not observed; empty where it was. None: no API at all."""
+    if found is None:
+        return snapshot.sources.kubernetes.reason or "the Kubernetes API was not asked"
+    return found.reason if isinstance(found, NotObserved) else ""
+
+
+def _provision(use: VolumeUse, unseen: str) -> LifeStage:
     step, volume = LifeStep.PROVISION, use.persistent_volume
     if volume is not None:
         by = f"by {volume.provisioner}" if volume.provisioner else "by hand"
         return _stage_of(step, StepState.DONE, f"{volume.name}, made {by}")
     if use.image is not None:
         return _stage_of(step, StepState.DONE, f"image {use.image.spec}")
+    if unseen:
+        return _stage_of(step, StepState.UNSEEN, unseen)
     return _stage_of(step, StepState.WAITING, "there is no volume yet")
 
 
-def _bind(use: VolumeUse) -> LifeStage:
+def _bind(use: VolumeUse, unseen: str) -> LifeStage:
     step, claim, volume = LifeStep.BIND, use.claim, use.persistent_volume
     if claim is None:
+        if unseen:
+            return _stage_of(step, StepState.UNSEEN, unseen)
         if volume is None or volume.claim is None:
             return _stage_of(step, StepState.UNNEEDED, "no claim")
         return _stage_of(step, StepState.WAITING, f"its claim {volume.claim} is not there")
@@ -139,8 +161,10 @@ def _bind(use: VolumeUse) -> LifeStage:
     return _stage_of(step, StepState.WAITING, phases)
 
 
-def _schedule(pod: Pod | None) -> LifeStage:
+def _schedule(pod: Pod | None, unseen: str) -> LifeStage:
     step = LifeStep.SCHEDULE
+    if pod is None and unseen:
+        return _stage_of(step, StepState.UNSEEN, unseen)
     if pod is None:
         return _stage_of(step, StepState.UNNEEDED, "no pod uses it")
     if pod.node_name:
@@ -177,7 +201,7 @@ def _stage(diagnosis: Diagnosis, node: str | None) -> LifeStage:
         return _stage_of(step, StepState.DONE, f"{node} watches the image")
     view = diagnosis.use.image_view
     if view is None or isinstance(view.watchers, NotObserved):
-        return _stage_of(step, StepState.UNSEEN, "the image's watchers were not observed")
+        return _stage_of(step, StepState.UNSEEN, _WATCHERS_UNSEEN)
     return _stage_of(step, StepState.WAITING, f"{node} has not mapped it")
 
 
@@ -228,24 +252,42 @@ def _codes(step: LifeStep, findings: tuple[Finding, ...]) -> tuple[str, ...]:
 def _back(
     diagnosis: Diagnosis, pod: Pod | None, findings: tuple[Finding, ...]
 ) -> tuple[WayBack, ...]:
-    """Follow each node that holds the volume, or is attached to it, and is not the pod's own."""
+    """Follow each node that holds the volume, or is attached to it, and is not the pod's own.
+
+    What is said of another node's holder stands in no way here.
+    """
     use = diagnosis.use
     own = pod.node_name if pod is not None and pod.deleting_since is None else None
     nodes = [each.holder.node for each in diagnosis.holders if not each.holder.passing]
     nodes += [each.node_name for each in observed_of(use.attachments)]
     return tuple(
-        WayBack(node=node, stages=_with_findings(_leaving(diagnosis, node), findings))
+        WayBack(
+            node=node,
+            stages=_with_findings(
+                _leaving(diagnosis, node), _without_others(findings, diagnosis, node)
+            ),
+        )
         for node in dict.fromkeys(nodes)
         if node is not None and node != own
     )
 
 
-def _leaving(diagnosis: Diagnosis, node: str) -> tuple[LifeStage, ...]:
-    held = [each for each in diagnosis.holders if each.holder.node == node]
-    attached = next(
-        (each for each in observed_of(diagnosis.use.attachments) if each.node_name == node), None
+def _without_others(
+    findings: tuple[Finding, ...], diagnosis: Diagnosis, node: str
+) -> tuple[Finding, ...]:
+    holders = {subject_of(each.holder) for each in diagnosis.holders if each.holder.node != node}
+    return tuple(
+        each
+        for each in findings
+        if each.subject not in holders
+        and (each.subject == f"node {node}" or not each.subject.startswith("node "))
     )
-    return (_unpublish(held), _unstage(held), _detach(attached))
+
+
+def _leaving(diagnosis: Diagnosis, node: str) -> tuple[LifeStage, ...]:
+    use = diagnosis.use
+    held = [each for each in diagnosis.holders if each.holder.node == node]
+    return (_unpublish(held), _unstage(held, use.image_view), _detach(use.attachments, node))
 
 
 def _unpublish(held: list[JudgedHolder]) -> LifeStage:
@@ -259,8 +301,10 @@ def _unpublish(held: list[JudgedHolder]) -> LifeStage:
     return _stage_of(step, StepState.DONE, "no pod uses it there")
 
 
-def _unstage(held: list[JudgedHolder]) -> LifeStage:
+def _unstage(held: list[JudgedHolder], view: ImageView | None) -> LifeStage:
     step = LifeStep.UNSTAGE
+    if not held and (view is None or isinstance(view.watchers, NotObserved)):
+        return _stage_of(step, StepState.UNSEEN, _WATCHERS_UNSEEN)
     if not held:
         return _stage_of(step, StepState.DONE, "nothing there has it mapped")
     mapping = held[0].holder.mapping
@@ -268,8 +312,11 @@ def _unstage(held: list[JudgedHolder]) -> LifeStage:
     return _stage_of(step, StepState.WAITING, f"{what} is there: {held[0].verdict}")
 
 
-def _detach(attached: Attachment | None) -> LifeStage:
+def _detach(attachments: tuple[Attachment, ...] | NotObserved, node: str) -> LifeStage:
     step = LifeStep.DETACH
+    if isinstance(attachments, NotObserved):
+        return _stage_of(step, StepState.UNSEEN, attachments.reason)
+    attached = next((each for each in attachments if each.node_name == node), None)
     if attached is None:
         return _stage_of(step, StepState.DONE, "no VolumeAttachment")
     leaving = "is being deleted" if attached.deleting_since else "is there"
