@@ -10,6 +10,7 @@ import click
 from rbdagent.cli.flags import observing, reading
 from rbdagent.cli.output import data_text, exit_code, has_colour, repeat
 from rbdagent.cli.source import snapshot_of
+from rbdagent.errors import UsageError
 from rbdagent.model import Also
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 @click.command("diagnose")
 @click.argument("target", required=True)
 @click.option("--namespace", "-n", help="Namespace of pvc/NAME and pod/NAME.")
-@reading
+@reading("html")
 @observing
 def command(
     *,
@@ -37,10 +38,13 @@ def command(
     """Follow the volume of TARGET through its life, and say where it broke, why, and what to do.
 
     Provision, bind, schedule, attach, stage, publish, and back. TARGET is what who-holds takes.
+    -o html gives one page to look at, which needs no network: redirect it to a file.
     """
     from rbdagent.parse.target import parse_target
 
     wanted = parse_target(target, namespace=namespace)
+    if output == "html" and watch:
+        raise UsageError("-o html is one page: leave --watch out, and load it anew")
 
     def once() -> tuple[str, int]:
         snapshot = snapshot_of(
@@ -58,8 +62,8 @@ def command(
 def _load(output: str) -> None:
     """Import what the answer takes."""
     importlib.import_module("rbdagent.diagnose.life")
-    machine = output in {"json", "yaml"}
-    importlib.import_module(f"rbdagent.report.{'machine' if machine else 'story'}")
+    forms = {"json": "machine", "yaml": "machine", "html": "page"}
+    importlib.import_module(f"rbdagent.report.{forms.get(output, 'story')}")
 
 
 def _render(life: Life, snapshot: Snapshot, output: str) -> str:
@@ -71,6 +75,10 @@ def _render(life: Life, snapshot: Snapshot, output: str) -> str:
         from rbdagent.report.text import names
 
         return names(life.diagnosis.holders)
+    if output == "html":
+        from rbdagent.report.page import page
+
+        return page(life, snapshot)
     from rbdagent.report.story import story
 
     return story(life, snapshot, wide=output == "wide", colour=has_colour())

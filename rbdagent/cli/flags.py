@@ -243,10 +243,11 @@ def leave_of(allowed: dict[str, Any], *, by: str, may_unmap: bool) -> Leave:
     )
 
 
-def reading(command: _F) -> _F:
-    """Give a verb the flags of every verb that gives an answer."""
+def reading(*also: str) -> Callable[[_F], _F]:
+    """Give a verb the flags of every verb that gives an answer; ``also`` are forms it alone has."""
+    forms = ("table", "wide", "json", "yaml", "name", *also)
     options = (
-        option("--output", "-o", type=click.Choice(["table", "wide", "json", "yaml", "name"]),
+        option("--output", "-o", type=click.Choice(forms),
                 default="table", show_default=True, help="Form of the answer."),
         option("--from", "source", envvar="RBDAGENT_FROM", metavar="FILE",
                 help="Answer from a snapshot instead; - is stdin."),
@@ -254,4 +255,4 @@ def reading(command: _F) -> _F:
                 help="Exit 3 when a finding is at least so severe."),
         option("--watch", "-w", is_flag=True, help="Look again and again, print what changed."),
     )  # fmt: skip
-    return _with(options, command)
+    return functools.partial(_with, options)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option("--all-nodes", "-A", is_flag=True, help="Of all nodes, from what agents published.")
 @click.option("--namespace", "-n", help="Only volumes whose claim is in this namespace.")
 @click.option("--selector", "-l", help="Only volumes whose claim has such labels (-l app=db).")
-@reading
+@reading()
 @observing
 def command(
     *,

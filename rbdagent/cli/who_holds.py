@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.command("who-holds")
 @click.argument("target", required=True)
 @click.option("--namespace", "-n", help="Namespace of pvc/NAME and pod/NAME.")
-@reading
+@reading()
 @observing
 def command(
     *,

@@ -35,7 +35,11 @@ _PAINT: Final = {
 def story(life: Life, snapshot: Snapshot, *, wide: bool, colour: bool) -> str:
     """Give the answer of ``diagnose``; ``wide`` tells what is no trouble as well."""
     diagnosis = life.diagnosis
-    parts = [_chain(life), _steps(life, colour=colour), _headline(life, colour=colour)]
+    parts = [
+        _chain(life),
+        _steps(life, colour=colour),
+        painted(headline(life), BOLD, colour=colour),
+    ]
     told = [
         each
         for each in life.findings
@@ -89,13 +93,13 @@ def _line(stage: LifeStage, *, colour: bool) -> str:
     return f"  {stage.step:<10} {shown} {stage.said}{codes}".rstrip()
 
 
-def _headline(life: Life, *, colour: bool) -> str:
+def headline(life: Life) -> str:
+    """Say what everything waits for."""
     first = life.first_broken
-    if first is None:
-        waiting = next((each for each in life.there if each.state is StepState.WAITING), None)
-        words = f"Nothing is broken; {waiting.step} is under way." if waiting else "All is well."
-        return painted(words, BOLD, colour=colour)
-    return painted(f"Everything waits for {first.code}, {first.subject}.", BOLD, colour=colour)
+    if first is not None:
+        return f"Everything waits for {first.code}, {first.subject}."
+    waiting = next((each for each in life.there if each.state is StepState.WAITING), None)
+    return f"Nothing is broken; {waiting.step} is under way." if waiting else "All is well."
 
 
 def _commands(findings: tuple[Finding, ...]) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ OF_SOURCES: Final = frozenset({"RBD901", "RBD902", "RBD903", "RBD904"})
 """Findings that say of a source what its own line says, with reason and cure."""
 
 RED, YELLOW, GREEN, BOLD, PLAIN = "\033[31m", "\033[33m", "\033[32m", "\033[1m", "\033[0m"
-_COLOURS: Final = {
+COLOURS: Final = {  # what is not here is red
     Verdict.IN_USE: GREEN,
     Verdict.SHARED: GREEN,
     Verdict.FREE: GREEN,
@@ -55,7 +55,7 @@ _COLOURS: Final = {
     Verdict.FOREIGN: YELLOW,
     Verdict.UNDETERMINED: YELLOW,
 }
-_WORDS: Final = {
+WORDS: Final = {
     Verdict.IN_USE: "a pod uses it",
     Verdict.STAGED: "kubelet or the CSI driver is between steps",
     Verdict.ORPHANED: "it is mapped, and nothing there uses it",
@@ -313,16 +313,27 @@ def _follows(plan: UnmapPlan) -> list[str]:
 # --------------------------------------------------------------------------------------------------
 
 
+_HOLDER_HEAD: Final = (
+    "NODE", "DEVICE", "VERDICT", "CLIENT", "ADDRESS", "PODS", "ATTACHMENT", "CONFIDENCE",
+)  # fmt: skip
+_HOLDER_HEAD_WIDE: Final = ("KIND", "MODE", "WATCH", "MOUNTS", "OPENERS", "SINCE")
+
+
 def holder_table(
     holders: Sequence[JudgedHolder], snapshot: Snapshot, *, wide: bool, colour: bool
 ) -> str:
     """Give one row a holder."""
     known = pod_names(snapshot)
-    head = ["NODE", "DEVICE", "VERDICT", "CLIENT", "ADDRESS", "PODS", "ATTACHMENT", "CONFIDENCE"]
-    head += ["KIND", "MODE", "WATCH", "MOUNTS", "OPENERS", "SINCE"] if wide else []
+    head = _HOLDER_HEAD + (_HOLDER_HEAD_WIDE if wide else ())
     rows = [_row(each, known, wide=wide) for each in holders]
     verdicts = [each.verdict for each in holders]
     return _table(head, rows, verdicts if colour else None, head.index("VERDICT"))
+
+
+def holder_cells(judged: JudgedHolder, snapshot: Snapshot) -> dict[str, str]:
+    """Give a holder's row of the wide table, by column."""
+    row = _row(judged, pod_names(snapshot), wide=True)
+    return dict(zip(_HOLDER_HEAD + _HOLDER_HEAD_WIDE, row, strict=True))
 
 
 def _device(holder: Holder) -> str:
@@ -442,8 +453,8 @@ def _headline(diagnosis: Diagnosis, *, colour: bool) -> str:
         details.append(f"cluster {use.image.fsid}")
     about = f" ({', '.join(details)})" if details else ""
     verdict = str(diagnosis.verdict)
-    shown = painted(verdict, BOLD + _COLOURS.get(diagnosis.verdict, RED), colour=colour)
-    words = _WORDS[diagnosis.verdict]
+    shown = painted(verdict, BOLD + COLOURS.get(diagnosis.verdict, RED), colour=colour)
+    words = WORDS[diagnosis.verdict]
     if use.image is None and diagnosis.verdict is Verdict.UNDETERMINED:
         words = "it leads to no RBD image that could be asked about"
     return f"{shown}: {words}.\n{subject}{about}"
@@ -530,7 +541,7 @@ def _table(
             cells[painted] = f"{paint}{cells[painted]}{PLAIN}"
         return "   ".join(cells).rstrip()
 
-    paints = [_COLOURS.get(each, RED) for each in verdicts] if verdicts else [""] * len(rows)
+    paints = [COLOURS.get(each, RED) for each in verdicts] if verdicts else [""] * len(rows)
     return "\n".join(
         [line(head, ""), *(line(row, paint) for row, paint in zip(rows, paints, strict=True))]
     )

@@ -424,6 +424,7 @@ def test_a_refused_exec_names_the_command_that_grants_it(laptop: Laptop) -> None
         (("",), sorted(_words("VERBS"))),
         (("list", "-o", "j"), ["json"]),
         (("check", "--output", ""), ["json", "table", "yaml"]),
+        (("diagnose", "-o", ""), ["html", "json", "name", "table", "wide", "yaml"]),
         (("who-holds", "--fail-on", ""), ["error", "info", "warning"]),
         (("list", ""), []),
     ],

@@ -1,0 +1,309 @@
+"""The life of a volume as one page, for people who would rather look.
+
+It needs no network and no scripts and forbids itself both, whatever the names in it say.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.catalog import runbook
+from rbdagent.model import Severity, SourceState, StepState
+from rbdagent.report.markup import Html, el, several
+from rbdagent.report.picture import NOT_OBSERVED, picture_of
+from rbdagent.report.story import headline
+from rbdagent.report.style import SHAPES, style_sheet
+from rbdagent.report.text import COLOURS, GREEN, WORDS, holder_cells
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rbdagent.model import (
+        Finding,
+        Gap,
+        JudgedHolder,
+        Life,
+        LifeStage,
+        Snapshot,
+        Source,
+        Verdict,
+    )
+    from rbdagent.report.picture import Box, Lane, Link, Stop
+
+_HEAD: Final = Html(
+    '<meta charset="utf-8">'
+    '<meta name="viewport" content="width=device-width,initial-scale=1">'
+    '<meta name="color-scheme" content="light dark">'
+    '<meta http-equiv="Content-Security-Policy"'
+    """ content="default-src 'none';style-src 'unsafe-inline'">"""
+)
+
+
+def page(life: Life, snapshot: Snapshot) -> str:
+    """Give the answer of ``diagnose -o html``, in ASCII: no terminal and no server garbles it."""
+    given = life.diagnosis.use.target.given
+    head = several(
+        (_HEAD, el("title", f"{given}: {headline(life)}"), el("style", Html(style_sheet())))
+    )
+    body = several(
+        (
+            el(
+                "header",
+                el("p", "rbdagent diagnose ", el("code", given)),
+                el("p", f"seen {snapshot.observed_at}"),
+            ),
+            el("main", _answer(life), _picture(life, snapshot), _steps(life), _findings(life),
+                _holders(life, snapshot), _sources(snapshot)),
+            el("footer", el("p", f"rbdagent {snapshot.tool_version}")),
+        )
+    )  # fmt: skip
+    document = el("html", el("head", head), el("body", body), lang="en")
+    return f"<!DOCTYPE html>\n{document}\n".encode("ascii", "xmlcharrefreplace").decode()
+
+
+def _section(title: str, *inside: str) -> Html:
+    name = title.lower().replace(" ", "-")
+    return el("section", el("h2", title, id=name), *inside, aria_labelledby=name)
+
+
+def _tone(state: StepState) -> str:
+    return state.replace(" ", "-")
+
+
+def _icon(shape: str) -> Html:
+    """Give the shape of a state; its word stands beside it."""
+    return el("svg", Html(SHAPES[shape]), class_="icon", viewBox="0 0 24 24", aria_hidden="true")
+
+
+def _codes(codes: Iterable[str]) -> Html:
+    return several(several((" ", el("a", each, href=f"#{each}"))) for each in codes)
+
+
+def _pill(verdict: Verdict) -> Html:
+    return el("span", str(verdict), class_="pill")
+
+
+def _tone_of(verdict: Verdict | None) -> str:
+    if verdict is None:
+        return "plain"
+    paint = COLOURS.get(verdict)
+    return "good" if paint == GREEN else "waiting" if paint else "broken"
+
+
+# --------------------------------------------------------------------------------------------------
+# What everything waits for
+# --------------------------------------------------------------------------------------------------
+
+
+def _answer(life: Life) -> Html:
+    first = life.first_broken
+    if first is None:
+        is_waiting = any(each.state is StepState.WAITING for each in life.there)
+        shape = "waiting" if is_waiting else "done"
+        verdict = life.diagnosis.verdict
+        told: tuple[Html, ...] = (el("p", f"{verdict}: {WORDS[verdict]}."),)
+    else:
+        shape = "broken" if first.severity is Severity.ERROR else "warning"
+        told = (
+            el("p", first.message),
+            *((el("p", el("b", "By itself: "), f"{first.heals}."),) if first.heals else ()),
+            el("p", el("a", "Evidence, and what to do", href=f"#{first.code}")),
+        )
+    return el(
+        "div",
+        _icon(shape),
+        el("div", el("h1", headline(life)), *told),
+        class_=f"answer card {shape}",
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# The picture
+# --------------------------------------------------------------------------------------------------
+
+
+def _picture(life: Life, snapshot: Snapshot) -> Html:
+    picture = picture_of(life, snapshot)
+    fork = (_link(picture.fork),) if picture.fork.state else ()
+    lanes = el("ul", *(_lane(each) for each in picture.lanes), class_="lanes")
+    return _section(
+        "What hangs on what",
+        el(
+            "div",
+            el("ol", *(_stop(each) for each in picture.trunk), class_="trunk"),
+            *fork,
+            *((lanes,) if picture.lanes else ()),
+            class_="picture card",
+        ),
+    )
+
+
+def _lane(lane: Lane) -> Html:
+    about = [WORDS[lane.verdict] if lane.verdict else "", lane.part]
+    pill = (_pill(lane.verdict),) if lane.verdict else ()
+    return el(
+        "li",
+        el("h3", el("span", lane.name or "no node yet", class_="names"), *pill),
+        el("p", "; ".join(each for each in about if each)),
+        el("ol", *(_stop(each) for each in lane.stops)),
+        class_=f"lane {_tone_of(lane.verdict)}" + (" back" if lane.goes_back else ""),
+    )
+
+
+def _stop(stop: Stop) -> Html:
+    link = (_link(stop.link),) if stop.link else ()
+    return el("li", *link, _box(stop.box), class_="stop")
+
+
+def _link(link: Link) -> Html:
+    if link.state is None:
+        return el("div", class_="link plain")
+    word = link.state.upper() if link.state is StepState.BROKEN else str(link.state)
+    first = " first" if link.is_first else ""
+    told = el("span", el("b", word, class_="state"), _codes(link.codes), class_="told")
+    return el("div", _icon(_tone(link.state)), el("span", link.word, class_="step"), " ", told,
+        class_=f"link {_tone(link.state)}{first}")  # fmt: skip
+
+
+def _box(box: Box) -> Html:
+    notes = el("ul", *(several((" ", el("li", each))) for each in box.notes), class_="notes")
+    return el(
+        "div",
+        el("p", "PV" if box.kind == "pv" else box.kind, class_="kind"),
+        *(el("p", each, class_="names") for each in box.names),
+        *((notes,) if box.notes else ()),
+        class_=f"box {box.kind} {box.look}",
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# The steps
+# --------------------------------------------------------------------------------------------------
+
+
+def _steps(life: Life) -> Html:
+    ways = [("There", life.there), *((f"Back from {way.node}", way.stages) for way in life.back)]
+    return _section(
+        "Its life, step by step",
+        el("div", *(_way(title, stages) for title, stages in ways), class_="ways"),
+    )
+
+
+def _way(title: str, stages: Iterable[LifeStage]) -> Html:
+    steps = el("ol", *(_step(each) for each in stages), class_="steps")
+    return el("div", el("h3", title), steps, class_="card")
+
+
+def _step(stage: LifeStage) -> Html:
+    word = stage.state.upper() if stage.state is StepState.BROKEN else str(stage.state)
+    return el(
+        "li",
+        _icon(_tone(stage.state)),
+        el("b", str(stage.step)),
+        el("span", el("span", word, class_="word"), _codes(stage.codes)),
+        *((el("span", stage.said, class_="said"),) if stage.said else ()),
+        class_=_tone(stage.state),
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# Findings, holders, sources
+# --------------------------------------------------------------------------------------------------
+
+
+def _findings(life: Life) -> Html:
+    if not life.findings:
+        return Html()
+    ids = {each.code: each for each in reversed(life.findings)}
+    told = (_finding(each, is_target=ids[each.code] is each) for each in life.findings)
+    return _section("What was found", el("div", *told, class_="findings"))
+
+
+def _finding(finding: Finding, *, is_target: bool) -> Html:
+    evidence = el("ul", *(el("li", each) for each in finding.evidence))
+    rows: list[tuple[str, tuple[str, ...]]] = [
+        ("Evidence", (evidence,) if finding.evidence else ()),
+        ("By itself", (f"{finding.heals}.",) if finding.heals else ()),
+        ("Remedy", (finding.remedy,) if finding.remedy else ()),
+        ("Commands", tuple(_command(each) for each in finding.commands)),
+    ]
+    return el(
+        "article",
+        el(
+            "h3",
+            el("span", str(finding.severity), class_="pill"),
+            el("a", finding.code, href=runbook(finding.code)),
+            el("span", finding.subject),
+        ),
+        el("p", finding.message, class_="message"),
+        _facts((name, several(inside)) for name, inside in rows if inside),
+        class_=f"finding card {finding.severity}",
+        id=finding.code if is_target else "",
+    )
+
+
+def _command(command: str) -> Html:
+    return el("pre", el("code", command))
+
+
+def _facts(rows: Iterable[tuple[str, str]]) -> Html:
+    return el("dl", *(el("div", el("dt", name), el("dd", said)) for name, said in rows))
+
+
+def _holders(life: Life, snapshot: Snapshot) -> Html:
+    if not life.diagnosis.holders:
+        return Html()
+    said = {line for each in life.findings for line in each.evidence}
+    cards = (_holder(each, snapshot, said) for each in life.diagnosis.holders)
+    return _section("Who holds it", el("div", *cards, class_="holders"))
+
+
+def _holder(judged: JudgedHolder, snapshot: Snapshot, said: set[str]) -> Html:
+    cells = {name: each.strip("<>") for name, each in holder_cells(judged, snapshot).items()}
+    title = f"{cells.pop('NODE')} {cells.pop('DEVICE')}"
+    del cells["VERDICT"]
+    fresh = [each for each in judged.because if each not in said]
+    because = el("ul", *(el("li", each) for each in fresh))
+    return el(
+        "article",
+        el("h3", el("span", title, class_="names"), _pill(judged.verdict)),
+        _facts(
+            (
+                *((name.capitalize(), each) for name, each in cells.items()),
+                *((("Because", because),) if fresh else ()),
+            )
+        ),
+        class_=f"card {_tone_of(judged.verdict)}",
+    )
+
+
+def _sources(snapshot: Snapshot) -> Html:
+    rows = (_source(name, source) for name, source in snapshot.sources.named)
+    return _section("Sources", el("ul", *rows, class_="sources card"))
+
+
+def _source(name: str, source: Source) -> Html:
+    is_seen = source.state is SourceState.OBSERVED
+    state = StepState.DONE if is_seen else StepState.UNSEEN
+    word = "observed" if is_seen else f"{NOT_OBSERVED} ({source.state})"
+    reason = f": {source.reason}" if source.reason else ""
+    return el(
+        "li",
+        _icon(_tone(state)),
+        el(
+            "div",
+            el("p", el("b", name), " ", el("span", word, class_="word"), reason),
+            *((_command(source.cure),) if source.cure else ()),
+            *(_gap(each) for each in source.gaps),
+        ),
+        class_=_tone(state),
+    )
+
+
+def _gap(gap: Gap) -> Html:
+    return several(
+        (
+            el("p", el("b", f"{NOT_OBSERVED}: "), f"{gap.fact}: {gap.reason}"),
+            *((_command(gap.cure),) if gap.cure else ()),
+        )
+    )

@@ -1,0 +1,480 @@
+"""What hangs on what, as boxes and links: pod, claim, PV, image, and a lane for each holder."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from rbdagent.catalog import CATALOG
+from rbdagent.correlate.local import pod_uid_of_path
+from rbdagent.diagnose.case import subject_of
+from rbdagent.diagnose.evidence import (
+    evidence_of,
+    processes_on,
+    said_of_mount,
+    said_of_opener,
+    said_of_process,
+    said_of_stacked,
+)
+from rbdagent.diagnose.life import why_unseen
+from rbdagent.model import (
+    Confidence,
+    ImagePresence,
+    LifeStep,
+    NotObserved,
+    Severity,
+    StepState,
+    observed_of,
+)
+from rbdagent.report.machine import pod_names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from collections.abc import Mapping as MappingType
+
+    from rbdagent.model import (
+        Attachment,
+        Finding,
+        Holder,
+        ImageView,
+        JudgedHolder,
+        Life,
+        LifeStage,
+        Mapping,
+        Snapshot,
+        Verdict,
+    )
+
+    Codes = tuple[str, ...]
+    Ways = MappingType[str, tuple[LifeStage, ...]]
+
+_MOST: Final = 4
+"""Lines of one box: a mount may be seen in many namespaces."""
+_SHORT: Final = {
+    "ReadWriteOnce": "RWO",
+    "ReadOnlyMany": "ROX",
+    "ReadWriteMany": "RWX",
+    "ReadWriteOncePod": "RWOP",
+}
+NOT_OBSERVED: Final = "not observed"
+
+
+class Look(StrEnum):
+    """What was seen of a box."""
+
+    THERE = "there"
+    NONE = "none"
+    UNSEEN = "unseen"
+
+
+class Box(Struct, frozen=True, kw_only=True):
+    """One thing of the chain."""
+
+    kind: str
+    names: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    look: Look = Look.THERE
+
+
+class Link(Struct, frozen=True, kw_only=True):
+    """What leads to a box: a step of the life, where it is one."""
+
+    word: str = ""
+    state: StepState | None = None
+    """None: it is no step."""
+    codes: tuple[str, ...] = ()
+    is_first: bool = False
+    """Everything waits for it."""
+
+
+class Stop(Struct, frozen=True, kw_only=True):
+    """A box, and the link that leads to it."""
+
+    link: Link | None
+    """None: the chain begins here."""
+    box: Box
+
+
+class Lane(Struct, frozen=True, kw_only=True):
+    """One holder, or a node that is to be one."""
+
+    name: str
+    part: str
+    """What it has to do with the volume."""
+    verdict: Verdict | None
+    goes_back: bool
+    stops: tuple[Stop, ...]
+
+
+class Picture(Struct, frozen=True, kw_only=True):
+    """All of it."""
+
+    trunk: tuple[Stop, ...]
+    fork: Link
+    """From the image to the lanes; broken by what is of no single holder."""
+    lanes: tuple[Lane, ...]
+
+
+def picture_of(life: Life, snapshot: Snapshot) -> Picture:
+    """Draw the chain as far as it is known."""
+    trunk, lanes = _trunk(life, snapshot), tuple(_lanes(life, snapshot))
+    stops = (*trunk, *(stop for lane in lanes for stop in lane.stops))
+    shown = {code for each in stops if each.link for code in each.link.codes}
+    steps = {code: step for step in LifeStep for code in _codes(life.findings, step)}
+    left = tuple(each for each in steps if each not in shown)
+    fork = _link(life, (), steps[left[0]] if left else None, codes=left)
+    return Picture(trunk=trunk, fork=fork, lanes=lanes)
+
+
+# --------------------------------------------------------------------------------------------------
+# Links
+# --------------------------------------------------------------------------------------------------
+
+
+def _link(
+    life: Life, stages: Iterable[LifeStage], step: LifeStep | None, *, codes: Codes = ()
+) -> Link:
+    """Give the link that stands for a step; codes of findings beyond its stage's break it."""
+    stage = next((each for each in stages if each.step is step), None)
+    told = tuple(dict.fromkeys((*(stage.codes if stage else ()), *codes)))
+    first = life.first_broken
+    is_first = first is not None and first.code in told
+    broken = StepState.BROKEN if codes or is_first else None
+    state = broken or (stage.state if stage else None)
+    return Link(word=str(step) if state else "", state=state, codes=told, is_first=is_first)
+
+
+def _codes(findings: Iterable[Finding], step: LifeStep) -> Codes:
+    return tuple(
+        dict.fromkeys(
+            each.code
+            for each in findings
+            if each.severity is not Severity.INFO and CATALOG[each.code].step is step
+        )
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# Pod, claim, PV, image
+# --------------------------------------------------------------------------------------------------
+
+
+def _trunk(life: Life, snapshot: Snapshot) -> tuple[Stop, ...]:
+    kube = snapshot.kubernetes
+    released = _codes(life.findings, LifeStep.RELEASE)
+    reclaimed = _codes(life.findings, LifeStep.RECLAIM)
+    boxes = (
+        _pod(life, why_unseen(snapshot, kube.pods if kube else None)),
+        _claim(life, why_unseen(snapshot, kube.claims if kube else None)),
+        _volume(life, why_unseen(snapshot, kube.persistent_volumes if kube else None)),
+        _image(life, snapshot),
+    )
+    links = (
+        None,
+        Link(),
+        _link(life, life.there, LifeStep.BIND, codes=released),
+        _link(life, life.there, LifeStep.PROVISION, codes=reclaimed),
+    )
+    return tuple(Stop(link=link, box=box) for link, box in zip(links, boxes, strict=True))
+
+
+def _absent(kind: str, unseen: str, words: str) -> Box:
+    if unseen:
+        return Box(kind=kind, names=(NOT_OBSERVED,), notes=(unseen,), look=Look.UNSEEN)
+    return Box(kind=kind, names=(words,), look=Look.NONE)
+
+
+def _pod(life: Life, unseen: str) -> Box:
+    pod = life.pod
+    if pod is None:
+        return _absent("pod", unseen, "none seen")
+    phase = "being deleted" if pod.deleting_since else pod.phase
+    where = f"on {pod.node_name}" if pod.node_name else "no node yet"
+    return Box(kind="pod", names=(str(pod.ref),), notes=(phase, where))
+
+
+def _claim(life: Life, unseen: str) -> Box:
+    use = life.diagnosis.use
+    if use.claim is not None:
+        claim = use.claim
+        phase = "being deleted" if claim.deleting_since else claim.phase
+        return Box(kind="claim", names=(str(claim.ref),), notes=_notes(phase, claim.storage_class))
+    named = use.persistent_volume.claim if use.persistent_volume else None
+    if named is None:
+        return _absent("claim", unseen, "none known")
+    note = f"{NOT_OBSERVED}: {unseen}" if unseen else "is not there"
+    look = Look.UNSEEN if unseen else Look.NONE
+    return Box(kind="claim", names=(str(named),), notes=(note,), look=look)
+
+
+def _volume(life: Life, unseen: str) -> Box:
+    use = life.diagnosis.use
+    volume = use.persistent_volume
+    if volume is None:
+        return _absent("pv", unseen, "none known")
+    phase = "being deleted" if volume.deleting_since else volume.phase
+    modes = ", ".join(_SHORT.get(each, each) for each in volume.access_modes)
+    others = tuple(f"shares its image with {each.name}" for each in use.other_volumes)
+    return Box(
+        kind="pv", names=(volume.name,), notes=_notes(phase, modes, volume.reclaim_policy, *others)
+    )
+
+
+def _image(life: Life, snapshot: Snapshot) -> Box:
+    use = life.diagnosis.use
+    image, view = use.image, use.image_view
+    if image is None:
+        return Box(kind="image", names=("none known",), look=Look.NONE)
+    cluster = f"cluster {image.fsid}" if image.fsid else ""
+    if view is None:
+        reason = snapshot.sources.ceph.reason or "Ceph was not asked about it"
+        notes = _notes(cluster, f"{NOT_OBSERVED}: {reason}")
+        return Box(kind="image", names=(str(image.spec),), notes=notes, look=Look.UNSEEN)
+    notes = _notes(cluster, _presence(view), _size(view.size_bytes), _watched(view))
+    gone = view.presence in {ImagePresence.GONE, ImagePresence.TRASH}
+    look = Look.NONE if gone else Look.THERE
+    return Box(kind="image", names=(str(image.spec),), notes=notes, look=look)
+
+
+def _presence(view: ImageView) -> str:
+    if isinstance(view.presence, NotObserved):
+        return f"whether it is there was {NOT_OBSERVED}"
+    gone = {ImagePresence.GONE: "does not exist", ImagePresence.TRASH: "is in the trash"}
+    return gone.get(view.presence, "")
+
+
+def _watched(view: ImageView) -> str:
+    if isinstance(view.watchers, NotObserved):
+        return f"watchers {NOT_OBSERVED}: {view.watchers.reason}"
+    return f"watchers: {len(view.watchers)}"
+
+
+def _notes(*notes: str | None) -> tuple[str, ...]:
+    return tuple(each for each in notes if each)
+
+
+def _size(count: int | None) -> str:
+    """Write a size as people do; empty where it is unknown."""
+    if not count:
+        return ""
+    for unit, shift in (("TiB", 40), ("GiB", 30), ("MiB", 20)):
+        if count >= 1 << shift:
+            return f"{count / (1 << shift):.4g} {unit}"
+    return f"{count} bytes"
+
+
+# --------------------------------------------------------------------------------------------------
+# Lanes
+# --------------------------------------------------------------------------------------------------
+
+_THERE: Final = (None, LifeStep.ATTACH, LifeStep.STAGE, LifeStep.PUBLISH, LifeStep.USE)
+_BACK: Final = (None, LifeStep.DETACH, LifeStep.UNSTAGE, LifeStep.UNPUBLISH, LifeStep.USE)
+"""The steps that lead to watcher, node, device, mounts and processes."""
+
+
+def _lanes(life: Life, snapshot: Snapshot) -> Iterable[Lane]:
+    """Give a lane for each holder, each node that is attached alone, and the pod's node."""
+    pod = life.pod
+    ways = {way.node: way.stages for way in life.back}
+    own = None if pod is None or pod.node_name in ways else pod.node_name
+    nodes = set()
+    for judged in life.diagnosis.holders:
+        nodes.add(judged.holder.node)
+        yield _held(life, snapshot, judged, ways, own)
+    for node in (*ways, *([own] if own else ())):
+        if node not in nodes:
+            yield _to_be(life, snapshot, node, ways)
+    if pod is not None and pod.node_name is None:
+        boxes = (Box(kind="node", names=("none yet",), look=Look.NONE),)
+        part = f"pod {pod.ref} has no node yet"
+        yield _lane(life, "", part, boxes, life.there, (LifeStep.SCHEDULE,))
+
+
+def _lane(
+    life: Life,
+    name: str,
+    part: str,
+    boxes: tuple[Box, ...],
+    stages: tuple[LifeStage, ...],
+    steps: tuple[LifeStep | None, ...],
+    *,
+    verdict: Verdict | None = None,
+    used: Codes = (),
+) -> Lane:
+    """Link a lane's boxes; what breaks its use breaks the last link."""
+    last = len(boxes) - 1
+    stops = tuple(
+        Stop(link=_link(life, stages, step, codes=used if place == last else ()), box=box)
+        for place, (step, box) in enumerate(zip(steps, boxes, strict=False))
+    )
+    return Lane(name=name, part=part, verdict=verdict, goes_back=steps is _BACK, stops=stops)
+
+
+def _way_of(life: Life) -> str:
+    if life.pod is None:
+        return ""
+    runs = any(
+        each.step is LifeStep.PUBLISH and each.state is StepState.DONE for each in life.there
+    )
+    return f"pod {life.pod.ref} {'runs' if runs else 'is to run'} here"
+
+
+def _held(
+    life: Life, snapshot: Snapshot, judged: JudgedHolder, ways: Ways, own: str | None
+) -> Lane:
+    holder = judged.holder
+    mine = (each for each in life.findings if each.subject == subject_of(holder))
+    is_own = own is not None and holder.node == own
+    steps = _BACK if holder.node in ways else _THERE
+    stages = life.there if is_own else ways.get(holder.node or "", ())
+    return _lane(
+        life,
+        holder.node or "an unknown machine",
+        _way_of(life) if is_own else "",
+        (_watcher(life, holder), _node_of(holder, snapshot), *_on_node(holder, snapshot)),
+        stages,
+        steps,
+        verdict=judged.verdict,
+        used=_codes(mine, LifeStep.USE),
+    )
+
+
+def _to_be(life: Life, snapshot: Snapshot, node: str, ways: Ways) -> Lane:
+    """Give the lane of a node that has nothing of the image, by what its stages say."""
+    steps = _BACK if node in ways else _THERE
+    stages = ways.get(node, life.there)
+    boxes = (
+        _watcher(life, None),
+        _node(node, snapshot, _attachment(_attached(life.diagnosis.use.attachments, node))),
+        _told("device", stages, steps[2]),
+        _told("mounts", stages, steps[3]),
+    )
+    return _lane(life, node, "" if node in ways else _way_of(life), boxes, stages, steps)
+
+
+def _told(kind: str, stages: Iterable[LifeStage], step: LifeStep | None) -> Box:
+    """Give a box of which its stage alone tells."""
+    stage = next(each for each in stages if each.step is step)
+    look = Look.UNSEEN if stage.state is StepState.UNSEEN else Look.NONE
+    word = NOT_OBSERVED if look is Look.UNSEEN else "none"
+    return Box(kind=kind, names=(word,), notes=_notes(stage.said), look=look)
+
+
+def _watcher(life: Life, holder: Holder | None) -> Box:
+    watcher = holder.watcher if holder else None
+    if holder is not None and watcher is not None:
+        passing = "seen in one look of two" if holder.passing else ""
+        locked = "has the lock" if holder.lockers else ""
+        return Box(
+            kind="watcher",
+            names=(f"client.{watcher.client}",),
+            notes=_notes(str(watcher.address), passing, locked),
+        )
+    view = life.diagnosis.use.image_view
+    if view is None:
+        return _absent("watcher", "Ceph was not asked about the image", "")
+    unseen = view.watchers.reason if isinstance(view.watchers, NotObserved) else ""
+    return _absent("watcher", unseen, "none from there")
+
+
+def _node_of(holder: Holder, snapshot: Snapshot) -> Box:
+    if holder.node is None:
+        words = f"{holder.kind}, no node is known by its address"
+        return Box(kind="node", names=("unknown",), notes=(words,), look=Look.UNSEEN)
+    sure = "" if holder.confidence is Confidence.CERTAIN else f"{holder.confidence}, by its address"
+    return _node(holder.node, snapshot, sure, _attachment(holder.attachment))
+
+
+def _node(name: str, snapshot: Snapshot, *notes: str) -> Box:
+    kube = snapshot.kubernetes
+    nodes = () if kube is None else observed_of(kube.nodes)
+    ready = {True: "Ready", False: "not Ready", None: "Unknown: its kubelet is silent"}
+    state = next((ready[each.ready] for each in nodes if each.name == name), "")
+    return Box(kind="node", names=(name,), notes=_notes(state, *notes))
+
+
+def _attached(
+    found: tuple[Attachment, ...] | NotObserved, node: str
+) -> Attachment | NotObserved | None:
+    if isinstance(found, NotObserved):
+        return found
+    return next((each for each in found if each.node_name == node), None)
+
+
+def _attachment(found: Attachment | NotObserved | None) -> str:
+    if isinstance(found, NotObserved):
+        return f"attachment {NOT_OBSERVED}"
+    if found is None:
+        return "no attachment"
+    if found.deleting_since:
+        return "attachment is leaving"
+    return "attached" if found.attached else "not attached yet"
+
+
+def _on_node(holder: Holder, snapshot: Snapshot) -> tuple[Box, ...]:
+    """Give device, mounts and processes, as far as somebody looked."""
+    mapping, published = holder.mapping, holder.published
+    if mapping is not None:
+        return (
+            _device(mapping),
+            _mounts(holder, mapping, snapshot),
+            _processes(holder, mapping, snapshot),
+        )
+    if published is not None and holder.published_by is not None:
+        said = f"by its agent's word of {holder.published_by.observed_at}"
+        return (Box(kind="device", names=(published.device,), notes=(said,)),)
+    where = holder.node or "that machine"
+    return (_absent("device", f"nobody looked at {where}", ""),)
+
+
+def _device(mapping: Mapping) -> Box:
+    mode = mapping.read_only
+    unseen = isinstance(mode, NotObserved)
+    how = f"mode {NOT_OBSERVED}" if unseen else "read-only" if mode else "read-write"
+    hung = len(observed_of(mapping.hung_requests))
+    notes = _notes(how, _size(mapping.size_bytes), f"{hung} requests hang" if hung else "")
+    return Box(kind="device", names=(mapping.device,), notes=notes)
+
+
+def _mounts(holder: Holder, mapping: Mapping, snapshot: Snapshot) -> Box:
+    if isinstance(mapping.mounts, NotObserved):
+        return _absent("mounts", mapping.mounts.reason, "")
+    found = evidence_of(holder)
+    said = ["staged, once for the node" for _ in found.staging_mounts]
+    said += [
+        f"in the directory of pod {pod_uid_of_path(each.path)}, for its container"
+        for each in found.pod_mounts
+    ]
+    said += [
+        f"at {each.path}, as {said_of_process(each.namespace.process)} sees it"
+        for each in found.container_mounts
+    ]
+    said += [said_of_mount(each) for each in found.other_mounts]
+    return _lines("mounts", said, snapshot)
+
+
+def _processes(holder: Holder, mapping: Mapping, snapshot: Snapshot) -> Box:
+    facts = (mapping.openers, mapping.mounts, mapping.holders, mapping.kernel_traces)
+    unseen = tuple(dict.fromkeys(each.reason for each in facts if isinstance(each, NotObserved)))
+    found = evidence_of(holder)
+    busy = {each.process.pid for each in found.openers}
+    said = [said_of_opener(each) for each in found.openers]
+    said += [said_of_process(each) for each in processes_on(found) if each.pid not in busy]
+    said += [said_of_stacked(each) for each in (*found.own_luks, *found.stacked)]
+    if found.traces and not mapping.mounts:
+        said.append("the kernel still has a file system on it")
+    return _lines("processes", said, snapshot, unseen)
+
+
+def _lines(kind: str, said: list[str], snapshot: Snapshot, unseen: Codes = ()) -> Box:
+    """Give a box of several lines, in which pods have the names that the API knows."""
+    for uid, name in pod_names(snapshot).items():
+        said = [each.replace(f"pod {uid}", f"pod {name}") for each in said]
+    lines = tuple(dict.fromkeys(said))
+    if not lines:
+        return _absent(kind, "; ".join(unseen), "none")
+    more = f"and {len(lines) - _MOST} more" if len(lines) > _MOST else ""
+    notes = _notes(more, *(f"{NOT_OBSERVED} all: {each}" for each in unseen))
+    return Box(kind=kind, names=lines[:_MOST], notes=notes)

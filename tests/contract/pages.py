@@ -1,0 +1,246 @@
+"""Pages to look at: what is drawn for volumes that are well, broken, and half unseen."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.correlate import correlate
+from rbdagent.diagnose.life import life_of
+from rbdagent.model import (
+    EntityAddress,
+    ObjectRef,
+    OpenHow,
+    ProcessRef,
+    Target,
+    TargetKind,
+    Watcher,
+)
+from rbdagent.report.page import page
+from rbdagent.report.snapshot import load_snapshot
+from tests.contract.cli_runner import ROOT
+from tests.unit import builders as made
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rbdagent.model import Life, Snapshot
+
+EXAMPLES: Final = sorted((ROOT / "examples").glob("*.json"))
+VOID: Final = {"meta"}
+BLANK_OUT: Final = {"style"}
+
+
+def life(seen: Snapshot) -> Life:
+    return life_of(correlate(seen), seen)
+
+
+def drawn(seen: Snapshot) -> str:
+    return page(life(seen), seen)
+
+
+def in_use() -> Snapshot:
+    """A pod runs with its volume, as it should."""
+    return made.world(
+        mapped={
+            "mounts": (
+                made.mount(),
+                made.mount(path=made.POD_PATH),
+                made.mount(path="/data", namespace=made.container()),
+            ),
+            "openers": (
+                made.opener(
+                    how=OpenHow.DESCRIPTOR,
+                    path="/data/x",
+                    process=ProcessRef(pid=6790, command="/bin/app", pod_uid=made.POD_UID),
+                ),
+            ),
+        },
+        in_kube={"pods": (made.pod(),), "attachments": (made.attachment("worker-1"),)},
+    )
+
+
+def two_writers() -> Snapshot:
+    """Two nodes have it mapped read-write, and a third waits."""
+    return made.world(
+        of_image={"watchers": (made.watcher(), made.remote_watcher())},
+        in_kube={
+            "pods": (made.pod("web-0", "worker-2"), made.waiting_pod("web-1", "worker-3")),
+            "attachments": (made.attachment("worker-2"),),
+            "nodes": tuple(made.node(f"worker-{number}") for number in (1, 2, 3)),
+        },
+    )
+
+
+def stranger(number: int = 1, cookie: int = made.COOKIE) -> Watcher:
+    address = EntityAddress(ip=f"2001:db8::{number}", nonce=4294967295)
+    return Watcher(address=address, client=77 + number, cookie=cookie)
+
+
+def strangers() -> Snapshot:
+    """Clients hold the image that no node of the cluster is known by."""
+    watchers = (made.watcher(), stranger(), stranger(2, made.LIBRBD_COOKIE))
+    waiting = {"pods": (made.waiting_pod("web-1", "worker-2"),)}
+    return made.world(of_image={"watchers": watchers}, in_kube=waiting)
+
+
+def many_nodes() -> Snapshot:
+    """Twelve nodes read it, and a Ceph daemon watches."""
+    watchers = tuple(
+        Watcher(
+            address=EntityAddress(ip=f"10.77.0.{20 + number}", nonce=number),
+            client=5000 + number,
+            cookie=made.COOKIE,
+        )
+        for number in range(12)
+    )
+    nodes = tuple(
+        made.node(f"worker-{20 + number}", internal_ips=(f"10.77.0.{20 + number}",))
+        for number in range(12)
+    )
+    return made.unmapped(
+        of_image={"watchers": watchers},
+        in_kube={
+            "persistent_volumes": (made.volume(access_modes=("ReadOnlyMany",)),),
+            "claims": (made.claim(access_modes=("ReadOnlyMany",)),),
+            "attachments": tuple(made.attachment(each.name) for each in nodes),
+            "nodes": nodes,
+            "pods": tuple(made.pod(f"reader-{each.name}", each.name) for each in nodes),
+        },
+    )
+
+
+def without_api() -> Snapshot:
+    """Kubernetes could not be asked."""
+    image = Target(given=str(made.SPEC), kind=TargetKind.IMAGE, image=made.SPEC)
+    return made.snapshot(kubernetes=None, target=image)
+
+
+def unbound() -> Snapshot:
+    """A claim has no volume, and its pod no node."""
+    return made.unmapped(
+        target=Target(given="pvc/data", kind=TargetKind.CLAIM, name="data", namespace="default"),
+        ceph=None,
+        in_kube={
+            "persistent_volumes": (),
+            "claims": (made.claim(phase="Pending", volume_name=None),),
+            "pods": (made.waiting_pod("web-1", None),),
+        },
+    )
+
+
+def named(name: str) -> Snapshot:
+    """Everything that can have a name has this one."""
+    claim = ObjectRef(namespace=name, name=name, uid="claim-uid")
+    ref = ObjectRef(namespace=name, name=name, uid=made.POD_UID)
+    waiting = ObjectRef(namespace=name, name=f"{name}-2", uid="waiting-uid")
+    process = ProcessRef(pid=392, command=name)
+    return made.world(
+        target=Target(given=name, kind=TargetKind.PERSISTENT_VOLUME, name=name),
+        mapped={
+            "device": f"/dev/{name}",
+            "openers": (made.opener(process=process), made.opener(how="mapping", path=name)),
+            "mounts": (made.mount(path=name, namespace=made.container(process=process)),),
+        },
+        on_node={"node_name": name},
+        in_kube={
+            "persistent_volumes": (made.volume(name=name, claim=claim),),
+            "claims": (made.claim(ref=claim, volume_name=name, storage_class=name),),
+            "pods": (
+                made.pod(node=name, ref=ref, claims=(name,), deleting_since=made.LONG_AGO),
+                made.waiting_pod(node=f"{name}-2", ref=waiting, claims=(name,)),
+            ),
+            "nodes": (made.node(name, internal_ips=("10.77.0.11",)), made.node(f"{name}-2")),
+            "attachments": (made.attachment(name, persistent_volume=name),),
+            "events": (made.event(name, subject=waiting),),
+        },
+    )
+
+
+def longest_names() -> Snapshot:
+    """Names as long as the API allows, with no place to break."""
+    return named("n" * 253)
+
+
+def _example(stem: str) -> Callable[[], Snapshot]:
+    path = next(each for each in EXAMPLES if each.stem == stem)
+    return lambda: load_snapshot(path.read_text(), where=path.name)
+
+
+SCENES: Final[dict[str, Callable[[], Snapshot]]] = {
+    **{each.stem: _example(each.stem) for each in EXAMPLES},
+    "in-use": in_use,
+    "two-writers": two_writers,
+    "strangers": strangers,
+    "many-nodes": many_nodes,
+    "without-api": without_api,
+    "unbound": unbound,
+    "free": made.unmapped,
+    "homeless": lambda: made.unmapped(in_kube={"pods": (made.waiting_pod("web-1", None),)}),
+    "unwatched": lambda: made.world(of_image={"watchers": ()}),
+    "unseen-parts": lambda: made.world(mapped={"mounts": made.UNSEEN, "openers": made.UNSEEN}),
+    "longest-names": longest_names,
+}
+
+
+class Read(HTMLParser):
+    """A page as a strict reader finds it: every element is closed, in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        """Element, name, value."""
+        self.words = ""
+        self.feed(text)
+        self.close()
+        assert self.open == [], "left open"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = [name for name, _ in attrs]
+        assert len(names) == len(set(names)), (tag, names)
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert "svg" in self.open, f"<{tag} {attrs}/> is of SVG alone"
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not BLANK_OUT & set(self.open):
+            self.words += data
+
+    def values(self, name: str) -> list[str]:
+        """Give the values of an attribute, whatever element has it."""
+        return [value for _, each, value in self.attributes if each == name]
+
+
+# --------------------------------------------------------------------------------------------------
+# Colours
+# --------------------------------------------------------------------------------------------------
+
+
+def rgb(colour: str) -> list[int]:
+    """Read ``#12ab90``."""
+    return [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
+
+
+def contrast(one: Sequence[float], other: Sequence[float]) -> float:
+    """Give the ratio of two colours as WCAG 2 reckons it: 1 to 21."""
+    dark, light = sorted((_luminance(one), _luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(colour: Sequence[float]) -> float:
+    parts = (each / 255 for each in colour)
+    red, green, blue = (
+        each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in parts
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
