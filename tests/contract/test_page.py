@@ -16,7 +16,7 @@ from rbdagent.model import CsiSource, Severity, StepState
 from rbdagent.report.markup import Html, el, visible
 from rbdagent.report.picture import picture_of
 from rbdagent.report.style import PALETTE, SHAPES, style_sheet
-from tests.contract.cli_runner import ORPHAN, process
+from tests.contract.cli_runner import ORPHAN, ROOT, process
 from tests.contract.pages import SCENES, Read, contrast, drawn, in_use, life, named, rgb, stranger
 from tests.contract.recordings import recorded_snapshot
 from tests.unit.builders import (
@@ -317,6 +317,14 @@ def test_the_style_sheet_has_no_colour_of_its_own() -> None:
     assert not re.search(r"#[0-9a-f]{3}|rgb|hsl", rules)
     used = set(re.findall(r"var\(--([a-z-]+)\)", rules + "".join(SHAPES.values())))
     assert used - {"tone", "tint", "under"} <= PALETTE.keys()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_its_picture_in_the_readme_is_there_and_small(scheme: str) -> None:
+    picture = f"docs/diagnose-{scheme}.png"
+    assert f'"{picture}"' in (ROOT / "README.md").read_text()
+    assert (ROOT / picture).read_bytes().startswith(b"\x89PNG")
+    assert (ROOT / picture).stat().st_size < 300_000
 
 
 # --------------------------------------------------------------------------------------------------

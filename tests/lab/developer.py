@@ -22,6 +22,7 @@ from tests.lab.install import (
     Narrator,
     bin_dir,
     cache_dir,
+    install_browser,
     install_lab,
     install_python,
     venv_python,
@@ -50,6 +51,7 @@ verbs:
   fuzz [STATES] [SEED]   plans of unmaps against the oracle: a million random states, or so many
   soak [EPISODES] [SEED] random lives of volumes beside agents on the real kernel: 500, or so many
   docs                   write docs/runbooks anew from the catalogue and the alerts
+  pictures               take the pictures in docs/ anew, with a headless browser
   --cephcsi PATH         with demo, test, e2e, bench, lab up: a real ceph-csi in place of the test
                          driver (linked with librados and librbd of this machine)
   clean                  stop the lab, remove everything that ./dev made except Debian packages
@@ -85,6 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "fuzz": _fuzz,
         "soak": _soak,
         "docs": _docs,
+        "pictures": _pictures,
         "clean": _clean,
         **{tier: _one_tier(tier) for tier in TIERS},
     }
@@ -176,6 +179,11 @@ def _chance(verb: str, args: list[str], *, often: int) -> tuple[str, str]:
 def _docs(args: list[str]) -> int:
     install_python(Narrator())
     return _python(["-m", "tests.contract.runbooks", *args])
+
+
+def _pictures(args: list[str]) -> int:
+    install_browser(Narrator())
+    return _python(["-m", "tests.lab.pictures", *args])
 
 
 def _clean(_args: list[str]) -> int:
