@@ -25,7 +25,7 @@ PICTURES: Final = {
     True: CHECKOUT / "docs" / "diagnose-dark.png",
 }
 _WIDTH: Final = 1280
-_AS_FAR_AS: Final = "document.querySelector('.finding').getBoundingClientRect().bottom + 24"
+_AS_FAR_AS: Final = "document.querySelector('.finding').getBoundingClientRect().bottom + 8"
 
 
 def main() -> int:
