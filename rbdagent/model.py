@@ -573,6 +573,8 @@ class PersistentVolume(Struct, frozen=True, kw_only=True):
     """``lastPhaseTransitionTime`` (Kubernetes 1.28)."""
     reason: str = ""
     """Why it is Failed, by the one that failed: ``status.message``."""
+    attributes_class: str = ""
+    """The VolumeAttributesClass (Kubernetes 1.34)."""
 
 
 class Claim(Struct, frozen=True, kw_only=True):
@@ -582,6 +584,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     phase: str
     volume_name: str | None = None
     storage_class: str | None = None
+    """None: it names none, and may be given the default one; empty: it wants none."""
     access_modes: tuple[str, ...] = ()
     volume_mode: str = "Filesystem"
     deleting_since: str | None = None
@@ -601,6 +604,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     """Who was asked to make its volume (``volume.kubernetes.io/storage-provisioner``)."""
     has_data_source: bool = False
     """It is to be a clone, or restored from a snapshot."""
+    attributes_class: str = ""
 
 
 class ContainerState(Struct, frozen=True, kw_only=True):
@@ -760,6 +764,29 @@ class Workload(Struct, frozen=True, kw_only=True):
         return f"{self.kind}/{self.ref.name}"
 
 
+class Lease(Struct, frozen=True, kw_only=True):
+    """A lease: by it the replicas of a controller agree which one works, and show that it does."""
+
+    namespace: str
+    name: str
+    holder: str = ""
+    """The one that works: a controller of CSI names its pod, kube-controller-manager its host."""
+    renewed_at: str | None = None
+    duration_s: float = 15.0
+
+
+class DriverPod(Struct, frozen=True, kw_only=True):
+    """A pod that may be a provisioner's."""
+
+    ref: ObjectRef
+    node_name: str | None
+    phase: str
+    ready: bool = False
+    images: tuple[str, ...] = ()
+    serves: tuple[str, ...] = ()
+    """Provisioners that its containers' arguments and environment name."""
+
+
 _NOT_ASKED: Final = "not asked: only the life of a volume needs it"
 
 
@@ -806,6 +833,17 @@ class KubeView(Struct, frozen=True, kw_only=True):
         default_factory=lambda: NotObserved(reason=_NOT_ASKED)
     )
     """The CSIDriver objects' names."""
+    leases: tuple[Lease, ...] | NotObserved = field(
+        default_factory=lambda: NotObserved(reason=_NOT_ASKED)
+    )
+    """kube-controller-manager's, and those of the provisioners that the target waits for."""
+    driver_pods: tuple[DriverPod, ...] | NotObserved = field(
+        default_factory=lambda: NotObserved(reason=_NOT_ASKED)
+    )
+    """Pods of provisioners: of those that the target waits for, as far as a lease or a label that
+    is known leads there. What is not here may be there under another label."""
+    version: str | NotObserved = field(default_factory=lambda: NotObserved(reason=_NOT_ASKED))
+    """Of the API server: ``v1.36.3``."""
 
 
 # --------------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ from rbdagent.observe.asking import (
     not_observed,
 )
 from rbdagent.observe.kubeconfig import KubeAccess, credentials
-from rbdagent.observe.life import ask_life, with_life
+from rbdagent.observe.life import Meant, ask_life, with_life
 from rbdagent.parse import kubernetes as read
 from rbdagent.parse.handle import attachment_name
 from rbdagent.parse.volume import image_of
@@ -160,7 +160,7 @@ class _Look:
         mine = [
             each for each in observed_of(found_pods) if (each.ref.namespace, each.ref.name) in using
         ]
-        return with_life(view, ask_further(mine))
+        return with_life(view, ask_further(Meant(tuple(mine), observed_of(claims), meant)))
 
     def _frozen_namespaces(self) -> Callable[[], tuple[str, ...] | NotObserved]:
         listed = self._list(_NAMESPACES, _name_if_frozen)

@@ -3,23 +3,51 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Final, NamedTuple
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from msgspec.structs import replace
 
-from rbdagent.model import NotObserved, observed_of
-from rbdagent.observe.asking import VOLUMES, all_observed, found_object, listed
+from rbdagent.model import CsiSource, NotObserved, observed_of
+from rbdagent.observe.asking import PODS, VOLUMES, all_observed, found_object, listed
 from rbdagent.parse import kubernetes as read
+from rbdagent.parse.handle import lease_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from rbdagent.model import KubeView, PersistentVolume, Pod, StorageClass, Workload
+    from rbdagent.model import (
+        Claim,
+        DriverPod,
+        KubeView,
+        Lease,
+        PersistentVolume,
+        Pod,
+        StorageClass,
+        Workload,
+    )
     from rbdagent.observe.api import Api
+
+_T = TypeVar("_T")
 
 CLASSES: Final = "/apis/storage.k8s.io/v1/storageclasses"
 DRIVERS: Final = "/apis/storage.k8s.io/v1/csidrivers"
+LEASES: Final = "/apis/coordination.k8s.io/v1/leases"
+_SYSTEM_LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+_CONTROLLER_MANAGER: Final = "kube-controller-manager"
+_VERSION: Final = "/version"
+_APPS: Final = (
+    "csi-rbdplugin-provisioner",
+    "ceph-csi-rbd",
+    "rbd-provisioner",
+    "cephfs-provisioner",
+    "nfs-client-provisioner",
+)
+"""Labels ``app`` of provisioners: ceph-csi's manifests and Rook, ceph-csi's chart, what was
+external-storage."""
+_LABEL: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_NOTHING_WAITS: Final = NotObserved(reason="not asked: nothing here waits for a provisioner")
 _KINDS: Final = {
     "ReplicaSet": "replicasets",
     "Deployment": "deployments",
@@ -34,6 +62,23 @@ class Life(NamedTuple):
     drivers: tuple[str, ...] | NotObserved
     workloads: tuple[Workload, ...] | NotObserved
     volumes: tuple[PersistentVolume, ...] | NotObserved
+    version: str | NotObserved
+    provisioners: Provisioners
+
+
+class Provisioners(NamedTuple):
+    """Whether they run who make and delete volumes, and bind them."""
+
+    leases: tuple[Lease, ...] | NotObserved = _NOTHING_WAITS
+    pods: tuple[DriverPod, ...] | NotObserved = _NOTHING_WAITS
+
+
+class Meant(NamedTuple):
+    """What belongs to the target."""
+
+    pods: tuple[Pod, ...]
+    claims: tuple[Claim, ...]
+    volumes: tuple[PersistentVolume, ...]
 
 
 def with_life(view: KubeView, life: Life) -> KubeView:
@@ -46,15 +91,88 @@ def with_life(view: KubeView, life: Life) -> KubeView:
         workloads=life.workloads,
         persistent_volumes=volumes,
         volumes_complete=not isinstance(life.volumes, NotObserved),
+        version=life.version,
+        leases=life.provisioners.leases,
+        driver_pods=life.provisioners.pods,
     )
 
 
-def ask_life(api: Api) -> Callable[[Iterable[Pod]], Life]:
-    """Send what can be sent at once; give what asks for the controllers of pods, and waits."""
+def ask_life(api: Api) -> Callable[[Meant], Life]:
+    """Send what can be sent at once; give what asks for what the target leads to, and waits."""
     classes = listed(api, CLASSES, read.storage_class)
     drivers = listed(api, DRIVERS, read.object_name)
     volumes = listed(api, VOLUMES, read.persistent_volume)
-    return lambda pods: Life(classes(), drivers(), workloads_of(api, pods), volumes())
+    version = api.ask(_VERSION)
+
+    def wait(meant: Meant) -> Life:
+        found = classes()
+        workloads = workloads_of(api, meant.pods)
+        provisioners = Provisioners()
+        if _waits(meant):
+            provisioners = provisioners_of(api, _provisioners(meant, observed_of(found)))
+        told = found_object(version, read.version)
+        return Life(
+            found,
+            drivers(),
+            workloads,
+            volumes(),
+            NotObserved(reason=f"{_VERSION} is not there") if told is None else told,
+            provisioners,
+        )
+
+    return wait
+
+
+def _waits(meant: Meant) -> bool:
+    """Tell whether anybody but a node has something to do."""
+    every: tuple[Claim | PersistentVolume, ...] = (*meant.claims, *meant.volumes)
+    return any(each.phase != "Bound" or each.deleting_since is not None for each in every)
+
+
+def _provisioners(meant: Meant, classes: tuple[StorageClass, ...]) -> set[str]:
+    """Name who makes, or has made, the target's volumes."""
+    names = {each.storage_class for each in meant.claims}
+    found = {each.provisioner for each in classes if each.name in names}
+    found |= {each.provisioner for each in meant.claims if each.provisioner}
+    found |= {each.provisioner for each in meant.volumes if each.provisioner}
+    return found | {
+        each.source.driver for each in meant.volumes if isinstance(each.source, CsiSource)
+    }
+
+
+def provisioners_of(api: Api, names: Iterable[str]) -> Provisioners:
+    """Ask for the leases of provisioners by their names, and for the pods behind them."""
+    known = sorted(names)
+    begun = [
+        listed(api, LEASES, read.lease, fieldSelector=f"metadata.name={lease}")
+        for name in known
+        for lease in lease_names(name)
+    ]
+    begun.append(
+        listed(
+            api, _SYSTEM_LEASES, read.lease, fieldSelector=f"metadata.name={_CONTROLLER_MANAGER}"
+        )
+    )
+    labels = (*_APPS, *(f"{name}-ctrlplugin" for name in known))
+    app = ",".join(each for each in labels if _LABEL.fullmatch(each))
+    by_label = listed(
+        api, PODS, read.driver_pod, labelSelector=f"app in ({app}),component!=nodeplugin"
+    )
+    leases = _together([each() for each in begun])
+    leaders = [each for each in observed_of(leases) if each.name != _CONTROLLER_MANAGER]
+    asked = [
+        api.ask(f"/api/v1/namespaces/{quote(each.namespace)}/pods/{quote(each.holder)}")
+        for each in leaders
+        if each.holder
+    ]
+    leading = all_observed([found_object(each, read.driver_pod) for each in asked])
+    return Provisioners(leases, _together([by_label(), leading]))
+
+
+def _together(parts: list[tuple[_T, ...] | NotObserved]) -> tuple[_T, ...] | NotObserved:
+    """Give all, each once; one that was not observed makes the whole not observed."""
+    missing = next((each for each in parts if isinstance(each, NotObserved)), None)
+    return missing or tuple(dict.fromkeys(one for each in parts for one in observed_of(each)))
 
 
 def workloads_of(api: Api, pods: Iterable[Pod]) -> tuple[Workload, ...] | NotObserved:
@@ -88,9 +206,4 @@ def list_workloads(api: Api) -> Callable[[], tuple[Workload, ...] | NotObserved]
         for kind, plural in _KINDS.items()
     ]
 
-    def wait() -> tuple[Workload, ...] | NotObserved:
-        answers = [each() for each in begun]
-        missing = next((each for each in answers if isinstance(each, NotObserved)), None)
-        return missing or tuple(one for each in answers for one in observed_of(each))
-
-    return wait
+    return lambda: _together([each() for each in begun])

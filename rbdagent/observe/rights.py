@@ -43,6 +43,7 @@ _RIGHTS: Final = (
     _Right("list", "events", _POORER),
     _Right("list", "storageclasses.storage.k8s.io", _NO_LIFE),
     _Right("list", "csidrivers.storage.k8s.io", _NO_LIFE),
+    _Right("list", "leases.coordination.k8s.io", _NO_LIFE),
     _Right("get", "replicasets.apps", _NO_LIFE),
     _Right("get", "deployments.apps", _NO_LIFE),
     _Right("get", "statefulsets.apps", _NO_LIFE),

@@ -106,5 +106,14 @@ def in_use_name(driver: str, handle: str) -> str:
     return f"kubernetes.io/csi/{driver}^{handle}"
 
 
+def lease_names(driver: str) -> tuple[str, ...]:
+    """Give the names that the lease of a driver's provisioner may have.
+
+    As csi-lib-utils writes it, and as it once was written.
+    """
+    old = driver.replace("/", "-")
+    return tuple(dict.fromkeys((re.sub(r"[^A-Za-z0-9-]", "-", old), old)))
+
+
 def _not_composed(handle: str, expected: str) -> ParseError:
     return ParseError(what="a volume handle", where="volumeHandle", text=handle, expected=expected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rbdagent.errors import ParseError
@@ -11,9 +12,11 @@ from rbdagent.model import (
     ContainerState,
     CsiNode,
     CsiSource,
+    DriverPod,
     ImageSpec,
     InTreeRbdSource,
     KubeEvent,
+    Lease,
     Node,
     NotObserved,
     ObjectRef,
@@ -33,7 +36,7 @@ from rbdagent.parse.quantity import parse_quantity
 from rbdagent.parse.volume import is_rbd_driver
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from rbdagent.model import NodeTerm, Selector
 
@@ -49,6 +52,11 @@ _BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
 _SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 _PROVISIONER: Final = "volume.kubernetes.io/storage-provisioner"
 _OLD_PROVISIONER: Final = "volume.beta.kubernetes.io/storage-provisioner"
+_OLD_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
+"""It outranks the field (GetPersistentVolumeClaimClass)."""
+_SERVES: Final = re.compile(r"--?(?:drivername|provisioner)[= ](?P<name>\S+)")
+_SERVES_BY_NAME: Final = "PROVISIONER_NAME"
+"""What external-storage's provisioners read their name from."""
 _DEFAULT_CLASS: Final = (
     "storageclass.kubernetes.io/is-default-class",
     "storageclass.beta.kubernetes.io/is-default-class",
@@ -98,14 +106,14 @@ def persistent_volume(data: Json) -> PersistentVolume:
         phase=(data.get("status") or {}).get("phase", ""),
         source=_source(spec),
         claim=ObjectRef(
-            namespace=claim.get("namespace", ""), name=claim["name"], uid=claim.get("uid")
+            namespace=claim.get("namespace", ""), name=claim["name"], uid=claim.get("uid") or None
         )
         if claim
         else None,
         access_modes=tuple(spec.get("accessModes") or ()),
         volume_mode=spec.get("volumeMode") or "Filesystem",
         reclaim_policy=spec.get("persistentVolumeReclaimPolicy") or "",
-        storage_class=spec.get("storageClassName") or "",
+        storage_class=annotations.get(_OLD_CLASS, spec.get("storageClassName")) or "",
         migrated_to=annotations.get(_MIGRATED_TO),
         provisioner=annotations.get(_PROVISIONED_BY),
         deleting_since=meta.get("deletionTimestamp"),
@@ -118,6 +126,7 @@ def persistent_volume(data: Json) -> PersistentVolume:
         bound_by_controller=_BOUND_BY_CONTROLLER in annotations,
         phase_since=(data.get("status") or {}).get("lastPhaseTransitionTime"),
         reason=(data.get("status") or {}).get("message") or "",
+        attributes_class=spec.get("volumeAttributesClassName") or "",
     )
 
 
@@ -173,7 +182,7 @@ def claim(data: Json) -> Claim:
         ref=_ref(data),
         phase=(data.get("status") or {}).get("phase", ""),
         volume_name=spec.get("volumeName") or None,
-        storage_class=spec.get("storageClassName"),
+        storage_class=annotations.get(_OLD_CLASS, spec.get("storageClassName")),
         access_modes=tuple(spec.get("accessModes") or ()),
         volume_mode=spec.get("volumeMode") or "Filesystem",
         deleting_since=meta.get("deletionTimestamp"),
@@ -187,6 +196,7 @@ def claim(data: Json) -> Claim:
         selected_node=annotations.get(_SELECTED_NODE),
         provisioner=annotations.get(_PROVISIONER) or annotations.get(_OLD_PROVISIONER),
         has_data_source=bool(spec.get("dataSource") or spec.get("dataSourceRef")),
+        attributes_class=spec.get("volumeAttributesClassName") or "",
     )
 
 
@@ -271,6 +281,48 @@ def _container(data: Json) -> ContainerState:
         reason=(detail or {}).get("reason") or "",
         message=(detail or {}).get("message") or "",
     )
+
+
+def driver_pod(data: Json) -> DriverPod:
+    """Read a pod for what it provisions: its images, and the names that it is started with."""
+    spec, status = data["spec"], data.get("status") or {}
+    containers = spec.get("containers") or ()
+    ready: Json = next(
+        (each for each in status.get("conditions") or () if each["type"] == "Ready"), {}
+    )
+    return DriverPod(
+        ref=_ref(data),
+        node_name=spec.get("nodeName") or None,
+        phase=status.get("phase", ""),
+        ready=ready.get("status") == "True",
+        images=tuple(each.get("image") or "" for each in containers),
+        serves=tuple(dict.fromkeys(name for each in containers for name in _served(each))),
+    )
+
+
+def _served(container: Json) -> Iterator[str]:
+    words = " ".join((*(container.get("command") or ()), *(container.get("args") or ())))
+    yield from (each["name"] for each in _SERVES.finditer(words))
+    for variable in container.get("env") or ():
+        if variable["name"] == _SERVES_BY_NAME and variable.get("value"):
+            yield variable["value"]
+
+
+def lease(data: Json) -> Lease:
+    """Read a Lease."""
+    meta, spec = data["metadata"], data.get("spec") or {}
+    return Lease(
+        namespace=meta["namespace"],
+        name=meta["name"],
+        holder=spec.get("holderIdentity") or "",
+        renewed_at=spec.get("renewTime"),
+        duration_s=float(spec.get("leaseDurationSeconds") or 15),
+    )
+
+
+def version(data: Json) -> str:
+    """Read what ``/version`` tells."""
+    return str(data["gitVersion"])
 
 
 def node(data: Json) -> Node:

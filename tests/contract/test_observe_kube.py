@@ -21,6 +21,7 @@ from rbdagent.diagnose import diagnose
 from rbdagent.diagnose.blocked import blocked_volumes
 from rbdagent.errors import NotFoundError, SourceError
 from rbdagent.model import (
+    Also,
     Confidence,
     CsiSource,
     KubeView,
@@ -143,6 +144,8 @@ def _selected(items: list[Json], kinds: list[str], query: dict[str, list[str]]) 
         found = [each for each in found if each["metadata"]["namespace"] == space]
     if field == "spec.nodeName":
         found = [each for each in found if each["spec"].get("nodeName") == value]
+    if field == "metadata.name":
+        found = [each for each in found if each["metadata"]["name"] == value]
     if field == "involvedObject.name":
         found = [each for each in found if each["involvedObject"]["name"] == value]
     return found
@@ -318,6 +321,115 @@ def test_a_closed_port_is_said_plainly(api: FakeApi, access: KubeAccess) -> None
     _, source = look(access)
     assert source.state is SourceState.FAILED
     assert "Connection refused" in source.reason
+
+
+# --------------------------------------------------------------------------------------------------
+# What only the life of a volume needs
+# --------------------------------------------------------------------------------------------------
+
+
+def lease_of(namespace: str, name: str, holder: str) -> Json:
+    return {
+        "metadata": {"namespace": namespace, "name": name},
+        "spec": {
+            "holderIdentity": holder,
+            "leaseDurationSeconds": 15,
+            "renewTime": "2026-11-21T02:59:58.123456Z",
+        },
+    }
+
+
+def provisioner_pod(name: str, namespace: str = "csi") -> Json:
+    return {
+        "metadata": {"namespace": namespace, "name": name},
+        "spec": {
+            "nodeName": "n2",
+            "containers": [
+                {
+                    "name": "csi-provisioner",
+                    "image": "registry.k8s.io/sig-storage/csi-provisioner:v5.3.0",
+                    "args": ["--v=1"],
+                },
+                {
+                    "name": "csi-rbdplugin",
+                    "image": "quay.io/cephcsi/cephcsi:v3.13.0",
+                    "args": ["--type=rbd", "--drivername=rbd.csi.ceph.com"],
+                },
+            ],
+        },
+        "status": {
+            "phase": "Running",
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+@pytest.fixture
+def pending(api: FakeApi) -> FakeApi:
+    """Have the recorded claim wait for a provisioner that runs."""
+    (claim,) = [
+        each for each in api.lists["persistentvolumeclaims"] if each["metadata"]["name"] == "c12"
+    ]
+    del claim["spec"]["volumeName"]
+    claim["status"] = {"phase": "Pending"}
+    api.lists["storageclasses"] = [
+        {
+            "metadata": {"name": claim["spec"]["storageClassName"]},
+            "provisioner": "rbd.csi.ceph.com",
+        }
+    ]
+    api.lists["leases"] = [
+        lease_of("kube-system", "kube-controller-manager", "m1_x"),
+        lease_of("csi", "rbd-csi-ceph-com", "prov-1"),
+        lease_of("csi", "external-attacher-leader-rbd-csi-ceph-com", "prov-1"),
+        lease_of("kube-node-lease", "n1", "n1"),
+    ]
+    api.lists["pods"] += [provisioner_pod("prov-1")]
+    api.lists["version"] = []
+    return api
+
+
+def look_at_life(access: KubeAccess) -> KubeView:
+    view, _ = observe_kube(access, target("c12", TargetKind.CLAIM), node_name="n1", also=Also.LIFE)
+    assert view is not None
+    return view
+
+
+def test_of_a_claim_that_waits_the_leases_and_pods_that_work_for_it_are_asked_for(
+    pending: FakeApi, access: KubeAccess
+) -> None:
+    pending.broken["/version"] = lambda handler: answer(handler, 200, {"gitVersion": "v1.36.3"})
+    view = look_at_life(access)
+    leases = [f"{each.namespace}/{each.name}" for each in view.leases]  # type: ignore[union-attr]
+    assert sorted(leases) == ["csi/rbd-csi-ceph-com", "kube-system/kube-controller-manager"]
+    (pod,) = [
+        each
+        for each in view.driver_pods  # type: ignore[union-attr]
+        if each.ref.namespace == "csi"
+    ]
+    assert pod.serves == ("rbd.csi.ceph.com",)
+    assert pod.images[0].endswith("csi-provisioner:v5.3.0")
+    assert pod.ready
+    assert view.version == "v1.36.3"
+    (asked,) = [each for each in pending.requests if "labelSelector" in each]
+    assert "component%21%3Dnodeplugin" in asked
+    assert "rbd.csi.ceph.com-ctrlplugin" in asked
+
+
+def test_of_a_bound_claim_no_provisioner_is_asked_for(api: FakeApi, access: KubeAccess) -> None:
+    view = look_at_life(access)
+    assert isinstance(view.leases, NotObserved)
+    assert isinstance(view.driver_pods, NotObserved)
+    assert not any("leases" in each or "labelSelector" in each for each in api.requests)
+
+
+def test_leases_that_were_refused_are_not_none(pending: FakeApi, access: KubeAccess) -> None:
+    pending.broken["/apis/coordination.k8s.io/v1/leases"] = refuse(403)
+    view = look_at_life(access)
+    assert isinstance(view.leases, NotObserved)
+    assert "can-i list leases" in view.leases.cure
+    # They are found by their label as well.
+    assert view.driver_pods
 
 
 def test_an_idle_look_asks_little(api: FakeApi, access: KubeAccess) -> None:

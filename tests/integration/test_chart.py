@@ -509,6 +509,8 @@ READS: Final[tuple[Call, ...]] = tuple(
         f"{STORAGE}/csidrivers",
         *(f"{APPS}/{each}" for each in ("replicasets", "deployments", "statefulsets")),
         f"{APPS}/namespaces/default/deployments/absent",
+        "/apis/coordination.k8s.io/v1/leases",
+        "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
         EVENTS,
         RBDNODES,
         f"{RBDNODES}/{OTHER_NODE}",

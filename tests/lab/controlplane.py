@@ -77,6 +77,7 @@ RBDAGENT_RULES: tuple[Json, ...] = (
         "resources": ["replicasets", "deployments", "statefulsets"],
         "verbs": ["get", "list"],
     },
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["list"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["get", "list", "create", "patch"]},
     {
         "apiGroups": ["rbdagent.dev"],
