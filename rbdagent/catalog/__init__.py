@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.catalog import binding, ceph, holders, kubernetes, node, refusals, unseen
+from rbdagent.catalog import binding, ceph, holders, kubernetes, node, reclaiming, refusals, unseen
 from rbdagent.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -25,11 +25,13 @@ def runbook(name: str) -> str:
     return f"{RUNBOOKS}{name}.md"
 
 
+_PARTS: Final = (holders, node, ceph, kubernetes, refusals, binding, reclaiming, unseen)
 CATALOG: Final[Mapping[str, Entry]] = MappingProxyType(
     {
         each.code: each
-        for part in (holders, node, ceph, kubernetes, refusals, binding, unseen)
-        for each in part.ENTRIES
+        for each in sorted(
+            (each for part in _PARTS for each in part.ENTRIES), key=lambda each: each.code
+        )
     }
 )
 """Every code, in order."""

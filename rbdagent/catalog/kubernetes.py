@@ -1,4 +1,4 @@
-"""RBD4xx: attaching and binding, and what the events mean."""
+"""RBD4xx: attaching, and what the events mean."""
 
 from __future__ import annotations
 
@@ -38,58 +38,6 @@ ENTRIES: Final = (
         "within seconds.",
         heals=Heals(by="kubelet", once="that client has let go", within_s=122),
         step=LifeStep.STAGE,
-    ),
-    Entry(
-        "RBD403",
-        "ClaimUnbound",
-        Severity.ERROR,
-        "The claim has no volume yet.",
-        cause="No matching PV, no StorageClass, a provisioner that fails, a class that waits for "
-        "the first pod, or a PV that is bound to another claim.",
-        evidence="Phase and events of the claim.",
-        risk="None: there is nothing to hold.",
-        remedy="Read the claim's events; they name the step that is missing.",
-        heals=Heals(by="the PV controller", once="a volume fits, or is made"),
-        step=LifeStep.BIND,
-    ),
-    Entry(
-        "RBD404",
-        "ClaimLost",
-        Severity.ERROR,
-        "The claim and its PV do not agree that they belong together.",
-        cause="The PV is gone, or its claimRef carries another claim's uid: most often YAML was "
-        "restored into a new cluster with the old uid.",
-        evidence="The claim's uid against PV.spec.claimRef.uid.",
-        risk="Deleting the PV now may delete the image.",
-        remedy="Set the PV to Retain first, then strip uid and resourceVersion from its claimRef.",
-        heals=Heals(note="a claim that is Lost stays so until its PV names it"),
-        step=LifeStep.BIND,
-    ),
-    Entry(
-        "RBD405",
-        "VolumeReleased",
-        Severity.WARNING,
-        "The PV is Released: its claim is gone.",
-        cause="Retain keeps it for ever. Delete waits until the image has no watcher.",
-        evidence="Phase, reclaim policy, and the event VolumeFailedDelete.",
-        risk="With Delete, the data goes as soon as the last holder does.",
-        remedy="Retain: reuse or delete it yourself. Delete: see what is said of the holder.",
-        heals=Heals(
-            by="external-provisioner", once="nobody watches the image", note="with Retain: never"
-        ),
-        step=LifeStep.RECLAIM,
-    ),
-    Entry(
-        "RBD406",
-        "ReleasedButClaimLives",
-        Severity.ERROR,
-        "The PV is Released although its claim is alive.",
-        cause="An old race of the PV controller.",
-        evidence="claimRef.uid equals the living claim's uid.",
-        risk="Whoever deletes the PV deletes a living volume.",
-        remedy="Do not delete it. Set Retain, then let the claim bind again.",
-        heals=Heals(note="the PV controller does not look at a Released PV again"),
-        step=LifeStep.RELEASE,
     ),
     Entry(
         "RBD407",

@@ -6,6 +6,7 @@ The rules are those of ``FindMatchingVolume`` (k8s.io/component-helpers/storage/
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -18,61 +19,171 @@ if TYPE_CHECKING:
     from rbdagent.model import Claim, PersistentVolume
 
 
+class Why(StrEnum):
+    """In which respect a PV is not for a claim."""
+
+    CLAIMED = "claimRef"
+    MODES = "accessModes"
+    SIZE = "capacity"
+    MODE = "volumeMode"
+    ATTRIBUTES = "volumeAttributesClassName"
+    DELETED = "deletionTimestamp"
+    DELAYED = "volumeBindingMode"
+    PHASE = "phase"
+    LABELS = "selector"
+    CLASS = "storageClassName"
+
+
+class Objection(Struct, frozen=True):
+    """One reason why a claim does not get a PV."""
+
+    why: Why
+    text: str
+    """To be read after the PV's name."""
+
+    def __str__(self) -> str:
+        return self.text
+
+
 class Candidate(Struct, frozen=True, kw_only=True):
     """A PV that a claim does not get, and why."""
 
     volume: PersistentVolume
-    objections: tuple[str, ...]
+    objections: tuple[Objection, ...]
 
 
-def candidates(claim: Claim, volumes: Iterable[PersistentVolume]) -> tuple[Candidate, ...]:
+def candidates(
+    claim: Claim, volumes: Iterable[PersistentVolume], *, delayed: bool = False
+) -> tuple[Candidate, ...]:
     """Give every PV with what speaks against it, the nearest first."""
-    found = (Candidate(volume=each, objections=objections(claim, each)) for each in volumes)
+    found = (
+        Candidate(volume=each, objections=objections(claim, each, delayed=delayed))
+        for each in volumes
+    )
     return tuple(sorted(found, key=lambda each: (len(each.objections), each.volume.name)))
 
 
-def objections(claim: Claim, volume: PersistentVolume) -> tuple[str, ...]:
-    """Give every reason why the PV controller does not bind a PV to a claim."""
-    return (*_not_to_be_had(claim, volume), *misfits(claim, volume))
+def is_kept_for(claim: Claim, volume: PersistentVolume) -> bool:
+    """Tell whether a PV's claimRef means this very claim: ``IsVolumeBoundToClaim``.
+
+    By name, and by uid where it has one; without one it is reserved for whoever has the name.
+    """
+    bound = volume.claim
+    return bound is not None and _same_name(claim, volume) and bound.uid in (None, claim.ref.uid)
 
 
-def misfits(claim: Claim, volume: PersistentVolume) -> tuple[str, ...]:
-    """Give in which respects a PV is not what a claim asks for."""
-    found = []
-    wanted, has = claim.requested_bytes, volume.capacity_bytes
-    if wanted is not None and has is not None and has < wanted:
-        found.append(f"has {spoken_size(has)}, the claim asks for {spoken_size(wanted)}")
-    lacking = [each for each in claim.access_modes if each not in volume.access_modes]
-    if lacking:
-        offered = ", ".join(volume.access_modes) or "none"
-        found.append(f"offers {offered}, the claim asks for {', '.join(lacking)}")
-    if claim.volume_mode != volume.volume_mode:
-        found.append(f"volumeMode {volume.volume_mode}, the claim asks for {claim.volume_mode}")
-    if (claim.storage_class or "") != volume.storage_class:
-        found.append(
-            f'storage class "{volume.storage_class}", the claim asks for '
-            f'"{claim.storage_class or ""}"'
-        )
+def objections(
+    claim: Claim, volume: PersistentVolume, *, delayed: bool = False
+) -> tuple[Objection, ...]:
+    """Give every reason why the PV controller does not choose a PV for a claim by itself.
+
+    None: it takes it, or a smaller one that fits as well.
+
+    Args:
+        claim: it names no PV, and was never bound.
+        volume: any.
+        delayed: its class leaves the choice to the scheduler (WaitForFirstConsumer).
+    """
+    found = [
+        *_claimed(claim, volume),
+        *_lacking_modes(claim, volume),
+        *_too_small(claim, volume),
+        *_mode(claim, volume),
+        *_attributes(claim, volume),
+        *_being_deleted(volume),
+    ]
+    if is_kept_for(claim, volume):
+        # It is taken without a look at phase, labels and class.
+        return tuple(found)
+    if delayed:
+        text = "is for the scheduler to choose, with a node for the first pod"
+        found.append(Objection(Why.DELAYED, text))
+    if volume.phase != "Available":
+        found.append(Objection(Why.PHASE, f"is {volume.phase or 'without a phase yet'}"))
     if claim.selector is not None and not selects(claim.selector, dict(volume.labels)):
-        found.append(f"the claim's selector ({_spoken(claim)}) does not match its labels")
-    return tuple(found)
+        asked = ", ".join(str(each) for each in claim.selector)
+        text = f"has not the labels that the claim's selector asks for ({asked})"
+        found.append(Objection(Why.LABELS, text))
+    return (*found, *_class(claim, volume))
 
 
-def _not_to_be_had(claim: Claim, volume: PersistentVolume) -> tuple[str, ...]:
-    if volume.deleting_since is not None:
-        return ("is being deleted",)
-    if volume.claim is not None:
-        same_name = str(volume.claim) == str(claim.ref)
-        if not same_name:
-            return (f"belongs to claim {volume.claim}",)
-        if volume.claim.uid not in (None, claim.ref.uid):
-            return ("belongs to an earlier claim of the same name",)
-        return ()
-    return () if volume.phase == "Available" else (f"is {volume.phase or 'of unknown phase'}",)
+def refusals(claim: Claim, volume: PersistentVolume) -> tuple[Objection, ...]:
+    """Give every reason why a claim that names a PV, which names none, does not get it."""
+    return (
+        *_being_deleted(volume),
+        *_too_small(claim, volume),
+        *_class(claim, volume),
+        *_attributes(claim, volume),
+        *_mode(claim, volume),
+        *_lacking_modes(claim, volume),
+    )
 
 
-def _spoken(claim: Claim) -> str:
-    return ", ".join(str(each) for each in claim.selector or ())
+def _claimed(claim: Claim, volume: PersistentVolume) -> list[Objection]:
+    if volume.claim is None or is_kept_for(claim, volume):
+        return []
+    if _same_name(claim, volume):
+        text = "still names an older claim of the same name (its uid is another)"
+    else:
+        text = f"belongs to claim {volume.claim}"
+    return [Objection(Why.CLAIMED, text)]
+
+
+def _same_name(claim: Claim, volume: PersistentVolume) -> bool:
+    return str(volume.claim) == str(claim.ref)
+
+
+def _lacking_modes(claim: Claim, volume: PersistentVolume) -> list[Objection]:
+    lacking = [each for each in claim.access_modes if each not in volume.access_modes]
+    if not lacking:
+        return []
+    offered = ", ".join(volume.access_modes) or "no access mode"
+    text = f"offers {offered}, the claim asks for {', '.join(lacking)}"
+    return [Objection(Why.MODES, text)]
+
+
+def _too_small(claim: Claim, volume: PersistentVolume) -> list[Objection]:
+    wanted, has = claim.requested_bytes, volume.capacity_bytes
+    if wanted is None or has is None or has >= wanted:
+        return []
+    text = f"has {spoken_size(has)}, the claim asks for {spoken_size(wanted)}"
+    return [Objection(Why.SIZE, text)]
+
+
+def _mode(claim: Claim, volume: PersistentVolume) -> list[Objection]:
+    if claim.volume_mode == volume.volume_mode:
+        return []
+    text = f"has volumeMode {volume.volume_mode}, the claim asks for {claim.volume_mode}"
+    return [Objection(Why.MODE, text)]
+
+
+def _attributes(claim: Claim, volume: PersistentVolume) -> list[Objection]:
+    if claim.attributes_class == volume.attributes_class:
+        return []
+    text = (
+        f"has volumeAttributesClassName {_named(volume.attributes_class)}, the claim asks for "
+        f"{_named(claim.attributes_class)}"
+    )
+    return [Objection(Why.ATTRIBUTES, text)]
+
+
+def _class(claim: Claim, volume: PersistentVolume) -> list[Objection]:
+    # A claim without a class matches a PV without one.
+    if (claim.storage_class or "") == volume.storage_class:
+        return []
+    text = (
+        f"is of storage class {_named(volume.storage_class)}, the claim asks for "
+        f"{_named(claim.storage_class or '')}"
+    )
+    return [Objection(Why.CLASS, text)]
+
+
+def _named(name: str) -> str:
+    return name or "none"
+
+
+def _being_deleted(volume: PersistentVolume) -> list[Objection]:
+    return [] if volume.deleting_since is None else [Objection(Why.DELETED, "is being deleted")]
 
 
 def spoken_size(size: int) -> str:

@@ -8,7 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.diagnose import binding, ceph, holders, kubernetes, node, unseen
+from rbdagent.diagnose import (
+    ceph,
+    finalizers,
+    holders,
+    kubernetes,
+    lost,
+    node,
+    pending,
+    reclaiming,
+    unseen,
+)
 from rbdagent.diagnose.case import Case
 from rbdagent.diagnose.target import target_verdict
 from rbdagent.diagnose.times import GRACE
@@ -41,18 +51,21 @@ RULES: Final[tuple[Callable[[Case], Iterator[Finding]], ...]] = (
     ceph.ambiguous,
     ceph.legacy_lock,
     kubernetes.not_rbd,
-    binding.unbound,
-    binding.reserved,
-    binding.failed,
-    binding.protected,
-    kubernetes.lost,
+    pending.controller_down,
+    pending.unbound,
+    lost.lost,
+    reclaiming.released,
+    reclaiming.bound_elsewhere,
+    reclaiming.failed,
+    reclaiming.reserved,
+    finalizers.protected,
+    lost.older_volumes,
     kubernetes.on_paper,
     kubernetes.detach_fails,
     kubernetes.duplicate_handle,
     kubernetes.map_refused,
     kubernetes.multi_attach,
     kubernetes.still_being_used,
-    kubernetes.released,
     kubernetes.target_not_seen,
     holders.foreign,
     holders.undetermined,

@@ -1,332 +1,132 @@
-"""RBD6xx: from a claim to its volume and back, as the PV controller and the provisioner do it.
+"""What the rules of binding and reclaiming share: what was seen, who is at work, what to type.
 
-Read in Kubernetes 1.36, pkg/controller/volume/persistentvolume (syncUnboundClaim, syncBoundClaim,
-syncVolume), and in external-provisioner 5.
+What these rules know was read in Kubernetes 1.36, pkg/controller/volume/persistentvolume
+(syncUnboundClaim, syncBoundClaim, syncVolume), and in external-provisioner 5 and 6.
 """
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.correlate.fits import Candidate, candidates, misfits
-from rbdagent.correlate.identity import pods_of, volumes_of
-from rbdagent.diagnose.case import Case, finding, quoted
-from rbdagent.diagnose.times import age, spoken
+from rbdagent.correlate.fits import Candidate, Why, candidates, objections, spoken_size
+from rbdagent.correlate.identity import pods_of, target_claims
+from rbdagent.correlate.names import VolumeNames, claims_of, covers_claims
+from rbdagent.correlate.strangers import strangers
+from rbdagent.diagnose.case import Case, quoted, subject_of
+from rbdagent.diagnose.times import age, seconds, spoken
 from rbdagent.model import (
     Claim,
-    Finding,
     Heals,
+    Holder,
     KubeEvent,
+    KubeView,
+    Lease,
     NotObserved,
+    ObjectRef,
     PersistentVolume,
     Pod,
     Severity,
-    StorageClass,
+    TargetKind,
+    observed_of,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable
 
-NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
-WAITS: Final = "WaitForFirstConsumer"
-_SILENT: Final = timedelta(minutes=1)
-"""A provisioner that runs says within seconds that it has begun, or why it failed."""
-_MOST_CANDIDATES: Final = 3
+    from rbdagent.correlate.fits import Objection
 
-
-def unbound(case: Case) -> Iterator[Finding]:
-    """RBD601 to RBD610: why a claim that was never bound has no volume."""
-    claim = case.use.claim
-    if claim is None or claim.phase == "Lost" or claim.bind_completed:
-        return
-    if claim.volume_name is not None:
-        yield from _named_volume(case, claim)
-        return
-    yield from _without_volume(case, claim)
-
-
-def _without_volume(case: Case, claim: Claim) -> Iterator[Finding]:
-    """Follow syncUnboundClaim: a class that waits, a PV that fits, the class's provisioner."""
-    classes = None if case.snapshot.kubernetes is None else case.snapshot.kubernetes.storage_classes
-    if classes is None or isinstance(classes, NotObserved):
-        yield _pending(case, claim)
-        return
-    name = claim.storage_class
-    found = next((each for each in classes if each.name == name), None)
-    if found is not None and found.binding_mode == WAITS and claim.selected_node is None:
-        yield _waits_for_pod(case, claim, found)
-    elif name and found is None:
-        yield _class_missing(case, claim, classes)
-    elif found is None or found.provisioner == NO_PROVISIONER:
-        yield _nothing_fits(case, claim, classes)
-    else:
-        yield _provisioning(case, claim, found)
+BINDER: Final = "the PV controller"
+PROVISIONER: Final = "external-provisioner"
+SYNC_S: Final = 15.0
+"""How often the PV controller looks at every claim and PV (``--pvclaimbinder-sync-period``)."""
+RETRY_S: Final = 300.0
+"""How far external-provisioner's tries are apart at most (``--retry-interval-max``)."""
+YOUNG: Final = timedelta(seconds=30)
+"""Two looks of the PV controller: what is younger may be about to change."""
+SILENT: Final = timedelta(minutes=1)
+"""Who is at work says so within seconds, and the PV controller has looked four times."""
+WORDS_LAST: Final = timedelta(minutes=15)
+"""A controller tries again within five minutes, and of what it repeats the recorder's spam filter
+lets one word through every five minutes: who was last heard of before that has stopped."""
+_LAPSED: Final = timedelta(minutes=1)
+"""Four lengths of a lease, so that clocks which differ a little call nobody dead."""
+_MOST_NEAR: Final = 5
+_MOST_WORDS: Final = 2
+_COMBINED: Final = "(combined from similar events): "
+CONTROLLER_MANAGER: Final = "kube-controller-manager"
 
 
-def _pending(case: Case, claim: Claim) -> Finding:
-    """RBD403: all that can be said where the classes were not observed."""
-    told = _told(case, claim)
-    why = f" {told[-1].message}" if told else ""
-    storage_class = f"storage class {claim.storage_class}" if claim.storage_class else "no class"
-    return finding(
-        "RBD403",
-        f"pvc {claim.ref}",
-        f"Claim {claim.ref} is {claim.phase} and has no volume yet: there is nothing that anybody "
-        f"could hold.{why}",
-        evidence=(
-            f"phase {claim.phase}, {storage_class}, {', '.join(claim.access_modes) or 'no modes'}",
-            *(quoted(each) for each in told[-3:]),
-        ),
-        commands=(_describe(claim),),
+# --------------------------------------------------------------------------------------------------
+# What was seen
+# --------------------------------------------------------------------------------------------------
+
+
+def claims_meant(case: Case) -> tuple[Claim, ...]:
+    """Give the claims that the answer is about: a pod waits for every one of its own."""
+    found = [] if case.use.claim is None else [case.use.claim]
+    target, kube = case.snapshot.target, case.snapshot.kubernetes
+    if target.kind is TargetKind.POD:
+        wanted = target_claims(target, kube)
+        found += [each for each in claims_of(kube) if (each.ref.namespace, each.ref.name) in wanted]
+    return tuple(dict.fromkeys(found))
+
+
+def asked_for_life(kube: KubeView | None) -> bool:
+    """Tell whether the API was asked for what the life of a volume depends on."""
+    return kube is not None and not (
+        isinstance(kube.storage_classes, NotObserved) and isinstance(kube.drivers, NotObserved)
     )
 
 
-def _class_missing(case: Case, claim: Claim, classes: tuple[StorageClass, ...]) -> Finding:
-    known = ", ".join(sorted(each.name for each in classes)) or "none"
-    return finding(
-        "RBD601",
-        f"pvc {claim.ref}",
-        f"Claim {claim.ref} asks for storage class {claim.storage_class}, and there is none of "
-        f"that name. There are: {known}.",
-        evidence=(*_last_words(case, claim), *_near(case, claim)),
-        commands=(f"kubectl get storageclass {claim.storage_class}",),
-    )
-
-
-def _nothing_fits(case: Case, claim: Claim, classes: tuple[StorageClass, ...]) -> Finding:
-    near = _near(case, claim)
-    seen = volumes_of(case.snapshot.kubernetes)
-    count = f"None of the {len(seen)} PVs fits" if seen else "There is no PV"
-    if claim.storage_class:
-        why = f"storage class {claim.storage_class} makes none ({NO_PROVISIONER})"
-    else:
-        default = next((each.name for each in classes if each.is_default), None)
-        why = "it names no storage class, so nobody makes one"
-        why += (
-            f"; the default class is {default}" if default and claim.storage_class is None else ""
-        )
-    return finding(
-        "RBD602",
-        f"pvc {claim.ref}",
-        f"Claim {claim.ref} waits for a PV that fits, and {why}. {count}.",
-        evidence=(*near, *_last_words(case, claim)),
-        commands=(_describe(claim), "kubectl get pv"),
-    )
-
-
-def _waits_for_pod(case: Case, claim: Claim, found: StorageClass) -> Finding:
-    users = _users(case, claim)
-    if not users:
-        return finding(
-            "RBD603",
-            f"pvc {claim.ref}",
-            f"Claim {claim.ref} waits for its first pod: storage class {found.name} makes a volume "
-            "only when the scheduler has chosen a node. No pod uses the claim yet.",
-            evidence=_last_words(case, claim),
-        )
-    pod = users[0]
-    why = pod.unschedulable or "the scheduler has said nothing of it"
-    return finding(
-        "RBD604",
-        f"pod {pod.ref}",
-        f"Claim {claim.ref} waits for {pod.ref} to get a node, and it gets none: {why}",
-        evidence=(
-            f"storage class {found.name}: {WAITS}",
-            f"pod {pod.ref}: PodScheduled is False, {why}",
-            *_last_words(case, claim),
-        ),
-        commands=(f"kubectl -n {pod.ref.namespace} describe pod {pod.ref.name}",),
-    )
-
-
-def _provisioning(case: Case, claim: Claim, found: StorageClass) -> Finding:
-    told = _told(case, claim)
-    failed = [each for each in told if each.reason == "ProvisioningFailed"]
-    if failed:
-        return _fails(claim, found, failed[-1])
-    since = age(claim.created_at, case.snapshot.observed_at)
-    begun = any(each.reason == "Provisioning" for each in told)
-    if since is not None and since < _SILENT:
-        return finding(
-            "RBD605",
-            f"pvc {claim.ref}",
-            f"The volume of claim {claim.ref} is being made by {found.provisioner}, since "
-            f"{spoken(since)}.",
-            evidence=_last_words(case, claim),
-        )
-    return finding(
-        "RBD606",
-        f"pvc {claim.ref}",
-        f"Claim {claim.ref} waits for {found.provisioner} to make its volume, for {spoken(since)}"
-        + (": it has begun, and not ended." if begun else ", and that has said nothing.")
-        + _is_installed(case, found.provisioner),
-        evidence=_last_words(case, claim),
-        commands=(_describe(claim), "kubectl get pods -A | grep -i provisioner"),
-    )
-
-
-def _fails(claim: Claim, found: StorageClass, event: KubeEvent) -> Finding:
-    if "selfLink was empty" in event.message:
-        return finding(
-            "RBD608",
-            f"pvc {claim.ref}",
-            f"Claim {claim.ref} waits for a provisioner that is too old for this cluster: it asks "
-            "for the object's selfLink, and Kubernetes gives none since 1.20.",
-            evidence=(quoted(event), f"storage class {found.name}: {found.provisioner}"),
-            commands=(f"kubectl get storageclass {found.name} -o yaml",),
-        )
-    return finding(
-        "RBD607",
-        f"pvc {claim.ref}",
-        f"{found.provisioner} cannot make the volume of claim {claim.ref}: {event.message}",
-        evidence=(quoted(event), f"{event.count} times, last at {event.last_seen}"),
-        commands=(_describe(claim),),
-    )
-
-
-def _is_installed(case: Case, provisioner: str) -> str:
+def every_volume(case: Case) -> tuple[PersistentVolume, ...] | None:
+    """Give all PVs of the cluster, in no order; None where there may be others."""
     kube = case.snapshot.kubernetes
-    drivers = None if kube is None else kube.drivers
-    if drivers is None or isinstance(drivers, NotObserved) or provisioner in drivers:
-        return " Its pods run elsewhere in the cluster: look whether they do."
-    return f" No CSIDriver object is named {provisioner}: it is not installed."
+    if kube is None or not asked_for_life(kube) or not kube.volumes_complete:
+        return None
+    found = kube.persistent_volumes
+    return None if isinstance(found, NotObserved) else found
 
 
-# --------------------------------------------------------------------------------------------------
-# volumeName
-# --------------------------------------------------------------------------------------------------
-
-
-def _named_volume(case: Case, claim: Claim) -> Iterator[Finding]:
-    """RBD609, RBD610: a claim that a user, or a race, has given the name of a PV."""
+def volume_named(name: str, case: Case) -> PersistentVolume | NotObserved | None:
+    """Give the PV of that name."""
     kube = case.snapshot.kubernetes
-    if kube is None or isinstance(kube.persistent_volumes, NotObserved):
-        return
-    volume = next(
-        (each for each in kube.persistent_volumes if each.name == claim.volume_name), None
-    )
-    if volume is None:
-        yield finding(
-            "RBD609",
-            f"pvc {claim.ref}",
-            f"Claim {claim.ref} asks for {claim.volume_name} by name, and there is no such PV.",
-            evidence=(f"phase {claim.phase}, volumeName {claim.volume_name}",),
-            commands=("kubectl get pv", _describe(claim)),
-        )
-        return
-    taken = volume.claim is not None and (
-        str(volume.claim) != str(claim.ref) or volume.claim.uid not in (None, claim.ref.uid)
-    )
-    against = (f"it belongs to claim {volume.claim}",) if taken else misfits(claim, volume)
-    if not against:
-        return
-    yield finding(
-        "RBD610",
-        f"pvc {claim.ref}",
-        f"Claim {claim.ref} asks for {volume.name} by name, and cannot have it: "
-        f"{'; '.join(against)}.",
-        evidence=(f"{volume.name} is {volume.phase}", *_last_words(case, claim)),
-        commands=(f"kubectl describe pv {volume.name}", _describe(claim)),
-    )
+    volumes = () if kube is None else observed_of(kube.persistent_volumes)
+    found = next((each for each in volumes if each.name == name), None)
+    if found is not None or every_volume(case) is not None:
+        return found
+    if kube is not None and isinstance(kube.persistent_volumes, NotObserved):
+        return kube.persistent_volumes
+    # The PVs of a claim, and of a pod's claims, are asked for by their names.
+    if kube is not None and case.snapshot.target.kind in {TargetKind.CLAIM, TargetKind.POD}:
+        return None
+    return NotObserved(reason=f"{name} was not asked for")
 
 
-# --------------------------------------------------------------------------------------------------
-# The PV's side
-# --------------------------------------------------------------------------------------------------
+def volumes_seen(case: Case) -> tuple[PersistentVolume, ...]:
+    """Give all PVs, or, where there may be others, the one that was asked about; in no order."""
+    found = every_volume(case)
+    if found is not None:
+        return found
+    return () if case.use.persistent_volume is None else (case.use.persistent_volume,)
 
 
-def reserved(case: Case) -> Iterator[Finding]:
-    """RBD611: a PV that waits for one claim by name."""
-    volume, claim = case.use.persistent_volume, case.use.claim
-    if volume is None or volume.phase != "Available" or volume.claim is None:
-        return
-    if claim is None:
-        why = "and there is no such claim"
-    else:
-        against = misfits(claim, volume)
-        if not against:
-            return
-        why = f"and that claim does not fit: {'; '.join(against)}"
-    yield finding(
-        "RBD611",
-        f"pv {volume.name}",
-        f"{volume.name} is kept for claim {volume.claim}, {why}. No other claim gets it.",
-        evidence=(f"phase Available, claimRef {volume.claim}, uid {volume.claim.uid or 'none'}",),
-        commands=(f"kubectl describe pv {volume.name}",),
-    )
+def claim_named(ref: ObjectRef, case: Case) -> Claim | NotObserved | None:
+    """Give the living claim that a PV of the target names, whatever its uid."""
+    kube, kind = case.snapshot.kubernetes, case.snapshot.target.kind
+    for each in claims_of(kube):
+        if (each.ref.namespace, each.ref.name) == (ref.namespace, ref.name):
+            return each
+    if kube is None or isinstance(kube.claims, NotObserved) or kind is TargetKind.DEVICE:
+        return NotObserved(reason=f"claim {ref} was not asked for")
+    if kind is TargetKind.NONE and not asked_for_life(kube):
+        return NotObserved(reason=f"claim {ref} was not asked for")
+    return None
 
 
-def failed(case: Case) -> Iterator[Finding]:
-    """RBD612: a PV whose reclaiming failed for good."""
-    volume = case.use.persistent_volume
-    if volume is None or volume.phase != "Failed":
-        return
-    yield finding(
-        "RBD612",
-        f"pv {volume.name}",
-        f"{volume.name} is Failed: {volume.reason or 'its status says no reason'}.",
-        evidence=(f"reclaim policy {volume.reclaim_policy}, claimRef {volume.claim}",),
-        commands=(f"kubectl describe pv {volume.name}",),
-    )
-
-
-def protected(case: Case) -> Iterator[Finding]:
-    """RBD613, RBD614: what is being deleted, and waits for whoever uses it."""
-    claim, volume = case.use.claim, case.use.persistent_volume
-    if claim is not None and claim.deleting_since is not None and claim.finalizers:
-        users = [each for each in _users(case, claim) if each.phase in {"Pending", "Running", ""}]
-        named = ", ".join(str(each.ref) for each in users)
-        yield finding(
-            "RBD613",
-            f"pvc {claim.ref}",
-            f"Claim {claim.ref} is being deleted, and waits "
-            + (f"for its pods to end: {named}." if users else "for its finalizers."),
-            evidence=(
-                f"deleted at {claim.deleting_since}, finalizers {', '.join(claim.finalizers)}",
-            ),
-            severity=None if not users else Severity.WARNING,
-            heals=Heals(by="the PVC protection controller", once=f"{named} is gone")
-            if users
-            else None,
-            commands=tuple(
-                f"kubectl -n {each.ref.namespace} get pod {each.ref.name}" for each in users[:3]
-            ),
-        )
-    if volume is not None and volume.deleting_since is not None and volume.finalizers:
-        yield finding(
-            "RBD614",
-            f"pv {volume.name}",
-            f"{volume.name} is being deleted, and waits "
-            + (
-                f"for its claim {volume.claim} to go."
-                if volume.phase == "Bound"
-                else f"for its finalizers: {', '.join(volume.finalizers)}."
-            ),
-            evidence=(
-                f"deleted at {volume.deleting_since}, phase {volume.phase}",
-                f"finalizers {', '.join(volume.finalizers)}",
-            ),
-            commands=(f"kubectl describe pv {volume.name}",),
-        )
-
-
-# --------------------------------------------------------------------------------------------------
-# Words
-# --------------------------------------------------------------------------------------------------
-
-
-def _near(case: Case, claim: Claim) -> tuple[str, ...]:
-    """Tell of the PVs that come nearest why they are not it."""
-    found = candidates(claim, volumes_of(case.snapshot.kubernetes))
-    return tuple(_told_of(each) for each in found[:_MOST_CANDIDATES])
-
-
-def _told_of(candidate: Candidate) -> str:
-    return f"{candidate.volume.name} {'; '.join(candidate.objections) or 'would fit'}"
-
-
-def _users(case: Case, claim: Claim) -> tuple[Pod, ...]:
+def users(case: Case, claim: Claim) -> tuple[Pod, ...]:
+    """Give the pods that name a claim."""
     return tuple(
         each
         for each in pods_of(case.snapshot.kubernetes)
@@ -334,25 +134,306 @@ def _users(case: Case, claim: Claim) -> tuple[Pod, ...]:
     )
 
 
-def _told(case: Case, claim: Claim) -> list[KubeEvent]:
-    """Give the claim's own events, the newest last."""
-    return [
+def live_users(case: Case, claim: Claim) -> tuple[Pod, ...]:
+    """Give those of them that still have something to do."""
+    return tuple(
+        each
+        for each in users(case, claim)
+        if each.phase not in {"Succeeded", "Failed"} and each.deleting_since is None
+    )
+
+
+def users_seen(case: Case, claim: Claim) -> bool:
+    """Tell whether a pod that would use a claim must be among those that were seen."""
+    kube = case.snapshot.kubernetes
+    names = VolumeNames(image=None, claims=frozenset({(claim.ref.namespace, claim.ref.name)}))
+    return kube is not None and covers_claims(kube, names)
+
+
+def since(stamp: str | None, case: Case) -> timedelta | None:
+    """Give how long ago something was; None: nobody knows."""
+    return age(stamp, case.snapshot.observed_at)
+
+
+def is_over(limit: timedelta, stamp: str | None, case: Case) -> bool:
+    """Tell whether something was longer ago; what has no known age is not called young."""
+    passed = since(stamp, case)
+    return passed is None or passed >= limit
+
+
+def weight(case: Case, stamp: str | None, limit: timedelta = YOUNG) -> Severity | None:
+    """Give the catalogue's severity, or less as long as it may be passing."""
+    return None if is_over(limit, stamp, case) else Severity.INFO
+
+
+# --------------------------------------------------------------------------------------------------
+# Events
+# --------------------------------------------------------------------------------------------------
+
+
+def told(case: Case, kind: str, ref: ObjectRef) -> tuple[KubeEvent, ...]:
+    """Give an object's own events, the newest last; a PV's have no namespace."""
+    return tuple(
         each
         for each in case.use.events
-        if each.kind == "PersistentVolumeClaim"
-        and str(each.subject) == str(claim.ref)
-        and each.subject.uid in (None, claim.ref.uid)
-    ]
+        if each.kind == kind
+        and each.subject.name == ref.name
+        and each.subject.namespace in {ref.namespace, ""}
+        and each.subject.uid in (None, ref.uid)
+    )
 
 
-def _last_words(case: Case, claim: Claim) -> tuple[str, ...]:
-    return tuple(quoted(each) for each in _told(case, claim)[-2:])
+def told_of_claim(case: Case, claim: Claim) -> tuple[KubeEvent, ...]:
+    """Give a claim's own events, the newest last."""
+    return told(case, "PersistentVolumeClaim", claim.ref)
 
 
-def _describe(claim: Claim) -> str:
+def told_of_volume(case: Case, volume: PersistentVolume) -> tuple[KubeEvent, ...]:
+    """Give a PV's own events, the newest last."""
+    ref = ObjectRef(namespace="", name=volume.name, uid=volume.uid)
+    return told(case, "PersistentVolume", ref)
+
+
+def is_fresh(event: KubeEvent, case: Case) -> bool:
+    """Tell whether whoever said it is still at it, as far as that can be told."""
+    passed = since(event.last_seen, case)
+    return passed is None or passed < WORDS_LAST
+
+
+def words(event: KubeEvent) -> str:
+    """Give what an event says."""
+    return event.message.removeprefix(_COMBINED)
+
+
+def last_words(case: Case, claim: Claim) -> tuple[str, ...]:
+    """Quote the newest events of a claim."""
+    return tuple(quoted(each) for each in told_of_claim(case, claim)[-_MOST_WORDS:])
+
+
+# --------------------------------------------------------------------------------------------------
+# Who is at work
+# --------------------------------------------------------------------------------------------------
+
+
+def controller_lease(case: Case) -> Lease | None:
+    """Give kube-controller-manager's lease; None where there is none, or nobody looked."""
+    kube = case.snapshot.kubernetes
+    leases = () if kube is None else observed_of(kube.leases)
+    wanted = ("kube-system", CONTROLLER_MANAGER)
+    return next((each for each in leases if (each.namespace, each.name) == wanted), None)
+
+
+def lapsed(lease: Lease | None, case: Case) -> bool:
+    """Tell whether nobody holds a lease any more: whoever did has stopped."""
+    if lease is None or lease.renewed_at is None:
+        return False
+    passed = since(lease.renewed_at, case)
+    return passed is not None and passed > max(_LAPSED, 4 * seconds(lease.duration_s))
+
+
+def spoken_lease(lease: Lease, case: Case) -> str:
+    """Tell of a lease."""
+    who = f", held by {lease.holder}" if lease.holder else ""
+    renewed = spoken(since(lease.renewed_at, case))
+    return f"lease {lease.namespace}/{lease.name}{who}, renewed {renewed} ago"
+
+
+def binder(case: Case, once: str = "", *, note: str = "") -> Heals:
+    """Say that the PV controller does it at its next look, once something has happened."""
+    runs = f"{CONTROLLER_MANAGER} runs again" if lapsed(controller_lease(case), case) else ""
+    both = " and ".join(each for each in (once, runs) if each)
+    return Heals(by=BINDER, once=both, within_s=SYNC_S, note=note)
+
+
+# --------------------------------------------------------------------------------------------------
+# PVs that come near
+# --------------------------------------------------------------------------------------------------
+
+
+def near(case: Case, claim: Claim, *, delayed: bool = False) -> tuple[Candidate, ...]:
+    """Give the PVs that come nearest to a claim, with what is against each."""
+    return candidates(claim, every_volume(case) or (), delayed=delayed)[:_MOST_NEAR]
+
+
+def fitting(case: Case, claim: Claim) -> PersistentVolume | None:
+    """Give the PV that the PV controller would choose for a claim: the smallest that fits."""
+    fits = [each for each in every_volume(case) or () if not objections(claim, each)]
+    return min(fits, key=lambda each: (each.capacity_bytes or 0, each.name), default=None)
+
+
+def spoken_candidate(candidate: Candidate) -> str:
+    """Tell why a PV is not it: what is asked first comes first."""
+    return f"{candidate.volume.name} {spoken_objections(candidate.objections)}"
+
+
+def spoken_objections(objections: Iterable[Objection]) -> str:
+    """Tell every reason, to be read after a PV's name."""
+    return "; ".join(str(each) for each in objections) or "would fit"
+
+
+def changes(
+    claim: Claim, volume: PersistentVolume, objections: tuple[Objection, ...], case: Case
+) -> tuple[str, ...]:
+    """Give what would make a PV fit a claim; none where one thing cannot, or must not, be changed.
+
+    A PV's access modes are what keeps a second node off: they are never widened beyond one node.
+    """
+    found = [_change(each.why, claim, volume, case) for each in objections]
+    return tuple(each for each in found if each) if all(found) else ()
+
+
+def _change(why: Why, claim: Claim, volume: PersistentVolume, case: Case) -> str:
+    match why:
+        case Why.CLASS:
+            return patch_volume(volume, {"storageClassName": claim.storage_class or ""})
+        case Why.MODES if set(claim.access_modes) <= {"ReadWriteOnce", "ReadWriteOncePod"}:
+            modes = dict.fromkeys((*volume.access_modes, *claim.access_modes))
+            return patch_volume(volume, {"accessModes": [*modes]})
+        case Why.SIZE if (_image_size(volume, case) or 0) >= (claim.requested_bytes or 0):
+            size = spoken_size(claim.requested_bytes or 0)
+            return patch_volume(volume, {"capacity": {"storage": size}})
+        case Why.LABELS:
+            return _label(claim, volume)
+        case _:
+            return ""
+
+
+def _image_size(volume: PersistentVolume, case: Case) -> int | None:
+    """Give the size of the image itself: a PV's capacity is a mere word."""
+    shown = case.use.persistent_volume
+    view = case.use.image_view
+    if shown is None or shown.name != volume.name or view is None:
+        return None
+    return view.size_bytes
+
+
+def _label(claim: Claim, volume: PersistentVolume) -> str:
+    has = dict(volume.labels)
+    lacking = [each for each in claim.selector or () if has.get(each.key) not in each.values]
+    if not all(
+        each.operator == "In" and len(each.values) == 1 and each.key not in has for each in lacking
+    ):
+        return ""
+    labels = " ".join(f"{each.key}={each.values[0]}" for each in lacking)
+    return f"kubectl label pv {volume.name} {labels}"
+
+
+# --------------------------------------------------------------------------------------------------
+# What to type
+# --------------------------------------------------------------------------------------------------
+
+
+def describe_claim(claim: Claim) -> str:
+    """Show a claim."""
     return f"kubectl -n {claim.ref.namespace} describe pvc {claim.ref.name}"
 
 
-def volume_named(name: str | None, case: Case) -> PersistentVolume | None:
-    """Give the PV of that name."""
-    return next((each for each in volumes_of(case.snapshot.kubernetes) if each.name == name), None)
+def describe_volume(volume: PersistentVolume) -> str:
+    """Show a PV."""
+    return f"kubectl describe pv {volume.name}"
+
+
+def patch_volume(volume: PersistentVolume, spec: dict[str, object]) -> str:
+    """Change a PV's spec."""
+    return f"kubectl patch pv {volume.name} --type merge -p '{_json({'spec': spec})}'"
+
+
+def patch_claim(claim: Claim, spec: dict[str, object]) -> str:
+    """Change a claim's spec."""
+    name = f"kubectl -n {claim.ref.namespace} patch pvc {claim.ref.name}"
+    return f"{name} --type merge -p '{_json({'spec': spec})}'"
+
+
+def annotate_claim(claim: Claim, annotation: str) -> str:
+    """Set an annotation of a claim, or with a ``-`` behind its name take it away."""
+    return f"kubectl -n {claim.ref.namespace} annotate pvc {claim.ref.name} {annotation}"
+
+
+def retain(volume: PersistentVolume) -> tuple[str, ...]:
+    """Keep a PV's image from being deleted, where it is not kept already."""
+    if volume.reclaim_policy == "Retain":
+        return ()
+    return (patch_volume(volume, {"persistentVolumeReclaimPolicy": "Retain"}),)
+
+
+def free(volume: PersistentVolume) -> str:
+    """Take the claimRef out of a PV: whichever claim fits next gets it, with its data."""
+    operation = [*_unchanged(volume), {"op": "remove", "path": "/spec/claimRef"}]
+    return f"kubectl patch pv {volume.name} --type json -p '{_json(operation)}'"
+
+
+def give_to(claim: Claim, volume: PersistentVolume) -> str:
+    """Have a PV's claimRef mean this very claim, if it still says what was seen.
+
+    Its uid must be the living claim's: without one, a claim that carries bind-completed stays Lost
+    (syncBoundClaim, binder_test.go "3-4").
+    """
+    operation: list[dict[str, object]] = _unchanged(volume)
+    if volume.claim is not None and str(volume.claim) == str(claim.ref):
+        operation.append({"op": "add", "path": "/spec/claimRef/uid", "value": claim.ref.uid})
+    else:
+        reference = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "namespace": claim.ref.namespace,
+            "name": claim.ref.name,
+            "uid": claim.ref.uid,
+        }
+        operation.append({"op": "add", "path": "/spec/claimRef", "value": reference})
+    return f"kubectl patch pv {volume.name} --type json -p '{_json(operation)}'"
+
+
+def _unchanged(volume: PersistentVolume) -> list[dict[str, object]]:
+    """Give what has the API server refuse a patch to a PV that is another claim's by now."""
+    if volume.claim is None:
+        return []
+    parts = {"namespace": volume.claim.namespace, "name": volume.claim.name}
+    return [
+        {"op": "test", "path": f"/spec/claimRef/{key}", "value": value}
+        for key, value in parts.items()
+    ]
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+# --------------------------------------------------------------------------------------------------
+# Before a PV changes hands
+# --------------------------------------------------------------------------------------------------
+
+
+def outsiders(case: Case, volume: PersistentVolume) -> tuple[Holder, ...] | NotObserved:
+    """Give who watches a PV's image from no node of this cluster: perhaps the one it came from."""
+    shown, view, kube = case.use.persistent_volume, case.use.image_view, case.snapshot.kubernetes
+    if shown is None or shown.name != volume.name or view is None:
+        return NotObserved(reason="its image was not looked at")
+    if isinstance(view.watchers, NotObserved):
+        return view.watchers
+    if kube is None or isinstance(kube.nodes, NotObserved) or not kube.nodes_complete:
+        return NotObserved(reason="which watchers are nodes of this cluster was not observed")
+    return tuple(each for each in strangers(case.use) if each.node is None)
+
+
+def spoken_outsiders(case: Case, volume: PersistentVolume) -> str:
+    """Say whom of them there is, or that nobody could look."""
+    found = outsiders(case, volume)
+    if isinstance(found, NotObserved):
+        return f"whether another cluster has the image of {volume.name} open: {found.reason}"
+    if not found:
+        return f"nobody outside this cluster has the image of {volume.name} open"
+    named = ", ".join(subject_of(each) for each in found)
+    return f"{volume.name}'s image is watched by {named}: an address that no node here lists"
+
+
+def hand_over(case: Case, claim: Claim, volume: PersistentVolume) -> tuple[str, ...]:
+    """Give what binds a PV to a claim that it was not made for, in order.
+
+    First the data is kept. As long as somebody outside has the image open, that is where to begin.
+    """
+    found = outsiders(case, volume)
+    look = f"rbdagent who-holds pv/{volume.name}"
+    if found and not isinstance(found, NotObserved):
+        return (*retain(volume), look)
+    asked = (look,) if isinstance(found, NotObserved) else ()
+    return (*retain(volume), *asked, *((give_to(claim, volume),) if claim.ref.uid else ()))

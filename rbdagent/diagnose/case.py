@@ -85,7 +85,8 @@ def finding(
 
 def quoted(event: KubeEvent) -> str:
     """Give an event in its own words."""
-    return f"{event.kind} {event.subject}, {event.reason}: {event.message}"
+    # What has no namespace is named without one.
+    return f"{event.kind} {str(event.subject).lstrip('/')}, {event.reason}: {event.message}"
 
 
 def subject_of(holder: Holder) -> str:

@@ -1,4 +1,4 @@
-"""RBD4xx: attaching and binding, and what the events mean."""
+"""RBD4xx: attaching, and what the events mean."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from rbdagent.correlate.use import further_volumes
 from rbdagent.diagnose.case import Case, finding, look_again, quoted, subject_of
 from rbdagent.diagnose.target import attached_on_paper, volumes_of_use
 from rbdagent.model import (
-    Claim,
     CsiSource,
     Finding,
     InTreeRbdSource,
@@ -239,103 +238,6 @@ def duplicate_handle(case: Case) -> Iterator[Finding]:
             "volume.",
             evidence=(f"driver {driver}, volumeHandle {handle}",),
         )
-
-
-# --------------------------------------------------------------------------------------------------
-# Binding
-# --------------------------------------------------------------------------------------------------
-
-
-def _without_its_volume(claim: Claim) -> Iterator[Finding]:
-    yield finding(
-        "RBD404",
-        f"pvc {claim.ref}",
-        f"Claim {claim.ref} names volume {claim.volume_name}, and there is no such volume.",
-        evidence=(f"phase {claim.phase}, volumeName {claim.volume_name}",),
-        remedy="Look for the PV's YAML in a backup: the image itself may still be there.",
-        commands=(f"kubectl -n {claim.ref.namespace} describe pvc {claim.ref.name}",),
-    )
-
-
-def lost(case: Case) -> Iterator[Finding]:
-    """RBD404, RBD406: claim and PV disagree about each other."""
-    claim, volume = case.use.claim, case.use.persistent_volume
-    if claim is None:
-        return
-    if volume is None:
-        if claim.phase == "Lost":
-            yield from _without_its_volume(claim)
-        return
-    bound = volume.claim
-    misbound = bound is not None and bound.uid is not None and bound.uid != claim.ref.uid
-    same_name = bound is not None and str(bound) == str(claim.ref)
-    if volume.phase == "Released" and same_name and not misbound:
-        yield finding(
-            "RBD406",
-            f"pv {volume.name}",
-            f"{volume.name} is Released although its claim {claim.ref} lives. Do not delete it.",
-            evidence=(f"claimRef.uid and the claim's uid are both {claim.ref.uid}",),
-            commands=(_retain(volume),),
-        )
-    elif misbound and same_name and (claim.phase == "Lost" or claim.volume_name == volume.name):
-        yield finding(
-            "RBD404",
-            f"pvc {claim.ref}",
-            f"Claim {claim.ref} and {volume.name} do not belong together: the PV's claimRef "
-            "carries another claim's uid. This is what restoring YAML into a new cluster leaves.",
-            evidence=(
-                f"claimRef.uid {bound.uid if bound else None}",
-                f"the claim's uid {claim.ref.uid}",
-                f"claim {claim.phase}, PV {volume.phase}",
-            ),
-            commands=(_retain(volume), _strip(volume)),
-        )
-
-
-def _retain(volume: PersistentVolume) -> str:
-    patch = '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}'
-    return f"kubectl patch pv {volume.name} -p '{patch}'"
-
-
-def _strip(volume: PersistentVolume) -> str:
-    patch = (
-        '[{"op":"remove","path":"/spec/claimRef/uid"},'
-        '{"op":"remove","path":"/spec/claimRef/resourceVersion"}]'
-    )
-    return f"kubectl patch pv {volume.name} --type json -p '{patch}'"
-
-
-def released(case: Case) -> Iterator[Finding]:
-    """RBD405: Retain keeps it, Delete waits for the last watcher."""
-    volume = case.use.persistent_volume
-    if volume is None or volume.phase != "Released":
-        return
-    claim = case.use.claim
-    if claim and volume.claim and volume.claim.uid in (None, claim.ref.uid):
-        return
-    failed = [each for each in case.use.events if each.reason == "VolumeFailedDelete"]
-    holding = [each for each in case.judged if not each.holder.passing]
-    if volume.reclaim_policy == "Delete":
-        who = f" {subject_of(holding[0].holder)} holds the image." if holding else ""
-        message = (
-            f"{volume.name} is Released and is to be deleted; that waits until nobody holds its "
-            f"image.{who}"
-        )
-    else:
-        message = (
-            f"{volume.name} is Released: its claim is gone, and its reclaim policy "
-            f"({volume.reclaim_policy or 'unknown'}) keeps it and its data."
-        )
-    yield finding(
-        "RBD405",
-        f"pv {volume.name}",
-        message,
-        evidence=(
-            f"claimRef {volume.claim}, reclaim policy {volume.reclaim_policy}",
-            *(quoted(each) for each in failed[-1:]),
-        ),
-        severity=Severity.ERROR if failed and holding else None,
-    )
 
 
 # --------------------------------------------------------------------------------------------------

@@ -159,7 +159,7 @@ LOOKS: Final = (
          says=codes(108), never=ORPHAN | codes(100)),
     # The claim is deleted, an orphan on n2 keeps its image.
     Look(recording="28-orphan-blocks-delete", claim="cq", node="n2", verdict=ORPHANED,
-         here=(ORPHANED,), says=codes(101, 405), never=codes(102, 110)),
+         here=(ORPHANED,), says=codes(101, 641), never=codes(102, 110)),
     # The blocklist entry was lifted: n1 writes without a watch, and pv-dup let n2 in beside it.
     # Two nbd devices with one cookie: the first lost its process, the second took over.
     Look(recording="30-two-writers-after-blocklist-rm", claim="cn", node="n2", verdict=IN_USE,

@@ -446,6 +446,22 @@ def unmapped(**parts: Any) -> Snapshot:
     return world(on_node=on_node, of_image=of_image, **parts)
 
 
+def turned(seen: Snapshot) -> Snapshot:
+    """Turn every tuple of the snapshot around."""
+
+    def turn(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(turn(each) for each in reversed(value))
+        if hasattr(value, "__struct_fields__"):
+            return replace(
+                value, **{name: turn(getattr(value, name)) for name in value.__struct_fields__}
+            )
+        return value
+
+    around: Snapshot = turn(seen)
+    return around
+
+
 def said(seen: Snapshot) -> Diagnosis:
     """Join and judge."""
     return diagnose(correlate(seen), seen)

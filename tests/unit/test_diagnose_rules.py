@@ -35,6 +35,7 @@ from rbdagent.model import (
     UnbackedMount,
 )
 from rbdagent.plan import CONDITIONS
+from tests.unit import test_binding_rules
 from tests.unit.builders import (
     ADDRESS,
     DRIVER,
@@ -51,7 +52,6 @@ from tests.unit.builders import (
     STAGING_PATH,
     UNSEEN,
     attachment,
-    claim,
     cluster,
     codes,
     container,
@@ -98,9 +98,6 @@ EXISTS: Final = event(
 )
 REFUSED: Final = event("rbd: map failed: (108) Cannot send after transport endpoint shutdown")
 BY_IMAGE: Final = target(given=str(SPEC), kind=TargetKind.IMAGE, name="", image=SPEC)
-BY_CLAIM: Final = target(
-    given="pvc/default/data", kind=TargetKind.CLAIM, namespace="default", name="data"
-)
 BY_POD: Final = target(
     given="pod/default/web-0", kind=TargetKind.POD, namespace="default", name="web-0"
 )
@@ -259,45 +256,6 @@ SAID: Final[dict[str, Table]] = {
     "RBD308": {"108 (51)": world(in_kube=waits(REFUSED))},
     "RBD401": {"Multi-Attach (1)": world(in_kube=waits(MULTI_ATTACH))},
     "RBD402": {"still being used (46)": world(in_kube=waits(BEING_USED))},
-    "RBD403": {
-        "pending (41)": unmapped(
-            in_kube={
-                "persistent_volumes": (),
-                "claims": (claim(phase="Pending", volume_name=None),),
-            },
-            target=BY_CLAIM,
-        )
-    },
-    "RBD404": {
-        "misbound (40)": unmapped(
-            in_kube={
-                "persistent_volumes": (
-                    volume(claim=ObjectRef(namespace="default", name="data", uid="old")),
-                ),
-                "claims": (claim(phase="Lost"),),
-            },
-            target=BY_CLAIM,
-        ),
-        "its PV is gone": unmapped(
-            in_kube={"persistent_volumes": (), "claims": (claim(phase="Lost"),)}, target=BY_CLAIM
-        ),
-    },
-    "RBD405": {
-        "Retain (42)": unmapped(
-            in_kube={
-                "persistent_volumes": (volume(phase="Released", reclaim_policy="Retain"),),
-                "claims": (),
-            }
-        ),
-        "Delete, and an orphan holds it (42)": world(
-            in_kube={"persistent_volumes": (volume(phase="Released"),), "claims": ()}
-        ),
-    },
-    "RBD406": {
-        "claim lives (43)": unmapped(
-            in_kube={"persistent_volumes": (volume(phase="Released"),)}, target=BY_CLAIM
-        )
-    },
     "RBD407": {
         "nfs": unmapped(in_kube={"persistent_volumes": (volume(source=OtherSource(kind="nfs")),)})
     },
@@ -388,7 +346,8 @@ def test_the_code_is_said(code: str, seen: Snapshot) -> None:
 
 def test_every_code_of_the_catalogue_has_a_table() -> None:
     refusals = {code for code, _, _ in CONDITIONS}
-    assert SAID.keys() | refusals == CATALOG.keys()
+    tables = (SAID, test_binding_rules.SAID)
+    assert refusals.union(*tables) == CATALOG.keys()
 
 
 QUIET: Final[dict[str, Table]] = {
@@ -571,12 +530,6 @@ def test_fencing_names_the_exact_client_and_warns_of_daemons_at_its_address() ->
     told = " ".join(found(seen, "RBD113").evidence)
     assert f"{ADDRESS.ip}:0/{ADDRESS.nonce}" in told
     assert "mon.a" in told
-
-
-def test_a_misbound_claim_gets_the_patch_that_strips_the_uid_after_retain() -> None:
-    told = found(SAID["RBD404"]["misbound (40)"], "RBD404")
-    assert "Retain" in told.commands[0]
-    assert "/spec/claimRef/uid" in told.commands[1]
 
 
 def test_data_on_the_nodes_disk_is_rescued_before_anything_else() -> None:

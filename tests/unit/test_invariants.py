@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from rbdagent.model import (
     NotObserved,
@@ -17,6 +16,7 @@ from tests.unit.builders import (
     UNSEEN,
     pod,
     said,
+    turned,
     waiting_pod,
 )
 from tests.unit.scenes import FLIGHTS, HOLDERS, MOUNTS, OPENERS, PODS, SCENES, Scene
@@ -67,22 +67,6 @@ def orphaned(seen: Snapshot) -> bool:
     )
 
 
-def _reversed(seen: Snapshot) -> Snapshot:
-    """Turn every tuple of the snapshot around."""
-
-    def turn(value: Any) -> Any:  # noqa: ANN401 - every type of the model
-        if isinstance(value, tuple):
-            return tuple(turn(each) for each in reversed(value))
-        if hasattr(value, "__struct_fields__"):
-            return replace(
-                value, **{name: turn(getattr(value, name)) for name in value.__struct_fields__}
-            )
-        return value
-
-    turned: Snapshot = turn(seen)
-    return turned
-
-
 MANY: Final = settings(max_examples=400, deadline=None)
 
 
@@ -116,7 +100,7 @@ def test_more_evidence_of_use_never_makes_anything_orphaned(
 @given(scene=SCENES)
 def test_the_order_of_what_was_seen_changes_nothing(scene: Scene) -> None:
     seen = scene.seen()
-    one, other = said(seen), said(_reversed(seen))
+    one, other = said(seen), said(turned(seen))
     assert one.verdict is other.verdict
     assert [(each.holder.node, each.verdict) for each in one.holders] == [
         (each.holder.node, each.verdict) for each in other.holders

@@ -1,0 +1,1341 @@
+"""Binding, losing and reclaiming: each code in the state that calls for it, and not beside it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any, Final
+
+import pytest
+from msgspec.structs import replace
+
+from rbdagent.catalog import CATALOG, binding, reclaiming
+from rbdagent.model import (
+    Claim,
+    ContainerState,
+    CsiNode,
+    CsiSource,
+    DriverPod,
+    EntityAddress,
+    Finding,
+    ImageSpec,
+    InTreeRbdSource,
+    KubeEvent,
+    Lease,
+    ObjectRef,
+    PersistentVolume,
+    Requirement,
+    ServiceAddress,
+    Severity,
+    Snapshot,
+    StorageClass,
+    Target,
+    TargetKind,
+)
+from rbdagent.report.snapshot import dump_snapshot, load_snapshot
+from tests.unit.builders import (
+    DRIVER,
+    LIBRBD_COOKIE,
+    LONG_AGO,
+    NOW,
+    PV,
+    UNSEEN,
+    attachment,
+    claim,
+    codes,
+    event,
+    found,
+    pod,
+    remote_watcher,
+    said,
+    target,
+    turned,
+    unmapped,
+    volume,
+    waiting_pod,
+    watcher,
+    world,
+)
+
+Table = dict[str, Snapshot]
+
+FAMILY: Final = frozenset(each.code for each in (*binding.ENTRIES, *reclaiming.ENTRIES))
+GI: Final = 1024**3
+SECONDS_AGO: Final = "2026-11-21T02:59:50Z"
+A_MINUTE_AGO: Final = "2026-11-21T02:58:50Z"
+FIVE_MINUTES_AGO: Final = "2026-11-21T02:55:00Z"
+HALF_AN_HOUR_AGO: Final = "2026-11-21T02:30:00Z"
+ELSEWHERE: Final = "volumes.example.org"
+BY_CLAIM: Final = target(
+    given="pvc/default/data", kind=TargetKind.CLAIM, namespace="default", name="data"
+)
+BY_POD: Final = target(
+    given="pod/default/web-1", kind=TargetKind.POD, namespace="default", name="web-1"
+)
+OURS: Final = ObjectRef(namespace="default", name="data", uid="claim-uid")
+OURS_BY_NAME: Final = replace(OURS, uid=None)
+OF_OLD: Final = replace(OURS, uid="old-uid")
+THEIRS: Final = ObjectRef(namespace="other", name="theirs", uid="their-uid")
+STRANGER: Final = EntityAddress(ip="192.0.2.7", nonce=5)
+CONTROLLERS: Final = Lease(
+    namespace="kube-system", name="kube-controller-manager", holder="m1", renewed_at=NOW
+)
+DEAD_CONTROLLERS: Final = replace(CONTROLLERS, renewed_at=FIVE_MINUTES_AGO)
+LEADS: Final = Lease(namespace="csi", name="rbd-csi-ceph-com", holder="prov-0", renewed_at=NOW)
+PROVISIONER: Final = DriverPod(
+    ref=ObjectRef(namespace="csi", name="prov-0"),
+    node_name="worker-1",
+    phase="Running",
+    ready=True,
+    images=("registry.k8s.io/sig-storage/csi-provisioner:v5.3.0", "quay.io/cephcsi/cephcsi:v3.13"),
+    serves=(DRIVER,),
+)
+OLD_PROVISIONER: Final = DriverPod(
+    ref=ObjectRef(namespace="kube-system", name="rbd-provisioner-0"),
+    node_name="worker-1",
+    phase="Running",
+    ready=True,
+    images=("quay.io/external_storage/rbd-provisioner:v2.1.1-k8s1.11",),
+)
+
+RBD: Final = StorageClass(name="rbd", provisioner=DRIVER)
+WAITING: Final = StorageClass(name="rbd", provisioner=DRIVER, binding_mode="WaitForFirstConsumer")
+NONE_MADE: Final = StorageClass(name="rbd", provisioner="kubernetes.io/no-provisioner")
+IN_TREE: Final = StorageClass(name="rbd", provisioner="kubernetes.io/rbd")
+LOCAL: Final = replace(NONE_MADE, binding_mode="WaitForFirstConsumer")
+
+
+def wanting(**fields: Any) -> Claim:  # noqa: ANN401 - as the builders
+    """Give a claim that was handed to its provisioner long ago."""
+    pending = {
+        "phase": "Pending",
+        "volume_name": None,
+        "created_at": LONG_AGO,
+        "requested_bytes": GI,
+        "provisioner": DRIVER,
+    }
+    return claim(**(pending | fields))
+
+
+def free(name: str = "pv-free", **fields: Any) -> PersistentVolume:  # noqa: ANN401
+    """Give a PV that is Available and fits ``wanting()``."""
+    available = {
+        "name": name,
+        "uid": name,
+        "phase": "Available",
+        "claim": None,
+        "capacity_bytes": GI,
+        "created_at": LONG_AGO,
+        "provisioner": None,
+        "reclaim_policy": "Retain",
+        "source": CsiSource(driver=DRIVER, volume_handle=name),
+    }
+    return volume(**(available | fields))
+
+
+def life(
+    *volumes: PersistentVolume,
+    claims: tuple[Claim, ...] | None = None,
+    **in_kube: Any,  # noqa: ANN401
+) -> Snapshot:
+    """Build what `diagnose` sees of a claim: everything was asked for, and runs."""
+    asked: dict[str, Any] = {
+        "persistent_volumes": volumes,
+        "claims": (wanting(),) if claims is None else claims,
+        "storage_classes": (RBD,),
+        "drivers": (DRIVER,),
+        "workloads": (),
+        "leases": (CONTROLLERS, LEADS),
+        "driver_pods": (PROVISIONER,),
+        "version": "v1.36.3",
+    }
+    rest = {each: in_kube.pop(each) for each in ("target", "of_image") if each in in_kube}
+    return unmapped(in_kube=asked | in_kube, **({"target": BY_CLAIM} | rest))
+
+
+def pending(**fields: Any) -> Snapshot:  # noqa: ANN401
+    """Build the same for a claim that differs from ``wanting()``."""
+    return life(claims=(wanting(**fields),))
+
+
+def of_volume(**fields: Any) -> Snapshot:  # noqa: ANN401
+    """Build what is seen of a PV whose claim is gone."""
+    released = {"phase": "Released", "phase_since": LONG_AGO, **fields}
+    claims = released.pop("claims", ())
+    in_kube = released.pop("in_kube", {})
+    of_image = released.pop("of_image", {})
+    return life(volume(**released), claims=claims, target=target(), of_image=of_image, **in_kube)
+
+
+def to_claim(message: str, reason: str = "ProvisioningFailed", **fields: Any) -> KubeEvent:  # noqa: ANN401
+    """Give an event on the claim, by its provisioner."""
+    of_claim = {
+        "kind": "PersistentVolumeClaim",
+        "subject": OURS,
+        "reason": reason,
+        "reporter": f"{DRIVER}_prov-0_1",
+    }
+    return event(message, **(of_claim | fields))
+
+
+def failing(error: str, **fields: Any) -> Snapshot:  # noqa: ANN401
+    """Build a claim whose provisioner fails with an error."""
+    told = to_claim(f'failed to provision volume with StorageClass "rbd": {error}')
+    claims = (wanting(**fields.pop("claim", {})),)
+    return life(claims=claims, events=(told,), **fields)
+
+
+def to_volume(message: str, **fields: Any) -> KubeEvent:  # noqa: ANN401
+    of_pv = {
+        "kind": "PersistentVolume",
+        "subject": ObjectRef(namespace="", name=PV, uid="pv-uid"),
+        "reason": "VolumeFailedDelete",
+        "reporter": f"{DRIVER}_prov-0_1",
+    }
+    return event(message, **(of_pv | fields))
+
+
+BEING_USED: Final = to_volume("rpc error: code = Internal desc = rbd csi-vol-x is still being used")
+NO_SECRET: Final = to_volume('error getting secret s in namespace gone: secrets "s" not found')
+BEGUN: Final = to_claim("External provisioner is provisioning volume", "Provisioning")
+BOUND: Final = {"bind_completed": True, "created_at": LONG_AGO}
+LOST: Final = {"phase": "Lost", **BOUND}
+FOREIGN: Final = {"watchers": (watcher(address=STRANGER, cookie=LIBRBD_COOKIE),)}
+SELECTOR: Final = (Requirement(key="tier", operator="In", values=("gold",)),)
+HERE: Final = {"pods": (waiting_pod(node=None),)}
+
+
+def deleted(**fields: Any) -> Claim:  # noqa: ANN401
+    protected = {"deleting_since": LONG_AGO, "finalizers": ("kubernetes.io/pvc-protection",)}
+    return claim(**(BOUND | protected | fields))
+
+
+def deleted_volume(*finalizers: str, **fields: Any) -> Snapshot:  # noqa: ANN401
+    gone = {"deleting_since": LONG_AGO, "finalizers": finalizers, "phase": "Released"}
+    return of_volume(**(gone | {"reclaim_policy": "Retain"} | fields))
+
+
+SAID: Final[dict[str, Table]] = {
+    "RBD403": {
+        "pending, and classes were not asked for (41)": unmapped(
+            in_kube={"persistent_volumes": (), "claims": (wanting(),)}, target=BY_CLAIM
+        ),
+        "Lost, and PVs were refused": life(claims=(claim(**LOST),), persistent_volumes=UNSEEN),
+    },
+    "RBD404": {
+        "misbound (40)": life(volume(claim=OF_OLD), claims=(claim(**LOST),)),
+        "as an older look saw it": unmapped(
+            in_kube={
+                "persistent_volumes": (volume(claim=OF_OLD),),
+                "claims": (claim(phase="Lost"),),
+            },
+            target=BY_CLAIM,
+        ),
+        "its uid was stripped, which does not help": life(
+            volume(claim=OURS_BY_NAME, phase="Available"), claims=(claim(**LOST),)
+        ),
+        "Bound still, and Lost at the next look": life(
+            volume(claim=OF_OLD), claims=(claim(**BOUND),)
+        ),
+        "a dead claim of another name": life(volume(claim=THEIRS), claims=(claim(**LOST),)),
+        "asked by its PV": life(
+            volume(claim=OF_OLD, phase="Released"), claims=(claim(**LOST),), target=target()
+        ),
+    },
+    "RBD405": {
+        "Retain (42)": of_volume(reclaim_policy="Retain"),
+        "nobody asked for its claim": unmapped(
+            in_kube={
+                "persistent_volumes": (volume(phase="Released", reclaim_policy="Retain"),),
+                "claims": (),
+            }
+        ),
+    },
+    "RBD406": {
+        "claim lives (43)": of_volume(claims=(claim(**BOUND),)),
+        "and is asked for": life(volume(phase="Released"), claims=(claim(**BOUND),)),
+    },
+    "RBD601": {"no such class": pending(storage_class="fast", provisioner=None)},
+    "RBD602": {
+        'storageClassName ""': pending(storage_class="", provisioner=None),
+        "no-provisioner": life(
+            free(capacity_bytes=1),
+            storage_classes=(NONE_MADE,),
+            claims=(wanting(provisioner=None),),
+        ),
+    },
+    "RBD603": {"no pod": life(claims=(wanting(provisioner=None),), storage_classes=(WAITING,))},
+    "RBD604": {
+        "unschedulable": life(
+            claims=(wanting(provisioner=None),),
+            storage_classes=(WAITING,),
+            pods=(waiting_pod(node=None, unschedulable="0/2 nodes: Insufficient memory"),),
+        ),
+        "asked by its pod": life(
+            claims=(wanting(provisioner=None),),
+            storage_classes=(WAITING,),
+            pods=(waiting_pod(node=None, unschedulable="0/2 nodes: Insufficient memory"),),
+            target=BY_POD,
+        ),
+    },
+    "RBD605": {
+        "asked just now": pending(created_at=SECONDS_AGO),
+        "begun two minutes ago": life(events=(BEGUN,)),
+    },
+    "RBD606": {
+        "it runs, and says nothing": life(),
+        "begun, and never ended": life(events=(replace(BEGUN, last_seen=HALF_AN_HOUR_AGO),)),
+        "it failed long ago, and has stopped": life(
+            events=(to_claim("no", last_seen=HALF_AN_HOUR_AGO),)
+        ),
+        "nobody could look for it": life(leases=UNSEEN, driver_pods=UNSEEN),
+        "it has no lease": life(leases=(CONTROLLERS,), driver_pods=()),
+    },
+    "RBD607": {
+        "secret": failing('error getting secret s in namespace n: secrets "s" not found'),
+        "key": failing("connecting failed: rados: ret=-13, Permission denied"),
+        "monitors": failing("connecting failed: rados: ret=-110, Connection timed out"),
+        "cluster": failing('missing configuration for cluster ID "x"'),
+        "pool": failing("rpc error: code = NotFound desc = pool not found: pool (x) not found"),
+        "something new": failing("rpc error: code = Internal desc = out of luck"),
+        "combined": life(
+            events=(
+                to_claim(
+                    "(combined from similar events): failed to provision volume with StorageClass "
+                    '"rbd": no'
+                ),
+            )
+        ),
+    },
+    "RBD608": {
+        "external-storage": life(
+            claims=(wanting(provisioner="ceph.com/rbd"),),
+            storage_classes=(replace(RBD, provisioner="ceph.com/rbd"),),
+            driver_pods=(OLD_PROVISIONER,),
+            leases=(CONTROLLERS,),
+        ),
+        "an old sidecar": life(
+            driver_pods=(replace(PROVISIONER, images=("quay.io/k8scsi/csi-provisioner:v1.3.0",)),)
+        ),
+        "should it come into an event": life(
+            events=(to_claim("selfLink was empty, can't make reference"),)
+        ),
+        "even where nothing else was asked": unmapped(
+            in_kube={
+                "persistent_volumes": (),
+                "claims": (wanting(),),
+                "events": (to_claim("selfLink was empty, can't make reference"),),
+            },
+            target=BY_CLAIM,
+        ),
+    },
+    "RBD609": {
+        "volumeName": pending(volume_name="gone"),
+        "who-holds knows as well": unmapped(
+            in_kube={"persistent_volumes": (), "claims": (wanting(volume_name="gone"),)},
+            target=BY_CLAIM,
+        ),
+    },
+    "RBD610": {
+        "too small": life(free(capacity_bytes=1), claims=(wanting(volume_name="pv-free"),)),
+        "class": life(free(storage_class=""), claims=(wanting(volume_name="pv-free"),)),
+        "attributes": life(free(attributes_class="slow"), claims=(wanting(volume_name="pv-free"),)),
+        "mode": life(free(volume_mode="Block"), claims=(wanting(volume_name="pv-free"),)),
+        "access": life(
+            free(access_modes=("ReadOnlyMany",)), claims=(wanting(volume_name="pv-free"),)
+        ),
+        "deleted": life(free(deleting_since=NOW), claims=(wanting(volume_name="pv-free"),)),
+    },
+    "RBD611": {"never made": of_volume(phase="Available", claim=OURS_BY_NAME)},
+    "RBD612": {
+        "in-tree and Delete": of_volume(
+            phase="Failed",
+            reason="no volume plugin matched",
+            source=InTreeRbdSource(spec=ImageSpec(pool="k8s", name="x")),
+        )
+    },
+    "RBD613": {
+        "a pod runs": life(volume(), claims=(deleted(),), pods=(pod(),)),
+        "a pod has ended": life(volume(), claims=(deleted(),), pods=(pod(phase="Succeeded"),)),
+        "deleted just now": life(
+            volume(), claims=(deleted(deleting_since=SECONDS_AGO),), pods=(pod(),)
+        ),
+    },
+    "RBD614": {
+        "Retain": deleted_volume("kubernetes.io/pv-protection", phase="Bound", claims=(claim(),)),
+        "Delete": deleted_volume(
+            "kubernetes.io/pv-protection",
+            "external-provisioner.volume.kubernetes.io/finalizer",
+            phase="Bound",
+            reclaim_policy="Delete",
+            claims=(claim(),),
+        ),
+    },
+    "RBD615": {
+        "no default": pending(storage_class=None, provisioner=None),
+        "a default that came later": life(
+            claims=(wanting(storage_class=None, provisioner=None),),
+            storage_classes=(replace(RBD, is_default=True),),
+            version="v1.25.4",
+        ),
+    },
+    "RBD616": {
+        "kubernetes.io/rbd": life(storage_classes=(IN_TREE,)),
+        "by the event": life(
+            storage_classes=(IN_TREE,),
+            version=UNSEEN,
+            events=(
+                to_claim(
+                    "no volume plugin matched name: kubernetes.io/rbd",
+                    reporter="persistentvolume-controller",
+                ),
+            ),
+        ),
+    },
+    "RBD617": {
+        "never installed": life(
+            claims=(wanting(provisioner=ELSEWHERE),),
+            storage_classes=(replace(RBD, provisioner=ELSEWHERE),),
+            driver_pods=(),
+        )
+    },
+    "RBD618": {
+        "its lease has lapsed": life(
+            leases=(replace(LEADS, renewed_at=FIVE_MINUTES_AGO),), driver_pods=UNSEEN
+        ),
+        "not ready": life(driver_pods=(replace(PROVISIONER, ready=False),), leases=()),
+        "its lease as it once was written": life(
+            leases=(replace(LEADS, name=DRIVER, renewed_at=FIVE_MINUTES_AGO),), driver_pods=()
+        ),
+    },
+    "RBD619": {
+        "a time limit": failing(
+            "rpc error: code = DeadlineExceeded desc = context deadline exceeded"
+        ),
+        "its own lock": failing(
+            "rpc error: code = Aborted desc = an operation with the given Volume ID pvc-1 already "
+            "exists"
+        ),
+    },
+    "RBD620": {
+        "selector": failing("claim Selector is not supported", claim={"selector": SELECTOR})
+    },
+    "RBD621": {
+        "RWX": failing(
+            "rpc error: code = InvalidArgument desc = multi node access modes are only supported "
+            "on rbd `block` type volumes",
+            claim={"access_modes": ("ReadWriteMany",)},
+        )
+    },
+    "RBD622": {
+        "the node is gone": life(
+            claims=(wanting(selected_node="long-gone"),), storage_classes=(WAITING,)
+        ),
+        "the driver is not there": failing(
+            "error generating accessibility requirements: no topology key found on CSINode n",
+            claim={"selected_node": "worker-2"},
+            storage_classes=(WAITING,),
+            csi_nodes=(CsiNode(node_name="worker-2"),),
+        ),
+    },
+    "RBD623": {
+        "nodeName by hand": life(
+            claims=(wanting(provisioner=None),), storage_classes=(WAITING,), pods=(waiting_pod(),)
+        ),
+        "and PVs by hand": life(
+            free(),
+            claims=(wanting(provisioner=None),),
+            storage_classes=(LOCAL,),
+            pods=(waiting_pod(),),
+        ),
+    },
+    "RBD624": {
+        "an older claim of its name": life(
+            volume(claim=OF_OLD, phase="Released", reclaim_policy="Retain"),
+            claims=(wanting(volume_name=PV),),
+        ),
+        "another, which lives": life(
+            volume(claim=THEIRS),
+            claims=(wanting(volume_name=PV), claim(ref=THEIRS, **BOUND)),
+        ),
+        "another, which is gone": life(
+            volume(claim=THEIRS, phase="Released", reclaim_policy="Retain"),
+            claims=(wanting(volume_name=PV),),
+        ),
+        "asked by its PV": life(
+            volume(claim=OF_OLD, phase="Released", reclaim_policy="Retain"),
+            claims=(wanting(volume_name=PV),),
+            target=target(),
+        ),
+    },
+    "RBD625": {
+        "too small": life(free(claim=OURS_BY_NAME, capacity_bytes=1)),
+        "Block, and its uid is ours": life(
+            free(claim=OURS, volume_mode="Block", phase="Released", reclaim_policy="Delete")
+        ),
+    },
+    "RBD626": {
+        "one fits": life(free(), claims=(wanting(provisioner=None),), storage_classes=(NONE_MADE,)),
+        "one is kept": life(free(claim=OURS_BY_NAME, storage_class="other", labels=())),
+        "by name, whatever its labels": life(
+            free(), claims=(wanting(volume_name="pv-free", selector=SELECTOR),)
+        ),
+        "Lost, and its PV is free again": life(
+            volume(claim=None, phase="Available"), claims=(claim(**LOST),)
+        ),
+        "Lost, and its PV carries its uid": life(volume(), claims=(claim(**LOST),)),
+    },
+    "RBD627": {
+        "PVs without a phase": of_volume(phase="Pending", claim=None, created_at=LONG_AGO),
+        "a claim that nobody handed over": pending(provisioner=None),
+    },
+    "RBD630": {"no volumeName": life(claims=(claim(volume_name=None, **LOST),))},
+    "RBD631": {
+        "its PV is gone": life(claims=(claim(**LOST),)),
+        "about to be Lost": life(claims=(claim(**BOUND),)),
+        "who-holds knows as well": unmapped(
+            in_kube={"persistent_volumes": (), "claims": (claim(phase="Lost"),)}, target=BY_CLAIM
+        ),
+    },
+    "RBD632": {
+        "copied": life(volume(claim=THEIRS), claims=(claim(**LOST), claim(ref=THEIRS, **BOUND)))
+    },
+    "RBD633": {
+        "kept by name": life(volume(), free(claim=OURS_BY_NAME), claims=(claim(**BOUND),)),
+        "retained": life(
+            volume(),
+            free(claim=OF_OLD, phase="Released"),
+            claims=(claim(**BOUND),),
+        ),
+        "asked by the older one": life(
+            volume(),
+            volume(name="pv-old", claim=OURS_BY_NAME, phase="Available", reclaim_policy="Retain"),
+            claims=(claim(**BOUND),),
+            target=Target(given="pv/pv-old", kind=TargetKind.PERSISTENT_VOLUME, name="pv-old"),
+        ),
+    },
+    "RBD640": {
+        "just now": of_volume(phase_since=SECONDS_AGO),
+        "events were refused": of_volume(in_kube={"events": UNSEEN}),
+    },
+    "RBD641": {
+        "an orphan holds it (42)": world(
+            in_kube={"persistent_volumes": (volume(phase="Released"),), "claims": ()}
+        ),
+        "somebody outside": of_volume(of_image=FOREIGN, in_kube={"events": (BEING_USED,)}),
+        "by the event alone": of_volume(in_kube={"events": (BEING_USED,)}),
+    },
+    "RBD642": {"its secret is gone": of_volume(in_kube={"events": (NO_SECRET,)})},
+    "RBD643": {
+        "silence": of_volume(),
+        "marked as another's": of_volume(provisioner=ELSEWHERE, phase_since=A_MINUTE_AGO),
+        "it failed long ago": of_volume(
+            in_kube={"events": (replace(NO_SECRET, last_seen=HALF_AN_HOUR_AGO),)}
+        ),
+        "not installed": of_volume(phase_since=A_MINUTE_AGO, in_kube={"drivers": ()}),
+    },
+    "RBD644": {
+        "two for one claim": life(
+            volume(reclaim_policy="Delete"),
+            volume(name="pv-other", uid="o"),
+            claims=(claim(volume_name="pv-other", **BOUND),),
+            target=target(),
+        )
+    },
+    "RBD650": {
+        "a clone": life(
+            volume(),
+            claims=(deleted(finalizers=("provisioner.storage.kubernetes.io/cloning-protection",)),),
+        ),
+        "a snapshot": life(
+            volume(),
+            claims=(
+                deleted(finalizers=("snapshot.storage.kubernetes.io/pvc-as-source-protection",)),
+            ),
+        ),
+    },
+    "RBD651": {
+        "attached": deleted_volume(
+            "external-attacher/rbd-csi-ceph-com", in_kube={"attachments": (attachment(),)}
+        )
+    },
+    "RBD652": {
+        "a claim's": life(volume(), claims=(deleted(finalizers=("backup.example.org/hold",)),)),
+        "a PV's": deleted_volume("backup.example.org/hold"),
+    },
+    "RBD653": {
+        "pvc-protection": life(volume(), claims=(deleted(),)),
+        "pv-protection": deleted_volume("kubernetes.io/pv-protection"),
+        "the attacher's": deleted_volume("external-attacher/rbd-csi-ceph-com"),
+        "the provisioner's, with Retain": deleted_volume(
+            "external-provisioner.volume.kubernetes.io/finalizer"
+        ),
+    },
+    "RBD654": {
+        "a finished pod": life(
+            volume(),
+            claims=(claim(**BOUND),),
+            pods=(
+                pod(
+                    deleting_since=LONG_AGO,
+                    finalizers=("example.org/hold",),
+                    containers=(ContainerState(name="c", state="terminated"),),
+                ),
+            ),
+        )
+    },
+}
+"""Each says its code, and no other of the family."""
+
+
+QUIET: Final[dict[str, Table]] = {
+    "RBD403": {
+        "classes were asked for": life(),
+        "bound (13): a larger PV with more modes": life(
+            volume(capacity_bytes=9 * GI, access_modes=("ReadWriteOnce", "ReadOnlyMany")),
+            claims=(claim(requested_bytes=GI, **BOUND),),
+        ),
+        "bound (14): classes that differ": life(
+            volume(storage_class="other"), claims=(claim(**BOUND),)
+        ),
+        "being deleted": life(claims=(wanting(deleting_since=NOW, finalizers=("x",)),)),
+    },
+    "RBD404": {
+        "bound": life(volume(), claims=(claim(**BOUND),)),
+        "pending and never bound: there the PV is taken": life(
+            volume(claim=OF_OLD), claims=(wanting(volume_name=PV),)
+        ),
+        "going away (31)": life(
+            volume(claim=OF_OLD), claims=(claim(**LOST, deleting_since=NOW, finalizers=()),)
+        ),
+    },
+    "RBD405": {
+        "bound": life(volume(), claims=(claim(**BOUND),), target=target()),
+        "a claim of its name wants it: that is said of the claim": life(
+            volume(claim=OF_OLD, phase="Released", reclaim_policy="Retain"),
+            claims=(wanting(volume_name=PV),),
+            target=target(),
+        ),
+    },
+    "RBD406": {
+        "another claim of its name lives": life(
+            volume(claim=OF_OLD, phase="Released", reclaim_policy="Retain"),
+            claims=(claim(volume_name="pv-new", **BOUND),),
+            target=target(),
+        )
+    },
+    "RBD601": {
+        "a PV of such a class fits": life(
+            free(storage_class="none"), claims=(wanting(storage_class="none", provisioner=None),)
+        ),
+        "classes were refused": life(
+            claims=(wanting(storage_class="none"),), storage_classes=UNSEEN
+        ),
+    },
+    "RBD602": {
+        "a PV without a class fits, and nil is none (12)": life(
+            free(storage_class=""), claims=(wanting(storage_class=None, provisioner=None),)
+        ),
+        "its class has a provisioner": life(free(capacity_bytes=1)),
+    },
+    "RBD604": {
+        "the pod is done": life(
+            claims=(wanting(provisioner=None),),
+            storage_classes=(WAITING,),
+            pods=(pod(node=None, phase="Succeeded"),),
+        )
+    },
+    "RBD606": {
+        "asked just now": pending(created_at=SECONDS_AGO),
+        "its class was made just now": life(
+            storage_classes=(replace(RBD, created_at=SECONDS_AGO),)
+        ),
+        "its first pod came just now": life(
+            claims=(wanting(selected_node="worker-2"),),
+            storage_classes=(WAITING,),
+            pods=(waiting_pod(node=None, created_at=SECONDS_AGO),),
+        ),
+        "an old claim that was handed over just now": life(
+            events=(
+                to_claim(
+                    "Waiting for a volume to be created either by the external provisioner",
+                    "ExternalProvisioning",
+                    first_seen=SECONDS_AGO,
+                    reporter="persistentvolume-controller",
+                ),
+            )
+        ),
+        "it fails, and says so": failing("no"),
+    },
+    "RBD607": {
+        "the PV controller said so before the class was made": life(
+            events=(
+                to_claim(
+                    'storageclass.storage.k8s.io "rbd" not found',
+                    reporter="persistentvolume-controller",
+                ),
+            )
+        ),
+        "it has made it since": life(
+            events=(
+                to_claim("no", last_seen=FIVE_MINUTES_AGO),
+                to_claim("Successfully provisioned volume", "ProvisioningSucceeded"),
+            )
+        ),
+        "of a claim of that name that is gone": life(
+            events=(to_claim("no", subject=OF_OLD),),
+        ),
+    },
+    "RBD608": {
+        "a new sidecar": life(),
+        "csi-provisioner 1.4": life(
+            driver_pods=(replace(PROVISIONER, images=("quay.io/k8scsi/csi-provisioner:v1.4.0",)),)
+        ),
+        "Kubernetes before 1.20": life(
+            driver_pods=(replace(PROVISIONER, images=("quay.io/k8scsi/csi-provisioner:v1.3.0",)),),
+            version="v1.19.16",
+        ),
+        "another's old provisioner": life(driver_pods=(PROVISIONER, OLD_PROVISIONER)),
+    },
+    "RBD609": {
+        "PVs were refused": life(claims=(wanting(volume_name="pv-x"),), persistent_volumes=UNSEEN),
+        "asked by another PV, and never by its name": unmapped(
+            in_kube={
+                "persistent_volumes": (volume(claim=OF_OLD, phase="Released"),),
+                "claims": (wanting(volume_name="pv-x"),),
+            }
+        ),
+    },
+    "RBD611": {
+        "a claim of that name is there": of_volume(
+            phase="Available", claim=OURS_BY_NAME, claims=(claim(volume_name="x", **BOUND),)
+        ),
+        "nobody asked for its claim: a device": world(
+            in_kube={
+                "persistent_volumes": (volume(phase="Available", claim=OURS_BY_NAME),),
+                "claims": (),
+            },
+            target=target(given="/dev/rbd0", kind=TargetKind.DEVICE, name="/dev/rbd0"),
+        ),
+        "claims were refused": of_volume(phase="Available", claim=OURS_BY_NAME, claims=UNSEEN),
+    },
+    "RBD613": {
+        "not being deleted (10)": life(
+            volume(),
+            claims=(claim(finalizers=("kubernetes.io/pvc-protection",), **BOUND),),
+            pods=(pod(),),
+        ),
+        "a pod that has no node": life(
+            volume(), claims=(deleted(),), pods=(waiting_pod(node=None),)
+        ),
+    },
+    "RBD614": {
+        "not being deleted (10)": life(
+            volume(finalizers=("kubernetes.io/pv-protection",)),
+            claims=(claim(**BOUND),),
+            target=target(),
+        )
+    },
+    "RBD616": {
+        "before 1.31": life(storage_classes=(IN_TREE,), version="v1.30.2"),
+        "a driver has taken over (16)": life(
+            claims=(wanting(provisioner="ebs.csi.aws.com"),),
+            storage_classes=(replace(RBD, provisioner="kubernetes.io/aws-ebs"),),
+        ),
+    },
+    "RBD617": {
+        "leases were refused": life(
+            claims=(wanting(provisioner=ELSEWHERE),),
+            storage_classes=(replace(RBD, provisioner=ELSEWHERE),),
+            leases=UNSEEN,
+        ),
+        "it has a lease": life(drivers=()),
+    },
+    "RBD618": {
+        "a pod is ready, and the lease is from before": life(
+            leases=(replace(LEADS, renewed_at=LONG_AGO),)
+        ),
+        "a clock that is off a little": life(
+            leases=(replace(LEADS, renewed_at="2026-11-21T02:59:20Z"),), driver_pods=UNSEEN
+        ),
+    },
+    "RBD619": {
+        "a clone takes minutes (1)": life(
+            claims=(wanting(has_data_source=True),),
+            events=(
+                to_claim(
+                    "rpc error: code = Aborted desc = an operation with the given Volume ID x "
+                    "already exists",
+                    first_seen=FIVE_MINUTES_AGO,
+                ),
+            ),
+        )
+    },
+    "RBD622": {
+        "the node is there": life(
+            claims=(wanting(selected_node="worker-2"),), storage_classes=(WAITING,)
+        ),
+        "nodes were refused": life(
+            claims=(wanting(selected_node="worker-9"),), storage_classes=(WAITING,), nodes=UNSEEN
+        ),
+        "bound since (34)": life(volume(), claims=(claim(selected_node="long-gone", **BOUND),)),
+        "chosen just now": life(
+            claims=(wanting(selected_node="worker-9", created_at=SECONDS_AGO),),
+            storage_classes=(WAITING,),
+        ),
+    },
+    "RBD623": {
+        "another pod waits for the scheduler": life(
+            claims=(wanting(provisioner=None),),
+            storage_classes=(WAITING,),
+            pods=(waiting_pod(), waiting_pod("b", None)),
+        ),
+        "it is being deleted": life(
+            claims=(wanting(provisioner=None),),
+            storage_classes=(WAITING,),
+            pods=(waiting_pod(deleting_since=NOW),),
+        ),
+    },
+    "RBD625": {
+        "bound already": life(volume(), claims=(claim(requested_bytes=9 * GI, **BOUND),)),
+    },
+    "RBD627": {
+        "a PV made just now (3)": of_volume(
+            phase="Pending", claim=None, created_at=SECONDS_AGO, phase_since=None
+        ),
+        "a lease that lapsed, and nothing to do": life(
+            volume(), claims=(claim(**BOUND),), leases=(DEAD_CONTROLLERS,)
+        ),
+        "no lease at all": life(leases=()),
+        "a class that waits": life(claims=(wanting(provisioner=None),), storage_classes=(WAITING,)),
+        "the scheduler has chosen, perhaps just now": life(
+            claims=(wanting(provisioner=None, selected_node="worker-2"),),
+            storage_classes=(WAITING,),
+        ),
+        "its class was made just now": life(
+            claims=(wanting(provisioner=None),),
+            storage_classes=(replace(RBD, created_at=SECONDS_AGO),),
+        ),
+    },
+    "RBD631": {
+        "its PV was never asked for": unmapped(
+            in_kube={
+                "persistent_volumes": (volume(claim=OURS, phase="Released"),),
+                "claims": (claim(volume_name="pv-x", **LOST),),
+            }
+        ),
+        "PVs were refused": life(claims=(claim(**LOST),), persistent_volumes=UNSEEN),
+    },
+    "RBD632": {
+        "the other claim is gone": life(volume(claim=THEIRS), claims=(claim(**LOST),)),
+        "the other claim of that name is a new one": life(
+            volume(claim=THEIRS),
+            claims=(claim(**LOST), claim(ref=replace(THEIRS, uid="new"), **BOUND)),
+        ),
+    },
+    "RBD633": {
+        "another namespace": life(
+            volume(),
+            free(claim=replace(OURS_BY_NAME, namespace="other")),
+            claims=(claim(**BOUND),),
+        )
+    },
+    "RBD641": {
+        "passed by": of_volume(of_image={"passing_watchers": (remote_watcher(),)}),
+    },
+    "RBD643": {
+        "two minutes old (4)": of_volume(phase_since="2026-11-21T02:58:00Z"),
+        "events were refused (26)": of_volume(in_kube={"events": UNSEEN}),
+        "Retain": of_volume(reclaim_policy="Retain"),
+    },
+    "RBD644": {
+        "its claim is bound to nothing yet": of_volume(
+            phase="Bound", claims=(wanting(volume_name=None),)
+        )
+    },
+    "RBD651": {"not being deleted (10)": of_volume(finalizers=("external-attacher/x",))},
+    "RBD653": {
+        "pods of the namespace were not all seen": life(
+            volume(), claims=(deleted(),), pods_scope="node/worker-1"
+        ),
+        "deleted just now": life(volume(), claims=(deleted(deleting_since=SECONDS_AGO),)),
+        "attachments were not all seen": deleted_volume(
+            "external-attacher/x", in_kube={"attachments_complete": False}
+        ),
+    },
+    "RBD654": {
+        "within its grace (7)": life(
+            volume(),
+            claims=(claim(**BOUND),),
+            pods=(
+                pod(
+                    deleting_since=NOW,
+                    finalizers=("x",),
+                    containers=(ContainerState(name="c", state="terminated"),),
+                ),
+            ),
+        ),
+        "a container runs": life(
+            volume(),
+            claims=(claim(**BOUND),),
+            pods=(
+                pod(
+                    deleting_since=LONG_AGO,
+                    finalizers=("x",),
+                    containers=(ContainerState(name="c", state="running"),),
+                ),
+            ),
+        ),
+    },
+}
+"""What comes near; a number is one of the false alarms that were thought of."""
+
+
+NO_TROUBLE: Final[dict[str, Table]] = {
+    "RBD405": {"kept on purpose (5)": of_volume(reclaim_policy="Retain")},
+    "RBD601": {"the claim is young (1)": pending(storage_class="x", created_at=SECONDS_AGO)},
+    "RBD603": {
+        "waits for months (2)": life(
+            claims=(wanting(provisioner=None, created_at="2025-01-01T00:00:00Z"),),
+            storage_classes=(WAITING,),
+        )
+    },
+    "RBD604": {
+        "scheduling gates (35)": life(
+            claims=(wanting(provisioner=None),),
+            storage_classes=(WAITING,),
+            pods=(
+                waiting_pod(
+                    node=None,
+                    unschedulable="Scheduling is blocked due to non-empty scheduling gates",
+                ),
+            ),
+        ),
+        "the pod is young": life(
+            claims=(wanting(provisioner=None),),
+            storage_classes=(WAITING,),
+            pods=(waiting_pod(node=None, created_at=SECONDS_AGO),),
+        ),
+    },
+    "RBD605": {"young": pending(created_at=SECONDS_AGO)},
+    "RBD607": {"the claim is young": failing("no", claim={"created_at": SECONDS_AGO})},
+    "RBD611": {"reserved (6)": of_volume(phase="Available", claim=OURS_BY_NAME)},
+    "RBD613": {"protection at work (9)": life(volume(), claims=(deleted(),), pods=(pod(),))},
+    "RBD626": {
+        "made just now (3)": life(free(created_at=SECONDS_AGO), claims=(wanting(),)),
+    },
+    "RBD633": {"a retained one": SAID["RBD633"]["retained"]},
+    "RBD640": {"just now (4)": of_volume(phase_since=SECONDS_AGO)},
+    "RBD641": {
+        "the last pod's node is at its unstage (4)": world(
+            in_kube={
+                "persistent_volumes": (volume(phase="Released", phase_since=A_MINUTE_AGO),),
+                "claims": (),
+                "events": (BEING_USED,),
+            }
+        ),
+    },
+}
+"""What is legitimate, or may be passing: told to whoever asks, and no trouble."""
+
+
+def cases(*tables: dict[str, Table]) -> list[Any]:
+    return [
+        pytest.param(code, seen, id=f"{code}: {name}")
+        for table in tables
+        for code, seens in table.items()
+        for name, seen in seens.items()
+    ]
+
+
+def of_family(seen: Snapshot) -> set[str]:
+    return codes(seen) & FAMILY
+
+
+@pytest.mark.parametrize(("code", "seen"), cases(SAID))
+def test_exactly_the_code_is_said(code: str, seen: Snapshot) -> None:
+    told = found(seen, code)
+    assert of_family(seen) == {code}
+    assert told.message
+    assert told.remedy
+    assert "None" not in told.message
+
+
+@pytest.mark.parametrize(("code", "seen"), cases(QUIET))
+def test_the_code_is_not_said(code: str, seen: Snapshot) -> None:
+    assert code not in codes(seen)
+
+
+@pytest.mark.parametrize(("code", "seen"), cases(NO_TROUBLE))
+def test_what_may_pass_or_is_meant_is_no_trouble(code: str, seen: Snapshot) -> None:
+    told = [each for each in said(seen).findings if each.code in FAMILY]
+    assert [(each.code, each.severity) for each in told] == [(code, Severity.INFO)]
+
+
+LESS: Final = frozenset({"RBD403", "RBD606", "RBD640"})
+"""What is said where something could not be looked at."""
+OF_THE_REST: Final = {
+    "claims": {"RBD405", "RBD643"},
+    "pods": {"RBD603"},
+    "csi_nodes": {"RBD607"},
+}
+"""What is true as well, and is left out where more is known."""
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("persistent_volumes", "claims", "pods", "nodes", "csi_nodes", "attachments", "events"),
+        *("storage_classes", "drivers", "leases", "driver_pods", "version"),
+    ],
+)
+def test_what_was_not_observed_makes_an_answer_say_less_and_nothing_else(kind: str) -> None:
+    for code, table in SAID.items():
+        for name, seen in table.items():
+            assert seen.kubernetes is not None
+            blind = replace(seen, kubernetes=replace(seen.kubernetes, **{kind: UNSEEN}))
+            more = of_family(blind) - {code} - LESS - OF_THE_REST.get(kind, set())
+            assert more == set(), (code, name)
+
+
+def test_the_order_of_what_was_seen_changes_nothing() -> None:
+    for table in SAID.values():
+        for seen in table.values():
+            assert of_family(turned(seen)) == of_family(seen)
+
+
+def test_a_snapshot_of_it_replays_alike() -> None:
+    for table in SAID.values():
+        for seen in table.values():
+            assert load_snapshot(dump_snapshot(seen), where="a test") == seen
+
+
+def test_without_the_api_nothing_of_it_is_said() -> None:
+    for table in SAID.values():
+        for seen in table.values():
+            assert of_family(replace(seen, kubernetes=None)) == set()
+
+
+def test_every_code_of_the_family_has_a_table() -> None:
+    assert SAID.keys() == FAMILY
+    assert QUIET.keys() | NO_TROUBLE.keys() <= FAMILY
+
+
+@pytest.mark.parametrize("code", sorted(FAMILY))
+def test_what_is_broken_tells_whether_it_heals_and_which_step_it_breaks(code: str) -> None:
+    entry = CATALOG[code]
+    if entry.severity is not Severity.INFO:
+        assert entry.heals is not None
+        assert entry.step is not None
+
+
+# --------------------------------------------------------------------------------------------------
+# What to type
+# --------------------------------------------------------------------------------------------------
+
+FORBIDDEN: Final = ("finalizers", "--force", "--grace-period", "delete pv", "delete pvc", "unmap")
+
+
+@pytest.mark.parametrize(("code", "seen"), cases(SAID, NO_TROUBLE))
+def test_a_command_can_be_copied_and_takes_nothing_away_by_force(code: str, seen: Snapshot) -> None:
+    for each in found(seen, code).commands:
+        words = shlex.split(each)
+        assert words[0] in {"kubectl", "rbdagent", "ceph"}
+        assert "None" not in each
+        assert not any(word in each for word in FORBIDDEN)
+        if "-p" in words:
+            json.loads(words[words.index("-p") + 1])
+
+
+def patched(command: str, reference: dict[str, str] | None) -> dict[str, str] | None:
+    """Do to a claimRef what a command's JSON patch does; a `test` may fail."""
+    words = shlex.split(command)
+    spec: dict[str, Any] = {} if reference is None else {"claimRef": dict(reference)}
+    for each in json.loads(words[words.index("-p") + 1]):
+        *path, last = each["path"].removeprefix("/spec/").split("/")
+        inside = spec[path[0]] if path else spec
+        if each["op"] == "test":
+            assert inside[last] == each["value"]
+        elif each["op"] == "add":
+            inside[last] = each["value"]
+        else:
+            del inside[last]
+    return spec.get("claimRef")
+
+
+def binds(reference: dict[str, str] | None, uid: str, *, completed: bool) -> bool:
+    """Tell what syncBoundClaim and syncUnboundClaim do with a PV that the claim names."""
+    if reference is None:
+        return True
+    same = (reference["namespace"], reference["name"]) == ("default", "data")
+    if completed:
+        return reference.get("uid") == uid
+    return same and reference.get("uid") in (None, uid)
+
+
+REFERENCES: Final = {
+    "same name": {"namespace": "default", "name": "data", "uid": "old-uid"},
+    "stripped": {"namespace": "default", "name": "data"},
+    "another name": {"namespace": "other", "name": "theirs", "uid": "their-uid"},
+}
+
+
+@pytest.mark.parametrize("completed", [True, False], ids=["bound once", "never bound"])
+@pytest.mark.parametrize("name", REFERENCES)
+def test_the_patch_of_a_restored_pv_binds_it_and_stripping_its_uid_would_not(
+    name: str, *, completed: bool
+) -> None:
+    reference = REFERENCES[name]
+    bound = ObjectRef(
+        namespace=reference["namespace"], name=reference["name"], uid=reference.get("uid")
+    )
+    seen = life(
+        volume(claim=bound, reclaim_policy="Retain"),
+        claims=(claim(**LOST) if completed else wanting(volume_name=PV),),
+    )
+    if binds(reference, "claim-uid", completed=completed):
+        # Never bound, and kept by name: that heals by itself.
+        assert of_family(seen) == {"RBD626"}
+        return
+    (command,) = found(seen, "RBD404" if completed else "RBD624").commands
+    assert binds(patched(command, reference), "claim-uid", completed=completed)
+    if completed:
+        assert not binds(REFERENCES["stripped"], "claim-uid", completed=True)
+
+
+def test_the_patch_is_refused_where_the_pv_is_another_claims_by_now() -> None:
+    (_, command) = found(SAID["RBD404"]["misbound (40)"], "RBD404").commands
+    with pytest.raises(AssertionError):
+        patched(command, {"namespace": "default", "name": "somebody-else", "uid": "x"})
+
+
+def test_the_data_is_kept_before_anything_else() -> None:
+    for code, name in (("RBD404", "misbound (40)"), ("RBD406", "claim lives (43)")):
+        assert '"Retain"' in found(SAID[code][name], code).commands[0]
+    kept = life(volume(claim=OF_OLD, reclaim_policy="Retain"), claims=(claim(**LOST),))
+    assert not any("Retain" in each for each in found(kept, "RBD404").commands)
+
+
+def restored(**parts: Any) -> Finding:  # noqa: ANN401
+    seen = life(volume(claim=OF_OLD), claims=(claim(**LOST),), **parts)
+    return found(seen, "RBD404")
+
+
+def test_somebody_outside_who_has_the_image_open_is_named_and_no_patch_is_given() -> None:
+    told = restored(of_image=FOREIGN)
+    assert any("192.0.2.7" in each and "no node here lists" in each for each in told.evidence)
+    assert told.commands[1:] == (f"rbdagent who-holds pv/{PV}",)
+
+
+def test_a_watcher_that_is_a_node_of_this_cluster_is_nobody_outside() -> None:
+    told = restored(of_image={"watchers": (remote_watcher(),)})
+    assert any("nobody outside" in each for each in told.evidence)
+    assert "/spec/claimRef/uid" in told.commands[1]
+
+
+@pytest.mark.parametrize(
+    "blind", [{"of_image": {"watchers": UNSEEN}}, {"nodes": UNSEEN}], ids=["watchers", "nodes"]
+)
+def test_where_nobody_could_look_for_outsiders_one_is_to_look_before_the_patch(
+    blind: dict[str, Any],
+) -> None:
+    told = restored(**blind)
+    assert any("whether another cluster" in each for each in told.evidence)
+    assert told.commands[1] == f"rbdagent who-holds pv/{PV}"
+    assert "/spec/claimRef/uid" in told.commands[2]
+
+
+def test_a_pod_that_runs_on_a_lost_claim_is_told_of() -> None:
+    assert "default/web-0 works on" in restored(pods=(pod(),)).message
+
+
+def test_the_danger_of_a_released_pv_with_delete_is_told() -> None:
+    assert "its image is deleted" in found(SAID["RBD404"]["asked by its PV"], "RBD404").message
+
+
+def test_a_pv_that_is_gone_is_to_be_made_with_the_living_claims_uid() -> None:
+    assert "uid claim-uid" in found(SAID["RBD631"]["its PV is gone"], "RBD631").remedy
+
+
+def test_a_claim_without_a_reference_gets_the_one_pv_that_names_it() -> None:
+    seen = life(
+        volume(claim=OF_OLD, reclaim_policy="Retain"), claims=(claim(volume_name=None, **LOST),)
+    )
+    give, name = found(seen, "RBD630").commands[-2:]
+    assert "/spec/claimRef/uid" in give
+    assert f'"volumeName":"{PV}"' in name
+
+
+# --------------------------------------------------------------------------------------------------
+# What exactly is said
+# --------------------------------------------------------------------------------------------------
+
+
+def test_each_near_pv_is_told_with_what_is_against_it() -> None:
+    seen = life(
+        free("a", capacity_bytes=GI // 2, labels=(("tier", "gold"),)),
+        free("b", volume_mode="Block", labels=(("tier", "gold"),)),
+        free("c", access_modes=("ReadOnlyMany",), labels=(("tier", "gold"),)),
+        free("d", claim=OF_OLD, phase="Released", labels=(("tier", "gold"),)),
+        free("e"),
+        free("f", storage_class="other"),
+        claims=(wanting(selector=SELECTOR, provisioner=None),),
+        storage_classes=(NONE_MADE,),
+    )
+    assert found(seen, "RBD602").evidence == (
+        "a has 512Mi, the claim asks for 1Gi",
+        "b has volumeMode Block, the claim asks for Filesystem",
+        "c offers ReadOnlyMany, the claim asks for ReadWriteOnce",
+        "e has not the labels that the claim's selector asks for (tier In gold)",
+        "d still names an older claim of the same name (its uid is another); is Released",
+    )
+
+
+@pytest.mark.parametrize(
+    ("near", "cure"),
+    [
+        (
+            {"storage_class": ""},
+            """kubectl patch pv pv-free --type merge -p '{"spec":{"storageClassName":"rbd"}}'""",
+        ),
+        (
+            {"access_modes": ("ReadOnlyMany",)},
+            (
+                "kubectl patch pv pv-free --type merge -p "
+                """'{"spec":{"accessModes":["ReadOnlyMany","ReadWriteOnce"]}}'"""
+            ),
+        ),
+        ({"labels": ()}, "kubectl label pv pv-free tier=gold"),
+    ],
+)
+def test_the_one_near_pv_that_can_be_changed_is_told_how(near: dict[str, Any], cure: str) -> None:
+    gold = {"labels": (("tier", "gold"),)}
+    seen = life(
+        free(**(gold | near)),
+        claims=(wanting(selector=SELECTOR, provisioner=None),),
+        storage_classes=(NONE_MADE,),
+    )
+    assert found(seen, "RBD602").commands[-1] == cure
+
+
+def test_no_pv_is_opened_to_more_nodes_for_a_claim() -> None:
+    seen = life(free(), claims=(wanting(volume_name="pv-free", access_modes=("ReadWriteMany",)),))
+    assert not any("patch" in each for each in found(seen, "RBD610").commands)
+
+
+def test_a_pv_is_called_larger_only_where_its_image_is() -> None:
+    small = volume(claim=None, phase="Available", capacity_bytes=GI // 2, reclaim_policy="Retain")
+    wants = (wanting(volume_name=PV),)
+    true = life(small, claims=wants, of_image={"size_bytes": GI})
+    assert '{"capacity":{"storage":"1Gi"}}' in found(true, "RBD610").commands[0]
+    lie = life(small, claims=wants, of_image={"size_bytes": GI // 2})
+    assert not any("patch" in each for each in found(lie, "RBD610").commands)
+
+
+def test_a_kept_pv_that_does_not_fit_warns_of_the_empty_one_that_is_made_meanwhile() -> None:
+    dynamic = SAID["RBD625"]["too small"]
+    assert "an empty one" in found(dynamic, "RBD625").message
+    static = life(
+        free(claim=OURS_BY_NAME, capacity_bytes=1),
+        claims=(wanting(provisioner=None),),
+        storage_classes=(NONE_MADE,),
+    )
+    assert "an empty one" not in found(static, "RBD625").message
+
+
+def test_the_lapsed_lease_of_the_controllers_is_told_where_something_waits_for_them() -> None:
+    seen = life(
+        free(),
+        claims=(wanting(provisioner=None),),
+        storage_classes=(NONE_MADE,),
+        leases=(DEAD_CONTROLLERS,),
+    )
+    assert of_family(seen) == {"RBD626", "RBD627"}
+    assert "kube-controller-manager runs again" in str(found(seen, "RBD626").heals)
+
+
+def test_a_pod_with_several_claims_waits_for_the_one_that_is_not_bound() -> None:
+    other = replace(OURS, name="more", uid="more-uid")
+    seen = life(
+        volume(),
+        claims=(claim(**BOUND), wanting(ref=other, storage_class="x")),
+        pods=(waiting_pod(claims=("data", "more")),),
+        target=BY_POD,
+    )
+    assert found(seen, "RBD601").subject == "pvc default/more"
+
+
+def test_a_driver_with_almost_the_name_is_told() -> None:
+    seen = life(drivers=("rook-ceph.rbd.csi.ceph.com",), leases=(CONTROLLERS,), driver_pods=())
+    assert "rook-ceph.rbd.csi.ceph.com" in found(seen, "RBD617").message
+
+
+def test_the_log_of_the_provisioner_that_leads_is_to_be_read() -> None:
+    assert found(life(), "RBD606").commands[0] == (
+        "kubectl -n csi logs prov-0 -c csi-provisioner --tail=50"
+    )
+
+
+def test_the_secret_that_is_missing_is_named() -> None:
+    told = found(SAID["RBD607"]["secret"], "RBD607")
+    assert "the secret n/s" in told.message
+    assert told.commands == ("kubectl -n n get secret s",)
+
+
+def test_who_holds_a_volume_that_is_to_be_deleted_is_named() -> None:
+    told = found(SAID["RBD641"]["an orphan holds it (42)"], "RBD641")
+    assert "/dev/rbd0 on worker-1 has it open" in told.message
+    assert "/dev/rbd0 on worker-1 has let go" in str(told.heals)
+
+
+def test_of_mirror_daemons_alone_the_setting_that_counts_them_is_told() -> None:
+    mirror = ServiceAddress(kind="rbd-mirror", name="a", address=STRANGER)
+    kube = {"persistent_volumes": (volume(phase="Released"),), "claims": ()}
+    quiet = unmapped(
+        of_image=FOREIGN, in_ceph={"services": (mirror,)}, in_kube={**kube, "events": ()}
+    )
+    assert "RBD641" not in codes(quiet)
+    fails = unmapped(
+        of_image=FOREIGN, in_ceph={"services": (mirror,)}, in_kube={**kube, "events": (BEING_USED,)}
+    )
+    assert "mirrorDaemonCount" in found(fails, "RBD641").message
+
+
+@pytest.mark.parametrize(
+    ("policy", "finalizer", "words"),
+    [
+        ("Retain", (), "Its image stays"),
+        ("Delete", (), "left behind"),
+        ("Delete", ("external-provisioner.volume.kubernetes.io/finalizer",), "deleted with it"),
+    ],
+)
+def test_what_becomes_of_the_image_of_a_pv_that_is_deleted_before_its_claim(
+    policy: str, finalizer: tuple[str, ...], words: str
+) -> None:
+    seen = deleted_volume(
+        "kubernetes.io/pv-protection",
+        *finalizer,
+        phase="Bound",
+        reclaim_policy=policy,
+        claims=(claim(**BOUND),),
+    )
+    assert words in found(seen, "RBD614").message
+
+
+def test_only_pods_that_have_ended_are_told_to_be_deleted_for_a_claim() -> None:
+    ended = found(SAID["RBD613"]["a pod has ended"], "RBD613")
+    assert "kubectl -n default delete pod web-0" in ended.commands
+    assert ended.severity is Severity.WARNING
+    runs = found(SAID["RBD613"]["a pod runs"], "RBD613")
+    assert not any("delete" in each for each in runs.commands)
+
+
+def test_a_pod_that_waits_for_a_claim_that_is_being_deleted_is_trouble() -> None:
+    seen = life(volume(), claims=(deleted(),), pods=(pod(), waiting_pod(node=None)))
+    told = found(seen, "RBD613")
+    assert told.severity is Severity.WARNING
+    assert "default/web-1 will not start" in told.message
+
+
+def test_the_finalizer_of_another_program_is_named() -> None:
+    assert "backup.example.org/hold" in found(SAID["RBD652"]["a PV's"], "RBD652").message
