@@ -82,14 +82,17 @@ class Meant(NamedTuple):
 
 
 def with_life(view: KubeView, life: Life) -> KubeView:
-    """Give a view with it; every PV takes the place of those that were known by name."""
-    volumes = view.persistent_volumes if isinstance(life.volumes, NotObserved) else life.volumes
+    """Give a view with it; those PVs that were known by name were asked for last."""
+    named, every = view.persistent_volumes, life.volumes
+    if not isinstance(every, NotObserved):
+        found = {each.name: each for each in (*every, *observed_of(named))}
+        named = tuple(found.values())
     return replace(
         view,
         storage_classes=life.storage_classes,
         drivers=life.drivers,
         workloads=life.workloads,
-        persistent_volumes=volumes,
+        persistent_volumes=named,
         volumes_complete=not isinstance(life.volumes, NotObserved),
         version=life.version,
         leases=life.provisioners.leases,

@@ -423,6 +423,16 @@ def test_of_a_bound_claim_no_provisioner_is_asked_for(api: FakeApi, access: Kube
     assert not any("leases" in each or "labelSelector" in each for each in api.requests)
 
 
+def test_a_pv_that_came_after_the_list_was_made_is_known_by_its_name(
+    api: FakeApi, access: KubeAccess
+) -> None:
+    """A claim that is read as bound has a PV, even one that the list does not have yet."""
+    api.broken[_PV] = lambda handler: answer(handler, 200, {"items": [], "metadata": {}})
+    view = look_at_life(access)
+    (volume,) = view.persistent_volumes  # type: ignore[misc]
+    assert volume.name == VOLUME
+
+
 def test_leases_that_were_refused_are_not_none(pending: FakeApi, access: KubeAccess) -> None:
     pending.broken["/apis/coordination.k8s.io/v1/leases"] = refuse(403)
     view = look_at_life(access)
