@@ -357,6 +357,41 @@ class UnbackedMount(Struct, frozen=True, kw_only=True):
     process: ProcessRef
 
 
+class Word(Struct, frozen=True, kw_only=True):
+    """One complaint in a log of the node: cleaned, cut, and without what looks like a secret."""
+
+    at: str
+    text: str
+    names: tuple[str, ...]
+    """What of the volume the whole line names: PV, volume handle, image, device."""
+    call: str = ""
+    """What was being done: ``NodeUnstageVolume``, ``UnmountDevice``; empty where it is not told."""
+    unanswered: bool = False
+    """A call that has no answer in the log."""
+    times: int = 1
+    """How often it was said; ``at`` is the last time."""
+    retry_at: str | None = None
+    """Until when kubelet waits before it tries again."""
+
+
+class Heard(Struct, frozen=True, kw_only=True):
+    """What one log says of the volumes that were looked for."""
+
+    since: str
+    """How far back was looked: silence before then proves nothing."""
+    words: tuple[Word, ...] = ()
+    """The newest first, the last few of each volume."""
+
+
+class NodeWords(Struct, frozen=True, kw_only=True):
+    """The node's own words: a failing NodeUnstage is told nowhere else (measured)."""
+
+    kubelet: Heard | NotObserved
+    plugin: Heard | NotObserved
+    """Of the CSI node plugin."""
+    kernel: Heard | NotObserved
+
+
 class NodeView(Struct, frozen=True, kw_only=True):
     """Everything seen on one node."""
 
@@ -375,6 +410,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
     """Processes of containers whose pod uid is known; one a container suffices."""
     uptime_s: float | None = None
     """Seconds since boot, suspension included: ages are counted by it, a wall clock may jump."""
+    words: NodeWords | NotObserved = field(default_factory=lambda: NotObserved(reason=_NOT_ASKED))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -883,7 +919,7 @@ class Also(Flag):
     SWITCHES = auto()
     """What forbids an act: somebody wants to act."""
     LIFE = auto()
-    """What the life of the volume depends on."""
+    """What the life of the volume depends on, and the node's own words."""
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
