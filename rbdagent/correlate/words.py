@@ -1,0 +1,205 @@
+"""What the logs of the node that looked call a volume, and which of their lines name it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from rbdagent.correlate.use import correlate, uses_of_node
+from rbdagent.model import (
+    CsiSource,
+    ImageSpec,
+    Mapping,
+    NotObserved,
+    Snapshot,
+    StagingDirectory,
+    TargetKind,
+    VolumeUse,
+    observed_of,
+)
+from rbdagent.parse.handle import staging_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_COMM: Final = 15
+"""Letters of a task's name that the kernel keeps (TASK_COMM_LEN)."""
+
+
+class Called(Struct, frozen=True, kw_only=True):
+    """The names of one volume in the logs of a node."""
+
+    volume: frozenset[str] = frozenset()
+    """PVs, volume handles, staging directories, ``pool/image``: kubelet's and the plugin's."""
+    kernel: frozenset[str] = frozenset()
+    """``rbd0``, ``dm-0``, ``client4118``, ``umount:1331``."""
+
+
+def called_in(snapshot: Snapshot) -> tuple[Called, ...]:
+    """Give what each volume is called that a look is about.
+
+    Without a target these are all that the node has mapped or staged, or waits for.
+    """
+    if snapshot.target.kind is not TargetKind.NONE:
+        found = [called(correlate(snapshot))]
+    else:
+        found = [called(each) for each in uses_of_node(snapshot).every]
+        found += _only_staged(snapshot, found)
+    return tuple(dict.fromkeys(each for each in found if each.volume or each.kernel))
+
+
+def called(use: VolumeUse) -> Called:
+    """Give what one volume is called."""
+    return Called(volume=frozenset(_of_volume(use)), kernel=frozenset(_of_kernel(use)))
+
+
+def _of_volume(use: VolumeUse) -> Iterator[str]:
+    volumes = () if use.persistent_volume is None else (use.persistent_volume, *use.other_volumes)
+    for each in volumes:
+        yield each.name
+        if isinstance(each.source, CsiSource):
+            yield from _of_handle(each.source.volume_handle)
+    match use.target.kind:
+        case TargetKind.PERSISTENT_VOLUME:
+            yield use.target.name
+        case TargetKind.VOLUME_HANDLE:
+            yield from _of_handle(use.target.name)
+        case _:
+            pass
+    if use.image is not None:
+        yield from _of_spec(use.image.spec)
+    for holder in use.holders:
+        for staging in observed_of(holder.staging) if holder.is_local else ():
+            yield from _of_staging(staging)
+        if holder.is_local and isinstance(holder.mapping, Mapping):
+            spec = holder.mapping.spec
+            yield from () if isinstance(spec, NotObserved) else _of_spec(spec)
+
+
+def _of_spec(spec: ImageSpec) -> Iterator[str]:
+    if spec.pool:
+        yield str(spec)
+
+
+def _of_handle(handle: str) -> Iterator[str]:
+    yield handle
+    yield staging_hash(handle)
+
+
+def _of_staging(staging: StagingDirectory) -> Iterator[str]:
+    if staging.volume_handle is not None:
+        yield from _of_handle(staging.volume_handle)
+    yield from (
+        each for each in (staging.handle_hash, staging.persistent_volume) if each is not None
+    )
+
+
+def _of_kernel(use: VolumeUse) -> Iterator[str]:
+    for holder in use.holders:
+        if not holder.is_local:
+            continue
+        if holder.mapping is not None:
+            yield holder.mapping.kernel_name
+            yield from (each.name for each in observed_of(holder.mapping.holders))
+            if holder.mapping.client_id is not None:
+                yield f"client{holder.mapping.client_id}"
+        for flight in observed_of(holder.in_flight):
+            yield f"{flight.program[:_COMM]}:{flight.process.pid}"
+
+
+def _only_staged(snapshot: Snapshot, known: list[Called]) -> Iterator[Called]:
+    """Give what is staged and nowhere mapped."""
+    node = snapshot.node
+    if node is None or isinstance(node.kubelet, NotObserved):
+        return
+    named = frozenset(name for each in known for name in each.volume)
+    for staging in observed_of(node.kubelet.staging):
+        names = frozenset(_of_staging(staging))
+        if names.isdisjoint(named):
+            yield Called(volume=names)
+
+
+# --------------------------------------------------------------------------------------------------
+# Who is named in a line
+# --------------------------------------------------------------------------------------------------
+
+_WORD: Final = re.compile(r"[\w.-]+")
+_DEVICE: Final = re.compile(r"dm-\d+|[A-Za-z]+\d+")
+_TASK: Final = re.compile(r"[\w.-]+:\d+")
+_DISTINCT: Final = 24
+"""A name so long is nobody else's; a shorter one (a static PV ``data``) may be any word."""
+_PLACES: Final = (
+    r"(?:\^|Req-ID: |kubernetes\.io~(?:csi|rbd)/|globalmount/|volumeDevices/(?:staging/|publish/)?"
+    r"|\b(?:[Pp]ersistent)?[Vv]olumes?[ :=]?\\*[\"'(\[]"
+    r"|\b[Vv]ol(?:ume)?[ _]?(?:ID|id|Name)\b\\*[\"']?[:= ]{1,2}\\*[\"']?)"
+)
+"""Where kubelet and ceph-csi write a PV's name, or a handle, and nothing else."""
+
+
+class Naming(Struct, frozen=True, kw_only=True):
+    """Finds the volumes that a line names, each by its number among those that were given."""
+
+    volumes: dict[str, tuple[_Name, ...]]
+    """By a word that each name has in it."""
+    kernel: dict[str, tuple[int, ...]]
+
+    @classmethod
+    def of(cls, calls: tuple[Called, ...]) -> Naming:
+        """Index the names of volumes."""
+        volumes: dict[str, list[_Name]] = {}
+        kernel: dict[str, list[int]] = {}
+        for number, each in enumerate(calls):
+            for name in sorted(each.volume):
+                made = _Name.of(name, number)
+                volumes.setdefault(made.word, []).append(made)
+            for name in sorted(each.kernel):
+                kernel.setdefault(name, []).append(number)
+        return cls(
+            volumes={word: tuple(found) for word, found in volumes.items()},
+            kernel={name: tuple(numbers) for name, numbers in kernel.items()},
+        )
+
+    def in_log(self, text: str) -> dict[int, frozenset[str]]:
+        """Give the volumes that a line of kubelet or of the plugin names, and by which names."""
+        found: dict[int, set[str]] = {}
+        for word in {each.strip(".") for each in _WORD.findall(text)}:
+            for name in self.volumes.get(word, ()):
+                if name.is_in(text):
+                    found.setdefault(name.number, set()).add(name.text)
+        return {number: frozenset(names) for number, names in found.items()}
+
+    def in_kernel(self, text: str) -> dict[int, frozenset[str]]:
+        """Give the volumes that a line of the kernel names."""
+        found: dict[int, set[str]] = {}
+        for name in {*_DEVICE.findall(text), *_TASK.findall(text)}:
+            for number in self.kernel.get(name, ()):
+                found.setdefault(number, set()).add(name)
+        return {number: frozenset(names) for number, names in found.items()}
+
+
+class _Name(Struct, frozen=True, kw_only=True):
+    """One name of one volume."""
+
+    text: str
+    word: str
+    """The last word of it: a line without that word does not hold the name."""
+    number: int
+    looks: str
+    """How it must stand in a line, compiled only for a line with its word; empty: anyhow."""
+
+    @classmethod
+    def of(cls, text: str, number: int) -> _Name:
+        words = _WORD.findall(text)
+        word = words[-1].strip(".") if words else text
+        escaped = re.escape(text)
+        looks = ""
+        if "/" in text:
+            looks = rf"(?<![\w./-]){escaped}(?![\w/-]|\.\w)"
+        elif len(text) < _DISTINCT or word != text:
+            looks = rf"{_PLACES}{escaped}(?![\w-]|\.\w)"
+        return cls(text=text, word=word, number=number, looks=looks)
+
+    def is_in(self, text: str) -> bool:
+        return not self.looks or re.search(self.looks, text) is not None

@@ -1,0 +1,170 @@
+"""What the logs call a volume: which lines name it, and which name another one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rbdagent.correlate.words import Called, Naming, called_in
+from rbdagent.model import BlockHolder, BlockHolderKind, ImageSpec, StagingDirectory, TargetKind
+from rbdagent.parse.handle import staging_hash
+from tests.unit.builders import (
+    HANDLE,
+    PV,
+    SPEC,
+    in_flight,
+    mapping,
+    node_view,
+    staging,
+    target,
+    unmapped,
+    world,
+)
+
+LUKS = BlockHolder(kind=BlockHolderKind.LUKS, name="dm-0", label=f"luks-rbd-{HANDLE}", of="rbd0")
+EVERYTHING = target(given="", kind=TargetKind.NONE, name="")
+OTHER = "0001-000a-lab-ceph-1-0000000000000001-f479515b-16b0-451a-a6c5-f4ab2a7b14aa"
+
+
+# What it is called --------------------------------------------------------------------------------
+
+
+def test_a_volume_is_called_by_its_names_in_kubernetes_and_by_its_staging_directory() -> None:
+    (names,) = called_in(world())
+    assert names.volume == {PV, HANDLE, str(SPEC), staging_hash(HANDLE)}
+
+
+def test_without_the_api_it_is_called_by_what_the_node_has_of_it() -> None:
+    by_image = target(given=str(SPEC), kind=TargetKind.IMAGE, name="", image=SPEC)
+    (names,) = called_in(world(kubernetes=None, target=by_image))
+    assert names.volume == {HANDLE, str(SPEC), staging_hash(HANDLE)}
+
+
+def test_what_the_user_named_is_looked_for_though_nobody_knows_it() -> None:
+    by_handle = target(given=f"handle/{OTHER}", kind=TargetKind.VOLUME_HANDLE, name=OTHER)
+    (names,) = called_in(unmapped(kubernetes=None, target=by_handle))
+    assert {OTHER, staging_hash(OTHER)} <= names.volume
+    (names,) = called_in(unmapped(kubernetes=None))
+    assert PV in names.volume
+
+
+def test_the_kernel_calls_it_by_devices_client_and_processes() -> None:
+    flight = in_flight("umount", f"umount /var/lib/{HANDLE}")
+    (names,) = called_in(world(mapped={"holders": (LUKS,)}, on_node={"in_flight": (flight,)}))
+    assert names.kernel == {"rbd0", "dm-0", "client4393", "umount:9000"}
+
+
+def test_without_a_target_every_volume_of_the_node_is_called_by_its_own_names() -> None:
+    neighbour = mapping(
+        device="/dev/rbd1", spec=ImageSpec(pool="k8s", name="csi-vol-other"), image_id="2222"
+    )
+    left = StagingDirectory(path=f"/x/{OTHER}", driver="rbd.csi.ceph.com", volume_handle=OTHER)
+    seen = world(
+        target=EVERYTHING,
+        on_node={"mappings": (mapping(), neighbour)},
+        of_kubelet={"staging": (staging(), left)},
+    )
+    found = called_in(world(target=EVERYTHING, node=seen.node))
+    assert [sorted(each.kernel) for each in found] == [
+        ["client4393", "rbd0"],
+        ["client4393", "rbd1"],
+        [],
+    ]
+    assert found[2].volume == {OTHER, staging_hash(OTHER)}
+
+
+def test_a_target_that_leads_to_no_volume_has_no_names() -> None:
+    claim = target(given="pvc/new", kind=TargetKind.CLAIM, namespace="default", name="new")
+    assert called_in(unmapped(target=claim, node=node_view(mappings=()))) == ()
+
+
+# Which lines name it ------------------------------------------------------------------------------
+
+NAMING = Naming.of(
+    (
+        Called(
+            volume=frozenset({PV, HANDLE, str(SPEC), staging_hash(HANDLE)}),
+            kernel=frozenset({"rbd0", "dm-0", "umount:1331"}),
+        ),
+        Called(volume=frozenset({"data", "static-handle", "rbd/data"})),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "volume"),
+    [
+        (f'UnmountDevice failed for volume "{PV}" (UniqueName: "x")', 0),
+        (f"ID: 113 Req-ID: {HANDLE} GRPC error", 0),
+        (f"/globalmount/{HANDLE}: target is busy.", 0),
+        (f"kubernetes.io/csi/rbd.csi.ceph.com^{HANDLE} podName", 0),
+        (f"[unmap {SPEC} --device-type krbd]", 0),
+        (f"/rbd.csi.ceph.com/{staging_hash(HANDLE)}/globalmount", 0),
+        ('MountVolume.MountDevice failed for volume "data" : rpc error', 1),
+        ('operationExecutor.UnmountDevice started for volume \\"data\\"', 1),
+        ("attacher.GetDeviceMountPath for volume(data)", 1),
+        ("ID: 1 Req-ID: static-handle GRPC call", 1),
+        ('calling NodeUnstageVolume rpc" volID="static-handle"', 1),
+        ("an operation with the given Volume ID static-handle already exists", 1),
+        ("/pods/uid/volumes/kubernetes.io~csi/data/mount is not mounted", 1),
+        ("error mapping rbd/data: exit status 2", 1),
+        ("rbd image rbd/data is still being used.", 1),
+    ],
+)
+def test_a_line_names_a_volume_where_one_of_its_names_stands(text: str, volume: int) -> None:
+    assert set(NAMING.in_log(text)) == {volume}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"volume {OTHER}",
+        f"{PV}0 and x{PV}",
+        f"{HANDLE}-clone",
+        f"{SPEC}-temp",
+        "loading volume data file [/var/lib/kubelet/x]",
+        "no data",
+        "/mnt/rbd/data/file",
+        "pool rbd/data2",
+        "rbd/data.bak",
+        'volume "data-2"',
+        "static-handle alone",
+    ],
+)
+def test_a_line_of_another_volume_is_not_its_own(text: str) -> None:
+    assert NAMING.in_log(text) == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "EXT4-fs (rbd0): Remounting filesystem read-only",
+        "rbd: rbd0: encountered watch error: -107",
+        "Aborting journal on device rbd0-8.",
+        "I/O error, dev rbd0p1, sector 2",
+        "XFS (dm-0): log I/O error -5",
+        "INFO: task jbd2/rbd0-8:1195 blocked for more than 120 seconds.",
+        "INFO: task umount:1331 blocked for more than 120 seconds.",
+    ],
+)
+def test_a_line_of_the_kernel_names_a_device_or_a_task(text: str) -> None:
+    assert set(NAMING.in_kernel(text)) == {0}
+
+
+@pytest.mark.parametrize(
+    "text", ["rbd: rbd01: x", "rbd: rbd10: x", "XFS (dm-01): x", "task umount:13310 blocked", ""]
+)
+def test_other_devices_and_tasks_are_others(text: str) -> None:
+    assert NAMING.in_kernel(text) == {}
+
+
+NAMES = st.sets(st.text("ab-._/1", min_size=1, max_size=8), max_size=3)
+
+
+@settings(deadline=None)
+@given(st.text(st.sampled_from("ab-._/1 "), max_size=40), NAMES)
+def test_any_name_may_be_looked_for_in_any_line(text: str, names: set[str]) -> None:
+    found = Naming.of((Called(volume=frozenset(names), kernel=frozenset(names)),))
+    assert set().union(*found.in_log(text).values()) <= {each for each in names if each in text}
+    assert set().union(*found.in_kernel(text).values()) <= {each for each in names if each in text}
