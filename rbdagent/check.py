@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rbdagent.config import Settings
     from rbdagent.model import Gap, Mapping, NodeView
     from rbdagent.observe.cluster import CephAccess
+    from rbdagent.observe.node import NodeRoots
 
 
 def check_all(settings: Settings) -> tuple[CheckResult, ...]:
@@ -71,7 +72,8 @@ def _node(settings: Settings) -> tuple[CheckResult, ...]:
         return (
             _line("the node can be observed", ok=False, detail=source.reason, hint=source.cure),
         )
-    return (*_devices(view), *_facts(view, source.gaps), _kubelet_root(view))
+    words = _words(settings.roots, view, settings.timeout_s)
+    return (*_devices(view), *_facts(view, source.gaps), _kubelet_root(view), *words)
 
 
 def _devices(view: NodeView) -> list[CheckResult]:
@@ -153,6 +155,31 @@ def _kubelet_root(view: NodeView) -> CheckResult:
         hint="pass --kubelet-root",
         optional=True,
     )
+
+
+def _words(roots: NodeRoots, view: NodeView, timeout_s: float) -> Iterator[CheckResult]:
+    """Give a line for each log that `diagnose` would quote."""
+    from rbdagent.correlate.words import Called
+    from rbdagent.observe.words import begin_words
+
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    wait = begin_words(roots, view, (Called(),), now=now)
+    words = wait(time.monotonic() + timeout_s)
+    if isinstance(words, NotObserved):
+        return
+    for whose, heard in (
+        ("kubelet's", words.kubelet),
+        ("the CSI node plugin's", words.plugin),
+        ("the kernel's", words.kernel),
+    ):
+        unseen = heard if isinstance(heard, NotObserved) else None
+        yield _line(
+            f"{whose} log can be read",
+            ok=unseen is None,
+            detail="diagnose quotes it" if unseen is None else unseen.reason,
+            hint="" if unseen is None else unseen.cure,
+            optional=True,
+        )
 
 
 def _line(

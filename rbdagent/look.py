@@ -44,7 +44,9 @@ _T = TypeVar("_T")
 KubeAnswer = tuple[KubeView | None, Source]
 _SKIPPED = "looked away on purpose"
 _PATIENCE_S = 1.0
-"""What is late in Ceph is told by whom it is late for: that word is waited for a little."""
+"""What is late in Ceph is told by whom it is late for: that word is waited for a little. So are the
+node's own: where the API gives no answer they are all there is."""
+_NOT_YET = Source(state=SourceState.SKIPPED, reason="not asked yet")
 
 
 def look(
@@ -87,21 +89,45 @@ def look(
             kube_begun = start([lambda: _timed(lambda: own(node))])
         told, kube_source = _ended(kube_begun(deadline), "the Kubernetes API", settings)
         images = images_of(target, node, told)
+        seen = Snapshot(
+            observed_at=now(),
+            tool_version=settings.version,
+            target=target,
+            node=node,
+            ceph=None,
+            kubernetes=told,
+            sources=Sources(node=node_source, ceph=_NOT_YET, kubernetes=kube_source),
+        )
+        # Logs, like Ceph, are asked by the volume's names, which are known from here on.
+        with_words = _begin_words(seen, settings, also)
         ceph_view, ceph_source = _timed(lambda: _ceph(ceph_begun, images, node, deadline))
-    snapshot = Snapshot(
+    snapshot = replace(
+        seen,
         observed_at=now(),
-        tool_version=settings.version,
-        target=target,
-        node=node,
+        node=with_words(deadline),
         ceph=ceph_view,
-        kubernetes=told,
-        sources=Sources(node=node_source, ceph=ceph_source, kubernetes=kube_source),
+        sources=replace(seen.sources, ceph=ceph_source),
     )
     _must_be_there(snapshot, images, settings)
     # Who asks for all of his own node, or wants to act there, needs nobody else's word.
     if settings.kube is None or target.kind is TargetKind.NONE or Also.SWITCHES in also:
         return snapshot
     return _with_words_of_others(snapshot, settings.kube, settings.node_name)
+
+
+def _begin_words(
+    seen: Snapshot, settings: Settings, also: Also
+) -> Callable[[float], NodeView | None]:
+    """Begin to read the node's logs, where the volume's life is asked for."""
+    node, roots = seen.node, settings.roots
+    if Also.LIFE not in also or node is None or roots is None:
+        return lambda _: node
+    from rbdagent.correlate.words import called_in
+    from rbdagent.observe.words import begin_words
+
+    words = begin_words(roots, node, called_in(seen), now=seen.observed_at)
+    patience = time.monotonic() + _PATIENCE_S
+    return lambda deadline: replace(node, words=words(max(deadline, patience)))
 
 
 def _with_words_of_others(snapshot: Snapshot, access: KubeAccess, node_name: str) -> Snapshot:

@@ -22,13 +22,13 @@ def read_bytes(path: str | Path, *, gone: int | None = None) -> bytes | NotObser
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
     except OSError as error:
-        return None if error.errno == gone else _failure(path, error)
+        return None if error.errno == gone else failure(path, error)
     try:
         chunks = []
         while chunk := os.read(descriptor, _CHUNK):
             chunks.append(chunk)
     except OSError as error:
-        return _failure(path, error)
+        return failure(path, error)
     finally:
         os.close(descriptor)
     return b"".join(chunks)
@@ -45,7 +45,7 @@ def names_in(path: str | Path) -> tuple[str, ...] | NotObserved | None:
     try:
         return tuple(sorted(os.listdir(path)))
     except OSError as error:
-        return _failure(path, error)
+        return failure(path, error)
 
 
 def link_text(path: str | Path) -> str | NotObserved | None:
@@ -53,7 +53,7 @@ def link_text(path: str | Path) -> str | NotObserved | None:
     try:
         return os.readlink(path)
     except OSError as error:
-        return _failure(path, error)
+        return failure(path, error)
 
 
 _MOST_LINKS = 40
@@ -113,7 +113,8 @@ def text_or_none(path: str | Path) -> str | None:
     return text if isinstance(text, str) else None
 
 
-def _failure(path: str | Path, error: OSError) -> NotObserved | None:
+def failure(path: str | Path, error: OSError) -> NotObserved | None:
+    """Tell why a file was not read; None: it is not there, or not any more."""
     # ESRCH and ENODEV: the process or device went away while we looked.
     if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ESRCH, errno.ENODEV, errno.ENXIO}:
         return None

@@ -120,7 +120,7 @@ def _observe(roots: NodeRoots, node_name: str) -> tuple[NodeView, Source]:
         in_flight=tuple(in_flight_of(scan.entries)),
         unbacked=unbacked,
         processes=_containers(scan),
-        uptime_s=_uptime(roots.procfs),
+        uptime_s=uptime(roots.procfs),
     )
     return view, Source(
         state=SourceState.OBSERVED, gaps=_gaps(view, scan, any_device=bool(devices))
@@ -144,7 +144,7 @@ def _text(path: Path) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _uptime(procfs: Path) -> float | None:
+def uptime(procfs: Path) -> float | None:
     """Read the seconds since boot; suspension counts (CLOCK_BOOTTIME, Linux 5.3 and before)."""
     words = _text(procfs / "uptime").split()
     try:

@@ -1,0 +1,744 @@
+"""The node's own words: recorded logs below a host's root, and what is made of them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from rbdagent.config import Settings
+from rbdagent.correlate.words import Called
+from rbdagent.look import look
+from rbdagent.model import Also, Heard, NodeWords, NotObserved, Snapshot, Target, TargetKind, Word
+from rbdagent.observe import logs
+from rbdagent.observe import words as observed
+from rbdagent.observe.node import NodeRoots
+from rbdagent.observe.words import begin_words, without_secrets
+from rbdagent.parse.handle import staging_hash
+from rbdagent.parse.logs import KernelLine
+from rbdagent.report.snapshot import decode, dump_snapshot, encode, load_snapshot
+from tests.contract.cli_runner import ROOT
+from tests.contract.recordings import _plant, recorded_node
+from tests.unit.builders import HANDLE, PV, SPEC, kubelet, node_view, process
+
+LOGS: Final = Path(__file__).parents[1] / "fixtures" / "logs"
+POD: Final = "var/log/pods/rook-ceph_csi-rbdplugin-x7k2p_3d5f0c1e-5f0e-4b39-9d53-8e1c8f2b1a77"
+PLUGIN: Final = f"{POD}/csi-rbdplugin"
+
+PINNED: Final = "2026-11-21T00:47:04Z"
+"""When the recording of that name was made; the others likewise."""
+STAGING_BUSY, HUNG, ROLLED_BACK = (
+    "2026-11-21T00:58:40Z",
+    "2026-11-21T01:42:55Z",
+    "2026-11-21T01:32:40Z",
+)
+ITSELF: Final = (
+    Called(
+        volume=frozenset({PV, HANDLE, str(SPEC), staging_hash(HANDLE)}),
+        kernel=frozenset({"rbd0", "client4393"}),
+    ),
+)
+HANDLES: Final = "0001-000a-lab-ceph-1-0000000000000001-"
+BUSY: Final = (Called(volume=frozenset({f"{HANDLES}f479515b-16b0-451a-a6c5-f4ab2a7b14aa"})),)
+HANGS: Final = (
+    Called(
+        volume=frozenset({f"{HANDLES}730e891c-7d48-4017-9abe-4823bfc4bbab"}),
+        kernel=frozenset({"rbd0", "umount:1331"}),
+    ),
+)
+LEAKS: Final = (Called(volume=frozenset({f"{HANDLES}9198df69-fd09-437b-a0c8-c20c4445d606"})),)
+
+
+# A host's root ------------------------------------------------------------------------------------
+
+
+def epoch(moment: str) -> float:
+    return dt.datetime.fromisoformat(moment).timestamp()
+
+
+def write(root: Path, name: str, text: str | bytes, *, at: str) -> Path:
+    """Write a file whose last change was then."""
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    os.utime(path, (epoch(at), epoch(at)))
+    return path
+
+
+def recorded(name: str) -> str:
+    return (LOGS / name).read_text()
+
+
+def in_frames(text: str, day: str = "2026-11-21") -> str:
+    """Put the runtime's frame round the lines of a container."""
+    clock, framed = "00:00:00.000000", []
+    for line in text.splitlines():
+        head = re.match(r"[IWEF]\d{4} (\S+)", line)
+        clock = head[1] if head else clock
+        framed.append(f"{day}T{clock}123Z stderr F {line}\n")
+    return "".join(framed)
+
+
+def in_records(text: str) -> str:
+    """Write lines of dmesg as /dev/kmsg gives them; errors are told by what they say."""
+    wrong = re.compile(r"error|result -|failed|blocked for|Aborting|read-only|Detected")
+    records = []
+    for number, line in enumerate(text.splitlines()):
+        seconds, _, said = line.removeprefix("[").partition("] ")
+        level = 4 if wrong.search(said) else 6
+        records.append(f"{level},{number},{round(float(seconds) * 1e6)},-;{said}\n")
+    return "".join(records)
+
+
+def host(root: Path, *, up_s: float = 1720.0) -> NodeRoots:
+    """Give a host without any log."""
+    write(root, "proc/uptime", f"{up_s} 1.0\n", at=PINNED)
+    write(root, "proc/sys/kernel/random/boot_id", "b001\n", at=PINNED)
+    (root / "dev").mkdir(exist_ok=True)
+    return NodeRoots(procfs=root / "proc", sysfs=root / "sys", host_root=root)
+
+
+def pinned_host(root: Path) -> NodeRoots:
+    """Give the host of the recording in which a working directory pins the device."""
+    write(root, f"{PLUGIN}/0.log", in_frames(recorded("pinned.csi.log")), at=PINNED)
+    write(root, "var/log/kubelet.log", recorded("pinned.kubelet.log"), at="2026-11-21T00:46:54Z")
+    write(root, "dev/kmsg", in_records(recorded("pinned.dmesg")), at=PINNED)
+    return host(root)
+
+
+def words_of(
+    roots: NodeRoots, calls: tuple[Called, ...] = ITSELF, *, now: str = PINNED, pid: int = 300
+) -> NodeWords:
+    """Read the words of a host."""
+    running = kubelet(process=process(pid=pid, command="kubelet"))
+    wait = begin_words(roots, node_view(kubelet=running), calls, now=now)
+    found = wait(time.monotonic() + 60)
+    assert isinstance(found, NodeWords)
+    return found
+
+
+def heard(answer: Heard | NotObserved) -> tuple[Word, ...]:
+    assert isinstance(answer, Heard), answer
+    return answer.words
+
+
+def unseen(answer: Heard | NotObserved) -> NotObserved:
+    assert isinstance(answer, NotObserved), answer
+    return answer
+
+
+# Recorded -----------------------------------------------------------------------------------------
+
+
+def test_kubelets_complaint_is_kept_with_its_last_time_and_its_next_try(tmp_path: Path) -> None:
+    (word,) = heard(words_of(pinned_host(tmp_path)).kubelet)
+    assert word.text.startswith("UnmountDevice failed …: kubernetes.io/csi: attacher.UnmountDevice")
+    assert (word.at, word.times, word.call) == ("2026-11-21T00:46:43Z", 3, "UnmountDevice")
+    assert word.retry_at == "2026-11-21T00:46:59Z"
+    assert {PV, HANDLE} <= set(word.names)
+
+
+def test_the_plugins_complaint_is_kept_once_with_its_last_line_and_its_call(tmp_path: Path) -> None:
+    """The plugin tells an error, and then answers with it: the same thing twice a try."""
+    (word,) = heard(words_of(pinned_host(tmp_path)).plugin)
+    assert word.text.startswith("error unmapping volume (0001-000a-lab-ceph-1")
+    assert word.text.endswith("rbd: unmap failed: (16) Device or resource busy ))")
+    assert (word.at, word.times, word.call) == ("2026-11-21T00:46:43Z", 2, "NodeUnstageVolume")
+
+
+def test_a_complaint_of_several_lines_is_one(tmp_path: Path) -> None:
+    text = recorded("staging-busy.kubelet.log")
+    write(tmp_path, "var/log/kubelet.log", text, at="2026-11-21T00:58:32Z")
+    words = heard(words_of(host(tmp_path), BUSY, now=STAGING_BUSY).kubelet)
+    assert [each.text[-25:] for each in words] == ["f4ab2a7b14aa: target is busy."[-25:]]
+
+
+def test_why_a_stage_failed_is_kept_though_the_answer_hides_it(tmp_path: Path) -> None:
+    """The driver answers "exit status 1"; its log has mkfs's own output, and the rollback's."""
+    write(tmp_path, f"{PLUGIN}/0.log", in_frames(recorded("rollback.csi.log")), at=ROLLED_BACK)
+    rollback, mkfs = heard(words_of(host(tmp_path), LEAKS, now=ROLLED_BACK).plugin)
+    assert "failed to unmap rbd device" in rollback.text
+    assert mkfs.text.endswith("error: exit status 1, output: mkfs.ext4: wrapped, fails")
+    assert {rollback.call, mkfs.call} == {"NodeStageVolume"}
+
+
+def test_a_call_that_hangs_is_kept_with_its_begin_and_the_retries_that_meet_it(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, f"{PLUGIN}/0.log", in_frames(recorded("hung.csi.log")), at=HUNG)
+    retry, call = heard(words_of(host(tmp_path), HANGS, now=HUNG).plugin)
+    assert retry.text.startswith("an operation with the given Volume ID 0001-000a")
+    assert (retry.times, retry.unanswered) == (3, False)
+    assert (call.call, call.unanswered) == ("NodeUnstageVolume", True)
+    assert call.at == "2026-11-21T01:40:12Z", "slow for 2m29s by then"
+
+
+def test_a_call_counts_as_unanswered_only_where_good_answers_are_logged(tmp_path: Path) -> None:
+    """At verbosity 4 calls are logged, and answers are not."""
+    quiet = "".join(
+        f"{line}\n" for line in recorded("hung.csi.log").splitlines() if "response" not in line
+    )
+    write(tmp_path, f"{PLUGIN}/0.log", in_frames(quiet), at=HUNG)
+    (retry,) = heard(words_of(host(tmp_path), HANGS, now=HUNG).plugin)
+    assert not retry.unanswered
+
+
+def test_a_restarted_plugin_owes_no_answer(tmp_path: Path) -> None:
+    write(tmp_path, f"{PLUGIN}/0.log", in_frames(recorded("hung.csi.log")), at=HUNG)
+    later = in_frames("I1121 01:42:50.000000     300 utils.go:273] ID: 1 GRPC response: {}")
+    write(tmp_path, f"{PLUGIN}/1.log", later, at=HUNG)
+    words = heard(words_of(host(tmp_path), HANGS, now=HUNG).plugin)
+    assert [each.unanswered for each in words] == [False]
+
+
+def test_the_kernel_names_tasks_that_hang_by_device_and_by_process(tmp_path: Path) -> None:
+    write(tmp_path, "dev/kmsg", in_records(recorded("hung.dmesg")), at=HUNG)
+    words = heard(words_of(host(tmp_path, up_s=410), HANGS, now=HUNG).kernel)
+    assert [(each.at, each.text) for each in words] == [
+        ("2026-11-21T01:42:08Z", "INFO: task umount:1331 blocked for more than 120 seconds."),
+        ("2026-11-21T01:42:08Z", "INFO: task jbd2/rbd0-8:1195 blocked for more than 120 seconds."),
+    ]
+
+
+def test_the_kernels_warnings_are_of_the_own_device_and_the_newest_of_each_kind(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, "dev/kmsg", in_records(recorded("blocklisted.dmesg")), at=HUNG)
+    roots = host(tmp_path, up_s=760)
+    own = words_of(roots, (Called(kernel=frozenset({"rbd1"})),), now=HUNG).kernel
+    assert [each.text for each in heard(own)] == [
+        "rbd: rbd1: failed to reregister watch: -108",
+        "rbd: rbd1: failed to unwatch: -108",
+        "rbd: rbd1: encountered watch error: -107",
+    ]
+    both = (Called(kernel=frozenset({"rbd0"})), Called(kernel=frozenset({"rbd1"})))
+    words = heard(words_of(roots, both, now=HUNG).kernel)
+    assert [each.names for each in words] == [("rbd0",)] * 3 + [("rbd1",)] * 3
+    assert words[0].text == "rbd: rbd0: write result -108"
+    assert words[0].times == 4
+
+
+def test_a_devices_earlier_life_is_another_images(tmp_path: Path) -> None:
+    early = "[  100.000000] rbd: rbd0: encountered watch error: -107\n"
+    write(tmp_path, "dev/kmsg", in_records(early + recorded("pinned.dmesg")), at=PINNED)
+    assert heard(words_of(host(tmp_path)).kernel) == ()
+    late = recorded("pinned.dmesg") + early.replace(" 100.", "1700.")
+    write(tmp_path, "dev/kmsg", in_records(late), at=PINNED)
+    assert len(heard(words_of(host(tmp_path)).kernel)) == 1
+
+
+def test_what_names_another_volume_is_never_kept(tmp_path: Path) -> None:
+    """Both logs are full of it."""
+    words = words_of(pinned_host(tmp_path), (Called(volume=frozenset({"pvc-of-nobody-here-1"})),))
+    assert [heard(each) for each in (words.kubelet, words.plugin, words.kernel)] == [()] * 3
+
+
+# Three states -------------------------------------------------------------------------------------
+
+
+def test_where_there_is_no_log_each_says_so_and_what_would_show_it(tmp_path: Path) -> None:
+    words = words_of(host(tmp_path))
+    assert "/var/log/pods is not there" in unseen(words.plugin).reason
+    assert "no journal" in unseen(words.kubelet).reason
+    assert "dev/kmsg: No such file" in unseen(words.kernel).reason
+    for each in (words.plugin, words.kubelet, words.kernel):
+        assert "logs.enabled" in unseen(each).cure
+
+
+def test_silence_is_told_with_how_far_back_was_looked(tmp_path: Path) -> None:
+    lines = [f"I1121 00:{minute}:00.000000     1 a.go:1] idle" for minute in (10, 20, 40)]
+    write(tmp_path, f"{PLUGIN}/0.log", in_frames("\n".join(lines)), at="2026-11-21T00:40:00Z")
+    write(tmp_path, "var/log/kubelet.log", "\n".join(lines), at="2026-11-21T00:40:00Z")
+    words = words_of(host(tmp_path))
+    assert words.plugin == words.kubelet == Heard(since="2026-11-21T00:10:00Z")
+
+
+def test_words_older_than_an_hour_are_no_last_words(tmp_path: Path) -> None:
+    words = words_of(pinned_host(tmp_path), now="2026-11-21T01:46:33Z")
+    (plugin,) = heard(words.plugin)
+    assert plugin.times == 2
+    assert heard(words_of(pinned_host(tmp_path), now="2026-11-21T01:46:44Z").plugin) == ()
+
+
+def test_a_log_that_kubelet_no_longer_writes_to_is_no_silence(tmp_path: Path) -> None:
+    words = words_of(pinned_host(tmp_path), now="2026-11-21T03:00:00Z")
+    assert "no line of kubelet since 2026-11-21T00:46:5" in unseen(words.kubelet).reason
+
+
+def test_the_provisioners_log_is_not_the_node_plugins(tmp_path: Path) -> None:
+    write(tmp_path, f"{PLUGIN}/0.log", in_frames(recorded("pinned.csi.log")), at=PINNED)
+    (tmp_path / POD / "csi-provisioner").mkdir()
+    assert "no log of a ceph-csi node plugin" in unseen(words_of(host(tmp_path)).plugin).reason
+
+
+def test_without_a_volume_nothing_is_read(tmp_path: Path) -> None:
+    answer = begin_words(host(tmp_path), node_view(), (), now=PINNED)(time.monotonic())
+    assert answer == NotObserved(reason="not asked: the target leads to no volume")
+
+
+# Hostile ------------------------------------------------------------------------------------------
+
+
+def test_a_pipe_a_link_or_a_directory_in_a_logs_place_is_not_opened(tmp_path: Path) -> None:
+    roots = host(tmp_path)
+    (tmp_path / PLUGIN).mkdir(parents=True)
+    place = tmp_path / PLUGIN / "0.log"
+    os.mkfifo(place)
+    assert "no regular file" in unseen(words_of(roots).plugin).reason
+    place.unlink()
+    place.symlink_to("/etc/shadow")
+    assert "no regular file" in unseen(words_of(roots).plugin).reason
+    place.unlink()
+    place.mkdir()
+    assert "no regular file" in unseen(words_of(roots).plugin).reason
+
+
+def test_a_pipe_in_the_place_of_kubelets_log_or_the_kernels_is_not_opened(tmp_path: Path) -> None:
+    roots = host(tmp_path)
+    os.mkfifo(tmp_path / "dev" / "kmsg")
+    (tmp_path / "var" / "log").mkdir(parents=True)
+    for name in ("kubelet.log", "syslog", "messages"):
+        os.mkfifo(tmp_path / "var" / "log" / name)
+    words = words_of(roots)
+    assert "not the kernel's log" in unseen(words.kernel).reason
+    assert unseen(words.kubelet).reason.count("no regular file") == 3
+
+
+def test_links_in_a_circle_are_told(tmp_path: Path) -> None:
+    roots = host(tmp_path)
+    (tmp_path / "var" / "log" / "pods").mkdir(parents=True)
+    (tmp_path / POD).symlink_to(tmp_path / POD)
+    assert "Too many levels of symbolic links" in unseen(words_of(roots).plugin).reason
+
+
+def test_a_directory_of_logs_that_was_moved_is_followed_as_the_host_would(tmp_path: Path) -> None:
+    roots = pinned_host(tmp_path)
+    (tmp_path / "var/log/pods").rename(tmp_path / "moved")
+    (tmp_path / "var/log/pods").symlink_to("/moved")
+    assert len(heard(words_of(roots).plugin)) == 1
+
+
+def test_what_may_not_be_read_is_told_with_its_cure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roots = pinned_host(tmp_path)
+    opened = os.open
+
+    def denied(path: str | Path, flags: int) -> int:
+        if "/var/log/" in str(path) or str(path).endswith("/dev/kmsg"):
+            raise PermissionError(13, "Permission denied")
+        return opened(path, flags)
+
+    monkeypatch.setattr(os, "open", denied)
+    words = words_of(roots)
+    for each in (words.plugin, words.kubelet, words.kernel):
+        assert "Permission denied" in unseen(each).reason
+    assert "CAP_DAC_READ_SEARCH" in unseen(words.plugin).cure
+    assert "CAP_SYSLOG" in unseen(words.kernel).cure
+
+
+def test_zeros_partial_lines_and_a_line_without_end_hide_nothing_of_the_rest(
+    tmp_path: Path,
+) -> None:
+    error = f"E1121 00:46:50.000000     211 a.go:1] Req-ID: {HANDLE} in two"
+    frame = b"2026-11-21T00:46:50.000000000Z stderr "
+    later = frame.replace(b":50", b":55")
+    noise = b"\0" * 5000 + b"\n" + b"\xff\xfe\n" + later + b"F " + b"\x1b[31m\0" * 900 + b"\n"
+    pieces = frame + b"P " + error.encode() + b"\n" + frame + b"F  pieces\x1b[2J\x00\n"
+    endless = later + b"P " + b"A" * 300_000
+    text = in_frames(recorded("pinned.csi.log")).encode() + noise + pieces + noise + endless
+    write(tmp_path, f"{PLUGIN}/0.log", text, at=PINNED)
+    words = heard(words_of(host(tmp_path)).plugin)
+    assert words[0].text == f"Req-ID: {HANDLE} in two pieces [2J"
+    assert len(words) == 2
+
+
+def test_of_a_long_log_only_the_end_is_read_and_the_silence_before_is_not_claimed(
+    tmp_path: Path,
+) -> None:
+    error = f"E1121 00:00:01.000000     211 a.go:1] Req-ID: {HANDLE} early\n"
+    idle = "".join(
+        f"I1121 00:{second // 60:02}:{second % 60:02}.000000     1 a.go:1] {'idle ' * 100}\n"
+        for second in range(10, 2800)
+    )
+    rotated = f"{PLUGIN}/0.log.20261121-000002"
+    write(tmp_path, rotated, in_frames(error), at="2026-11-21T00:00:02Z")
+    write(tmp_path, f"{PLUGIN}/0.log", in_frames(error + idle), at=PINNED)
+    plugin = words_of(host(tmp_path)).plugin
+    assert heard(plugin) == ()
+    assert isinstance(plugin, Heard)
+    assert plugin.since > "2026-11-21T00:10:00Z"
+
+
+def test_a_rotated_log_is_read_on_and_a_compressed_one_is_not(tmp_path: Path) -> None:
+    first, second = in_frames(recorded("pinned.csi.log")).split("ID: 112 GRPC call", 1)
+    rotated = write(tmp_path, f"{PLUGIN}/0.log.20261121-004642", first, at="2026-11-21T00:46:42Z")
+    write(tmp_path, f"{PLUGIN}/0.log", second.partition("\n")[2], at=PINNED)
+    write(tmp_path, f"{PLUGIN}/0.log.20261121-004000.gz", b"\x1f\x8b", at=PINNED)
+    (word,) = heard(words_of(host(tmp_path)).plugin)
+    assert word.times == 2
+    rotated.unlink()
+    (word,) = heard(words_of(host(tmp_path)).plugin)
+    assert word.times == 1
+
+
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20, deadline=None
+)
+@given(complaints=st.lists(st.tuples(st.integers(0, 9), st.text(max_size=350)), max_size=30))
+def test_whatever_is_complained_of_a_few_short_lines_of_each_volume_are_kept(
+    tmp_path: Path, complaints: list[tuple[int, str]]
+) -> None:
+    calls = tuple(
+        Called(volume=frozenset({f"pvc-0000000{number}-8106-4cb4-948f"})) for number in range(5)
+    )
+    lines = [
+        f'E1121 00:46:{number:02}.000000     1 a.go:1] volume "pvc-0000000{volume}-8106-4cb4-948f" '
+        + re.sub(r"[\r\n]", " ", text)
+        for number, (volume, text) in enumerate(complaints)
+    ]
+    text = "".join(in_frames(line) for line in lines).encode(errors="replace")
+    write(tmp_path, f"{PLUGIN}/0.log", text or b"\n", at=PINNED)
+    words = heard(words_of(host(tmp_path), calls).plugin)
+    for call in calls:
+        own = [each for each in words if not call.volume.isdisjoint(each.names)]
+        assert len(own) <= observed.MOST_WORDS
+    assert all(len(each.text) <= 300 and each.text.isprintable() for each in words)
+    assert [each.at for each in words] == sorted((each.at for each in words), reverse=True)
+    named = {volume for volume, _ in complaints if volume < len(calls)}
+    assert {name[11] for each in words for name in each.names} == {str(each) for each in named}
+
+
+LINES: Final = st.sampled_from(
+    [
+        *in_frames(recorded("hung.csi.log")).encode().splitlines(),
+        *recorded("pinned.kubelet.log").encode().splitlines(),
+        *in_records(recorded("blocklisted.dmesg")).encode().splitlines(),
+        b"9999-12-31T23:59:59-14:00 stderr F E1121 00:46:43.1 1 a.go:1] x",
+        b"9999-12-31T23:59:59-14:00 n1 kubelet[1]: E1121 00:46:43.1 1 a.go:1] x",
+        b"0001-01-01T00:00:00+14:00 stderr F E1121 00:46:43.1 1 a.go:1] x",
+        b"4,1,999999999999999999,-;rbd: rbd0: far ahead",
+        f"2026-11-21T00:46:50Z stderr F I1121 00:46:50.1 1 a.go:1] ID: 1 Req-ID: {HANDLE} "
+        "Slow GRPC call /x/NodeStageVolume (9999h59m1.5s)".encode(),
+        f'E1121 00:46:50.1 1 a.go:1] Operation for "{HANDLE}" failed. No retries permitted until '
+        "0001-01-01 00:00:00 +1400 UTC (durationBeforeRetry 1s). Error: x".encode(),
+    ]
+)
+MANGLED: Final = st.lists(
+    st.builds(
+        lambda line, at, put: line[: at % (len(line) + 1)] + put + line[at % (len(line) + 1) :],
+        LINES,
+        st.integers(0, 400),
+        st.binary(max_size=12),
+    )
+    | LINES,
+    max_size=40,
+).map(b"\n".join)
+
+
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None
+)
+@given(plugin=MANGLED, kubelets=MANGLED, kernel=MANGLED, at=st.integers(-(1 << 31), 1 << 33))
+def test_whatever_stands_in_the_logs_the_answer_comes_and_can_be_written_down(
+    tmp_path: Path, plugin: bytes, kubelets: bytes, kernel: bytes, at: int
+) -> None:
+    roots = host(tmp_path)
+    write(tmp_path, f"{PLUGIN}/0.log", plugin, at=PINNED)
+    write(tmp_path, "dev/kmsg", kernel, at=PINNED)
+    os.utime(write(tmp_path, "var/log/syslog", kubelets, at=PINNED), (at, at))
+    words = words_of(roots, (*ITSELF, *HANGS, Called(kernel=frozenset({"rbd1"}))))
+    shown = json.dumps(encode(words), ensure_ascii=False).encode()
+    assert decode(NodeWords, json.loads(shown), where="test", path="$") == words
+
+
+def test_a_log_that_hangs_is_left_behind_and_the_others_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roots = pinned_host(tmp_path)
+    asked, released = threading.Event(), threading.Event()
+
+    def hangs(_look: object) -> Heard:
+        asked.set()
+        released.wait(60)
+        return Heard(since=PINNED)
+
+    monkeypatch.setattr(observed, "of_plugin", hangs)
+    wait = begin_words(roots, node_view(), ITSELF, now=PINNED)
+    assert asked.wait(60)
+    words = wait(time.monotonic() + 2)
+    released.set()
+    assert isinstance(words, NodeWords)
+    assert "not read within" in unseen(words.plugin).reason
+    assert heard(words.kernel) == ()
+
+
+# Secrets ------------------------------------------------------------------------------------------
+
+KEY: Final = "AQBPnnpgAAAAABAAcPb8S8gLKXhXJ1yJ5rwQ2A=="
+TOKEN: Final = "eyJhbGciOiJSUzI1NiIsImtpZCI6IjEifQ.eyJzdWIiOiJub2JvZHkifQ.c2lnbmF0dXJl"  # noqa: S105 - nobody's
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        (f"rbd args: [map k8s/x --id u --key {KEY}]", KEY),
+        (f"key = {KEY}", KEY),
+        (f"something {KEY} else", KEY),
+        ("--keyfile=/tmp/csi/keys/keyfile-1070400019 map", "1070400019"),
+        ('GRPC request: {"secrets":{"userID":"u","userKey":"not base64"},"x":1}', "not base64"),
+        (r"{\"encryptionPassphrase\":\"open sesame\",\"a\":\"b\"}", "sesame"),
+        ("password: hunter2, user: x", "hunter2"),
+        ("passphrase='two words' x", "two words"),
+        ('userKey="begun and never ended', "never ended"),
+        (f"Authorization: Bearer {TOKEN}", TOKEN),
+        (f"token {TOKEN}", TOKEN),
+        ("https://user:hunter2@vault:8200/v1", "hunter2"),
+        ("-----BEGIN RSA PRIVATE KEY----- MIIEpAIBAAK -----END", "MIIEpAIBAAK"),
+        ("-----BEGIN PRIVATE KEY----- MIIEpAIBAAK and on", "MIIEpAIBAAK"),
+        ("X-Vault-Token: s.abcdefgh", "abcdefgh"),
+        ("tenantToken=abc-def", "abc-def"),
+    ],
+)
+def test_what_looks_like_a_secret_never_passes(tmp_path: Path, text: str, secret: str) -> None:
+    assert secret not in without_secrets(text)
+    line = f"E1121 00:46:50.000000     211 a.go:1] Req-ID: {HANDLE} {text}"
+    write(tmp_path, f"{PLUGIN}/0.log", in_frames(line), at=PINNED)
+    write(tmp_path, "var/log/kubelet.log", line, at="2026-11-21T00:46:50Z")
+    for each in (words_of(host(tmp_path)).plugin, words_of(host(tmp_path)).kubelet):
+        (word,) = heard(each)
+        assert secret not in word.text
+        assert "<redacted>" in word.text
+
+
+def test_what_is_no_secret_stays() -> None:
+    for name in ("pinned.csi.log", "pinned.kubelet.log"):
+        for line in recorded(name).splitlines():
+            if "E1121" in line and "key" not in line:
+                assert without_secrets(line) == line
+
+
+@pytest.mark.parametrize("piece", ["key", "-", "--key ", 'key="', "key={", "eyJ-", "A", "://a:b"])
+def test_masking_ends_soon_whatever_the_line_is(piece: str) -> None:
+    without_secrets((piece * 16384)[:16384])
+
+
+# The journal --------------------------------------------------------------------------------------
+
+
+def with_journalctl(root: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> NodeRoots:
+    """Give a host with a journal, and a journalctl that does as told."""
+    roots = host(root)
+    (root / "var/log/journal/b001").mkdir(parents=True)
+    program = root / "programs" / "journalctl"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(logs, "PROGRAMS", f"{program.parent}:{logs.PROGRAMS}")
+    return roots
+
+
+def in_journal(text: str) -> str:
+    """Write kubelet's lines as the journal gives them, each as an entry of its own."""
+    at, lines = 0.0, []
+    for line in text.splitlines():
+        head = re.match(r"[IWEF]\d{4} (\S+)", line)
+        at = epoch(f"2026-11-21T{head[1]}Z") if head else at
+        lines.append(f"{at:.6f} n1 kubelet[3486]: {line}")
+    return "\n".join(lines)
+
+
+def test_kubelets_words_are_asked_of_the_journal_of_its_own_unit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roots = with_journalctl(
+        tmp_path, f'echo "$@" > {tmp_path}/asked; cat {tmp_path}/told', monkeypatch
+    )
+    (tmp_path / "told").write_text(in_journal(recorded("staging-busy.kubelet.log")))
+    write(roots.procfs, "3486/cgroup", "0::/system.slice/k3s-agent.service\n", at=PINNED)
+    words = heard(words_of(roots, BUSY, now=STAGING_BUSY, pid=3486).kubelet)
+    assert [each.text[-25:] for each in words] == ["f4ab2a7b14aa: target is busy."[-25:]]
+    asked = (tmp_path / "asked").read_text().split()
+    assert f"--root={tmp_path}" in asked
+    assert [each for each in asked if "unit" in each] == ["--unit=k3s-agent.service"]
+    assert {"--since=-3600s", "--lines=4000", "--output=short-unix"} <= set(asked)
+
+
+def test_a_unit_that_is_silent_was_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    roots = with_journalctl(tmp_path, "echo '-- No entries --'", monkeypatch)
+    write(roots.procfs, "300/cgroup", "1:name=systemd:/system.slice/kubelet.service\n", at=PINNED)
+    assert words_of(roots).kubelet == Heard(since="2026-11-20T23:47:04Z")
+
+
+def test_a_unit_that_was_guessed_and_is_silent_was_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roots = with_journalctl(tmp_path, "echo '-- No entries --'", monkeypatch)
+    assert "no line of kubelet, k3s" in unseen(words_of(roots).kubelet).reason
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("echo 'Hint: You are currently not seeing messages from other users' >&2", "his own"),
+        ("echo 'No journal files were opened due to insufficient permissions.'; exit 1", "his own"),
+        ("echo 'No journal files were found.' >&2", "No journal files were found"),
+        ("echo 'Failed to add filter for units: x' >&2; exit 1", "Failed to add filter"),
+        ("exit 3", "ended with 3"),
+        ("head -c 5000000 /dev/zero; exit 1", "ended with 1"),
+    ],
+)
+def test_why_the_journal_tells_nothing_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, reason: str
+) -> None:
+    roots = with_journalctl(tmp_path, script, monkeypatch)
+    assert reason in unseen(words_of(roots).kubelet).reason
+
+
+def test_a_journalctl_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    roots = with_journalctl(tmp_path, f"exec cat {pipe}", monkeypatch)
+    answer = logs.read_journal(roots.host_root, ("kubelet",), age_s=1, most=1, within_s=0.01)
+    assert "ended with -9" in unseen(answer).reason  # type: ignore[arg-type]
+
+
+def test_without_journalctl_the_answer_says_what_to_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roots = with_journalctl(tmp_path, "", monkeypatch)
+    monkeypatch.setattr(logs, "PROGRAMS", str(tmp_path))
+    answer = unseen(words_of(roots).kubelet)
+    assert "journalctl is not there" in answer.reason
+    assert answer.cure == "on the node: journalctl --unit kubelet --since=-1h"
+
+
+# Files that somebody writes it to -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["syslog", "messages"])
+@pytest.mark.parametrize("stamp", ["{:%b %e %H:%M:%S}", "{:%Y-%m-%dT%H:%M:%S.%f}+02:00"])
+def test_kubelets_words_are_found_among_all_others_in_syslog(
+    tmp_path: Path, name: str, stamp: str
+) -> None:
+    lines = []
+    for line in in_journal(recorded("staging-busy.kubelet.log")).splitlines():
+        seconds, _, rest = line.partition(" ")
+        moment = dt.datetime.fromtimestamp(float(seconds) + 7200, tz=dt.UTC)
+        lines += [f"{stamp.format(moment)} n1 sshd[9]: x", f"{stamp.format(moment)} {rest}"]
+    write(tmp_path, f"var/log/{name}", "\n".join(lines), at="2026-11-21T00:58:32Z")
+    (word,) = heard(words_of(host(tmp_path), BUSY, now=STAGING_BUSY).kubelet)
+    assert word.text.endswith("target is busy.")
+    assert word.at.startswith("2026-11-21T00:58:")
+
+
+def test_a_syslog_without_kubelet_was_not_heard(tmp_path: Path) -> None:
+    write(tmp_path, "var/log/syslog", "Nov 21 00:47:00 n1 sshd[9]: x\n", at="2026-11-21T00:47:00Z")
+    assert "/var/log/syslog: no line of kubelet" in unseen(words_of(host(tmp_path)).kubelet).reason
+
+
+# The kernel's log ---------------------------------------------------------------------------------
+
+
+def test_syslog_2_is_asked_where_the_device_may_not_be_opened_and_of_the_own_kernel_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Capability without device: a container's place."""
+    said = (KernelLine(4, 1700.0, "rbd: rbd0: encountered watch error: -107"),)
+    monkeypatch.setattr(logs, "_called_lines", lambda: said)
+    roots = host(tmp_path)
+    assert "No such file" in unseen(words_of(roots).kernel).reason, "another kernel's"
+    own = Path("/proc/sys/kernel/random/boot_id").read_text()
+    write(roots.procfs, "sys/kernel/random/boot_id", own, at=PINNED)
+    (word,) = heard(words_of(roots).kernel)
+    assert word.text == "rbd: rbd0: encountered watch error: -107"
+
+
+def test_the_real_ring_buffer_is_read_or_says_why_not() -> None:
+    for answer in (logs._device_lines("/dev/kmsg"), logs._called_lines()):
+        if isinstance(answer, NotObserved):
+            assert "CAP_SYSLOG" in answer.cure
+        else:
+            assert all(each.level < 8 for each in answer)
+
+
+# In a look ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def recorded_host(tmp_path: Path) -> NodeRoots:
+    """Give the whole node of the recording, with its logs."""
+    roots = _plant(recorded_node("12-pinned-by-cwd-invisible", "n1"), tmp_path)
+    pinned_host(tmp_path / "logs")
+    shutil.copytree(tmp_path / "logs" / "var" / "log", roots.host_root / "var" / "log")
+    return roots
+
+
+DEVICE: Final = Target(given="/dev/rbd0", kind=TargetKind.DEVICE, name="/dev/rbd0")
+
+
+def seen(roots: NodeRoots, also: Also) -> Snapshot:
+    surroundings = Settings(
+        node_name="n1", roots=roots, clusters=None, kube=None, timeout_s=60.0, version="test"
+    )
+    return look(DEVICE, surroundings, now=lambda: PINNED, also=also)
+
+
+def test_a_look_at_a_volumes_life_has_the_nodes_words_and_its_snapshot_too(
+    recorded_host: NodeRoots,
+) -> None:
+    found = seen(recorded_host, Also.LIFE)
+    assert found.node is not None
+    words = found.node.words
+    assert isinstance(words, NodeWords)
+    assert heard(words.plugin)[0].call == "NodeUnstageVolume"
+    assert load_snapshot(dump_snapshot(found), where="test") == found
+
+
+@pytest.mark.parametrize("also", [Also.NOTHING, Also.SWITCHES])
+def test_no_other_look_reads_a_log(
+    recorded_host: NodeRoots, also: Also, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observed, "begin_words", None)
+    found = seen(recorded_host, also)
+    assert found.node is not None
+    assert isinstance(found.node.words, NotObserved)
+    assert "not asked" in found.node.words.reason
+
+
+def test_who_holds_imports_nothing_of_it(recorded_host: NodeRoots) -> None:
+    code = (
+        "import sys; from rbdagent.cli import run; run(sys.argv[1:]);"
+        "found = [each for each in sys.modules if each.endswith(('.words', '.logs'))];"
+        "assert 'rbdagent.observe.node' in sys.modules; assert not found, found"
+    )
+    places = (
+        f"--procfs={recorded_host.procfs}",
+        f"--sysfs={recorded_host.sysfs}",
+        f"--host-root={recorded_host.host_root}",
+    )
+    command = (sys.executable, "-c", code, "who-holds", "/dev/rbd0", "--no-ceph", "--no-kube")
+    done = subprocess.run(
+        (*command, *places), capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert "/dev/rbd0" in done.stdout
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+
+
+def test_a_node_that_is_not_looked_at_has_no_words(recorded_host: NodeRoots) -> None:
+    found = seen(replace(recorded_host, procfs=Path("/none")), Also.LIFE)
+    assert found.node is None
