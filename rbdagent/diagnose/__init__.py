@@ -23,7 +23,7 @@ from rbdagent.diagnose.case import Case
 from rbdagent.diagnose.target import target_verdict
 from rbdagent.diagnose.times import GRACE
 from rbdagent.diagnose.verdict import judge
-from rbdagent.model import Diagnosis, Finding, Severity, Snapshot, VolumeUse
+from rbdagent.model import Diagnosis, Finding, NotObserved, Severity, Snapshot, VolumeUse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -103,7 +103,7 @@ def diagnose(use: VolumeUse, snapshot: Snapshot, *, grace: timedelta = GRACE) ->
     verdict = target_verdict(use, judged, snapshot)
     case = Case(use=use, snapshot=snapshot, judged=judged, verdict=verdict)
     said = dict.fromkeys(finding for rule in RULES for finding in rule(case))
-    findings = tuple(sorted(said, key=lambda each: _WEIGHT[each.severity]))
+    findings = _with_words(tuple(sorted(said, key=lambda each: _WEIGHT[each.severity])), case)
     return Diagnosis(
         use=use,
         verdict=verdict,
@@ -111,6 +111,16 @@ def diagnose(use: VolumeUse, snapshot: Snapshot, *, grace: timedelta = GRACE) ->
         findings=findings,
         next_commands=next_commands(findings),
     )
+
+
+def _with_words(findings: tuple[Finding, ...], case: Case) -> tuple[Finding, ...]:
+    """Add the node's own words, where somebody asked for them: else nothing more is imported."""
+    node = case.snapshot.node
+    if node is None or isinstance(node.words, NotObserved):
+        return findings
+    from rbdagent.diagnose.words import with_words
+
+    return with_words(findings, node.words, case)
 
 
 def next_commands(findings: tuple[Finding, ...]) -> tuple[str, ...]:
