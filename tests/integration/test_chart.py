@@ -32,6 +32,8 @@ CHART: Final = CHECKOUT / "helm" / "rbdagent"
 VARIANTS: Final = {
     path.name.removesuffix("-values.yaml"): path for path in sorted(CHART.glob("ci/*-values.yaml"))
 }
+WITH_LOGS: Final = "rook"
+"""The variant that shows the node's logs to its agents."""
 NAMESPACE: Final = "rbdagent"
 AGENT: Final = "agent"
 """The user that is an agent: its pod is on this node, and so is its token."""
@@ -220,6 +222,7 @@ def test_rbdagent_reads_the_configuration_and_finds_its_files_in_the_pod(
     seen = {settings[key] for key in ("procfs", "sysfs", "state-dir")}
     seen |= {f"{settings['host-root']}{each}" for each in ("/dev", *settings["kubelet-root"])}
     seen |= {settings["freeze-file"].removesuffix("/freeze")}
+    seen |= {f"{settings['host-root']}/var/log"} if variant == WITH_LOGS else set()
     assert seen | {"/etc/rbdagent"} == set(mounts.values())
 
 
@@ -278,18 +281,21 @@ HOST: Final = {
 }
 MOUNTS: Final = {
     "ceph-csi": HOST,
+    WITH_LOGS: HOST | {"/host/var/log": ("/var/log", True, "HostToContainer")},
     "unmap": HOST | {"/host/sys": ("/sys", False, "HostToContainer")},
 }
+OBSERVER: Final = {
+    "runAsUser": 0,
+    "readOnlyRootFilesystem": True,
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"], "add": ["SYS_PTRACE"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+    "appArmorProfile": {"type": "Unconfined"},
+    "seLinuxOptions": {"type": "spc_t"},
+}
 SECURITY: Final = {
-    "ceph-csi": {
-        "runAsUser": 0,
-        "readOnlyRootFilesystem": True,
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"], "add": ["SYS_PTRACE"]},
-        "seccompProfile": {"type": "RuntimeDefault"},
-        "appArmorProfile": {"type": "Unconfined"},
-        "seLinuxOptions": {"type": "spc_t"},
-    },
+    "ceph-csi": OBSERVER,
+    WITH_LOGS: OBSERVER | {"capabilities": {"drop": ["ALL"], "add": ["SYS_PTRACE", "SYSLOG"]}},
     "unmap": {
         "runAsUser": 0,
         "readOnlyRootFilesystem": True,
