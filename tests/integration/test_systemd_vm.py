@@ -136,19 +136,22 @@ def test_the_unit_looks_with_two_rights_and_publishes(machine: Machine) -> None:
     assert mapping["device"] == "/dev/rbd0"
 
 
-def test_systemd_replaces_an_agent_that_hangs(machine: Machine) -> None:
-    short = "[Service]\nWatchdogSec=10\n"
+def test_systemd_replaces_an_agent_that_hangs_and_no_other(machine: Machine) -> None:
+    short = "[Service]\nWatchdogSec=20\nEnvironment=RBDAGENT_RESYNC=2s\n"
     machine.vm.put(f"/run/systemd/system/{_UNIT}.d/short.conf", short.encode())
     machine.vm.run(f"systemctl daemon-reload && systemctl restart {_UNIT}", timeout_s=120)
     hung = machine.pid()
+    # Past the watchdog's time: a loop that goes round feeds it.
+    cycles = f'journalctl _PID={hung} -o cat | grep -c \'"event": "cycle"\''
+    machine.vm.run(f"until [ $({cycles}) -ge 12 ]; do sleep 1; done", timeout_s=180)
+    assert machine.pid() == hung
     machine.vm.run(["kill", "-STOP", str(hung)])
     machine.vm.run(
         f"until n=$(systemctl show --value -p MainPID {_UNIT}); [ $n != 0 ] && [ $n != {hung} ] &&"
         f" systemctl is-active -q {_UNIT}; do sleep 1; done",
         timeout_s=120,
     )
-    assert "Watchdog timeout" in machine.journal()
-    # A loop that waits for the next resync would be taken for hung.
+    assert machine.journal().count("Watchdog timeout") == 1
     machine.vm.run(f"rm /run/systemd/system/{_UNIT}.d/short.conf")
 
 
