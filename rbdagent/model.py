@@ -611,6 +611,7 @@ class PersistentVolume(Struct, frozen=True, kw_only=True):
     """Why it is Failed, by the one that failed: ``status.message``."""
     attributes_class: str = ""
     """The VolumeAttributesClass (Kubernetes 1.34)."""
+    mount_options: tuple[str, ...] = ()
 
 
 class Claim(Struct, frozen=True, kw_only=True):
@@ -675,6 +676,8 @@ class Pod(Struct, frozen=True, kw_only=True):
     unschedulable: str = ""
     """Why the scheduler finds no node for it; empty where it said nothing, or found one."""
     node_selector: tuple[tuple[str, str], ...] = ()
+    placed_at: str | None = None
+    """When it got its node; None where it has none, or nobody noted it."""
 
 
 class Node(Struct, frozen=True, kw_only=True):
@@ -1038,8 +1041,10 @@ class VolumeUse(Struct, frozen=True, kw_only=True):
     """Further PVs that lead to the same image, or that share the driver and handle."""
     claim: Claim | None = None
     holders: tuple[Holder, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    """Pods that use the volume, on whichever node and in whatever phase."""
     waiting_pods: tuple[Pod, ...] = ()
-    """Pods that use the claim and do not run yet."""
+    """Those of them that do not run yet."""
     attachments: tuple[Attachment, ...] | NotObserved = ()
     events: tuple[KubeEvent, ...] = ()
     unbacked: tuple[UnbackedMount, ...] = ()

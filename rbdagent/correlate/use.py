@@ -252,6 +252,7 @@ def _use(
         holders=()
         if image is None
         else holders_of(known, local, views, snapshot, look.directories),
+        pods=users,
         waiting_pods=tuple(
             each for each in users if each.phase == "Pending" and each.deleting_since is None
         ),

@@ -61,7 +61,7 @@ _DEFAULT_CLASS: Final = (
     "storageclass.kubernetes.io/is-default-class",
     "storageclass.beta.kubernetes.io/is-default-class",
 )
-_NOT_SCHEDULED: Final = frozenset({"Unschedulable", "SchedulingGated"})
+_NOT_SCHEDULED: Final = frozenset({"Unschedulable", "SchedulingGated", "SchedulerError"})
 _SPEC_FIELDS: Final = frozenset(
     {
         "accessModes",
@@ -127,6 +127,7 @@ def persistent_volume(data: Json) -> PersistentVolume:
         phase_since=(data.get("status") or {}).get("lastPhaseTransitionTime"),
         reason=(data.get("status") or {}).get("message") or "",
         attributes_class=spec.get("volumeAttributesClassName") or "",
+        mount_options=tuple(spec.get("mountOptions") or ()),
     )
 
 
@@ -261,6 +262,9 @@ def pod(data: Json) -> Pod:
         if scheduled.get("reason") in _NOT_SCHEDULED and scheduled.get("status") == "False"
         else "",
         node_selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
+        placed_at=scheduled.get("lastTransitionTime")
+        if scheduled.get("status") == "True"
+        else None,
     )
 
 
@@ -381,7 +385,7 @@ def attachment(data: Json) -> Attachment:
 
 def event(data: Json) -> KubeEvent:
     """Read a core/v1 Event."""
-    regarded = data.get("involvedObject") or {}
+    regarded, series = data.get("involvedObject") or {}, data.get("series") or {}
     reporter = data.get("reportingComponent") or (data.get("source") or {}).get("component") or ""
     return KubeEvent(
         kind=regarded.get("kind", ""),
@@ -393,11 +397,12 @@ def event(data: Json) -> KubeEvent:
         type=data.get("type", ""),
         reason=data.get("reason", ""),
         message=data.get("message", ""),
-        last_seen=data.get("lastTimestamp")
+        last_seen=series.get("lastObservedTime")
+        or data.get("lastTimestamp")
         or data.get("eventTime")
         or data.get("firstTimestamp")
         or data["metadata"].get("creationTimestamp"),
-        count=int((data.get("series") or {}).get("count") or data.get("count") or 1),
+        count=int(series.get("count") or data.get("count") or 1),
         reporter=reporter,
         first_seen=data.get("firstTimestamp") or data.get("eventTime"),
     )
