@@ -362,6 +362,17 @@ def is_finished(pod: Pod) -> bool:
     return pod.phase in ("Succeeded", "Failed")
 
 
+def is_terminated(pod: Pod) -> bool:
+    """Tell whether the controllers count a pod as ended: the object may stay long after.
+
+    As IsPodTerminated of pkg/volume/util: finished, or being deleted with no container that runs.
+    """
+    if is_finished(pod):
+        return True
+    ended = all(each.state != "running" for each in pod.containers)
+    return pod.deleting_since is not None and ended
+
+
 def needs_volumes(pod: Pod) -> bool:
     """Tell whether a pod needs its volumes.
 

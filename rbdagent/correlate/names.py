@@ -23,6 +23,7 @@ from rbdagent.model import (
     Snapshot,
     Source,
     VolumeSource,
+    VolumeUse,
     observed_of,
 )
 from rbdagent.parse.handle import attachment_name, in_use_name, migrated_handle, staging_hash
@@ -133,6 +134,21 @@ def names_of(
         claims=frozenset(_claims_of(volumes, kube)),
         handles=frozenset(pair for each in volumes if (pair := handle_of(each.source)) is not None),
         volumes_seen=bool(volumes) or knows_every_volume_of(image, kube),
+    )
+
+
+def names_of_use(use: VolumeUse) -> VolumeNames:
+    """Give the names of a volume that was joined already, without a look at all others."""
+    first = () if use.persistent_volume is None else (use.persistent_volume,)
+    volumes = (*first, *use.other_volumes)
+    claims = {(each.claim.namespace, each.claim.name) for each in volumes if each.claim is not None}
+    if use.claim is not None:
+        claims.add((use.claim.ref.namespace, use.claim.ref.name))
+    return VolumeNames(
+        image=use.image,
+        volumes=volumes,
+        claims=frozenset(claims),
+        handles=frozenset(pair for each in volumes if (pair := handle_of(each.source)) is not None),
     )
 
 

@@ -13,6 +13,15 @@ STALE: Final = timedelta(minutes=10)
 """Two heartbeats of an agent: an older word tells what was, not what is."""
 
 
+MOVING: Final = timedelta(minutes=1)
+"""A volume that is free follows its pod in ten seconds to a minute, by way of two nodes' kubelets,
+the controller and the attacher (recorded)."""
+
+LONG: Final = timedelta(minutes=3)
+"""kubelet, the controllers and the attacher come back to what failed at most 2m2s later: what
+still waits then waits for somebody else."""
+
+
 def seconds(value: float) -> timedelta:
     """Give a time that was counted in seconds."""
     return timedelta(seconds=value)
