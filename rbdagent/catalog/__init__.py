@@ -9,7 +9,19 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.catalog import binding, ceph, holders, kubernetes, node, reclaiming, refusals, unseen
+from rbdagent.catalog import (
+    attaching,
+    binding,
+    ceph,
+    holders,
+    kubernetes,
+    mounting,
+    node,
+    reclaiming,
+    refusals,
+    scheduling,
+    unseen,
+)
 from rbdagent.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -25,7 +37,19 @@ def runbook(name: str) -> str:
     return f"{RUNBOOKS}{name}.md"
 
 
-_PARTS: Final = (holders, node, ceph, kubernetes, refusals, binding, reclaiming, unseen)
+_PARTS: Final = (
+    holders,
+    node,
+    ceph,
+    kubernetes,
+    refusals,
+    binding,
+    reclaiming,
+    scheduling,
+    attaching,
+    mounting,
+    unseen,
+)
 CATALOG: Final[Mapping[str, Entry]] = MappingProxyType(
     {
         each.code: each

@@ -186,13 +186,15 @@ ENTRIES: Final = (
         "RBD111",
         "RollingUpdateDeadlock",
         Severity.ERROR,
-        "The pod that waits and the pod that holds the volume belong to one controller.",
-        cause="A rolling update with maxSurge > 0 on a ReadWriteOnce claim: the new pod landed on "
-        "another node and waits for the old one, which is kept until the new one is ready.",
-        evidence="Both pods use the claim and have the same controller.",
+        "A rolling update waits for itself: the new pod for the volume, the old one for the new.",
+        cause="maxSurge > 0 and no pod that may be unavailable (the default of a Deployment with "
+        "fewer than four replicas) on a ReadWriteOnce claim: the new pod landed on another node "
+        "and waits for the old one, which is kept until the new one is ready.",
+        evidence="Both pods use the claim, their ReplicaSets belong to one Deployment, and its "
+        "strategy, where that was asked for.",
         risk="The update never ends. No data is in danger.",
-        remedy="Delete the old pod, and set the Deployment's strategy to Recreate (or maxSurge: 0, "
-        "maxUnavailable: 1), or use a StatefulSet.",
+        remedy="Set the Deployment's strategy to Recreate (or maxSurge: 0, maxUnavailable: 1), or "
+        "use a StatefulSet. Deleting the old pod alone makes another old one.",
         heals=Heals(note="each of the two pods waits for the other"),
         step=LifeStep.ATTACH,
     ),
@@ -202,7 +204,8 @@ ENTRIES: Final = (
         Severity.ERROR,
         "A pod waits for a volume that another node's pod uses.",
         cause="A ReadWriteOnce volume can be on one node only.",
-        evidence="A waiting pod of the claim, and a running one on another node.",
+        evidence="A waiting pod of the claim, a running one of another workload on another node, "
+        "and access modes that allow one node.",
         risk="None for the data: the wait protects it.",
         remedy="Stop the pod that uses it, or run both on one node.",
         heals=Heals(
@@ -219,12 +222,14 @@ ENTRIES: Final = (
         evidence="The Node object, and the watch: it ends some 30 s after the client does.",
         risk="A node without kubelet may still run and write. Detaching it by force gives the "
         "volume two writers.",
-        remedy="While its watch is alive, for Ceph the node is alive: prove that it is off. Then "
-        "set the out-of-service taint, and the controller detaches.",
+        remedy="While its watch is alive, for Ceph the node is alive: bring it back, or power it "
+        "off. Only when it is off set the out-of-service taint: its pods and attachments go within "
+        "20 s. Take the taint away when it is back.",
         heals=Heals(
             by="its kubelet",
             once="the node is back",
-            note="a detach by force, six minutes after its pods are deleted, leaves the mapping",
+            note="six minutes after its pods are gone the controller detaches by force, whether "
+            "the machine is off or not, and its mapping stays",
         ),
         step=LifeStep.DETACH,
     ),

@@ -15,8 +15,9 @@ ENTRIES: Final = (
         "The controller does not attach the volume: by its books another node has it.",
         cause="The other node's pod still runs, or its kubelet could not finish NodeUnstage and "
         "keeps the volume in volumesInUse.",
-        evidence="The event, verbatim. The controller asks VolumeAttachments and the node's "
-        "status, never Ceph.",
+        evidence="A pod that waits without a VolumeAttachment to its node, one to another node, "
+        "and access modes that allow one. The event, if it is still there: it is said once, and "
+        "lives an hour. The controller asks VolumeAttachments and the nodes' status, never Ceph.",
         risk="None for the data. A Ready node is never detached by force, so it may last for ever.",
         remedy="See what is said of the holder. Once it has let go, the controller attaches by "
         "itself, after kubelet's next retry (at most 2m2s later).",
@@ -31,8 +32,9 @@ ENTRIES: Final = (
         Severity.ERROR,
         "ceph-csi refuses to stage: the image has another watcher.",
         cause="Some client has the image open: a forgotten mapping, a node that was detached by "
-        "force, a shell.",
-        evidence="The event, verbatim, and the image's watchers.",
+        "force, another cluster, a shell. ceph-csi waits 54 s for it to go, at each try.",
+        evidence="The newest event of a pod that still waits, and the image's watchers. A dead "
+        "client's watch goes after 30 s; every other stays until its owner lets go.",
         risk="None: the refusal prevents a second writer.",
         remedy="See what is said of the holder. Once it has let go, the waiting NodeStage goes on "
         "within seconds.",
@@ -72,7 +74,7 @@ ENTRIES: Final = (
         evidence="deletionTimestamp and detachError.",
         risk="Removing the finalizer by hand orphans the mapping.",
         remedy="Repair what the error names. Never remove the finalizer.",
-        heals=Heals(by="external-attacher", once="what the error names is repaired"),
+        heals=Heals(by="external-attacher", once="what the error names is repaired", within_s=300),
         step=LifeStep.DETACH,
     ),
     Entry(
@@ -84,7 +86,12 @@ ENTRIES: Final = (
         evidence="No Node of that name.",
         risk="The machine may still run and hold the image.",
         remedy="Prove that the machine is off. The controller then cleans up.",
-        heals=Heals(by="the attach/detach controller", within_s=360),
+        heals=Heals(
+            by="the attach/detach controller",
+            within_s=440,
+            note="80 s until its pods are cleared away, and six minutes from then on, or from the "
+            "start of kube-controller-manager",
+        ),
         step=LifeStep.DETACH,
     ),
     Entry(
@@ -120,7 +127,11 @@ ENTRIES: Final = (
         evidence="attachError of the VolumeAttachment.",
         risk="The pod waits.",
         remedy="Repair what the error names.",
-        heals=Heals(by="external-attacher", once="what the error names is repaired"),
+        heals=Heals(
+            by="external-attacher and the attach/detach controller",
+            once="what the error names is repaired",
+            within_s=422,
+        ),
         step=LifeStep.ATTACH,
     ),
     Entry(

@@ -41,11 +41,14 @@ ENTRIES: Final = (
         "A step on this volume hangs.",
         cause="Ceph answers slowly or not at all (an OSD down, a PG inactive); ceph-csi itself has "
         "no time limit.",
-        evidence="A process in uninterruptible sleep, hanging requests in osdc, or the event `an "
-        "operation with the given Volume ID … already exists`.",
+        evidence="A process in uninterruptible sleep, hanging requests in osdc, or the event of a "
+        "pod that waits: `DeadlineExceeded` (the first call, after two minutes), then `an "
+        "operation with the given Volume ID … already exists` (each further one meanwhile).",
         risk="Killing the processes leaves the watch and the mapping behind.",
-        remedy="Repair Ceph first (`ceph health detail`). Then the step ends by itself.",
-        heals=Heals(by="the step itself", once="Ceph answers"),
+        remedy="Repair Ceph first (`ceph health detail`). Then the step ends by itself. If Ceph is "
+        "well and it does not end, restart the CSI node plugin's pod on that node: that frees the "
+        "lock in its memory, and no process that sleeps.",
+        heals=Heals(by="the step itself and kubelet", once="Ceph answers", within_s=122),
         step=LifeStep.STAGE,
     ),
     Entry(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rbdagent.correlate.holders import cluster_with, runs, same_ip
+from rbdagent.correlate.holders import runs
 from rbdagent.correlate.local import mounts_of
 from rbdagent.diagnose.case import (
     Case,
@@ -17,7 +17,6 @@ from rbdagent.diagnose.case import (
     pod_by_uid,
     subject_of,
     then_starts,
-    waiting_elsewhere,
 )
 from rbdagent.diagnose.evidence import (
     Evidence,
@@ -40,7 +39,6 @@ from rbdagent.model import (
     Attachment,
     BlockHolderKind,
     BlocklistEntry,
-    ClusterView,
     DeviceKind,
     Finding,
     Holder,
@@ -48,7 +46,6 @@ from rbdagent.model import (
     ImagePresence,
     JudgedHolder,
     NotObserved,
-    Pod,
     Severity,
     Verdict,
 )
@@ -412,107 +409,6 @@ def staging_left(case: Case) -> Iterator[Finding]:
                 *_unmap(holder),
             ),
         )
-
-
-def blocked_by_user(case: Case) -> Iterator[Finding]:
-    """RBD111, RBD112: the holder is right to hold it, and a pod waits elsewhere."""
-    for each in case.those(Verdict.IN_USE):
-        holder = each.holder
-        running = evidence_of(holder).running
-        waiting = waiting_elsewhere(case, holder.node)
-        if not running or not waiting:
-            continue
-        same = [
-            one for one in waiting if any(set(one.owners) & set(old.owners) for old in running)
-        ] or [one for one in waiting if any(_same_workload(one, old) for old in running)]
-        held = f"{pod_names(running)} on {holder.node}"
-        if same:
-            yield finding(
-                "RBD111",
-                f"pod {same[0].ref}",
-                f"{pod_names(same)} waits for the volume that {held} uses, and both belong to one "
-                "workload: this rolling update cannot end by itself.",
-                evidence=(*each.because, *(f"{one.ref}: {', '.join(one.owners)}" for one in same)),
-                commands=tuple(delete_pod(one) for one in running),
-            )
-        else:
-            yield finding(
-                "RBD112",
-                f"pod {waiting[0].ref}",
-                f"{pod_names(waiting)} waits for the volume that {held} uses.",
-                evidence=each.because,
-                commands=tuple(
-                    f"kubectl -n {one.ref.namespace} get pod {one.ref.name} -o wide"
-                    for one in running
-                ),
-            )
-
-
-def _same_workload(one: Pod, other: Pod) -> bool:
-    """A Deployment's two ReplicaSets differ in the hash that ends their names alone."""
-    return bool(_workloads(one) & _workloads(other))
-
-
-def _workloads(pod: Pod) -> set[str]:
-    return {
-        each.rpartition("-")[0]
-        for each in pod.owners
-        if each.startswith("ReplicaSet/") and "-" in each
-    }
-
-
-def node_down(case: Case) -> Iterator[Finding]:
-    """RBD113: alive for Ceph, or gone for Ceph too."""
-    for each in case.those(Verdict.NODE_DOWN):
-        holder = each.holder
-        node = str(holder.node)
-        if holder.watcher is not None:
-            message = (
-                f"{node} is not Ready, and its watch on {case.volume} is alive: that machine runs "
-                "and may write. Do not detach by force. Prove that it is off first."
-            )
-        else:
-            message = (
-                f"{node} is not Ready, and Ceph sees no watch of it on {case.volume}. Prove that "
-                "the machine is off, then set the out-of-service taint."
-            )
-        yield finding(
-            "RBD113",
-            f"node {node}",
-            message,
-            evidence=(*each.because, *identity_lines(case, holder), *_fencing(case, holder)),
-            commands=(f"kubectl describe node {node}",),
-        )
-
-
-def _fencing(case: Case, holder: Holder) -> tuple[str, ...]:
-    """Give the exact entry that would fence this client alone; a whole IP may be Ceph's own."""
-    watcher = holder.watcher
-    if watcher is None:
-        return ()
-    exact = f"{watcher.address.ip}:0/{watcher.address.nonce}"
-    if ":" in watcher.address.ip:
-        exact = f"[{watcher.address.ip}]:0/{watcher.address.nonce}"
-    said = [f"should you fence it, fence this client alone: {exact}, never the whole address"]
-    fsid = case.use.image.fsid if case.use.image is not None else None
-    daemons = _daemons_at(watcher.address.ip, cluster_with(fsid, case.snapshot))
-    if daemons:
-        said.append(f"{watcher.address.ip} also hosts {', '.join(daemons)}: fencing it stops Ceph")
-    return tuple(said)
-
-
-def _daemons_at(ip: str, cluster: ClusterView | None) -> tuple[str, ...]:
-    if cluster is None or isinstance(cluster.services, NotObserved):
-        return ()
-    return tuple(
-        sorted(
-            {
-                f"{each.kind}.{each.name}"
-                for each in cluster.services
-                if same_ip(each.address.ip, ip)
-            }
-        )
-    )
 
 
 def running_without_mapping(case: Case) -> Iterator[Finding]:

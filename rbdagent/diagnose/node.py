@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rbdagent.correlate.identity import identity_of_mapping, mappings_of, same_image
 from rbdagent.diagnose.case import Case, finding, here, subject_of, then_starts
 from rbdagent.diagnose.evidence import evidence_of, pod_names, said_of_process
+from rbdagent.diagnose.waiting import word_with
 from rbdagent.model import (
     Finding,
+    KubeEvent,
     KubeletView,
     Mapping,
     NotObserved,
     Severity,
+    TargetKind,
     Verdict,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_EXISTS = "already exists"
+_HANGS: Final = ("an operation with the given Volume ID", "code = DeadlineExceeded")
+"""The first call has not come back within 2m; the driver lets no other in meanwhile."""
 
 
 def driver_down(case: Case) -> Iterator[Finding]:
@@ -69,14 +73,8 @@ def _kubelet(case: Case) -> KubeletView | None:
 
 def hanging(case: Case) -> Iterator[Finding]:
     """RBD203: a step that does not end; Ceph is the first suspect, not the process."""
-    events = [
-        each
-        for each in case.use.events
-        if "an operation with the given Volume ID" in each.message and _EXISTS in each.message
-    ]
-    waits = bool(case.use.waiting_pods) or case.use.target.kind.value == "none"
-    evidence = [f"{events[-1].kind} {events[-1].subject}: {events[-1].message}"] if events else []
-    evidence = evidence if waits else []
+    event = _hanging_event(case)
+    evidence = [] if event is None else [f"{event.kind} {event.subject}: {event.message}"]
     for each in case.judged:
         found = evidence_of(each.holder)
         evidence += [
@@ -95,6 +93,24 @@ def hanging(case: Case) -> Iterator[Finding]:
         evidence=tuple(evidence),
         commands=("ceph health detail",),
     )
+
+
+def _hanging_event(case: Case) -> KubeEvent | None:
+    """Give the newest word of a pod that waits, if it is of a call that has not come back."""
+    word = word_with(case, *_HANGS)
+    if word is not None:
+        return word.event
+    if case.use.target.kind is not TargetKind.NONE:
+        return None
+    # Whoever looks at one node knows the events of pods on others, and not whether they wait.
+    known = {(each.ref.namespace, each.ref.name) for each in case.use.pods}
+    found = [
+        each
+        for each in case.use.events
+        if (each.subject.namespace, each.subject.name) not in known
+        and any(text in each.message for text in _HANGS)
+    ]
+    return found[-1] if found else None
 
 
 def device_node_missing(case: Case) -> Iterator[Finding]:

@@ -35,7 +35,13 @@ from rbdagent.model import (
     UnbackedMount,
 )
 from rbdagent.plan import CONDITIONS
-from tests.unit import test_binding_rules
+from tests.unit import (
+    test_attaching_rules,
+    test_binding_rules,
+    test_leaving_rules,
+    test_mounting_rules,
+    test_scheduling_rules,
+)
 from tests.unit.builders import (
     ADDRESS,
     DRIVER,
@@ -80,6 +86,14 @@ from tests.unit.builders import (
 )
 
 Table = dict[str, Snapshot]
+FAMILIES: Final = (
+    test_attaching_rules,
+    test_binding_rules,
+    test_leaving_rules,
+    test_mounting_rules,
+    test_scheduling_rules,
+)
+"""Files with tables of their own."""
 
 MULTI_ATTACH: Final = event(
     f'Multi-Attach error for volume "{PV}" Volume is already exclusively attached to one node '
@@ -151,11 +165,6 @@ SAID: Final[dict[str, Table]] = {
     },
     "RBD110": {"staging alone": world(mapped={"mounts": (mount(),)})},
     "RBD111": {
-        "one controller": world(
-            in_kube={
-                "pods": (pod(owners=("StatefulSet/web",)), waiting_pod(owners=("StatefulSet/web",)))
-            }
-        ),
         "two ReplicaSets of one Deployment (2)": world(
             in_kube={
                 "pods": (pod(owners=DEPLOYMENT[:1]), waiting_pod(owners=DEPLOYMENT[1:])),
@@ -346,7 +355,7 @@ def test_the_code_is_said(code: str, seen: Snapshot) -> None:
 
 def test_every_code_of_the_catalogue_has_a_table() -> None:
     refusals = {code for code, _, _ in CONDITIONS}
-    tables = (SAID, test_binding_rules.SAID)
+    tables = (SAID, *(each.SAID for each in FAMILIES))
     assert refusals.union(*tables) == CATALOG.keys()
 
 

@@ -1,0 +1,575 @@
+"""RBD73x to RBD76x, RBD402, RBD308: what kubelet and the driver said, and what it means.
+
+Texts read in Kubernetes 1.36 (pkg/volume, pkg/kubelet/volumemanager, mount-utils), ceph-csi of
+October 2024 (internal/rbd, internal/util) and external-attacher 4.9; older ones where they differ.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rbdagent.correlate.names import handle_of, node_named
+from rbdagent.diagnose.case import Case, finding, here, scrubbed, subject_of
+from rbdagent.diagnose.evidence import pod_names
+from rbdagent.diagnose.target import is_read_only, is_writable
+from rbdagent.diagnose.times import MOVING, age
+from rbdagent.diagnose.waiting import Word, evidence_of_word, waiters, word_with, words
+from rbdagent.model import (
+    Finding,
+    Heals,
+    HolderKind,
+    JudgedHolder,
+    MountKind,
+    Node,
+    NotObserved,
+    Severity,
+    Verdict,
+    observed_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Saying(NamedTuple):
+    """What is meant by a text."""
+
+    pattern: str
+    code: str | None
+    """None: another rule says it, from more than the text."""
+    means: str = ""
+    """Goes on after "cannot start on NODE: "; groups of the pattern, and what `fields_of` has."""
+    commands: tuple[str, ...] = ()
+    """In the same way; one whose fields are not all known is left out."""
+
+
+_NODE_PODS: Final = "kubectl get pods -A -o wide --field-selector spec.nodeName={node}"
+_SHOW_ACCESS: Final = "kubectl -n {namespace} describe secret {name}"
+
+SAYINGS: Final = (
+    Saying(r"Multi-Attach error", None),
+    Saying(r"is still being used", None),
+    Saying(r"an operation with the given Volume ID \S+ already exists", None),
+    Saying(r"code = DeadlineExceeded", None),
+    Saying(r"map failed: \(108\)|exit status 108", None),
+    Saying(r"volume attachment is being deleted", None),
+    Saying(
+        r"timed out waiting for external-attacher",
+        "RBD712",
+        "the external attacher does not answer",
+        ("kubectl get pods -A -o wide | grep -i -e provisioner -e attacher",),
+    ),
+    Saying(r"WaitForAttach failed", None),
+    Saying(r"ReadWriteOncePod access mode and is already in use", None),
+    Saying(r"found PV object .* does not point to claim", None),
+    Saying(r"pod is not owner", None),
+    Saying(
+        r"error processing PVC (?P<claim>[\w.-]+/[\w.-]+): (?P<why>.+)",
+        "RBD701",
+        "its claim {claim} is not ready: {why}",
+        ("rbdagent diagnose pvc/{claim}",),
+    ),
+    Saying(
+        r"NodeAffinity check failed",
+        "RBD702",
+        "{volume} may not be used on that node, by the PV's node affinity",
+        ("kubectl get pv {volume} -o jsonpath='{{.spec.nodeAffinity}}'",
+         "kubectl get node {node} --show-labels"),
+    ),
+    Saying(
+        r"code = ResourceExhausted desc = (?P<why>.+)",
+        "RBD703",
+        "the node takes no further volume of {driver}: {why}",
+        ("kubectl get csinode {node} -o yaml",),
+    ),
+    Saying(
+        r"driver name (?P<name>\S+) not found in the list of registered CSI drivers"
+        r"|CSINode \S+ does not contain driver (?P<other>\S+)"
+        r"|code = Unavailable desc = connection error"
+        r"|dial unix \S+: connect: (?:connection refused|no such file or directory)",
+        "RBD731",
+        "the CSI driver {driver} does not answer there",
+        (_NODE_PODS, "kubectl get csinode {node} -o yaml"),
+    ),
+    Saying(
+        r"failed to find the secret (?P<name>[\w.-]+) in the namespace (?P<namespace>[\w.-]+)",
+        "RBD733",
+        "the driver needs the secret {namespace}/{name}, and cannot read it",
+        (_SHOW_ACCESS,),
+    ),
+    Saying(
+        r'failed to load secret "(?P<namespace>[\w.-]+)/(?P<name>[\w.-]+)"',
+        "RBD733",
+        "the driver needs the secret {namespace}/{name}, and cannot read it",
+        (_SHOW_ACCESS,),
+    ),
+    Saying(
+        r'missing configuration for cluster ID "(?P<cluster>[^"]*)"',
+        "RBD734",
+        "ceph-csi's configuration has no cluster {cluster}",
+        ("kubectl get configmap -A --field-selector metadata.name=ceph-csi-config -o yaml",
+         "kubectl get configmap -A --field-selector metadata.name=rook-ceph-csi-config -o yaml"),
+    ),
+    Saying(
+        r"flatten in progress",
+        "RBD745",
+        "Ceph's manager is flattening the image first",
+        ("ceph rbd task list",),
+    ),
+    Saying(
+        r"cannot map image \S+ it is not primary",
+        "RBD743",
+        "the image is a mirror's copy, not the primary",
+        ("rbd mirror image status {image}",),
+    ),
+    Saying(
+        r"failed to (?:blocklist|blacklist)",
+        "RBD742",
+        "the driver's user may not put the former owner of the lock on the blocklist",
+    ),
+    Saying(
+        r"modprobe: (?:FATAL|ERROR)|failed to load rbd kernel module|Module rbd not found",
+        "RBD739",
+        "its kernel has no module rbd",
+        ("ssh {node} modprobe rbd",),
+    ),
+    Saying(
+        r"image feature set mismatch|unsupported krbd Feature|map failed: \(6\)",
+        "RBD740",
+        "its kernel does not know all features of the image",
+        ("rbd info {image}", "ssh {node} cat /sys/bus/rbd/supported_features"),
+    ),
+    Saying(
+        r"rados: ret=-110|map failed: \(110\)|Connection timed out",
+        "RBD735",
+        "it does not reach Ceph's monitors",
+        ("ceph mon dump", "ceph health detail"),
+    ),
+    Saying(
+        r"rados: ret=-(?:1|13),|map failed: \((?:1|13)\)",
+        "RBD736",
+        "Ceph refuses the driver's user",
+        ("ceph auth ls",),
+    ),
+    Saying(
+        r"pool not found|pool (?:ID)?\(\S+\) not found in Ceph cluster",
+        "RBD737",
+        "the image's pool is not in the Ceph cluster that was asked",
+        ("ceph fsid", "ceph osd pool ls"),
+    ),
+    Saying(
+        r"image not found|map failed: \(2\)",
+        "RBD738",
+        "the driver does not find the image",
+        ("rbd info {image}", "rbd trash ls --all --pool {pool}"),
+    ),
+    Saying(
+        r"map failed: \((?P<number>22|95)\)",
+        "RBD741",
+        "its kernel refuses the options of the map ({number})",
+        ("kubectl get pv {volume} -o jsonpath='{{.spec.csi.volumeAttributes.mapOptions}}'",
+         "ssh {node} dmesg --ctime | grep -i -e rbd: -e libceph: | tail"),
+    ),
+    Saying(
+        r"rbd: map failed|map failed: \(\d+\)",
+        "RBD744",
+        "the image cannot be mapped",
+        ("ssh {node} dmesg --ctime | grep -i -e rbd: -e libceph: | tail",),
+    ),
+    Saying(
+        r"passphrase|encryption kms|encryption status|failed to encrypt volume|can not fetch DEK",
+        "RBD746",
+        "the passphrase of the encrypted volume cannot be had",
+    ),
+    Saying(
+        r"'fsck' found errors on device (?P<device>\S+) but could not correct",
+        "RBD752",
+        "its file system has errors that fsck leaves to a person",
+        ("rbd snap create {image}@before-fsck",),
+    ),
+    Saying(
+        r"cannot mount unformatted disk",
+        "RBD754",
+        "the image is empty, and is to be mounted read-only",
+    ),
+    Saying(
+        r"wrong fs type, bad option|it already contains|unknown data, probably partitions",
+        "RBD753",
+        "what is on the image is not the file system that is asked for ({fs_type})",
+        ("kubectl get pv {volume} -o jsonpath='{{.spec.csi.fsType}}'",),
+    ),
+    Saying(
+        r"RWX access mode request is only valid|multi node access modes are only supported",
+        "RBD756",
+        "RBD gives no file system to many nodes (ReadWriteMany)",
+    ),
+    Saying(
+        r"volume (?P<name>\S+) has volumeMode (?P<mode>\w+), but is specified in (?P<list>\w+)",
+        "RBD757",
+        "its volume {name} has volumeMode {mode}, and the pod names it in {list}",
+    ),
+    Saying(
+        r"conflicting SELinux labels|already mounted to a different pod with a different SELinux",
+        "RBD759",
+        "another pod has the volume there with another SELinux label",
+        (_NODE_PODS,),
+    ),
+    Saying(
+        r"Setting volume ownership for",
+        "RBD763",
+        "kubelet is giving the volume's files to the pod's group",
+    ),
+    Saying(
+        r"applyFSGroup failed",
+        "RBD758",
+        "kubelet cannot give the volume's files to the pod's group",
+    ),
+    Saying(
+        r"while expanding volume|NodeExpandVolume failed",
+        "RBD761",
+        "the file system cannot be grown",
+        ("kubectl -n {claim_namespace} describe pvc {claim_name}", "rbd info {image}"),
+    ),
+    Saying(
+        r"no volume plugin matched",
+        "RBD760",
+        "its kubelet has no plugin for this volume any more",
+    ),
+    Saying(
+        r"format of disk|desc = exit status \d+\s*$",
+        "RBD751",
+        "no file system can be made on the image",
+    ),
+)  # fmt: skip
+"""In this order; the first that fits is meant.
+
+Whoever may write events may write anything into them: what goes into a command is a name, and no
+more than that.
+"""
+
+_PATTERNS: Final = tuple((re.compile(each.pattern), each) for each in SAYINGS)
+_ATTACH: Final = "AttachVolume.Attach failed"
+"""What follows is the VolumeAttachment's attachError, verbatim."""
+
+
+def meant_by(text: str) -> tuple[Saying, dict[str, str]] | None:
+    """Give what a text means, and what it names."""
+    for pattern, saying in _PATTERNS:
+        match = pattern.search(text)
+        if match is not None:
+            return saying, {name: found or "" for name, found in match.groupdict().items()}
+    return None
+
+
+def told(case: Case) -> Iterator[Finding]:
+    """RBD701 to RBD703, RBD73x to RBD76x: what the newest word to a waiting pod means.
+
+    Pods that were told the same are told of together.
+    """
+    by_code: dict[str, list[Word]] = {}
+    by_objects = not isinstance(case.use.attachments, NotObserved)
+    for word in words(case):
+        code = _code_of(word)
+        if code is not None and not (by_objects and _ATTACH in word.text):
+            by_code.setdefault(code, []).append(word)
+    for code, alike in by_code.items():
+        if code == "RBD731" and any(_lacks_driver(each.node, case) for each in alike):
+            continue
+        if code == "RBD738" and _image_is_known_gone(case):
+            continue
+        yield _told(code, alike, case)
+
+
+def _code_of(word: Word) -> str | None:
+    found = meant_by(word.text)
+    if found is not None:
+        return found[0].code
+    if _ATTACH in word.text:
+        return "RBD413"
+    # Where a volume is not named the words may be of any other volume of the pod.
+    named = word.event.reason in {"FailedMount", "FailedMapVolume"} and "for volume" in word.text
+    return "RBD762" if named else None
+
+
+def _told(code: str, alike: list[Word], case: Case) -> Finding:
+    word = alike[0]
+    found = meant_by(word.text)
+    named = [str(each.event.subject) for each in alike]
+    pods = ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
+    place = f" on {word.node}" if word.node is not None else ""
+    if found is None:
+        fields = fields_of(word.node, case, {})
+        means, looks = scrubbed(_bare(word.text)), filled_in((_NODE_PODS,), fields)
+    else:
+        fields = fields_of(word.node, case, found[1])
+        means, looks = found[0].means.format_map(fields), filled_in(found[0].commands, fields)
+    return finding(
+        code,
+        f"pod {word.event.subject}",
+        f"{pods} cannot start{place}: {means}.",
+        evidence=evidence_of_word(word, case),
+        commands=looks,
+    )
+
+
+def filled_in(commands: tuple[str, ...], fields: dict[str, str]) -> tuple[str, ...]:
+    """Give the commands of which every name is known."""
+    return tuple(
+        each.format_map(fields)
+        for each in commands
+        if all(fields.get(name) for name in re.findall(r"(?<!{){(\w+)}", each))
+    )
+
+
+def _bare(text: str) -> str:
+    """Leave out what every one of kubelet's errors begins with."""
+    return re.sub(r'^\S+ failed for volume "[^"]+" ?: ', "", text).strip().rstrip(".")
+
+
+def fields_of(node: str | None, case: Case, groups: dict[str, str]) -> dict[str, str]:
+    """Give what the sentences and commands of `SAYINGS` are filled in with; unknown is empty."""
+    use = case.use
+    volume, claim = use.persistent_volume, use.claim
+    pair = handle_of(volume.source) if volume is not None else None
+    fs_type = getattr(volume.source, "fs_type", None) if volume is not None else None
+    spec = use.image.spec if use.image is not None and use.image.spec.pool else None
+    return {
+        "node": node or "",
+        "volume": case.volume,
+        "driver": pair[0] if pair is not None else "of the volume",
+        "fs_type": fs_type or "ext4",
+        "image": str(spec or ""),
+        "pool": spec.pool if spec is not None else "",
+        "claim_namespace": claim.ref.namespace if claim is not None else "",
+        "claim_name": claim.ref.name if claim is not None else "",
+        **{name: scrubbed(each) for name, each in groups.items()},
+    }
+
+
+def _image_is_known_gone(case: Case) -> bool:
+    """Ceph itself has said so: RBD301 or RBD302 tells it better."""
+    view = case.use.image_view
+    return view is not None and view.presence in {"gone", "trash"}
+
+
+# --------------------------------------------------------------------------------------------------
+# The driver
+# --------------------------------------------------------------------------------------------------
+
+
+def driver_wanted(case: Case) -> Iterator[Finding]:
+    """RBD731, RBD732: the node where a pod waits has no driver for its volume."""
+    without = [each for each in waiters(case) if _lacks_driver(each.node_name, case)]
+    volume = case.use.persistent_volume
+    pair = handle_of(volume.source) if volume is not None else None
+    if not without or pair is None:
+        return
+    driver, pods = pair[0], pod_names(without)
+    nodes = sorted({str(each.node_name) for each in without})
+    if _is_installed_nowhere(driver, case):
+        known = _known_drivers(case)
+        yield finding(
+            "RBD732",
+            f"pod {without[0].ref}",
+            f"{pods} cannot start: {case.volume} is of the CSI driver {driver}, and this cluster "
+            f"has none of that name. It has: {', '.join(known) or 'none at all'}.",
+            evidence=(f"no CSIDriver {driver}, and no CSINode lists it",),
+            commands=("kubectl get csidriver",),
+        )
+        return
+    yield finding(
+        "RBD731",
+        f"pod {without[0].ref}",
+        f"{pods} cannot start on {', '.join(nodes)}: the CSI driver {driver} is not registered "
+        "there. Its node plugin does not run on that node, or did not reach kubelet.",
+        evidence=tuple(f"CSINode {each} does not list {driver}" for each in nodes),
+        commands=tuple(_NODE_PODS.format(node=each) for each in nodes),
+    )
+
+
+def _lacks_driver(node: str | None, case: Case) -> bool:
+    """Tell whether a node has no driver for the volume; one that has just come may yet get it."""
+    kube, volume = case.snapshot.kubernetes, case.use.persistent_volume
+    pair = handle_of(volume.source) if volume is not None else None
+    if kube is None or pair is None:
+        return False
+    seen = [each for each in observed_of(kube.csi_nodes) if each.node_name == node]
+    if not seen or any(pair[0] in each.drivers for each in seen):
+        return False
+    there = node_named(node, case.snapshot)
+    since = (
+        age(there.ready_changed_at, case.snapshot.observed_at) if isinstance(there, Node) else None
+    )
+    return since is None or since >= MOVING
+
+
+def _known_drivers(case: Case) -> tuple[str, ...]:
+    kube = case.snapshot.kubernetes
+    return () if kube is None else tuple(sorted(observed_of(kube.drivers)))
+
+
+def _is_installed_nowhere(driver: str, case: Case) -> bool:
+    kube = case.snapshot.kubernetes
+    if kube is None or isinstance(kube.drivers, NotObserved) or not kube.nodes_complete:
+        return False
+    registered = any(driver in each.drivers for each in observed_of(kube.csi_nodes))
+    return driver not in kube.drivers and not registered
+
+
+# --------------------------------------------------------------------------------------------------
+# Still being used
+# --------------------------------------------------------------------------------------------------
+
+_IN_USE_WAIT_S: Final = 54.0
+"""How long ceph-csi waits for a watcher to go before it gives up (measured)."""
+_BACK_OFF_S: Final = 122.0
+
+
+def still_being_used(case: Case) -> Iterator[Finding]:
+    """RBD402: the watcher that ceph-csi met, and whether it goes by itself."""
+    word = word_with(case, "is still being used")
+    if word is None:
+        return
+    watching = [each for each in case.judged if each.holder.watcher and not each.holder.passing]
+    yield finding(
+        "RBD402",
+        f"pod {word.event.subject}",
+        f"{word.event.subject} waits: ceph-csi will not stage {case.volume} while the image has "
+        f"another watcher.{_who(watching)}{clear_first(case)}{_how_long(watching, case)}",
+        evidence=evidence_of_word(word, case)[: 1 + _is_old(word, case)],
+        remedy=_own_stage_remedy(case, word.node) or _mirror_remedy(watching),
+        severity=Severity.INFO if _goes_on(case) else None,
+        heals=Heals(by="kubelet", within_s=_IN_USE_WAIT_S + _BACK_OFF_S)
+        if _goes_on(case)
+        else None,
+    )
+
+
+def _is_old(word: Word, case: Case) -> bool:
+    since = age(word.event.last_seen, case.snapshot.observed_at)
+    return since is not None and since.total_seconds() > 2 * _BACK_OFF_S
+
+
+def _who(watching: list[JudgedHolder]) -> str:
+    named = ", ".join(subject_of(each.holder) for each in watching)
+    return f" That is {named}." if watching else ""
+
+
+def _goes_on(case: Case) -> bool:
+    """Tell whether nobody watches any more, so that the next try gets it."""
+    view = case.use.image_view
+    return view is not None and view.watchers == ()
+
+
+def _how_long(watching: list[JudgedHolder], case: Case) -> str:
+    """Say whether the watcher goes by itself."""
+    if _goes_on(case):
+        return " Nobody watches it any more: the next try gets it."
+    forever = {Verdict.ORPHANED, Verdict.PINNED, Verdict.UNWATCHED}
+    if any(each.verdict in forever for each in watching):
+        return " Nobody else makes it go: without that it waits for ever."
+    if _only_mirrors(watching):
+        return (
+            " Only rbd-mirror watches: ceph-csi lets one of its daemons pass, and each further "
+            "one only if its configuration says how many there are."
+        )
+    return ""
+
+
+def _only_mirrors(watching: list[JudgedHolder]) -> bool:
+    kinds = {each.holder.kind for each in watching}
+    return kinds == {HolderKind.MIRROR}
+
+
+def _mirror_remedy(watching: list[JudgedHolder]) -> str:
+    if not _only_mirrors(watching):
+        return ""
+    return (
+        "Set mirrorDaemonCount of this clusterID in ceph-csi's configuration to the number of "
+        "rbd-mirror daemons."
+    )
+
+
+def _own_stage_remedy(case: Case, node: str | None) -> str:
+    """Say what ends a wait for what an earlier stage on the very node left mapped, if it is that.
+
+    ceph-csi counts its own node's watcher as well: it meets it at every retry, and nobody unmaps
+    what a waiting pod needs.
+    """
+    own = [
+        each.holder.mapping
+        for each in case.judged
+        if each.holder.mapping is not None and each.holder.node == node is not None
+    ]
+    if not own or any(each.mounts != () or each.openers != () for each in own):
+        return ""
+    devices = ", ".join(each.device for each in own)
+    return (
+        f"A stage that failed left {devices} mapped on {node} itself, and kubelet's every retry "
+        "meets it there. Delete the waiting pod, or scale its owner to zero: once nothing there "
+        "needs the volume it is an orphan, and can be unmapped. Then start the pod again."
+    )
+
+
+def map_refused(case: Case) -> Iterator[Finding]:
+    """RBD308: every new map on a node fails while its shared client is blocklisted."""
+    word = word_with(case, "map failed: (108)", "exit status 108")
+    if word is None:
+        return
+    place = f"Ceph client of {word.node}" if word.node else "Ceph client of its node"
+    yield finding(
+        "RBD308",
+        f"pod {word.event.subject}",
+        f"{word.event.subject} cannot start: the {place} is blocklisted, and every new map there "
+        "fails. Evict all pods with RBD volumes from that node.",
+        evidence=evidence_of_word(word, case),
+    )
+
+
+def clear_first(case: Case) -> str:
+    """Point to the holder that everything waits for."""
+    blocking = case.those(Verdict.ORPHANED, Verdict.PINNED, Verdict.DEAD, Verdict.UNWATCHED)
+    return f" Clear {subject_of(blocking[0].holder)} first." if blocking else ""
+
+
+# --------------------------------------------------------------------------------------------------
+# Read-only
+# --------------------------------------------------------------------------------------------------
+
+
+def turned_read_only(case: Case) -> Iterator[Finding]:
+    """RBD755: the super block is read-only, and nobody asked for that."""
+    if is_read_only(case.use) or _asks_for_read_only(case):
+        return
+    for each in case.judged:
+        mapping = each.holder.mapping
+        if mapping is None or each.verdict is Verdict.DEAD or is_writable(mapping) is not True:
+            continue
+        turned = [
+            one
+            for one in observed_of(mapping.mounts)
+            if one.read_only and one.kind is MountKind.FILE_SYSTEM
+        ]
+        if not turned:
+            continue
+        pods = [one for one in case.use.pods if one.node_name == each.holder.node]
+        yield finding(
+            "RBD755",
+            subject_of(each.holder),
+            f"The file system of {subject_of(each.holder)} has turned read-only: writes of "
+            f"{pod_names(pods) or 'whoever uses it'} fail.",
+            evidence=tuple(
+                f"{one.fs_type} at {one.path} is read-only, {mapping.device} is not"
+                for one in turned[:3]
+            ),
+            commands=(
+                here(f"dmesg --ctime | grep -e {mapping.kernel_name} | tail", each.holder),
+                "ceph health detail",
+            ),
+        )
+
+
+def _asks_for_read_only(case: Case) -> bool:
+    volumes = (case.use.persistent_volume, *case.use.other_volumes)
+    return any("ro" in each.mount_options for each in volumes if each is not None)

@@ -1,0 +1,261 @@
+"""RBD111, RBD112, RBD704, RBD719: two pods that want a volume which one of them can have.
+
+How a Deployment rolls: pkg/controller/deployment/rolling.go and util/deployment_util.go
+(ResolveFenceposts), read in Kubernetes 1.36.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rbdagent.correlate.holders import is_terminated, waits_for_volumes
+from rbdagent.diagnose.attaching import is_ending_in_time, is_exclusive
+from rbdagent.diagnose.case import Case, finding
+from rbdagent.diagnose.evidence import evidence_of, pod_names
+from rbdagent.diagnose.target import volumes_of_use
+from rbdagent.diagnose.times import MOVING
+from rbdagent.diagnose.waiting import evidence_of_word, has_waited, waiters, word_with
+from rbdagent.model import Finding, Heals, JudgedHolder, Pod, Verdict, Workload, observed_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_QUARTER: Final = "25%"
+"""What maxSurge and maxUnavailable are where nobody wrote them."""
+_RECREATE: Final = '{"type":"Recreate","rollingUpdate":null}'
+_NO_SURGE: Final = '{"type":"RollingUpdate","rollingUpdate":{"maxSurge":0,"maxUnavailable":1}}'
+"""Both figures: not both may be 0."""
+_ONCE: Final = "ReadWriteOncePod"
+
+
+class Deployment(NamedTuple):
+    """Whose pod it is, and the object where it was seen."""
+
+    name: str
+    found: Workload | None
+
+
+def blocked_by_user(case: Case) -> Iterator[Finding]:
+    """RBD111, RBD112, RBD719: the holder is right to hold it, and a pod waits elsewhere."""
+    if volumes_of_use(case.use) and not is_exclusive(case.use):
+        return
+    for each in case.those(Verdict.IN_USE):
+        running = [one for one in evidence_of(each.holder).running if one.deleting_since is None]
+        waiting = [one for one in waiters(case) if one.node_name != each.holder.node]
+        if not running or not waiting:
+            continue
+        replicas = [one for one in waiting if any(_owner_of_both(one, old) for old in running)]
+        rolling = [
+            one
+            for one in waiting
+            if one not in replicas and any(_is_deadlock(one, old, case) for old in running)
+        ]
+        others = [one for one in waiting if one not in replicas and one not in rolling]
+        if rolling:
+            yield _rolling(rolling, running, each, case)
+        if replicas:
+            yield _replicas(replicas, running, each, case)
+        if others:
+            yield _others(others, running, each)
+
+
+def _held(running: list[Pod], judged: JudgedHolder) -> str:
+    return f"{pod_names(running)} on {judged.holder.node}"
+
+
+# --------------------------------------------------------------------------------------------------
+# A rolling update
+# --------------------------------------------------------------------------------------------------
+
+
+def _rolling(waiting: list[Pod], running: list[Pod], judged: JudgedHolder, case: Case) -> Finding:
+    pod = waiting[0]
+    mine = _deployment_of(pod, case)
+    name, found = mine if mine is not None else Deployment("?", None)
+    keeps = "it keeps" if found is not None else "by default (its strategy was not seen) it keeps"
+    return finding(
+        "RBD111",
+        f"pod {pod.ref}",
+        f"{pod_names(waiting)} waits for the volume that {_held(running, judged)} uses, and both "
+        f"belong to one workload, Deployment {name}: {keeps} the old pod until the new one is "
+        "ready, so this rolling update cannot end by itself.",
+        evidence=(
+            *judged.because,
+            *(f"{one.ref}: {', '.join(one.owners)}" for one in (*waiting, *running)),
+            *(_strategy_of(found) if found is not None else ()),
+        ),
+        remedy=(
+            "Set the strategy to Recreate: the update goes on at once, and each later one ends "
+            "the old pod first. Or keep the rolling update with maxSurge: 0 and "
+            "maxUnavailable: 1 (the second command). Write it into the chart or manifest as well. "
+            "A StatefulSet never makes the new pod before the old one is gone."
+        ),
+        commands=(
+            _patched(pod, name, _RECREATE),
+            f"{_patched(pod, name, _NO_SURGE)}  # instead, to keep rolling",
+        ),
+    )
+
+
+def _patched(pod: Pod, deployment: str, strategy: str) -> str:
+    patch = f'{{"spec":{{"strategy":{strategy}}}}}'
+    return f"kubectl -n {pod.ref.namespace} patch deployment {deployment} --type merge -p '{patch}'"
+
+
+def _strategy_of(deployment: Workload) -> tuple[str, ...]:
+    surge = deployment.max_surge or _QUARTER
+    fewer = deployment.max_unavailable or _QUARTER
+    figures = f"maxSurge {surge}, maxUnavailable {fewer}, replicas {deployment.replicas}"
+    return (f"{deployment.name}: {deployment.strategy}, {figures}",)
+
+
+def _is_deadlock(new: Pod, old: Pod, case: Case) -> bool:
+    """Tell whether a Deployment keeps the old pod until the new one is ready.
+
+    The old ReplicaSet is scaled down by as many as may be unavailable; where that is none, only
+    ready new pods let it go. If the one that waits is the older, the new one is ready: it goes.
+    """
+    mine, theirs = _deployment_of(new, case), _deployment_of(old, case)
+    if mine is None or theirs is None or mine.name != theirs.name:
+        return False
+    if new.ref.namespace != old.ref.namespace or _is_older(new, old):
+        return False
+    return mine.found is None or (
+        mine.found.strategy != "Recreate" and _most_unavailable(mine.found) == 0
+    )
+
+
+def _is_older(one: Pod, other: Pod) -> bool:
+    return bool(one.created_at and other.created_at and one.created_at < other.created_at)
+
+
+def _most_unavailable(deployment: Workload) -> int:
+    """Resolve maxUnavailable: its share is rounded down, that of maxSurge up; not both are 0."""
+    surge = _share(deployment.max_surge or _QUARTER, deployment.replicas, up=True)
+    fewer = _share(deployment.max_unavailable or _QUARTER, deployment.replicas, up=False)
+    return fewer if surge or fewer else 1
+
+
+def _share(text: str, replicas: int, *, up: bool) -> int:
+    if not text.endswith("%"):
+        return int(text) if text.isdecimal() else 0
+    part = int(text[:-1]) * replicas / 100 if text[:-1].isdecimal() else 0
+    return math.ceil(part) if up else math.floor(part)
+
+
+def _deployment_of(pod: Pod, case: Case) -> Deployment | None:
+    """Give the Deployment of a pod, by its ReplicaSet.
+
+    Where that was not asked for its name tells: a Deployment's ReplicaSets differ from it, and from
+    each other, in the hash that ends them alone.
+    """
+    name = next((each for each in pod.owners if each.startswith("ReplicaSet/")), None)
+    if name is None:
+        return None
+    kube = case.snapshot.kubernetes
+    known = () if kube is None else observed_of(kube.workloads)
+    own = [each for each in known if each.ref.namespace == pod.ref.namespace]
+    replica_set = next((each for each in own if each.name == name), None)
+    if replica_set is None:
+        guessed = name.removeprefix("ReplicaSet/").rpartition("-")[0]
+        return Deployment(guessed, None) if guessed else None
+    owner = next((each for each in replica_set.owners if each.startswith("Deployment/")), None)
+    if owner is None:
+        return None
+    found = next((each for each in own if each.name == owner), None)
+    return Deployment(owner.removeprefix("Deployment/"), found)
+
+
+# --------------------------------------------------------------------------------------------------
+# Replicas, and anybody else
+# --------------------------------------------------------------------------------------------------
+
+
+def _owner_of_both(one: Pod, other: Pod) -> str | None:
+    if one.ref.namespace != other.ref.namespace:
+        return None
+    return next(iter(sorted({*one.owners} & {*other.owners})), None)
+
+
+def _replicas(waiting: list[Pod], running: list[Pod], judged: JudgedHolder, case: Case) -> Finding:
+    pod = waiting[0]
+    owner = next(name for old in running if (name := _owner_of_both(pod, old)) is not None)
+    mine = _deployment_of(pod, case)
+    known = mine is not None and mine.found is not None
+    workload = f"Deployment/{mine.name}" if mine is not None and known else owner
+    kind, _, name = workload.partition("/")
+    scalable = kind in {"Deployment", "ReplicaSet", "StatefulSet"}
+    return finding(
+        "RBD719",
+        f"pod {pod.ref}",
+        f"{pod_names(waiting)} waits for the volume that {_held(running, judged)} uses: both are "
+        f"replicas of {kind} {name}, they name one claim, and {case.volume} is for one node only.",
+        evidence=(
+            *judged.because,
+            *(f"{one.ref}: {', '.join(one.owners)}" for one in (*waiting, *running)),
+        ),
+        commands=(f"kubectl -n {pod.ref.namespace} scale {kind.lower()} {name} --replicas 1",)
+        if scalable
+        else (),
+    )
+
+
+def _others(waiting: list[Pod], running: list[Pod], judged: JudgedHolder) -> Finding:
+    return finding(
+        "RBD112",
+        f"pod {waiting[0].ref}",
+        f"{pod_names(waiting)} waits for the volume that {_held(running, judged)} uses.",
+        evidence=judged.because,
+        commands=tuple(
+            f"kubectl -n {one.ref.namespace} get pod {one.ref.name} -o wide" for one in running
+        ),
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# One pod at a time
+# --------------------------------------------------------------------------------------------------
+
+
+def once_pod(case: Case) -> Iterator[Finding]:
+    """RBD704: ReadWriteOncePod, and another pod has it, on the same node or before scheduling."""
+    volume = case.use.persistent_volume
+    if volume is None or volume.access_modes != (_ONCE,):
+        return
+    word = word_with(case, f"{_ONCE} access mode and is already in use")
+    told = word.pod if word is not None else None
+    for pod in case.use.waiting_pods:
+        if not waits_for_volumes(pod):
+            continue
+        rivals = [each for each in case.use.pods if _is_rival(each, pod, case)]
+        if pod is not told and not (rivals and has_waited(pod, case, MOVING)):
+            continue
+        rolling = [each for each in rivals if _is_deadlock(pod, each, case)]
+        mine = _deployment_of(pod, case) if rolling else None
+        named = pod_names(rivals) or "a mount that is left of another pod"
+        yield finding(
+            "RBD704",
+            f"pod {pod.ref}",
+            f"{pod.ref} waits: {case.volume} is {_ONCE}, and {named} uses it.",
+            evidence=(
+                f"access modes {', '.join(volume.access_modes)}",
+                *((pod.unschedulable,) if pod.unschedulable else ()),
+                *(evidence_of_word(word, case) if word is not None and pod is told else ()),
+            ),
+            commands=(_patched(pod, mine.name, _RECREATE),)
+            if mine is not None
+            else tuple(
+                f"kubectl -n {each.ref.namespace} get pod {each.ref.name} -o wide"
+                for each in rivals
+            ),
+            heals=Heals(note="each of the two pods waits for the other") if rolling else None,
+        )
+
+
+def _is_rival(other: Pod, pod: Pod, case: Case) -> bool:
+    if other is pod or other.node_name is None or is_terminated(other):
+        return False
+    if is_ending_in_time(other, case) or (waits_for_volumes(other) and other.phase == "Pending"):
+        return False
+    return pod.node_name is None or other.node_name == pod.node_name

@@ -1,0 +1,256 @@
+"""RBD701 to RBD706: why a pod gets no node, by the scheduler's own words and the objects.
+
+Texts read in Kubernetes 1.36 (pkg/scheduler/framework/plugins: volumebinding, nodevolumelimits,
+volumerestrictions); where older ones differ, both are known.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.correlate.names import handle_of
+from rbdagent.diagnose.case import Case, finding
+from rbdagent.diagnose.target import volumes_of_use
+from rbdagent.diagnose.times import MOVING
+from rbdagent.diagnose.waiting import evidence_of_word, has_waited, words
+from rbdagent.model import (
+    Finding,
+    KubeView,
+    Node,
+    NodeTerm,
+    NotObserved,
+    PersistentVolume,
+    Pod,
+    Requirement,
+    Severity,
+    observed_of,
+)
+from rbdagent.parse.handle import in_use_name
+from rbdagent.parse.selector import selects
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_CLAIM: Final = re.compile(
+    r'persistentvolumeclaim "(?P<name>[\w.-]+)" (?P<why>not found|is being deleted|bound to .+)'
+)
+_CLAIMS_UNBOUND: Final = "unbound immediate PersistentVolumeClaims"
+_NO_VOLUME: Final = "pvc(s) bound to non-existent pv(s)"
+_AFFINITY: Final = (
+    "didn't match PersistentVolume's node affinity",
+    "volume node affinity conflict",
+    "had no available volume zone",
+)
+_LIMIT: Final = "exceed max volume count"
+_NO_DRIVER: Final = "CSI driver is not installed on the node"
+_OF_VOLUMES: Final = re.compile(r"volume|pvc|disk|(?<!ephemeral-)storage|not owner", re.IGNORECASE)
+"""What a text that speaks of volumes has in it; other rules know more of it than its words."""
+_ZONES: Final = (
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+)
+"""Labels of a PV that tie it to nodes with the same (volumezone); __ joins several zones."""
+
+
+def without_node(case: Case) -> Iterator[Finding]:
+    """RBD701, RBD702, RBD703, RBD706: what keeps a pod from getting a node."""
+    for pod in case.use.waiting_pods:
+        why = pod.unschedulable
+        if pod.node_name is not None or not why or not has_waited(pod, case, MOVING):
+            continue
+        said = [
+            *_claims_not_ready(pod, case),
+            *(_tied(pod, case) if any(each in why for each in _AFFINITY) else ()),
+            *((_limit(pod, case),) if _LIMIT in why else ()),
+            *((_without_driver(pod, case),) if _NO_DRIVER in why else ()),
+        ]
+        if not said and not _OF_VOLUMES.search(why):
+            said = [_of_other_reasons(pod)]
+        yield from said
+
+
+def _describe(pod: Pod) -> str:
+    return f"kubectl -n {pod.ref.namespace} describe pod {pod.ref.name}"
+
+
+def _scheduler_says(pod: Pod) -> str:
+    return f"the scheduler: {pod.unschedulable}"
+
+
+def _claims_not_ready(pod: Pod, case: Case) -> Iterator[Finding]:
+    kube = case.snapshot.kubernetes
+    own = {
+        each.ref.name: each
+        for each in (() if kube is None else observed_of(kube.claims))
+        if each.ref.namespace == pod.ref.namespace and each.ref.name in pod.claims
+    }
+    named = {each["name"]: each["why"] for each in _CLAIM.finditer(pod.unschedulable)}
+    if _CLAIMS_UNBOUND in pod.unschedulable or _NO_VOLUME in pod.unschedulable:
+        unbound = {name: each.phase for name, each in own.items() if each.phase != "Bound"}
+        # Those that were not seen may be the ones.
+        unseen = {name: "" for name in pod.claims if name not in own} if not unbound else {}
+        named |= {
+            name: f"is {phase}" if phase else "" for name, phase in (unbound | unseen).items()
+        }
+    for name, why in named.items():
+        claim = f"{pod.ref.namespace}/{name}"
+        mine = case.use.claim is not None and str(case.use.claim.ref) == claim
+        yield finding(
+            "RBD701",
+            f"pod {pod.ref}",
+            f"{pod.ref} gets no node before its claim {claim} is bound"
+            + (f", and that {why}." if why else "."),
+            evidence=(_scheduler_says(pod),),
+            commands=(f"rbdagent diagnose pvc/{claim}",),
+            # What keeps the claim that this answer is about, is said of the claim itself.
+            severity=Severity.INFO if mine else None,
+        )
+
+
+def _tied(pod: Pod, case: Case) -> Iterator[Finding]:
+    """RBD702, of each PV that is bound to certain nodes."""
+    kube = case.snapshot.kubernetes
+    for volume in volumes_of_use(case.use):
+        if not _ties(volume) or kube is None:
+            continue
+        terms = " or ".join(_spoken(each) for each in _ties(volume))
+        nodes = _nodes_for(volume, kube)
+        if nodes is None:
+            where, severity = "", None
+        elif not nodes:
+            where, severity = " No node has these labels.", None
+        else:
+            # The scheduler refuses those for other reasons; the volume narrows the choice.
+            named = ", ".join(nodes[:5])
+            where = (
+                f" It may be used on {named}, and the scheduler refuses these for other reasons."
+            )
+            severity = Severity.WARNING
+        yield finding(
+            "RBD702",
+            f"pod {pod.ref}",
+            f"{pod.ref} gets no node: {volume.name} may be used only where {terms}.{where}",
+            evidence=(_scheduler_says(pod), f"{volume.name}: {terms}"),
+            commands=("kubectl get nodes --show-labels", _describe(pod)),
+            severity=severity,
+        )
+
+
+def _spoken(term: NodeTerm) -> str:
+    return " and ".join(str(each) for each in term)
+
+
+def _nodes_for(volume: PersistentVolume, kube: KubeView) -> tuple[str, ...] | None:
+    """Give the nodes that a PV may be used on; None where not all nodes were observed."""
+    if isinstance(kube.nodes, NotObserved) or not kube.nodes_complete:
+        return None
+    return tuple(sorted(each.name for each in kube.nodes if fits(volume, each)))
+
+
+def _ties(volume: PersistentVolume) -> tuple[NodeTerm, ...]:
+    """Give what a node must have for a PV: its affinity, else its labels of zone and region."""
+    if volume.node_affinity:
+        return volume.node_affinity
+    zones = tuple(
+        Requirement(key=key, operator="In", values=tuple(value.split("__")))
+        for key, value in volume.labels
+        if key in _ZONES
+    )
+    return (zones,) if zones else ()
+
+
+def fits(volume: PersistentVolume, node: Node) -> bool:
+    """Tell whether a PV may be used on a node: one of its terms must hold, and all of that."""
+    terms = _ties(volume)
+    labels = {**dict(node.labels), "metadata.name": node.name}
+    return not terms or any(term and selects(term, labels) for term in terms)
+
+
+def _limit(pod: Pod, case: Case) -> Finding:
+    volume = case.use.persistent_volume
+    pair = handle_of(volume.source) if volume is not None else None
+    driver = pair[0] if pair is not None else "its driver"
+    full = _counts(driver, case)
+    return finding(
+        "RBD703",
+        f"pod {pod.ref}",
+        f"{pod.ref} gets no node: nodes that could run it have as many volumes of {driver} as it "
+        f"allows{f' ({full[0]})' if full else ''}.",
+        evidence=(_scheduler_says(pod), *full[1:]),
+        commands=(
+            "kubectl get csinodes -o yaml | grep -B2 -A3 allocatable",
+            "kubectl get volumeattachments -o wide",
+        ),
+    )
+
+
+def _counts(driver: str, case: Case) -> tuple[str, ...]:
+    """Count what each node has of the driver against its limit, the fullest first."""
+    kube = case.snapshot.kubernetes
+    if kube is None:
+        return ()
+    of_driver = in_use_name(driver, "")
+    counts = {
+        each.name: sum(name.startswith(of_driver) for name in each.volumes_attached)
+        for each in observed_of(kube.nodes)
+    }
+    limits = {
+        each.node_name: limit
+        for each in observed_of(kube.csi_nodes)
+        for name, limit in each.limits
+        if name == driver and each.node_name in counts
+    }
+    full = sorted(((counts[node], node) for node in limits), reverse=True)
+    return tuple(f"{node}: {count} of {limits[node]}" for count, node in full[:5])
+
+
+def _without_driver(pod: Pod, case: Case) -> Finding:
+    volume = case.use.persistent_volume
+    pair = handle_of(volume.source) if volume is not None else None
+    driver = pair[0] if pair is not None else "of its volume"
+    return finding(
+        "RBD731",
+        f"pod {pod.ref}",
+        f"{pod.ref} gets no node: on nodes that could run it the CSI driver {driver} is not "
+        "registered.",
+        evidence=(_scheduler_says(pod),),
+        commands=("kubectl get csinodes",),
+    )
+
+
+def _of_other_reasons(pod: Pod) -> Finding:
+    return finding(
+        "RBD706",
+        f"pod {pod.ref}",
+        f"{pod.ref} gets no node, and not because of its volumes: {pod.unschedulable}",
+        evidence=(_scheduler_says(pod),),
+        commands=(_describe(pod),),
+    )
+
+
+def name_taken(case: Case) -> Iterator[Finding]:
+    """RBD705: a generic ephemeral volume whose claim's name is another's."""
+    told = {each.pod: each for each in words(case) if _NOT_OWNER.search(each.text)}
+    for pod in case.use.waiting_pods:
+        word = told.get(pod)
+        match = _NOT_OWNER.search(word.text if word is not None else pod.unschedulable)
+        if match is None:
+            continue
+        claim = match["claim"]
+        namespace, _, name = claim.partition("/")
+        yield finding(
+            "RBD705",
+            f"pod {pod.ref}",
+            f"{pod.ref} gets no volume of its own: claim {claim} has the name of its ephemeral "
+            "volume, and was not made for it.",
+            evidence=evidence_of_word(word, case) if word is not None else (_scheduler_says(pod),),
+            commands=(f"kubectl -n {namespace} get pvc {name} -o yaml",),
+        )
+
+
+_NOT_OWNER: Final = re.compile(
+    r"PVC (?P<claim>[\w.-]+/[\w.-]+) was not created for pod .*pod is not owner"
+)

@@ -1,0 +1,370 @@
+"""RBD401, RBD408 to RBD413, RBD71x: attaching and detaching, told from the objects."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from rbdagent.model import ContainerState, KubeEvent, Severity, Snapshot
+from tests.unit.builders import (
+    DRIVER,
+    HANDLE,
+    JUST_NOW,
+    LONG_AGO,
+    PV,
+    UNSEEN,
+    attachment,
+    claim,
+    codes,
+    event,
+    found,
+    node,
+    pod,
+    unmapped,
+    volume,
+    waiting_pod,
+    world,
+)
+from tests.unit.tables import (
+    NOTHING_ELSE,
+    Quiet,
+    Said,
+    attached,
+    listing,
+    mounting,
+    quiet_rows,
+    said_rows,
+    stage,
+    trouble,
+)
+
+NONE: Final = NOTHING_ELSE
+LATELY: Final = "2026-11-21T02:59:30Z"
+LONG_SINCE: Final = "2026-11-21T02:40:00Z"
+MULTI_ATTACH: Final = event(
+    f'Multi-Attach error for volume "{PV}" Volume is already exclusively attached to one node '
+    "and can't be attached to another"
+)
+USED_BY: Final = event(
+    f'Multi-Attach error for volume "{PV}" Volume is already used by pod(s) web-0',
+    last_seen=LONG_SINCE,
+)
+RWX: Final = (volume(access_modes=("ReadWriteMany",), volume_mode="Block"),)
+ROX: Final = (volume(access_modes=("ReadOnlyMany",)),)
+OTHERS: Final = attachment("worker-1", name="csi-other", persistent_volume="pvc-other")
+"""Another volume's: it shows that the driver attaches at all."""
+RWX_CLAIM: Final = claim(access_modes=("ReadWriteMany",), volume_mode="Block")
+ROX_CLAIM: Final = claim(access_modes=("ReadOnlyMany",))
+BOTH_LIST: Final = (listing("worker-1"), listing("worker-2"))
+PULLING: Final = ContainerState(name="c", state="waiting", reason="ImagePullBackOff")
+RUNNING: Final = ContainerState(name="c", state="running")
+
+
+def waiting(*events: KubeEvent, **in_kube: Any) -> Snapshot:  # noqa: ANN401 - as the builders
+    """Look from worker-2, where web-1 waits for what worker-1 has attached and watches."""
+    parts = {
+        "pods": (waiting_pod(), pod()),
+        "attachments": attached("worker-1"),
+        "nodes": (listing("worker-1"), node("worker-2")),
+        "events": events,
+        **in_kube,
+    }
+    on_node = {"node_name": "worker-2", "mappings": (), "addresses": ("10.77.0.12",)}
+    return world(on_node=on_node, in_kube=parts)
+
+
+def alone(*events: KubeEvent, **in_kube: Any) -> Snapshot:  # noqa: ANN401 - as the builders
+    """Build the same, without the old pod and without a watch: nobody has it."""
+    parts = {
+        "pods": (waiting_pod(),),
+        "attachments": (),
+        "events": events,
+        **in_kube,
+    }
+    return unmapped(in_kube=parts)
+
+
+SAID: Final[Said] = {
+    "RBD401": {
+        "an old pod has it, the event is long gone": (waiting(), {"RBD112"}),
+        "an old pod has it, and the event says so": (waiting(USED_BY), {"RBD112"}),
+        "the node's status alone says so": (waiting(attachments=()), {"RBD112"}),
+        "attachments were not observed, the event says so": (
+            waiting(MULTI_ATTACH, attachments=UNSEEN),
+            {"RBD112"},
+        ),
+        "the event is so new that the books may still say so": (alone(MULTI_ATTACH), NONE),
+    },
+    "RBD409": {
+        "a secret is gone": (
+            waiting(
+                attachments=attached(
+                    "worker-1", deleting_since=JUST_NOW, detach_error='failed to load secret "a/b"'
+                ),
+                pods=(waiting_pod(),),
+            ),
+            {"RBD401", "RBD119"},
+        )
+    },
+    "RBD711": {
+        "the controller rests": (alone(attachments=(OTHERS,)), NONE),
+        "the node's status shows that the driver attaches": (
+            alone(nodes=(node(volumes_attached=(f"kubernetes.io/csi/{DRIVER}^x",)), node("b"))),
+            NONE,
+        ),
+        "a volume for many": (
+            alone(attachments=(OTHERS,), persistent_volumes=ROX, claims=(ROX_CLAIM,)),
+            NONE,
+        ),
+    },
+    "RBD712": {
+        "the attacher rests": (alone(attachments=attached("worker-2", attached=False)), NONE),
+        "by its event, where attachments were not observed": (
+            alone(
+                event(
+                    f'AttachVolume.Attach failed for volume "{PV}" : timed out waiting for '
+                    f"external-attacher of {DRIVER} CSI driver to attach volume {HANDLE}"
+                ),
+                attachments=UNSEEN,
+            ),
+            {"RBD119"},
+        ),
+    },
+    "RBD713": {
+        "the attacher rests": (
+            waiting(
+                attachments=attached(
+                    "worker-1",
+                    deleting_since=LONG_SINCE,
+                    finalizers=("external-attacher/rbd-csi-ceph-com",),
+                ),
+                pods=(waiting_pod(),),
+            ),
+            {"RBD401", "RBD119"},
+        ),
+        "somebody's finalizer": (
+            waiting(
+                attachments=attached(
+                    "worker-1", deleting_since=LONG_SINCE, finalizers=("example.org/hold",)
+                ),
+                pods=(waiting_pod(),),
+            ),
+            {"RBD401", "RBD119"},
+        ),
+        "nobody waits": (
+            unmapped(in_kube={"attachments": attached("worker-1", deleting_since=LONG_SINCE)}),
+            {"RBD408"},
+        ),
+    },
+    "RBD714": {
+        "it is to be attached elsewhere": (
+            waiting(
+                attachments=attached("worker-1", deleting_since=LATELY),
+                pods=(waiting_pod(placed_at=LATELY),),
+            ),
+            {"RBD119"},
+        ),
+        "it is to be attached anew": (
+            alone(attachments=attached("worker-2", deleting_since=LATELY)),
+            NONE,
+        ),
+    },
+    "RBD715": {
+        "kubelet has let go, the controller has not": (
+            waiting(pods=(waiting_pod(),), nodes=(node(), node("worker-2"))),
+            {"RBD401", "RBD119"},
+        )
+    },
+    "RBD716": {
+        "removed by force": (
+            alone(
+                pods=(),
+                attachments=(attachment("worker-1", persistent_volume="pvc-gone"),),
+                nodes=(listing("worker-1"), node("worker-2")),
+            ),
+            {"RBD408"},
+        )
+    },
+    "RBD717": {
+        "a detach has failed": (
+            waiting(attachments=attached("worker-1", "worker-2"), nodes=BOTH_LIST),
+            {"RBD112"},
+        )
+    },
+    "RBD718": {
+        "kubelet hangs": (alone(attachments=attached("worker-2")), NONE),
+    },
+}
+
+
+@pytest.mark.parametrize(("code", "seen", "beside"), said_rows(SAID))
+def test_the_code_is_said_and_nothing_else_is_wrong(
+    code: str, seen: Snapshot, beside: set[str]
+) -> None:
+    finding = found(seen, code)
+    assert finding.remedy
+    assert finding.heals is not None
+    assert "None" not in finding.message
+    assert trouble(seen) - {code} == beside
+
+
+QUIET: Final[Quiet] = {
+    "RBD401": {
+        "the event has outlived its cause": alone(USED_BY),
+        "it has been attached since": waiting(
+            MULTI_ATTACH, attachments=attached("worker-1", "worker-2"), nodes=BOTH_LIST
+        ),
+        "a volume for many": waiting(persistent_volumes=RWX, claims=(RWX_CLAIM,)),
+        "it is read by many": waiting(persistent_volumes=ROX, claims=(ROX_CLAIM,)),
+        "both pods are on one node": waiting(
+            pods=(waiting_pod(node="worker-1"), pod()), attachments=attached("worker-1")
+        ),
+        "the pod has no node yet": waiting(pods=(waiting_pod(node=None), pod())),
+        "the pod's volumes are there, its image is not": waiting(
+            pods=(waiting_pod(containers=(PULLING,)), pod())
+        ),
+        "the pod has finished": waiting(pods=(pod("web-1", "worker-2", phase="Failed"), pod())),
+    },
+    "RBD408": {"a pod is about to start there": alone(attachments=attached("worker-2"))},
+    "RBD711": {
+        "a moment ago": alone(attachments=(OTHERS,), pods=(waiting_pod(placed_at=JUST_NOW),)),
+        "the driver never attaches": alone(),
+        "not every attachment was observed": alone(
+            attachments=(OTHERS,), attachments_complete=False
+        ),
+        "another node has it (RBD401)": waiting(attachments=(*attached("worker-1"), OTHERS)),
+        "the claim is not bound": alone(
+            attachments=(OTHERS,), persistent_volumes=(volume(phase="Available"),)
+        ),
+    },
+    "RBD712": {
+        "a moment ago": alone(attachments=attached("worker-2", attached=False, created_at=LATELY)),
+        "it has answered": alone(
+            attachments=attached("worker-2", attached=False, attach_error="no")
+        ),
+        "nobody waits": alone(pods=(), attachments=attached("worker-2", attached=False)),
+    },
+    "RBD713": {
+        "a moment ago": alone(attachments=attached("worker-2", deleting_since=LATELY)),
+        "it has answered (RBD409)": alone(
+            attachments=attached("worker-2", deleting_since=LONG_SINCE, detach_error="no")
+        ),
+    },
+    "RBD714": {
+        "nobody waits for it": alone(
+            pods=(), attachments=attached("worker-2", deleting_since=LATELY)
+        )
+    },
+    "RBD715": {
+        "a pod is there": waiting(),
+        "kubelet wants it (RBD724)": waiting(pods=(waiting_pod(),)),
+        "the node is down (RBD113)": waiting(
+            pods=(waiting_pod(),), nodes=(node(ready=None), node("worker-2"))
+        ),
+        "it was attached a moment ago": alone(
+            pods=(), attachments=attached("worker-2", created_at=LATELY)
+        ),
+        "not every pod was observed": waiting(
+            pods=(waiting_pod(),), nodes=(node(), node("worker-2")), pods_scope="node/worker-2"
+        ),
+        "its mapping was looked at (RBD101)": world(in_kube={"attachments": attached("worker-1")}),
+    },
+    "RBD716": {
+        "not every PV was observed": alone(
+            attachments=(attachment("worker-1", persistent_volume="pvc-gone"),),
+            volumes_complete=False,
+        )
+    },
+    "RBD717": {
+        "a volume for many": waiting(
+            attachments=attached("worker-1", "worker-2"),
+            nodes=BOTH_LIST,
+            persistent_volumes=RWX,
+            claims=(RWX_CLAIM,),
+        )
+    },
+    "RBD718": {
+        "a moment ago": alone(attachments=attached("worker-2", created_at=LATELY)),
+        "the pod came a moment ago": alone(
+            attachments=attached("worker-2"), pods=(waiting_pod(placed_at=LATELY),)
+        ),
+        "kubelet is at it": mounting(),
+        "kubelet has said something": mounting(stage("no"), nodes=(node(), node("worker-2"))),
+        "the node is down": alone(
+            attachments=attached("worker-2"), nodes=(node(), node("worker-2", ready=False))
+        ),
+    },
+}
+
+
+@pytest.mark.parametrize(("code", "seen"), quiet_rows(QUIET))
+def test_the_code_is_not_said(code: str, seen: Snapshot) -> None:
+    assert code not in codes(seen)
+
+
+# --------------------------------------------------------------------------------------------------
+# What exactly is said
+# --------------------------------------------------------------------------------------------------
+
+
+def test_without_an_event_it_is_told_why_there_is_none() -> None:
+    finding = found(waiting(), "RBD401")
+    assert "default/web-1 waits: the controller will not attach" in finding.message
+    assert "By its books that is worker-1." in finding.message
+    assert "no event says so (any more)" in finding.evidence[0]
+
+
+def test_an_old_event_is_told_with_its_age() -> None:
+    evidence = found(waiting(USED_BY), "RBD401").evidence
+    assert "Multi-Attach error" in evidence[0]
+    assert evidence[1] == "said 20m ago: the controller says it once"
+
+
+def test_a_pod_that_has_just_been_moved_is_no_error() -> None:
+    young = waiting_pod(placed_at=LATELY, created_at=LONG_AGO)
+    assert found(waiting(pods=(young, pod())), "RBD401").severity is Severity.INFO
+    ending = pod(deleting_since="2026-11-21T03:00:20Z", containers=(RUNNING,))
+    assert trouble(waiting(pods=(waiting_pod(), ending))) == set()
+
+
+def test_several_pods_that_wait_are_named_together() -> None:
+    seen = waiting(pods=(waiting_pod(), waiting_pod("web-2", "worker-3"), pod()))
+    assert found(seen, "RBD401").message.startswith("default/web-1, default/web-2 wait: ")
+
+
+def test_what_the_attacher_wrote_means_what_it_would_mean_in_an_event() -> None:
+    error = "rpc error: code = ResourceExhausted desc = too many volumes"
+    seen = alone(attachments=attached("worker-2", attached=False, attach_error=error))
+    finding = found(seen, "RBD703")
+    assert "worker-2: the node takes no further volume" in finding.message
+    unknown = alone(attachments=attached("worker-2", attached=False, attach_error="no luck"))
+    assert found(unknown, "RBD413").message == f"{PV} cannot be attached to worker-2: no luck"
+
+
+def test_an_error_that_no_repair_ends_is_told_to_last() -> None:
+    gone = 'persistentvolume "x" not found'
+    seen = alone(attachments=attached("worker-1", deleting_since=JUST_NOW, detach_error=gone))
+    assert str(found(seen, "RBD409").heals) == "never: the attacher does not find the PV again"
+
+
+def test_the_attachment_of_a_node_that_is_gone_goes_after_its_pods_and_six_minutes() -> None:
+    seen = alone(attachments=attached("worker-9"))
+    heals = found(seen, "RBD410").heals
+    assert heals is not None
+    assert heals.within_s == 440
+
+
+def test_an_attachment_on_paper_to_a_node_that_is_down_is_detached_by_force() -> None:
+    down = alone(pods=(), attachments=attached("worker-2"),
+                 nodes=(node(), node("worker-2", ready=None)))  # fmt: skip
+    finding = found(down, "RBD408")
+    assert "by force six minutes after" in finding.message
+    assert finding.heals is not None
+    assert finding.heals.within_s == 360
+
+
+def test_two_attachments_name_the_one_that_is_to_go() -> None:
+    leaving = attachment("worker-1", deleting_since=JUST_NOW)
+    seen = waiting(attachments=(leaving, attachment("worker-2")), nodes=BOTH_LIST)
+    assert "worker-1 is to let go" in found(seen, "RBD717").message

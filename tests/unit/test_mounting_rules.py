@@ -1,0 +1,611 @@
+"""RBD73x to RBD76x: what kubelet said to a pod that waits, and what that means."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from rbdagent.model import (
+    BlocklistEntry,
+    ContainerState,
+    CsiNode,
+    CsiSource,
+    EntityAddress,
+    ImagePresence,
+    InTreeRbdSource,
+    KubeEvent,
+    ObjectRef,
+    ServiceAddress,
+    Severity,
+    Snapshot,
+)
+from tests.unit.builders import (
+    ADDRESS,
+    DRIVER,
+    HANDLE,
+    JUST_NOW,
+    LONG_AGO,
+    NOW,
+    PV,
+    SPEC,
+    STAGING_PATH,
+    UNSEEN,
+    attachment,
+    codes,
+    event,
+    found,
+    mount,
+    node,
+    pod,
+    said,
+    unmapped,
+    volume,
+    waiting_pod,
+    watcher,
+    world,
+)
+from tests.unit.tables import (
+    NOTHING_ELSE,
+    Quiet,
+    Said,
+    attached,
+    listing,
+    mounting,
+    quiet_rows,
+    said_rows,
+    stage,
+    told,
+    trouble,
+)
+
+NONE: Final = NOTHING_ELSE
+MAP: Final = (
+    "rbd: map failed with error an error (exit status {number}) occurred while running rbd args: "
+    "[--id csi-rbd-node -m 10.77.0.1:6789 --keyfile=***stripped*** map k8s/csi-vol-1 --device-type "
+    "krbd --options noudev], rbd error output: rbd: sysfs write failed\n"
+    "rbd: map failed: ({number}) {text}"
+)
+NO_SECRET: Final = (
+    f'MountVolume.MountDevice failed for volume "{PV}" : fetching NodeStageSecretRef '
+    "ceph/csi-rbd-secret failed: kubernetes.io/csi: failed to find the secret csi-rbd-secret in "
+    'the namespace ceph with error: secrets "csi-rbd-secret" not found'
+)
+NOT_REGISTERED: Final = (
+    f'MountVolume.MountDevice failed for volume "{PV}" : kubernetes.io/csi: '
+    f"attacher.MountDevice failed to create newCsiDriverClient: driver name {DRIVER} not found in "
+    "the list of registered CSI drivers"
+)
+SOCKET: Final = (
+    f'MountVolume.MountDevice failed for volume "{PV}" : rpc error: code = Unavailable desc = '
+    'connection error: desc = "transport: Error while dialing: dial unix '
+    f'/var/lib/kubelet/plugins/{DRIVER}/csi.sock: connect: connection refused"'
+)
+BEING_USED: Final = stage(f"rbd image {SPEC} is still being used")
+IN_TREE: Final = (
+    "Unable to attach or mount volumes: unmounted volumes=[data], unattached volumes=[], failed to "
+    'process volumes=[data]: failed to get Plugin from volumeSpec for volume "data" err=no volume '
+    "plugin matched"
+)
+WITHOUT: Final = (
+    CsiNode(node_name="worker-1", drivers=(DRIVER,)),
+    CsiNode(node_name="worker-2", drivers=("nfs.csi.k8s.io",)),
+)
+PULLING: Final = ContainerState(name="c", state="waiting", reason="ImagePullBackOff")
+READ_ONLY: Final = {"mounts": (mount(read_only=True),)}
+
+
+def mapping_fails(number: int, text: str) -> Snapshot:
+    return mounting(stage(MAP.format(number=number, text=text)))
+
+
+SAID: Final[Said] = {
+    "RBD731": {
+        "by CSINode": (mounting(csi_nodes=WITHOUT), NONE),
+        "by CSINode, and kubelet says so": (mounting(NOT_REGISTERED, csi_nodes=WITHOUT), NONE),
+        "by kubelet": (mounting(NOT_REGISTERED), NONE),
+        "its socket is dead": (mounting(SOCKET), NONE),
+        "the attacher says so": (
+            mounting(
+                attachments=attached(
+                    "worker-2",
+                    attached=False,
+                    attach_error=f"CSINode worker-2 does not contain driver {DRIVER}",
+                )
+            ),
+            NONE,
+        ),
+    },
+    "RBD732": {
+        "Rook's name elsewhere": (
+            mounting(
+                drivers=("rook-ceph.rbd.csi.ceph.com",),
+                csi_nodes=(CsiNode(node_name="worker-2", drivers=("rook-ceph.rbd.csi.ceph.com",)),),
+            ),
+            NONE,
+        )
+    },
+    "RBD733": {
+        "kubelet": (mounting(NO_SECRET), NONE),
+        "the attacher": (
+            mounting(
+                attachments=attached(
+                    "worker-2",
+                    attached=False,
+                    attach_error='failed to load secret "ceph/csi-rbd-secret": secrets '
+                    '"csi-rbd-secret" not found',
+                )
+            ),
+            NONE,
+        ),
+    },
+    "RBD734": {
+        "another cluster's PV": (
+            mounting(stage(f'error generating volume {HANDLE}: missing configuration for cluster '
+                           'ID "lab-ceph-1"')),
+            NONE,
+        )
+    },
+    "RBD735": {
+        "librados": (
+            mounting(stage("failed to establish the connection: failed to get connection: "
+                           "connecting failed: rados: ret=-110, Connection timed out")),
+            NONE,
+        ),
+        "rbd map": (mapping_fails(110, "Connection timed out"), NONE),
+    },
+    "RBD736": {
+        "a wrong key": (
+            mounting(stage("failed to establish the connection: failed to get connection: "
+                           "connecting failed: rados: ret=-13, Permission denied")),
+            NONE,
+        ),
+        "small caps": (mapping_fails(1, "Operation not permitted"), NONE),
+    },
+    "RBD737": {
+        "gone": (mounting(stage(f"error generating volume {HANDLE}: pool not found")), NONE),
+        "by id": (
+            mounting(stage("pool not found: pool ID(7) not found in Ceph cluster")),
+            NONE,
+        ),
+    },
+    "RBD738": {
+        "by ceph-csi": (
+            mounting(stage(f"error generating volume {HANDLE}: Failed as image not found (internal "
+                           "Failed as image not found: RBD image not found)")),
+            NONE,
+        ),
+        "by rbd": (mapping_fails(2, "No such file or directory"), NONE),
+    },
+    "RBD739": {
+        "a slim kernel": (
+            mounting(stage("rbd: map failed with error an error (exit status 2) occurred while "
+                           "running rbd args: [], rbd error output: modprobe: FATAL: Module rbd "
+                           "not found in directory /lib/modules/6.1.0\nrbd: failed to load rbd "
+                           "kernel module (1)\nrbd: sysfs write failed\nrbd: map failed: (2) No "
+                           "such file or directory")),
+            NONE,
+        )
+    },
+    "RBD740": {
+        "by the kernel": (
+            mounting(stage("rbd: map failed with error an error (exit status 6) occurred while "
+                           "running rbd args: [], rbd error output: rbd: sysfs write failed\nRBD "
+                           "image feature set mismatch. You can disable features unsupported by "
+                           'the kernel with "rbd feature disable k8s/x journaling".\nrbd: map '
+                           "failed: (6) No such device or address")),
+            NONE,
+        ),
+        "by ceph-csi": (mounting(stage("unsupported krbd Feature")), NONE),
+    },
+    "RBD741": {
+        "invalid": (mapping_fails(22, "Invalid argument"), NONE),
+        "not supported": (mapping_fails(95, "Operation not supported"), NONE),
+    },
+    "RBD742": {
+        "no profile rbd": (mounting(stage("failed to blocklist client: -13")), NONE),
+    },
+    "RBD743": {
+        "demoted": (mounting(stage(f"cannot map image {SPEC} it is not primary")), NONE),
+    },
+    "RBD744": {"an I/O error": (mapping_fails(5, "Input/output error"), NONE)},
+    "RBD745": {
+        "a clone of a clone": (mounting(stage(f"flatten in progress: image {SPEC}")), NONE),
+    },
+    "RBD746": {
+        "the KMS is gone": (
+            mounting(stage(f'failed to fetch passphrase for "{SPEC}": failed to get secret')),
+            NONE,
+        )
+    },
+    "RBD751": {
+        "recorded (25-rollback-failing)": (mounting(stage("exit status 1")), NONE),
+        "by mount-utils": (
+            mounting(stage('format of disk "/dev/rbd0" failed: type:("xfs") target:("/x") '
+                           'options:("defaults") errcode:(exit status 1) output:(agcount) ')),
+            NONE,
+        ),
+    },
+    "RBD752": {
+        "damaged": (
+            mounting(stage("'fsck' found errors on device /dev/rbd0 but could not correct them: "
+                           "UNEXPECTED INCONSISTENCY")),
+            NONE,
+        )
+    },
+    "RBD753": {
+        "by mount": (
+            mounting(stage("mount failed: exit status 32\nMounting command: mount\nOutput: mount: "
+                           "/x: wrong fs type, bad option, bad superblock on /dev/rbd0, missing "
+                           "codepage or helper program, or other error.")),
+            NONE,
+        ),
+        "by mount-utils of old": (
+            mounting(stage('failed to mount the volume as "ext4", it already contains xfs. Mount '
+                           "error: mount failed")),
+            NONE,
+        ),
+    },
+    "RBD754": {
+        "nobody wrote it": (
+            mounting(stage("cannot mount unformatted disk /dev/rbd0 as we are manipulating it in "
+                           "read-only mode")),
+            NONE,
+        )
+    },
+    "RBD755": {
+        "under a running pod": (world(mapped=READ_ONLY, in_kube={"pods": (pod(),)}), NONE),
+    },
+    "RBD756": {
+        "a static PV": (
+            mounting(stage("rbd: RWX access mode request is only valid for volumes with access "
+                           "type `block`")),
+            NONE,
+        )
+    },
+    "RBD757": {
+        "a block volume as a directory": (
+            mounting("Unable to attach or mount volumes: unmounted volumes=[data], unattached "
+                     "volumes=[], failed to process volumes=[data]: volume data has volumeMode "
+                     "Block, but is specified in volumeMounts"),
+            NONE,
+        )
+    },
+    "RBD758": {
+        "read-only": (
+            mounting(f'MountVolume.SetUp failed for volume "{PV}" : applyFSGroup failed for vol '
+                     f"{HANDLE}: lchown /x: read-only file system"),
+            NONE,
+        )
+    },
+    "RBD759": {
+        "two labels": (
+            mounting("Unable to attach or mount volumes: failed to process volumes=[data]: "
+                     f'conflicting SELinux labels of volume {PV}: "a" and "b"'),
+            NONE,
+        ),
+        "the other is to go first": (
+            mounting(f'waiting for unmount of volume "{PV}", because it is already mounted to a '
+                     "different pod with a different SELinux label"),
+            NONE,
+        ),
+    },
+    "RBD760": {
+        "1.31": (
+            unmapped(
+                in_kube={
+                    "persistent_volumes": (volume(source=InTreeRbdSource(spec=SPEC)),),
+                    "pods": (waiting_pod(),),
+                    "events": (told(IN_TREE),),
+                }
+            ),
+            NONE,
+        )
+    },
+    "RBD761": {
+        "no room": (
+            mounting(f'MountVolume.Setup failed while expanding volume for volume "{PV}" : resize '
+                     "failed"),
+            NONE,
+        )
+    },
+    "RBD762": {
+        "words that nobody knows": (mounting(stage("the moon is in the wrong house")), NONE),
+        "a device": (
+            mounting(
+                events=(
+                    told(f'MapVolume.SetUpDevice failed for volume "{PV}" : rpc error: code = '
+                         "Internal desc = no", reason="FailedMapVolume"),
+                )
+            ),
+            NONE,
+        ),
+    },
+    "RBD763": {
+        "very many files": (
+            mounting(
+                events=(
+                    told(f"Setting volume ownership for {PV}, processed 100000 files.",
+                         reason="VolumePermissionChangeInProgress"),
+                )
+            ),
+            NONE,
+        )
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "seen", "beside"), said_rows(SAID))
+def test_the_code_is_said_and_nothing_else_is_wrong(
+    code: str, seen: Snapshot, beside: set[str]
+) -> None:
+    finding = found(seen, code)
+    assert finding.remedy
+    assert finding.heals is not None
+    assert "None" not in finding.message
+    assert "{" not in finding.message
+    assert trouble(seen) - {code} == beside
+
+
+ANOTHER: Final = NO_SECRET.replace(PV, "kube-api-access-abcde")
+
+
+def events_of(*events: KubeEvent, **pods: Any) -> Snapshot:  # noqa: ANN401 - as the builders
+    return mounting(events=events, **pods)
+
+
+QUIET: Final[Quiet] = {
+    "RBD731": {
+        "registered": mounting(),
+        "the node came a moment ago": mounting(
+            csi_nodes=WITHOUT, nodes=(node(), listing("worker-2", ready_changed_at=NOW))
+        ),
+        "nobody knows the CSINodes": mounting(csi_nodes=()),
+        "no pod waits": mounting(csi_nodes=WITHOUT, pods=(pod(node="worker-2"),)),
+    },
+    "RBD732": {
+        "nobody asked for the drivers": mounting(csi_nodes=WITHOUT),
+        "not every node was observed": mounting(
+            csi_nodes=WITHOUT[1:], drivers=("nfs.csi.k8s.io",), nodes_complete=False
+        ),
+        "it is registered somewhere": mounting(csi_nodes=WITHOUT, drivers=("nfs.csi.k8s.io",)),
+    },
+    "RBD733": {
+        "another volume of the pod": mounting(ANOTHER),
+        "it was said to the pod before it": events_of(
+            told(NO_SECRET, subject=ObjectRef(namespace="default", name="web-1", uid="older"))
+        ),
+        "it was said before the pod was made": events_of(
+            told(NO_SECRET, last_seen=LONG_AGO), pods=(waiting_pod(created_at=JUST_NOW),)
+        ),
+        "the pod runs by now": events_of(told(NO_SECRET), pods=(pod("web-1", "worker-2"),)),
+        "the pod's images are pulled already": events_of(
+            told(NO_SECRET),
+            pods=(waiting_pod(containers=(PULLING,)),),
+        ),
+        "another cause has come since": events_of(
+            told(NO_SECRET, last_seen="2026-11-21T02:50:00Z"), told(stage("exit status 1"))
+        ),
+    },
+    "RBD738": {
+        "Ceph itself says so (RBD301)": unmapped(
+            of_image={"presence": ImagePresence.GONE, "image_id": None},
+            in_kube={
+                "pods": (waiting_pod(),),
+                "attachments": attached("worker-2"),
+                "events": (told(stage("image not found")),),
+            },
+        )
+    },
+    "RBD739": {"the image alone is missing": mapping_fails(2, "No such file or directory")},
+    "RBD755": {
+        "the PV asks for it": world(
+            mapped=READ_ONLY,
+            in_kube={
+                "pods": (pod(),),
+                "persistent_volumes": (volume(mount_options=("noatime", "ro")),),
+            },
+        ),
+        "it is mapped read-only": world(mapped={**READ_ONLY, "read_only": True}),
+        "ReadOnlyMany": world(
+            mapped=READ_ONLY,
+            in_kube={"persistent_volumes": (volume(access_modes=("ReadOnlyMany",)),)},
+        ),
+        "its client is blocklisted (RBD103)": world(
+            mapped=READ_ONLY,
+            in_ceph={"blocklist": (BlocklistEntry(network=ADDRESS.ip, nonce=ADDRESS.nonce),)},
+        ),
+        "another mount is read-only, the super block is not": world(mapped={"mounts": (mount(),)}),
+    },
+    "RBD762": {
+        "it is known": mounting(BEING_USED),
+        "the attachment was deleted under it, and comes again": mounting(
+            f'MountVolume.WaitForAttach failed for volume "{PV}" : volume {HANDLE} has GET error '
+            'for volume attachment csi-1: volumeattachments.storage.k8s.io "csi-1" not found'
+        ),
+        "another volume of the pod": mounting(stage("no").replace(PV, "other")),
+        "no volume is named": mounting("Unable to attach or mount volumes: something"),
+        "it is of attaching": events_of(
+            event(f'AttachVolume.Attach failed for volume "{PV}" : something')
+        ),
+    },
+}
+
+
+@pytest.mark.parametrize(("code", "seen"), quiet_rows(QUIET))
+def test_the_code_is_not_said(code: str, seen: Snapshot) -> None:
+    assert code not in codes(seen)
+
+
+# --------------------------------------------------------------------------------------------------
+# What exactly is said
+# --------------------------------------------------------------------------------------------------
+
+
+def test_the_names_in_the_words_are_filled_in() -> None:
+    finding = found(mounting(NO_SECRET), "RBD733")
+    assert finding.message == (
+        "default/web-1 cannot start on worker-2: the driver needs the secret ceph/csi-rbd-secret, "
+        "and cannot read it."
+    )
+    assert finding.commands == ("kubectl -n ceph describe secret csi-rbd-secret",)
+    assert finding.evidence[1] == "said 2m ago"
+
+
+def test_a_command_of_which_a_name_is_unknown_is_left_out() -> None:
+    by_hand = CsiSource(driver=DRIVER, volume_handle="by-hand")
+    unnamed = mounting(
+        stage("image not found"),
+        persistent_volumes=(volume(source=by_hand),),
+        attachments=(),
+    )
+    assert found(unnamed, "RBD738").commands == ()
+    known = found(mounting(stage("image not found")), "RBD738").commands
+    assert known == (f"rbd info {SPEC}", "rbd trash ls --all --pool k8s")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "failed to find the secret $(reboot) in the namespace x with error",
+        "failed to find the secret x in the namespace `reboot` with error",
+        'failed to load secret "x/$(reboot)"',
+        "error processing PVC default/x;reboot: PVC is not bound",
+    ],
+)
+def test_nothing_but_a_name_gets_from_an_event_into_a_command(words: str) -> None:
+    seen = mounting(f'MountVolume.MountDevice failed for volume "{PV}" : {words}')
+    assert not any("reboot" in each for one in said(seen).findings for each in one.commands)
+
+
+def test_what_kubelet_has_combined_is_read_as_what_it_is() -> None:
+    combined = told(f"(combined from similar events): {NO_SECRET}", count=17)
+    finding = found(events_of(combined), "RBD733")
+    assert "ceph/csi-rbd-secret" in finding.message
+    assert finding.evidence[1] == "said 17 times, last 2m ago"
+
+
+def test_pods_that_were_told_the_same_are_told_of_together() -> None:
+    names = ("web-1", "web-2", "web-3", "web-4", "web-5")
+    seen = mounting(
+        pods=tuple(waiting_pod(each) for each in names),
+        events=tuple(
+            told(NO_SECRET, subject=ObjectRef(namespace="default", name=each)) for each in names
+        ),
+    )
+    (finding,) = [each for each in said(seen).findings if each.code == "RBD733"]
+    assert "default/web-1, default/web-2, default/web-3 and 2 more cannot start" in finding.message
+
+
+def test_words_that_nobody_knows_are_quoted_without_what_every_error_begins_with() -> None:
+    finding = found(mounting(stage("the moon is in the wrong house")), "RBD762")
+    assert finding.message == (
+        "default/web-1 cannot start on worker-2: rpc error: code = Internal desc = the moon is in "
+        "the wrong house."
+    )
+
+
+@pytest.mark.parametrize(
+    "secret",
+    ["AQCx3VZnAAAAABAA5pQ7nPyX3hQk7u8OlkNqSg==", "key=topsecret", "secret=topsecret"],
+)
+def test_a_key_in_somebodys_words_does_not_pass(secret: str) -> None:
+    seen = mounting(stage(f"rbd args: [--id admin {secret} map], something is wrong"))
+    for each in said(seen).findings:
+        assert "topsecret" not in str(each)
+        assert "AQCx3VZn" not in str(each)
+
+
+def test_where_pods_were_not_observed_the_words_alone_are_told() -> None:
+    seen = mounting(NO_SECRET, pods=UNSEEN)
+    assert found(seen, "RBD733").message.startswith("default/web-1 cannot start: the driver needs")
+
+
+def test_an_attach_that_failed_is_told_by_its_event_where_the_attachment_was_not_observed() -> None:
+    words = event(f'AttachVolume.Attach failed for volume "{PV}" : rpc error: no')
+    seen = mounting(events=(words,), attachments=UNSEEN)
+    assert "rpc error: no" in found(seen, "RBD413").message
+    assert "RBD413" not in codes(mounting(events=(words,)))
+
+
+# --------------------------------------------------------------------------------------------------
+# Still being used
+# --------------------------------------------------------------------------------------------------
+
+
+def being_used(**parts: Any) -> Snapshot:  # noqa: ANN401 - as the builders
+    in_kube = {
+        "pods": (waiting_pod(),),
+        "attachments": attached("worker-2"),
+        "events": (told(BEING_USED),),
+    }
+    return world(in_kube=in_kube, **parts)
+
+
+def test_an_orphans_watch_does_not_go_by_itself() -> None:
+    finding = found(being_used(), "RBD402")
+    assert "without that it waits for ever" in finding.message
+    assert finding.severity is Severity.ERROR
+
+
+def test_a_watch_that_is_gone_by_now_ends_the_wait_with_the_next_try() -> None:
+    finding = found(being_used(on_node={"mappings": ()}, of_image={"watchers": ()}), "RBD402")
+    assert finding.severity is Severity.INFO
+    assert str(finding.heals) == "kubelet, within 2m56s"
+
+
+def test_the_watches_of_rbd_mirror_alone_are_a_matter_of_configuration() -> None:
+    mirror = EntityAddress(ip="192.0.2.7", nonce=5)
+    finding = found(
+        being_used(
+            on_node={"mappings": ()},
+            of_image={"watchers": (watcher(address=mirror, client=3),)},
+            in_ceph={
+                "services": (ServiceAddress(kind="rbd-mirror", name="x", address=mirror, client=3),)
+            },
+        ),
+        "RBD402",
+    )
+    assert "Only rbd-mirror watches" in finding.message
+    assert "mirrorDaemonCount" in finding.remedy
+
+
+# --------------------------------------------------------------------------------------------------
+# A call that does not come back
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "code = DeadlineExceeded desc = context deadline exceeded",
+        f"code = Aborted desc = an operation with the given Volume ID {HANDLE} already exists",
+    ],
+)
+def test_a_call_that_has_not_come_back_hangs(words: str) -> None:
+    seen = mounting(f'MountVolume.MountDevice failed for volume "{PV}" : rpc error: {words}')
+    assert trouble(seen) == {"RBD203"}
+
+
+def test_a_call_that_hung_once_is_no_longer_told_when_the_pod_waits_for_something_else() -> None:
+    exists = f"an operation with the given Volume ID {HANDLE} already exists"
+    seen = events_of(told(exists, last_seen="2026-11-21T02:50:00Z"), told(NO_SECRET))
+    assert trouble(seen) == {"RBD733"}
+
+
+def test_the_driver_that_is_down_where_the_volume_is_held_is_not_the_one_where_it_is_wanted() -> (
+    None
+):
+    seen = world(
+        mapped={"mounts": (mount(path=STAGING_PATH),)},
+        in_kube={
+            "pods": (waiting_pod(),),
+            "attachments": (attachment(),),
+            "csi_nodes": (
+                CsiNode(node_name="worker-1"),
+                CsiNode(node_name="worker-2", drivers=(DRIVER,)),
+            ),
+        },
+    )
+    assert "RBD201" in codes(seen)
+    assert "RBD731" not in codes(seen)

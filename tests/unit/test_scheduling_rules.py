@@ -1,0 +1,261 @@
+"""RBD701 to RBD703, RBD705, RBD706: why a pod gets no node for its volume."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from rbdagent.diagnose.scheduling import fits
+from rbdagent.model import CsiNode, ObjectRef, Requirement, Severity, Snapshot
+from tests.unit.builders import (
+    DRIVER,
+    PV,
+    claim,
+    codes,
+    event,
+    found,
+    node,
+    pod,
+    unmapped,
+    volume,
+    waiting_pod,
+)
+from tests.unit.tables import (
+    BY_POD,
+    NOTHING_ELSE,
+    Quiet,
+    Said,
+    mounting,
+    quiet_rows,
+    said_rows,
+    trouble,
+)
+
+NONE: Final = NOTHING_ELSE
+LATELY: Final = "2026-11-21T02:59:30Z"
+ZONE_A: Final = ((Requirement(key="zone", operator="In", values=("a",)),),)
+TIED: Final = (volume(node_affinity=ZONE_A),)
+AFFINITY: Final = (
+    "0/2 nodes are available: 2 node(s) didn't match PersistentVolume's node affinity."
+)
+OF_OLD: Final = "0/2 nodes are available: 2 node(s) had volume node affinity conflict."
+FULL: Final = "0/2 nodes are available: 2 node(s) exceed max volume count."
+UNBOUND: Final = "0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims."
+POORLY: Final = "0/2 nodes are available: 2 Insufficient cpu. preemption: not helpful."
+MORE: Final = ObjectRef(namespace="default", name="more", uid="more-uid")
+NOT_OWNER: Final = (
+    "PVC default/web-1-scratch was not created for pod default/web-1 (pod is not owner)"
+)
+
+
+def unplaced(why: str, **in_kube: Any) -> Snapshot:  # noqa: ANN401 - as the builders
+    """Build a world in which a pod gets no node."""
+    of_pod = in_kube.pop("of_pod", {})
+    pods = (waiting_pod(node=None, unschedulable=why, **of_pod),)
+    return unmapped(in_kube={"pods": pods, **in_kube}, target=BY_POD)
+
+
+SAID: Final[Said] = {
+    "RBD701": {
+        "another claim of the pod is Pending": (
+            unplaced(
+                UNBOUND,
+                of_pod={"claims": ("data", "more")},
+                claims=(claim(), claim(ref=MORE, phase="Pending", volume_name=None)),
+            ),
+            {"RBD403"},
+        ),
+        "another claim, which was not asked for": (
+            unplaced(UNBOUND, of_pod={"claims": ("data", "more")}),
+            NONE,
+        ),
+        "a claim that there is not": (
+            unplaced('persistentvolumeclaim "more" not found', of_pod={"claims": ("data", "more")}),
+            NONE,
+        ),
+        "kubelet says so": (
+            mounting(
+                "Unable to attach or mount volumes: unmounted volumes=[more], unattached "
+                "volumes=[], failed to process volumes=[more]: error processing PVC default/more: "
+                "PVC is not bound"
+            ),
+            NONE,
+        ),
+    },
+    "RBD702": {
+        "no node has the labels": (unplaced(AFFINITY, persistent_volumes=TIED), NONE),
+        "a scheduler of before": (unplaced(OF_OLD, persistent_volumes=TIED), NONE),
+        "by the labels of its zone": (
+            unplaced(
+                "0/2 nodes are available: 2 node(s) had no available volume zone.",
+                persistent_volumes=(
+                    volume(labels=(("topology.kubernetes.io/zone", "a__b"), ("app", "web"))),
+                ),
+            ),
+            NONE,
+        ),
+        "spec.nodeName put it elsewhere": (
+            mounting(
+                f'MountVolume.NodeAffinity check failed for volume "{PV}" : no matching '
+                "NodeSelectorTerms",
+                persistent_volumes=TIED,
+            ),
+            NONE,
+        ),
+    },
+    "RBD703": {
+        "every node is full": (
+            unplaced(
+                FULL,
+                csi_nodes=(
+                    CsiNode(node_name="worker-1", drivers=(DRIVER,), limits=((DRIVER, 1),)),
+                    CsiNode(node_name="worker-2", drivers=(DRIVER,), limits=((DRIVER, 2),)),
+                ),
+                nodes=(
+                    node("worker-1", volumes_attached=(f"kubernetes.io/csi/{DRIVER}^other",)),
+                    node("worker-2", volumes_attached=("kubernetes.io/csi/nfs.csi.k8s.io^x",)),
+                ),
+            ),
+            NONE,
+        )
+    },
+    "RBD731": {
+        "the scheduler knows": (
+            unplaced(
+                f"0/2 nodes are available: 2 {DRIVER} CSI driver is not installed on the node."
+            ),
+            NONE,
+        )
+    },
+    "RBD705": {
+        "by the controller's event": (
+            unplaced(
+                "",
+                events=(
+                    event(
+                        f"ephemeral volume scratch: {NOT_OWNER}",
+                        reason="FailedBinding",
+                        reporter="ephemeral_volume",
+                    ),
+                ),
+            ),
+            NONE,
+        ),
+        "by the scheduler": (unplaced(f"0/2 nodes are available: {NOT_OWNER}."), NONE),
+    },
+    "RBD706": {
+        "no processor is free": (unplaced(POORLY), NONE),
+        "the node's own disk is full": (
+            unplaced("0/2 nodes are available: 2 Insufficient ephemeral-storage."),
+            NONE,
+        ),
+        "a gate": (unplaced("Scheduling is blocked due to non-empty scheduling gates"), NONE),
+    },
+}
+
+
+@pytest.mark.parametrize(("code", "seen", "beside"), said_rows(SAID))
+def test_the_code_is_said_and_nothing_else_is_wrong(
+    code: str, seen: Snapshot, beside: set[str]
+) -> None:
+    finding = found(seen, code)
+    assert finding.remedy
+    assert finding.heals is not None or finding.severity is Severity.INFO
+    assert "None" not in finding.message
+    assert trouble(seen) - {code} == beside
+
+
+QUIET: Final[Quiet] = {
+    "RBD701": {
+        "a moment ago": unplaced(UNBOUND, of_pod={"created_at": LATELY}),
+        "the pod has a node": mounting(),
+    },
+    "RBD702": {
+        "the volume may go anywhere": unplaced(AFFINITY),
+        "a moment ago": unplaced(AFFINITY, persistent_volumes=TIED, of_pod={"created_at": LATELY}),
+        "the pod runs": unmapped(
+            in_kube={"persistent_volumes": TIED, "pods": (pod(node="worker-2"),)}
+        ),
+    },
+    "RBD703": {"another reason": unplaced(POORLY)},
+    "RBD705": {"its own claim": unplaced(POORLY)},
+    "RBD706": {
+        "its volume is the reason": unplaced(FULL),
+        "its claim is the reason": unplaced(
+            "0/2 nodes are available: 2 node(s) didn't find available persistent volumes to bind."
+        ),
+        "a disk is the reason": unplaced("0/1 nodes are available: node(s) had no available disk."),
+        "the scheduler has said nothing": unplaced(""),
+        "a moment ago": unplaced(POORLY, of_pod={"created_at": LATELY}),
+    },
+}
+
+
+@pytest.mark.parametrize(("code", "seen"), quiet_rows(QUIET))
+def test_the_code_is_not_said(code: str, seen: Snapshot) -> None:
+    assert code not in codes(seen)
+
+
+def test_the_other_claim_is_what_to_ask_for() -> None:
+    finding = found(SAID["RBD701"]["another claim of the pod is Pending"][0], "RBD701")
+    assert finding.message == (
+        "default/web-1 gets no node before its claim default/more is bound, and that is Pending."
+    )
+    assert finding.commands == ("rbdagent diagnose pvc/default/more",)
+    assert found(SAID["RBD701"]["kubelet says so"][0], "RBD701").commands == finding.commands
+
+
+def test_what_keeps_the_claim_that_was_asked_about_is_said_of_the_claim_itself() -> None:
+    seen = unplaced('persistentvolumeclaim "data" is being deleted')
+    assert found(seen, "RBD701").severity is Severity.INFO
+
+
+def test_nodes_that_have_the_labels_and_are_refused_all_the_same_are_named() -> None:
+    nodes = (node("worker-1", labels=(("zone", "a"),)), node("worker-2"))
+    seen = unplaced(
+        "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match PersistentVolume's "
+        "node affinity.",
+        persistent_volumes=TIED,
+        nodes=nodes,
+    )
+    finding = found(seen, "RBD702")
+    assert finding.severity is Severity.WARNING
+    assert (
+        "where zone In a. It may be used on worker-1, and the scheduler refuses" in finding.message
+    )
+
+
+def test_where_not_all_nodes_were_observed_none_is_said_to_lack_the_labels() -> None:
+    seen = unplaced(AFFINITY, persistent_volumes=TIED, nodes_complete=False)
+    assert "No node" not in found(seen, "RBD702").message
+
+
+def test_the_fullest_node_is_told_by_its_figures() -> None:
+    finding = found(SAID["RBD703"]["every node is full"][0], "RBD703")
+    assert "(worker-1: 1 of 1)" in finding.message
+    assert "worker-2: 0 of 2" in finding.evidence
+
+
+@pytest.mark.parametrize(
+    ("terms", "there"),
+    [
+        ((), True),
+        (ZONE_A, True),
+        (((Requirement(key="zone", operator="NotIn", values=("a",)),), *ZONE_A), True),
+        (((*ZONE_A[0], Requirement(key="disk", operator="Exists")),), False),
+        (((Requirement(key="metadata.name", operator="In", values=("worker-1",)),),), True),
+        (((Requirement(key="rack", operator="Gt", values=("3",)),),), True),
+        (((Requirement(key="rack", operator="Lt", values=("3",)),),), False),
+        (((),), False),
+    ],
+)
+def test_one_term_must_hold_and_all_of_it(terms: Any, *, there: bool) -> None:  # noqa: ANN401
+    labels = (("zone", "a"), ("rack", "4"))
+    assert fits(volume(node_affinity=terms), node(labels=labels)) is there
+
+
+@pytest.mark.parametrize(("zone", "there"), [("a", True), ("b", True), ("c", False)])
+def test_a_volume_of_two_zones_fits_in_either(zone: str, *, there: bool) -> None:
+    key = "topology.kubernetes.io/zone"
+    assert fits(volume(labels=((key, "a__b"),)), node(labels=((key, zone),))) is there
