@@ -13,6 +13,7 @@ from rbdagent.catalog import (
     attaching,
     binding,
     ceph,
+    elsewhere,
     holders,
     kubernetes,
     mounting,
@@ -48,6 +49,7 @@ _PARTS: Final = (
     scheduling,
     attaching,
     mounting,
+    elsewhere,
     unseen,
 )
 CATALOG: Final[Mapping[str, Entry]] = MappingProxyType(

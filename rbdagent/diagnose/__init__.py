@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from rbdagent.diagnose import (
     attaching,
     ceph,
+    elsewhere,
     finalizers,
     holders,
     kubernetes,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 RULES: Final[tuple[Callable[[Case], Iterator[Finding]], ...]] = (
     holders.not_backed,
     holders.conflict,
+    elsewhere.from_outside,
     holders.unwatched,
     holders.returned_dirty,
     leaving.out_of_service,
@@ -99,6 +101,7 @@ RULES: Final[tuple[Callable[[Case], Iterator[Finding]], ...]] = (
     holders.between_steps,
     holders.in_use,
     holders.nobody,
+    elsewhere.named_elsewhere,
     kubernetes.several_volumes,
     unseen.sources,
     unseen.clusters,

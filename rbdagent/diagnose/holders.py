@@ -18,6 +18,7 @@ from rbdagent.diagnose.case import (
     subject_of,
     then_starts,
 )
+from rbdagent.diagnose.elsewhere import outsiders
 from rbdagent.diagnose.evidence import (
     Evidence,
     evidence_of,
@@ -445,8 +446,12 @@ def _unplaced(case: Case) -> tuple[JudgedHolder, ...]:
 
 def undetermined(case: Case) -> Iterator[Finding]:
     """RBD119: say where to look."""
+    outside = outsiders(case)
     for each in case.those(Verdict.UNDETERMINED):
         holder = each.holder
+        if each in outside:
+            # RBD771 and its like say who that is.
+            continue
         if holder.mapping is None and holder.watcher is None:
             continue
         if holder.is_local and holder.mapping is None:

@@ -575,7 +575,7 @@ def unknown_node(bench: Bench) -> Word | None:
     if holder.node is not None or holder.watcher is None:
         return None
     ip = holder.watcher.address.ip
-    if not _knows_every_node_at(holder.watcher.address, kube):
+    if not knows_every_node_at(holder.watcher.address, kube):
         reason = f"whose address {ip} is was not observed: the nodes of the cluster are unknown"
         return Word(verdict=Verdict.UNDETERMINED, because=(reason,))
     if holder.kind is HolderKind.LIBRBD:
@@ -596,7 +596,7 @@ def unknown_node(bench: Bench) -> Word | None:
     )
 
 
-def _knows_every_node_at(address: EntityAddress, kube: KubeView | None) -> bool:
+def knows_every_node_at(address: EntityAddress, kube: KubeView | None) -> bool:
     """Tell whether an address that no Node seen has is one that no Node has."""
     if kube is None or isinstance(kube.nodes, NotObserved):
         return False

@@ -38,6 +38,7 @@ from rbdagent.plan import CONDITIONS
 from tests.unit import (
     test_attaching_rules,
     test_binding_rules,
+    test_elsewhere_rules,
     test_leaving_rules,
     test_mounting_rules,
     test_scheduling_rules,
@@ -89,6 +90,7 @@ Table = dict[str, Snapshot]
 FAMILIES: Final = (
     test_attaching_rules,
     test_binding_rules,
+    test_elsewhere_rules,
     test_leaving_rules,
     test_mounting_rules,
     test_scheduling_rules,

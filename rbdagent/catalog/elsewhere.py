@@ -1,0 +1,69 @@
+"""RBD77x: one image, two Kubernetes clusters."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rbdagent.catalog.entry import Entry
+from rbdagent.model import Heals, LifeStep, Severity
+
+ENTRIES: Final = (
+    Entry(
+        "RBD771",
+        "HeldFromOutside",
+        Severity.ERROR,
+        "A machine that is no node of this cluster has the image mapped.",
+        cause="Another Kubernetes cluster has a PV of the same image: restored YAML, a migration "
+        "that left the old side running, a copied static PV. Or somebody mapped it by hand.",
+        evidence="A kernel client's watch from an address of no Node, while this cluster's own "
+        "nodes reach Ceph from addresses that their Nodes list, or the image's metadata names a "
+        "PV that is not here.",
+        risk="Each cluster knows nothing of the other. A delete in either looks at the watchers "
+        "alone: while the other side's pod rests for a minute, its data goes.",
+        remedy="Set the PV to Retain here and there. In the other cluster find the PV of this "
+        "image, and scale its pods down there, or here. Fence nothing unless that machine is off.",
+        heals=Heals(by="kubelet", once="the other side has let go", within_s=122),
+        step=LifeStep.STAGE,
+    ),
+    Entry(
+        "RBD772",
+        "ImageNamesAnotherVolume",
+        Severity.INFO,
+        "ceph-csi wrote into the image that it belongs to a PV that is not here.",
+        cause="The image was provisioned by another cluster, or its PV was made anew under "
+        "another name, or it is a clone that kept its parent's metadata.",
+        evidence="The image's metadata (csi.storage.k8s.io/pv/name, csi.ceph.com/cluster/name) "
+        "against this cluster's PVs; it may be stale.",
+        risk="If the other PV lives and is to be deleted with its claim, the image goes with it.",
+        remedy="Make sure that no other cluster still has a PV of this image; if one does, set "
+        "both to Retain.",
+        heals=None,
+    ),
+    Entry(
+        "RBD773",
+        "SharedWithOutside",
+        Severity.INFO,
+        "A machine that is no node of this cluster has the image mapped, and the PV allows that.",
+        cause="ReadOnlyMany, or ReadWriteMany on a raw block device, in two clusters.",
+        evidence="The watcher's address against every Node; access modes and volume mode.",
+        risk="A delete in either cluster looks at the watchers alone.",
+        remedy="Set the PV to Retain on both sides.",
+        heals=None,
+    ),
+    Entry(
+        "RBD774",
+        "TwoClustersWrite",
+        Severity.ERROR,
+        "A pod here uses the image, and a machine outside this cluster has it mapped as well.",
+        cause="As RBD771; ceph-csi's own check did not meet the other: the watch was away for a "
+        "moment, or one side is a static PV.",
+        evidence="A kernel client's watch from an address of no Node, beside a mapping of a node "
+        "of this cluster that is in use; the access mode allows one node.",
+        risk="Two writers on one file system destroy it.",
+        remedy="Stop one side now: here, or in the other cluster. Then check the file system "
+        "before it is used again. Set the PV to Retain here and there.",
+        critical=True,
+        heals=Heals(note="both go on writing"),
+        step=LifeStep.USE,
+    ),
+)
