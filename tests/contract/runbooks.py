@@ -121,7 +121,3 @@ def write() -> None:
     RUNBOOKS.mkdir(parents=True, exist_ok=True)
     for path, text in pages().items():
         path.write_text(text)
-
-
-if __name__ == "__main__":
-    write()

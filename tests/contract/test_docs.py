@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-DOCUMENTS: Final = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")))
+DOCUMENTS: Final = (
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "stories").glob("*.md")),
+)
 OF_THE_PLUGIN: Final = {"--node", "--agent-namespace", "--context", "--kubeconfig"}
 
 _BLOCK: Final = re.compile(r"^ *```(?:console|sh)?\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)

@@ -50,7 +50,7 @@ verbs:
   bench [NAME] [ARGS]    the measurements below bench/
   fuzz [STATES] [SEED]   plans of unmaps against the oracle: a million random states, or so many
   soak [EPISODES] [SEED] random lives of volumes beside agents on the real kernel: 500, or so many
-  docs                   write docs/runbooks anew from the catalogue and the alerts
+  docs                   write docs/runbooks anew, and the answers in docs/stories
   pictures               take the pictures in docs/ anew, with a headless browser
   --cephcsi PATH         with demo, test, e2e, bench, lab up: a real ceph-csi in place of the test
                          driver (linked with librados and librbd of this machine)
@@ -178,7 +178,7 @@ def _chance(verb: str, args: list[str], *, often: int) -> tuple[str, str]:
 
 def _docs(args: list[str]) -> int:
     install_python(Narrator())
-    return _python(["-m", "tests.contract.runbooks", *args])
+    return _python(["-m", "tests.contract.write_docs", *args])
 
 
 def _pictures(args: list[str]) -> int:

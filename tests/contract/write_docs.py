@@ -1,0 +1,9 @@
+"""``./dev docs``: write anew what stands in the documents as rbdagent says it."""
+
+from __future__ import annotations
+
+from tests.contract import runbooks, stories
+
+if __name__ == "__main__":
+    runbooks.write()
+    stories.write()
