@@ -31,6 +31,7 @@ from rbdagent.model import (
 )
 from rbdagent.observe.files import inode_of, read_bytes
 from rbdagent.parse.mountinfo import parse_mount_line
+from rbdagent.parse.secrets import without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -58,10 +59,6 @@ _PROGRAMS: Final = frozenset(
     {"rbd", "rbd-nbd", "mount", "umount", "blkid", "cryptsetup", "fsck", "e2fsck", "xfs_repair",
      "resize2fs", "xfs_growfs", "tune2fs", "dumpe2fs", "wipefs"}
 )  # fmt: skip
-_SECRET: Final = re.compile(
-    r"(?P<name>(?:^|--?)[\w-]*(?:key|secret|token|password|passphrase)[\w-]*[= ])(?P<value>\S+)",
-    re.IGNORECASE,
-)
 
 
 class ProcessEntry(Struct, frozen=True, kw_only=True):
@@ -205,7 +202,7 @@ def _entry(root: str, pid: int, boot: int | None) -> ProcessEntry | NotObserved 
             words = line.rstrip(b"\0").split(b"\0")
             arguments = tuple(word.decode(errors="replace") for word in words)
         pod_uid, container = _container_of(read_bytes(f"{root}/{pid}/cgroup"))
-    command = redacted(" ".join(arguments)) if arguments else f"[{name}]"
+    command = without_secrets(" ".join(arguments)) if arguments else f"[{name}]"
     ref = ProcessRef(
         pid=pid,
         command=command[:_COMMAND_CHARACTERS],
@@ -235,11 +232,6 @@ def _living_thread(directory: str) -> str | None:
         if isinstance(raw, bytes) and raw.rpartition(b")")[2].split()[0].decode() not in _ENDED:
             return each
     return None
-
-
-def redacted(command: str) -> str:
-    """Mask what looks like a secret in a command line: snapshots and answers are passed on."""
-    return _SECRET.sub(lambda match: match["name"] + "<redacted>", command)
 
 
 def _container_of(cgroup: object) -> tuple[str | None, str | None]:
@@ -485,7 +477,7 @@ def in_flight_of(entries: Iterable[ProcessEntry]) -> Iterator[InFlight]:
         yield InFlight(
             process=entry.ref,
             program=program,
-            names=tuple(redacted(word) for word in names if "key" not in word.lower()),
+            names=tuple(without_secrets(word) for word in names if "key" not in word.lower()),
         )
 
 

@@ -44,6 +44,7 @@ from rbdagent.parse.logs import (
     shortened,
     zone_of,
 )
+from rbdagent.parse.secrets import without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -521,33 +522,6 @@ def _warnings(lines: Iterable[KernelLine], booted: float, look: Look) -> list[_S
 
 _COUNTED: Final = re.compile(r"(?<![-(])(?<!status )\b\d{2,}\b")
 """What differs where the same is said again; error numbers and exit codes are no such."""
-
-_WORTH_HIDING: Final = r"(?:key|secret|token|password|passphrase|credential|authorization)"
-_NAMED_SECRET: Final = re.compile(
-    rf"(?P<name>{_WORTH_HIDING}[\w.-]{{0,40}}\\*[\"']?\s{{0,3}}[=:]\s{{0,3}}"
-    rf"|--?[\w-]{{0,40}}{_WORTH_HIDING}[\w-]{{0,40}} )"
-    r"(?P<value>\\*\"(?:[^\"\\]|\\.)*(?:\"|$)|'[^']*(?:'|$)|[{\[].*"
-    r"|(?:Bearer |Basic )?[^\s,;)}\]\"']+)",
-    re.IGNORECASE,
-)
-_SECRETS: Final = (
-    # CephX keys, and anything else that is base64 of some length.
-    re.compile(r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{22,}={1,2}"),
-    # Tokens of Kubernetes.
-    re.compile(r"\beyJ[\w-]{8,2000}\.[\w-]{1,4000}(?:\.[\w-]{0,4000})?"),
-    re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*", re.DOTALL),
-    re.compile(r"(?<=://)[^/\s:@]{1,200}:[^/\s@]{1,200}(?=@)"),
-    re.compile(r"(?<=\bBearer )\S+|(?<=\bBasic )\S+"),
-)
-"""Each bounded: a hostile line must not cost more than its length."""
-
-
-def without_secrets(text: str) -> str:
-    """Mask what looks like a secret in a line of a log: rather too much than too little."""
-    text = _NAMED_SECRET.sub(lambda match: match["name"] + "<redacted>", text)
-    for each in _SECRETS:
-        text = each.sub("<redacted>", text)
-    return text
 
 
 def _heard(said: Iterable[_Said], since: float, look: Look, age_s: float) -> Heard:

@@ -26,9 +26,10 @@ from rbdagent.model import Also, Heard, NodeWords, NotObserved, Snapshot, Target
 from rbdagent.observe import logs
 from rbdagent.observe import words as observed
 from rbdagent.observe.node import NodeRoots
-from rbdagent.observe.words import begin_words, without_secrets
+from rbdagent.observe.words import begin_words
 from rbdagent.parse.handle import staging_hash
 from rbdagent.parse.logs import KernelLine
+from rbdagent.parse.secrets import without_secrets
 from rbdagent.report.snapshot import decode, dump_snapshot, encode, load_snapshot
 from tests.contract.cli_runner import ROOT
 from tests.contract.recordings import _plant, recorded_node
