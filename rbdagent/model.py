@@ -1231,12 +1231,16 @@ class Life(Struct, frozen=True, kw_only=True):
     """The life of a volume, there and back, and where it is broken."""
 
     diagnosis: Diagnosis
+    """Its findings in the order in which they block."""
     pod: Pod | None
     """Whose way it is: the target, else one that waits, else one that uses it."""
     there: tuple[LifeStage, ...]
     back: tuple[WayBack, ...] = ()
-    findings: tuple[Finding, ...] = ()
-    """What blocks first comes first."""
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What blocks first comes first."""
+        return self.diagnosis.findings
 
     @property
     def first_broken(self) -> Finding | None:

@@ -18,6 +18,7 @@ from rbdagent.model import (
     KubeView,
     Node,
     NotObserved,
+    ObjectRef,
     PersistentVolume,
     Pod,
     Snapshot,
@@ -202,6 +203,15 @@ def uses(pod: Pod, names: VolumeNames) -> bool:
 def users_of(names: VolumeNames, kube: KubeView | None) -> tuple[Pod, ...]:
     """Give the pods that use the volume, on whichever node."""
     return tuple(each for each in pods_of(kube) if uses(each, names))
+
+
+def pods_naming(claim: ObjectRef, kube: KubeView | None) -> tuple[Pod, ...]:
+    """Give the pods that name a claim."""
+    return tuple(
+        each
+        for each in pods_of(kube)
+        if each.ref.namespace == claim.namespace and claim.name in each.claims
+    )
 
 
 def pods_on(

@@ -108,7 +108,7 @@ RULES: Final[tuple[Callable[[Case], Iterator[Finding]], ...]] = (
     unseen.gaps,
 )
 
-_WEIGHT: Final = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
+WEIGHT: Final = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
 _MOST_COMMANDS: Final = 5
 
 
@@ -124,7 +124,7 @@ def diagnose(use: VolumeUse, snapshot: Snapshot, *, grace: timedelta = GRACE) ->
     verdict = target_verdict(use, judged, snapshot)
     case = Case(use=use, snapshot=snapshot, judged=judged, verdict=verdict)
     said = dict.fromkeys(finding for rule in RULES for finding in rule(case))
-    findings = _with_words(tuple(sorted(said, key=lambda each: _WEIGHT[each.severity])), case)
+    findings = _with_words(tuple(sorted(said, key=lambda each: WEIGHT[each.severity])), case)
     return Diagnosis(
         use=use,
         verdict=verdict,

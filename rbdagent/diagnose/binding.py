@@ -11,8 +11,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.correlate.fits import Candidate, Why, candidates, objections, spoken_size
-from rbdagent.correlate.identity import pods_of, target_claims
-from rbdagent.correlate.names import VolumeNames, claims_of, covers_claims
+from rbdagent.correlate.identity import target_claims
+from rbdagent.correlate.names import VolumeNames, claims_of, covers_claims, pods_naming
 from rbdagent.correlate.strangers import strangers
 from rbdagent.diagnose.case import Case, quoted, subject_of
 from rbdagent.diagnose.times import age, seconds, spoken
@@ -127,11 +127,7 @@ def claim_named(ref: ObjectRef, case: Case) -> Claim | NotObserved | None:
 
 def users(case: Case, claim: Claim) -> tuple[Pod, ...]:
     """Give the pods that name a claim."""
-    return tuple(
-        each
-        for each in pods_of(case.snapshot.kubernetes)
-        if each.ref.namespace == claim.ref.namespace and claim.ref.name in each.claims
-    )
+    return pods_naming(claim.ref, case.snapshot.kubernetes)
 
 
 def live_users(case: Case, claim: Claim) -> tuple[Pod, ...]:

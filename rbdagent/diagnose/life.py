@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from rbdagent.catalog import CATALOG
 from rbdagent.correlate.identity import pods_of
-from rbdagent.correlate.names import names_of, users_of
-from rbdagent.diagnose import diagnose
+from rbdagent.correlate.names import names_of, pods_naming, users_of
+from rbdagent.diagnose import WEIGHT, diagnose, next_commands
 from rbdagent.diagnose.case import subject_of
+from rbdagent.diagnose.target import volumes_of_use
 from rbdagent.model import (
     Attachment,
     Diagnosis,
@@ -58,27 +61,26 @@ _BLOCKS_FIRST: Final = (
 """What one node has not let go, the next one cannot attach and map."""
 
 _WATCHERS_UNSEEN: Final = "the image's watchers were not observed"
-_WEIGHT: Final = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
 
 def life_of(use: VolumeUse, snapshot: Snapshot) -> Life:
     """Follow a volume through its life."""
     diagnosis = diagnose(use, snapshot)
-    pod = _pod_of(use, snapshot)
     findings = tuple(sorted(diagnosis.findings, key=_blocks_first))
+    diagnosis = replace(diagnosis, findings=findings, next_commands=next_commands(findings))
+    pod = _pod_of(use, snapshot)
     return Life(
         diagnosis=diagnosis,
         pod=pod,
         there=_with_findings(_there(use, diagnosis, pod, snapshot), findings),
-        back=_back(diagnosis, pod, findings),
-        findings=findings,
+        back=_back(diagnosis, pod),
     )
 
 
 def _blocks_first(finding: Finding) -> tuple[int, int]:
     step = CATALOG[finding.code].step
     place = len(_BLOCKS_FIRST) if step is None else _BLOCKS_FIRST.index(step)
-    return _WEIGHT[finding.severity], place
+    return WEIGHT[finding.severity], place
 
 
 def _pod_of(use: VolumeUse, snapshot: Snapshot) -> Pod | None:
@@ -91,13 +93,9 @@ def _pod_of(use: VolumeUse, snapshot: Snapshot) -> Pod | None:
     if use.waiting_pods:
         return use.waiting_pods[0]
     if use.claim is not None and use.persistent_volume is None:
-        ref = use.claim.ref
-        users = [
-            each for each in pods if each.ref.namespace == ref.namespace and ref.name in each.claims
-        ]
-        return users[0] if users else None
-    volumes = () if use.persistent_volume is None else (use.persistent_volume, *use.other_volumes)
-    users = list(users_of(names_of(use.image, volumes, snapshot.kubernetes), snapshot.kubernetes))
+        return next(iter(pods_naming(use.claim.ref, snapshot.kubernetes)), None)
+    names = names_of(use.image, volumes_of_use(use), snapshot.kubernetes)
+    users = users_of(names, snapshot.kubernetes)
     living = [each for each in users if each.deleting_since is None]
     return next(iter(living or users), None)
 
@@ -249,9 +247,7 @@ def _codes(step: LifeStep, findings: tuple[Finding, ...]) -> tuple[str, ...]:
 # --------------------------------------------------------------------------------------------------
 
 
-def _back(
-    diagnosis: Diagnosis, pod: Pod | None, findings: tuple[Finding, ...]
-) -> tuple[WayBack, ...]:
+def _back(diagnosis: Diagnosis, pod: Pod | None) -> tuple[WayBack, ...]:
     """Follow each node that holds the volume, or is attached to it, and is not the pod's own.
 
     What is said of another node's holder stands in no way here.
@@ -263,22 +259,18 @@ def _back(
     return tuple(
         WayBack(
             node=node,
-            stages=_with_findings(
-                _leaving(diagnosis, node), _without_others(findings, diagnosis, node)
-            ),
+            stages=_with_findings(_leaving(diagnosis, node), _without_others(diagnosis, node)),
         )
         for node in dict.fromkeys(nodes)
         if node is not None and node != own
     )
 
 
-def _without_others(
-    findings: tuple[Finding, ...], diagnosis: Diagnosis, node: str
-) -> tuple[Finding, ...]:
+def _without_others(diagnosis: Diagnosis, node: str) -> tuple[Finding, ...]:
     holders = {subject_of(each.holder) for each in diagnosis.holders if each.holder.node != node}
     return tuple(
         each
-        for each in findings
+        for each in diagnosis.findings
         if each.subject not in holders
         and (each.subject == f"node {node}" or not each.subject.startswith("node "))
     )

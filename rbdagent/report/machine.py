@@ -70,7 +70,6 @@ def life_report(life: Life, snapshot: Snapshot) -> Json:
     return {
         **holder_report(life.diagnosis, snapshot),
         "kind": "LifeReport",
-        "findings": [_finding(each) for each in life.findings],
         "pod": None
         if pod is None
         else {"namespace": pod.ref.namespace, "name": pod.ref.name, "phase": pod.phase},

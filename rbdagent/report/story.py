@@ -22,7 +22,7 @@ from rbdagent.report.text import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rbdagent.model import Finding, Life, LifeStage, Snapshot
+    from rbdagent.model import Life, LifeStage, Snapshot
 
 _PAINT: Final = {
     StepState.DONE: GREEN,
@@ -51,9 +51,8 @@ def story(life: Life, snapshot: Snapshot, *, wide: bool, colour: bool) -> str:
     if diagnosis.holders:
         parts.append(holder_table(diagnosis.holders, snapshot, wide=wide, colour=colour))
     parts.append(source_lines(snapshot))
-    commands = _commands(life.findings)
-    if commands:
-        parts.append(next_text(commands, colour=colour))
+    if diagnosis.next_commands:
+        parts.append(next_text(diagnosis.next_commands, colour=colour))
     return "\n\n".join(parts) + "\n"
 
 
@@ -100,7 +99,3 @@ def headline(life: Life) -> str:
         return f"Everything waits for {first.code}, {first.subject}."
     waiting = next((each for each in life.there if each.state is StepState.WAITING), None)
     return f"Nothing is broken; {waiting.step} is under way." if waiting else "All is well."
-
-
-def _commands(findings: tuple[Finding, ...]) -> tuple[str, ...]:
-    return next((each.commands for each in findings if each.commands), ())
