@@ -112,8 +112,25 @@ def _do(step: Step, plan: UnmapPlan, paths: NodePaths) -> None:
 
 
 def _on_host(paths: NodePaths, *command: str) -> list[str]:
-    """Give the command line that runs a program in the host's mount namespace."""
-    return ["nsenter", f"--mount={paths.procfs}/1/ns/mnt", "--", *command]
+    """Give the command line that runs a program in the host's namespaces of mounts and of IPC.
+
+    cryptsetup waits for udevd on a System V semaphore (libdevmapper's udev cookie): one of a pod's
+    own IPC namespace udevd never finds. Where that is the host's own, nothing needs to be entered,
+    and under systemd it could not be (RestrictNamespaces=mnt).
+    """
+    host = paths.procfs / "1" / "ns"
+    entered = [f"--mount={host / 'mnt'}"]
+    if not _is_own(host / "ipc"):
+        entered.append(f"--ipc={host / 'ipc'}")
+    return ["nsenter", *entered, "--", *command]
+
+
+def _is_own(namespace: Path) -> bool:
+    try:
+        return os.path.samefile(namespace, f"/proc/self/ns/{namespace.name}")
+    except OSError:
+        # Who may not look may not enter either: nsenter says so of the first.
+        return True
 
 
 def _run(step: Step, command: list[str]) -> None:

@@ -93,7 +93,7 @@ _AGENT: Final = ("rbdagent", "agent", "--once", *_LOOK_AWAY)
 _ACT: Final = (str(venv_python()), "-I", "-S", child.__file__, "/host{device}", "/host/sys/bus/rbd",
                "{number}", "{incarnation}")  # fmt: skip
 """What an act ends with: the device is opened alone and compared, its id is written."""
-_ENTER: Final = "nsenter --mount=/host/proc/1/ns/mnt -- true"
+_ENTER: Final = "nsenter --mount=/host/proc/1/ns/mnt --ipc=/host/proc/1/ns/ipc -- true"
 _OPENERS: Final = "open files and working directories of other users' processes can be seen"
 _NOBODY: Final = "65534"
 _OF_THE_UNIT: Final = ["SYS_PTRACE", "SYS_ADMIN", "SYS_CHROOT"]
