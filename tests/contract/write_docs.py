@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.contract import runbooks, stories
+from tests.contract import answers, runbooks
 
 if __name__ == "__main__":
     runbooks.write()
-    stories.write()
+    answers.write()

@@ -50,7 +50,7 @@ verbs:
   bench [NAME] [ARGS]    the measurements below bench/
   fuzz [STATES] [SEED]   plans of unmaps against the oracle: a million random states, or so many
   soak [EPISODES] [SEED] random lives of volumes beside agents on the real kernel: 500, or so many
-  docs                   write docs/runbooks anew, and the answers in docs/stories
+  docs                   write docs/runbooks anew, and the answers that documents quote
   pictures               take the pictures in docs/ anew, with a headless browser
   --cephcsi PATH         with demo, test, e2e, bench, lab up: a real ceph-csi in place of the test
                          driver (linked with librados and librbd of this machine)
