@@ -1,18 +1,23 @@
 """The incident that rbdagent was founded for, from its first minute to its end.
 
-scenarios.md 1, 3, 4, 46; recordings 12, 13, 14.
+scenarios.md 1, 3, 4, 46; recordings 12, 13, 14. With RBDAGENT_RECORD=1 the looks that
+docs/stories/founding-multi-attach.md tells of are written anew.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from tests.lab.install import CHECKOUT
 from tests.lab.processes import wait_until
 
 if TYPE_CHECKING:
     from tests.e2e.scene import Scene
+
+LOOKS: Final = CHECKOUT / "tests" / "fixtures" / "life"
 
 
 @pytest.mark.alone
@@ -52,6 +57,7 @@ def test_founding_incident(scene: Scene) -> None:  # noqa: PLR0915 - one story, 
     assert holder["mounts"] == []
     assert holder["attachment"]["attached"]
     assert not any("unmap" in each for each in pinned.next)
+    _record(scene, "founding_pinned")
 
     scene.lab.nodes["worker-1"].service("kubelet").restart()
     wait_until(
@@ -76,6 +82,7 @@ def test_founding_incident(scene: Scene) -> None:  # noqa: PLR0915 - one story, 
     assert orphan.next[0].startswith(f"rbdagent unmap pv/{volume} ")
     assert holder["openedBy"] == []
     assert holder["since"] == orphan.data["observedAt"]
+    _record(scene, "founding_orphan")
 
     elsewhere = scene.look("worker-2", volume)
     assert elsewhere.holder("worker-1")["verdict"] == "Undetermined"
@@ -84,3 +91,10 @@ def test_founding_incident(scene: Scene) -> None:  # noqa: PLR0915 - one story, 
     scene.lab.nodes["worker-1"].run(["rbd", "unmap", "-o", "noudev", holder["device"]])
     scene.workloads.wait_running(new)
     assert scene.look("worker-2", volume).holder("worker-2")["verdict"] == "InUse"
+
+
+def _record(scene: Scene, name: str) -> None:
+    if os.environ.get("RBDAGENT_RECORD"):
+        target = f"pvc/default/{scene.name}"
+        taken = scene.lab.rbdagent_warm("worker-1", "snapshot", target)
+        (LOOKS / f"{name}.json").write_text(taken.stdout)
