@@ -388,6 +388,8 @@ def _environment() -> dict[str, str]:
         "RBDAGENT_CEPHCSI",
         "RBDAGENT_FUZZ_",
         "RBDAGENT_EPISODES",
+        "RBDAGENT_RECORD",
+        "RBDAGENT_TEST_LAB",
     )
     env = {
         name: value
