@@ -144,6 +144,9 @@ def same_ip(one: str, other: str) -> bool:
     """Compare IP addresses whatever their spelling; what is no address is compared as text."""
     if one == other:
         return True
+    if ":" not in one or ":" not in other:
+        # IPv4 has one spelling, and no address is both.
+        return False
     try:
         return ip_address(one) == ip_address(other)
     except ValueError:

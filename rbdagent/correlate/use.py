@@ -86,18 +86,22 @@ class Indexed(NamedTuple):
     directories: Directories
 
 
-def indexed(snapshot: Snapshot) -> Indexed:
-    """Index the PVs and kubelet's directories of a look."""
-    return Indexed(snapshot, index_of(snapshot.kubernetes), directories_of(snapshot))
+def indexed(snapshot: Snapshot, directories: Directories | None = None) -> Indexed:
+    """Index the PVs and kubelet's directories of a look; these may be indexed already."""
+    return Indexed(snapshot, index_of(snapshot.kubernetes), directories or directories_of(snapshot))
 
 
-def correlate(snapshot: Snapshot) -> VolumeUse:
+def correlate(snapshot: Snapshot, directories: Directories | None = None) -> VolumeUse:
     """Join everything about the target of a snapshot.
 
     A pod with several RBD volumes leads to the one that its events complain about, else to the
     first by name; the others are in ``further_volumes``.
+
+    Args:
+        snapshot: a look.
+        directories: of its node, where many looks have the same node.
     """
-    look = indexed(snapshot)
+    look = indexed(snapshot, directories)
     chosen = _chosen_volumes(snapshot)
     image = volume_image(chosen[0]) if chosen else None
     if image is None:
