@@ -678,6 +678,7 @@ class Pod(Struct, frozen=True, kw_only=True):
     node_selector: tuple[tuple[str, str], ...] = ()
     placed_at: str | None = None
     """When it got its node; None where it has none, or nobody noted it."""
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 class Node(Struct, frozen=True, kw_only=True):
@@ -900,7 +901,7 @@ class TargetKind(StrEnum):
     VOLUME_HANDLE = "handle"
     DEVICE = "device"
     NONE = "none"
-    """No single target: ``list``."""
+    """No single target: ``list`` of a node, or everything that there is (``given`` says which)."""
 
 
 class Target(Struct, frozen=True, kw_only=True):
@@ -911,7 +912,7 @@ class Target(Struct, frozen=True, kw_only=True):
     name: str = ""
     """PV, claim or pod name; volume handle; device path."""
     namespace: str = ""
-    """Kubernetes namespace of a claim or pod."""
+    """Kubernetes namespace of a claim or pod; without a name, of everything that is asked about."""
     image: ImageSpec | None = None
 
 
@@ -923,6 +924,8 @@ class Also(Flag):
     """What forbids an act: somebody wants to act."""
     LIFE = auto()
     """What the life of the volume depends on, and the node's own words."""
+    EVERYTHING = auto()
+    """All that there is, of the cluster or of the target's namespace: no volume was named."""
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
@@ -1246,6 +1249,44 @@ class Life(Struct, frozen=True, kw_only=True):
     def first_broken(self) -> Finding | None:
         """The finding that everything else waits for; None: nothing is broken."""
         return next((each for each in self.findings if each.severity is not Severity.INFO), None)
+
+
+class Stuck(Struct, frozen=True, kw_only=True):
+    """A claim, PV, pod or device that does not get on."""
+
+    life: Life
+    finding: Finding
+    """What it waits for first."""
+    since: str | None
+    """Since when at the earliest; None where nothing tells."""
+
+
+class Cause(Struct, frozen=True, kw_only=True):
+    """What one of them waits for, or very many."""
+
+    finding: Finding
+    """As it is said of the first of them."""
+    victims: tuple[Stuck, ...]
+
+
+class LifeList(Struct, frozen=True, kw_only=True):
+    """Everything that is stuck in a cluster, or in a part of it."""
+
+    causes: tuple[Cause, ...]
+    """The worst first."""
+    findings: tuple[Finding, ...] = ()
+    """What could not be looked at."""
+    claims: int = 0
+    volumes: int = 0
+    pods: int = 0
+    """How many of each there were to look at; pods with volumes alone."""
+    others: int = 0
+    """PVs of other drivers, which were left out."""
+
+    @property
+    def stuck(self) -> tuple[Stuck, ...]:
+        """All of them, the worst first."""
+        return tuple(each for cause in self.causes for each in cause.victims)
 
 
 # --------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rbdagent.correlate.identity import clusters_of
 from rbdagent.diagnose.case import Case, finding
@@ -10,6 +10,9 @@ from rbdagent.model import Finding, Severity, Source, SourceState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+CODES: Final = frozenset({"RBD901", "RBD902", "RBD903", "RBD904"})
+"""Findings on a look as a whole, whatever it was taken for."""
 
 
 def sources(case: Case) -> Iterator[Finding]:

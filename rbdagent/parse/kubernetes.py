@@ -265,6 +265,7 @@ def pod(data: Json) -> Pod:
         placed_at=scheduled.get("lastTransitionTime")
         if scheduled.get("status") == "True"
         else None,
+        labels=_labels(meta),
     )
 
 

@@ -6,6 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.correlate.identity import mappings_of, mappings_seen
+from rbdagent.diagnose import unseen
 from rbdagent.diagnose.times import STALE, age, spoken
 from rbdagent.model import (
     CheckState,
@@ -40,10 +41,12 @@ WIDTH: Final = 100
 _NONE: Final = "<none>"
 _MOST_REASONS: Final = 4
 """Of one condition: a mount may be seen in many namespaces."""
+_MOST_GAPS: Final = 20
+"""Of one source: of many images each may have been out of reach."""
 _UNKNOWN: Final = "<unknown>"
 _NOT_OBSERVED: Final = "<not observed>"
 
-OF_SOURCES: Final = frozenset({"RBD901", "RBD902", "RBD903", "RBD904"})
+OF_SOURCES: Final = unseen.CODES
 """Findings that say of a source what its own line says, with reason and cure."""
 
 RED, YELLOW, GREEN, BOLD, PLAIN = "\033[31m", "\033[33m", "\033[32m", "\033[1m", "\033[0m"
@@ -499,12 +502,15 @@ def _source(name: str, source: Source) -> list[str]:
     if source.cure:
         # Never wrapped: it is there to be copied.
         lines.append(f"{' ' * 13}-> {source.cure}")
-    for gap in source.gaps:
+    for gap in source.gaps[:_MOST_GAPS]:
         lines.append(
             wrapped(f"not observed: {gap.fact}: {gap.reason}", first=" " * 13, rest=" " * 15)
         )
         if gap.cure:
             lines.append(f"{' ' * 15}-> {gap.cure}")
+    if len(source.gaps) > _MOST_GAPS:
+        left = len(source.gaps) - _MOST_GAPS
+        lines.append(f"{' ' * 13}and {left} facts more were not observed: -o json tells them all")
     return lines
 
 
@@ -533,6 +539,14 @@ def _table(
     painted: int,
 ) -> str:
     """Align as kubectl does: three spaces between columns; colour never counts as width."""
+    paints = [COLOURS.get(each, RED) for each in verdicts] if verdicts else [""] * len(rows)
+    return "\n".join(aligned(head, rows, paints, painted))
+
+
+def aligned(
+    head: Sequence[str], rows: Sequence[Sequence[str]], paints: Sequence[str], painted: int
+) -> list[str]:
+    """Give a table's lines, each with the paint of one of its columns."""
     widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
 
     def line(row: Sequence[str], paint: str) -> str:
@@ -541,10 +555,7 @@ def _table(
             cells[painted] = f"{paint}{cells[painted]}{PLAIN}"
         return "   ".join(cells).rstrip()
 
-    paints = [COLOURS.get(each, RED) for each in verdicts] if verdicts else [""] * len(rows)
-    return "\n".join(
-        [line(head, ""), *(line(row, paint) for row, paint in zip(rows, paints, strict=True))]
-    )
+    return [line(head, ""), *(line(row, paint) for row, paint in zip(rows, paints, strict=True))]
 
 
 def painted(text: str, paint: str, *, colour: bool) -> str:

@@ -1,0 +1,249 @@
+"""Everything that is stuck: the life of whoever may be in trouble, and what many wait for at once.
+
+Each is judged by the same rules as a single target, on the part of the look that concerns it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from rbdagent.catalog import CATALOG
+from rbdagent.correlate import correlate
+from rbdagent.correlate.parts import part_of
+from rbdagent.correlate.whole import Whole, whole_of
+from rbdagent.diagnose import next_commands, unseen
+from rbdagent.diagnose.case import Case
+from rbdagent.diagnose.life import life_of
+from rbdagent.diagnose.subjects import EVERYTHING, Scope, subjects_of
+from rbdagent.diagnose.suspects import Suspicion
+from rbdagent.model import (
+    Attachment,
+    Cause,
+    Finding,
+    JudgedHolder,
+    Life,
+    LifeList,
+    LifeStep,
+    Node,
+    NotObserved,
+    Pod,
+    Severity,
+    Snapshot,
+    Stuck,
+    Target,
+    TargetKind,
+    Verdict,
+    VolumeUse,
+    observed_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_WEIGHT: Final = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
+_AGE: Final = re.compile(r"\b\d+(?:\.\d+)?(?:ms|[smhd])(?:\d+[smh])*\b")
+_AROUND: Final = ".,:;()[]{}\"'"
+_UNSEEN: Final = "RBD119"
+_UNTOLD: Final = frozenset({"RBD115", _UNSEEN})
+"""Of what is no PV's: somebody's own mapping is his own affair."""
+
+
+def stuck_in(snapshot: Snapshot, scope: Scope = EVERYTHING) -> LifeList:
+    """Give everything that is stuck, the worst first.
+
+    Args:
+        snapshot: a look at all that there is, see :data:`rbdagent.model.Also.EVERYTHING`.
+        scope: whose volumes are asked about.
+    """
+    whole = whole_of(snapshot)
+    subjects, suspicion = subjects_of(whole, scope), Suspicion(whole)
+    suspects = (each for each in subjects.targets if suspicion.falls_on(each))
+    stuck = _without_repetition(list(lives_that_are_stuck(whole, suspects)))
+    return LifeList(
+        causes=_causes(stuck),
+        findings=_of_sources(snapshot),
+        claims=subjects.claims,
+        volumes=subjects.volumes,
+        pods=subjects.pods,
+        others=subjects.others,
+    )
+
+
+def unseen_of(snapshot: Snapshot) -> str | None:
+    """Give why nobody could tell that nothing is stuck; None: all that there is was seen."""
+    kube = snapshot.kubernetes
+    if kube is None:
+        return snapshot.sources.kubernetes.reason or "Kubernetes was not asked"
+    parts = (kube.claims, kube.pods, kube.persistent_volumes)
+    return next((each.reason for each in parts if isinstance(each, NotObserved)), None)
+
+
+def lives_that_are_stuck(whole: Whole, targets: Iterable[Target]) -> Iterator[Stuck]:
+    """Give those targets of which the rules say something at warning or above."""
+    for each in targets:
+        part = part_of(whole, each)
+        life = without_sources(life_of(correlate(part, whole.here.directories), part))
+        serious = serious_findings(life)
+        if serious:
+            yield Stuck(life=life, finding=serious[0], since=_since(life, serious[0]))
+
+
+def without_sources(life: Life) -> Life:
+    """Leave out what is said of the look as a whole: a list says it once."""
+    findings = tuple(each for each in life.findings if each.code not in unseen.CODES)
+    told = tuple(each for each in life.diagnosis.findings if each.code not in unseen.CODES)
+    diagnosis = replace(life.diagnosis, findings=told, next_commands=next_commands(told))
+    return replace(life, findings=findings, diagnosis=diagnosis)
+
+
+def serious_findings(life: Life) -> tuple[Finding, ...]:
+    """Give the findings for which a life is told of."""
+    untold = _untold(life.diagnosis.use, life)
+    return tuple(
+        each
+        for each in life.findings
+        if each.severity is not Severity.INFO and each.code not in untold
+    )
+
+
+def _untold(use: VolumeUse, life: Life) -> frozenset[str]:
+    if use.target.kind in {TargetKind.DEVICE, TargetKind.IMAGE}:
+        return _UNTOLD
+    holding = [each.holder for each in life.diagnosis.holders if not each.holder.passing]
+    is_held = any(each.mapping is not None or each.watcher is not None for each in holding)
+    # Whether anybody holds what nobody waits for, nobody has asked.
+    return frozenset() if is_held or use.waiting_pods else frozenset({_UNSEEN})
+
+
+def _of_sources(snapshot: Snapshot) -> tuple[Finding, ...]:
+    use = VolumeUse(target=snapshot.target, image=None, image_view=None, persistent_volume=None)
+    case = Case(use=use, snapshot=snapshot, judged=(), verdict=Verdict.UNDETERMINED)
+    told = (*unseen.sources(case), *unseen.clusters(case), *unseen.gaps(case))
+    return tuple(sorted(dict.fromkeys(told), key=lambda each: _WEIGHT[each.severity]))
+
+
+def _without_repetition(stuck: list[Stuck]) -> list[Stuck]:
+    """Leave out pods of which nothing is said that is not said of a claim or PV."""
+    said: set[Finding] = set()
+    for each in stuck:
+        if not _is_of_pod(each):
+            said.update(serious_findings(each.life))
+    return [
+        each
+        for each in stuck
+        if not (_is_of_pod(each) and said.issuperset(serious_findings(each.life)))
+    ]
+
+
+def _is_of_pod(stuck: Stuck) -> bool:
+    return stuck.life.diagnosis.use.target.kind is TargetKind.POD
+
+
+# --------------------------------------------------------------------------------------------------
+# Since when
+# --------------------------------------------------------------------------------------------------
+
+
+def _since(life: Life, finding: Finding) -> str | None:
+    """Give since when at the earliest a life stands still, by what stands in its way."""
+    use, step = life.diagnosis.use, CATALOG[finding.code].step
+    claim, volume, pod = use.claim, use.persistent_volume, life.pod
+    moments: list[str | None] = []
+    if claim is not None:
+        waits = step in {LifeStep.PROVISION, LifeStep.BIND, LifeStep.SCHEDULE}
+        moments += [claim.created_at if waits else claim.deleting_since]
+    if volume is not None and step in {LifeStep.RELEASE, LifeStep.RECLAIM}:
+        moments += [volume.deleting_since, volume.phase_since]
+    if step is LifeStep.DETACH:
+        moments += [_leaving(observed_of(use.attachments))]
+    moments += [_first(each.created_at for each in use.waiting_pods)]
+    moments += [_first(_since_of_holder(each) for each in life.diagnosis.holders)]
+    moments += [None if pod is None else pod.deleting_since]
+    return next((each for each in moments if each is not None), None)
+
+
+def _since_of_holder(judged: JudgedHolder) -> str | None:
+    """Give since when its node is down, or its agent says what it says."""
+    holder = judged.holder
+    if isinstance(holder.node_object, Node) and holder.node_object.ready is not True:
+        return holder.node_object.ready_changed_at
+    return None if holder.published is None else holder.published.since
+
+
+def _first(moments: Iterable[str | None]) -> str | None:
+    return min((each for each in moments if each is not None), default=None)
+
+
+def _leaving(attachments: Iterable[Attachment]) -> str | None:
+    return _first(each.deleting_since for each in attachments)
+
+
+# --------------------------------------------------------------------------------------------------
+# What many wait for
+# --------------------------------------------------------------------------------------------------
+
+
+def _causes(stuck: Iterable[Stuck]) -> tuple[Cause, ...]:
+    """Put together who waits for the same; data in danger comes first, then whoever has most."""
+    found: dict[tuple[str, str], list[Stuck]] = {}
+    for each in stuck:
+        found.setdefault(_cause_of(each), []).append(each)
+    causes = [
+        Cause(finding=each[0].finding, victims=tuple(each))
+        for each in (sorted(each, key=_place) for each in found.values())
+    ]
+    return tuple(sorted(causes, key=_badness))
+
+
+def _place(stuck: Stuck) -> tuple[str, str]:
+    target = stuck.life.diagnosis.use.target
+    return (target.namespace, target.given)
+
+
+def _badness(cause: Cause) -> tuple[bool, int, int, str, tuple[str, str]]:
+    code = cause.finding.code
+    return (
+        not CATALOG[code].critical,
+        _WEIGHT[cause.finding.severity],
+        -len(cause.victims),
+        code,
+        _place(cause.victims[0]),
+    )
+
+
+def _cause_of(stuck: Stuck) -> tuple[str, str]:
+    """Give what tells a cause from others: its code, and what it is about.
+
+    Where a finding is about something that is not the victim's own (a node, a Deployment), that is
+    the cause. Else those wait for the same of whom the same is said but for their names and ages.
+    """
+    own, finding = _own_names(stuck), stuck.finding
+    subject = _nameless(finding.subject, own)
+    if subject == finding.subject:
+        return finding.code, subject
+    return finding.code, _AGE.sub("*", _nameless(finding.message, own))
+
+
+def _nameless(text: str, own: frozenset[str]) -> str:
+    return " ".join("*" if each.strip(_AROUND) in own else each for each in text.split())
+
+
+def _own_names(stuck: Stuck) -> frozenset[str]:
+    life, use = stuck.life, stuck.life.diagnosis.use
+    volumes = (use.persistent_volume, *use.other_volumes)
+    pods = (life.pod, *use.waiting_pods, *_pods_of_holders(life))
+    names = {each.name for each in volumes if each is not None}
+    names |= {str(each.claim) for each in volumes if each is not None and each.claim is not None}
+    names |= {str(each.ref) for each in pods if each is not None}
+    names |= {each.name for each in observed_of(use.attachments)}
+    names |= set() if use.claim is None else {str(use.claim.ref), use.claim.volume_name or ""}
+    names |= set() if use.image is None else {str(use.image.spec), use.image.spec.name}
+    return frozenset({*names, use.target.given, f"{use.target.namespace}/{use.target.name}"})
+
+
+def _pods_of_holders(life: Life) -> Iterator[Pod]:
+    for each in life.diagnosis.holders:
+        yield from observed_of(each.holder.pods)

@@ -1,0 +1,262 @@
+"""Who of a whole cluster may be in trouble: everybody whose peace is not plain to see.
+
+This decides only whom the rules look at. It knows no trouble, it knows one state of peace: claim
+and PV are bound to each other alone, attached where the pods run and nowhere else, these run on
+nodes that are well, and nobody complains. Whatever differs is for the rules to judge.
+"""
+
+from __future__ import annotations
+
+from ipaddress import ip_address, ip_network
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.correlate.holders import is_finished
+from rbdagent.correlate.identity import clusters_of, volume_image
+from rbdagent.correlate.names import handle_of
+from rbdagent.correlate.parts import images_meant
+from rbdagent.correlate.whole import Key, Whole, attachment_names, key_of, spelled
+from rbdagent.diagnose.subjects import Scope, subjects_of
+from rbdagent.model import (
+    CsiSource,
+    ImageIdentity,
+    NotObserved,
+    PersistentVolume,
+    Pod,
+    Target,
+    TargetKind,
+    Verdict,
+    observed_of,
+)
+from rbdagent.parse.handle import staging_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rbdagent.model import Attachment, Claim, KubeEvent
+
+_OF_CONTAINERS: Final = frozenset({"Unhealthy", "BackOff"})
+"""Reasons of warnings that say nothing of volumes, and that a cluster is full of."""
+
+
+class Suspicion:
+    """Looks for peace; what is asked of many is found out once."""
+
+    def __init__(self, whole: Whole) -> None:
+        """Take what was indexed."""
+        self._whole = whole
+        kube = whole.snapshot.kubernetes
+        self._claims_seen = kube is not None and not isinstance(kube.claims, NotObserved)
+        self._pods_seen = kube is not None and not isinstance(kube.pods, NotObserved)
+        self._nodes_seen = (
+            kube is not None and kube.nodes_complete and not isinstance(kube.nodes, NotObserved)
+        )
+        self._well = frozenset(_nodes_that_are_well(whole))
+        self._own = None if whole.snapshot.node is None else whole.snapshot.node.node_name
+        self._peace: dict[Key, bool] = {}
+
+    def falls_on(self, target: Target) -> bool:
+        """Tell whether the rules must look at a target."""
+        whole, key = self._whole, (target.namespace, target.name)
+        match target.kind:
+            case TargetKind.CLAIM:
+                return not self._is_claim_at_peace(key)
+            case TargetKind.PERSISTENT_VOLUME:
+                volume = whole.volumes.by_name.get(target.name)
+                return volume is None or not self._is_volume_at_peace(volume)
+            case TargetKind.POD:
+                pod = whole.pods.by_key.get(key)
+                return pod is None or not self._is_pod_at_peace(pod)
+            case _:
+                return True
+
+    # Claims and PVs ------------------------------------------------------------------------------
+
+    def _is_claim_at_peace(self, key: Key) -> bool:
+        """Its pods ask as well."""
+        known = self._peace.get(key)
+        if known is None:
+            claim = self._whole.claims.by_key.get(key)
+            known = self._peace[key] = claim is not None and self._is_bound_at_peace(claim)
+        return known
+
+    def _is_bound_at_peace(self, claim: Claim) -> bool:
+        whole, key = self._whole, key_of(claim.ref)
+        if claim.phase != "Bound" or claim.deleting_since is not None or self._complains(key):
+            return False
+        kube = whole.snapshot.kubernetes
+        if kube is None or isinstance(kube.persistent_volumes, NotObserved):
+            return all(self._is_user_at_peace(each, None) for each in self._users(key))
+        volume = whole.volumes.by_name.get(claim.volume_name or "")
+        if volume is None or volume.claim is None or volume.claim.uid != claim.ref.uid:
+            return False
+        is_mutual = key_of(volume.claim) == key
+        # No other PV is kept for it, nor does another claim name its own.
+        is_alone = len(whole.volumes.by_claim.get(key, ())) == 1
+        return is_mutual and is_alone and self._is_volume_at_peace(volume)
+
+    def _is_volume_at_peace(self, volume: PersistentVolume) -> bool:
+        if volume.deleting_since is not None or not self._is_only_itself(volume):
+            return False
+        if self._complains(("default", volume.name)) or self._is_seen_elsewhere(volume):
+            return False
+        claims = [key_of(each.ref) for each in self._whole.claims.of_volume.get(volume.name, ())]
+        if volume.claim is None:
+            # One to be had; whatever else is not bound has lost somebody.
+            is_attached = any(self._attachments_of(volume))
+            return volume.phase == "Available" and not claims and not is_attached
+        key = key_of(volume.claim)
+        if volume.phase != "Bound" or claims != ([key] if self._claims_seen else []):
+            return False
+        if self._complains(key):
+            return False
+        return self._is_use_at_peace(volume, self._users(key))
+
+    def _is_only_itself(self, volume: PersistentVolume) -> bool:
+        """Tell whether nobody comes to its image or handle by another way."""
+        joins, pods = self._whole.volumes.joins, self._whole.pods
+        image, handle = volume_image(volume), handle_of(volume.source)
+        if image is None or len(joins.by_image_name.get(image.spec.name, ())) != 1:
+            return False
+        if handle is not None and (len(joins.by_handle[handle]) != 1 or handle in pods.of_handle):
+            return False
+        return image.spec.name not in pods.of_image
+
+    def _is_seen_elsewhere(self, volume: PersistentVolume) -> bool:
+        """Tell whether Ceph or the node that looked shows anything of it: that is to be judged."""
+        image, handle = volume_image(volume), handle_of(volume.source)
+        words = {volume.name}
+        words |= {image.spec.name} if image is not None else set()
+        words |= {handle[1], staging_hash(handle[1])} if handle is not None else set()
+        if not words.isdisjoint(self._whole.here.words):
+            return True
+        return any(each in views.by_name for views in self._whole.views for each in words)
+
+    def _is_use_at_peace(self, volume: PersistentVolume, users: Iterable[Pod]) -> bool:
+        driver = volume.source.driver if isinstance(volume.source, CsiSource) else None
+        if not all(self._is_user_at_peace(each, driver) for each in users):
+            return False
+        using = [each for each in users if not is_finished(each)]
+        nodes = {each.node_name for each in using if each.node_name}
+        if len(nodes) > 1 and not _may_be_shared(volume):
+            return False
+        if len(using) > 1 and volume.access_modes == ("ReadWriteOncePod",):
+            return False
+        return self._is_told_at_peace(volume, nodes) and all(
+            self._is_attachment_at_peace(each, nodes) for each in self._attachments_of(volume)
+        )
+
+    def _is_told_at_peace(self, volume: PersistentVolume, nodes: set[str]) -> bool:
+        """Tell whether agents see it in use, and only where its pods are."""
+        known, image = self._whole.published, volume_image(volume)
+        told = [*known.of_volume.get(volume.name, ())]
+        told += [] if image is None else known.of_image.get(image.spec.name, ())
+        return all(
+            each.mapping.verdict is Verdict.IN_USE and each.node.name in nodes for each in told
+        )
+
+    def _attachments_of(self, volume: PersistentVolume) -> Iterator[Attachment]:
+        known = self._whole.attachments
+        yield from known.of_volume.get(volume.name, ())
+        for node in known.odd_nodes:
+            for name in attachment_names((volume,), node) & known.odd.keys():
+                yield known.odd[name]
+
+    def _is_attachment_at_peace(self, attachment: Attachment, nodes: set[str]) -> bool:
+        if attachment.deleting_since is not None or not attachment.attached:
+            return False
+        if attachment.attach_error or attachment.detach_error:
+            return False
+        if attachment.node_name == self._own or not self._is_well(attachment.node_name, None):
+            return False
+        return attachment.node_name in nodes or not self._pods_seen
+
+    # Pods ----------------------------------------------------------------------------------------
+
+    def _is_pod_at_peace(self, pod: Pod) -> bool:
+        if pod.inline_images or pod.inline_volumes:
+            return False
+        claims = ((pod.ref.namespace, each) for each in pod.claims)
+        if self._claims_seen and not all(self._is_claim_at_peace(each) for each in claims):
+            return False
+        return self._is_user_at_peace(pod, None)
+
+    def _is_user_at_peace(self, pod: Pod, driver: str | None) -> bool:
+        """Tell whether a pod runs on a node that is well, or has ended for good."""
+        if pod.deleting_since is not None or self._complains(key_of(pod.ref)):
+            return False
+        if is_finished(pod):
+            return True
+        if pod.phase != "Running" or pod.node_name is None or pod.node_name == self._own:
+            return False
+        return self._is_well(pod.node_name, driver)
+
+    def _is_well(self, node: str, driver: str | None) -> bool:
+        csi = self._whole.nodes.csi.get(node)
+        if driver is not None and csi is not None and driver not in csi.drivers:
+            return False
+        return node in self._well or (
+            not self._nodes_seen and node not in self._whole.nodes.by_name
+        )
+
+    def _users(self, key: Key) -> list[Pod]:
+        return self._whole.pods.of_claim.get(key, [])
+
+    def _complains(self, key: Key) -> bool:
+        return any(_is_complaint(each) for each in self._whole.events.get(key, ()))
+
+    # In which order ------------------------------------------------------------------------------
+
+    def waits(self, target: Target) -> bool:
+        """Tell whether a pod waits for a target, or is going: what holds it is wanted first."""
+        key = (target.namespace, target.name)
+        pods = self._users(key) if target.kind is TargetKind.CLAIM else []
+        if target.kind is TargetKind.POD:
+            pods = [self._whole.pods.by_key[key]]
+        return any(each.phase == "Pending" or each.deleting_since is not None for each in pods)
+
+
+def _is_complaint(event: KubeEvent) -> bool:
+    return event.type == "Warning" and event.reason not in _OF_CONTAINERS
+
+
+def _may_be_shared(volume: PersistentVolume) -> bool:
+    """Tell whether several nodes may have it: raw block to be written by many, or read-only."""
+    modes = set(volume.access_modes)
+    if getattr(volume.source, "read_only", False) or modes == {"ReadOnlyMany"}:
+        return True
+    return "ReadWriteMany" in modes and volume.volume_mode == "Block"
+
+
+def _nodes_that_are_well(whole: Whole) -> Iterable[str]:
+    listed, ranges = _blocklisted(whole)
+    for each in whole.nodes.by_name.values():
+        ips = {spelled(ip) for ip in each.internal_ips}
+        is_hit = not ips.isdisjoint(listed) or any(_is_within(ip, ranges) for ip in ips)
+        if each.ready is True and not each.out_of_service and not is_hit:
+            yield each.name
+
+
+def _blocklisted(whole: Whole) -> tuple[set[str], list[str]]:
+    """Give addresses and ranges of which any client is on a blocklist."""
+    entries = [
+        entry
+        for cluster in clusters_of(whole.snapshot.ceph)
+        for entry in observed_of(cluster.blocklist)
+    ]
+    ranges = [each.network for each in entries if "/" in each.network]
+    return {spelled(each.network) for each in entries}, ranges
+
+
+def _is_within(ip: str, ranges: list[str]) -> bool:
+    try:
+        return any(ip_address(ip) in ip_network(each, strict=False) for each in ranges)
+    except ValueError:
+        return bool(ranges)
+
+
+def images_of_suspects(whole: Whole, scope: Scope) -> tuple[ImageIdentity, ...]:
+    """Give the images whose watchers tell more of suspects, those that a pod waits for first."""
+    suspicion = Suspicion(whole)
+    found = [each for each in subjects_of(whole, scope).targets if suspicion.falls_on(each)]
+    found.sort(key=lambda each: not suspicion.waits(each))
+    return tuple(dict.fromkeys(image for each in found for image in images_meant(whole, each)))
