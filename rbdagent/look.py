@@ -43,10 +43,13 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 KubeAnswer = tuple[KubeView | None, Source]
 _SKIPPED = "looked away on purpose"
+_NOT_YET = Source(state=SourceState.SKIPPED, reason="not asked yet")
+_MOST_IMAGES = 500
+"""Each is opened, 32 at a time, and looked at twice, a third of a second apart, where somebody whom
+nobody knows watches it: with all of them some seconds."""
 _PATIENCE_S = 1.0
 """What is late in Ceph is told by whom it is late for: that word is waited for a little. So are the
 node's own: where the API gives no answer they are all there is."""
-_NOT_YET = Source(state=SourceState.SKIPPED, reason="not asked yet")
 
 
 def look(
@@ -100,7 +103,14 @@ def look(
         )
         # Logs, like Ceph, are asked by the volume's names, which are known from here on.
         with_words = _begin_words(seen, settings, also)
-        ceph_view, ceph_source = _timed(lambda: _ceph(ceph_begun, images, node, deadline))
+
+        def ask(wanted: tuple[ImageIdentity, ...]) -> _CephAnswer:
+            return _ceph(ceph_begun, wanted, node, deadline, to_all=Also.EVERYTHING in also)
+
+        if Also.EVERYTHING in also:
+            ceph_view, ceph_source = _timed(lambda: _of_suspects(seen, images, ask))
+        else:
+            ceph_view, ceph_source = _timed(lambda: ask(images))
     snapshot = replace(
         seen,
         observed_at=now(),
@@ -147,6 +157,55 @@ def _with_words_of_others(snapshot: Snapshot, access: KubeAccess, node_name: str
     return with_published(snapshot, [every] if isinstance(every, NotObserved) else every)
 
 
+def _of_suspects(
+    snapshot: Snapshot,
+    mapped: tuple[ImageIdentity, ...],
+    ask: Callable[[tuple[ImageIdentity, ...]], _CephAnswer],
+) -> _CephAnswer:
+    """Ask Ceph of those volumes alone that may be in trouble, and of so many at most.
+
+    Whom the blocklist hits only Ceph can tell: these are asked about afterwards.
+    """
+    from rbdagent.correlate.whole import whole_of, with_ceph
+    from rbdagent.diagnose.subjects import Scope
+    from rbdagent.diagnose.suspects import images_of_suspects
+
+    whole, scope = whole_of(snapshot), Scope(namespace=snapshot.target.namespace or None)
+    first = tuple(dict.fromkeys((*mapped, *images_of_suspects(whole, scope))))
+    asked = first[:_MOST_IMAGES]
+    view, source = ask(asked)
+    if view is None:
+        return view, source
+    wanted = dict.fromkeys((*first, *images_of_suspects(with_ceph(whole, view), scope)))
+    left = tuple(wanted)[len(asked) :]
+    room = _MOST_IMAGES - len(asked)
+    further, later = ask(left[:room]) if left[:room] else (None, source)
+    if further is not None:
+        view, left = _joined(view, further), left[room:]
+    gaps = dict.fromkeys((*source.gaps, *later.gaps, *_unasked(len(left))))
+    return view, replace(source, gaps=tuple(gaps))
+
+
+def _unasked(count: int) -> tuple[Gap, ...]:
+    if not count:
+        return ()
+    return (
+        Gap(
+            fact=f"who holds {count} more images that may be in trouble",
+            reason=f"{_MOST_IMAGES} are asked about at most, those that a pod waits for first",
+            cure="rbdagent diagnose -n NAMESPACE asks about fewer, and with a TARGET about it",
+        ),
+    )
+
+
+def _joined(one: CephView, more: CephView) -> CephView:
+    """Join two answers: both have every cluster that is configured, in the same order."""
+    both = zip(one.clusters, more.clusters, strict=True)
+    return CephView(
+        clusters=tuple(replace(each, images=(*each.images, *more.images)) for each, more in both)
+    )
+
+
 def only_ceph(settings: Settings) -> Settings:
     """Give settings that look at nothing but Ceph."""
     return replace(settings, roots=None, kube=None)
@@ -182,10 +241,7 @@ def with_images(
         return snapshot
     if snapshot.ceph is None:
         return replace(snapshot, ceph=further)
-    # Both have every cluster that is configured, in the same order.
-    both = zip(snapshot.ceph.clusters, further.clusters, strict=True)
-    clusters = tuple(replace(one, images=(*one.images, *more.images)) for one, more in both)
-    return replace(snapshot, ceph=CephView(clusters=clusters))
+    return replace(snapshot, ceph=_joined(snapshot.ceph, further))
 
 
 def _timed(call: Callable[[], tuple[_T, Source]]) -> tuple[_T, Source]:
@@ -221,6 +277,12 @@ def _node(settings: Settings) -> tuple[NodeView | None, Source]:
 def _kube(target: Target, settings: Settings, also: Also) -> KubeAnswer:
     if settings.kube is None:
         return None, Source(state=SourceState.SKIPPED, reason=_SKIPPED)
+    if Also.EVERYTHING in also:
+        from rbdagent.observe.every import observe_everything
+
+        return observe_everything(
+            settings.kube, namespace=target.namespace or None, node_name=settings.node_name
+        )
     from rbdagent.observe.kube import observe_kube
 
     return observe_kube(settings.kube, target, node_name=settings.node_name, also=also)
@@ -267,10 +329,13 @@ def _ceph(
     images: tuple[ImageIdentity, ...],
     node: NodeView | None,
     deadline: float,
+    *,
+    to_all: bool = False,
 ) -> _CephAnswer:
+    """Ask of some images; ``to_all``: what concerns every one is wanted though there be none."""
     if begun is None:
         return None, Source(state=SourceState.SKIPPED, reason=_SKIPPED)
-    if not images:
+    if not images and not to_all:
         reason = "not asked: the target leads to no image"
         return None, Source(state=SourceState.SKIPPED, reason=reason)
     mappings = () if node is None or isinstance(node.mappings, NotObserved) else node.mappings

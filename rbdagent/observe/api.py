@@ -17,7 +17,7 @@ import pycurl
 from rbdagent.errors import SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from rbdagent.observe.kubeconfig import Credentials
 
@@ -105,18 +105,27 @@ class Listing:
         Raises:
             SourceError: as for one request.
         """
-        found: list[Json] = []
+        return [each for page in self.pages() for each in page]
+
+    def pages(self) -> Iterator[list[Json]]:
+        """Give page by page as they come: of a long list that is all that need be kept of it.
+
+        Raises:
+            SourceError: as for one request.
+        """
         while True:
             page = self._asked.answer()
             items = page.get("items")
             if not isinstance(items, list):
                 raise SourceError(f"GET {self._path}: the answer is no list")
-            found += items
             more = (page.get("metadata") or {}).get("continue")
+            if more:
+                # It is under way while this one is read.
+                self._query["continue"] = more
+                self._asked = self._api.ask(self._path, self._query)
+            yield items
             if not more:
-                return found
-            self._query["continue"] = more
-            self._asked = self._api.ask(self._path, self._query)
+                return
 
 
 class _Changes:

@@ -24,6 +24,16 @@ VOLUMES: Final = "/api/v1/persistentvolumes"
 NODES: Final = "/api/v1/nodes"
 CSI_NODES: Final = "/apis/storage.k8s.io/v1/csinodes"
 ATTACHMENTS: Final = "/apis/storage.k8s.io/v1/volumeattachments"
+RBD_NODES: Final = "/apis/rbdagent.dev/v1alpha1/rbdnodes"
+
+
+def within(namespace: str | None, plural: str, *, group: str = "/api/v1") -> str:
+    """Give where objects of a namespace are listed; None: those of all of them."""
+    return (
+        f"{group}/{plural}"
+        if namespace is None
+        else f"{group}/namespaces/{quote(namespace)}/{plural}"
+    )
 
 
 def claim_path(namespace: str, name: str) -> str:
@@ -39,8 +49,11 @@ def listed(
 
     def wait() -> tuple[_T, ...] | NotObserved:
         try:
-            items = listing.items()
-            return tuple(read.parse_object(reader, each, what=path) for each in items)
+            return tuple(
+                read.parse_object(reader, each, what=path)
+                for page in listing.pages()
+                for each in page
+            )
         except (SourceError, ParseError) as error:
             return not_observed(error)
 

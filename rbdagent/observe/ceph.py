@@ -235,15 +235,23 @@ def _calls(
     known: frozenset[EntityAddress],
     deadline: float,
 ) -> list[Callable[[], ImageView]]:
-    """Give a call an image: of many only their watches are asked for."""
-    if len(images) < _MANY_IMAGES:
+    """Give a call an image: of many only their watches are asked for.
+
+    Whose id nobody knows must be opened anyway, and is looked at as one of few is.
+    """
+    named = [each for each in images if each.image_id is not None]
+    if len(named) < _MANY_IMAGES:
         return [lambda image=image: _image(cluster, image, known) for image in images]  # type: ignore[misc]
-    dumped, there = all_of([cluster.dump_watchers, lambda: _there(cluster, images)], deadline)
+    dumped, there = all_of([cluster.dump_watchers, lambda: _there(cluster, named)], deadline)
     if not callable(there):
         there = _is_not_known
     watchers = _dumped(dumped) if isinstance(dumped, tuple) else _asked(cluster, deadline)
     return [
-        lambda image=image: _watches_of(cluster, image, watchers, there)  # type: ignore[misc]
+        lambda image=image: (  # type: ignore[misc]
+            _image(cluster, image, known)
+            if image.image_id is None
+            else _watches_of(cluster, image, watchers, there)
+        )
         for image in images
     ]
 

@@ -33,6 +33,7 @@ from rbdagent.observe.asking import (
     NODES,
     NOT_FOUND,
     PODS,
+    RBD_NODES,
     VOLUMES,
     Json,
     all_observed,
@@ -60,7 +61,6 @@ _CLOSE: Final = 0.5
 _MOST_EVENT_SUBJECTS: Final = 8
 
 _NAMESPACES: Final = "/api/v1/namespaces"
-_RBD_NODES: Final = "/apis/rbdagent.dev/v1alpha1/rbdnodes"
 _NOT_ASKED: Final = NotObserved(reason="not asked: nobody wants to act")
 
 
@@ -423,7 +423,7 @@ def published_nodes(access: KubeAccess) -> tuple[PublishedNode, ...]:
     """
     api = Api(credentials(access), timeout_s=access.timeout_s)
     try:
-        return _rbd_nodes(api.list(_RBD_NODES))
+        return _rbd_nodes(api.list(RBD_NODES))
     except StatusError as error:
         if error.status != NOT_FOUND:
             raise
@@ -436,7 +436,7 @@ def published_nodes(access: KubeAccess) -> tuple[PublishedNode, ...]:
 def published_or_gap(access: KubeAccess) -> tuple[PublishedNode, ...] | NotObserved:
     """Give the same; a cluster without the resource has no agents."""
     try:
-        return _rbd_nodes(Api(credentials(access), timeout_s=access.timeout_s).list(_RBD_NODES))
+        return _rbd_nodes(Api(credentials(access), timeout_s=access.timeout_s).list(RBD_NODES))
     except StatusError as error:
         return () if error.status == NOT_FOUND else not_observed(error)
     except (SourceError, ParseError) as error:
@@ -451,12 +451,16 @@ def rbd_nodes_named(
         api = Api(credentials(access), timeout_s=access.timeout_s)
     except (SourceError, ParseError) as error:
         return dict.fromkeys(names, not_observed(error))
-    asked = {name: api.ask(f"{_RBD_NODES}/{quote(name)}") for name in names}
+    asked = {name: api.ask(f"{RBD_NODES}/{quote(name)}") for name in names}
     return {name: found_object(each, read.rbd_node) for name, each in asked.items()}
 
 
 def _rbd_nodes(listing: Listing) -> tuple[PublishedNode, ...]:
-    return tuple(read.parse_object(read.rbd_node, each, what="RBDNode") for each in listing.items())
+    return tuple(
+        read.parse_object(read.rbd_node, each, what="RBDNode")
+        for page in listing.pages()
+        for each in page
+    )
 
 
 def near_names(api: Api, target: Target) -> tuple[str, ...]:

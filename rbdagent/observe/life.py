@@ -10,7 +10,14 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from rbdagent.model import CsiSource, NotObserved, observed_of
-from rbdagent.observe.asking import PODS, VOLUMES, all_observed, found_object, listed
+from rbdagent.observe.asking import (
+    PODS,
+    VOLUMES,
+    all_observed,
+    found_object,
+    listed,
+    within,
+)
 from rbdagent.parse import kubernetes as read
 from rbdagent.parse.handle import lease_names
 
@@ -202,10 +209,16 @@ def _named(api: Api, owners: set[tuple[str, str]]) -> tuple[Workload, ...] | Not
     return all_observed([found_object(each, reader) for each, reader in asked])
 
 
-def list_workloads(api: Api) -> Callable[[], tuple[Workload, ...] | NotObserved]:
-    """List every controller there is; give what waits for all of them."""
+def list_workloads(
+    api: Api, namespace: str | None
+) -> Callable[[], tuple[Workload, ...] | NotObserved]:
+    """List every controller there is, or of a namespace; give what waits for all of them."""
     begun = [
-        listed(api, f"/apis/apps/v1/{plural}", functools.partial(read.workload, kind=kind))
+        listed(
+            api,
+            within(namespace, plural, group="/apis/apps/v1"),
+            functools.partial(read.workload, kind=kind),
+        )
         for kind, plural in _KINDS.items()
     ]
 

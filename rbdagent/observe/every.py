@@ -1,0 +1,179 @@
+"""The Kubernetes API: everything that volumes hang on, of the whole cluster or of one namespace.
+
+All of it is listed, page by page, all lists at once: what belongs to which volume is sorted out
+afterwards. Of a namespace only what is its own is asked for there, so that a Role is enough for it;
+what is the cluster's (PVs, Nodes, VolumeAttachments) is a gap where that is forbidden.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.errors import ParseError, SourceError
+from rbdagent.model import (
+    Gap,
+    KubeEvent,
+    KubeView,
+    NotObserved,
+    Pod,
+    PublishedNode,
+    Source,
+    SourceState,
+    observed_of,
+)
+from rbdagent.observe.api import Api, StatusError
+from rbdagent.observe.asking import (
+    ATTACHMENTS,
+    CSI_NODES,
+    NODES,
+    NOT_FOUND,
+    PODS,
+    RBD_NODES,
+    VOLUMES,
+    listed,
+    not_observed,
+    within,
+)
+from rbdagent.observe.kube import gaps_of
+from rbdagent.observe.kubeconfig import KubeAccess, credentials
+from rbdagent.observe.life import CLASSES, DRIVERS, list_workloads
+from rbdagent.parse import kubernetes as read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_OF_VOLUMES: Final = "involvedObject.kind=PersistentVolume"
+_PODS = tuple[Pod, ...] | NotObserved
+_EVENTS = tuple[KubeEvent, ...] | NotObserved
+
+
+def observe_everything(
+    access: KubeAccess, *, namespace: str | None, node_name: str
+) -> tuple[KubeView | None, Source]:
+    """Ask the API for everything.
+
+    Args:
+        access: where and as whom.
+        namespace: whose claims, pods and events; None: everybody's.
+        node_name: this node, whose pods are asked for as well.
+
+    Returns:
+        The view, or None with the reason why there is none. A kind that alone was refused is
+        NotObserved in the view and a gap of the source.
+    """
+    try:
+        api = Api(credentials(access), timeout_s=access.timeout_s)
+        view, gaps = _look(api, namespace, node_name)
+    except (SourceError, ParseError) as error:
+        return None, Source(state=SourceState.FAILED, reason=str(error), cure=error.hint)
+    return view, Source(state=SourceState.OBSERVED, gaps=(*gaps_of(view), *gaps))
+
+
+def _look(api: Api, namespace: str | None, node_name: str) -> tuple[KubeView, tuple[Gap, ...]]:
+    """Send everything at once, and wait for one after the other."""
+    pods = _ask_pods(api, namespace, node_name)
+    events = _ask_events(api, namespace)
+    claims = listed(api, within(namespace, "persistentvolumeclaims"), read.claim)
+    volumes = listed(api, VOLUMES, read.persistent_volume)
+    attachments = listed(api, ATTACHMENTS, read.attachment)
+    nodes = listed(api, NODES, read.node)
+    csi_nodes = listed(api, CSI_NODES, read.csi_node)
+    classes = listed(api, CLASSES, read.storage_class)
+    drivers = listed(api, DRIVERS, read.object_name)
+    workloads = list_workloads(api, namespace)
+    published = _ask_published(api)
+    found_pods, scope = pods()
+    found_events, further = events()
+    view = KubeView(
+        server=api.server,
+        persistent_volumes=volumes(),
+        claims=claims(),
+        pods=found_pods,
+        nodes=nodes(),
+        csi_nodes=csi_nodes(),
+        attachments=attachments(),
+        events=found_events,
+        pods_scope=scope,
+        # Every list was asked for without a resourceVersion: a quorum read.
+        consistent=True,
+        published=published(),
+        storage_classes=classes(),
+        workloads=workloads(),
+        drivers=drivers(),
+    )
+    return view, (*_gaps_of_life(view), *further)
+
+
+def _ask_pods(api: Api, namespace: str | None, node_name: str) -> Callable[[], tuple[_PODS, str]]:
+    """Ask for them; give what waits, and tells what the lists cover."""
+    asked = listed(api, within(namespace, "pods"), read.pod)
+    if namespace is None:
+        return lambda: _all_pods(asked())
+    here = listed(api, PODS, read.pod, fieldSelector=f"spec.nodeName={node_name}")
+    return lambda: _joined(asked(), here(), namespace, node_name)
+
+
+def _all_pods(pods: _PODS) -> tuple[_PODS, str]:
+    return pods, "" if isinstance(pods, NotObserved) else "cluster"
+
+
+def _joined(pods: _PODS, here: _PODS, namespace: str, node_name: str) -> tuple[_PODS, str]:
+    """Join a namespace's pods and those of this node; who may not list all nodes' has the first."""
+    if isinstance(pods, NotObserved):
+        return pods, ""
+    if isinstance(here, NotObserved):
+        return pods, f"namespace/{namespace}"
+    every = {(each.ref.namespace, each.ref.name): each for each in (*here, *pods)}
+    return tuple(every.values()), f"node/{node_name},namespace/{namespace}"
+
+
+def _ask_events(api: Api, namespace: str | None) -> Callable[[], tuple[_EVENTS, tuple[Gap, ...]]]:
+    """Ask for them; a PV's are in namespace default, whichever namespace its claim is in."""
+    own = listed(api, within(namespace, "events"), read.event)
+    if namespace is None:
+        return lambda: (own(), ())
+    path = within("default", "events")
+    of_volumes = listed(api, path, read.event, fieldSelector=_OF_VOLUMES)
+
+    def wait() -> tuple[_EVENTS, tuple[Gap, ...]]:
+        found, further = own(), of_volumes()
+        gaps = _gap("events of PersistentVolumes", further)
+        if isinstance(found, NotObserved):
+            return found, gaps
+        return tuple(dict.fromkeys((*found, *observed_of(further)))), gaps
+
+    return wait
+
+
+def _ask_published(api: Api) -> Callable[[], tuple[PublishedNode, ...] | NotObserved]:
+    """Ask what agents published; a cluster without the resource has none."""
+    listing = api.list(RBD_NODES)
+
+    def wait() -> tuple[PublishedNode, ...] | NotObserved:
+        try:
+            return tuple(
+                read.parse_object(read.rbd_node, each, what="RBDNode")
+                for page in listing.pages()
+                for each in page
+            )
+        except StatusError as error:
+            return () if error.status == NOT_FOUND else not_observed(error)
+        except (SourceError, ParseError) as error:
+            return not_observed(error)
+
+    return wait
+
+
+def _gaps_of_life(view: KubeView) -> tuple[Gap, ...]:
+    return (
+        *_gap("storage classes", view.storage_classes),
+        *_gap("controllers of pods", view.workloads),
+        *_gap("CSIDrivers", view.drivers),
+        *_gap("RBDNodes", view.published),
+    )
+
+
+def _gap(fact: str, found: object) -> tuple[Gap, ...]:
+    if not isinstance(found, NotObserved):
+        return ()
+    return (Gap(fact=fact, reason=found.reason, cure=found.cure),)
