@@ -3,60 +3,95 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from rbdagent.cli.flags import observing, reading
-from rbdagent.cli.output import data_text, exit_code, has_colour, repeat
+from rbdagent.cli.flags import all_namespaces, observing, reading
+from rbdagent.cli.output import data_text, exit_code, exit_code_of_list, has_colour, repeat
 from rbdagent.cli.source import snapshot_of
-from rbdagent.errors import UsageError
+from rbdagent.errors import ParseError, UsageError
 from rbdagent.model import Also
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rbdagent.config import Settings
-    from rbdagent.model import Life, Snapshot
+    from rbdagent.diagnose.subjects import Scope
+    from rbdagent.model import Life, LifeList, Snapshot, Target
 
 
 @click.command("diagnose")
-@click.argument("target", required=True)
-@click.option("--namespace", "-n", help="Namespace of pvc/NAME and pod/NAME.")
+@click.argument("target", required=False)
+@all_namespaces
+@click.option("--namespace", "-n", help="Namespace of TARGET; without one: of all that is stuck.")
+@click.option("--selector", "-l", help="What is stuck of claims and pods so labelled (-l app=db).")
 @reading("html")
 @observing
 def command(
     *,
-    target: str,
+    target: str | None,
+    every: bool,
     namespace: str | None,
-    output: str,
-    source: str | None,
-    fail_on: str,
+    selector: str | None,
     watch: bool,
-    settings: Callable[[], Settings],
+    **asked: Any,  # noqa: ANN401 - see _Asked
 ) -> int:
     """Follow the volume of TARGET through its life, and say where it broke, why, and what to do.
 
     Provision, bind, schedule, attach, stage, publish, and back. TARGET is what who-holds takes.
     -o html gives one page to look at, which needs no network: redirect it to a file.
+
+    Without TARGET, -A, -n or -l tell all that is stuck, the worst first. -w looks on until it is
+    well.
     """
+    how = _Asked(**asked)
+    if how.output == "html" and watch:
+        raise UsageError("-o html is one page: leave --watch out, and load it anew")
+    if target is None:
+        wanted = everything(every=every, namespace=namespace, selector=selector)
+        once = _of_everything(wanted, _scope(namespace, selector), how)
+    elif every or selector is not None:
+        raise UsageError("-A and -l ask for all that is stuck: not with a TARGET")
+    else:
+        once = _of_target(target, namespace, how)
+    return repeat(once, watch=watch and how.source is None, until_well=True)
+
+
+class _Asked(NamedTuple):
+    """In which form an answer is wanted, and from where."""
+
+    output: str
+    source: str | None
+    fail_on: str
+    settings: Callable[[], Settings]
+
+
+# --------------------------------------------------------------------------------------------------
+# One
+# --------------------------------------------------------------------------------------------------
+
+
+def _of_target(target: str, namespace: str | None, how: _Asked) -> Callable[[], tuple[str, int]]:
     from rbdagent.parse.target import parse_target
 
     wanted = parse_target(target, namespace=namespace)
-    if output == "html" and watch:
-        raise UsageError("-o html is one page: leave --watch out, and load it anew")
 
     def once() -> tuple[str, int]:
         snapshot = snapshot_of(
-            wanted, source, settings, meanwhile=lambda: _load(output), also=Also.LIFE
+            wanted,
+            how.source,
+            how.settings,
+            meanwhile=lambda: _load(how.output),
+            also=Also.LIFE,
         )
         from rbdagent.correlate import correlate
         from rbdagent.diagnose.life import life_of
 
         life = life_of(correlate(snapshot), snapshot)
-        return _render(life, snapshot, output), exit_code((life.diagnosis,), fail_on)
+        return _render(life, snapshot, how.output), exit_code((life.diagnosis,), how.fail_on)
 
-    return repeat(once, watch=watch and source is None)
+    return once
 
 
 def _load(output: str) -> None:
@@ -82,3 +117,75 @@ def _render(life: Life, snapshot: Snapshot, output: str) -> str:
     from rbdagent.report.story import story
 
     return story(life, snapshot, wide=output == "wide", colour=has_colour())
+
+
+# --------------------------------------------------------------------------------------------------
+# All
+# --------------------------------------------------------------------------------------------------
+
+
+def everything(*, every: bool, namespace: str | None, selector: str | None) -> Target:
+    """Give the target that stands for all there is.
+
+    Raises:
+        UsageError: nothing says that all there is was meant, or it is said in two ways.
+    """
+    from rbdagent.model import Target, TargetKind
+    from rbdagent.parse.target import FORMS
+
+    if every and namespace is not None:
+        raise UsageError(f"-A is every namespace, and -n says {namespace}")
+    if not every and namespace is None and selector is None:
+        raise UsageError(
+            "a TARGET is missing; or -A, -n NAMESPACE or -l LABELS for all that is stuck",
+            hint=f"a TARGET is {FORMS}",
+        )
+    given = "-A" if namespace is None else f"-n {namespace}"
+    return Target(given=given, kind=TargetKind.NONE, namespace=namespace or "")
+
+
+def _scope(namespace: str | None, selector: str | None) -> Scope:
+    from rbdagent.diagnose.subjects import Scope
+    from rbdagent.parse.selector import parse_selector
+
+    try:
+        return Scope(namespace=namespace, selector=parse_selector(selector or ""))
+    except ParseError as error:
+        raise UsageError(str(error)) from error
+
+
+def _of_everything(wanted: Target, scope: Scope, how: _Asked) -> Callable[[], tuple[str, int]]:
+    if how.output == "html":
+        raise UsageError("-o html draws one life: name a TARGET")
+    if how.fail_on == "info":
+        raise UsageError("what is stuck is told by warnings and errors: --fail-on one of these")
+
+    def once() -> tuple[str, int]:
+        snapshot = snapshot_of(wanted, how.source, how.settings, also=Also.LIFE | Also.EVERYTHING)
+        from rbdagent.diagnose.stuck import stuck_in
+
+        found = stuck_in(snapshot, scope)
+        code = exit_code_of_list(found, snapshot, how.fail_on)
+        return _render_all(found, snapshot, scope, how.output), code
+
+    return once
+
+
+def _render_all(found: LifeList, snapshot: Snapshot, scope: Scope, output: str) -> str:
+    if output in {"json", "yaml"}:
+        from rbdagent.report.machine import life_list
+
+        return data_text(life_list(found, snapshot), output)
+    from rbdagent.report.stuck import stuck_names, stuck_table
+
+    if output == "name":
+        return stuck_names(found)
+    return stuck_table(
+        found, snapshot, wide=output == "wide", colour=has_colour(), of=_in_words(scope)
+    )
+
+
+def _in_words(scope: Scope) -> str:
+    words = [] if scope.namespace is None else [f"in namespace {scope.namespace}"]
+    words += [f"with labels {', '.join(map(str, scope.selector))}"] if scope.selector else []
+    return " ".join(words)

@@ -243,6 +243,13 @@ def leave_of(allowed: dict[str, Any], *, by: str, may_unmap: bool) -> Leave:
     )
 
 
+def all_namespaces(command: _F) -> _F:
+    """Give a verb the flag that stands in place of a TARGET for all there is."""
+    return click.option(
+        "--all-namespaces", "-A", "every", is_flag=True, help="All there is, of every namespace."
+    )(command)
+
+
 def reading(*also: str) -> Callable[[_F], _F]:
     """Give a verb the flags of every verb that gives an answer; ``also`` are forms it alone has."""
     forms = ("table", "wide", "json", "yaml", "name", *also)

@@ -14,9 +14,9 @@ from rbdagent.cli.flags import SEVERITIES
 from rbdagent.errors import RbdagentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from rbdagent.model import Diagnosis, Moment
+    from rbdagent.model import Diagnosis, Finding, LifeList, Moment, Snapshot
 
 
 _FINDINGS: Final = 3
@@ -38,21 +38,40 @@ def exit_code(diagnoses: Sequence[Diagnosis], fail_on: str) -> int:
     """Give 3 for findings, 1 for "undetermined": no script may read that as fine."""
     from rbdagent.model import Verdict
 
-    least = SEVERITIES.index(fail_on)
-    serious = any(
-        SEVERITIES.index(str(finding.severity)) >= least
-        for diagnosis in diagnoses
-        for finding in diagnosis.findings
-    )
-    if serious:
+    if is_serious((one for each in diagnoses for one in each.findings), fail_on):
         return _FINDINGS
     return int(any(each.verdict is Verdict.UNDETERMINED for each in diagnoses))
 
 
-def repeat(once: Callable[[], tuple[str, int]], *, watch: bool) -> int:
-    """Answer once; with --watch again and again, printing an answer that differs from the last."""
+def is_serious(findings: Iterable[Finding], fail_on: str) -> bool:
+    """Tell whether a finding is at least so severe."""
+    least = SEVERITIES.index(fail_on)
+    return any(SEVERITIES.index(str(each.severity)) >= least for each in findings)
+
+
+def exit_code_of_list(found: LifeList, snapshot: Snapshot, fail_on: str) -> int:
+    """Give the same of all that is stuck; 1 as well where not all that was asked has answered."""
+    from rbdagent.diagnose.stuck import unseen_of
+
+    findings = [finding for each in found.stuck for finding in each.life.findings]
+    if is_serious((*findings, *found.findings), fail_on):
+        return _FINDINGS
+    if unseen_of(snapshot) is not None or snapshot.sources.failed:
+        return 1
+    return exit_code([each.life.diagnosis for each in found.stuck], fail_on)
+
+
+def repeat(once: Callable[[], tuple[str, int]], *, watch: bool, until_well: bool = False) -> int:
+    """Answer once; with --watch again and again, printing an answer that differs from the last.
+
+    Args:
+        once: gives an answer and its exit code.
+        watch: go on.
+        until_well: go on until the exit code is 0.
+    """
     text, code = once()
     say(text)
+    watch = watch and not (until_well and code == 0)
     if watch:
         gc.enable()
     while watch:
@@ -61,6 +80,7 @@ def repeat(once: Callable[[], tuple[str, int]], *, watch: bool) -> int:
         if _timeless(again) != _timeless(text):
             say(f"\n--- {now_utc()}\n{again}")
         text = again
+        watch = not (until_well and code == 0)
     return code
 
 

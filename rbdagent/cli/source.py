@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
+from msgspec.structs import replace
 
 from rbdagent.cli.output import now_utc
 from rbdagent.errors import NotFoundError, UsageError
@@ -71,6 +72,8 @@ def _loaded(target: Target, source: str) -> Snapshot:
     except UnicodeDecodeError as error:
         raise UsageError(f"{source}: not a text file, so no snapshot", hint=_WANTED) from error
     found = load_snapshot(text, where=name)
+    if TargetKind.NONE in {target.kind, found.target.kind}:
+        return _of_many(found, target, name, source)
     if (found.target.kind, found.target.name, found.target.namespace, found.target.image) == (
         target.kind,
         target.name,
@@ -78,18 +81,49 @@ def _loaded(target: Target, source: str) -> Snapshot:
         target.image,
     ):
         return found
-    if TargetKind.NONE in {target.kind, found.target.kind}:
-        is_list = found.target.kind is TargetKind.NONE
-        held = "every mapping of a node" if is_list else found.target.given
-        verb = "list" if is_list else f"who-holds {found.target.given}"
-        raise NotFoundError(f"{name} was taken for {held}", hint=f"rbdagent {verb} --from {source}")
     return _retargeted(found, target, name, source)
+
+
+def _of_many(found: Snapshot, target: Target, name: str, source: str) -> Snapshot:
+    """Ask a snapshot of a node, or of all there is, for what it holds."""
+    from rbdagent.model import TargetKind
+
+    held = found.target
+    is_of_all = held.kind is TargetKind.NONE and bool(held.given)
+    if target.kind is not TargetKind.NONE and is_of_all:
+        return _part(found, target, name, source)
+    if target.kind is held.kind:
+        # A list is of the node that looked, and that looked for all there is as well.
+        is_within = held.namespace in {"", target.namespace} and is_of_all
+        if not target.given or is_within:
+            return found
+    if is_of_all:
+        words, verb = f"everything ({held.given})", f"diagnose {held.given}"
+    elif held.kind is TargetKind.NONE:
+        words, verb = "every mapping of a node", "list"
+    else:
+        words, verb = held.given, f"who-holds {held.given}"
+    raise NotFoundError(f"{name} was taken for {words}", hint=f"rbdagent {verb} --from {source}")
+
+
+def _part(found: Snapshot, target: Target, name: str, source: str) -> Snapshot:
+    """Give what a snapshot of all there is holds of one target."""
+    from rbdagent.correlate.parts import is_there, part_of
+    from rbdagent.correlate.whole import whole_of
+
+    whole = whole_of(found)
+    if not is_there(whole, target):
+        raise NotFoundError(
+            f"{name} holds nothing about {target.given}",
+            hint=f"rbdagent diagnose {found.target.given} --from {source} tells what is stuck",
+        )
+    part = part_of(whole, target)
+    # The part of a look has no gaps of its own: whoever asks for it alone is told them.
+    return replace(part, sources=found.sources)
 
 
 def _retargeted(found: Snapshot, target: Target, name: str, source: str) -> Snapshot:
     """Ask a snapshot about another name of what it holds: its PV's claim, its pod, its image."""
-    from msgspec.structs import replace
-
     from rbdagent.correlate import images_of
 
     asked = replace(found, target=target)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         ImageIdentity,
         JudgedHolder,
         Life,
+        LifeList,
         LifeStage,
         ProcessRef,
         PublishedMapping,
@@ -42,12 +43,20 @@ Json = dict[str, Any]
 
 def holder_report(diagnosis: Diagnosis, snapshot: Snapshot) -> Json:
     """Give the answer of ``who-holds -o json``."""
-    use = diagnosis.use
-    volume = use.persistent_volume
     return {
         "apiVersion": API_VERSION,
         "kind": "HolderReport",
         "observedAt": snapshot.observed_at,
+        **_diagnosis(diagnosis, pod_names(snapshot)),
+        "sources": sources(snapshot),
+        "next": list(diagnosis.next_commands),
+    }
+
+
+def _diagnosis(diagnosis: Diagnosis, names: Mapping[str, str]) -> Json:
+    use = diagnosis.use
+    volume = use.persistent_volume
+    return {
         "target": {
             "given": use.target.given,
             "persistentVolume": volume.name if volume else None,
@@ -57,19 +66,55 @@ def holder_report(diagnosis: Diagnosis, snapshot: Snapshot) -> Json:
         },
         "image": image_object(use.image),
         "verdict": str(diagnosis.verdict),
-        "holders": [_holder(each, pod_names(snapshot)) for each in diagnosis.holders],
+        "holders": [_holder(each, names) for each in diagnosis.holders],
         "findings": [_finding(each) for each in diagnosis.findings],
-        "sources": sources(snapshot),
-        "next": list(diagnosis.next_commands),
     }
 
 
 def life_report(life: Life, snapshot: Snapshot) -> Json:
     """Give the answer of ``diagnose TARGET -o json``: that of ``who-holds``, and the life."""
+    return {**_life(life, snapshot, pod_names(snapshot)), "sources": sources(snapshot)}
+
+
+def life_list(found: LifeList, snapshot: Snapshot) -> Json:
+    """Give the answer of ``diagnose -A -o json``: what many wait for, and a life each, worst first.
+
+    An item is what ``diagnose TARGET`` would tell of it, but for the sources, which are told once.
+    """
+    names = pod_names(snapshot)
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "LifeList",
+        "observedAt": snapshot.observed_at,
+        "lookedAt": {
+            "claims": found.claims,
+            "persistentVolumes": found.volumes,
+            "pods": found.pods,
+            "leftOut": found.others,
+        },
+        "causes": [
+            {
+                **_finding(each.finding),
+                "victims": [one.life.diagnosis.use.target.given for one in each.victims],
+            }
+            for each in found.causes
+        ],
+        "items": [
+            {**_life(each.life, snapshot, names), "since": each.since} for each in found.stuck
+        ],
+        "findings": [_finding(each) for each in found.findings],
+        "sources": sources(snapshot),
+    }
+
+
+def _life(life: Life, snapshot: Snapshot, names: Mapping[str, str]) -> Json:
     pod, first = life.pod, life.first_broken
     return {
-        **holder_report(life.diagnosis, snapshot),
+        "apiVersion": API_VERSION,
         "kind": "LifeReport",
+        "observedAt": snapshot.observed_at,
+        **_diagnosis(life.diagnosis, names),
+        "next": list(life.diagnosis.next_commands),
         "pod": None
         if pod is None
         else {"namespace": pod.ref.namespace, "name": pod.ref.name, "phase": pod.phase},

@@ -78,6 +78,19 @@ def _object(**properties: Json) -> Json:
     return {"type": "object", "required": list(properties), "properties": properties}
 
 
+def _with(known: Json, **further: Json) -> Json:
+    """Give the schema of an object that has further fields."""
+    properties = {**known["properties"], **further}
+    required = [*known["required"], *further]
+    return {"type": "object", "required": required, "properties": properties}
+
+
+def _without(known: Json, name: str) -> Json:
+    """Give the schema of an object that lacks a field."""
+    properties = {key: value for key, value in known["properties"].items() if key != name}
+    return {"type": "object", "required": [*properties], "properties": properties}
+
+
 def _output(kind: str, **properties: Json) -> Json:
     head = {"apiVersion": {"const": API_VERSION}, "kind": {"const": kind}}
     body = _object(**head, **properties)
@@ -248,15 +261,26 @@ _STAGES: Final = _list(
     _object(step=_enum(LifeStep), state=_enum(StepState), said=_TEXT, codes=_list(_TEXT))
 )
 
+_LIFE: Final = _output(
+    "LifeReport",
+    **_REPORT,
+    pod=_maybe(_object(namespace=_TEXT, name=_TEXT, phase=_TEXT)),
+    there=_STAGES,
+    back=_list(_object(node=_TEXT, steps=_STAGES)),
+    firstBroken=_maybe(_FINDING),
+)
+
 KINDS: Final[dict[str, Json]] = {
     "HolderReport": _output("HolderReport", **_REPORT),
-    "LifeReport": _output(
-        "LifeReport",
-        **_REPORT,
-        pod=_maybe(_object(namespace=_TEXT, name=_TEXT, phase=_TEXT)),
-        there=_STAGES,
-        back=_list(_object(node=_TEXT, steps=_STAGES)),
-        firstBroken=_maybe(_FINDING),
+    "LifeReport": _LIFE,
+    "LifeList": _output(
+        "LifeList",
+        observedAt=_TIME,
+        lookedAt=_object(claims=_NUMBER, persistentVolumes=_NUMBER, pods=_NUMBER, leftOut=_NUMBER),
+        causes=_list(_with(_FINDING, victims=_list(_TEXT))),
+        items=_list(_with(_without(_LIFE, "sources"), since=_maybe(_TEXT))),
+        findings=_list(_FINDING),
+        sources=_SOURCES,
     ),
     "MappingList": _output(
         "MappingList",

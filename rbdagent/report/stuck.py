@@ -1,0 +1,182 @@
+"""Everything that is stuck, for people: a table, then what it all waits for, the worst first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.catalog import CATALOG
+from rbdagent.diagnose.stuck import unseen_of
+from rbdagent.diagnose.times import age, spoken
+from rbdagent.model import Severity, TargetKind
+from rbdagent.report.text import (
+    BOLD,
+    GREEN,
+    RED,
+    YELLOW,
+    aligned,
+    finding_text,
+    next_text,
+    painted,
+    source_lines,
+    wrapped,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rbdagent.model import Cause, LifeList, Snapshot, Stuck
+
+_NONE: Final = "<none>"
+_UNKNOWN: Final = "<unknown>"
+_MOST_ROWS: Final = 5
+"""Of one cause: of five hundred that wait for the same, some name it."""
+_MOST_CAUSES: Final = 5
+_MOST_NAMED: Final = 3
+_MOST_COMMANDS: Final = 5
+_PAINT: Final = {Severity.ERROR: RED, Severity.WARNING: YELLOW}
+
+
+def stuck_table(
+    found: LifeList, snapshot: Snapshot, *, wide: bool, colour: bool, of: str = ""
+) -> str:
+    """Give the answer of ``diagnose -A``.
+
+    Args:
+        found: what is stuck.
+        snapshot: the look that it comes from.
+        wide: every row and every cause, and each finding in its own words.
+        colour: whether the terminal shows colours.
+        of: says in words what was asked for, if not everything.
+    """
+    parts = [_rows(found, snapshot, wide=wide, colour=colour)] if found.causes else []
+    parts.append(painted(_headline(found, snapshot, of), _tone(found), colour=colour))
+    parts.append(_looked_at(found))
+    told = found.causes if wide else found.causes[:_MOST_CAUSES]
+    parts += [_cause(each, colour=colour) for each in told]
+    if len(told) < len(found.causes):
+        parts.append(_rest(found.causes[len(told) :]))
+    parts.append(source_lines(snapshot))
+    commands = _commands(found)
+    if commands:
+        parts.append(next_text(commands, colour=colour))
+    return "\n\n".join(parts) + "\n"
+
+
+def stuck_names(found: LifeList) -> str:
+    """Give ``-o name``: one TARGET a line, as ``diagnose`` takes it."""
+    return "".join(f"{_name(each)}\n" for each in found.stuck)
+
+
+def _name(stuck: Stuck) -> str:
+    return stuck.life.diagnosis.use.target.given
+
+
+# --------------------------------------------------------------------------------------------------
+# The table
+# --------------------------------------------------------------------------------------------------
+
+
+def _rows(found: LifeList, snapshot: Snapshot, *, wide: bool, colour: bool) -> str:
+    """Give one row each; of many that wait for the same only the first."""
+    head = ["NAMESPACE", "CLAIM/POD", "PERSISTENTVOLUME", "STEP", "CODE", "SINCE", "WHAT"]
+    shown = [each.victims if wide else each.victims[:_MOST_ROWS] for each in found.causes]
+    rows = [_row(each, snapshot, wide=wide) for victims in shown for each in victims]
+    paints = [
+        _PAINT.get(each.finding.severity, "") if colour else ""
+        for victims in shown
+        for each in victims
+    ]
+    first, *lines = aligned(head, rows, paints, head.index("CODE"))
+    told = [first]
+    for cause, victims in zip(found.causes, shown, strict=True):
+        told += lines[: len(victims)]
+        del lines[: len(victims)]
+        left = len(cause.victims) - len(victims)
+        if left:
+            told.append(f"... and {left} more of the same ({cause.finding.code})")
+    return "\n".join(told)
+
+
+def _row(stuck: Stuck, snapshot: Snapshot, *, wide: bool) -> list[str]:
+    use, known = stuck.life.diagnosis.use, CATALOG[stuck.finding.code]
+    target, volume = use.target, use.persistent_volume
+    namespaced = target.kind in {TargetKind.CLAIM, TargetKind.POD}
+    name = f"{target.kind}/{target.name}" if namespaced else _NONE
+    if target.kind in {TargetKind.DEVICE, TargetKind.IMAGE}:
+        name = target.given
+    since = age(stuck.since, snapshot.observed_at)
+    return [
+        target.namespace or _NONE,
+        name,
+        volume.name if volume is not None else _NONE,
+        str(known.step) if known.step is not None else _NONE,
+        stuck.finding.code,
+        _UNKNOWN if since is None else spoken(since),
+        stuck.finding.message if wide else known.summary.rstrip("."),
+    ]
+
+
+# --------------------------------------------------------------------------------------------------
+# What they wait for
+# --------------------------------------------------------------------------------------------------
+
+
+def _headline(found: LifeList, snapshot: Snapshot, of: str) -> str:
+    asked = f" {of}" if of else ""
+    if found.causes:
+        count, causes = len(found.stuck), len(found.causes)
+        return f"Stuck{asked}: {count}, for {causes} {'causes' if causes > 1 else 'cause'}."
+    missing = unseen_of(snapshot)
+    if missing is not None:
+        return f"Whether anything{asked} is stuck was not observed: {missing}."
+    return f"Nothing{asked} is stuck."
+
+
+def _tone(found: LifeList) -> str:
+    return BOLD if found.causes else BOLD + GREEN
+
+
+def _looked_at(found: LifeList) -> str:
+    others = f"; {found.others} PVs of other drivers were left out" if found.others else ""
+    return (
+        f"Looked at {found.claims} claims, {found.volumes} PVs and {found.pods} pods with volumes"
+        f"{others}."
+    )
+
+
+def _cause(cause: Cause, *, colour: bool) -> str:
+    text = finding_text(cause.finding, colour=colour)
+    if len(cause.victims) == 1:
+        return text
+    first, _, rest = text.partition("\n")
+    victims = wrapped(f"So of {len(cause.victims)}: {_named(cause)}.", first="  ", rest="  ")
+    return f"{first}\n{victims}\n{rest}"
+
+
+def _named(cause: Cause) -> str:
+    names = ", ".join(_name(each) for each in cause.victims[:_MOST_NAMED])
+    left = len(cause.victims) - _MOST_NAMED
+    return f"{names} and {left} more" if left > 0 else names
+
+
+def _rest(causes: Sequence[Cause]) -> str:
+    """Give the causes that are not told in full, a line each, as many as fit a screen."""
+    lines = [f"And {len(causes)} further causes (-o wide tells them in full):"]
+    for each in causes[: 4 * _MOST_CAUSES]:
+        known = CATALOG[each.finding.code]
+        lines.append(f"  {each.finding.code} {known.name}: {_named(each)}")
+    left = len(causes) - 4 * _MOST_CAUSES
+    return "\n".join([*lines, *([f"  and {left} more"] if left > 0 else [])])
+
+
+def _commands(found: LifeList) -> tuple[str, ...]:
+    """Give what to type now: what the worst asks for, then a closer look at each of the next."""
+    if not found.causes:
+        return ()
+    worst = found.causes[0].finding.commands[:_MOST_NAMED]
+    return tuple(dict.fromkeys((*worst, *_looks(found.causes))))[:_MOST_COMMANDS]
+
+
+def _looks(causes: Sequence[Cause]) -> Iterator[str]:
+    for each in causes:
+        yield f"rbdagent diagnose {_name(each.victims[0])}"
