@@ -1,0 +1,1018 @@
+"""A cluster of any size, as one look sees it: at peace, but for what is broken in known ways.
+
+Nothing of it is recorded: it is made for counting, finding and measuring. Each broken volume is so
+by one of the kinds in ``KINDS``, the code of which it is told by; with the same seed it is the same
+cluster. What is legitimate and looks odd (``LEGIT``) is there as well, and is not to be told of.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
+
+from rbdagent.model import (
+    Attachment,
+    BlocklistEntry,
+    CephView,
+    Claim,
+    ClusterView,
+    CsiNode,
+    CsiSource,
+    DeviceKind,
+    DeviceNumber,
+    EntityAddress,
+    ImagePresence,
+    ImageSpec,
+    ImageView,
+    KubeEvent,
+    KubeletView,
+    KubeView,
+    Locker,
+    Mapping,
+    Mount,
+    MountNamespace,
+    Node,
+    NodeView,
+    ObjectRef,
+    Opener,
+    OpenHow,
+    PersistentVolume,
+    PluginSocket,
+    Pod,
+    PodVolumeDirectory,
+    ProcessRef,
+    PublishedMapping,
+    PublishedNode,
+    Snapshot,
+    Source,
+    Sources,
+    SourceState,
+    StagingDirectory,
+    StorageClass,
+    Target,
+    TargetKind,
+    UnbackedMount,
+    Verdict,
+    VolumeData,
+    Watcher,
+    Workload,
+)
+from rbdagent.parse.handle import attachment_name, staging_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NOW: Final = "2026-11-21T03:00:00Z"
+JUST_NOW: Final = "2026-11-21T02:59:30Z"
+LATELY: Final = "2026-11-21T02:30:00Z"
+LONG_AGO: Final = "2026-11-20T03:00:00Z"
+DRIVER: Final = "rbd.csi.ceph.com"
+FSID: Final = "7d112cea-dc64-4604-876a-0d7dcec17d1a"
+OTHER_FSID: Final = "11111111-2222-3333-4444-555555555555"
+GIB: Final = 1 << 30
+KERNEL_COOKIE: Final = 18446462598732840961
+LIBRBD_COOKIE: Final = 94310735552
+HOST: Final = MountNamespace(inode=1, process=ProcessRef(pid=1, command="/sbin/init"), is_host=True)
+OBSERVED: Final = Source(state=SourceState.OBSERVED)
+NAMESPACES: Final = 50
+VOLUMES_A_NODE: Final = 50
+HERE: Final = 40
+"""So many volumes are mapped on the node that looks, however large the cluster is."""
+
+
+@dataclass(slots=True)
+class Cell:
+    """One volume, and what hangs on it; None and () where there is none of it."""
+
+    number: int
+    node: str
+    claim: Claim | None
+    volume: PersistentVolume | None
+    pods: tuple[Pod, ...]
+    attachments: tuple[Attachment, ...]
+    events: tuple[KubeEvent, ...] = ()
+    view: ImageView | None = None
+    """What Ceph says of its image; None: it was not asked."""
+    other_view: ImageView | None = None
+    """What the second cluster says."""
+    published: tuple[tuple[str, PublishedMapping], ...] = ()
+    mapping: Mapping | None = None
+    """On the node that looks."""
+    staging: tuple[StagingDirectory, ...] = ()
+    pod_volumes: tuple[PodVolumeDirectory, ...] = ()
+    unbacked: tuple[UnbackedMount, ...] = ()
+
+    @property
+    def space(self) -> str:
+        return f"team-{self.number % NAMESPACES}"
+
+    @property
+    def handle(self) -> str:
+        return f"0001-0003-lab-0000000000000001-{_uuid(self.number)}"
+
+    @property
+    def image(self) -> ImageSpec:
+        return ImageSpec(pool="k8s", name=f"csi-vol-{_uuid(self.number)}")
+
+    @property
+    def image_id(self) -> str:
+        return f"1d{self.number:08x}"
+
+    @property
+    def pv(self) -> str:
+        return f"pvc-{self.number:06}"
+
+    @property
+    def device(self) -> str:
+        return f"/dev/rbd{self.number}"
+
+    @property
+    def the_claim(self) -> Claim:
+        assert self.claim is not None
+        return self.claim
+
+    @property
+    def the_volume(self) -> PersistentVolume:
+        assert self.volume is not None
+        return self.volume
+
+    @property
+    def given(self) -> str:
+        """How ``diagnose`` is asked about it: by its claim, else by its PV."""
+        if self.claim is not None:
+            return f"pvc/{self.claim.ref}"
+        return f"pv/{self.the_volume.name}"
+
+    # What may become of it ------------------------------------------------------------------------
+
+    def with_claim(self, **changes: Any) -> None:  # noqa: ANN401 - any field
+        self.claim = replace(self.the_claim, **changes)
+
+    def with_volume(self, **changes: Any) -> None:  # noqa: ANN401 - any field
+        self.volume = replace(self.the_volume, **changes)
+
+    def with_pod(self, **changes: Any) -> None:  # noqa: ANN401 - any field
+        self.pods = (replace(self.pods[0], **changes), *self.pods[1:])
+
+    def with_attachment(self, **changes: Any) -> None:  # noqa: ANN401 - any field
+        self.attachments = (replace(self.attachments[0], **changes),)
+
+    def unused(self) -> None:
+        """Nobody uses it, and it is attached nowhere."""
+        self.pods, self.attachments = (), ()
+
+    def moves(self, **old: Any) -> None:  # noqa: ANN401 - any field
+        """Its pod is to start on another node; what becomes of the old one is said."""
+        new = _pod(self, node=_next_node(self.node), name="new", phase="Pending")
+        gone = old.pop("gone", False)
+        self.pods = (new,) if gone else (new, replace(self.pods[0], **old))
+
+    def is_watched(self, *watchers: Watcher, **changes: Any) -> None:  # noqa: ANN401 - any field
+        """Ceph was asked."""
+        self.view = ImageView(
+            spec=self.image,
+            fsid=FSID,
+            presence=ImagePresence.PRESENT,
+            image_id=self.image_id,
+            pool_id=1,
+            watchers=watchers,
+        )
+        self.view = replace(self.view, **changes)
+
+    def is_watched_by_its_node(self) -> None:
+        self.is_watched(_watcher(self.node))
+
+    def has_event(self, reason: str, message: str, *, kind: str = "Pod", **changes: Any) -> None:  # noqa: ANN401
+        subject = {
+            "Pod": lambda: self.pods[0].ref,
+            "PersistentVolumeClaim": lambda: self.the_claim.ref,
+            "PersistentVolume": lambda: ObjectRef(namespace="default", name=self.pv),
+        }[kind]()
+        made = KubeEvent(
+            kind=kind,
+            subject=subject,
+            type="Warning",
+            reason=reason,
+            message=message,
+            last_seen=JUST_NOW,
+        )
+        self.events = (*self.events, replace(made, **changes))
+
+    def is_published(self, verdict: Verdict) -> None:
+        """The agent of its node has said so."""
+        told = PublishedMapping(
+            device=self.device,
+            verdict=verdict,
+            fsid=FSID,
+            spec=self.image,
+            image_id=self.image_id,
+            client_id=_client(self.node),
+            client_address=_address(self.node),
+            read_only=False,
+            persistent_volume=self.pv,
+            because=("it was seen there",),
+        )
+        self.published = ((self.node, told),)
+
+    def is_mapped_here(self, **changes: Any) -> None:  # noqa: ANN401 - any field
+        """The node that looks has it mapped, staged and watched."""
+        self.is_watched_by_its_node()
+        self.staging = (
+            StagingDirectory(
+                path=self._staging_path,
+                driver=DRIVER,
+                volume_handle=self.handle,
+                handle_hash=staging_hash(self.handle),
+                volume_data=VolumeData(driver=DRIVER, volume_handle=self.handle),
+            ),
+        )
+        made = Mapping(
+            kind=DeviceKind.KRBD,
+            device_id=self.number,
+            device=self.device,
+            number=DeviceNumber(major=252, minor=self.number),
+            spec=self.image,
+            image_id=self.image_id,
+            pool_id=1,
+            fsid=FSID,
+            client_id=_client(self.node),
+            client_address=_address(self.node),
+            hung_requests=(),
+            mounts=(self.mount(self._staging_path),),
+        )
+        self.mapping = replace(made, **changes)
+
+    def is_left_here(self, **changes: Any) -> None:  # noqa: ANN401 - any field
+        """It is mapped here still, and kubelet has forgotten it."""
+        self.unused()
+        self.is_mapped_here(**{"mounts": (), **changes})
+
+    @property
+    def _staging_path(self) -> str:
+        plugin = "/var/lib/kubelet/plugins/kubernetes.io/csi"
+        return f"{plugin}/{DRIVER}/{staging_hash(self.handle)}/globalmount/{self.handle}"
+
+    def pod_path(self, uid: str) -> str:
+        return f"/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~csi/{self.pv}/mount"
+
+    def mount(self, path: str) -> Mount:
+        number = DeviceNumber(major=252, minor=self.number)
+        return Mount(path=path, device=number, fs_type="ext4", namespace=HOST)
+
+    def opener(self) -> Opener:
+        return Opener(
+            process=ProcessRef(pid=5000 + self.number, command="sleep"),
+            how=OpenHow.CWD,
+            path="/",
+            on_device=False,
+            device=DeviceNumber(major=252, minor=self.number),
+        )
+
+
+def _uuid(number: int) -> str:
+    return f"00000000-0000-0000-0000-{number:012x}"
+
+
+def _ip(node: str) -> str:
+    number = _number(node)
+    return f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
+
+
+def _number(node: str) -> int:
+    return int(node.rpartition("-")[2])
+
+
+def _next_node(node: str) -> str:
+    """What leaves a node goes to the other of its pair."""
+    return f"node-{_number(node) ^ 1:05}"
+
+
+def _client(node: str) -> int:
+    return 4000 + _number(node)
+
+
+def _address(node: str) -> EntityAddress:
+    return EntityAddress(ip=_ip(node), nonce=1000 + _number(node))
+
+
+def _watcher(node: str, **changes: Any) -> Watcher:  # noqa: ANN401 - any field
+    made = Watcher(address=_address(node), client=_client(node), cookie=KERNEL_COOKIE)
+    return replace(made, **changes)
+
+
+def _pod(cell: Cell, *, node: str | None, name: str, phase: str) -> Pod:
+    return Pod(
+        ref=ObjectRef(
+            namespace=cell.space, name=f"{name}-{cell.number}", uid=f"{name}-{cell.number}-uid"
+        ),
+        node_name=node,
+        phase=phase,
+        ready=phase == "Running",
+        claims=(f"data-{cell.number}",),
+        owners=(f"ReplicaSet/{name}-{cell.number}",),
+        created_at=LATELY,
+    )
+
+
+def _attachment(cell: Cell, node: str) -> Attachment:
+    return Attachment(
+        name=attachment_name(cell.handle, DRIVER, node),
+        attacher=DRIVER,
+        node_name=node,
+        persistent_volume=cell.pv,
+        attached=True,
+        created_at=LONG_AGO,
+    )
+
+
+def _cell(number: int, node: str) -> Cell:
+    """Make a volume that is at peace: a pod runs with it."""
+    cell = Cell(number=number, node=node, claim=None, volume=None, pods=(), attachments=())
+    ref = ObjectRef(namespace=cell.space, name=f"data-{number}", uid=f"claim-{number}")
+    cell.claim = Claim(
+        ref=ref,
+        phase="Bound",
+        volume_name=cell.pv,
+        storage_class="rbd",
+        access_modes=("ReadWriteOnce",),
+        created_at=LONG_AGO,
+        requested_bytes=GIB,
+        bind_completed=True,
+    )
+    cell.volume = PersistentVolume(
+        name=cell.pv,
+        uid=f"pv-{number}",
+        phase="Bound",
+        source=CsiSource(
+            driver=DRIVER,
+            volume_handle=cell.handle,
+            attributes=(
+                ("clusterID", "lab"),
+                ("imageName", cell.image.name),
+                ("pool", cell.image.pool),
+            ),
+        ),
+        claim=ref,
+        access_modes=("ReadWriteOnce",),
+        reclaim_policy="Delete",
+        storage_class="rbd",
+        provisioner=DRIVER,
+        capacity_bytes=GIB,
+    )
+    cell.pods = (_pod(cell, node=node, name="web", phase="Running"),)
+    cell.attachments = (_attachment(cell, node),)
+    return cell
+
+
+# --------------------------------------------------------------------------------------------------
+# What is broken
+# --------------------------------------------------------------------------------------------------
+
+
+def _orphaned_elsewhere(cell: Cell) -> None:
+    cell.unused()
+    cell.is_watched_by_its_node()
+    cell.is_published(Verdict.ORPHANED)
+
+
+def _pinned_elsewhere(cell: Cell) -> None:
+    _orphaned_elsewhere(cell)
+    cell.is_published(Verdict.PINNED)
+
+
+def _conflict(cell: Cell) -> None:
+    other = _next_node(cell.node)
+    cell.pods = (*cell.pods, _pod(cell, node=other, name="more", phase="Running"))
+    cell.is_watched(_watcher(cell.node), _watcher(other))
+
+
+def _rolling_update(cell: Cell) -> None:
+    cell.moves()
+    cell.pods = tuple(
+        replace(each, owners=(f"StatefulSet/web-{cell.number}",)) for each in cell.pods
+    )
+    cell.is_watched_by_its_node()
+
+
+def _waiting_for_user(cell: Cell) -> None:
+    cell.moves()
+    cell.is_watched_by_its_node()
+
+
+def _foreign(cell: Cell) -> None:
+    cell.unused()
+    stranger = EntityAddress(ip="192.0.2.7", nonce=cell.number)
+    cell.is_watched(Watcher(address=stranger, client=77, cookie=LIBRBD_COOKIE))
+    cell.pods = (_pod(cell, node=None, name="new", phase="Pending"),)
+
+
+def _hidden_holder(cell: Cell) -> None:
+    """A kernel client on another node, with no pod there and no agent to tell."""
+    cell.unused()
+    cell.is_watched(_watcher(_next_node(cell.node)))
+
+
+def _hangs(cell: Cell) -> None:
+    cell.moves(gone=True)
+    cell.attachments = (_attachment(cell, str(cell.pods[0].node_name)),)
+    cell.has_event(
+        "FailedMount",
+        f"rpc error: an operation with the given Volume ID {cell.handle} already exists",
+    )
+    cell.is_watched()
+
+
+def _image_gone(cell: Cell) -> None:
+    cell.unused()
+    cell.pods = (_pod(cell, node=cell.node, name="new", phase="Pending"),)
+    cell.is_watched(presence=ImagePresence.GONE, image_id=None)
+
+
+def _image_in_trash(cell: Cell) -> None:
+    _image_gone(cell)
+    cell.is_watched(presence=ImagePresence.TRASH)
+
+
+def _old_lock(cell: Cell) -> None:
+    _image_gone(cell)
+    cell.is_watched(
+        lockers=(Locker(client=12, address=None, lock_id="kubelet_lock_magic_node-00002"),)
+    )
+
+
+def _ambiguous(cell: Cell) -> None:
+    cell.unused()
+    cell.with_volume(source=replace(cell.the_volume.source, attributes=_ATTRIBUTES(cell)))
+    cell.is_watched()
+    assert cell.view is not None
+    cell.other_view = replace(cell.view, fsid=OTHER_FSID, image_id="other")
+
+
+def _ATTRIBUTES(cell: Cell) -> tuple[tuple[str, str], ...]:  # noqa: N802 - as a constant of a cell
+    return (("imageName", cell.image.name), ("pool", cell.image.pool))
+
+
+def _map_refused(cell: Cell) -> None:
+    _hangs(cell)
+    cell.events = ()
+    cell.has_event("FailedMount", "rbd: map failed: (108) Cannot send after transport endpoint")
+
+
+def _multi_attach(cell: Cell) -> None:
+    cell.moves(gone=True)
+    cell.has_event(
+        "FailedAttachVolume",
+        f'Multi-Attach error for volume "{cell.pv}" Volume is already exclusively attached',
+    )
+    cell.is_watched_by_its_node()
+
+
+def _still_used(cell: Cell) -> None:
+    cell.moves(gone=True)
+    cell.attachments = (_attachment(cell, str(cell.pods[0].node_name)),)
+    cell.has_event("FailedMount", f"rbd image {cell.image} is still being used")
+    cell.is_watched_by_its_node()
+
+
+def _misbound(cell: Cell) -> None:
+    cell.unused()
+    cell.with_claim(phase="Lost")
+    cell.with_volume(phase="Released", claim=replace(cell.the_claim.ref, uid="an-earlier-one"))
+
+
+def _lost_its_volume(cell: Cell) -> None:
+    cell.unused()
+    cell.with_claim(phase="Lost")
+    cell.volume = None
+
+
+def _released(cell: Cell) -> None:
+    cell.unused()
+    cell.claim = None
+    cell.with_volume(phase="Released", phase_since=LONG_AGO)
+    cell.has_event("VolumeFailedDelete", "rbd image is still being used", kind="PersistentVolume")
+    cell.is_watched(_watcher(_next_node(cell.node)))
+
+
+def _released_though_claimed(cell: Cell) -> None:
+    cell.unused()
+    cell.with_volume(phase="Released")
+
+
+def _on_paper(cell: Cell) -> None:
+    cell.pods = ()
+    cell.is_watched()
+
+
+def _detach_fails(cell: Cell) -> None:
+    cell.pods = ()
+    cell.with_attachment(deleting_since=LATELY, detach_error="failed to load secret")
+    cell.is_watched()
+
+
+def _attached_to_nowhere(cell: Cell) -> None:
+    cell.pods = ()
+    cell.attachments = (_attachment(cell, "node-99999"),)
+    cell.is_watched()
+
+
+def _attach_fails(cell: Cell) -> None:
+    cell.with_pod(phase="Pending", ready=False)
+    cell.with_attachment(attached=False, attach_error="CSINode does not contain driver")
+    cell.is_watched()
+
+
+def _nameless(cell: Cell) -> None:
+    cell.unused()
+    cell.with_volume(source=CsiSource(driver=DRIVER, volume_handle=f"by-hand-{cell.number}"))
+
+
+def _runs_without_watch(cell: Cell) -> None:
+    cell.has_event("FailedMount", "something went wrong a while ago")
+    cell.is_watched()
+
+
+def _unbound(cell: Cell, **changes: Any) -> None:  # noqa: ANN401 - any field
+    cell.unused()
+    cell.volume = None
+    fresh = {"phase": "Pending", "volume_name": None, "bind_completed": False}
+    cell.with_claim(**{**fresh, **changes})
+
+
+def _no_class(cell: Cell) -> None:
+    _unbound(cell, storage_class="none-such")
+
+
+def _nothing_fits(cell: Cell) -> None:
+    _unbound(cell, storage_class="manual", requested_bytes=(cell.number % 7 + 2) * GIB)
+
+
+def _not_scheduled(cell: Cell) -> None:
+    _unbound(cell, storage_class="first-pod")
+    pod = _pod(cell, node=None, name="new", phase="Pending")
+    cell.pods = (replace(pod, unschedulable="0/200 nodes are available: 200 Insufficient cpu."),)
+
+
+def _silent(cell: Cell) -> None:
+    _unbound(cell)
+
+
+def _provisioning_fails(cell: Cell) -> None:
+    _unbound(cell)
+    cell.has_event("ProvisioningFailed", "rpc error: pool not found", kind="PersistentVolumeClaim")
+
+
+def _too_old(cell: Cell) -> None:
+    _unbound(cell)
+    cell.has_event(
+        "ProvisioningFailed",
+        "selfLink was empty, can't make reference",
+        kind="PersistentVolumeClaim",
+    )
+
+
+def _names_nothing(cell: Cell) -> None:
+    _unbound(cell, volume_name=f"pv-of-old-{cell.number}")
+
+
+def _names_what_it_cannot_have(cell: Cell) -> None:
+    cell.unused()
+    fresh = {"phase": "Pending", "bind_completed": False, "access_modes": ("ReadWriteMany",)}
+    cell.with_claim(**fresh)
+    cell.with_volume(phase="Available", claim=None)
+
+
+def _kept_for_nobody(cell: Cell) -> None:
+    cell.unused()
+    cell.claim = None
+    nobody = ObjectRef(namespace=cell.space, name=f"never-made-{cell.number}")
+    cell.with_volume(phase="Available", claim=nobody)
+
+
+def _reclaim_failed(cell: Cell) -> None:
+    cell.unused()
+    cell.claim = None
+    cell.with_volume(phase="Failed", reason="no volume plugin matched", phase_since=LONG_AGO)
+
+
+def _claim_protected(cell: Cell) -> None:
+    cell.with_claim(deleting_since=LONG_AGO, finalizers=("kubernetes.io/pvc-protection",))
+    cell.is_watched_by_its_node()
+
+
+def _volume_protected(cell: Cell) -> None:
+    cell.with_volume(deleting_since=LONG_AGO, finalizers=("kubernetes.io/pv-protection",))
+    cell.is_watched_by_its_node()
+
+
+KINDS: Final[dict[str, tuple[str, Callable[[Cell], None]]]] = {
+    "an orphan, by its agent's word": ("RBD101", _orphaned_elsewhere),
+    "a pin, by its agent's word": ("RBD102", _pinned_elsewhere),
+    "two nodes write": ("RBD106", _conflict),
+    "a rolling update": ("RBD111", _rolling_update),
+    "another pod has it": ("RBD112", _waiting_for_user),
+    "a stranger has it": ("RBD115", _foreign),
+    "a node has it that nobody asked": ("RBD119", _hidden_holder),
+    "a step hangs": ("RBD203", _hangs),
+    "the image is gone": ("RBD301", _image_gone),
+    "the image is in the trash": ("RBD302", _image_in_trash),
+    "an old kubelet's lock": ("RBD303", _old_lock),
+    "two clusters have it": ("RBD307", _ambiguous),
+    "a map is refused": ("RBD308", _map_refused),
+    "Multi-Attach": ("RBD401", _multi_attach),
+    "still being used": ("RBD402", _still_used),
+    "misbound": ("RBD404", _misbound),
+    "its PV is gone": ("RBD404", _lost_its_volume),
+    "released, and watched": ("RBD405", _released),
+    "released, and claimed": ("RBD406", _released_though_claimed),
+    "attached on paper": ("RBD408", _on_paper),
+    "its detach fails": ("RBD409", _detach_fails),
+    "attached to a node that is gone": ("RBD410", _attached_to_nowhere),
+    "its attach fails": ("RBD413", _attach_fails),
+    "its image has no name": ("RBD414", _nameless),
+    "its pod runs without a watch": ("RBD416", _runs_without_watch),
+    "no such class": ("RBD601", _no_class),
+    "no PV fits": ("RBD602", _nothing_fits),
+    "its first pod has no node": ("RBD604", _not_scheduled),
+    "the provisioner is silent": ("RBD606", _silent),
+    "the provisioner fails": ("RBD607", _provisioning_fails),
+    "the provisioner is too old": ("RBD608", _too_old),
+    "it names no PV that there is": ("RBD609", _names_nothing),
+    "it names a PV that does not fit": ("RBD610", _names_what_it_cannot_have),
+    "kept for a claim that was never made": ("RBD611", _kept_for_nobody),
+    "its reclaiming failed": ("RBD612", _reclaim_failed),
+    "its claim waits for its pod": ("RBD613", _claim_protected),
+    "it waits for its claim": ("RBD614", _volume_protected),
+}
+"""What it is, the code that says so, and what becomes of a volume at peace."""
+
+
+def _orphaned_here(cell: Cell) -> None:
+    cell.is_left_here()
+
+
+def _pinned_here(cell: Cell) -> None:
+    cell.is_left_here(openers=(cell.opener(),))
+
+
+def _unwatched_here(cell: Cell) -> None:
+    cell.is_left_here(watch=False)
+    cell.is_watched()
+
+
+def _not_backed_here(cell: Cell) -> None:
+    uid = str(cell.pods[0].ref.uid)
+    process = ProcessRef(pid=7, command="db", pod_uid=uid)
+    cell.is_watched()
+    cell.unbacked = (
+        UnbackedMount(
+            pod_uid=uid,
+            persistent_volume=cell.pv,
+            path="/data",
+            source="/dev/vda1",
+            process=process,
+        ),
+    )
+
+
+def _lost_pod_here(cell: Cell) -> None:
+    cell.is_left_here(mounts=(cell.mount(cell.pod_path("nobody")),))
+
+
+def _staging_left_here(cell: Cell) -> None:
+    cell.is_mapped_here()
+    cell.unused()
+
+
+def _no_device_node_here(cell: Cell) -> None:
+    cell.is_mapped_here(node_present=False)
+
+
+def _directory_left_here(cell: Cell) -> None:
+    cell.unused()
+    cell.is_watched()
+    cell.pod_volumes = (
+        PodVolumeDirectory(
+            path=cell.pod_path("nobody"),
+            pod_uid="nobody",
+            persistent_volume=cell.pv,
+            plugin="kubernetes.io~csi",
+        ),
+    )
+
+
+def _no_volume_data_here(cell: Cell) -> None:
+    cell.is_mapped_here()
+    cell.staging = tuple(replace(each, volume_data=None) for each in cell.staging)
+
+
+def _former_lock_here(cell: Cell) -> None:
+    cell.is_mapped_here()
+    former = replace(_address(cell.node), nonce=1)
+    cell.is_watched(
+        _watcher(cell.node), lockers=(Locker(client=99, address=former, lock_id="auto 184464"),)
+    )
+
+
+KINDS_HERE: Final[dict[str, tuple[str, Callable[[Cell], None]]]] = {
+    "an orphan": ("RBD101", _orphaned_here),
+    "a pin": ("RBD102", _pinned_here),
+    "a mapping without its watch": ("RBD105", _unwatched_here),
+    "a pod that writes to the node's disk": ("RBD108", _not_backed_here),
+    "a pod that the API lost": ("RBD109", _lost_pod_here),
+    "a staging mount that is left": ("RBD110", _staging_left_here),
+    "a device without its node": ("RBD204", _no_device_node_here),
+    "a pod's directory that is left": ("RBD205", _directory_left_here),
+    "a staging directory without vol_data.json": ("RBD206", _no_volume_data_here),
+    "a lock of a former client": ("RBD304", _former_lock_here),
+}
+"""The same on the node that looks; one of each, however large the cluster is."""
+
+
+@dataclass(slots=True, frozen=True)
+class SickNode:
+    """A node that is not well: everything on it is in trouble."""
+
+    code: str
+    changes: dict[str, Any] = field(default_factory=dict)
+    drivers: tuple[str, ...] = (DRIVER,)
+    is_blocklisted: bool = False
+    is_watching: bool = True
+    moves: bool = False
+
+
+SICK: Final[dict[str, SickNode]] = {
+    "a client on the blocklist": SickNode("RBD103", is_blocklisted=True),
+    "a node that came back": SickNode("RBD107", {"out_of_service": True}, moves=True),
+    "a node that is down": SickNode("RBD113", {"ready": None, "ready_changed_at": LATELY}),
+    "a node without the driver": SickNode("RBD201", drivers=()),
+}
+
+
+# --------------------------------------------------------------------------------------------------
+# What is legitimate, and looks odd
+# --------------------------------------------------------------------------------------------------
+
+
+def _idle(cell: Cell) -> None:
+    """A StatefulSet that was scaled down keeps its claims."""
+    cell.unused()
+
+
+def _waits_for_first_pod(cell: Cell) -> None:
+    _unbound(cell, storage_class="first-pod")
+
+
+def _being_made(cell: Cell) -> None:
+    _unbound(cell, created_at=JUST_NOW)
+
+
+def _finished(cell: Cell) -> None:
+    cell.attachments = ()
+    cell.with_pod(phase="Succeeded", ready=False)
+
+
+def _ending(cell: Cell) -> None:
+    cell.with_pod(deleting_since=NOW, grace_s=30.0)
+    cell.is_watched_by_its_node()
+
+
+def _read_by_many(cell: Cell) -> None:
+    cell.with_claim(access_modes=("ReadOnlyMany",))
+    cell.with_volume(access_modes=("ReadOnlyMany",))
+    other = _next_node(cell.node)
+    cell.pods = (*cell.pods, _pod(cell, node=other, name="more", phase="Running"))
+    cell.attachments = (*cell.attachments, _attachment(cell, other))
+
+
+def _written_by_many(cell: Cell) -> None:
+    _read_by_many(cell)
+    modes: dict[str, Any] = {"access_modes": ("ReadWriteMany",), "volume_mode": "Block"}
+    cell.with_claim(**modes)
+    cell.with_volume(**modes)
+
+
+def _two_on_one_node(cell: Cell) -> None:
+    cell.pods = (*cell.pods, _pod(cell, node=cell.node, name="more", phase="Running"))
+
+
+def _to_be_had(cell: Cell) -> None:
+    cell.unused()
+    cell.claim = None
+    labels = (("disk", f"d{cell.number % 9}"),)
+    cell.with_volume(phase="Available", claim=None, storage_class="manual", labels=labels)
+
+
+LEGIT: Final[tuple[Callable[[Cell], None], ...]] = (
+    _idle,
+    _waits_for_first_pod,
+    _being_made,
+    _finished,
+    _ending,
+    _read_by_many,
+    _written_by_many,
+    _two_on_one_node,
+    _to_be_had,
+)
+
+
+# --------------------------------------------------------------------------------------------------
+# The cluster
+# --------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, frozen=True)
+class Many:
+    """A look at a cluster, and what is broken in it."""
+
+    snapshot: Snapshot
+    broken: dict[str, str]
+    """How ``diagnose`` is asked about it, and the code by which it is told."""
+
+
+def many(*, volumes: int, broken: int, seed: int) -> Many:
+    """Make a cluster: so many claims, each with its PV but for a few, and twice as many pods."""
+    random = Random(seed)
+    nodes = [f"node-{number:05}" for number in range(2 * -(-volumes // (2 * VOLUMES_A_NODE)))]
+    cells = [_cell(number, _home(number, nodes)) for number in range(volumes)]
+    away = [each for each in cells if each.number >= HERE]
+    for each in cells[len(KINDS_HERE) : HERE]:
+        each.is_mapped_here(mounts=(each.mount(each.pod_path(str(each.pods[0].ref.uid))),))
+    told = _break_here(cells) | _break(random, away, nodes, broken - len(KINDS_HERE))
+    quiet = [each for each in away if each.given not in told and each.node not in _sick(nodes)]
+    for number, each in enumerate(random.sample(quiet, len(quiet) // 10)):
+        LEGIT[number % len(LEGIT)](each)
+    return Many(snapshot=_look(cells, nodes), broken=told)
+
+
+def _home(number: int, nodes: list[str]) -> str:
+    """The first node is the one that looks; the last few are for those that are not well.
+
+    Nodes come in pairs: nobody goes to the one that looks.
+    """
+    if number < HERE:
+        return nodes[0]
+    others = nodes[2 : len(nodes) - len(SICK)]
+    return others[number % len(others)]
+
+
+def _sick(nodes: list[str]) -> dict[str, SickNode]:
+    return dict(zip(nodes[len(nodes) - len(SICK) :], SICK.values(), strict=True))
+
+
+def _break_here(cells: list[Cell]) -> dict[str, str]:
+    told = {}
+    for cell, (code, become) in zip(cells, KINDS_HERE.values(), strict=False):
+        become(cell)
+        told[cell.given] = code
+    return told
+
+
+def _break(random: Random, cells: list[Cell], nodes: list[str], count: int) -> dict[str, str]:
+    """Break so many, as many of each kind; a tenth of them by their node."""
+    chosen = random.sample(cells, count)
+    told = {}
+    sick = list(_sick(nodes).items())
+    kinds = list(KINDS.values())
+    for number, cell in enumerate(chosen):
+        if number % 10 == 0:
+            node, how = sick[number // 10 % len(sick)]
+            _move(cell, node, how)
+            told[cell.given] = how.code
+        else:
+            code, become = kinds[number % len(kinds)]
+            become(cell)
+            told[cell.given] = code
+    return told
+
+
+def _move(cell: Cell, node: str, how: SickNode) -> None:
+    """Have a volume on a node that is not well."""
+    cell.node = node
+    cell.with_pod(node_name=node)
+    cell.attachments = (_attachment(cell, node),)
+    if how.moves:
+        cell.unused()
+    cell.is_watched_by_its_node()
+    if how.code == "RBD103":
+        # Its agent tells: by the API its pod runs.
+        cell.is_published(Verdict.DEAD)
+
+
+def _look(cells: list[Cell], nodes: list[str]) -> Snapshot:
+    sick = _sick(nodes)
+    return Snapshot(
+        observed_at=NOW,
+        tool_version="0.1.0",
+        target=Target(given="-A", kind=TargetKind.NONE),
+        node=_node_view(cells, nodes[0]),
+        ceph=_ceph(cells, sick),
+        kubernetes=_kube(cells, nodes, sick),
+        sources=Sources(node=OBSERVED, ceph=OBSERVED, kubernetes=OBSERVED),
+    )
+
+
+def _node_view(cells: list[Cell], node: str) -> NodeView:
+    return NodeView(
+        node_name=node,
+        hostname=node,
+        boot_id="b001",
+        module_loaded=True,
+        mappings=tuple(each.mapping for each in cells if each.mapping is not None),
+        kubelet=KubeletView(
+            roots=("/var/lib/kubelet",),
+            process=ProcessRef(pid=300, command="kubelet", started_at=LONG_AGO),
+            staging=tuple(one for each in cells for one in each.staging),
+            pod_volumes=tuple(one for each in cells for one in each.pod_volumes),
+            sockets=(PluginSocket(driver=DRIVER, path="/csi/csi.sock", listening=True),),
+        ),
+        addresses=(_ip(node),),
+        unbacked=tuple(one for each in cells for one in each.unbacked),
+    )
+
+
+def _ceph(cells: list[Cell], sick: dict[str, SickNode]) -> CephView:
+    blocklist = tuple(
+        BlocklistEntry(network=_ip(node), nonce=1000 + _number(node))
+        for node, how in sick.items()
+        if how.is_blocklisted
+    )
+    one = ClusterView(
+        name="ceph",
+        source=OBSERVED,
+        fsid=FSID,
+        images=tuple(each.view for each in cells if each.view is not None),
+        blocklist=blocklist,
+        pools=((1, "k8s"),),
+    )
+    other = ClusterView(
+        name="other",
+        source=OBSERVED,
+        fsid=OTHER_FSID,
+        images=tuple(each.other_view for each in cells if each.other_view is not None),
+        pools=((1, "k8s"),),
+    )
+    return CephView(clusters=(one, other))
+
+
+def _kube(cells: list[Cell], nodes: list[str], sick: dict[str, SickNode]) -> KubeView:
+    pods = [pod for each in cells for pod in each.pods]
+    return KubeView(
+        server="https://api",
+        persistent_volumes=tuple(each.volume for each in cells if each.volume is not None),
+        claims=tuple(each.claim for each in cells if each.claim is not None),
+        pods=(*pods, *_pods_without_volumes(2 * len(cells) - len(pods), nodes)),
+        nodes=tuple(_node(each, sick) for each in nodes),
+        csi_nodes=tuple(
+            CsiNode(node_name=each, drivers=sick[each].drivers if each in sick else (DRIVER,))
+            for each in nodes
+        ),
+        attachments=tuple(one for each in cells for one in each.attachments),
+        events=tuple(one for each in cells for one in each.events),
+        consistent=True,
+        published=_published(cells, nodes),
+        storage_classes=(
+            StorageClass(name="rbd", provisioner=DRIVER, is_default=True),
+            StorageClass(name="first-pod", provisioner=DRIVER, binding_mode="WaitForFirstConsumer"),
+            StorageClass(name="manual", provisioner="kubernetes.io/no-provisioner"),
+        ),
+        workloads=tuple(
+            Workload(kind="ReplicaSet", ref=replace(pod.ref, uid=None)) for pod in pods
+        ),
+        drivers=(DRIVER,),
+    )
+
+
+def _node(name: str, sick: dict[str, SickNode]) -> Node:
+    made = Node(name=name, ready=True, boot_id="b001", internal_ips=(_ip(name),))
+    return replace(made, **sick[name].changes) if name in sick else made
+
+
+def _pods_without_volumes(count: int, nodes: list[str]) -> tuple[Pod, ...]:
+    return tuple(
+        Pod(
+            ref=ObjectRef(
+                namespace=f"team-{number % NAMESPACES}", name=f"api-{number}", uid=f"api-{number}"
+            ),
+            node_name=nodes[number % len(nodes)],
+            phase="Running",
+            ready=True,
+            created_at=LONG_AGO,
+        )
+        for number in range(count)
+    )
+
+
+def _published(cells: list[Cell], nodes: list[str]) -> tuple[PublishedNode, ...]:
+    """Every node's agent has told of all that is mapped there; as it is where nothing is said."""
+    told: dict[str, list[PublishedMapping]] = {each: [] for each in nodes}
+    for cell in cells:
+        for node, mapping in cell.published:
+            told[node].append(mapping)
+    return tuple(
+        PublishedNode(name=node, observed_at=JUST_NOW, mappings=tuple(mappings))
+        for node, mappings in told.items()
+    )
