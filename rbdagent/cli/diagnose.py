@@ -50,7 +50,8 @@ def command(
         raise UsageError("-o html is one page: leave --watch out, and load it anew")
     if target is None:
         wanted = everything(every=every, namespace=namespace, selector=selector)
-        once = _of_everything(wanted, _scope(namespace, selector), how)
+        scope = _scope(namespace, selector)
+        once = _of_everything(wanted, scope, _in_words(namespace, selector), how)
     elif every or selector is not None:
         raise UsageError("-A and -l ask for all that is stuck: not with a TARGET")
     else:
@@ -154,9 +155,14 @@ def _scope(namespace: str | None, selector: str | None) -> Scope:
         raise UsageError(str(error)) from error
 
 
-def _of_everything(wanted: Target, scope: Scope, how: _Asked) -> Callable[[], tuple[str, int]]:
-    if how.output == "html":
-        raise UsageError("-o html draws one life: name a TARGET")
+def _in_words(namespace: str | None, selector: str | None) -> str:
+    words = [] if namespace is None else [f"in namespace {namespace}"]
+    return " ".join(words if selector is None else [*words, f"with labels {selector}"])
+
+
+def _of_everything(
+    wanted: Target, scope: Scope, words: str, how: _Asked
+) -> Callable[[], tuple[str, int]]:
     if how.fail_on == "info":
         raise UsageError("what is stuck is told by warnings and errors: --fail-on one of these")
 
@@ -166,12 +172,12 @@ def _of_everything(wanted: Target, scope: Scope, how: _Asked) -> Callable[[], tu
 
         found = stuck_in(snapshot, scope)
         code = exit_code_of_list(found, snapshot, how.fail_on)
-        return _render_all(found, snapshot, scope, how.output), code
+        return _render_all(found, snapshot, words, how.output), code
 
     return once
 
 
-def _render_all(found: LifeList, snapshot: Snapshot, scope: Scope, output: str) -> str:
+def _render_all(found: LifeList, snapshot: Snapshot, words: str, output: str) -> str:
     if output in {"json", "yaml"}:
         from rbdagent.report.machine import life_list
 
@@ -180,12 +186,4 @@ def _render_all(found: LifeList, snapshot: Snapshot, scope: Scope, output: str) 
 
     if output == "name":
         return stuck_names(found)
-    return stuck_table(
-        found, snapshot, wide=output == "wide", colour=has_colour(), of=_in_words(scope)
-    )
-
-
-def _in_words(scope: Scope) -> str:
-    words = [] if scope.namespace is None else [f"in namespace {scope.namespace}"]
-    words += [f"with labels {', '.join(map(str, scope.selector))}"] if scope.selector else []
-    return " ".join(words)
+    return stuck_table(found, snapshot, wide=output == "wide", colour=has_colour(), of=words)

@@ -31,6 +31,9 @@ from rbdagent.model import (
     PublishedNode,
     Requirement,
     Snapshot,
+    Source,
+    Sources,
+    SourceState,
     StorageClass,
     Target,
     TargetKind,
@@ -47,6 +50,7 @@ from tests.unit.builders import (
     JUST_NOW,
     LIBRBD_COOKIE,
     LONG_AGO,
+    OBSERVED,
     OTHER_FSID,
     UNSEEN,
     cluster,
@@ -509,6 +513,17 @@ class Maker:
             kubernetes=replace(kube, **self.of_kube),
         )
 
+    def from_afar(self) -> Snapshot:
+        """Give what a look sees from a machine that is no node."""
+        seen = self.made()
+        away = Source(state=SourceState.SKIPPED, reason="looked away on purpose")
+        return replace(
+            seen,
+            node=None,
+            ceph=self._clusters(),
+            sources=Sources(node=away, ceph=OBSERVED, kubernetes=OBSERVED),
+        )
+
     def _node_view(self) -> NodeView | None:
         if self.random.random() < 0.3:
             return None
@@ -523,11 +538,13 @@ class Maker:
         )
 
     def _ceph(self) -> CephView | None:
-        if self.random.random() < 0.2:
-            return None
+        return None if self.random.random() < 0.2 else self._clusters()
+
+    def _clusters(self) -> CephView:
         # What both say is said once, of the look as a whole.
         made = cluster(images=tuple(self.views), blocklist=tuple(self.blocklist), pools=())
-        made = replace(made, source=replace(made.source, gaps=(gap("watchers"),)))
+        if self.views:
+            made = replace(made, source=replace(made.source, gaps=(gap("watchers"),)))
         if not self.other_views:
             return CephView(clusters=(made,))
         other = cluster(name="other", fsid=OTHER_FSID, images=tuple(self.other_views), pools=())

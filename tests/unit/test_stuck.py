@@ -40,6 +40,7 @@ from rbdagent.model import (
     Requirement,
     Severity,
     Snapshot,
+    SourceState,
     Target,
     TargetKind,
     observed_of,
@@ -203,7 +204,7 @@ def largest_part(made: Many) -> dict[str, int]:
 def test_only_where_a_volume_may_yet_come_to_be_a_part_has_every_node() -> None:
     maker = Maker(Random(0))
     maker.claims[1] = replace(maker.claims[1], phase="Pending", volume_name=None)
-    whole = whole_of(replace(maker.made(), node=None))
+    whole = whole_of(maker.from_afar())
     bound = kube_of(part_of(whole, pvc("shop", "data-0")))
     assert [each.name for each in observed_of(bound.nodes)] == ["worker-1"]
     assert not bound.nodes_complete
@@ -319,13 +320,13 @@ def test_whom_a_pod_waits_for_ceph_is_asked_about_first() -> None:
     ]
     maker.attachments += [replace(maker._attachment(1), detach_error="no", deleting_since=NOW)]
     maker.pods[3] = replace(maker.pods[3], phase="Pending")
-    whole = whole_of(replace(maker.made(), node=None, ceph=None))
+    whole = whole_of(replace(maker.from_afar(), ceph=None))
     names = [each.spec.name for each in images_of_suspects(whole, Scope())]
     assert names == ["image-3", "image-1"]
 
 
 def test_at_peace_nothing_is_stuck_and_nobody_is_suspected() -> None:
-    snapshot = replace(Maker(Random(0)).made(), node=None)
+    snapshot = Maker(Random(0)).from_afar()
     found = stuck_in(snapshot)
     assert found.causes == ()
     assert (found.claims, found.volumes, found.pods) == (5, 5, 5)
@@ -335,7 +336,7 @@ def test_at_peace_nothing_is_stuck_and_nobody_is_suspected() -> None:
 def test_volumes_of_other_drivers_are_left_out_and_counted() -> None:
     maker = Maker(Random(0))
     maker.volumes[0] = replace(maker.volumes[0], source=OtherSource(kind="nfs"), phase="Failed")
-    found = stuck_in(replace(maker.made(), node=None))
+    found = stuck_in(maker.from_afar())
     assert found.causes == ()
     assert (found.claims, found.volumes, found.pods, found.others) == (4, 4, 4, 1)
 
@@ -344,13 +345,13 @@ def test_an_idle_volume_that_ceph_was_not_asked_about_is_not_called_stuck() -> N
     """Nobody waits for it: whether somebody holds it, nobody wanted to know."""
     maker = Maker(Random(0))
     maker.pods, maker.attachments = [], []
-    assert stuck_in(replace(maker.made(), node=None, ceph=None)).causes == ()
+    assert stuck_in(replace(maker.from_afar(), ceph=None)).causes == ()
 
 
 def test_a_pod_that_waits_for_what_nobody_was_asked_about_is_told() -> None:
     maker = Maker(Random(0))
     maker.pods[0] = replace(maker.pods[0], phase="Pending")
-    found = stuck_in(replace(maker.made(), node=None, ceph=None))
+    found = stuck_in(replace(maker.from_afar(), ceph=None))
     assert [each.finding.code for each in found.stuck] == ["RBD119"]
 
 
@@ -364,7 +365,7 @@ def broken(become: Callable[[Maker, int], None], *numbers: int) -> LifeList:
     maker = Maker(Random(0))
     for number in numbers:
         become(maker, number)
-    return stuck_in(replace(maker.made(), node=None))
+    return stuck_in(maker.from_afar())
 
 
 def _is_unbound(maker: Maker, number: int) -> None:
@@ -412,7 +413,7 @@ def test_those_who_hang_on_one_node_are_one_cause() -> None:
     maker = Maker(Random(0))
     # data-0 and data-3 are there.
     maker.nodes[0] = replace(maker.nodes[0], ready=None)
-    found = stuck_in(replace(maker.made(), node=None))
+    found = stuck_in(maker.from_afar())
     assert [(each.finding.code, len(each.victims)) for each in found.causes] == [("RBD113", 2)]
     assert found.causes[0].finding.subject == "node worker-1"
 
@@ -435,7 +436,7 @@ def test_data_in_danger_comes_first_then_errors_then_warnings_then_what_has_most
     maker.claims[3] = replace(
         maker.claims[3], deleting_since=NOW, finalizers=("kubernetes.io/pvc-protection",)
     )
-    found = stuck_in(replace(maker.made(), node=None))
+    found = stuck_in(maker.from_afar())
     assert [(each.finding.code, len(each.victims)) for each in found.causes] == [
         ("RBD106", 1),
         ("RBD606", 2),
@@ -449,7 +450,7 @@ def test_a_pod_is_told_of_where_its_claims_say_nothing() -> None:
     maker = Maker(Random(0))
     maker.pods[0] = replace(maker.pods[0], claims=("never-made",), phase="Pending", node_name=None)
     maker.attachments = maker.attachments[1:]
-    whole = whole_of(replace(maker.made(), node=None))
+    whole = whole_of(maker.from_afar())
     stuck = list(lives_that_are_stuck(whole, subjects_of(whole).targets))
     # Today no rule knows a claim that is not there; whichever comes to know it, is heard.
     assert {each.life.diagnosis.use.target.given for each in stuck} <= {"pod/shop/web-0"}
@@ -459,8 +460,8 @@ def test_what_many_sources_lack_is_told_once() -> None:
     maker = Maker(Random(0))
     _is_unbound(maker, 0)
     _is_unbound(maker, 1)
-    snapshot = replace(maker.made(), node=None)
-    failed = replace(snapshot.sources.node, state="failed", reason="no /proc")
+    snapshot = maker.from_afar()
+    failed = replace(snapshot.sources.node, state=SourceState.FAILED, reason="no /proc")
     found = stuck_in(replace(snapshot, sources=replace(snapshot.sources, node=failed)))
     assert "RBD901" in {each.code for each in found.findings}
     assert all(each.code != "RBD901" for stuck in found.stuck for each in stuck.life.findings)
@@ -494,7 +495,7 @@ def test_a_scope_is_of_a_namespace_or_of_labels_on_claims_or_their_pods(
 ) -> None:
     maker = Maker(Random(0))
     _labelled(maker)
-    stuck = stuck_in(replace(maker.made(), node=None), scope).stuck
+    stuck = stuck_in(maker.from_afar(), scope).stuck
     assert {each.life.diagnosis.use.target.name for each in stuck} == found
 
 
@@ -502,7 +503,7 @@ def test_a_volume_whose_claim_is_gone_is_of_the_namespace_that_it_had() -> None:
     maker = Maker(Random(0))
     maker.volumes[0] = replace(maker.volumes[0], phase="Failed")
     maker.claims, maker.pods, maker.attachments = maker.claims[1:], maker.pods[1:], []
-    snapshot = replace(maker.made(), node=None)
+    snapshot = maker.from_afar()
     in_shop, in_bank = (stuck_in(snapshot, Scope(namespace=each)) for each in ("shop", "bank"))
     assert [each.life.diagnosis.use.target.given for each in in_shop.stuck] == ["pv/pv-0"]
     assert in_bank.stuck == ()
@@ -541,7 +542,7 @@ def test_what_is_mapped_and_no_pvs_is_told_only_where_everything_is_asked_for() 
 def test_a_kind_that_was_not_observed_makes_nobody_at_peace_stuck(what: str) -> None:
     maker = Maker(Random(0))
     maker.of_kube[what] = UNSEEN
-    assert stuck_in(replace(maker.made(), node=None, ceph=None)).causes == ()
+    assert stuck_in(replace(maker.from_afar(), ceph=None)).causes == ()
 
 
 def test_pods_whose_uids_the_node_shows_are_known_in_a_part_wherever_they_are() -> None:
