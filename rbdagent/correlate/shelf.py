@@ -11,18 +11,57 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.correlate.fits import candidates
+from rbdagent.model import Claim, PersistentVolume
 from rbdagent.parse.selector import selects
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Sequence
 
-    from rbdagent.model import Claim, PersistentVolume, Selector
+    from rbdagent.model import Selector
 
 KEPT: Final = 8
 """More than an answer names."""
 _MOST_COMPARED: Final = 500
 """Where PVs come in so many sorts, those of the claim's class and modes are compared first."""
 _MOST_SELECTED: Final = 2000
+_OF_A_CLAIM_ALONE: Final = frozenset(
+    {
+        "ref",
+        "phase",
+        "volume_name",
+        "deleting_since",
+        "labels",
+        "created_at",
+        "finalizers",
+        "bind_completed",
+        "bound_by_controller",
+        "selected_node",
+        "provisioner",
+        "has_data_source",
+    }
+)
+_OF_A_VOLUME_ALONE: Final = frozenset(
+    {
+        "name",
+        "uid",
+        "source",
+        "claim",
+        "deleting_since",
+        "created_at",
+        "frozen",
+        "labels",
+        "finalizers",
+        "migrated_to",
+        "provisioner",
+        "bound_by_controller",
+        "phase_since",
+        "reason",
+    }
+)
+_WISHES: Final = tuple(sorted({*Claim.__struct_fields__} - _OF_A_CLAIM_ALONE))
+"""What a claim may ask for; labels of a PV are compared apart."""
+_QUALITIES: Final = tuple(sorted({*PersistentVolume.__struct_fields__} - _OF_A_VOLUME_ALONE))
+"""What a claim may object to: whatever a PV does not have for itself alone."""
 
 
 class Shelf:
@@ -39,13 +78,7 @@ class Shelf:
 
         Of these only the claim itself can tell whether they are its own.
         """
-        wants = (
-            claim.requested_bytes,
-            claim.access_modes,
-            claim.volume_mode,
-            claim.storage_class,
-            claim.selector,
-        )
+        wants = tuple(getattr(claim, name) for name in _WISHES)
         found = self._known.get(wants)
         if found is None:
             compared = candidates(claim, self._samples(claim))
@@ -87,16 +120,8 @@ def _by_sort(volumes: Iterable[PersistentVolume]) -> dict[Hashable, list[Persist
 
 
 def _sort_of(volume: PersistentVolume) -> Hashable:
-    return (
-        volume.phase,
-        volume.claim is not None,
-        volume.deleting_since is not None,
-        volume.capacity_bytes,
-        volume.access_modes,
-        volume.volume_mode,
-        volume.storage_class,
-        volume.node_affinity,
-    )
+    bound, leaving = volume.claim is not None, volume.deleting_since is not None
+    return (bound, leaving, *(getattr(volume, name) for name in _QUALITIES))
 
 
 def _first_of_each(

@@ -29,14 +29,13 @@ from rbdagent.observe.asking import (
     NOT_FOUND,
     PODS,
     RBD_NODES,
-    VOLUMES,
     listed,
     not_observed,
     within,
 )
 from rbdagent.observe.kube import gaps_of
 from rbdagent.observe.kubeconfig import KubeAccess, credentials
-from rbdagent.observe.life import CLASSES, DRIVERS, list_workloads
+from rbdagent.observe.life import ask_life, list_workloads, with_life
 from rbdagent.parse import kubernetes as read
 
 if TYPE_CHECKING:
@@ -74,19 +73,19 @@ def _look(api: Api, namespace: str | None, node_name: str) -> tuple[KubeView, tu
     pods = _ask_pods(api, namespace, node_name)
     events = _ask_events(api, namespace)
     claims = listed(api, within(namespace, "persistentvolumeclaims"), read.claim)
-    volumes = listed(api, VOLUMES, read.persistent_volume)
     attachments = listed(api, ATTACHMENTS, read.attachment)
     nodes = listed(api, NODES, read.node)
     csi_nodes = listed(api, CSI_NODES, read.csi_node)
-    classes = listed(api, CLASSES, read.storage_class)
-    drivers = listed(api, DRIVERS, read.object_name)
+    life = ask_life(api)
     workloads = list_workloads(api, namespace)
     published = _ask_published(api)
     found_pods, scope = pods()
     found_events, further = events()
+    # The controllers of all pods are listed, none is asked for by its name.
+    told = life(())._replace(workloads=workloads())
     view = KubeView(
         server=api.server,
-        persistent_volumes=volumes(),
+        persistent_volumes=told.volumes,
         claims=claims(),
         pods=found_pods,
         nodes=nodes(),
@@ -97,10 +96,8 @@ def _look(api: Api, namespace: str | None, node_name: str) -> tuple[KubeView, tu
         # Every list was asked for without a resourceVersion: a quorum read.
         consistent=True,
         published=published(),
-        storage_classes=classes(),
-        workloads=workloads(),
-        drivers=drivers(),
     )
+    view = with_life(view, told)
     return view, (*_gaps_of_life(view), *further)
 
 
