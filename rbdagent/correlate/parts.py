@@ -1,9 +1,9 @@
 """A look at a whole cluster, cut into small looks at one target each: so joining stays linear.
 
 A part holds all that the joins and the rules ask of its target: its PVs and those of the same image
-or handle, its claims, their pods and what these hang on, its attachments, events and watchers. What
-it leaves out concerns other volumes alone. So it is as complete as the look that it comes from; of
-Nodes alone it says by name which were looked for.
+or handle, its claims, their pods and what these hang on, its attachments, events and watchers, and
+of what is no volume's (Nodes, classes, drivers) everything. What it leaves out concerns other
+volumes alone: so it is as complete as the look that it comes from.
 """
 
 from __future__ import annotations
@@ -313,30 +313,25 @@ def _ceph(whole: Whole, objects: _Objects) -> CephView | None:
 def _kube(
     whole: Whole, kube: KubeView, seed: _Seed, objects: _Objects, *, is_local: bool
 ) -> KubeView:
-    published, attachments = _published(whole, objects), _attachments(whole, objects)
-    nodes = {each.name for each in published} | {each.node_name for each in attachments}
-    nodes |= _watching(whole, objects)
+    published = _published(whole, objects)
     pods = dict.fromkeys((*objects.users, *(whole.here.pods if is_local else ())))
     volumes = dict.fromkeys((*objects.volumes, *_further_volumes(whole, objects)))
     if not objects.volumes:
         # Whose the image may be, every pod tells on the nodes where it is held.
-        nodes |= {each.node_name for each in objects.users if each.node_name}
-        there = [pod for node in nodes for pod in whole.pods.on_node.get(node, ())]
-        pods |= dict.fromkeys(there)
+        nodes = {each.name for each in published} | _nodes_of(whole, objects)
+        pods |= dict.fromkeys(pod for node in nodes for pod in whole.pods.on_node.get(node, ()))
         volumes |= dict.fromkeys(_volumes_of_pods(whole, pods))
-    nodes |= {each.node_name for each in pods if each.node_name}
-    claims = {*objects.claims, *_claims_of_pods(pods)}
-    view = replace(
+    claims = {*objects.claims, *_claims_of_pods(pods), *_claims_of(whole, volumes)}
+    return replace(
         kube,
         persistent_volumes=_instead(kube.persistent_volumes, volumes),
         claims=_instead(kube.claims, _known(whole.claims.by_key, claims)),
         pods=_instead(kube.pods, pods),
-        attachments=_instead(kube.attachments, attachments),
+        attachments=_instead(kube.attachments, _attachments(whole, objects)),
         events=_instead(kube.events, _events(whole, seed)),
         workloads=_instead(kube.workloads, _workloads(whole, objects.users)),
         published=_instead(kube.published, published),
     )
-    return view if _asks_every_node(whole, objects) else _with_nodes(whole, view, nodes, objects)
 
 
 def _instead(every: tuple[_T, ...] | NotObserved, some: Iterable[_T]) -> Any:  # noqa: ANN401
@@ -405,7 +400,7 @@ def _workloads(whole: Whole, pods: Iterable[Pod]) -> Iterable[Workload]:
 
 
 # --------------------------------------------------------------------------------------------------
-# Nodes, and what their agents published
+# What agents published
 # --------------------------------------------------------------------------------------------------
 
 
@@ -416,35 +411,11 @@ def _watchers(objects: _Objects) -> Iterator[tuple[ImageView, Watcher]]:
                 yield view, each
 
 
-def _watching(whole: Whole, objects: _Objects) -> set[str]:
-    """Give the nodes that have a watcher's address."""
+def _nodes_of(whole: Whole, objects: _Objects) -> set[str]:
+    """Give the nodes of its pods, and those that have a watcher's address."""
     ips = {spelled(each.address.ip) for _, each in _watchers(objects)}
-    return {node.name for ip in ips for node in whole.nodes.by_ip.get(ip, ())}
-
-
-def _asks_every_node(whole: Whole, objects: _Objects) -> bool:
-    """Tell whether all Nodes matter: where a volume or a pod may yet come to be."""
-    claims = _known(whole.claims.by_key, objects.claims)
-    return (
-        any(each.node_affinity for each in objects.volumes)
-        or any(each.phase != "Bound" for each in claims)
-        or any(each.node_name is None for each in objects.users)
-    )
-
-
-def _with_nodes(whole: Whole, view: KubeView, names: set[str], objects: _Objects) -> KubeView:
-    claims = _known(whole.claims.by_key, objects.claims)
-    names |= {each.selected_node for each in claims if each.selected_node}
-    names |= {whole.snapshot.node.node_name} if whole.snapshot.node is not None else set()
-    addresses = {str(each.address) for _, each in _watchers(objects)}
-    looked_for = sorted(names | addresses) if view.nodes_complete else []
-    return replace(
-        view,
-        nodes=_instead(view.nodes, _known(whole.nodes.by_name, names)),
-        csi_nodes=_instead(view.csi_nodes, _known(whole.nodes.csi, names)),
-        nodes_complete=False,
-        searched=(*view.searched, *looked_for),
-    )
+    nodes = {node.name for ip in ips for node in whole.nodes.by_ip.get(ip, ())}
+    return nodes | {each.node_name for each in objects.users if each.node_name}
 
 
 def _published(whole: Whole, objects: _Objects) -> tuple[PublishedNode, ...]:
@@ -459,14 +430,14 @@ def _published(whole: Whole, objects: _Objects) -> tuple[PublishedNode, ...]:
         first = next(ours, None)
         told += [] if first is None else [first]
         told += [each for each in theirs if _is_of(each, view)]
-    return _nodes_of(told)
+    return _by_node(told)
 
 
 def _is_of(told: Told, view: ImageView) -> bool:
     return view.image_id is not None and told.mapping.image_id == view.image_id
 
 
-def _nodes_of(told: Iterable[Told]) -> tuple[PublishedNode, ...]:
+def _by_node(told: Iterable[Told]) -> tuple[PublishedNode, ...]:
     """Give these mappings by their nodes, both in the order in which they came."""
     by_node: dict[int, list[Told]] = by_each((each.number, each) for each in told)
     return tuple(

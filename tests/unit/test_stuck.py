@@ -42,7 +42,6 @@ from rbdagent.model import (
     Snapshot,
     SourceState,
     Target,
-    TargetKind,
     observed_of,
 )
 from rbdagent.observe.kube import _claim_names, _subjects, _using_pods
@@ -179,9 +178,8 @@ def test_what_was_not_observed_is_not_observed_in_any_part_and_what_was_is_as_co
         assert part.pods_scope == kube.pods_scope
         assert part.volumes_complete == kube.volumes_complete
         assert part.attachments_complete == kube.attachments_complete
-        assert part.nodes_complete <= kube.nodes_complete
-        if not kube.nodes_complete:
-            assert part.searched == kube.searched
+        for name in ("nodes", "csi_nodes", "nodes_complete", "searched", "storage_classes"):
+            assert getattr(part, name) == getattr(kube, name)
 
 
 def test_a_part_does_not_grow_with_the_cluster() -> None:
@@ -199,25 +197,6 @@ def largest_part(made: Many) -> dict[str, int]:
         for name in ("persistent_volumes", "claims", "pods", "attachments", "events", "published"):
             largest[name] = max(largest[name], len(getattr(kube, name)))
     return largest
-
-
-def test_only_where_a_volume_may_yet_come_to_be_a_part_has_every_node() -> None:
-    maker = Maker(Random(0))
-    maker.claims[1] = replace(maker.claims[1], phase="Pending", volume_name=None)
-    whole = whole_of(maker.from_afar())
-    bound = kube_of(part_of(whole, pvc("shop", "data-0")))
-    assert [each.name for each in observed_of(bound.nodes)] == ["worker-1"]
-    assert not bound.nodes_complete
-    assert "worker-1" in bound.searched
-    pending = kube_of(part_of(whole, pvc("bank", "data-1")))
-    assert len(observed_of(pending.nodes)) == 3
-    assert pending.nodes_complete
-
-
-def pvc(namespace: str, name: str) -> Target:
-    return Target(
-        given=f"pvc/{namespace}/{name}", kind=TargetKind.CLAIM, name=name, namespace=namespace
-    )
 
 
 # --------------------------------------------------------------------------------------------------
