@@ -104,7 +104,7 @@ def _tell(rounds: list[list[_Cost]]) -> int:
         )
     kept = [
         _tell_growth(rounds, small, large, what)
-        for small, large in ((0, 2), (1, 3))
+        for small, large in ((0, 2), (1, 2))
         for what in ("seconds", "peak_mib")
     ]
     return int(not all(kept))

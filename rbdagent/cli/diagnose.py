@@ -163,6 +163,8 @@ def _in_words(namespace: str | None, selector: str | None) -> str:
 def _of_everything(
     wanted: Target, scope: Scope, words: str, how: _Asked
 ) -> Callable[[], tuple[str, int]]:
+    if how.output == "html":
+        raise UsageError("-o html draws one life: name a TARGET")
     if how.fail_on == "info":
         raise UsageError("what is stuck is told by warnings and errors: --fail-on one of these")
 

@@ -8,7 +8,7 @@ volumes alone: so it is as complete as the look that it comes from.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -324,17 +324,24 @@ def _kube(
     claims = {*objects.claims, *_claims_of_pods(pods), *_claims_of(whole, volumes)}
     return replace(
         kube,
-        persistent_volumes=_instead(kube.persistent_volumes, volumes),
+        # In order of their names, as the API lists them.
+        persistent_volumes=_instead(
+            kube.persistent_volumes, sorted(volumes, key=lambda each: each.name)
+        ),
         claims=_instead(kube.claims, _known(whole.claims.by_key, claims)),
-        pods=_instead(kube.pods, pods),
-        attachments=_instead(kube.attachments, _attachments(whole, objects)),
+        pods=_instead(kube.pods, sorted(pods, key=lambda each: key_of(each.ref))),
+        attachments=_instead(
+            kube.attachments, sorted(_attachments(whole, objects), key=lambda each: each.name)
+        ),
         events=_instead(kube.events, _events(whole, seed)),
         workloads=_instead(kube.workloads, _workloads(whole, objects.users)),
         published=_instead(kube.published, published),
     )
 
 
-def _instead(every: tuple[_T, ...] | NotObserved, some: Iterable[_T]) -> Any:  # noqa: ANN401
+def _instead(
+    every: tuple[_T, ...] | NotObserved, some: Iterable[_T]
+) -> tuple[_T, ...] | NotObserved:
     """Give some in place of all; what was not observed stays so."""
     return every if isinstance(every, NotObserved) else tuple(some)
 

@@ -356,7 +356,8 @@ def _is_before(case: Case, version: tuple[int, int]) -> bool:
 def _nothing_fits(case: Case, claim: Claim, why: str) -> Finding:
     nearest = near(case, claim)
     seen = every_volume(case)
-    count = f"Not one of the {len(seen)} PVs does" if seen else "There is no PV"
+    # How many there are, the part of a look does not know: it has those that come nearest.
+    count = "Not one of the PVs does" if seen else "There is no PV"
     # Of several that come equally near nobody can tell which is meant.
     one = [each for each in nearest if len(each.objections) == 1]
     cure = changes(claim, one[0].volume, one[0].objections, case) if len(one) == 1 else ()

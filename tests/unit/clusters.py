@@ -236,6 +236,19 @@ class Maker:
         )
         self.volumes[number] = replace(self.volumes[number], **changes)
 
+    def spare_volumes(self) -> None:
+        """Add more PVs than any answer names."""
+        first = 100 + len(self.volumes)
+        for number in range(first, first + self.one_of(3, 12, 30)):
+            changes = {
+                "phase": self.one_of("Available", "Available", "Bound", "Released"),
+                "claim": self.one_of(None, self._ref(number), self._ref(self.number())),
+                "storage_class": self.one_of("manual", "rbd", ""),
+                "capacity_bytes": self.one_of(GIB, 2 * GIB, 3 * GIB),
+                "labels": self.one_of((), (("disk", "fast"),)),
+            }
+            self.volumes.append(replace(self._volume(number), **changes))
+
     def a_claim(self) -> None:
         number = self.number()
         fresh = {"phase": "Pending", "volume_name": None, "bind_completed": False}
@@ -490,12 +503,13 @@ class Maker:
         """Give what a look at it sees."""
         kube = KubeView(
             server="https://api",
-            persistent_volumes=tuple(self.volumes),
-            claims=tuple(self.claims),
-            pods=tuple(self.pods),
+            # In order of their names, as the API lists them.
+            persistent_volumes=tuple(sorted(self.volumes, key=lambda each: each.name)),
+            claims=tuple(sorted(self.claims, key=lambda each: each.ref)),
+            pods=tuple(sorted(self.pods, key=lambda each: each.ref)),
             nodes=tuple(self.nodes),
             csi_nodes=tuple(self.csi_nodes),
-            attachments=tuple(self.attachments),
+            attachments=tuple(sorted(self.attachments, key=lambda each: each.name)),
             events=tuple(self.events),
             published=tuple(self.published),
             storage_classes=(
@@ -553,6 +567,7 @@ class Maker:
 
 _CHANGES: Final[tuple[Callable[[Maker], None], ...]] = (
     *[Maker.a_volume] * 3,
+    Maker.spare_volumes,
     *[Maker.a_claim] * 3,
     *[Maker.a_pod] * 3,
     *[Maker.an_event] * 2,

@@ -42,13 +42,14 @@ from rbdagent.model import (
     Snapshot,
     SourceState,
     Target,
+    TargetKind,
     observed_of,
 )
 from rbdagent.observe.kube import _claim_names, _subjects, _using_pods
 from rbdagent.parse.selector import parse_selector
 from tests.lab.many import HERE, KINDS, LEGIT, Many, many
 from tests.unit.builders import NOW, UNSEEN
-from tests.unit.clusters import Maker, some_cluster
+from tests.unit.clusters import GIB, Maker, some_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -197,6 +198,36 @@ def largest_part(made: Many) -> dict[str, int]:
         for name in ("persistent_volumes", "claims", "pods", "attachments", "events", "published"):
             largest[name] = max(largest[name], len(getattr(kube, name)))
     return largest
+
+
+def pvc(namespace: str, name: str) -> Target:
+    return Target(
+        given=f"pvc/{namespace}/{name}", kind=TargetKind.CLAIM, name=name, namespace=namespace
+    )
+
+
+@pytest.mark.parametrize("labels", [(), (("disk", "fast"),)], ids=["no labels", "labels"])
+@pytest.mark.parametrize("storage_class", ["manual", "first", "", None, "none-such"])
+def test_a_claim_that_no_volume_fits_is_told_the_same_by_a_part_that_has_the_nearest_alone(
+    storage_class: str | None, labels: tuple[tuple[str, str], ...]
+) -> None:
+    maker = Maker(Random(1))
+    for _ in range(3):
+        maker.spare_volumes()
+    wanted = tuple(Requirement(key=key, operator="In", values=(value,)) for key, value in labels)
+    maker.claims[0] = replace(
+        maker.claims[0],
+        phase="Pending",
+        volume_name=None,
+        bind_completed=False,
+        storage_class=storage_class,
+        requested_bytes=5 * GIB,
+        selector=wanted or None,
+    )
+    snapshot, target = maker.from_afar(), pvc("shop", "data-0")
+    part = part_of(whole_of(snapshot), target)
+    assert life_in(part) == life_in(alone(snapshot, target))
+    assert len(observed_of(kube_of(part).persistent_volumes)) < len(maker.volumes)
 
 
 # --------------------------------------------------------------------------------------------------
