@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rbdagent.config import Settings
+    from rbdagent.correlate.whole import Whole
+    from rbdagent.correlate.words import Called
+    from rbdagent.diagnose.subjects import Scope
     from rbdagent.observe.cluster import CephAccess
     from rbdagent.observe.kubeconfig import KubeAccess
 
@@ -101,16 +104,17 @@ def look(
             kubernetes=told,
             sources=Sources(node=node_source, ceph=_NOT_YET, kubernetes=kube_source),
         )
+        whole = _indexed(seen) if Also.EVERYTHING in also else None
         # Logs, like Ceph, are asked by the volume's names, which are known from here on.
-        with_words = _begin_words(seen, settings, also)
+        with_words = _begin_words(seen, settings, also, whole)
 
         def ask(wanted: tuple[ImageIdentity, ...]) -> _CephAnswer:
-            return _ceph(ceph_begun, wanted, node, deadline, to_all=Also.EVERYTHING in also)
+            return _ceph(ceph_begun, wanted, node, deadline, to_all=whole is not None)
 
-        if Also.EVERYTHING in also:
-            ceph_view, ceph_source = _timed(lambda: _of_suspects(seen, images, ask))
-        else:
+        if whole is None:
             ceph_view, ceph_source = _timed(lambda: ask(images))
+        else:
+            ceph_view, ceph_source = _timed(lambda: _of_suspects(whole, images, ask))
     snapshot = replace(
         seen,
         observed_at=now(),
@@ -126,7 +130,7 @@ def look(
 
 
 def _begin_words(
-    seen: Snapshot, settings: Settings, also: Also
+    seen: Snapshot, settings: Settings, also: Also, whole: Whole | None
 ) -> Callable[[float], NodeView | None]:
     """Begin to read the node's logs, where the volume's life is asked for."""
     node, roots = seen.node, settings.roots
@@ -135,7 +139,8 @@ def _begin_words(
     from rbdagent.correlate.words import called_in
     from rbdagent.observe.words import begin_words
 
-    words = begin_words(roots, node, called_in(seen), now=seen.observed_at)
+    calls = called_in(seen) if whole is None else _calls_of_suspects(whole)
+    words = begin_words(roots, node, calls, now=seen.observed_at)
     patience = time.monotonic() + _PATIENCE_S
     return lambda deadline: replace(node, words=words(max(deadline, patience)))
 
@@ -157,8 +162,33 @@ def _with_words_of_others(snapshot: Snapshot, access: KubeAccess, node_name: str
     return with_published(snapshot, [every] if isinstance(every, NotObserved) else every)
 
 
+def _indexed(snapshot: Snapshot) -> Whole:
+    from rbdagent.correlate.whole import whole_of
+
+    return whole_of(snapshot)
+
+
+def _scope(whole: Whole) -> Scope:
+    from rbdagent.diagnose.subjects import Scope
+
+    return Scope(namespace=whole.snapshot.target.namespace or None)
+
+
+def _calls_of_suspects(whole: Whole) -> tuple[Called, ...]:
+    """Give what the node's logs call those volumes of its own that may be in trouble."""
+    from rbdagent.correlate import correlate
+    from rbdagent.correlate.parts import is_here, part_of
+    from rbdagent.correlate.words import called
+    from rbdagent.diagnose.suspects import suspects_of
+
+    own = (each for each in suspects_of(whole, _scope(whole)) if is_here(whole, each))
+    uses = (correlate(part_of(whole, each), whole.here.directories) for each in own)
+    found = (called(each) for each in uses)
+    return tuple(dict.fromkeys(each for each in found if each.volume or each.kernel))
+
+
 def _of_suspects(
-    snapshot: Snapshot,
+    whole: Whole,
     mapped: tuple[ImageIdentity, ...],
     ask: Callable[[tuple[ImageIdentity, ...]], _CephAnswer],
 ) -> _CephAnswer:
@@ -166,11 +196,10 @@ def _of_suspects(
 
     Whom the blocklist hits only Ceph can tell: these are asked about afterwards.
     """
-    from rbdagent.correlate.whole import whole_of, with_ceph
-    from rbdagent.diagnose.subjects import Scope
+    from rbdagent.correlate.whole import with_ceph
     from rbdagent.diagnose.suspects import images_of_suspects
 
-    whole, scope = whole_of(snapshot), Scope(namespace=snapshot.target.namespace or None)
+    scope = _scope(whole)
     first = tuple(dict.fromkeys((*mapped, *images_of_suspects(whole, scope))))
     asked = first[:_MOST_IMAGES]
     view, source = ask(asked)

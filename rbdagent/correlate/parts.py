@@ -28,6 +28,7 @@ from rbdagent.correlate.whole import (
     by_each,
     client_of,
     key_of,
+    keys_of_volume,
     spelled,
 )
 from rbdagent.model import (
@@ -91,7 +92,7 @@ def part_of(whole: Whole, target: Target) -> Snapshot:
     """Give the small look at a target; what is not there, is not there either in the whole."""
     seed = _seed(whole, target)
     objects = _objects(whole, seed)
-    is_local = target.kind is TargetKind.DEVICE or not objects.words.isdisjoint(whole.here.words)
+    is_local = _is_local(whole, target, objects)
     snapshot = whole.snapshot
     kube = snapshot.kubernetes
     return replace(
@@ -101,6 +102,22 @@ def part_of(whole: Whole, target: Target) -> Snapshot:
         kubernetes=None if kube is None else _kube(whole, kube, seed, objects, is_local=is_local),
         sources=_without_gaps(snapshot.sources),
     )
+
+
+def is_here(whole: Whole, target: Target) -> bool:
+    """Tell whether the node that looked has something of a target."""
+    node = whole.snapshot.node
+    objects = _objects(whole, _seed(whole, target))
+    if _is_local(whole, target, objects):
+        return True
+    return node is not None and any(each.node_name == node.node_name for each in objects.users)
+
+
+def _is_local(whole: Whole, target: Target, objects: _Objects) -> bool:
+    """Tell whether that node itself shows something of it."""
+    if target.kind is TargetKind.DEVICE:
+        return True
+    return not objects.words.isdisjoint(whole.here.words)
 
 
 def images_meant(whole: Whole, target: Target) -> tuple[ImageIdentity, ...]:
@@ -313,9 +330,11 @@ def _ceph(whole: Whole, objects: _Objects) -> CephView | None:
 def _kube(
     whole: Whole, kube: KubeView, seed: _Seed, objects: _Objects, *, is_local: bool
 ) -> KubeView:
-    published = _published(whole, objects)
+    published, attachments = _published(whole, objects), _attachments(whole, objects)
     pods = dict.fromkeys((*objects.users, *(whole.here.pods if is_local else ())))
     volumes = dict.fromkeys((*objects.volumes, *_further_volumes(whole, objects)))
+    attached = {each.persistent_volume for each in attachments if each.persistent_volume}
+    volumes |= dict.fromkeys(_known(whole.volumes.by_name, attached))
     if not objects.volumes:
         # Whose the image may be, every pod tells on the nodes where it is held.
         nodes = {each.name for each in published} | _nodes_of(whole, objects)
@@ -331,7 +350,8 @@ def _kube(
         claims=_instead(kube.claims, _known(whole.claims.by_key, claims)),
         pods=_instead(kube.pods, sorted(pods, key=lambda each: key_of(each.ref))),
         attachments=_instead(
-            kube.attachments, sorted(_attachments(whole, objects), key=lambda each: each.name)
+            kube.attachments,
+            sorted({*attachments, *_witnesses(whole, objects)}, key=lambda each: each.name),
         ),
         events=_instead(kube.events, _events(whole, seed)),
         workloads=_instead(kube.workloads, _workloads(whole, objects.users)),
@@ -383,12 +403,20 @@ def _attachments(whole: Whole, objects: _Objects) -> list[Attachment]:
     return list(dict.fromkeys(found))
 
 
+def _witnesses(whole: Whole, objects: _Objects) -> Iterator[Attachment]:
+    """Give an attachment of each of its drivers, to whatever: volumes of these are attached."""
+    for volume in objects.volumes:
+        handle = handle_of(volume.source)
+        if handle is not None:
+            yield from _known(whole.attachments.of_driver, {handle[0]})
+
+
 def _events(whole: Whole, seed: _Seed) -> Iterator[KubeEvent]:
-    """Give the events of the target's own PVs, claims and pods; a volume's are in default."""
+    """Give the events of the target's own PVs, claims and pods."""
     claims = {*seed.claims, *(key_of(each.claim) for each in seed.volumes if each.claim)}
     pods = {key_of(pod.ref) for key in claims for pod in whole.pods.of_claim.get(key, ())}
     pods |= {key_of(each.ref) for each in seed.pods}
-    volumes = {("default", each.name) for each in seed.volumes}
+    volumes = {key for each in seed.volumes for key in keys_of_volume(each)}
     for key in sorted(claims | pods | volumes):
         yield from whole.events.get(key, ())
 

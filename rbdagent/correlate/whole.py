@@ -84,6 +84,8 @@ class Attachments(NamedTuple):
     odd: dict[str, Attachment]
     """By their own name, where it is not the one that their PV gives them: that was made anew."""
     odd_nodes: frozenset[str]
+    of_driver: dict[str, Attachment]
+    """One of each: there is an attacher, and it has worked."""
 
 
 class Nodes(NamedTuple):
@@ -92,6 +94,8 @@ class Nodes(NamedTuple):
     by_name: dict[str, Node]
     by_ip: dict[str, list[Node]]
     csi: dict[str, CsiNode]
+    listing: dict[str, list[str]]
+    """Whose status lists a volume as in use or attached, by the name that it has there."""
 
 
 class Told(NamedTuple):
@@ -190,6 +194,11 @@ def key_of(ref: ObjectRef) -> Key:
     return ref.namespace, ref.name
 
 
+def keys_of_volume(volume: PersistentVolume) -> tuple[Key, Key]:
+    """Give how an event names a PV: without a namespace, though it lies in one itself."""
+    return ("", volume.name), ("default", volume.name)
+
+
 def _volumes(kube: KubeView | None) -> Volumes:
     every = volumes_of(kube)
     return Volumes(
@@ -239,6 +248,7 @@ def _attachments(kube: KubeView | None, volumes: Volumes) -> Attachments:
         ),
         odd={each.name: each for each in odd},
         odd_nodes=frozenset(each.node_name for each in odd),
+        of_driver={each.attacher: each for each in every},
     )
 
 
@@ -251,11 +261,19 @@ def _is_named_by_its_volume(attachment: Attachment, volumes: Volumes) -> bool:
 
 def attachment_names(volumes: tuple[PersistentVolume, ...], node: str) -> frozenset[str]:
     """Give the names that VolumeAttachments of PVs to a node would have."""
+    return _names(volumes).attachment_names(node)
+
+
+def names_in_status(volume: PersistentVolume) -> frozenset[str]:
+    """Give what a Node's status would call a PV."""
+    return _names((volume,)).in_use_names
+
+
+def _names(volumes: tuple[PersistentVolume, ...]) -> VolumeNames:
     handles = (handle_of(each.source) for each in volumes)
-    names = VolumeNames(
+    return VolumeNames(
         image=None, volumes=volumes, handles=frozenset(each for each in handles if each is not None)
     )
-    return names.attachment_names(node)
 
 
 def _nodes(kube: KubeView | None) -> Nodes:
@@ -265,6 +283,11 @@ def _nodes(kube: KubeView | None) -> Nodes:
         by_name={each.name: each for each in every},
         by_ip=by_each((spelled(ip), each) for each in every for ip in each.internal_ips),
         csi={each.node_name: each for each in csi},
+        listing=by_each(
+            (name, each.name)
+            for each in every
+            for name in (*each.volumes_in_use, *each.volumes_attached)
+        ),
     )
 
 

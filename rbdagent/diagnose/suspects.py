@@ -14,7 +14,15 @@ from rbdagent.correlate.holders import is_finished
 from rbdagent.correlate.identity import clusters_of, volume_image
 from rbdagent.correlate.names import handle_of
 from rbdagent.correlate.parts import images_meant
-from rbdagent.correlate.whole import Key, Whole, attachment_names, key_of, spelled
+from rbdagent.correlate.whole import (
+    Key,
+    Whole,
+    attachment_names,
+    key_of,
+    keys_of_volume,
+    names_in_status,
+    spelled,
+)
 from rbdagent.diagnose.subjects import Scope, subjects_of
 from rbdagent.model import (
     CsiSource,
@@ -97,7 +105,7 @@ class Suspicion:
     def _is_volume_at_peace(self, volume: PersistentVolume) -> bool:
         if volume.deleting_since is not None or not self._is_only_itself(volume):
             return False
-        if self._complains(("default", volume.name)) or self._is_seen_elsewhere(volume):
+        if any(map(self._complains, keys_of_volume(volume))) or self._is_seen_elsewhere(volume):
             return False
         claims = [key_of(each.ref) for each in self._whole.claims.of_volume.get(volume.name, ())]
         if volume.claim is None:
@@ -141,9 +149,16 @@ class Suspicion:
             return False
         if len(using) > 1 and volume.access_modes == ("ReadWriteOncePod",):
             return False
+        if self._pods_seen and not self._listing(volume) <= nodes:
+            return False
         return self._is_told_at_peace(volume, nodes) and all(
             self._is_attachment_at_peace(each, nodes) for each in self._attachments_of(volume)
         )
+
+    def _listing(self, volume: PersistentVolume) -> set[str]:
+        """Give the nodes that have it in use, or attached, by their own status."""
+        listing = self._whole.nodes.listing
+        return {node for name in names_in_status(volume) for node in listing.get(name, ())}
 
     def _is_told_at_peace(self, volume: PersistentVolume, nodes: set[str]) -> bool:
         """Tell whether agents see it in use, and only where its pods are."""
@@ -165,6 +180,8 @@ class Suspicion:
         if attachment.deleting_since is not None or not attachment.attached:
             return False
         if attachment.attach_error or attachment.detach_error:
+            return False
+        if attachment.name in self._whole.attachments.odd:
             return False
         if attachment.node_name == self._own or not self._is_well(attachment.node_name, None):
             return False
@@ -254,9 +271,14 @@ def _is_within(ip: str, ranges: list[str]) -> bool:
         return bool(ranges)
 
 
-def images_of_suspects(whole: Whole, scope: Scope) -> tuple[ImageIdentity, ...]:
-    """Give the images whose watchers tell more of suspects, those that a pod waits for first."""
+def suspects_of(whole: Whole, scope: Scope) -> tuple[Target, ...]:
+    """Give whom the rules must look at, those first that a pod waits for."""
     suspicion = Suspicion(whole)
     found = [each for each in subjects_of(whole, scope).targets if suspicion.falls_on(each)]
-    found.sort(key=lambda each: not suspicion.waits(each))
+    return tuple(sorted(found, key=lambda each: not suspicion.waits(each)))
+
+
+def images_of_suspects(whole: Whole, scope: Scope) -> tuple[ImageIdentity, ...]:
+    """Give the images whose watchers tell more of suspects, in the same order."""
+    found = suspects_of(whole, scope)
     return tuple(dict.fromkeys(image for each in found for image in images_meant(whole, each)))

@@ -7,14 +7,16 @@ what is the cluster's (PVs, Nodes, VolumeAttachments) is a gap where that is for
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from rbdagent.errors import ParseError, SourceError
 from rbdagent.model import (
+    Claim,
     Gap,
     KubeEvent,
     KubeView,
     NotObserved,
+    PersistentVolume,
     Pod,
     PublishedNode,
     Source,
@@ -35,12 +37,20 @@ from rbdagent.observe.asking import (
 )
 from rbdagent.observe.kube import gaps_of
 from rbdagent.observe.kubeconfig import KubeAccess, credentials
-from rbdagent.observe.life import ask_life, list_workloads, with_life
+from rbdagent.observe.life import (
+    NOTHING_WAITS,
+    Meant,
+    ask_life,
+    list_workloads,
+    with_life,
+    with_provisioners,
+)
 from rbdagent.parse import kubernetes as read
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_V = TypeVar("_V", Claim, PersistentVolume)
 _OF_VOLUMES: Final = "involvedObject.kind=PersistentVolume"
 _PODS = tuple[Pod, ...] | NotObserved
 _EVENTS = tuple[KubeEvent, ...] | NotObserved
@@ -81,12 +91,15 @@ def _look(api: Api, namespace: str | None, node_name: str) -> tuple[KubeView, tu
     published = _ask_published(api)
     found_pods, scope = pods()
     found_events, further = events()
+    found_claims = claims()
     # The controllers of all pods are listed, none is asked for by its name.
-    told = life(())._replace(workloads=workloads())
+    told = life(Meant((), (), ()))._replace(workloads=workloads())
+    meant = Meant((), _at_work(found_claims), _at_work(told.volumes))
+    told = with_provisioners(api, told, meant)
     view = KubeView(
         server=api.server,
         persistent_volumes=told.volumes,
-        claims=claims(),
+        claims=found_claims,
         pods=found_pods,
         nodes=nodes(),
         csi_nodes=csi_nodes(),
@@ -99,6 +112,15 @@ def _look(api: Api, namespace: str | None, node_name: str) -> tuple[KubeView, tu
     )
     view = with_life(view, told)
     return view, (*_gaps_of_life(view), *further)
+
+
+def _at_work(listed: tuple[_V, ...] | NotObserved) -> tuple[_V, ...]:
+    """Give the claims or PVs that somebody makes, binds or deletes."""
+    return tuple(
+        each
+        for each in observed_of(listed)
+        if each.phase not in {"Bound", "Available"} or each.deleting_since is not None
+    )
 
 
 def _ask_pods(api: Api, namespace: str | None, node_name: str) -> Callable[[], tuple[_PODS, str]]:
@@ -166,11 +188,13 @@ def _gaps_of_life(view: KubeView) -> tuple[Gap, ...]:
         *_gap("storage classes", view.storage_classes),
         *_gap("controllers of pods", view.workloads),
         *_gap("CSIDrivers", view.drivers),
+        *_gap("leases of controllers", view.leases),
+        *_gap("pods of provisioners", view.driver_pods),
         *_gap("RBDNodes", view.published),
     )
 
 
 def _gap(fact: str, found: object) -> tuple[Gap, ...]:
-    if not isinstance(found, NotObserved):
+    if not isinstance(found, NotObserved) or found == NOTHING_WAITS:
         return ()
     return (Gap(fact=fact, reason=found.reason, cure=found.cure),)

@@ -54,7 +54,7 @@ _APPS: Final = (
 """Labels ``app`` of provisioners: ceph-csi's manifests and Rook, ceph-csi's chart, what was
 external-storage."""
 _LABEL: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
-_NOTHING_WAITS: Final = NotObserved(reason="not asked: nothing here waits for a provisioner")
+NOTHING_WAITS: Final = NotObserved(reason="not asked: nothing here waits for a provisioner")
 _KINDS: Final = {
     "ReplicaSet": "replicasets",
     "Deployment": "deployments",
@@ -76,8 +76,8 @@ class Life(NamedTuple):
 class Provisioners(NamedTuple):
     """Whether they run who make and delete volumes, and bind them."""
 
-    leases: tuple[Lease, ...] | NotObserved = _NOTHING_WAITS
-    pods: tuple[DriverPod, ...] | NotObserved = _NOTHING_WAITS
+    leases: tuple[Lease, ...] | NotObserved = NOTHING_WAITS
+    pods: tuple[DriverPod, ...] | NotObserved = NOTHING_WAITS
 
 
 class Meant(NamedTuple):
@@ -131,6 +131,14 @@ def ask_life(api: Api) -> Callable[[Meant], Life]:
         )
 
     return wait
+
+
+def with_provisioners(api: Api, life: Life, meant: Meant) -> Life:
+    """Ask who makes and deletes volumes, where these were known only by what was found."""
+    if not _waits(meant):
+        return life
+    names = _provisioners(meant, observed_of(life.storage_classes))
+    return life._replace(provisioners=provisioners_of(api, names))
 
 
 def _waits(meant: Meant) -> bool:

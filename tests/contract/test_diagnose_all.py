@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from rbdagent.cli import run
+from rbdagent.correlate.whole import whole_of
 from rbdagent.look import _of_suspects
 from rbdagent.model import (
     BlocklistEntry,
@@ -232,14 +233,14 @@ def without_ceph(maker: Maker) -> Snapshot:
 def test_ceph_is_asked_about_suspects_alone() -> None:
     maker, ceph = Maker(Random(0)), Ceph()
     maker.pods[2] = replace(maker.pods[2], phase="Pending")
-    _of_suspects(without_ceph(maker), (), ceph.ask)
+    _of_suspects(whole_of(without_ceph(maker)), (), ceph.ask)
     assert ceph.asked == [["image-2"]]
 
 
 def test_whom_the_blocklist_hits_ceph_is_asked_about_afterwards() -> None:
     maker = Maker(Random(0))
     ceph = Ceph(BlocklistEntry(network=address("worker-2").ip, nonce=77))
-    _of_suspects(without_ceph(maker), (), ceph.ask)
+    _of_suspects(whole_of(without_ceph(maker)), (), ceph.ask)
     # data-1 and data-4 are used there.
     assert ceph.asked == [[], ["image-1", "image-4"]]
 
@@ -252,7 +253,7 @@ def test_more_suspects_than_are_asked_about_are_counted_as_not_observed(
     for number in range(5):
         maker.pods[number] = replace(maker.pods[number], phase="Unknown")
     maker.pods[4] = replace(maker.pods[4], phase="Pending")
-    _, source = _of_suspects(without_ceph(maker), (), ceph.ask)
+    _, source = _of_suspects(whole_of(without_ceph(maker)), (), ceph.ask)
     assert ceph.asked == [["image-4", "image-1"]]
     assert [each.fact for each in source.gaps] == ["who holds 3 more images that may be in trouble"]
 
@@ -264,7 +265,7 @@ def test_a_ceph_that_does_not_answer_is_asked_once() -> None:
         asked.append(images)
         return None, FAILED
 
-    assert _of_suspects(without_ceph(Maker(Random(0))), (), ask) == (None, FAILED)
+    assert _of_suspects(whole_of(without_ceph(Maker(Random(0)))), (), ask) == (None, FAILED)
     assert len(asked) == 1
 
 

@@ -11,8 +11,10 @@ from rbdagent.model import (
     BlocklistEntry,
     CephView,
     Claim,
+    ContainerState,
     CsiNode,
     CsiSource,
+    DriverPod,
     EntityAddress,
     ImagePresence,
     ImageSpec,
@@ -20,6 +22,7 @@ from rbdagent.model import (
     InTreeRbdSource,
     KubeEvent,
     KubeView,
+    Lease,
     Mapping,
     Node,
     NodeView,
@@ -42,7 +45,7 @@ from rbdagent.model import (
     Watcher,
     Workload,
 )
-from rbdagent.parse.handle import attachment_name
+from rbdagent.parse.handle import attachment_name, in_use_name
 from tests.unit.builders import (
     COOKIE,
     DRIVER,
@@ -50,6 +53,7 @@ from tests.unit.builders import (
     JUST_NOW,
     LIBRBD_COOKIE,
     LONG_AGO,
+    NOW,
     OBSERVED,
     OTHER_FSID,
     UNSEEN,
@@ -186,6 +190,8 @@ class Maker:
             claims=(f"data-{number}",),
             owners=("ReplicaSet/web-1",),
             created_at=LONG_AGO,
+            placed_at=LONG_AGO,
+            containers=(ContainerState(name="web", state="running"),),
         )
 
     def _attachment(self, number: int, node: str | None = None) -> Attachment:
@@ -274,7 +280,9 @@ class Maker:
         if number >= len(self.pods):
             return
         changes: dict[str, Any] = self.one_of(
-            {"phase": "Pending", "node_name": node},
+            {"phase": "Pending", "node_name": node, "containers": ()},
+            {"phase": "Pending", "node_name": node, "placed_at": JUST_NOW, "containers": ()},
+            {"deleting_since": LONG_AGO, "containers": (), "finalizers": ("example.org/hold",)},
             {"phase": "Pending", "node_name": None, "unschedulable": "0/3 nodes are available"},
             {"phase": self.one_of("Succeeded", "Failed", "Unknown")},
             {"node_name": node or NODES[0]},
@@ -345,6 +353,39 @@ class Maker:
         )
         self.nodes[number] = replace(self.nodes[number], **changes)
 
+    def a_volume_in_use(self) -> None:
+        """Have a node list a volume, whoever is there."""
+        number = self.random.randrange(3)
+        if number >= len(self.nodes):
+            return
+        name = in_use_name(DRIVER, f"handle-{self.number()}")
+        used, attached = self.one_of(((name,), (name,)), ((name,), ()), ((), (name,)))
+        self.nodes[number] = replace(
+            self.nodes[number], volumes_in_use=used, volumes_attached=attached
+        )
+
+    def who_works(self) -> None:
+        """Tell of controllers, and whether they do."""
+        renewed = self.one_of(NOW, NOW, LONG_AGO)
+        leases = [
+            Lease(namespace="kube-system", name="kube-controller-manager", renewed_at=renewed),
+            Lease(
+                namespace="ceph",
+                name="rbd-csi-ceph-com",
+                holder="provisioner-0",
+                renewed_at=self.one_of(NOW, LONG_AGO),
+            ),
+        ]
+        ref = ObjectRef(namespace="ceph", name="provisioner-0")
+        driver_pod = DriverPod(
+            ref=ref, node_name=NODES[1], phase="Running", ready=True, serves=(DRIVER,)
+        )
+        self.of_kube |= {
+            "leases": self.one_of(UNSEEN, (), tuple(leases)),
+            "driver_pods": self.one_of(UNSEEN, (), (driver_pod,)),
+            "version": self.one_of(UNSEEN, "v1.36.3"),
+        }
+
     def no_node(self) -> None:
         self.nodes = self.nodes[: self.one_of(1, 2)]
 
@@ -357,7 +398,7 @@ class Maker:
         kind, namespace, name = self.one_of(
             ("Pod", self._space(number), f"web-{number}"),
             ("PersistentVolumeClaim", self._space(number), f"data-{number}"),
-            ("PersistentVolume", "default", f"pv-{number}"),
+            ("PersistentVolume", self.one_of("", "default"), f"pv-{number}"),
         )
         reason = self.one_of(*_REASONS)
         message = self.one_of(*(_MESSAGES if reason not in _OTHERS else _MESSAGES[-1:])).format(
@@ -579,6 +620,8 @@ _CHANGES: Final[tuple[Callable[[Maker], None], ...]] = (
     Maker.no_pod,
     Maker.a_node,
     Maker.no_node,
+    Maker.a_volume_in_use,
+    Maker.who_works,
     Maker.a_csi_node,
     Maker.a_published,
     Maker.a_blocklist_entry,

@@ -81,6 +81,8 @@ def alone(snapshot: Snapshot, target: Target) -> Snapshot:
         for each in observed_of(kube.pods)
         if any((each.ref.namespace, name) in wanted for name in each.claims)
     }
+    # What is the cluster's own has no namespace, and its events lie in default.
+    names |= {("", name) for namespace, name in names if namespace == "default"}
     events = kube.events
     if not isinstance(events, NotObserved):
         events = tuple(each for each in events if key_of(each.subject) in names)
