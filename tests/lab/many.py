@@ -19,17 +19,21 @@ from rbdagent.model import (
     CephView,
     Claim,
     ClusterView,
+    ContainerState,
     CsiNode,
     CsiSource,
     DeviceKind,
     DeviceNumber,
+    DriverPod,
     EntityAddress,
     ImagePresence,
     ImageSpec,
     ImageView,
+    InTreeRbdSource,
     KubeEvent,
     KubeletView,
     KubeView,
+    Lease,
     Locker,
     Mapping,
     Mount,
@@ -46,6 +50,7 @@ from rbdagent.model import (
     ProcessRef,
     PublishedMapping,
     PublishedNode,
+    Requirement,
     Snapshot,
     Source,
     Sources,
@@ -60,7 +65,7 @@ from rbdagent.model import (
     Watcher,
     Workload,
 )
-from rbdagent.parse.handle import attachment_name, staging_hash
+from rbdagent.parse.handle import attachment_name, in_use_name, staging_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,6 +81,12 @@ GIB: Final = 1 << 30
 KERNEL_COOKIE: Final = 18446462598732840961
 LIBRBD_COOKIE: Final = 94310735552
 HOST: Final = MountNamespace(inode=1, process=ProcessRef(pid=1, command="/sbin/init"), is_host=True)
+RUNS: Final = ContainerState(name="web", state="running")
+ENDED: Final = ContainerState(name="web", state="terminated")
+ELSEWHERE: Final = "block.example.org"
+"""A provisioner that was never installed."""
+DOWN: Final = "down.rbd.csi.ceph.com"
+"""One that has stopped."""
 OBSERVED: Final = Source(state=SourceState.OBSERVED)
 NAMESPACES: Final = 50
 VOLUMES_A_NODE: Final = 50
@@ -104,6 +115,9 @@ class Cell:
     staging: tuple[StagingDirectory, ...] = ()
     pod_volumes: tuple[PodVolumeDirectory, ...] = ()
     unbacked: tuple[UnbackedMount, ...] = ()
+    workloads: tuple[Workload, ...] = ()
+    is_used_on: tuple[str, ...] = ()
+    """Nodes that list it beside those where a pod of it runs."""
 
     @property
     def space(self) -> str:
@@ -189,7 +203,7 @@ class Cell:
         subject = {
             "Pod": lambda: self.pods[0].ref,
             "PersistentVolumeClaim": lambda: self.the_claim.ref,
-            "PersistentVolume": lambda: ObjectRef(namespace="default", name=self.pv),
+            "PersistentVolume": lambda: ObjectRef(namespace="", name=self.pv),
         }[kind]()
         made = KubeEvent(
             kind=kind,
@@ -313,7 +327,9 @@ def _pod(cell: Cell, *, node: str | None, name: str, phase: str) -> Pod:
         ready=phase == "Running",
         claims=(f"data-{cell.number}",),
         owners=(f"ReplicaSet/{name}-{cell.number}",),
+        containers=(RUNS,) if phase == "Running" else (),
         created_at=LATELY,
+        placed_at=None if node is None else LATELY,
     )
 
 
@@ -389,14 +405,6 @@ def _conflict(cell: Cell) -> None:
     cell.is_watched(_watcher(cell.node), _watcher(other))
 
 
-def _rolling_update(cell: Cell) -> None:
-    cell.moves()
-    cell.pods = tuple(
-        replace(each, owners=(f"StatefulSet/web-{cell.number}",)) for each in cell.pods
-    )
-    cell.is_watched_by_its_node()
-
-
 def _waiting_for_user(cell: Cell) -> None:
     cell.moves()
     cell.is_watched_by_its_node()
@@ -426,8 +434,7 @@ def _hangs(cell: Cell) -> None:
 
 
 def _image_gone(cell: Cell) -> None:
-    cell.unused()
-    cell.pods = (_pod(cell, node=cell.node, name="new", phase="Pending"),)
+    _moved(cell)
     cell.is_watched(presence=ImagePresence.GONE, image_id=None)
 
 
@@ -437,7 +444,7 @@ def _image_in_trash(cell: Cell) -> None:
 
 
 def _old_lock(cell: Cell) -> None:
-    _image_gone(cell)
+    _moved(cell)
     cell.is_watched(
         lockers=(Locker(client=12, address=None, lock_id="kubelet_lock_magic_node-00002"),)
     )
@@ -536,77 +543,337 @@ def _runs_without_watch(cell: Cell) -> None:
 
 
 def _unbound(cell: Cell, **changes: Any) -> None:  # noqa: ANN401 - any field
+    """Its claim was never bound; the provisioner was asked."""
     cell.unused()
     cell.volume = None
-    fresh = {"phase": "Pending", "volume_name": None, "bind_completed": False}
+    fresh = {
+        "phase": "Pending",
+        "volume_name": None,
+        "bind_completed": False,
+        "provisioner": DRIVER,
+    }
     cell.with_claim(**{**fresh, **changes})
 
 
+def _refused(message: str, **changes: Any) -> Callable[[Cell], None]:  # noqa: ANN401 - any field
+    """Give what has its provisioner fail in these words."""
+
+    def become(cell: Cell) -> None:
+        _unbound(cell, **changes)
+        cell.has_event(
+            "ProvisioningFailed",
+            f'failed to provision volume with StorageClass "rbd": {message}',
+            kind="PersistentVolumeClaim",
+            reporter=f"{DRIVER}_provisioner-0_1",
+        )
+
+    return become
+
+
 def _no_class(cell: Cell) -> None:
-    _unbound(cell, storage_class="none-such")
+    _unbound(cell, storage_class="none-such", provisioner=None)
 
 
 def _nothing_fits(cell: Cell) -> None:
-    _unbound(cell, storage_class="manual", requested_bytes=(cell.number % 7 + 2) * GIB)
+    size = (cell.number % 7 + 2) * GIB
+    _unbound(cell, storage_class="manual", requested_bytes=size, provisioner=None)
 
 
 def _not_scheduled(cell: Cell) -> None:
-    _unbound(cell, storage_class="first-pod")
+    _unbound(cell, storage_class="first-pod", provisioner=None)
     pod = _pod(cell, node=None, name="new", phase="Pending")
     cell.pods = (replace(pod, unschedulable="0/200 nodes are available: 200 Insufficient cpu."),)
+
+
+def _past_the_scheduler(cell: Cell) -> None:
+    _unbound(cell, storage_class="first-pod", provisioner=None)
+    cell.pods = (_pod(cell, node=cell.node, name="new", phase="Pending"),)
+
+
+def _selected_node_gone(cell: Cell) -> None:
+    _unbound(cell, storage_class="first-pod", selected_node="node-99999")
 
 
 def _silent(cell: Cell) -> None:
     _unbound(cell)
 
 
-def _provisioning_fails(cell: Cell) -> None:
-    _unbound(cell)
-    cell.has_event("ProvisioningFailed", "rpc error: pool not found", kind="PersistentVolumeClaim")
+def _plugin_removed(cell: Cell) -> None:
+    _unbound(cell, storage_class="in-tree", provisioner="kubernetes.io/rbd")
 
 
-def _too_old(cell: Cell) -> None:
-    _unbound(cell)
-    cell.has_event(
-        "ProvisioningFailed",
-        "selfLink was empty, can't make reference",
-        kind="PersistentVolumeClaim",
-    )
+def _never_installed(cell: Cell) -> None:
+    _unbound(cell, storage_class="elsewhere", provisioner=ELSEWHERE)
+
+
+def _provisioner_down(cell: Cell) -> None:
+    _unbound(cell, storage_class="down", provisioner=DOWN)
+
+
+def _not_handed_over(cell: Cell) -> None:
+    _unbound(cell, provisioner=None)
 
 
 def _names_nothing(cell: Cell) -> None:
-    _unbound(cell, volume_name=f"pv-of-old-{cell.number}")
+    _unbound(cell, volume_name=f"pv-of-old-{cell.number}", provisioner=None)
 
 
-def _names_what_it_cannot_have(cell: Cell) -> None:
+def _names(cell: Cell, **changes: Any) -> None:  # noqa: ANN401 - any field
+    """Its claim asks for its PV by name, which is nobody's yet."""
     cell.unused()
-    fresh = {"phase": "Pending", "bind_completed": False, "access_modes": ("ReadWriteMany",)}
-    cell.with_claim(**fresh)
-    cell.with_volume(phase="Available", claim=None)
+    cell.with_claim(phase="Pending", bind_completed=False)
+    cell.with_volume(phase="Available", claim=None, **changes)
 
 
-def _kept_for_nobody(cell: Cell) -> None:
+def _names_what_does_not_fit(cell: Cell) -> None:
+    _names(cell, access_modes=("ReadOnlyMany",))
+
+
+def _names_what_fits(cell: Cell) -> None:
+    _names(cell)
+
+
+def _names_an_older_ones(cell: Cell) -> None:
+    _names(cell)
+    older = replace(cell.the_claim.ref, uid="an-older-one")
+    cell.with_volume(phase="Released", claim=older, reclaim_policy="Retain")
+
+
+def _kept_and_too_small(cell: Cell) -> None:
+    cell.unused()
+    cell.with_volume(
+        phase="Available", claim=replace(cell.the_claim.ref, uid=None), capacity_bytes=1
+    )
+    cell.with_claim(phase="Pending", volume_name=None, bind_completed=False, provisioner=DRIVER)
+
+
+def _lost_its_reference(cell: Cell) -> None:
+    cell.unused()
+    cell.with_claim(phase="Lost", volume_name=None)
+    cell.volume = None
+
+
+def _gone(cell: Cell, **changes: Any) -> None:  # noqa: ANN401 - any field
+    """Its claim is gone, and its PV is to be deleted."""
     cell.unused()
     cell.claim = None
-    nobody = ObjectRef(namespace=cell.space, name=f"never-made-{cell.number}")
-    cell.with_volume(phase="Available", claim=nobody)
+    cell.with_volume(**{"phase": "Released", "phase_since": LONG_AGO, **changes})
+    cell.is_watched()
+
+
+def _nobody_deletes(cell: Cell) -> None:
+    _gone(cell)
+
+
+def _deleting_fails(cell: Cell) -> None:
+    _gone(cell)
+    cell.has_event(
+        "VolumeFailedDelete",
+        'error getting secret s in namespace n: secrets "s" not found',
+        kind="PersistentVolume",
+        reporter=f"{DRIVER}_provisioner-0_1",
+    )
 
 
 def _reclaim_failed(cell: Cell) -> None:
-    cell.unused()
-    cell.claim = None
-    cell.with_volume(phase="Failed", reason="no volume plugin matched", phase_since=LONG_AGO)
+    source = InTreeRbdSource(spec=cell.image)
+    _gone(cell, phase="Failed", reason="no volume plugin matched", source=source)
+
+
+def _claim_left_to_finalizer(*finalizers: str) -> Callable[[Cell], None]:
+    def become(cell: Cell) -> None:
+        cell.unused()
+        cell.with_claim(deleting_since=LONG_AGO, finalizers=finalizers)
+        cell.is_watched()
+
+    return become
 
 
 def _claim_protected(cell: Cell) -> None:
+    cell.attachments = ()
     cell.with_claim(deleting_since=LONG_AGO, finalizers=("kubernetes.io/pvc-protection",))
-    cell.is_watched_by_its_node()
+    cell.with_pod(phase="Succeeded", ready=False)
+    cell.is_watched()
 
 
 def _volume_protected(cell: Cell) -> None:
     cell.with_volume(deleting_since=LONG_AGO, finalizers=("kubernetes.io/pv-protection",))
     cell.is_watched_by_its_node()
 
+
+def _pod_held(cell: Cell) -> None:
+    cell.attachments = ()
+    cell.with_pod(
+        phase="Succeeded",
+        ready=False,
+        deleting_since=LONG_AGO,
+        finalizers=("example.org/hold",),
+        containers=(ENDED,),
+    )
+    cell.is_watched()
+
+
+# Pods, attachments and mounts ---------------------------------------------------------------------
+
+
+def _claim_never_made(cell: Cell) -> None:
+    """Its pod names a second claim, that there is not."""
+    cell.attachments = ()
+    pod = _pod(cell, node=None, name="new", phase="Pending")
+    missing = f"never-made-{cell.number}"
+    cell.pods = (
+        replace(
+            pod,
+            claims=(*pod.claims, missing),
+            unschedulable=f'persistentvolumeclaim "{missing}" not found',
+        ),
+    )
+    cell.is_watched()
+
+
+def _tied(cell: Cell) -> None:
+    """It may be used in a zone in which there is no node."""
+    cell.attachments = ()
+    why = "0/200 nodes are available: 200 node(s) didn't match PersistentVolume's node affinity."
+    cell.pods = (replace(_pod(cell, node=None, name="new", phase="Pending"), unschedulable=why),)
+    zone = Requirement(key="zone", operator="In", values=("nowhere",))
+    cell.with_volume(node_affinity=((zone,),))
+    cell.is_watched()
+
+
+def _moved(cell: Cell) -> None:
+    """Its pod is to start on another node, to which it is attached; nobody has it any more."""
+    cell.moves(gone=True)
+    cell.attachments = (_attachment(cell, str(cell.pods[0].node_name)),)
+    cell.is_watched()
+
+
+def _attach_not_begun(cell: Cell) -> None:
+    _moved(cell)
+    cell.attachments = ()
+
+
+def _attach_not_picked_up(cell: Cell) -> None:
+    _moved(cell)
+    cell.with_attachment(attached=False, created_at=LATELY)
+
+
+def _detach_not_picked_up(cell: Cell) -> None:
+    cell.moves(gone=True)
+    cell.with_attachment(deleting_since=LATELY, finalizers=("external-attacher/rbd-csi-ceph-com",))
+    cell.is_watched_by_its_node()
+
+
+def _attached_idly(cell: Cell) -> None:
+    cell.moves(gone=True)
+    cell.is_watched_by_its_node()
+
+
+def _attached_to_what_is_gone(cell: Cell) -> None:
+    """Its VolumeAttachment names a PV that there is no more, by which it was made before."""
+    cell.pods = ()
+    cell.with_attachment(persistent_volume=f"{cell.pv}-of-old")
+    cell.is_watched()
+
+
+def _attached_twice(cell: Cell) -> None:
+    cell.moves(gone=True)
+    cell.attachments = (
+        replace(cell.attachments[0], deleting_since=LATELY, detach_error="no secret"),
+        _attachment(cell, _next_node(cell.node)),
+    )
+    cell.is_watched_by_its_node()
+
+
+def _not_taken(cell: Cell) -> None:
+    _moved(cell)
+
+
+def _rolling_update(cell: Cell) -> None:
+    """A Deployment's new pod waits for the volume, the old one for the new to be ready."""
+    cell.moves()
+    name = f"web-{cell.number}"
+    old, new = f"ReplicaSet/{name}-a", f"ReplicaSet/{name}-b"
+    cell.pods = tuple(
+        replace(pod, owners=(owner,)) for pod, owner in zip(cell.pods, (new, old), strict=True)
+    )
+    ref = ObjectRef(namespace=cell.space, name=name)
+    sets = (
+        Workload(
+            kind="ReplicaSet",
+            ref=replace(ref, name=f"{name}-{each}"),
+            owners=(f"Deployment/{name}",),
+        )
+        for each in ("a", "b")
+    )
+    deployment = Workload(
+        kind="Deployment",
+        ref=ref,
+        strategy="RollingUpdate",
+        max_surge="25%",
+        max_unavailable="25%",
+    )
+    cell.workloads = (*sets, deployment)
+    cell.is_watched_by_its_node()
+
+
+def _replicas(cell: Cell) -> None:
+    cell.moves()
+    owner = f"StatefulSet/web-{cell.number}"
+    cell.pods = tuple(replace(each, owners=(owner,)) for each in cell.pods)
+    cell.is_watched_by_its_node()
+
+
+def _does_not_end(cell: Cell) -> None:
+    cell.moves(deleting_since=LATELY, containers=(RUNS,))
+    cell.is_watched_by_its_node()
+
+
+def _unmount_fails(cell: Cell) -> None:
+    cell.moves(deleting_since=LATELY, phase="Failed", containers=(ENDED,))
+    cell.is_used_on = (cell.node,)
+    cell.is_watched_by_its_node()
+
+
+def _from_outside(cell: Cell) -> None:
+    """Another cluster made it, and has it mapped."""
+    cell.unused()
+    stranger = EntityAddress(ip="192.0.2.7", nonce=cell.number)
+    cell.is_watched(
+        Watcher(address=stranger, client=77, cookie=KERNEL_COOKIE),
+        metadata=(
+            ("csi.ceph.com/cluster/name", "east"),
+            ("csi.storage.k8s.io/pv/name", "pvc-of-east"),
+        ),
+    )
+
+
+def _fails_to_mount(words: str) -> Callable[[Cell], None]:
+    """Give what has kubelet complain in these words."""
+
+    def become(cell: Cell) -> None:
+        _moved(cell)
+        told = words.format(pv=cell.pv, image=cell.image, handle=cell.handle)
+        cell.has_event("FailedMount", told, reporter="kubelet")
+
+    return become
+
+
+def _stage(words: str) -> Callable[[Cell], None]:
+    return _fails_to_mount(
+        f'MountVolume.MountDevice failed for volume "{{pv}}" : rpc error: code = Internal desc = '
+        f"{words}"
+    )
+
+
+def _map(number: int, words: str) -> Callable[[Cell], None]:
+    return _stage(
+        f"rbd: map failed with error an error (exit status {number}) occurred while running rbd "
+        f"args: [], rbd error output: rbd: sysfs write failed\nrbd: map failed: ({number}) {words}"
+    )
+
+
+_OF_VOLUMES: Final = "Unable to attach or mount volumes: failed to process volumes=[data]: "
 
 KINDS: Final[dict[str, tuple[str, Callable[[Cell], None]]]] = {
     "an orphan, by its agent's word": ("RBD101", _orphaned_elsewhere),
@@ -625,8 +892,6 @@ KINDS: Final[dict[str, tuple[str, Callable[[Cell], None]]]] = {
     "Multi-Attach": ("RBD401", _multi_attach),
     "still being used": ("RBD402", _still_used),
     "misbound": ("RBD404", _misbound),
-    "its PV is gone": ("RBD404", _lost_its_volume),
-    "released, and watched": ("RBD405", _released),
     "released, and claimed": ("RBD406", _released_though_claimed),
     "attached on paper": ("RBD408", _on_paper),
     "its detach fails": ("RBD409", _detach_fails),
@@ -638,14 +903,111 @@ KINDS: Final[dict[str, tuple[str, Callable[[Cell], None]]]] = {
     "no PV fits": ("RBD602", _nothing_fits),
     "its first pod has no node": ("RBD604", _not_scheduled),
     "the provisioner is silent": ("RBD606", _silent),
-    "the provisioner fails": ("RBD607", _provisioning_fails),
-    "the provisioner is too old": ("RBD608", _too_old),
+    "the provisioner fails": (
+        "RBD607",
+        _refused("rpc error: code = NotFound desc = pool not found"),
+    ),
+    "the provisioner is too old": ("RBD608", _refused("selfLink was empty, can't make reference")),
     "it names no PV that there is": ("RBD609", _names_nothing),
-    "it names a PV that does not fit": ("RBD610", _names_what_it_cannot_have),
-    "kept for a claim that was never made": ("RBD611", _kept_for_nobody),
+    "it names a PV that does not fit": ("RBD610", _names_what_does_not_fit),
     "its reclaiming failed": ("RBD612", _reclaim_failed),
-    "its claim waits for its pod": ("RBD613", _claim_protected),
+    "its claim waits for a pod that has ended": ("RBD613", _claim_protected),
     "it waits for its claim": ("RBD614", _volume_protected),
+    "its class's plugin was removed": ("RBD616", _plugin_removed),
+    "its provisioner was never installed": ("RBD617", _never_installed),
+    "its provisioner does not run": ("RBD618", _provisioner_down),
+    "its provisioning hangs": (
+        "RBD619",
+        _refused("rpc error: code = DeadlineExceeded desc = context deadline exceeded"),
+    ),
+    "it selects, and its class provisions": (
+        "RBD620",
+        _refused(
+            "claim Selector is not supported",
+            selector=(Requirement(key="disk", operator="In", values=("ssd",)),),
+        ),
+    ),
+    "files for many writers": (
+        "RBD621",
+        _refused(
+            "rpc error: code = InvalidArgument desc = multi node access modes are only supported "
+            "on rbd `block` type volumes",
+            access_modes=("ReadWriteMany",),
+        ),
+    ),
+    "the node that was selected is gone": ("RBD622", _selected_node_gone),
+    "its pod went past the scheduler": ("RBD623", _past_the_scheduler),
+    "it names an older claim's PV": ("RBD624", _names_an_older_ones),
+    "a PV is kept for it, and too small": ("RBD625", _kept_and_too_small),
+    "it names a PV that fits": ("RBD626", _names_what_fits),
+    "nobody has asked the provisioner": ("RBD627", _not_handed_over),
+    "it has lost its PV's name": ("RBD630", _lost_its_reference),
+    "its PV is gone": ("RBD631", _lost_its_volume),
+    "released, and watched": ("RBD641", _released),
+    "its deletion fails": ("RBD642", _deleting_fails),
+    "nobody deletes it": ("RBD643", _nobody_deletes),
+    "a clone of it is being made": (
+        "RBD650",
+        _claim_left_to_finalizer("provisioner.storage.kubernetes.io/cloning-protection"),
+    ),
+    "somebody's finalizer holds it": (
+        "RBD652",
+        _claim_left_to_finalizer("backup.example.org/hold"),
+    ),
+    "a finalizer is left": ("RBD653", _claim_left_to_finalizer("kubernetes.io/pvc-protection")),
+    "a finalizer holds its pod": ("RBD654", _pod_held),
+    "its pod names a claim that was never made": ("RBD701", _claim_never_made),
+    "it is tied to nodes that are not there": ("RBD702", _tied),
+    "nobody begins to attach it": ("RBD711", _attach_not_begun),
+    "the attacher is silent": ("RBD712", _attach_not_picked_up),
+    "the attacher does not detach": ("RBD713", _detach_not_picked_up),
+    "it is attached idly": ("RBD715", _attached_idly),
+    "its attachment names a PV that is gone": ("RBD716", _attached_to_what_is_gone),
+    "it is attached twice": ("RBD717", _attached_twice),
+    "kubelet does not take it": ("RBD718", _not_taken),
+    "two replicas want it": ("RBD719", _replicas),
+    "its pod does not end": ("RBD722", _does_not_end),
+    "its unmount fails": ("RBD724", _unmount_fails),
+    "the driver does not listen": (
+        "RBD731",
+        _stage(
+            'connection error: desc = "transport: Error while dialing: dial unix '
+            '/var/lib/kubelet/plugins/rbd/csi.sock: connect: connection refused"'
+        ),
+    ),
+    "no such secret": (
+        "RBD733",
+        _fails_to_mount(
+            'MountVolume.MountDevice failed for volume "{pv}" : fetching NodeStageSecretRef n/s '
+            "failed: kubernetes.io/csi: failed to find the secret s in the namespace n with error: "
+            'secrets "s" not found'
+        ),
+    ),
+    "no such cluster": ("RBD734", _stage('missing configuration for cluster ID "lab"')),
+    "no monitor": ("RBD735", _map(110, "Connection timed out")),
+    "a wrong key": ("RBD736", _map(1, "Operation not permitted")),
+    "no such pool": ("RBD737", _stage("error generating volume {handle}: pool not found")),
+    "no such image": ("RBD738", _map(2, "No such file or directory")),
+    "options that are refused": ("RBD741", _map(22, "Invalid argument")),
+    "a demoted image": ("RBD743", _stage("cannot map image {image} it is not primary")),
+    "a map that fails": ("RBD744", _map(5, "Input/output error")),
+    "mkfs fails": ("RBD751", _stage("exit status 1")),
+    "a damaged file system": (
+        "RBD752",
+        _stage("'fsck' found errors on device /dev/rbd0 but could not correct them: x"),
+    ),
+    "another file system": (
+        "RBD753",
+        _stage('failed to mount the volume as "ext4", it already contains xfs. Mount error: x'),
+    ),
+    "a block volume as a directory": (
+        "RBD757",
+        _fails_to_mount(
+            f"{_OF_VOLUMES}volume data has volumeMode Block, but is specified in volumeMounts"
+        ),
+    ),
+    "words that nobody knows": ("RBD762", _stage("the moon is in the wrong house")),
+    "another cluster has it": ("RBD771", _from_outside),
 }
 """What it is, the code that says so, and what becomes of a volume at peace."""
 
@@ -763,7 +1125,26 @@ def _idle(cell: Cell) -> None:
 
 
 def _waits_for_first_pod(cell: Cell) -> None:
-    _unbound(cell, storage_class="first-pod")
+    _unbound(cell, storage_class="first-pod", provisioner=None)
+
+
+def _kept_for_a_claim_to_come(cell: Cell) -> None:
+    cell.unused()
+    cell.claim = None
+    to_come = ObjectRef(namespace=cell.space, name=f"to-come-{cell.number}")
+    cell.with_volume(phase="Available", claim=to_come)
+
+
+def _retained(cell: Cell) -> None:
+    cell.unused()
+    cell.claim = None
+    cell.with_volume(phase="Released", reclaim_policy="Retain", phase_since=LONG_AGO)
+
+
+def _going_with_its_pod(cell: Cell) -> None:
+    """Its claim is deleted, and is there as long as the pod runs."""
+    cell.with_claim(deleting_since=LONG_AGO, finalizers=("kubernetes.io/pvc-protection",))
+    cell.is_watched_by_its_node()
 
 
 def _being_made(cell: Cell) -> None:
@@ -809,6 +1190,9 @@ def _to_be_had(cell: Cell) -> None:
 LEGIT: Final[tuple[Callable[[Cell], None], ...]] = (
     _idle,
     _waits_for_first_pod,
+    _kept_for_a_claim_to_come,
+    _retained,
+    _going_with_its_pod,
     _being_made,
     _finished,
     _ending,
@@ -965,7 +1349,7 @@ def _kube(cells: list[Cell], nodes: list[str], sick: dict[str, SickNode]) -> Kub
         persistent_volumes=tuple(each.volume for each in cells if each.volume is not None),
         claims=tuple(each.claim for each in cells if each.claim is not None),
         pods=(*pods, *_pods_without_volumes(2 * len(cells) - len(pods), nodes)),
-        nodes=tuple(_node(each, sick) for each in nodes),
+        nodes=_nodes(cells, nodes, sick),
         csi_nodes=tuple(
             CsiNode(node_name=each, drivers=sick[each].drivers if each in sick else (DRIVER,))
             for each in nodes
@@ -978,17 +1362,62 @@ def _kube(cells: list[Cell], nodes: list[str], sick: dict[str, SickNode]) -> Kub
             StorageClass(name="rbd", provisioner=DRIVER, is_default=True),
             StorageClass(name="first-pod", provisioner=DRIVER, binding_mode="WaitForFirstConsumer"),
             StorageClass(name="manual", provisioner="kubernetes.io/no-provisioner"),
+            StorageClass(name="in-tree", provisioner="kubernetes.io/rbd"),
+            StorageClass(name="elsewhere", provisioner=ELSEWHERE),
+            StorageClass(name="down", provisioner=DOWN),
         ),
-        workloads=tuple(
-            Workload(kind="ReplicaSet", ref=replace(pod.ref, uid=None)) for pod in pods
+        workloads=(
+            *(Workload(kind="ReplicaSet", ref=replace(pod.ref, uid=None)) for pod in pods),
+            *(one for each in cells for one in each.workloads),
         ),
-        drivers=(DRIVER,),
+        drivers=(DRIVER, DOWN),
+        leases=(
+            Lease(namespace="kube-system", name="kube-controller-manager", renewed_at=NOW),
+            _lease(DRIVER, "provisioner-0", NOW),
+            _lease(DOWN, "provisioner-1", LONG_AGO),
+        ),
+        driver_pods=(
+            DriverPod(
+                ref=ObjectRef(namespace="ceph", name="provisioner-0"),
+                node_name=nodes[2],
+                phase="Running",
+                ready=True,
+                images=("registry.k8s.io/sig-storage/csi-provisioner:v5.3.0",),
+                serves=(DRIVER,),
+            ),
+            DriverPod(
+                ref=ObjectRef(namespace="ceph", name="provisioner-1"),
+                node_name=nodes[3],
+                phase="Running",
+                serves=(DOWN,),
+            ),
+        ),
+        version="v1.36.3",
     )
 
 
-def _node(name: str, sick: dict[str, SickNode]) -> Node:
-    made = Node(name=name, ready=True, boot_id="b001", internal_ips=(_ip(name),))
-    return replace(made, **sick[name].changes) if name in sick else made
+def _lease(driver: str, holder: str, renewed_at: str) -> Lease:
+    name = driver.replace(".", "-")
+    return Lease(namespace="ceph", name=name, holder=holder, renewed_at=renewed_at)
+
+
+def _nodes(cells: list[Cell], nodes: list[str], sick: dict[str, SickNode]) -> tuple[Node, ...]:
+    """Give the nodes; each lists what its pods run with."""
+    used: dict[str, list[str]] = {each: [] for each in nodes}
+    for cell in cells:
+        running = {each.node_name for each in cell.pods if each.phase == "Running"}
+        for node in running.union(cell.is_used_on):
+            used[str(node)].append(in_use_name(DRIVER, cell.handle))
+    return tuple(
+        Node(
+            name=name,
+            internal_ips=(_ip(name),),
+            volumes_in_use=tuple(used[name]),
+            volumes_attached=tuple(used[name]),
+            **{"ready": True, "boot_id": "b001", **(sick[name].changes if name in sick else {})},
+        )
+        for name in nodes
+    )
 
 
 def _pods_without_volumes(count: int, nodes: list[str]) -> tuple[Pod, ...]:
