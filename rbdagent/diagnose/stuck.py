@@ -6,6 +6,7 @@ Each is judged by the same rules as a single target, on the part of the look tha
 from __future__ import annotations
 
 import re
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -46,6 +47,14 @@ if TYPE_CHECKING:
 _WEIGHT: Final = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
 _AGE: Final = re.compile(r"\b\d+(?:\.\d+)?(?:ms|[smhd])(?:\d+[smh])*\b")
 _AROUND: Final = ".,:;()[]{}\"'"
+_KINDS: Final = (
+    TargetKind.CLAIM,
+    TargetKind.DEVICE,
+    TargetKind.IMAGE,
+    TargetKind.PERSISTENT_VOLUME,
+    TargetKind.POD,
+)
+"""By which name one and the same trouble is told: the first of these that it has."""
 _UNSEEN: Final = "RBD119"
 _UNTOLD: Final = frozenset({"RBD115", _UNSEEN})
 """Of what is no PV's: somebody's own mapping is his own affair."""
@@ -61,7 +70,7 @@ def stuck_in(snapshot: Snapshot, scope: Scope = EVERYTHING) -> LifeList:
     whole = whole_of(snapshot)
     subjects, suspicion = subjects_of(whole, scope), Suspicion(whole)
     suspects = (each for each in subjects.targets if suspicion.falls_on(each))
-    stuck = _without_repetition(list(lives_that_are_stuck(whole, suspects)))
+    stuck = without_repetition(lives_that_are_stuck(whole, suspects))
     return LifeList(
         causes=_causes(stuck),
         findings=_of_sources(snapshot),
@@ -125,21 +134,20 @@ def _of_sources(snapshot: Snapshot) -> tuple[Finding, ...]:
     return tuple(sorted(dict.fromkeys(told), key=lambda each: _WEIGHT[each.severity]))
 
 
-def _without_repetition(stuck: list[Stuck]) -> list[Stuck]:
-    """Leave out pods of which nothing is said that is not said of a claim or PV."""
+def without_repetition(stuck: Iterable[Stuck]) -> list[Stuck]:
+    """Leave out PVs and pods of which nothing is said that is not said of a claim, or before."""
+    told: list[Stuck] = []
     said: set[Finding] = set()
-    for each in stuck:
-        if not _is_of_pod(each):
-            said.update(serious_findings(each.life))
-    return [
-        each
-        for each in stuck
-        if not (_is_of_pod(each) and said.issuperset(serious_findings(each.life)))
-    ]
+    by_kind = sorted(stuck, key=_place_of_kind)
+    for _, alike in groupby(by_kind, key=_place_of_kind):
+        new = [each for each in alike if not said.issuperset(serious_findings(each.life))]
+        said.update(finding for each in new for finding in serious_findings(each.life))
+        told += new
+    return told
 
 
-def _is_of_pod(stuck: Stuck) -> bool:
-    return stuck.life.diagnosis.use.target.kind is TargetKind.POD
+def _place_of_kind(stuck: Stuck) -> int:
+    return _KINDS.index(stuck.life.diagnosis.use.target.kind)
 
 
 # --------------------------------------------------------------------------------------------------

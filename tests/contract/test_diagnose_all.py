@@ -33,7 +33,7 @@ from rbdagent.report.snapshot import dump_snapshot
 from tests.contract.cli_runner import ORPHAN, Done
 from tests.contract.test_observe_kube import FakeApi, kubeconfig, refuse
 from tests.lab.many import many
-from tests.unit.builders import FAILED, OBSERVED, UNSEEN, cluster
+from tests.unit.builders import DRIVER, FAILED, LONG_AGO, OBSERVED, UNSEEN, cluster
 from tests.unit.clusters import Maker, address
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ OF_CLUSTER: Final = (
     "/apis/storage.k8s.io/v1/storageclasses",
     "/apis/storage.k8s.io/v1/csidrivers",
     "/apis/rbdagent.dev/v1alpha1/rbdnodes",
+    "/version",
 )
 
 
@@ -305,7 +306,11 @@ def silent(numbers: range, **changes: Any) -> Snapshot:  # noqa: ANN401 - of the
     maker.attachments = [each for each in maker.attachments if each.persistent_volume not in gone]
     for each in numbers:
         maker.claims[each] = replace(
-            maker.claims[each], phase="Pending", volume_name=None, bind_completed=False
+            maker.claims[each],
+            phase="Pending",
+            volume_name=None,
+            bind_completed=False,
+            provisioner=DRIVER,
         )
         maker.pods[each] = replace(maker.pods[each], phase="Pending", node_name=None)
     return replace(maker.from_afar(), **changes)
@@ -387,10 +392,10 @@ def test_a_cluster_at_peace_exits_0_and_says_how_much_it_looked_at(
 
 def test_warnings_alone_fail_where_warnings_are_to_fail(ask: Ask, tmp_path: Path) -> None:
     maker = Maker(Random(0))
-    maker.claims[0] = replace(
-        maker.claims[0],
-        deleting_since="2026-11-20T03:00:00Z",
-        finalizers=("kubernetes.io/pvc-protection",),
+    maker.volumes[0] = replace(
+        maker.volumes[0],
+        deleting_since=LONG_AGO,
+        finalizers=("kubernetes.io/pv-protection",),
     )
     path = written(tmp_path, maker.from_afar())
     assert ask("diagnose", "-A", "--from", path).code == 0

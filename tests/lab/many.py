@@ -619,10 +619,10 @@ def _names_nothing(cell: Cell) -> None:
 
 
 def _names(cell: Cell, **changes: Any) -> None:  # noqa: ANN401 - any field
-    """Its claim asks for its PV by name, which is nobody's yet."""
+    """Its claim asks for its PV by name, which is nobody's yet; no other claim is of that class."""
     cell.unused()
-    cell.with_claim(phase="Pending", bind_completed=False)
-    cell.with_volume(phase="Available", claim=None, **changes)
+    cell.with_claim(phase="Pending", bind_completed=False, storage_class="by-name")
+    cell.with_volume(phase="Available", claim=None, storage_class="by-name", **changes)
 
 
 def _names_what_does_not_fit(cell: Cell) -> None:
@@ -1220,7 +1220,8 @@ class Many:
 def many(*, volumes: int, broken: int, seed: int) -> Many:
     """Make a cluster: so many claims, each with its PV but for a few, and twice as many pods."""
     random = Random(seed)
-    nodes = [f"node-{number:05}" for number in range(2 * -(-volumes // (2 * VOLUMES_A_NODE)))]
+    pairs = -(-(volumes - HERE) // (2 * VOLUMES_A_NODE))
+    nodes = [f"node-{number:05}" for number in range(2 + 2 * pairs + len(SICK))]
     cells = [_cell(number, _home(number, nodes)) for number in range(volumes)]
     away = [each for each in cells if each.number >= HERE]
     for each in cells[len(KINDS_HERE) : HERE]:
