@@ -288,7 +288,7 @@ def ask(capsys: pytest.CaptureFixture[str]) -> Ask:
 def broken(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A cluster in which very much is broken, as a file."""
     path = tmp_path_factory.mktemp("broken") / "file"
-    path.write_text(dump_snapshot(many(volumes=500, broken=300, seed=1).snapshot))
+    path.write_text(dump_snapshot(many(volumes=600, broken=400, seed=1).snapshot))
     return str(path)
 
 
@@ -347,7 +347,7 @@ def test_of_very_many_rows_of_one_cause_the_first_are_shown_and_wide_shows_them_
     assert "further causes" in told
     assert "more of the same" not in wide
     assert "further causes" not in wide
-    assert len(wide.partition("\n\n")[0].splitlines()) == len(items) + 1 == 301
+    assert len(wide.partition("\n\n")[0].splitlines()) == len(items) + 1 == 401
 
 
 def test_json_is_a_life_each_without_the_sources_and_what_they_wait_for(
@@ -360,12 +360,12 @@ def test_json_is_a_life_each_without_the_sources_and_what_they_wait_for(
     assert set(answer["sources"]) == {"node", "ceph", "kubernetes"}
     victims = [one for each in answer["causes"] for one in each["victims"]]
     assert victims == [each["target"]["given"] for each in answer["items"]]
-    assert answer["lookedAt"]["claims"] > 450
+    assert answer["lookedAt"]["claims"] > 500
 
 
 def test_names_are_targets_that_diagnose_takes(ask: Ask, broken: str) -> None:
     names = ask("diagnose", "-A", "--from", broken, "-o", "name").stdout.split()
-    assert len(names) == 300
+    assert len(names) == 400
     listed = ask("diagnose", "-A", "--from", broken, "-o", "json").data["items"]
     for name in names[::40]:
         one = ask("diagnose", name, "--from", broken, "-o", "json").data

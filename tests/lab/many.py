@@ -8,6 +8,7 @@ cluster. What is legitimate and looks odd (``LEGIT``) is there as well, and is n
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import cycle
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -731,14 +732,39 @@ def _claim_never_made(cell: Cell) -> None:
     cell.is_watched()
 
 
-def _tied(cell: Cell) -> None:
-    """It may be used in a zone in which there is no node."""
+def _gets_no_node(why: str, **of_volume: Any) -> Callable[[Cell], None]:  # noqa: ANN401 - any field
+    """Give what has the scheduler refuse its pod in these words."""
+
+    def become(cell: Cell) -> None:
+        cell.attachments = ()
+        pod = _pod(cell, node=None, name="new", phase="Pending")
+        claim = f"{cell.space}/data-{cell.number}"
+        cell.pods = (replace(pod, unschedulable=why.format(claim=claim, pod=pod.ref)),)
+        cell.with_volume(**of_volume)
+        cell.is_watched()
+
+    return become
+
+
+def _used_once(cell: Cell) -> None:
+    """One pod alone may use it, and does; another one waits for a node."""
+    cell.with_claim(access_modes=("ReadWriteOncePod",))
+    cell.with_volume(access_modes=("ReadWriteOncePod",))
+    cell.pods = (_pod(cell, node=None, name="new", phase="Pending"), *cell.pods)
+    cell.is_watched_by_its_node()
+
+
+def _of_a_driver_that_is_not_there(cell: Cell) -> None:
+    cell.with_volume(source=replace(cell.the_volume.source, driver="other.csi.example.org"))
+    cell.moves(gone=True)
     cell.attachments = ()
-    why = "0/200 nodes are available: 200 node(s) didn't match PersistentVolume's node affinity."
-    cell.pods = (replace(_pod(cell, node=None, name="new", phase="Pending"), unschedulable=why),)
-    zone = Requirement(key="zone", operator="In", values=("nowhere",))
-    cell.with_volume(node_affinity=((zone,),))
     cell.is_watched()
+
+
+def _written_by_two_clusters(cell: Cell) -> None:
+    stranger = EntityAddress(ip="192.0.2.7", nonce=cell.number)
+    outside = Watcher(address=stranger, client=77, cookie=KERNEL_COOKIE)
+    cell.is_watched(_watcher(cell.node), outside)
 
 
 def _moved(cell: Cell) -> None:
@@ -957,7 +983,22 @@ KINDS: Final[dict[str, tuple[str, Callable[[Cell], None]]]] = {
     "a finalizer is left": ("RBD653", _claim_left_to_finalizer("kubernetes.io/pvc-protection")),
     "a finalizer holds its pod": ("RBD654", _pod_held),
     "its pod names a claim that was never made": ("RBD701", _claim_never_made),
-    "it is tied to nodes that are not there": ("RBD702", _tied),
+    "it is tied to nodes that are not there": (
+        "RBD702",
+        _gets_no_node(
+            "0/200 nodes are available: 200 node(s) didn't match PersistentVolume's node affinity.",
+            node_affinity=((Requirement(key="zone", operator="In", values=("nowhere",)),),),
+        ),
+    ),
+    "nodes have as many volumes as they take": (
+        "RBD703",
+        _gets_no_node("0/200 nodes are available: 200 node(s) exceed max volume count."),
+    ),
+    "one pod alone may use it, and two want to": ("RBD704", _used_once),
+    "its name is that of an ephemeral volume": (
+        "RBD705",
+        _gets_no_node("PVC {claim} was not created for pod {pod} (pod is not owner)"),
+    ),
     "nobody begins to attach it": ("RBD711", _attach_not_begun),
     "the attacher is silent": ("RBD712", _attach_not_picked_up),
     "the attacher does not detach": ("RBD713", _detach_not_picked_up),
@@ -968,6 +1009,7 @@ KINDS: Final[dict[str, tuple[str, Callable[[Cell], None]]]] = {
     "two replicas want it": ("RBD719", _replicas),
     "its pod does not end": ("RBD722", _does_not_end),
     "its unmount fails": ("RBD724", _unmount_fails),
+    "its driver is installed nowhere": ("RBD732", _of_a_driver_that_is_not_there),
     "the driver does not listen": (
         "RBD731",
         _stage(
@@ -988,9 +1030,19 @@ KINDS: Final[dict[str, tuple[str, Callable[[Cell], None]]]] = {
     "a wrong key": ("RBD736", _map(1, "Operation not permitted")),
     "no such pool": ("RBD737", _stage("error generating volume {handle}: pool not found")),
     "no such image": ("RBD738", _map(2, "No such file or directory")),
+    "no kernel module": (
+        "RBD739",
+        _stage("failed to load rbd kernel module: modprobe: FATAL: Module rbd not found"),
+    ),
+    "features that the kernel lacks": ("RBD740", _map(6, "No such device or address")),
     "options that are refused": ("RBD741", _map(22, "Invalid argument")),
+    "a user who may not blocklist": (
+        "RBD742",
+        _stage("rbd: map failed: failed to blocklist client.4711: Permission denied"),
+    ),
     "a demoted image": ("RBD743", _stage("cannot map image {image} it is not primary")),
     "a map that fails": ("RBD744", _map(5, "Input/output error")),
+    "no passphrase": ("RBD746", _stage("missing encryption passphrase in secrets")),
     "mkfs fails": ("RBD751", _stage("exit status 1")),
     "a damaged file system": (
         "RBD752",
@@ -1000,14 +1052,38 @@ KINDS: Final[dict[str, tuple[str, Callable[[Cell], None]]]] = {
         "RBD753",
         _stage('failed to mount the volume as "ext4", it already contains xfs. Mount error: x'),
     ),
+    "an empty image, read-only": ("RBD754", _stage("cannot mount unformatted disk /dev/rbd0")),
+    "files for many": (
+        "RBD756",
+        _stage("multi node access modes are only supported on rbd `block` type volumes"),
+    ),
     "a block volume as a directory": (
         "RBD757",
         _fails_to_mount(
             f"{_OF_VOLUMES}volume data has volumeMode Block, but is specified in volumeMounts"
         ),
     ),
+    "files that cannot be given away": (
+        "RBD758",
+        _fails_to_mount('MountVolume.SetUp failed for volume "{pv}" : applyFSGroup failed: chown'),
+    ),
+    "another SELinux label": (
+        "RBD759",
+        _fails_to_mount(
+            'MountVolume.SetUp failed for volume "{pv}" : conflicting SELinux labels of volume'
+        ),
+    ),
+    "a plugin that kubelet has no more": (
+        "RBD760",
+        _fails_to_mount('MountVolume.SetUp failed for volume "{pv}" : no volume plugin matched'),
+    ),
+    "a file system that does not grow": (
+        "RBD761",
+        _fails_to_mount('NodeExpandVolume.NodeExpandVolume failed for volume "{pv}" : x'),
+    ),
     "words that nobody knows": ("RBD762", _stage("the moon is in the wrong house")),
     "another cluster has it": ("RBD771", _from_outside),
+    "two clusters write": ("RBD774", _written_by_two_clusters),
 }
 """What it is, the code that says so, and what becomes of a volume at peace."""
 
@@ -1079,6 +1155,11 @@ def _former_lock_here(cell: Cell) -> None:
     )
 
 
+def _read_only_here(cell: Cell) -> None:
+    path = cell.pod_path(str(cell.pods[0].ref.uid))
+    cell.is_mapped_here(mounts=(replace(cell.mount(path), read_only=True),))
+
+
 KINDS_HERE: Final[dict[str, tuple[str, Callable[[Cell], None]]]] = {
     "an orphan": ("RBD101", _orphaned_here),
     "a pin": ("RBD102", _pinned_here),
@@ -1090,6 +1171,7 @@ KINDS_HERE: Final[dict[str, tuple[str, Callable[[Cell], None]]]] = {
     "a pod's directory that is left": ("RBD205", _directory_left_here),
     "a staging directory without vol_data.json": ("RBD206", _no_volume_data_here),
     "a lock of a former client": ("RBD304", _former_lock_here),
+    "a file system that turned read-only": ("RBD755", _read_only_here),
 }
 """The same on the node that looks; one of each, however large the cluster is."""
 
@@ -1102,8 +1184,8 @@ class SickNode:
     changes: dict[str, Any] = field(default_factory=dict)
     drivers: tuple[str, ...] = (DRIVER,)
     is_blocklisted: bool = False
-    is_watching: bool = True
     moves: bool = False
+    of_pod: dict[str, Any] = field(default_factory=dict)
 
 
 SICK: Final[dict[str, SickNode]] = {
@@ -1111,6 +1193,10 @@ SICK: Final[dict[str, SickNode]] = {
     "a node that came back": SickNode("RBD107", {"out_of_service": True}, moves=True),
     "a node that is down": SickNode("RBD113", {"ready": None, "ready_changed_at": LATELY}),
     "a node without the driver": SickNode("RBD201", drivers=()),
+    "a node that is down, and its pods are to end": SickNode(
+        "RBD725", {"ready": None, "ready_changed_at": LATELY}, of_pod={"deleting_since": LATELY}
+    ),
+    "a node that is called off, and runs": SickNode("RBD726", {"out_of_service": True}),
 }
 
 
@@ -1261,14 +1347,14 @@ def _break(random: Random, cells: list[Cell], nodes: list[str], count: int) -> d
     chosen = random.sample(cells, count)
     told = {}
     sick = list(_sick(nodes).items())
-    kinds = list(KINDS.values())
+    kinds = cycle(KINDS.values())
     for number, cell in enumerate(chosen):
         if number % 10 == 0:
             node, how = sick[number // 10 % len(sick)]
             _move(cell, node, how)
             told[cell.given] = how.code
         else:
-            code, become = kinds[number % len(kinds)]
+            code, become = next(kinds)
             become(cell)
             told[cell.given] = code
     return told
@@ -1277,7 +1363,7 @@ def _break(random: Random, cells: list[Cell], nodes: list[str], count: int) -> d
 def _move(cell: Cell, node: str, how: SickNode) -> None:
     """Have a volume on a node that is not well."""
     cell.node = node
-    cell.with_pod(node_name=node)
+    cell.with_pod(node_name=node, **how.of_pod)
     cell.attachments = (_attachment(cell, node),)
     if how.moves:
         cell.unused()

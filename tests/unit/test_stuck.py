@@ -47,7 +47,7 @@ from rbdagent.model import (
 )
 from rbdagent.observe.kube import _claim_names, _subjects, _using_pods
 from rbdagent.parse.selector import parse_selector
-from tests.lab.many import HERE, KINDS, LEGIT, Many, many
+from tests.lab.many import HERE, KINDS, KINDS_HERE, LEGIT, SICK, Many, many
 from tests.unit.builders import DRIVER, LONG_AGO, NOW, UNSEEN
 from tests.unit.clusters import GIB, Maker, some_cluster
 
@@ -322,7 +322,8 @@ def test_exactly_what_is_broken_is_found_each_by_its_code(seed: int) -> None:
 
 def test_every_kind_of_trouble_and_every_odd_peace_is_in_a_cluster_of_that_size() -> None:
     made = many(volumes=1000, broken=200, seed=1)
-    assert {code for code, _ in KINDS.values()} <= set(made.broken.values())
+    codes = {code for code, _ in (*KINDS.values(), *KINDS_HERE.values())}
+    assert codes | {each.code for each in SICK.values()} <= set(made.broken.values())
     assert len(LEGIT) * 10 < 1000 - len(made.broken)
 
 
