@@ -1,10 +1,10 @@
 """What `diagnose -A` costs in a large cluster, and that it grows with the cluster and no faster.
 
 A synthetic look (tests/lab/many.py): 20,000 pods, 10,000 claims and PVs, 200 nodes, of which 500
-volumes are broken in every way that the rules know; and a tenth, a third and three times of it.
-Each size is judged in a process of its own, in turns. Processor time is of the process, so that
-others on the machine count little; memory is the largest that was resident, less what Python and
-rbdagent take before there is a cluster.
+volumes are broken in every way that the rules know; and a tenth, three tenths and three times of
+it. Each size is a file, which a process of its own reads, judges and writes out as JSON, in turns.
+Processor time is of that process, so that others on the machine count little; memory is the most
+that Python's allocator had given away at once, in a run that is not timed.
 """
 
 from __future__ import annotations
@@ -12,77 +12,116 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import resource
-import statistics
 import subprocess
 import sys
+import tempfile
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Final, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from rbdagent.cli.output import data_text
 from rbdagent.diagnose.stuck import stuck_in
-from tests.lab.many import Many, many
+from rbdagent.report.machine import life_list
+from rbdagent.report.snapshot import dump_snapshot, load_snapshot
+from tests.lab.many import many
 
 _VOLUMES: Final = 10_000
 _BROKEN: Final = 500
-_SHARES: Final = (0.1, 1 / 3, 1.0, 3.0)
+_SHARES: Final = (0.1, 0.3, 1.0, 3.0)
 _BOUND: Final = 12.0
 """Times as much for ten times the size."""
-_MIB: Final = 1024
-"""KiB."""
+_MIB: Final = 1 << 20
 
 
 class _Cost(NamedTuple):
     """What one size took."""
 
-    seconds: float
-    cluster_mib: float
-    """The look itself."""
-    peak_mib: float
-    """With all that is made of it."""
+    reading_s: float
+    judging_s: float
+    writing_s: float
+
+    @property
+    def seconds(self) -> float:
+        """All of it."""
+        return self.reading_s + self.judging_s + self.writing_s
 
 
 def main() -> int:
     """Measure, print the ratios, and exit 1 where a bound is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--inside", type=float, help=argparse.SUPPRESS)
+    parser.add_argument("--make", type=float, help=argparse.SUPPRESS)
+    parser.add_argument("--weigh", type=float, help=argparse.SUPPRESS)
+    parser.add_argument("--measure", type=float, help=argparse.SUPPRESS)
+    parser.add_argument("--directory", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.inside is not None:
-        print(json.dumps(_measure(given.inside)))
+    if given.make is not None:
+        _make(given.make, given.directory)
         return 0
-    rounds = [[_apart(share) for share in _SHARES] for _ in range(given.rounds)]
-    return _tell(rounds)
+    if given.weigh is not None:
+        print(_weigh(given.weigh, given.directory))
+        return 0
+    if given.measure is not None:
+        print(json.dumps(_measure(given.measure, given.directory)))
+        return 0
+    with tempfile.TemporaryDirectory() as made:
+        directory = Path(made)
+        for share in _SHARES:
+            _apart(directory, "--make", share)
+        memory = [float(_apart(directory, "--weigh", share)) for share in _SHARES]
+        rounds = [
+            [_Cost(*json.loads(_apart(directory, "--measure", share))) for share in _SHARES]
+            for _ in range(given.rounds)
+        ]
+    return _tell(rounds, memory)
 
 
-def _apart(share: float) -> _Cost:
-    command = [sys.executable, __file__, "--inside", str(share)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return _Cost(*json.loads(done.stdout))
+def _apart(directory: Path, what: str, share: float) -> str:
+    command = [sys.executable, __file__, f"--directory={directory}", what, str(share)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def _measure(share: float) -> _Cost:
+def _make(share: float, directory: Path) -> None:
+    made = many(volumes=round(_VOLUMES * share), broken=round(_BROKEN * share), seed=1)
+    _file(share, directory).write_text(dump_snapshot(made.snapshot))
+    _file(share, directory).with_suffix(".broken").write_text(json.dumps([*made.broken]))
+
+
+def _file(share: float, directory: Path) -> Path:
+    return directory / f"{share}.json"
+
+
+def _weigh(share: float, directory: Path) -> float:
+    gc.disable()
+    tracemalloc.start()
+    _answer(_file(share, directory))
+    return tracemalloc.get_traced_memory()[1] / _MIB
+
+
+def _measure(share: float, directory: Path) -> _Cost:
     # As the command line runs it.
     gc.disable()
-    before = _peak_mib()
-    made = many(volumes=round(_VOLUMES * share), broken=round(_BROKEN * share), seed=1)
-    cluster = _peak_mib()
+    cost, found = _answer(_file(share, directory))
+    broken = set(json.loads(_file(share, directory).with_suffix(".broken").read_text()))
+    # A measurement of a wrong answer is none.
+    assert found == broken, f"{found ^ broken}"
+    return cost
+
+
+def _answer(path: Path) -> tuple[_Cost, set[str]]:
+    """Do what `diagnose -A --from PATH -o json` does; give its cost, and who is told of."""
     started = time.process_time()
-    found = stuck_in(made.snapshot)
-    seconds = time.process_time() - started
-    _check(made, {each.life.diagnosis.use.target.given for each in found.stuck})
-    return _Cost(seconds, cluster - before, _peak_mib() - before)
-
-
-def _check(made: Many, found: set[str]) -> None:
-    """A measurement of a wrong answer is none."""
-    assert found == made.broken.keys(), f"{found ^ made.broken.keys()}"
-
-
-def _peak_mib() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _MIB
+    snapshot = load_snapshot(path.read_text(), where=path.name)
+    read = time.process_time()
+    found = stuck_in(snapshot)
+    judged = time.process_time()
+    data_text(life_list(found, snapshot), "json")
+    written = time.process_time()
+    cost = _Cost(read - started, judged - read, written - judged)
+    return cost, {each.life.diagnosis.use.target.given for each in found.stuck}
 
 
 # --------------------------------------------------------------------------------------------------
@@ -90,39 +129,32 @@ def _peak_mib() -> float:
 # --------------------------------------------------------------------------------------------------
 
 
-def _tell(rounds: list[list[_Cost]]) -> int:
-    print(f"{'size':>6}{'pods':>8}{'claims':>8}{'broken':>8}{'cpu s':>8}{'a claim':>10}  memory")
-    for number, share in enumerate(_SHARES):
-        costs = [each[number] for each in rounds]
+def _tell(rounds: list[list[_Cost]], memory: list[float]) -> int:
+    best = [min(costs, key=lambda each: each.seconds) for costs in zip(*rounds, strict=True)]
+    print("   pods  claims  broken   read  judge  write  cpu s, a claim, memory")
+    for share, cost, mib in zip(_SHARES, best, memory, strict=True):
         claims = round(_VOLUMES * share)
-        seconds = statistics.median(each.seconds for each in costs)
-        cluster = statistics.median(each.cluster_mib for each in costs)
-        peak = statistics.median(each.peak_mib for each in costs)
         print(
-            f"{share:>6.2f}{2 * claims:>8}{claims:>8}{round(_BROKEN * share):>8}{seconds:>8.2f}"
-            f"{1e6 * seconds / claims:>7.0f} us  {peak:.0f} MiB, the look itself {cluster:.0f}"
+            f"{2 * claims:>7}{claims:>8}{round(_BROKEN * share):>8}{cost.reading_s:>7.2f}"
+            f"{cost.judging_s:>7.2f}{cost.writing_s:>7.2f}  {cost.seconds:.2f} s, "
+            f"{1e6 * cost.seconds / claims:.0f} us, {mib:.0f} MiB"
         )
-    kept = [
-        _tell_growth(rounds, small, large, what)
-        for small, large in ((0, 2), (1, 2))
-        for what in ("seconds", "peak_mib")
-    ]
+    kept = []
+    for small, large in ((0, 2), (1, 3)):
+        pairs = sorted(each[large].seconds / each[small].seconds for each in rounds)
+        times = best[large].seconds / best[small].seconds
+        said = f"pairs: {pairs[0]:.1f} to {pairs[-1]:.1f}; "
+        kept.append(_tell_growth(large, "processor time", times, said))
+        kept.append(_tell_growth(large, "memory", memory[large] / memory[small], ""))
     return int(not all(kept))
 
 
-def _tell_growth(rounds: list[list[_Cost]], small: int, large: int, what: str) -> bool:
-    """Tell what so many times the size costs; the bound is of ten times."""
-    times = _SHARES[large] / _SHARES[small]
-    bound = _BOUND * times / 10
-    ratios = sorted(
-        float(getattr(each[large], what) / getattr(each[small], what)) for each in rounds
-    )
-    median = statistics.median(ratios)
-    word = {"seconds": "processor time", "peak_mib": "memory"}[what]
-    is_kept = median <= bound
+def _tell_growth(large: int, what: str, times: float, said: str) -> bool:
+    """Tell what ten times the size costs."""
+    is_kept, pods = times <= _BOUND, 2 * _VOLUMES * _SHARES[large]
     print(
-        f"{'kept' if is_kept else 'MISSED'}: {times:.0f} times the size, {word}: {median:.1f} times"
-        f" (from {ratios[0]:.1f} to {ratios[-1]:.1f}; bound {bound:.1f})"
+        f"{'kept' if is_kept else 'MISSED'}: ten times the size, to {pods:.0f} pods, {what}: "
+        f"{times:.1f} times ({said}bound {_BOUND:.0f})"
     )
     return is_kept
 

@@ -72,14 +72,20 @@ class VolumeNames(Struct, frozen=True, kw_only=True):
         }
         return frozenset(found)
 
-    def attachment_names(self, node: str) -> frozenset[str]:
-        """The names that a VolumeAttachment of it to ``node`` would have."""
-        handles = self.handles | {
+    @property
+    def attached_handles(self) -> frozenset[tuple[str, str]]:
+        """(driver, volume handle) of whatever it may be attached as."""
+        return self.handles | {
             (DRIVER_SUFFIX, migrated_handle(source.monitors, source.spec.pool, source.spec.name))
             for source in (each.source for each in self.volumes)
             if isinstance(source, InTreeRbdSource)
         }
-        return frozenset(attachment_name(handle, driver, node) for driver, handle in handles)
+
+    def attachment_names(self, node: str) -> frozenset[str]:
+        """The names that a VolumeAttachment of it to ``node`` would have."""
+        return frozenset(
+            attachment_name(handle, driver, node) for driver, handle in self.attached_handles
+        )
 
 
 def not_given(source: Source, what: str) -> NotObserved:

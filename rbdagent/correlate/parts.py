@@ -24,7 +24,6 @@ from rbdagent.correlate.whole import (
     Told,
     Views,
     Whole,
-    attachment_names,
     by_each,
     client_of,
     key_of,
@@ -395,11 +394,13 @@ def _volumes_of_pods(whole: Whole, pods: Iterable[Pod]) -> Iterator[PersistentVo
 
 
 def _attachments(whole: Whole, objects: _Objects) -> list[Attachment]:
-    """Give them by the PV that they name, and by the name that they would have."""
-    known = whole.attachments
-    found = [each for one in objects.volumes for each in known.of_volume.get(one.name, ())]
-    for node in known.odd_nodes:
-        found += _known(known.odd, attachment_names(objects.volumes, node))
+    """Give them by the PV that they name, and by the one that gives them their name."""
+    known, names = whole.attachments, [each.name for each in objects.volumes]
+    found = (
+        each
+        for name in names
+        for each in (*known.of_volume.get(name, ()), *known.odd_of.get(name, ()))
+    )
     return list(dict.fromkeys(found))
 
 

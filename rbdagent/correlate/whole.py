@@ -24,6 +24,7 @@ from rbdagent.model import (
     Node,
     NodeView,
     NotObserved,
+    OtherSource,
     PersistentVolume,
     Pod,
     PublishedMapping,
@@ -32,9 +33,10 @@ from rbdagent.model import (
     Workload,
     observed_of,
 )
+from rbdagent.parse.handle import attachment_name
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Hashable, Iterable, Iterator
 
     from rbdagent.model import ObjectRef
 
@@ -81,9 +83,10 @@ class Attachments(NamedTuple):
     """The VolumeAttachments."""
 
     of_volume: dict[str, list[Attachment]]
-    odd: dict[str, Attachment]
-    """By their own name, where it is not the one that their PV gives them: that was made anew."""
-    odd_nodes: frozenset[str]
+    odd: frozenset[str]
+    """Names of those that have not the one that their PV gives them: that was made anew."""
+    odd_of: dict[str, list[Attachment]]
+    """By the PV that gives them their names: not the one that they name."""
     of_driver: dict[str, Attachment]
     """One of each: there is an attacher, and it has worked."""
 
@@ -246,8 +249,8 @@ def _attachments(kube: KubeView | None, volumes: Volumes) -> Attachments:
         of_volume=by_each(
             (each.persistent_volume, each) for each in every if each.persistent_volume
         ),
-        odd={each.name: each for each in odd},
-        odd_nodes=frozenset(each.node_name for each in odd),
+        odd=frozenset(each.name for each in odd),
+        odd_of=by_each(_named_by_others(odd, volumes)),
         of_driver={each.attacher: each for each in every},
     )
 
@@ -256,24 +259,35 @@ def _is_named_by_its_volume(attachment: Attachment, volumes: Volumes) -> bool:
     volume = volumes.by_name.get(attachment.persistent_volume or "")
     if volume is None:
         return False
-    return attachment.name in attachment_names((volume,), attachment.node_name)
+    # Another driver's name is its own affair.
+    return isinstance(volume.source, OtherSource) or attachment.name in _names(
+        volume
+    ).attachment_names(attachment.node_name)
 
 
-def attachment_names(volumes: tuple[PersistentVolume, ...], node: str) -> frozenset[str]:
-    """Give the names that VolumeAttachments of PVs to a node would have."""
-    return _names(volumes).attachment_names(node)
+def _named_by_others(
+    odd: Iterable[Attachment], volumes: Volumes
+) -> Iterator[tuple[str, Attachment]]:
+    """Give each with the PV that would name it so; a name is a hash, so each PV is asked."""
+    wanted = {(each.node_name, each.name): each for each in odd}
+    nodes = {node for node, _ in wanted}
+    for volume in volumes.every if nodes else ():
+        for driver, handle in _names(volume).attached_handles:
+            for node in nodes:
+                found = wanted.get((node, attachment_name(handle, driver, node)))
+                if found is not None:
+                    yield volume.name, found
 
 
 def names_in_status(volume: PersistentVolume) -> frozenset[str]:
     """Give what a Node's status would call a PV."""
-    return _names((volume,)).in_use_names
+    return _names(volume).in_use_names
 
 
-def _names(volumes: tuple[PersistentVolume, ...]) -> VolumeNames:
-    handles = (handle_of(each.source) for each in volumes)
-    return VolumeNames(
-        image=None, volumes=volumes, handles=frozenset(each for each in handles if each is not None)
-    )
+def _names(volume: PersistentVolume) -> VolumeNames:
+    handle = handle_of(volume.source)
+    handles = frozenset(() if handle is None else (handle,))
+    return VolumeNames(image=None, volumes=(volume,), handles=handles)
 
 
 def _nodes(kube: KubeView | None) -> Nodes:

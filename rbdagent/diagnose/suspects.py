@@ -17,7 +17,6 @@ from rbdagent.correlate.parts import images_meant
 from rbdagent.correlate.whole import (
     Key,
     Whole,
-    attachment_names,
     key_of,
     keys_of_volume,
     names_in_status,
@@ -172,9 +171,7 @@ class Suspicion:
     def _attachments_of(self, volume: PersistentVolume) -> Iterator[Attachment]:
         known = self._whole.attachments
         yield from known.of_volume.get(volume.name, ())
-        for node in known.odd_nodes:
-            for name in attachment_names((volume,), node) & known.odd.keys():
-                yield known.odd[name]
+        yield from known.odd_of.get(volume.name, ())
 
     def _is_attachment_at_peace(self, attachment: Attachment, nodes: set[str]) -> bool:
         if attachment.deleting_since is not None or not attachment.attached:
