@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.integration.states import NODE, STATES, Making
+from tests.lab.errors import LabError
 from tests.lab.install import CHECKOUT, cache_dir
 from tests.lab.lab import RBDAGENT_USER, running_lab
 from tests.lab.processes import wait_until
@@ -67,9 +68,22 @@ class World:
 
     def findings(self, target: str) -> list[Json]:
         """Give the findings at warning or above, what blocks first first."""
+        return _serious(self._diagnose(target))
+
+    def stuck(self) -> list[Json]:
+        """Give the life of everything that is stuck."""
+        items: list[Json] = self._diagnose("-A")["items"]
+        return items
+
+    def _diagnose(self, target: str) -> Json:
         told = self.rbdagent("diagnose", target, "--output=json")
         assert told.code in {0, 1, 3}, told.stderr
-        return [each for each in json.loads(told.stdout)["findings"] if each["severity"] != "info"]
+        answer: Json = json.loads(told.stdout)
+        return answer
+
+
+def _serious(life: Json) -> list[Json]:
+    return [each for each in life["findings"] if each["severity"] != "info"]
 
 
 @pytest.fixture(scope="module")
@@ -119,3 +133,42 @@ def test_the_cure_that_is_told_ends_the_state(world: World, state: str) -> None:
         what=f"{code} to be over after {commands}",
         interval_s=1,
     )
+
+
+def test_all_that_is_stuck_is_told_as_it_is_of_each_alone_and_nothing_else(world: World) -> None:
+    names = tuple(each.name for each in world.makings.values())
+
+    def alike() -> bool:
+        """Compare both; what is young in one of them is told alike a little later."""
+        alone = {
+            each.target: _said_of(world.findings(each.target)) for each in world.makings.values()
+        }
+        items = {each["target"]["given"]: each for each in world.stuck()}
+        told = {given: _said_of(_serious(each)) for given, each in items.items()}
+        everything = {one for each in told.values() for one in each}
+        wrong = [
+            f"{target}: alone {sorted(said)}, among all {sorted(told.get(target, ()))}"
+            for target, said in alone.items()
+            # What is said of a claim is not said again of its PV.
+            if said != told.get(target, said & everything)
+        ]
+        wrong += [
+            f"{given}: {sorted(told[given])}, and is nobody's"
+            for given, each in items.items()
+            if given not in alone and not _name_of(each).startswith(names)
+        ]
+        if wrong:
+            raise LabError("; ".join(wrong))
+        return True
+
+    wait_until(alike, timeout_s=_SAID_S, what="both to say the same", interval_s=2)
+
+
+def _said_of(findings: list[Json]) -> frozenset[tuple[str, str]]:
+    return frozenset((each["code"], each["subject"]) for each in findings)
+
+
+def _name_of(item: Json) -> str:
+    """Give the name of a claim, else of what it is."""
+    target = item["target"]
+    return str((target["claim"] or {}).get("name") or target["given"].rpartition("/")[2])
