@@ -1276,10 +1276,10 @@ class LifeList(Struct, frozen=True, kw_only=True):
     """The worst first."""
     findings: tuple[Finding, ...] = ()
     """What could not be looked at."""
-    claims: int = 0
-    volumes: int = 0
-    pods: int = 0
-    """How many of each there were to look at; pods with volumes alone."""
+    claims: int | None = None
+    volumes: int | None = None
+    pods: int | None = None
+    """How many of each there were to look at, pods with volumes alone; None: not observed."""
     others: int = 0
     """PVs of other drivers, which were left out."""
 

@@ -50,13 +50,13 @@ def is_serious(findings: Iterable[Finding], fail_on: str) -> bool:
 
 
 def exit_code_of_list(found: LifeList, snapshot: Snapshot, fail_on: str) -> int:
-    """Give the same of all that is stuck; 1 as well where not all that was asked has answered."""
-    from rbdagent.diagnose.stuck import unseen_of
+    """Give the same of all that is stuck; 1 as well where not all was seen that was asked for."""
+    from rbdagent.diagnose.stuck import is_complete, is_empty, unseen_of
 
     findings = [finding for each in found.stuck for finding in each.life.findings]
     if is_serious((*findings, *found.findings), fail_on):
         return _FINDINGS
-    if unseen_of(snapshot) is not None or snapshot.sources.failed:
+    if unseen_of(snapshot) is not None or is_empty(found) or not is_complete(found):
         return 1
     return exit_code([each.life.diagnosis for each in found.stuck], fail_on)
 

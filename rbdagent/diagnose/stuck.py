@@ -90,6 +90,16 @@ def unseen_of(snapshot: Snapshot) -> str | None:
     return next((each.reason for each in parts if isinstance(each, NotObserved)), None)
 
 
+def is_complete(found: LifeList) -> bool:
+    """Tell whether all was observed that was to be; what was left out on purpose is mentioned."""
+    return all(each.severity is Severity.INFO for each in found.findings)
+
+
+def is_empty(found: LifeList) -> bool:
+    """Tell whether there was nothing to look at: who named a namespace may have mistyped it."""
+    return not (found.claims or found.volumes or found.pods or found.others)
+
+
 def lives_that_are_stuck(whole: Whole, targets: Iterable[Target]) -> Iterator[Stuck]:
     """Give those targets of which the rules say something at warning or above."""
     for each in targets:

@@ -19,7 +19,7 @@ from rbdagent.model import (
 from rbdagent.parse.selector import meets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sized
 
     from rbdagent.model import Claim, PersistentVolume, Pod, Selector
 
@@ -75,9 +75,10 @@ class Subjects(NamedTuple):
     """Whom there is to ask about."""
 
     targets: tuple[Target, ...]
-    claims: int
-    volumes: int
-    pods: int
+    claims: int | None
+    """How many; None: they were not observed."""
+    volumes: int | None
+    pods: int | None
     """With volumes."""
     others: int
     """PVs of other drivers: none of ours."""
@@ -108,13 +109,18 @@ def subjects_of(whole: Whole, scope: Scope = EVERYTHING) -> Subjects:
     targets += [_target(TargetKind.POD, each.ref.namespace, each.ref.name) for each in pods]
     if scope.is_all:
         targets += [*_devices(whole), *_images(whole)]
+    kube = whole.snapshot.kubernetes
     return Subjects(
         targets=tuple(targets),
-        claims=len(claims),
-        volumes=len(ours),
-        pods=len(pods),
+        claims=_counted(claims, None if kube is None else kube.claims),
+        volumes=_counted(ours, None if kube is None else kube.persistent_volumes),
+        pods=_counted(pods, None if kube is None else kube.pods),
         others=len(volumes) - len(ours),
     )
+
+
+def _counted(found: Sized, listed: Sized | NotObserved | None) -> int | None:
+    return None if listed is None or isinstance(listed, NotObserved) else len(found)
 
 
 def _target(kind: TargetKind, namespace: str, name: str) -> Target:

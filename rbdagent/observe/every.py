@@ -75,7 +75,17 @@ def observe_everything(
         view, gaps = _look(api, namespace, node_name)
     except (SourceError, ParseError) as error:
         return None, Source(state=SourceState.FAILED, reason=str(error), cure=error.hint)
+    refused = _refused(view)
+    if refused is not None:
+        return None, Source(state=SourceState.FAILED, reason=refused.reason, cure=refused.cure)
     return view, Source(state=SourceState.OBSERVED, gaps=(*gaps_of(view), *gaps))
+
+
+def _refused(view: KubeView) -> NotObserved | None:
+    """Give why nothing was told of all that is to be judged; None: something was."""
+    asked = (view.claims, view.pods, view.persistent_volumes, view.nodes, view.attachments)
+    unseen = [each for each in asked if isinstance(each, NotObserved)]
+    return unseen[0] if len(unseen) == len(asked) else None
 
 
 def _look(api: Api, namespace: str | None, node_name: str) -> tuple[KubeView, tuple[Gap, ...]]:

@@ -276,7 +276,12 @@ KINDS: Final[dict[str, Json]] = {
     "LifeList": _output(
         "LifeList",
         observedAt=_TIME,
-        lookedAt=_object(claims=_NUMBER, persistentVolumes=_NUMBER, pods=_NUMBER, leftOut=_NUMBER),
+        lookedAt=_object(
+            claims=_maybe(_NUMBER),
+            persistentVolumes=_maybe(_NUMBER),
+            pods=_maybe(_NUMBER),
+            leftOut=_NUMBER,
+        ),
         causes=_list(_with(_FINDING, victims=_list(_TEXT))),
         items=_list(_with(_without(_LIFE, "sources"), since=_maybe(_TEXT))),
         findings=_list(_FINDING),

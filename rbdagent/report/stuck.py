@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.catalog import CATALOG
-from rbdagent.diagnose.stuck import unseen_of
+from rbdagent.diagnose.stuck import is_complete, is_empty, unseen_of
 from rbdagent.diagnose.times import age, spoken
-from rbdagent.model import Severity, TargetKind
+from rbdagent.model import Severity, SourceState, TargetKind
 from rbdagent.report.text import (
     BOLD,
     GREEN,
@@ -122,26 +122,49 @@ def _row(stuck: Stuck, snapshot: Snapshot, *, wide: bool) -> list[str]:
 
 
 def _headline(found: LifeList, snapshot: Snapshot, of: str) -> str:
+    """Say how much is stuck; that nothing is, only where everything was observed."""
     asked = f" {of}" if of else ""
+    missing = unseen_of(snapshot)
     if found.causes:
         count, causes = len(found.stuck), len(found.causes)
-        return f"Stuck{asked}: {count}, for {causes} {'causes' if causes > 1 else 'cause'}."
-    missing = unseen_of(snapshot)
+        more = "" if is_complete(found) else " Not everything was observed: there may be more."
+        return f"Stuck{asked}: {count}, for {causes} {'causes' if causes > 1 else 'cause'}.{more}"
     if missing is not None:
         return f"Whether anything{asked} is stuck was not observed: {missing}."
+    if is_empty(found):
+        return f"There is nothing{asked} to look at: no claim, no PV, no pod with volumes."
+    if not is_complete(found):
+        return f"Nothing{asked} that was observed is stuck; not everything was, see the sources."
+    if snapshot.sources.ceph.state is SourceState.SKIPPED:
+        return f"Nothing{asked} is stuck, as far as Kubernetes tells: Ceph was not asked."
     return f"Nothing{asked} is stuck."
 
 
+def _is_well(found: LifeList) -> bool:
+    return not found.causes and not is_empty(found) and is_complete(found)
+
+
 def _tone(found: LifeList) -> str:
-    return BOLD if found.causes else BOLD + GREEN
+    return BOLD + GREEN if _is_well(found) else BOLD
 
 
 def _looked_at(found: LifeList) -> str:
-    others = f"; {found.others} PVs of other drivers were left out" if found.others else ""
-    return (
-        f"Looked at {found.claims} claims, {found.volumes} PVs and {found.pods} pods with volumes"
-        f"{others}."
-    )
+    counts = (("claims", found.claims), ("PVs", found.volumes), ("pods with volumes", found.pods))
+    seen = [f"{count} {what}" for what, count in counts if count is not None]
+    unseen = [what.partition(" ")[0] for what, count in counts if count is None]
+    said = [f"Looked at {_listed(seen)}"] if seen else []
+    said += [f"{found.others} PVs of other drivers were left out"] if found.others else []
+    said += [f"{_listed(unseen)} were not observed"] if unseen else []
+    return f"{_capital('; '.join(said))}."
+
+
+def _listed(words: Sequence[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _cause(cause: Cause, *, colour: bool) -> str:

@@ -19,7 +19,6 @@ from rbdagent.model import (
     Gap,
     ImageIdentity,
     KubeView,
-    NotObserved,
     Snapshot,
     Source,
     SourceState,
@@ -198,16 +197,16 @@ def test_without_agents_there_is_nothing_published_and_nothing_is_missing(
     assert (view.published, source.gaps) == ((), ())
 
 
-def test_a_server_that_refuses_everything_has_told_nothing(
+def test_a_server_that_refuses_everything_has_told_nothing_and_the_reason_once(
     api: FakeApi, access: KubeAccess
 ) -> None:
     for path in ("/api/v1/pods", "/api/v1/persistentvolumeclaims", *OF_CLUSTER):
-        api.broken[path] = refuse(401)
-    view, source = look(access)
-    for each in (view.pods, view.claims, view.persistent_volumes, view.published):
-        assert isinstance(each, NotObserved)
-    assert view.pods_scope == ""
-    assert len(source.gaps) == 9
+        api.broken[path] = refuse(403)
+    view, source = observe_everything(access, namespace=None, node_name="n1")
+    assert view is None
+    assert (source.state, source.gaps) == (SourceState.FAILED, ())
+    assert "is forbidden" in source.reason
+    assert "docs/privileges.md" in source.cure
 
 
 # --------------------------------------------------------------------------------------------------
@@ -412,12 +411,52 @@ def test_nothing_found_where_not_everything_was_seen_is_no_success(
     done = ask("diagnose", "-A", "--from", path)
     assert done.code == 1
     assert done.stdout.startswith("Whether anything is stuck was not observed: permission denied.")
+    name = {"claims": "claims", "pods": "pods", "persistent_volumes": "PVs"}[what]
+    assert f"; {name} were not observed." in done.stdout
+    looked = ask("diagnose", "-A", "--from", path, "-o", "json").data["lookedAt"]
+    key = {"persistent_volumes": "persistentVolumes"}.get(what, what)
+    assert [each for each, count in looked.items() if count is None] == [key]
 
 
-def test_nothing_found_where_a_source_failed_is_no_success(ask: Ask, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "lack",
+    [{"ceph": FAILED}, {"kubernetes": replace(OBSERVED, gaps=(Gap(fact="nodes", reason="no"),))}],
+    ids=["a source failed", "a list was refused"],
+)
+def test_nothing_found_where_not_every_source_told_all_is_no_success(
+    ask: Ask, tmp_path: Path, lack: dict[str, Source]
+) -> None:
     snapshot = silent(range(0), ceph=None)
+    snapshot = replace(snapshot, sources=replace(snapshot.sources, **lack))
+    done = ask("diagnose", "-A", "--from", written(tmp_path, snapshot))
+    assert done.code == 1
+    assert done.stdout.startswith("Nothing that was observed is stuck; not everything was")
+
+
+def test_where_something_is_stuck_and_not_everything_was_seen_there_may_be_more(
+    ask: Ask, tmp_path: Path
+) -> None:
+    snapshot = silent(range(4), ceph=None)
     snapshot = replace(snapshot, sources=replace(snapshot.sources, ceph=FAILED))
-    assert ask("diagnose", "-A", "--from", written(tmp_path, snapshot)).code == 1
+    told = ask("diagnose", "-A", "--from", written(tmp_path, snapshot)).stdout
+    assert "Stuck: 4, for 1 cause. Not everything was observed: there may be more." in told
+
+
+def test_where_ceph_was_left_out_on_purpose_nothing_is_stuck_as_far_as_kubernetes_tells(
+    ask: Ask, tmp_path: Path
+) -> None:
+    snapshot = silent(range(0), ceph=None)
+    away = Source(state=SourceState.SKIPPED, reason="looked away on purpose")
+    snapshot = replace(snapshot, sources=replace(snapshot.sources, ceph=away))
+    done = ask("diagnose", "-A", "--from", written(tmp_path, snapshot))
+    assert done.code == 0
+    assert done.stdout.startswith("Nothing is stuck, as far as Kubernetes tells: Ceph was not")
+
+
+def test_a_namespace_that_is_not_there_is_not_called_well(ask: Ask, tmp_path: Path) -> None:
+    done = ask("diagnose", "-n", "shopp", "--from", written(tmp_path, silent(range(0))))
+    assert done.code == 1
+    assert done.stdout.startswith("There is nothing in namespace shopp to look at")
 
 
 def test_of_a_source_with_very_many_gaps_some_are_shown_and_the_rest_counted(
@@ -449,9 +488,10 @@ def test_a_namespace_and_labels_narrow_what_is_told(ask: Ask, tmp_path: Path) ->
     assert named == ["pvc/bank/data-1", "pvc/bank/data-3"]
     labelled = ask("diagnose", "-l", "app=db", "--from", path, "-o", "name").stdout.split()
     assert labelled == ["pvc/shop/data-2"]
-    both = ask("diagnose", "-n", "bank", "-l", "app=db", "--from", path)
-    assert both.stdout.startswith("Nothing in namespace bank with labels app=db is stuck.")
-    assert both.code == 0
+    both = ask("diagnose", "-n", "shop", "-l", "app!=db", "--from", path, "-o", "name").stdout
+    assert both.split() == ["pvc/shop/data-0"]
+    none = ask("diagnose", "-n", "bank", "-l", "app=db", "--from", path).stdout
+    assert none.startswith("There is nothing in namespace bank with labels app=db to look at")
 
 
 @pytest.mark.parametrize(
