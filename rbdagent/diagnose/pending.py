@@ -564,6 +564,9 @@ def _unasked(case: Case) -> tuple[str, ...]:
 def _is_unsettled(case: Case) -> bool:
     """Tell whether the PV controller has anything left to do for the target."""
     volume = case.use.persistent_volume
+    if volume is not None and volume.phase == "Available" and volume.claim is None:
+        # It is to be had: that is for a claim to begin.
+        volume = None
     return any(each.phase != "Bound" for each in claims_meant(case)) or (
         volume is not None and volume.phase != "Bound"
     )

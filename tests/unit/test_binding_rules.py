@@ -806,6 +806,12 @@ QUIET: Final[dict[str, Table]] = {
         "a lease that lapsed, and nothing to do": life(
             volume(), claims=(claim(**BOUND),), leases=(DEAD_CONTROLLERS,)
         ),
+        "a lease that lapsed, and a PV that is to be had": life(
+            volume(phase="Available", claim=None),
+            claims=(),
+            leases=(DEAD_CONTROLLERS,),
+            target=target(),
+        ),
         "no lease at all": life(leases=()),
         "a class that waits": life(claims=(wanting(provisioner=None),), storage_classes=(WAITING,)),
         "the scheduler has chosen, perhaps just now": life(
