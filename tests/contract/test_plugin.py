@@ -172,7 +172,10 @@ def test_odd_words_reach_the_verb_as_they_were_typed(laptop: Laptop) -> None:
     [
         ("who-holds pv-1 -o json", "who-holds pv-1 --output=json"),
         ("-ojson who-holds pv-1", "who-holds --output=json pv-1"),
-        ("list -Aowide", "list --all-nodes --output=wide"),
+        ("list -Aowide", "list -A --output=wide"),
+        ("diagnose -A -lapp=db", "diagnose -A --selector=app=db"),
+        ("diagnose -nshop", "diagnose --namespace=shop"),
+        ("snapshot -A", "snapshot -A"),
         ("who-holds --fail-on warning pv-1", "who-holds --fail-on=warning pv-1"),
         ("who-holds pvc/data -n shop", "who-holds pvc/data --namespace=shop"),
         ("who-holds -- pvc/data", "who-holds --namespace=mine -- pvc/data"),
