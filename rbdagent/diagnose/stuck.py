@@ -15,7 +15,7 @@ from rbdagent.catalog import CATALOG
 from rbdagent.correlate import correlate
 from rbdagent.correlate.parts import part_of
 from rbdagent.correlate.whole import Whole, whole_of
-from rbdagent.diagnose import next_commands, unseen
+from rbdagent.diagnose import WEIGHT, next_commands, unseen
 from rbdagent.diagnose.case import Case
 from rbdagent.diagnose.life import life_of
 from rbdagent.diagnose.subjects import EVERYTHING, Scope, subjects_of
@@ -44,7 +44,6 @@ from rbdagent.model import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_WEIGHT: Final = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
 _AGE: Final = re.compile(r"\b\d+(?:\.\d+)?(?:ms|[smhd])(?:\d+[smh])*\b")
 _AROUND: Final = ".,:;()[]{}\"'"
 _KINDS: Final = (
@@ -112,10 +111,9 @@ def lives_that_are_stuck(whole: Whole, targets: Iterable[Target]) -> Iterator[St
 
 def without_sources(life: Life) -> Life:
     """Leave out what is said of the look as a whole: a list says it once."""
-    findings = tuple(each for each in life.findings if each.code not in unseen.CODES)
-    told = tuple(each for each in life.diagnosis.findings if each.code not in unseen.CODES)
+    told = tuple(each for each in life.findings if each.code not in unseen.CODES)
     diagnosis = replace(life.diagnosis, findings=told, next_commands=next_commands(told))
-    return replace(life, findings=findings, diagnosis=diagnosis)
+    return replace(life, diagnosis=diagnosis)
 
 
 def serious_findings(life: Life) -> tuple[Finding, ...]:
@@ -141,7 +139,7 @@ def _of_sources(snapshot: Snapshot) -> tuple[Finding, ...]:
     use = VolumeUse(target=snapshot.target, image=None, image_view=None, persistent_volume=None)
     case = Case(use=use, snapshot=snapshot, judged=(), verdict=Verdict.UNDETERMINED)
     told = (*unseen.sources(case), *unseen.clusters(case), *unseen.gaps(case))
-    return tuple(sorted(dict.fromkeys(told), key=lambda each: _WEIGHT[each.severity]))
+    return tuple(sorted(dict.fromkeys(told), key=lambda each: WEIGHT[each.severity]))
 
 
 def without_repetition(stuck: Iterable[Stuck]) -> list[Stuck]:
@@ -225,7 +223,7 @@ def _badness(cause: Cause) -> tuple[bool, int, int, str, tuple[str, str]]:
     code = cause.finding.code
     return (
         not CATALOG[code].critical,
-        _WEIGHT[cause.finding.severity],
+        WEIGHT[cause.finding.severity],
         -len(cause.victims),
         code,
         _place(cause.victims[0]),
