@@ -38,9 +38,10 @@ from rbdagent.observe.asking import (
 from rbdagent.observe.kube import gaps_of
 from rbdagent.observe.kubeconfig import KubeAccess, credentials
 from rbdagent.observe.life import (
-    NOTHING_WAITS,
     Meant,
     ask_life,
+    gap,
+    gaps_of_life,
     list_workloads,
     with_life,
     with_provisioners,
@@ -121,7 +122,7 @@ def _look(api: Api, namespace: str | None, node_name: str) -> tuple[KubeView, tu
         published=published(),
     )
     view = with_life(view, told)
-    return view, (*_gaps_of_life(view), *further)
+    return view, (*gaps_of_life(view), *gap("RBDNodes", view.published), *further)
 
 
 def _at_work(listed: tuple[_V, ...] | NotObserved) -> tuple[_V, ...]:
@@ -166,7 +167,7 @@ def _ask_events(api: Api, namespace: str | None) -> Callable[[], tuple[_EVENTS, 
 
     def wait() -> tuple[_EVENTS, tuple[Gap, ...]]:
         found, further = own(), of_volumes()
-        gaps = _gap("events of PersistentVolumes", further)
+        gaps = gap("events of PersistentVolumes", further)
         if isinstance(found, NotObserved):
             return found, gaps
         return tuple(dict.fromkeys((*found, *observed_of(further)))), gaps
@@ -191,20 +192,3 @@ def _ask_published(api: Api) -> Callable[[], tuple[PublishedNode, ...] | NotObse
             return not_observed(error)
 
     return wait
-
-
-def _gaps_of_life(view: KubeView) -> tuple[Gap, ...]:
-    return (
-        *_gap("storage classes", view.storage_classes),
-        *_gap("controllers of pods", view.workloads),
-        *_gap("CSIDrivers", view.drivers),
-        *_gap("leases of controllers", view.leases),
-        *_gap("pods of provisioners", view.driver_pods),
-        *_gap("RBDNodes", view.published),
-    )
-
-
-def _gap(fact: str, found: object) -> tuple[Gap, ...]:
-    if not isinstance(found, NotObserved) or found == NOTHING_WAITS:
-        return ()
-    return (Gap(fact=fact, reason=found.reason, cure=found.cure),)

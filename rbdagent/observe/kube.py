@@ -43,7 +43,7 @@ from rbdagent.observe.asking import (
     not_observed,
 )
 from rbdagent.observe.kubeconfig import KubeAccess, credentials
-from rbdagent.observe.life import Meant, ask_life, with_life
+from rbdagent.observe.life import Meant, ask_life, gaps_of_life, with_life
 from rbdagent.parse import kubernetes as read
 from rbdagent.parse.handle import attachment_name
 from rbdagent.parse.volume import image_of
@@ -97,7 +97,8 @@ def observe_kube(
         raise
     except (SourceError, ParseError) as error:
         return None, Source(state=SourceState.FAILED, reason=str(error), cure=error.hint)
-    return view, Source(state=SourceState.OBSERVED, gaps=gaps_of(view))
+    of_life = gaps_of_life(view) if Also.LIFE in also else ()
+    return view, Source(state=SourceState.OBSERVED, gaps=(*gaps_of(view), *of_life))
 
 
 class _Look:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
-from rbdagent.model import CsiSource, NotObserved, observed_of
+from rbdagent.model import CsiSource, Gap, NotObserved, observed_of
 from rbdagent.observe.asking import (
     PODS,
     VOLUMES,
@@ -105,6 +105,24 @@ def with_life(view: KubeView, life: Life) -> KubeView:
         leases=life.provisioners.leases,
         driver_pods=life.provisioners.pods,
     )
+
+
+def gaps_of_life(view: KubeView) -> tuple[Gap, ...]:
+    """Give the kinds that were asked for, and not observed."""
+    return (
+        *gap("storage classes", view.storage_classes),
+        *gap("controllers of pods", view.workloads),
+        *gap("CSIDrivers", view.drivers),
+        *gap("leases of controllers", view.leases),
+        *gap("pods of provisioners", view.driver_pods),
+    )
+
+
+def gap(fact: str, found: object) -> tuple[Gap, ...]:
+    """Give what is missing, if it is."""
+    if not isinstance(found, NotObserved) or found == NOTHING_WAITS:
+        return ()
+    return (Gap(fact=fact, reason=found.reason, cure=found.cure),)
 
 
 def ask_life(api: Api) -> Callable[[Meant], Life]:

@@ -442,6 +442,30 @@ def test_leases_that_were_refused_are_not_none(pending: FakeApi, access: KubeAcc
     assert view.driver_pods
 
 
+@pytest.mark.parametrize(
+    ("path", "fact"),
+    [
+        ("/apis/storage.k8s.io/v1/storageclasses", "storage classes"),
+        ("/apis/storage.k8s.io/v1/csidrivers", "CSIDrivers"),
+        ("/apis/coordination.k8s.io/v1/leases", "leases of controllers"),
+    ],
+)
+def test_what_a_life_needs_and_was_refused_is_a_gap(
+    pending: FakeApi, access: KubeAccess, path: str, fact: str
+) -> None:
+    pending.broken[path] = refuse(403)
+    _, source = observe_kube(
+        access, target("c12", TargetKind.CLAIM), node_name="n1", also=Also.LIFE
+    )
+    assert [each.fact for each in source.gaps] == [fact]
+
+
+def test_what_no_life_was_asked_for_is_no_gap(pending: FakeApi, access: KubeAccess) -> None:
+    pending.broken["/apis/storage.k8s.io/v1/storageclasses"] = refuse(403)
+    _, source = observe_kube(access, target("c12", TargetKind.CLAIM), node_name="n1")
+    assert source.gaps == ()
+
+
 def test_an_idle_look_asks_little(api: FakeApi, access: KubeAccess) -> None:
     look(access)
     assert len(api.requests) <= 10
