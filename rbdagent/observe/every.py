@@ -31,6 +31,7 @@ from rbdagent.observe.asking import (
     NOT_FOUND,
     PODS,
     RBD_NODES,
+    VOLUMES,
     listed,
     not_observed,
     within,
@@ -94,6 +95,7 @@ def _look(api: Api, namespace: str | None, node_name: str) -> tuple[KubeView, tu
     pods = _ask_pods(api, namespace, node_name)
     events = _ask_events(api, namespace)
     claims = listed(api, within(namespace, "persistentvolumeclaims"), read.claim)
+    volumes = listed(api, VOLUMES, read.persistent_volume)
     attachments = listed(api, ATTACHMENTS, read.attachment)
     nodes = listed(api, NODES, read.node)
     csi_nodes = listed(api, CSI_NODES, read.csi_node)
@@ -102,14 +104,14 @@ def _look(api: Api, namespace: str | None, node_name: str) -> tuple[KubeView, tu
     published = _ask_published(api)
     found_pods, scope = pods()
     found_events, further = events()
-    found_claims = claims()
+    found_claims, found_volumes = claims(), volumes()
     # The controllers of all pods are listed, none is asked for by its name.
     told = life(Meant((), (), ()))._replace(workloads=workloads())
-    meant = Meant((), _at_work(found_claims), _at_work(told.volumes))
+    meant = Meant((), _at_work(found_claims), _at_work(found_volumes))
     told = with_provisioners(api, told, meant)
     view = KubeView(
         server=api.server,
-        persistent_volumes=told.volumes,
+        persistent_volumes=found_volumes,
         claims=found_claims,
         pods=found_pods,
         nodes=nodes(),

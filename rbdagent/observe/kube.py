@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import quote
 
@@ -43,13 +45,13 @@ from rbdagent.observe.asking import (
     not_observed,
 )
 from rbdagent.observe.kubeconfig import KubeAccess, credentials
-from rbdagent.observe.life import Meant, ask_life, gaps_of_life, with_life
+from rbdagent.observe.life import Meant, ask_life, gap, gaps_of_life, with_life
 from rbdagent.parse import kubernetes as read
 from rbdagent.parse.handle import attachment_name
 from rbdagent.parse.volume import image_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from rbdagent.observe.api import Asked, Listing
 
@@ -79,8 +81,8 @@ def observe_kube(
         target: what the user named; for an image, handle or device every PV is listed.
         node_name: this node, for its pods and its attachments.
         images: what the node's devices are, when the target is a device.
-        also: the annotations of namespaces (SWITCHES); every PV, classes, drivers, and the
-            controllers of its pods (LIFE).
+        also: the annotations of namespaces (SWITCHES); classes, drivers, and the controllers of
+            its pods (LIFE).
 
     Returns:
         The view, or None with the reason why there is none. A kind that alone was refused is
@@ -92,13 +94,13 @@ def observe_kube(
     del images  # PVs are matched by the pure core; the list is the same for every image.
     try:
         api = Api(credentials(access), timeout_s=access.timeout_s)
-        view = _Look(api, node_name).view(target, also)
+        view, gaps = _Look(api, node_name).view(target, also)
     except NotFoundError:
         raise
     except (SourceError, ParseError) as error:
         return None, Source(state=SourceState.FAILED, reason=str(error), cure=error.hint)
     of_life = gaps_of_life(view) if Also.LIFE in also else ()
-    return view, Source(state=SourceState.OBSERVED, gaps=(*gaps_of(view), *of_life))
+    return view, Source(state=SourceState.OBSERVED, gaps=(*gaps_of(view), *gaps, *of_life))
 
 
 class _Look:
@@ -112,8 +114,10 @@ class _Look:
         self._api = api
         self._node_name = node_name
 
-    def view(self, target: Target, also: Also) -> KubeView:
-        start = self._start(target)
+    def view(self, target: Target, also: Also) -> tuple[KubeView, tuple[Gap, ...]]:
+        # Another PV may lead to the same image, whatever the target is.
+        every = functools.cache(self._list(VOLUMES, read.persistent_volume))
+        start = self._start(target, every)
         ask_further = ask_life(self._api) if Also.LIFE in also else None
         frozen = self._frozen_namespaces() if Also.SWITCHES in also else None
         attachments = self._list(ATTACHMENTS, read.attachment)
@@ -140,9 +144,11 @@ class _Look:
         all_nodes, further = nodes(), more_claims()
         if isinstance(claims, tuple):
             claims = further if isinstance(further, NotObserved) else claims + further
+        every_volume = every()
         view = KubeView(
             server=self._api.server,
-            persistent_volumes=volumes,
+            persistent_volumes=_joined_volumes(every_volume, volumes),
+            volumes_complete=isinstance(every_volume, tuple),
             claims=claims,
             pods=found_pods,
             nodes=self._named(all_nodes, NODES, names, read.node),
@@ -156,12 +162,15 @@ class _Look:
             consistent=True,
             frozen_namespaces=_NOT_ASKED if frozen is None else frozen(),
         )
+        gaps = (
+            () if isinstance(volumes, NotObserved) else gap("all PersistentVolumes", every_volume)
+        )
         if ask_further is None:
-            return view
+            return view, gaps
         mine = [
             each for each in observed_of(found_pods) if (each.ref.namespace, each.ref.name) in using
         ]
-        return with_life(view, ask_further(Meant(tuple(mine), observed_of(claims), meant)))
+        return with_life(view, ask_further(Meant(tuple(mine), observed_of(claims), meant))), gaps
 
     def _frozen_namespaces(self) -> Callable[[], tuple[str, ...] | NotObserved]:
         listed = self._list(_NAMESPACES, _name_if_frozen)
@@ -184,7 +193,7 @@ class _Look:
 
     # The objects that the target names ------------------------------------------------------------
 
-    def _start(self, target: Target) -> Callable[[], _Start]:
+    def _start(self, target: Target, every: _Volumes) -> Callable[[], _Start]:
         """Send what can be sent at once, and give what waits for the rest."""
         match target.kind:
             case TargetKind.PERSISTENT_VOLUME:
@@ -198,8 +207,7 @@ class _Look:
                 asked = self._api.ask(f"/api/v1/namespaces/{namespace}/pods/{quote(target.name)}")
                 return lambda: self._from_pod(self._must(asked, target, read.pod))
             case _:
-                listed = self._list(VOLUMES, read.persistent_volume)
-                return lambda: (listed(), (), ())
+                return lambda: (every(), (), ())
 
     def _from_claim(self, claim: Claim) -> _Start:
         return self._volumes_of((claim,)), (claim,), ()
@@ -291,6 +299,7 @@ class _Look:
         return lambda: [each() for each in asked]
 
 
+_Volumes = Callable[[], tuple[PersistentVolume, ...] | NotObserved]
 _Start = tuple[
     tuple[PersistentVolume, ...] | NotObserved, tuple[Claim, ...] | NotObserved, tuple[Pod, ...]
 ]
@@ -298,6 +307,16 @@ _Start = tuple[
 
 def _name_if_frozen(namespace: Json) -> str:
     return str(namespace["metadata"]["name"]) if read.is_frozen(namespace) else ""
+
+
+def _joined_volumes(
+    every: tuple[PersistentVolume, ...] | NotObserved,
+    named: tuple[PersistentVolume, ...] | NotObserved,
+) -> tuple[PersistentVolume, ...] | NotObserved:
+    """Put together what was listed and what was then asked for by name; the latter is newer."""
+    if isinstance(every, NotObserved):
+        return named
+    return tuple({each.name: each for each in (*every, *observed_of(named))}.values())
 
 
 def _some_or_why(

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from rbdagent.model import CsiSource, Gap, NotObserved, observed_of
 from rbdagent.observe.asking import (
     PODS,
-    VOLUMES,
     all_observed,
     found_object,
     listed,
@@ -68,7 +67,6 @@ class Life(NamedTuple):
     storage_classes: tuple[StorageClass, ...] | NotObserved
     drivers: tuple[str, ...] | NotObserved
     workloads: tuple[Workload, ...] | NotObserved
-    volumes: tuple[PersistentVolume, ...] | NotObserved
     version: str | NotObserved
     provisioners: Provisioners
 
@@ -89,18 +87,12 @@ class Meant(NamedTuple):
 
 
 def with_life(view: KubeView, life: Life) -> KubeView:
-    """Give a view with it; those PVs that were known by name were asked for last."""
-    named, every = view.persistent_volumes, life.volumes
-    if not isinstance(every, NotObserved):
-        found = {each.name: each for each in (*every, *observed_of(named))}
-        named = tuple(found.values())
+    """Give a view with it."""
     return replace(
         view,
         storage_classes=life.storage_classes,
         drivers=life.drivers,
         workloads=life.workloads,
-        persistent_volumes=named,
-        volumes_complete=not isinstance(life.volumes, NotObserved),
         version=life.version,
         leases=life.provisioners.leases,
         driver_pods=life.provisioners.pods,
@@ -129,7 +121,6 @@ def ask_life(api: Api) -> Callable[[Meant], Life]:
     """Send what can be sent at once; give what asks for what the target leads to, and waits."""
     classes = listed(api, CLASSES, read.storage_class)
     drivers = listed(api, DRIVERS, read.object_name)
-    volumes = listed(api, VOLUMES, read.persistent_volume)
     version = api.ask(_VERSION)
 
     def wait(meant: Meant) -> Life:
@@ -143,7 +134,6 @@ def ask_life(api: Api) -> Callable[[Meant], Life]:
             found,
             drivers(),
             workloads,
-            volumes(),
             NotObserved(reason=f"{_VERSION} is not there") if told is None else told,
             provisioners,
         )

@@ -32,6 +32,7 @@ from rbdagent.model import (
     Target,
     TargetKind,
     Verdict,
+    observed_of,
 )
 from rbdagent.observe.kube import observe_kube, published_nodes
 from rbdagent.observe.kubeconfig import KubeAccess
@@ -200,8 +201,7 @@ def test_a_volume_brings_its_claim_pods_nodes_attachment_and_events(access: Kube
     assert source.state is SourceState.OBSERVED
     assert source.gaps == ()
     assert view is not None
-    (volume,) = view.persistent_volumes  # type: ignore[misc]
-    assert volume.name == VOLUME
+    assert VOLUME in {each.name for each in view.persistent_volumes}  # type: ignore[union-attr]
     assert [each.ref.name for each in view.claims] == ["c12"]  # type: ignore[union-attr]
     assert {each.name for each in view.nodes} == {"n1", "n2"}  # type: ignore[union-attr]
     (attachment,) = view.attachments  # type: ignore[misc]
@@ -212,12 +212,35 @@ def test_a_volume_brings_its_claim_pods_nodes_attachment_and_events(access: Kube
 def test_a_claim_and_a_handle_lead_to_the_same_volume(access: KubeAccess) -> None:
     by_claim, _ = look(access, target("c12", TargetKind.CLAIM))
     assert by_claim is not None
-    (volume,) = by_claim.persistent_volumes  # type: ignore[misc]
+    (volume,) = (each for each in observed_of(by_claim.persistent_volumes) if each.name == VOLUME)
     assert isinstance(volume.source, CsiSource)
     by_handle, _ = look(access, target(volume.source.volume_handle, TargetKind.VOLUME_HANDLE))
     assert by_handle is not None
     assert volume in by_handle.persistent_volumes  # type: ignore[operator]
     assert [each.ref.name for each in by_handle.claims] == ["c12"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("kind", [TargetKind.PERSISTENT_VOLUME, TargetKind.CLAIM])
+def test_a_pv_of_the_same_image_is_seen_whatever_was_asked_about(
+    api: FakeApi, access: KubeAccess, kind: TargetKind
+) -> None:
+    """Whether anybody else may hold, share or wait for an image, its other PVs tell."""
+    view, _ = look(access, target("c12" if kind is TargetKind.CLAIM else VOLUME, kind))
+    assert view is not None
+    assert view.volumes_complete
+    assert len(observed_of(view.persistent_volumes)) == len(api.lists["persistentvolumes"])
+
+
+def test_where_pvs_cannot_be_listed_the_own_one_is_there_and_others_are_a_gap(
+    api: FakeApi, access: KubeAccess
+) -> None:
+    api.broken["/api/v1/persistentvolumes"] = refuse(403)
+    view, source = look(access)
+    assert view is not None
+    assert not view.volumes_complete
+    assert [each.name for each in observed_of(view.persistent_volumes)] == [VOLUME]
+    assert [each.fact for each in source.gaps] == ["all PersistentVolumes"]
+    assert "can-i list persistentvolumes" in source.gaps[0].cure
 
 
 def test_a_typo_gets_near_matches(access: KubeAccess) -> None:
