@@ -85,10 +85,15 @@ def repeat(once: Callable[[], tuple[str, int]], *, watch: bool, until_well: bool
 
 
 def _timeless(text: str) -> str:
-    """Give an answer without the moments in it, which differ at every look."""
+    """Give an answer without the moments and ages in it, which differ at every look.
+
+    Where an age is a digit longer, columns are wider and lines break elsewhere.
+    """
     import re
 
-    return re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "", text)
+    from rbdagent.diagnose.times import AGES
+
+    return " ".join(AGES.sub("", re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "", text)).split())
 
 
 def has_colour() -> bool:

@@ -122,7 +122,6 @@ class Published(NamedTuple):
 class Views(NamedTuple):
     """One cluster's images; they are numbered in their order."""
 
-    cluster: ClusterView
     by_name: dict[str, list[tuple[int, ImageView]]]
     by_id: dict[str, list[tuple[int, ImageView]]]
 
@@ -347,7 +346,6 @@ def _all_views(ceph: CephView | None) -> tuple[Views, ...]:
 def _views(cluster: ClusterView) -> Views:
     numbered = list(enumerate(cluster.images))
     return Views(
-        cluster=cluster,
         by_name=by_each((each.spec.name, (number, each)) for number, each in numbered),
         by_id=by_each(
             (each.image_id, (number, each)) for number, each in numbered if each.image_id

@@ -5,7 +5,6 @@ Each is judged by the same rules as a single target, on the part of the look tha
 
 from __future__ import annotations
 
-import re
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +19,7 @@ from rbdagent.diagnose.case import Case
 from rbdagent.diagnose.life import life_of
 from rbdagent.diagnose.subjects import EVERYTHING, Scope, subjects_of
 from rbdagent.diagnose.suspects import Suspicion
+from rbdagent.diagnose.times import AGES
 from rbdagent.model import (
     Attachment,
     Cause,
@@ -44,7 +44,6 @@ from rbdagent.model import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_AGE: Final = re.compile(r"\b\d+(?:\.\d+)?(?:ms|[smhd])(?:\d+[smh])*\b")
 _AROUND: Final = ".,:;()[]{}\"'"
 _KINDS: Final = (
     TargetKind.CLAIM,
@@ -240,7 +239,7 @@ def _cause_of(stuck: Stuck) -> tuple[str, str]:
     subject = _nameless(finding.subject, own)
     if subject == finding.subject:
         return finding.code, subject
-    return finding.code, _AGE.sub("*", _nameless(finding.message, own))
+    return finding.code, AGES.sub("*", _nameless(finding.message, own))
 
 
 def _nameless(text: str, own: frozenset[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -41,6 +42,10 @@ def is_young(then: str | None, now: str, grace: timedelta = GRACE) -> bool | Non
     """Tell whether something is younger than the grace period; None where its age is unknown."""
     since = age(then, now)
     return None if since is None else since < grace
+
+
+AGES: Final = re.compile(r"(?<![\w-])\d+(?:\.\d+)?(?:ms|[smhd])(?:\d+[smh])*\b")
+"""Ages and times in a text: by these alone answers to the same state differ."""
 
 
 def spoken(since: timedelta | None) -> str:
