@@ -482,9 +482,7 @@ def node_at(ip: str, snapshot: Snapshot) -> str | None:
     found: set[str] = set()
     kube = snapshot.kubernetes
     if kube is not None and not isinstance(kube.nodes, NotObserved):
-        for each in kube.nodes:
-            if any(same_ip(ip, own) for own in each.internal_ips):
-                found.add(each.name)
+        found |= {each.name for each in kube.nodes for own in each.internal_ips if same_ip(ip, own)}
     node = snapshot.node
     own = () if node is None or isinstance(node.addresses, NotObserved) else node.addresses
     if not found and node is not None and any(same_ip(ip, each) for each in own):
