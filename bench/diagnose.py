@@ -52,7 +52,7 @@ class _Cost(NamedTuple):
 def main() -> int:
     """Measure, print the ratios, and exit 1 where the bound is missed up to 20,000 pods."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--make", type=float, help=argparse.SUPPRESS)
     parser.add_argument("--weigh", type=float, help=argparse.SUPPRESS)
     parser.add_argument("--measure", type=float, help=argparse.SUPPRESS)
