@@ -12,6 +12,7 @@ from rbdagent.correlate.identity import (
     images_of,
     mappings_of,
     names,
+    pods_of,
     settled,
     target_claims,
     target_volumes,
@@ -42,6 +43,7 @@ from rbdagent.model import (
     ImageIdentity,
     ImageView,
     KubeEvent,
+    KubeView,
     Mapping,
     NotObserved,
     PersistentVolume,
@@ -258,12 +260,28 @@ def _use(
         else holders_of(known, local, views, snapshot, look.directories),
         pods=users,
         waiting_pods=tuple(
-            each for each in users if each.phase == "Pending" and each.deleting_since is None
+            each
+            for each in users or _pods_without_volume(known, target, kube)
+            if each.phase == "Pending" and each.deleting_since is None
         ),
         attachments=attachments_of(known, snapshot),
         events=_events(known, snapshot),
         unbacked=unbacked_of(known, snapshot.node),
         leftovers=_leftovers(known, local, look),
+    )
+
+
+def _pods_without_volume(
+    known: VolumeNames, target: Target, kube: KubeView | None
+) -> tuple[Pod, ...]:
+    """Give the pods that wait for the target's claim, where it has no PV, or does not exist."""
+    if known.volumes or known.image is not None:
+        return ()
+    wanted = {*target_claims(target, kube)}
+    return tuple(
+        each
+        for each in pods_of(kube)
+        if not wanted.isdisjoint((each.ref.namespace, name) for name in each.claims)
     )
 
 

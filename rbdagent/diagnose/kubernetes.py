@@ -17,6 +17,7 @@ from rbdagent.model import (
     PersistentVolume,
     Severity,
     TargetKind,
+    observed_of,
 )
 from rbdagent.parse.volume import image_of
 
@@ -88,6 +89,9 @@ def target_not_seen(case: Case) -> Iterator[Finding]:
     use = case.use
     if use.image is not None or use.persistent_volume or use.claim or use.holders:
         return
+    if _names_missing_claims(case):
+        # The scheduler says so, or kubelet does.
+        return
     if use.target.kind is TargetKind.POD and _pod_seen(case):
         yield finding(
             "RBD415",
@@ -115,6 +119,13 @@ def target_not_seen(case: Case) -> Iterator[Finding]:
         evidence=tuple(unseen),
         commands=("rbdagent check",) if unseen else (),
     )
+
+
+def _names_missing_claims(case: Case) -> bool:
+    """Tell whether a pod waits for claims of which none was found."""
+    kube, waiting = case.snapshot.kubernetes, case.use.waiting_pods
+    known = () if kube is None else observed_of(kube.claims)
+    return any(pod.claims for pod in waiting) and not known
 
 
 def _pod_seen(case: Case) -> bool:

@@ -310,7 +310,14 @@ def _told(code: str, alike: list[Word], case: Case) -> Finding:
         f"{pods} cannot start{place}: {means}.",
         evidence=evidence_of_word(word, case),
         commands=looks,
+        # What keeps the claim that this answer is about, is said of the claim itself.
+        severity=Severity.INFO if _is_own_claim(fields, case) else None,
     )
+
+
+def _is_own_claim(fields: dict[str, str], case: Case) -> bool:
+    claim = case.use.claim
+    return claim is not None and fields.get("claim") == str(claim.ref)
 
 
 def filled_in(commands: tuple[str, ...], fields: dict[str, str]) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _CLAIM: Final = re.compile(
     r'persistentvolumeclaim "(?P<name>[\w.-]+)" (?P<why>not found|is being deleted|bound to .+)'
 )
+_NO_CLAIM: Final = "not found"
 _CLAIMS_UNBOUND: Final = "unbound immediate PersistentVolumeClaims"
 _NO_VOLUME: Final = "pvc(s) bound to non-existent pv(s)"
 _AFFINITY: Final = (
@@ -92,22 +93,27 @@ def _claims_not_ready(pod: Pod, case: Case) -> Iterator[Finding]:
         unbound = {name: each.phase for name, each in own.items() if each.phase != "Bound"}
         # Those that were not seen may be the ones.
         unseen = {name: "" for name in pod.claims if name not in own} if not unbound else {}
-        named |= {
-            name: f"is {phase}" if phase else "" for name, phase in (unbound | unseen).items()
-        }
+        named |= {name: f"is {phase or 'not bound'}" for name, phase in (unbound | unseen).items()}
     for name, why in named.items():
         claim = f"{pod.ref.namespace}/{name}"
         mine = case.use.claim is not None and str(case.use.claim.ref) == claim
         yield finding(
             "RBD701",
             f"pod {pod.ref}",
-            f"{pod.ref} gets no node before its claim {claim} is bound"
-            + (f", and that {why}." if why else "."),
+            f"{pod.ref} gets no node: its claim {claim} {_in_a_sentence(why)}.",
             evidence=(_scheduler_says(pod),),
-            commands=(f"rbdagent diagnose pvc/{claim}",),
+            commands=(f"kubectl -n {pod.ref.namespace} get pvc",)
+            if why == _NO_CLAIM
+            else (f"rbdagent diagnose pvc/{claim}",),
             # What keeps the claim that this answer is about, is said of the claim itself.
             severity=Severity.INFO if mine else None,
         )
+
+
+def _in_a_sentence(why: str) -> str:
+    if why == _NO_CLAIM:
+        return "does not exist"
+    return why if why.startswith("is ") else f"is {why}"
 
 
 def _tied(pod: Pod, case: Case) -> Iterator[Finding]:

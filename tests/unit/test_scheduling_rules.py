@@ -74,6 +74,14 @@ SAID: Final[Said] = {
             unplaced('persistentvolumeclaim "more" not found', of_pod={"claims": ("data", "more")}),
             NONE,
         ),
+        "the only claim that it names, and there is not": (
+            unplaced(
+                'persistentvolumeclaim "data" not found',
+                claims=(),
+                persistent_volumes=(),
+            ),
+            NONE,
+        ),
         "kubelet says so": (
             mounting(
                 "Unable to attach or mount volumes: unmounted volumes=[more], unattached "
@@ -199,9 +207,7 @@ def test_the_code_is_not_said(code: str, seen: Snapshot) -> None:
 
 def test_the_other_claim_is_what_to_ask_for() -> None:
     finding = found(SAID["RBD701"]["another claim of the pod is Pending"][0], "RBD701")
-    assert finding.message == (
-        "default/web-1 gets no node before its claim default/more is bound, and that is Pending."
-    )
+    assert finding.message == ("default/web-1 gets no node: its claim default/more is Pending.")
     assert finding.commands == ("rbdagent diagnose pvc/default/more",)
     assert found(SAID["RBD701"]["kubelet says so"][0], "RBD701").commands == finding.commands
 
@@ -209,6 +215,19 @@ def test_the_other_claim_is_what_to_ask_for() -> None:
 def test_what_keeps_the_claim_that_was_asked_about_is_said_of_the_claim_itself() -> None:
     seen = unplaced('persistentvolumeclaim "data" is being deleted')
     assert found(seen, "RBD701").severity is Severity.INFO
+
+
+def test_so_it_is_where_kubelet_speaks_of_the_claim_that_was_asked_about() -> None:
+    seen = mounting("error processing PVC default/data: PVC is not bound")
+    assert found(seen, "RBD701").severity is Severity.INFO
+
+
+def test_a_pod_whose_only_claim_does_not_exist_is_not_said_to_have_no_volume() -> None:
+    seen = SAID["RBD701"]["the only claim that it names, and there is not"][0]
+    assert "RBD415" not in codes(seen)
+    finding = found(seen, "RBD701")
+    assert finding.message == "default/web-1 gets no node: its claim default/data does not exist."
+    assert finding.commands == ("kubectl -n default get pvc",)
 
 
 def test_nodes_that_have_the_labels_and_are_refused_all_the_same_are_named() -> None:
