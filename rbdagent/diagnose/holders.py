@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rbdagent.correlate.holders import runs
+from rbdagent.correlate.holders import is_terminated, runs
 from rbdagent.correlate.local import mounts_of
 from rbdagent.diagnose.case import (
     Case,
@@ -426,7 +426,10 @@ def running_without_mapping(case: Case) -> Iterator[Finding]:
         seen = view is not None and not isinstance(view.watchers, NotObserved)
         if not holder.is_local and not seen:
             continue
-        running = evidence_of(holder).running
+        # One that was killed may stand there long after, with nothing mapped any more.
+        running = [one for one in evidence_of(holder).running if not is_terminated(one)]
+        if not running:
+            continue
         what = "no mapping of it" if holder.is_local else "no watch from that node"
         yield finding(
             "RBD416",

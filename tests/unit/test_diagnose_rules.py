@@ -14,6 +14,7 @@ from rbdagent.model import (
     BlockHolderKind,
     BlocklistEntry,
     CephView,
+    ContainerState,
     CsiSource,
     DeviceNumber,
     EntityAddress,
@@ -401,12 +402,24 @@ QUIET: Final[dict[str, Table]] = {
         "nodes unknown": world(in_kube={"attachments": (attachment("worker-9"),), "nodes": UNSEEN})
     },
     "RBD416": {
+        "it was deleted, and its containers have ended": unmapped(
+            in_kube={
+                "pods": (
+                    pod(
+                        "x",
+                        "worker-2",
+                        deleting_since="2026-11-21T02:50:00Z",
+                        containers=(ContainerState(name="c", state="terminated"),),
+                    ),
+                )
+            }
+        ),
         "read-only takes no watch": unmapped(
             in_kube={
                 "pods": (pod("x", "worker-2"),),
                 "persistent_volumes": (volume(access_modes=("ReadOnlyMany",)),),
             }
-        )
+        ),
     },
 }
 
