@@ -313,6 +313,7 @@ def detach_fails(case: Case) -> Iterator[Finding]:
                 "more. Prove that the machine is off before anything else gets the volume.",
                 evidence=(f"no Node object {each.node_name}",),
                 commands=show,
+                severity=Severity.ERROR if waiters(case) else None,
             )
         if _is_of_gone_volume(each, case):
             yield finding(
@@ -365,8 +366,8 @@ def _leaving(attachment: Attachment, show: tuple[str, ...], case: Case) -> Itera
     yield finding(
         "RBD713",
         f"volumeattachment {attachment.name}",
-        f"{case.volume} is to be detached from {attachment.node_name} for {spoken(since)}, and "
-        f"{silent}." + (f" Waiting for it: {waiting}." if waiting else ""),
+        f"The detach of {case.volume} from {attachment.node_name} was asked for {spoken(since)} "
+        f"ago, and {silent}." + (f" Waiting for it: {waiting}." if waiting else ""),
         evidence=(_said_of(attachment), f"finalizers: {held}", "no detachError"),
         commands=(*((_ATTACHERS,) if own else ()), *show),
         severity=None if waiting else Severity.WARNING,

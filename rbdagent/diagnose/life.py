@@ -279,7 +279,17 @@ def _without_others(diagnosis: Diagnosis, node: str) -> tuple[Finding, ...]:
 def _leaving(diagnosis: Diagnosis, node: str) -> tuple[LifeStage, ...]:
     use = diagnosis.use
     held = [each for each in diagnosis.holders if each.holder.node == node]
-    return (_unpublish(held), _unstage(held, use.image_view), _detach(use.attachments, node))
+    unstage = _unstage(held, use.image_view, strangers=_strangers(diagnosis))
+    return (_unpublish(held), unstage, _detach(use.attachments, node))
+
+
+def _strangers(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """Name the watchers that are of no node that is known: they may be of any."""
+    return tuple(
+        subject_of(each.holder)
+        for each in diagnosis.holders
+        if each.holder.node is None and each.holder.watcher is not None and not each.holder.passing
+    )
 
 
 def _unpublish(held: list[JudgedHolder]) -> LifeStage:
@@ -293,10 +303,14 @@ def _unpublish(held: list[JudgedHolder]) -> LifeStage:
     return _stage_of(step, StepState.DONE, "no pod uses it there")
 
 
-def _unstage(held: list[JudgedHolder], view: ImageView | None) -> LifeStage:
+def _unstage(
+    held: list[JudgedHolder], view: ImageView | None, *, strangers: tuple[str, ...]
+) -> LifeStage:
     step = LifeStep.UNSTAGE
     if not held and (view is None or isinstance(view.watchers, NotObserved)):
         return _stage_of(step, StepState.UNSEEN, _WATCHERS_UNSEEN)
+    if not held and strangers:
+        return _stage_of(step, StepState.UNSEEN, f"{', '.join(strangers)} may be there")
     if not held:
         return _stage_of(step, StepState.DONE, "nothing there has it mapped")
     mapping = held[0].holder.mapping

@@ -355,6 +355,13 @@ def test_the_attachment_of_a_node_that_is_gone_goes_after_its_pods_and_six_minut
     assert heals.within_s == 440
 
 
+def test_the_attachment_of_a_node_that_is_gone_is_an_error_where_a_pod_waits_for_it() -> None:
+    waited = waiting(attachments=attached("worker-9"), pods=(waiting_pod(),))
+    assert found(waited, "RBD410").severity is Severity.ERROR
+    free = alone(pods=(), attachments=attached("worker-9"))
+    assert found(free, "RBD410").severity is Severity.WARNING
+
+
 def test_an_attachment_on_paper_to_a_node_that_is_down_is_detached_by_force() -> None:
     down = alone(pods=(), attachments=attached("worker-2"),
                  nodes=(node(), node("worker-2", ready=None)))  # fmt: skip

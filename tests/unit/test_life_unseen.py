@@ -69,6 +69,14 @@ def test_a_node_has_not_unstaged_where_nobody_saw_the_watchers() -> None:
     assert back_from("worker-2", seen)[LifeStep.UNSTAGE] is StepState.UNSEEN
 
 
+def test_a_node_has_not_unstaged_where_a_watcher_of_no_known_node_may_be_there() -> None:
+    seen = unmapped(
+        of_image={"watchers": (remote_watcher(),)},
+        in_kube={"attachments": (attachment("worker-2"),), "nodes": (node(),)},
+    )
+    assert back_from("worker-2", seen)[LifeStep.UNSTAGE] is StepState.UNSEEN
+
+
 def test_an_orphan_on_one_node_breaks_no_step_of_the_node_that_uses_the_volume() -> None:
     seen = world(
         of_image={"watchers": (watcher(), remote_watcher())},
