@@ -39,7 +39,7 @@ _RECLAIMING: Final = (
         remedy="Set Retain at once, and delete nothing. The PV controller makes it Bound at its "
         "next look: if it does not, it does not run. There is nothing to patch.",
         heals=Heals(by=_BINDER, within_s=_SYNC_S),
-        step=LifeStep.RELEASE,
+        step=LifeStep.BIND,
     ),
     Entry(
         "RBD611",

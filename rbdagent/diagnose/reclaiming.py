@@ -111,14 +111,19 @@ def _of_living(case: Case, volume: PersistentVolume, claim: Claim) -> Iterator[F
     """RBD406: the claim lives; the PV controller rights it at its next look."""
     if claim.volume_name != volume.name or volume.phase == "Bound":
         return
+    overdue = is_over(SILENT, volume.phase_since, case)
+    heals = binder(case)
+    if overdue and not heals.once:
+        heals = binder(case, "it works again")
     yield finding(
         "RBD406",
         f"pv {volume.name}",
         f"{volume.name} is Released although its claim {claim.ref} lives, for "
-        f"{spoken(since(volume.phase_since, case))}. Do not delete it.",
+        f"{spoken(since(volume.phase_since, case))}. Do not delete it."
+        + (" The PV controller, which rights that within 15 s, does not work." if overdue else ""),
         evidence=(f"claimRef.uid and the claim's uid are both {claim.ref.uid}",),
         commands=(*retain(volume), describe_volume(volume)),
-        heals=binder(case),
+        heals=heals,
         severity=_at_first(case, volume),
     )
 

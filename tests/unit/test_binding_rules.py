@@ -1122,6 +1122,13 @@ def test_the_data_is_kept_before_anything_else() -> None:
     assert not any("Retain" in each for each in found(kept, "RBD404").commands)
 
 
+def test_a_controller_that_should_have_righted_it_long_ago_does_not_work() -> None:
+    told = found(SAID["RBD406"]["claim lives (43)"], "RBD406")
+    assert told.severity is Severity.ERROR
+    assert "does not work" in told.message
+    assert str(told.heals) == "the PV controller, within 15s, once it works again"
+
+
 def restored(**parts: Any) -> Finding:  # noqa: ANN401
     seen = life(volume(claim=OF_OLD), claims=(claim(**LOST),), **parts)
     return found(seen, "RBD404")
