@@ -21,7 +21,8 @@ pool, name = sys.argv[3].split("/")
 context = cluster.open_ioctx(pool)
 """
 _STAYING: Final = f"""{_OPEN}
-image = rbd.Image(context, name)
+images = [rbd.Image(context, name)]
+images += [rbd.Image(context, each.partition("/")[2]) for each in sys.argv[4:]]
 print("open", flush=True)
 time.sleep(600)
 """
@@ -35,21 +36,30 @@ while True:
 
 
 @contextlib.contextmanager
-def librbd_client(lab: Lab, image: str, name: str, *, flashes: bool = False) -> Iterator[None]:
+def librbd_client(
+    lab: Lab,
+    image: str,
+    name: str,
+    *more: str,
+    flashes: bool = False,
+    netns: str | None = None,
+) -> Iterator[None]:
     """Have a program open an image read-write while this lasts, for good or in flashes.
 
     Args:
         lab: where.
         image: ``POOL/NAME``.
         name: tells it from others that run.
+        more: further images of that pool, which it has open for good.
         flashes: as ceph-csi's own check does while a stage waits.
+        netns: on which machine of the lab; by default it is the one that has Ceph.
     """
     program = _FLASHING if flashes else _STAYING
     ceph = lab.ceph
     process = lab.processes.start(
         f"librbd-{name}",
-        ["/usr/bin/python3", "-c", program, str(ceph.conf), str(ceph.admin_keyring), image],
-        netns=lab.netns,
+        ["/usr/bin/python3", "-c", program, str(ceph.conf), str(ceph.admin_keyring), image, *more],
+        netns=netns or lab.netns,
     )
     try:
         wait_until(

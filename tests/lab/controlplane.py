@@ -7,6 +7,7 @@ is written below the state directory, rbdagent's with exactly the rights that it
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import secrets
 import shutil
@@ -24,7 +25,7 @@ from tests.lab.laptop import Laptop
 from tests.lab.processes import Process, Processes, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 API_SERVICE = "10.96.0.1"
@@ -40,6 +41,7 @@ _CONTROLLERS = (
     "clusterrole-aggregation-controller",
     "daemonset-controller",
     "deployment-controller",
+    "ephemeral-volume-controller",
     "garbage-collector-controller",
     "namespace-controller",
     "node-lifecycle-controller",
@@ -233,8 +235,17 @@ class ControlPlane:
 
     def restart_controller_manager(self) -> None:
         """Restart kube-controller-manager: what it knew of volumes in use is forgotten."""
+        with self.controller_manager_stopped():
+            pass
+
+    @contextlib.contextmanager
+    def controller_manager_stopped(self) -> Iterator[None]:
+        """Have no kube-controller-manager while this lasts."""
         self._processes.stop("kube-controller-manager")
-        self._start_controller_manager()
+        try:
+            yield
+        finally:
+            self._start_controller_manager()
 
     def _part(self, name: str) -> Process:
         process = self._processes.get(name)

@@ -4,7 +4,9 @@ It plays external-provisioner and external-attacher with ceph-csi behind them, a
 images and volumes, annotations, finalizers, image metadata, the journal's omap, events (in the
 words of external-provisioner 5 and ceph-csi 3.13). As with
 ceph-csi before 3.15 there is no ControllerPublish: a VolumeAttachment is attached at once, and has
-no finalizer.
+no finalizer. A PV may be told to fail: with ATTACH_ERROR among its annotations its attach fails in
+these words; with DETACH_ERROR it has the attacher's finalizer, as with ceph-csi 3.15, and its
+detach fails for as long as the annotation says why.
 
 Run it as ``python -m tests.lab.csi_controller STATE_DIR``.
 """
@@ -38,6 +40,10 @@ RADOS_NAMESPACE: Final = "tenant"
 SECRET: Final = "csi-rbd-secret"  # noqa: S105 - the name of a Secret object
 PROVISIONED_BY: Final = "pv.kubernetes.io/provisioned-by"
 _FINALIZER: Final = "external-provisioner.volume.kubernetes.io/finalizer"
+ATTACH_ERROR: Final = "lab.example.org/attach-error"
+DETACH_ERROR: Final = "lab.example.org/detach-error"
+"""Annotations of a PV: what the attacher is to say of it."""
+_ATTACHER: Final = "external-attacher/rbd-csi-ceph-com"
 _TO_ENCRYPT: Final = ("rbd.csi.ceph.com/encrypted", "encryptionPrepared")
 _POLL_S: Final = 0.25
 _FIRST_PAUSE_S: Final = 2.0
@@ -73,9 +79,15 @@ class Controller:
 
     def reconcile(self) -> None:
         """Look once at everything, and do what is due."""
-        for attachment in self._api.items(collection("VolumeAttachment")):
-            self._attach(attachment)
+        attachments = self._api.items(collection("VolumeAttachment"))
         volumes = self._api.items(collection("PersistentVolume"))
+        faults = {
+            each["metadata"]["name"]: each["metadata"].get("annotations", {}) for each in volumes
+        }
+        for attachment in attachments:
+            if attachment["spec"]["attacher"] == DRIVER:
+                named = attachment["spec"]["source"].get("persistentVolumeName", "")
+                self._attach(attachment, faults.get(named, {}))
         for volume in volumes:
             self._delete_released(volume)
         known = {each["metadata"]["name"] for each in volumes}
@@ -92,16 +104,37 @@ class Controller:
 
     # Attach ---------------------------------------------------------------------------------------
 
-    def _attach(self, attachment: Json) -> None:
+    def _attach(self, attachment: Json, faults: Json) -> None:
+        meta, status = attachment["metadata"], attachment.get("status", {})
+        path = f"{collection('VolumeAttachment')}/{meta['name']}"
+        if "deletionTimestamp" in meta:
+            self._detach(attachment, faults)
+        elif status.get("attached"):
+            return
+        elif faults.get(ATTACH_ERROR):
+            self._fail(path, status, "attachError", faults[ATTACH_ERROR])
+        else:
+            if DETACH_ERROR in faults:
+                self._api.patch(path, {"metadata": {"finalizers": [_ATTACHER]}})
+            done = {"attached": True, "attachError": None}
+            self._api.patch(f"{path}/status", {"status": done})
+
+    def _detach(self, attachment: Json, faults: Json) -> None:
         meta = attachment["metadata"]
-        due = (
-            attachment["spec"]["attacher"] == DRIVER
-            and "deletionTimestamp" not in meta
-            and not attachment.get("status", {}).get("attached")
-        )
-        if due:
-            path = f"{collection('VolumeAttachment')}/{meta['name']}/status"
-            self._api.patch(path, {"status": {"attached": True}})
+        path = f"{collection('VolumeAttachment')}/{meta['name']}"
+        if _ATTACHER not in meta.get("finalizers", ()):
+            return
+        if faults.get(DETACH_ERROR):
+            self._fail(path, attachment["status"], "detachError", faults[DETACH_ERROR])
+        else:
+            self._api.patch(path, {"metadata": {"finalizers": None}})
+
+    def _fail(self, path: str, status: Json, kind: str, message: str) -> None:
+        """Say once why it fails."""
+        if status.get(kind, {}).get("message") != message:
+            now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            said = {kind: {"message": message, "time": now}}
+            self._api.patch(f"{path}/status", {"status": said})
 
     # Provision ------------------------------------------------------------------------------------
 

@@ -20,6 +20,8 @@ ADDRESS = "10.77.0.1"
 PREFIX_LENGTH = 24
 
 _BRIDGE = "br0"
+_MACHINE = "-m"
+"""Stands between the lab's own namespace and the number of a machine of it."""
 _CLONE_NEWNET = 0x40000000
 _NAME_LENGTH = 15  # IFNAMSIZ - 1
 
@@ -54,8 +56,9 @@ class Network:
 
     def remove(self) -> None:
         """Remove the namespace with all that is in it; one that is not there is no error."""
-        if Path(f"/run/netns/{self.netns}").exists():
-            _ip("netns", "delete", self.netns)
+        for each in Path("/run/netns").glob(f"{self.netns}*"):
+            if each.name == self.netns or each.name.startswith(f"{self.netns}{_MACHINE}"):
+                _ip("netns", "delete", each.name)
 
     def add_tap(self, machine: str) -> str:
         """Plug a cable for ``machine`` into the bridge and give the tap's name; again is no error.
@@ -71,6 +74,21 @@ class Network:
             self._inside("link", "set", tap, "master", _BRIDGE)
         self._inside("link", "set", tap, "up")
         return tap
+
+    def add_machine(self, address: str) -> str:
+        """Give a machine that is no VM: the name of a namespace of its own, on the bridge.
+
+        Whatever runs in it is seen to come from ``address``.
+        """
+        number = address.rpartition(".")[2]
+        machine = f"{self.netns}{_MACHINE}{number}"
+        cable = f"wire-{number}"
+        _ip("netns", "add", machine)
+        self._inside("link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", machine)
+        self._inside("link", "set", cable, "master", _BRIDGE, "up")
+        _ip("-n", machine, "addr", "add", f"{address}/{PREFIX_LENGTH}", "dev", "eth0")
+        _ip("-n", machine, "link", "set", "eth0", "up")
+        return machine
 
     def serve(self, address: str) -> None:
         """Give the bridge another address, as whose traffic the machines send to it."""

@@ -33,6 +33,9 @@ _COLLECTIONS = {
     "StorageClass": f"{STORAGE}/storageclasses",
     "CSIDriver": f"{STORAGE}/csidrivers",
     "VolumeAttachment": f"{STORAGE}/volumeattachments",
+    "CSINode": f"{STORAGE}/csinodes",
+    "Lease": "/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases",
+    "Node": "/api/v1/nodes",
 }
 
 

@@ -1,0 +1,216 @@
+"""Nodes without machines: the objects and words of their kubelets, and their addresses.
+
+The controllers do what they do for any node: attach, detach, evict. What a kubelet would write
+(heartbeats, volumesInUse, a pod's status) is written here, and nothing is mounted.
+"""
+
+from __future__ import annotations
+
+import time
+from threading import Event, Lock, Thread
+from typing import TYPE_CHECKING, Final, Self
+
+from tests.lab.clients import librbd_client
+from tests.lab.lab import POOL
+from tests.lab.workloads import DRIVER, collection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from contextlib import ExitStack
+
+    from tests.lab.api import Json
+    from tests.lab.lab import Lab
+
+_MANAGED: Final = "volumes.kubernetes.io/controller-managed-attach-detach"
+_BEAT_S: Final = 10.0
+"""As kubelet renews its Lease; a node is silent after 40 s here."""
+_LEASES: Final = collection("Lease", "kube-node-lease")
+_ADDRESS: Final = "10.77.0.{}"
+_FIRST: Final = 31
+
+
+class PlayedNodes:
+    """The nodes, and a heart that beats for those that are alive.
+
+    Args:
+        lab: where; it has no VM of these names.
+        undo: ends what is started here.
+    """
+
+    def __init__(self, lab: Lab, undo: ExitStack) -> None:
+        self._lab = lab
+        self._undo = undo
+        self._api = lab.control_plane.api
+        self._addresses: dict[str, str] = {}
+        self._alive: set[str] = set()
+        self._watches: dict[str, list[str]] = {}
+        self._stopped = Event()
+        self._writing = Lock()
+        self._heart = Thread(target=self._beat, name="heartbeats")
+
+    def __enter__(self) -> Self:
+        self._heart.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._heart.join()
+
+    # Nodes ----------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        name: str,
+        *,
+        drivers: Iterable[str] = (DRIVER,),
+        limit: int | None = None,
+        managed: bool = True,
+        labels: dict[str, str] | None = None,
+    ) -> str:
+        """Make a Ready node whose kubelet lives; give its name.
+
+        Args:
+            name: as which it is known, here and in the API.
+            drivers: the CSI drivers that are registered there.
+            limit: how many volumes of each it takes; None: any number.
+            managed: the controller attaches its volumes, as kubelet asks for by default.
+            labels: of the node.
+        """
+        with self._writing:
+            address = _ADDRESS.format(_FIRST + len(self._addresses))
+            self._addresses[name] = address
+        meta = {
+            "name": name,
+            "labels": {"kubernetes.io/hostname": name, **(labels or {})},
+            "annotations": {_MANAGED: "true"} if managed else {},
+        }
+        status = {
+            "addresses": [{"type": "InternalIP", "address": address}],
+            "conditions": [_condition("Ready") | {"lastHeartbeatTime": stamp()}],
+        }
+        self._api.create(_LEASES, _lease(name))
+        self._alive.add(name)
+        self._api.create(collection("Node"), {"metadata": meta, "status": status})
+        room = {} if limit is None else {"allocatable": {"count": limit}}
+        spec = {"drivers": [{"name": each, "nodeID": name, **room} for each in drivers]}
+        self._api.create(collection("CSINode"), {"metadata": {"name": name}, "spec": spec})
+        return name
+
+    def silence(self, name: str) -> None:
+        """Have a node's kubelet say nothing any more, as of a machine that is cut off."""
+        self._alive.discard(name)
+
+    def remove(self, name: str) -> None:
+        """Delete a Node object, as somebody does who gives a machine away."""
+        self.silence(name)
+        self._api.delete(f"{collection('Node')}/{name}")
+
+    def _beat(self) -> None:
+        api = self._lab.control_plane.client("admin")
+        while not self._stopped.wait(_BEAT_S):
+            for name in tuple(self._alive):
+                api.patch(f"{_LEASES}/{name}", {"spec": {"renewTime": _now()}})
+        api.close()
+
+    # kubelet --------------------------------------------------------------------------------------
+
+    def wants(self, node: str, volume: str) -> None:
+        """Have kubelet list a volume as in use: it does so before it is attached."""
+        with self._writing:
+            self._list(node, sorted({*self._in_use(node), volume}))
+
+    def lets_go(self, node: str, volume: str) -> None:
+        """Have kubelet say that it has unmounted a volume."""
+        with self._writing:
+            kept = [each for each in self._in_use(node) if each != volume]
+            self._list(node, kept)
+
+    def _in_use(self, node: str) -> list[str]:
+        found = self._api.get(f"{collection('Node')}/{node}")
+        return found["status"].get("volumesInUse") or []
+
+    def _list(self, node: str, volumes: list[str]) -> None:
+        self._api.patch(
+            f"{collection('Node')}/{node}/status", {"status": {"volumesInUse": volumes}}
+        )
+
+    def runs(self, pod: str) -> None:
+        """Have kubelet say that the containers of a pod run."""
+        self._containers(pod, "Running", {"running": {"startedAt": stamp()}}, ready=True)
+
+    def crashes(self, pod: str) -> None:
+        """Have kubelet say that the containers of a pod are started again and again, in vain."""
+        state = {"waiting": {"reason": "CrashLoopBackOff"}}
+        self._containers(pod, "Running", state, ready=False)
+
+    def ended(self, pod: str) -> None:
+        """Have kubelet say that the containers of a pod have ended, once it was deleted."""
+        state = {"terminated": {"exitCode": 0, "finishedAt": stamp()}}
+        self._containers(pod, "Succeeded", state, ready=False)
+
+    def has_had(self, pod: str, for_s: float) -> None:
+        """Have a pod's status say since when it has its node."""
+        told = _condition("PodScheduled") | {"lastTransitionTime": stamp(for_s)}
+        path = f"{collection('Pod')}/{pod}/status"
+        self._api.patch(path, {"status": {"conditions": [told]}})
+
+    def _containers(self, pod: str, phase: str, state: Json, *, ready: bool) -> None:
+        path = f"{collection('Pod')}/{pod}"
+        spec = self._api.get(path)["spec"]
+        containers = [
+            {
+                "name": each["name"],
+                "image": each["image"],
+                "imageID": "",
+                "ready": ready,
+                "restartCount": 0,
+                "state": state,
+            }
+            for each in spec["containers"]
+        ]
+        kinds = ("PodScheduled", "Initialized", "ContainersReady", "Ready")
+        told = [_condition(each, good=ready or each in kinds[:2]) for each in kinds]
+        status = {"phase": phase, "conditions": told, "containerStatuses": containers}
+        self._api.patch(f"{path}/status", {"status": status})
+
+    # Ceph -----------------------------------------------------------------------------------------
+
+    def watches(self, node: str, image: str) -> None:
+        """Have a client at a node's address watch an image, from :meth:`open_all` on."""
+        self._watches.setdefault(node, []).append(f"{POOL}/{image}")
+
+    def watches_no_more(self, node: str, image: str) -> None:
+        """Have it let go of an image before that."""
+        self._watches.get(node, []).remove(f"{POOL}/{image}")
+
+    def open_all(self) -> None:
+        """Start the clients that were asked for: one a node, as a kernel has one."""
+        for node in tuple(self._watches):
+            self.open(node)
+
+    def open(self, node: str) -> None:
+        """Start a node's client; it has one, and what it is to watch was said before."""
+        images = self._watches.pop(node)
+        if images:
+            machine = self._lab.network.add_machine(self._addresses[node])
+            client = librbd_client(self._lab, images[0], node, *images[1:], netns=machine)
+            self._undo.enter_context(client)
+
+
+def _lease(name: str) -> Json:
+    spec = {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": _now()}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def _condition(kind: str, *, good: bool = True) -> Json:
+    state = "True" if good else "False"
+    return {"type": kind, "status": state, "lastTransitionTime": stamp()}
+
+
+def stamp(ago_s: float = 0) -> str:
+    """Give the time so long ago, as the API writes it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - ago_s))
+
+
+def _now() -> str:
+    return stamp().replace("Z", ".000000Z")
