@@ -5,21 +5,24 @@ The snapshots of these states are tests/fixtures/life: RBDAGENT_RECORD=1 writes 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import re
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.integration.states import NODE, STATES, Making
+from tests.integration.states import HERE, LATE, NODE, ROOK, STATES, THERE, Making
 from tests.lab.errors import LabError
 from tests.lab.install import CHECKOUT, cache_dir
 from tests.lab.lab import RBDAGENT_USER, running_lab
+from tests.lab.played import PlayedNodes
 from tests.lab.processes import wait_until
-from tests.unit.test_life import CURED, SAYS
+from tests.lab.workloads import DRIVER
+from tests.unit.test_life import CHANGES, CURED, OTHERWISE, SAYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 FIXTURES: Final = CHECKOUT / "tests" / "fixtures" / "life"
 _SAID_S: Final = 100.0
 """What is silent is called so after a minute."""
+_AT_ONCE: Final = 8
+"""States that are made at one time: mostly somebody is waited for."""
 
 
 class World:
@@ -40,10 +45,24 @@ class World:
         self.lab = lab
         self._laptop = lab.control_plane.laptop("rbdagent")
         self.administrator = lab.control_plane.laptop()
-        self.makings = {each.__name__: self._make(each, undo) for each in STATES}
+        lab.control_plane.api.create("/api/v1/nodes", {"metadata": {"name": NODE}})
+        self.nodes = undo.enter_context(PlayedNodes(lab, undo))
+        for each in (HERE, THERE):
+            self.nodes.add(each, drivers=(DRIVER, ROOK))
+        threads = undo.enter_context(ThreadPoolExecutor(max_workers=_AT_ONCE))
+        # What must be oldest when it is asked about is asked about last, and begun first.
+        order = (LATE, *(each for each in reversed(STATES) if each is not LATE))
+        self._made = {each.__name__: threads.submit(self._make, each, undo) for each in order}
+        for name in self._made.keys() - {LATE.__name__}:
+            self.making(name)
+        self.nodes.open_all()
+
+    def making(self, state: str) -> Making:
+        """Give what made a state, once it is made."""
+        return self._made[state].result()
 
     def _make(self, state: Callable[[Making], None], undo: ExitStack) -> Making:
-        making = Making(self.lab, state.__name__.replace("_", "-"), undo)
+        making = Making(self.lab, self.nodes, state.__name__.replace("_", "-"), undo)
         state(making)
         return making
 
@@ -92,81 +111,110 @@ def world() -> Iterator[World]:
         running_lab(cache_dir() / f"test-life-{os.getpid()}", nodes=()) as lab,
         ExitStack() as undo,
     ):
-        lab.control_plane.api.create("/api/v1/nodes", {"metadata": {"name": NODE}})
         yield World(lab, undo)
 
 
-@pytest.mark.parametrize("state", [each.__name__ for each in STATES])
-def test_a_state_that_controllers_have_made_is_recognised(world: World, state: str) -> None:
-    target = world.makings[state].target
-    wanted = SAYS[state]
-    seen: list[frozenset[str]] = []
-
-    def said() -> bool:
-        seen.append(world.codes(target))
-        return seen[-1] == wanted
-
-    wait_until(said, timeout_s=_SAID_S, what=f"{sorted(wanted)}", interval_s=2)
-    if os.environ.get("RBDAGENT_RECORD"):
-        FIXTURES.mkdir(exist_ok=True)
-        snapshot = world.rbdagent("snapshot", target)
-        (FIXTURES / f"{state}.json").write_text(snapshot.stdout)
-
-
 def test_all_that_is_stuck_is_told_as_it_is_of_each_alone_and_nothing_else(world: World) -> None:
-    names = tuple(each.name for each in world.makings.values())
+    """Asked first: what each state says alone follows, and is the same."""
+    makings = {each.__name__: world.making(each.__name__) for each in STATES}
+    lasting = {
+        name: each for name, each in makings.items() if each.while_asked is contextlib.nullcontext
+    }
+    names = tuple(each.name for each in makings.values())
 
     def alike() -> bool:
-        """Compare both; what is young in one of them is told alike a little later."""
-        alone = {
-            each.target: _said_of(world.findings(each.target)) for each in world.makings.values()
-        }
-        items = {each["target"]["given"]: each for each in world.stuck()}
-        told = {given: _said_of(_serious(each)) for given, each in items.items()}
-        everything = {one for each in told.values() for one in each}
+        """What is young says so a little later."""
+        items = {each["target"]["given"]: _codes(each) for each in world.stuck()}
         wrong = [
-            f"{target}: alone {sorted(said)}, among all {sorted(told.get(target, ()))}"
-            for target, said in alone.items()
-            # What is said of a claim is not said again of its PV.
-            if said != told.get(target, said & everything)
+            f"{making.target}: {sorted(SAYS[state])} alone, {sorted(told)} among all"
+            for state, making in lasting.items()
+            if (told := _told_of(making, items)) != SAYS[state] - {_UNTOLD}
         ]
         wrong += [
-            f"{given}: {sorted(told[given])}, and is nobody's"
-            for given, each in items.items()
-            if given not in alone and not _name_of(each).startswith(names)
+            f"{given}: {sorted(codes)}, and is nobody's"
+            for given, codes in items.items()
+            if not given.rpartition("/")[2].removeprefix("data-").startswith(names)
         ]
         if wrong:
             raise LabError("; ".join(wrong))
         return True
 
-    wait_until(alike, timeout_s=_SAID_S, what="both to say the same", interval_s=2)
+    wait_until(alike, timeout_s=_SAID_S, what="all to say the same", interval_s=2)
 
 
-def _said_of(findings: list[Json]) -> frozenset[tuple[str, str]]:
-    """Give codes and subjects; that nobody was seen to hold what nobody waits for is no trouble."""
-    return frozenset((one["code"], one["subject"]) for one in findings if one["code"] != "RBD119")
+_UNTOLD: Final = "RBD119"
+"""That nobody was seen to hold what nobody waits for is no trouble among all."""
 
 
-def _name_of(item: Json) -> str:
-    """Give the name of a claim, else of what it is."""
-    target = item["target"]
-    return str((target["claim"] or {}).get("name") or target["given"].rpartition("/")[2])
+def _told_of(making: Making, items: dict[str, frozenset[str]]) -> frozenset[str]:
+    """Give what is told of a state: what is said of a claim is not said again of its PV."""
+    own = items.get(making.target)
+    if own is not None:
+        return own
+    theirs = (codes for given, codes in items.items() if given.endswith(f"/{making.name}"))
+    return frozenset().union(*theirs)
 
 
-# The commands of a remedy that change something, as they are told.
-_CHANGES: Final = re.compile(r"kubectl (-n \S+ )?(patch|annotate|label|delete|taint)\b")
+def _codes(life: Json) -> frozenset[str]:
+    return frozenset(each["code"] for each in _serious(life)) - {_UNTOLD}
+
+
+@pytest.mark.parametrize("state", [each.__name__ for each in STATES])
+def test_a_state_that_controllers_have_made_is_recognised(world: World, state: str) -> None:
+    making = world.making(state)
+    wanted = SAYS[state]
+    with making.while_asked():
+        wait_until(
+            lambda: world.codes(making.target) == wanted,
+            timeout_s=_SAID_S,
+            what=f"{sorted(wanted)}",
+            interval_s=2,
+        )
+        if os.environ.get("RBDAGENT_RECORD"):
+            FIXTURES.mkdir(exist_ok=True)
+            snapshot = json.loads(world.rbdagent("snapshot", making.target).stdout)
+            snapshot["kubernetes"] = _cut(snapshot["kubernetes"], making.name)
+            (FIXTURES / f"{state}.json").write_text(f"{json.dumps(snapshot, indent=1)}\n")
+
+
+def _cut(kube: Json, own: str) -> Json:
+    """Leave out what belongs to other states: no cluster has all of them at one time."""
+    names = sorted((each.__name__.replace("_", "-") for each in STATES), key=len, reverse=True)
+
+    def is_others(found: Json) -> bool:
+        for name in _NAMED_BY & found.keys():
+            value = found[name] or ""
+            owner = str(value["name"] if isinstance(value, dict) else value).removeprefix("data-")
+            owner = next((each for each in names if owner.startswith(each)), own)
+            if owner != own:
+                return True
+        return False
+
+    return {
+        key: [each for each in value if not (isinstance(each, dict) and is_others(each))]
+        if isinstance(value, list)
+        else value
+        for key, value in kube.items()
+    }
+
+
+_NAMED_BY: Final = {"name", "ref", "claim", "persistentVolume"}
+"""Fields of an object in a snapshot that tell whose it is."""
 
 
 @pytest.mark.parametrize("state", CURED)
 def test_the_cure_that_is_told_ends_the_state(world: World, state: str) -> None:
-    making = world.makings[state]
+    making = world.making(state)
     told = world.findings(making.target)
     code = told[0]["code"]
     assert code in SAYS[state]
-    commands = [each for each in told[0]["commands"] if _CHANGES.match(each)]
+    commands = [
+        each for each in told[0]["commands"] if CHANGES.match(each) and OTHERWISE not in each
+    ]
     assert commands, told[0]
     for each in commands:
         world.administrator.done("bash", "-ec", each)
+    making.afterwards()
     wait_until(
         lambda: code not in world.codes(making.target),
         timeout_s=60,

@@ -1,129 +1,25 @@
-"""States of volumes that real controllers can be brought into without any node.
-
-Each is made by what a user would type, in names of its own: claims, PVs and classes of one never
-fit another's.
-"""
-
-# ruff: noqa: ANN401 - a field of an object may be anything
+"""States of claims and PVs, as the PV controller, provisioners and the protection leave them."""
 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from tests.lab.api import ApiError
+from tests.integration.states.making import ELSEWHERE, HERE, NODE
 from tests.lab.clients import librbd_client
-from tests.lab.csi import WAITS_FOR_POD, static_volume
+from tests.lab.csi import WAITS_FOR_POD
 from tests.lab.lab import POOL
-from tests.lab.processes import wait_until
-from tests.lab.workloads import claim, collection, pod
+from tests.lab.played import stamp
+from tests.lab.workloads import claim, collection, pod_spec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import ExitStack
+    from collections.abc import Callable, Iterator
 
+    from tests.integration.states.making import Making
     from tests.lab.api import Json
-    from tests.lab.lab import Lab
 
-ELSEWHERE: Final = "volumes.example.org"
-"""A provisioner that does not run."""
-NODE: Final = "played-1"
-"""A Node object without a kubelet."""
 _BOUND: Final = {"pv.kubernetes.io/bind-completed": "yes"}
 _SELECTED: Final = "volume.kubernetes.io/selected-node"
-
-
-class Making:
-    """What makes one state, with its names."""
-
-    def __init__(self, lab: Lab, name: str, undo: ExitStack) -> None:
-        self.lab = lab
-        self.name = name
-        self.undo = undo
-        self.api = lab.control_plane.api
-        self.target = f"pvc/default/{name}"
-
-    # Objects --------------------------------------------------------------------------------------
-
-    def storage_class(self, provisioner: str, *, waits: bool = False) -> str:
-        """Make the state's own class, and give its name."""
-        self.create(
-            {
-                "apiVersion": "storage.k8s.io/v1",
-                "kind": "StorageClass",
-                "metadata": {"name": self.name},
-                "provisioner": provisioner,
-                "volumeBindingMode": "WaitForFirstConsumer" if waits else "Immediate",
-            }
-        )
-        return self.name
-
-    def claim(
-        self, *, suffix: str = "", annotations: dict[str, str] | None = None, **fields: Any
-    ) -> Json:
-        """Make a claim; without a class it is of the state's own name, so that nobody makes one."""
-        made = claim(f"{self.name}{suffix}", **{"storage_class": self.name, **fields})
-        made["metadata"]["annotations"] = annotations or {}
-        return self.create(made)
-
-    def volume(self, suffix: str = "", **spec: Any) -> Json:
-        """Make a static PV of the state's own class, whose image is there."""
-        name = f"{self.name}{suffix}"
-        if not spec.get("rbd"):
-            self.lab.ceph.create_image(f"{POOL}/{name}", size="8M")
-        made = static_volume(name, pool=POOL, image=name)
-        made["spec"] |= {"storageClassName": self.name, **spec}
-        if "rbd" in spec:
-            del made["spec"]["csi"]
-        return self.create(made)
-
-    def bound(self, **spec: Any) -> tuple[Json, Json]:
-        """Make a PV and a claim that are bound to each other."""
-        self.volume(**spec)
-        self.claim()
-        self.wait("PersistentVolumeClaim", self.name, "Bound")
-        return self.get("PersistentVolume", self.name), self.get("PersistentVolumeClaim", self.name)
-
-    def pod(self, node: str = "", suffix: str = "") -> Json:
-        """Make a pod with the claim; nobody runs it, and nobody schedules it."""
-        made = pod(f"{self.name}{suffix}", node=node, claims=[self.name])
-        if not node:
-            del made["spec"]["nodeName"]
-        return self.create(made)
-
-    def create(self, made: Json) -> Json:
-        """Create an object, and remove it in the end."""
-        meta = made["metadata"]
-        path = collection(made["kind"], meta.get("namespace", "default"))
-        self.undo.callback(self._remove, f"{path}/{meta['name']}")
-        return self.api.create(path, made)
-
-    def _remove(self, path: str) -> None:
-        with contextlib.suppress(ApiError):
-            self.api.delete(path, gracePeriodSeconds=0)
-            self.api.patch(path, {"metadata": {"finalizers": None}})
-
-    def get(self, kind: str, name: str) -> Json:
-        return self.api.get(f"{collection(kind)}/{name}")
-
-    def patch(self, kind: str, name: str, body: Json) -> None:
-        self.api.patch(f"{collection(kind)}/{name}", body)
-
-    def delete(self, kind: str, name: str) -> None:
-        self.api.delete(f"{collection(kind)}/{name}")
-
-    def wait(self, kind: str, name: str, phase: str) -> None:
-        """Wait for the phase of a claim or PV."""
-        wait_until(
-            lambda: self.get(kind, name)["status"].get("phase") == phase,
-            timeout_s=60,
-            what=f"{kind} {name} to be {phase}",
-        )
-
-    def of_volume(self) -> None:
-        """Have the PV of the state's name be what is asked about."""
-        self.target = f"pv/{self.name}"
-
 
 # --------------------------------------------------------------------------------------------------
 # Pending
@@ -133,6 +29,13 @@ class Making:
 def no_class(making: Making) -> None:
     """A claim that names no class on purpose, and no PV for it."""
     making.claim(storage_class="", size="7Ti")
+
+
+def claim_without_class(making: Making) -> None:
+    """A claim that names no class, in a cluster without a default one."""
+    made = claim(making.name, size="7Ti")
+    del made["spec"]["storageClassName"]
+    making.create(made)
 
 
 def class_missing(making: Making) -> None:
@@ -176,6 +79,41 @@ def provisioner_silent(making: Making) -> None:
     making.claim(storage_class=making.storage_class(ELSEWHERE))
 
 
+def provisioner_too_old(making: Making) -> None:
+    """Kubernetes gives no selfLink since 1.20, and external-storage's provisioners ask for it."""
+    _provisioner(making, "ceph.com/rbd", "quay.io/external_storage/rbd-provisioner:v2.1.1-k8s1.11")
+    making.claim(storage_class=making.storage_class("ceph.com/rbd"))
+
+
+def provisioner_down(making: Making) -> None:
+    """Its pod is there, and its container crashes again and again."""
+    name = f"{making.name}.example.org"
+    pod_name = _provisioner(making, name, "registry.k8s.io/sig-storage/csi-provisioner:v5")
+    making.nodes.crashes(pod_name)
+    making.claim(storage_class=making.storage_class(name))
+
+
+def provisioner_says_nothing(making: Making) -> None:
+    """Its pod is ready, and not a word of it about the claim."""
+    name = f"{making.name}.example.org"
+    _provisioner(making, name, "registry.k8s.io/sig-storage/csi-provisioner:v5")
+    making.claim(storage_class=making.storage_class(name))
+
+
+def _provisioner(making: Making, name: str, image: str) -> str:
+    """Make a pod that serves a provisioner's name, and give the pod's."""
+    container = {
+        "name": "provisioner",
+        "image": image,
+        "env": [{"name": "PROVISIONER_NAME", "value": name}],
+    }
+    spec = pod_spec(node=HERE, claims=[]) | {"containers": [container]}
+    meta = {"name": f"{making.name}-0", "labels": {"app": "rbd-provisioner"}}
+    made = making.create({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+    making.nodes.runs(made["metadata"]["name"])
+    return str(made["metadata"]["name"])
+
+
 def pool_missing(making: Making) -> None:
     making.claim(storage_class="rbd-no-pool")
 
@@ -191,15 +129,9 @@ def first_pod_missing(making: Making) -> None:
 def first_pod_without_node(making: Making) -> None:
     making.claim(storage_class=WAITS_FOR_POD)
     made = making.pod()
-    condition = {
-        "type": "PodScheduled",
-        "status": "False",
-        "reason": "Unschedulable",
-        "message": "0/1 nodes are available: 1 Insufficient memory.",
-    }
-    # The one word that the scheduler would have said.
-    path = f"{collection('Pod')}/{made['metadata']['name']}/status"
-    making.api.patch(path, {"status": {"conditions": [condition]}})
+    making.unschedulable(
+        made["metadata"]["name"], "0/1 nodes are available: 1 Insufficient memory."
+    )
 
 
 def first_pod_past_the_scheduler(making: Making) -> None:
@@ -268,6 +200,14 @@ def misbound_after_a_restore(making: Making) -> None:
     making.wait("PersistentVolumeClaim", making.name, "Lost")
 
 
+def claimed_twice(making: Making) -> None:
+    """YAML of a bound claim that was copied under another name."""
+    making.bound()
+    making.claim(suffix="-copy", annotations=_BOUND, volume_name=making.name)
+    making.wait("PersistentVolumeClaim", f"{making.name}-copy", "Lost")
+    making.target = f"pvc/default/{making.name}-copy"
+
+
 # --------------------------------------------------------------------------------------------------
 # The PV's phases
 # --------------------------------------------------------------------------------------------------
@@ -326,6 +266,24 @@ def reclaim_failed(making: Making) -> None:
     making.of_volume()
 
 
+def released_though_claimed(making: Making) -> None:
+    """What older PV controllers wrote at the wrong moment; today's rights it at its next look."""
+    making.bound(persistentVolumeReclaimPolicy="Delete")
+    making.of_volume()
+
+    @contextlib.contextmanager
+    def wrongly() -> Iterator[None]:
+        path = f"{collection('PersistentVolume')}/{making.name}/status"
+        with making.lab.control_plane.controller_manager_stopped():
+            # An hour ago by its status: whoever sees it has not seen it happen.
+            wrong = {"phase": "Released", "lastPhaseTransitionTime": stamp(3600)}
+            making.api.patch(path, {"status": wrong})
+            yield
+        making.wait("PersistentVolume", making.name, "Bound")
+
+    making.while_asked = wrongly
+
+
 # --------------------------------------------------------------------------------------------------
 # Finalizers
 # --------------------------------------------------------------------------------------------------
@@ -333,13 +291,21 @@ def reclaim_failed(making: Making) -> None:
 
 def claim_kept_by_a_pod(making: Making) -> None:
     making.bound()
-    making.pod(NODE)
+    making.waiting(HERE, "")
     making.delete("PersistentVolumeClaim", making.name)
 
 
 def claim_kept_by_a_strange_finalizer(making: Making) -> None:
     making.bound()
     finalizers = ["backup.example.org/hold"]
+    making.patch("PersistentVolumeClaim", making.name, {"metadata": {"finalizers": finalizers}})
+    making.delete("PersistentVolumeClaim", making.name)
+
+
+def claim_is_being_cloned(making: Making) -> None:
+    """External-provisioner's finalizer, as it sets it while it makes a clone."""
+    making.bound()
+    finalizers = ["provisioner.storage.kubernetes.io/cloning-protection"]
     making.patch("PersistentVolumeClaim", making.name, {"metadata": {"finalizers": finalizers}})
     making.delete("PersistentVolumeClaim", making.name)
 
@@ -352,12 +318,16 @@ def volume_deleted_before_its_claim(making: Making) -> None:
 
 STATES: Final[tuple[Callable[[Making], None], ...]] = (
     no_class,
+    claim_without_class,
     class_missing,
     class_of_a_removed_plugin,
     class_that_makes_none,
     nothing_fits,
     selector_with_a_provisioner,
     provisioner_silent,
+    provisioner_too_old,
+    provisioner_down,
+    provisioner_says_nothing,
     pool_missing,
     files_for_many_writers,
     first_pod_missing,
@@ -371,6 +341,7 @@ STATES: Final[tuple[Callable[[Making], None], ...]] = (
     lost_its_volume_name,
     lost_its_volume,
     misbound_after_a_restore,
+    claimed_twice,
     kept_for_nobody,
     released_and_retained,
     released_and_wanted_again,
@@ -379,5 +350,6 @@ STATES: Final[tuple[Callable[[Making], None], ...]] = (
     reclaim_failed,
     claim_kept_by_a_pod,
     claim_kept_by_a_strange_finalizer,
+    claim_is_being_cloned,
     volume_deleted_before_its_claim,
 )

@@ -1,0 +1,280 @@
+"""States of attaching: two pods that want one volume, and what the attach/detach controller does.
+
+It is real, and so are Deployments and StatefulSets; kubelets and the attacher are played.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tests.integration.states.making import HERE, LONG_S, ROOK, THERE
+from tests.lab.clients import librbd_client
+from tests.lab.csi import static_volume
+from tests.lab.csi_controller import ATTACH_ERROR, DETACH_ERROR
+from tests.lab.lab import POOL
+from tests.lab.workloads import DRIVER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.integration.states.making import Making
+
+_ONCE: Final = "ReadWriteOncePod"
+
+
+# --------------------------------------------------------------------------------------------------
+# Two pods, one volume
+# --------------------------------------------------------------------------------------------------
+
+
+def rolling_update(making: Making) -> None:
+    """A Deployment with maxSurge 1 and a ReadWriteOnce volume: its new pod is on another node."""
+    making.bound()
+    making.deployment(HERE)
+    old = making.pod_of_owner(HERE)
+    making.starts(old, HERE)
+    change = {"spec": {"template": {"spec": {"nodeName": THERE}}}}
+    making.patch("Deployment", making.name, change)
+    new = making.pod_of_owner(THERE)
+    making.waits(new, THERE)
+    making.afterwards = lambda: making.hands_over(old, new, THERE)
+
+
+def two_replicas(making: Making) -> None:
+    """A Deployment of two replicas whose template names a ReadWriteOnce claim."""
+    making.bound()
+    making.deployment(replicas=2)
+    for node in (HERE, THERE):
+        name = making.pod_of_owner()
+        making.place(name, node)
+        if node == HERE:
+            making.starts(name, node)
+        else:
+            making.waits(name, node)
+
+
+def used_by_another_workload(making: Making) -> None:
+    """Two pods that have nothing to do with each other."""
+    making.bound()
+    making.running(HERE)
+    making.waiting()
+
+
+def one_pod_at_a_time(making: Making) -> None:
+    """Two pods on one node, and a ReadWriteOncePod volume."""
+    making.bound(mode=_ONCE)
+    making.running(HERE)
+    making.kubelet_says(making.waiting(HERE), "FailedMount", _once_refused(making))
+
+
+def rolling_update_with_one_pod_at_a_time(making: Making) -> None:
+    """A Deployment with maxSurge 1 and a ReadWriteOncePod volume, all of it on one node."""
+    making.bound(mode=_ONCE)
+    making.deployment(HERE)
+    old = making.pod_of_owner(HERE)
+    making.starts(old, HERE)
+    change = {"spec": {"template": {"metadata": {"labels": {"version": "2"}}}}}
+    making.patch("Deployment", making.name, change)
+    new = making.pod_of_owner(HERE, but=old)
+    making.waits(new, HERE)
+    making.kubelet_says(new, "FailedMount", _once_refused(making))
+    making.afterwards = lambda: making.hands_over(old, new, HERE)
+
+
+def _once_refused(making: Making) -> str:
+    return (
+        f'MountVolume.SetUp failed for volume "{making.name}" : rpc error: code = '
+        f"FailedPrecondition desc = volume uses the {_ONCE} access mode and is already in use by "
+        "another pod"
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# Attaching
+# --------------------------------------------------------------------------------------------------
+
+
+def attach_fails(making: Making) -> None:
+    """The attacher gives the driver's error."""
+    making.bound()
+    _told(making, ATTACH_ERROR, "rpc error: code = Internal desc = no such thing here")
+    making.waiting()
+
+
+def attachers_secret_missing(making: Making) -> None:
+    """The secret of ControllerPublish was deleted."""
+    making.bound()
+    _told(making, ATTACH_ERROR, 'failed to load secret "ceph/rbd": secrets "rbd" not found')
+    making.waiting()
+
+
+def attached_by_nobody(making: Making) -> None:
+    """A driver whose attacher does not run."""
+    made = static_volume(making.name, pool=POOL, image=making.name)
+    making.bound(csi=made["spec"]["csi"] | {"driver": ROOK})
+    making.waiting()
+
+
+def attach_not_begun(making: Making) -> None:
+    """A node whose kubelet is told to attach by itself, which CSI volumes cannot."""
+    node = making.nodes.add("played-alone", managed=False)
+    making.bound()
+    making.waiting(node, for_s=LONG_S)
+
+
+def kubelet_does_not_begin(making: Making) -> None:
+    """It renews its lease, and does not write its node's status."""
+    making.bound()
+    making.pod(THERE)
+    making.attachment(THERE)
+
+
+def driver_not_on_the_node(making: Making) -> None:
+    """A node on which no CSI driver is registered."""
+    node = making.nodes.add("played-bare", drivers=())
+    making.bound()
+    making.waiting(node)
+
+
+def two_volumes_one_handle(making: Making) -> None:
+    """A static PV was copied, and only its name was changed."""
+    making.bound()
+    copy = making.get("PersistentVolume", making.name)
+    making.volume("-copy", csi=copy["spec"]["csi"])
+
+
+# --------------------------------------------------------------------------------------------------
+# Detaching
+# --------------------------------------------------------------------------------------------------
+
+
+def detach_fails(making: Making) -> None:
+    """The attacher cannot finish; after its first failure the controller's guard is off."""
+    making.bound()
+    _told(making, DETACH_ERROR, 'failed to load secret "ceph/rbd": secrets "rbd" not found')
+    old = making.running(HERE)
+    making.is_taken_down(old, HERE)
+    making.waiting()
+    making.attachment(THERE)
+
+
+def detach_held(making: Making) -> None:
+    """Somebody's finalizer holds the VolumeAttachment; nobody waits for the volume."""
+    making.bound()
+    old = making.running(HERE)
+    making.hold(HERE)
+    making.is_taken_down(old, HERE)
+
+
+def attach_during_its_own_detach(making: Making) -> None:
+    """The next pod is on the same node, and the old attachment does not go."""
+    making.bound()
+    old = making.running(HERE)
+    making.hold(HERE)
+    making.is_taken_down(old, HERE)
+    making.wait_detaching(HERE)
+    making.waiting(HERE)
+
+
+def attachment_of_a_deleted_node(making: Making) -> None:
+    """The Node object was deleted with its machine still on, and a pod waits elsewhere."""
+    node = making.nodes.add("played-gone")
+    making.bound()
+    old = making.running(node)
+    making.force_delete(old)
+    making.nodes.remove(node)
+    making.waiting(for_s=LONG_S)
+
+
+def attachment_of_a_deleted_volume(making: Making) -> None:
+    """Claim and PV were deleted while kubelet could not unmount, and made anew."""
+    made, _ = making.bound()
+    old = making.running(HERE)
+    making.force_delete(old)
+    making.delete("PersistentVolumeClaim", making.name)
+    making.wait("PersistentVolume", making.name, "Released")
+    making.delete("PersistentVolume", making.name)
+    making.volume("-anew", csi=made["spec"]["csi"])
+    making.target = f"pv/{making.name}-anew"
+
+
+def volume_kept_by_its_attachment(making: Making) -> None:
+    """The same with a driver of ControllerPublish: external-attacher's finalizer holds the PV."""
+    making.bound()
+    finalizers = ["kubernetes.io/pv-protection", f"external-attacher/{DRIVER.replace('.', '-')}"]
+    making.patch("PersistentVolume", making.name, {"metadata": {"finalizers": finalizers}})
+    old = making.running(HERE)
+    making.force_delete(old)
+    making.delete("PersistentVolumeClaim", making.name)
+    making.wait("PersistentVolume", making.name, "Released")
+    making.delete("PersistentVolume", making.name)
+    making.of_volume()
+
+
+def attachment_idle(making: Making) -> None:
+    """A VolumeAttachment that was restored from YAML: the controller does not know it."""
+    making.bound()
+    spec = {
+        "attacher": DRIVER,
+        "nodeName": HERE,
+        "source": {"persistentVolumeName": making.name},
+    }
+    meta = {"name": f"csi-{making.name}"}
+    making.create({"kind": "VolumeAttachment", "metadata": meta, "spec": spec})
+    making.waiting(for_s=LONG_S)
+    making.attachment(THERE)
+
+
+def _told(making: Making, fault: str, message: str) -> None:
+    annotations = {"metadata": {"annotations": {fault: message}}}
+    making.patch("PersistentVolume", making.name, annotations)
+
+
+# --------------------------------------------------------------------------------------------------
+# Somebody outside
+# --------------------------------------------------------------------------------------------------
+
+
+def open_outside(making: Making) -> None:
+    """A program outside the cluster has the image open, and a pod waits for it."""
+    making.bound()
+    making.undo.enter_context(librbd_client(making.lab, f"{POOL}/{making.name}", making.name))
+    name = making.waiting()
+    making.attachment(THERE)
+    making.kubelet_says(
+        name,
+        "FailedMount",
+        f'MountVolume.MountDevice failed for volume "{making.name}" : rpc error: code = Internal '
+        f"desc = rbd image {POOL}/{making.name} is still being used",
+    )
+
+
+def open_outside_and_used_here(making: Making) -> None:
+    """A program outside the cluster has an image open that a pod uses."""
+    making.bound()
+    making.undo.enter_context(librbd_client(making.lab, f"{POOL}/{making.name}", making.name))
+    making.running(HERE)
+
+
+STATES: Final[tuple[Callable[[Making], None], ...]] = (
+    rolling_update,
+    two_replicas,
+    used_by_another_workload,
+    one_pod_at_a_time,
+    rolling_update_with_one_pod_at_a_time,
+    attach_fails,
+    attachers_secret_missing,
+    attached_by_nobody,
+    attach_not_begun,
+    driver_not_on_the_node,
+    two_volumes_one_handle,
+    detach_fails,
+    attachment_idle,
+    attachment_of_a_deleted_volume,
+    volume_kept_by_its_attachment,
+    open_outside,
+    open_outside_and_used_here,
+    kubelet_does_not_begin,
+    detach_held,
+    attach_during_its_own_detach,
+)
