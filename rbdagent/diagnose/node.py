@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.correlate.identity import identity_of_mapping, mappings_of, same_image
-from rbdagent.diagnose.case import Case, finding, here, subject_of, then_starts
+from rbdagent.diagnose.case import Case, finding, here, subject_of, then_starts, waiting_elsewhere
 from rbdagent.diagnose.evidence import evidence_of, pod_names, said_of_process
 from rbdagent.diagnose.waiting import word_with
 from rbdagent.model import (
@@ -34,7 +34,9 @@ def driver_down(case: Case) -> Iterator[Finding]:
             continue
         found = evidence_of(holder)
         hanging = (*found.ending, *(pod for pod in found.running if pod.deleting_since))
-        blocks = bool(hanging) or each.verdict is Verdict.STAGED
+        living = any(pod.deleting_since is None for pod in found.running)
+        awaited = bool(waiting_elsewhere(case, holder.node)) and not living
+        blocks = bool(hanging) or awaited or each.verdict is Verdict.STAGED
         stuck = f" {pod_names(hanging)} cannot end until then." if hanging else ""
         yield finding(
             "RBD201",

@@ -449,3 +449,11 @@ def test_an_unmount_that_nobody_waits_for_is_no_error() -> None:
 def test_from_another_node_the_answer_sends_to_the_one_that_does_not_let_go() -> None:
     finding = found(waiting(waiting_pod()), "RBD724")
     assert finding.commands[0] == f"ssh worker-1 rbdagent who-holds pv/{PV}"
+
+
+def test_a_driver_that_does_not_answer_is_an_error_where_it_keeps_a_pod_waiting() -> None:
+    rest = (CsiNode(node_name="worker-1"), CsiNode(node_name="worker-2", drivers=(DRIVER,)))
+    kept = waiting(waiting_pod(), csi_nodes=rest)
+    assert found(kept, "RBD201").severity is Severity.ERROR
+    in_use = waiting(waiting_pod(), pod(), csi_nodes=rest)
+    assert found(in_use, "RBD201").severity is Severity.WARNING
