@@ -22,7 +22,7 @@ from tests.lab.lab import RBDAGENT_USER, running_lab
 from tests.lab.played import PlayedNodes
 from tests.lab.processes import wait_until
 from tests.lab.workloads import DRIVER
-from tests.unit.test_life import CHANGES, CURED, OTHERWISE, SAYS
+from tests.unit.test_life import CHANGES, CURED, HEALS, OTHERWISE, SAYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -219,5 +219,20 @@ def test_the_cure_that_is_told_ends_the_state(world: World, state: str) -> None:
         lambda: code not in world.codes(making.target),
         timeout_s=60,
         what=f"{code} to be over after {commands}",
+        interval_s=1,
+    )
+
+
+@pytest.mark.parametrize("state", HEALS)
+def test_a_state_that_heals_by_itself_does_once_its_cause_is_gone(world: World, state: str) -> None:
+    making = world.making(state)
+    told = world.findings(making.target)[0]
+    assert told["heals"]["by"], told
+    assert making.repair is not None
+    making.repair()
+    wait_until(
+        lambda: told["code"] not in world.codes(making.target),
+        timeout_s=told["heals"]["withinSeconds"] or _SAID_S,
+        what=f"{told['code']} to be over",
         interval_s=1,
     )

@@ -100,6 +100,13 @@ class PlayedNodes:
         """Have a node's kubelet say nothing any more, as of a machine that is cut off."""
         self._alive.discard(name)
 
+    def speaks_again(self, name: str) -> None:
+        """Have its kubelet speak again."""
+        self._alive.add(name)
+        ready = _condition("Ready") | {"lastHeartbeatTime": stamp()}
+        path = f"{collection('Node')}/{name}/status"
+        self._api.patch(path, {"status": {"conditions": [ready]}})
+
     def remove(self, name: str) -> None:
         """Delete a Node object, as somebody does who gives a machine away."""
         self.silence(name)

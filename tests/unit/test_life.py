@@ -69,6 +69,7 @@ SAYS: Final[dict[str, frozenset[str]]] = {
     "attached_by_nobody": frozenset({"RBD712"}),
     "attach_not_begun": frozenset({"RBD711"}),
     "driver_not_on_the_node": frozenset({"RBD731"}),
+    "driver_gone_from_the_old_node": frozenset({"RBD201", "RBD401", "RBD119"}),
     "two_volumes_one_handle": frozenset({"RBD411"}),
     "detach_fails": frozenset({"RBD409", "RBD717"}),
     "attachment_idle": frozenset({"RBD715", "RBD717"}),
@@ -110,6 +111,20 @@ CURED: Final = (
     "rolling_update_with_one_pod_at_a_time",
 )
 """States that end when the commands of their first finding are typed."""
+
+HEALS: Final = (
+    "attach_fails",
+    "attachers_secret_missing",
+    "detach_fails",
+    "detach_held",
+    "attach_during_its_own_detach",
+    "runs_on_a_silent_node",
+    "driver_gone_from_the_old_node",
+    "unmount_fails",
+    "pod_does_not_end",
+    "evicted_from_a_silent_node",
+)
+"""States that end by themselves, as they are told to, once what the remedy names is repaired."""
 
 NOT_TYPED: Final = {
     "released_though_claimed": "today's PV controller ends it by itself, as soon as it runs",

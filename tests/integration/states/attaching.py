@@ -129,6 +129,23 @@ def kubelet_does_not_begin(making: Making) -> None:
     making.attachment(THERE)
 
 
+def driver_gone_from_the_old_node(making: Making) -> None:
+    """The CSI node plugin does not run any more where the volume has to be unmounted."""
+    node = making.nodes.add("played-unplugged")
+    making.bound()
+    old = making.running(node)
+    registered = making.get("CSINode", node)["spec"]
+    making.patch("CSINode", node, {"spec": {"drivers": []}})
+    making.force_delete(old)
+    making.waiting(for_s=LONG_S)
+
+    def back() -> None:
+        making.patch("CSINode", node, {"spec": registered})
+        making.nodes.lets_go(node, making.unique_name())
+
+    making.repair = back
+
+
 def driver_not_on_the_node(making: Making) -> None:
     """A node on which no CSI driver is registered."""
     node = making.nodes.add("played-bare", drivers=())
@@ -226,8 +243,14 @@ def attachment_idle(making: Making) -> None:
 
 
 def _told(making: Making, fault: str, message: str) -> None:
-    annotations = {"metadata": {"annotations": {fault: message}}}
-    making.patch("PersistentVolume", making.name, annotations)
+    """Have the attacher fail, until that is repaired."""
+
+    def annotate(value: str | None) -> None:
+        annotations = {"metadata": {"annotations": {fault: value}}}
+        making.patch("PersistentVolume", making.name, annotations)
+
+    annotate(message)
+    making.repair = lambda: annotate(None)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -267,6 +290,7 @@ STATES: Final[tuple[Callable[[Making], None], ...]] = (
     attached_by_nobody,
     attach_not_begun,
     driver_not_on_the_node,
+    driver_gone_from_the_old_node,
     two_volumes_one_handle,
     detach_fails,
     attachment_idle,

@@ -44,6 +44,12 @@ def evicted_from_a_silent_node(making: Making) -> None:
     making.place(new, THERE)
     making.waits(new, THERE)
 
+    def back() -> None:
+        making.nodes.speaks_again(node)
+        making.hands_over(old, new, THERE)
+
+    making.repair = back
+
 
 def runs_on_a_silent_node(making: Making) -> None:
     """A node is cut off, and its pod is not evicted yet."""
@@ -51,6 +57,7 @@ def runs_on_a_silent_node(making: Making) -> None:
     making.bound()
     making.running(node)
     making.nodes.silence(node)
+    making.repair = lambda: making.nodes.speaks_again(node)
 
 
 def pod_does_not_end(making: Making) -> None:
@@ -58,7 +65,8 @@ def pod_does_not_end(making: Making) -> None:
     making.bound()
     old = making.running(HERE, terminationGracePeriodSeconds=1)
     making.delete("Pod", old)
-    making.waiting()
+    new = making.waiting()
+    making.repair = lambda: making.hands_over(old, new, THERE)
 
 
 def pod_is_ending(making: Making) -> None:
@@ -87,6 +95,12 @@ def unmount_fails(making: Making) -> None:
     making.bound()
     making.force_delete(making.running(HERE))
     making.waiting(for_s=LONG_S)
+
+    def ends() -> None:
+        making.nodes.lets_go(HERE, making.unique_name())
+        making.attachment(THERE)
+
+    making.repair = ends
 
 
 def unmount_fails_before_the_pod_is_gone(making: Making) -> None:

@@ -38,6 +38,9 @@ ROOK: Final = f"rook-ceph.{DRIVER}"
 """A driver that is registered on them, and whose attacher does not run."""
 
 
+_NO_FINALIZERS: Final = {"metadata": {"finalizers": None}}
+
+
 class Making:
     """What makes one state, with its names."""
 
@@ -52,6 +55,8 @@ class Making:
         """What must last while it is asked about, where the state would not."""
         self.afterwards: Callable[[], object] = lambda: None
         """What kubelets do once the cure was typed."""
+        self.repair: Callable[[], object] | None = None
+        """What the remedy asks for where it tells no command: then the rest goes by itself."""
 
     # Objects --------------------------------------------------------------------------------------
 
@@ -145,7 +150,7 @@ class Making:
     def _remove(self, path: str) -> None:
         with contextlib.suppress(ApiError):
             self.api.delete(path, gracePeriodSeconds=0)
-            self.api.patch(path, {"metadata": {"finalizers": None}})
+            self.api.patch(path, _NO_FINALIZERS)
 
     def get(self, kind: str, name: str) -> Json:
         return self.api.get(f"{collection(kind)}/{name}")
@@ -206,9 +211,10 @@ class Making:
             timeout_s=20,
             what=f"{pod_name} to be on {node}",
         )
-        self.nodes.wants(node, self._unique_name())
+        self.nodes.wants(node, self.unique_name())
 
-    def _unique_name(self) -> str:
+    def unique_name(self) -> str:
+        """Give the volume's name in a node's status."""
         source = self.get("PersistentVolume", self.name)["spec"]["csi"]
         return f"kubernetes.io/csi/{source['driver']}^{source['volumeHandle']}"
 
@@ -270,7 +276,7 @@ class Making:
             timeout_s=30,
             what=f"{path} to be deleted",
         )
-        self.nodes.lets_go(self.get("Pod", old)["spec"]["nodeName"], self._unique_name())
+        self.nodes.lets_go(self.get("Pod", old)["spec"]["nodeName"], self.unique_name())
         self.force_delete(old)
         self.attachment(node)
         self.nodes.runs(new)
@@ -287,7 +293,7 @@ class Making:
     def is_unmounted(self, node: str) -> None:
         """Have kubelet unmount and unmap the volume."""
         self.nodes.watches_no_more(node, self.name)
-        self.nodes.lets_go(node, self._unique_name())
+        self.nodes.lets_go(node, self.unique_name())
 
     def force_delete(self, pod_name: str) -> None:
         """Take a pod's object away: kubelet does it in the end, and impatient people before."""
@@ -298,7 +304,9 @@ class Making:
     def hold(self, node: str) -> None:
         """Have somebody's finalizer on the VolumeAttachment to a node."""
         finalizers = {"metadata": {"finalizers": ["example.org/hold"]}}
-        self.patch("VolumeAttachment", self.attachment(node), finalizers)
+        name = self.attachment(node)
+        self.patch("VolumeAttachment", name, finalizers)
+        self.repair = lambda: self.patch("VolumeAttachment", name, _NO_FINALIZERS)
 
     def kubelet_says(self, pod_name: str, reason: str, message: str) -> None:
         """Say an event of a pod, as its kubelet does."""
