@@ -24,7 +24,7 @@ _STAYING: Final = f"""{_OPEN}
 images = [rbd.Image(context, name)]
 images += [rbd.Image(context, each.partition("/")[2]) for each in sys.argv[4:]]
 print("open", flush=True)
-time.sleep(600)
+time.sleep(3600)
 """
 _FLASHING: Final = f"""{_OPEN}
 while True:
