@@ -90,7 +90,7 @@ SAYS: Final[dict[str, frozenset[str]]] = {
     "evicted_from_a_silent_node": frozenset({"RBD725", "RBD113", "RBD401"}),
     "released_though_claimed": frozenset({"RBD406"}),
 }
-"""What is said at warning or above of each state of tests/integration/states.py."""
+"""What is said at warning or above of each state of tests/integration/states."""
 
 SAYS_OF_THE_FOUNDING_INCIDENT: Final[dict[str, frozenset[str]]] = {
     "founding_pinned": frozenset({"RBD102"}),
