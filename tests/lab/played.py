@@ -6,11 +6,13 @@ The controllers do what they do for any node: attach, detach, evict. What a kube
 
 from __future__ import annotations
 
+import contextlib
 import time
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Final, Self
 
 from tests.lab.clients import librbd_client
+from tests.lab.errors import LabError
 from tests.lab.lab import POOL
 from tests.lab.workloads import DRIVER, collection
 
@@ -65,7 +67,6 @@ class PlayedNodes:
         drivers: Iterable[str] = (DRIVER,),
         limit: int | None = None,
         managed: bool = True,
-        labels: dict[str, str] | None = None,
     ) -> str:
         """Make a Ready node whose kubelet lives; give its name.
 
@@ -74,14 +75,13 @@ class PlayedNodes:
             drivers: the CSI drivers that are registered there.
             limit: how many volumes of each it takes; None: any number.
             managed: the controller attaches its volumes, as kubelet asks for by default.
-            labels: of the node.
         """
         with self._writing:
             address = _ADDRESS.format(_FIRST + len(self._addresses))
             self._addresses[name] = address
         meta = {
             "name": name,
-            "labels": {"kubernetes.io/hostname": name, **(labels or {})},
+            "labels": {"kubernetes.io/hostname": name},
             "annotations": {_MANAGED: "true"} if managed else {},
         }
         status = {
@@ -89,7 +89,8 @@ class PlayedNodes:
             "conditions": [_condition("Ready") | {"lastHeartbeatTime": stamp()}],
         }
         self._api.create(_LEASES, _lease(name))
-        self._alive.add(name)
+        with self._writing:
+            self._alive.add(name)
         self._api.create(collection("Node"), {"metadata": meta, "status": status})
         room = {} if limit is None else {"allocatable": {"count": limit}}
         spec = {"drivers": [{"name": each, "nodeID": name, **room} for each in drivers]}
@@ -98,11 +99,13 @@ class PlayedNodes:
 
     def silence(self, name: str) -> None:
         """Have a node's kubelet say nothing any more, as of a machine that is cut off."""
-        self._alive.discard(name)
+        with self._writing:
+            self._alive.discard(name)
 
     def speaks_again(self, name: str) -> None:
         """Have its kubelet speak again."""
-        self._alive.add(name)
+        with self._writing:
+            self._alive.add(name)
         ready = _condition("Ready") | {"lastHeartbeatTime": stamp()}
         path = f"{collection('Node')}/{name}/status"
         self._api.patch(path, {"status": {"conditions": [ready]}})
@@ -115,8 +118,12 @@ class PlayedNodes:
     def _beat(self) -> None:
         api = self._lab.control_plane.client("admin")
         while not self._stopped.wait(_BEAT_S):
-            for name in tuple(self._alive):
-                api.patch(f"{_LEASES}/{name}", {"spec": {"renewTime": _now()}})
+            with self._writing:
+                alive = tuple(self._alive)
+            for name in alive:
+                # Whoever does not answer in time is asked again with the next beat.
+                with contextlib.suppress(LabError):
+                    api.patch(f"{_LEASES}/{name}", {"spec": {"renewTime": _now()}})
         api.close()
 
     # kubelet --------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ HERE: Final = "played-2"
 THERE: Final = "played-3"
 """Nodes whose kubelets are played, and live."""
 LONG_S: Final = 240.0
-"""Longer than anything takes that ends by itself."""
+"""For so long a pod has its node where its wait is to be no passing matter."""
 ROOK: Final = f"rook-ceph.{DRIVER}"
 """A driver that is registered on them, and whose attacher does not run."""
 
