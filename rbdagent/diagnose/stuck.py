@@ -19,7 +19,7 @@ from rbdagent.diagnose.case import Case
 from rbdagent.diagnose.life import life_of
 from rbdagent.diagnose.subjects import EVERYTHING, Scope, subjects_of
 from rbdagent.diagnose.suspects import Suspicion
-from rbdagent.diagnose.times import AGES
+from rbdagent.diagnose.times import AGES, MOVING, age
 from rbdagent.model import (
     Attachment,
     Cause,
@@ -102,36 +102,40 @@ def lives_that_are_stuck(whole: Whole, targets: Iterable[Target]) -> Iterator[St
     """Give those targets of which the rules say something at warning or above."""
     for each in targets:
         part = part_of(whole, each)
-        life = without_sources(life_of(correlate(part, whole.here.directories), part))
+        life = among_all(life_of(correlate(part, whole.here.directories), part), part)
         serious = serious_findings(life)
         if serious:
             yield Stuck(life=life, finding=serious[0], since=_since(life, serious[0]))
 
 
-def without_sources(life: Life) -> Life:
-    """Leave out what is said of the look as a whole: a list says it once."""
-    told = tuple(each for each in life.findings if each.code not in unseen.CODES)
+def among_all(life: Life, snapshot: Snapshot) -> Life:
+    """Leave out what a list says once, of the look as a whole, and what is no trouble in it."""
+    untold = unseen.CODES | _untold(life, snapshot)
+    told = tuple(each for each in life.findings if each.code not in untold)
     diagnosis = replace(life.diagnosis, findings=told, next_commands=next_commands(told))
     return replace(life, diagnosis=diagnosis)
 
 
-def serious_findings(life: Life) -> tuple[Finding, ...]:
-    """Give the findings for which a life is told of."""
-    untold = _untold(life.diagnosis.use, life)
-    return tuple(
-        each
-        for each in life.findings
-        if each.severity is not Severity.INFO and each.code not in untold
-    )
-
-
-def _untold(use: VolumeUse, life: Life) -> frozenset[str]:
+def _untold(life: Life, snapshot: Snapshot) -> frozenset[str]:
+    use = life.diagnosis.use
     if use.target.kind in {TargetKind.DEVICE, TargetKind.IMAGE}:
         return _UNTOLD
     holding = [each.holder for each in life.diagnosis.holders if not each.holder.passing]
     is_held = any(each.mapping is not None or each.watcher is not None for each in holding)
+    waits = any(_has_waited(each, snapshot) for each in use.waiting_pods)
     # Whether anybody holds what nobody waits for, nobody has asked.
-    return frozenset() if is_held or use.waiting_pods else frozenset({_UNSEEN})
+    return frozenset() if is_held or waits else frozenset({_UNSEEN})
+
+
+def _has_waited(pod: Pod, snapshot: Snapshot) -> bool:
+    """Tell whether a pod has waited longer than every start of a pod takes."""
+    since = age(pod.placed_at or pod.created_at, snapshot.observed_at)
+    return since is not None and since >= MOVING
+
+
+def serious_findings(life: Life) -> tuple[Finding, ...]:
+    """Give the findings for which a life is told of."""
+    return tuple(each for each in life.findings if each.severity is not Severity.INFO)
 
 
 def _of_sources(snapshot: Snapshot) -> tuple[Finding, ...]:

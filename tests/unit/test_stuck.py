@@ -19,10 +19,10 @@ from rbdagent.correlate.shelf import KEPT, Shelf
 from rbdagent.correlate.whole import key_of, whole_of
 from rbdagent.diagnose.life import life_of
 from rbdagent.diagnose.stuck import (
+    among_all,
     lives_that_are_stuck,
     serious_findings,
     stuck_in,
-    without_sources,
 )
 from rbdagent.diagnose.subjects import Scope, subjects_of
 from rbdagent.diagnose.suspects import images_of_suspects
@@ -99,7 +99,7 @@ def alone(snapshot: Snapshot, target: Target) -> Snapshot:
 
 
 def life_in(snapshot: Snapshot) -> Life:
-    return without_sources(life_of(correlate(snapshot), snapshot))
+    return among_all(life_of(correlate(snapshot), snapshot), snapshot)
 
 
 Said = dict[str, set[Finding]]
@@ -377,6 +377,14 @@ def test_of_a_pod_that_waits_it_is_told_that_nobody_was_asked_who_holds_its_volu
     assert {given: {each.code for each in told} for given, told in found.items()} == {
         "pvc/shop/data-0": {"RBD718", "RBD119"}
     }
+
+
+def test_a_pod_that_was_just_placed_is_no_reason_to_ask_who_holds_its_volume() -> None:
+    maker = Maker(Random(0))
+    maker.pods[0] = replace(
+        maker.pods[0], phase="Pending", containers=(), created_at=NOW, placed_at=NOW
+    )
+    assert stuck_in(replace(maker.from_afar(), ceph=None)).causes == ()
 
 
 def test_a_pod_of_which_one_container_runs_waits_for_another_thing_than_its_volumes() -> None:
