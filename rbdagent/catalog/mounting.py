@@ -148,10 +148,11 @@ ENTRIES: Final = (
         "The image has features that the node's kernel does not know.",
         cause="The class's imageFeatures, or features of images that were made with other tools.",
         evidence="6 (feature set mismatch), or ceph-csi's own check.",
-        risk=_NONE,
-        remedy="Disable on the image what the kernel lacks (the event names the command; "
-        "journaling and deep-flatten are not krbd's), correct the class's imageFeatures, or use "
-        "the mounter rbd-nbd.",
+        risk="An image that is mirrored by its journal is no longer mirrored without journaling.",
+        remedy="Disable on the image what the kernel lacks: journaling with every kernel, "
+        "deep-flatten before 5.1. rbd names it on its standard output, which ceph-csi drops, and "
+        "the kernel's log as a mask. Correct the class's imageFeatures, or use the mounter "
+        "rbd-nbd.",
         heals=_retried("the features are disabled"),
         step=LifeStep.STAGE,
     ),

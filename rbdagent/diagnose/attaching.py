@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Final
 from rbdagent.correlate.names import names_of_use, node_named
 from rbdagent.diagnose.case import Case, finding, look_again, look_there, quoted, scrubbed
 from rbdagent.diagnose.evidence import pod_names
-from rbdagent.diagnose.mounting import clear_first, fields_of, filled_in, meant_by
+from rbdagent.diagnose.mounting import (
+    clear_first,
+    fields_of,
+    filled_in,
+    is_installed_nowhere,
+    meant_by,
+)
 from rbdagent.diagnose.target import attached_on_paper, volumes_of_use
 from rbdagent.diagnose.times import LONG, MOVING, age, spoken
 from rbdagent.diagnose.waiting import (
@@ -237,7 +243,8 @@ def _is_attached_at_all(source: object, case: Case) -> bool:
 
 def _not_picked_up(pod: Pod, attachment: Attachment, case: Case) -> Iterator[Finding]:
     since = age(attachment.created_at, case.snapshot.observed_at)
-    if since is None or since < MOVING:
+    if since is None or since < MOVING or is_installed_nowhere(attachment.attacher, case):
+        # Of what was never installed RBD732 tells.
         return
     yield finding(
         "RBD712",

@@ -359,8 +359,8 @@ def _how_it_came(holder: Holder) -> str:
         return "Its VolumeAttachment is being deleted: the controller has let it go."
     if not holder.staging and not isinstance(holder.staging, NotObserved):
         return (
-            "There is no staging directory and no stash either: a failed stage left it, and "
-            "ceph-csi's rollback could not unmap it. Nothing will clear it."
+            "There is no staging directory and no stash either: a stage that failed left it and "
+            "could not unmap it, or an unstage left it out. Nothing will clear it."
         )
     return (
         "kubelet has forgotten it: its staging directory is left, its VolumeAttachment is gone. "

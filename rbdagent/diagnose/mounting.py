@@ -10,7 +10,14 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.correlate.names import handle_of, node_named
-from rbdagent.diagnose.case import Case, finding, here, scrubbed, subject_of
+from rbdagent.diagnose.case import (
+    Case,
+    delete_pod,
+    finding,
+    here,
+    scrubbed,
+    subject_of,
+)
 from rbdagent.diagnose.evidence import pod_names
 from rbdagent.diagnose.target import is_read_only, is_writable
 from rbdagent.diagnose.times import MOVING, age
@@ -138,16 +145,18 @@ SAYINGS: Final = (
         r"image feature set mismatch|unsupported krbd Feature|map failed: \(6\)",
         "RBD740",
         "its kernel does not know all features of the image",
-        ("rbd info {image}", "ssh {node} cat /sys/bus/rbd/supported_features"),
+        ("rbd info {image}", "ssh {node} cat /sys/bus/rbd/supported_features",
+         "rbd feature disable {image} {lacking}"),
     ),
     Saying(
-        r"rados: ret=-110|map failed: \(110\)|Connection timed out",
+        r"rados: ret=-110|map failed: \(110\)|Connection timed out|exit status 110\).* running rbd",
         "RBD735",
         "it does not reach Ceph's monitors",
         ("ceph mon dump", "ceph health detail"),
     ),
     Saying(
-        r"rados: ret=-(?:1|13),|map failed: \((?:1|13)\)",
+        # Where rbd does not get as far as the kernel, its exit status alone tells.
+        r"rados: ret=-(?:1|13),|map failed: \((?:1|13)\)|exit status 13\).* running rbd",
         "RBD736",
         "Ceph refuses the driver's user",
         ("ceph auth ls",),
@@ -248,6 +257,8 @@ Whoever may write events may write anything into them: what goes into a command 
 more than that.
 """
 
+_JOURNAL: Final = "journaling"
+"""Which the kernel still lacks, and a mirror by journal lives on."""
 _PATTERNS: Final = tuple((re.compile(each.pattern), each) for each in SAYINGS)
 _ATTACH: Final = "AttachVolume.Attach failed"
 """What follows is the VolumeAttachment's attachError, verbatim."""
@@ -271,6 +282,9 @@ def told(case: Case) -> Iterator[Finding]:
     by_objects = not isinstance(case.use.attachments, NotObserved)
     for word in words(case):
         code = _code_of(word)
+        if code == "RBD701" and _is_own_and_not_bound(word, case):
+            # The rules of binding say why.
+            continue
         if code is not None and not (by_objects and _ATTACH in word.text):
             by_code.setdefault(code, []).append(word)
     for code, alike in by_code.items():
@@ -290,6 +304,14 @@ def _code_of(word: Word) -> str | None:
     # Where a volume is not named the words may be of any other volume of the pod.
     named = word.event.reason in {"FailedMount", "FailedMapVolume"} and "for volume" in word.text
     return "RBD762" if named else None
+
+
+def _is_own_and_not_bound(word: Word, case: Case) -> bool:
+    """Tell whether a word is of the claim that is asked about, and that lacks its volume."""
+    found, claim = meant_by(word.text), case.use.claim
+    if found is None or claim is None:
+        return False
+    return found[1].get("claim") == str(claim.ref) and claim.phase in {"Pending", "Lost"}
 
 
 def _told(code: str, alike: list[Word], case: Case) -> Finding:
@@ -348,10 +370,19 @@ def fields_of(node: str | None, case: Case, groups: dict[str, str]) -> dict[str,
         "fs_type": fs_type or "ext4",
         "image": str(spec or ""),
         "pool": spec.pool if spec is not None else "",
+        "lacking": _lacking(case),
         "claim_namespace": claim.ref.namespace if claim is not None else "",
         "claim_name": claim.ref.name if claim is not None else "",
         **{name: scrubbed(each) for name, each in groups.items()},
     }
+
+
+def _lacking(case: Case) -> str:
+    """Name the feature of the image that no krbd knows, where it may be disabled without harm."""
+    view = case.use.image_view
+    if view is None or view.mirrored is not False or _JOURNAL not in view.features:
+        return ""
+    return _JOURNAL
 
 
 def _image_is_known_gone(case: Case) -> bool:
@@ -374,7 +405,7 @@ def driver_wanted(case: Case) -> Iterator[Finding]:
         return
     driver, pods = pair[0], pod_names(without)
     nodes = sorted({str(each.node_name) for each in without})
-    if _is_installed_nowhere(driver, case):
+    if is_installed_nowhere(driver, case):
         known = _known_drivers(case)
         yield finding(
             "RBD732",
@@ -416,7 +447,8 @@ def _known_drivers(case: Case) -> tuple[str, ...]:
     return () if kube is None else tuple(sorted(observed_of(kube.drivers)))
 
 
-def _is_installed_nowhere(driver: str, case: Case) -> bool:
+def is_installed_nowhere(driver: str, case: Case) -> bool:
+    """Tell whether no CSI driver of that name is in this cluster."""
     kube = case.snapshot.kubernetes
     if kube is None or isinstance(kube.drivers, NotObserved) or not kube.nodes_complete:
         return False
@@ -573,6 +605,7 @@ def turned_read_only(case: Case) -> Iterator[Finding]:
             commands=(
                 here(f"dmesg --ctime | grep -e {mapping.kernel_name} | tail", each.holder),
                 "ceph health detail",
+                *(delete_pod(one) for one in pods),
             ),
         )
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from rbdagent.model import ContainerState, KubeEvent, Severity, Snapshot
+from rbdagent.model import ContainerState, CsiNode, KubeEvent, Severity, Snapshot
 from tests.unit.builders import (
     DRIVER,
     HANDLE,
@@ -244,6 +244,11 @@ QUIET: Final[Quiet] = {
             attachments=attached("worker-2", attached=False, attach_error="no")
         ),
         "nobody waits": alone(pods=(), attachments=attached("worker-2", attached=False)),
+        "its driver is installed nowhere (RBD732)": alone(
+            attachments=attached("worker-2", attached=False),
+            csi_nodes=(CsiNode(node_name="worker-2", drivers=()),),
+            drivers=("nfs.csi.k8s.io",),
+        ),
     },
     "RBD713": {
         "a moment ago": alone(attachments=attached("worker-2", deleting_since=LATELY)),

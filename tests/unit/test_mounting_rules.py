@@ -161,6 +161,11 @@ SAID: Final[Said] = {
             NONE,
         ),
         "small caps": (mapping_fails(1, "Operation not permitted"), NONE),
+        "another user's key, by rbd (tests/fixtures/life)": (
+            mounting(stage(MAP.partition("rbd: sysfs")[0].format(number=13)
+                           + "rbd: couldn't connect to the cluster!\n")),
+            NONE,
+        ),
     },
     "RBD737": {
         "gone": (mounting(stage(f"error generating volume {HANDLE}: pool not found")), NONE),
@@ -462,6 +467,41 @@ def test_a_command_of_which_a_name_is_unknown_is_left_out() -> None:
     assert found(unnamed, "RBD738").commands == ()
     known = found(mounting(stage("image not found")), "RBD738").commands
     assert known == (f"rbd info {SPEC}", "rbd trash ls --all --pool k8s")
+
+
+JOURNALED: Final = {"features": ("layering", "exclusive-lock", "journaling")}
+
+
+@pytest.mark.parametrize(
+    ("of_image", "wanted"),
+    [
+        (JOURNALED, True),
+        ({**JOURNALED, "mirrored": True}, False),
+        ({**JOURNALED, "mirrored": UNSEEN}, False),
+        ({"features": ("layering", "deep-flatten")}, False),
+    ],
+    ids=["journaling", "it is mirrored", "whether it is mirrored was not seen", "kernels differ"],
+)
+def test_a_feature_is_told_to_be_disabled_where_no_kernel_has_it_and_no_mirror_needs_it(
+    of_image: dict[str, Any], *, wanted: bool
+) -> None:
+    seen = unmapped(
+        of_image=of_image,
+        in_kube={
+            "pods": (waiting_pod(),),
+            "attachments": attached("worker-2"),
+            "nodes": (node(), listing("worker-2")),
+            "events": (told(stage(MAP.format(number=6, text="No such device or address"))),),
+        },
+    )
+    disable = f"rbd feature disable {SPEC} journaling"
+    assert (disable in found(seen, "RBD740").commands) is wanted
+
+
+def test_the_pods_of_a_volume_that_has_turned_read_only_are_to_be_deleted_last() -> None:
+    finding = found(world(mapped=READ_ONLY, in_kube={"pods": (pod(),)}), "RBD755")
+    assert finding.commands[-1] == "kubectl -n default delete pod web-0"
+    assert finding.commands[0].startswith("dmesg")
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,11 @@ QUIET: Final[Quiet] = {
     "RBD701": {
         "a moment ago": unplaced(UNBOUND, of_pod={"created_at": LATELY}),
         "the pod has a node": mounting(),
+        "its own claim is Lost, and that is told of": mounting(
+            "Unable to attach or mount volumes: unmounted volumes=[data], unattached volumes=[], "
+            "failed to process volumes=[data]: error processing PVC default/data: PVC is not bound",
+            claims=(claim(phase="Lost"),),
+        ),
     },
     "RBD702": {
         "the volume may go anywhere": unplaced(AFFINITY),
