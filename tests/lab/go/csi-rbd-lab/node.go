@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log"
 	"os"
 	"path/filepath"
@@ -91,6 +92,10 @@ func (n *node) NodeStageVolume(
 		return &csi.NodeStageVolumeResponse{}, internal(err)
 	}
 	s := &staging{node: n, request: r, image: img, target: target}
+	if s.shared() && !s.isBlock() {
+		return nil, status.Error(codes.InvalidArgument,
+			"rbd: RWX access mode request is only valid for volumes with access type `block`")
+	}
 	if err := s.do(); err != nil {
 		s.rollBack()
 		return nil, internal(err)
@@ -225,8 +230,11 @@ func (s *staging) fsType() string {
 
 func (s *staging) makeFileSystem() error {
 	kind, err := fileSystemOf(s.device)
-	if err != nil || kind != "" || s.readOnly() {
+	if err != nil || kind != "" {
 		return err
+	}
+	if s.readOnly() {
+		return fmt.Errorf("cannot mount unformatted disk %s as we are manipulating it in read-only mode", s.device)
 	}
 	return makeFileSystem(s.device, s.fsType())
 }
