@@ -11,16 +11,16 @@ import pytest
 from rbdagent.catalog import CATALOG
 from tests.contract.cli_runner import ROOT
 from tests.integration.states import STATES
-from tests.unit.test_life import CURED, HEALS, SAYS, life
+from tests.unit.test_life import CURED, CURED_ON_NODES, HEALS, SAYS, SAYS_ON_NODES, life
 
 _ROW: Final = re.compile(
     r"^\| (?P<text>[^|]+) \| (?P<codes>RBD\d+(?:, RBD\d+)*)(?P<info> \(info\))? "
-    r"\| (?P<made>controllers(?:, \*(?:cured|heals)\*)?|nodes|built) \| (?P<shown>[^|]+) \|$",
+    r"\| (?P<made>(?:controllers|nodes)(?:, \*(?:cured|heals|fault)\*)*|built) "
+    r"\| (?P<shown>[^|]+) \|$",
     re.MULTILINE,
 )
 _LINE: Final = re.compile(r"^\| .*RBD\d+.*\|$", re.MULTILINE)
 _BUILT: Final = re.compile(r"`(?P<module>test_\w+)`, (?P<row>.+)")
-_ON_NODES: Final = re.compile(r"`(?P<file>tests/\w+/test_\w+\.py)::(?P<name>test_\w+)`")
 _TEXT: Final = (ROOT / "docs" / "diagnose.md").read_text()
 
 
@@ -47,6 +47,8 @@ ROWS: Final = tuple(
 BY_CONTROLLERS: Final = {
     each.shown.strip("`"): each for each in ROWS if each.made.startswith("controllers")
 }
+
+BY_NODES: Final = {each.shown.strip("`"): each for each in ROWS if each.made.startswith("nodes")}
 
 
 def _ids(row: Row) -> str:
@@ -86,13 +88,16 @@ def test_a_state_that_is_built_is_in_that_tests_table(row: Row) -> None:
     assert named["row"] in table[code]
 
 
-def test_each_state_of_real_nodes_has_a_test() -> None:
-    for each in ROWS:
-        if each.made == "nodes":
-            named = _ON_NODES.fullmatch(each.shown)
-            assert named is not None, each
-            text = (ROOT / named["file"]).read_text()
-            assert f"\ndef {named['name']}(" in text, each
+def test_each_state_of_real_nodes_is_recorded_and_has_one_row() -> None:
+    assert SAYS_ON_NODES.keys() == BY_NODES.keys()
+    assert sum(each.made.startswith("nodes") for each in ROWS) == len(SAYS_ON_NODES)
+
+
+@pytest.mark.parametrize("state", BY_NODES)
+def test_the_codes_of_a_state_on_real_nodes_are_those_in_the_table(state: str) -> None:
+    row = BY_NODES[state]
+    assert row.codes == {*SAYS_ON_NODES[state]}
+    assert ("cured" in row.made) is (state in CURED_ON_NODES)
 
 
 def test_every_code_of_a_life_is_in_the_table() -> None:

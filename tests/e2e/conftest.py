@@ -6,6 +6,7 @@ One that disturbs a whole node or the cluster is marked ``alone``, and waits for
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from contextlib import ExitStack
@@ -48,9 +49,22 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """
     if not _is_lent():
         return (yield)
-    with (default_state_dir() / "turn.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX if _is_alone(item) else fcntl.LOCK_SH)
+    with _turn(fcntl.LOCK_EX if _is_alone(item) else fcntl.LOCK_SH):
         return (yield)
+
+
+@contextlib.contextmanager
+def _turn(kind: int) -> Iterator[None]:
+    with (default_state_dir() / "turn.lock").open("w") as file:
+        fcntl.flock(file, kind)
+        yield
+
+
+@pytest.fixture(scope="module")
+def shared_turn() -> Iterator[None]:
+    """Share the lab between a module's tests too: nobody is alone with what its fixtures made."""
+    with _turn(fcntl.LOCK_SH) if _is_lent() else contextlib.nullcontext():
+        yield
 
 
 def _is_kept() -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import functools
 import hashlib
 import json
 import re
@@ -16,6 +17,7 @@ import jsonschema
 from rbdagent.report.schema import schema
 from tests.lab.clients import librbd_client
 from tests.lab.controlplane import RBDAGENT_ROLE, RBDAGENT_RULES
+from tests.lab.csi import static_volume
 from tests.lab.errors import LabError
 from tests.lab.install import venv_python
 from tests.lab.lab import POOL
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 _LOOK_S: Final = 120.0
 _REFUSED: Final = 4
 _CLEAR_S: Final = 120.0
+_UNMAP_S: Final = 20.0
 
 
 class Report:
@@ -93,6 +96,7 @@ class Scene:
         self.name = f"{stem}-{digest}"
         self._pods: list[str] = []
         self._claims: list[str] = []
+        self._images: list[str] = []
         self._undo: list[Callable[[], object]] = []
 
     @property
@@ -141,6 +145,51 @@ class Scene:
         """Create a pod and wait until it runs; give its name."""
         name = self.start_pod(node, suffix, **settings)
         self.workloads.wait_running(name, timeout_s=timeout_s)
+        return name
+
+    def volume_by_hand(
+        self,
+        *,
+        image: str = "",
+        attributes: Json | None = None,
+        source: Json | None = None,
+        **spec: Any,  # noqa: ANN401 - a PV's own
+    ) -> str:
+        """Create a static PV of an image, and the scene's claim, which is bound to it.
+
+        Args:
+            image: one that is there (or is not); by default an empty one is made.
+            attributes: laid over its volumeAttributes.
+            source: laid over its spec.csi.
+            spec: laid over its spec.
+        """
+        image = image or self.image(self.name)
+        made = static_volume(self.name, pool=POOL, image=image)
+        csi = made["spec"]["csi"]
+        csi |= source or {}
+        csi["volumeAttributes"] |= attributes or {}
+        made["spec"] |= spec
+        if "rbd" in spec:
+            del made["spec"]["csi"]
+        self.workloads.apply(made)
+        self.undo(lambda: self.workloads.delete("PersistentVolume", self.name, wait=False))
+        return self.claim(
+            storage_class="",
+            volume_name=self.name,
+            access_mode=made["spec"]["accessModes"][0],
+            volume_mode=made["spec"]["volumeMode"],
+        )
+
+    def image(
+        self, name: str, *, formatted: bool = False, size: str = "8M", features: str = "layering"
+    ) -> str:
+        """Create an image; it is removed once the scene's pods have let it go."""
+        ceph, path = self.lab.ceph, f"{POOL}/{name}"
+        if formatted:
+            ceph.create_formatted(path, size=size)
+        else:
+            ceph.create_image(path, size=size, features=features)
+        self._images.append(path)
         return name
 
     def in_tree_volume(self, *, formatted: bool = False) -> str:
@@ -402,6 +451,23 @@ class Scene:
         except LabError as error:
             raise LabError(f"{error}\n{last[0] if last else ''}") from None
 
+    def diagnose(self, node: str | None, target: str) -> Json:
+        """Run `diagnose TARGET -o json` on a node, or (None) as somebody who looks from none."""
+        words = ("diagnose", target, "-o", "json")
+        done = (
+            self.lab.rbdagent_from_afar(*words)
+            if node is None
+            else self.lab.rbdagent_warm(node, *words, timeout_s=_LOOK_S)
+        )
+        try:
+            data: Json = json.loads(done.stdout)
+        except ValueError:
+            raise LabError(
+                f"diagnose {target} on {node}: exit {done.exit_code}\n{done.stdout}{done.stderr}"
+            ) from None
+        jsonschema.validate(data, schema(str(data["kind"])))
+        return data
+
     def aged(self, node: str, target: str, *, minutes: int) -> Report:
         """Look, and replay the look as if it had been made later: one look has no history."""
         taken = self.lab.rbdagent_warm(node, "snapshot", target, timeout_s=_LOOK_S)
@@ -503,3 +569,11 @@ class Scene:
                 self.workloads.wait_gone("Pod", name, timeout_s=_CLEAR_S)
         for name in self._claims:
             self.workloads.delete("PersistentVolumeClaim", name, wait=False)
+        for path in self._images:
+            with contextlib.suppress(LabError):
+                wait_until(
+                    functools.partial(self.lab.ceph.rbd, "rm", "--no-progress", path),
+                    timeout_s=_UNMAP_S,
+                    what=f"{path} to be nobody's",
+                    interval_s=1,
+                )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.e2e.life import Asked, wait_recognised
 from tests.lab.lab import POOL
 from tests.lab.workloads import claim, pod
 
@@ -44,6 +45,8 @@ def test_one_blocklist_entry_kills_every_volume_of_a_node(scene: Scene) -> None:
     late = scene.start_pod("worker-2", "-late", claim_suffix="-3")
     event = scene.workloads.wait_event(late, reason="FailedMount", contains="108")
     assert "map failed" in event["message"]
+    asked = Asked(f"pod/default/{late}", "worker-2")
+    wait_recognised(scene, "map_on_a_blocklisted_client", asked)
 
     scene.lab.ceph.ceph("osd", "blocklist", "rm", address)
     unwatched = scene.wait_verdict("worker-2", first, "Unwatched")

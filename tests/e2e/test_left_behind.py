@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.e2e.life import Asked, wait_recognised
 from tests.lab.processes import wait_until
 
 if TYPE_CHECKING:
@@ -135,6 +136,8 @@ def test_a_dead_plugin_leaves_the_volume_staged(scene: Scene) -> None:
     try:
         scene.workloads.delete("Pod", pod, wait=False)
         report = scene.wait_verdict("worker-1", volume, "Staged")
+        asked = Asked(f"pod/default/{pod}", "worker-1", there=True)
+        wait_recognised(scene, "plugin_that_does_not_run", asked)
     finally:
         csi.start()
     assert any("driver" in each for each in report.holder("worker-1")["because"])
@@ -155,6 +158,9 @@ def test_a_hanging_stage_is_waited_for(scene: Scene) -> None:
         # kubelet gives a call two minutes; restarted, it asks again at once.
         scene.lab.nodes["worker-1"].service("kubelet").restart()
         scene.workloads.wait_event(pod, reason="FailedMount", contains="already exists")
+        wait_recognised(
+            scene, "stage_that_hangs", Asked(f"pod/default/{pod}", "worker-1", there=True)
+        )
         report = scene.look("worker-1", volume)
         assert report.verdict == "Staged"
         assert report.holder("worker-1")["device"]

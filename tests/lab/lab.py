@@ -38,14 +38,21 @@ from tests.lab.install_node import node_tree
 from tests.lab.kubelet import MEMORY_MIB, node_files, pod_subnet
 from tests.lab.network import ADDRESS, Network
 from tests.lab.processes import Process, Processes, wait_until
-from tests.lab.vm import WARM, WARM_PROGRAM, Vm, service_command, service_file, start_file
+from tests.lab.vm import (
+    WARM,
+    WARM_PROGRAM,
+    Completed,
+    Vm,
+    service_command,
+    service_file,
+    start_file,
+)
 from tests.lab.workloads import DRIVER, Workloads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import TextIO
 
-    from tests.lab.vm import Completed
 
 NODES = ("worker-1", "worker-2")
 POOL = "k8s"
@@ -259,6 +266,16 @@ class Lab:
                 vm.define_service("warm", guest_program("warm", WARM)).start()
                 vm.run(f"until [ -S {WARM} ]; do sleep 0.1; done")
         return vm.run([WARM_PROGRAM, *args], timeout_s=timeout_s, stdin=stdin, check=False)
+
+    def rbdagent_from_afar(self, *args: str) -> Completed:
+        """Run it as somebody who has a kubeconfig and a keyring, and is on no node."""
+        keyring = self.ceph.conf.parent / f"ceph.client.{RBDAGENT_USER}.keyring"
+        done = self.control_plane.laptop(RBDAGENT_USER).run(
+            *("env", f"PYTHONPATH={CHECKOUT}", str(venv_python()), "-m", "rbdagent", *args),
+            # Its /sys is this machine's: nothing is mapped here.
+            *("--node-name=laptop", f"--ceph-conf={self.ceph.conf}", f"--ceph-keyring={keyring}"),
+        )
+        return Completed(exit_code=done.code, stdout=done.stdout, stderr=done.stderr)
 
     @contextlib.contextmanager
     def fault(
