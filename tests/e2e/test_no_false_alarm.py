@@ -1,0 +1,244 @@
+"""A healthy namespace with every legitimate form of use, on real nodes: `diagnose` raises no alarm.
+
+The lab has no scheduler: its words, a node for the claim and for the pod, are said here.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import jsonschema
+import pytest
+
+from rbdagent.report.schema import schema
+from tests.e2e.scene import Scene
+from tests.lab.csi import WAITS_FOR_POD, static_volume
+from tests.lab.errors import LabError
+from tests.lab.lab import POOL
+from tests.lab.processes import wait_until
+from tests.lab.workloads import claim, collection, deployment, pod, pod_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tests.lab.lab import Lab
+
+Json = dict[str, Any]
+ONE, OTHER = NODES = ("worker-1", "worker-2")
+_SELECTED: Final = "volume.kubernetes.io/selected-node"
+_HOUR_S: Final = 3600
+_RUNS_S: Final = 300.0
+
+
+class Healthy:
+    """A namespace in which all is well; ``clear`` removes it."""
+
+    def __init__(self, lab: Lab, name: str) -> None:
+        self.lab = lab
+        self.name = Scene(lab, name).name
+        self.api = lab.control_plane.api
+        self.workloads = lab.workloads
+        self._images: list[str] = []
+        self.api.create(collection("Namespace"), {"metadata": {"name": self.name}})
+        account = f"{collection('ServiceAccount', self.name)}/default"
+        wait_until(lambda: self.api.find(account), timeout_s=30, what=f"{account}")
+
+    # Making ---------------------------------------------------------------------------------------
+
+    def claim(self, name: str, **settings: str) -> None:
+        self.workloads.apply(claim(name, namespace=self.name, **settings))
+
+    def pod(self, name: str, node: str, *claims: str, **settings: Any) -> None:  # noqa: ANN401 - pod()'s own
+        made = pod(name, node=node, claims=claims, namespace=self.name, **settings)
+        if not node:
+            del made["spec"]["nodeName"]
+        self.workloads.apply(made)
+
+    def static(self, name: str, access_mode: str) -> None:
+        """Make an image with a file system, a PV of it by hand, and its claim."""
+        image = f"{self.name}-{name}"
+        self.lab.ceph.create_formatted(f"{POOL}/{image}", size="8M")
+        self._images.append(image)
+        self.workloads.apply(static_volume(image, pool=POOL, image=image, access_mode=access_mode))
+        self.claim(name, storage_class="", access_mode=access_mode, volume_name=image)
+
+    def bind(self, name: str, node: str) -> None:
+        """Put a pod on a node, as the scheduler does."""
+        binding = {
+            "metadata": {"name": name},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        self.api.create(f"{collection('Pod', self.name)}/{name}/binding", binding)
+
+    def running(self, *names: str) -> None:
+        for each in names:
+            self.workloads.wait_running(each, namespace=self.name, timeout_s=_RUNS_S)
+
+    def pods(self) -> list[str]:
+        return [each["metadata"]["name"] for each in self.api.items(collection("Pod", self.name))]
+
+    # Looking --------------------------------------------------------------------------------------
+
+    def alarms(self, target: str, node: str | None = None) -> list[str]:
+        """Give what `diagnose TARGET` tells at warning or above, on a node or far from any."""
+        return _alarms(self._asked(node, target, "-n", self.name))
+
+    def alarms_of_all(self, node: str) -> list[str]:
+        """Give what `diagnose -n NAMESPACE` tells at warning or above."""
+        told = self._asked(node, "-n", self.name)
+        assert told["lookedAt"]["claims"], told
+        return [*_alarms(told), *(line for each in told["items"] for line in _alarms(each))]
+
+    def _asked(self, node: str | None, *words: str) -> Json:
+        asked = ("diagnose", *words, "-o", "json")
+        done = (
+            self.lab.rbdagent_from_afar(*asked)
+            if node is None
+            else self.lab.rbdagent_warm(node, *asked, timeout_s=120)
+        )
+        try:
+            told: Json = json.loads(done.stdout)
+        except ValueError:
+            raise LabError(f"{words} on {node}: {done.exit_code}\n{done.stderr}") from None
+        jsonschema.validate(told, schema(str(told["kind"])))
+        return told
+
+    # Ending ---------------------------------------------------------------------------------------
+
+    def clear(self) -> None:
+        for kind in ("Deployment", "StatefulSet"):
+            for each in self.api.items(collection(kind, self.name)):
+                self.workloads.delete(kind, each["metadata"]["name"], namespace=self.name)
+        for name in self.pods():
+            path = f"{collection('Pod', self.name)}/{name}"
+            self.api.delete(path, gracePeriodSeconds=1)
+        wait_until(lambda: not self.pods(), timeout_s=120, what=f"the pods of {self.name} to go")
+        self.workloads.delete("Namespace", self.name, wait=False)
+        for image in self._images:
+            self.workloads.delete("PersistentVolume", image, wait=False)
+            wait_until(
+                functools.partial(self.lab.ceph.rbd, "rm", "--no-progress", f"{POOL}/{image}"),
+                timeout_s=60,
+                what=f"{image} to be nobody's",
+                interval_s=1,
+            )
+
+
+def _alarms(told: Json) -> list[str]:
+    return [
+        f"{each['code']} {each['subject']}: {each['message']}"
+        for each in told["findings"]
+        if each["severity"] != "info"
+    ]
+
+
+def _stateful(name: str, node: str) -> Json:
+    """Give a StatefulSet, whose claims are its own."""
+    spec = pod_spec(node=node, claims=["data"])
+    spec["volumes"] = []
+    spec["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
+    template = claim("data")
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": 1,
+            "serviceName": name,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {"metadata": {"labels": {"app": name}}, "spec": spec},
+            "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": template["spec"]}],
+        },
+    }
+
+
+@pytest.fixture
+def healthy(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Healthy]:
+    healthy = Healthy(lab, request.node.name)
+    yield healthy
+    healthy.clear()
+
+
+def _settle(healthy: Healthy) -> Sequence[str]:
+    """Make what goes on for good, two pods at a time: others play here too. Give the targets."""
+    healthy.static("rox", "ReadOnlyMany")
+    healthy.claim("rwx", access_mode="ReadWriteMany", volume_mode="Block")
+    healthy.claim("luks", storage_class="rbd-luks")
+    healthy.claim("twice")
+    healthy.claim("done")
+    healthy.claim("unused")
+    healthy.claim("unused-first-pod", storage_class=WAITS_FOR_POD)
+    healthy.api.create(collection("StatefulSet", healthy.name), _stateful("set", OTHER))
+    healthy.pod("files-0", ONE, "rox", "luks", "twice")
+    healthy.running("files-0", "set-0")
+    healthy.pod("files-1", ONE, "twice")
+    healthy.pod("files-2", OTHER, "rox")
+    healthy.running("files-1", "files-2")
+    healthy.pod("block-0", ONE, "rwx", block=True)
+    healthy.pod("block-1", OTHER, "rwx", block=True)
+    healthy.running("block-0", "block-1")
+    once = {"restartPolicy": "Never"}
+    healthy.pod("done", OTHER, "done", command=("/bin/true",), spec=once)
+    wait_until(
+        lambda: (
+            healthy.api.get(f"{collection('Pod', healthy.name)}/done")["status"]["phase"]
+            == "Succeeded"
+        ),
+        timeout_s=_RUNS_S,
+        what="the pod to be done",
+    )
+    claims = ("rox", "rwx", "luks", "twice", "done", "unused", "unused-first-pod", "data-set-0")
+    return tuple(f"pvc/{each}" for each in claims)
+
+
+def test_whatever_is_legitimate_raises_no_alarm(healthy: Healthy) -> None:
+    """Shared, encrypted, two pods on one node, a finished pod, unused, a StatefulSet."""
+    seen = {target: healthy.alarms(target) for target in _settle(healthy)}
+    for node in NODES:
+        seen[f"-n NAMESPACE from {node}"] = healthy.alarms_of_all(node)
+    assert not any(seen.values()), seen
+
+
+def test_whatever_is_under_way_raises_no_alarm(healthy: Healthy) -> None:
+    """A first pod in time, a pod that starts, a young Terminating pod, a Recreate that moves."""
+    healthy.claim("ending")
+    # It takes its time when it is told to end.
+    stays = (
+        "/bin/sh",
+        "-c",
+        "trap 'sleep 40; exit 0' TERM; while :; do sleep 3600 & wait $!; done",
+    )
+    long = {"terminationGracePeriodSeconds": _HOUR_S}
+    healthy.pod("ending", OTHER, "ending", command=stays, spec=long)
+    healthy.claim("moves")
+    moves = deployment(
+        "moves", template=pod_spec(node=ONE, claims=["moves"]), namespace=healthy.name
+    )
+    moves["spec"]["strategy"] = {"type": "Recreate"}
+    healthy.workloads.apply(moves)
+    healthy.claim("first", storage_class=WAITS_FOR_POD)
+    healthy.pod("first", "", "first")
+    seen = {"pvc/first, whose pod has no node yet": healthy.alarms("pvc/first")}
+    wait_until(
+        lambda: [each for each in healthy.pods() if each.startswith("moves-")],
+        timeout_s=60,
+        what="a pod of the Deployment",
+    )
+    healthy.running("ending", *(each for each in healthy.pods() if each.startswith("moves-")))
+
+    path = f"{collection('PersistentVolumeClaim', healthy.name)}/first"
+    healthy.api.patch(path, {"metadata": {"annotations": {_SELECTED: ONE}}})
+    healthy.workloads.wait_bound("first", namespace=healthy.name)
+    healthy.bind("first", ONE)
+    seen["pvc/first, whose pod starts"] = healthy.alarms("pvc/first", ONE)
+    healthy.workloads.delete("Pod", "ending", namespace=healthy.name, wait=False)
+    seen["pvc/ending, whose pod is Terminating"] = healthy.alarms("pvc/ending", OTHER)
+    template = pod_spec(node=OTHER, claims=["moves"])
+    there = deployment("moves", template=template, namespace=healthy.name)
+    healthy.workloads.apply({**there, "spec": {"template": there["spec"]["template"]}})
+    for number, node in enumerate((None, ONE, None, OTHER, None)):
+        seen[f"pvc/moves, on its way: look {number}"] = healthy.alarms("pvc/moves", node)
+    seen["-n NAMESPACE"] = healthy.alarms_of_all(OTHER)
+    assert not any(seen.values()), seen
