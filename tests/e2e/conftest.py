@@ -6,11 +6,14 @@ One that disturbs a whole node or the cluster is marked ``alone``, and waits for
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import fcntl
+import importlib
 import os
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -24,6 +27,36 @@ if TYPE_CHECKING:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Play last what must be alone, so that nobody waits while others could play."""
     items.sort(key=_is_alone)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Deal out by file, and last, to one worker, what must be alone.
+
+    By files alone a worker that comes to such a test waits for all others, and has tests left that
+    it could play.
+    """
+    alone = _those_alone()
+
+    def scope_of(nodeid: str) -> str:
+        file, _, name = nodeid.partition("::")
+        return "alone" if (Path(file).name, name.partition("[")[0]) in alone else file
+
+    # In the order of collection, not by the number of tests: what is alone is the last there.
+    config.option.loadscopereorder = False
+    by_scope: Any = importlib.import_module("xdist.scheduler").LoadScopeScheduling
+    return type("LastAlone", (by_scope,), {"_split_scope": staticmethod(scope_of)})(config, log)
+
+
+def _those_alone() -> set[tuple[str, str]]:
+    """Give file and name of the tests that are marked so: who deals out knows of names alone."""
+    return {
+        (file.name, each.name)
+        for file in Path(__file__).parent.glob("test_*.py")
+        for each in ast.parse(file.read_text()).body
+        if isinstance(each, ast.FunctionDef)
+        and any(ast.unparse(one) == "pytest.mark.alone" for one in each.decorator_list)
+    }
 
 
 def _is_alone(item: pytest.Item) -> bool:
