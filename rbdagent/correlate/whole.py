@@ -243,7 +243,8 @@ def _pods(kube: KubeView | None) -> Pods:
 
 def _attachments(kube: KubeView | None, volumes: Volumes) -> Attachments:
     every = () if kube is None else observed_of(kube.attachments)
-    odd = [each for each in every if not _is_named_by_its_volume(each, volumes)]
+    drivers = frozenset(driver for driver, _ in volumes.joins.by_handle)
+    odd = [each for each in every if not _is_named_by_its_volume(each, volumes, drivers)]
     return Attachments(
         of_volume=by_each(
             (each.persistent_volume, each) for each in every if each.persistent_volume
@@ -254,14 +255,16 @@ def _attachments(kube: KubeView | None, volumes: Volumes) -> Attachments:
     )
 
 
-def _is_named_by_its_volume(attachment: Attachment, volumes: Volumes) -> bool:
+def _is_named_by_its_volume(
+    attachment: Attachment, volumes: Volumes, drivers: frozenset[str]
+) -> bool:
     volume = volumes.by_name.get(attachment.persistent_volume or "")
     if volume is None:
         return False
-    # Another driver's name is its own affair.
-    return isinstance(volume.source, OtherSource) or attachment.name in _names(
-        volume
-    ).attachment_names(attachment.node_name)
+    if isinstance(volume.source, OtherSource):
+        # Another driver's name is its own affair.
+        return attachment.attacher not in drivers
+    return attachment.name in _names(volume).attachment_names(attachment.node_name)
 
 
 def _named_by_others(

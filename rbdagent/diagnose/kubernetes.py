@@ -123,9 +123,13 @@ def target_not_seen(case: Case) -> Iterator[Finding]:
 
 def _names_missing_claims(case: Case) -> bool:
     """Tell whether a pod waits for claims of which none was found."""
-    kube, waiting = case.snapshot.kubernetes, case.use.waiting_pods
-    known = () if kube is None else observed_of(kube.claims)
-    return any(pod.claims for pod in waiting) and not known
+    kube = case.snapshot.kubernetes
+    claims = () if kube is None else observed_of(kube.claims)
+    known = {(each.ref.namespace, each.ref.name) for each in claims}
+    return any(
+        pod.claims and known.isdisjoint((pod.ref.namespace, name) for name in pod.claims)
+        for pod in case.use.waiting_pods
+    )
 
 
 def _pod_seen(case: Case) -> bool:

@@ -140,7 +140,7 @@ def bound_elsewhere(case: Case) -> Iterator[Finding]:
             bound = volume.claim
             if claim.volume_name in (None, volume.name) or claim.ref.uid is None:
                 continue
-            if bound is None or bound.uid != claim.ref.uid:
+            if bound != claim.ref:
                 continue
             yield _elsewhere(case, volume, claim)
 

@@ -857,7 +857,13 @@ QUIET: Final[dict[str, Table]] = {
     "RBD644": {
         "its claim is bound to nothing yet": of_volume(
             phase="Bound", claims=(wanting(volume_name=None),)
-        )
+        ),
+        "the uid stands under another name: no claim has both": life(
+            volume(claim=replace(OURS, name="copied")),
+            volume(name="pv-other", uid="o"),
+            claims=(claim(volume_name="pv-other", **BOUND),),
+            target=target(),
+        ),
     },
     "RBD651": {"not being deleted (10)": of_volume(finalizers=("external-attacher/x",))},
     "RBD653": {

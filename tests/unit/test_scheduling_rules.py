@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 
 from rbdagent.diagnose.scheduling import fits
 from rbdagent.model import CsiNode, ObjectRef, Requirement, Severity, Snapshot
@@ -283,3 +284,11 @@ def test_one_term_must_hold_and_all_of_it(terms: Any, *, there: bool) -> None:  
 def test_a_volume_of_two_zones_fits_in_either(zone: str, *, there: bool) -> None:
     key = "topology.kubernetes.io/zone"
     assert fits(volume(labels=((key, "a__b"),)), node(labels=((key, zone),))) is there
+
+
+def test_so_it_is_where_other_claims_were_seen_in_the_same_look() -> None:
+    seen = SAID["RBD701"]["the only claim that it names, and there is not"][0]
+    kube = seen.kubernetes
+    assert kube is not None
+    beside = replace(kube, claims=(claim(ref=MORE),))
+    assert "RBD415" not in codes(replace(seen, kubernetes=beside))
