@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.correlate.names import names_of_use, node_named
-from rbdagent.diagnose.case import Case, finding, look_again, look_there, quoted, scrubbed
+from rbdagent.diagnose.case import Case, finding, look_again, look_there, quoted
 from rbdagent.diagnose.evidence import pod_names
 from rbdagent.diagnose.mounting import (
     clear_first,
@@ -287,7 +287,7 @@ def attach_fails(case: Case) -> Iterator[Finding]:
         show: tuple[str, ...] = (f"kubectl describe volumeattachment {each.name}",)
         meant = meant_by(each.attach_error)
         if meant is None or meant[0].code is None:
-            code, means, looks = "RBD413", scrubbed(each.attach_error), show
+            code, means, looks = "RBD413", each.attach_error, show
         else:
             fields = fields_of(each.node_name, case, meant[1])
             code, means = meant[0].code, meant[0].means.format_map(fields) + "."
@@ -296,7 +296,7 @@ def attach_fails(case: Case) -> Iterator[Finding]:
             code,
             f"volumeattachment {each.name}",
             f"{case.volume} cannot be attached to {each.node_name}: {means}",
-            evidence=(scrubbed(each.attach_error),),
+            evidence=(each.attach_error,),
             commands=looks,
         )
 
@@ -343,11 +343,11 @@ def _leaving(attachment: Attachment, show: tuple[str, ...], case: Case) -> Itera
             "RBD409",
             f"volumeattachment {attachment.name}",
             f"{case.volume} cannot be detached from {attachment.node_name}: "
-            f"{scrubbed(attachment.detach_error)}. Repair that. Never remove the finalizer by "
+            f"{attachment.detach_error}. Repair that. Never remove the finalizer by "
             "hand.",
             evidence=(
                 f"being deleted since {attachment.deleting_since}",
-                scrubbed(attachment.detach_error),
+                attachment.detach_error,
             ),
             commands=show,
             heals=Heals(note="the attacher does not find the PV again") if gone else None,

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from typing import Final
-
 from msgspec import Struct
 
 from rbdagent.catalog import CATALOG
@@ -86,20 +83,11 @@ def finding(
     )
 
 
-_SECRET: Final = re.compile(r"\bAQ[A-Za-z0-9+/]{36}==|(?<=\bkey=)[^\s,\]]+|(?<=\bsecret=)[^\s,\]]+")
-"""A CephX key (40 letters that begin with AQ), and what rbd's arguments call one."""
-
-
-def scrubbed(text: str) -> str:
-    """Take keys out of somebody's words: arguments of programs are among them."""
-    return _SECRET.sub("***", text)
-
-
 def quoted(event: KubeEvent) -> str:
     """Give an event in its own words."""
     # What has no namespace is named without one.
     about = str(event.subject).lstrip("/")
-    return f"{event.kind} {about}, {event.reason}: {scrubbed(event.message)}"
+    return f"{event.kind} {about}, {event.reason}: {event.message}"
 
 
 def subject_of(holder: Holder) -> str:

@@ -15,7 +15,6 @@ from rbdagent.diagnose.case import (
     delete_pod,
     finding,
     here,
-    scrubbed,
     subject_of,
 )
 from rbdagent.diagnose.evidence import pod_names
@@ -322,7 +321,7 @@ def _told(code: str, alike: list[Word], case: Case) -> Finding:
     place = f" on {word.node}" if word.node is not None else ""
     if found is None:
         fields = fields_of(word.node, case, {})
-        means, looks = scrubbed(_bare(word.text)), filled_in((_NODE_PODS,), fields)
+        means, looks = _bare(word.text), filled_in((_NODE_PODS,), fields)
     else:
         fields = fields_of(word.node, case, found[1])
         means, looks = found[0].means.format_map(fields), filled_in(found[0].commands, fields)
@@ -373,7 +372,7 @@ def fields_of(node: str | None, case: Case, groups: dict[str, str]) -> dict[str,
         "lacking": _lacking(case),
         "claim_namespace": claim.ref.namespace if claim is not None else "",
         "claim_name": claim.ref.name if claim is not None else "",
-        **{name: scrubbed(each) for name, each in groups.items()},
+        **groups,
     }
 
 

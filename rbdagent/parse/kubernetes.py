@@ -33,6 +33,7 @@ from rbdagent.model import (
 )
 from rbdagent.parse.address import parse_address
 from rbdagent.parse.quantity import parse_quantity
+from rbdagent.parse.secrets import without_keys
 from rbdagent.parse.volume import is_rbd_driver
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def persistent_volume(data: Json) -> PersistentVolume:
         finalizers=tuple(meta.get("finalizers") or ()),
         bound_by_controller=_BOUND_BY_CONTROLLER in annotations,
         phase_since=(data.get("status") or {}).get("lastPhaseTransitionTime"),
-        reason=(data.get("status") or {}).get("message") or "",
+        reason=without_keys((data.get("status") or {}).get("message") or ""),
         attributes_class=spec.get("volumeAttributesClassName") or "",
         mount_options=tuple(spec.get("mountOptions") or ()),
     )
@@ -284,7 +285,7 @@ def _container(data: Json) -> ContainerState:
         name=data["name"],
         state=state,
         reason=(detail or {}).get("reason") or "",
-        message=(detail or {}).get("message") or "",
+        message=without_keys((detail or {}).get("message") or ""),
     )
 
 
@@ -378,8 +379,8 @@ def attachment(data: Json) -> Attachment:
         attached=bool(status.get("attached")),
         deleting_since=meta.get("deletionTimestamp"),
         created_at=meta.get("creationTimestamp"),
-        attach_error=(status.get("attachError") or {}).get("message") or "",
-        detach_error=(status.get("detachError") or {}).get("message") or "",
+        attach_error=without_keys((status.get("attachError") or {}).get("message") or ""),
+        detach_error=without_keys((status.get("detachError") or {}).get("message") or ""),
         finalizers=tuple(meta.get("finalizers") or ()),
     )
 
@@ -397,7 +398,7 @@ def event(data: Json) -> KubeEvent:
         ),
         type=data.get("type", ""),
         reason=data.get("reason", ""),
-        message=data.get("message", ""),
+        message=without_keys(data.get("message", "")),
         last_seen=series.get("lastObservedTime")
         or data.get("lastTimestamp")
         or data.get("eventTime")

@@ -24,6 +24,16 @@ _SECRETS: Final = (
 )
 """Each bounded: a hostile line must not cost more than its length."""
 
+_KEYS: Final = re.compile(
+    r"\bAQ[A-Za-z0-9+/]{36}==|(?<=\bkey=)[^\s,\]]{1,4096}|(?<=\bsecret=)[^\s,\]]{1,4096}"
+)
+"""A CephX key (40 letters that begin with AQ), and what rbd's arguments call one."""
+
+
+def without_keys(text: str) -> str:
+    """Mask keys in what controllers and drivers say: rules read the rest of their words."""
+    return _KEYS.sub("<redacted>", text)
+
 
 def without_secrets(text: str) -> str:
     """Mask what looks like a secret in a line of a log or a command: rather too much than less."""

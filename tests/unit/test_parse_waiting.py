@@ -67,3 +67,19 @@ def test_the_mount_options_of_a_volume_are_kept() -> None:
         {"metadata": {"name": "a"}, "spec": {"nfs": {}, "mountOptions": ["ro", "noatime"]}}
     )
     assert seen.mount_options == ("ro", "noatime")
+
+
+@pytest.mark.parametrize(
+    "secret",
+    ["AQCx3VZnAAAAABAA5pQ7nPyX3hQk7u8OlkNqSg==", "key=topsecret", "secret=topsecret"],
+)
+def test_a_key_in_somebodys_words_gets_into_no_snapshot(secret: str) -> None:
+    words = f"rbd args: [--id admin {secret} map], something is wrong"
+    metadata = {"name": "csi-1"}
+    spec = {"attacher": "rbd.csi.ceph.com", "nodeName": "n1", "source": {}}
+    status = {"attachError": {"message": words}, "detachError": {"message": words}}
+    attachment = read.attachment({"metadata": metadata, "spec": spec, "status": status})
+    for seen in (attachment, read.event(event(message=words))):
+        assert "something is wrong" in str(seen)
+        assert "topsecret" not in str(seen)
+        assert "AQCx3VZn" not in str(seen)
