@@ -7,17 +7,16 @@ docs/stories/founding-multi-attach.md tells of are written anew.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.lab.install import CHECKOUT, bin_dir
+from tests.e2e.life import Asked, findings, wait_recognised
 from tests.lab.processes import wait_until
+from tests.unit.test_life import SAYS_ON_NODES
 
 if TYPE_CHECKING:
     from tests.e2e.scene import Scene
-
-LOOKS: Final = CHECKOUT / "tests" / "fixtures" / "life"
 
 
 @pytest.mark.alone
@@ -57,7 +56,7 @@ def test_founding_incident(scene: Scene) -> None:  # noqa: PLR0915 - one story, 
     assert holder["mounts"] == []
     assert holder["attachment"]["attached"]
     assert not any("unmap" in each for each in pinned.next)
-    _record(scene, "founding_pinned")
+    _ask(scene, "founding_pinned")
 
     scene.lab.nodes["worker-1"].service("kubelet").restart()
     wait_until(
@@ -82,7 +81,7 @@ def test_founding_incident(scene: Scene) -> None:  # noqa: PLR0915 - one story, 
     assert orphan.next[0].startswith(f"rbdagent unmap pv/{volume} ")
     assert holder["openedBy"] == []
     assert holder["since"] == orphan.data["observedAt"]
-    _record(scene, "founding_orphan")
+    _ask(scene, "founding_orphan")
 
     elsewhere = scene.look("worker-2", volume)
     assert elsewhere.holder("worker-1")["verdict"] == "Undetermined"
@@ -93,10 +92,9 @@ def test_founding_incident(scene: Scene) -> None:  # noqa: PLR0915 - one story, 
     assert scene.look("worker-2", volume).holder("worker-2")["verdict"] == "InUse"
 
 
-def _record(scene: Scene, name: str) -> None:
+def _ask(scene: Scene, state: str) -> None:
+    """See that `diagnose` tells first what everything waits for; what is young says so later."""
+    asked = Asked(f"pvc/default/{scene.name}", "worker-1", there=True)
     if os.environ.get("RBDAGENT_RECORD"):
-        target = f"pvc/default/{scene.name}"
-        taken = scene.lab.rbdagent_warm("worker-1", "snapshot", target)
-        # A node of the lab has its programs where this checkout has them.
-        text = taken.stdout.replace(f"{bin_dir()}/", "/usr/local/bin/")
-        (LOOKS / f"{name}.json").write_text(text)
+        wait_recognised(scene, state, asked)
+    assert findings(scene, asked)[0]["code"] == SAYS_ON_NODES[state][0]

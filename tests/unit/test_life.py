@@ -132,7 +132,7 @@ OTHERWISE: Final = "# instead"
 
 
 SAYS_ON_NODES: Final[dict[str, tuple[str, ...]]] = {
-    "founding_pinned": ("RBD102",),
+    "founding_pinned": ("RBD102", "RBD401"),
     "founding_orphan": ("RBD101", "RBD402"),
     "key_of_somebody_else": ("RBD736",),
     "features_that_krbd_lacks": ("RBD740",),
