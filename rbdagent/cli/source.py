@@ -102,7 +102,7 @@ def _of_many(found: Snapshot, target: Target, name: str, source: str) -> Snapsho
     elif held.kind is TargetKind.NONE:
         words, verb = "every mapping of a node", "list"
     else:
-        words, verb = held.given, f"who-holds {held.given}"
+        words, verb = held.given, f"{_verb()} {held.given}"
     raise NotFoundError(f"{name} was taken for {words}", hint=f"rbdagent {verb} --from {source}")
 
 
@@ -133,6 +133,12 @@ def _retargeted(found: Snapshot, target: Target, name: str, source: str) -> Snap
         return asked
     raise NotFoundError(
         f"{name} holds nothing about {target.given}: it was taken for {found.target.given}",
-        hint=f"rbdagent who-holds {found.target.given} --from {source}",
+        hint=f"rbdagent {_verb()} {found.target.given} --from {source}",
         near=(found.target.given,),
     )
+
+
+def _verb() -> str:
+    """Name the verb to ask about another target with: the one that was typed, if it has one."""
+    context = click.get_current_context(silent=True)
+    return "diagnose" if context is not None and context.info_name == "diagnose" else "who-holds"

@@ -147,14 +147,15 @@ def test_a_namespace_flag_that_contradicts_the_target_is_refused(ask: Ask) -> No
     assert "shop" in done.stderr
 
 
+@pytest.mark.parametrize("verb", ["who-holds", "diagnose"])
 @pytest.mark.parametrize("target", ["pv/pvc-0", "pvc/shop/data", "k8s/other", "/dev/rbd7"])
 def test_a_target_that_the_snapshot_does_not_hold_is_told_what_it_was_taken_for(
-    ask: Ask, target: str
+    ask: Ask, verb: str, target: str
 ) -> None:
-    done = ask("who-holds", target, "--from", str(ORPHAN))
+    done = ask(verb, target, "--from", str(ORPHAN))
     assert (done.code, done.stdout) == (1, "")
     assert target in done.stderr
-    assert f"rbdagent who-holds pv/{VOLUME} --from {ORPHAN}" in done.stderr
+    assert f"rbdagent {verb} pv/{VOLUME} --from {ORPHAN}" in done.stderr
 
 
 def test_who_holds_of_a_nodes_snapshot_is_told_to_list_it(ask: Ask, node_file: Path) -> None:

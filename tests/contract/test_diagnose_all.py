@@ -531,7 +531,7 @@ def test_a_namespaces_snapshot_is_not_the_clusters(ask: Ask, tmp_path: Path) -> 
 def test_a_snapshot_of_one_volume_or_node_is_not_the_clusters(ask: Ask, tmp_path: Path) -> None:
     done = ask("diagnose", "-A", "--from", str(ORPHAN))
     assert (done.code, done.stdout) == (1, "")
-    assert "rbdagent who-holds pv/" in done.stderr
+    assert "rbdagent diagnose pv/" in done.stderr
     of_node = written(tmp_path, silent(range(1), target=Target(given="", kind=TargetKind.NONE)))
     done = ask("diagnose", "-A", "--from", of_node)
     assert (done.code, done.stdout) == (1, "")
