@@ -1,11 +1,20 @@
-"""What every tier has: a test may tell a figure, which is printed at the end whoever ran it."""
+"""What every tier has.
+
+No property is held to a time of its own: on a busy machine that tells of the machine. And a test
+may tell a figure, which is printed at the end whoever ran it.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hypothesis import settings
+
 if TYPE_CHECKING:
     import pytest
+
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 TOLD = "told"
 """A property that a test records with ``record_property(TOLD, ...)``."""

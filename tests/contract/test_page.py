@@ -267,7 +267,7 @@ def test_it_has_a_title_landmarks_and_headings_in_order(scene: Snapshot) -> None
 _KNOWN: Final = {tag for scene in SCENES.values() for tag in Read(drawn(scene())).tags}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(NAMES)
 def test_no_name_becomes_markup_and_every_one_can_be_read(name: str) -> None:
     read = Read(drawn(named(name)))

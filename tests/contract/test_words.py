@@ -396,9 +396,7 @@ def test_a_rotated_log_is_read_on_and_a_compressed_one_is_not(tmp_path: Path) ->
     assert word.times == 1
 
 
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20, deadline=None
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
 @given(complaints=st.lists(st.tuples(st.integers(0, 9), st.text(max_size=350)), max_size=30))
 def test_whatever_is_complained_of_a_few_short_lines_of_each_volume_are_kept(
     tmp_path: Path, complaints: list[tuple[int, str]]
@@ -450,9 +448,7 @@ MANGLED: Final = st.lists(
 ).map(b"\n".join)
 
 
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 @given(plugin=MANGLED, kubelets=MANGLED, kernel=MANGLED, at=st.integers(-(1 << 31), 1 << 33))
 def test_whatever_stands_in_the_logs_the_answer_comes_and_can_be_written_down(
     tmp_path: Path, plugin: bytes, kubelets: bytes, kernel: bytes, at: int

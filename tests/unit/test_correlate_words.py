@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rbdagent.correlate.words import Called, Naming, called_in
@@ -162,7 +162,6 @@ def test_other_devices_and_tasks_are_others(text: str) -> None:
 NAMES = st.sets(st.text("ab-._/1", min_size=1, max_size=8), max_size=3)
 
 
-@settings(deadline=None)
 @given(st.text(st.sampled_from("ab-._/1 "), max_size=40), NAMES)
 def test_any_name_may_be_looked_for_in_any_line(text: str, names: set[str]) -> None:
     found = Naming.of((Called(volume=frozenset(names), kernel=frozenset(names)),))

@@ -166,7 +166,7 @@ VOLUMES: Final = st.builds(
     ),
     **COMMON,
 )
-MANY: Final = settings(max_examples=1000, deadline=None)
+MANY: Final = settings(max_examples=1000)
 
 
 @MANY

@@ -67,7 +67,7 @@ def orphaned(seen: Snapshot) -> bool:
     )
 
 
-MANY: Final = settings(max_examples=400, deadline=None)
+MANY: Final = settings(max_examples=400)
 
 
 @MANY

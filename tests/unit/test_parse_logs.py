@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rbdagent.parse.logs import (
@@ -25,7 +25,6 @@ from rbdagent.parse.logs import (
 
 TIME = b"2026-11-21T00:46:43.130828123Z"
 AT = datetime(2026, 11, 21, 0, 46, 43, 130828, tzinfo=UTC).timestamp()
-ANY = settings(deadline=None)
 HEAD = "E1121 00:46:43.130828     211 nodeserver.go:1050] "
 
 # The runtime's frame ------------------------------------------------------------------------------
@@ -61,7 +60,6 @@ def test_what_has_another_form_is_no_line_of_the_runtime(raw: bytes) -> None:
     assert parse_cri(raw) is None
 
 
-@ANY
 @given(st.binary(max_size=200) | st.binary(max_size=40).map(lambda raw: TIME + b" stderr F " + raw))
 def test_any_bytes_are_read_or_left_and_never_an_error(raw: bytes) -> None:
     parse_cri(raw)
@@ -84,7 +82,6 @@ PIECES = st.lists(
 )
 
 
-@ANY
 @given(PIECES, PIECES)
 def test_the_pieces_of_each_streams_lines_come_back_as_the_line(
     one: list[str], other: list[str]
@@ -216,7 +213,6 @@ MOMENTS = st.datetimes(datetime(2020, 1, 1), datetime(2035, 1, 1)).map(  # noqa:
 OFFSETS = st.integers(-48, 56).map(lambda quarters: timedelta(minutes=15 * quarters))
 
 
-@ANY
 @given(
     written=MOMENTS,
     offset=OFFSETS,
@@ -248,7 +244,6 @@ def test_a_file_of_no_time_at_all_tells_nothing(written_at: float) -> None:
 # To be shown --------------------------------------------------------------------------------------
 
 
-@ANY
 @given(st.text())
 def test_what_is_shown_has_nothing_that_is_not_seen(text: str) -> None:
     """Nothing that moves a cursor, turns the direction of text, or takes no room."""
@@ -262,7 +257,6 @@ def test_what_is_seen_stays() -> None:
     assert printable(hidden) == "rbd: unmap [2J failed: (16) äß"
 
 
-@ANY
 @given(st.text(max_size=1000))
 def test_what_is_shown_is_short_and_keeps_both_ends(text: str) -> None:
     shown = shortened(text)

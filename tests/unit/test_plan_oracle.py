@@ -149,7 +149,7 @@ class Draw:
         return bool(plans)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(changes=st.lists(st.sampled_from(CHANGES), max_size=4), data=st.data())
 def test_no_plan_exists_where_the_rules_object(
     changes: list[tuple[str, Any]], data: st.DataObject

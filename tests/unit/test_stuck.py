@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 CLUSTERS: Final = st.builds(
     some_cluster, st.randoms(use_true_random=False), st.integers(min_value=0, max_value=8)
 )
-MANY: Final = settings(max_examples=300, deadline=None)
+MANY: Final = settings(max_examples=300)
 
 
 BY_WHICH_NAME: Final = (
