@@ -510,17 +510,12 @@ def _did_you_mean(target: Target, near: tuple[str, ...]) -> str:
 
 def gaps_of(view: KubeView) -> tuple[Gap, ...]:
     """Give the kinds that were not observed."""
-    kinds = {
-        "PersistentVolumes": view.persistent_volumes,
-        "PersistentVolumeClaims": view.claims,
-        "pods": view.pods,
-        "nodes": view.nodes,
-        "CSINodes": view.csi_nodes,
-        "VolumeAttachments": view.attachments,
-        "events": view.events,
-    }
-    return tuple(
-        Gap(fact=fact, reason=value.reason, cure=value.cure)
-        for fact, value in kinds.items()
-        if isinstance(value, NotObserved)
+    return (
+        *gap("PersistentVolumes", view.persistent_volumes),
+        *gap("PersistentVolumeClaims", view.claims),
+        *gap("pods", view.pods),
+        *gap("nodes", view.nodes),
+        *gap("CSINodes", view.csi_nodes),
+        *gap("VolumeAttachments", view.attachments),
+        *gap("events", view.events),
     )
