@@ -36,12 +36,15 @@ from rbdagent.diagnose.target import (
     missing_for_free,
     sharing,
 )
+from rbdagent.diagnose.times import MOVING
+from rbdagent.diagnose.waiting import has_waited, knows_every_user
 from rbdagent.model import (
     Attachment,
     BlockHolderKind,
     BlocklistEntry,
     DeviceKind,
     Finding,
+    Heals,
     Holder,
     HolderKind,
     ImagePresence,
@@ -55,6 +58,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _RETRY = "kubelet retries by itself, at most 2m2s apart"
+_BY_KUBELET_THERE = Heals(by="kubelet and the CSI driver there", note="unless it forgot the volume")
 
 
 def not_backed(case: Case) -> Iterator[Finding]:
@@ -459,15 +463,17 @@ def undetermined(case: Case) -> Iterator[Finding]:
             continue
         if holder.is_local and holder.mapping is None:
             continue
+        passing = _may_be_leaving(holder, case)
         if holder.is_local:
             message = (
                 f"What {subject_of(holder)} is used for could not be fully seen: do not unmap it."
             )
             commands: tuple[str, ...] = ("rbdagent check",)
         elif holder.node is not None:
+            soon = " kubelet there may be about to let it go." if passing else ""
             message = (
                 f"{subject_of(holder)} holds {case.volume}; what it does can be seen only there."
-                f"{then_starts(case, holder.node)}"
+                f"{soon}{then_starts(case, holder.node)}"
             )
             commands = (look_there(case, holder.node),)
         else:
@@ -482,7 +488,26 @@ def undetermined(case: Case) -> Iterator[Finding]:
             message,
             evidence=(*each.because, *identity_lines(case, holder)),
             commands=commands,
+            severity=Severity.INFO if passing else None,
+            heals=_BY_KUBELET_THERE if passing else None,
         )
+
+
+def _may_be_leaving(holder: Holder, case: Case) -> bool:
+    """Tell whether kubelet there may be about to unmap what no pod uses any more.
+
+    It unstages after the pod is gone from the API, and the controller detaches after that: of every
+    pod that moves or ends, the watch and the VolumeAttachment are left for some seconds.
+    """
+    attachment = holder.attachment
+    return (
+        holder.kind is HolderKind.KRBD
+        and not holder.is_local
+        and isinstance(attachment, Attachment)
+        and not attachment.detach_error
+        and knows_every_user(case)
+        and not any(has_waited(each, case, MOVING) for each in case.use.waiting_pods)
+    )
 
 
 def published(case: Case) -> Iterator[Finding]:

@@ -6,7 +6,6 @@ tests/fixtures/life: RBDAGENT_RECORD=1 writes them anew.
 
 from __future__ import annotations
 
-import re
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +17,7 @@ from tests.e2e.scene import Scene
 from tests.lab.install import venv_python
 from tests.lab.laptop import Laptop
 from tests.lab.processes import wait_until
-from tests.unit.test_life import CURED_ON_NODES
+from tests.unit.test_life import CURED_ON_NODES, ways
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,12 +31,6 @@ _AT_ONCE: Final = 4
 """Others play on these nodes meanwhile."""
 _OVER_S: Final = 300.0
 """kubelet's back-off is up to 2m2s."""
-
-# The commands of a remedy that change something, as they are told; not an alternative.
-_CHANGES: Final = re.compile(
-    r"(?!.*# instead)(kubectl (-n \S+ )?(patch|scale|delete)|rbd feature disable|"
-    r"rbdagent unmap .*--yes)\b"
-)
 
 
 class World:
@@ -82,7 +75,7 @@ class World:
 
     def _end(self, scene: Scene, asked: Asked, told: Json) -> None:
         """Type what a finding tells to type, and wait until nothing more is told."""
-        commands = [each for each in told["commands"] if _CHANGES.match(each)]
+        commands, _ = ways(told["commands"])
         assert commands, told
         for each in commands:
             self._type(each)

@@ -1,6 +1,7 @@
-"""A healthy namespace with every legitimate form of use, on real nodes: `diagnose` raises no alarm.
+"""A healthy cluster with every legitimate form of use, on real nodes: `diagnose` raises no alarm.
 
-The lab has no scheduler: its words, a node for the claim and for the pod, are said here.
+Each test is alone: `-A` asks about all that there is. The lab has no scheduler: its words, a node
+for the claim and for the pod, are said here.
 """
 
 from __future__ import annotations
@@ -85,9 +86,16 @@ class Healthy:
         """Give what `diagnose TARGET` tells at warning or above, on a node or far from any."""
         return _alarms(self._asked(node, target, "-n", self.name))
 
-    def alarms_of_all(self, node: str) -> list[str]:
+    def alarms_of_all(self, node: str | None = None) -> list[str]:
+        """Give what `diagnose -A` tells at warning or above, on a node or far from any."""
+        return self._alarms_of_list(node, "-A")
+
+    def alarms_of_namespace(self, node: str) -> list[str]:
         """Give what `diagnose -n NAMESPACE` tells at warning or above."""
-        told = self._asked(node, "-n", self.name)
+        return self._alarms_of_list(node, "-n", self.name)
+
+    def _alarms_of_list(self, node: str | None, *scope: str) -> list[str]:
+        told = self._asked(node, *scope)
         assert told["lookedAt"]["claims"], told
         return [*_alarms(told), *(line for each in told["items"] for line in _alarms(each))]
 
@@ -157,12 +165,21 @@ def _stateful(name: str, node: str) -> Json:
 @pytest.fixture
 def healthy(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Healthy]:
     healthy = Healthy(lab, request.node.name)
-    yield healthy
-    healthy.clear()
+    try:
+        healthy.claim("first-of-all")
+        wait_until(
+            lambda: not healthy.alarms_of_all(),
+            timeout_s=_RUNS_S,
+            what="what others have left behind to go",
+            interval_s=3,
+        )
+        yield healthy
+    finally:
+        healthy.clear()
 
 
 def _settle(healthy: Healthy) -> Sequence[str]:
-    """Make what goes on for good, two pods at a time: others play here too. Give the targets."""
+    """Make what goes on for good. Give the targets."""
     healthy.static("rox", "ReadOnlyMany")
     healthy.claim("rwx", access_mode="ReadWriteMany", volume_mode="Block")
     healthy.claim("luks", storage_class="rbd-luks")
@@ -193,14 +210,16 @@ def _settle(healthy: Healthy) -> Sequence[str]:
     return tuple(f"pvc/{each}" for each in claims)
 
 
+@pytest.mark.alone
 def test_whatever_is_legitimate_raises_no_alarm(healthy: Healthy) -> None:
     """Shared, encrypted, two pods on one node, a finished pod, unused, a StatefulSet."""
     seen = {target: healthy.alarms(target) for target in _settle(healthy)}
-    for node in NODES:
-        seen[f"-n NAMESPACE from {node}"] = healthy.alarms_of_all(node)
-    assert not any(seen.values()), seen
+    for node in (*NODES, None):
+        seen[f"-A from {node}"] = healthy.alarms_of_all(node)
+    _assert_none(seen)
 
 
+@pytest.mark.alone
 def test_whatever_is_under_way_raises_no_alarm(healthy: Healthy) -> None:
     """A first pod in time, a pod that starts, a young Terminating pod, a Recreate that moves."""
     healthy.claim("ending")
@@ -240,5 +259,12 @@ def test_whatever_is_under_way_raises_no_alarm(healthy: Healthy) -> None:
     healthy.workloads.apply({**there, "spec": {"template": there["spec"]["template"]}})
     for number, node in enumerate((None, ONE, None, OTHER, None)):
         seen[f"pvc/moves, on its way: look {number}"] = healthy.alarms("pvc/moves", node)
-    seen["-n NAMESPACE"] = healthy.alarms_of_all(OTHER)
-    assert not any(seen.values()), seen
+        seen[f"-A, all on its way: look {number}"] = healthy.alarms_of_all()
+    seen["-n NAMESPACE"] = healthy.alarms_of_namespace(OTHER)
+    seen["-A"] = healthy.alarms_of_all(ONE)
+    _assert_none(seen)
+
+
+def _assert_none(seen: dict[str, list[str]]) -> None:
+    assert seen
+    assert {name: alarms for name, alarms in seen.items() if alarms} == {}

@@ -163,7 +163,7 @@ SAID: Final[Said] = {
                 attachments=attached("worker-1", deleting_since=LATELY),
                 pods=(waiting_pod(placed_at=LATELY),),
             ),
-            {"RBD119"},
+            NONE,
         ),
         "it is to be attached anew": (
             alone(attachments=attached("worker-2", deleting_since=LATELY)),

@@ -20,6 +20,7 @@ from tests.unit.builders import (
     JUST_NOW,
     PV,
     SPEC,
+    UNSEEN,
     claim,
     codes,
     found,
@@ -444,6 +445,35 @@ def test_an_unmount_that_nobody_waits_for_is_no_error() -> None:
     assert found(waiting(), "RBD724").severity is Severity.INFO
     lately = waiting(waiting_pod(placed_at=JUST_NOW))
     assert found(lately, "RBD724").severity is Severity.INFO
+
+
+def test_a_watch_that_its_kubelet_may_be_about_to_let_go_is_no_alarm() -> None:
+    """Between the pod's end in the API and its detach, in every Recreate (recorded)."""
+    moved = waiting_pod(placed_at=LATELY)
+    for seen in (waiting(), waiting(moved)):
+        finding = found(seen, "RBD119")
+        assert finding.severity is Severity.INFO
+        assert "may be about to let it go" in finding.message
+        assert finding.heals is not None
+        assert trouble(seen) == set()
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        pytest.param(waiting(waiting_pod()), id="somebody has waited longer than a move takes"),
+        pytest.param(waiting(attachments=()), id="nothing ties it to the node"),
+        pytest.param(waiting(attachments=UNSEEN), id="attachments were not observed"),
+        pytest.param(
+            waiting(attachments=attached("worker-1", detach_error="no secret")), id="detach fails"
+        ),
+        pytest.param(waiting(pods=UNSEEN), id="pods were not observed"),
+    ],
+)
+def test_a_watch_of_which_no_kubelet_will_let_go_stays_an_alarm(seen: Snapshot) -> None:
+    finding = found(seen, "RBD119")
+    assert finding.severity is Severity.WARNING
+    assert finding.heals is None
 
 
 def test_from_another_node_the_answer_sends_to_the_one_that_does_not_let_go() -> None:
