@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from rbdagent.cli.flags import all_namespaces, observing, reading
+from rbdagent.cli.flags import all_namespaces, everything, observing, reading
 from rbdagent.cli.output import data_text, exit_code, exit_code_of_list, has_colour, repeat
 from rbdagent.cli.source import snapshot_of
 from rbdagent.errors import ParseError, UsageError
@@ -123,26 +123,6 @@ def _render(life: Life, snapshot: Snapshot, output: str) -> str:
 # --------------------------------------------------------------------------------------------------
 # All
 # --------------------------------------------------------------------------------------------------
-
-
-def everything(*, every: bool, namespace: str | None, selector: str | None) -> Target:
-    """Give the target that stands for all there is.
-
-    Raises:
-        UsageError: nothing says that all there is was meant, or it is said in two ways.
-    """
-    from rbdagent.model import Target, TargetKind
-    from rbdagent.parse.target import FORMS
-
-    if every and namespace is not None:
-        raise UsageError(f"-A is every namespace, and -n says {namespace}")
-    if not every and namespace is None and selector is None:
-        raise UsageError(
-            "a TARGET is missing; or -A, -n NAMESPACE or -l LABELS for all that is stuck",
-            hint=f"a TARGET is {FORMS}",
-        )
-    given = "-A" if namespace is None else f"-n {namespace}"
-    return Target(given=given, kind=TargetKind.NONE, namespace=namespace or "")
 
 
 def _scope(namespace: str | None, selector: str | None) -> Scope:

@@ -11,12 +11,14 @@ import click
 from click.core import ParameterSource
 
 from rbdagent import __version__
+from rbdagent.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rbdagent.act import Leave
     from rbdagent.config import Settings
+    from rbdagent.model import Target
 
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
@@ -248,6 +250,26 @@ def all_namespaces(command: _F) -> _F:
     return click.option(
         "--all-namespaces", "-A", "every", is_flag=True, help="All there is, of every namespace."
     )(command)
+
+
+def everything(*, every: bool, namespace: str | None, selector: str | None) -> Target:
+    """Give the target that stands for all there is.
+
+    Raises:
+        UsageError: nothing says that all there is was meant, or it is said in two ways.
+    """
+    from rbdagent.model import Target, TargetKind
+    from rbdagent.parse.target import FORMS
+
+    if every and namespace is not None:
+        raise UsageError(f"-A is every namespace, and -n says {namespace}")
+    if not every and namespace is None and selector is None:
+        raise UsageError(
+            "a TARGET is missing; or -A, -n NAMESPACE or -l LABELS for all that is stuck",
+            hint=f"a TARGET is {FORMS}",
+        )
+    given = "-A" if namespace is None else f"-n {namespace}"
+    return Target(given=given, kind=TargetKind.NONE, namespace=namespace or "")
 
 
 def reading(*also: str) -> Callable[[_F], _F]:

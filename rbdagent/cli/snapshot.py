@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rbdagent.cli.flags import all_namespaces, observing
+from rbdagent.cli.flags import all_namespaces, everything, observing
 from rbdagent.cli.output import say
 from rbdagent.cli.source import snapshot_of
 from rbdagent.errors import UsageError
@@ -31,7 +31,6 @@ def command(
     Without TARGET it holds every mapping of this node, for `list --from`; with -A or -n all that
     there is, for `diagnose -A --from` and `diagnose -n NAMESPACE --from`.
     """
-    from rbdagent.cli.diagnose import everything
     from rbdagent.model import Target, TargetKind
     from rbdagent.parse.target import parse_target
     from rbdagent.report.snapshot import dump_snapshot

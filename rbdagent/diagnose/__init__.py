@@ -109,7 +109,8 @@ RULES: Final[tuple[Callable[[Case], Iterator[Finding]], ...]] = (
 )
 
 WEIGHT: Final = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
-_MOST_COMMANDS: Final = 5
+MOST_COMMANDS: Final = 5
+"""That are told next: nobody reads more at three in the morning."""
 
 
 def diagnose(use: VolumeUse, snapshot: Snapshot, *, grace: timedelta = GRACE) -> Diagnosis:
@@ -150,4 +151,4 @@ def next_commands(findings: tuple[Finding, ...]) -> tuple[str, ...]:
     first = next((each for each in heavy if each.commands), None)
     if first is None:
         return ()
-    return first.commands[:_MOST_COMMANDS]
+    return first.commands[:MOST_COMMANDS]

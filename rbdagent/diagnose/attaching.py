@@ -170,7 +170,7 @@ def _said_of(attachment: Attachment) -> str:
 
 def _is_passing(refused: list[Pod], nodes: tuple[str, ...], case: Case) -> bool:
     """Tell whether the other node may be about to let go: every move of a pod begins so."""
-    if refused and not any(has_waited(each, case, MOVING) for each in refused):
+    if refused and not any(has_waited(each, case.snapshot, MOVING) for each in refused):
         return True
     holding = [pod for node in nodes for pod in users_on(node, case)]
     return bool(holding) and all(is_ending_in_time(each, case) for each in holding)
@@ -207,16 +207,16 @@ def _not_begun(pod: Pod, case: Case) -> Iterator[Finding]:
     volume = case.use.persistent_volume
     if attachments_seen(case) is None or volume is None or volume.phase != "Bound":
         return
-    if not has_waited(pod, case, LONG) or not _is_attached_at_all(volume.source, case):
+    if not has_waited(pod, case.snapshot, LONG) or not _is_attached_at_all(volume.source, case):
         return
     if is_exclusive(case.use) and attached_elsewhere(case, pod.node_name):
         return
     yield finding(
         "RBD711",
         f"pod {pod.ref}",
-        f"{pod.ref} has been on {pod.node_name} for {spoken(waited(pod, case))}, and nobody has "
-        f"begun to attach {case.volume} there: the attach/detach controller does not run, or its "
-        "books are stale.",
+        f"{pod.ref} has been on {pod.node_name} for {spoken(waited(pod, case.snapshot))}, and "
+        f"nobody has begun to attach {case.volume} there: the attach/detach controller does not "
+        "run, or its books are stale.",
         evidence=(
             f"no VolumeAttachment of {case.volume} to {pod.node_name}",
             "the driver's other volumes are attached",
@@ -264,7 +264,7 @@ def _not_taken(pod: Pod, attachment: Attachment, case: Case) -> Iterator[Finding
     if not names.isdisjoint(node.volumes_in_use):
         return
     since = age(attachment.created_at, case.snapshot.observed_at)
-    if since is None or since < _DETACHING or not has_waited(pod, case, _DETACHING):
+    if since is None or since < _DETACHING or not has_waited(pod, case.snapshot, _DETACHING):
         return
     yield finding(
         "RBD718",
@@ -412,7 +412,7 @@ def idle(case: Case) -> Iterator[Finding]:
         if not names.isdisjoint(node.volumes_in_use) or since is None or since < MOVING:
             continue
         waiting = [one for one in waiters(case) if one.node_name != each.node_name]
-        long = any(has_waited(one, case, LONG) for one in waiting)
+        long = any(has_waited(one, case.snapshot, LONG) for one in waiting)
         after = f" Waiting for it: {pod_names(waiting)}." if waiting else ""
         yield finding(
             "RBD715",

@@ -506,7 +506,7 @@ def _may_be_leaving(holder: Holder, case: Case) -> bool:
         and isinstance(attachment, Attachment)
         and not attachment.detach_error
         and knows_every_user(case)
-        and not any(has_waited(each, case, MOVING) for each in case.use.waiting_pods)
+        and not any(has_waited(each, case.snapshot, MOVING) for each in case.use.waiting_pods)
     )
 
 

@@ -242,7 +242,7 @@ def unmount_fails(case: Case) -> Iterator[Finding]:
         if names.isdisjoint(node.volumes_in_use):
             continue
         waiting = [one for one in waiters(case) if one.node_name != name]
-        long = any(has_waited(one, case, LONG) for one in waiting)
+        long = any(has_waited(one, case.snapshot, LONG) for one in waiting)
         yield finding(
             "RBD724",
             f"node {name}",

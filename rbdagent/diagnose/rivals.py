@@ -229,7 +229,7 @@ def once_pod(case: Case) -> Iterator[Finding]:
         if not waits_for_volumes(pod):
             continue
         rivals = [each for each in case.use.pods if _is_rival(each, pod, case)]
-        if pod is not told and not (rivals and has_waited(pod, case, MOVING)):
+        if pod is not told and not (rivals and has_waited(pod, case.snapshot, MOVING)):
             continue
         rolling = [each for each in rivals if _is_deadlock(pod, each, case)]
         mine = _deployment_of(pod, case) if rolling else None

@@ -60,7 +60,7 @@ def without_node(case: Case) -> Iterator[Finding]:
     """RBD701, RBD702, RBD703, RBD706: what keeps a pod from getting a node."""
     for pod in case.use.waiting_pods:
         why = pod.unschedulable
-        if pod.node_name is not None or not why or not has_waited(pod, case, MOVING):
+        if pod.node_name is not None or not why or not has_waited(pod, case.snapshot, MOVING):
             continue
         said = [
             *_claims_not_ready(pod, case),

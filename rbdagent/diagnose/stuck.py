@@ -19,7 +19,8 @@ from rbdagent.diagnose.case import Case
 from rbdagent.diagnose.life import life_of
 from rbdagent.diagnose.subjects import EVERYTHING, Scope, subjects_of
 from rbdagent.diagnose.suspects import Suspicion
-from rbdagent.diagnose.times import AGES, MOVING, age
+from rbdagent.diagnose.times import AGES, MOVING
+from rbdagent.diagnose.waiting import has_waited
 from rbdagent.model import (
     Attachment,
     Cause,
@@ -122,15 +123,9 @@ def _untold(life: Life, snapshot: Snapshot) -> frozenset[str]:
         return _UNTOLD
     holding = [each.holder for each in life.diagnosis.holders if not each.holder.passing]
     is_held = any(each.mapping is not None or each.watcher is not None for each in holding)
-    waits = any(_has_waited(each, snapshot) for each in use.waiting_pods)
+    waits = any(has_waited(each, snapshot, MOVING) for each in use.waiting_pods)
     # Whether anybody holds what nobody waits for, nobody has asked.
     return frozenset() if is_held or waits else frozenset({_UNSEEN})
-
-
-def _has_waited(pod: Pod, snapshot: Snapshot) -> bool:
-    """Tell whether a pod has waited longer than every start of a pod takes."""
-    since = age(pod.placed_at or pod.created_at, snapshot.observed_at)
-    return since is not None and since >= MOVING
 
 
 def serious_findings(life: Life) -> tuple[Finding, ...]:

@@ -10,7 +10,7 @@ from rbdagent.correlate.names import covers_claims, names_of_use
 from rbdagent.diagnose.case import Case, quoted
 from rbdagent.diagnose.target import volumes_of_use
 from rbdagent.diagnose.times import age, spoken
-from rbdagent.model import KubeEvent, NotObserved, Pod
+from rbdagent.model import KubeEvent, NotObserved, Pod, Snapshot
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -59,15 +59,15 @@ def waiters(case: Case) -> tuple[Pod, ...]:
     )
 
 
-def has_waited(pod: Pod, case: Case, least: timedelta) -> bool:
+def has_waited(pod: Pod, snapshot: Snapshot, least: timedelta) -> bool:
     """Tell whether a pod has had its node so long; of unknown age it may be young."""
-    since = waited(pod, case)
+    since = waited(pod, snapshot)
     return since is not None and since >= least
 
 
-def waited(pod: Pod, case: Case) -> timedelta | None:
+def waited(pod: Pod, snapshot: Snapshot) -> timedelta | None:
     """Give how long a pod has had its node or, where nobody noted that, how old it is."""
-    return age(pod.placed_at or pod.created_at, case.snapshot.observed_at)
+    return age(pod.placed_at or pod.created_at, snapshot.observed_at)
 
 
 def knows_every_user(case: Case) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.catalog import CATALOG
+from rbdagent.diagnose import MOST_COMMANDS
 from rbdagent.diagnose.stuck import is_complete, is_empty, unseen_of
 from rbdagent.diagnose.times import age, spoken
 from rbdagent.model import Severity, SourceState, TargetKind
@@ -32,7 +33,6 @@ _MOST_ROWS: Final = 5
 """Of one cause: of five hundred that wait for the same, some name it."""
 _MOST_CAUSES: Final = 5
 _MOST_NAMED: Final = 3
-_MOST_COMMANDS: Final = 5
 _PAINT: Final = {Severity.ERROR: RED, Severity.WARNING: YELLOW}
 
 
@@ -197,7 +197,7 @@ def _commands(found: LifeList) -> tuple[str, ...]:
     if not found.causes:
         return ()
     worst = found.causes[0].finding.commands[:_MOST_NAMED]
-    return tuple(dict.fromkeys((*worst, *_looks(found.causes))))[:_MOST_COMMANDS]
+    return tuple(dict.fromkeys((*worst, *_looks(found.causes))))[:MOST_COMMANDS]
 
 
 def _looks(causes: Sequence[Cause]) -> Iterator[str]:
