@@ -50,7 +50,7 @@ def stuck_table(
     """
     parts = [_rows(found, snapshot, wide=wide, colour=colour)] if found.causes else []
     parts.append(painted(_headline(found, snapshot, of), _tone(found), colour=colour))
-    parts.append(_looked_at(found))
+    parts.append(_looked_at(found, snapshot))
     told = found.causes if wide else found.causes[:_MOST_CAUSES]
     parts += [_cause(each, colour=colour) for each in told]
     if len(told) < len(found.causes):
@@ -148,14 +148,23 @@ def _tone(found: LifeList) -> str:
     return BOLD + GREEN if _is_well(found) else BOLD
 
 
-def _looked_at(found: LifeList) -> str:
+def _looked_at(found: LifeList, snapshot: Snapshot) -> str:
     counts = (("claims", found.claims), ("PVs", found.volumes), ("pods with volumes", found.pods))
     seen = [f"{count} {what}" for what, count in counts if count is not None]
     unseen = [what.partition(" ")[0] for what, count in counts if count is None]
     said = [f"Looked at {_listed(seen)}"] if seen else []
     said += [f"{found.others} PVs of other drivers were left out"] if found.others else []
     said += [f"{_listed(unseen)} were not observed"] if unseen else []
-    return f"{_capital('; '.join(said))}."
+    told = f"{_capital('; '.join(said))}."
+    if snapshot.ceph is None or not found.volumes:
+        return told
+    asked = {each.spec for cluster in snapshot.ceph.clusters for each in cluster.images}
+    if len(asked) >= found.volumes:
+        return told
+    return (
+        f"{told} Of volumes that look well Ceph was not asked: who else has them, `rbdagent "
+        "diagnose TARGET` tells."
+    )
 
 
 def _listed(words: Sequence[str]) -> str:

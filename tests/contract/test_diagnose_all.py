@@ -389,6 +389,16 @@ def test_a_cluster_at_peace_exits_0_and_says_how_much_it_looked_at(
     assert done.stdout.startswith("Nothing is stuck.\n\nLooked at 5 claims, 5 PVs and 5 pods")
 
 
+def test_of_whom_ceph_was_not_asked_it_says_so_and_how_to_ask(ask: Ask, tmp_path: Path) -> None:
+    snapshot = silent(range(0))
+    assert snapshot.ceph is not None
+    unasked = tuple(replace(each, images=()) for each in snapshot.ceph.clusters)
+    snapshot = replace(snapshot, ceph=replace(snapshot.ceph, clusters=unasked))
+    said = " ".join(ask("diagnose", "-A", "--from", written(tmp_path, snapshot)).stdout.split())
+    assert "Of volumes that look well Ceph was not asked" in said
+    assert "`rbdagent diagnose TARGET` tells" in said
+
+
 def test_warnings_alone_fail_where_warnings_are_to_fail(ask: Ask, tmp_path: Path) -> None:
     maker = Maker(Random(0))
     maker.volumes[0] = replace(
