@@ -10,6 +10,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.correlate.holders import needs_volumes
 from rbdagent.correlate.names import names_of_use, node_named
 from rbdagent.diagnose.case import Case, finding, look_again, look_there, quoted
 from rbdagent.diagnose.evidence import pod_names
@@ -172,7 +173,8 @@ def _is_passing(refused: list[Pod], nodes: tuple[str, ...], case: Case) -> bool:
     """Tell whether the other node may be about to let go: every move of a pod begins so."""
     if refused and not any(has_waited(each, case.snapshot, MOVING) for each in refused):
         return True
-    holding = [pod for node in nodes for pod in users_on(node, case)]
+    # In good order a pod is Succeeded first, and its object goes when its volumes have.
+    holding = [each for each in case.use.pods if each.node_name in nodes and needs_volumes(each)]
     return bool(holding) and all(is_ending_in_time(each, case) for each in holding)
 
 
@@ -282,7 +284,7 @@ def _not_taken(pod: Pod, attachment: Attachment, case: Case) -> Iterator[Finding
 def attach_fails(case: Case) -> Iterator[Finding]:
     """RBD413, or what its words mean: what the attacher wrote into the VolumeAttachment."""
     for each in observed_of(case.use.attachments):
-        if each.attached or not each.attach_error:
+        if each.attached or each.deleting_since or not each.attach_error:
             continue
         show: tuple[str, ...] = (f"kubectl describe volumeattachment {each.name}",)
         meant = meant_by(each.attach_error)

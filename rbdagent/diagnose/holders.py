@@ -33,6 +33,7 @@ from rbdagent.diagnose.target import (
     fresh_word,
     is_left_behind,
     is_read_only,
+    maps_by_nbd,
     missing_for_free,
     sharing,
 )
@@ -499,9 +500,9 @@ def _may_be_leaving(holder: Holder, case: Case) -> bool:
     It unstages after the pod is gone from the API, and the controller detaches after that: of every
     pod that moves or ends, the watch and the VolumeAttachment are left for some seconds.
     """
-    attachment = holder.attachment
+    attachment, is_librbd = holder.attachment, holder.kind is HolderKind.LIBRBD
     return (
-        holder.kind is HolderKind.KRBD
+        (holder.kind is HolderKind.KRBD or (is_librbd and maps_by_nbd(case.use)))
         and not holder.is_local
         and isinstance(attachment, Attachment)
         and not attachment.detach_error

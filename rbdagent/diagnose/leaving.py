@@ -122,7 +122,10 @@ def _ended(pod: Pod, case: Case) -> Iterator[Finding]:
     held = any(
         each.holder.mapping is not None or each.holder.watcher is not None
         for each in case.judged
-        if each.holder.node == pod.node_name and not each.holder.passing
+        # What another pod there uses is that one's.
+        if each.holder.node == pod.node_name
+        and not each.holder.passing
+        and each.verdict is not Verdict.IN_USE
     )
     if (held or not pod.finalizers) and not _is_told_of(str(pod.node_name), case):
         yield _not_unmounted(pod, case)
@@ -162,7 +165,10 @@ def _on_lost_node(pod: Pod, node: Node | None, case: Case) -> Iterator[Finding]:
         f"end it, {silent}.{counted}{watch}{taint}{_waits(case, node.name)}",
         evidence=(
             f"its grace period ended at {pod.deleting_since}",
-            f"node {node.name}: Ready since {node.ready_changed_at} is {_ready_word(node)}",
+            (
+                f"node {node.name}: Ready is {_ready_word(node)} since "
+                f"{node.ready_changed_at or 'an unknown time'}"
+            ),
         ),
         remedy=safe_order(node.name, spec),
         commands=(

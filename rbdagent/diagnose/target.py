@@ -10,10 +10,17 @@ from rbdagent.correlate.holders import (
     device_identity_unknown,
 )
 from rbdagent.correlate.identity import clusters_of, fsids_of
-from rbdagent.correlate.names import covers_claims, knows_every_volume_of, names_of
+from rbdagent.correlate.names import (
+    covers_claims,
+    knows_every_volume_of,
+    names_of,
+    names_of_use,
+    node_named,
+)
 from rbdagent.diagnose.times import STALE, age, is_young
 from rbdagent.model import (
     Attachment,
+    CsiSource,
     DeviceKind,
     Holder,
     HolderKind,
@@ -47,6 +54,7 @@ ORDER: Final = (
 A target is Orphaned only when everybody who holds it is: one user, or one unknown, outranks it.
 """
 
+_NBD: Final = "rbd-nbd"
 PODS_ELSEWHERE: Final = "pods on other nodes"
 """Missing where the target named no claim: then only this node's pods were listed."""
 
@@ -130,11 +138,22 @@ def may_share_writing(use: VolumeUse) -> bool:
 
 
 def is_read_only(use: VolumeUse) -> bool:
-    """Tell whether the PV allows reading alone, so that its mappings may take no watch."""
+    """Tell whether the PV is staged to be read alone, so that its mappings may take no watch.
+
+    kubelet tells the driver the first of a PV's access modes (csi_attacher.go, MountDevice).
+    """
     volumes = volumes_of_use(use)
     return bool(volumes) and all(
-        getattr(each.source, "read_only", False) or set(each.access_modes) == {"ReadOnlyMany"}
+        getattr(each.source, "read_only", False) or each.access_modes[:1] == ("ReadOnlyMany",)
         for each in volumes
+    )
+
+
+def maps_by_nbd(use: VolumeUse) -> bool:
+    """Tell whether ceph-csi maps it by rbd-nbd, which watches as every librbd program does."""
+    return any(
+        isinstance(each.source, CsiSource) and dict(each.source.attributes).get("mounter") == _NBD
+        for each in volumes_of_use(use)
     )
 
 
@@ -208,16 +227,29 @@ def attached_on_paper(use: VolumeUse, snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def under_way(use: VolumeUse, node: str, snapshot: Snapshot) -> bool:
-    """Tell whether an attachment is so young, or so lately being deleted, that it may be passing.
+    """Tell whether an attachment may be passing: young, lately being deleted, or still listed.
 
-    kubelet tells what it has let go every ten seconds, and the controllers follow (recorded).
+    kubelet tells up to ten seconds later what it has let go, and the controllers follow (recorded):
+    as long as it lists the volume in volumesInUse, nothing is wrong with the books.
     """
     attached = () if isinstance(use.attachments, NotObserved) else use.attachments
+    there = [each for each in attached if each.node_name == node and not each.detach_error]
+    if there and _lists(node, use, snapshot):
+        return True
     return any(
         is_young(moment, snapshot.observed_at)
-        for each in attached
-        if each.node_name == node and not each.detach_error
+        for each in there
         for moment in (each.created_at, each.deleting_since)
+    )
+
+
+def _lists(node: str, use: VolumeUse, snapshot: Snapshot) -> bool:
+    """Tell whether the kubelet of a node that is Ready says that it has the volume in use."""
+    found = node_named(node, snapshot)
+    return (
+        isinstance(found, Node)
+        and found.ready is True
+        and not names_of_use(use).in_use_names.isdisjoint(found.volumes_in_use)
     )
 
 

@@ -23,7 +23,7 @@ from rbdagent.diagnose.evidence import (
     said_of_process,
     unsorted_processes,
 )
-from rbdagent.diagnose.target import ORDER, fresh_word
+from rbdagent.diagnose.target import ORDER, fresh_word, maps_by_nbd
 from rbdagent.diagnose.times import GRACE, age, is_young, spoken
 from rbdagent.model import (
     Attachment,
@@ -642,11 +642,10 @@ def returned_remotely(bench: Bench) -> Word | None:
 
 def own_check(bench: Bench) -> Word | None:
     """The waiting node's NodeStage opens the image by librbd: not a holder of it."""
-    holder, volume = bench.holder, bench.use.persistent_volume
-    if holder.kind is not HolderKind.LIBRBD or volume is None or not bench.found.waiting:
+    holder = bench.holder
+    if holder.kind is not HolderKind.LIBRBD or bench.use.persistent_volume is None:
         return None
-    mounter = getattr(volume.source, "attributes", ())
-    if bench.found.running or dict(mounter).get("mounter") == "rbd-nbd":
+    if not bench.found.waiting or bench.found.running or maps_by_nbd(bench.use):
         return None
     return Word(
         verdict=Verdict.FOREIGN,

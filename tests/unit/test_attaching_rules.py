@@ -183,7 +183,7 @@ SAID: Final[Said] = {
                 attachments=(attachment("worker-1", persistent_volume="pvc-gone"),),
                 nodes=(listing("worker-1"), node("worker-2")),
             ),
-            {"RBD408"},
+            NONE,
         )
     },
     "RBD717": {
@@ -331,6 +331,43 @@ def test_a_pod_that_has_just_been_moved_is_no_error() -> None:
     assert found(waiting(pods=(young, pod())), "RBD401").severity is Severity.INFO
     ending = pod(deleting_since="2026-11-21T03:00:20Z", containers=(RUNNING,))
     assert trouble(waiting(pods=(waiting_pod(), ending))) == set()
+    ended = pod(deleting_since="2026-11-21T03:00:20Z", phase="Succeeded")
+    assert trouble(waiting(pods=(waiting_pod(), ended))) == set()
+
+
+LETS_GO: Final = {"attachments": attached("worker-2"), "nodes": (node(), listing("worker-2"))}
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        pytest.param(alone(pods=(), **LETS_GO), id="scaled to none"),
+        pytest.param(alone(pods=(pod(node="worker-2", phase="Succeeded"),), **LETS_GO), id="a Job"),
+        pytest.param(
+            alone(pods=(waiting_pod(node="worker-1", placed_at=LATELY),), **LETS_GO), id="a move"
+        ),
+        pytest.param(
+            alone(pods=(), attachments=attached("worker-1"), nodes=(listing("worker-1"),)),
+            id="on the node that looks",
+        ),
+    ],
+)
+def test_what_kubelet_has_let_go_and_not_yet_told_is_no_error_of_the_books(seen: Snapshot) -> None:
+    """The watch is gone, and volumesInUse follows up to ten seconds later (recorded)."""
+    assert trouble(seen) == set()
+    assert "RBD120" in codes(seen)
+
+
+def test_of_a_node_that_is_down_nobody_knows_what_it_has_let_go() -> None:
+    down = listing("worker-2", ready=False, ready_changed_at=LONG_AGO)
+    seen = alone(pods=(), attachments=attached("worker-2"), nodes=(node(), down))
+    assert "RBD408" in trouble(seen)
+
+
+def test_what_was_to_be_attached_and_is_given_up_is_no_error() -> None:
+    """The words of the last attempt stay in the object until it is gone."""
+    given_up = attached("worker-2", attached=False, attach_error="no luck", deleting_since=LATELY)
+    assert trouble(alone(pods=(), attachments=given_up)) == set()
 
 
 def test_several_pods_that_wait_are_named_together() -> None:

@@ -402,6 +402,12 @@ QUIET: Final[dict[str, Table]] = {
         "nodes unknown": world(in_kube={"attachments": (attachment("worker-9"),), "nodes": UNSEEN})
     },
     "RBD416": {
+        "kubelet stages by the first access mode: this one to read": unmapped(
+            in_kube={
+                "pods": (pod("x", "worker-2"),),
+                "persistent_volumes": (volume(access_modes=("ReadOnlyMany", "ReadWriteOnce")),),
+            }
+        ),
         "it was deleted, and its containers have ended": unmapped(
             in_kube={
                 "pods": (

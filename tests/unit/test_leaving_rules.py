@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 
 from rbdagent.model import (
     ContainerState,
     CsiNode,
+    CsiSource,
     ObjectRef,
     ProcessRef,
     Severity,
@@ -16,8 +18,10 @@ from rbdagent.model import (
     Workload,
 )
 from tests.unit.builders import (
+    ADDRESS,
     DRIVER,
     JUST_NOW,
+    LIBRBD_COOKIE,
     PV,
     SPEC,
     UNSEEN,
@@ -74,7 +78,7 @@ IN_USE_ONCE: Final = (
 DOWN: Final = (listing("worker-1", ready=None, ready_changed_at=LONG_SINCE), node("worker-2"))
 
 
-def waiting(*pods: Any, **in_kube: Any) -> Snapshot:  # noqa: ANN401 - as the builders
+def waiting(*pods: Any, of_image: Any = None, **in_kube: Any) -> Snapshot:  # noqa: ANN401 - as the builders
     """Look from worker-2, where a pod waits for what worker-1 has attached and watches."""
     parts = {
         "pods": pods,
@@ -83,7 +87,7 @@ def waiting(*pods: Any, **in_kube: Any) -> Snapshot:  # noqa: ANN401 - as the bu
         **in_kube,
     }
     on_node = {"node_name": "worker-2", "mappings": (), "addresses": ("10.77.0.12",)}
-    return world(on_node=on_node, in_kube=parts)
+    return world(on_node=on_node, of_image=of_image, in_kube=parts)
 
 
 def leaving(**of_pod: Any) -> Snapshot:  # noqa: ANN401 - as the builders
@@ -303,6 +307,7 @@ QUIET: Final[Quiet] = {
     },
     "RBD724": {
         "a finalizer alone holds the pod (RBD654)": unmapped(in_kube={"pods": (HELD,)}),
+        "a finalizer alone, and another pod there uses the volume": waiting(HELD, pod("web-9")),
         "the driver is down there (RBD201)": waiting(
             waiting_pod(),
             csi_nodes=(
@@ -441,6 +446,15 @@ def test_a_node_that_has_just_come_back_with_its_taint_is_no_error_while_nothing
     assert "kubectl taint node worker-1 node.kubernetes.io/out-of-service-" in finding.remedy
 
 
+def test_of_a_node_that_never_told_whether_it_is_ready_the_time_is_unknown() -> None:
+    seen = waiting(
+        waiting_pod(),
+        pod(deleting_since=LONG_SINCE, containers=(RUNNING,)),
+        nodes=(node(ready=None), node("worker-2")),
+    )
+    assert "Ready is Unknown since an unknown time" in str(found(seen, "RBD725").evidence)
+
+
 def test_an_unmount_that_nobody_waits_for_is_no_error() -> None:
     assert found(waiting(), "RBD724").severity is Severity.INFO
     lately = waiting(waiting_pod(placed_at=JUST_NOW))
@@ -456,6 +470,16 @@ def test_a_watch_that_its_kubelet_may_be_about_to_let_go_is_no_alarm() -> None:
         assert "may be about to let it go" in finding.message
         assert finding.heals is not None
         assert trouble(seen) == set()
+
+
+def test_so_is_that_of_an_rbd_nbd_device_and_no_other_librbd_program() -> None:
+    source = volume().source
+    assert isinstance(source, CsiSource)
+    by_nbd = replace(source, attributes=(*source.attributes, ("mounter", "rbd-nbd")))
+    watched = {"watchers": (remote_watcher(address=ADDRESS, cookie=LIBRBD_COOKIE),)}
+    seen = waiting(persistent_volumes=(volume(source=by_nbd),), of_image=watched)
+    assert found(seen, "RBD119").severity is Severity.INFO
+    assert found(waiting(of_image=watched), "RBD119").severity is Severity.WARNING
 
 
 @pytest.mark.parametrize(
