@@ -26,6 +26,7 @@ from rbdagent.diagnose.times import LONG, MOVING, age, spoken
 from rbdagent.diagnose.waiting import (
     Word,
     has_waited,
+    is_ending_in_time,
     knows_every_user,
     users_on,
     waited,
@@ -176,12 +177,6 @@ def _is_passing(refused: list[Pod], nodes: tuple[str, ...], case: Case) -> bool:
     # In good order a pod is Succeeded first, and its object goes when its volumes have.
     holding = [each for each in case.use.pods if each.node_name in nodes and needs_volumes(each)]
     return bool(holding) and all(is_ending_in_time(each, case) for each in holding)
-
-
-def is_ending_in_time(pod: Pod, case: Case) -> bool:
-    """Tell whether a pod is ending, and not late: its mark is the request and its grace period."""
-    over = age(pod.deleting_since, case.snapshot.observed_at)
-    return over is not None and over < MOVING
 
 
 # --------------------------------------------------------------------------------------------------
@@ -451,40 +446,65 @@ def two_attachments(case: Case) -> Iterator[Finding]:
 
 
 def on_paper(case: Case) -> Iterator[Finding]:
-    """RBD408: attached, and nothing there; RBD120 as long as that may be passing."""
+    """RBD408: attached, and nothing there; RBD120 as long as that may be passing.
+
+    The controller detaches a moment after kubelet has told what it let go: by one look nobody can
+    tell this moment from stale books, which harm nobody until a pod waits for them.
+    """
     nothing_staged = case.verdict is Verdict.STAGED and not case.those(Verdict.STAGED)
     if case.verdict is not Verdict.ATTACHED_ON_PAPER and not nothing_staged:
         return
     attached = observed_of(case.use.attachments)
+    long = any(has_waited(each, case.snapshot, MOVING) for each in waiters(case))
     for node in attached_on_paper(case.use, case.snapshot):
         attachment = next(each for each in attached if each.node_name == node)
         if nothing_staged:
             yield _between(node, attachment, case)
             continue
-        seen = knows_every_user(case)
-        doubt = "" if seen else " Whether a pod there is about to use it was not observed."
-        looked = "was looked at and" if node == case.here else "has no watch, and so"
-        leaving = " It is being deleted already." if attachment.deleting_since else ""
         down = _is_down(node, case)
-        forced = (
-            f" {node} is not Ready: the controller detaches it by force six minutes after its "
-            "pods are gone."
+        yield _stale(node, attachment, case, down=down, passing=not (long or down))
+
+
+def _stale(node: str, attachment: Attachment, case: Case, *, down: bool, passing: bool) -> Finding:
+    seen = knows_every_user(case)
+    looked = "was looked at and" if node == case.here else "has no watch, and so"
+    said = [
+        f"The control plane says that {case.volume} is attached to {node}; {node} {looked} holds "
+        "nothing. No unmap will help: "
+        + ("it is about to detach it, or " if passing else "")
+        + "the books are wrong."
+    ]
+    if attachment.deleting_since:
+        said.append("It is being deleted already.")
+    if not seen:
+        said.append("Whether a pod there is about to use it was not observed.")
+    if down:
+        said.append(
+            f"{node} is not Ready: the controller detaches it by force six minutes after its pods "
+            "are gone."
         )
-        yield finding(
-            "RBD408",
-            f"node {node}",
-            f"The control plane says that {case.volume} is attached to {node}; {node} {looked} "
-            f"holds nothing. No unmap will help: the books are wrong.{leaving}{doubt}"
-            f"{forced if down else ''}",
-            evidence=(f"VolumeAttachment {attachment.name}: attached {attachment.attached}",),
-            commands=(f"kubectl describe volumeattachment {attachment.name}",),
-            severity=None if seen else Severity.WARNING,
-            heals=Heals(
-                by="the attach/detach controller", once="its pods are gone", within_s=_FORCED_S
-            )
-            if down
-            else None,
-        )
+    return finding(
+        "RBD408",
+        f"node {node}",
+        " ".join(said),
+        evidence=(f"VolumeAttachment {attachment.name}: attached {attachment.attached}",),
+        commands=(f"kubectl describe volumeattachment {attachment.name}",),
+        severity=_weight_on_paper(seen=seen, passing=passing),
+        heals=_who_detaches(down=down, passing=passing),
+    )
+
+
+def _who_detaches(*, down: bool, passing: bool) -> Heals | None:
+    by = "the attach/detach controller"
+    if down:
+        return Heals(by=by, once="its pods are gone", within_s=_FORCED_S)
+    return Heals(by=by, note="unless its books are stale") if passing else None
+
+
+def _weight_on_paper(*, seen: bool, passing: bool) -> Severity | None:
+    if passing:
+        return Severity.INFO
+    return None if seen else Severity.WARNING
 
 
 def _is_down(node: str, case: Case) -> bool:

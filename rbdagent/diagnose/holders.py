@@ -38,7 +38,7 @@ from rbdagent.diagnose.target import (
     sharing,
 )
 from rbdagent.diagnose.times import MOVING
-from rbdagent.diagnose.waiting import has_waited, knows_every_user
+from rbdagent.diagnose.waiting import has_waited, is_ending_in_time, knows_every_user
 from rbdagent.model import (
     Attachment,
     BlockHolderKind,
@@ -51,6 +51,7 @@ from rbdagent.model import (
     ImagePresence,
     JudgedHolder,
     NotObserved,
+    Pod,
     Severity,
     Verdict,
 )
@@ -443,8 +444,15 @@ def running_without_mapping(case: Case) -> Iterator[Finding]:
             "Look there before you let any other node have it.",
             evidence=each.because,
             commands=() if holder.is_local else (look_there(case, str(holder.node)),),
-            severity=None if holder.is_local or not _unplaced(case) else Severity.WARNING,
+            severity=_weight_of_missing(holder, running, case),
         )
+
+
+def _weight_of_missing(holder: Holder, running: list[Pod], case: Case) -> Severity | None:
+    # Ceph and the node are looked at after the API, which said that it was about to end.
+    if all(is_ending_in_time(each, case) for each in running):
+        return Severity.INFO
+    return None if holder.is_local or not _unplaced(case) else Severity.WARNING
 
 
 def _unplaced(case: Case) -> tuple[JudgedHolder, ...]:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.correlate.holders import cluster_with, is_terminated, same_ip
 from rbdagent.correlate.names import names_of_use, node_named
-from rbdagent.diagnose.attaching import is_ending_in_time
 from rbdagent.diagnose.case import (
     Case,
     finding,
@@ -22,7 +21,13 @@ from rbdagent.diagnose.case import (
 )
 from rbdagent.diagnose.evidence import pod_names
 from rbdagent.diagnose.times import GRACE, LONG, MOVING, age, is_young, seconds, spoken
-from rbdagent.diagnose.waiting import has_waited, knows_every_user, users_on, waiters
+from rbdagent.diagnose.waiting import (
+    has_waited,
+    is_ending_in_time,
+    knows_every_user,
+    users_on,
+    waiters,
+)
 from rbdagent.model import (
     ClusterView,
     Finding,

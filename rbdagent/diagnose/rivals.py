@@ -10,12 +10,18 @@ import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.correlate.holders import is_terminated, waits_for_volumes
-from rbdagent.diagnose.attaching import is_ending_in_time, is_exclusive
+from rbdagent.diagnose.attaching import is_exclusive
 from rbdagent.diagnose.case import Case, finding
 from rbdagent.diagnose.evidence import evidence_of, pod_names
 from rbdagent.diagnose.target import volumes_of_use
 from rbdagent.diagnose.times import MOVING
-from rbdagent.diagnose.waiting import evidence_of_word, has_waited, waiters, word_with
+from rbdagent.diagnose.waiting import (
+    evidence_of_word,
+    has_waited,
+    is_ending_in_time,
+    waiters,
+    word_with,
+)
 from rbdagent.model import Finding, Heals, JudgedHolder, Pod, Verdict, Workload, observed_of
 
 if TYPE_CHECKING:

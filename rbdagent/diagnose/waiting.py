@@ -9,7 +9,7 @@ from rbdagent.correlate.holders import is_finished, waits_for_volumes
 from rbdagent.correlate.names import covers_claims, names_of_use
 from rbdagent.diagnose.case import Case, quoted
 from rbdagent.diagnose.target import volumes_of_use
-from rbdagent.diagnose.times import age, spoken
+from rbdagent.diagnose.times import MOVING, age, spoken
 from rbdagent.model import KubeEvent, NotObserved, Pod, Snapshot
 
 if TYPE_CHECKING:
@@ -68,6 +68,12 @@ def has_waited(pod: Pod, snapshot: Snapshot, least: timedelta) -> bool:
 def waited(pod: Pod, snapshot: Snapshot) -> timedelta | None:
     """Give how long a pod has had its node or, where nobody noted that, how old it is."""
     return age(pod.placed_at or pod.created_at, snapshot.observed_at)
+
+
+def is_ending_in_time(pod: Pod, case: Case) -> bool:
+    """Tell whether a pod is ending, and not late: its mark is the request and its grace period."""
+    over = age(pod.deleting_since, case.snapshot.observed_at)
+    return over is not None and over < MOVING
 
 
 def knows_every_user(case: Case) -> bool:

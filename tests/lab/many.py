@@ -511,7 +511,7 @@ def _released_though_claimed(cell: Cell) -> None:
 
 
 def _on_paper(cell: Cell) -> None:
-    cell.pods = ()
+    cell.moves(gone=True)
     cell.is_watched()
 
 

@@ -154,7 +154,7 @@ SAID: Final[Said] = {
         ),
         "nobody waits": (
             unmapped(in_kube={"attachments": attached("worker-1", deleting_since=LONG_SINCE)}),
-            {"RBD408"},
+            NONE,
         ),
     },
     "RBD714": {
@@ -356,6 +356,16 @@ def test_what_kubelet_has_let_go_and_not_yet_told_is_no_error_of_the_books(seen:
     """The watch is gone, and volumesInUse follows up to ten seconds later (recorded)."""
     assert trouble(seen) == set()
     assert "RBD120" in codes(seen)
+
+
+def test_stale_books_are_an_error_once_a_pod_has_waited_for_them() -> None:
+    """One look cannot tell them from those that the controller puts right in this moment."""
+    stale = {"attachments": attached("worker-2"), "nodes": (node(), node("worker-2"))}
+    assert found(alone(pods=(), **stale), "RBD408").severity is Severity.INFO
+    moved = waiting_pod(node="worker-1", placed_at=LATELY)
+    assert found(alone(pods=(moved,), **stale), "RBD408").severity is Severity.INFO
+    waits = waiting_pod(node="worker-1")
+    assert found(alone(pods=(waits,), **stale), "RBD408").severity is Severity.ERROR
 
 
 def test_of_a_node_that_is_down_nobody_knows_what_it_has_let_go() -> None:

@@ -455,6 +455,15 @@ def test_of_a_node_that_never_told_whether_it_is_ready_the_time_is_unknown() -> 
     assert "Ready is Unknown since an unknown time" in str(found(seen, "RBD725").evidence)
 
 
+def test_a_pod_that_is_ending_may_have_let_go_between_the_looks_at_the_api_and_at_ceph() -> None:
+    ending = pod("web-9", "worker-1", deleting_since=SOON, containers=(RUNNING,))
+    seen = waiting(ending, of_image={"watchers": ()})
+    assert found(seen, "RBD416").severity is Severity.INFO
+    assert trouble(seen) == set()
+    stays = waiting(pod("web-9", "worker-1"), of_image={"watchers": ()})
+    assert found(stays, "RBD416").severity is Severity.ERROR
+
+
 def test_an_unmount_that_nobody_waits_for_is_no_error() -> None:
     assert found(waiting(), "RBD724").severity is Severity.INFO
     lately = waiting(waiting_pod(placed_at=JUST_NOW))
