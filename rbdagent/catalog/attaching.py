@@ -137,9 +137,11 @@ ENTRIES: Final = (
         cause="replicas > 1 with a ReadWriteOnce claim in the pod template: this is no rolling "
         "update, and no strategy helps.",
         evidence="Both pods have the same ReplicaSet or StatefulSet, and the same claim.",
-        risk="None for the data: the wait protects it.",
+        risk="None for the data: the wait protects it. Scaling down a StatefulSet whose "
+        "persistentVolumeClaimRetentionPolicy has whenScaled: Delete deletes claims.",
         remedy="One replica; or a StatefulSet with volumeClaimTemplates, which gives each replica "
-        "a volume of its own; or a volume for many (CephFS).",
+        "a volume of its own; or a volume for many (CephFS). Look at a StatefulSet's "
+        "persistentVolumeClaimRetentionPolicy before scaling it down.",
         heals=Heals(by=_CONTROLLER, once="one of the two has ended", within_s=122),
         step=LifeStep.ATTACH,
     ),

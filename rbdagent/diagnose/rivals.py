@@ -33,6 +33,14 @@ _RECREATE: Final = '{"type":"Recreate","rollingUpdate":null}'
 _NO_SURGE: Final = '{"type":"RollingUpdate","rollingUpdate":{"maxSurge":0,"maxUnavailable":1}}'
 """Both figures: not both may be 0."""
 _ONCE: Final = "ReadWriteOncePod"
+# pkg/controller/statefulset/stateful_set_utils.go (updateClaimOwnerRefForSetAndPod): with Delete
+# the replica that is to go owns its claims, and the garbage collector deletes them with it.
+_LOOK_FIRST: Final = (
+    "Look at its persistentVolumeClaimRetentionPolicy before anybody scales it down: with "
+    "whenScaled: Delete the claims of the replicas that go are deleted and, with reclaim policy "
+    "Delete, their images. With Retain, scale it to one replica; or let volumeClaimTemplates give "
+    "each replica a volume of its own; or use a volume for many (CephFS)."
+)
 
 
 class Deployment(NamedTuple):
@@ -191,7 +199,6 @@ def _replicas(waiting: list[Pod], running: list[Pod], judged: JudgedHolder, case
     known = mine is not None and mine.found is not None
     workload = f"Deployment/{mine.name}" if mine is not None and known else owner
     kind, _, name = workload.partition("/")
-    scalable = kind in {"Deployment", "ReplicaSet", "StatefulSet"}
     return finding(
         "RBD719",
         f"pod {pod.ref}",
@@ -201,10 +208,19 @@ def _replicas(waiting: list[Pod], running: list[Pod], judged: JudgedHolder, case
             *judged.because,
             *(f"{one.ref}: {', '.join(one.owners)}" for one in (*waiting, *running)),
         ),
-        commands=(f"kubectl -n {pod.ref.namespace} scale {kind.lower()} {name} --replicas 1",)
-        if scalable
-        else (),
+        remedy=_LOOK_FIRST if kind == "StatefulSet" else "",
+        commands=_fewer(pod.ref.namespace, kind, name),
     )
+
+
+def _fewer(namespace: str, kind: str, name: str) -> tuple[str, ...]:
+    """Give what scales a workload down; of a StatefulSet what to look at before that."""
+    if kind == "StatefulSet":
+        policy = "-o jsonpath='{.spec.persistentVolumeClaimRetentionPolicy}'"
+        return (f"kubectl -n {namespace} get statefulset {name} {policy}",)
+    if kind in {"Deployment", "ReplicaSet"}:
+        return (f"kubectl -n {namespace} scale {kind.lower()} {name} --replicas 1",)
+    return ()
 
 
 def _others(waiting: list[Pod], running: list[Pod], judged: JudgedHolder) -> Finding:

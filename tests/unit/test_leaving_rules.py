@@ -389,6 +389,15 @@ def test_the_replicas_are_told_by_their_deployment() -> None:
     assert finding.commands == ("kubectl -n default scale deployment web --replicas 1",)
 
 
+def test_a_stateful_set_is_not_told_to_be_scaled_down_as_that_may_delete_claims() -> None:
+    seen = SAID["RBD719"]["a StatefulSet with one claim for all"][0]
+    finding = found(seen, "RBD719")
+    policy = "-o jsonpath='{.spec.persistentVolumeClaimRetentionPolicy}'"
+    assert finding.commands == (f"kubectl -n default get statefulset web {policy}",)
+    assert "whenScaled: Delete" in finding.remedy
+    assert not any("scale" in each for one in said(seen).findings for each in one.commands)
+
+
 def test_a_rolling_update_waits_for_itself_on_one_node_too_where_one_pod_may_use_it() -> None:
     seen = mounting(
         pods=(waiting_pod(owners=(NEW,)), pod(node="worker-2", owners=(OLD,))),
