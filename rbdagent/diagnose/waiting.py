@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from rbdagent.correlate.holders import is_finished, waits_for_volumes
 from rbdagent.correlate.names import covers_claims, names_of_use
 from rbdagent.diagnose.case import Case, quoted
 from rbdagent.diagnose.target import volumes_of_use
 from rbdagent.diagnose.times import MOVING, age, spoken
-from rbdagent.model import KubeEvent, NotObserved, Pod, Snapshot
+from rbdagent.model import KubeEvent, NotObserved, ObjectRef, Pod, Snapshot
 
 if TYPE_CHECKING:
     from datetime import timedelta
+
+T = TypeVar("T")
 
 _COMBINED: Final = "(combined from similar events): "
 _OF_VOLUMES: Final = frozenset(
@@ -28,6 +30,23 @@ _OF_VOLUMES: Final = frozenset(
     }
 )
 """Reasons of a pod's events that speak of its volumes."""
+_AFTER_MOUNT: Final = frozenset(
+    {
+        "BackOff",
+        "Created",
+        "Failed",
+        "FailedCreatePodSandBox",
+        "Pulled",
+        "Pulling",
+        "SandboxChanged",
+        "Started",
+    }
+)
+"""Reasons of what kubelet does once a pod's volumes are mounted: SyncPod waits for all of them
+(WaitForAttachAndMount) before it makes the sandbox, pulls images, or restarts a container
+(pkg/kubelet/kubelet.go, kuberuntime/kuberuntime_manager.go, events/event.go)."""
+_BEFORE_MOUNT: Final = "error making pod data directories"
+"""The one `Failed` that SyncPod says before it waits (FailedToMakePodDataDirectories)."""
 _FOR_VOLUME: Final = re.compile(r'[^:]* for volume "(?P<name>[^"]+)"')
 """How an error of one volume begins (GenerateError); later on pods' own names are called so."""
 
@@ -92,11 +111,15 @@ def users_on(node: str, case: Case) -> tuple[Pod, ...]:
 def words(case: Case) -> tuple[Word, ...]:
     """Give the newest word to each pod that still waits: an older one explains nothing.
 
+    Nor does one that came before kubelet went on to what it does with mounted volumes.
+
     Where pods were not observed, each pod that an event regards may still wait.
     """
     kube = case.snapshot.kubernetes
     if kube is None or isinstance(kube.pods, NotObserved):
-        newest = {each.subject: each for each in case.use.events if _is_about(each, case)}
+        newest: dict[ObjectRef, KubeEvent] = {}
+        for event in case.use.events:
+            _hear(event, event.subject, newest, case)
         return tuple(Word(None, event) for event in newest.values())
     waiting = {
         (each.ref.namespace, each.ref.name): each
@@ -106,9 +129,31 @@ def words(case: Case) -> tuple[Word, ...]:
     last: dict[Pod, KubeEvent] = {}
     for event in case.use.events if waiting else ():
         pod = waiting.get((event.subject.namespace, event.subject.name))
-        if pod is not None and _is_to(pod, event) and _is_about(event, case):
-            last[pod] = event
+        if pod is not None and _is_to(pod, event):
+            _hear(event, pod, last, case)
     return tuple(Word(pod, event) for pod, event in last.items())
+
+
+def _hear(event: KubeEvent, of: T, last: dict[T, KubeEvent], case: Case) -> None:
+    """Keep the newest word to a pod, until its volumes are mounted; events come oldest first."""
+    if _is_about(event, case):
+        last[of] = event
+    elif of in last and _is_mounted_by(event) and _is_newer(event, last[of]):
+        del last[of]
+
+
+def _is_mounted_by(event: KubeEvent) -> bool:
+    """Tell whether kubelet says what it says only of a pod whose volumes it has mounted."""
+    if event.kind != "Pod" or event.reporter != "kubelet" or event.reason not in _AFTER_MOUNT:
+        return False
+    return not event.message.startswith(_BEFORE_MOUNT)
+
+
+def _is_newer(event: KubeEvent, word: KubeEvent) -> bool:
+    """Tell whether it was said later: within one second nobody knows which came first."""
+    if event.last_seen is None or word.last_seen is None:
+        return False
+    return event.last_seen > word.last_seen
 
 
 def word_with(case: Case, *texts: str) -> Word | None:

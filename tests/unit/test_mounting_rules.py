@@ -443,6 +443,75 @@ def test_the_code_is_not_said(code: str, seen: Snapshot) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
+# Which word is the newest
+# --------------------------------------------------------------------------------------------------
+
+EARLIER: Final = told(NO_SECRET, last_seen="2026-11-21T02:50:00Z")
+
+
+def since_then(reason: str, message: str = "", **overrides: Any) -> Snapshot:  # noqa: ANN401
+    return events_of(EARLIER, told(message, reason=reason, **overrides))
+
+
+@pytest.mark.parametrize("pods", [{}, {"pods": UNSEEN}], ids=["seen", "pods were not observed"])
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "BackOff",
+        "Created",
+        "Failed",
+        "FailedCreatePodSandBox",
+        "Pulled",
+        "Pulling",
+        "SandboxChanged",
+        "Started",
+    ],
+)
+def test_what_kubelet_does_after_the_mount_ends_what_it_said_of_the_mount(
+    reason: str, pods: dict[str, Any]
+) -> None:
+    seen = events_of(EARLIER, told("", reason=reason), **pods)
+    assert "RBD733" not in codes(seen)
+
+
+STILL: Final[dict[str, Snapshot]] = {
+    "it is being ended": since_then("Killing"),
+    "it is evicted": since_then("Evicted"),
+    "the network of the node is not ready, which kubelet looks at first": since_then(
+        "NetworkNotReady"
+    ),
+    "its directories are made first": since_then(
+        "Failed", "error making pod data directories: no space left on device"
+    ),
+    "somebody else says so": since_then("Failed", reporter="job-controller"),
+    "of another pod": since_then("Pulled", subject=ObjectRef(namespace="default", name="web-0")),
+    "of the pod before it": events_of(
+        told(NO_SECRET, last_seen="2026-11-21T02:50:00Z"),
+        told("", reason="Pulled", subject=ObjectRef(namespace="default", name="web-1", uid="old")),
+    ),
+    "the mount failed later: the node has booted since": events_of(
+        told("", reason="BackOff", last_seen="2026-11-21T02:40:00Z"), EARLIER
+    ),
+    "nobody knows which came first": since_then("Pulled", last_seen=EARLIER.last_seen),
+}
+
+
+@pytest.mark.parametrize("seen", STILL.values(), ids=STILL)
+def test_nothing_else_ends_it(seen: Snapshot) -> None:
+    assert "RBD733" in codes(seen)
+
+
+def test_a_mount_that_fails_again_is_told_again() -> None:
+    seen = events_of(
+        EARLIER,
+        told("", reason="SandboxChanged", last_seen="2026-11-21T02:55:00Z"),
+        told(NOT_REGISTERED),
+    )
+    assert "RBD731" in codes(seen)
+    assert "RBD733" not in codes(seen)
+
+
+# --------------------------------------------------------------------------------------------------
 # What exactly is said
 # --------------------------------------------------------------------------------------------------
 
