@@ -25,6 +25,7 @@ from rbdagent.model import (
     Finding,
     Heals,
     HolderKind,
+    InTreeRbdSource,
     JudgedHolder,
     MountKind,
     Node,
@@ -291,6 +292,9 @@ def told(case: Case) -> Iterator[Finding]:
             continue
         if code == "RBD738" and _image_is_known_gone(case):
             continue
+        if code == "RBD760" and not _may_be_in_tree(case):
+            # It is another volume of the pod that has no plugin.
+            continue
         yield _told(code, alike, case)
 
 
@@ -382,6 +386,12 @@ def _lacking(case: Case) -> str:
     if view is None or view.mirrored is not False or _JOURNAL not in view.features:
         return ""
     return _JOURNAL
+
+
+def _may_be_in_tree(case: Case) -> bool:
+    """Tell whether the volume is of Kubernetes' own RBD plugin; one in a pod has no PV."""
+    volume = case.use.persistent_volume
+    return volume is None or isinstance(volume.source, InTreeRbdSource)
 
 
 def _image_is_known_gone(case: Case) -> bool:

@@ -15,6 +15,7 @@ from rbdagent.diagnose.target import volumes_of_use
 from rbdagent.diagnose.times import MOVING
 from rbdagent.diagnose.waiting import evidence_of_word, has_waited, words
 from rbdagent.model import (
+    CsiSource,
     Finding,
     KubeView,
     Node,
@@ -44,8 +45,10 @@ _AFFINITY: Final = (
     "had no available volume zone",
 )
 _LIMIT: Final = "exceed max volume count"
-_NO_DRIVER: Final = "CSI driver is not installed on the node"
-_OF_VOLUMES: Final = re.compile(r"volume|pvc|disk|(?<!ephemeral-)storage|not owner", re.IGNORECASE)
+_NO_DRIVER: Final = re.compile(r"(?P<driver>\S+) CSI driver is not installed on the node")
+_OF_VOLUMES: Final = re.compile(
+    r"volume|pvc|disk|(?<!ephemeral-)storage|not owner|CSI driver", re.IGNORECASE
+)
 """What a text that speaks of volumes has in it; other rules know more of it than its words."""
 _ZONES: Final = (
     "topology.kubernetes.io/zone",
@@ -66,7 +69,7 @@ def without_node(case: Case) -> Iterator[Finding]:
             *_claims_not_ready(pod, case),
             *(_tied(pod, case) if any(each in why for each in _AFFINITY) else ()),
             *((_limit(pod, case),) if _LIMIT in why else ()),
-            *((_without_driver(pod, case),) if _NO_DRIVER in why else ()),
+            *_without_driver(pod, case),
         ]
         if not said and not _OF_VOLUMES.search(why):
             said = [_of_other_reasons(pod)]
@@ -176,21 +179,54 @@ def fits(volume: PersistentVolume, node: Node) -> bool:
 
 
 def _limit(pod: Pod, case: Case) -> Finding:
-    volume = case.use.persistent_volume
-    pair = handle_of(volume.source) if volume is not None else None
-    driver = pair[0] if pair is not None else "its driver"
-    full = _counts(driver, case)
+    """RBD703: the scheduler names no driver, and the pod may have volumes of several."""
+    driver = _driver_of(case)
+    mine = driver if driver is not None and _is_limit_of(driver, pod, case) else None
+    full = _counts(mine, case) if mine is not None else ()
+    of_whom = f"{mine} as it allows" if mine is not None else "a CSI driver as that allows"
+    doubt = "" if mine is not None or driver is None else _another_volume(driver)
     return finding(
         "RBD703",
         f"pod {pod.ref}",
-        f"{pod.ref} gets no node: nodes that could run it have as many volumes of {driver} as it "
-        f"allows{f' ({full[0]})' if full else ''}.",
+        f"{pod.ref} gets no node: nodes that could run it have as many volumes of {of_whom}"
+        f"{f' ({full[0]})' if full else ''}.{doubt}",
         evidence=(_scheduler_says(pod), *full[1:]),
         commands=(
             "kubectl get csinodes -o yaml | grep -B2 -A3 allocatable",
             "kubectl get volumeattachments -o wide",
         ),
     )
+
+
+def _driver_of(case: Case) -> str | None:
+    volume = case.use.persistent_volume
+    pair = handle_of(volume.source) if volume is not None else None
+    return pair[0] if pair is not None else None
+
+
+def _another_volume(driver: str) -> str:
+    return f" No node is known to limit {driver}: it may be another volume of the pod."
+
+
+def _is_limit_of(driver: str, pod: Pod, case: Case) -> bool:
+    """Tell whether a limit can be that of the driver: it has one, or the pod has no other."""
+    kube = case.snapshot.kubernetes
+    if kube is None:
+        return True
+    limited = {name for each in observed_of(kube.csi_nodes) for name, _ in each.limits}
+    return driver in limited or _only_of(driver, pod, kube)
+
+
+def _only_of(driver: str, pod: Pod, kube: KubeView) -> bool:
+    """Tell whether every claim of a pod was seen, and has a PV of that driver."""
+    names = {
+        each.ref.name: each.volume_name
+        for each in observed_of(kube.claims)
+        if each.ref.namespace == pod.ref.namespace
+    }
+    volumes = {each.name: each.source for each in observed_of(kube.persistent_volumes)}
+    sources = [volumes.get(names.get(each) or "") for each in pod.claims]
+    return all(isinstance(each, CsiSource) and each.driver == driver for each in sources)
 
 
 def _counts(driver: str, case: Case) -> tuple[str, ...]:
@@ -213,18 +249,19 @@ def _counts(driver: str, case: Case) -> tuple[str, ...]:
     return tuple(f"{node}: {count} of {limits[node]}" for count, node in full[:5])
 
 
-def _without_driver(pod: Pod, case: Case) -> Finding:
-    volume = case.use.persistent_volume
-    pair = handle_of(volume.source) if volume is not None else None
-    driver = pair[0] if pair is not None else "of its volume"
-    return finding(
-        "RBD731",
-        f"pod {pod.ref}",
-        f"{pod.ref} gets no node: on nodes that could run it the CSI driver {driver} is not "
-        "registered.",
-        evidence=(_scheduler_says(pod),),
-        commands=("kubectl get csinodes",),
-    )
+def _without_driver(pod: Pod, case: Case) -> Iterator[Finding]:
+    """RBD731, of the volume's own driver: the text names the one that is not installed."""
+    own = _driver_of(case)
+    named = {each["driver"] for each in _NO_DRIVER.finditer(pod.unschedulable)}
+    for driver in sorted(named if case.use.persistent_volume is None else named & {own}):
+        yield finding(
+            "RBD731",
+            f"pod {pod.ref}",
+            f"{pod.ref} gets no node: on nodes that could run it the CSI driver {driver} is not "
+            "registered.",
+            evidence=(_scheduler_says(pod),),
+            commands=("kubectl get csinodes",),
+        )
 
 
 def _of_other_reasons(pod: Pod) -> Finding:

@@ -885,6 +885,14 @@ def _fails_to_mount(words: str) -> Callable[[Cell], None]:
     return become
 
 
+def _of_a_plugin_of_old(cell: Cell) -> None:
+    """Its PV is Kubernetes' own, of before 1.31; nothing attaches such a volume any more."""
+    fails = 'failed to get Plugin from volumeSpec for volume "{pv}" err=no volume plugin matched'
+    _fails_to_mount(fails)(cell)
+    cell.with_volume(source=InTreeRbdSource(spec=cell.image))
+    cell.attachments = ()
+
+
 def _stage(words: str) -> Callable[[Cell], None]:
     return _fails_to_mount(
         f'MountVolume.MountDevice failed for volume "{{pv}}" : rpc error: code = Internal desc = '
@@ -1073,10 +1081,7 @@ KINDS: Final[dict[str, tuple[str, Callable[[Cell], None]]]] = {
             'MountVolume.SetUp failed for volume "{pv}" : conflicting SELinux labels of volume'
         ),
     ),
-    "a plugin that kubelet has no more": (
-        "RBD760",
-        _fails_to_mount('MountVolume.SetUp failed for volume "{pv}" : no volume plugin matched'),
-    ),
+    "a plugin that kubelet has no more": ("RBD760", _of_a_plugin_of_old),
     "a file system that does not grow": (
         "RBD761",
         _fails_to_mount('NodeExpandVolume.NodeExpandVolume failed for volume "{pv}" : x'),

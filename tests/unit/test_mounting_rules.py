@@ -422,6 +422,7 @@ QUIET: Final[Quiet] = {
         ),
         "another mount is read-only, the super block is not": world(mapped={"mounts": (mount(),)}),
     },
+    "RBD760": {"another volume of the pod is of the plugin of old": mounting(IN_TREE)},
     "RBD762": {
         "it is known": mounting(BEING_USED),
         "the attachment was deleted under it, and comes again": mounting(

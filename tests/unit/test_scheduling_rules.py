@@ -8,10 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from rbdagent.diagnose.scheduling import fits
-from rbdagent.model import CsiNode, ObjectRef, Requirement, Severity, Snapshot
+from rbdagent.model import CsiNode, CsiSource, ObjectRef, Requirement, Severity, Snapshot
 from tests.unit.builders import (
     DRIVER,
     PV,
+    UNSEEN,
     claim,
     codes,
     event,
@@ -42,9 +43,20 @@ AFFINITY: Final = (
 )
 OF_OLD: Final = "0/2 nodes are available: 2 node(s) had volume node affinity conflict."
 FULL: Final = "0/2 nodes are available: 2 node(s) exceed max volume count."
+NO_DRIVER: Final = "0/2 nodes are available: 2 {driver} CSI driver is not installed on the node."
 UNBOUND: Final = "0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims."
 POORLY: Final = "0/2 nodes are available: 2 Insufficient cpu. preemption: not helpful."
 MORE: Final = ObjectRef(namespace="default", name="more", uid="more-uid")
+EBS: Final = "ebs.csi.aws.com"
+OF_ANOTHER: Final[dict[str, Any]] = {
+    "of_pod": {"claims": ("data", "more")},
+    "claims": (claim(), claim(ref=MORE, volume_name="pv-ebs")),
+    "persistent_volumes": (
+        volume(),
+        volume(name="pv-ebs", claim=MORE, source=CsiSource(driver=EBS, volume_handle="vol-1")),
+    ),
+}
+"""The pod has a volume of another driver as well."""
 NOT_OWNER: Final = (
     "PVC default/web-1-scratch was not created for pod default/web-1 (pod is not owner)"
 )
@@ -131,11 +143,15 @@ SAID: Final[Said] = {
     },
     "RBD731": {
         "the scheduler knows": (
+            unplaced(NO_DRIVER.format(driver=DRIVER)),
+            NONE,
+        ),
+        "of one of two drivers": (
             unplaced(
-                f"0/2 nodes are available: 2 {DRIVER} CSI driver is not installed on the node."
+                f"{NO_DRIVER.format(driver=EBS)} {NO_DRIVER.format(driver=DRIVER)}", **OF_ANOTHER
             ),
             NONE,
-        )
+        ),
     },
     "RBD705": {
         "by the controller's event": (
@@ -193,9 +209,16 @@ QUIET: Final[Quiet] = {
         ),
     },
     "RBD703": {"another reason": unplaced(POORLY)},
+    "RBD731": {
+        "another volume's driver": unplaced(NO_DRIVER.format(driver=EBS), **OF_ANOTHER),
+        "a driver whose name ends alike": unplaced(NO_DRIVER.format(driver=f"second.{DRIVER}")),
+    },
     "RBD705": {"its own claim": unplaced(POORLY)},
     "RBD706": {
         "its volume is the reason": unplaced(FULL),
+        "the driver of another volume is the reason": unplaced(
+            NO_DRIVER.format(driver=EBS), **OF_ANOTHER
+        ),
         "its claim is the reason": unplaced(
             "0/2 nodes are available: 2 node(s) didn't find available persistent volumes to bind."
         ),
@@ -260,6 +283,41 @@ def test_the_fullest_node_is_told_by_its_figures() -> None:
     finding = found(SAID["RBD703"]["every node is full"][0], "RBD703")
     assert "(worker-1: 1 of 1)" in finding.message
     assert "worker-2: 0 of 2" in finding.evidence
+
+
+def limits(*drivers: str) -> tuple[CsiNode, ...]:
+    return (
+        CsiNode(
+            node_name="worker-1",
+            drivers=(DRIVER, EBS),
+            limits=tuple((each, 25) for each in drivers),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("parts", "named"),
+    [
+        ({"csi_nodes": limits()}, True),
+        ({"csi_nodes": limits(EBS), **OF_ANOTHER}, False),
+        ({"csi_nodes": limits(DRIVER, EBS), **OF_ANOTHER}, True),
+        ({"csi_nodes": UNSEEN, **OF_ANOTHER}, False),
+        ({"csi_nodes": limits(EBS), "of_pod": {"claims": ("data", "more")}}, False),
+    ],
+    ids=[
+        "the pod has volumes of no other driver",
+        "the other driver alone has a limit",
+        "this one has a limit",
+        "nobody knows the limits",
+        "the other claim was not seen",
+    ],
+)
+def test_a_limit_is_told_of_the_driver_only_where_it_can_be_its_own(
+    parts: dict[str, Any], *, named: bool
+) -> None:
+    message = found(unplaced(FULL, **parts), "RBD703").message
+    assert (f"as many volumes of {DRIVER} as it allows" in message) is named
+    assert ("it may be another volume of the pod" in message) is not named
 
 
 @pytest.mark.parametrize(
