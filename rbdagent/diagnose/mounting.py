@@ -621,4 +621,10 @@ def turned_read_only(case: Case) -> Iterator[Finding]:
 
 def _asks_for_read_only(case: Case) -> bool:
     volumes = (case.use.persistent_volume, *case.use.other_volumes)
-    return any("ro" in each.mount_options for each in volumes if each is not None)
+    # An entry may hold several: mount-utils joins them all by commas for `mount -o` as they are.
+    return any(
+        "ro" in entry.split(",")
+        for each in volumes
+        if each is not None
+        for entry in each.mount_options
+    )

@@ -411,6 +411,13 @@ QUIET: Final[Quiet] = {
                 "persistent_volumes": (volume(mount_options=("noatime", "ro")),),
             },
         ),
+        "the PV asks for it, in one entry with another option": world(
+            mapped=READ_ONLY,
+            in_kube={
+                "pods": (pod(),),
+                "persistent_volumes": (volume(mount_options=("noatime,ro",)),),
+            },
+        ),
         "it is mapped read-only": world(mapped={**READ_ONLY, "read_only": True}),
         "ReadOnlyMany": world(
             mapped=READ_ONLY,
