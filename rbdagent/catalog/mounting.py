@@ -267,14 +267,18 @@ ENTRIES: Final = (
         "RBD753",
         "WrongFileSystem",
         Severity.ERROR,
-        "What is on the image is not the file system that the PV asks for.",
-        cause="fsType of a static PV differs from what the image was made with; the image is "
-        "encrypted or partitioned; or its superblock is damaged.",
-        evidence="mount's words in kubelet's event, and the PV's fsType.",
+        "The file system on the image cannot be mounted as the PV asks for it.",
+        cause="A mount option that the file system does not know; fsType of a static PV differs "
+        "from what the image was made with; the image is encrypted or partitioned; its superblock "
+        "is damaged; or the file system has a feature that is newer than the node's kernel.",
+        evidence="The words in kubelet's event: `it already contains` and `unknown data` are of "
+        "another file system for certain; `wrong fs type, bad option, bad superblock` is said of "
+        "each of these causes. The PV's mountOptions and fsType.",
         risk="The driver never formats what already bears a signature; do not do it by hand.",
-        remedy="See what is there (`blkid` on a read-only mapping). The fsType of a PV cannot be "
-        "changed: set Retain and make the PV anew with the right one.",
-        heals=Heals(note="a PV's fsType cannot be changed"),
+        remedy="Look at the mount options first: spec.mountOptions of a PV can be changed. The "
+        "node's kernel log says what was refused. Then see what is there (`blkid` on a read-only "
+        "mapping): the fsType of a PV cannot be changed; set Retain and make the PV anew.",
+        heals=Heals(by="kubelet", once="what the PV asks for is what can be mounted"),
         step=LifeStep.STAGE,
     ),
     Entry(

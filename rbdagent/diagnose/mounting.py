@@ -49,9 +49,14 @@ class Saying(NamedTuple):
     """Goes on after "cannot start on NODE: "; groups of the pattern, and what `fields_of` has."""
     commands: tuple[str, ...] = ()
     """In the same way; one whose fields are not all known is left out."""
+    remedy: str = ""
+    """Where it is another than the catalogue's."""
+    heals: Heals | None = None
+    """In the same way."""
 
 
 _NODE_PODS: Final = "kubectl get pods -A -o wide --field-selector spec.nodeName={node}"
+_FS_TYPE: Final = "kubectl get pv {volume} -o jsonpath='{{.spec.csi.fsType}}'"
 _SHOW_ACCESS: Final = "kubectl -n {namespace} describe secret {name}"
 
 SAYINGS: Final = (
@@ -203,10 +208,25 @@ SAYINGS: Final = (
         "the image is empty, and is to be mounted read-only",
     ),
     Saying(
-        r"wrong fs type, bad option|it already contains|unknown data, probably partitions",
+        # mount-utils (formatAndMountSensitive) has looked with blkid: this comes before mount's
+        # own words, which are in the same text.
+        r"it already contains|unknown data, probably partitions",
         "RBD753",
         "what is on the image is not the file system that is asked for ({fs_type})",
-        ("kubectl get pv {volume} -o jsonpath='{{.spec.csi.fsType}}'",),
+        (_FS_TYPE,),
+        "See what is there (`blkid` on a read-only mapping). The fsType of a PV cannot be "
+        "changed: set Retain and make the PV anew with the right one.",
+        Heals(note="a PV's fsType cannot be changed"),
+    ),
+    Saying(
+        # util-linux says so of whatever the kernel answers with EINVAL
+        # (libmount/src/context_mount.c).
+        r"wrong fs type, bad option",
+        "RBD753",
+        "mount refuses a mount option, the type ({fs_type}), or the file system itself: its "
+        "superblock, or a feature that is newer than that node's kernel",
+        ("kubectl get pv {volume} -o jsonpath='{{.spec.mountOptions}}'", _FS_TYPE,
+         "ssh {node} dmesg --ctime | grep rbd | tail"),
     ),
     Saying(
         r"RWX access mode request is only valid|multi node access modes are only supported",
@@ -334,9 +354,11 @@ def _told(code: str, alike: list[Word], case: Case) -> Finding:
         f"pod {word.event.subject}",
         f"{pods} cannot start{place}: {means}.",
         evidence=evidence_of_word(word, case),
+        remedy=found[0].remedy if found is not None else "",
         commands=looks,
         # What keeps the claim that this answer is about, is said of the claim itself.
         severity=Severity.INFO if _is_own_claim(fields, case) else None,
+        heals=found[0].heals if found is not None else None,
     )
 
 

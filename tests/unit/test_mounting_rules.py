@@ -534,6 +534,23 @@ def test_the_names_in_the_words_are_filled_in() -> None:
     assert finding.evidence[1] == "said 2m ago"
 
 
+def test_what_mount_says_of_every_refusal_is_told_with_the_mount_options_first() -> None:
+    finding = found(SAID["RBD753"]["by mount"][0], "RBD753")
+    assert "mount refuses a mount option, the type (ext4), or the file system" in finding.message
+    assert finding.commands[0] == f"kubectl get pv {PV} -o jsonpath='{{.spec.mountOptions}}'"
+    assert finding.remedy.startswith("Look at the mount options first")
+    assert str(finding.heals) == "kubelet, once what the PV asks for is what can be mounted"
+
+
+@pytest.mark.parametrize("there", ["xfs", "unknown data, probably partitions"])
+def test_what_mount_utils_found_is_another_file_system_for_certain(there: str) -> None:
+    words = f'failed to mount the volume as "ext4", it already contains {there}. Mount error: '
+    finding = found(mounting(stage(f"{words}wrong fs type, bad option")), "RBD753")
+    assert "what is on the image is not the file system" in finding.message
+    assert finding.commands == (f"kubectl get pv {PV} -o jsonpath='{{.spec.csi.fsType}}'",)
+    assert str(finding.heals) == "never: a PV's fsType cannot be changed"
+
+
 def test_a_command_of_which_a_name_is_unknown_is_left_out() -> None:
     by_hand = CsiSource(driver=DRIVER, volume_handle="by-hand")
     unnamed = mounting(
