@@ -25,7 +25,7 @@ ENTRIES: Final = (
         cause="The node plugin's pod is not there (nodeSelector, taint), not Ready, or crashed; "
         "or its registrar did not reach kubelet.",
         evidence="CSINode lacks the driver, or kubelet or the attacher says that it does not "
-        "answer.",
+        "answer. CSINode alone proves no driver: it keeps its list while kubelet restarts.",
         risk=_NONE,
         remedy="Bring the CSI node plugin up on that node; the pod then starts by itself.",
         heals=_retried("the driver answers there"),

@@ -15,14 +15,17 @@ from rbdagent.correlate.names import names_of_use, node_named
 from rbdagent.diagnose.case import Case, finding, look_again, look_there, quoted
 from rbdagent.diagnose.evidence import pod_names
 from rbdagent.diagnose.mounting import (
+    BY_NOW,
     clear_first,
     fields_of,
     filled_in,
+    has_just_come,
     is_installed_nowhere,
+    is_registered_by_now,
     meant_by,
 )
 from rbdagent.diagnose.target import attached_on_paper, volumes_of_use
-from rbdagent.diagnose.times import LONG, MOVING, age, spoken
+from rbdagent.diagnose.times import LONG, MOVING, age, is_young, spoken
 from rbdagent.diagnose.waiting import (
     Word,
     has_waited,
@@ -289,13 +292,33 @@ def attach_fails(case: Case) -> Iterator[Finding]:
             fields = fields_of(each.node_name, case, meant[1])
             code, means = meant[0].code, meant[0].means.format_map(fields) + "."
             looks = (*filled_in(meant[0].commands, fields), show[0])
+        is_back = code == "RBD731" and _is_back(each, case)
         yield finding(
             code,
             f"volumeattachment {each.name}",
-            f"{case.volume} cannot be attached to {each.node_name}: {means}",
+            f"{case.volume} cannot be attached to {each.node_name}: {means}"
+            f"{BY_NOW if is_back else ''}",
             evidence=(each.attach_error,),
             commands=looks,
+            severity=Severity.INFO
+            if is_back or (code == "RBD731" and _is_new(each, case))
+            else None,
+            heals=Heals(by="the external attacher", within_s=_VERIFIED.total_seconds())
+            if is_back
+            else None,
         )
+
+
+def _is_back(attachment: Attachment, case: Case) -> bool:
+    """Tell whether the driver is back; an attachError is never older than its attachment."""
+    said, made = attachment.attach_error, attachment.created_at
+    return is_registered_by_now(said, made, attachment.node_name, case)
+
+
+def _is_new(attachment: Attachment, case: Case) -> bool:
+    """Tell whether attachment or node are so new that the driver may yet come up."""
+    young = is_young(attachment.created_at, case.snapshot.observed_at, MOVING) is True
+    return young or has_just_come(attachment.node_name, case)
 
 
 # --------------------------------------------------------------------------------------------------

@@ -19,8 +19,15 @@ from rbdagent.diagnose.case import (
 )
 from rbdagent.diagnose.evidence import pod_names
 from rbdagent.diagnose.target import is_read_only, is_writable
-from rbdagent.diagnose.times import MOVING, age
-from rbdagent.diagnose.waiting import Word, evidence_of_word, waiters, word_with, words
+from rbdagent.diagnose.times import LONG, MOVING, age, is_young, seconds
+from rbdagent.diagnose.waiting import (
+    Word,
+    evidence_of_word,
+    has_waited,
+    waiters,
+    word_with,
+    words,
+)
 from rbdagent.model import (
     Finding,
     Heals,
@@ -277,6 +284,7 @@ Whoever may write events may write anything into them: what goes into a command 
 more than that.
 """
 
+BY_NOW: Final = " By now it is registered there: the next try gets it."
 _JOURNAL: Final = "journaling"
 """Which the kernel still lacks, and a mirror by journal lives on."""
 _PATTERNS: Final = tuple((re.compile(each.pattern), each) for each in SAYINGS)
@@ -349,16 +357,20 @@ def _told(code: str, alike: list[Word], case: Case) -> Finding:
     else:
         fields = fields_of(word.node, case, found[1])
         means, looks = found[0].means.format_map(fields), filled_in(found[0].commands, fields)
+    without = code == "RBD731"
+    is_back = without and all(_is_back(each, case) for each in alike)
+    is_new = without and all(has_just_come(each.node, case) for each in alike)
+    heals = found[0].heals if found is not None else None
     return finding(
         code,
         f"pod {word.event.subject}",
-        f"{pods} cannot start{place}: {means}.",
+        f"{pods} cannot start{place}: {means}.{BY_NOW if is_back else ''}",
         evidence=evidence_of_word(word, case),
         remedy=found[0].remedy if found is not None else "",
         commands=looks,
         # What keeps the claim that this answer is about, is said of the claim itself.
-        severity=Severity.INFO if _is_own_claim(fields, case) else None,
-        heals=found[0].heals if found is not None else None,
+        severity=Severity.INFO if is_back or is_new or _is_own_claim(fields, case) else None,
+        heals=Heals(by="kubelet", within_s=_BACK_OFF_S) if is_back else heals,
     )
 
 
@@ -466,11 +478,44 @@ def _lacks_driver(node: str | None, case: Case) -> bool:
     seen = [each for each in observed_of(kube.csi_nodes) if each.node_name == node]
     if not seen or any(pair[0] in each.drivers for each in seen):
         return False
+    return not has_just_come(node, case)
+
+
+def has_just_come(node: str | None, case: Case) -> bool:
+    """Tell whether a node became Ready so lately that its drivers may yet come up."""
     there = node_named(node, case.snapshot)
-    since = (
-        age(there.ready_changed_at, case.snapshot.observed_at) if isinstance(there, Node) else None
+    return isinstance(there, Node) and (
+        is_young(there.ready_changed_at, case.snapshot.observed_at, MOVING) is True
     )
-    return since is None or since >= MOVING
+
+
+def is_registered_by_now(text: str, said: str | None, node: str | None, case: Case) -> bool:
+    """Tell whether a driver that was missed a moment ago is registered now: the next try gets it.
+
+    Not if it is missed for longer. CSINode keeps what it lists while kubelet restarts, and drops a
+    driver only when kubelet sees it go (pkg/volume/csi/nodeinfomanager).
+    """
+    kube, volume = case.snapshot.kubernetes, case.use.persistent_volume
+    pair = handle_of(volume.source) if volume is not None else None
+    if kube is None or pair is None or not _UNREGISTERED.search(text):
+        return False
+    if is_young(said, case.snapshot.observed_at, seconds(_BACK_OFF_S)) is not True:
+        return False
+    return any(
+        each.node_name == node and pair[0] in each.drivers for each in observed_of(kube.csi_nodes)
+    )
+
+
+_UNREGISTERED: Final = re.compile(
+    r"not registered|not found in the list of registered CSI drivers|does not contain driver"
+)
+
+
+def _is_back(word: Word, case: Case) -> bool:
+    """Tell whether the driver is back since a word to a pod that has not waited for long."""
+    if word.pod is None or has_waited(word.pod, case.snapshot, LONG):
+        return False
+    return is_registered_by_now(word.text, word.event.last_seen, word.node, case)
 
 
 def _known_drivers(case: Case) -> tuple[str, ...]:

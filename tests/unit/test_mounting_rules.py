@@ -534,6 +534,72 @@ def test_the_names_in_the_words_are_filled_in() -> None:
     assert finding.evidence[1] == "said 2m ago"
 
 
+ARRIVED: Final = "2026-11-21T02:59:30Z"
+MOVED: Final = {"pods": (waiting_pod(created_at="2026-11-21T02:57:30Z"),)}
+NEW_NODE: Final = {"nodes": (node(), listing("worker-2", ready_changed_at=ARRIVED))}
+
+
+def lacks(**in_attachment: Any) -> dict[str, Any]:  # noqa: ANN401 - as the builders
+    """Have the attacher miss the driver."""
+    words = {
+        "attached": False,
+        "attach_error": f"CSINode worker-2 does not contain driver {DRIVER}",
+    }
+    return {"attachments": attached("worker-2", **words, **in_attachment)}
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        mounting(NOT_REGISTERED, csi_nodes=(), **NEW_NODE),
+        mounting(SOCKET, **NEW_NODE),
+        mounting(csi_nodes=(), **lacks(), **NEW_NODE),
+        mounting(csi_nodes=(), **lacks(created_at=ARRIVED)),
+    ],
+    ids=["kubelet", "a socket", "the attacher", "the attachment is as new"],
+)
+def test_a_driver_may_yet_come_up_on_a_node_that_has_just_come(seen: Snapshot) -> None:
+    finding = found(seen, "RBD731")
+    assert finding.severity is Severity.INFO
+    assert str(finding.heals) == "kubelet, within 2m2s, once the driver answers there"
+
+
+@pytest.mark.parametrize(
+    ("seen", "by"),
+    [
+        (mounting(NOT_REGISTERED, **MOVED), "kubelet"),
+        (mounting(**lacks(created_at="2026-11-21T02:58:10Z")), "the external attacher"),
+    ],
+    ids=["kubelet", "the attacher"],
+)
+def test_a_driver_that_is_back_is_met_by_the_next_try(seen: Snapshot, by: str) -> None:
+    finding = found(seen, "RBD731")
+    assert finding.severity is Severity.INFO
+    assert finding.message.endswith("By now it is registered there: the next try gets it.")
+    assert str(finding.heals) == f"{by}, within 2m2s"
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        mounting(NOT_REGISTERED),
+        mounting(SOCKET, **MOVED),
+        mounting(events=(told(NOT_REGISTERED, last_seen="2026-11-21T02:57:50Z"),), **MOVED),
+        mounting(NOT_REGISTERED, csi_nodes=(), **MOVED),
+        mounting(**lacks()),
+    ],
+    ids=[
+        "CSINode may have kept it: the pod has waited for long",
+        "it is registered, and does not answer",
+        "kubelet should have tried again since",
+        "it is not registered",
+        "the attacher has missed it for long",
+    ],
+)
+def test_any_other_driver_that_is_missed_is_down(seen: Snapshot) -> None:
+    assert found(seen, "RBD731").severity is Severity.ERROR
+
+
 def test_what_mount_says_of_every_refusal_is_told_with_the_mount_options_first() -> None:
     finding = found(SAID["RBD753"]["by mount"][0], "RBD753")
     assert "mount refuses a mount option, the type (ext4), or the file system" in finding.message
