@@ -72,7 +72,8 @@ ENTRIES: Final = (
         Severity.ERROR,
         "The pod's ephemeral volume gets no claim: another one has its name.",
         cause="A generic ephemeral volume's claim is called POD-VOLUME. One of that name exists "
-        "and was not made for this pod: an older pod's, or somebody's own.",
+        "and was not made for this pod: an older pod's, or somebody's own. For a moment after a "
+        "StatefulSet has made its pod again it may be that of the pod before.",
         evidence="`pod is not owner` in the pod's event or condition.",
         risk="Kubernetes refuses so that nobody writes into a stranger's volume.",
         remedy="Rename the pod or its volume; or, if nobody needs that claim, delete it.",

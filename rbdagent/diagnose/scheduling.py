@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Final
 from rbdagent.correlate.names import handle_of
 from rbdagent.diagnose.case import Case, finding
 from rbdagent.diagnose.target import volumes_of_use
-from rbdagent.diagnose.times import MOVING
+from rbdagent.diagnose.times import LONG, MOVING, is_young
 from rbdagent.diagnose.waiting import evidence_of_word, has_waited, words
 from rbdagent.model import (
+    Claim,
     CsiSource,
     Finding,
+    Heals,
     KubeView,
     Node,
     NodeTerm,
@@ -282,18 +284,54 @@ def name_taken(case: Case) -> Iterator[Finding]:
         match = _NOT_OWNER.search(word.text if word is not None else pod.unschedulable)
         if match is None:
             continue
-        claim = match["claim"]
-        namespace, _, name = claim.partition("/")
+        name = match["claim"]
+        claim = _claim_named(name, case)
+        leaving = claim is not None and claim.deleting_since is not None
+        passing = _may_be_collected(claim, pod, case)
         yield finding(
             "RBD705",
             f"pod {pod.ref}",
-            f"{pod.ref} gets no volume of its own: claim {claim} has the name of its ephemeral "
-            "volume, and was not made for it.",
+            f"{pod.ref} gets no volume of its own: claim {name} has the name of its ephemeral "
+            f"volume, and was not made for it.{_LEAVING if leaving else ''}",
             evidence=evidence_of_word(word, case) if word is not None else (_scheduler_says(pod),),
-            commands=(f"kubectl -n {namespace} get pvc {name} -o yaml",),
+            remedy="Ask for that claim: what keeps it is said there." if leaving else "",
+            commands=(f"rbdagent diagnose pvc/{name}",) if leaving else (_show_claim(name),),
+            severity=Severity.INFO if passing else None,
+            heals=_ONCE_FREE if leaving else _IF_COLLECTED if passing else None,
         )
 
 
+def _show_claim(claim: str) -> str:
+    namespace, _, name = claim.partition("/")
+    return f"kubectl -n {namespace} get pvc {name} -o yaml"
+
+
+def _claim_named(name: str, case: Case) -> Claim | None:
+    kube = case.snapshot.kubernetes
+    known = () if kube is None else observed_of(kube.claims)
+    return next((each for each in known if str(each.ref) == name), None)
+
+
+def _may_be_collected(claim: Claim | None, pod: Pod, case: Case) -> bool:
+    """Tell whether the claim may be that of the pod before, which is still being collected.
+
+    So it is whenever a StatefulSet makes its pod again: the garbage collector deletes the claim
+    once its pod is gone, and the new pod may be there first.
+    """
+    now = case.snapshot.observed_at
+    if claim is None:
+        return not has_waited(pod, case.snapshot, LONG)
+    if claim.deleting_since is None:
+        return not has_waited(pod, case.snapshot, MOVING)
+    return is_young(claim.deleting_since, now, LONG) is not False
+
+
+_LEAVING: Final = " It is being deleted."
+_IF_COLLECTED: Final = Heals(
+    by="the garbage collector and the ephemeral-volume controller",
+    note="if the claim is that of the pod before",
+)
+_ONCE_FREE: Final = Heals(by="the ephemeral-volume controller", once="that claim is gone")
 _NOT_OWNER: Final = re.compile(
     r"PVC (?P<claim>[\w.-]+/[\w.-]+) was not created for pod .*pod is not owner"
 )

@@ -8,9 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from rbdagent.diagnose.scheduling import fits
-from rbdagent.model import CsiNode, CsiSource, ObjectRef, Requirement, Severity, Snapshot
+from rbdagent.model import Claim, CsiNode, CsiSource, ObjectRef, Requirement, Severity, Snapshot
 from tests.unit.builders import (
     DRIVER,
+    JUST_NOW,
+    LONG_AGO,
     PV,
     UNSEEN,
     claim,
@@ -283,6 +285,50 @@ def test_the_fullest_node_is_told_by_its_figures() -> None:
     finding = found(SAID["RBD703"]["every node is full"][0], "RBD703")
     assert "(worker-1: 1 of 1)" in finding.message
     assert "worker-2: 0 of 2" in finding.evidence
+
+
+SCRATCH: Final = claim(ref=ObjectRef(namespace="default", name="web-1-scratch"))
+LEAVING: Final = replace(SCRATCH, deleting_since="2026-11-21T02:58:00Z")
+NEVER: Final = "never: nobody renames a claim"
+COLLECTED: Final = (
+    "the garbage collector and the ephemeral-volume controller: if the claim is that of the pod "
+    "before"
+)
+WHEN_GONE: Final = "the ephemeral-volume controller, once that claim is gone"
+
+
+@pytest.mark.parametrize(
+    ("there", "since", "severity", "heals"),
+    [
+        (LEAVING, LATELY, Severity.INFO, WHEN_GONE),
+        (replace(LEAVING, deleting_since=LONG_AGO), LONG_AGO, Severity.ERROR, WHEN_GONE),
+        (SCRATCH, LATELY, Severity.INFO, COLLECTED),
+        (SCRATCH, JUST_NOW, Severity.ERROR, NEVER),
+        (claim(), JUST_NOW, Severity.INFO, COLLECTED),
+        (claim(), LONG_AGO, Severity.ERROR, NEVER),
+    ],
+    ids=[
+        "the claim of the pod before is being deleted",
+        "something keeps it",
+        "the garbage collector has yet to see it",
+        "it stays",
+        "it was not seen, and the pod is young",
+        "it was not seen",
+    ],
+)
+def test_the_claim_of_the_pod_before_is_no_trouble_while_it_is_being_collected(
+    there: Claim, since: str, severity: Severity, heals: str
+) -> None:
+    seen = unplaced(NOT_OWNER, of_pod={"created_at": since}, claims=(claim(), there))
+    finding = found(seen, "RBD705")
+    assert finding.severity is severity
+    assert str(finding.heals) == heals
+
+
+def test_a_claim_that_is_being_deleted_is_what_to_ask_for() -> None:
+    finding = found(unplaced(NOT_OWNER, claims=(claim(), LEAVING)), "RBD705")
+    assert finding.message.endswith("It is being deleted.")
+    assert finding.commands == ("rbdagent diagnose pvc/default/web-1-scratch",)
 
 
 def limits(*drivers: str) -> tuple[CsiNode, ...]:
