@@ -16,8 +16,7 @@ ENTRIES: Final = (
         cause="Another Kubernetes cluster has a PV of the same image: restored YAML, a migration "
         "that left the old side running, a copied static PV. Or somebody mapped it by hand.",
         evidence="A kernel client's watch from an address of no Node, while this cluster's own "
-        "nodes reach Ceph from addresses that their Nodes list, or the image's metadata names a "
-        "PV that is not here.",
+        "nodes reach Ceph from addresses that their Nodes list.",
         risk="Each cluster knows nothing of the other. A delete in either looks at the watchers "
         "alone: while the other side's pod rests for a minute, its data goes.",
         remedy="Set the PV to Retain here and there. In the other cluster find the PV of this "
@@ -33,7 +32,8 @@ ENTRIES: Final = (
         cause="The image was provisioned by another cluster, or its PV was made anew under "
         "another name, or it is a clone that kept its parent's metadata.",
         evidence="The image's metadata (csi.storage.k8s.io/pv/name, csi.ceph.com/cluster/name) "
-        "against this cluster's PVs; it may be stale.",
+        "against this cluster's PVs; it may be stale. A client that has it mapped from an address "
+        "of no Node may be a node of this cluster, by its second network.",
         risk="If the other PV lives and is to be deleted with its claim, the image goes with it.",
         remedy="Make sure that no other cluster still has a PV of this image; if one does, set "
         "both to Retain.",

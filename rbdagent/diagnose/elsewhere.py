@@ -77,16 +77,20 @@ def outsiders(case: Case) -> tuple[JudgedHolder, ...]:
     """Give the holders that are no nodes of this cluster, as far as that can be known from here.
 
     An address that no Node lists may be a node's second network: it counts only where nodes of this
-    cluster are seen to reach Ceph from addresses that their Nodes do list, or where the image
-    itself names another cluster's volume; and only if no pod and no attachment here lacks the watch
-    that it should have.
+    cluster are seen to reach Ceph from addresses that their Nodes do list; and only if no pod and
+    no attachment here lacks the watch that it should have. What the image says of itself proves no
+    machine: a PV that was made anew under another name leaves the old name in it.
     """
     if not volumes_of_use(case.use) or not knows_every_user(case):
         return ()
-    found = tuple(each for each in case.judged if _is_unknown_mapping(each, case))
+    found = _unknown_mappings(case)
     if not found or _is_watch_missing(case):
         return ()
-    return found if _known_addresses(case) or _names_another(case) else ()
+    return found if _known_addresses(case) else ()
+
+
+def _unknown_mappings(case: Case) -> tuple[JudgedHolder, ...]:
+    return tuple(each for each in case.judged if _is_unknown_mapping(each, case))
 
 
 def _is_unknown_mapping(judged: JudgedHolder, case: Case) -> bool:
@@ -158,9 +162,21 @@ def named_elsewhere(case: Case) -> Iterator[Finding]:
         "RBD772",
         case.volume,
         f"The image of {volumes} says that it belongs to PV {_metadata(case)[_PV]}, which is not "
-        "in this cluster: another cluster may have a PV of it, or had one.",
+        f"in this cluster: another cluster may have a PV of it, or had one.{_watched(case)}",
         evidence=_written(case),
         commands=_there(case),
+    )
+
+
+def _watched(case: Case) -> str:
+    """Say who has it mapped, where nobody knows whether that is a node of this cluster."""
+    found = _unknown_mappings(case)
+    if not found or outsiders(case):
+        return ""
+    who = ", ".join(subject_of(each.holder) for each in found)
+    return (
+        f" It is mapped by {who}: that may be another cluster's machine, or a node of this one by "
+        "the address of its second network."
     )
 
 

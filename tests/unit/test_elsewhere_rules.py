@@ -87,17 +87,17 @@ def outside(**parts: Any) -> Snapshot:  # noqa: ANN401 - as the builders
     return unmapped(of_image=of_image, on_node=on_node, **parts)
 
 
+MADE_ELSEWHERE: Final = outside(of_image={"metadata": METADATA}, on_node={"mappings": ()})
+"""From which address nodes of this cluster reach Ceph was not seen."""
+
 SAID: Final[Said] = {
     "RBD771": {
         "a pod waits for it": (outside(in_kube=WAITS), {"RBD402"}),
         "nobody waits for it yet": (outside(), NONE),
-        "the image tells of another cluster": (
-            outside(of_image={"metadata": METADATA}, on_node={"mappings": ()}),
-            NONE,
-        ),
     },
     "RBD772": {
         "made by another cluster": (unmapped(of_image={"metadata": METADATA}), NONE),
+        "and mapped by nobody knows whom": (MADE_ELSEWHERE, {"RBD119"}),
     },
     "RBD773": {
         "raw block for many": (outside(in_kube=RWX), NONE),
@@ -154,6 +154,7 @@ OWN_OTHER_NETWORK: Final = {
 QUIET: Final[Quiet] = {
     "RBD771": {
         **OWN_OTHER_NETWORK,
+        "the image alone tells of another cluster": MADE_ELSEWHERE,
         "it only passed by": outside(of_image={"watchers": (), "passing_watchers": (STRANGER,)}),
         "a program, not a mapping": outside(
             of_image={"watchers": (replace(STRANGER, cookie=LIBRBD_COOKIE),)}
@@ -198,6 +199,16 @@ def test_the_stranger_is_told_by_cluster_client_and_address() -> None:
     assert "watched by client.77 192.0.2.7:0/5, which no Node lists" in finding.evidence
     assert "ceph-csi wrote into the image: cluster east" in finding.evidence
     assert "ceph-csi wrote into the image: PV pvc-of-east, claim shop/data" in finding.evidence
+
+
+def test_a_client_that_may_be_a_node_by_its_second_network_is_called_no_stranger() -> None:
+    finding = found(MADE_ELSEWHERE, "RBD772")
+    assert finding.severity is Severity.INFO
+    assert "mapped by client.77 at 192.0.2.7:0/5: that may be another" in finding.message
+    assert "or a node of this one by the address of its second network" in finding.message
+    known = outside(of_image={"metadata": METADATA})
+    for seen in (known, unmapped(of_image={"metadata": METADATA})):
+        assert "second network" not in found(seen, "RBD772").message
 
 
 def test_its_data_are_kept_first_and_its_pv_is_sought_in_the_other_cluster_then() -> None:
