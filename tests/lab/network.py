@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import random
 import socket
 import subprocess
 import threading
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 ADDRESS = "10.77.0.1"
 PREFIX_LENGTH = 24
 
+_FREE = (20_000, 32_768)
 _BRIDGE = "br0"
 _MACHINE = "-m"
 """Stands between the lab's own namespace and the number of a machine of it."""
@@ -27,9 +29,15 @@ _NAME_LENGTH = 15  # IFNAMSIZ - 1
 
 
 def free_port() -> int:
-    """Give a port of loopback that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
+    """Give a port of loopback that nobody listens on, and that no connection is given as its own.
+
+    The kernel gives connections those from 32768 on (ip_local_port_range).
+    """
+    while True:
+        port = random.randrange(*_FREE)
+        with socket.socket() as taken, contextlib.suppress(OSError):
+            taken.bind(("127.0.0.1", port))
+            return port
 
 
 class Network:
