@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.correlate.holders import cluster_with, is_terminated, same_ip
-from rbdagent.correlate.names import names_of_use, node_named
+from rbdagent.correlate.names import node_named
 from rbdagent.diagnose.case import (
     Case,
     finding,
@@ -20,6 +20,7 @@ from rbdagent.diagnose.case import (
     subject_of,
 )
 from rbdagent.diagnose.evidence import pod_names
+from rbdagent.diagnose.target import is_listed
 from rbdagent.diagnose.times import GRACE, LONG, MOVING, age, is_young, seconds, spoken
 from rbdagent.diagnose.waiting import (
     has_waited,
@@ -238,7 +239,6 @@ def unmount_fails(case: Case) -> Iterator[Finding]:
     """
     if not knows_every_user(case):
         return
-    names = names_of_use(case.use).in_use_names
     for each in observed_of(case.use.attachments):
         name = each.node_name
         if each.deleting_since or users_on(name, case) or _is_told_of(name, case):
@@ -247,10 +247,7 @@ def unmount_fails(case: Case) -> Iterator[Finding]:
             continue
         if any(one.node_name == name and one.deleting_since for one in case.use.pods):
             continue
-        node = node_named(name, case.snapshot)
-        if not isinstance(node, Node) or node.ready is not True:
-            continue
-        if names.isdisjoint(node.volumes_in_use):
+        if not is_listed(case.use, name, case.snapshot):
             continue
         waiting = [one for one in waiters(case) if one.node_name != name]
         long = any(has_waited(one, case.snapshot, LONG) for one in waiting)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rbdagent.correlate.names import handle_of, node_named
+from rbdagent.correlate.names import node_named
 from rbdagent.diagnose.case import (
     Case,
     delete_pod,
@@ -18,7 +18,7 @@ from rbdagent.diagnose.case import (
     subject_of,
 )
 from rbdagent.diagnose.evidence import pod_names
-from rbdagent.diagnose.target import is_read_only, is_writable
+from rbdagent.diagnose.target import driver_of, is_read_only, is_writable, volumes_of_use
 from rbdagent.diagnose.times import LONG, MOVING, age, is_young, seconds
 from rbdagent.diagnose.waiting import (
     Word,
@@ -397,13 +397,13 @@ def fields_of(node: str | None, case: Case, groups: dict[str, str]) -> dict[str,
     """Give what the sentences and commands of `SAYINGS` are filled in with; unknown is empty."""
     use = case.use
     volume, claim = use.persistent_volume, use.claim
-    pair = handle_of(volume.source) if volume is not None else None
+    driver = driver_of(use)
     fs_type = getattr(volume.source, "fs_type", None) if volume is not None else None
     spec = use.image.spec if use.image is not None and use.image.spec.pool else None
     return {
         "node": node or "",
         "volume": case.volume,
-        "driver": pair[0] if pair is not None else "of the volume",
+        "driver": driver if driver is not None else "of the volume",
         "fs_type": fs_type or "ext4",
         "image": str(spec or ""),
         "pool": spec.pool if spec is not None else "",
@@ -442,11 +442,9 @@ def _image_is_known_gone(case: Case) -> bool:
 def driver_wanted(case: Case) -> Iterator[Finding]:
     """RBD731, RBD732: the node where a pod waits has no driver for its volume."""
     without = [each for each in waiters(case) if _lacks_driver(each.node_name, case)]
-    volume = case.use.persistent_volume
-    pair = handle_of(volume.source) if volume is not None else None
-    if not without or pair is None:
+    driver, pods = driver_of(case.use), pod_names(without)
+    if not without or driver is None:
         return
-    driver, pods = pair[0], pod_names(without)
     nodes = sorted({str(each.node_name) for each in without})
     if is_installed_nowhere(driver, case):
         known = _known_drivers(case)
@@ -471,12 +469,11 @@ def driver_wanted(case: Case) -> Iterator[Finding]:
 
 def _lacks_driver(node: str | None, case: Case) -> bool:
     """Tell whether a node has no driver for the volume; one that has just come may yet get it."""
-    kube, volume = case.snapshot.kubernetes, case.use.persistent_volume
-    pair = handle_of(volume.source) if volume is not None else None
-    if kube is None or pair is None:
+    kube, driver = case.snapshot.kubernetes, driver_of(case.use)
+    if kube is None or driver is None:
         return False
     seen = [each for each in observed_of(kube.csi_nodes) if each.node_name == node]
-    if not seen or any(pair[0] in each.drivers for each in seen):
+    if not seen or any(driver in each.drivers for each in seen):
         return False
     return not has_just_come(node, case)
 
@@ -495,14 +492,13 @@ def is_registered_by_now(text: str, said: str | None, node: str | None, case: Ca
     Not if it is missed for longer. CSINode keeps what it lists while kubelet restarts, and drops a
     driver only when kubelet sees it go (pkg/volume/csi/nodeinfomanager).
     """
-    kube, volume = case.snapshot.kubernetes, case.use.persistent_volume
-    pair = handle_of(volume.source) if volume is not None else None
-    if kube is None or pair is None or not _UNREGISTERED.search(text):
+    kube, driver = case.snapshot.kubernetes, driver_of(case.use)
+    if kube is None or driver is None or not _UNREGISTERED.search(text):
         return False
     if is_young(said, case.snapshot.observed_at, seconds(_BACK_OFF_S)) is not True:
         return False
     return any(
-        each.node_name == node and pair[0] in each.drivers for each in observed_of(kube.csi_nodes)
+        each.node_name == node and driver in each.drivers for each in observed_of(kube.csi_nodes)
     )
 
 
@@ -687,11 +683,9 @@ def turned_read_only(case: Case) -> Iterator[Finding]:
 
 
 def _asks_for_read_only(case: Case) -> bool:
-    volumes = (case.use.persistent_volume, *case.use.other_volumes)
     # An entry may hold several: mount-utils joins them all by commas for `mount -o` as they are.
     return any(
         "ro" in entry.split(",")
-        for each in volumes
-        if each is not None
+        for each in volumes_of_use(case.use)
         for entry in each.mount_options
     )

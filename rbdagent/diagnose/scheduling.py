@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.correlate.names import handle_of
 from rbdagent.diagnose.case import Case, finding
-from rbdagent.diagnose.target import volumes_of_use
+from rbdagent.diagnose.target import driver_of, volumes_of_use
 from rbdagent.diagnose.times import LONG, MOVING, is_young
 from rbdagent.diagnose.waiting import evidence_of_word, has_waited, words
 from rbdagent.model import (
@@ -182,7 +181,7 @@ def fits(volume: PersistentVolume, node: Node) -> bool:
 
 def _limit(pod: Pod, case: Case) -> Finding:
     """RBD703: the scheduler names no driver, and the pod may have volumes of several."""
-    driver = _driver_of(case)
+    driver = driver_of(case.use)
     mine = driver if driver is not None and _is_limit_of(driver, pod, case) else None
     full = _counts(mine, case) if mine is not None else ()
     of_whom = f"{mine} as it allows" if mine is not None else "a CSI driver as that allows"
@@ -198,12 +197,6 @@ def _limit(pod: Pod, case: Case) -> Finding:
             "kubectl get volumeattachments -o wide",
         ),
     )
-
-
-def _driver_of(case: Case) -> str | None:
-    volume = case.use.persistent_volume
-    pair = handle_of(volume.source) if volume is not None else None
-    return pair[0] if pair is not None else None
 
 
 def _another_volume(driver: str) -> str:
@@ -253,7 +246,7 @@ def _counts(driver: str, case: Case) -> tuple[str, ...]:
 
 def _without_driver(pod: Pod, case: Case) -> Iterator[Finding]:
     """RBD731, of the volume's own driver: the text names the one that is not installed."""
-    own = _driver_of(case)
+    own = driver_of(case.use)
     named = {each["driver"] for each in _NO_DRIVER.finditer(pod.unschedulable)}
     for driver in sorted(named if case.use.persistent_volume is None else named & {own}):
         yield finding(

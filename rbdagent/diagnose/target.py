@@ -12,6 +12,7 @@ from rbdagent.correlate.holders import (
 from rbdagent.correlate.identity import clusters_of, fsids_of
 from rbdagent.correlate.names import (
     covers_claims,
+    handle_of,
     knows_every_volume_of,
     names_of,
     names_of_use,
@@ -54,7 +55,6 @@ ORDER: Final = (
 A target is Orphaned only when everybody who holds it is: one user, or one unknown, outranks it.
 """
 
-_NBD: Final = "rbd-nbd"
 PODS_ELSEWHERE: Final = "pods on other nodes"
 """Missing where the target named no claim: then only this node's pods were listed."""
 
@@ -129,6 +129,13 @@ def volumes_of_use(use: VolumeUse) -> tuple[PersistentVolume, ...]:
     return (*first, *use.other_volumes)
 
 
+def driver_of(use: VolumeUse) -> str | None:
+    """Give the CSI driver of the PV; None without one."""
+    volume = use.persistent_volume
+    pair = handle_of(volume.source) if volume is not None else None
+    return pair[0] if pair is not None else None
+
+
 def may_share_writing(use: VolumeUse) -> bool:
     """Tell whether several nodes may write: ReadWriteMany on a raw block device, nothing else."""
     return any(
@@ -151,9 +158,10 @@ def is_read_only(use: VolumeUse) -> bool:
 
 def maps_by_nbd(use: VolumeUse) -> bool:
     """Tell whether ceph-csi maps it by rbd-nbd, which watches as every librbd program does."""
+    sources = (each.source for each in volumes_of_use(use))
     return any(
-        isinstance(each.source, CsiSource) and dict(each.source.attributes).get("mounter") == _NBD
-        for each in volumes_of_use(use)
+        isinstance(each, CsiSource) and dict(each.attributes).get("mounter") == DeviceKind.NBD
+        for each in sources
     )
 
 
@@ -234,7 +242,7 @@ def under_way(use: VolumeUse, node: str, snapshot: Snapshot) -> bool:
     """
     attached = () if isinstance(use.attachments, NotObserved) else use.attachments
     there = [each for each in attached if each.node_name == node and not each.detach_error]
-    if there and _lists(node, use, snapshot):
+    if there and is_listed(use, node, snapshot):
         return True
     return any(
         is_young(moment, snapshot.observed_at)
@@ -243,7 +251,7 @@ def under_way(use: VolumeUse, node: str, snapshot: Snapshot) -> bool:
     )
 
 
-def _lists(node: str, use: VolumeUse, snapshot: Snapshot) -> bool:
+def is_listed(use: VolumeUse, node: str, snapshot: Snapshot) -> bool:
     """Tell whether the kubelet of a node that is Ready says that it has the volume in use."""
     found = node_named(node, snapshot)
     return (
