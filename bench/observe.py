@@ -124,7 +124,7 @@ def _files_read(root: Path) -> list[Path]:
 
 
 def _watchers(processes: Processes, directory: Path, pairs: int) -> list[bool]:
-    ceph = CephCluster(processes, directory / "ceph", port=16789, name="bench")
+    ceph = CephCluster(processes, directory / "ceph", port=16789, msgr2_port=13300, name="bench")
     ceph.start()
     ceph.wait_ready()
     ceph.create_pool("k8s")

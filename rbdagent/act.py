@@ -5,6 +5,7 @@ The command line and the agent go the same way here; only what they remember bef
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -26,6 +27,7 @@ from rbdagent.model import (
     NotObserved,
     Policy,
     Snapshot,
+    Step,
     Switches,
     Target,
     TargetKind,
@@ -91,8 +93,12 @@ class Attempt:
         self.recorded: Act | None = None
         """What this attempt has put on record last."""
 
-    def decide(self) -> UnmapPlan | UnmapRefusal:
+    def decide(self, *, after: Step | None = None) -> UnmapPlan | UnmapRefusal:
         """Look and plan.
+
+        Args:
+            after: the step of this attempt that was done since the last time. Its I/O is no sign
+                of use: umount writes the super block, luksClose reads the LUKS header.
 
         Raises:
             RbdagentError: nothing of the target is mapped, or it cannot be told which is meant.
@@ -102,7 +108,11 @@ class Attempt:
         diagnosis = diagnose(correlate(snapshot), snapshot, grace=grace)
         if self._clock is not None:
             self._history = remember(
-                self._history, (diagnosis,), snapshot, longest_gap_s=LONGEST_GAP_S
+                self._history,
+                (diagnosis,),
+                snapshot,
+                longest_gap_s=LONGEST_GAP_S,
+                own_io=self.recorded.identity if self.recorded and after else None,
             )
         acts, _ = self._leave.state.acts()
         # What this attempt has begun itself is not one more beside it.
@@ -118,8 +128,13 @@ class Attempt:
             now=self._clock() if self._clock is not None else None,
         )
 
-    def act(self, plan: UnmapPlan, paths: NodePaths) -> UnmapResult:
+    def act(self, plan: UnmapPlan, paths: NodePaths, *, deadline: float = math.inf) -> UnmapResult:
         """Carry a plan out; it is on record from before the first step.
+
+        Args:
+            plan: what was decided.
+            paths: where the host is seen.
+            deadline: of the monotonic clock, see :func:`rbdagent.unmap.carry_out`.
 
         Raises:
             RbdagentError: another rbdagent is at work on the image, or no record can be kept.
@@ -131,7 +146,11 @@ class Attempt:
             self._record(begun)
             try:
                 result = carry_out(
-                    plan, again=self.decide, watched=lambda: self._watched(plan), paths=paths
+                    plan,
+                    again=self.decide,
+                    watched=lambda: self._watched(plan),
+                    paths=paths,
+                    deadline=deadline,
                 )
             except RbdagentError as error:
                 self._record(replace(begun, outcome=UnmapOutcome.FAILED, message=str(error)))
@@ -214,7 +233,7 @@ def _the_one(diagnosis: Diagnosis) -> JudgedHolder:
     chosen = local or list(diagnosis.holders)
     if not chosen and diagnosis.verdict is Verdict.FREE:
         raise RbdagentError(
-            f"{given} is not mapped here, and nobody holds it",
+            f"{given} is not mapped here, and no client holds it",
             hint=f"rbdagent who-holds {given} tells more",
         )
     if not chosen:

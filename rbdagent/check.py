@@ -6,7 +6,9 @@ import functools
 import time
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.errors import SourceError
 from rbdagent.model import CheckResult, CheckState, DeviceKind, NotObserved, SourceState
+from rbdagent.observe.failure import not_observed
 from rbdagent.observe.together import all_of
 
 if TYPE_CHECKING:
@@ -20,28 +22,35 @@ if TYPE_CHECKING:
 
 def check_all(settings: Settings) -> tuple[CheckResult, ...]:
     """Check the node, every Ceph cluster and Kubernetes, all at once."""
-    calls: list[Callable[[], tuple[CheckResult, ...]]] = [functools.partial(_node, settings)]
-    calls += [functools.partial(_ceph, access) for access in settings.clusters or ()]
-    calls.append(functools.partial(_kube, settings))
-    answers = all_of(calls, time.monotonic() + settings.timeout_s)
+    calls: list[tuple[str, Callable[[], tuple[CheckResult, ...]]]] = [
+        ("node", functools.partial(_node, settings)),
+        *(("ceph", functools.partial(_ceph, access)) for access in settings.clusters or ()),
+        ("kubernetes", functools.partial(_kube, settings)),
+    ]
+    answers = all_of([call for _, call in calls], time.monotonic() + settings.timeout_s)
     results: list[CheckResult] = []
-    for answer in answers:
-        if isinstance(answer, BaseException):
-            raise answer
-        if answer is None:
-            results.append(
-                CheckResult(
-                    source="ceph or kubernetes",
-                    sentence=f"every source answers within {settings.timeout_s:g} s",
-                    state=CheckState.FAILED,
-                    hint="a longer --timeout may help",
-                )
-            )
-        else:
+    for (source, _), answer in zip(calls, answers, strict=True):
+        if isinstance(answer, tuple):
             results += answer
+        else:
+            results.append(_unanswered(source, answer, settings))
     if settings.clusters is None:
         results.append(_skipped("ceph"))
     return tuple(results)
+
+
+def _unanswered(source: str, error: BaseException | None, settings: Settings) -> CheckResult:
+    """Return the line of a source whose check did not end, or failed unexpectedly."""
+    if error is None:
+        error = SourceError("no answer in time", cure="a longer --timeout may help")
+    missing = not_observed(error, "the check")
+    return CheckResult(
+        source=source,
+        sentence=f"the source answers within {settings.timeout_s:g} s",
+        state=CheckState.FAILED,
+        detail=missing.reason,
+        hint=missing.cure,
+    )
 
 
 def _skipped(source: str) -> CheckResult:

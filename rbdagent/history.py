@@ -5,6 +5,8 @@ Ages are counted by the node's own uptime: a wall clock may jump, and a boot end
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from rbdagent.correlate.holders import needs_volumes
 from rbdagent.model import (
     Diagnosis,
@@ -15,6 +17,7 @@ from rbdagent.model import (
     MappingIdentity,
     Moment,
     NotObserved,
+    ObservedIo,
     Remembered,
     Snapshot,
     Verdict,
@@ -48,6 +51,7 @@ def remember(
     snapshot: Snapshot,
     *,
     longest_gap_s: float,
+    own_io: MappingIdentity | None = None,
 ) -> History | None:
     """Add one look to what is remembered.
 
@@ -56,6 +60,7 @@ def remember(
         diagnoses: what the look says of every mapping of this node.
         snapshot: the look.
         longest_gap_s: what lies further apart than this was not seen without a break.
+        own_io: the mapping that a step of rbdagent's own has read or written since ``earlier``.
 
     Returns:
         What is remembered now; ``earlier`` where the look shows no node to remember anything of.
@@ -65,12 +70,13 @@ def remember(
         return earlier
     before = earlier if earlier is not None and _same_boot(earlier, node.boot_id, now) else None
     unbroken = before is not None and now.uptime_s - before.last_look.uptime_s <= longest_gap_s
+    last_look = before.last_look if before is not None and unbroken else None
     known = {each.identity: each for each in before.mappings} if before is not None else {}
     return History(
         boot_id=node.boot_id,
         last_look=now,
         mappings=tuple(
-            _remembered(each, mapping, known, now, unbroken=unbroken)
+            _remembered(each, mapping, known, now, last_look=last_look, own_io=own_io)
             for diagnosis in diagnoses
             for each, mapping in diagnosis.mapped
         ),
@@ -88,18 +94,49 @@ def _remembered(
     known: dict[MappingIdentity, Remembered],
     now: Moment,
     *,
-    unbroken: bool,
+    last_look: Moment | None,
+    own_io: MappingIdentity | None,
 ) -> Remembered:
     identity = identity_of(mapping)
     before = known.get(identity)
     needed_at = before.needed_at if before is not None else None
-    orphaned_since = before.orphaned_since if before is not None and unbroken else None
-    return Remembered(
+    orphaned_since = before.orphaned_since if before is not None and last_look is not None else None
+    remembered = Remembered(
         identity=identity,
         first_seen=before.first_seen if before is not None else now,
         orphaned_since=(orphaned_since or now) if judged.verdict is Verdict.ORPHANED else None,
         needed_at=now if is_needed(judged.holder) else needed_at,
+        io_counters=None if isinstance(mapping.io_counters, NotObserved) else mapping.io_counters,
     )
+    if remembered.orphaned_since is None:
+        return remembered
+    if before is None or last_look is None or before.orphaned_since is None:
+        return _with_io(remembered, now)
+    if identity == own_io:
+        return _with_io(remembered, before.no_io_since or now, last_io=before.last_io)
+    return _compared(remembered, before, now, last_look)
+
+
+def _compared(
+    remembered: Remembered, before: Remembered, now: Moment, last_look: Moment
+) -> Remembered:
+    """Compare an orphan's counters with those of the observation before, which is of its row."""
+    old, new = before.io_counters, remembered.io_counters
+    if old == new:
+        return _with_io(remembered, before.no_io_since or now, last_io=before.last_io)
+    if old is None or new is None:
+        return _with_io(remembered, now)
+    seen = ObservedIo(since=last_look, at=now, before=old, after=new)
+    return _with_io(remembered, now, last_io=seen)
+
+
+def _with_io(
+    remembered: Remembered, no_io_since: Moment, *, last_io: ObservedIo | None = None
+) -> Remembered:
+    """Set since when it has no I/O; not where a request is in flight or nothing was counted."""
+    counters = remembered.io_counters
+    quiet = counters is not None and counters.in_flight == 0
+    return replace(remembered, no_io_since=no_io_since if quiet else None, last_io=last_io)
 
 
 def is_needed(holder: Holder) -> bool:

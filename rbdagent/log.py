@@ -26,6 +26,17 @@ def debug_log() -> Any:  # noqa: ANN401 - structlog's bound logger is a protocol
     return structlog.get_logger()
 
 
+def show_tracebacks() -> None:
+    """Have the tracebacks of contained failures (``rbdagent.observe.failure``) go to stderr."""
+    import logging
+
+    from rbdagent.observe.failure import LOGGER
+
+    logger = logging.getLogger(LOGGER)
+    logger.setLevel(logging.DEBUG)
+    logger.handlers = [logging.StreamHandler()]
+
+
 def agent_log(node_name: str) -> Any:  # noqa: ANN401 - as above
     """Give the agent's logger: one canonical line a cycle, with the node's name in each."""
     return debug_log().bind(node=node_name)

@@ -31,6 +31,7 @@ from rbdagent.model import (
     TargetKind,
 )
 from rbdagent.observe.apart import Apart, GoneError, Kept
+from rbdagent.observe.failure import failed, not_observed
 from rbdagent.observe.together import start
 
 if TYPE_CHECKING:
@@ -41,11 +42,14 @@ if TYPE_CHECKING:
     from rbdagent.correlate.words import Called
     from rbdagent.diagnose.subjects import Scope
     from rbdagent.observe.cluster import CephAccess
-    from rbdagent.observe.kubeconfig import KubeAccess
 
 _T = TypeVar("_T")
 KubeAnswer = tuple[KubeView | None, Source]
+_LATE_REPORTS = NotObserved(
+    reason="the Kubernetes API listed no RBDNodes in time", cure="a longer --timeout may help"
+)
 _SKIPPED = "looked away on purpose"
+_CEPH = "Ceph"
 _NOT_YET = Source(state=SourceState.SKIPPED, reason="not asked yet")
 _MOST_IMAGES = 500
 """Each is opened, 32 at a time, and looked at twice, a third of a second apart, where somebody whom
@@ -107,6 +111,7 @@ def look(
         whole = _indexed(seen) if Also.EVERYTHING in also else None
         # Logs, like Ceph, are asked by the volume's names, which are known from here on.
         with_words = _begin_words(seen, settings, also, whole)
+        reports = _begin_reports(seen, settings, also)
 
         def ask(wanted: tuple[ImageIdentity, ...]) -> _CephAnswer:
             return _ceph(ceph_begun, wanted, node, deadline, to_all=whole is not None)
@@ -123,10 +128,7 @@ def look(
         sources=replace(seen.sources, ceph=ceph_source),
     )
     _must_be_there(snapshot, images, settings)
-    # Who asks for all of his own node, or wants to act there, needs nobody else's word.
-    if settings.kube is None or target.kind is TargetKind.NONE or Also.SWITCHES in also:
-        return snapshot
-    return _with_words_of_others(snapshot, settings.kube, settings.node_name)
+    return with_published(snapshot, found) if (found := reports(deadline)) else snapshot
 
 
 def _begin_words(
@@ -145,21 +147,38 @@ def _begin_words(
     return lambda deadline: replace(node, words=words(max(deadline, patience)))
 
 
-def _with_words_of_others(snapshot: Snapshot, access: KubeAccess, node_name: str) -> Snapshot:
-    """Ask the agents of those nodes that watch; all of them where these do not know a watcher."""
-    from rbdagent.correlate import correlate
-    from rbdagent.correlate.strangers import nodes_of_strangers, strangers
-    from rbdagent.observe.kube import published_or_gap, rbd_nodes_named
+def _begin_reports(
+    seen: Snapshot, settings: Settings, also: Also
+) -> Callable[[float], Sequence[PublishedNode | NotObserved]]:
+    """Begin to list what the agents of all nodes report of the target.
 
-    use = correlate(snapshot)
-    if snapshot.kubernetes is None or not strangers(use):
-        return snapshot
-    answers = rbd_nodes_named(access, nodes_of_strangers(use, node_name)).values()
-    told = with_published(snapshot, [each for each in answers if each is not None])
-    if all(each.published_by is not None for each in strangers(correlate(told))):
-        return told
-    every = published_or_gap(access)
-    return with_published(snapshot, [every] if isinstance(every, NotObserved) else every)
+    Ceph shows no client that lost its watch, and no read-only one: only the agents of their nodes
+    do. So all are asked, not only those of nodes that have a watch. All of this node, and an act on
+    it, need no other node's report.
+    """
+    access = settings.kube
+    not_wanted = seen.target.kind is TargetKind.NONE or Also.SWITCHES in also
+    if access is None or not_wanted or seen.kubernetes is None:
+        return lambda _: ()
+    from rbdagent.correlate import correlate
+    from rbdagent.correlate.names import names_of_use
+    from rbdagent.correlate.reports import about
+    from rbdagent.observe.kube import published_or_gap
+
+    names = names_of_use(correlate(seen))
+    begun = start([lambda: published_or_gap(access, lambda report: about(report, names))])
+
+    def reports(deadline: float) -> Sequence[PublishedNode | NotObserved]:
+        (answer,) = begun(deadline)
+        if isinstance(answer, tuple):
+            return answer
+        return [_LATE_REPORTS if answer is None else _without_reports(answer)]
+
+    return reports
+
+
+def _without_reports(answer: NotObserved | BaseException) -> NotObserved:
+    return answer if isinstance(answer, NotObserved) else not_observed(answer, "RBDNodes")
 
 
 def _indexed(snapshot: Snapshot) -> Whole:
@@ -284,8 +303,11 @@ def _ended(
     answers: list[tuple[_T | None, Source] | BaseException | None], what: str, settings: Settings
 ) -> tuple[_T | None, Source]:
     (answer,) = answers
-    if isinstance(answer, BaseException):
+    if isinstance(answer, NotFoundError):
+        # No failure of the source: it answered, and the target is not there.
         raise answer
+    if isinstance(answer, BaseException):
+        return None, failed(answer, what)
     if answer is not None:
         return answer
     return None, Source(
@@ -342,11 +364,19 @@ def _asking(
     def begin() -> Callable[[_Question], _CephAnswer]:
         from rbdagent.observe.ceph import CephLook
 
-        begun = CephLook(clusters)
+        # Contained here: an exception of the bindings need not survive the way to the parent.
+        try:
+            begun = CephLook(clusters)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other sources go on
+            failure = failed(error, _CEPH)
+            return lambda _: (None, failure)
 
         def answer(question: _Question) -> _CephAnswer:
             images, known, deadline = question
-            return begun.images(images, known=known, deadline=deadline)
+            try:
+                return begun.images(images, known=known, deadline=deadline)
+            except Exception as error:  # noqa: BLE001 - as above
+                return None, failed(error, _CEPH)
 
         return answer
 
@@ -376,6 +406,8 @@ def _ceph(
     except GoneError:
         reason = "Ceph: the process that asked it ended without an answer"
         cure = "its last words are on stderr; librados or librbd ended it"
+    except Exception as error:  # noqa: BLE001 - as above
+        return None, failed(error, _CEPH)
     else:
         if isinstance(begun, Kept) and _is_lacking(answer[1]):
             # A new connection reads the configuration and the key anew, and forgets what hung.

@@ -223,6 +223,19 @@ class NbdState(Struct, frozen=True, kw_only=True):
     """The rbd-nbd process that serves it, found by cookie or image; None: there is none."""
 
 
+class IoCounters(Struct, frozen=True, kw_only=True):
+    """What a block device has completed since it was made (Documentation/block/stat.rst)."""
+
+    reads: int
+    writes: int
+    in_flight: int
+    """Issued to the driver and not completed: no counter shows these yet."""
+    discards: int | None = None
+    """None: the kernel does not count them (before 4.18, commit bdca3c87fb7a)."""
+    flushes: int | None = None
+    """None: the kernel does not count them (before 5.5, commit b6866318657)."""
+
+
 class Mapping(Struct, frozen=True, kw_only=True):
     """One ``/sys/bus/rbd/devices/N``, or one rbd-nbd device, and all that keeps it busy."""
 
@@ -259,6 +272,10 @@ class Mapping(Struct, frozen=True, kw_only=True):
         default_factory=lambda: NotObserved(reason="not looked")
     )
     """``op object`` of requests of its client that concern this image, from ``osdc``."""
+    io_counters: IoCounters | NotObserved = field(
+        default_factory=lambda: NotObserved(reason="not looked")
+    )
+    """Of the whole device: I/O of its partitions and of what is stacked on it counts here too."""
     nbd: NbdState | None = None
 
     @property
@@ -319,11 +336,13 @@ class PodVolumeDirectory(Struct, frozen=True, kw_only=True):
 
 
 class PluginSocket(Struct, frozen=True, kw_only=True):
-    """A CSI driver's registration with kubelet on this node."""
+    """A CSI driver that registered with kubelet on this node."""
 
     driver: str
     path: str
+    """Its own socket; that of its registrar where its own is not at the conventional path."""
     listening: bool | NotObserved
+    """Whether the driver accepts connections."""
 
 
 class KubeletView(Struct, frozen=True, kw_only=True):
@@ -439,13 +458,29 @@ class Locker(Struct, frozen=True, kw_only=True):
 
 
 class BlocklistEntry(Struct, frozen=True, kw_only=True):
-    """A blocklisted client, a whole host (port and nonce 0), or a range."""
+    """A blocklisted client, a whole host (port and nonce 0), or a range.
+
+    ``str()`` is what ``ceph osd blocklist rm`` takes, of a range ``ceph osd blocklist range rm``.
+    """
 
     network: str
-    """An IP address or a CIDR range."""
+    """An IP address, or a range in CIDR notation.
+
+    The address of a range may have bits behind its prefix: Ceph finds an entry by its full address.
+    """
     port: int = 0
     nonce: int = 0
     until: str = ""
+
+    @property
+    def is_range(self) -> bool:
+        """Whether it was made by ``ceph osd blocklist range add``, as csi-addons' fencing does."""
+        return "/" in self.network
+
+    def __str__(self) -> str:
+        if self.is_range:
+            return self.network
+        return str(EntityAddress(ip=self.network, port=self.port, nonce=self.nonce))
 
 
 class ImagePresence(StrEnum):
@@ -752,6 +787,8 @@ class PublishedMapping(Struct, frozen=True, kw_only=True):
     """None: its agent did not see."""
     persistent_volume: str | None = None
     because: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
+    """Codes of what is wrong with the mapping or its node."""
     since: str | None = None
     pods: tuple[str, ...] = ()
 
@@ -1275,7 +1312,7 @@ class LifeList(Struct, frozen=True, kw_only=True):
     causes: tuple[Cause, ...]
     """The worst first."""
     findings: tuple[Finding, ...] = ()
-    """What could not be looked at."""
+    """What could not be looked at, and what is wrong with the node that looked."""
     claims: int | None = None
     volumes: int | None = None
     pods: int | None = None
@@ -1325,6 +1362,15 @@ class MappingIdentity(Struct, frozen=True, kw_only=True):
         )
 
 
+class ObservedIo(Struct, frozen=True, kw_only=True):
+    """I/O of a device between two observations that both called its mapping orphaned."""
+
+    since: Moment
+    at: Moment
+    before: IoCounters
+    after: IoCounters
+
+
 class Remembered(Struct, frozen=True, kw_only=True):
     """What earlier looks saw of one mapping."""
 
@@ -1334,6 +1380,13 @@ class Remembered(Struct, frozen=True, kw_only=True):
     """The first look of the unbroken row that called it orphaned; None: the last one did not."""
     needed_at: Moment | None = None
     """The last look at which a pod on this node needed it, or nobody could tell."""
+    io_counters: IoCounters | None = None
+    """Of the last observation; None: they were not observed then."""
+    no_io_since: Moment | None = None
+    """The first observation of the unbroken row that called it orphaned with these counters, and
+    with no request in flight; None: the last one did not."""
+    last_io: ObservedIo | None = None
+    """The last I/O that was seen within that row."""
 
 
 class History(Struct, frozen=True, kw_only=True):
@@ -1408,6 +1461,8 @@ class UnmapPlan(Struct, frozen=True, kw_only=True):
     conditions: tuple[Condition, ...]
     expects: tuple[str, ...] = ()
     """What others must do after it for the volume to be free."""
+    io_counters: IoCounters
+    """Of the device: they are compared once more directly before the write."""
 
 
 class UnmapOutcome(StrEnum):

@@ -1,4 +1,4 @@
-"""Whether a mapping may be unmapped: nine conditions, all of which must hold.
+"""Whether a mapping may be unmapped: ten conditions, all of which must hold.
 
 Each condition is one function, one code and one table of tests. It looks at what was observed and
 never at another condition's outcome or at the verdict alone: an error in one place must not be
@@ -31,6 +31,7 @@ from rbdagent.model import (
     DeviceKind,
     History,
     Holder,
+    IoCounters,
     JudgedHolder,
     KubeletView,
     Mapping,
@@ -39,6 +40,7 @@ from rbdagent.model import (
     MountKind,
     Node,
     NotObserved,
+    ObservedIo,
     Policy,
     ProcessRef,
     Remembered,
@@ -156,8 +158,8 @@ def plan_unmap(
         _condition(number, code, demands, holds(attempt))
         for number, (code, demands, holds) in enumerate(CONDITIONS, start=1)
     )
-    identity = identity_of(attempt.mapping)
-    if not all(each.met for each in conditions):
+    identity, counters = identity_of(attempt.mapping), attempt.mapping.io_counters
+    if isinstance(counters, NotObserved) or not all(each.met for each in conditions):
         return UnmapRefusal(
             node=node, identity=identity, persistent_volume=volume, conditions=conditions
         )
@@ -168,6 +170,7 @@ def plan_unmap(
         steps=_steps(attempt),
         conditions=conditions,
         expects=_expects(attempt),
+        io_counters=counters,
     )
 
 
@@ -496,14 +499,19 @@ def may_be_done_now(attempt: Attempt) -> Outcome:
         not_yet = (
             f"orphaned for {_seconds(row)}, and the grace period is {_seconds(policy.grace_s)}",
         )
-    ages = [attempt.since(each) for each in attempt.history.unmaps] if attempt.history else []
-    done = sum(each is None or each < _HOUR_S for each in ages)
+    look, history = moment_of(attempt.snapshot), attempt.history
+    done = unmaps_of_last_hour(history.unmaps if history else (), look)
     if done >= policy.most_unmaps_an_hour:
         against.append(
             f"{done} unmaps in the last hour, and the limit is {policy.most_unmaps_an_hour}"
         )
     speaks = f"orphaned without a break for {_seconds(row or 0)}; {done} unmaps in the last hour"
     return Outcome(against=tuple(against), not_yet=not_yet, speaks=(speaks,))
+
+
+def unmaps_of_last_hour(unmaps: Iterable[Moment], now: Moment | None) -> int:
+    """Return how many unmaps were begun in the last hour; without a time all of them count."""
+    return sum(now is None or now.uptime_s - begun.uptime_s < _HOUR_S for begun in unmaps)
 
 
 def _frozen(attempt: Attempt) -> Iterable[str]:
@@ -564,6 +572,78 @@ def _not_fresh(attempt: Attempt) -> Iterable[str]:
         yield f"the look is {_seconds(now.uptime_s - look.uptime_s)} old"
 
 
+# --------------------------------------------------------------------------------------------------
+# 10: what no observation of processes shows
+# --------------------------------------------------------------------------------------------------
+
+
+def has_no_io(attempt: Attempt) -> Outcome:
+    """10. Its I/O counters are equal at every observation of the grace period, and now.
+
+    A process that opens the device, reads and closes it between two observations is in none of
+    them. I/O restarts the grace period: the kernel counts it, and does not record whose it was.
+    """
+    counters = attempt.mapping.io_counters
+    if isinstance(counters, NotObserved):
+        return Outcome(against=_unseen(("its I/O counters", counters)))
+    completed = ", ".join(
+        f"{count} {name}" for name, count in _counts(counters).items() if count is not None
+    )
+    return Outcome(
+        not_yet=tuple(_io_lately(attempt, counters)),
+        speaks=(f"no I/O for the grace period: {completed} at every observation",),
+    )
+
+
+def _io_lately(attempt: Attempt, counters: IoCounters) -> Iterable[str]:
+    remembered, grace_s = attempt.remembered, attempt.policy.grace_s
+    if counters.in_flight > 0:
+        yield f"{counters.in_flight} of its requests are in flight"
+    if remembered is None or remembered.io_counters is None:
+        yield "no earlier observation has its I/O counters"
+    elif remembered.io_counters != counters:
+        yield f"{_changes(remembered.io_counters, counters)} since the last observation"
+    elif remembered.no_io_since is None:
+        yield "no observation has found it orphaned and without I/O"
+    else:
+        quiet_s = attempt.since(remembered.no_io_since)
+        if quiet_s is None or quiet_s < grace_s:
+            yield _said_of_io(remembered.last_io, quiet_s or 0.0, grace_s)
+
+
+def _said_of_io(seen: ObservedIo | None, quiet_s: float, grace_s: float) -> str:
+    quiet, grace = _seconds(quiet_s), _seconds(grace_s)
+    if seen is None:
+        return f"observed without I/O for {quiet}, and the grace period is {grace}"
+    return (
+        f"{_changes(seen.before, seen.after)} between {seen.since.at} and {seen.at.at}; the grace"
+        f" period ({grace}) starts again with that I/O, {quiet} ago"
+    )
+
+
+def _changes(before: IoCounters, after: IoCounters) -> str:
+    old = _counts(before) | {"requests in flight": before.in_flight}
+    new = _counts(after) | {"requests in flight": after.in_flight}
+    return ", ".join(
+        f"{name} went from {_count(old[name])} to {_count(new[name])}"
+        for name in old
+        if old[name] != new[name]
+    )
+
+
+def _counts(counters: IoCounters) -> dict[str, int | None]:
+    return {
+        "reads": counters.reads,
+        "writes": counters.writes,
+        "discards": counters.discards,
+        "flushes": counters.flushes,
+    }
+
+
+def _count(value: int | None) -> str:
+    return "not counted" if value is None else str(value)
+
+
 CONDITIONS: Final[tuple[tuple[str, str, Callable[[Attempt], Outcome]], ...]] = (
     ("RBD501", "it is the same mapping as a grace period ago", is_the_same),
     ("RBD502", "it is mounted nowhere", is_mounted_nowhere),
@@ -574,6 +654,7 @@ CONDITIONS: Final[tuple[tuple[str, str, Callable[[Attempt], Outcome]], ...]] = (
     ("RBD507", "nobody is at work on it", is_left_in_peace),
     ("RBD508", "it may be done, and now", may_be_done_now),
     ("RBD509", "everything was observed, just now", is_fully_observed),
+    ("RBD510", "it has had no I/O for the grace period", has_no_io),
 )
 """Code, demand and function of each, in the order of their numbers."""
 

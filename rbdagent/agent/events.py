@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from rbdagent.correlate.identity import volumes_of
+from rbdagent.correlate.identity import pods_of, volumes_of
+from rbdagent.correlate.local import unbacked_on
 from rbdagent.model import (
     Act,
     Diagnosis,
@@ -80,6 +81,10 @@ def transitions(before: Seen | None, now: Seen, node_name: str) -> tuple[Told, .
     for (device, verdict), (message, claim) in _amiss(now, node_name).items():
         if (device, verdict) not in known:
             told += _on(claim, node_name, f"RBD{verdict}", message, warns=True)
+    before_that = {} if before is None else _not_backed(before, node_name)
+    for mount, (message, claim) in _not_backed(now, node_name).items():
+        if mount not in before_that:
+            told += _on(claim, node_name, f"RBD{Verdict.NOT_BACKED}", message, warns=True)
     done = set() if before is None else {each.key for each in before.acts if each.outcome}
     for act in now.acts if before is not None else ():
         if act.outcome not in _NO_ACT and act.key not in done:
@@ -107,6 +112,27 @@ def _amiss(seen: Seen, node_name: str) -> dict[tuple[str, Verdict], tuple[str, O
         for each in diagnosis.findings:
             if each.code == CONFLICTING:
                 found[device, Verdict.CONFLICT] = each.message, claim
+    return found
+
+
+def _not_backed(
+    seen: Seen, node_name: str
+) -> dict[tuple[str, str, str], tuple[str, ObjectRef | None]]:
+    """Return what containers write beside their volume: words, and claim, by pod, PV and path.
+
+    The volume need not be mapped there: no diagnosis of a mapping shows it.
+    """
+    kube = seen.snapshot.kubernetes
+    pods = {pod.ref.uid: str(pod.ref) for pod in pods_of(kube)}
+    claims = {volume.name: volume.claim for volume in volumes_of(kube)}
+    found = {}
+    for mount in unbacked_on(seen.snapshot):
+        volume, pod = mount.persistent_volume, pods.get(mount.pod_uid, mount.pod_uid)
+        message = (
+            f"Pod {pod} writes to {node_name}'s own disk: {mount.path} is not on {volume}. Do not "
+            "delete the pod: that destroys what it wrote."
+        )
+        found[mount.pod_uid, volume, mount.path] = message, claims[volume]
     return found
 
 

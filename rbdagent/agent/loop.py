@@ -41,6 +41,9 @@ from rbdagent.model import (
     UnmapRefusal,
     Verdict,
 )
+from rbdagent.observe.failure import as_source_error
+from rbdagent.plan import unmaps_of_last_hour
+from rbdagent.state import unmaps_of
 from rbdagent.unmap import node_paths
 
 if TYPE_CHECKING:
@@ -60,6 +63,8 @@ _UNSETTLED_S: Final = 10.0
 """A process that ends, and a time that passes, wake nobody: look for them where they matter."""
 _LONGEST_REST_S: Final = 10.0
 """After a look the agent rests three times as long as that took: changes gather meanwhile."""
+_LIMITED: Final = "RBD508"
+"""The condition that the limit of unmaps an hour belongs to."""
 _LETTING_GO: Final = frozenset({Verdict.PINNED, Verdict.STAGED})
 
 
@@ -356,7 +361,19 @@ class Agent:
         self._refused = {each: self._refused[each] for each in due if each in self._refused}
         return [self._try(each) for each in due]
 
+    def _is_at_limit(self) -> bool:
+        """Return whether the limit of unmaps an hour is reached, by what is on record here."""
+        if self._history is None:
+            return False
+        acts, _ = self._leave.state.acts()
+        begun = unmaps_of(acts, self._history).unmaps
+        done = unmaps_of_last_hour(begun, self._clock())
+        return done >= self._leave.policy.most_unmaps_an_hour
+
     def _try(self, device: str) -> Tried:
+        if _LIMITED in self._refused.get(device, ()) and self._is_at_limit():
+            # Only time ends that: it has been refused and told, and need not be observed closely.
+            return Tried()
         attempt = Attempt(
             Target(given=device, kind=TargetKind.DEVICE, name=device),
             self._look_closely,
@@ -372,8 +389,9 @@ class Agent:
             roots = self._settings.roots
             assert roots is not None  # noqa: S101 - a plan rests on a look at the node
             result = attempt.act(decided, node_paths(roots))
-        except RbdagentError as error:
-            self._log.error("unmap failed", device=device, error=str(error))
+        except Exception as error:  # noqa: BLE001 - the look that follows must not be lost
+            found = as_source_error(error, device)
+            self._log.error("unmap failed", device=device, error=str(found), hint=found.cure)
             return Tried()
         self._go_on()
         self._log.warning(

@@ -25,6 +25,7 @@ from rbdagent.model import (
 )
 from rbdagent.observe.api import Api
 from rbdagent.observe.asking import ATTACHMENTS, NODES, VOLUMES
+from rbdagent.observe.failure import not_observed
 from rbdagent.observe.kube import gaps_of
 from rbdagent.observe.kubeconfig import credentials
 from rbdagent.observe.named import NOTHING, NamedLook, lately
@@ -101,8 +102,9 @@ class OwnObjects:
         ):
             try:
                 kube = search(snapshot, kube, wanted) if wanted else kube
-            except (SourceError, ParseError) as error:
-                gap = Gap(fact=fact, reason=str(error), cure=error.hint)
+            except Exception as error:  # noqa: BLE001 - what the look has seen already stays
+                missing = not_observed(error, fact)
+                gap = Gap(fact=fact, reason=missing.reason, cure=missing.cure)
                 source = replace(source, gaps=(*source.gaps, gap))
         sources = replace(snapshot.sources, kubernetes=source)
         return replace(snapshot, kubernetes=kube, sources=sources)

@@ -7,13 +7,14 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from rbdagent.agent.publish import PATH
-from rbdagent.errors import SourceError
 from rbdagent.observe.api import Api, StatusError
+from rbdagent.observe.failure import as_source_error
 from rbdagent.observe.kubeconfig import credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rbdagent.errors import SourceError
     from rbdagent.observe.kubeconfig import KubeAccess
 
 Json = dict[str, Any]
@@ -67,8 +68,8 @@ class ApiWatch:
             try:
                 self._once()
                 pause = _FIRST_PAUSE_S
-            except SourceError as error:
-                self._fail(error)
+            except Exception as error:  # noqa: BLE001 - a thread that ended would watch no more
+                self._fail(as_source_error(error, self._path))
                 # Agents that lost their server together must not come back together.
                 self._never.wait(pause * random.uniform(0.5, 1))  # noqa: S311
                 pause = min(2 * pause, _LONGEST_PAUSE_S)

@@ -177,13 +177,17 @@ ENTRIES: Final = (
         Severity.ERROR,
         "No container uses the volume there any more, and kubelet does not let it go.",
         cause="NodeUnpublish or NodeUnstage fails there: something keeps the mount or the device "
-        "open, or the CSI driver fails. No event tells of it.",
+        "open, or the CSI driver fails or does not run. No event tells of it.",
         evidence="The node, which is Ready, still lists the volume in volumesInUse, or the pod "
         "has ended and its object stays without a finalizer.",
         risk="A Ready node is never detached by force: it lasts as long as its cause.",
         remedy="Look from that node: rbdagent there names what keeps it. kubelet's and the CSI "
         "plugin's logs there have the error itself.",
-        heals=Heals(by="kubelet", once="nothing there keeps the volume open", within_s=133),
+        heals=Heals(
+            by="kubelet",
+            once="it runs, the CSI driver answers there, and nothing keeps the volume open",
+            within_s=133,
+        ),
         step=LifeStep.UNSTAGE,
     ),
     Entry(

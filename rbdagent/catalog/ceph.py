@@ -78,11 +78,20 @@ ENTRIES: Final = (
         "The blocklist has entries for addresses of this volume's nodes.",
         cause="Left over from fencing, or from a lock that was broken.",
         evidence="`ceph osd blocklist ls` against the nodes' addresses.",
-        risk="An entry of a client that is gone harms nobody and expires. A whole host's entry "
-        "stops every client on it, new ones too.",
-        remedy="Let single clients' entries expire. Remove a whole host's entry only when that "
-        "node has no mapping left.",
-        heals=Heals(by="Ceph", once="the entry expires", within_s=3600),
+        risk="An entry of a client that has nothing mapped does no harm, and expires. A client "
+        "that still has a device mapped cannot write until the entry ends; from then on it writes "
+        "without a watch. An entry of a whole host or of a range (csi-addons' NetworkFence) stops "
+        "every client there, new ones too.",
+        remedy="Let the entry of a client that has nothing mapped expire. While a client has a "
+        "device mapped, neither lift its entry nor let it end: stop its pods and unmap first. "
+        "Remove the entry of a host (`ceph osd blocklist rm IP:0/0`) or of a range (`ceph osd "
+        "blocklist range rm CIDR`) only when no node that it covers has a mapping left.",
+        heals=Heals(
+            by="Ceph",
+            once="the entry expires",
+            within_s=3600,
+            note="a client that still has a device mapped writes without a watch then",
+        ),
         step=LifeStep.STAGE,
     ),
     Entry(
@@ -101,11 +110,13 @@ ENTRIES: Final = (
         "MapRefusedByBlocklist",
         Severity.ERROR,
         "A map failed with 108: the node's shared Ceph client is blocklisted.",
-        cause="New mappings share the client of the old, blocklisted ones.",
+        cause="New mappings share the client of the old, blocklisted ones. Or the whole host or a "
+        "range with its address is blocklisted, as by csi-addons' NetworkFence.",
         evidence="The event's text.",
         risk="No new volume starts on that node.",
         remedy="Evict every pod with an RBD volume from the node, so that all its mappings go. "
-        "With the last one the client goes, and new maps work.",
+        "With the last one the client goes, and new maps work. Only then remove an entry of the "
+        "host or of a range (`ceph osd blocklist ls` shows it), if that node is to work again.",
         heals=Heals(by="kubelet", once="the last mapping of that client is gone", within_s=122),
         step=LifeStep.STAGE,
     ),

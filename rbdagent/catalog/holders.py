@@ -65,13 +65,15 @@ ENTRIES: Final = (
         "The node's Ceph client is on the blocklist: the mapping is dead.",
         cause="Ceph, an operator or a fencing tool blocklisted the client, often after it lost its "
         "connection, or another client broke its lock.",
-        evidence="The client's own address, with its nonce, against the blocklist.",
+        evidence="The client's own address, with its nonce, against the clients, hosts and ranges "
+        "of the blocklist.",
         risk="Writes fail (-108), though a buffered write may still return success. The mounts "
         "look healthy. All mappings of one node and user share one client: all are dead, and "
         "every new map on that node fails with 108.",
         remedy="Evict the pods that use these devices, let kubelet unmount and unmap all of them; "
-        "with the last one the client goes, and new maps work. Never remove the entry while the "
-        "mappings live: I/O comes back, the watch does not (see RBD105).",
+        "with the last one the client goes, and new maps work, unless the entry is of the whole "
+        "host or of a range: then remove it afterwards. Never remove an entry while the mappings "
+        "live: I/O comes back, the watch does not (see RBD105).",
         critical=True,
         heals=Heals(note="a blocklisted client does not come back"),
         step=LifeStep.USE,
@@ -285,20 +287,22 @@ ENTRIES: Final = (
         "RBD118",
         "NobodyHoldsIt",
         Severity.INFO,
-        "Nobody holds the image read-write.",
-        cause="No watch on the header, no mapping on this node, no running pod, no attachment.",
-        evidence="The watchers by Ceph, this node's sysfs, and the API, each of them observed.",
-        risk="Read-only mappings on other nodes take no watch, and a mapping that lost its watch "
-        "has none to show: only those nodes can tell.",
-        remedy="If a pod waits all the same, its events say for what.",
+        "No client holds the image.",
+        cause="No watch on the header, no mapping on any node, no running pod, no attachment.",
+        evidence="The watchers according to Ceph, this node's sysfs, a report of each other node's "
+        "agent that is at most ten minutes old, and the API, each of them observed.",
+        risk="An administrator's mapping on a machine that is no node of the cluster, made "
+        "read-only or without its watch, shows only on that machine.",
+        remedy="If a pod waits all the same, its events show for what.",
         heals=None,
     ),
     Entry(
         "RBD119",
         "HolderUndetermined",
         Severity.WARNING,
-        "What a holder does could not be seen from here.",
-        cause="It is on another node, or a source that the answer needs was not observed.",
+        "What a holder does, or whether there is one, could not be seen from here.",
+        cause="It is on another node, or a source that the answer needs was not observed: a node "
+        "without a fresh report of its agent may have the image mapped without a watch.",
         evidence="What was missing is listed with the holder.",
         risk="Unmapping on a guess destroys data.",
         remedy="Run rbdagent on the holder's own node.",

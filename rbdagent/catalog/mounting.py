@@ -162,7 +162,7 @@ ENTRIES: Final = (
         Severity.ERROR,
         "The node's kernel refuses how the image is to be mapped.",
         cause="mapOptions of the class or PV that this kernel does not know (ms_mode, "
-        "compression_hint), or a key that does not decode.",
+        "compression_hint).",
         evidence="22 (invalid argument) or 95 (not supported) in kubelet's event; the kernel's own "
         "log on that node says which.",
         risk=_NONE,
@@ -234,6 +234,44 @@ ENTRIES: Final = (
         risk="Without its passphrase the data is lost: delete nothing in the KMS.",
         remedy="Bring the KMS and its configuration (ConfigMap csi-kms-connection-details) back.",
         heals=_retried("the passphrase is there"),
+        step=LifeStep.STAGE,
+    ),
+    Entry(
+        "RBD747",
+        "CephKeyUnusable",
+        Severity.ERROR,
+        "The node's kernel or the CSI driver cannot use the CephX key of the driver's user.",
+        cause="A key of type aes256k, which Ceph 19.2.6 and 20.2.4 create by default "
+        "(CVE-2025-30156). krbd can use it since kernel 7.0, or with a backport; ceph-csi since "
+        "3.16.3 and 3.17.1, whose image has Ceph 20.2.4. Or the secret's userKey is no key.",
+        evidence="rbd's `failed to add secret` with 22 or, on older kernels, 524 in kubelet's "
+        "event, and `libceph: secret too big 32` in the kernel's log on that node; or ceph-csi's "
+        "`rados: ret=-22` when it connects.",
+        risk="Volumes that are mapped already keep working. A key that is rotated to aes256k makes "
+        "every new map fail on such nodes.",
+        remedy="Give the StorageClass's node-stage secret a user whose key is of type aes "
+        "(`ceph auth get-or-create client.USER CAPS --key-type=aes`, where `ceph mon dump` lists "
+        "aes in auth_allowed_ciphers), or run the pods on nodes with kernel 7.0 or later. See "
+        "docs/install.md, Key types.",
+        heals=_retried("the secret has a key that both can use"),
+        step=LifeStep.STAGE,
+    ),
+    Entry(
+        "RBD748",
+        "MonitorAddressMissing",
+        Severity.ERROR,
+        "No monitor has an address for the ms_mode of the map.",
+        cause="ms_mode=legacy needs a v1 address of the monitors (port 6789), and every other "
+        "ms_mode a v2 address (port 3300). Without ms_mode, rbd before Ceph 20 takes legacy, which "
+        "fails where the monitors speak msgr2 only.",
+        evidence="`failed to get mon address (possible ms_mode mismatch)` in kubelet's event. The "
+        "`No such file or directory` that follows is not about the image.",
+        risk=_NONE,
+        remedy="Compare `ceph mon dump` with the map options. For new volumes set mapOptions of "
+        "the StorageClass, as `krbd:ms_mode=prefer-crc` (kernel 5.11 or later). The mapOptions of "
+        "an existing PV cannot be changed: `ceph config set client rbd_default_map_options "
+        "ms_mode=prefer-crc` applies to every map that names no ms_mode, on all nodes.",
+        heals=_retried("the monitors have an address for the ms_mode"),
         step=LifeStep.STAGE,
     ),
     Entry(

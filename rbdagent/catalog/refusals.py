@@ -1,4 +1,4 @@
-"""RBD5xx: why nothing is unmapped; RBD50N is condition N."""
+"""RBD5xx: why nothing is unmapped; RBD500 plus N is condition N."""
 
 from __future__ import annotations
 
@@ -107,6 +107,24 @@ ENTRIES: Final = (
         evidence="The sources of the look, their gaps, and its age.",
         risk="What was not seen may be a user.",
         remedy="rbdagent check tells what is missing.",
+        heals=None,
+    ),
+    Entry(
+        "RBD510",
+        "StillReadOrWritten",
+        Severity.INFO,
+        "Not unmapped: the device had I/O within the grace period, or its counters were not "
+        "observed for so long.",
+        cause="A process opens the device now and then, and closes it before it is observed: a "
+        "backup of the raw device, a scan by udev, LVM or blkid. Or no observation is a grace "
+        "period old yet, or the kernel does not count (queue/iostats is 0).",
+        evidence="Reads, writes, discards and flushes that the kernel has completed "
+        "(/sys/block/rbdN/stat) at every observation since the mapping became orphaned, and the "
+        "requests in flight.",
+        risk="The process loses its device between two reads.",
+        remedy="Where the counters changed, find the process on the node: `blktrace` or `biosnoop` "
+        "(bcc) shows which one does the I/O. The grace period starts again with the last I/O that "
+        "was seen.",
         heals=None,
     ),
 )

@@ -52,4 +52,19 @@ ENTRIES: Final = (
         remedy="Grant what the finding names.",
         heals=None,
     ),
+    Entry(
+        "RBD905",
+        "CephDidNotAnswer",
+        Severity.WARNING,
+        "Ceph did not answer in time about this volume's image.",
+        cause="The monitors have no quorum or cannot be reached from here, or the image's "
+        "placement group is inactive or its OSD hangs.",
+        evidence="Which question had no answer, and for how long rbdagent waited.",
+        risk="Who holds the image on other nodes was not observed: it must not be taken for free. "
+        "Where Ceph answers its other clients no better, reads, writes, map and unmap hang too.",
+        remedy="`ceph -s` and `ceph health detail` show monitors, OSDs and placement groups that "
+        "are down. Run rbdagent again when Ceph answers. Until then do not detach by force, and "
+        "do not start the pod elsewhere.",
+        heals=None,
+    ),
 )

@@ -142,7 +142,7 @@ class _Kubernetes:
 
     def tell(self, seen: Seen) -> None:
         """Write RBDNode and Events; that it cannot is logged and ends nothing."""
-        from rbdagent.errors import RbdagentError
+        from rbdagent.observe.failure import as_source_error
         from rbdagent.report.rbdnode import rbdnode_status
 
         status = rbdnode_status(seen.diagnoses, seen.snapshot, seen.history, seen.acts)
@@ -152,8 +152,10 @@ class _Kubernetes:
         ):
             try:
                 write()
-            except RbdagentError as error:
-                self._log.warning("not published", what=what, error=str(error))
+            except Exception as error:  # noqa: BLE001 - the one must not keep back the other
+                self._log.warning(
+                    "not published", what=what, error=str(as_source_error(error, what))
+                )
 
     def watch(self, wake: Wake) -> None:
         """Have changes wake the agent; a withdrawn RBDNode is written again."""

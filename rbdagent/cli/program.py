@@ -25,6 +25,10 @@ def run(arguments: Sequence[str]) -> int:  # noqa: PLR0911 - one line a way to e
     --fail-on; 4 refused as unsafe.
     """
     debug = "--debug" in arguments or os.environ.get("RBDAGENT_DEBUG") not in {None, "", "0"}
+    if debug:
+        from rbdagent.log import show_tracebacks
+
+        show_tracebacks()
     try:
         code = cli.main(args=list(arguments), prog_name="rbdagent", standalone_mode=False)
     except click.exceptions.Exit as error:

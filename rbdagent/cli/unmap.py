@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import getpass
+import math
 import os
 import time
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from msgspec.structs import replace
 
 from rbdagent.cli.flags import acting, leave_of, observing
 from rbdagent.cli.output import data_text, has_colour, moment, say
@@ -55,8 +57,10 @@ def command(
 
     if source is not None and (yes or wait):
         raise UsageError("--from shows what would be decided; it cannot act or wait")
-    attempt = _attempt(parse_target(target, namespace=namespace), source, settings, allowed)
-    decided = _decide(attempt, wait=wait)
+    time_left = TimeLeft(settings)
+    asked = parse_target(target, namespace=namespace)
+    attempt = _attempt(asked, source, time_left.settings, allowed)
+    decided = _decide(attempt, time_left, wait=wait)
     from rbdagent.model import UnmapPlan
     from rbdagent.unmap import node_paths
 
@@ -64,7 +68,29 @@ def command(
         return _tell(decided, output)
     roots = settings().roots
     assert roots is not None  # noqa: S101 - a plan rests on a look at the node
-    return _tell(attempt.act(decided, node_paths(roots)), output)
+    result = attempt.act(decided, node_paths(roots), deadline=time_left.deadline)
+    return _tell(result, output)
+
+
+class TimeLeft:
+    """What is left of --timeout: an act takes several looks and steps, and is one answer."""
+
+    def __init__(self, settings: Callable[[], Settings]) -> None:
+        """Take the settings that the flags give; they are read when they are needed."""
+        self._settings = settings
+        self.deadline = math.inf
+        """Of the monotonic clock."""
+
+    def begin(self) -> None:
+        """Start the clock of the next answer."""
+        self.deadline = math.inf
+
+    def settings(self) -> Settings:
+        """Return the settings of a look that ends with the answer."""
+        given = self._settings()
+        now = time.monotonic()
+        self.deadline = min(self.deadline, now + given.timeout_s)
+        return replace(given, timeout_s=max(self.deadline - now, 0.0))
 
 
 def _attempt(
@@ -112,14 +138,17 @@ def _user() -> str:
         return f"uid {os.getuid()}"
 
 
-def _decide(attempt: Attempt, *, wait: bool) -> UnmapPlan | UnmapRefusal:
+def _decide(attempt: Attempt, time_left: TimeLeft, *, wait: bool) -> UnmapPlan | UnmapRefusal:
     """Look and plan; with ``wait`` again and again while only time is missing."""
     from rbdagent.act import is_only_a_matter_of_time
+    from rbdagent.model import UnmapRefusal
 
     decided = attempt.decide()
-    while wait and is_only_a_matter_of_time(decided):
-        click.echo("rbdagent: looking on until the grace period is over ...", err=True)
+    while wait and isinstance(decided, UnmapRefusal) and is_only_a_matter_of_time(decided):
+        pending = "; ".join(f"{code}: {reason}" for code, reason in decided.reasons.items())
+        click.echo(f"rbdagent: waiting for the grace period to pass: {pending}", err=True)
         time.sleep(_LOOK_EVERY_S)
+        time_left.begin()
         decided = attempt.decide()
     return decided
 

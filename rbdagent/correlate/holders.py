@@ -5,6 +5,8 @@ from __future__ import annotations
 from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from rbdagent.correlate.identity import clusters_of, identity_of_mapping, mappings_of
 from rbdagent.correlate.local import (
     Directories,
@@ -26,6 +28,7 @@ from rbdagent.correlate.names import (
     pods_on,
     users_of,
 )
+from rbdagent.correlate.reports import is_fresh, is_nbd, reported_mappings
 from rbdagent.model import (
     BlocklistEntry,
     ClusterView,
@@ -74,8 +77,27 @@ def holders_of(
             for watcher, passing in _watches_of(view)
             if (id(view), watcher) not in taken
         ]
+    reported = _reported_holders(names, found, views, snapshot, directories)
+    found += [holder for holder in reported if has_fresh_report(holder, snapshot)]
     found += _holders_by_pods(names, found, snapshot, directories)
+    if not any(_may_hold(holder) for holder in found):
+        found += [holder for holder in reported if not has_fresh_report(holder, snapshot)]
     return tuple(found)
+
+
+def has_fresh_report(holder: Holder, snapshot: Snapshot) -> bool:
+    """Return whether the agent of the holder's node has reported lately."""
+    return holder.published_by is not None and is_fresh(holder.published_by, snapshot.observed_at)
+
+
+def _may_hold(holder: Holder) -> bool:
+    """Return whether a holder is more than a short open or one of Ceph's own daemons."""
+    return not holder.passing and not is_ceph_daemon(holder)
+
+
+def is_ceph_daemon(holder: Holder) -> bool:
+    """Return whether a holder is one of Ceph's own daemons, which open images as their work."""
+    return holder.kind in (HolderKind.MGR, HolderKind.MIRROR)
 
 
 def _watches_of(view: ImageView) -> list[tuple[Watcher, bool]]:
@@ -246,20 +268,33 @@ def _remote_holder(
     node = None if service is not None else node_at(watcher.address.ip, snapshot)
     if publisher is not None:
         node = publisher.name
-    is_local = node is not None and snapshot.node is not None and node == snapshot.node.node_name
-    node_object = node_named(node, snapshot)
-    unseen = NotObserved(reason="seen on its own node only")
-    return Holder(
+    return replace(
+        _holder_elsewhere(node, names, snapshot, directories),
         kind=_kind_of(watcher, service),
-        node=node,
         confidence=_confidence(node, publisher),
-        is_local=is_local,
         watcher=watcher,
         passing=passing,
         published_by=publisher,
         published=published,
         lockers=lockers_of(view, watcher.client, watcher.address),
         blocklisted_by=blocklisting(watcher.address, view.fsid, snapshot),
+        kubernetes_made=made_by_kubernetes(None, names, (), metadata_of(view)),
+    )
+
+
+def _holder_elsewhere(
+    node: str | None, names: VolumeNames, snapshot: Snapshot, directories: Directories
+) -> Holder:
+    """Return what the API and this node show of a node whose mapping of the image was not seen."""
+    is_local = node is not None and snapshot.node is not None and node == snapshot.node.node_name
+    node_object = node_named(node, snapshot)
+    unseen = NotObserved(reason="seen on its own node only")
+    return Holder(
+        kind=HolderKind.UNKNOWN,
+        node=node,
+        confidence=Confidence.PROBABLE,
+        is_local=is_local,
+        blocklisted_by=NotObserved(reason="its client is unknown"),
         pods=pods_on(node, names, snapshot),
         attachment=attachment_to(node, names, snapshot),
         staging=staging_of(None, names, directories) if is_local else unseen,
@@ -268,7 +303,7 @@ def _remote_holder(
         node_object=node_object,
         in_volumes_in_use=in_volumes_in_use(node_object, names),
         driver_registered=driver_registered(node, names, snapshot, local=is_local),
-        kubernetes_made=made_by_kubernetes(None, names, (), metadata_of(view)),
+        kubernetes_made=True,
     )
 
 
@@ -310,10 +345,68 @@ def _is_of(mapping: PublishedMapping, view: ImageView) -> bool:
 
 
 def _is_client_of(mapping: PublishedMapping, watcher: Watcher, view: ImageView) -> bool:
-    if mapping.client_address is None or mapping.fsid != view.fsid:
+    return mapping.fsid == view.fsid and _has_client(mapping, watcher)
+
+
+def _has_client(mapping: PublishedMapping, watcher: Watcher) -> bool:
+    """Return whether a reported mapping has the client of a watch, within one cluster."""
+    return (
+        mapping.client_address is not None
+        and mapping.client_id == watcher.client
+        and same_client(mapping.client_address, watcher.address)
+    )
+
+
+def _reported_holders(
+    names: VolumeNames,
+    found: list[Holder],
+    views: tuple[ImageView, ...],
+    snapshot: Snapshot,
+    directories: Directories,
+) -> list[Holder]:
+    """Return the mappings of the image that agents of other nodes report and that show no watch.
+
+    A read-only mapping takes no watch. Neither does a client that lost its watch and can still
+    write (recorded: a blocklist entry was lifted). Only the agent of that node sees them.
+    """
+    return [
+        _reported_holder(node, mapping, names, views, snapshot, directories)
+        for node, mapping in reported_mappings(names, snapshot)
+        if not any(_is_the_same(holder, node, mapping) for holder in found)
+    ]
+
+
+def _is_the_same(holder: Holder, node: PublishedNode, mapping: PublishedMapping) -> bool:
+    """Return whether a holder that was seen otherwise is the mapping that an agent reports.
+
+    The client of rbd-nbd is not in sysfs: a librbd watcher of that node stands for its mapping.
+    """
+    if holder.passing or holder.node != node.name:
         return False
-    return mapping.client_id == watcher.client and same_client(
-        mapping.client_address, watcher.address
+    if is_nbd(mapping):
+        return holder.kind is HolderKind.LIBRBD
+    return holder.watcher is not None and _has_client(mapping, holder.watcher)
+
+
+def _reported_holder(
+    node: PublishedNode,
+    mapping: PublishedMapping,
+    names: VolumeNames,
+    views: tuple[ImageView, ...],
+    snapshot: Snapshot,
+    directories: Directories,
+) -> Holder:
+    fsid = mapping.fsid or (names.image.fsid if names.image is not None else None)
+    view = next((view for view in views if fsid in (None, view.fsid)), None)
+    return replace(
+        _holder_elsewhere(node.name, names, snapshot, directories),
+        kind=HolderKind.NBD if is_nbd(mapping) else HolderKind.KRBD,
+        confidence=Confidence.CERTAIN,
+        published_by=node,
+        published=mapping,
+        lockers=lockers_of(view, mapping.client_id, mapping.client_address),
+        blocklisted_by=blocklisting(mapping.client_address, fsid, snapshot),
+        kubernetes_made=made_by_kubernetes(None, names, (), metadata_of(view)),
     )
 
 
@@ -336,7 +429,7 @@ def _holders_by_pods(
         for pod in users_of(names, snapshot.kubernetes)
         if pod.node_name is not None and runs(pod)
     }
-    return [_pod_holder(each, names, snapshot, directories) for each in sorted(nodes - seen)]
+    return [_holder_elsewhere(each, names, snapshot, directories) for each in sorted(nodes - seen)]
 
 
 def runs(pod: Pod) -> bool:
@@ -384,30 +477,6 @@ def needs_volumes(pod: Pod) -> bool:
     return not is_finished(pod) or bool(pod.deleting_since)
 
 
-def _pod_holder(
-    node: str, names: VolumeNames, snapshot: Snapshot, directories: Directories
-) -> Holder:
-    local = snapshot.node is not None and snapshot.node.node_name == node
-    node_object = node_named(node, snapshot)
-    unseen = NotObserved(reason="seen on its own node only")
-    return Holder(
-        kind=HolderKind.UNKNOWN,
-        node=node,
-        confidence=Confidence.PROBABLE,
-        is_local=local,
-        blocklisted_by=NotObserved(reason="its client is unknown"),
-        pods=pods_on(node, names, snapshot),
-        attachment=attachment_to(node, names, snapshot),
-        staging=staging_of(None, names, directories) if local else unseen,
-        pod_volumes=pod_volumes_of(None, names, directories) if local else unseen,
-        in_flight=unseen,
-        node_object=node_object,
-        in_volumes_in_use=in_volumes_in_use(node_object, names),
-        driver_registered=driver_registered(node, names, snapshot, local=local),
-        kubernetes_made=True,
-    )
-
-
 # --------------------------------------------------------------------------------------------------
 # Addresses
 # --------------------------------------------------------------------------------------------------
@@ -436,8 +505,11 @@ def blocklisting(
 
 
 def entry_hits(entry: BlocklistEntry, address: EntityAddress) -> bool:
-    """Tell whether an entry hits an address: ``ip:0/0`` is the whole host, ``cidr`` a range."""
-    if "/" in entry.network:
+    """Return whether an entry hits an address: ``ip:0/0`` is the whole host, ``ip/bits`` a range.
+
+    As OSDMap::is_blocklisted (src/osd/OSDMap.cc): of a range neither port nor nonce counts.
+    """
+    if entry.is_range:
         try:
             return ip_address(address.ip) in ip_network(entry.network, strict=False)
         except ValueError:

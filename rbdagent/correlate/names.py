@@ -395,7 +395,33 @@ def events_of(
         or (each.kind == "Pod" and (each.subject.namespace, each.subject.name) in pods)
         or any(text in each.message for text in texts)
     ]
-    return tuple(sorted(found, key=lambda each: (each.last_seen or "", each.reason, each.message)))
+    return oldest_first(found)
+
+
+def oldest_first(events: Iterable[KubeEvent]) -> tuple[KubeEvent, ...]:
+    """Return events in one order that does not depend on the order in which they were read.
+
+    metav1.Time has whole seconds (apimachinery, meta/v1/time.go), so equal times are usual. Then
+    all other fields decide: an answer from a list of all events and an answer from one request per
+    object are the same.
+    """
+    return tuple(sorted(events, key=_age_order))
+
+
+def _age_order(event: KubeEvent) -> tuple[str | int, ...]:
+    return (
+        event.last_seen or "",
+        event.reason,
+        event.message,
+        event.kind,
+        event.subject.namespace,
+        event.subject.name,
+        event.subject.uid or "",
+        event.first_seen or "",
+        event.type,
+        event.reporter,
+        event.count,
+    )
 
 
 def image_texts(names: VolumeNames) -> frozenset[str]:

@@ -336,7 +336,7 @@ def _kube(
     volumes |= dict.fromkeys(_known(whole.volumes.by_name, attached))
     if not objects.volumes:
         # Whose the image may be, every pod tells on the nodes where it is held.
-        nodes = {each.name for each in published} | _nodes_of(whole, objects)
+        nodes = {each.node.name for each in published} | _nodes_of(whole, objects)
         pods |= dict.fromkeys(pod for node in nodes for pod in whole.pods.on_node.get(node, ()))
         volumes |= dict.fromkeys(_volumes_of_pods(whole, pods))
     claims = {*objects.claims, *_claims_of_pods(pods), *_claims_of(whole, volumes)}
@@ -354,7 +354,7 @@ def _kube(
         ),
         events=_instead(kube.events, _events(whole, seed)),
         workloads=_instead(kube.workloads, _workloads(whole, objects.users)),
-        published=_instead(kube.published, published),
+        published=_instead(kube.published, _reports(whole, published)),
     )
 
 
@@ -454,7 +454,7 @@ def _nodes_of(whole: Whole, objects: _Objects) -> set[str]:
     return nodes | {each.node_name for each in objects.users if each.node_name}
 
 
-def _published(whole: Whole, objects: _Objects) -> tuple[PublishedNode, ...]:
+def _published(whole: Whole, objects: _Objects) -> list[Told]:
     """Give what agents published of the images, and of the clients that watch them."""
     known = whole.published
     told = [each for one in objects.volumes for each in known.of_volume.get(one.name, ())]
@@ -466,21 +466,31 @@ def _published(whole: Whole, objects: _Objects) -> tuple[PublishedNode, ...]:
         first = next(ours, None)
         told += [] if first is None else [first]
         told += [each for each in theirs if _is_of(each, view)]
-    return _by_node(told)
+    return told
 
 
 def _is_of(told: Told, view: ImageView) -> bool:
     return view.image_id is not None and told.mapping.image_id == view.image_id
 
 
-def _by_node(told: Iterable[Told]) -> tuple[PublishedNode, ...]:
-    """Give these mappings by their nodes, both in the order in which they came."""
+def _reports(whole: Whole, told: Iterable[Told]) -> tuple[PublishedNode, ...]:
+    """Return every node's report, with these mappings and those whose image is unknown.
+
+    That a node's agent reports lately counts even where it has nothing of the target.
+    """
     by_node: dict[int, list[Told]] = by_each((each.number, each) for each in told)
-    return tuple(
-        replace(found[0].node, mappings=_in_order(found)) for _, found in sorted(by_node.items())
-    )
+    if not by_node:
+        return whole.published.reports
+    found = list(whole.published.reports)
+    for number, theirs in by_node.items():
+        found[number] = replace(theirs[0].node, mappings=_in_order(theirs))
+    return tuple(found)
 
 
 def _in_order(told: list[Told]) -> tuple[PublishedMapping, ...]:
     wanted = {id(each.mapping) for each in told}
-    return tuple(each for each in observed_of(told[0].node.mappings) if id(each) in wanted)
+    return tuple(
+        mapping
+        for mapping in observed_of(told[0].node.mappings)
+        if id(mapping) in wanted or mapping.image is None
+    )

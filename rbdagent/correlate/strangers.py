@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rbdagent.model import Holder, HolderKind, NotObserved
+from rbdagent.correlate.holders import is_ceph_daemon
+from rbdagent.model import Holder, NotObserved
 
 if TYPE_CHECKING:
     from rbdagent.model import VolumeUse
@@ -32,4 +33,4 @@ def nodes_of_strangers(use: VolumeUse, node_name: str) -> tuple[str, ...]:
 def _is_stranger(holder: Holder) -> bool:
     if holder.watcher is None or holder.is_local or holder.passing:
         return False
-    return holder.kind not in (HolderKind.MGR, HolderKind.MIRROR)
+    return not is_ceph_daemon(holder)

@@ -35,6 +35,7 @@ from rbdagent.correlate.names import (
     events_of,
     index_of,
     names_of,
+    oldest_first,
     users_of,
 )
 from rbdagent.correlate.waiting import waited_for
@@ -307,8 +308,7 @@ def _events(known: VolumeNames, snapshot: Snapshot) -> tuple[KubeEvent, ...]:
         return ()
     if snapshot.target.kind is TargetKind.NONE:
         return events_of(known, users_of(known, kube), kube)
-    order = sorted(kube.events, key=lambda each: (each.last_seen or "", each.reason, each.message))
-    return tuple(order)
+    return oldest_first(kube.events)
 
 
 def _leftovers(

@@ -117,6 +117,8 @@ class Published(NamedTuple):
     of_volume: dict[str, list[Told]]
     of_image: dict[str, list[Told]]
     """By the image's name."""
+    reports: tuple[PublishedNode, ...]
+    """Every node's, with the devices alone whose image its agent did not see: each may be any."""
 
 
 class Views(NamedTuple):
@@ -334,7 +336,15 @@ def _published(kube: KubeView | None) -> Published:
             if each.mapping.persistent_volume
         ),
         of_image=by_each((each.mapping.spec.name, each) for each in told if each.mapping.spec),
+        reports=tuple(_without_images(node) for node in nodes),
     )
+
+
+def _without_images(node: PublishedNode) -> PublishedNode:
+    if isinstance(node.mappings, NotObserved):
+        return node
+    unknown = tuple(mapping for mapping in node.mappings if mapping.image is None)
+    return replace(node, mappings=unknown)
 
 
 def client_of(client_id: int | None, address: EntityAddress) -> tuple[int | None, int]:

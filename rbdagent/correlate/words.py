@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 _COMM: Final = 15
 """Letters of a task's name that the kernel keeps (TASK_COMM_LEN)."""
+_KEY_REFUSED: Final = "failed to add secret '"
+"""What rbd says of a map that fails for its key (build_map_buf, ceph src/krbd.cc)."""
+_KEY_TOO_LONG: Final = "libceph: secret too big"
+"""What the kernel says then (ceph_crypto_key_decode, net/ceph/crypto.c): it names no volume."""
 
 
 class Called(Struct, frozen=True, kw_only=True):
@@ -34,7 +38,7 @@ class Called(Struct, frozen=True, kw_only=True):
     volume: frozenset[str] = frozenset()
     """PVs, volume handles, staging directories, ``pool/image``: kubelet's and the plugin's."""
     kernel: frozenset[str] = frozenset()
-    """``rbd0``, ``dm-0``, ``client4118``, ``umount:1331``."""
+    """``rbd0``, ``dm-0``, ``client4118``, ``umount:1331``; what it says of a refused key."""
 
 
 def called_in(snapshot: Snapshot) -> tuple[Called, ...]:
@@ -107,6 +111,8 @@ def _of_kernel(use: VolumeUse) -> Iterator[str]:
                 yield f"client{holder.mapping.client_id}"
         for flight in observed_of(holder.in_flight):
             yield f"{flight.program[:_COMM]}:{flight.process.pid}"
+    if any(_KEY_REFUSED in event.message for event in use.events):
+        yield _KEY_TOO_LONG
 
 
 def _only_staged(snapshot: Snapshot, known: list[Called]) -> Iterator[Called]:
@@ -173,7 +179,10 @@ class Naming(Struct, frozen=True, kw_only=True):
     def in_kernel(self, text: str) -> dict[int, frozenset[str]]:
         """Give the volumes that a line of the kernel names."""
         found: dict[int, set[str]] = {}
-        for name in {*_DEVICE.findall(text), *_TASK.findall(text)}:
+        names = {*_DEVICE.findall(text), *_TASK.findall(text)}
+        if text.startswith(_KEY_TOO_LONG):
+            names.add(_KEY_TOO_LONG)
+        for name in names:
             for number in self.kernel.get(name, ()):
                 found.setdefault(number, set()).add(name)
         return {number: frozenset(names) for number, names in found.items()}

@@ -10,8 +10,7 @@ from rbdagent.diagnose.target import (
     ORDER,
     is_ambiguous,
     is_left_behind,
-    is_read_only,
-    may_share_writing,
+    may_be_shared,
 )
 from rbdagent.diagnose.verdict import judge
 from rbdagent.model import BlockedVolume, Holder, NotObserved, Snapshot, Verdict, VolumeUse
@@ -49,7 +48,7 @@ def blocked_volumes(snapshot: Snapshot, uses: Iterable[VolumeUse]) -> tuple[Bloc
 
 
 def _blocker(use: VolumeUse, snapshot: Snapshot) -> _Blocker | None:
-    if may_share_writing(use) or is_read_only(use):
+    if may_be_shared(use):
         return None
     if any(_is_at_hand(each) for each in use.holders):
         return None

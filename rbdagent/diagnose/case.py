@@ -97,6 +97,8 @@ def subject_of(holder: Holder) -> str:
     if holder.watcher is not None:
         client = f"client.{holder.watcher.client} at {holder.watcher.address}"
         return f"{client} ({holder.node})" if holder.node else client
+    if holder.published is not None:
+        return f"{holder.published.device} on {holder.node}"
     return f"node {holder.node}"
 
 
@@ -112,6 +114,9 @@ def identity_lines(case: Case, holder: Holder) -> tuple[str, ...]:
         said.append(f"{both} by client.{mapping.client_id} {mapping.client_address}")
     elif watcher is not None:
         said.append(f"watched by client.{watcher.client} {watcher.address}")
+    elif holder.published is not None and holder.published.client_id is not None:
+        reported = holder.published
+        said.append(f"reported as mapped by client.{reported.client_id} {reported.client_address}")
     if isinstance(holder.attachment, Attachment):
         state = "attached" if holder.attachment.attached else "not attached"
         leaving = ", being deleted" if holder.attachment.deleting_since else ""

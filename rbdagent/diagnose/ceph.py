@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rbdagent.correlate.holders import cluster_with, entry_hits, same_client, same_ip
-from rbdagent.correlate.identity import fsids_of
+from rbdagent.correlate.identity import fsids_of, mappings_of
+from rbdagent.correlate.reports import is_fresh
 from rbdagent.diagnose.case import Case, finding, here, look_again, subject_of
 from rbdagent.diagnose.target import is_ambiguous
 from rbdagent.model import (
@@ -13,12 +14,14 @@ from rbdagent.model import (
     ClusterView,
     EntityAddress,
     Finding,
+    Heals,
     HolderKind,
     ImagePresence,
     Locker,
     NotObserved,
     Severity,
     Verdict,
+    observed_of,
 )
 
 if TYPE_CHECKING:
@@ -144,17 +147,77 @@ def node_on_blocklist(case: Case) -> Iterator[Finding]:
         if node is None or entry in told:
             continue
         whole = entry.nonce == 0
-        what = "every client on it" if whole else "a former client of it"
+        devices = None if whole else _devices_of_client(entry, node, case)
         daemons = _daemons_hit(entry, cluster)
         hosts = f" It also hits {', '.join(daemons)}." if daemons else ""
+        ends = f" until {entry.until}" if entry.until else ""
+        is_former = devices == ()
         yield finding(
             "RBD306",
             f"node {node}",
-            f"{node} is on the blocklist: {entry.network}:{entry.port}/{entry.nonce} hits {what}"
-            f"{f' until {entry.until}' if entry.until else ''}.{hosts}",
-            evidence=(f"{entry.network}:{entry.port}/{entry.nonce} {entry.until}".rstrip(),),
-            severity=Severity.WARNING if whole or daemons else Severity.INFO,
+            f"{node} is on the blocklist: {'range ' if entry.is_range else ''}{entry} hits "
+            f"{_what_is_hit(devices, whole=whole)}{ends}.{hosts}",
+            evidence=(f"{entry} {entry.until}".rstrip(),),
+            remedy="" if is_former or whole else _KEEP_ENTRY,
+            commands=() if is_former else (_list_there(node, case),),
+            severity=Severity.WARNING if whole or daemons or devices else Severity.INFO,
+            heals=None if is_former else Heals(note=_ENTRY_ENDS),
         )
+
+
+_KEEP_ENTRY: Final = (
+    "Look at what the node has mapped. While a client still has a device mapped, do not lift its "
+    "entry, and do not wait for it to end: the device is writable again then, without a watch, and "
+    "another node maps the image beside it (RBD105). Stop the pods there and unmap, or reboot the "
+    "node, before the entry ends."
+)
+_ENTRY_ENDS: Final = (
+    "the end of the entry makes what its client still has mapped writable without a watch"
+)
+
+
+def _what_is_hit(devices: tuple[str, ...] | None, *, whole: bool) -> str:
+    if whole:
+        return "every client on it"
+    if devices is None:
+        return "a client of it, and whether that has a device mapped was not observed"
+    if not devices:
+        return "a former client of it, which has nothing mapped"
+    return f"its client of {', '.join(devices)}: writes there fail, and so does each new map"
+
+
+def _list_there(node: str, case: Case) -> str:
+    return "rbdagent list" if node == case.here else f"ssh {node} rbdagent list"
+
+
+def _devices_of_client(entry: BlocklistEntry, node: str, case: Case) -> tuple[str, ...] | None:
+    """Return what the client of an entry has mapped on its node; None where that is unknown.
+
+    krbd shares one client between a node's mappings of one user: that of this volume need not be
+    among them.
+    """
+    seen, complete = _mapped_on(node, case)
+    hit = tuple(device for device, client in seen if client and entry_hits(entry, client))
+    is_every_client_known = complete and all(client is not None for _, client in seen)
+    return hit if hit or is_every_client_known else None
+
+
+def _mapped_on(node: str, case: Case) -> tuple[tuple[tuple[str, EntityAddress | None], ...], bool]:
+    """Return a node's devices with their clients, and whether these are all that it has now."""
+    looked = case.snapshot.node
+    if looked is not None and node == case.here:
+        seen = tuple((mapping.device, mapping.client_address) for mapping in mappings_of(looked))
+        return seen, not isinstance(looked.mappings, NotObserved)
+    kube = case.snapshot.kubernetes
+    published = () if kube is None else observed_of(kube.published)
+    theirs = next((agent for agent in published if agent.name == node), None)
+    if theirs is None:
+        return (), False
+    fresh = is_fresh(theirs, case.snapshot.observed_at)
+    mappings = tuple(
+        (mapping.device, mapping.client_address) for mapping in observed_of(theirs.mappings)
+    )
+    return mappings, fresh and not isinstance(theirs.mappings, NotObserved)
 
 
 def _node_hit(entry: BlocklistEntry, case: Case) -> str | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from shlex import quote
+from typing import TYPE_CHECKING, Final
 
-from rbdagent.correlate.holders import is_terminated, runs
+from rbdagent.correlate.blocklist import removal_of
+from rbdagent.correlate.holders import is_ceph_daemon, is_terminated, runs
 from rbdagent.correlate.local import mounts_of
 from rbdagent.diagnose.case import (
     Case,
@@ -18,10 +20,12 @@ from rbdagent.diagnose.case import (
     subject_of,
     then_starts,
 )
+from rbdagent.diagnose.coverage import missing_of_nodes
 from rbdagent.diagnose.elsewhere import outsiders
 from rbdagent.diagnose.evidence import (
     Evidence,
     evidence_of,
+    foreign_mounts,
     pins,
     pod_names,
     processes_on,
@@ -34,7 +38,8 @@ from rbdagent.diagnose.target import (
     is_left_behind,
     is_read_only,
     maps_by_nbd,
-    missing_for_free,
+    may_be_shared,
+    missing_sources,
     sharing,
 )
 from rbdagent.diagnose.times import MOVING
@@ -50,10 +55,13 @@ from rbdagent.model import (
     HolderKind,
     ImagePresence,
     JudgedHolder,
+    Mount,
     NotObserved,
     Pod,
+    ProcessRef,
     Severity,
     Verdict,
+    observed_of,
 )
 
 if TYPE_CHECKING:
@@ -139,6 +147,8 @@ def unwatched(case: Case) -> Iterator[Finding]:
         holder = each.holder
         pods = evidence_of(holder).running
         sure = holder.mapping is not None and holder.mapping.watch is False
+        is_elsewhere = holder.mapping is None and holder.node is not None
+        again = look_there(case, str(holder.node)) if is_elsewhere else look_again(case)
         act = (f"kubectl cordon {holder.node}", *(delete_pod(pod) for pod in pods))
         yield finding(
             "RBD105",
@@ -147,7 +157,7 @@ def unwatched(case: Case) -> Iterator[Finding]:
             "node will be let in beside it. Stop the volume here before it starts anywhere else.",
             evidence=(*each.because, *identity_lines(case, holder)),
             # Without the kernel's own word a mapping that has just gone looks the same: look twice.
-            commands=(*act, look_again(case)) if sure else (look_again(case), *act),
+            commands=(*act, again) if sure else (again, *act),
         )
 
 
@@ -187,11 +197,21 @@ def blocklisted(case: Case) -> Iterator[Finding]:
             "RBD103",
             subject_of(holder),
             f"The Ceph client of {subject_of(holder)} is blocklisted: writes there fail (-108), "
-            f"and every new map on {holder.node or 'that machine'} fails too.{shared}{lasts} Do "
-            "not lift the entry while these mappings live.",
+            f"and every new map on {holder.node or 'that machine'} fails too.{shared}{lasts} "
+            f"{_lifting(entry)}",
             evidence=(*each.because, *identity_lines(case, holder)),
             commands=(*cordon, *(delete_pod(pod) for pod in pods), look_again(case)),
         )
+
+
+def _lifting(entry: BlocklistEntry) -> str:
+    if entry.nonce != 0:
+        return "Do not lift the entry while these mappings live."
+    covered = "that range" if entry.is_range else "that host"
+    return (
+        f"The entry blocks every client of {covered}, a new one too. `{removal_of(entry)}` removes "
+        "it: not before the last mapping that it blocks is gone."
+    )
 
 
 def dead_nbd(case: Case) -> Iterator[Finding]:
@@ -257,6 +277,36 @@ def lost_pod(case: Case) -> Iterator[Finding]:
         )
 
 
+def reported(case: Case) -> Iterator[Finding]:
+    """RBD109, RBD201, RBD202 of another node: its agent sees them, and no API object shows them."""
+    for judged in case.judged:
+        holder = judged.holder
+        mapping = fresh_word(holder, case.snapshot)
+        if mapping is None or holder.mapping is not None or holder.node is None:
+            continue
+        for code in mapping.findings:
+            if code not in _REPORTED:
+                continue
+            message = _REPORTED[code].format(device=mapping.device, node=holder.node)
+            yield finding(
+                code,
+                subject_of(holder) if code == "RBD109" else f"node {holder.node}",
+                f"The agent on {holder.node} reports: {message}{then_starts(case, holder.node)}",
+                evidence=(*mapping.because, *identity_lines(case, holder)),
+                commands=(look_there(case, holder.node),),
+            )
+
+
+_REPORTED: Final = {
+    "RBD109": "a container or a pod's path still shows {device} there, and the API does not know "
+    "its pod: it was force-deleted. Stop it first. Never unmap under it.",
+    "RBD201": "the CSI driver does not answer there, so nothing can be unmounted. Bring its node "
+    "plugin back.",
+    "RBD202": "kubelet does not run there, so containers run on, and nothing is unmounted until it "
+    "is back.",
+}
+
+
 def pinned(case: Case) -> Iterator[Finding]:
     """RBD102: name the one that keeps it open, and say what follows when it goes."""
     for each in case.those(Verdict.PINNED, Verdict.STAGED):
@@ -285,13 +335,15 @@ def pinned(case: Case) -> Iterator[Finding]:
 
 def _unpinning(case: Case, holder: Holder, found: Evidence) -> tuple[str, ...]:
     """Give what ends each pin; a process that is nobody's pod is shown, never killed."""
-    commands: list[str] = []
+    commands = [
+        command
+        for mount in (*foreign_mounts(found, holder), *found.other_mounts)
+        if not mount.namespace.is_host
+        for command in _in_namespace(mount, case, holder)
+    ]
     for process in processes_on(found):
         pod = pod_by_uid(process.pod_uid, case)
-        if pod is not None:
-            commands.append(delete_pod(pod))
-        else:
-            commands.append(here(f"ps -o pid,user,lstart,args -p {process.pid}", holder))
+        commands.append(_show(process, holder) if pod is None else delete_pod(pod))
     for stacked in found.stacked:
         match stacked.kind:
             case BlockHolderKind.LUKS | BlockHolderKind.DM:
@@ -305,13 +357,29 @@ def _unpinning(case: Case, holder: Holder, found: Evidence) -> tuple[str, ...]:
                 command = f"lsblk /dev/{stacked.of or stacked.name}"
         commands.append(here(command, holder))
     commands += [
-        here(f"findmnt {each.path}", holder)
-        for each in found.other_mounts
-        if each.namespace.is_host
+        here(f"findmnt {quote(mount.path)}", holder)
+        for mount in found.other_mounts
+        if mount.namespace.is_host
     ]
     if not commands and found.traces:
         commands.append(f"kubectl drain {holder.node} --ignore-daemonsets")
     return tuple(commands)
+
+
+def _in_namespace(mount: Mount, case: Case, holder: Holder) -> Iterator[str]:
+    """Return what shows a mount in a namespace of its own: its process, the mount, its pod."""
+    process = mount.namespace.process
+    yield _show(process, holder)
+    yield here(f"nsenter -t {process.pid} -m findmnt {quote(mount.path)}", holder)
+    pod = pod_by_uid(process.pod_uid, case)
+    if pod is not None:
+        yield f"kubectl -n {pod.ref.namespace} describe pod {pod.ref.name}"
+    elif process.pod_uid is not None:
+        yield here(f"crictl pods --label io.kubernetes.pod.uid={process.pod_uid}", holder)
+
+
+def _show(process: ProcessRef, holder: Holder) -> str:
+    return here(f"ps -o pid,user,lstart,args -p {process.pid}", holder)
 
 
 def orphaned(case: Case) -> Iterator[Finding]:
@@ -468,16 +536,24 @@ def undetermined(case: Case) -> Iterator[Finding]:
         if each in outside:
             # RBD771 and its like say who that is.
             continue
-        if holder.mapping is None and holder.watcher is None:
+        if holder.mapping is None and holder.watcher is None and holder.published is None:
             continue
         if holder.is_local and holder.mapping is None:
             continue
         passing = _may_be_leaving(holder, case)
+        shares = _shares(holder, case)
         if holder.is_local:
             message = (
                 f"What {subject_of(holder)} is used for could not be fully seen: do not unmap it."
             )
             commands: tuple[str, ...] = ("rbdagent check",)
+        elif holder.node is not None and holder.watcher is None:
+            message = (
+                f"{subject_of(holder)} may still have {case.volume} mapped: {each.because[0]}. "
+                f"Do not start it elsewhere before you have looked there."
+                f"{then_starts(case, holder.node)}"
+            )
+            commands = (look_there(case, holder.node),)
         elif holder.node is not None:
             soon = " kubelet there may be about to let it go." if passing else ""
             message = (
@@ -497,9 +573,23 @@ def undetermined(case: Case) -> Iterator[Finding]:
             message,
             evidence=(*each.because, *identity_lines(case, holder)),
             commands=commands,
-            severity=Severity.INFO if passing else None,
+            severity=Severity.INFO if passing or shares else None,
             heals=_BY_KUBELET_THERE if passing else None,
         )
+
+
+def _shares(holder: Holder, case: Case) -> bool:
+    """Return whether a holder of another node is one of several that the access mode allows.
+
+    Without its VolumeAttachment it is not: the control plane then knows of no use there.
+    """
+    return (
+        not holder.is_local
+        and holder.node is not None
+        and holder.kind in (HolderKind.KRBD, HolderKind.NBD)
+        and holder.attachment is not None
+        and may_be_shared(case.use)
+    )
 
 
 def _may_be_leaving(holder: Holder, case: Case) -> bool:
@@ -572,7 +662,7 @@ def foreign(case: Case) -> Iterator[Finding]:
                 f"{subject_of(holder)} opened the image for a moment: it does not hold it.",
                 evidence=each.because,
             )
-        elif holder.kind in (HolderKind.MGR, HolderKind.MIRROR):
+        elif is_ceph_daemon(holder):
             yield finding(
                 "RBD116",
                 subject_of(holder),
@@ -629,10 +719,14 @@ def nobody(case: Case) -> Iterator[Finding]:
     yield finding(
         "RBD118",
         case.volume,
-        f"Nobody holds {case.volume} read-write: it has no watcher, {case.here} has no mapping of "
-        "it, no pod runs with it, and it is attached nowhere. Read-only mappings on other nodes, "
-        "and mappings that lost their watch, can be seen only there.",
-        evidence=("Ceph lists no watcher", f"{case.here} was looked at"),
+        f"No client holds {case.volume}: it has no watcher, no node has a mapping of it, no pod "
+        "runs with it, and it is attached nowhere.",
+        evidence=(
+            "Ceph lists no watcher",
+            f"{case.here} was observed and has no mapping of it",
+            "the agent of every other node has reported lately, and none has a mapping of it",
+            "no node lists it in volumesInUse, and it has no VolumeAttachment",
+        ),
     )
 
 
@@ -644,16 +738,35 @@ def unknown_whether_nobody(case: Case) -> Iterator[Finding]:
     view = case.use.image_view
     if view is not None and view.presence is ImagePresence.GONE:
         return
-    missing = missing_for_free(case.use, case.snapshot)
+    sources = missing_sources(case.use, case.snapshot)
+    missing = (*sources, *missing_of_nodes(case.use, case.snapshot))
+    of_nodes_alone = bool(missing) and not sources
     yield finding(
         "RBD119",
         case.volume,
-        f"No holder of {case.volume} was seen, and that proves nothing: "
-        f"{'; '.join(missing) or 'which cluster is meant'} could not be observed.",
-        evidence=tuple(f"not observed: {each}" for each in missing),
-        commands=(
-            (look_again(case),)
-            if missing == (PODS_ELSEWHERE,) and case.use.target.given != case.ask
-            else ("rbdagent check",)
-        ),
+        f"No holder of {case.volume} was seen, and that does not prove that it is free. Not "
+        f"observed: {'; '.join(missing) or 'which cluster is meant'}.",
+        evidence=tuple(f"not observed: {fact}" for fact in missing),
+        remedy=_REMEDY_OF_NODES if of_nodes_alone else "",
+        commands=_how_to_observe(case, missing, of_nodes_alone=of_nodes_alone),
+        # Where no agent runs, every unused volume is so: that is no alarm.
+        severity=Severity.INFO if of_nodes_alone else None,
     )
+
+
+_REMEDY_OF_NODES = (
+    "Run rbdagent who-holds on each of these nodes, or run the agent there. Prove that a node that "
+    "is not Ready is off before the volume starts elsewhere."
+)
+
+
+def _how_to_observe(
+    case: Case, missing: tuple[str, ...], *, of_nodes_alone: bool
+) -> tuple[str, ...]:
+    if missing == (PODS_ELSEWHERE,) and case.use.target.given != case.ask:
+        return (look_again(case),)
+    if not of_nodes_alone:
+        return ("rbdagent check",)
+    attached = {attachment.node_name for attachment in observed_of(case.use.attachments)}
+    there = (look_there(case, node) for node in sorted(attached - {case.here}))
+    return (*there, "kubectl get rbdnodes")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.correlate.holders import cluster_with, is_terminated, same_ip
+from rbdagent.correlate.holders import cluster_with, is_terminated, needs_volumes, same_ip
 from rbdagent.correlate.names import node_named
 from rbdagent.diagnose.case import (
     Case,
@@ -20,7 +20,7 @@ from rbdagent.diagnose.case import (
     subject_of,
 )
 from rbdagent.diagnose.evidence import pod_names
-from rbdagent.diagnose.target import is_listed
+from rbdagent.diagnose.target import fresh_word, is_listed
 from rbdagent.diagnose.times import GRACE, LONG, MOVING, age, is_young, seconds, spoken
 from rbdagent.diagnose.waiting import (
     has_waited,
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 _TAINT: Final = "node.kubernetes.io/out-of-service"
 _TOLD: Final = frozenset({Verdict.ORPHANED, Verdict.PINNED, Verdict.DEAD, Verdict.UNWATCHED})
 """What says by itself why a node does not let go."""
+_CAUSES: Final = frozenset({"RBD109", "RBD201", "RBD202"})
+"""The same, as another node's agent publishes it."""
 
 
 def ending(case: Case) -> Iterator[Finding]:
@@ -204,10 +206,28 @@ def safe_order(node: str, image: object) -> str:
 def _is_told_of(node: str, case: Case) -> bool:
     """Tell whether another rule says why this node does not let go."""
     return any(
-        each.verdict in _TOLD or each.holder.driver_registered is False
-        for each in case.judged
-        if each.holder.node == node and not each.holder.passing
+        judged.verdict in _TOLD
+        or judged.holder.driver_registered is False
+        or (judged.holder.mapping is not None and _is_kubelet_down(case))
+        or _is_reported(judged.holder, case)
+        for judged in case.judged
+        if judged.holder.node == node and not judged.holder.passing
     )
+
+
+def _is_kubelet_down(case: Case) -> bool:
+    node = case.snapshot.node
+    return (
+        node is not None
+        and not isinstance(node.kubelet, NotObserved)
+        and node.kubelet.process is None
+    )
+
+
+def _is_reported(holder: Holder, case: Case) -> bool:
+    """Return whether the agent there reports a lost pod, a dead CSI driver, or a dead kubelet."""
+    published = fresh_word(holder, case.snapshot)
+    return published is not None and not _CAUSES.isdisjoint(published.findings)
 
 
 def _not_unmounted(pod: Pod, case: Case) -> Finding:
@@ -220,9 +240,17 @@ def _not_unmounted(pod: Pod, case: Case) -> Finding:
         evidence=(
             f"being deleted since {pod.deleting_since}",
             f"node {pod.node_name} is Ready",
+            *_unknown_there(str(pod.node_name), case),
         ),
         commands=_look_on(str(pod.node_name), case),
     )
+
+
+def _unknown_there(node: str, case: Case) -> tuple[str, ...]:
+    """Return what RBD724 cannot know of another node, though its Node says Ready."""
+    if node == case.here:
+        return ()
+    return (f"not observed from here: whether kubelet and the CSI driver work on {node} now",)
 
 
 def _look_on(node: str, case: Case) -> tuple[str, ...]:
@@ -260,6 +288,7 @@ def unmount_fails(case: Case) -> Iterator[Finding]:
             evidence=(
                 f"{name} lists the volume in volumesInUse",
                 f"VolumeAttachment {each.name}: {name}, not being deleted",
+                *_unknown_there(name, case),
             ),
             commands=_look_on(name, case),
             severity=None if long else Severity.INFO,
@@ -305,10 +334,10 @@ def out_of_service(case: Case) -> Iterator[Finding]:
 
 
 def _nodes_of(case: Case) -> frozenset[str | None]:
-    """Give the nodes that have to do with the volume."""
+    """Return the nodes that hold the volume, are attached to it, or have a pod that needs it."""
     names = {each.holder.node for each in case.judged if not each.holder.passing}
     names |= {each.node_name for each in observed_of(case.use.attachments)}
-    return frozenset(names | {each.node_name for each in case.use.pods})
+    return frozenset(names | {each.node_name for each in case.use.pods if needs_volumes(each)})
 
 
 def node_down(case: Case) -> Iterator[Finding]:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from rbdagent.catalog import CATALOG
+from rbdagent.correlate.holders import is_finished
 from rbdagent.correlate.identity import pods_of
 from rbdagent.correlate.names import names_of, pods_naming, users_of
 from rbdagent.diagnose import WEIGHT, diagnose, next_commands
 from rbdagent.diagnose.case import subject_of
-from rbdagent.diagnose.target import volumes_of_use
+from rbdagent.diagnose.target import may_be_shared, volumes_of_use
 from rbdagent.model import (
     Attachment,
     Diagnosis,
@@ -250,19 +251,30 @@ def _codes(step: LifeStep, findings: tuple[Finding, ...]) -> tuple[str, ...]:
 def _back(diagnosis: Diagnosis, pod: Pod | None) -> tuple[WayBack, ...]:
     """Follow each node that holds the volume, or is attached to it, and is not the pod's own.
 
-    What is said of another node's holder stands in no way here.
+    A node that shares the volume with the pod's has no way to go back. What is said of another
+    node's holder stands in no way here.
     """
     use = diagnosis.use
     own = pod.node_name if pod is not None and pod.deleting_since is None else None
     nodes = [each.holder.node for each in diagnosis.holders if not each.holder.passing]
     nodes += [each.node_name for each in observed_of(use.attachments)]
+    sharing = _sharing_nodes(use)
     return tuple(
         WayBack(
             node=node,
             stages=_with_findings(_leaving(diagnosis, node), _without_others(diagnosis, node)),
         )
         for node in dict.fromkeys(nodes)
-        if node is not None and node != own
+        if node is not None and node != own and node not in sharing
+    )
+
+
+def _sharing_nodes(use: VolumeUse) -> frozenset[str | None]:
+    """Return the nodes whose pods may go on using the volume beside those of other nodes."""
+    if not may_be_shared(use):
+        return frozenset()
+    return frozenset(
+        pod.node_name for pod in use.pods if pod.deleting_since is None and not is_finished(pod)
     )
 
 

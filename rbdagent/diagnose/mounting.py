@@ -18,7 +18,13 @@ from rbdagent.diagnose.case import (
     subject_of,
 )
 from rbdagent.diagnose.evidence import pod_names
-from rbdagent.diagnose.target import driver_of, is_read_only, is_writable, volumes_of_use
+from rbdagent.diagnose.target import (
+    driver_of,
+    is_read_only,
+    is_writable,
+    maps_by_nbd,
+    volumes_of_use,
+)
 from rbdagent.diagnose.times import LONG, MOVING, age, is_young, seconds
 from rbdagent.diagnose.waiting import (
     Word,
@@ -29,6 +35,7 @@ from rbdagent.diagnose.waiting import (
     words,
 )
 from rbdagent.model import (
+    DeviceKind,
     Finding,
     Heals,
     HolderKind,
@@ -64,6 +71,14 @@ class Saying(NamedTuple):
 
 _NODE_PODS: Final = "kubectl get pods -A -o wide --field-selector spec.nodeName={node}"
 _FS_TYPE: Final = "kubectl get pv {volume} -o jsonpath='{{.spec.csi.fsType}}'"
+_KERNEL_VERSION: Final = "kubectl get node {node} -o jsonpath='{{.status.nodeInfo.kernelVersion}}'"
+_KERNEL_LOG: Final = "ssh {node} dmesg --ctime | grep -i -e rbd: -e libceph: | tail"
+_MAP_OPTIONS: Final = (
+    "kubectl get pv {volume} -o jsonpath='{{.spec.csi.volumeAttributes.mapOptions}}'"
+)
+_NODE_STAGE: Final = "kubectl get pv {volume} -o jsonpath='{{.spec.csi.nodeStageSecretRef}}'"
+_KEY_REFUSED: Final = r"failed to add secret '(?P<user>client\.[\w.-]+)' to kernel"
+"""Of rbd, where add_key(2) fails (build_map_buf, ceph src/krbd.cc)."""
 _SHOW_ACCESS: Final = "kubectl -n {namespace} describe secret {name}"
 
 SAYINGS: Final = (
@@ -154,11 +169,63 @@ SAYINGS: Final = (
         ("ssh {node} modprobe rbd",),
     ),
     Saying(
+        # ceph-csi reads the PV's imageFeatures here, and not the image (validateImageFeatures,
+        # internal/rbd/rbd_util.go@52fcb7b).
+        r"feature (?P<feature>[\w-]+) requires rbd-nbd for mounter",
+        "RBD740",
+        "the volume asks for the image feature {feature}, which ceph-csi leaves to rbd-nbd",
+        ("kubectl get pv {volume} -o jsonpath='{{.spec.csi.volumeAttributes}}'",
+         "rbd info {image}"),
+        "The attributes of a PV cannot be changed: set Retain and create the PV again, with "
+        "mounter: rbd-nbd, or without the feature in imageFeatures. In the second case the image "
+        "must not have the feature either. Correct the class in the same way.",
+        Heals(note="the attributes of a PV cannot be changed"),
+    ),
+    Saying(
         r"image feature set mismatch|unsupported krbd Feature|map failed: \(6\)",
         "RBD740",
         "its kernel does not know all features of the image",
         ("rbd info {image}", "ssh {node} cat /sys/bus/rbd/supported_features",
          "rbd feature disable {image} {lacking}"),
+    ),
+    Saying(
+        # The kernel checks the length of a key (22) since ac431d597a9b ("libceph: define and
+        # enforce CEPH_MAX_KEY_LEN"), which stable kernels have; before, its type alone (524). It
+        # knows the type since b7cc142dbafe ("add support for CEPH_CRYPTO_AES256KRB5", 7.0).
+        _KEY_REFUSED + r"[\s\S]*map failed: \((?P<number>22|524)\)",
+        "RBD747",
+        "its kernel cannot use the key of {user} ({number}); kernels before 7.0 do not know keys "
+        "of type aes256k",
+        (_KERNEL_VERSION, _NODE_STAGE, _KERNEL_LOG, "ceph mon dump"),
+    ),
+    Saying(
+        # Here the kernel's keyring refuses: seccomp without add_key(2), or the user's key quota.
+        _KEY_REFUSED + r"[\s\S]*map failed: \((?P<number>\d+)\)",
+        "RBD744",
+        "its kernel does not take the key of {user} ({number})",
+        (_KERNEL_LOG,),
+        "Look at the seccomp profile of the CSI node plugin, which must allow add_key(2), and at "
+        "`/proc/key-users` on that node. Ceph has not been asked yet.",
+    ),
+    Saying(
+        # librados of ceph-csi, which passes the key as keyfile (measured with 16.2 and 18.2).
+        r"connecting failed: rados: ret=-22,",
+        "RBD747",
+        "the CSI driver cannot read the key of its Ceph user: the key is of a type that the "
+        "driver's librados does not know (aes256k), or is no key",
+        (_NODE_PODS, _NODE_STAGE, "ceph mon dump"),
+        "Update ceph-csi to 3.16.3, 3.17.1 or later, which know aes256k; or give the secret a user "
+        "whose key is of type aes (`ceph auth get-or-create client.USER CAPS --key-type=aes`, "
+        "where `ceph mon dump` lists aes in auth_allowed_ciphers). See docs/install.md, Key types.",
+    ),
+    Saying(
+        # rbd itself, before it asks the kernel (build_map_buf, ceph src/krbd.cc,
+        # https://tracker.ceph.com/issues/54128). Kernels know ms_mode since 00498b994113 (5.11).
+        r"failed to get mon address \(possible ms_mode mismatch\)",
+        "RBD748",
+        "the monitors have no address for the ms_mode of the map",
+        ("ceph mon dump", _MAP_OPTIONS, "ceph config get client rbd_default_map_options",
+         _KERNEL_VERSION),
     ),
     Saying(
         r"rados: ret=-110|map failed: \(110\)|Connection timed out|exit status 110\).* running rbd",
@@ -189,14 +256,13 @@ SAYINGS: Final = (
         r"map failed: \((?P<number>22|95)\)",
         "RBD741",
         "its kernel refuses the options of the map ({number})",
-        ("kubectl get pv {volume} -o jsonpath='{{.spec.csi.volumeAttributes.mapOptions}}'",
-         "ssh {node} dmesg --ctime | grep -i -e rbd: -e libceph: | tail"),
+        (_MAP_OPTIONS, _KERNEL_LOG),
     ),
     Saying(
         r"rbd: map failed|map failed: \(\d+\)",
         "RBD744",
         "the image cannot be mapped",
-        ("ssh {node} dmesg --ctime | grep -i -e rbd: -e libceph: | tail",),
+        (_KERNEL_LOG,),
     ),
     Saying(
         r"passphrase|encryption kms|encryption status|failed to encrypt volume|can not fetch DEK",
@@ -285,6 +351,8 @@ more than that.
 """
 
 BY_NOW: Final = " By now it is registered there: the next try gets it."
+_MOST_NAMED: Final = 3
+"""Pods, and nodes, of which the same is told."""
 _JOURNAL: Final = "journaling"
 """Which the kernel still lacks, and a mirror by journal lives on."""
 _PATTERNS: Final = tuple((re.compile(each.pattern), each) for each in SAYINGS)
@@ -348,15 +416,16 @@ def _is_own_and_not_bound(word: Word, case: Case) -> bool:
 def _told(code: str, alike: list[Word], case: Case) -> Finding:
     word = alike[0]
     found = meant_by(word.text)
-    named = [str(each.event.subject) for each in alike]
-    pods = ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
-    place = f" on {word.node}" if word.node is not None else ""
-    if found is None:
-        fields = fields_of(word.node, case, {})
-        means, looks = _bare(word.text), filled_in((_NODE_PODS,), fields)
-    else:
-        fields = fields_of(word.node, case, found[1])
-        means, looks = found[0].means.format_map(fields), filled_in(found[0].commands, fields)
+    templates = (_NODE_PODS,) if found is None else found[0].commands
+    groups = {} if found is None else found[1]
+    fields = fields_of(word.node, case, groups)
+    means = _bare(word.text) if found is None else found[0].means.format_map(fields)
+    nodes = tuple(dict.fromkeys(waiter.node for waiter in alike))
+    looks = tuple(
+        command
+        for node in nodes[:_MOST_NAMED]
+        for command in filled_in(templates, fields_of(node, case, groups))
+    )
     without = code == "RBD731"
     is_back = without and all(_is_back(each, case) for each in alike)
     is_new = without and all(has_just_come(each.node, case) for each in alike)
@@ -364,7 +433,7 @@ def _told(code: str, alike: list[Word], case: Case) -> Finding:
     return finding(
         code,
         f"pod {word.event.subject}",
-        f"{pods} cannot start{place}: {means}.{BY_NOW if is_back else ''}",
+        f"{_named_with_nodes(alike)}: {means}.{BY_NOW if is_back else ''}",
         evidence=evidence_of_word(word, case),
         remedy=found[0].remedy if found is not None else "",
         commands=looks,
@@ -372,6 +441,21 @@ def _told(code: str, alike: list[Word], case: Case) -> Finding:
         severity=Severity.INFO if is_back or is_new or _is_own_claim(fields, case) else None,
         heals=Heals(by="kubelet", within_s=_BACK_OFF_S) if is_back else heals,
     )
+
+
+def _named_with_nodes(alike: list[Word]) -> str:
+    """Name the pods that wait, and where: each with its node, unless all are on one."""
+    nodes = {word.node for word in alike}
+    named = [
+        f"{word.event.subject} on {word.node}"
+        if len(nodes) > 1 and word.node
+        else str(word.event.subject)
+        for word in alike
+    ]
+    left = len(named) - _MOST_NAMED
+    pods = ", ".join(named[:_MOST_NAMED]) + (f" and {left} more" if left > 0 else "")
+    node = alike[0].node if len(nodes) == 1 else None
+    return f"{pods} cannot start{f' on {node}' if node else ''}"
 
 
 def _is_own_claim(fields: dict[str, str], case: Case) -> bool:
@@ -543,17 +627,17 @@ def still_being_used(case: Case) -> Iterator[Finding]:
     if word is None:
         return
     watching = [each for each in case.judged if each.holder.watcher and not each.holder.passing]
+    goes_on = _goes_on(case) or _is_adopted(watching, word.node, case)
     yield finding(
         "RBD402",
         f"pod {word.event.subject}",
         f"{word.event.subject} waits: ceph-csi will not stage {case.volume} while the image has "
-        f"another watcher.{_who(watching)}{clear_first(case)}{_how_long(watching, case)}",
+        f"another watcher.{_who(watching)}{'' if goes_on else clear_first(case)}"
+        f"{_how_long(watching, word.node, case)}",
         evidence=evidence_of_word(word, case)[: 1 + _is_old(word, case)],
-        remedy=_own_stage_remedy(case, word.node) or _mirror_remedy(watching),
-        severity=Severity.INFO if _goes_on(case) else None,
-        heals=Heals(by="kubelet", within_s=_IN_USE_WAIT_S + _BACK_OFF_S)
-        if _goes_on(case)
-        else None,
+        remedy="Wait for kubelet's next try." if goes_on else _mirror_remedy(watching),
+        severity=Severity.INFO if goes_on else None,
+        heals=Heals(by="kubelet", within_s=_IN_USE_WAIT_S + _BACK_OFF_S) if goes_on else None,
     )
 
 
@@ -573,10 +657,29 @@ def _goes_on(case: Case) -> bool:
     return view is not None and view.watchers == ()
 
 
-def _how_long(watching: list[JudgedHolder], case: Case) -> str:
+def _is_adopted(watching: list[JudgedHolder], node: str | None, case: Case) -> bool:
+    """Return whether the waiting node itself has the image mapped, and no other client has.
+
+    ceph-csi first lists what its node has mapped, by krbd or by rbd-nbd as the volume asks, and
+    uses a device of the same image. It lists the watchers only where it finds none, so that its
+    own node's watch is never in its way (attachRBDImage, internal/rbd/rbd_attach.go@52fcb7b).
+    """
+    kind = DeviceKind.NBD if maps_by_nbd(case.use) else DeviceKind.KRBD
+    return bool(watching) and all(
+        holder.node == node is not None
+        and holder.mapping is not None
+        and holder.mapping.kind is kind
+        and holder.mapping.snapshot is None
+        for holder in (judged.holder for judged in watching)
+    )
+
+
+def _how_long(watching: list[JudgedHolder], node: str | None, case: Case) -> str:
     """Say whether the watcher goes by itself."""
     if _goes_on(case):
         return " Nobody watches it any more: the next try gets it."
+    if _is_adopted(watching, node, case):
+        return f" ceph-csi uses what {node} itself has mapped: the next try gets it."
     forever = {Verdict.ORPHANED, Verdict.PINNED, Verdict.UNWATCHED}
     if any(each.verdict in forever for each in watching):
         return " Nobody else makes it go: without that it waits for ever."
@@ -599,27 +702,6 @@ def _mirror_remedy(watching: list[JudgedHolder]) -> str:
     return (
         "Set mirrorDaemonCount of this clusterID in ceph-csi's configuration to the number of "
         "rbd-mirror daemons."
-    )
-
-
-def _own_stage_remedy(case: Case, node: str | None) -> str:
-    """Say what ends a wait for what an earlier stage on the very node left mapped, if it is that.
-
-    ceph-csi counts its own node's watcher as well: it meets it at every retry, and nobody unmaps
-    what a waiting pod needs.
-    """
-    own = [
-        each.holder.mapping
-        for each in case.judged
-        if each.holder.mapping is not None and each.holder.node == node is not None
-    ]
-    if not own or any(each.mounts != () or each.openers != () for each in own):
-        return ""
-    devices = ", ".join(each.device for each in own)
-    return (
-        f"A stage that failed left {devices} mapped on {node} itself, and kubelet's every retry "
-        "meets it there. Delete the waiting pod, or scale its owner to zero: once nothing there "
-        "needs the volume it is an orphan, and can be unmapped. Then start the pod again."
     )
 
 

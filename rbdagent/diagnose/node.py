@@ -4,20 +4,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.correlate.identity import identity_of_mapping, mappings_of, same_image
+from rbdagent.correlate.identity import (
+    identity_of_mapping,
+    mappings_of,
+    same_image,
+    volumes_of,
+)
 from rbdagent.diagnose.case import Case, finding, here, subject_of, then_starts, waiting_elsewhere
 from rbdagent.diagnose.evidence import evidence_of, pod_names, said_of_process
 from rbdagent.diagnose.waiting import word_with
 from rbdagent.model import (
+    CsiSource,
     Finding,
+    JudgedHolder,
     KubeEvent,
     KubeletView,
     Mapping,
     NotObserved,
+    Pod,
     Severity,
+    Snapshot,
     TargetKind,
     Verdict,
+    observed_of,
 )
+from rbdagent.parse.krbd import KEEP_ALIVE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,17 +37,16 @@ _HANGS: Final = ("an operation with the given Volume ID", "code = DeadlineExceed
 """The first call has not come back within 2m; the driver lets no other in meanwhile."""
 
 
+_PODS_THERE: Final = "kubectl get pods -A -o wide --field-selector spec.nodeName={node}"
+
+
 def driver_down(case: Case) -> Iterator[Finding]:
     """RBD201: everything waits for the node plugin."""
     for each in case.judged:
         holder = each.holder
         if holder.driver_registered is not False or holder.passing or holder.node is None:
             continue
-        found = evidence_of(holder)
-        hanging = (*found.ending, *(pod for pod in found.running if pod.deleting_since))
-        living = any(pod.deleting_since is None for pod in found.running)
-        awaited = bool(waiting_elsewhere(case, holder.node)) and not living
-        blocks = bool(hanging) or awaited or each.verdict is Verdict.STAGED
+        hanging = _hanging_pods(each)
         stuck = f" {pod_names(hanging)} cannot end until then." if hanging else ""
         yield finding(
             "RBD201",
@@ -45,27 +55,79 @@ def driver_down(case: Case) -> Iterator[Finding]:
             f"Bring its node plugin back; the rest follows by itself.{stuck}"
             f"{then_starts(case, holder.node)}",
             evidence=each.because,
-            commands=(f"kubectl get pods -A -o wide --field-selector spec.nodeName={holder.node}",),
-            severity=None if blocks else Severity.WARNING,
+            commands=(_PODS_THERE.format(node=holder.node),),
+            severity=None if _blocks(each, case) else Severity.WARNING,
         )
+
+
+def _hanging_pods(judged: JudgedHolder) -> tuple[Pod, ...]:
+    """Return the pods that cannot end until their volume is unmounted."""
+    found = evidence_of(judged.holder)
+    return (*found.ending, *(pod for pod in found.running if pod.deleting_since))
+
+
+def _blocks(judged: JudgedHolder, case: Case) -> bool:
+    """Return whether a pod waits for what kubelet and its CSI driver do not do to a holder now."""
+    running = evidence_of(judged.holder).running
+    living = any(pod.deleting_since is None for pod in running)
+    awaited = bool(waiting_elsewhere(case, judged.holder.node)) and not living
+    return bool(_hanging_pods(judged)) or awaited or judged.verdict is Verdict.STAGED
 
 
 def kubelet_down(case: Case) -> Iterator[Finding]:
     """RBD202: a node without kubelet finishes nothing."""
     kubelet = _kubelet(case)
-    local = [each.holder for each in case.judged if each.holder.mapping is not None]
-    if kubelet is None or kubelet.process is not None or not kubelet.roots or not local:
+    local = [each for each in case.judged if each.holder.mapping is not None]
+    if kubelet is None or not _is_down(kubelet) or not local:
         return
-    if not any(each.kubernetes_made for each in local):
+    if not any(each.holder.kubernetes_made for each in local):
         return
-    yield finding(
+    is_used = all(each.verdict is Verdict.IN_USE and not _blocks(each, case) for each in local)
+    yield _without_kubelet(kubelet, case.here, Severity.WARNING if is_used else None)
+
+
+def _is_down(kubelet: KubeletView) -> bool:
+    return kubelet.process is None and bool(kubelet.roots)
+
+
+def _without_kubelet(kubelet: KubeletView, node: str, severity: Severity | None) -> Finding:
+    return finding(
         "RBD202",
-        f"node {case.here}",
-        f"kubelet does not run on {case.here}: containers run on, and nothing is unmounted until "
-        "it is back.",
+        f"node {node}",
+        f"kubelet does not run on {node}: containers run on, and nothing is unmounted until it is "
+        "back.",
         evidence=(f"no kubelet process; its directories are at {', '.join(kubelet.roots)}",),
-        commands=(here("systemctl status kubelet", local[0]),),
+        commands=(f"systemctl status kubelet  # on {node}",),
+        severity=severity,
     )
+
+
+def of_node(snapshot: Snapshot) -> Iterator[Finding]:
+    """RBD201, RBD202: what is wrong with the node that looked, whichever volume is asked about.
+
+    Volumes that are in use there go on: these do not wait for it.
+    """
+    node = snapshot.node
+    if node is None or isinstance(node.kubelet, NotObserved) or not mappings_of(node):
+        return
+    if _is_down(node.kubelet):
+        yield _without_kubelet(node.kubelet, node.node_name, Severity.WARNING)
+    drivers = {
+        volume.source.driver
+        for volume in volumes_of(snapshot.kubernetes)
+        if isinstance(volume.source, CsiSource)
+    }
+    for plugin in observed_of(node.kubelet.sockets):
+        if plugin.listening is False and plugin.driver in drivers:
+            yield finding(
+                "RBD201",
+                f"node {node.node_name}",
+                f"The CSI driver {plugin.driver} does not answer on {node.node_name}, so nothing "
+                "can be mounted or unmounted there. Bring its node plugin back.",
+                evidence=(f"nothing listens on {plugin.path}",),
+                commands=(_PODS_THERE.format(node=node.node_name),),
+                severity=Severity.WARNING,
+            )
 
 
 def _kubelet(case: Case) -> KubeletView | None:
@@ -77,14 +139,18 @@ def hanging(case: Case) -> Iterator[Finding]:
     """RBD203: a step that does not end; Ceph is the first suspect, not the process."""
     event = _hanging_event(case)
     evidence = [] if event is None else [f"{event.kind} {event.subject}: {event.message}"]
+    is_sure = event is not None
     for each in case.judged:
         found = evidence_of(each.holder)
-        evidence += [
+        asleep = [
             f"{said_of_process(one.process)}"
             for one in (*found.bringing_up, *found.tearing_down)
             if one.process.state == "D"
         ]
-        evidence += [f"hanging request of its client: {one}" for one in found.hung]
+        requests = _hanging_requests(each)
+        evidence += asleep
+        evidence += [f"hanging request of its client: {request}" for request in requests]
+        is_sure |= bool(asleep) or (bool(requests) and each.verdict is not Verdict.IN_USE)
     if not evidence:
         return
     yield finding(
@@ -94,7 +160,21 @@ def hanging(case: Case) -> Iterator[Finding]:
         "by itself. Do not kill the processes.",
         evidence=tuple(evidence),
         commands=("ceph health detail",),
+        severity=None if is_sure else Severity.WARNING,
     )
+
+
+def _hanging_requests(judged: JudgedHolder) -> tuple[str, ...]:
+    """Return the requests to Ceph that are not merely under way.
+
+    osdc has no times: each write of a pod, of mkfs or of an unmount is in it until its OSD answers.
+    The ping of the watch is one small operation each few seconds, so that one which waits beside
+    them hints at an OSD that does not answer (recording 29-debugfs).
+    """
+    found = evidence_of(judged.holder)
+    works = judged.verdict is Verdict.IN_USE or found.bringing_up or found.tearing_down
+    pings = any(request.startswith(KEEP_ALIVE) for request in found.hung)
+    return found.hung if pings or not works else ()
 
 
 def _hanging_event(case: Case) -> KubeEvent | None:

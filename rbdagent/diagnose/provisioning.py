@@ -197,6 +197,13 @@ _KNOWN: Final = (
         "ceph osd pool ls",
     ),
     _Known(
+        # validateImageFeatures, internal/rbd/rbd_util.go@52fcb7b
+        re.compile(r"feature (?P<name>[\w-]+) requires rbd-nbd for mounter"),
+        "its class asks for the image feature {name}, which ceph-csi leaves to rbd-nbd",
+        "Create the class again with mounter: rbd-nbd, or without that feature in imageFeatures: "
+        "a class's parameters cannot be changed.",
+    ),
+    _Known(
         _NO_TOPOLOGY,
         "the driver's node plugin is not registered on the nodes that are asked for",
         "Have the driver's node plugin (csi-rbdplugin) run there; it then registers by itself.",

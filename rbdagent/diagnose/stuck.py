@@ -17,6 +17,7 @@ from rbdagent.correlate.whole import Whole, whole_of
 from rbdagent.diagnose import WEIGHT, next_commands, unseen
 from rbdagent.diagnose.case import Case
 from rbdagent.diagnose.life import life_of
+from rbdagent.diagnose.node import of_node
 from rbdagent.diagnose.subjects import EVERYTHING, Scope, subjects_of
 from rbdagent.diagnose.suspects import Suspicion
 from rbdagent.diagnose.times import AGES, MOVING
@@ -54,6 +55,8 @@ _KINDS: Final = (
     TargetKind.POD,
 )
 """By which name one and the same trouble is told: the first of these that it has."""
+_OF_NODE: Final = frozenset({"RBD201", "RBD202"})
+"""A node whose driver or kubelet is down: of volumes that are in use there it stops none."""
 _UNSEEN: Final = "RBD119"
 _UNTOLD: Final = frozenset({"RBD115", _UNSEEN})
 """Of what is no PV's: somebody's own mapping is his own affair."""
@@ -72,7 +75,7 @@ def stuck_in(snapshot: Snapshot, scope: Scope = EVERYTHING) -> LifeList:
     stuck = without_repetition(lives_that_are_stuck(whole, suspects))
     return LifeList(
         causes=_causes(stuck),
-        findings=_of_sources(snapshot),
+        findings=(*_of_node(snapshot, stuck), *_of_sources(snapshot)),
         claims=subjects.claims,
         volumes=subjects.volumes,
         pods=subjects.pods,
@@ -91,7 +94,11 @@ def unseen_of(snapshot: Snapshot) -> str | None:
 
 def is_complete(found: LifeList) -> bool:
     """Tell whether all was observed that was to be; what was left out on purpose is mentioned."""
-    return all(each.severity is Severity.INFO for each in found.findings)
+    return all(
+        finding.severity is Severity.INFO
+        for finding in found.findings
+        if finding.code in unseen.CODES
+    )
 
 
 def is_empty(found: LifeList) -> bool:
@@ -111,10 +118,33 @@ def lives_that_are_stuck(whole: Whole, targets: Iterable[Target]) -> Iterator[St
 
 def among_all(life: Life, snapshot: Snapshot) -> Life:
     """Leave out what a list says once, of the look as a whole, and what is no trouble in it."""
-    untold = unseen.CODES | _untold(life, snapshot)
-    told = tuple(each for each in life.findings if each.code not in untold)
+    untold = unseen.CODES | unseen.OF_ONE_VOLUME | _untold(life, snapshot)
+    told = tuple(
+        finding
+        for finding in life.findings
+        if finding.code not in untold and not _is_of_node(finding, snapshot)
+    )
     diagnosis = replace(life.diagnosis, findings=told, next_commands=next_commands(told))
     return replace(life, diagnosis=diagnosis)
+
+
+def _is_of_node(finding: Finding, snapshot: Snapshot) -> bool:
+    """Return whether it is wrong with the node that looked, and keeps no volume there waiting."""
+    node = snapshot.node
+    return (
+        node is not None
+        and finding.code in _OF_NODE
+        and finding.subject == f"node {node.node_name}"
+        and finding.severity is Severity.WARNING
+    )
+
+
+def _of_node(snapshot: Snapshot, stuck: Iterable[Stuck]) -> tuple[Finding, ...]:
+    """Return what is wrong with the node that looked, once, unless a volume waits for just that."""
+    causes = {(cause.finding.code, cause.finding.subject) for cause in stuck}
+    return tuple(
+        finding for finding in of_node(snapshot) if (finding.code, finding.subject) not in causes
+    )
 
 
 def _untold(life: Life, snapshot: Snapshot) -> frozenset[str]:
@@ -122,7 +152,7 @@ def _untold(life: Life, snapshot: Snapshot) -> frozenset[str]:
     if use.target.kind in {TargetKind.DEVICE, TargetKind.IMAGE}:
         return _UNTOLD
     holding = [each.holder for each in life.diagnosis.holders if not each.holder.passing]
-    is_held = any(each.mapping is not None or each.watcher is not None for each in holding)
+    is_held = any(holder.mapping or holder.watcher or holder.published for holder in holding)
     waits = any(has_waited(each, snapshot, MOVING) for each in use.waiting_pods)
     # Whether anybody holds what nobody waits for, nobody has asked.
     return frozenset() if is_held or waits else frozenset({_UNSEEN})

@@ -257,7 +257,7 @@ def _blocklisted(whole: Whole) -> tuple[set[str], list[str]]:
         for cluster in clusters_of(whole.snapshot.ceph)
         for entry in observed_of(cluster.blocklist)
     ]
-    ranges = [each.network for each in entries if "/" in each.network]
+    ranges = [entry.network for entry in entries if entry.is_range]
     return {spelled(each.network) for each in entries}, ranges
 
 

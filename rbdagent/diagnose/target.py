@@ -8,6 +8,8 @@ from rbdagent.correlate.holders import (
     FIRST_KERNEL_COOKIE,
     cluster_with,
     device_identity_unknown,
+    has_fresh_report,
+    is_ceph_daemon,
 )
 from rbdagent.correlate.identity import clusters_of, fsids_of
 from rbdagent.correlate.names import (
@@ -18,13 +20,13 @@ from rbdagent.correlate.names import (
     names_of_use,
     node_named,
 )
-from rbdagent.diagnose.times import STALE, age, is_young
+from rbdagent.diagnose.coverage import missing_of_nodes, reporting_nodes
+from rbdagent.diagnose.times import is_young
 from rbdagent.model import (
     Attachment,
     CsiSource,
     DeviceKind,
     Holder,
-    HolderKind,
     ImagePresence,
     JudgedHolder,
     Mapping,
@@ -36,6 +38,7 @@ from rbdagent.model import (
     SourceState,
     Verdict,
     VolumeUse,
+    observed_of,
 )
 
 ORDER: Final = (
@@ -91,7 +94,7 @@ def is_left_behind(judged: JudgedHolder) -> bool:
 
 def only_ceph_itself(holding: list[JudgedHolder]) -> bool:
     """Tell whether nobody but Ceph's own daemons watches."""
-    return all(each.holder.kind in (HolderKind.MGR, HolderKind.MIRROR) for each in holding)
+    return all(is_ceph_daemon(each.holder) for each in holding)
 
 
 def sharing(judged: tuple[JudgedHolder, ...]) -> tuple[JudgedHolder, ...]:
@@ -156,6 +159,14 @@ def is_read_only(use: VolumeUse) -> bool:
     )
 
 
+def may_be_shared(use: VolumeUse) -> bool:
+    """Return whether several nodes may have it: raw block for many writers, or for readers alone.
+
+    A file system for many writers is none of these, though nothing attaches it to one node alone.
+    """
+    return may_share_writing(use) or is_read_only(use)
+
+
 def maps_by_nbd(use: VolumeUse) -> bool:
     """Tell whether ceph-csi maps it by rbd-nbd, which watches as every librbd program does."""
     sources = (each.source for each in volumes_of_use(use))
@@ -176,10 +187,8 @@ def is_writable(mapping: Mapping | None) -> bool | NotObserved:
 
 def fresh_word(holder: Holder, snapshot: Snapshot) -> PublishedMapping | None:
     """Give what the agent of another node published of its holder, as long as that is fresh."""
-    if holder.published_by is None or holder.is_local:
-        return None
-    since = age(holder.published_by.observed_at, snapshot.observed_at)
-    return holder.published if since is not None and since <= STALE else None
+    fresh = not holder.is_local and has_fresh_report(holder, snapshot)
+    return holder.published if fresh else None
 
 
 def _writes(judged: JudgedHolder, use: VolumeUse, snapshot: Snapshot) -> bool:
@@ -189,7 +198,10 @@ def _writes(judged: JudgedHolder, use: VolumeUse, snapshot: Snapshot) -> bool:
     if holder.mapping is not None:
         return is_writable(holder.mapping) is True
     published = fresh_word(holder, snapshot)
-    if published is not None and published.read_only is False:
+    # A report of a client that has no watch now may be older than its unmap, unless its agent
+    # saw it without one.
+    is_mapped = holder.watcher is not None or judged.verdict is Verdict.UNWATCHED
+    if published is not None and published.read_only is False and is_mapped:
         return True
     if holder.watcher is not None:
         by_kernel = holder.watcher.cookie >= FIRST_KERNEL_COOKIE
@@ -210,26 +222,29 @@ def _verdict_of_nobody(use: VolumeUse, snapshot: Snapshot) -> Verdict:
         if any(about_to_stage(use, each) or under_way(use, each, snapshot) for each in papers):
             return Verdict.STAGED
         return Verdict.ATTACHED_ON_PAPER
-    return Verdict.UNDETERMINED if missing_for_free(use, snapshot) else Verdict.FREE
+    if missing_for_free(use, snapshot):
+        return Verdict.UNDETERMINED
+    # No node stages a volume before the attacher is done: this one is on its way there.
+    return Verdict.STAGED if observed_of(use.attachments) else Verdict.FREE
 
 
 def attached_on_paper(use: VolumeUse, snapshot: Snapshot) -> tuple[str, ...]:
     """Give the nodes that the control plane calls attached, and that certainly hold nothing.
 
-    Certain is a node that was looked at, and, for volumes that are mapped read-write, the absence
-    of a watch. Read-only mappings take none.
+    Certain is a node that was observed, by this snapshot or by a fresh report of its agent. No
+    watch proves nothing: read-only mappings take none, and a client may have lost its own.
     """
     if missing_devices(snapshot) or is_ambiguous(use, snapshot):
         return ()
     attached = () if isinstance(use.attachments, NotObserved) else use.attachments
     nodes = {each.node_name for each in attached if each.attached}
-    unwatched = _no_watchers(use) and not is_read_only(use)
     local = snapshot.node.node_name if snapshot.node is not None else None
+    elsewhere = reporting_nodes(snapshot) if _no_watchers(use) else frozenset()
     return tuple(
         sorted(
             each
             for each in nodes
-            if (each == local and _looked_here(snapshot)) or (each != local and unwatched)
+            if (each == local and _looked_here(snapshot)) or (each != local and each in elsewhere)
         )
     )
 
@@ -267,7 +282,16 @@ def about_to_stage(use: VolumeUse, node: str) -> bool:
 
 
 def missing_for_free(use: VolumeUse, snapshot: Snapshot) -> tuple[str, ...]:
-    """Give what was not observed and must be before anybody says that nobody holds it."""
+    """Return what was not observed, or speaks against it, before a volume may be called free.
+
+    `Free` is the word on which people start a second writer: everything that could hold the image
+    must have been observed.
+    """
+    return (*missing_sources(use, snapshot), *missing_of_nodes(use, snapshot))
+
+
+def missing_sources(use: VolumeUse, snapshot: Snapshot) -> tuple[str, ...]:
+    """Return which of the sources that answer for a whole volume was not observed."""
     missing = []
     if not _no_watchers(use):
         missing.append("the watchers of the image")
@@ -296,9 +320,7 @@ def _no_watchers(use: VolumeUse) -> bool:
     if view.presence not in (ImagePresence.PRESENT, ImagePresence.TRASH):
         return False
     return all(
-        each.passing or each.kind in (HolderKind.MGR, HolderKind.MIRROR)
-        for each in use.holders
-        if each.watcher is not None
+        each.passing or is_ceph_daemon(each) for each in use.holders if each.watcher is not None
     )
 
 

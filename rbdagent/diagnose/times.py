@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
+
+from rbdagent.parse.times import age
+
+__all__ = ["AGES", "GRACE", "LONG", "MOVING", "age", "is_young", "seconds", "spoken"]
 
 GRACE: Final = timedelta(minutes=10)
 """Above the controller's six minutes (force detach) and ceph-csi's and kubelet's back-off."""
-
-
-STALE: Final = timedelta(minutes=10)
-"""Two heartbeats of an agent: an older word tells what was, not what is."""
 
 
 MOVING: Final = timedelta(minutes=1)
@@ -26,16 +26,6 @@ still waits then waits for somebody else."""
 def seconds(value: float) -> timedelta:
     """Give a time that was counted in seconds."""
     return timedelta(seconds=value)
-
-
-def age(then: str | None, now: str) -> timedelta | None:
-    """Give how long before ``now`` something was; None where no time is known or readable."""
-    if then is None:
-        return None
-    try:
-        return datetime.fromisoformat(now) - datetime.fromisoformat(then)
-    except (ValueError, TypeError):
-        return None
 
 
 def is_young(then: str | None, now: str, grace: timedelta = GRACE) -> bool | None:

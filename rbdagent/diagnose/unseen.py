@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.correlate.holders import cluster_with
 from rbdagent.correlate.identity import clusters_of
 from rbdagent.diagnose.case import Case, finding
-from rbdagent.model import Finding, Severity, Source, SourceState
+from rbdagent.model import Finding, NotObserved, Severity, Source, SourceState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CODES: Final = frozenset({"RBD901", "RBD902", "RBD903", "RBD904"})
 """Findings on a look as a whole, whatever it was taken for."""
+
+OF_ONE_VOLUME: Final = frozenset({"RBD905"})
+"""What they mean for one volume; of many it is said once, by those of the look as a whole."""
 
 
 def sources(case: Case) -> Iterator[Finding]:
@@ -55,6 +60,42 @@ def clusters(case: Case) -> Iterator[Finding]:
             evidence=(each.source.reason,) if each.source.reason else (),
             remedy=each.source.cure,
         )
+
+
+_SILENCE: Final = re.compile(r"\bno (?:monitor answered|answer)\b")
+"""In the reasons of what did not answer in time, and in no other."""
+
+
+def silence(case: Case) -> Iterator[Finding]:
+    """RBD905: what it means for this volume that Ceph did not answer in time."""
+    image, late = case.use.image, _late(case)
+    if image is None or late is None:
+        return
+    yield finding(
+        "RBD905",
+        f"image {image.spec}",
+        f"Ceph did not answer about {image.spec} in time ({late.reason}). Who holds it elsewhere "
+        "is unknown: do not take it for free. I/O on it may hang as well.",
+        evidence=(late.reason,),
+        commands=("ceph -s", "ceph health detail"),
+    )
+
+
+def _late(case: Case) -> NotObserved | Source | None:
+    """Return what of the image's own cluster did not answer in time."""
+    source, view = case.snapshot.sources.ceph, case.use.image_view
+    if source.state is SourceState.FAILED:
+        return source if _SILENCE.search(source.reason) else None
+    if view is not None:
+        facts = (view.watchers, view.presence)
+        late = (fact for fact in facts if isinstance(fact, NotObserved))
+        return next((fact for fact in late if _SILENCE.search(fact.reason)), None)
+    fsid = None if case.use.image is None else case.use.image.fsid
+    if cluster_with(fsid, case.snapshot) is not None:
+        return None
+    # Nothing is known of a cluster that failed, not even which one it is.
+    unnamed = [view for view in clusters_of(case.snapshot.ceph) if view.fsid is None]
+    return next((view.source for view in unnamed if _SILENCE.search(view.source.reason)), None)
 
 
 def gaps(case: Case) -> Iterator[Finding]:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from msgspec import Struct
 
+from rbdagent.correlate.blocklist import entry_text
 from rbdagent.correlate.holders import is_finished
 from rbdagent.correlate.local import pod_uid_of_path
+from rbdagent.correlate.reports import is_nbd
 from rbdagent.diagnose.evidence import (
     Evidence,
     evidence_of,
@@ -41,6 +43,7 @@ from rbdagent.model import (
     Pod,
     PodVolumeDirectory,
     ProcessRef,
+    PublishedMapping,
     Snapshot,
     Verdict,
     VolumeUse,
@@ -121,13 +124,9 @@ def blocklisted(bench: Bench) -> Word | None:
     entry = bench.holder.blocklisted_by
     if not isinstance(entry, BlocklistEntry):
         return None
-    until = f" until {entry.until}" if entry.until else ""
-    who = f"{entry.network}:{entry.port}/{entry.nonce}"
-    if entry.nonce == 0:
-        who = f"the whole of {entry.network}"
     return Word(
         verdict=Verdict.DEAD,
-        because=(f"its client is on the blocklist: {who}{until}",),
+        because=(f"its client is on the blocklist: {entry_text(entry)}",),
     )
 
 
@@ -612,7 +611,9 @@ def node_down(bench: Bench) -> Word | None:
     if node is None:
         if holder.is_local:
             return None
-        return Word(verdict=Verdict.NODE_DOWN, because=(f"there is no Node object {holder.node}",))
+        said = [f"there is no Node object {holder.node}"]
+        said += [f"{_report_of(bench)}: {holder.published.verdict}"] if holder.published else []
+        return Word(verdict=Verdict.NODE_DOWN, because=tuple(said))
     if node.ready is True or holder.is_local:
         return None
     state = "NotReady" if node.ready is False else "Unknown: its kubelet is silent"
@@ -620,23 +621,28 @@ def node_down(bench: Bench) -> Word | None:
     said = [f"node {node.name} is {state}{since}"]
     if holder.watcher is not None:
         said.append("its watch is alive: for Ceph that machine is running and may write")
+    elif holder.published is not None:
+        said.append(f"{_report_of(bench)}: {holder.published.verdict}")
     return Word(verdict=Verdict.NODE_DOWN, because=tuple(said))
 
 
 def returned_remotely(bench: Bench) -> Word | None:
-    """A taint says that the node is out of service, its watch says that it is not."""
+    """The node is tainted out-of-service, and its watch or its agent shows that it is alive."""
     holder = bench.holder
     node = holder.node_object
-    if not isinstance(node, Node) or not node.out_of_service or holder.watcher is None:
+    if not isinstance(node, Node) or not node.out_of_service:
         return None
     if isinstance(holder.attachment, NotObserved | Attachment) or bench.found.running:
         return None
+    if holder.watcher is not None:
+        proof = "a client at its address still watches the image"
+    elif fresh_word(holder, bench.snapshot) is not None:
+        proof = _report_of(bench)
+    else:
+        return None
     return Word(
         verdict=Verdict.RETURNED_DIRTY,
-        because=(
-            f"node {node.name} is Ready and carries the out-of-service taint",
-            "a client at its address still watches the image",
-        ),
+        because=(f"node {node.name} is Ready and carries the out-of-service taint", proof),
     )
 
 
@@ -680,15 +686,75 @@ def pods_there(bench: Bench) -> Word | None:
     return None
 
 
+_DANGERS: Final = frozenset({Verdict.UNWATCHED, Verdict.RETURNED_DIRTY, Verdict.DEAD})
+"""What outweighs a pod that runs there, or a node that is not Ready: it endangers the data."""
+
+
+def reported_danger(bench: Bench) -> Word | None:
+    """Return what the agent there lately reported, where that endangers the data.
+
+    Ceph's own answer is newer: a watch that is back, or a blocklist entry that is gone.
+    """
+    holder = bench.holder
+    mapping = fresh_word(holder, bench.snapshot)
+    if mapping is None or mapping.verdict not in _DANGERS:
+        return None
+    if mapping.verdict is not Verdict.DEAD:
+        is_watched = mapping.verdict is Verdict.UNWATCHED and holder.watcher is not None
+        return None if is_watched else published(bench)
+    if is_nbd(mapping) or holder.blocklisted_by is not None:
+        return published(bench)
+    return Word(
+        verdict=Verdict.UNWATCHED,
+        because=(
+            f"{_report_of(bench)}: Dead, and Ceph no longer lists a blocklist entry of its client",
+            "a client whose entry is gone writes again, and does not get its watch back",
+        ),
+    )
+
+
 def published(bench: Bench) -> Word | None:
     """What the agent of the holder's own node said, as long as its word is fresh."""
-    holder = bench.holder
-    node, mapping = holder.published_by, fresh_word(holder, bench.snapshot)
-    if node is None or mapping is None or mapping.verdict not in ORDER:
+    mapping = fresh_word(bench.holder, bench.snapshot)
+    if mapping is None or mapping.verdict not in ORDER:
         return None
-    since = age(node.observed_at, bench.now)
-    said = [f"the agent on {node.name} said so {spoken(since)} ago, of {mapping.device} there"]
-    return Word(verdict=mapping.verdict, because=(*said, *mapping.because))
+    if _lacks_its_watch(bench, mapping):
+        return Word(
+            verdict=Verdict.UNDETERMINED,
+            because=(
+                f"{_report_of(bench)}: {mapping.verdict}",
+                (
+                    "Ceph lists no watch of that client now: it was unmapped since then, or it "
+                    "lost its watch and can still write"
+                ),
+                *mapping.because,
+            ),
+        )
+    return Word(verdict=mapping.verdict, because=(_report_of(bench), *mapping.because))
+
+
+def _report_of(bench: Bench) -> str:
+    node, mapping = bench.holder.published_by, bench.holder.published
+    if node is None or mapping is None:
+        return ""
+    since = spoken(age(node.observed_at, bench.now))
+    return f"the agent on {node.name} reported {mapping.device} {since} ago"
+
+
+def _lacks_its_watch(bench: Bench, mapping: PublishedMapping) -> bool:
+    """Return whether a mapping that takes a watch is reported, and Ceph lists none.
+
+    Read-only mappings take none (kernel 5.5); the client of rbd-nbd is not in sysfs.
+    """
+    view = bench.use.image_view
+    return (
+        bench.holder.watcher is None
+        and view is not None
+        and not isinstance(view.watchers, NotObserved)
+        and mapping.read_only is not True
+        and mapping.verdict is not Verdict.UNWATCHED
+        and not is_nbd(mapping)
+    )
 
 
 def not_looked(bench: Bench) -> Word | None:
@@ -717,6 +783,7 @@ REMOTE: Final[tuple[Callable[[Bench], Word | None], ...]] = (
     passing_by,
     ceph_service,
     blocklisted,
+    reported_danger,
     unknown_node,
     node_down,
     returned_remotely,

@@ -46,6 +46,7 @@ _MEANS: Final = (
     ("watch error: -107", "Ceph has ended its watch"),
     (" -108", "its client is on Ceph's blocklist"),
     ("(108)", "the node's client is on Ceph's blocklist"),
+    ("secret too big", "it does not know keys of type aes256k"),
     ("blocked for more than", "it waits for its disk, and cannot be killed"),
 )
 """What a text tells to whoever knows it, where it does not say so itself."""

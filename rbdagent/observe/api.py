@@ -96,7 +96,7 @@ class Listing:
     def __init__(self, api: Api, path: str, query: dict[str, str | int]) -> None:
         self._api = api
         self._path = path
-        self._query = {**query, "limit": _PAGE}
+        self._query = {**query, "limit": query.get("limit", _PAGE)}
         self._asked = api.ask(path, self._query)
 
     def items(self) -> list[Json]:

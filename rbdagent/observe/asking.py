@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
-from rbdagent.errors import ParseError, SourceError
 from rbdagent.model import NotObserved
 from rbdagent.observe.api import StatusError
+from rbdagent.observe.failure import not_observed
 from rbdagent.parse import kubernetes as read
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ Json = dict[str, Any]
 
 NOT_FOUND: Final = 404
 PODS: Final = "/api/v1/pods"
+CLAIMS: Final = "/api/v1/persistentvolumeclaims"
 VOLUMES: Final = "/api/v1/persistentvolumes"
 NODES: Final = "/api/v1/nodes"
 CSI_NODES: Final = "/apis/storage.k8s.io/v1/csinodes"
@@ -54,8 +55,8 @@ def listed(
                 for page in listing.pages()
                 for each in page
             )
-        except (SourceError, ParseError) as error:
-            return not_observed(error)
+        except Exception as error:  # noqa: BLE001 - one kind of object never hides the others
+            return not_observed(error, path)
 
     return wait
 
@@ -65,9 +66,9 @@ def found_object(asked: Asked, reader: Callable[[Json], _T]) -> _T | NotObserved
     try:
         return read.parse_object(reader, asked.answer(), what=asked.path)
     except StatusError as error:
-        return None if error.status == NOT_FOUND else not_observed(error)
-    except (SourceError, ParseError) as error:
-        return not_observed(error)
+        return None if error.status == NOT_FOUND else not_observed(error, asked.path)
+    except Exception as error:  # noqa: BLE001 - one object never hides the others
+        return not_observed(error, asked.path)
 
 
 def all_observed(found: Sequence[_T | NotObserved | None]) -> tuple[_T, ...] | NotObserved:
@@ -76,8 +77,3 @@ def all_observed(found: Sequence[_T | NotObserved | None]) -> tuple[_T, ...] | N
         if isinstance(each, NotObserved):
             return each
     return tuple(each for each in found if each is not None and not isinstance(each, NotObserved))
-
-
-def not_observed(error: SourceError | ParseError) -> NotObserved:
-    """Tell of an error that hides a fact."""
-    return NotObserved(reason=str(error), cure=error.hint)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rbdagent.errors import ParseError, SourceError
+from rbdagent.errors import SourceError
 from rbdagent.model import (
     BlocklistEntry,
     CephView,
@@ -42,11 +42,13 @@ from rbdagent.observe.cluster import (
     CephAccess,
     Cluster,
     bindings,
+    is_shutdown,
     reach_cure,
     read_blocklist,
     read_managers,
     read_pools,
 )
+from rbdagent.observe.failure import failed, not_observed
 from rbdagent.observe.together import all_of, start
 from rbdagent.parse.address import (
     parse_address,
@@ -72,6 +74,7 @@ _A_DIRECTORY_OF_IMAGES: Final = 100
 _WATCHES_ONLY: Final = NotObserved(reason="of many images only the watches are asked for")
 
 _LONGEST_ID: Final = 256
+_MGR_CURE: Final = "mon caps 'allow r' beside the profile"
 _NEAR_NAMES: Final = 3
 _MOST_NAMES: Final = 2000
 
@@ -176,15 +179,9 @@ _Begun = Callable[[float], list[_Connected | BaseException | None]]
 
 def _failed(access: CephAccess, error: BaseException | None) -> ClusterView:
     if error is None:
-        reason, cure = f"{access.name}: no answer in time", reach_cure(access)
-    elif isinstance(error, SourceError):
-        reason, cure = str(error), error.cure
-    elif isinstance(error, ParseError):
-        reason, cure = f"{access.name}: {error}", ""
-    else:
-        raise error
-    source = Source(state=SourceState.FAILED, reason=reason, cure=cure)
-    missing = NotObserved(reason=reason, cure=cure)
+        error = SourceError(f"{access.name}: no answer in time", cure=reach_cure(access))
+    source = failed(error, access.name)
+    missing = NotObserved(reason=source.reason, cure=source.cure)
     return ClusterView(
         name=access.name, source=source, blocklist=missing, services=missing, pools=missing
     )
@@ -242,10 +239,12 @@ def _calls(
     named = [each for each in images if each.image_id is not None]
     if len(named) < _MANY_IMAGES:
         return [lambda image=image: _image(cluster, image, known) for image in images]  # type: ignore[misc]
-    dumped, there = all_of([cluster.dump_watchers, lambda: _there(cluster, named)], deadline)
+    dumping = start([lambda: _dumped(cluster)])
+    (there,) = all_of([lambda: _there(cluster, named)], deadline)
     if not callable(there):
         there = _is_not_known
-    watchers = _dumped(dumped) if isinstance(dumped, tuple) else _asked(cluster, deadline)
+    (dumped,) = dumping(deadline)
+    watchers = dumped if callable(dumped) else _asked(cluster, deadline)
     return [
         lambda image=image: (  # type: ignore[misc]
             _image(cluster, image, known)
@@ -292,7 +291,9 @@ def _gaps(view: ClusterView) -> tuple[Gap, ...]:
 # --------------------------------------------------------------------------------------------------
 
 
-def _view_or_gap(image: ImageIdentity, answer: object, cluster: Cluster) -> ImageView | None:
+def _view_or_gap(
+    image: ImageIdentity, answer: ImageView | BaseException | None, cluster: Cluster
+) -> ImageView | None:
     """Give the view; one that hung or was refused is there, and says that it was not observed."""
     if isinstance(answer, ImageView):
         return answer
@@ -303,10 +304,8 @@ def _view_or_gap(image: ImageIdentity, answer: object, cluster: Cluster) -> Imag
         )
     elif isinstance(answer, _NoPoolError):
         return None
-    elif isinstance(answer, SourceError):
-        missing = NotObserved(reason=str(answer), cure=answer.cure)
-    elif isinstance(answer, BaseException):
-        raise answer
+    else:
+        missing = not_observed(answer, str(image.spec))
     return ImageView(
         spec=image.spec,
         fsid=cluster.fsid,
@@ -328,10 +327,10 @@ def _image(
     cluster: Cluster, image: ImageIdentity, known: frozenset[EntityAddress] | None
 ) -> ImageView:
     """Open one image read-only and read its facts; where known is None its watches alone."""
-    context = cluster.pool(image)
-    if context is None:
-        raise _NoPoolError(f"{cluster.access.name}: no pool {image.spec.pool or image.pool_id}")
     try:
+        context = cluster.pool(image)
+        if context is None:
+            raise _NoPoolError(f"{cluster.access.name}: no pool {image.spec.pool or image.pool_id}")
         opened, presence, spec = _open(cluster, context, image)
         if opened is None:
             return ImageView(
@@ -368,11 +367,29 @@ def _open(
         opened = rbd.Image(context, image_id=image.image_id, read_only=True)
     except rbd.ImageNotFound:
         return None, ImagePresence.GONE, spec
-    try:
-        rbd.RBD().trash_get(context, image.image_id)
-    except rbd.ImageNotFound:
-        return opened, ImagePresence.PRESENT, replace(spec, name=opened.get_name())
-    return opened, ImagePresence.TRASH, spec
+    if _is_in_trash(cluster, context, image.image_id):
+        return opened, ImagePresence.TRASH, spec
+    return opened, ImagePresence.PRESENT, replace(spec, name=opened.get_name())
+
+
+def _is_in_trash(cluster: Cluster, context: Handle, image_id: str) -> bool:
+    """Return whether a pool's trash holds an image (cls_rbd.cc, trash: ``rbd_trash``, ``id_<id>``).
+
+    ``RBD.trash_get`` asks the same. But rbd.pyx converts the times of its answer with
+    ``datetime.utcfromtimestamp``, which Python 3.12 deprecates (python/cpython#103857).
+    """
+    return _omap_value(cluster, context, "rbd_trash", f"id_{image_id}") is not None
+
+
+def _omap_value(cluster: Cluster, context: Handle, name: str, key: str) -> bytes | None:
+    """Return the value of a key of an object; None where the object or the key does not exist."""
+    with cluster.rados.ReadOpCtx() as operation:
+        values, _ = context.get_omap_vals_by_keys(operation, (key,))
+        try:
+            context.operate_read_op(operation, name)
+        except cluster.rados.ObjectNotFound:
+            return None
+        return next((value for _, value in values), None)
 
 
 def _journaled_name(cluster: Cluster, context: Handle, name: str) -> str | None:
@@ -384,12 +401,10 @@ def _journaled_name(cluster: Cluster, context: Handle, name: str) -> str | None:
     if uuid is None:
         return None
     try:
-        with cluster.rados.ReadOpCtx() as operation:
-            values, _ = context.get_omap_vals_by_keys(operation, ("csi.imagename",))
-            context.operate_read_op(operation, f"csi.volume.{uuid[0]}")
-            return next((value.decode() for _, value in values), None)
+        value = _omap_value(cluster, context, f"csi.volume.{uuid[0]}", "csi.imagename")
     except cluster.rados.Error:
         return None
+    return None if value is None else value.decode()
 
 
 def _facts(
@@ -490,6 +505,8 @@ def _mirrored(cluster: Cluster, opened: Handle) -> bool | NotObserved:
 
 def _image_error(cluster: Cluster, spec: ImageSpec, error: Exception) -> SourceError:
     who = f"client.{cluster.access.client_id}"
+    if is_shutdown(error):
+        return cluster.blocked(str(spec))
     number = abs(getattr(error, "errno", None) or 0)
     if number == errno.ETIMEDOUT:
         return SourceError(
@@ -504,8 +521,11 @@ def _image_error(cluster: Cluster, spec: ImageSpec, error: Exception) -> SourceE
     return SourceError(f"{spec}: {error}", cure=f"rbd info {spec} may tell more")
 
 
-def _dumped(dumped: Sequence[dict[str, Any]]) -> _WatchersOf:
-    """Give watchers out of all watches."""
+def _dumped(cluster: Cluster) -> _WatchersOf | None:
+    """Return what finds watchers in all watches; None where these cannot be had."""
+    dumped = cluster.dump_watchers()
+    if isinstance(dumped, NotObserved):
+        return None
     found: dict[tuple[str, str], list[Watcher]] = {}
     for each in dumped:
         watcher = Watcher(
@@ -655,23 +675,32 @@ def check_ceph(access: CephAccess) -> tuple[CheckResult, ...]:
     cluster = all_of([lambda: Cluster(access)], deadline)[0]
     if cluster is None:
         return (line(answers, CheckState.FAILED, "no answer in time", reach_cure(access)),)
-    if isinstance(cluster, SourceError):
-        return (line(answers, CheckState.FAILED, str(cluster), cluster.cure),)
     if isinstance(cluster, BaseException):
-        raise cluster
+        missing = not_observed(cluster, access.name)
+        return (line(answers, CheckState.FAILED, missing.reason, missing.cure),)
     results = [line(answers, CheckState.OK, f"fsid {cluster.fsid}")]
-    for sentence, prefix, optional in (
-        ("the blocklist can be read", "osd blocklist ls", False),
-        ("pools can be listed", "osd lspools", False),
-        ("the mgr's own clients are known", "mgr dump", True),
-    ):
-        try:
-            cluster.monitor(prefix)
+    blocked: list[BlocklistEntry | None] = []
+
+    def read_own(values: tuple[object, ...]) -> None:
+        blocked.append(cluster.entry_of_own(read_blocklist(values)))
+
+    readers: tuple[tuple[str, str, Callable[[tuple[Any, ...]], object], str | None], ...] = (
+        ("the blocklist can be read", "osd blocklist ls", read_own, None),
+        ("pools can be listed", "osd lspools", read_pools, None),
+        ("the mgr's own clients are known", "mgr dump", read_managers, _MGR_CURE),
+    )
+    for sentence, prefix, read, cure in readers:
+        found = cluster.monitor_or_gap(prefix, read, cure=cure)
+        if isinstance(found, NotObserved):
+            state = CheckState.FAILED if cure is None else CheckState.WARNING
+            results.append(line(sentence, state, found.reason, found.cure))
+        else:
             results.append(line(sentence, CheckState.OK))
-        except SourceError as error:
-            state = CheckState.WARNING if optional else CheckState.FAILED
-            hint = "mon caps 'allow r' beside the profile" if optional else error.cure
-            results.append(line(sentence, state, str(error), hint))
+    for entry in blocked:
+        sentence = "this node's client is not on the blocklist"
+        error = None if entry is None else cluster.refused(access.name, entry)
+        state = CheckState.OK if error is None else CheckState.FAILED
+        results.append(line(sentence, state, str(error or ""), error.cure if error else ""))
     dumped = all_of([cluster.dump_watchers], deadline)[0]
     fast = isinstance(dumped, tuple)
     results.append(

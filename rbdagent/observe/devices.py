@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rbdagent.errors import ParseError
 from rbdagent.model import (
     BlockHolder,
     BlockHolderKind,
     DeviceKind,
     DeviceNumber,
     ImageSpec,
+    IoCounters,
     Mapping,
     NbdState,
     NotObserved,
@@ -23,6 +25,7 @@ from rbdagent.observe.files import inode_of, listed, names_in, read_text, text_o
 from rbdagent.parse.address import parse_address, parse_client
 from rbdagent.parse.krbd import (
     ClientRequests,
+    parse_io_counters,
     parse_number,
     parse_osdc,
     parse_snapshot,
@@ -122,6 +125,7 @@ def _krbd(sysfs: Path, nodes: Nodes, number: int) -> BlockDevice | None:
         size_bytes=parse_number(text["size"], where=where) if text.get("size") else None,
         node_present=_node_present(nodes, kernel_name),
         incarnation=_incarnation(sysfs, directory, kernel_name),
+        io_counters=_io_counters(sysfs, kernel_name),
     )
     return _with_stack(sysfs, mapping)
 
@@ -150,6 +154,7 @@ def observe_nbd(sysfs: Path, host_root: Path) -> tuple[BlockDevice, ...]:
             read_only=_read_only(sysfs, name),
             size_bytes=int(size) * _SECTOR_BYTES if size and size.isdigit() else None,
             node_present=_node_present(nodes, name),
+            io_counters=_io_counters(sysfs, name),
             nbd=NbdState(
                 recorded_pid=int(pid) if pid.isdigit() else None,
                 backend=text_or_none(sysfs / "block" / name / "backend") or None,
@@ -191,6 +196,30 @@ def _read_only(sysfs: Path, kernel_name: str) -> bool | NotObserved:
     if text is None:
         return NotObserved(reason=f"{sysfs}/block/{kernel_name}/ro: no such attribute")
     return text == "1"
+
+
+def _io_counters(sysfs: Path, kernel_name: str) -> IoCounters | NotObserved:
+    """Read what a device has completed. Reading sysfs is no I/O of the device.
+
+    With ``queue/iostats`` at 0 the kernel counts nothing, and the counters stay equal whatever is
+    read or written (Documentation/ABI/stable/sysfs-block).
+    """
+    block = f"{sysfs}/block/{kernel_name}"
+    switch = read_text(f"{block}/queue/iostats")
+    if isinstance(switch, NotObserved):
+        return switch
+    if switch == "0":
+        return NotObserved(
+            reason=f"{block}/queue/iostats is 0: the kernel does not count its I/O",
+            cure=f"echo 1 >{block}/queue/iostats",
+        )
+    text = read_text(f"{block}/stat")
+    if not isinstance(text, str):
+        return text or NotObserved(reason=f"{block}/stat: no such attribute")
+    try:
+        return parse_io_counters(text, where=f"{block}/stat")
+    except ParseError as error:
+        return NotObserved(reason=str(error))
 
 
 def _nodes(host_root: Path) -> Nodes:

@@ -33,9 +33,9 @@ from rbdagent.observe.asking import (
     RBD_NODES,
     VOLUMES,
     listed,
-    not_observed,
     within,
 )
+from rbdagent.observe.failure import not_observed
 from rbdagent.observe.kube import gaps_of
 from rbdagent.observe.kubeconfig import KubeAccess, credentials
 from rbdagent.observe.life import (
@@ -189,8 +189,8 @@ def _ask_published(api: Api) -> Callable[[], tuple[PublishedNode, ...] | NotObse
                 for each in page
             )
         except StatusError as error:
-            return () if error.status == NOT_FOUND else not_observed(error)
-        except (SourceError, ParseError) as error:
-            return not_observed(error)
+            return () if error.status == NOT_FOUND else not_observed(error, RBD_NODES)
+        except Exception as error:  # noqa: BLE001 - what was listed besides stays
+            return not_observed(error, RBD_NODES)
 
     return wait

@@ -31,6 +31,7 @@ from rbdagent.model import (
 from rbdagent.observe.api import Api, StatusError
 from rbdagent.observe.asking import (
     ATTACHMENTS,
+    CLAIMS,
     CSI_NODES,
     NODES,
     NOT_FOUND,
@@ -42,8 +43,8 @@ from rbdagent.observe.asking import (
     claim_path,
     found_object,
     listed,
-    not_observed,
 )
+from rbdagent.observe.failure import not_observed
 from rbdagent.observe.kubeconfig import KubeAccess, credentials
 from rbdagent.observe.life import Meant, ask_life, gap, gaps_of_life, with_life
 from rbdagent.parse import kubernetes as read
@@ -51,13 +52,15 @@ from rbdagent.parse.handle import attachment_name
 from rbdagent.parse.volume import image_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from rbdagent.observe.api import Asked, Listing
 
 _T = TypeVar("_T")
 
 _PAGE: Final = 500
+_REPORTS_AT_ONCE: Final = 100
+"""Of RBDNodes, which hold 27 KiB each where fifty images are mapped."""
 _METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _CLOSE: Final = 0.5
 _MOST_EVENT_SUBJECTS: Final = 8
@@ -126,14 +129,22 @@ class _Look:
         own_pods = self._list(PODS, read.pod, fieldSelector=f"spec.nodeName={self._node_name}")
         volumes, claims, pods = start()
         meant = _meant(target, observed_of(volumes))
+        is_unclaimed = bool(meant) and not _namespaces(meant, claims, pods)
+        naming = self._claims_naming(meant) if is_unclaimed else None
+        claims = claims if naming is None else naming
         namespaces = _namespaces(meant, claims, pods)
         listed = [
             self._list(f"/api/v1/namespaces/{quote(each)}/pods", read.pod) for each in namespaces
         ]
+        everywhere = naming == ()
+        if everywhere:
+            # No claim leads to its pods: an inline volume, in whichever namespace, may.
+            listed.append(self._list(PODS, read.pod))
         more_claims = self._claims_of_volumes(meant, observed_of(claims))
         subjects = _subjects(meant, claims)
         early = self._events(subjects)
         scopes = [f"node/{self._node_name}", *(f"namespace/{each}" for each in namespaces)]
+        scopes += ["cluster"] if everywhere else []
         found_pods, scope = _joined(pods, [own_pods(), *(each() for each in listed)], scopes)
         using = _using_pods(target, meant, claims, found_pods)
         # A claim and its pod may share a name: the events of both came with the first.
@@ -246,6 +257,17 @@ class _Look:
         }
         found = self._find_all([claim_path(*each) for each in sorted(wanted - have)], read.claim)
         return lambda: all_observed(found())
+
+    def _claims_naming(self, volumes: tuple[PersistentVolume, ...]) -> tuple[Claim, ...] | None:
+        """Return the claims that name PVs which name no claim; None where these were not observed.
+
+        A PV whose claimRef was taken away is still used by the pods that run: their claim names it.
+        """
+        names = {volume.name for volume in volumes}
+        found = self._list(CLAIMS, read.claim)()
+        if isinstance(found, NotObserved):
+            return None
+        return tuple(claim for claim in found if claim.volume_name in names)
 
     # What belongs to them -------------------------------------------------------------------------
 
@@ -443,7 +465,7 @@ def published_nodes(access: KubeAccess) -> tuple[PublishedNode, ...]:
     """
     api = Api(credentials(access), timeout_s=access.timeout_s)
     try:
-        return _rbd_nodes(api.list(RBD_NODES))
+        return tuple(_rbd_nodes(api.list(RBD_NODES)))
     except StatusError as error:
         if error.status != NOT_FOUND:
             raise
@@ -453,14 +475,22 @@ def published_nodes(access: KubeAccess) -> tuple[PublishedNode, ...]:
         ) from error
 
 
-def published_or_gap(access: KubeAccess) -> tuple[PublishedNode, ...] | NotObserved:
-    """Give the same; a cluster without the resource has no agents."""
+def published_or_gap(
+    access: KubeAccess, reduced: Callable[[PublishedNode], PublishedNode]
+) -> tuple[PublishedNode, ...] | NotObserved:
+    """Return the same, each report reduced as it comes; without the resource there is no agent.
+
+    Reports of a thousand nodes with fifty mappings each are 27 MB of JSON: what concerns other
+    volumes is dropped page by page.
+    """
     try:
-        return _rbd_nodes(Api(credentials(access), timeout_s=access.timeout_s).list(RBD_NODES))
+        api = Api(credentials(access), timeout_s=access.timeout_s)
+        listing = api.list(RBD_NODES, limit=_REPORTS_AT_ONCE)
+        return tuple(reduced(report) for report in _rbd_nodes(listing))
     except StatusError as error:
-        return () if error.status == NOT_FOUND else not_observed(error)
-    except (SourceError, ParseError) as error:
-        return not_observed(error)
+        return () if error.status == NOT_FOUND else not_observed(error, RBD_NODES)
+    except Exception as error:  # noqa: BLE001 - what the look has seen already stays
+        return not_observed(error, RBD_NODES)
 
 
 def rbd_nodes_named(
@@ -469,18 +499,16 @@ def rbd_nodes_named(
     """Give what the agents of some nodes published, a request each; None: no agent is there."""
     try:
         api = Api(credentials(access), timeout_s=access.timeout_s)
-    except (SourceError, ParseError) as error:
-        return dict.fromkeys(names, not_observed(error))
+    except Exception as error:  # noqa: BLE001 - as above
+        return dict.fromkeys(names, not_observed(error, RBD_NODES))
     asked = {name: api.ask(f"{RBD_NODES}/{quote(name)}") for name in names}
     return {name: found_object(each, read.rbd_node) for name, each in asked.items()}
 
 
-def _rbd_nodes(listing: Listing) -> tuple[PublishedNode, ...]:
-    return tuple(
-        read.parse_object(read.rbd_node, each, what="RBDNode")
-        for page in listing.pages()
-        for each in page
-    )
+def _rbd_nodes(listing: Listing) -> Iterator[PublishedNode]:
+    for page in listing.pages():
+        for found in page:
+            yield read.parse_object(read.rbd_node, found, what="RBDNode")
 
 
 def near_names(api: Api, target: Target) -> tuple[str, ...]:

@@ -18,8 +18,9 @@ from rbdagent.model import (
     Stash,
     VolumeData,
 )
-from rbdagent.observe.files import followed, is_same, names_in, read_bytes, read_text
+from rbdagent.observe.files import followed, is_same, names_in, read_bytes
 from rbdagent.observe.processes import flag_value
+from rbdagent.observe.sockets import listening_names, listens
 from rbdagent.parse.kubelet import parse_stash, parse_volume_data
 
 if TYPE_CHECKING:
@@ -292,34 +293,40 @@ def _stash(path: str) -> Stash | NotObserved | None:
 def _sockets(
     host_root: Path, procfs: Path, roots: tuple[str, ...]
 ) -> tuple[PluginSocket, ...] | NotObserved:
-    """Give every driver that registered with kubelet, and whether its socket has a listener."""
-    listening = _listening(read_text(procfs / "1" / "net" / "unix"))
+    """Return every driver that registered with kubelet, and whether it listens."""
+    names = listening_names(procfs)
     found = []
     for root in roots:
-        names = names_in(_below(host_root, f"{root}/plugins_registry"))
-        if isinstance(names, NotObserved):
-            return names
-        for name in names or ():
-            if not name.endswith(".sock"):
-                continue
-            path = f"{root}/plugins_registry/{name}"
-            found.append(
-                PluginSocket(
-                    driver=name.removesuffix(".sock").removesuffix("-reg"),
-                    path=path,
-                    listening=listening
-                    if isinstance(listening, NotObserved)
-                    else any(each.endswith(f"/plugins_registry/{name}") for each in listening),
-                )
-            )
+        registered = names_in(_below(host_root, f"{root}/plugins_registry"))
+        if isinstance(registered, NotObserved):
+            return registered
+        found += [
+            _socket(host_root, root, name, names)
+            for name in registered or ()
+            if name.endswith(".sock")
+        ]
     return tuple(found)
 
 
-def _listening(text: str | NotObserved | None) -> frozenset[str] | NotObserved:
-    """Read /proc/net/unix: flag 00010000 is a listening socket (__SO_ACCEPTCON)."""
-    if isinstance(text, NotObserved):
-        return text
-    if text is None:
-        return NotObserved(reason="/proc/1/net/unix: no such file")
-    rows = (line.split(None, 7) for line in text.splitlines()[1:])
-    return frozenset(row[7] for row in rows if len(row) > 7 and row[3] == "00010000")
+def _socket(host_root: Path, root: str, name: str, names: frozenset[str]) -> PluginSocket:
+    """Look at the driver's own socket; the one in the registry is its registrar's.
+
+    The registrar is a container of its own, and runs on while the driver's restarts in a loop.
+    kubelet calls the endpoint that the registrar reported, by convention the file below.
+    """
+    driver = name.removesuffix(".sock").removesuffix("-reg")
+    own, registry = f"/plugins/{driver}/csi.sock", f"/plugins_registry/{name}"
+    state = listens(_below(host_root, root + own), suffix=own, names=names)
+    if state is not None:
+        return PluginSocket(driver=driver, path=root + own, listening=state)
+    registrar = listens(_below(host_root, root + registry), suffix=registry, names=names)
+    if registrar is False:
+        return PluginSocket(driver=driver, path=root + registry, listening=False)
+    unknown = f"the driver's registrar listens, and there is no {root + own}"
+    return PluginSocket(
+        driver=driver,
+        path=root + registry,
+        listening=registrar
+        if isinstance(registrar, NotObserved)
+        else NotObserved(reason=f"{unknown}: its endpoint is elsewhere, or is not made yet"),
+    )

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 from rbdagent.errors import SourceError
 from rbdagent.model import CheckResult, CheckState
-from rbdagent.observe.api import Api
-from rbdagent.observe.asking import NODES
+from rbdagent.observe.api import Api, StatusError
+from rbdagent.observe.asking import NODES, NOT_FOUND
 from rbdagent.observe.kubeconfig import KubeAccess, credentials
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ class _Right(NamedTuple):
     """What is missing without it; empty: no answer can be relied on."""
 
 
+_OWN: Final = "rbdnodes.rbdagent.dev"
+_GROUP: Final = "/apis/rbdagent.dev/v1alpha1"
+"""Its discovery: each user who is authenticated may read it (system:discovery)."""
 _POORER: Final = "the answer is poorer, never wrong"
 _AGENT: Final = "an agent needs it, nobody else"
 _NO_LIFE: Final = "diagnose says less of why a claim or a pod waits"
@@ -84,10 +87,54 @@ def check_kube(access: KubeAccess, node_name: str) -> tuple[CheckResult, ...]:
             detail=f"{api.server}, {version.get('gitVersion', '')}",
         )
     ]
-    reviews = [(each, _review(api, each)) for each in _RIGHTS]
-    results += [_may(asked, each) for each, asked in reviews]
+    group = api.ask(_GROUP)
+    reviews = [(right, _review(api, right)) for right in _RIGHTS]
+    lacking = _lacks_resource(group)
+    results += [
+        _of_no_resource(right)
+        if lacking and right.resource.startswith(_OWN)
+        else _may(asked, right)
+        for right, asked in reviews
+    ]
+    results += [lacking] if lacking else []
     results.append(_own_node(api, node_name))
     return tuple(results)
+
+
+def _lacks_resource(group: Asked) -> CheckResult | None:
+    """Return that the API server has no RBDNodes; None: it has them, or that was not observed.
+
+    A SelfSubjectAccessReview goes by rules alone, and allows what there is none of.
+    """
+    try:
+        group.answer()
+    except StatusError as error:
+        if error.status != NOT_FOUND:
+            return None
+    except SourceError:
+        return None
+    else:
+        return None
+    return CheckResult(
+        source="kubernetes",
+        sentence=f"the API server has {_OWN}",
+        state=CheckState.WARNING,
+        detail="not installed: no agent publishes, and holders on other nodes are probable only",
+        hint="kubectl apply -f helm/rbdagent/files/rbdnodes.yaml, and run rbdagent agent",
+    )
+
+
+def _of_no_resource(right: _Right) -> CheckResult:
+    return CheckResult(
+        source="kubernetes",
+        sentence=_sentence(right),
+        state=CheckState.SKIPPED,
+        detail="the API server has no such resource",
+    )
+
+
+def _sentence(right: _Right) -> str:
+    return f"this user may {right.verb} {right.resource}"
 
 
 def _review(api: Api, right: _Right) -> Asked:
@@ -108,7 +155,7 @@ def _review(api: Api, right: _Right) -> Asked:
 
 
 def _may(asked: Asked, right: _Right) -> CheckResult:
-    sentence = f"this user may {right.verb} {right.resource}"
+    sentence = _sentence(right)
     try:
         answer = asked.answer()
     except SourceError as error:

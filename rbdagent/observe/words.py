@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from rbdagent.correlate.words import Naming
 from rbdagent.model import Heard, KubeletView, NodeWords, NotObserved, ProcessRef, Word
+from rbdagent.observe.failure import not_observed
 from rbdagent.observe.files import followed, names_in
 from rbdagent.observe.logs import (
     GUESSED_UNITS,
@@ -31,6 +32,7 @@ from rbdagent.observe.logs import (
 )
 from rbdagent.observe.node import uptime
 from rbdagent.observe.together import start
+from rbdagent.parse.excerpt import printable, shortened
 from rbdagent.parse.logs import (
     KernelLine,
     Line,
@@ -40,8 +42,6 @@ from rbdagent.parse.logs import (
     messages,
     parse_journal,
     parse_syslog,
-    printable,
-    shortened,
     zone_of,
 )
 from rbdagent.parse.secrets import without_secrets
@@ -131,7 +131,7 @@ def _ended(answer: Heard | NotObserved | BaseException | None) -> Heard | NotObs
     if isinstance(answer, OSError):
         return NotObserved(reason=printable(str(answer)))
     if isinstance(answer, BaseException):
-        raise answer
+        return not_observed(answer, "the log")
     if isinstance(answer, NotObserved):
         # It may quote a file's name, or what a program said.
         return replace(answer, reason=printable(answer.reason))

@@ -15,6 +15,7 @@ _ADDRESS: Final = re.compile(
     r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<four>[0-9.]+))"
     r":(?P<port>[0-9]{1,5})/(?P<nonce>[0-9]{1,20})"
 )
+_RANGE: Final = "cidr:"
 _EXPECTED: Final = "IP:PORT/NONCE, IPv6 in brackets"
 
 
@@ -43,23 +44,34 @@ def parse_address_vector(text: str, *, where: str) -> EntityAddress:
 
 
 def parse_blocklist_entry(text: str, *, until: str, where: str) -> BlocklistEntry:
-    """Read ``IP:PORT/NONCE``, ``IP:0/0`` (a whole host) or ``cidr:NETWORK:PORT/NONCE``.
+    """Read ``IP:PORT/NONCE``, ``IP:0/0`` (a whole host) or ``cidr:IP:0/BITS`` (a range).
 
     Raises:
         ParseError: it is none of them.
     """
-    if text.startswith("cidr:"):
-        network = text.removeprefix("cidr:")
-        head, _, _ = network.rpartition(":") if network.count("/") > 1 else (network, "", "")
-        try:
-            parsed = ipaddress.ip_network(head.replace("[", "").replace("]", ""), strict=False)
-        except ValueError as error:
-            raise ParseError(
-                what="a blocklist entry", where=where, text=text, expected="cidr:NETWORK/BITS"
-            ) from error
-        return BlocklistEntry(network=str(parsed), until=until)
+    if text.startswith(_RANGE):
+        return parse_blocklist_range(text, until=until, where=where)
     address = parse_address(text, where=where)
     return BlocklistEntry(network=address.ip, port=address.port, nonce=address.nonce, until=until)
+
+
+def parse_blocklist_range(text: str, *, until: str, where: str) -> BlocklistEntry:
+    """Read ``IP:0/BITS``, with or without ``cidr:``.
+
+    Ceph prints a range as it prints a client (``entity_addr_t`` with ``TYPE_CIDR``,
+    src/msg/msg_types.h): what is a client's nonce is the length of the range's prefix.
+
+    Raises:
+        ParseError: it is no such range.
+    """
+    address = parse_address(text.strip().removeprefix(_RANGE), where=where)
+    try:
+        network = ipaddress.ip_interface(f"{address.ip}/{address.nonce}")
+    except ValueError as error:
+        raise ParseError(
+            what="a blocklisted range", where=where, text=text, expected="IP:0/BITS"
+        ) from error
+    return BlocklistEntry(network=str(network), until=until)
 
 
 def parse_client(text: str, *, where: str) -> int:

@@ -498,6 +498,7 @@ def _published(data: Json) -> PublishedMapping:
         read_only=data.get("readOnly"),
         persistent_volume=data.get("persistentVolume"),
         because=tuple(data.get("because") or ()),
+        findings=tuple(data.get("findings") or ()),
         since=data.get("since"),
         pods=tuple(data.get("pods") or ()),
     )

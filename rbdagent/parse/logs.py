@@ -17,10 +17,6 @@ if TYPE_CHECKING:
 LONGEST: Final = 16384
 """As long as a piece of a line that containerd writes: more of one is no use to anybody."""
 
-_SHOWN: Final = 300
-_HEAD: Final = 100
-_CUT: Final = " … "
-
 
 class Line(NamedTuple):
     """A line of a log."""
@@ -286,15 +282,3 @@ def _in_year(stamp: str, year: int) -> datetime | None:
 # --------------------------------------------------------------------------------------------------
 # To be shown
 # --------------------------------------------------------------------------------------------------
-
-
-def printable(text: str) -> str:
-    """Give a text on one line, without anything that is not seen, or turns and hides what is."""
-    return " ".join("".join(each if each.isprintable() else " " for each in text).split())
-
-
-def shortened(text: str) -> str:
-    """Cut the middle out of what is too long: errors begin with what failed, and end with why."""
-    if len(text) <= _SHOWN:
-        return text
-    return text[:_HEAD] + _CUT + text[len(_CUT) + _HEAD - _SHOWN :]

@@ -25,9 +25,15 @@ _SECRETS: Final = (
 """Each bounded: a hostile line must not cost more than its length."""
 
 _KEYS: Final = re.compile(
-    r"\bAQ[A-Za-z0-9+/]{36}==|(?<=\bkey=)[^\s,\]]{1,4096}|(?<=\bsecret=)[^\s,\]]{1,4096}"
+    r"\bA(?:Q[A-Za-z0-9+/]{36}=|g[A-Za-z0-9+/]{57})="
+    r"|(?<=\bkey=)[^\s,\]]{1,4096}|(?<=\bsecret=)[^\s,\]]{1,4096}"
 )
-"""A CephX key (40 letters that begin with AQ), and what rbd's arguments call one."""
+"""A CephX key, and what rbd's arguments call one.
+
+A key of type aes has 40 letters and begins with AQ, one of type aes256k has 60 and begins with Ag:
+CryptoKey::encode writes type, time, length and secret (ceph src/auth/Crypto.cc; measured with
+ceph-authtool 20.2.4).
+"""
 
 
 def without_keys(text: str) -> str:

@@ -190,6 +190,7 @@ def _published(mapping: PublishedMapping) -> Json:
         "clientAddress": str(mapping.client_address) if mapping.client_address else None,
         "verdict": str(mapping.verdict),
         "because": list(mapping.because),
+        "findings": list(mapping.findings),
         "since": mapping.since,
         "pods": list(mapping.pods),
     }

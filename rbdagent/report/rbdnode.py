@@ -9,14 +9,15 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from rbdagent.correlate.identity import mappings_seen
-from rbdagent.model import NotObserved, Verdict
+from rbdagent.diagnose.case import subject_of
+from rbdagent.model import NotObserved, Severity, Verdict
 from rbdagent.report.machine import image_object, pod_names, sources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping as Table
     from collections.abc import Sequence
 
-    from rbdagent.model import Act, Diagnosis, History, JudgedHolder, Mapping, Snapshot, VolumeUse
+    from rbdagent.model import Act, Diagnosis, History, JudgedHolder, Mapping, Snapshot
 
 Json = dict[str, Any]
 
@@ -60,8 +61,7 @@ def rbdnode_status(
             for each, _, diagnosis in held
         ),
         "mappings": [
-            _mapping(each, mapping, diagnosis.use, names, since)
-            for each, mapping, diagnosis in held
+            _mapping(each, mapping, diagnosis, names, since) for each, mapping, diagnosis in held
         ]
         if seen
         else None,
@@ -82,11 +82,12 @@ def _since(history: History | None) -> dict[str, str]:
 def _mapping(
     judged: JudgedHolder,
     mapping: Mapping,
-    use: VolumeUse,
+    diagnosis: Diagnosis,
     names: Table[str, str],
     since: dict[str, str],
 ) -> Json:
-    volume, image = use.persistent_volume, image_object(use.image)
+    volume = diagnosis.use.persistent_volume
+    image = image_object(diagnosis.use.image)
     told: Json = {
         "device": mapping.device,
         "image": image and {key: value for key, value in image.items() if value is not None},
@@ -96,6 +97,7 @@ def _mapping(
         "persistentVolume": volume.name if volume is not None else None,
         "verdict": str(judged.verdict),
         "because": list(judged.because[:_MOST_REASONS]),
+        "findings": _findings(judged, diagnosis),
         "since": since.get(mapping.device),
         "mounts": _few(mapping.mounts, lambda each: _short(each.path, names)),
         "heldBy": _few(mapping.holders, lambda each: each.label or each.name),
@@ -103,6 +105,17 @@ def _mapping(
     }
     # What was not observed is left out: a schema knows no null.
     return {key: value for key, value in told.items() if value is not None}
+
+
+def _findings(judged: JudgedHolder, diagnosis: Diagnosis) -> list[str]:
+    """Return the codes of what is wrong with a mapping, or with its node, the worst first."""
+    about = {subject_of(judged.holder), f"node {judged.holder.node}"}
+    codes = (
+        finding.code
+        for finding in diagnosis.findings
+        if finding.subject in about and finding.severity is not Severity.INFO
+    )
+    return list(dict.fromkeys(codes))[:_MOST]
 
 
 def _short(path: str, names: Table[str, str]) -> str:

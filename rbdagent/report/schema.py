@@ -311,6 +311,7 @@ KINDS: Final[dict[str, Json]] = {
                             clientAddress=_maybe(_TEXT),
                             verdict=_enum(Verdict),
                             because=_list(_TEXT),
+                            findings=_list(_TEXT),
                             since=_maybe(_TEXT),
                             pods=_list(_TEXT),
                         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.model import Severity, StepState
+from rbdagent.model import Severity, StepState, Verdict
 from rbdagent.report.text import (
     BOLD,
     GREEN,
@@ -98,4 +98,8 @@ def headline(life: Life) -> str:
     if first is not None:
         return f"Everything waits for {first.code}, {first.subject}."
     waiting = next((each for each in life.there if each.state is StepState.WAITING), None)
-    return f"Nothing is broken; {waiting.step} is under way." if waiting else "All is well."
+    if waiting:
+        return f"Nothing is broken; {waiting.step} is under way."
+    if life.diagnosis.verdict is Verdict.UNDETERMINED:
+        return "Nothing that was observed is broken. Not everything was observed."
+    return "All is well."

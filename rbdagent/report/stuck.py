@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.catalog import CATALOG
-from rbdagent.diagnose import MOST_COMMANDS
+from rbdagent.diagnose import MOST_COMMANDS, unseen
 from rbdagent.diagnose.stuck import is_complete, is_empty, unseen_of
 from rbdagent.diagnose.times import age, spoken
 from rbdagent.model import Severity, SourceState, TargetKind
@@ -25,7 +25,7 @@ from rbdagent.report.text import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rbdagent.model import Cause, LifeList, Snapshot, Stuck
+    from rbdagent.model import Cause, Finding, LifeList, Snapshot, Stuck
 
 _NONE: Final = "<none>"
 _UNKNOWN: Final = "<unknown>"
@@ -51,6 +51,7 @@ def stuck_table(
     parts = [_rows(found, snapshot, wide=wide, colour=colour)] if found.causes else []
     parts.append(painted(_headline(found, snapshot, of), _tone(found), colour=colour))
     parts.append(_looked_at(found, snapshot))
+    parts += [finding_text(each, colour=colour) for each in _of_node(found)]
     told = found.causes if wide else found.causes[:_MOST_CAUSES]
     parts += [_cause(each, colour=colour) for each in told]
     if len(told) < len(found.causes):
@@ -141,7 +142,13 @@ def _headline(found: LifeList, snapshot: Snapshot, of: str) -> str:
 
 
 def _is_well(found: LifeList) -> bool:
-    return not found.causes and not is_empty(found) and is_complete(found)
+    is_quiet = not found.causes and not _of_node(found)
+    return is_quiet and not is_empty(found) and is_complete(found)
+
+
+def _of_node(found: LifeList) -> tuple[Finding, ...]:
+    """Return what is wrong with the node that looked; the sources are told at the end."""
+    return tuple(finding for finding in found.findings if finding.code not in unseen.CODES)
 
 
 def _tone(found: LifeList) -> str:

@@ -6,8 +6,9 @@ import textwrap
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.correlate.identity import mappings_of, mappings_seen
+from rbdagent.correlate.reports import is_fresh
 from rbdagent.diagnose import unseen
-from rbdagent.diagnose.times import STALE, age, spoken
+from rbdagent.diagnose.times import age, spoken
 from rbdagent.model import (
     CheckState,
     NotObserved,
@@ -71,7 +72,7 @@ WORDS: Final = {
     Verdict.NODE_DOWN: "its holder's node is not Ready or gone",
     Verdict.RETURNED_DIRTY: "a node that was taken for lost came back and still holds it",
     Verdict.UNDETERMINED: "not everything that the answer needs could be observed",
-    Verdict.FREE: "nobody holds it",
+    Verdict.FREE: "every node was observed, and no client holds it",
     Verdict.ATTACHED_ON_PAPER: "the control plane says attached, the node has nothing",
     Verdict.NOT_BACKED: "a pod writes to its node's own disk instead of the volume",
 }
@@ -189,7 +190,7 @@ def published_table(nodes: Sequence[PublishedNode], *, now: str, wide: bool, col
         if isinstance(node.mappings, NotObserved):
             notes.append(f"{node.name}: not observed: {node.mappings.reason} (asked {seen} ago)")
             continue
-        if since is None or since > STALE:
+        if not is_fresh(node, now):
             notes.append(
                 f"{node.name}: last heard of {seen} ago: what is mapped there now is not known"
             )
@@ -293,7 +294,7 @@ def _conditions(conditions: Sequence[Condition], *, colour: bool) -> str:
     for each in conditions:
         word = "ok" if each.met else "not yet" if each.passes else "REFUSED"
         shown = painted(f"{word:<7}", GREEN if each.met else RED, colour=colour)
-        lines.append(f"  {each.number} {shown}  {each.demands} ({each.code})")
+        lines.append(f" {each.number:>2} {shown}  {each.demands} ({each.code})")
         if not each.met:
             told = [*each.observed[:_MOST_REASONS]]
             if len(each.observed) > _MOST_REASONS:

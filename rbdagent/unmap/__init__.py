@@ -8,15 +8,17 @@ not take rbdagent with it.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Struct
 
 from rbdagent.model import (
+    IoCounters,
     NotObserved,
     Step,
     StepKind,
@@ -54,6 +56,13 @@ def node_paths(roots: NodeRoots) -> NodePaths:
     return NodePaths(sysfs=roots.sysfs, procfs=roots.procfs, host_root=roots.host_root)
 
 
+class Decide(Protocol):
+    """Observes everything again, with consistent reads, and plans again."""
+
+    def __call__(self, *, after: Step | None = None) -> UnmapPlan | UnmapRefusal:
+        """Return what is decided; ``after`` is the step that was done since the last time."""
+
+
 class _Stopped(Exception):  # noqa: N818 - the end of the ladder is no error
     """A step did not work."""
 
@@ -65,9 +74,10 @@ class _Stopped(Exception):  # noqa: N818 - the end of the ladder is no error
 def carry_out(
     plan: UnmapPlan,
     *,
-    again: Callable[[], UnmapPlan | UnmapRefusal],
+    again: Decide,
     watched: Callable[[], bool | NotObserved],
     paths: NodePaths,
+    deadline: float = math.inf,
 ) -> UnmapResult:
     """Do what a plan says, as long as a new look before each step says the same.
 
@@ -76,6 +86,8 @@ def carry_out(
         again: looks at everything once more, with consistent reads, and plans anew.
         watched: looks whether the mapping's client still watches the image's header.
         paths: where to write.
+        deadline: of the monotonic clock; no step begins after it, and nothing is waited for longer.
+            A step that has begun is left to the kernel.
     """
     done: list[Step] = []
 
@@ -86,29 +98,37 @@ def carry_out(
             plan=plan, outcome=outcome, message=message, done=tuple(done), refusal=refusal
         )
 
+    def is_over() -> bool:
+        return time.monotonic() >= deadline
+
     for expected in plan.steps:
-        now = again()
+        too_late = f"no time was left before {expected.kind}"
+        if is_over():
+            return ended(UnmapOutcome.REFUSED, too_late)
+        now = again(after=done[-1] if done else None)
         if isinstance(now, UnmapRefusal):
             return ended(UnmapOutcome.REFUSED, f"refused before {expected.kind}", now)
         if now.identity != plan.identity or now.steps[0] != expected:
             return ended(UnmapOutcome.REFUSED, f"the node changed before {expected.kind}")
+        if is_over():
+            return ended(UnmapOutcome.REFUSED, too_late)
         try:
-            _do(expected, plan, paths)
+            _do(expected, now, paths, deadline)
         except _Stopped as stopped:
             return ended(stopped.outcome, str(stopped))
         done.append(expected)
-    return ended(*_after(plan, watched))
+    return ended(*_after(plan, watched, deadline))
 
 
-def _do(step: Step, plan: UnmapPlan, paths: NodePaths) -> None:
+def _do(step: Step, plan: UnmapPlan, paths: NodePaths, deadline: float) -> None:
     match step.kind:
         case StepKind.UMOUNT:
             # Never lazy, never forced: what is busy stays.
-            _run(step, _on_host(paths, "umount", step.subject))
+            _run(step, _on_host(paths, "umount", step.subject), deadline)
         case StepKind.LUKS_CLOSE:
-            _run(step, _on_host(paths, "cryptsetup", "luksClose", step.subject))
+            _run(step, _on_host(paths, "cryptsetup", "luksClose", step.subject), deadline)
         case StepKind.UNMAP:
-            _unmap(step, plan, paths)
+            _unmap(step, plan, paths, deadline)
 
 
 def _on_host(paths: NodePaths, *command: str) -> list[str]:
@@ -133,8 +153,8 @@ def _is_own(namespace: Path) -> bool:
         return True
 
 
-def _run(step: Step, command: list[str]) -> None:
-    code, said = _child(command)
+def _run(step: Step, command: list[str], deadline: float) -> None:
+    code, said = _child(command, deadline)
     if code is None:
         raise _Stopped(UnmapOutcome.IN_PROGRESS, f"{step.kind} {step.subject} does not return")
     if code != 0:
@@ -145,7 +165,7 @@ def _run(step: Step, command: list[str]) -> None:
         )
 
 
-def _unmap(step: Step, plan: UnmapPlan, paths: NodePaths) -> None:
+def _unmap(step: Step, plan: UnmapPlan, paths: NodePaths, deadline: float) -> None:
     number = step.subject.removeprefix("/dev/rbd")
     code, said = _child(
         [
@@ -155,7 +175,9 @@ def _unmap(step: Step, plan: UnmapPlan, paths: NodePaths) -> None:
             str(paths.sysfs / "bus" / "rbd"),
             number,
             plan.identity.incarnation or "",
-        ]
+            counts_of(plan.io_counters),
+        ],
+        deadline,
     )
     if code in {None, errno.EINPROGRESS}:
         raise _Stopped(UnmapOutcome.IN_PROGRESS, f"the kernel is still unmapping {step.subject}")
@@ -163,15 +185,36 @@ def _unmap(step: Step, plan: UnmapPlan, paths: NodePaths) -> None:
         raise _Stopped(UnmapOutcome.BUSY, f"{step.subject} is open: the kernel did not unmap it")
     if code == child.NOT_THE_SAME:
         raise _Stopped(UnmapOutcome.REFUSED, f"{step.subject} is another device now")
+    if code == child.HAS_IO:
+        raise _Stopped(
+            UnmapOutcome.REFUSED, f"{step.subject} had I/O since the last observation (RBD510)"
+        )
     if code != 0:
         why = os.strerror(code) if code in errno.errorcode else said
         raise _Stopped(UnmapOutcome.FAILED, f"unmapping {step.subject}: {why}")
     device = paths.sysfs / "bus" / "rbd" / "devices" / number
-    if not _within(_GONE_S, lambda: not device.exists()):
+    if not _within(_left(_GONE_S, deadline), lambda: not device.exists()):
         raise _Stopped(UnmapOutcome.FAILED, f"{device} is still there")
 
 
-def _child(command: list[str]) -> tuple[int | None, str]:
+def counts_of(counters: IoCounters) -> str:
+    """Return counters as the child compares them: in the order of sysfs, without what is not."""
+    counts = (
+        counters.reads,
+        counters.writes,
+        counters.in_flight,
+        counters.discards,
+        counters.flushes,
+    )
+    return ",".join(str(count) for count in counts if count is not None)
+
+
+def _left(longest_s: float, deadline: float) -> float:
+    """Return how long may be waited, in seconds."""
+    return max(min(longest_s, deadline - time.monotonic()), 0.0)
+
+
+def _child(command: list[str], deadline: float) -> tuple[int | None, str]:
     """Run a program; give its exit code, None where it does not return, and what it said."""
     process = subprocess.Popen(
         command,
@@ -182,18 +225,25 @@ def _child(command: list[str]) -> tuple[int | None, str]:
         start_new_session=True,
     )
     try:
-        _, said = process.communicate(timeout=_STEP_S)
+        _, said = process.communicate(timeout=_left(_STEP_S, deadline))
     except subprocess.TimeoutExpired:
         return None, ""
     return process.returncode, said.strip()
 
 
-def _after(plan: UnmapPlan, watched: Callable[[], bool | NotObserved]) -> tuple[UnmapOutcome, str]:
+def _after(
+    plan: UnmapPlan, watched: Callable[[], bool | NotObserved], deadline: float
+) -> tuple[UnmapOutcome, str]:
     """Look for the watch: with a hung OSD it stays when the device is gone."""
-    device = plan.identity.device
-    if _within(_WATCH_S, lambda: watched() is False, every_s=_WATCH_EVERY_S):
+    device, seen = plan.identity.device, list[bool | NotObserved]()
+
+    def is_gone() -> bool:
+        seen.append(watched())
+        return seen[-1] is False
+
+    if _within(_left(_WATCH_S, deadline), is_gone, every_s=_WATCH_EVERY_S):
         return UnmapOutcome.UNMAPPED, f"{device} is unmapped, and nobody there watches the image"
-    last = watched()
+    last = seen[-1]
     reason = f" ({last.reason})" if isinstance(last, NotObserved) else ""
     return (
         UnmapOutcome.WATCH_LINGERS,
@@ -204,7 +254,8 @@ def _after(plan: UnmapPlan, watched: Callable[[], bool | NotObserved]) -> tuple[
 def _within(seconds: float, holds: Callable[[], bool], *, every_s: float = _LOOK_EVERY_S) -> bool:
     deadline = time.monotonic() + seconds
     while not holds():
-        if time.monotonic() > deadline:
+        left = deadline - time.monotonic()
+        if left <= 0:
             return False
-        time.sleep(every_s)
+        time.sleep(min(every_s, left))
     return True

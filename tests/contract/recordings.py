@@ -13,6 +13,7 @@ import functools
 import json
 import os
 import re
+import socket
 import stat
 import tomllib
 from dataclasses import dataclass, field
@@ -56,7 +57,11 @@ RECORDINGS: Final = Path(__file__).parents[1] / "fixtures" / "recordings"
 
 _HOST_NAMESPACE: Final = "mnt:[4026531841]"
 _KUBELET: Final = "/var/lib/kubelet"
-_REGISTRY: Final = f"{_KUBELET}/plugins_registry/rbd.csi.ceph.com-reg.sock"
+_SOCKETS: Final = (
+    f"{_KUBELET}/plugins_registry/rbd.csi.ceph.com-reg.sock",
+    f"{_KUBELET}/plugins/rbd.csi.ceph.com/csi.sock",
+)
+"""Of the driver's registrar, and its own."""
 _BOOT: Final = "2026-11-21T00:00:00Z"
 _KERNEL_THREAD: Final = 0x00200000
 _POOL, _POOL_ID = "k8s", 1
@@ -102,6 +107,8 @@ class RecordedNode:
     name: str
     files: dict[str, str] = field(default_factory=dict)
     directories: set[str] = field(default_factory=set)
+    dead_sockets: set[str] = field(default_factory=set)
+    """Unix sockets that no process listens on any more."""
     processes: dict[int, Process] = field(default_factory=dict)
     namespaces: dict[str, list[str]] = field(default_factory=lambda: {_HOST_NAMESPACE: []})
     """Mount namespace, as its link reads, to lines of mountinfo."""
@@ -334,8 +341,12 @@ def _complete(node: RecordedNode, directory: Path) -> None:
             node.directories.add(path)
     driver_runs = node.runs("cephcsi")
     if driver_runs:
-        node.files[_REGISTRY] = ""
-    listening = f"0: 00000002 00000000 00010000 0001 01 1 {_REGISTRY}\n" if driver_runs else ""
+        node.files |= dict.fromkeys(_SOCKETS, "")
+    else:
+        node.dead_sockets = {path for path in _SOCKETS if node.files.pop(path, None) is not None}
+    listening = "".join(
+        f"0: 00000002 00000000 00010000 0001 01 1 {path}\n" for path in _SOCKETS if driver_runs
+    )
     described = next(
         each for each in _recorded(directory, "nodes") if each["metadata"]["name"] == node.name
     )["status"]
@@ -395,6 +406,8 @@ def _plant(node: RecordedNode, root: Path) -> NodeRoots:
         _placed(root, path).mkdir(parents=True, exist_ok=True)
     for path, text in node.files.items():
         _write(_placed(root, path), text)
+    for path in node.dead_sockets:
+        bound_socket(_placed(root, path)).close()
     for name, lines in node.namespaces.items():
         _write(root / "namespaces" / name, "".join(f"{line}\n" for line in lines))
     for pid, process in node.processes.items():
@@ -410,6 +423,18 @@ def _placed(root: Path, path: str) -> Path:
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
+
+
+def bound_socket(path: Path) -> socket.socket:
+    """Make a unix socket at a path that may be longer than the 107 bytes of its address."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    directory = os.open(path.parent, os.O_PATH)
+    try:
+        made.bind(f"/proc/self/fd/{directory}/{path.name}")
+    finally:
+        os.close(directory)
+    return made
 
 
 def _plant_process(root: Path, pid: int, process: Process) -> None:

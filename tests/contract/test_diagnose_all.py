@@ -369,7 +369,9 @@ def test_names_are_targets_that_diagnose_takes(ask: Ask, broken: str) -> None:
     for name in names[::40]:
         one = ask("diagnose", name, "--from", broken, "-o", "json").data
         same = next(each for each in listed if each["target"]["given"] == name)
-        assert one["findings"] == same["findings"]
+        # Whether a volume that no pod waits for is free, only who asks about it wants to know.
+        told = [each for each in one["findings"] if each["code"] != "RBD119"]
+        assert told == [each for each in same["findings"] if each["code"] != "RBD119"]
         assert one["there"] == same["there"]
 
 

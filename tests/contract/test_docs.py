@@ -58,5 +58,36 @@ def test_verbs_and_flags_that_are_told_exist(document: Path) -> None:
         assert flags <= known, (verb, *words)
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_pip_installs_into_a_virtual_environment(document: Path) -> None:
+    """Elsewhere current distributions refuse it: PEP 668, externally-managed-environment."""
+    for block in _BLOCK.findall(document.read_text()):
+        assert list(_pips_without_environment(block.splitlines())) == []
+
+
+def _pips_without_environment(lines: list[str]) -> Iterator[str]:
+    """Return the calls of pip before which the same block makes or enters no environment."""
+    made: set[str] = set()
+    entered = False
+    for line in lines:
+        words = line.partition("#")[0].split()
+        if words[1:3] == ["-m", "venv"]:
+            made.add(words[-1])
+        entered |= words[:1] == ["."] and words[-1].removesuffix("/bin/activate") in made
+        program = words[0] if words else ""
+        is_known = program.removesuffix("/bin/pip") in made or (program == "pip" and entered)
+        if program.endswith("pip") and not is_known:
+            yield line
+
+
+def test_a_pip_outside_of_a_virtual_environment_is_found() -> None:
+    makes = "python3 -m venv --system-site-packages .venv"
+    assert list(_pips_without_environment(["pip install ."])) == ["pip install ."]
+    assert list(_pips_without_environment([makes, "pip install ."])) == ["pip install ."]
+    assert list(_pips_without_environment([makes, "other/bin/pip install ."])) != []
+    assert list(_pips_without_environment([makes, ".venv/bin/pip install ."])) == []
+    assert list(_pips_without_environment([makes, ". .venv/bin/activate", "pip install ."])) == []
+
+
 def test_there_are_calls_to_check() -> None:
     assert sum(1 for document in DOCUMENTS for _ in _calls(document)) > 30

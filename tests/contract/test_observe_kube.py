@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,8 +25,10 @@ from rbdagent.model import (
     Also,
     Confidence,
     CsiSource,
+    Holder,
     KubeView,
     NotObserved,
+    PublishedNode,
     Snapshot,
     Source,
     SourceState,
@@ -41,6 +44,7 @@ from tests.unit.builders import (
     FSID,
     IMAGE_ID,
     NOW,
+    NOWHERE,
     PV,
     REMOTE_ADDRESS,
     SPEC,
@@ -241,6 +245,45 @@ def test_where_pvs_cannot_be_listed_the_own_one_is_there_and_others_are_a_gap(
     assert [each.name for each in observed_of(view.persistent_volumes)] == [VOLUME]
     assert [each.fact for each in source.gaps] == ["all PersistentVolumes"]
     assert "can-i list persistentvolumes" in source.gaps[0].cure
+
+
+def unclaimed(api: FakeApi) -> None:
+    """Take the claimRef away, as `kubectl patch pv` with `claimRef: null` does."""
+    for each in api.lists["persistentvolumes"]:
+        if each["metadata"]["name"] == VOLUME:
+            del each["spec"]["claimRef"]
+
+
+def test_the_pods_of_a_pv_without_claim_are_looked_for_everywhere(
+    api: FakeApi, access: KubeAccess
+) -> None:
+    """No namespace leads to them: without this list they would count as not observed."""
+    unclaimed(api)
+    api.lists["persistentvolumeclaims"] = []
+    view, _ = look(access)
+    assert view is not None
+    assert view.pods_scope == "node/n1,cluster"
+    assert len(observed_of(view.pods)) == len(api.lists["pods"])
+
+
+def test_the_claim_that_names_a_pv_without_claimref_leads_to_its_pods(
+    api: FakeApi, access: KubeAccess
+) -> None:
+    unclaimed(api)
+    view, _ = look(access)
+    assert view is not None
+    assert [each.ref.name for each in observed_of(view.claims)] == ["c12"]
+    assert view.pods_scope == "node/n1,namespace/default"
+
+
+def test_where_claims_cannot_be_listed_the_pods_of_a_pv_without_claim_are_unknown(
+    api: FakeApi, access: KubeAccess
+) -> None:
+    unclaimed(api)
+    api.broken["/api/v1/persistentvolumeclaims"] = refuse(403)
+    view, _ = look(access)
+    assert view is not None
+    assert view.pods_scope == "node/n1"
 
 
 def test_a_typo_gets_near_matches(access: KubeAccess) -> None:
@@ -571,6 +614,26 @@ def test_check_names_what_a_missing_right_costs_and_how_it_is_granted(
     assert {str(each.state) for each in results.values()} == {"ok"}
 
 
+@pytest.mark.parametrize(("status", "state"), [(404, "skipped"), (403, "ok")])
+def test_check_says_that_the_rbdnode_resource_is_not_installed(
+    api: FakeApi, access: KubeAccess, status: int, state: str
+) -> None:
+    """A review of access allows what there is none of; a refusal of discovery proves nothing."""
+    api.broken["/apis/rbdagent.dev/v1alpha1"] = refuse(status)
+    results = {each.sentence: each for each in check_kube(access, "n1")}
+    of_rights = {
+        str(each.state)
+        for sentence, each in results.items()
+        if "may" in sentence and "rbdnodes" in sentence
+    }
+    assert of_rights == {state}
+    missing = results.get("the API server has rbdnodes.rbdagent.dev")
+    assert (missing is not None) is (status == 404)
+    if missing is not None:
+        assert str(missing.state) == "warning"
+        assert "kubectl apply" in missing.hint
+
+
 # --------------------------------------------------------------------------------------------------
 # What an agent writes
 # --------------------------------------------------------------------------------------------------
@@ -759,31 +822,49 @@ ELSEWHERE = seen_by_agent(
 )
 
 
-def word_of_others(access: KubeAccess) -> Confidence:
-    """Give how sure who-holds is of the one who watches from another node."""
-    told = look_module._with_words_of_others(ELSEWHERE, access, "worker-1")
-    (holder,) = correlate(told).holders
-    return holder.confidence
+def holders_with_reports(access: KubeAccess, seen: Snapshot = ELSEWHERE) -> tuple[Holder, ...]:
+    """Return who holds the image according to what who-holds lists of all agents."""
+    settings = replace(NOWHERE, kube=access)
+    found = look_module._begin_reports(seen, settings, Also.NOTHING)(time.monotonic() + 10)
+    return correlate(look_module.with_published(seen, found)).holders
 
 
-def test_who_holds_asks_the_agent_of_the_node_that_watches_and_no_other(
-    api: FakeApi, access: KubeAccess
-) -> None:
-    """Listing the RBDNodes of a thousand nodes for one answer is half a gigabyte (bench/agents)."""
-    api.lists["rbdnodes"] = [rbd_node_object(f"worker-{number}") for number in range(2, 5)]
-    assert word_of_others(access) is Confidence.CERTAIN
-    assert api.requests == [f"{PATH}/worker-2"]
-
-
-def test_who_holds_asks_every_agent_where_the_address_leads_to_the_wrong_node(
-    api: FakeApi, access: KubeAccess
-) -> None:
+def test_who_holds_lists_the_reports_of_all_agents(api: FakeApi, access: KubeAccess) -> None:
+    """A client that lost its watch shows in the report of its own node alone."""
     api.lists["rbdnodes"] = [rbd_node_object("worker-7")]
-    assert word_of_others(access) is Confidence.CERTAIN
-    assert api.requests == [f"{PATH}/worker-2", f"{PATH}?limit=500"]
+    assert [each.confidence for each in holders_with_reports(access)] == [Confidence.CERTAIN]
+    unwatched = replace(ELSEWHERE, ceph=seen_by_agent(of_image={"watchers": ()}).ceph)
+    (holder,) = holders_with_reports(access, unwatched)
+    assert (holder.node, holder.watcher) == ("worker-7", None)
+    assert api.requests == [f"{PATH}?limit=100"] * 2
+
+
+def test_reports_are_kept_without_what_concerns_other_volumes(
+    api: FakeApi, access: KubeAccess
+) -> None:
+    """One mapping of each client stays: it shows whose client a watcher is."""
+    report = rbd_node_object("worker-7")
+    (mapping,) = report["status"]["mappings"]
+    other = {**mapping, "device": "/dev/rbd9", "image": {**mapping["image"], "id": "f00"}}
+    others = [{**other, "device": f"/dev/rbd{number}"} for number in range(10, 60)]
+    unknown = {"device": "/dev/rbd99", "verdict": "Undetermined"}
+    report["status"]["mappings"] = [mapping, *others, unknown]
+    api.lists["rbdnodes"] = [report]
+    settings = replace(NOWHERE, kube=access)
+    (found,) = look_module._begin_reports(ELSEWHERE, settings, Also.NOTHING)(time.monotonic() + 10)
+    assert isinstance(found, PublishedNode)
+    devices = [each.device for each in observed_of(found.mappings)]
+    assert devices == [mapping["device"], "/dev/rbd59", "/dev/rbd99"]
 
 
 def test_who_holds_goes_on_where_no_agent_publishes(api: FakeApi, access: KubeAccess) -> None:
-    for path in (f"{PATH}/worker-2", PATH):
-        api.broken[path] = refuse(404, "the server could not find the requested resource")
-    assert word_of_others(access) is Confidence.PROBABLE
+    api.broken[PATH] = refuse(404, "the server could not find the requested resource")
+    assert [each.confidence for each in holders_with_reports(access)] == [Confidence.PROBABLE]
+
+
+def test_reports_that_are_refused_are_a_gap(api: FakeApi, access: KubeAccess) -> None:
+    api.broken[PATH] = refuse(403)
+    settings = replace(NOWHERE, kube=access)
+    found = look_module._begin_reports(ELSEWHERE, settings, Also.NOTHING)(time.monotonic() + 10)
+    told = look_module.with_published(ELSEWHERE, found)
+    assert [each.fact for each in told.sources.kubernetes.gaps] == ["RBDNodes"]

@@ -84,7 +84,8 @@ def settings(name: str) -> dict[str, list[str]]:
 def test_systemd_has_nothing_to_say_against_them(
     installed: Callable[[str], Path], mode: str
 ) -> None:
-    done = analyze("verify", installed(mode))
+    # Without the option it also reads this machine's own units, and prints what is wrong with them.
+    done = analyze("--recursive-errors=no", "verify", installed(mode))
     assert (done.returncode, done.stdout) == (0, "")
 
 

@@ -31,7 +31,7 @@ def test_a_recorded_orphan_is_refused_with_every_condition_and_its_reasons(
     refusal = done.data
     jsonschema.validate(refusal, schema("UnmapRefusal"))
     assert done.code == 4
-    assert [each["number"] for each in refusal["conditions"]] == list(range(1, 10))
+    assert [each["number"] for each in refusal["conditions"]] == list(range(1, 11))
     assert {"RBD501", "RBD508", "RBD509"} <= set(refusal["codes"])
     met = {each["code"] for each in refusal["conditions"] if each["met"]}
     assert {"RBD502", "RBD503", "RBD504", "RBD506", "RBD507"} == met
@@ -58,11 +58,12 @@ def test_the_process_that_asks_ceph_ends_with_it(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """In a container it would stay behind: the agent there is process 1, and waits for no other."""
-    before = psutil.Process().children()
+    before = set(psutil.Process().children())
     nowhere = [f"--{each}={tmp_path}" for each in ("procfs", "sysfs", "state-dir")]
     done = ask(capsys, "unmap", "/dev/rbd0", "--no-kube", f"--ceph-conf={tmp_path}/x", *nowhere)
     assert done.code == 1
-    assert psutil.Process().children() == before
+    # A child of an earlier test may have ended meanwhile.
+    assert set(psutil.Process().children()) <= before
 
 
 def test_there_is_no_force(capsys: pytest.CaptureFixture[str]) -> None:

@@ -232,6 +232,17 @@ def test_the_kernels_warnings_are_of_the_own_device_and_the_newest_of_each_kind(
     assert words[0].times == 4
 
 
+def test_kernel_line_of_a_refused_key_is_kept_for_the_volume_that_waits_for_it(
+    tmp_path: Path,
+) -> None:
+    # pr_err of ceph_crypto_key_decode (net/ceph/crypto.c), which names neither image nor user.
+    record = "3,812,1690000000,-;libceph: secret too big 32\n"
+    write(tmp_path, "dev/kmsg", in_records(recorded("pinned.dmesg")) + record, at=PINNED)
+    calls = (Called(kernel=frozenset({"libceph: secret too big"})),)
+    (word,) = heard(words_of(host(tmp_path), calls).kernel)
+    assert (word.text, word.names) == ("libceph: secret too big 32", ("libceph: secret too big",))
+
+
 def test_a_devices_earlier_life_is_another_images(tmp_path: Path) -> None:
     early = "[  100.000000] rbd: rbd0: encountered watch error: -107\n"
     write(tmp_path, "dev/kmsg", in_records(early + recorded("pinned.dmesg")), at=PINNED)

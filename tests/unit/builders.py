@@ -33,6 +33,7 @@ from rbdagent.model import (
     ImageSpec,
     ImageView,
     InFlight,
+    IoCounters,
     JudgedHolder,
     KubeEvent,
     KubeletView,
@@ -52,6 +53,7 @@ from rbdagent.model import (
     Pod,
     PodVolumeDirectory,
     ProcessRef,
+    PublishedNode,
     Snapshot,
     Source,
     Sources,
@@ -88,6 +90,10 @@ HANDLE: Final = "0001-000a-lab-ceph-1-0000000000000001-a5aedea1-28da-40b4-92b8-3
 PV: Final = "pvc-7d6d4e77-8106-4cb4-948f-997d0d5f6de1"
 SPEC: Final = ImageSpec(pool="k8s", name="csi-vol-a5aedea1-28da-40b4-92b8-33fd7de38647")
 IMAGE_ID: Final = "101d576e3eb2"
+AES_KEY: Final = "AQDFggNrngdREBAAAAAAAAAAAAAAAAAAAAAAAA=="
+"""Head of a key that ceph-authtool 20.2.4 made with --key-type=aes, its secret overwritten."""
+AES256K_KEY: Final = "AgC7ggNru4AWKSAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
+"""The same without --key-type."""
 CLIENT: Final = 4393
 ADDRESS: Final = EntityAddress(ip="10.77.0.11", port=0, nonce=2632773861)
 REMOTE_ADDRESS: Final = EntityAddress(ip="10.77.0.12", port=0, nonce=1932216381)
@@ -150,6 +156,10 @@ def opener(**overrides: Any) -> Opener:
     return _made(default, overrides)
 
 
+NO_IO: Final = IoCounters(reads=812, writes=40, in_flight=0, discards=3, flushes=5)
+"""The counters of a device that has no I/O: the same at every observation."""
+
+
 def mapping(**overrides: Any) -> Mapping:
     default = Mapping(
         kind=DeviceKind.KRBD,
@@ -165,6 +175,7 @@ def mapping(**overrides: Any) -> Mapping:
         user="csi-rbd-node",
         size_bytes=67108864,
         hung_requests=(),
+        io_counters=NO_IO,
     )
     return _made(default, overrides)
 
@@ -366,6 +377,11 @@ def event(message: str, **overrides: Any) -> KubeEvent:
     return _made(default, overrides)
 
 
+def reported_by(node_name: str, **overrides: Any) -> PublishedNode:
+    """Return the fresh report of a node's agent; by default it has nothing mapped."""
+    return _made(PublishedNode(name=node_name, observed_at=NOW), overrides)
+
+
 def kube(**overrides: Any) -> KubeView:
     default = KubeView(
         server="https://10.77.0.1:6443",
@@ -376,6 +392,7 @@ def kube(**overrides: Any) -> KubeView:
             CsiNode(node_name="worker-1", drivers=(DRIVER,)),
             CsiNode(node_name="worker-2", drivers=(DRIVER,)),
         ),
+        published=(reported_by("worker-2"),),
     )
     return _made(default, overrides)
 

@@ -43,6 +43,7 @@ def objections(look: Snapshot, memory: History | None, policy: Policy, *, frozen
         7: _somebody_works(device, node),
         8: frozen or not policy.may_unmap or not _orphaned_for(grace, node, memory, policy),
         9: not _seen_whole(look, api),
+        10: not _no_io_for(grace, device, node, memory),
     }
     return {number for number, objects in found.items() if objects}
 
@@ -163,3 +164,16 @@ def _seen_whole(look: Snapshot, api: KubeView) -> bool:
         for each in views
     )
     return bool(views) and not unseen and not isinstance(api.nodes, NotObserved)
+
+
+def _no_io_for(grace: float, device: Mapping, node: NodeView, memory: History | None) -> bool:
+    counted = device.io_counters
+    if isinstance(counted, NotObserved) or counted.in_flight > 0 or node.uptime_s is None:
+        return False
+    return any(
+        known.identity.device == "/dev/rbd0"
+        and known.io_counters == counted
+        and known.no_io_since is not None
+        and node.uptime_s - known.no_io_since.uptime_s >= grace
+        for known in (memory.mappings if memory is not None else ())
+    )

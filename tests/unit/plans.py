@@ -14,9 +14,11 @@ from rbdagent.history import identity_of
 from rbdagent.model import (
     DeviceNumber,
     History,
+    IoCounters,
     MappingIdentity,
     Moment,
     NotObserved,
+    ObservedIo,
     Policy,
     Remembered,
     Snapshot,
@@ -26,7 +28,7 @@ from rbdagent.model import (
     UnmapRefusal,
 )
 from rbdagent.plan import plan_unmap
-from tests.unit.builders import NOW, mapping, target, world
+from tests.unit.builders import NO_IO, NOW, mapping, target, world
 
 GRACE_S: Final = 600.0
 UPTIME_S: Final = 5000.0
@@ -73,6 +75,9 @@ def history(
     orphaned_for: float | None = 2 * GRACE_S,
     needed_ago: float | None = None,
     unmaps: int = 0,
+    no_io_for: float | None = 2 * GRACE_S,
+    io_counters: IoCounters | None = NO_IO,
+    last_io: ObservedIo | None = None,
 ) -> History:
     """Give what is remembered of one mapping; ages in seconds before the look."""
     remembered = Remembered(
@@ -80,6 +85,9 @@ def history(
         first_seen=moment(first_seen),
         orphaned_since=None if orphaned_for is None else moment(orphaned_for),
         needed_at=None if needed_ago is None else moment(needed_ago),
+        io_counters=io_counters,
+        no_io_since=None if no_io_for is None else moment(no_io_for),
+        last_io=last_io,
     )
     return History(
         boot_id="b001", last_look=LOOK, mappings=(remembered,), unmaps=(moment(60),) * unmaps

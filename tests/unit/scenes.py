@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from rbdagent.model import (
     BlockHolder,
@@ -26,6 +27,7 @@ from tests.unit.builders import (
     JUST_NOW,
     LIBRBD_COOKIE,
     LONG_AGO,
+    NO_IO,
     POD_PATH,
     POD_UID,
     UNSEEN,
@@ -94,6 +96,8 @@ ENTRIES: Final = (
     BlocklistEntry(network=ADDRESS.ip, nonce=ADDRESS.nonce),
     BlocklistEntry(network="10.77.0.0/16"),
 )
+READ: Final = replace(NO_IO, reads=NO_IO.reads + 1)
+IN_FLIGHT: Final = replace(NO_IO, in_flight=1)
 UNKNOWN_DEVICE: Final = mapping(
     device="/dev/rbd7", device_id=7, spec=UNSEEN, image_id=None, client_id=1, fsid=None
 )
@@ -123,6 +127,7 @@ class Scene:
                     "read_only",
                     "watch",
                     "hung_requests",
+                    "io_counters",
                 )
             }
         )
@@ -170,6 +175,7 @@ ORPHAN: Final[dict[str, Any]] = {
     "read_only": False,
     "watch": UNSEEN,
     "hung_requests": (),
+    "io_counters": NO_IO,
     "mapped": True,
     "unknown": (),
     "listening": True,
@@ -206,6 +212,7 @@ OTHERWISE: Final[dict[str, tuple[Any, ...]]] = {
     "read_only": (True, UNSEEN),
     "watch": (True, False),
     "hung_requests": (("write rbd_data.1",), UNSEEN),
+    "io_counters": (READ, IN_FLIGHT, UNSEEN),
     "mapped": (False, False, None),
     "unknown": ((UNKNOWN_DEVICE,),),
     "listening": (False, UNSEEN),

@@ -11,15 +11,17 @@ from rbdagent.agent.events import Told, event_object, transitions
 from rbdagent.agent.loop import Seen
 from rbdagent.correlate import correlate
 from rbdagent.diagnose import diagnose
-from rbdagent.model import Act, Followed, ObjectRef, Snapshot, UnmapOutcome
+from rbdagent.model import Act, Followed, ObjectRef, Snapshot, UnbackedMount, UnmapOutcome
 from tests.unit.builders import (
     COOKIE,
     NOW,
+    POD_UID,
     PV,
     claim,
     mapping,
     opener,
     pod,
+    process,
     remote_watcher,
     volume,
     watcher,
@@ -79,6 +81,24 @@ def test_what_changes_for_the_worse_is_told_once(
 ) -> None:
     told = transitions(None if before is None else looked(before), looked(now), NODE)
     assert said(told) == ([] if reason is None else [(kind, reason) for kind in BOTH])
+
+
+UNBACKED = UnbackedMount(
+    pod_uid=POD_UID, persistent_volume=PV, path="/data", source="/dev/vda1", process=process()
+)
+NOT_BACKED = seen(on_node={"mappings": (), "unbacked": (UNBACKED,)}, in_kube={"pods": (pod(),)})
+
+
+def test_a_pod_that_writes_beside_its_volume_is_an_event_once() -> None:
+    """Recording 26: the volume is not mapped there, and deleting the pod destroys the files."""
+    unmapped = seen(on_node={"mappings": ()})
+    told = transitions(looked(unmapped), looked(NOT_BACKED), NODE)
+    assert said(told) == [(kind, "RBDNotBacked") for kind in BOTH]
+    assert told[0].name == "data"
+    assert told[0].warns
+    assert "default/web-0 writes to worker-1's own disk: /data is not on" in told[0].message
+    assert "Do not delete the pod" in told[0].message
+    assert transitions(looked(NOT_BACKED), looked(NOT_BACKED), NODE) == ()
 
 
 TWO_WATCH = {"watchers": (watcher(), remote_watcher())}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
-from rbdagent.act import Leave
+from rbdagent.act import Attempt, Leave
 from rbdagent.agent import loop
 from rbdagent.agent.loop import Agent, Seen
 from rbdagent.errors import NotFoundError, RbdagentError
@@ -32,6 +32,7 @@ from rbdagent.state import StateDir
 from tests.unit.builders import (
     FAILED,
     JUST_NOW,
+    NO_IO,
     NOW,
     NOWHERE,
     PV,
@@ -275,6 +276,21 @@ def test_a_defect_is_logged_as_one_and_ends_nothing_either(stage: Stage) -> None
     assert len(stage.told) == 1
 
 
+def test_a_defect_of_an_attempt_to_unmap_does_not_cost_the_look_that_follows(
+    acting: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is due is tried before the look: an error there would blind the agent for good."""
+
+    def decide(_: Attempt) -> None:
+        raise TypeError("expected int, got float")
+
+    monkeypatch.setattr(Attempt, "decide", decide)
+    acting.looks = [ORPHAN]
+    acting.watch(acting.agent(), minutes=12)
+    assert len(acting.told) == 12
+    assert "TypeError: expected int, got float" in acting.log.of("unmap failed")[0]["error"]
+
+
 def test_an_act_that_was_interrupted_is_told_of_and_closed_at_the_next_start(
     stage: Stage,
 ) -> None:
@@ -379,6 +395,42 @@ def test_what_comes_into_use_in_between_is_refused_and_said_so(
     assert acting.told[-1].ended == {"refused": 1}
 
 
+READ = seen(mapped={"io_counters": replace(NO_IO, reads=NO_IO.reads + 1)})
+
+
+def test_io_directly_before_the_step_is_refused(
+    acting: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The observation before the write compares the counters, as each observation before it."""
+    done: list[str] = []
+    monkeypatch.setattr("rbdagent.unmap._do", lambda step, *_: done.append(step.subject))
+    acting.looks = [ORPHAN]
+    agent = acting.agent()
+    acting.watch(agent, minutes=10)
+    acting.looks = [ORPHAN, READ]
+    rounds(agent, "time")
+    assert done == []
+    (act,), _ = acting.state.acts()
+    assert act.outcome is UnmapOutcome.REFUSED
+    assert act.message.startswith("refused before unmap: RBD510: reads went from 812 to 813")
+
+
+def test_an_orphan_that_is_read_now_and_then_is_unmapped_a_grace_period_after_the_last_io(
+    acting: Stage, unmapped: list[str]
+) -> None:
+    acting.looks = [ORPHAN]
+    agent = acting.agent()
+    acting.watch(agent, minutes=9)
+    acting.looks = [READ]
+    acting.watch(agent, minutes=10)
+    assert unmapped == []
+    (act,), _ = acting.state.acts()
+    assert act.outcome is UnmapOutcome.REFUSED
+    assert act.message.startswith("RBD510: reads went from 812 to 813")
+    rounds(agent, "time")
+    assert unmapped == ["/dev/rbd0"]
+
+
 FROZEN = seen(in_kube={"frozen_namespaces": ("default",)})
 AT_WORK = seen(
     in_kube={"frozen_namespaces": ("default",)},
@@ -400,6 +452,37 @@ def test_a_refusal_is_told_again_only_when_its_reasons_are_others(acting: Stage)
     assert acting.told[-1].ended == {"refused": 3}
     # Nothing was done: one look at the orphan, and one a cycle.
     assert len(acting.asked_api) == 8
+
+
+def test_at_the_hourly_limit_an_orphan_is_observed_closely_once(
+    acting: Stage, unmapped: list[str]
+) -> None:
+    """A close observation reads all that there is, of each orphan: at the limit for nothing."""
+    acting.policy = replace(acting.policy, most_unmaps_an_hour=1)
+    acting.looks = [ORPHAN]
+    agent = acting.agent()
+    acting.watch(agent, minutes=10)
+    acting.state.save_act(
+        Act(
+            boot_id="b001",
+            begun=acting.times(),
+            by="agent",
+            identity=identity(device="/dev/rbd5"),
+            persistent_volume=None,
+            why="",
+            outcome=UnmapOutcome.UNMAPPED,
+        )
+    )
+    closely = []
+    for _ in range(4):
+        acting.asked_api.clear()
+        rounds(agent, "time")
+        closely.append(len(acting.asked_api) - 1)
+        acting.times.uptime_s += 60
+    assert (closely, unmapped) == ([1, 0, 0, 0], [])
+    assert sum(len(each.news) for each in acting.told) == 1
+    acting.watch(agent, minutes=60)
+    assert unmapped == ["/dev/rbd0"]
 
 
 def test_a_refusal_is_told_anew_when_the_device_was_in_use_since(acting: Stage) -> None:

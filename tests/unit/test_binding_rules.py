@@ -294,6 +294,10 @@ SAID: Final[dict[str, Table]] = {
     "RBD607": {
         "secret": failing('error getting secret s in namespace n: secrets "s" not found'),
         "key": failing("connecting failed: rados: ret=-13, Permission denied"),
+        "feature": failing(
+            "rpc error: code = InvalidArgument desc = feature journaling requires rbd-nbd for "
+            "mounter"
+        ),
         "monitors": failing("connecting failed: rados: ret=-110, Connection timed out"),
         "cluster": failing('missing configuration for cluster ID "x"'),
         "pool": failing("rpc error: code = NotFound desc = pool not found: pool (x) not found"),
@@ -1293,6 +1297,12 @@ def test_the_log_of_the_provisioner_that_leads_is_to_be_read() -> None:
     assert found(life(), "RBD606").commands[0] == (
         "kubectl -n csi logs prov-0 -c csi-provisioner --tail=50"
     )
+
+
+def test_a_feature_that_rbd_nbd_alone_has_is_named() -> None:
+    finding = found(SAID["RBD607"]["feature"], "RBD607")
+    assert "asks for the image feature journaling" in finding.message
+    assert "mounter: rbd-nbd" in finding.remedy
 
 
 def test_the_secret_that_is_missing_is_named() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from msgspec.structs import replace
@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from rbdagent.correlate import correlate, correlate_node, images_of
 from rbdagent.correlate.holders import entry_hits
 from rbdagent.correlate.identity import same_image
+from rbdagent.correlate.names import oldest_first
 from rbdagent.correlate.use import further_volumes
 from rbdagent.model import (
     BlocklistEntry,
@@ -22,6 +23,7 @@ from rbdagent.model import (
     ImageIdentity,
     ImageSpec,
     InTreeRbdSource,
+    KubeEvent,
     NbdState,
     NotObserved,
     ObjectRef,
@@ -39,6 +41,8 @@ from tests.unit.builders import (
     IMAGE_ID,
     IN_USE_NAME,
     LIBRBD_COOKIE,
+    LONG_AGO,
+    NOW,
     OTHER_FSID,
     POD_PATH,
     POD_UID,
@@ -301,10 +305,30 @@ HITS: Final = {
     "the whole host": (BlocklistEntry(network="10.77.0.11"), True),
     "a daemon's port on that host": (BlocklistEntry(network="10.77.0.11", port=6800), False),
     "a range": (BlocklistEntry(network="10.77.0.0/24"), True),
+    "a range of this address alone": (BlocklistEntry(network="10.77.0.11/32"), True),
+    "a range with bits behind its prefix": (BlocklistEntry(network="10.77.0.99/24"), True),
     "a range beside it": (BlocklistEntry(network="10.78.0.0/24"), False),
     "an IPv6 range": (BlocklistEntry(network="fd00::/8"), False),
     "no address at all": (BlocklistEntry(network="nonsense/x"), False),
 }
+
+
+IN_SIX: Final = EntityAddress(ip="fd00:1::5", nonce=9)
+HITS_OF_SIX: Final = {
+    "the client itself": (BlocklistEntry(network="fd00:1::5", nonce=9), True),
+    "the client, spelled out": (BlocklistEntry(network="fd00:1:0:0:0:0:0:5", nonce=9), True),
+    "the whole host": (BlocklistEntry(network="fd00:1::5"), True),
+    "a range of this address alone": (BlocklistEntry(network="fd00:1::5/128"), True),
+    "a range": (BlocklistEntry(network="fd00:1::/64"), True),
+    "a range with bits behind its prefix": (BlocklistEntry(network="fd00:1::9/64"), True),
+    "a range beside it": (BlocklistEntry(network="fd00:2::/64"), False),
+    "an IPv4 range": (BlocklistEntry(network="0.0.0.0/1"), False),
+}
+
+
+@pytest.mark.parametrize(("entry", "hits"), HITS_OF_SIX.values(), ids=HITS_OF_SIX.keys())
+def test_a_blocklist_entry_hits_an_ipv6_client(entry: BlocklistEntry, *, hits: bool) -> None:
+    assert entry_hits(entry, IN_SIX) is hits
 
 
 @pytest.mark.parametrize(("entry", "hits"), HITS.values(), ids=HITS.keys())
@@ -559,6 +583,35 @@ def test_of_a_pods_volumes_the_one_that_events_complain_about_is_chosen() -> Non
     use = correlate(seen)
     assert use.persistent_volume == two_volumes("b")
     assert further_volumes(use, seen) == (two_volumes("a"),)
+
+
+DIFFERENCES: Final[dict[str, dict[str, Any]]] = {
+    "time": {"last_seen": NOW},
+    "no time": {"last_seen": None},
+    "kind": {"kind": "PersistentVolumeClaim"},
+    "namespace": {"subject": ObjectRef(namespace="shop", name="web-1")},
+    "name": {"subject": ObjectRef(namespace="default", name="web-2")},
+    "uid": {"subject": ObjectRef(namespace="default", name="web-1", uid="a")},
+    "type": {"type": "Normal"},
+    "reason": {"reason": "FailedMount"},
+    "message": {"message": "no secret"},
+    "first time": {"first_seen": LONG_AGO},
+    "reporter": {"reporter": "kubelet"},
+    "count": {"count": 2},
+}
+"""What two events may differ in."""
+
+
+@pytest.mark.parametrize("field", DIFFERENCES)
+def test_the_order_of_events_does_not_depend_on_the_order_of_reading(field: str) -> None:
+    one, other = event("no key"), event(**{"message": "no key", **DIFFERENCES[field]})
+    assert one != other
+    assert oldest_first((one, other)) == oldest_first((other, one))
+
+
+def test_every_field_of_an_event_orders_it() -> None:
+    differing = {name for overrides in DIFFERENCES.values() for name in overrides}
+    assert differing == set(KubeEvent.__struct_fields__)
 
 
 def test_a_list_has_one_use_an_image_and_knows_its_claim() -> None:

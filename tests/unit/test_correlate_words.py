@@ -13,12 +13,14 @@ from tests.unit.builders import (
     HANDLE,
     PV,
     SPEC,
+    event,
     in_flight,
     mapping,
     node_view,
     staging,
     target,
     unmapped,
+    waiting_pod,
     world,
 )
 
@@ -53,6 +55,21 @@ def test_the_kernel_calls_it_by_devices_client_and_processes() -> None:
     flight = in_flight("umount", f"umount /var/lib/{HANDLE}")
     (names,) = called_in(world(mapped={"holders": (LUKS,)}, on_node={"in_flight": (flight,)}))
     assert names.kernel == {"rbd0", "dm-0", "client4393", "umount:9000"}
+
+
+NO_KEY = event(
+    f"MountVolume.MountDevice failed for volume \"{PV}\" : rbd: failed to add secret 'client.csi' "
+    "to kernel\nrbd: map failed: (22) Invalid argument",
+    reason="FailedMount",
+)
+
+
+def test_kernel_line_of_a_refused_key_belongs_to_volumes_with_such_an_event() -> None:
+    refused = called_in(unmapped(in_kube={"pods": (waiting_pod(),), "events": (NO_KEY,)}))
+    others = called_in(unmapped(in_kube={"pods": (waiting_pod(),)}))
+    said = "libceph: secret too big 32"
+    assert set(Naming.of((*others, *refused)).in_kernel(said)) == {1}
+    assert Naming.of(refused).in_kernel(f"EXT4-fs error: {said}") == {}
 
 
 def test_without_a_target_every_volume_of_the_node_is_called_by_its_own_names() -> None:

@@ -8,6 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from rbdagent.catalog import CATALOG, entry, explanation
+from rbdagent.correlate import correlate
+from rbdagent.diagnose.life import life_of
+from rbdagent.diagnose.stuck import among_all
 from rbdagent.errors import NotFoundError
 from rbdagent.model import (
     BlockHolder,
@@ -18,14 +21,19 @@ from rbdagent.model import (
     CsiSource,
     DeviceNumber,
     EntityAddress,
+    Heals,
     ImagePresence,
     ImageSpec,
     InTreeRbdSource,
     Locker,
+    MountNamespace,
     NbdState,
+    NotObserved,
     ObjectRef,
     OtherSource,
     PluginSocket,
+    PublishedMapping,
+    PublishedNode,
     ServiceAddress,
     Severity,
     Snapshot,
@@ -34,8 +42,10 @@ from rbdagent.model import (
     SourceState,
     TargetKind,
     UnbackedMount,
+    Verdict,
 )
 from rbdagent.plan import CONDITIONS
+from rbdagent.report.text import answer
 from tests.unit import (
     test_attaching_rules,
     test_binding_rules,
@@ -47,10 +57,13 @@ from tests.unit import (
 from tests.unit.builders import (
     ADDRESS,
     DRIVER,
+    FSID,
     HANDLE,
     IMAGE_ID,
     JUST_NOW,
     LIBRBD_COOKIE,
+    LONG_AGO,
+    NOW,
     OBSERVED,
     OTHER_FSID,
     POD_PATH,
@@ -78,6 +91,7 @@ from tests.unit.builders import (
     process,
     remote_watcher,
     said,
+    snapshot,
     staging,
     target,
     unmapped,
@@ -224,6 +238,10 @@ SAID: Final[dict[str, Table]] = {
             }
         ),
         "osdc": world(mapped={"hung_requests": ("read rbd_data.1",)}),
+        "osdc under a running pod": world(
+            mapped={"hung_requests": ("watch-ping rbd_header.1", "write rbd_data.1")},
+            in_kube={"pods": (pod(),)},
+        ),
     },
     "RBD204": {"no udev (13)": world(mapped={"node_present": False})},
     "RBD205": {"litter (11)": world(of_kubelet={"pod_volumes": (pod_directory(),)})},
@@ -341,6 +359,46 @@ SAID: Final[dict[str, Table]] = {
 }
 
 
+def _failed(reason: str) -> Source:
+    return Source(state=SourceState.FAILED, reason=reason, cure="ceph -s")
+
+
+def _without_ceph(reason: str) -> Snapshot:
+    return world(ceph=None, sources=replace(snapshot().sources, ceph=_failed(reason)))
+
+
+SILENT_CLUSTER: Final = cluster(
+    name="b", fsid=None, images=(), source=_failed("b: no answer in time")
+)
+NO_ANSWER: Final = NotObserved(reason=f"{SPEC}: no answer within 10 s", cure="ceph health detail")
+SAID["RBD905"] = {
+    "no monitor": _without_ceph("ceph: client.rbdagent: no monitor answered within 10 s"),
+    "no cluster": _without_ceph("ceph: no answer in time"),
+    "no answer of its process": _without_ceph("Ceph: no answer in time"),
+    "its image": world(of_image={"watchers": NO_ANSWER, "presence": NO_ANSWER}),
+    "its image while a pod runs": world(
+        of_image={"watchers": NO_ANSWER, "presence": NO_ANSWER}, in_kube={"pods": (pod(),)}
+    ),
+    "one of two clusters, and the other is not its own": world(
+        ceph=CephView(clusters=(cluster(fsid=OTHER_FSID, images=()), SILENT_CLUSTER))
+    ),
+}
+ANSWERED: Final = {
+    "refused": _without_ceph("ceph: client.rbdagent was refused: its key is wrong"),
+    "skipped": world(ceph=None),
+    "its image was refused": world(
+        of_image={"watchers": NotObserved(reason=f"{SPEC}: client.rbdagent may not read it")}
+    ),
+    "another cluster than its own": world(ceph=CephView(clusters=(cluster(), SILENT_CLUSTER))),
+    "no image is known": world(
+        ceph=None,
+        on_node={"mappings": ()},
+        kubernetes=None,
+        sources=replace(snapshot().sources, ceph=_failed("Ceph: no answer in time")),
+    ),
+}
+
+
 @pytest.mark.parametrize(
     ("code", "seen"),
     [
@@ -356,13 +414,206 @@ def test_the_code_is_said(code: str, seen: Snapshot) -> None:
     assert "None" not in told.message
 
 
+@pytest.mark.parametrize("seen", ANSWERED.values(), ids=ANSWERED.keys())
+def test_only_a_ceph_that_does_not_answer_is_called_silent(seen: Snapshot) -> None:
+    assert "RBD905" not in {finding.code for finding in said(seen).findings}
+
+
+@pytest.mark.parametrize("seen", SAID["RBD905"].values(), ids=SAID["RBD905"].keys())
+def test_what_a_silent_ceph_means_is_shown_in_the_text(seen: Snapshot) -> None:
+    """RBD902 and RBD904 are shown as lines of the sources alone."""
+    diagnosis = said(seen)
+    assert diagnosis.verdict is not Verdict.FREE
+    shown = answer(diagnosis, seen, wide=False, colour=False)
+    assert "RBD905" in shown
+    assert "do not take it for free" in " ".join(shown.split())
+
+
+def test_of_many_volumes_a_silent_ceph_is_said_once() -> None:
+    seen = SAID["RBD905"]["no monitor"]
+    life = among_all(life_of(correlate(seen), seen), seen)
+    assert "RBD905" not in {finding.code for finding in life.findings}
+
+
 def test_every_code_of_the_catalogue_has_a_table() -> None:
     refusals = {code for code, _, _ in CONDITIONS}
     tables = (SAID, *(each.SAID for each in FAMILIES))
     assert refusals.union(*tables) == CATALOG.keys()
 
 
+def test_a_dead_driver_comes_before_the_multi_attach_that_follows_from_it() -> None:
+    seen = world(
+        mapped={"mounts": (mount(),)},
+        of_kubelet=PLUGIN_DOWN,
+        in_kube={**waits(MULTI_ATTACH), "attachments": (attachment(),)},
+    )
+    assert [each.code for each in said(seen).findings][:2] == ["RBD201", "RBD401"]
+
+
+def test_a_pin_in_a_mount_namespace_leads_to_its_process_and_its_mount() -> None:
+    """Recorded (09b-pinned): the file system is alive in the kernel, and the node need not go."""
+    own = MountNamespace(inode=4026532250, process=process(pid=4078))
+    pinned = {
+        "mounts": (mount(path="/run/pin mp", namespace=own),),
+        "kernel_traces": ("/sys/fs/ext4/rbd0",),
+    }
+    assert found(world(mapped=pinned), "RBD102").commands[:2] == (
+        "ps -o pid,user,lstart,args -p 4078  # on worker-1",
+        "nsenter -t 4078 -m findmnt '/run/pin mp'  # on worker-1",
+    )
+
+
+def test_a_pin_in_another_pods_container_leads_to_that_pod() -> None:
+    debug = ObjectRef(namespace="ops", name="debug", uid="debug-uid")
+    seen = world(
+        mapped={"mounts": (mount(path="/data", namespace=container("debug-uid")),)},
+        in_kube={"pods": (pod("debug", ref=debug, claims=()),)},
+    )
+    assert found(seen, "RBD102").commands[:4] == (
+        "ps -o pid,user,lstart,args -p 6790  # on worker-1",
+        "nsenter -t 6790 -m findmnt /data  # on worker-1",
+        "kubectl -n ops describe pod debug",
+        "kubectl -n ops delete pod debug",
+    )
+
+
+FORMER_ENTRY: Final = BlocklistEntry(network=ADDRESS.ip, nonce=7, until="tomorrow")
+SHARED_ENTRY: Final = {"blocklist": (OWN_ENTRY,)}
+PUBLISHED: Final = PublishedMapping(
+    device="/dev/rbd7", verdict=Verdict.DEAD, fsid=FSID, client_address=ADDRESS
+)
+BY_AGENT: Final = PublishedNode(name="worker-1", observed_at=NOW, mappings=(PUBLISHED,))
+OF_ANOTHER: Final = replace(PUBLISHED, client_address=replace(ADDRESS, nonce=12))
+SIBLING: Final = {"mappings": (mapping(client_address=replace(ADDRESS, nonce=5)), NEIGHBOUR)}
+
+
+def used_on_worker_1(*published: PublishedNode) -> Snapshot:
+    """Look from worker-2 at a pod whose node has lost its watch, and has an entry."""
+    return from_worker_2(
+        of_image={"watchers": ()},
+        in_ceph=SHARED_ENTRY,
+        in_kube={"pods": (pod(),), "published": published},
+    )
+
+
+@pytest.mark.parametrize(
+    ("seen", "hit"),
+    [
+        (
+            world(in_ceph=SHARED_ENTRY, on_node=SIBLING, of_image={"watchers": ()}),
+            "hits its client of /dev/rbd1",
+        ),
+        (used_on_worker_1(BY_AGENT), "hits its client of /dev/rbd7"),
+        (used_on_worker_1(replace(BY_AGENT, observed_at=LONG_AGO)), "its client of /dev/rbd7"),
+        (used_on_worker_1(), "was not observed"),
+        (used_on_worker_1(replace(BY_AGENT, mappings=UNSEEN)), "was not observed"),
+        (
+            used_on_worker_1(replace(BY_AGENT, mappings=(OF_ANOTHER,), observed_at=LONG_AGO)),
+            "was not observed",
+        ),
+    ],
+    ids=["sibling here", "published", "published long ago", "no agent", "blind agent", "old"],
+)
+def test_the_entry_of_a_client_that_may_live_is_neither_lifted_nor_left_to_expire(
+    seen: Snapshot, hit: str
+) -> None:
+    """Its end makes the mappings writable without a watch (recording 30)."""
+    told = found(seen, "RBD306")
+    assert hit in told.message
+    assert "do not lift its entry, and do not wait for it to end" in told.remedy
+    assert told.heals == Heals(note=told.heals.note if told.heals else "")
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        world(in_ceph={"blocklist": (FORMER_ENTRY,)}),
+        used_on_worker_1(replace(BY_AGENT, mappings=(OF_ANOTHER,))),
+    ],
+    ids=["here", "published"],
+)
+def test_the_entry_of_a_client_that_has_nothing_mapped_expires(seen: Snapshot) -> None:
+    told = found(seen, "RBD306")
+    assert "a former client of it, which has nothing mapped" in told.message
+    assert told.heals is not None
+    assert told.heals.by == "Ceph"
+
+
+MANY_BLOCKS: Final = volume(access_modes=("ReadWriteMany",), volume_mode="Block")
+MANY_READERS: Final = volume(access_modes=("ReadOnlyMany",))
+MANY_FILES: Final = volume(access_modes=("ReadWriteMany",))
+BOTH_ATTACHED: Final = (attachment(), attachment("worker-2"))
+
+
+def listed_on_worker_1(shared: Any, *attachments: Any) -> Snapshot:  # noqa: ANN401 - as the builders
+    """Look as `rbdagent list` does, which lists the pods of its own node alone."""
+    return world(
+        mapped={"read_only": shared is MANY_READERS},
+        of_image={"watchers": (watcher(), remote_watcher())},
+        in_kube={
+            "persistent_volumes": (shared,),
+            "pods": (pod(),),
+            "pods_scope": "node/worker-1",
+            "attachments": attachments,
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("shared", "attachments", "severity"),
+    [
+        (MANY_BLOCKS, BOTH_ATTACHED, Severity.INFO),
+        (MANY_READERS, BOTH_ATTACHED, Severity.INFO),
+        (MANY_BLOCKS, BOTH_ATTACHED[:1], Severity.WARNING),
+        (volume(), BOTH_ATTACHED, Severity.WARNING),
+        (MANY_FILES, BOTH_ATTACHED, Severity.WARNING),
+    ],
+    ids=["RWX block", "ROX", "not attached there", "RWO", "RWX files"],
+)
+def test_a_holder_on_another_node_is_a_warning_unless_the_access_mode_allows_it(
+    shared: Any,  # noqa: ANN401 - as the builders
+    attachments: tuple[Any, ...],
+    severity: Severity,
+) -> None:
+    seen = listed_on_worker_1(shared, *attachments)
+    assert found(seen, "RBD119").severity is severity
+
+
+@pytest.mark.parametrize(
+    ("shared", "second", "nodes"),
+    [
+        (MANY_BLOCKS, pod("b", "worker-2"), []),
+        (MANY_READERS, pod("b", "worker-2"), []),
+        (MANY_BLOCKS, pod("b", "worker-2", deleting_since=NOW), ["worker-2"]),
+        (MANY_FILES, pod("x", "worker-2"), ["worker-2"]),
+    ],
+    ids=["RWX block", "ROX", "its pod ends", "RWX files"],
+)
+def test_a_node_that_shares_a_volume_has_no_way_back(
+    shared: Any,  # noqa: ANN401 - as the builders
+    second: Any,  # noqa: ANN401 - as the builders
+    nodes: list[str],
+) -> None:
+    seen = world(
+        in_kube={
+            "persistent_volumes": (shared,),
+            "pods": (pod(), second),
+            "attachments": BOTH_ATTACHED,
+        }
+    )
+    assert [way.node for way in life_of(correlate(seen), seen).back] == nodes
+
+
 QUIET: Final[dict[str, Table]] = {
+    "RBD203": {
+        "a pod writes": world(
+            mapped={"hung_requests": ("write rbd_data.1",)}, in_kube={"pods": (pod(),)}
+        ),
+        "mkfs writes": world(
+            mapped={"hung_requests": ("write rbd_data.1",)},
+            on_node={"in_flight": (in_flight("mkfs.ext4", "mkfs.ext4 /dev/rbd0"),)},
+        ),
+    },
     "RBD401": {
         "nobody waits any more": world(in_kube={"events": (MULTI_ATTACH,)}),
     },
@@ -547,9 +798,65 @@ def test_every_device_of_a_blocklisted_client_is_named() -> None:
     assert "/dev/rbd0, /dev/rbd1" in found(seen, "RBD103").message
 
 
-def test_lifting_a_blocklist_entry_is_never_a_command() -> None:
-    seen = world(in_ceph={"blocklist": (OWN_ENTRY,)}, in_kube={"pods": (pod(),)})
-    assert not any("blocklist rm" in each for one in said(seen).findings for each in one.commands)
+WIDE_ENTRIES: Final = {
+    "ceph osd blocklist rm 10.77.0.11:0/0": BlocklistEntry(network=ADDRESS.ip, until="tonight"),
+    "ceph osd blocklist range rm 10.77.0.11/32": BlocklistEntry(
+        network="10.77.0.11/32", until="tonight"
+    ),
+    "ceph osd blocklist range rm 10.77.0.9/24": BlocklistEntry(
+        network="10.77.0.9/24", until="tonight"
+    ),
+}
+
+
+@pytest.mark.parametrize(("command", "entry"), WIDE_ENTRIES.items(), ids=WIDE_ENTRIES.keys())
+def test_what_removes_the_entry_of_a_host_or_a_range_is_named_with_its_condition(
+    command: str, entry: BlocklistEntry
+) -> None:
+    """A new client of the node is blocked as well: evicting its pods is not enough."""
+    dead = found(world(in_ceph={"blocklist": (entry,)}), "RBD103")
+    assert f"`{command}` removes it: not before the last mapping that it blocks is" in dead.message
+    assert "The entry ends tonight." in dead.message
+    assert any(f"{entry}" in line and "until tonight" in line for line in dead.evidence)
+
+
+IN_SIX: Final = replace(ADDRESS, ip="fd00:1::11")
+SIX: Final = {
+    "range fd00:1::/64 until tonight": BlocklistEntry(network="fd00:1::/64", until="tonight"),
+    "[fd00:1::11]:0/0 (every client of that host)": BlocklistEntry(network="fd00:1::11"),
+    f"[fd00:1::11]:0/{ADDRESS.nonce}": BlocklistEntry(network="fd00:1::11", nonce=ADDRESS.nonce),
+}
+
+
+@pytest.mark.parametrize(("words", "entry"), SIX.items(), ids=SIX.keys())
+def test_the_reason_names_the_entry_that_hits_an_ipv6_client(
+    words: str, entry: BlocklistEntry
+) -> None:
+    seen = world(
+        mapped={"client_address": IN_SIX},
+        of_image={"watchers": (watcher(address=IN_SIX),)},
+        in_ceph={"blocklist": (entry,)},
+    )
+    (holder,) = said(seen).holders
+    assert holder.verdict is Verdict.DEAD
+    assert holder.because == (f"its client is on the blocklist: {words}",)
+
+
+def test_a_range_that_hits_another_address_of_the_node_is_named() -> None:
+    seen = world(
+        in_kube={"nodes": (node(internal_ips=("10.66.0.1",)), node("worker-2"))},
+        in_ceph={"blocklist": (BlocklistEntry(network="10.66.0.0/24"),)},
+    )
+    told = found(seen, "RBD306")
+    assert "range 10.66.0.0/24 hits every client on it" in told.message
+    assert told.severity is Severity.WARNING
+
+
+@pytest.mark.parametrize("entry", [OWN_ENTRY, *WIDE_ENTRIES.values()])
+def test_lifting_a_blocklist_entry_is_never_a_command(entry: BlocklistEntry) -> None:
+    seen = world(in_ceph={"blocklist": (entry,)}, in_kube={"pods": (pod(),)})
+    commands = [line for finding in said(seen).findings for line in finding.commands]
+    assert not any("blocklist rm" in line or "range rm" in line for line in commands)
 
 
 def test_fencing_names_the_exact_client_and_warns_of_daemons_at_its_address() -> None:
@@ -609,10 +916,37 @@ def test_the_image_id_of_a_renamed_image_leads_to_it() -> None:
     assert "RBD101" in codes(world(on_node={"mappings": (renamed,)}))
 
 
-def test_a_stage_that_meets_what_an_earlier_one_left_there_is_ended_by_deleting_its_pod() -> None:
-    """Nobody unmaps what a waiting pod needs, and kubelet's every retry is refused for it."""
-    here = {"pods": (waiting_pod(node_name="worker-1"),), "events": (BEING_USED,)}
-    assert "Delete the waiting pod" in found(world(in_kube=here), "RBD402").remedy
-    in_use = world(in_kube=here, mapped={"mounts": (mount(),)})
-    assert "Delete" not in found(in_use, "RBD402").remedy
-    assert "Delete" not in found(world(in_kube=waits(BEING_USED)), "RBD402").remedy
+@pytest.mark.parametrize(
+    ("node", "parts", "adopted"),
+    [
+        pytest.param("worker-1", {}, True, id="mapped on the waiting node"),
+        pytest.param("worker-1", {"mapped": {"mounts": (mount(),)}}, True, id="and mounted there"),
+        pytest.param("worker-2", {}, False, id="mapped on another node"),
+        pytest.param(None, {}, False, id="the pod has no node"),
+        pytest.param(
+            "worker-1",
+            {"of_image": {"watchers": (watcher(), watcher(address=STRANGER, client=7))}},
+            False,
+            id="another client watches too",
+        ),
+        pytest.param(
+            "worker-1",
+            {"in_kube": {"persistent_volumes": (volume(source=replace(
+                volume().source, attributes=(("mounter", "rbd-nbd"),)
+            )),)}},
+            False,
+            id="mapped by krbd, and rbd-nbd is asked for",
+        ),
+    ],
+)  # fmt: skip
+def test_a_mapping_of_the_waiting_node_is_used_by_the_next_try(
+    node: str | None, parts: dict[str, Any], *, adopted: bool
+) -> None:
+    """A node's own device comes first, and no watcher is asked (ceph-csi, attachRBDImage)."""
+    in_kube = {"pods": (waiting_pod(node_name=node),), "events": (BEING_USED,)}
+    seen = world(**{**parts, "in_kube": in_kube | parts.get("in_kube", {})})
+    finding = found(seen, "RBD402")
+    assert (finding.severity is Severity.INFO) is adopted
+    assert ("the next try gets it" in finding.message) is adopted
+    assert (finding.remedy == "Wait for kubelet's next try.") is adopted
+    assert not (adopted and "Clear" in finding.message)

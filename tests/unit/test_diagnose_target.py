@@ -13,6 +13,8 @@ from rbdagent.model import (
     ImagePresence,
     ImageSpec,
     NotObserved,
+    ObjectRef,
+    PublishedMapping,
     ServiceAddress,
     Snapshot,
     Source,
@@ -22,8 +24,10 @@ from rbdagent.model import (
     Verdict,
 )
 from tests.unit.builders import (
+    IN_USE_NAME,
     JUST_NOW,
     LIBRBD_COOKIE,
+    LONG_AGO,
     OTHER_FSID,
     PV,
     SPEC,
@@ -31,6 +35,7 @@ from tests.unit.builders import (
     attachment,
     claim,
     cluster,
+    event,
     image_view,
     mapping,
     node,
@@ -38,6 +43,7 @@ from tests.unit.builders import (
     pod,
     process,
     remote_watcher,
+    reported_by,
     said,
     target,
     unmapped,
@@ -97,7 +103,7 @@ EXPECTED: Final[dict[Verdict, Table]] = {
     },
     Verdict.ATTACHED_ON_PAPER: {
         "attached to the node that looked (28)": unmapped(in_kube={"attachments": (attachment(),)}),
-        "attached to another node, and no watch anywhere": unmapped(
+        "attached to another node, whose agent reports no mapping": unmapped(
             in_kube={"attachments": (attachment("worker-2"),)}
         ),
         "its detach does not end (26)": unmapped(
@@ -244,11 +250,56 @@ NEVER_FREE: Final[Table] = {
     "pods of other nodes": unmapped(in_kube={"pods_scope": "node/worker-1"}),
     "attachments": unmapped(in_kube={"attachments": UNSEEN}),
     "Kubernetes": unmapped(kubernetes=None, target=BY_IMAGE),
+    "nodes": unmapped(in_kube={"nodes": UNSEEN}),
+    "some nodes": unmapped(in_kube={"nodes_complete": False}),
+    "what agents report": unmapped(in_kube={"published": UNSEEN}),
+    "a node where no agent ever ran": unmapped(in_kube={"published": ()}),
+    "a node whose agent is stale": unmapped(
+        in_kube={"published": (reported_by("worker-2", observed_at=LONG_AGO),)}
+    ),
+    "a node whose agent sees no devices": unmapped(
+        in_kube={"published": (reported_by("worker-2", mappings=UNSEEN),)}
+    ),
+    "which image a device of another node is": unmapped(
+        in_kube={
+            "published": (
+                reported_by(
+                    "worker-2",
+                    mappings=(PublishedMapping(device="/dev/rbd0", verdict=Verdict.UNDETERMINED),),
+                ),
+            )
+        }
+    ),
+    "whether a node that lists it in volumesInUse has it mapped": unmapped(
+        in_kube={"nodes": (node(), node("worker-2", volumes_in_use=(IN_USE_NAME,)))}
+    ),
+    "whether a node that it is attached to has it mapped": unmapped(
+        in_kube={"attachments": (attachment("worker-2"),), "published": ()}
+    ),
+    "whether a conflict that an agent warned of has ended": unmapped(
+        in_kube={
+            "events": (
+                event(
+                    "held read-write on worker-1, worker-2 at once",
+                    kind="PersistentVolumeClaim",
+                    subject=ObjectRef(namespace="default", name="data"),
+                    reason="RBDConflict",
+                    reporter="rbdagent",
+                ),
+            )
+        }
+    ),
     "a second cluster": unmapped(
         ceph=CephView(clusters=(cluster(images=(image_view(watchers=()),)), DOWN_CLUSTER)),
         target=BY_IMAGE,
     ),
 }
+
+
+def test_a_volume_that_is_being_attached_is_between_steps() -> None:
+    """Kubelet stages a volume once it is attached: until then no client holds it."""
+    seen = unmapped(in_kube={"attachments": (attachment("worker-2", attached=False),)})
+    assert said(seen).verdict is Verdict.STAGED
 
 
 @pytest.mark.parametrize("seen", NEVER_FREE.values(), ids=NEVER_FREE.keys())

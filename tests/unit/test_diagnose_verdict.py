@@ -306,6 +306,9 @@ DEAD: Final[Table] = {
     "a range is blocklisted": world(
         in_ceph={"blocklist": (BlocklistEntry(network="10.77.0.0/24"),)}
     ),
+    "a range of its address alone is blocklisted, and its watch is gone": world(
+        in_ceph={"blocklist": (BlocklistEntry(network="10.77.0.11/32"),)}, of_image={"watchers": ()}
+    ),
     "blocklisted while a pod runs": world(
         in_ceph={"blocklist": (OWN_ENTRY,)}, in_kube={"pods": (pod(),)}
     ),

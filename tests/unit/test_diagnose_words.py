@@ -101,6 +101,13 @@ MULTI_ATTACH: Final = event(f'Multi-Attach error for volume "{PV}" Volume is alr
 BEING_USED: Final = event(f"rbd image {SPEC} is still being used", reason="FailedMount")
 
 
+NO_KEY: Final = event(
+    f"MountVolume.MountDevice failed for volume \"{PV}\" : rbd: failed to add secret 'client.csi' "
+    "to kernel\nrbd: map failed: (22) Invalid argument",
+    reason="FailedMount",
+)
+
+
 # What is quoted -----------------------------------------------------------------------------------
 
 
@@ -284,3 +291,15 @@ def test_words_change_no_verdict(heard: Heard | NotObserved | Word) -> None:
 def test_a_node_that_was_looked_away_from_has_no_words() -> None:
     seen = world(node=None, in_kube={"nodes": (node(),)}, target=BY_IMAGE)
     assert codes(seen)
+
+
+def test_kernel_line_of_a_refused_key_is_evidence_of_the_key_type() -> None:
+    pods = (waiting_pod(node="worker-1"),)
+    seen = unmapped(
+        in_kube={"pods": pods, "attachments": (attachment(),), "events": (NO_KEY,)},
+    )
+    line = word("libceph: secret too big 32", "libceph: secret too big")
+    said = said_of_words(told(seen, kernel=line), "RBD747")
+    assert said[0] == (
+        'the kernel 45s ago: "libceph: secret too big 32" (it does not know keys of type aes256k)'
+    )

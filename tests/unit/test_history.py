@@ -7,13 +7,23 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from rbdagent.correlate import correlate_node
 from rbdagent.diagnose import diagnose
 from rbdagent.history import remember
-from rbdagent.model import History, Remembered, Snapshot, Target, TargetKind
-from tests.unit.builders import JUST_NOW, UNSEEN, node_view, pod, waiting_pod
-from tests.unit.plans import seen
+from rbdagent.model import (
+    History,
+    IoCounters,
+    NotObserved,
+    Remembered,
+    Snapshot,
+    Target,
+    TargetKind,
+)
+from tests.unit.builders import JUST_NOW, NO_IO, UNSEEN, node_view, pod, waiting_pod
+from tests.unit.plans import identity, seen
+from tests.unit.scenes import IN_FLIGHT
 
 GAP_S = 90.0
 EVERYTHING = Target(given="", kind=TargetKind.NONE)
@@ -107,6 +117,105 @@ def test_a_node_that_was_not_seen_leaves_the_memory_as_it_is() -> None:
 def test_when_a_pod_last_needed_it_is_remembered(pods: Any, needed: bool) -> None:  # noqa: ANN401, FBT001
     found = only(after(look(100, in_kube={"pods": pods}), look(160)))
     assert (found.needed_at is not None and found.needed_at.uptime_s == 100) is needed
+
+
+READ = replace(NO_IO, reads=NO_IO.reads + 3)
+
+
+def with_io(uptime_s: float, counters: IoCounters | NotObserved) -> Snapshot:
+    """Return an observation of the orphan with these counters."""
+    return look(uptime_s, mapped={"io_counters": counters})
+
+
+def no_io_since(*looks: Snapshot) -> float | None:
+    """Return the uptime since which these observations saw no I/O."""
+    found = only(after(*looks)).no_io_since
+    return None if found is None else found.uptime_s
+
+
+def test_an_orphan_has_no_io_since_the_first_observation_with_equal_counters() -> None:
+    assert no_io_since(look(100), look(160), look(220)) == 100
+
+
+def test_io_between_two_observations_restarts_the_time_without_io_and_is_remembered() -> None:
+    found = only(after(look(100), with_io(160, READ), with_io(220, READ)))
+    assert found.no_io_since is not None
+    assert found.no_io_since.uptime_s == 160
+    assert found.orphaned_since is not None
+    assert found.orphaned_since.uptime_s == 100
+    assert found.last_io is not None
+    assert (found.last_io.before, found.last_io.after) == (NO_IO, READ)
+    assert (found.last_io.since.uptime_s, found.last_io.at.uptime_s) == (100, 160)
+
+
+@pytest.mark.parametrize(
+    ("between", "since"),
+    [
+        pytest.param(with_io(160, UNSEEN), 220, id="the counters were not observed"),
+        pytest.param(with_io(160, IN_FLIGHT), 220, id="a request was in flight"),
+        pytest.param(look(160, in_kube={"pods": (pod(),)}), 220, id="it was not orphaned"),
+    ],
+)
+def test_an_observation_without_proof_restarts_the_time_without_io(
+    between: Snapshot, since: float
+) -> None:
+    assert no_io_since(look(100), between, look(220)) == since
+
+
+@pytest.mark.parametrize("counters", [UNSEEN, IN_FLIGHT])
+def test_an_orphan_is_not_without_io_where_the_last_observation_shows_no_proof(
+    counters: IoCounters | NotObserved,
+) -> None:
+    assert no_io_since(look(100), with_io(160, counters)) is None
+
+
+def test_io_before_the_first_observation_of_an_orphan_restarts_nothing() -> None:
+    used = look(100, in_kube={"pods": (pod(),)})
+    found = only(after(used, with_io(160, READ)))
+    assert found.no_io_since is not None
+    assert found.no_io_since.uptime_s == 160
+    assert found.last_io is None
+
+
+def test_io_of_a_step_of_its_own_restarts_nothing() -> None:
+    before = after(look(100))
+    now = with_io(160, READ)
+    diagnoses = tuple(diagnose(use, now) for use in correlate_node(now))
+    memory = remember(before, diagnoses, now, longest_gap_s=GAP_S, own_io=identity())
+    found = only(memory)
+    assert found.no_io_since is not None
+    assert found.no_io_since.uptime_s == 100
+    assert found.io_counters == READ
+
+
+COUNTED = st.sampled_from((NO_IO, NO_IO, NO_IO, READ, IN_FLIGHT, UNSEEN))
+
+
+@given(
+    row=st.lists(
+        st.tuples(st.sampled_from((10, 60, GAP_S + 1)), COUNTED, st.booleans()),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_the_time_without_io_spans_equal_counters_of_an_unbroken_orphan_alone(
+    row: list[tuple[float, IoCounters | NotObserved, bool]],
+) -> None:
+    """By the last observations backwards, where the history goes forwards."""
+    at, seen_at = 0.0, []
+    for step, counters, orphaned in row:
+        at += step
+        parts: dict[str, Any] = {} if orphaned else {"in_kube": {"pods": (pod(),)}}
+        seen_at.append(
+            (at, counters, orphaned, look(at, mapped={"io_counters": counters}, **parts))
+        )
+    last, expected = seen_at[-1][1], None
+    for later, counters, orphaned, _ in reversed(seen_at):
+        gap = expected is not None and expected - later > GAP_S
+        if gap or not orphaned or counters != last or last in (IN_FLIGHT, UNSEEN):
+            break
+        expected = later
+    assert no_io_since(*(made for *_, made in seen_at)) == expected
 
 
 UPTIMES = st.lists(st.floats(0, 5000), min_size=1, max_size=8)

@@ -346,6 +346,12 @@ QUIET: Final[Quiet] = {
             pod(), nodes=(node(ready=None, out_of_service=True), node("worker-2"))
         ),
         "another node": waiting(pod(), nodes=(node(), node("worker-9", out_of_service=True))),
+        "only a pod that has finished was there": unmapped(
+            in_kube={
+                "pods": (pod("web-9", "worker-2", phase="Succeeded"),),
+                "nodes": (node(), node("worker-2", out_of_service=True)),
+            }
+        ),
         "it holds what was taken from it (RBD107)": world(
             in_kube={"nodes": (node(out_of_service=True), node("worker-2"))}
         ),

@@ -95,6 +95,22 @@ PULLING: Final = ContainerState(name="c", state="waiting", reason="ImagePullBack
 READ_ONLY: Final = {"mounts": (mount(read_only=True),)}
 
 
+NO_KEY: Final = (
+    # rbd 20.2.4 on kernels 6.1 and 5.10 with a key of type aes256k.
+    "rbd: map failed with error an error (exit status {status}) occurred while running rbd args: "
+    "[--id csi-rbd-node -m 10.77.0.1:6789 --keyfile=***stripped*** map k8s/csi-vol-1 --device-type "
+    "krbd --options noudev], rbd error output: rbd: failed to add secret 'client.csi-rbd-node' to "
+    "kernel\nrbd: map failed: ({number}) {text}"
+)
+MS_MODE: Final = (
+    # rbd 16.2.15 and 18.2.7 without ms_mode, monitors of Ceph 20.2.4 with v2 addresses only.
+    "rbd: map failed with error an error (exit status 2) occurred while running rbd args: [--id "
+    "csi-rbd-node -m 10.77.0.1:3300 --keyfile=***stripped*** map k8s/csi-vol-1 --device-type krbd "
+    "--options noudev], rbd error output: rbd: failed to get mon address (possible ms_mode "
+    "mismatch)\nrbd: map failed: (2) No such file or directory"
+)
+
+
 def mapping_fails(number: int, text: str) -> Snapshot:
     return mounting(stage(MAP.format(number=number, text=text)))
 
@@ -202,6 +218,10 @@ SAID: Final[Said] = {
             NONE,
         ),
         "by ceph-csi": (mounting(stage("unsupported krbd Feature")), NONE),
+        "by ceph-csi, of the PV": (
+            mounting(stage("feature journaling requires rbd-nbd for mounter")),
+            NONE,
+        ),
     },
     "RBD741": {
         "invalid": (mapping_fails(22, "Invalid argument"), NONE),
@@ -213,7 +233,13 @@ SAID: Final[Said] = {
     "RBD743": {
         "demoted": (mounting(stage(f"cannot map image {SPEC} it is not primary")), NONE),
     },
-    "RBD744": {"an I/O error": (mapping_fails(5, "Input/output error"), NONE)},
+    "RBD744": {
+        "an I/O error": (mapping_fails(5, "Input/output error"), NONE),
+        "a container that may not add keys": (
+            mounting(stage(NO_KEY.format(status=1, number=1, text="Operation not permitted"))),
+            NONE,
+        ),
+    },
     "RBD745": {
         "a clone of a clone": (mounting(stage(f"flatten in progress: image {SPEC}")), NONE),
     },
@@ -223,6 +249,22 @@ SAID: Final[Said] = {
             NONE,
         )
     },
+    "RBD747": {
+        "the kernel checks the length": (
+            mounting(stage(NO_KEY.format(status=22, number=22, text="Invalid argument"))),
+            NONE,
+        ),
+        "the kernel checks the type": (
+            mounting(stage(NO_KEY.format(status=12, number=524, text="Unknown error 524"))),
+            NONE,
+        ),
+        "ceph-csi with librados 18": (
+            mounting(stage("failed to establish the connection: failed to get connection: "
+                           "connecting failed: rados: ret=-22, Invalid argument")),
+            NONE,
+        ),
+    },
+    "RBD748": {"msgr2 only, rbd of Ceph 18": (mounting(stage(MS_MODE)), NONE)},
     "RBD751": {
         "recorded (25-rollback-failing)": (mounting(stage("exit status 1")), NONE),
         "by mount-utils": (
@@ -534,6 +576,19 @@ def test_the_names_in_the_words_are_filled_in() -> None:
     assert finding.evidence[1] == "said 2m ago"
 
 
+def test_pods_of_several_nodes_that_are_told_the_same_are_named_with_their_nodes() -> None:
+    """A read-only volume for many: each node says so of its own pod."""
+    other = waiting_pod("web-2", "worker-1")
+    image_is_empty = stage("cannot mount unformatted disk /dev/rbd0")
+    seen = mounting(
+        pods=(waiting_pod(), other),
+        attachments=attached("worker-1", "worker-2"),
+        events=(told(image_is_empty), told(image_is_empty, subject=other.ref)),
+    )
+    said = found(seen, "RBD754").message
+    assert said.startswith("default/web-1 on worker-2, default/web-2 on worker-1 cannot start: ")
+
+
 ARRIVED: Final = "2026-11-21T02:59:30Z"
 MOVED: Final = {"pods": (waiting_pod(created_at="2026-11-21T02:57:30Z"),)}
 NEW_NODE: Final = {"nodes": (node(), listing("worker-2", ready_changed_at=ARRIVED))}
@@ -627,6 +682,38 @@ def test_a_command_of_which_a_name_is_unknown_is_left_out() -> None:
     assert found(unnamed, "RBD738").commands == ()
     known = found(mounting(stage("image not found")), "RBD738").commands
     assert known == (f"rbd info {SPEC}", "rbd trash ls --all --pool k8s")
+
+
+def test_key_that_the_kernel_cannot_use_is_told_with_its_user_and_the_kernel() -> None:
+    finding = found(SAID["RBD747"]["the kernel checks the type"][0], "RBD747")
+    assert "its kernel cannot use the key of client.csi-rbd-node (524)" in finding.message
+    assert finding.commands[0] == (
+        "kubectl get node worker-2 -o jsonpath='{.status.nodeInfo.kernelVersion}'"
+    )
+    assert "node-stage secret" in finding.remedy
+    assert "kernel 7.0" in finding.remedy
+
+
+def test_key_that_ceph_csi_cannot_read_leads_to_its_version_not_to_the_kernel() -> None:
+    finding = found(SAID["RBD747"]["ceph-csi with librados 18"][0], "RBD747")
+    assert "the CSI driver cannot read the key" in finding.message
+    assert "3.16.3" in finding.remedy
+
+
+def test_ms_mode_mismatch_leads_to_the_monitors_and_not_to_the_image() -> None:
+    finding = found(SAID["RBD748"]["msgr2 only, rbd of Ceph 18"][0], "RBD748")
+    assert finding.commands[0] == "ceph mon dump"
+    assert not any(command.startswith("rbd ") for command in finding.commands)
+    assert "rbd_default_map_options ms_mode=prefer-crc" in finding.remedy
+
+
+def test_a_feature_that_the_volume_asks_for_is_not_told_to_be_disabled_on_the_image() -> None:
+    """That would not end it: ceph-csi compares the imageFeatures of the PV, not the image."""
+    words = stage("feature journaling requires rbd-nbd for mounter")
+    finding = found(mounting(words), "RBD740")
+    assert "asks for the image feature journaling" in finding.message
+    assert "create the PV again" in finding.remedy
+    assert not any("feature disable" in command for command in finding.commands)
 
 
 JOURNALED: Final = {"features": ("layering", "exclusive-lock", "journaling")}

@@ -211,8 +211,8 @@ def test_where_a_source_is_missing_no_further_cause_is_claimed(seen: Snapshot) -
 
 
 DANGEROUS: Final = re.compile(
-    r"finalizers?\"|--force|-o force|--grace-period|blocklist (add|rm)|umount -|rbd lock rm"
-    r"|out-of-service|delete (volumeattachment|pv|pvc|node)|promote"
+    r"finalizers?\"|--force|-o force|--grace-period|blocklist (range )?(add|rm)|umount -"
+    r"|rbd lock rm|out-of-service|delete (volumeattachment|pv|pvc|node)|promote"
 )
 """What may lose data or make orphans where it is typed at the wrong moment."""
 

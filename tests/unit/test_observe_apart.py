@@ -91,17 +91,20 @@ def test_a_process_that_dies_takes_nobody_with_it(asked_first: bool) -> None:  #
 
 
 def test_who_does_not_answer_in_time_is_left_and_ended(tmp_path: Path) -> None:
-    pid_file = tmp_path / "pid"
+    os.mkfifo(tmp_path / "pipe")
 
     def hang(_: None) -> None:
-        pid_file.write_text(str(os.getpid()))
         signal.pause()
 
-    with Apart(lambda: hang) as apart, pytest.raises(TimeoutError):
-        apart.answer(None, time.monotonic())
-    # It is reaped, if it ever came so far as to say who it is.
-    if pid_file.exists():
-        assert_gone(int(pid_file.read_text()))
+    def begin() -> Callable[[None], None]:
+        (tmp_path / "pipe").write_text(str(os.getpid()))
+        return hang
+
+    with Apart(begin) as apart:
+        pid = int((tmp_path / "pipe").read_text())
+        with pytest.raises(TimeoutError):
+            apart.answer(None, time.monotonic())
+    assert_gone(pid)
 
 
 def test_who_is_never_asked_ends_with_the_one_who_would_have(tmp_path: Path) -> None:

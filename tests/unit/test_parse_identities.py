@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ipaddress
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -24,6 +24,7 @@ from rbdagent.parse.address import (
     parse_address,
     parse_address_vector,
     parse_blocklist_entry,
+    parse_blocklist_range,
     parse_client,
 )
 from rbdagent.parse.handle import (
@@ -36,6 +37,9 @@ from rbdagent.parse.handle import (
 from rbdagent.parse.krbd import parse_osdc, parse_snapshot, parse_user
 from rbdagent.parse.mountinfo import parse_mount_line, unescape
 from rbdagent.parse.volume import image_of_source
+
+if TYPE_CHECKING:
+    import ipaddress
 
 HANDLE = "0001-000a-lab-ceph-1-0000000000000001-a5aedea1-28da-40b4-92b8-33fd7de38647"
 """Of recording 12."""
@@ -82,19 +86,69 @@ def test_an_address_vector_gives_its_first_address() -> None:
         ("10.77.0.11:0/324736353", BlocklistEntry(network="10.77.0.11", nonce=324736353)),
         ("10.77.0.11:0/0", BlocklistEntry(network="10.77.0.11")),
         ("[fd00::1]:0/9", BlocklistEntry(network="fd00::1", nonce=9)),
-        ("cidr:10.1.0.0/16:0/0", BlocklistEntry(network="10.1.0.0/16")),
-        ("cidr:fd00::/64:0/0", BlocklistEntry(network="fd00::/64")),
+        ("cidr:10.77.0.52:0/32", BlocklistEntry(network="10.77.0.52/32")),
+        ("cidr:10.1.0.0:0/16", BlocklistEntry(network="10.1.0.0/16")),
+        ("cidr:[fd00:1::]:0/64", BlocklistEntry(network="fd00:1::/64")),
     ],
 )
 def test_blocklist_entries(text: str, entry: BlocklistEntry) -> None:
     assert parse_blocklist_entry(text, until="", where="test") == entry
 
 
-@given(st.ip_addresses(v=4), st.integers(8, 32))
-def test_a_blocked_range_keeps_its_network(ip: ipaddress.IPv4Address, bits: int) -> None:
-    network = ipaddress.ip_network(f"{ip}/{bits}", strict=False)
-    entry = parse_blocklist_entry(f"cidr:{ip}/{bits}:0/0", until="", where="test")
-    assert entry.network == str(network)
+@pytest.mark.parametrize(
+    ("text", "network"),
+    [
+        ("10.77.0.52:0/32", "10.77.0.52/32"),
+        ("10.8.0.0:0/24", "10.8.0.0/24"),
+        ("[fd00:1::]:0/64", "fd00:1::/64"),
+        ("[FD00:3::1]:0/128", "fd00:3::1/128"),
+    ],
+)
+def test_a_blocklisted_range_is_read_as_ceph_prints_it(text: str, network: str) -> None:
+    """Printed by Ceph 16.2 after ``ceph osd blocklist range add``."""
+    entry = BlocklistEntry(network=network, until="then")
+    for printed in (text, f"cidr:{text}"):
+        assert parse_blocklist_range(printed, until="then", where="test") == entry
+    assert str(entry) == network
+
+
+@given(
+    st.one_of(
+        st.tuples(st.ip_addresses(v=4), st.integers(0, 32)),
+        st.tuples(st.ip_addresses(v=6), st.integers(0, 128)),
+    )
+)
+def test_a_blocklisted_range_keeps_its_address(
+    drawn: tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int],
+) -> None:
+    ip, bits = drawn
+    host = f"[{ip}]" if ip.version == 6 else str(ip)
+    entry = parse_blocklist_range(f"{host}:0/{bits}", until="", where="test")
+    assert str(entry) == f"{ip}/{bits}"
+
+
+@pytest.mark.parametrize(
+    "text", ["10.8.0.0/24", "10.8.0.0:0/33", "fd00::/64", "[fd00::]:0/129", "worker-1:0/8", ""]
+)
+def test_what_is_no_range_is_an_error(text: str) -> None:
+    with pytest.raises(ParseError):
+        parse_blocklist_range(text, until="", where="test")
+
+
+@pytest.mark.parametrize(
+    ("entry", "given"),
+    [
+        (BlocklistEntry(network="10.77.0.11", nonce=9), "10.77.0.11:0/9"),
+        (BlocklistEntry(network="10.77.0.11"), "10.77.0.11:0/0"),
+        (BlocklistEntry(network="fd00::1", nonce=9), "[fd00::1]:0/9"),
+        (BlocklistEntry(network="10.77.1.52/24"), "10.77.1.52/24"),
+        (BlocklistEntry(network="fd00:1::/64"), "fd00:1::/64"),
+    ],
+)
+def test_an_entry_is_written_as_the_command_that_removes_it_takes_it(
+    entry: BlocklistEntry, given: str
+) -> None:
+    assert str(entry) == given
 
 
 @pytest.mark.parametrize("text", ["client4118", "client.4118", "client4118\n"])
@@ -255,7 +309,14 @@ BACKOFFS
     ("image_id", "watched", "requests"),
     [
         ("101f38add426", True, ()),
-        ("101f902470b8", False, ("read rbd_data.101f902470b8.000000000000000f",)),
+        (
+            "101f902470b8",
+            False,
+            (
+                "read rbd_data.101f902470b8.000000000000000f",
+                "watch-ping rbd_header.101f902470b8",
+            ),
+        ),
         ("101f", False, ()),
     ],
 )

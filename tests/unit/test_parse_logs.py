@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rbdagent.parse.excerpt import printable, shortened
 from rbdagent.parse.logs import (
     LONGEST,
     Line,
@@ -18,8 +19,6 @@ from rbdagent.parse.logs import (
     parse_journal,
     parse_kmsg,
     parse_syslog,
-    printable,
-    shortened,
     zone_of,
 )
 

@@ -71,7 +71,13 @@ def test_the_mount_options_of_a_volume_are_kept() -> None:
 
 @pytest.mark.parametrize(
     "secret",
-    ["AQCx3VZnAAAAABAA5pQ7nPyX3hQk7u8OlkNqSg==", "key=topsecret", "secret=topsecret"],
+    [
+        "AQCx3VZnAAAAABAA5pQ7nPyX3hQk7u8OlkNqSg==",
+        # As librados 18 prints a key of type aes256k: "error setting modifier for … val=KEY:".
+        "type=key val=AgCx3VZnAAAAACAAR4yM0mCq1hXo9m7QX0lZ3v8wq2mXnq5J0y5b6QfXo1I=:",
+        "key=topsecret",
+        "secret=topsecret",
+    ],
 )
 def test_a_key_in_somebodys_words_gets_into_no_snapshot(secret: str) -> None:
     words = f"rbd args: [--id admin {secret} map], something is wrong"
@@ -82,4 +88,4 @@ def test_a_key_in_somebodys_words_gets_into_no_snapshot(secret: str) -> None:
     for seen in (attachment, read.event(event(message=words))):
         assert "something is wrong" in str(seen)
         assert "topsecret" not in str(seen)
-        assert "AQCx3VZn" not in str(seen)
+        assert "x3VZn" not in str(seen)

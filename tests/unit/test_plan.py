@@ -10,8 +10,10 @@ from msgspec.structs import replace
 from rbdagent.model import (
     BlockHolder,
     BlockHolderKind,
+    Condition,
     History,
     MountKind,
+    ObservedIo,
     OpenHow,
     Policy,
     Snapshot,
@@ -29,6 +31,7 @@ from tests.unit.builders import (
     HANDLE,
     JUST_NOW,
     LONG_AGO,
+    NO_IO,
     OBSERVED,
     OTHER_FSID,
     POD_PATH,
@@ -58,9 +61,11 @@ from tests.unit.plans import (
     LADDER,
     history,
     identity,
+    moment,
     planned,
     seen,
 )
+from tests.unit.scenes import IN_FLIGHT
 
 DEVICE_BIND: Final = mount(path="/dev/x", kind=MountKind.DEVICE_BIND, root="/rbd0")
 NBD: Final = nbd_mapping(device=DEVICE)
@@ -79,7 +84,7 @@ def test_the_true_orphan_is_unmapped_when_every_condition_holds() -> None:
     plan = planned(seen(), remembered=history())
     assert isinstance(plan, UnmapPlan), plan
     assert plan.steps == (Step(kind=StepKind.UNMAP, subject="/dev/rbd0"),)
-    assert [each.number for each in plan.conditions] == list(range(1, 10))
+    assert [each.number for each in plan.conditions] == list(range(1, 11))
     assert all(each.met and each.observed for each in plan.conditions)
 
 
@@ -236,6 +241,12 @@ REFUSED_BY_WHAT_IS_SEEN: Final[tuple[tuple[str, str, Snapshot], ...]] = (
     ("RBD509", "the image was not observed", seen(of_image={"presence": UNSEEN})),
     ("RBD509", "the blocklist was not observed", seen(in_ceph={"blocklist": UNSEEN})),
     ("RBD509", "the node told no uptime", seen(on_node={"uptime_s": None})),
+    ("RBD510", "it was read since", seen(mapped={"io_counters": replace(NO_IO, reads=815)})),
+    ("RBD510", "it was written since", seen(mapped={"io_counters": replace(NO_IO, writes=41)})),
+    ("RBD510", "it discarded since", seen(mapped={"io_counters": replace(NO_IO, discards=4)})),
+    ("RBD510", "it was flushed since", seen(mapped={"io_counters": replace(NO_IO, flushes=6)})),
+    ("RBD510", "a request is in flight", seen(mapped={"io_counters": IN_FLIGHT})),
+    ("RBD510", "its counters were not observed", seen(mapped={"io_counters": UNSEEN})),
 )
 
 
@@ -257,6 +268,10 @@ REFUSED_BY_WHAT_IS_REMEMBERED: Final[tuple[tuple[str, str, History | None], ...]
     ("RBD508", "the grace period is not over", history(orphaned_for=GRACE_S - 1)),
     ("RBD508", "the last look did not call it orphaned", history(orphaned_for=None)),
     ("RBD508", "the limit is reached", history(unmaps=6)),
+    ("RBD510", "I/O was seen within the grace period", history(no_io_for=GRACE_S - 1)),
+    ("RBD510", "no observation found its counters equal", history(no_io_for=None)),
+    ("RBD510", "other counters", history(io_counters=replace(NO_IO, reads=811))),
+    ("RBD510", "no counters", history(io_counters=None)),
 )
 
 
@@ -364,6 +379,36 @@ def test_the_ladder_closes_luks_between_umount_and_unmap() -> None:
 def test_the_ladder_refuses_where_anything_else_is_mounted(mounts: tuple[Any, ...]) -> None:
     plan = planned(seen(mapped={"mounts": mounts}), remembered=history(), policy=LADDER)
     assert "RBD502" in refusal(plan).codes
+
+
+BEFORE: Final = replace(NO_IO, reads=809)
+SEEN_IO: Final = ObservedIo(since=moment(40), at=moment(30), before=BEFORE, after=NO_IO)
+
+
+def said_of_io(look: Snapshot, remembered: History) -> Condition:
+    """Return condition ten of a refusal."""
+    return refusal(planned(look, remembered=remembered)).conditions[9]
+
+
+def test_a_refusal_shows_the_io_that_was_seen_and_that_the_grace_period_starts_again() -> None:
+    io = said_of_io(seen(), history(no_io_for=30, last_io=SEEN_IO))
+    (said,) = io.observed
+    assert said.startswith("reads went from 809 to 812 between 40s ago and 30s ago; ")
+    assert said.endswith("the grace period (10m0s) starts again with that I/O, 30s ago")
+    assert io.passes, "time alone makes it pass where no more I/O comes"
+
+
+def test_counters_that_differ_from_the_last_observation_are_named() -> None:
+    changed = replace(NO_IO, reads=815, flushes=None)
+    io = said_of_io(seen(mapped={"io_counters": changed}), history())
+    assert "reads went from 812 to 815" in io.observed[0]
+    assert "flushes went from 5 to not counted" in io.observed[0]
+
+
+def test_counters_that_were_not_observed_do_not_pass_with_time() -> None:
+    io = said_of_io(seen(mapped={"io_counters": UNSEEN}), history())
+    assert "I/O counters: not observed" in io.observed[0]
+    assert not io.passes
 
 
 def test_every_condition_has_a_table_here() -> None:

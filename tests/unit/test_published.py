@@ -17,12 +17,15 @@ from rbdagent.diagnose import diagnose
 from rbdagent.diagnose.neighbours import neighbours
 from rbdagent.model import (
     Act,
+    BlocklistEntry,
     Confidence,
     Diagnosis,
     Followed,
     NotObserved,
+    PluginSocket,
     PublishedMapping,
     PublishedNode,
+    Severity,
     Snapshot,
     TargetKind,
     UnmapOutcome,
@@ -34,21 +37,27 @@ from rbdagent.report.text import published_names, published_table
 from tests.unit.builders import (
     ADDRESS,
     CLIENT,
+    DRIVER,
     FSID,
     IMAGE_ID,
+    IN_USE_NAME,
     LIBRBD_COOKIE,
+    LONG_AGO,
     NOW,
     PV,
     REMOTE_ADDRESS,
     SPEC,
     UNSEEN,
     attachment,
+    container,
     mount,
+    node,
     opener,
     pod,
     remote_watcher,
     target,
     volume,
+    waiting_pod,
     watcher,
     world,
 )
@@ -60,6 +69,7 @@ CRD: Final = yaml.safe_load(
 )
 SCHEMA: Final[Json] = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 AN_HOUR_AGO: Final = "2026-11-21T02:00:00Z"
+IN_AN_HOUR: Final = "2026-11-21T04:00:00Z"
 
 
 def node_world(**parts: Any) -> Snapshot:
@@ -167,7 +177,7 @@ def test_a_published_client_makes_the_holder_certain_with_its_device_and_verdict
     (judged,) = diagnosis.holders
     assert (judged.holder.node, judged.holder.confidence) == ("worker-1", Confidence.CERTAIN)
     assert judged.verdict is Verdict.ORPHANED
-    assert "the agent on worker-1 said so" in judged.because[0]
+    assert "the agent on worker-1 reported /dev/rbd7" in judged.because[0]
     assert "RBD101" in {each.code for each in diagnosis.findings}
     assert diagnosis.next_commands[0].startswith("ssh worker-1 rbdagent")
     assert not any("unmap" in each for each in diagnosis.next_commands)
@@ -206,9 +216,10 @@ def test_a_pod_that_runs_there_outweighs_what_was_published() -> None:
 )
 def test_another_client_is_not_taken_for_the_holder(changes: Json) -> None:
     seen = from_worker_2(by_agent(**changes))
-    (judged,) = diagnose(correlate(seen), seen).holders
-    assert judged.holder.confidence is Confidence.PROBABLE
-    assert judged.verdict is Verdict.UNDETERMINED
+    watching, *_ = diagnose(correlate(seen), seen).holders
+    assert watching.holder.watcher is not None
+    assert watching.holder.confidence is Confidence.PROBABLE
+    assert watching.verdict is Verdict.UNDETERMINED
 
 
 def test_another_image_of_the_same_client_names_the_node_alone() -> None:
@@ -216,6 +227,170 @@ def test_another_image_of_the_same_client_names_the_node_alone() -> None:
     (judged,) = diagnose(correlate(seen), seen).holders
     assert judged.holder.confidence is Confidence.CERTAIN
     assert judged.verdict is Verdict.UNDETERMINED
+
+
+LOST: Final[Json] = {"mapped": {"mounts": (mount(path="/d", namespace=container()),)}}
+DRIVER_DOWN: Final[Json] = {
+    "mapped": {"mounts": (mount(),)},
+    "of_kubelet": {"sockets": (PluginSocket(driver=DRIVER, path="/s", listening=False),)},
+}
+KUBELET_DOWN: Final[Json] = {"mapped": {"mounts": (mount(),)}, "of_kubelet": {"process": None}}
+LISTED: Final[Json] = {
+    "attachments": (attachment(),),
+    "nodes": (node(volumes_in_use=(IN_USE_NAME,)), node("worker-2")),
+}
+WAITS: Final[Json] = {**LISTED, "pods": (waiting_pod(placed_at=LONG_AGO),)}
+
+
+@pytest.mark.parametrize(
+    ("parts", "code"),
+    [(LOST, "RBD109"), (DRIVER_DOWN, "RBD201"), (KUBELET_DOWN, "RBD202")],
+    ids=["lost pod", "driver down", "kubelet down"],
+)
+def test_what_only_the_node_sees_is_reported_from_another_node(parts: Json, code: str) -> None:
+    """The API has neither the pod nor the driver's state: the node's agent publishes them."""
+    there = rbd_node(as_object(status_of(node_world(**parts, in_kube={**LISTED}))))
+    seen = from_worker_2(there, in_kube=WAITS)
+    findings = {each.code: each for each in diagnose(correlate(seen), seen).findings}
+    assert findings[code].severity is Severity.ERROR
+    assert "The agent on worker-1 reports" in findings[code].message
+    assert "RBD724" not in findings
+
+
+def test_what_an_agent_reported_an_hour_ago_is_no_finding_of_now() -> None:
+    seen = from_worker_2(by_agent(findings=("RBD109",), at=AN_HOUR_AGO))
+    assert "RBD109" not in {each.code for each in diagnose(correlate(seen), seen).findings}
+
+
+def test_an_unmount_that_is_not_done_elsewhere_is_promised_by_no_kubelet() -> None:
+    """Ready is what kubelet last said: neither it nor its CSI driver was looked at."""
+    seen = from_worker_2(in_kube=WAITS)
+    (told,) = (each for each in diagnose(correlate(seen), seen).findings if each.code == "RBD724")
+    assert "not observed from here: whether kubelet and the CSI driver work on worker-1 now" in (
+        told.evidence
+    )
+    assert "once it runs, the CSI driver answers there" in str(told.heals)
+
+
+# --------------------------------------------------------------------------------------------------
+# A mapping that an agent reports and that has no watch
+# --------------------------------------------------------------------------------------------------
+
+
+def unwatched_seen_from_worker_2(report: PublishedNode, **parts: Any) -> Diagnosis:
+    """Return the answer on worker-2 about an image that has no watcher at all."""
+    of_image = {"watchers": ()} | parts.pop("of_image", {})
+    seen = from_worker_2(report, of_image=of_image, **parts)
+    return diagnose(correlate(seen), seen)
+
+
+TAINTED: Final = replace(node(), out_of_service=True)
+CUT_OFF: Final = replace(node(), ready=None)
+WITHOUT_WATCH: Final[dict[str, tuple[Diagnosis, Verdict]]] = {
+    "its agent saw that the watch is gone": (
+        unwatched_seen_from_worker_2(by_agent(Verdict.UNWATCHED, read_only=False)),
+        Verdict.UNWATCHED,
+    ),
+    "the same, and its pod runs": (
+        unwatched_seen_from_worker_2(
+            by_agent(Verdict.UNWATCHED, read_only=False), in_kube={"pods": (pod(),)}
+        ),
+        Verdict.UNWATCHED,
+    ),
+    "its agent saw a blocklist entry that is gone now": (
+        unwatched_seen_from_worker_2(by_agent(Verdict.DEAD, read_only=False)),
+        Verdict.UNWATCHED,
+    ),
+    "its agent saw a blocklist entry that is still there": (
+        unwatched_seen_from_worker_2(
+            by_agent(Verdict.DEAD, read_only=False),
+            in_ceph={
+                "blocklist": (
+                    BlocklistEntry(network=ADDRESS.ip, port=0, nonce=ADDRESS.nonce, until=NOW),
+                )
+            },
+        ),
+        Verdict.DEAD,
+    ),
+    "in use, and its watch is gone since": (
+        unwatched_seen_from_worker_2(by_agent(Verdict.IN_USE, read_only=False)),
+        Verdict.UNDETERMINED,
+    ),
+    "in use, and its pod runs": (
+        unwatched_seen_from_worker_2(
+            by_agent(Verdict.IN_USE, read_only=False), in_kube={"pods": (pod(),)}
+        ),
+        Verdict.IN_USE,
+    ),
+    "in use read-only, which takes no watch": (
+        unwatched_seen_from_worker_2(by_agent(Verdict.IN_USE, read_only=True)),
+        Verdict.IN_USE,
+    ),
+    "in use, and Ceph does not answer": (
+        unwatched_seen_from_worker_2(by_agent(Verdict.IN_USE, read_only=False), ceph=None),
+        Verdict.IN_USE,
+    ),
+    "its node is cut off": (
+        unwatched_seen_from_worker_2(
+            by_agent(Verdict.IN_USE), in_kube={"nodes": (CUT_OFF, node("worker-2"))}
+        ),
+        Verdict.NODE_DOWN,
+    ),
+    "its node is tainted out-of-service and alive": (
+        unwatched_seen_from_worker_2(
+            by_agent(Verdict.IN_USE), in_kube={"nodes": (TAINTED, node("worker-2"))}
+        ),
+        Verdict.RETURNED_DIRTY,
+    ),
+    "its Node is deleted": (
+        unwatched_seen_from_worker_2(
+            by_agent(Verdict.IN_USE, at=AN_HOUR_AGO), in_kube={"nodes": (node("worker-2"),)}
+        ),
+        Verdict.NODE_DOWN,
+    ),
+    "its agent reported an hour ago": (
+        unwatched_seen_from_worker_2(by_agent(Verdict.IN_USE, at=AN_HOUR_AGO)),
+        Verdict.UNDETERMINED,
+    ),
+    "its agent's clock is an hour ahead": (
+        unwatched_seen_from_worker_2(by_agent(Verdict.UNWATCHED, at=IN_AN_HOUR)),
+        Verdict.UNDETERMINED,
+    ),
+    "by the name of its PV alone": (
+        unwatched_seen_from_worker_2(
+            by_agent(Verdict.UNWATCHED, spec=None, image_id=None, persistent_volume=PV)
+        ),
+        Verdict.UNWATCHED,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WITHOUT_WATCH)
+def test_a_reported_mapping_without_a_watch_is_a_holder(case: str) -> None:
+    diagnosis, expected = WITHOUT_WATCH[case]
+    (judged,) = diagnosis.holders
+    assert judged.holder.node == "worker-1"
+    assert judged.holder.confidence is Confidence.CERTAIN
+    assert (judged.verdict, diagnosis.verdict) == (expected, expected)
+    assert "RBD118" not in {finding.code for finding in diagnosis.findings}
+
+
+def test_a_second_writer_that_lost_its_watch_is_a_conflict_from_every_node() -> None:
+    """Recorded (30): the image shows one watcher, and two nodes write."""
+    seen = world(
+        on_node={"node_name": "worker-3", "mappings": (), "addresses": ("10.77.0.13",)},
+        of_image={"watchers": (remote_watcher(),)},
+        in_kube={"published": (by_agent(Verdict.UNWATCHED, read_only=False),)},
+    )
+    diagnosis = diagnose(correlate(seen), seen)
+    assert diagnosis.verdict is Verdict.CONFLICT
+    assert {judged.holder.node for judged in diagnosis.holders} == {"worker-1", "worker-2"}
+
+
+def test_an_old_report_is_no_holder_beside_one_that_is_seen() -> None:
+    report = by_agent(at=AN_HOUR_AGO, name="worker-9", client_id=5)
+    diagnosis = unwatched_seen_from_worker_2(report, of_image={"watchers": (watcher(),)})
+    assert [judged.holder.node for judged in diagnosis.holders] == ["worker-1"]
 
 
 # --------------------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ from rbdagent.model import (
 from rbdagent.observe.kube import _claim_names, _subjects, _using_pods
 from rbdagent.parse.selector import parse_selector
 from tests.lab.many import HERE, KINDS, KINDS_HERE, LEGIT, SICK, Many, many
-from tests.unit.builders import DRIVER, LONG_AGO, NOW, UNSEEN
+from tests.unit.builders import DRIVER, LONG_AGO, NOW, UNSEEN, event
 from tests.unit.clusters import GIB, Maker, some_cluster
 
 if TYPE_CHECKING:
@@ -143,6 +143,18 @@ def test_of_every_target_its_part_tells_the_very_same_life_as_the_whole(snapshot
         assert life_in(part) == life_in(alone(snapshot, target)), target.given
 
 
+def test_events_of_one_second_with_one_message_are_in_the_same_order_in_a_part() -> None:
+    maker = Maker(Random(1))
+    maker.events = [
+        event("something else", kind=kind, subject=ObjectRef(namespace="shop", name=name))
+        for kind, name in (("Pod", "web-0"), ("PersistentVolumeClaim", "data-0"))
+    ]
+    snapshot, target = maker.from_afar(), pvc("shop", "data-0")
+    part = life_in(part_of(whole_of(snapshot), target))
+    assert len(part.diagnosis.use.events) == 2
+    assert part == life_in(alone(snapshot, target))
+
+
 @MANY
 @given(snapshot=CLUSTERS)
 def test_nobody_is_left_out_of_whom_the_rules_would_say_something_serious(
@@ -206,8 +218,11 @@ def largest_part(made: Many) -> dict[str, int]:
         if target.name.rpartition("-")[2] in {str(each) for each in range(HERE)}:
             continue
         kube = kube_of(part_of(whole, target))
-        for name in ("persistent_volumes", "claims", "pods", "attachments", "events", "published"):
+        for name in ("persistent_volumes", "claims", "pods", "attachments", "events"):
             largest[name] = max(largest[name], len(getattr(kube, name)))
+        # Every node's report is there, as every Node is, but with the target's mappings alone.
+        mapped = sum(len(observed_of(report.mappings)) for report in observed_of(kube.published))
+        largest["published"] = max(largest["published"], mapped)
     return largest
 
 

@@ -1,0 +1,346 @@
+"""Ceph's Python bindings, without Ceph: as strict about the types of arguments as Cython 3.
+
+Cython 3 enforces an annotation that names a built-in type: the value is of this very type, and None
+only where the annotation is Optional. Cython 0.29, which built the bindings of Ceph 16, enforces
+none. The signatures are those that python3-rados and python3-rbd 18.2.7 and 20.2.4 of Debian embed
+(``embedsignature``, src/pybind/rados/rados.pyx); rbd.pyx has no annotations.
+"""
+
+# ruff: noqa: ANN401, ARG002 - the bindings carry no types, and a stub has their parameters all
+
+from __future__ import annotations
+
+import errno
+import functools
+import inspect
+import json
+import sys
+import typing
+import warnings
+from types import ModuleType, UnionType
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pytest
+
+    Answer = bytes | int | Exception
+    """What a command prints, the code it fails with, or what the binding raises."""
+
+_F = TypeVar("_F", bound="Callable[..., Any]")
+
+FSID: Final = "7d112cea-dc64-4604-876a-0d7dcec17d1a"
+
+
+def typed(function: _F) -> _F:
+    """Refuse arguments as Cython 3 does."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        wanted = typing.get_type_hints(function)
+        for name, value in signature.bind(*args, **kwargs).arguments.items():
+            _check(name, value, wanted.get(name))
+        return function(*args, **kwargs)
+
+    return checked  # type: ignore[return-value]
+
+
+def _check(name: str, value: object, annotation: Any) -> None:
+    if isinstance(annotation, UnionType):
+        kinds = [kind for kind in annotation.__args__ if kind is not type(None)]
+        if value is None or len(kinds) > 1:
+            # Cython does not check a union of several types.
+            return
+        (annotation,) = kinds
+    if annotation in {int, str, bytes, dict} and type(value) is not annotation:
+        msg = (
+            f"Argument '{name}' has incorrect type "
+            f"(expected {annotation.__name__}, got {type(value).__name__})"
+        )
+        raise TypeError(msg)
+
+
+class Error(Exception):
+    """``rados.Error`` and ``rbd.Error`` are two classes of one form."""
+
+    def __init__(self, message: str, errno: int | None = None) -> None:
+        super().__init__(message)
+        self.errno = errno
+
+    def __str__(self) -> str:
+        return super().__str__() if self.errno is None else f"[errno {self.errno}] {self.args[0]}"
+
+
+class RadosError(Error):
+    pass
+
+
+class ObjectNotFound(RadosError):  # noqa: N818 - the bindings' own name
+    pass
+
+
+class TimedOut(RadosError):  # noqa: N818 - the bindings' own name
+    pass
+
+
+class RbdError(Error):
+    pass
+
+
+class ImageNotFound(RbdError):  # noqa: N818 - the bindings' own name
+    pass
+
+
+class FakeImage(Struct, kw_only=True):
+    """One image of the cluster."""
+
+    image_id: str
+    name: str
+    pool_id: int = 1
+    watchers: tuple[tuple[str, int, int], ...] = ()
+    """Address, client and cookie."""
+    in_trash: bool = False
+    error: Exception | None = None
+    """What opening it raises."""
+
+
+class FakeCeph(Struct, kw_only=True):
+    """A cluster, and everything that it is asked to do wrong."""
+
+    pools: dict[int, str]
+    images: tuple[FakeImage, ...] = ()
+    answers: dict[str, Answer]
+    """Prefix of a command to its answer; what is not there is unknown to the monitors."""
+    address: str = "10.77.0.11:0/2632773861"
+    """Of the client itself."""
+    connect: dict[str, Exception] = {}
+    """User to what connecting as that user raises."""
+    asked: list[str]
+
+    def answer(self, command: str) -> tuple[int, bytes, str]:
+        prefix = json.loads(command)["prefix"]
+        self.asked.append(prefix)
+        found = self.answers.get(prefix, -errno.EINVAL)
+        if isinstance(found, Exception):
+            raise found
+        if isinstance(found, int):
+            return found, b"", "command not known" if found == -errno.EINVAL else ""
+        return 0, found, ""
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> Self:
+        """Have ``import rados`` and ``import rbd`` find this cluster."""
+        rados: Any = ModuleType("rados")
+        rados.Rados = type("Rados", (Rados,), {"cluster": self})
+        rados.ReadOpCtx, rados.Error = ReadOpCtx, RadosError
+        rados.ObjectNotFound, rados.TimedOut = ObjectNotFound, TimedOut
+        rbd: Any = ModuleType("rbd")
+        rbd.Image, rbd.RBD = Image, RBD
+        rbd.Error, rbd.ImageNotFound = RbdError, ImageNotFound
+        rbd.RBD_MIRROR_IMAGE_ENABLED = 1
+        monkeypatch.setitem(sys.modules, "rados", rados)
+        monkeypatch.setitem(sys.modules, "rbd", rbd)
+        # Neither is there a librados whose C++ symbol could be called.
+        monkeypatch.setattr("rbdagent.observe.watches._library", lambda: None)
+        return self
+
+
+def ceph(*images: FakeImage, **changes: Any) -> FakeCeph:
+    """Return a healthy cluster: one pool, these images, an empty blocklist."""
+    answers: dict[str, Answer] = {
+        "osd blocklist ls": b"[][]",
+        "osd lspools": b'[{"poolnum":1,"poolname":"k8s"}]\n',
+        "osd ls": b"[0]\n",
+        "mgr dump": b'{"active_name":"x","active_clients":[]}\n',
+        "dump_watchers": -errno.EACCES,
+    }
+    answers.update(changes.pop("answers", {}))
+    return FakeCeph(pools={1: "k8s"}, images=images, answers=answers, asked=[], **changes)
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    """Return a function that fails, whatever it is called with."""
+
+    def fail(*_: object, **__: object) -> Any:
+        raise error
+
+    return fail
+
+
+class ReadOp:
+    pass
+
+
+class ReadOpCtx:
+    def __enter__(self) -> ReadOp:
+        return ReadOp()
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class Ioctx:
+    def __init__(self, cluster: FakeCeph, pool_id: int) -> None:
+        self.cluster = cluster
+        self.pool_id = pool_id
+
+    @property
+    def images(self) -> tuple[FakeImage, ...]:
+        return tuple(image for image in self.cluster.images if image.pool_id == self.pool_id)
+
+    def get_pool_name(self) -> str:
+        return self.cluster.pools[self.pool_id]
+
+    def get_pool_id(self) -> int:
+        return self.pool_id
+
+    @typed
+    def set_namespace(self, nspace: str) -> None:
+        pass
+
+    @typed
+    def read(self, key: str, length: int = 8192, offset: int = 0) -> bytes:
+        for image in self.images:
+            if key == f"rbd_id.{image.name}" and not image.in_trash:
+                encoded = image.image_id.encode()
+                content = len(encoded).to_bytes(4, "little") + encoded
+                return content[offset : offset + length]
+        raise ObjectNotFound(f"Failed to read {key!r}", errno=errno.ENOENT)
+
+    def get_omap_vals_by_keys(
+        self, read_op: ReadOp, keys: tuple[str, ...]
+    ) -> tuple[Iterator[tuple[str, bytes]], int]:
+        trash = {f"id_{image.image_id}" for image in self.images if image.in_trash}
+        return iter([(key, b"") for key in keys if key in trash]), 0
+
+    @typed
+    def operate_read_op(self, read_op: ReadOp, oid: str, flag: int = 0) -> None:
+        if oid != "rbd_trash" or not any(image.in_trash for image in self.images):
+            raise ObjectNotFound(f"Failed to operate read op for oid {oid}", errno=errno.ENOENT)
+
+
+class Rados:
+    cluster: ClassVar[FakeCeph]
+
+    @typed
+    def __init__(
+        self,
+        rados_id: str | None = None,
+        name: str | None = None,
+        clustername: str | None = None,
+        conf_defaults: dict | None = None,  # type: ignore[type-arg]
+        conffile: str | int | None = None,
+        conf: dict | None = None,  # type: ignore[type-arg]
+        flags: int = 0,
+        context: object = None,
+    ) -> None:
+        self._user = rados_id or "admin"
+
+    @typed
+    def connect(self, timeout: int = 0) -> None:
+        if self._user in self.cluster.connect:
+            raise self.cluster.connect[self._user]
+
+    def get_fsid(self) -> str:
+        return FSID
+
+    def get_addrs(self) -> str:
+        return self.cluster.address
+
+    @typed
+    def mon_command(
+        self, cmd: str, inbuf: bytes, timeout: int = 0, target: str | int | None = None
+    ) -> tuple[int, bytes, str]:
+        return self.cluster.answer(cmd)
+
+    @typed
+    def osd_command(
+        self, osdid: int, cmd: str, inbuf: bytes, timeout: int = 0
+    ) -> tuple[int, bytes, str]:
+        return self.cluster.answer(cmd)
+
+    @typed
+    def open_ioctx(self, ioctx_name: str) -> Ioctx:
+        for number, pool in self.cluster.pools.items():
+            if pool == ioctx_name:
+                return Ioctx(self.cluster, number)
+        raise ObjectNotFound(f"error opening pool {ioctx_name!r}", errno=errno.ENOENT)
+
+    @typed
+    def open_ioctx2(self, pool_id: int) -> Ioctx:
+        if pool_id not in self.cluster.pools:
+            raise ObjectNotFound(f"error opening pool id {pool_id}", errno=errno.ENOENT)
+        return Ioctx(self.cluster, pool_id)
+
+
+class Image:
+    def __init__(
+        self,
+        ioctx: Ioctx,
+        name: str | None = None,
+        snapshot: object = None,
+        read_only: bool = False,  # noqa: FBT001, FBT002 - the bindings' own
+        image_id: str | None = None,
+    ) -> None:
+        for image in ioctx.images:
+            if image.image_id == image_id or (image.name == name and not image.in_trash):
+                if image.error is not None:
+                    raise image.error
+                self._image = image
+                return
+        raise ImageNotFound(f"error opening image {name or image_id}", errno=errno.ENOENT)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def id(self) -> str:
+        return self._image.image_id
+
+    def get_name(self) -> str:
+        return self._image.name
+
+    def old_format(self) -> bool:
+        return False
+
+    def features(self) -> int:
+        return 1
+
+    def size(self) -> int:
+        return 64 << 20
+
+    def watchers_list(self) -> Iterator[dict[str, Any]]:
+        for address, client, cookie in self._image.watchers:
+            yield {"addr": address, "id": client, "cookie": cookie}
+
+    def list_lockers(self) -> list[object]:
+        return []
+
+    def metadata_get(self, key: str) -> str:
+        raise KeyError(key)
+
+    def mirror_image_get_info(self) -> dict[str, Any]:
+        return {"state": 0}
+
+
+class RBD:
+    def trash_get(self, ioctx: Ioctx, image_id: str) -> dict[str, Any]:
+        # rbd.pyx of Ceph 18.2 calls datetime.utcfromtimestamp, which Python 3.12 deprecates.
+        warnings.warn("datetime.utcfromtimestamp() is deprecated", DeprecationWarning, 2)
+        for image in ioctx.images:
+            if image.in_trash and image.image_id == image_id:
+                return {"id": image_id, "name": image.name}
+        raise ImageNotFound(f"error retrieving image {image_id}", errno=errno.ENOENT)
+
+    def list(self, ioctx: Ioctx) -> Iterator[str]:
+        return (image["name"] for image in self.list2(ioctx))
+
+    def list2(self, ioctx: Ioctx) -> Iterator[dict[str, str]]:
+        for image in ioctx.images:
+            if not image.in_trash:
+                yield {"name": image.name, "id": image.image_id}

@@ -1,0 +1,238 @@
+"""`Free` is never the answer while any machine that is on may have the image mapped."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rbdagent.correlate import correlate
+from rbdagent.diagnose.target import target_verdict
+from rbdagent.diagnose.verdict import judge
+from rbdagent.model import (
+    Attachment,
+    BlocklistEntry,
+    EntityAddress,
+    Node,
+    NotObserved,
+    Pod,
+    PublishedMapping,
+    PublishedNode,
+    Snapshot,
+    Verdict,
+    Watcher,
+)
+from tests.conftest import TOLD
+from tests.unit.builders import (
+    COOKIE,
+    FSID,
+    IMAGE_ID,
+    IN_USE_NAME,
+    PV,
+    SPEC,
+    UNSEEN,
+    attachment,
+    node,
+    pod,
+    unmapped,
+    volume,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+STATES: Final = int(os.environ.get("RBDAGENT_FUZZ_STATES", "100000"))
+SEED: Final = int(os.environ.get("RBDAGENT_FUZZ_SEED", "1"))
+"""The same states in each run of the tier; ``./dev fuzz`` draws another seed."""
+A_MINUTE_AGO: Final = "2026-11-21T02:59:00Z"
+AN_HOUR_AGO: Final = "2026-11-21T02:00:00Z"
+IN_AN_HOUR: Final = "2026-11-21T04:00:00Z"
+
+
+class Machine(Struct, frozen=True, kw_only=True):
+    """One other machine as it is, whatever the sources show of it."""
+
+    name: str
+    power: bool
+    mapped: str
+    """``no``, ``rw`` or ``ro``."""
+    watch: bool
+    blocklisted: bool
+    lifted: bool
+    """Its blocklist entry was removed: the client writes again, without a watch."""
+    api: str
+    """Its Node: ``Ready``, ``NotReady``, ``Unknown``, ``tainted`` or ``gone``."""
+    agent: str
+    """``fresh``, ``stale`` (its report is of another state), ``ahead`` (the same, and its clock is
+    wrong), ``blind`` (it sees no devices), ``unsure`` (it sees a device and not its image) or
+    ``none``."""
+    pod: str
+    """A pod of the volume there: ``no``, ``Running``, ``Pending`` or ``Succeeded``."""
+    attached: bool
+    in_use: bool
+    address_known: bool
+    """Whether the address of its client leads to its Node."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the machine is on and has the image mapped."""
+        return self.power and self.mapped != "no"
+
+
+def drawn(name: str, draw: random.Random) -> Machine:
+    """Draw a machine; what no machine can be is left out."""
+    power = draw.random() < 0.85
+    mapped = draw.choice(("no", "no", "no", "rw", "rw", "ro"))
+    lifted = mapped == "rw" and draw.random() < 0.3
+    blocklisted = mapped != "no" and not lifted and draw.random() < 0.2
+    takes_watch = mapped == "rw" and power and not lifted and not blocklisted
+    # An agent reports while its machine is on and reaches the API.
+    agents = ("fresh", "fresh", "fresh", "fresh", "stale", "ahead", "blind", "unsure", "none")
+    agent = draw.choice(agents if power else agents[4:])
+    states = ("Ready", "Ready", "Ready", "NotReady", "Unknown", "tainted", "gone")
+    return Machine(
+        name=name,
+        power=power,
+        mapped=mapped,
+        watch=takes_watch and draw.random() < 0.7,
+        blocklisted=blocklisted,
+        lifted=lifted,
+        api=draw.choice(states),
+        agent=agent,
+        pod=draw.choice(("no", "no", "no", "Running", "Pending", "Succeeded")),
+        attached=draw.random() < 0.2,
+        in_use=draw.random() < 0.2,
+        address_known=draw.random() < 0.8,
+    )
+
+
+def address_of(machine: Machine) -> EntityAddress:
+    number = int(machine.name.rpartition("-")[2])
+    return EntityAddress(ip=f"10.77.0.{10 + number}", port=0, nonce=7000 + number)
+
+
+def client_of(machine: Machine) -> int:
+    return 4000 + int(machine.name.rpartition("-")[2])
+
+
+def node_of(machine: Machine) -> tuple[Node, ...]:
+    if machine.api == "gone":
+        return ()
+    return (
+        node(
+            machine.name,
+            ready={"NotReady": False, "Unknown": None}.get(machine.api, True),
+            out_of_service=machine.api == "tainted",
+            internal_ips=(address_of(machine).ip,) if machine.address_known else (),
+            volumes_in_use=(IN_USE_NAME,) if machine.in_use else (),
+        ),
+    )
+
+
+def report_of(machine: Machine, draw: random.Random) -> tuple[PublishedNode, ...]:
+    if machine.agent == "none":
+        return ()
+    at = {"stale": AN_HOUR_AGO, "ahead": IN_AN_HOUR}.get(machine.agent, A_MINUTE_AGO)
+    report = PublishedNode(name=machine.name, observed_at=at)
+    if machine.agent == "blind":
+        return (replace(report, mappings=NotObserved(reason="no devices seen")),)
+    is_true = machine.agent in ("fresh", "unsure")
+    if not (machine.mapped != "no" if is_true else draw.random() < 0.5):
+        return (report,)
+    verdicts = (Verdict.UNWATCHED, Verdict.DEAD) if machine.lifted else ()
+    mapping = PublishedMapping(
+        device="/dev/rbd3",
+        verdict=draw.choice((*verdicts, Verdict.IN_USE)),
+        fsid=FSID,
+        spec=SPEC,
+        image_id=IMAGE_ID,
+        client_id=client_of(machine),
+        client_address=address_of(machine),
+        read_only=machine.mapped == "ro",
+        persistent_volume=draw.choice((PV, None)),
+    )
+    if machine.agent == "unsure":
+        mapping = replace(mapping, spec=None, image_id=None, persistent_volume=None)
+    return (replace(report, mappings=(mapping,)),)
+
+
+def pod_of(machine: Machine) -> tuple[Pod, ...]:
+    if machine.pod == "no":
+        return ()
+    return (pod(f"app-{machine.name}", machine.name, phase=machine.pod),)
+
+
+def attachment_of(machine: Machine) -> tuple[Attachment, ...]:
+    return (attachment(machine.name),) if machine.attached else ()
+
+
+def watcher_of(machine: Machine) -> tuple[Watcher, ...]:
+    if not machine.watch:
+        return ()
+    return (Watcher(address=address_of(machine), client=client_of(machine), cookie=COOKIE),)
+
+
+def entry_of(machine: Machine) -> tuple[BlocklistEntry, ...]:
+    if not machine.blocklisted:
+        return ()
+    address = address_of(machine)
+    return (BlocklistEntry(network=address.ip, port=0, nonce=address.nonce, until=""),)
+
+
+def seen_from_worker_1(machines: tuple[Machine, ...], draw: random.Random) -> Snapshot:
+    """Return what worker-1, which has nothing mapped, sees of the others."""
+
+    def every(part: str, found: list[tuple[object, ...]]) -> object:
+        if draw.random() < 0.02:
+            return replace(UNSEEN, reason=f"{part} refused")
+        return tuple(item for items in found for item in items)
+
+    reported = [report_of(machine, draw) for machine in machines]
+    return unmapped(
+        of_image={"watchers": every("watchers", [watcher_of(machine) for machine in machines])},
+        in_ceph={"blocklist": every("blocklist", [entry_of(machine) for machine in machines])},
+        in_kube={
+            "persistent_volumes": (
+                volume(access_modes=(draw.choice(("ReadWriteOnce", "ReadOnlyMany")),)),
+            ),
+            "nodes": every("nodes", [(node(),), *(node_of(machine) for machine in machines)]),
+            "published": every("reports", list(reported)),
+            "pods": every("pods", [pod_of(machine) for machine in machines]),
+            "attachments": every("attachments", [attachment_of(machine) for machine in machines]),
+            "nodes_complete": draw.random() > 0.02,
+        },
+    )
+
+
+def verdict_on(snapshot: Snapshot) -> Verdict:
+    use = correlate(snapshot)
+    judged = tuple(judge(holder, use, snapshot) for holder in use.holders)
+    return target_verdict(use, judged, snapshot)
+
+
+def can_be_seen(machine: Machine) -> bool:
+    """Return whether any source shows that a machine exists.
+
+    One whose Node was deleted while it was on shows only by its watch, or by its agent's report.
+    """
+    return machine.api != "gone" or machine.watch or machine.agent in ("fresh", "unsure")
+
+
+@pytest.mark.fuzz
+def test_free_is_never_the_answer_while_a_machine_has_the_image_mapped(
+    record_property: Callable[[str, object], None],
+) -> None:
+    record_property(TOLD, f"seed {SEED}, {STATES} states")
+    draw = random.Random(SEED)
+    free = 0
+    for _ in range(STATES):
+        machines = tuple(drawn(f"worker-{number}", draw) for number in (2, 3)[: draw.randint(1, 2)])
+        if verdict_on(seen_from_worker_1(machines, draw)) is Verdict.FREE:
+            free += 1
+            holding = [machine for machine in machines if machine.holds and can_be_seen(machine)]
+            assert not holding
+    assert free > STATES // 1000, "too few of the states are free for this to prove anything"

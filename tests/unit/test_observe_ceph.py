@@ -1,0 +1,335 @@
+"""Ceph is asked through bindings that check the types of their arguments, as Cython 3 does."""
+
+# ruff: noqa: ANN401 - a builder takes any field of what it builds
+
+from __future__ import annotations
+
+import errno
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rbdagent.model import (
+    BlocklistEntry,
+    CephView,
+    ImageIdentity,
+    ImagePresence,
+    ImageSpec,
+    ImageView,
+    NotObserved,
+    Source,
+    SourceState,
+    Watcher,
+)
+from rbdagent.observe.ceph import CephLook, check_ceph
+from rbdagent.observe.cluster import CephAccess
+from rbdagent.parse.address import parse_address
+from tests.unit.bindings import FakeImage, Rados, RadosError, RbdError, ceph, raising
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+WATCHER = ("10.77.0.12:0/1932216381", 4394, 18446462598732840961)
+
+
+def access(tmp_path: Path, **changes: Any) -> CephAccess:
+    conf = tmp_path / "ceph.conf"
+    conf.touch()
+    given: dict[str, Any] = {
+        "name": "ceph",
+        "conf": conf,
+        "client_id": "rbdagent",
+        "keyring": conf,
+        "timeout_s": 2.5,
+    }
+    return CephAccess(**(given | changes))
+
+
+def observe(tmp_path: Path, images: Sequence[ImageIdentity] = ()) -> tuple[CephView | None, Source]:
+    look = CephLook([access(tmp_path)])
+    return look.images(images, deadline=time.monotonic() + 60)
+
+
+def identity(name: str, **changes: Any) -> ImageIdentity:
+    given: dict[str, Any] = {"pool_id": 1, "image_id": f"id-{name}", "fsid": None}
+    return ImageIdentity(spec=ImageSpec(pool="k8s", name=name), **(given | changes))
+
+
+def image(name: str, **changes: Any) -> FakeImage:
+    return FakeImage(name=name, **({"image_id": f"id-{name}"} | changes))
+
+
+def watchers(view: CephView | None) -> list[int]:
+    """Return how many watchers each image has."""
+    found = [image.watchers for image in views(view)]
+    return [len(listed) for listed in found if isinstance(listed, tuple)]
+
+
+def views(view: CephView | None) -> tuple[ImageView, ...]:
+    assert view is not None
+    return view.clusters[0].images
+
+
+def test_a_cluster_is_asked_with_the_types_that_the_bindings_want(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ceph(image("one", watchers=(WATCHER,))).install(monkeypatch)
+    view, source = observe(tmp_path, [identity("one", pool_id=None)])
+    assert source == Source(state=SourceState.OBSERVED)
+    (found,) = views(view)
+    address, client, cookie = WATCHER
+    watcher = Watcher(address=parse_address(address, where="x"), client=client, cookie=cookie)
+    assert (found.presence, found.watchers) == (ImagePresence.PRESENT, (watcher,))
+    assert view is not None
+    assert view.clusters[0].blocklist == ()
+    assert view.clusters[0].pools == ((1, "k8s"),)
+
+
+@pytest.mark.parametrize("count", [8, 100])
+def test_so_are_many_images_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, count: int
+) -> None:
+    names = [f"image-{number}" for number in range(count)]
+    ceph(*(image(name) for name in names)).install(monkeypatch)
+    view, source = observe(tmp_path, [identity(name) for name in names])
+    assert source == Source(state=SourceState.OBSERVED)
+    assert watchers(view) == [0] * count
+
+
+def test_so_is_every_osd_for_all_its_watches(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    names = [f"image-{number}" for number in range(8)]
+    dumped = (
+        b'[{"namespace":"","object":"rbd_header.id-image-3","entity_name":{"type":"client",'
+        b'"num":4394},"cookie":1,"entity_addr_t":{"type":"v1","addr":"10.77.0.12:0","nonce":9}}]'
+    )
+    ceph(*(image(name) for name in names), answers={"dump_watchers": dumped}).install(monkeypatch)
+    view, _ = observe(tmp_path, [identity(name) for name in names])
+    assert watchers(view) == [0, 0, 0, 1, 0, 0, 0, 0]
+
+
+def test_so_it_is_for_check(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ceph().install(monkeypatch)
+    lines = check_ceph(access(tmp_path))
+    assert {line.state.value for line in lines} == {"ok", "skipped"}
+
+
+@pytest.mark.parametrize("in_trash", [False, True])
+def test_an_image_that_was_renamed_or_thrown_away_is_found_by_its_id(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, in_trash: bool
+) -> None:
+    ceph(image("new", image_id="id-old", in_trash=in_trash)).install(monkeypatch)
+    (found,) = views(observe(tmp_path, [identity("old")])[0])
+    expected = (ImagePresence.TRASH, "old") if in_trash else (ImagePresence.PRESENT, "new")
+    assert (found.presence, found.spec.name) == expected
+
+
+CLIENT, UNTIL = BlocklistEntry(network="10.9.9.9", nonce=77, until="2026-11-23T01:15"), "2026-11-23"
+RANGES = (
+    BlocklistEntry(network="10.77.0.52/32", until=UNTIL),
+    BlocklistEntry(network="fd00:1::/64", until=UNTIL),
+)
+LISTED_CLIENT = '[{"addr":"10.9.9.9:0/77","until":"2026-11-23T01:15"}]'
+LISTED_RANGES = (
+    f'[{{"range":"10.77.0.52:0/32","until":"{UNTIL}"}},'
+    f'{{"range":"[fd00:1::]:0/64","until":"{UNTIL}"}}]'
+)
+BLOCKLISTS = {
+    "nothing": ("[][]", ()),
+    "before ranges existed": (LISTED_CLIENT, (CLIENT,)),
+    "a client": (f"{LISTED_CLIENT}[]", (CLIENT,)),
+    "ranges alone": (f"[]{LISTED_RANGES}", RANGES),
+    "both": (f"{LISTED_CLIENT}{LISTED_RANGES}", (CLIENT, *RANGES)),
+    "both, pretty": (f"\n{LISTED_CLIENT}\n{LISTED_RANGES}\n\n", (CLIENT, *RANGES)),
+}
+
+
+@pytest.mark.parametrize(("printed", "entries"), BLOCKLISTS.values(), ids=BLOCKLISTS.keys())
+def test_clients_and_ranges_of_the_blocklist_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    printed: str,
+    entries: tuple[BlocklistEntry, ...],
+) -> None:
+    ceph(answers={"osd blocklist ls": printed.encode()}).install(monkeypatch)
+    view, _ = observe(tmp_path)
+    assert view is not None
+    assert view.clusters[0].blocklist == entries
+
+
+UNREADABLE = {
+    "an address that is none": '[{"addr":"worker-1","until":"x"}][]',
+    "a range that is none": '[][{"range":"10.8.0.0/24","until":"x"}]',
+    "a prefix that is too long": '[][{"range":"10.8.0.0:0/33","until":"x"}]',
+    "an entry of another kind": '[{"host":"worker-1","until":"x"}][]',
+    "an entry that is no object": '["10.9.9.9:0/77"][]',
+    "a value of another kind": '[]{"ranges":[]}',
+    "something behind the values": "[][] listed 0 entries",
+    "half of it": f"{LISTED_CLIENT}{LISTED_RANGES[:-9]}",
+    "nothing at all": "",
+    "no text": "\xff",
+}
+
+
+@pytest.mark.parametrize("printed", UNREADABLE.values(), ids=UNREADABLE.keys())
+def test_a_blocklist_that_was_not_understood_is_not_observed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, printed: str
+) -> None:
+    """An entry that is left out may be the one that blocks the client."""
+    ceph(answers={"osd blocklist ls": printed.encode("latin-1")}).install(monkeypatch)
+    view, source = observe(tmp_path)
+    assert view is not None
+    found = view.clusters[0].blocklist
+    assert isinstance(found, NotObserved)
+    assert "osd blocklist ls" in found.reason
+    assert [gap.fact for gap in source.gaps] == ["the blocklist"]
+
+
+@pytest.mark.parametrize("prefix", ["osd lspools", "mgr dump"])
+def test_an_answer_with_a_second_value_is_not_observed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, prefix: str
+) -> None:
+    ceph(answers={prefix: b"[][]"}).install(monkeypatch)
+    view, _ = observe(tmp_path)
+    assert view is not None
+    cluster = view.clusters[0]
+    found = cluster.pools if prefix == "osd lspools" else cluster.services
+    assert isinstance(found, NotObserved)
+    assert "expected one JSON value" in found.reason
+
+
+# --------------------------------------------------------------------------------------------------
+# rbdagent's own client is blocklisted
+# --------------------------------------------------------------------------------------------------
+
+SHUT_DOWN = RbdError("RBD connection was shutdown (error opening image)", errno=errno.ESHUTDOWN)
+OWN = {
+    "the client itself": (
+        '[{"addr":"10.77.0.11:0/2632773861","until":"tonight"}][]',
+        "on the blocklist is 10.77.0.11:0/2632773861 until tonight",
+        "run it again",
+    ),
+    "its host": (
+        '[{"addr":"10.77.0.11:0/0","until":"tonight"}][]',
+        "on the blocklist is 10.77.0.11:0/0 (every client of that host) until tonight",
+        "on another node",
+    ),
+    "a range": (
+        '[][{"range":"10.77.0.0:0/24","until":"tonight"}]',
+        "on the blocklist is range 10.77.0.0/24 until tonight",
+        "on another node",
+    ),
+    "no entry any more": ("[][]", "it is on the blocklist, or was", "on another node"),
+    "a blocklist that was not read": ("?", "it is on the blocklist, or was", "on another node"),
+}
+
+
+@pytest.mark.parametrize("count", [1, 8])
+@pytest.mark.parametrize(("printed", "reason", "cure"), OWN.values(), ids=OWN.keys())
+def test_an_image_that_a_blocklisted_client_cannot_open_has_unknown_watchers(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    printed: str,
+    reason: str,
+    cure: str,
+    count: int,
+) -> None:
+    names = [f"image-{number}" for number in range(count)]
+    images = (image(name, error=SHUT_DOWN) for name in names)
+    ceph(*images, answers={"osd blocklist ls": printed.encode()}).install(monkeypatch)
+    for found in views(observe(tmp_path, [identity(name) for name in names])[0]):
+        assert isinstance(found.watchers, NotObserved)
+        assert found.presence == found.watchers
+        assert reason in found.watchers.reason
+        assert cure in found.watchers.cure
+        assert "rm" not in found.watchers.cure.split()
+
+
+@pytest.mark.parametrize("error", [SHUT_DOWN, RadosError("error opening pool", errno=108)])
+def test_so_has_one_whose_pool_it_cannot_open(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception
+) -> None:
+    ceph(image("one")).install(monkeypatch)
+    monkeypatch.setattr(Rados, "open_ioctx2", raising(error))
+    (found,) = views(observe(tmp_path, [identity("one")])[0])
+    assert isinstance(found.watchers, NotObserved)
+    assert "errno 108" in found.watchers.reason
+
+
+def test_a_connection_that_is_refused_so_says_it_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    error = RadosError("error connecting to the cluster", errno=errno.ESHUTDOWN)
+    ceph(connect={"rbdagent": error}).install(monkeypatch)
+    _, source = observe(tmp_path)
+    assert source.state is SourceState.FAILED
+    assert "errno 108" in source.reason
+    assert "ceph osd blocklist ls" in source.cure
+
+
+def test_check_tells_that_this_nodes_client_is_blocklisted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The monitors answer a blocklisted client: every other line is fine."""
+    printed = b'[][{"range":"10.77.0.0:0/24","until":"tonight"}]'
+    ceph(answers={"osd blocklist ls": printed}).install(monkeypatch)
+    (failed,) = (line for line in check_ceph(access(tmp_path)) if line.state.value == "failed")
+    assert failed.sentence == "this node's client is not on the blocklist"
+    assert "range 10.77.0.0/24 until tonight" in failed.detail
+
+
+# --------------------------------------------------------------------------------------------------
+# Ceph before 16.2
+# --------------------------------------------------------------------------------------------------
+
+TOO_OLD = {
+    "14.2.21": b'{"version":"ceph version 14.2.21 (5ef401921d7a88aea18ec7558f7f9374ebd8f5a6) '
+    b'nautilus (stable)"}',
+    "15.2.17": b'{"version":"ceph version 15.2.17 (8a82819d84cf884bd39c17e3236e0632ac146dc4) '
+    b'octopus (stable)"}',
+    "16.1.0": b'{"version":"ceph version 16.1.0 (x) pacific (rc)"}',
+}
+
+
+@pytest.mark.parametrize(("release", "printed"), TOO_OLD.items(), ids=TOO_OLD.keys())
+def test_a_cluster_that_is_too_old_is_called_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, release: str, printed: bytes
+) -> None:
+    """Before Ceph 16 the command was `osd blacklist ls`."""
+    unknown = {"osd blocklist ls": -errno.EINVAL, "version": printed}
+    ceph(answers=unknown).install(monkeypatch)
+    view, source = observe(tmp_path)
+    assert view is not None
+    found = view.clusters[0].blocklist
+    assert isinstance(found, NotObserved)
+    assert f"runs Ceph {release}: rbdagent supports Ceph 16.2 and later" in found.reason
+    assert [gap.reason for gap in source.gaps] == [found.reason]
+    failed = [line.detail for line in check_ceph(access(tmp_path)) if line.state.value == "failed"]
+    assert failed == [found.reason]
+
+
+@pytest.mark.parametrize(
+    "version",
+    [b'{"version":"ceph version 16.2.15 (x) pacific (stable)"}', b'{"version":"?"}', b"", -1],
+    ids=str,
+)
+def test_a_command_that_a_newer_cluster_refuses_is_no_matter_of_age(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: bytes | int
+) -> None:
+    ceph(answers={"osd blocklist ls": -errno.EINVAL, "version": version}).install(monkeypatch)
+    view, _ = observe(tmp_path)
+    assert view is not None
+    found = view.clusters[0].blocklist
+    assert isinstance(found, NotObserved)
+    assert "'osd blocklist ls' failed: command not known" in found.reason
+
+
+def test_the_version_is_asked_for_only_where_a_command_is_unknown(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cluster = ceph(image("one")).install(monkeypatch)
+    observe(tmp_path, [identity("one")])
+    assert sorted(cluster.asked) == ["mgr dump", "osd blocklist ls", "osd lspools"]

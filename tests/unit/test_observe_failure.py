@@ -1,0 +1,321 @@
+"""One failing source never ends the others, whatever it raises."""
+
+# ruff: noqa: ANN401 - stands in for functions of any form
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from msgspec.structs import replace
+
+from rbdagent import check, look
+from rbdagent.cli.program import run
+from rbdagent.errors import NotFoundError, ParseError, SourceError
+from rbdagent.log import show_tracebacks
+from rbdagent.model import (
+    CheckResult,
+    CheckState,
+    ImageIdentity,
+    NotObserved,
+    PublishedNode,
+    Snapshot,
+    SourceState,
+)
+from rbdagent.observe import ceph as observe_ceph
+from rbdagent.observe import kube as observe_kube
+from rbdagent.observe import node as observe_node
+from rbdagent.observe import words
+from rbdagent.observe.ceph import CephLook, check_ceph
+from rbdagent.observe.failure import DEFECT, LOGGER, as_source_error
+from rbdagent.observe.kubeconfig import KubeAccess
+from tests.unit.bindings import ceph, raising
+from tests.unit.builders import NOW, NOWHERE, OBSERVED, kube, node_view, said, target
+from tests.unit.test_observe_ceph import access, identity, image, views
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+ERRORS: Final[tuple[tuple[Exception, str], ...]] = (
+    (TypeError("expected int, got float"), "TypeError: expected int, got float"),
+    (MemoryError(), "MemoryError"),
+    (KeyError("addr"), "KeyError: 'addr'"),
+    (OSError(5, "Input/output error", "/proc/7/fd"), "OSError: [Errno 5] Input/output error"),
+    (RuntimeError("two\nlines\x1b[31m"), "RuntimeError: two lines [31m"),
+    (RecursionError("maximum recursion depth exceeded"), "RecursionError: maximum recursion"),
+)
+RAISED: Final = pytest.mark.parametrize(
+    ("error", "reason"), ERRORS, ids=[type(error).__name__ for error, _ in ERRORS]
+)
+ACCESS: Final = KubeAccess(kubeconfig=None, context=None, timeout_s=1.0)
+
+
+class InThisProcess:
+    """Asks Ceph as the forked process does."""
+
+    def __init__(self) -> None:
+        self._answer = look._asking(())()
+
+    def answer(self, question: Any, _deadline: float) -> Any:
+        return self._answer(question)
+
+
+class FakeLook:
+    """Stands in for the connections to Ceph."""
+
+    def __init__(self, _clusters: Sequence[object]) -> None:
+        pass
+
+    def images(self, *_: object, **__: object) -> Any:
+        return None, OBSERVED
+
+
+@pytest.fixture
+def healthy(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.setattr(observe_node, "observe_node", lambda *_, **__: (node_view(), OBSERVED))
+    monkeypatch.setattr(observe_kube, "observe_kube", lambda *_, **__: (kube(), OBSERVED))
+    monkeypatch.setattr(observe_ceph, "CephLook", FakeLook)
+    return monkeypatch
+
+
+def looked(asked: Any = None) -> Snapshot:
+    settings = replace(NOWHERE, kube=ACCESS)
+    process: Any = asked or InThisProcess()
+    return look.look(target(), settings, now=lambda: NOW, ceph=process)
+
+
+WAYS: Final = {
+    "node": (observe_node, "observe_node"),
+    "kubernetes": (observe_kube, "observe_kube"),
+    "ceph": (FakeLook, "images"),
+}
+
+
+@RAISED
+@pytest.mark.parametrize("source", WAYS)
+def test_what_one_source_raises_is_its_own_failure(
+    healthy: pytest.MonkeyPatch, source: str, error: Exception, reason: str
+) -> None:
+    place, name = WAYS[source]
+    healthy.setattr(place, name, raising(error))
+    found = looked()
+    states = dict(found.sources.named)
+    failure = states.pop(source)
+    assert failure.state is SourceState.FAILED
+    assert reason in failure.reason
+    assert failure.cure == DEFECT
+    assert not any(state.state is SourceState.FAILED for state in states.values())
+    assert any(finding.code in {"RBD901", "RBD902", "RBD903"} for finding in said(found).findings)
+
+
+@RAISED
+def test_so_is_what_connecting_to_ceph_raises(
+    healthy: pytest.MonkeyPatch, error: Exception, reason: str
+) -> None:
+    healthy.setattr(FakeLook, "__init__", raising(error))
+    assert reason in looked().sources.ceph.reason
+
+
+class Broken:
+    """Stands in for a process whose answer cannot be read."""
+
+    answer = staticmethod(raising(EOFError("pickle data was truncated")))
+
+
+def test_so_is_an_answer_of_cephs_process_that_cannot_be_read(healthy: pytest.MonkeyPatch) -> None:
+    assert "EOFError: pickle data was truncated" in looked(Broken()).sources.ceph.reason
+
+
+def test_a_target_that_does_not_exist_is_still_refused(healthy: pytest.MonkeyPatch) -> None:
+    healthy.setattr(observe_kube, "observe_kube", raising(NotFoundError("no such volume")))
+    with pytest.raises(NotFoundError):
+        looked()
+
+
+@pytest.mark.parametrize("source", WAYS)
+def test_an_interrupt_ends_the_program(healthy: pytest.MonkeyPatch, source: str) -> None:
+    place, name = WAYS[source]
+    healthy.setattr(place, name, raising(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        looked()
+
+
+# --------------------------------------------------------------------------------------------------
+# Parts of a source
+# --------------------------------------------------------------------------------------------------
+
+
+@RAISED
+def test_a_cluster_that_fails_does_not_hide_another(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception, reason: str
+) -> None:
+    ceph(image("one"), connect={"broken": error}).install(monkeypatch)
+    both = [access(tmp_path, client_id="broken", name="first"), access(tmp_path, name="second")]
+    view, source = CephLook(both).images([identity("one")], deadline=time.monotonic() + 60)
+    assert view is not None
+    broken, sound = view.clusters
+    assert broken.source.state is SourceState.FAILED
+    assert broken.source.reason.startswith(f"first: {reason}")
+    assert [len(sound.images), sound.blocklist] == [1, ()]
+    assert [gap.fact for gap in source.gaps] == ["cluster first"]
+
+
+@RAISED
+def test_an_image_that_fails_does_not_hide_another(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception, reason: str
+) -> None:
+    ceph(image("bad", error=error), image("good")).install(monkeypatch)
+    view = _observed(tmp_path, [identity("bad"), identity("good")])
+    bad, good = views(view)
+    assert isinstance(bad.watchers, NotObserved)
+    assert reason in bad.watchers.reason
+    assert bad.presence == bad.watchers
+    assert good.watchers == ()
+
+
+@RAISED
+@pytest.mark.parametrize("prefix", ["osd blocklist ls", "osd lspools", "mgr dump"])
+def test_a_question_to_the_monitors_that_fails_does_not_hide_another(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, prefix: str, error: Exception, reason: str
+) -> None:
+    ceph(image("one"), answers={prefix: error}).install(monkeypatch)
+    view = _observed(tmp_path, [identity("one")])
+    (one,) = views(view)
+    cluster = view.clusters[0]
+    unseen = [
+        fact
+        for fact in (cluster.blocklist, cluster.pools, cluster.services)
+        if isinstance(fact, NotObserved)
+    ]
+    assert one.watchers == ()
+    assert [reason in fact.reason for fact in unseen] == [True]
+    assert unseen[0].cure == DEFECT
+
+
+@pytest.mark.parametrize("prefix", ["osd ls", "dump_watchers"])
+@pytest.mark.parametrize("answer", [TypeError("x"), b"{}", b"[{}]", b"", b"["], ids=str)
+def test_watches_of_whole_osds_that_cannot_be_had_are_asked_for_image_by_image(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, prefix: str, answer: Any
+) -> None:
+    names = [f"image-{number}" for number in range(9)]
+    found = ceph(*(image(name) for name in names), answers={"dump_watchers": b"[]"})
+    found.answers[prefix] = answer
+    found.install(monkeypatch)
+    view = _observed(tmp_path, [identity(name) for name in names])
+    assert [each.watchers for each in views(view)] == [()] * 9
+
+
+def _observed(tmp_path: Path, images: list[ImageIdentity]) -> Any:
+    look = CephLook([access(tmp_path)])
+    view, source = look.images(images, deadline=time.monotonic() + 60)
+    assert source.state is SourceState.OBSERVED
+    return view
+
+
+@RAISED
+def test_what_agents_published_is_not_observed(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
+) -> None:
+    monkeypatch.setattr(observe_kube, "credentials", raising(error))
+    every = observe_kube.published_or_gap(ACCESS, lambda report: report)
+    named = observe_kube.rbd_nodes_named(ACCESS, ["worker-2"])
+    for found in (every, named["worker-2"]):
+        assert isinstance(found, NotObserved | PublishedNode)
+        assert isinstance(found, NotObserved)
+        assert reason in found.reason
+
+
+@RAISED
+def test_a_log_that_fails_is_not_observed(error: Exception, reason: str) -> None:
+    found = words._ended(error)
+    assert isinstance(found, NotObserved)
+    assert reason.partition(": ")[2] in found.reason
+
+
+# --------------------------------------------------------------------------------------------------
+# check
+# --------------------------------------------------------------------------------------------------
+
+
+@RAISED
+@pytest.mark.parametrize("source", ["node", "ceph", "kubernetes"])
+def test_check_shows_the_other_sources(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str, error: Exception, reason: str
+) -> None:
+    ceph().install(monkeypatch)
+    for name in ("node", "kube"):
+        line = CheckResult(source=name, sentence="it works", state=CheckState.OK)
+        monkeypatch.setattr(check, f"_{name}", lambda *_, line=line: (line,))
+    monkeypatch.setattr(check, f"_{source.replace('rnetes', '')}", raising(error))
+    settings = replace(NOWHERE, clusters=(access(tmp_path),))
+    lines = check.check_all(settings)
+    bad = [line for line in lines if line.state is CheckState.FAILED]
+    assert [line.source for line in bad] == [source]
+    assert reason in bad[0].detail
+    assert bad[0].hint == DEFECT
+    assert len({line.source.replace("kube", "kubernetes") for line in lines} - {source}) >= 2
+
+
+def test_check_of_a_cluster_shows_what_else_can_be_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ceph(answers={"osd blocklist ls": b'[{"addr":"worker-1"}]'}).install(monkeypatch)
+    lines = {line.sentence: line for line in check_ceph(access(tmp_path))}
+    assert lines["the blocklist can be read"].state is CheckState.FAILED
+    assert "worker-1" in lines["the blocklist can be read"].detail
+    assert lines["pools can be listed"].state is CheckState.OK
+
+
+# --------------------------------------------------------------------------------------------------
+# The error
+# --------------------------------------------------------------------------------------------------
+
+
+def test_an_error_that_says_what_would_help_is_kept() -> None:
+    error = SourceError("no route to the monitors", cure="plug the cable in")
+    assert as_source_error(error, "ceph") is error
+
+
+def test_a_malformed_answer_is_no_defect() -> None:
+    error = ParseError(what="a watcher", where="dump", text="x", expected="y")
+    found = as_source_error(error, "k8s/one")
+    assert str(found) == f"k8s/one: {error}"
+    assert found.cure == ""
+    assert str(as_source_error(error, "dump")) == str(error)
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    found = logging.getLogger(LOGGER)
+    before = found.level, list(found.handlers)
+    yield found
+    found.setLevel(before[0])
+    found.handlers = before[1]
+
+
+def failure() -> Exception:
+    with pytest.raises(TypeError) as caught:
+        raising(TypeError("expected int"))()
+    return caught.value
+
+
+def test_without_debug_there_is_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    as_source_error(failure(), "ceph")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_with_debug_there_is(logger: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
+    show_tracebacks()
+    as_source_error(failure(), "cluster ceph")
+    shown = capsys.readouterr().err
+    assert shown.startswith("cluster ceph\nTraceback")
+    assert "test_observe_failure.py" in shown
+    assert shown.endswith("TypeError: expected int\n")
+
+
+def test_the_flag_shows_it(logger: logging.Logger) -> None:
+    run(["version", "--debug"])
+    assert logger.isEnabledFor(logging.DEBUG)

@@ -1,0 +1,130 @@
+"""An unmap is one answer: its looks, its steps and its wait for the watch share one deadline."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from msgspec.structs import replace
+
+from rbdagent import unmap
+from rbdagent.cli import unmap as command
+from rbdagent.model import (
+    NotObserved,
+    Step,
+    StepKind,
+    UnmapOutcome,
+    UnmapPlan,
+    UnmapResult,
+)
+from tests.unit.builders import NO_IO, NOWHERE
+from tests.unit.plans import identity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PATHS: Final = unmap.NodePaths(sysfs=Path("/none"), procfs=Path("/none"), host_root=Path("/none"))
+UMOUNT: Final = Step(kind=StepKind.UMOUNT, subject="/staging")
+PLAN: Final = UnmapPlan(
+    node="worker-1",
+    identity=identity(),
+    persistent_volume=None,
+    steps=(UMOUNT,),
+    conditions=(),
+    io_counters=NO_IO,
+)
+NO_STEPS: Final = replace(PLAN, steps=())
+LINGERS: Final = NotObserved(reason="Ceph: no answer in time")
+
+
+class Clock:
+    """A clock that only sleep moves on."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(unmap, "time", made)
+    monkeypatch.setattr(command, "time", made)
+    return made
+
+
+class Hangs:
+    """A process that sleeps in the kernel."""
+
+    patience: tuple[float, ...] = ()
+
+    def __init__(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - as subprocess.Popen
+        """Begin."""
+
+    def communicate(self, timeout: float) -> None:
+        Hangs.patience = (*Hangs.patience, timeout)
+        raise subprocess.TimeoutExpired("umount", timeout)
+
+
+def carried_out(
+    plan: UnmapPlan, deadline: float, again: Callable[..., UnmapPlan] = lambda **_: PLAN
+) -> UnmapResult:
+    return unmap.carry_out(
+        plan, again=again, watched=lambda: LINGERS, paths=PATHS, deadline=deadline
+    )
+
+
+@pytest.mark.parametrize(("left_s", "patience_s"), [(7.0, 7.0), (100.0, 30.0)])
+def test_a_step_that_does_not_return_is_left_at_the_deadline(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, left_s: float, patience_s: float
+) -> None:
+    monkeypatch.setattr(Hangs, "patience", ())
+    monkeypatch.setattr(subprocess, "Popen", Hangs)
+    result = carried_out(PLAN, clock.now + left_s)
+    assert (result.outcome, Hangs.patience) == (UnmapOutcome.IN_PROGRESS, (patience_s,))
+
+
+@pytest.mark.parametrize("took_s", [0.0, 8.0], ids=["before the look", "by the look"])
+def test_no_step_begins_after_the_deadline(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, took_s: float
+) -> None:
+    monkeypatch.setattr(Hangs, "patience", ())
+    monkeypatch.setattr(subprocess, "Popen", Hangs)
+
+    def look(**_: Any) -> UnmapPlan:  # noqa: ANN401 - as it is called
+        clock.sleep(took_s)
+        return PLAN
+
+    result = carried_out(PLAN, clock.now + (7.0 if took_s else 0.0), look)
+    assert (result.outcome, Hangs.patience) == (UnmapOutcome.REFUSED, ())
+    assert result.message == "no time was left before umount"
+
+
+@pytest.mark.parametrize(("left_s", "waited_s"), [(7.0, 7.0), (100.0, 40.0)])
+def test_the_end_of_the_watch_is_waited_for_until_the_deadline(
+    clock: Clock, left_s: float, waited_s: float
+) -> None:
+    """A hung OSD keeps the watch; what the last look said of it is the answer."""
+    began = clock.now
+    result = carried_out(NO_STEPS, began + left_s)
+    assert result.outcome is UnmapOutcome.WATCH_LINGERS
+    assert LINGERS.reason in result.message
+    assert clock.now - began == waited_s
+
+
+def test_the_looks_of_one_answer_share_its_time(clock: Clock) -> None:
+    time_left = command.TimeLeft(lambda: replace(NOWHERE, timeout_s=30.0))
+    assert time_left.settings().timeout_s == 30.0
+    clock.sleep(12)
+    assert time_left.settings().timeout_s == 18.0
+    clock.sleep(60)
+    assert time_left.settings().timeout_s == 0.0
+    time_left.begin()
+    assert time_left.settings().timeout_s == 30.0
