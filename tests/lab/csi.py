@@ -18,6 +18,19 @@ FAULTS: Final = "/run/csi-rbd-lab/faults"
 
 CONFIG: Final = "/etc/ceph-csi-config/config.json"
 
+FAR_CLUSTER_ID: Final = "lab-ceph-far"
+"""A cluster that config.json knows, with monitors at an address where no machine is."""
+
+FAR_USER: Final = "far"
+CEPH_CONF: Final = f"[client.{FAR_USER}]\nclient_mount_timeout = 15\n"
+"""Appended to the ceph.conf of the driver: its client gives up before kubelet does (2 minutes).
+
+librados waits 300 s by default. Then no event has its words: kubelet reports DeadlineExceeded, and
+after that an operation that already exists.
+"""
+
+_FAR_MONITOR: Final = "10.77.0.250:6789"
+
 _CLASSES: Final[dict[str, dict[str, str]]] = {
     "rbd": {},
     "rbd-xfs": {"csi.storage.k8s.io/fstype": "xfs"},
@@ -27,6 +40,11 @@ _CLASSES: Final[dict[str, dict[str, str]]] = {
     "rbd-namespace": {"clusterID": TENANT_CLUSTER_ID},
     "rbd-first-pod": {},
     "rbd-no-pool": {"pool": "nowhere"},
+}
+_SECRETS: Final = {
+    f"csi.storage.k8s.io/{step}-secret-{part}": value
+    for step in ("provisioner", "controller-expand", "node-stage")
+    for part, value in (("name", SECRET), ("namespace", "default"))
 }
 WAITS_FOR_POD: Final = "rbd-first-pod"
 
@@ -59,10 +77,12 @@ def _storage_class(name: str, pool: str, extra: dict[str, str]) -> Json:
         "provisioner": DRIVER,
         "reclaimPolicy": "Delete",
         "volumeBindingMode": "WaitForFirstConsumer" if name == WAITS_FOR_POD else "Immediate",
+        "allowVolumeExpansion": True,
         "parameters": {
             "clusterID": CLUSTER_ID,
             "pool": pool,
             "imageFeatures": "layering",
+            **_SECRETS,
             **extra,
         },
     }
@@ -113,6 +133,7 @@ def driver_config(monitor: str) -> dict[str, bytes]:
             "monitors": [monitor],
             "rbd": {"radosNamespace": RADOS_NAMESPACE},
         },
+        {"clusterID": FAR_CLUSTER_ID, "monitors": [_FAR_MONITOR]},
     ]
     return {CONFIG: json.dumps(clusters).encode()}
 

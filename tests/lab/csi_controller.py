@@ -170,7 +170,7 @@ class Controller:
             )
         if pool not in self._pools():
             return (
-                "rpc error: code = NotFound desc = pool not found: pool "
+                "rpc error: code = Internal desc = pool not found: pool "
                 f"({pool}) not found in Ceph cluster"
             )
         return ""

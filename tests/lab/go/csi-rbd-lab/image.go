@@ -2,14 +2,17 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -24,6 +27,7 @@ const uuidLength = 36
 type image struct {
 	pool, namespace, name string
 	monitors              string
+	mirrorDaemons         int
 	user, key             string
 }
 
@@ -34,54 +38,65 @@ func (i image) spec() string {
 	return i.pool + "/" + i.name
 }
 
-// imageOf resolves volume attributes and secrets as ceph-csi does.
+// imageOf resolves volume attributes and secrets as ceph-csi does: a static volume's image is named
+// by its handle, or by imageName if CSI migration made it. Of a provisioned volume ceph-csi reads
+// pool and name from its journal; they are the attributes' too.
 func (n *node) imageOf(handle string, attributes, secrets map[string]string) (image, error) {
-	name := attributes["imageName"]
-	if attributes["staticVolume"] == "true" && name == "" {
-		name = handle
+	i := image{
+		pool: attributes["pool"], name: attributes["imageName"], user: secrets["userID"], key: secrets["userKey"],
 	}
-	if name == "" && len(handle) > uuidLength {
+	static := attributes["staticVolume"] == "true"
+	if static && attributes["migration"] != "true" {
+		i.name = handle
+	}
+	if i.name == "" && len(handle) > uuidLength {
 		prefix := attributes["volumeNamePrefix"]
 		if prefix == "" {
 			prefix = "csi-vol-"
 		}
-		name = prefix + handle[len(handle)-uuidLength:]
+		i.name = prefix + handle[len(handle)-uuidLength:]
 	}
-	monitors, namespace, err := n.cluster(attributes["clusterID"])
-	if err != nil {
-		return image{}, err
+	var err error
+	i.monitors, i.namespace, i.mirrorDaemons, err = n.cluster(attributes["clusterID"])
+	if err == nil && static {
+		err = checkFeatures(attributes)
 	}
-	if given := attributes["radosNamespace"]; given != "" {
-		namespace = given
+	return i, err
+}
+
+// checkFeatures is validateImageFeatures of ceph-csi: it reads what the PV asks for, not the image.
+func checkFeatures(attributes map[string]string) error {
+	for _, feature := range strings.Split(attributes["imageFeatures"], ",") {
+		if feature == "journaling" && attributes["mounter"] != "rbd-nbd" {
+			return fmt.Errorf("feature %s requires rbd-nbd for mounter", feature)
+		}
 	}
-	return image{
-		pool: attributes["pool"], namespace: namespace, name: name, monitors: monitors,
-		user: secrets["userID"], key: secrets["userKey"],
-	}, nil
+	return nil
 }
 
 // cluster reads ceph-csi's config.json.
-func (n *node) cluster(id string) (monitors, namespace string, err error) {
+func (n *node) cluster(id string) (monitors, namespace string, mirrorDaemons int, err error) {
 	text, err := os.ReadFile(n.config)
 	if err != nil {
-		return "", "", err
+		return "", "", 0, fmt.Errorf("error fetching configuration for cluster ID %q: %w", id, err)
 	}
 	var clusters []struct {
 		ClusterID string   `json:"clusterID"`
 		Monitors  []string `json:"monitors"`
 		RBD       struct {
-			RadosNamespace string `json:"radosNamespace"`
+			RadosNamespace    string `json:"radosNamespace"`
+			MirrorDaemonCount int    `json:"mirrorDaemonCount"`
 		} `json:"rbd"`
 	}
 	if err := json.Unmarshal(text, &clusters); err != nil {
-		return "", "", err
+		return "", "", 0, err
 	}
 	for _, c := range clusters {
 		if c.ClusterID == id {
-			return strings.Join(c.Monitors, ","), c.RBD.RadosNamespace, nil
+			return strings.Join(c.Monitors, ","), c.RBD.RadosNamespace, max(c.RBD.MirrorDaemonCount, 1), nil
 		}
 	}
-	return "", "", fmt.Errorf("missing configuration for cluster ID %q", id)
+	return "", "", 0, fmt.Errorf("missing configuration for cluster ID %q", id)
 }
 
 // stash is ceph-csi's image-meta.json, version 3: what NodeUnstage needs to know.
@@ -91,8 +106,7 @@ type stash struct {
 	RadosNamespace  string `json:"radosNamespace"`
 	Image           string `json:"image"`
 	UnmapOptions    string `json:"unmapOptions"`
-	AccessType      bool   `json:"accessType"`
-	NbdAccess       bool   `json:"nbdAccess,omitempty"`
+	NbdAccess       bool   `json:"accessType"`
 	Encrypted       bool   `json:"encrypted"`
 	Device          string `json:"device"`
 	LogDir          string `json:"logDir"`
@@ -144,15 +158,13 @@ type runError struct {
 }
 
 func (e *runError) Error() string {
-	return fmt.Sprintf("an error (%v) occurred while running %s args: %v", e.cause, e.program, e.args)
-}
-
-func (e *runError) exitCode() int {
-	var exit *exec.ExitError
-	if errors.As(e.cause, &exit) {
-		return exit.ExitCode()
+	args := slices.Clone(e.args)
+	for i := range args {
+		if strings.HasPrefix(args[i], "--keyfile=") {
+			args[i] = "--keyfile=***stripped***"
+		}
 	}
-	return -1
+	return fmt.Sprintf("an error (%v) occurred while running %s args: %v", e.cause, e.program, args)
 }
 
 // withKeyFile lends a file with the key: it must not stand on a command line.
@@ -171,40 +183,61 @@ func (i image) withKeyFile(use func(args []string) error) error {
 	return use([]string{"--id", i.user, "-m", i.monitors, "--keyfile=" + file.Name()})
 }
 
-func (i image) mapKrbd(readOnly bool) (device string, err error) {
+// device returns the device of the image that this node has mapped already, and "" where it has
+// none. ceph-csi takes no notice of an error here (findDeviceMappingImage).
+func (i image) device(isNbd bool) string {
+	command := []string{"rbd", "device", "list", "--format=json", "--device-type", "krbd"}
+	if isNbd {
+		command = []string{"rbd-nbd", "list-mapped", "--format=json"}
+	}
+	out, err := run("", command[0], command[1:]...)
+	var mapped []struct {
+		Name      string `json:"name"`
+		Image     string `json:"image"` // in place of the name, of rbd-nbd
+		Pool      string `json:"pool"`
+		Namespace string `json:"namespace"`
+		Device    string `json:"device"`
+	}
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &mapped)
+	}
+	if err != nil {
+		log.Printf("failed to determine if image (%s) is mapped to a device (%v)", i.spec(), err)
+		return ""
+	}
+	for _, m := range mapped {
+		if cmp.Or(m.Name, m.Image) == i.name && m.Pool == i.pool && m.Namespace == i.namespace {
+			return m.Device
+		}
+	}
+	return ""
+}
+
+func (i image) mapDevice(handle string, isNbd, readOnly bool) (device string, err error) {
 	err = i.withKeyFile(func(who []string) error {
-		args := append(who, "map", i.spec(), "--device-type", "krbd", "--options", "noudev")
+		program, args := "rbd", append(who, "map", i.spec())
+		if isNbd {
+			program = "rbd-nbd"
+			args = append(args, "--try-netlink", "--reattach-timeout=300", "--io-timeout=0", "--cookie="+handle)
+		} else {
+			args = append(args, "--device-type", "krbd", "--options", "noudev")
+		}
 		if readOnly {
 			args = append(args, "--read-only")
 		}
-		device, err = run("", "rbd", args...)
+		device, err = run("", program, args...)
 		var failed *runError
 		if errors.As(err, &failed) {
-			return fmt.Errorf("rbd: map failed with error %v, rbd error output: %s", failed, failed.text)
+			return fmt.Errorf("rbd: map failed with error %w, rbd error output: %s", failed, failed.text)
 		}
 		return err
 	})
 	return device, err
 }
 
-func (i image) mapNbd(handle string) (device string, err error) {
-	err = i.withKeyFile(func(who []string) error {
-		args := append(who, "map", i.spec(), "--try-netlink", "--reattach-timeout=300", "--io-timeout=0",
-			"--cookie="+handle)
-		device, err = run("", "rbd-nbd", args...)
-		return err
-	})
-	return device, err
-}
-
-// unmap is rbd unmap with ceph-csi's tolerance and words: what is not mapped is unmapped.
-func unmap(specOrDevice string, isDevice, isNbd bool) error {
-	what := "spec"
-	if isDevice {
-		what = "device"
-	}
-	args := []string{"unmap", specOrDevice, "--device-type", "krbd", "--options", "noudev"}
-	program := "rbd"
+// unmap has ceph-csi's words and tolerance: an image that is not mapped is unmapped, a device is not.
+func unmap(specOrDevice string, isNbd bool) error {
+	program, args := "rbd", []string{"unmap", specOrDevice, "--device-type", "krbd", "--options", "noudev"}
 	if isNbd {
 		program, args = "rbd-nbd", []string{"unmap", specOrDevice}
 	}
@@ -213,20 +246,71 @@ func unmap(specOrDevice string, isDevice, isNbd bool) error {
 	if !errors.As(err, &failed) {
 		return err
 	}
-	if failed.exitCode() == 22 || strings.Contains(failed.text, "not mapped") {
-		return nil
+	for _, text := range []string{"rbd: %s: not a mapped image or snapshot", "rbd-nbd: %s is not mapped"} {
+		isImage := !strings.HasPrefix(specOrDevice, "/dev/")
+		if isImage && strings.Contains(failed.text, fmt.Sprintf(text, specOrDevice)) {
+			return nil
+		}
 	}
-	return fmt.Errorf("rbd: unmap for %s (%s) failed (%v): (%s)", what, specOrDevice, failed, failed.text)
+	return fmt.Errorf("rbd: unmap for spec (%s) failed (%w): (%s)", specOrDevice, failed, failed.text)
 }
 
-// watching keeps one client for all in-use checks, as ceph-csi does.
-type watching struct {
+// connections has one client for each key and monitors, as ceph-csi's pool has; none is ever ended.
+type connections struct {
+	mu     sync.Mutex
+	opened map[image]*connection
+}
+
+func (c *connections) of(i image) *connection {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	who := image{monitors: i.monitors, user: i.user, key: i.key}
+	if c.opened == nil {
+		c.opened = map[image]*connection{}
+	}
+	if c.opened[who] == nil {
+		c.opened[who] = &connection{who: who}
+	}
+	return c.opened[who]
+}
+
+// connection is one client: a program, since the bindings of librbd for Go need cgo.
+type connection struct {
+	who    image
 	mu     sync.Mutex
 	input  io.WriteCloser
 	output *bufio.Reader
 }
 
-func (w *watching) start(i image) error {
+type imageInfo struct {
+	Features uint64 `json:"features"`
+	Watchers int    `json:"watchers"` // the check itself is one
+	Mirrored bool   `json:"mirrored"`
+	Primary  bool   `json:"primary"`
+	Error    string `json:"error"`
+}
+
+// info opens an image and returns what ceph-csi looks at.
+func (c *connection) info(i image) (imageInfo, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.input == nil {
+		if err := c.start(); err != nil {
+			return imageInfo{}, err
+		}
+	}
+	answer, err := c.ask(map[string]string{"pool": i.pool, "namespace": i.namespace, "name": i.name})
+	if err != nil {
+		c.stop()
+		return answer, err
+	}
+	if answer.Error != "" {
+		return answer, errors.New(answer.Error)
+	}
+	return answer, nil
+}
+
+func (c *connection) start() error {
 	command := exec.Command("/usr/bin/python3", "-c", watchersProgram)
 	command.Stderr = os.Stderr
 	input, err := command.StdinPipe()
@@ -241,48 +325,33 @@ func (w *watching) start(i image) error {
 		return err
 	}
 	go command.Wait()
-	w.input, w.output = input, bufio.NewReader(output)
-	var hello map[string]any
-	return w.ask(map[string]string{"user": i.user, "key": i.key, "monitors": i.monitors}, &hello)
+	c.input, c.output = input, bufio.NewReader(output)
+	hello, err := c.ask(map[string]string{"user": c.who.user, "key": c.who.key, "monitors": c.who.monitors})
+	if err == nil && hello.Error != "" {
+		err = errors.New(hello.Error)
+	}
+	if err != nil {
+		c.stop()
+	}
+	return err
 }
 
-func (w *watching) ask(question, answer any) error {
+func (c *connection) stop() {
+	c.input.Close()
+	c.input = nil
+}
+
+func (c *connection) ask(question map[string]string) (answer imageInfo, err error) {
 	text, err := json.Marshal(question)
 	if err != nil {
-		return err
+		return answer, err
 	}
-	if _, err := w.input.Write(append(text, '\n')); err != nil {
-		return err
+	if _, err := c.input.Write(append(text, '\n')); err != nil {
+		return answer, err
 	}
-	line, err := w.output.ReadBytes('\n')
+	line, err := c.output.ReadBytes('\n')
 	if err != nil {
-		return err
+		return answer, err
 	}
-	return json.Unmarshal(line, answer)
-}
-
-// of gives the addresses that watch the image beside the check itself.
-func (w *watching) of(i image) ([]string, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.input == nil {
-		if err := w.start(i); err != nil {
-			w.input = nil
-			return nil, err
-		}
-	}
-	var answer struct {
-		Watchers []string `json:"watchers"`
-		Error    string   `json:"error"`
-	}
-	err := w.ask(map[string]string{"pool": i.pool, "namespace": i.namespace, "name": i.name}, &answer)
-	if err != nil {
-		w.input.Close()
-		w.input = nil
-		return nil, err
-	}
-	if answer.Error != "" {
-		return nil, errors.New(answer.Error)
-	}
-	return answer.Watchers, nil
+	return answer, json.Unmarshal(line, &answer)
 }

@@ -1,84 +1,72 @@
 package main
 
 import (
-	"errors"
 	"log"
 	"os"
+	"slices"
 	"strings"
+	"sync"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	mount "k8s.io/mount-utils"
+	utilexec "k8s.io/utils/exec"
 )
 
-// isMounted reads mountinfo: a bind of a file is a mount point too.
+// mounter is made when it is first needed: it runs umount to learn what that can do.
+var mounter = sync.OnceValue(func() mount.Interface { return mount.NewWithoutSystemd("") })
+
+var mkfsArguments = map[string][]string{
+	"ext4": {"-m0", "-Enodiscard,lazy_itable_init=1,lazy_journal_init=1"},
+	"xfs":  {"-K", "-m", "reflink=0"},
+}
+
+// isMounted treats a path that does not exist as no mount point.
 func isMounted(path string) (bool, error) {
-	text, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return false, err
+	mounted, err := mounter().IsMountPoint(path)
+	if os.IsNotExist(err) {
+		return false, nil
 	}
-	for _, line := range strings.Split(string(text), "\n") {
-		fields := strings.Fields(line)
-		if len(fields) > 4 && fields[4] == path {
-			return true, nil
+	return mounted, err
+}
+
+func bind(source, target, fsType string, options []string) error {
+	return mounter().MountSensitiveWithoutSystemd(source, target, fsType, append(options, "bind"), nil)
+}
+
+// formatter checks, formats and mounts as kubelet and ceph-csi do, with the words of their library.
+func formatter() *mount.SafeFormatAndMount {
+	return &mount.SafeFormatAndMount{Interface: mounter(), Exec: utilexec.New()}
+}
+
+// makeFileSystem formats a new image; ceph-csi returns the exit status and logs what mkfs printed.
+func makeFileSystem(device, fsType string) error {
+	args := append(slices.Clone(mkfsArguments[fsType]), device)
+	output, err := utilexec.New().Command("mkfs."+fsType, args...).CombinedOutput()
+	if err != nil {
+		log.Printf("failed to run mkfs.%s (%v) error: %v, output: %s", fsType, args, err, output)
+	}
+	return err
+}
+
+// mountOptions are the driver's own, then those of the PV, each once.
+func mountOptions(capability *csi.VolumeCapability, own ...string) []string {
+	options := own
+	for _, option := range capability.GetMount().GetMountFlags() {
+		if !slices.Contains(options, option) {
+			options = append(options, option)
 		}
 	}
-	return false, nil
+	return options
 }
 
-func mount(source, target, fsType string, options ...string) error {
-	args := []string{}
-	if fsType != "" {
-		args = append(args, "-t", fsType)
-	}
-	if len(options) > 0 {
-		args = append(args, "-o", strings.Join(options, ","))
-	}
-	_, err := run("", "mount", append(args, source, target)...)
-	var failed *runError
-	if errors.As(err, &failed) {
-		return errors.New("mount failed: " + failed.Error() + "\nOutput: " + failed.text)
-	}
-	return err
-}
-
-func unmount(path string) error {
-	_, err := run("", "umount", path)
-	var failed *runError
-	if errors.As(err, &failed) {
-		return errors.New("unmount failed: " + failed.cause.Error() + "\nUnmounting arguments: " + path +
-			"\nOutput: " + failed.text)
-	}
-	return err
-}
-
-// fileSystemOf asks blkid; empty where there is none.
-func fileSystemOf(device string) (string, error) {
-	out, err := run("", "blkid", "-p", "-s", "TYPE", "-o", "value", device)
-	var failed *runError
-	if errors.As(err, &failed) && failed.exitCode() == 2 {
-		return "", nil
-	}
-	return out, err
-}
-
-func makeFileSystem(device, fsType string) error {
-	args := map[string][]string{
-		"ext4": {"-m0", "-Enodiscard,lazy_itable_init=1,lazy_journal_init=1", device},
-		"xfs":  {"-K", device},
-	}[fsType]
-	_, err := run("", "mkfs."+fsType, args...)
-	var failed *runError
-	if errors.As(err, &failed) {
-		log.Printf("failed to run mkfs.%s error: %v, output: %s", fsType, failed.cause, failed.text)
-		return failed.cause
-	}
-	return err
-}
-
-// openLuks formats a device that has no file system and opens it; dm-crypt's pbkdf is kept cheap.
+// openLuks formats a device that has no format, and opens it. Its pbkdf is cheap: ceph-csi's Argon2
+// takes an emulated processor minutes.
 func openLuks(device, name, passphrase string) error {
-	kind, err := fileSystemOf(device)
+	format, err := formatter().GetDiskFormat(device)
 	if err != nil {
 		return err
 	}
-	if kind == "" {
+	if format == "" {
 		if _, err := run(passphrase, "cryptsetup", "-q", "luksFormat", "--type", "luks2", "--pbkdf", "pbkdf2",
 			"--pbkdf-force-iterations", "1000", device, "-d", "/dev/stdin"); err != nil {
 			return err
@@ -88,14 +76,21 @@ func openLuks(device, name, passphrase string) error {
 	return err
 }
 
+// luksDevice returns the device below an open LUKS device, and "" where none is open.
+func luksDevice(name string) string {
+	out, err := run("", "cryptsetup", "status", name)
+	if err != nil || !strings.Contains(strings.SplitN(out, "\n", 2)[0], " is active") {
+		return ""
+	}
+	for _, line := range strings.Split(out, "\n") {
+		if device, found := strings.CutPrefix(strings.TrimSpace(line), "device:"); found {
+			return strings.TrimSpace(device)
+		}
+	}
+	return ""
+}
+
 func closeLuks(name string) error {
-	if _, err := os.Stat("/dev/mapper/" + name); os.IsNotExist(err) {
-		return nil
-	}
 	_, err := run("", "cryptsetup", "luksClose", name)
-	var failed *runError
-	if errors.As(err, &failed) {
-		return errors.New("failed to close LUKS device: " + failed.text)
-	}
 	return err
 }

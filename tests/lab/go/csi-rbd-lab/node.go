@@ -7,6 +7,9 @@ import (
 	"log"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,11 +27,32 @@ const (
 type node struct {
 	csi.UnimplementedNodeServer
 	options
-	busy     sync.Map
-	watchers watching
+	busy           sync.Map
+	connections    connections
+	kernelFeatures uint64
 }
 
-func newNode(o options) *node { return &node{options: o} }
+func newNode(o options) *node { return &node{options: o, kernelFeatures: kernelFeatures()} }
+
+// kernelFeatures returns what krbd knows. ceph-csi reads it once, loads the module for it, and ends
+// where it cannot (GetKrbdSupportedFeatures).
+func kernelFeatures() uint64 {
+	const path = "/sys/bus/rbd/supported_features"
+	if _, err := os.Stat(path); os.IsNotExist(err) {
+		if _, err := run("", "modprobe", "rbd"); err != nil {
+			log.Fatalf("modprobe failed (%v)", err)
+		}
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		log.Fatal(err)
+	}
+	features, err := strconv.ParseUint(strings.TrimPrefix(strings.TrimSpace(string(text)), "0x"), 16, 64)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return features
+}
 
 func (n *node) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	return &csi.NodeGetInfoResponse{NodeId: n.nodeID}, nil
@@ -37,11 +61,16 @@ func (n *node) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeG
 func (n *node) NodeGetCapabilities(
 	context.Context, *csi.NodeGetCapabilitiesRequest,
 ) (*csi.NodeGetCapabilitiesResponse, error) {
-	return &csi.NodeGetCapabilitiesResponse{Capabilities: []*csi.NodeServiceCapability{{
-		Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{
-			Type: csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME,
-		}},
-	}}}, nil
+	var found []*csi.NodeServiceCapability
+	for _, capability := range []csi.NodeServiceCapability_RPC_Type{
+		csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME,
+		csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
+	} {
+		found = append(found, &csi.NodeServiceCapability{Type: &csi.NodeServiceCapability_Rpc{
+			Rpc: &csi.NodeServiceCapability_RPC{Type: capability},
+		}})
+	}
+	return &csi.NodeGetCapabilitiesResponse{Capabilities: found}, nil
 }
 
 // lock takes a volume for one call; a second call at the same time gets ceph-csi's words.
@@ -73,7 +102,8 @@ func (n *node) step(name, volume string, do func() error) error {
 	return do()
 }
 
-// NodeStageVolume maps the image, makes and mounts its file system, or binds its device node.
+// NodeStageVolume maps the image, or adopts a mapping of it that this node has already; then it makes
+// and mounts its file system, or binds its device node.
 func (n *node) NodeStageVolume(
 	_ context.Context, r *csi.NodeStageVolumeRequest,
 ) (*csi.NodeStageVolumeResponse, error) {
@@ -83,18 +113,20 @@ func (n *node) NodeStageVolume(
 		return nil, err
 	}
 	defer unlock()
-	img, err := n.imageOf(volume, r.GetVolumeContext(), r.GetSecrets())
-	if err != nil {
-		return nil, internal(err)
-	}
-	target := filepath.Join(r.GetStagingTargetPath(), volume)
-	if there, err := isMounted(target); err != nil || there {
+	s := &staging{node: n, request: r, target: filepath.Join(r.GetStagingTargetPath(), volume)}
+	if there, err := isMounted(s.target); err != nil || there {
 		return &csi.NodeStageVolumeResponse{}, internal(err)
 	}
-	s := &staging{node: n, request: r, image: img, target: target}
 	if s.shared() && !s.isBlock() {
 		return nil, status.Error(codes.InvalidArgument,
 			"rbd: RWX access mode request is only valid for volumes with access type `block`")
+	}
+	if err := s.resolve(); err != nil {
+		return nil, internal(err)
+	}
+	err = s.step("stash", func() error { return s.stash.write(r.GetStagingTargetPath()) })
+	if err != nil {
+		return nil, internal(err)
 	}
 	if err := s.do(); err != nil {
 		s.rollBack()
@@ -110,8 +142,12 @@ type staging struct {
 	target  string
 	stash   stash
 	device  string
-	mapped  string
-	mounted bool
+
+	// What was done, for the rollback.
+	mapped   string
+	luks     bool
+	hasMount bool
+	mounted  bool
 }
 
 func (s *staging) step(name string, do func() error) error {
@@ -124,9 +160,13 @@ func (s *staging) accessMode() csi.VolumeCapability_AccessMode_Mode {
 	return s.request.GetVolumeCapability().GetAccessMode().GetMode()
 }
 
+// mapsReadOnly is true for ReadOnlyMany alone; for one reader the mount is read-only, not the map.
+func (s *staging) mapsReadOnly() bool {
+	return s.accessMode() == csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
+}
+
 func (s *staging) readOnly() bool {
-	return s.accessMode() == csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY ||
-		s.accessMode() == csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY
+	return s.mapsReadOnly() || s.accessMode() == csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY
 }
 
 func (s *staging) shared() bool {
@@ -135,47 +175,88 @@ func (s *staging) shared() bool {
 
 func (s *staging) attribute(name string) string { return s.request.GetVolumeContext()[name] }
 
-func (s *staging) do() error {
+func (s *staging) isStatic() bool { return s.attribute("staticVolume") == "true" }
+
+// resolve finds the image and asks Ceph for it (populateRbdVol): the first that can fail.
+func (s *staging) resolve() (err error) {
+	handle := s.request.GetVolumeId()
+	s.image, err = s.node.imageOf(handle, s.request.GetVolumeContext(), s.request.GetSecrets())
+	var info imageInfo
+	if err == nil {
+		info, err = s.info()
+	}
+	switch {
+	case err != nil && s.isStatic():
+		return err
+	case err != nil:
+		return fmt.Errorf("error generating volume %s: %w", handle, err)
+	}
+	isNbd := s.attribute("mounter") == "rbd-nbd"
+	if !isNbd && info.Features&^s.node.kernelFeatures != 0 {
+		return errors.New("unsupported krbd Feature")
+	}
 	s.stash = stash{
 		Version: 3, Pool: s.image.pool, RadosNamespace: s.image.namespace, Image: s.image.name,
-		NbdAccess: s.attribute("mounter") == "rbd-nbd", Encrypted: s.attribute("encrypted") == "true",
+		NbdAccess: isNbd, Encrypted: s.attribute("encrypted") == "true",
 	}
-	if err := s.step("stash", func() error { return s.stash.write(s.request.GetStagingTargetPath()) }); err != nil {
+	return nil
+}
+
+func (s *staging) info() (imageInfo, error) { return s.node.connections.of(s.image).info(s.image) }
+
+func (s *staging) do() error {
+	if err := s.attach(); err != nil {
 		return err
 	}
-	if _, err := run("", "rbd", "device", "list", "--format=json", "--device-type", "krbd"); err != nil {
-		return err
-	}
-	if !s.readOnly() && !s.shared() {
-		if err := s.step("in-use-check", s.checkInUse); err != nil {
+	s.mapped = s.device
+	if s.stash.NbdAccess {
+		s.stash.Device = s.device
+		if err := s.stash.write(s.request.GetStagingTargetPath()); err != nil {
 			return err
 		}
-	}
-	if err := s.step("map", s.mapImage); err != nil {
-		return err
 	}
 	if s.stash.Encrypted {
 		if err := s.step("luks", s.openLuks); err != nil {
 			return err
 		}
+		s.luks = true
 	}
+	if err := s.makeTarget(); err != nil {
+		return err
+	}
+	s.hasMount = true
 	if s.isBlock() {
 		return s.step("mount", s.bindDevice)
 	}
-	if err := s.step("mkfs", s.makeFileSystem); err != nil {
+	if err := s.makeFileSystem(); err != nil {
 		return err
 	}
 	return s.step("mount", s.mountFileSystem)
 }
 
+// attach adopts the device that this node has mapped already, whatever mapped it and whatever else
+// watches the image; only where it has none are the watchers looked at (attachRBDImage).
+func (s *staging) attach() error {
+	if s.device = s.image.device(s.stash.NbdAccess); s.device != "" {
+		return nil
+	}
+	if err := s.step("in-use-check", s.checkInUse); err != nil {
+		return err
+	}
+	if err := s.step("map", s.mapImage); err != nil {
+		return err
+	}
+	return s.step("after-map", func() error { return nil })
+}
+
 func (s *staging) checkInUse() error {
 	pause := s.node.inUseDelay
 	for look := 1; ; look++ {
-		watchers, err := s.node.watchers.of(s.image)
+		used, err := s.inUse()
 		if err != nil {
-			return err
+			return fmt.Errorf("fail to check rbd image status: (%w)", err)
 		}
-		if len(watchers) == 0 {
+		if !used || s.shared() || s.mapsReadOnly() {
 			return nil
 		}
 		if look == inUseLooks {
@@ -186,39 +267,46 @@ func (s *staging) checkInUse() error {
 	}
 }
 
-func (s *staging) mapImage() (err error) {
-	if s.stash.NbdAccess {
-		s.device, err = s.image.mapNbd(s.request.GetVolumeId())
-	} else {
-		s.device, err = s.image.mapKrbd(s.readOnly())
-	}
-	s.mapped = s.device
+func (s *staging) inUse() (bool, error) {
+	info, err := s.info()
 	if err != nil {
-		return err
+		return false, err
 	}
-	return s.step("after-map", func() error { return nil })
+	if info.Mirrored && !info.Primary {
+		return false, fmt.Errorf("cannot map image %s it is not primary", s.image.spec())
+	}
+	expected := 1
+	if info.Primary {
+		expected += s.image.mirrorDaemons
+	}
+	return info.Watchers > expected, nil
 }
 
-func (s *staging) luksName() string { return "luks-rbd-" + s.request.GetVolumeId() }
-
-func (s *staging) openLuks() error {
-	s.stash.Device = s.device
-	if err := s.stash.write(s.request.GetStagingTargetPath()); err != nil {
-		return err
-	}
-	err := openLuks(s.device, s.luksName(), s.request.GetSecrets()["encryptionPassphrase"])
-	s.device = "/dev/mapper/" + s.luksName()
+func (s *staging) mapImage() (err error) {
+	s.device, err = s.image.mapDevice(s.request.GetVolumeId(), s.stash.NbdAccess, s.mapsReadOnly())
 	return err
 }
 
+func (s *staging) openLuks() error {
+	name := luksName(s.request.GetVolumeId())
+	err := openLuks(s.device, name, s.request.GetSecrets()["encryptionPassphrase"])
+	s.device = "/dev/mapper/" + name
+	return err
+}
+
+func (s *staging) makeTarget() error {
+	if s.isBlock() {
+		return makeFile(s.target)
+	}
+	return os.MkdirAll(s.target, 0o750)
+}
+
 func (s *staging) bindDevice() error {
-	file, err := os.OpenFile(s.target, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
+	if err := bind(s.device, s.target, "", []string{"_netdev"}); err != nil {
 		return err
 	}
-	file.Close()
 	s.mounted = true
-	return mount(s.device, s.target, "", "bind")
+	return nil
 }
 
 func (s *staging) fsType() string {
@@ -228,48 +316,78 @@ func (s *staging) fsType() string {
 	return "ext4"
 }
 
+// makeFileSystem is for a volume that was provisioned; a static one is formatted where it is mounted.
 func (s *staging) makeFileSystem() error {
-	kind, err := fileSystemOf(s.device)
-	if err != nil || kind != "" {
+	format, err := formatter().GetDiskFormat(s.device)
+	if err != nil || format != "" || s.isStatic() || s.readOnly() {
 		return err
 	}
-	if s.readOnly() {
-		return fmt.Errorf("cannot mount unformatted disk %s as we are manipulating it in read-only mode", s.device)
-	}
-	return makeFileSystem(s.device, s.fsType())
+	return s.step("mkfs", func() error { return makeFileSystem(s.device, s.fsType()) })
 }
 
 func (s *staging) mountFileSystem() error {
-	if err := os.MkdirAll(s.target, 0o755); err != nil {
-		return err
+	own := []string{"_netdev"}
+	if s.fsType() == "xfs" {
+		own = []string{"nouuid", "_netdev"}
 	}
-	options := s.request.GetVolumeCapability().GetMount().GetMountFlags()
-	if s.readOnly() {
+	options := mountOptions(s.request.GetVolumeCapability(), own...)
+	if s.readOnly() && !slices.Contains(options, "ro") {
 		options = append(options, "ro")
 	}
+	if err := formatter().FormatAndMount(s.device, s.target, s.fsType(), options); err != nil {
+		return err
+	}
 	s.mounted = true
-	return mount(s.device, s.target, s.fsType(), options...)
+	return nil
 }
 
-// rollBack undoes what was done. As in ceph-csi the stash goes even where unmap failed: that is how
-// a mapping becomes nobody's.
+// rollBack undoes what was done. As in ceph-csi it ends where umount fails, and the stash goes even
+// where unmap failed: that is how a mapping is forgotten. A device that was adopted is unmapped too.
 func (s *staging) rollBack() {
 	if s.mounted {
-		if there, _ := isMounted(s.target); there {
-			log.Printf("rollback: umount: %v", unmount(s.target))
+		if err := mounter().Unmount(s.target); err != nil {
+			log.Printf("failed to unmount stagingtargetPath: %s with error: %v", s.target, err)
+			return
 		}
 	}
-	os.Remove(s.target)
-	if s.stash.Encrypted {
-		log.Printf("rollback: luksClose: %v", closeLuks(s.luksName()))
+	if s.hasMount {
+		if err := os.Remove(s.target); err != nil {
+			log.Printf("failed to remove stagingtargetPath: %s with error: %v", s.target, err)
+		}
 	}
 	if s.mapped != "" {
 		err := s.step("rollback-unmap", func() error {
-			return unmap(s.mapped, true, s.stash.NbdAccess)
+			return detach(s.mapped, s.request.GetVolumeId(), s.luks, s.stash.NbdAccess)
 		})
-		log.Printf("rollback: unmap: %v", err)
+		if err != nil {
+			log.Printf("failed to unmap rbd device: %s for volume %s with error: %v",
+				s.mapped, s.request.GetVolumeId(), err)
+		}
 	}
 	os.Remove(stashPath(s.request.GetStagingTargetPath()))
+}
+
+func luksName(volume string) string { return "luks-rbd-" + volume }
+
+// detach closes LUKS where it is open, and unmaps: then by the device that was below it.
+func detach(specOrDevice, volume string, encrypted, isNbd bool) error {
+	if encrypted {
+		if device := luksDevice(luksName(volume)); device != "" {
+			if err := closeLuks(luksName(volume)); err != nil {
+				return err
+			}
+			specOrDevice = device
+		}
+	}
+	return unmap(specOrDevice, isNbd)
+}
+
+func makeFile(path string) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	return file.Close()
 }
 
 // NodePublishVolume binds the staged volume where the pod will see it.
@@ -287,21 +405,18 @@ func (n *node) NodePublishVolume(
 	}
 	err = n.step("NodePublish.mount", volume, func() error {
 		if r.GetVolumeCapability().GetBlock() != nil {
-			file, err := os.OpenFile(target, os.O_CREATE|os.O_RDWR, 0o600)
-			if err != nil {
+			if err := makeFile(target); err != nil {
 				return err
 			}
-			file.Close()
 		} else if err := os.MkdirAll(target, 0o750); err != nil {
 			return err
 		}
-		if err := mount(filepath.Join(r.GetStagingTargetPath(), volume), target, "", "bind"); err != nil {
-			return err
+		options := mountOptions(r.GetVolumeCapability(), "_netdev")
+		if r.GetReadonly() {
+			options = append(options, "ro")
 		}
-		if r.GetReadonly() && r.GetVolumeCapability().GetBlock() == nil {
-			return mount("none", target, "", "bind", "remount", "ro")
-		}
-		return nil
+		fsType := r.GetVolumeCapability().GetMount().GetFsType()
+		return bind(filepath.Join(r.GetStagingTargetPath(), volume), target, fsType, options)
 	})
 	return &csi.NodePublishVolumeResponse{}, internal(err)
 }
@@ -324,10 +439,10 @@ func (n *node) NodeUnpublishVolume(
 		if !there {
 			return os.RemoveAll(target)
 		}
-		if err := unmount(target); err != nil {
+		if err := mounter().Unmount(target); err != nil {
 			return err
 		}
-		return os.Remove(target)
+		return os.RemoveAll(target)
 	})
 	return &csi.NodeUnpublishVolumeResponse{}, internal(err)
 }
@@ -347,13 +462,13 @@ func (n *node) NodeUnstageVolume(
 
 func (n *node) unstage(volume, path string) error {
 	target := filepath.Join(path, volume)
-	err := n.step("NodeUnstage.umount", volume, func() error {
-		there, err := isMounted(target)
-		if err != nil {
-			return err
-		}
-		if there {
-			if err := unmount(target); err != nil {
+	mounted, err := isMounted(target)
+	if err != nil {
+		return err
+	}
+	err = n.step("NodeUnstage.umount", volume, func() error {
+		if mounted {
+			if err := mounter().Unmount(target); err != nil {
 				return err
 			}
 		}
@@ -366,21 +481,24 @@ func (n *node) unstage(volume, path string) error {
 		return err
 	}
 	s, found, err := readStash(path)
-	if err != nil || !found {
-		// Without a stash there is nothing to unmap: this is how ceph-csi leaks a mapping.
+	if err != nil {
 		return err
 	}
+	if !found {
+		// Nothing to unmap by: this is how ceph-csi leaks a mapping.
+		if mounted {
+			return errors.New("Failed as missing stash")
+		}
+		return nil
+	}
 	if s.Encrypted {
-		err := n.step("NodeUnstage.luks", volume, func() error { return closeLuks("luks-rbd-" + volume) })
-		if err != nil {
+		// A step of its own, for faults: what it leaves open detach closes.
+		if err := n.step("NodeUnstage.luks", volume, func() error { return nil }); err != nil {
 			return err
 		}
 	}
 	err = n.step("NodeUnstage.unmap", volume, func() error {
-		if s.Encrypted && s.Device != "" {
-			return unmap(s.Device, true, s.NbdAccess)
-		}
-		return unmap(s.spec(), false, s.NbdAccess)
+		return detach(s.spec(), volume, s.Encrypted, s.NbdAccess)
 	})
 	if err != nil {
 		return err
