@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 NODES: Final = ("worker-1", "worker-2")
 TOGETHER: Final = 4
 _WAIT_S: Final = 300.0
+_GRACE_S: Final = 5.0
+"""Of the agents that may unmap."""
 _CUT_S: Final = (2.0, 6.0)
 _PEACE_S: Final = (20.0, 50.0)
 
@@ -71,6 +73,8 @@ class Life:
     """``Filesystem`` or ``Block``."""
     stumbles: bool
     """The first stage of one volume fails, and leaves its mapping behind."""
+    gives_up: bool
+    """Then the pod is deleted; else its next try uses what is mapped."""
     forced: bool
     """It is deleted as ``kubectl delete --force`` does."""
     pinned_s: float
@@ -103,6 +107,8 @@ def draw(seed: int, number: int) -> Life:
         # kubelet tries an unstage that was refused again after two minutes: the attachment waits.
         moves=chance.random() < 0.5 and not any("refused" in each.fault for each in volumes),
         volumes=volumes,
+        # Last: what else a seed draws stays as it was.
+        gives_up=chance.random() < 0.5,
     )
 
 
@@ -299,9 +305,7 @@ class Episodes:
     def _play(self) -> None:
         life, workloads = self._life, self._scene.workloads
         self._volumes += [Volume(self._scene, drawn, life) for drawn in life.volumes]
-        if life.stumbles:
-            self._stumble()
-        pod = self._start(life.node)
+        pod = (self._stumble() if life.stumbles else None) or self._start(life.node)
         workloads.wait_running(pod, timeout_s=_WAIT_S)
         for each in self._volumes:
             each.settle(pod)
@@ -323,12 +327,16 @@ class Episodes:
         claims = [each.claim for each in self._volumes]
         return start_beating(self._scene, node, self._life.mode, claims)
 
-    def _stumble(self) -> None:
-        """Have one volume's first stage fail, and its mapping stay, in the way of the next."""
+    def _stumble(self) -> str | None:
+        """Have one volume's first stage fail, and its mapping stay; return the pod, if it lives on.
+
+        The next try on that node uses the mapping: ceph-csi first lists what its node has mapped
+        (attachRBDImage, internal/rbd/rbd_attach.go@52fcb7b).
+        """
         scene = self._scene
         volume = next((each for each in self._volumes if not each.drawn.luks), None)
         if volume is None:
-            return
+            return None
         steps = {"NodeStage.mkfs": "error", "NodeStage.rollback-unmap": "skip"}
         for step, action in steps.items():
             volume.set_fault(step, action)
@@ -338,10 +346,16 @@ class Episodes:
         # Longer than the grace period: a pod needs what lies there, mapped and not mounted.
         self._patience.wait(8)
         assert volume.mapped() == leaked, "the mapping of a waiting pod was taken away"
-        scene.workloads.delete("Pod", pod)
+        if self._life.gives_up:
+            scene.workloads.delete("Pod", pod)
         for step in steps:
             volume.clear_fault(step)
-        volume.wait_gone()
+        if self._life.gives_up:
+            volume.wait_gone()
+            return None
+        scene.workloads.wait_running(pod, timeout_s=_WAIT_S)
+        assert volume.mapped() == leaked, "the next try did not use what its node had mapped"
+        return pod
 
     @contextlib.contextmanager
     def _faults(self) -> Iterator[None]:
@@ -445,7 +459,7 @@ class Bare:
     def __init__(self, lab: Lab, seed: int, number: int) -> None:
         chance = random.Random(f"{seed}/bare/{number}")
         self._node = NODES[number % 2]
-        self._pin_by = chance.choice((None, "cwd", "bind", "private mount", "open"))
+        self._pin_by = chance.choice((None, "cwd", "bind", "private mount", "open", "reads"))
         self._mounted_s, self._pinned_s = chance.uniform(0, 9), chance.uniform(1, 9)
         self._data = chance.randbytes(100_000)
         self._lab = lab
@@ -475,12 +489,26 @@ class Bare:
         pid = self._pin(there.device)
         assert mapped(self._lab, self._node, image) == there, "it was unmapped while it was mounted"
         self._vm.run(["umount", "-l", self._place])
-        if pid is not None:
+        if pid is not None and self._pin_by == "reads":
+            self._patience.wait(_GRACE_S + self._pinned_s)
+            self._scene.kill(self._node, pid)
+            self._check_reader()
+        elif pid is not None:
             self._patience.wait(self._pinned_s)
             assert mapped(self._lab, self._node, image) == there, "unmapped while it was pinned"
             self._scene.kill(self._node, pid)
         wait_gone(self._vm, there)
         assert self._lab.ceph.file_of(image, "/data") == self._data, "bytes were lost"
+
+    def _check_reader(self) -> None:
+        """It was not unmapped within a grace period of a read, although no look saw the reader.
+
+        A reader that an emulated processor did not run for longer has had no I/O in that time.
+        """
+        ended = self._scene.reader_ended(self._node)
+        if ended is not None:
+            last, end = ended
+            assert end - last > _GRACE_S, f"unmapped {end - last:.1f} s after it was read"
 
     def _mount(self, image: str) -> None:
         """Map and mount it in one go, for it is an orphan in between.
@@ -507,6 +535,8 @@ class Bare:
                 return self._scene.private_mount(self._node, device)
             case "open":
                 return self._scene.hold_open(self._node, device)
+            case "reads":
+                return self._scene.read_now_and_then(self._node, device)
         return None
 
 

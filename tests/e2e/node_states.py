@@ -1,7 +1,7 @@
 """States that real kubelets and krbd can be brought into, each by what a user or an accident does.
 
-Each is made in names of its own, and without what other volumes of the lab need. A text that the
-lab cannot provoke comes from the driver's fault file, in ceph-csi's words.
+Each is made in names of its own, and without what other volumes of the lab need. What fails is
+really broken: each text is that of the program that says it, with either driver.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tests.e2e.life import Asked
 from tests.lab.clients import librbd_client
+from tests.lab.csi import FAR_CLUSTER_ID, FAR_USER
 from tests.lab.lab import POOL
 from tests.lab.processes import wait_until
 from tests.lab.workloads import DRIVER, collection, deployment, pod, pod_spec
@@ -29,11 +30,6 @@ _SLOW_S: Final = 15.0
 """Between two looks at what is called so after a minute: a look costs a node seconds."""
 _IN_USE: Final = "is still being used"
 _MULTI_ATTACH: Final = "Multi-Attach error"
-_RBD_MAP: Final = (
-    "rbd: map failed with error an error (exit status {number}) occurred while running rbd args: "
-    "[--id csi-rbd-node -m 10.77.0.1:6789 --keyfile=***stripped*** map {pool}/{image} "
-    "--device-type krbd --options noudev], rbd error output: {said}"
-)
 
 
 def _told(
@@ -60,21 +56,6 @@ def _run(scene: Scene, node: str, **settings: Any) -> str:  # noqa: ANN401 - pod
 
 def _running(scene: Scene, name: str) -> None:
     scene.workloads.wait_running(name, timeout_s=_TOLD_S)
-
-
-def _fails(scene: Scene, node: str, message: str) -> Asked:
-    """Have NodeStage of the pod's volume fail with these words, for as long as the scene lasts."""
-    handle = scene.handle(scene.claim())
-    # Before it has done anything: an emulated processor takes seconds to map an image.
-    step = "NodeStage.stash"
-    scene.lab.set_fault(node, step, "error", message=message, volume=handle)
-    scene.undo(lambda: scene.lab.clear_fault(node, step, volume=handle))
-    return _told(scene, node, message[:20])
-
-
-def _map_fails(scene: Scene, node: str, number: int, said: str) -> Asked:
-    image = scene.name
-    return _fails(scene, node, _RBD_MAP.format(number=number, said=said, pool=POOL, image=image))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -110,33 +91,32 @@ def held_by_a_stranger(scene: Scene) -> Asked:
 
 def key_of_somebody_else(scene: Scene) -> Asked:
     """The secret has the user's name, and another user's key."""
-    secret = f"{scene.name}-secret"
-    key = scene.lab.ceph.key_of("rbdagent")
-    _create(scene, "Secret", secret, {"stringData": {"userID": "csi", "userKey": key}})
-    ref = {"name": secret, "namespace": _NAMESPACE}
-    scene.volume_by_hand(source={"nodeStageSecretRef": ref})
-    return _told(scene, ONE, "couldn't connect")
+    secret = _secret(scene, user="csi", key=scene.lab.ceph.key_of("rbdagent"))
+    scene.volume_by_hand(source={"nodeStageSecretRef": secret})
+    return _told(scene, ONE, "rados: ret=-13")
 
 
 def features_that_krbd_lacks(scene: Scene) -> Asked:
     """The image keeps a journal."""
     image = scene.image(scene.name, features="layering,exclusive-lock,journaling")
     scene.volume_by_hand(image=image)
-    return _told(scene, OTHER, "map failed")
-
-
-def kernel_without_the_module(scene: Scene) -> Asked:
-    said = (
-        "modprobe: FATAL: Module rbd not found in directory /lib/modules/6.1.0-13-amd64\n"
-        "rbd: failed to load rbd kernel module (1)\nrbd: sysfs write failed\n"
-        "rbd: map failed: (2) No such file or directory\n"
-    )
-    return _map_fails(scene, ONE, 2, said)
+    return _told(scene, OTHER, "unsupported krbd Feature")
 
 
 def monitors_out_of_reach(scene: Scene) -> Asked:
-    said = "rbd: sysfs write failed\nrbd: map failed: (110) Connection timed out\n"
-    return _map_fails(scene, OTHER, 110, said)
+    """ceph-csi's configuration names an address where no machine is."""
+    secret = _secret(scene, user=FAR_USER, key=scene.lab.ceph.key_of("csi"))
+    scene.volume_by_hand(
+        attributes={"clusterID": FAR_CLUSTER_ID}, source={"nodeStageSecretRef": secret}
+    )
+    return _told(scene, OTHER, "rados: ret=-110")
+
+
+def _secret(scene: Scene, *, user: str, key: str) -> Json:
+    """Create a secret for the driver; return the reference to it."""
+    name = f"{scene.name}-secret"
+    _create(scene, "Secret", name, {"stringData": {"userID": user, "userKey": key}})
+    return {"name": name, "namespace": _NAMESPACE}
 
 
 def cluster_that_is_not_configured(scene: Scene) -> Asked:
@@ -168,12 +148,10 @@ def image_too_small_for_its_file_system(scene: Scene) -> Asked:
 
 
 def file_system_damaged(scene: Scene) -> Asked:
-    said = (
-        "'fsck' found errors on device /dev/rbd0 but could not correct them: fsck from util-linux "
-        "2.38.1\n/dev/rbd0: Superblock has an invalid journal (inode 8).\n/dev/rbd0: UNEXPECTED "
-        "INCONSISTENCY; RUN fsck MANUALLY.\n"
-    )
-    return _fails(scene, ONE, said)
+    """Its root directory is gone, and the superblock records an error: fsck -a repairs none."""
+    image = scene.image(scene.name, damage=("clri <2>", "set_super_value state 2"))
+    scene.volume_by_hand(image=image)
+    return _told(scene, ONE, "could not correct")
 
 
 def another_file_system(scene: Scene) -> Asked:
@@ -382,7 +360,6 @@ STATES: Final[tuple[Callable[[Scene], Asked], ...]] = (
     held_by_an_orphan,
     features_that_krbd_lacks,
     key_of_somebody_else,
-    kernel_without_the_module,
     monitors_out_of_reach,
     cluster_that_is_not_configured,
     image_missing,

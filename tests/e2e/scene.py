@@ -22,7 +22,7 @@ from tests.lab.errors import LabError
 from tests.lab.install import venv_python
 from tests.lab.lab import POOL
 from tests.lab.processes import wait_until
-from tests.lab.workloads import claim, pod
+from tests.lab.workloads import RETRIED_S, claim, pod
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 _LOOK_S: Final = 120.0
 _REFUSED: Final = 4
-_CLEAR_S: Final = 120.0
 _UNMAP_S: Final = 20.0
 
 
@@ -139,7 +138,7 @@ class Scene:
         node: str,
         suffix: str = "",
         *,
-        timeout_s: float = 120,
+        timeout_s: float = RETRIED_S,
         **settings: Any,  # noqa: ANN401 - pod()'s own
     ) -> str:
         """Create a pod and wait until it runs; give its name."""
@@ -181,12 +180,26 @@ class Scene:
         )
 
     def image(
-        self, name: str, *, formatted: bool = False, size: str = "8M", features: str = "layering"
+        self,
+        name: str,
+        *,
+        formatted: bool = False,
+        size: str = "8M",
+        features: str = "layering",
+        damage: Sequence[str] = (),
     ) -> str:
-        """Create an image; it is removed once the scene's pods have let it go."""
+        """Create an image; it is removed once the scene's pods have let it go.
+
+        Args:
+            name: in the lab's pool.
+            formatted: an ext4 is in it.
+            size: as rbd writes it.
+            features: of an empty one.
+            damage: what debugfs does to its ext4.
+        """
         ceph, path = self.lab.ceph, f"{POOL}/{name}"
-        if formatted:
-            ceph.create_formatted(path, size=size)
+        if formatted or damage:
+            ceph.create_formatted(path, size=size, damage=damage)
         else:
             ceph.create_image(path, size=size, features=features)
         self._images.append(path)
@@ -245,7 +258,7 @@ class Scene:
         uid = self.uid(pod_name)
         return f"/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~csi/{volume}/mount"
 
-    def wait_detached(self, volume: str, node: str, *, timeout_s: float = 120) -> None:
+    def wait_detached(self, volume: str, node: str, *, timeout_s: float = RETRIED_S) -> None:
         """Wait until no VolumeAttachment ties a volume to a node."""
         wait_until(
             lambda: all(
@@ -284,6 +297,32 @@ class Scene:
         return self._started(
             node, f"( exec 9<{device}; exec sleep 100000 >/dev/null 2>&1 </dev/null ) & echo $!"
         )
+
+    def read_now_and_then(self, node: str, device: str) -> int:
+        """Start a process that opens a device every second, reads a sector, and closes it.
+
+        It reads past the page cache, and ends when the device is another one or is gone; when the
+        last read and its end were is in :meth:`reader_ended` then. Returns its pid.
+        """
+        vm = self.lab.nodes[node]
+        number = device.removeprefix("/dev/rbd")
+        script = (
+            f"exec >/dev/null 2>&1 </dev/null; f=/sys/block/rbd{number}/diskseq; read was <$f;"
+            " read last _ </proc/uptime;"
+            f" while read now <$f && [ $now = $was ]"
+            f" && dd if={device} of=/dev/null bs=512 count=1 iflag=direct;"
+            f" do read last _ </proc/uptime; sleep 1; done;"
+            f" read end _ </proc/uptime; echo $last $end >/run/{self.name}-reader"
+        )
+        pid = int(vm.run(["/bin/bash", "-c", f"( {script} ) & echo $!"]).stdout)
+        self.undo(lambda: self.kill(node, pid))
+        return pid
+
+    def reader_ended(self, node: str) -> tuple[float, float] | None:
+        """Return the uptimes of such a reader's last read and of its end; None: it goes on."""
+        text = self.lab.nodes[node].run(f"cat /run/{self.name}-reader", check=False).stdout
+        last, _, end = text.strip().partition(" ")
+        return (float(last), float(end)) if end else None
 
     def pin_by_bind(self, node: str, path: str) -> int:
         """Bind a mount elsewhere, in a mount namespace of its own; give the pid there."""
@@ -566,7 +605,7 @@ class Scene:
             self.workloads.delete("Pod", name, wait=False)
         for name in self._pods:
             with contextlib.suppress(LabError):
-                self.workloads.wait_gone("Pod", name, timeout_s=_CLEAR_S)
+                self.workloads.wait_gone("Pod", name, timeout_s=RETRIED_S)
         for name in self._claims:
             self.workloads.delete("PersistentVolumeClaim", name, wait=False)
         for path in self._images:

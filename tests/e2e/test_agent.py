@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from tests.lab.vm import Service
 
 Json = dict[str, Any]
+_GET = ("busybox", "wget", "-q", "-O", "-")
+"""A node's Debian brings no curl."""
+_AGENT = "http://127.0.0.1:9464"
 _OBJECTS = "/apis/rbdagent.dev/v1alpha1/rbdnodes"
 
 
@@ -93,15 +96,13 @@ def test_an_agent_publishes_its_node_and_ends_the_incident_alone(
     assert scene.look("worker-2", volume).holder("worker-1")["verdict"] == "Pinned"
 
     scene.kill("worker-1", pin)
-    scene.workloads.wait_running(new, timeout_s=180)
+    scene.workloads.wait_running(new)
     wait_until(lambda: mapping_of(lab, volume) is None, timeout_s=60, what="the mapping to be gone")
     scene.workloads.wait_event(scene.name, reason="RBDUnmapped", contains=mapping["device"])
     acts = [each for each in published(lab)["acts"] if each["persistentVolume"] == volume]
     # What was refused on the way there is on record, too.
     assert [(each["by"], each["outcome"]) for each in acts][-1:] == [("agent", "unmapped")]
-    metrics = (
-        scene.lab.nodes["worker-1"].run(["curl", "-s", "http://127.0.0.1:9464/metrics"]).stdout
-    )
+    metrics = scene.lab.nodes["worker-1"].run([*_GET, f"{_AGENT}/metrics"]).stdout
     assert re.search(r'rbdagent_unmaps_total\{outcome="unmapped"\} [1-9]', metrics), metrics
     lines = [json.loads(line) for line in agent.logs().splitlines() if line.startswith("{")]
     told = [each for each in lines if each["event"] == "unmap"]
@@ -115,8 +116,7 @@ def test_an_agent_ends_when_it_is_told_and_goes_on_after_kill(lab: Lab, agent: S
     node = lab.nodes["worker-1"]
 
     def ready() -> bool:
-        get = ["curl", "-sf", "http://127.0.0.1:9464/readyz"]
-        return node.run(get, check=False).exit_code == 0
+        return node.run([*_GET, f"{_AGENT}/readyz"], check=False).exit_code == 0
 
     wait_until(ready, timeout_s=60, what="the agent to be ready")
     program = str(venv_python().parent / "rbdagent")

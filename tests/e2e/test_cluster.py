@@ -299,12 +299,13 @@ def test_an_installed_chart_tells_of_an_orphan_alerts_and_takes_it_down(
     cluster.wait_rolled_out()
     prometheus.find_agents()
     _check_unmapping(cluster.agent("worker-1"))
-    scene.workloads.wait_running(new, timeout_s=180)
+    scene.workloads.wait_running(new)
     started_at = time.monotonic()
     wait_until(lambda: not prometheus.firing(), timeout_s=120, what="every alert to be resolved")
     record_property(TOLD, f"resolved {time.monotonic() - started_at:.0f} s after the pod ran")
     cluster.wait_published("worker-1", volume, mapped=False)
     cluster.wait_published("worker-2", volume)
+    _fence_and_lift(scene, prometheus, volume, record_property)
 
     # The user stays: the rest of the lab asks Ceph by its key.
     cluster.type("## Uninstall", only=("helm", "kubectl"))
@@ -314,6 +315,31 @@ def test_an_installed_chart_tells_of_an_orphan_alerts_and_takes_it_down(
         timeout_s=60,
         what="the RBDNode resource to be gone",
     )
+
+
+def _fence_and_lift(
+    scene: Scene,
+    prometheus: Prometheus,
+    volume: str,
+    record_property: Callable[[str, object], None],
+) -> None:
+    """scenarios.md 19 and 50: a range fences worker-2, as csi-addons' NetworkFence has it."""
+    address = scene.look("worker-1", volume).holder("worker-2")["clientAddress"]
+    fenced = f"{address.partition(':')[0]}/32"
+    fence = ("osd", "blocklist", "range")
+    scene.lab.ceph.ceph(*fence, "add", fenced, "3600")
+    scene.undo(lambda: scene.lab.ceph.ceph(*fence, "rm", fenced))
+    fenced_at = time.monotonic()
+    for node in NODES:
+        holder = scene.wait_verdict(node, volume, "Dead").holder("worker-2")
+        assert f"range {fenced} until 20" in " ".join(holder["because"])
+    firing = _wait_firing(prometheus, "RBDMappingDead")
+    record_property(TOLD, f"RBDMappingDead fires {time.monotonic() - fenced_at:.0f} s after fence")
+    assert firing["RBDMappingDead"]["persistentvolume"] == volume
+    scene.lab.ceph.ceph(*fence, "rm", fenced)
+    for node in NODES:
+        scene.wait_verdict(node, volume, "Unwatched")
+    _wait_firing(prometheus, "RBDMappingUnwatched")
 
 
 def _check_observing(agent: Process) -> None:

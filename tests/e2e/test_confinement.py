@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pytest
 import yaml
 
-from rbdagent.unmap import child
+from rbdagent.parse.krbd import parse_io_counters
+from rbdagent.unmap import child, counts_of
 from tests.e2e.scene import Scene
 from tests.lab.images import AGENT
 from tests.lab.install import CHECKOUT, venv_python
@@ -91,7 +92,7 @@ _CHECK: Final = ("rbdagent", "check", *_LOOK_AWAY)
 _PLAN: Final = ("rbdagent", "unmap", "{device}", "-o", "json", *_LOOK_AWAY)
 _AGENT: Final = ("rbdagent", "agent", "--once", *_LOOK_AWAY)
 _ACT: Final = (str(venv_python()), "-I", "-S", child.__file__, "/host{device}", "/host/sys/bus/rbd",
-               "{number}", "{incarnation}")  # fmt: skip
+               "{number}", "{incarnation}", "{counts}")  # fmt: skip
 """What an act ends with: the device is opened alone and compared, its id is written."""
 _ENTER: Final = "nsenter --mount=/host/proc/1/ns/mnt --ipc=/host/proc/1/ns/ipc -- true"
 _OPENERS: Final = "open files and working directories of other users' processes can be seen"
@@ -271,7 +272,13 @@ class Stage(Scene):
         """Give what commands about a device name."""
         number = device.removeprefix("/dev/rbd")
         sequence = self.lab.nodes[node].get(f"/sys/block/rbd{number}/diskseq").decode().strip()
-        return {"device": device, "number": number, "incarnation": f"diskseq:{sequence}"}
+        stat = self.lab.nodes[node].get(f"/sys/block/rbd{number}/stat").decode()
+        return {
+            "device": device,
+            "number": number,
+            "incarnation": f"diskseq:{sequence}",
+            "counts": counts_of(parse_io_counters(stat, where=device)),
+        }
 
 
 def filled(command: Sequence[str], known: Mapping[str, str]) -> list[str]:
@@ -423,14 +430,18 @@ def test_a_private_copy_of_kubelets_directory_keeps_a_device_busy(
     """And an act ends well where there is none."""
     pod, device = following
     vm = stage.lab.nodes[NODE_OF[UNMAP]]
-    act = filled(_ACT, stage.about(vm.name, device))
-    assert stage.execute(pod, _ALL, act) == f"exit {errno.EBUSY}\n"
+
+    def act() -> str:
+        # With the I/O counters of this moment: the last umount of a file system writes.
+        return stage.execute(pod, _ALL, filled(_ACT, stage.about(vm.name, device)))
+
+    assert act() == f"exit {errno.EBUSY}\n"
     (pid,) = vm.run(f"grep -ls ' {device} ' /proc/[0-9]*/mountinfo | cut -d/ -f3").stdout.split()
     mounts = ("grep", "-c", f"^{device} ", "/proc/mounts")
     assert stage.execute(pod, "kubelet HostToContainer", mounts) == "1\nexit 0\n"
     vm.run(["kill", "-KILL", pid])
     wait_until(
-        lambda: stage.execute(pod, _ALL, act) == "exit 0\n",
+        lambda: act() == "exit 0\n",
         timeout_s=30,
         what=f"{device} to be unmapped by what the chart's container may do",
     )

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from rbdagent.unmap import child
+from rbdagent.parse.krbd import parse_io_counters
+from rbdagent.unmap import child, counts_of
 from tests.lab.install import venv_python
 from tests.lab.processes import wait_until
 from tests.lab.workloads import collection
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.e2e.scene import Scene
-    from tests.lab.vm import Completed, Vm
+    from tests.lab.vm import Completed, Service, Vm
 
 _AT_ONCE: Final = ("--yes", "--wait", "--grace-period", "5s")
 WORDS: Final = "written on worker-1"
@@ -167,10 +171,10 @@ def last_look(vm: Vm, device: str, *, incarnation: str | None = None) -> int:
     """Do what comes last: open it alone, compare, write. Give how that ended."""
     number = device.removeprefix("/dev/rbd")
     known = incarnation or f"diskseq:{vm.get(f'/sys/block/rbd{number}/diskseq').decode().strip()}"
-    done: Completed = vm.run(
-        [str(venv_python()), "-I", "-S", child.__file__, device, "/sys/bus/rbd", number, known],
-        check=False,
-    )
+    stat = vm.get(f"/sys/block/rbd{number}/stat").decode()
+    counts = counts_of(parse_io_counters(stat, where=device))
+    command = [str(venv_python()), "-I", "-S", child.__file__, device, "/sys/bus/rbd"]
+    done: Completed = vm.run([*command, number, known, counts], check=False)
     return done.exit_code
 
 
@@ -220,6 +224,77 @@ def test_who_may_want_it_who_works_on_it_and_who_forbids_it_are_refusals(scene: 
         assert pod in scene.refused("worker-1", volume)["RBD505"]
         scene.keep_terminating(pod)
         assert pod in scene.refused("worker-1", volume)["RBD505"], "in Terminating too"
+
+
+_READ_GRACE: Final = ("--grace-period", "15s")
+
+
+@pytest.fixture
+def agent(scene: Scene) -> Iterator[Service]:
+    """Run an agent on worker-1 that shares its memory with the scene's `rbdagent unmap`."""
+    service = scene.lab.nodes["worker-1"].define_service(
+        "rbdagent",
+        [str(venv_python().parent / "rbdagent"), "agent", "--mode", "unmap", *_READ_GRACE,
+         "--resync", "5s", "--state-dir", f"/run/{scene.name}-state"],
+    )  # fmt: skip
+    service.start()
+    yield service
+    service.stop()
+
+
+@pytest.mark.alone
+def test_an_orphan_that_is_read_between_observations_stays_mapped(
+    scene: Scene, agent: Service
+) -> None:
+    """Condition 10: no observation need see the reader; the kernel's counters do."""
+    volume = scene.claim()
+    pod = scene.run_pod("worker-1")
+    vm = scene.lab.nodes["worker-1"]
+    device = str(scene.look("worker-1", volume).holder("worker-1")["device"])
+    reader = scene.read_now_and_then("worker-1", device)
+    with scene.lab.fault("worker-1", "NodeUnstage.unmap", "skip", volume=scene.handle(volume)):
+        scene.workloads.delete("Pod", pod)
+        scene.wait_detached(volume, "worker-1")
+    refusal = wait_until(
+        lambda: only_io_refuses(scene, volume), timeout_s=180, what="I/O alone to refuse it"
+    )
+    # A read that the observation meets is in flight then: that is in the same sentence.
+    assert re.search(r"reads went from \d+ to \d+.* between", refusal), refusal
+    assert scene.reader_ended("worker-1") is None, "it was unmapped while it was read"
+    scene.kill("worker-1", reader)
+
+    def acts() -> list[tuple[str, str]]:
+        found = json.loads(vm.get(f"/run/{scene.name}-state/acts.json"))["acts"]
+        return [(act.get("outcome", ""), act.get("message", "")) for act in found]
+
+    wait_until(
+        lambda: "unmapped" in [outcome for outcome, _ in acts()[-1:]],
+        timeout_s=180,
+        what=f"{device} to be unmapped",
+    )
+    assert any(outcome == "refused" and "RBD510" in why for outcome, why in acts())
+
+
+def only_io_refuses(scene: Scene, volume: str) -> str | None:
+    """Return condition ten's reason where no other one speaks against an unmap; else None."""
+    decided = scene.unmap("worker-1", volume, *_READ_GRACE)
+    assert decided["kind"] == "UnmapRefusal", decided
+    if decided["codes"] != ["RBD510"]:
+        return None
+    return str(decided["conditions"][9]["observed"])
+
+
+def test_what_rbdagent_reads_is_no_io_of_the_device(scene: Scene) -> None:
+    """Neither an observation nor the last open before the write changes the counters."""
+    image = scene.in_tree_volume(formatted=True)
+    device = scene.map_by_hand("worker-1", image)
+    vm = scene.lab.nodes["worker-1"]
+    path = f"/sys/block/{device.removeprefix('/dev/')}/stat"
+    before = vm.get(path)
+    scene.look("worker-1", device)
+    scene.unmap("worker-1", device)
+    assert last_look(vm, device, incarnation="diskseq:1") == _ANOTHER
+    assert vm.get(path) == before
 
 
 def test_what_an_administrator_mapped_is_never_touched(scene: Scene) -> None:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.building import BUILD_DEB, EPOCH, built, said
+from tests.integration.building import built, built_deb
 from tests.lab.ceph import READ_ONLY_CAPS, CephCluster
 from tests.lab.controlplane import ControlPlane
 from tests.lab.install import bin_dir
 from tests.lab.network import ADDRESS, Network, free_port
+from tests.lab.parts import chosen_parts, own_suite
 from tests.lab.processes import Processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +33,11 @@ def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
 def ceph(processes: Processes, tmp_path_factory: pytest.TempPathFactory) -> CephCluster:
     """Give a cluster with a pool and rbdagent's user; tests make images of their own."""
     cluster = CephCluster(
-        processes, tmp_path_factory.mktemp("ceph"), port=free_port(), name="it-ceph"
+        processes,
+        tmp_path_factory.mktemp("ceph"),
+        port=free_port(),
+        msgr2_port=free_port(),
+        name="it-ceph",
     )
     cluster.start()
     cluster.wait_ready()
@@ -79,8 +83,10 @@ def wheel(dist: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def deb(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("deb")
-    # As Debian's xz would take ten seconds, it is not compressed here.
-    build = [sys.executable, BUILD_DEB, wheel, "--out", out, "--compression", "none"]
-    pip = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "HOME"))}
-    return Path(said(build, SOURCE_DATE_EPOCH=EPOCH, **pip).strip())
+    return built_deb(wheel, tmp_path_factory.mktemp("deb"), own_suite())
+
+
+@pytest.fixture(scope="session")
+def deb_of_nodes(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the package for the Debian of the lab's nodes: it fits one minor of Python."""
+    return built_deb(wheel, tmp_path_factory.mktemp("deb-of-nodes"), chosen_parts().debian)

@@ -16,7 +16,7 @@ from rbdagent.look import keep_ceph
 from rbdagent.model import Moment, Policy, SourceState
 from rbdagent.observe.node import NodeRoots
 from rbdagent.state import StateDir
-from tests.integration.test_observe_ceph import access
+from tests.integration.clients import access
 from tests.lab.errors import LabError
 from tests.lab.processes import wait_until
 from tests.unit.test_agent_loop import Log

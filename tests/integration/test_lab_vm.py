@@ -13,7 +13,7 @@ import pytest
 
 from tests.lab.ceph import CephCluster
 from tests.lab.errors import LabError
-from tests.lab.initramfs import File, archive, load_order
+from tests.lab.initramfs import File, archive, has_module, load_order
 from tests.lab.install import cache_dir
 from tests.lab.install_node import node_tree
 from tests.lab.network import ADDRESS, Network
@@ -111,6 +111,16 @@ def test_modules_are_loaded_after_what_they_need_whatever_their_suffix(tmp_path:
     ]
     with pytest.raises(LabError, match="no module rbd"):
         load_order(tmp_path, ("rbd",))
+
+
+@pytest.mark.parametrize("file", ["crypto/crc32c_generic.ko.xz", "crypto/crc32c-generic.ko"])
+def test_a_module_that_newer_kernels_have_not_is_known_by_its_file(
+    tmp_path: Path, file: str
+) -> None:
+    (tmp_path / "modules.dep").write_text(f"{file}:\nfs/ext4.ko:\n")
+    assert has_module(tmp_path, "crc32c_generic")
+    (tmp_path / "modules.dep").write_text(f"fs/ext4.ko: {file}x\n")
+    assert not has_module(tmp_path, "crc32c_generic")
 
 
 # The control channel ------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rbdagent.model import (
+    BlocklistEntry,
     CephView,
     EntityAddress,
     ImageIdentity,
@@ -21,59 +22,22 @@ from rbdagent.model import (
     ImageSpec,
     ImageView,
     NotObserved,
-    Source,
     SourceState,
+    Watcher,
 )
 from rbdagent.observe.ceph import CephLook, check_ceph, near_images
-from rbdagent.observe.cluster import CephAccess, Cluster
+from rbdagent.observe.cephx import can_use, librados_version
+from rbdagent.observe.cluster import _RELEASE, Cluster
+from tests.integration.clients import access, observe_ceph, said, start_client, wanted
 from tests.lab.ceph import READ_ONLY_CAPS, CephCluster
+from tests.lab.network import free_port
 from tests.lab.processes import wait_until
+from tests.unit.builders import AES256K_KEY, AES_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.lab.processes import Processes
-
-_OPEN = """
-import sys, time, rados, rbd
-cluster = rados.Rados(conffile=sys.argv[1], rados_id="admin", conf={"keyring": sys.argv[2]})
-cluster.connect()
-pool, name = sys.argv[3].split("/")
-image = rbd.Image(cluster.open_ioctx(pool), name)
-print(cluster.get_addrs(), cluster.get_instance_id(), flush=True)
-time.sleep(float(sys.argv[4]))
-image.close()
-time.sleep(60)
-"""
-
-
-def access(cluster: CephCluster, **changes: object) -> CephAccess:
-    given: dict[str, object] = {
-        "name": cluster.name,
-        "conf": cluster.conf,
-        "client_id": "rbdagent",
-        "keyring": cluster.conf.parent / "ceph.client.rbdagent.keyring",
-        "timeout_s": 5.0,
-    }
-    return CephAccess(**(given | changes))  # type: ignore[arg-type]
-
-
-def observe_ceph(
-    clusters: list[CephAccess],
-    images: list[ImageIdentity],
-    *,
-    deadline_s: float,
-    known: frozenset[EntityAddress] = frozenset(),
-) -> tuple[CephView | None, Source]:
-    look = CephLook(clusters)
-    return look.images(images, known=known, deadline=time.monotonic() + deadline_s)
-
-
-def wanted(
-    name: str, *, pool: str = "k8s", namespace: str = "", image_id: str | None = None
-) -> ImageIdentity:
-    spec = ImageSpec(pool=pool, namespace=namespace, name=name)
-    return ImageIdentity(spec=spec, fsid=None, image_id=image_id)
 
 
 def seen(cluster: CephCluster, image: ImageIdentity, **changes: object) -> ImageView:
@@ -99,21 +63,6 @@ def opened(ceph: CephCluster, held: str) -> Iterator[subprocess.Popen[str]]:
     yield client
     client.kill()
     client.communicate()
-
-
-def start_client(ceph: CephCluster, image: str, seconds: float) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", _OPEN, ceph.conf, ceph.admin_keyring, image, str(seconds)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def said(client: subprocess.Popen[str]) -> tuple[str, int]:
-    """Give address and id that a client prints once it has the image open."""
-    assert client.stdout is not None
-    address, _, number = client.stdout.readline().rpartition(" ")
-    return address.strip(), int(number)
 
 
 def test_an_image_has_identity_header_size_and_features(ceph: CephCluster) -> None:
@@ -236,6 +185,63 @@ def test_the_blocklist_is_read(ceph: CephCluster) -> None:
     assert ("10.9.9.9", 77) in {(each.network, each.nonce) for each in blocklist}
 
 
+RANGES = ("10.77.0.52/32", "10.77.1.52/24", "fd00:1::/64", "fd00:3::1/128")
+
+
+def test_blocklisted_ranges_are_read_and_removed_as_they_are_written(ceph: CephCluster) -> None:
+    """Fencing by csi-addons (NetworkFence) adds ranges, of single addresses too."""
+    ceph.ceph("osd", "blocklist", "add", "10.9.9.9:0/78")
+    for network in RANGES:
+        ceph.ceph("osd", "blocklist", "range", "add", network, "3600")
+    blocklist = blocklist_of(ceph)
+    ranges = [entry for entry in blocklist if entry.is_range]
+    assert {str(entry) for entry in ranges} == set(RANGES)
+    assert all(entry.until for entry in ranges)
+    assert "10.9.9.9:0/78" in {str(entry) for entry in blocklist}
+    for entry in ranges:
+        ceph.ceph("osd", "blocklist", "range", "rm", str(entry))
+    assert not any(entry.is_range for entry in blocklist_of(ceph))
+
+
+def blocklist_of(ceph: CephCluster) -> tuple[BlocklistEntry, ...]:
+    view, _ = observe_ceph([access(ceph)], [], deadline_s=10)
+    assert view is not None
+    found = view.clusters[0].blocklist
+    assert isinstance(found, tuple)
+    return found
+
+
+def test_a_client_of_ours_that_is_blocklisted_is_called_so(ceph: CephCluster, held: str) -> None:
+    """The OSDs refuse it with 108; the monitors answer all the same."""
+    look = CephLook([access(ceph)])
+
+    def watchers() -> tuple[Watcher, ...] | NotObserved:
+        view, _ = look.images([wanted(held)], deadline=time.monotonic() + 10)
+        assert view is not None
+        (found,) = view.clusters[0].images
+        return found.watchers
+
+    assert watchers() == ()
+    (cluster,) = look._connected.values()
+    address = cluster._handle.get_addrs().removeprefix("v1:")
+    ceph.ceph("osd", "blocklist", "add", address)
+    try:
+        wait_until(lambda: watchers() != (), timeout_s=30, what="the OSD to have the map")
+        refused = watchers()
+    finally:
+        ceph.ceph("osd", "blocklist", "rm", address)
+    assert isinstance(refused, NotObserved)
+    assert f"errno 108): on the blocklist is {address} until" in refused.reason
+    assert "run it again" in refused.cure
+
+
+def test_a_release_is_read_from_the_monitors(ceph: CephCluster) -> None:
+    cluster = Cluster(access(ceph))
+    (answer,) = cluster.monitor("version")
+    assert _RELEASE.search(answer["version"]) is not None
+    cluster._check_version()
+
+
 def test_ceph_csis_metadata_is_read(ceph: CephCluster) -> None:
     ceph.create_image("k8s/named")
     ceph.rbd("image-meta", "set", "k8s/named", "csi.storage.k8s.io/pv/name", "pvc-1")
@@ -327,6 +333,23 @@ def test_a_wrong_way_in_fails_with_what_to_do(
     assert isinstance(view.clusters[0].blocklist, NotObserved)
 
 
+@pytest.mark.parametrize(
+    ("key", "words"), [(AES256K_KEY, "its key is of type aes256k"), (AES_KEY, "of type aes")]
+)
+def test_a_key_that_does_not_connect_is_named_by_its_type(
+    ceph: CephCluster, tmp_path: Path, key: str, words: str
+) -> None:
+    """Of librados itself: it reads the key before it asks a monitor."""
+    keyring = tmp_path / "keyring"
+    keyring.write_text(f"[client.rbdagent]\n\tkey = {key}\n")
+    if key == AES256K_KEY and can_use("aes256k", librados_version()):
+        words = "its key is wrong"
+    _, source = observe_ceph([access(ceph, keyring=keyring)], [wanted("x")], deadline_s=15)
+    assert source.state is SourceState.FAILED
+    assert words in source.reason
+    assert key[:12] not in f"{source.reason} {source.cure}"
+
+
 def test_an_unreachable_monitor_costs_one_time_limit(ceph: CephCluster, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         conf = tmp_path / "ceph.conf"
@@ -342,6 +365,7 @@ def test_an_unreachable_monitor_costs_one_time_limit(ceph: CephCluster, tmp_path
     assert report["verdict"] == "Undetermined"
     assert report["sources"]["ceph"]["state"] == "failed"
     assert "no answer" in report["sources"]["ceph"]["reason"]
+    assert "RBD905" in {finding["code"] for finding in report["findings"]}
 
 
 def test_a_hung_osd_is_not_observed_and_the_monitors_answers_stay(ceph: CephCluster) -> None:
@@ -365,9 +389,13 @@ def test_a_hung_osd_is_not_observed_and_the_monitors_answers_stay(ceph: CephClus
 def test_two_clusters_with_equal_names_answer_for_themselves(
     ceph: CephCluster, processes: Processes, tmp_path: Path
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = int(taken.getsockname()[1])
-    second = CephCluster(processes, tmp_path / "second", port=port, name="it-second")
+    second = CephCluster(
+        processes,
+        tmp_path / "second",
+        port=free_port(),
+        msgr2_port=free_port(),
+        name="it-second",
+    )
     second.start()
     second.wait_ready()
     second.create_pool("k8s")

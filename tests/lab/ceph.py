@@ -1,28 +1,36 @@
 """A real Ceph cluster of one monitor and one OSD in memory, as plain processes.
 
-Messenger v1 only, so that every kernel can reach it; cephx is on, so that caps are real.
+The monitor speaks both versions of the messenger, as those of real clusters do: kernels before 5.11
+know v1 alone. cephx is on, so that caps are real. The daemons and the administrator's commands are
+those of a Debian suite, whatever this machine runs.
 """
 
 from __future__ import annotations
 
-import base64
+import functools
 import json
 import os
 import shutil
 import signal
-import struct
 import subprocess
 import tempfile
-import time
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.lab.errors import LabError
+from tests.lab.install import cache_dir
+from tests.lab.parts import chosen_parts, suite_of_ceph
 from tests.lab.processes import Process, Processes, wait_until
+from tests.lab.roots import Root, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from tests.lab.parts import Suite
+
+MSGR2_PORT: Final = 3300
+"""Where monitors speak version 2 of the messenger, unless told otherwise."""
 
 READ_ONLY_CAPS: Final = {"mon": "profile rbd-read-only", "osd": "profile rbd-read-only"}
 """What rbdagent asks for, and no more."""
@@ -37,39 +45,73 @@ class CephCluster:
     Args:
         processes: starts and stops the daemons.
         state_dir: a directory of its own.
-        address: where the daemons listen; VMs must reach it.
-        port: of the monitor; the OSD takes any.
+        address: where the daemons listen, IPv4 or IPv6; VMs must reach it.
+        port: of the monitor, messenger v1; the OSD takes any.
+        msgr2_port: of the monitor, messenger v2.
         netns: network namespace of the daemons and of every command.
         name: tells two clusters apart in names of processes.
         fsid: by default a new one.
+        ceph: version of the daemons, such as ``18.2``; by default what the lab is made of.
+        keys: type of the users' keys, ``aes`` or ``aes256k``; by default what the lab is made of.
+        speaks: versions of the messenger that the monitor speaks; as real ones both.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (keywords all, and each is a property of a cluster)
         self,
         processes: Processes,
         state_dir: Path,
         *,
         address: str = "127.0.0.1",
         port: int = 6789,
+        msgr2_port: int = MSGR2_PORT,
         netns: str | None = None,
         name: str = "ceph",
         fsid: str | None = None,
+        ceph: str | None = None,
+        keys: str | None = None,
+        speaks: tuple[str, ...] = ("v2", "v1"),
     ) -> None:
         self._processes = processes
         self._dir = state_dir
         self._address = address
         self._port = port
+        self._msgr2_port = msgr2_port
         self._netns = netns
         self.name = name
         self.fsid = fsid or str(uuid.uuid4())
         self.conf = state_dir / "ceph.conf"
         self.admin_keyring = state_dir / "ceph.client.admin.keyring"
-        self._osd: Process | None = None
+        self._version = ceph
+        self._key_type = keys
+        self._speaks = speaks
 
     @property
     def monitor(self) -> str:
-        """Address of the monitor, as clients write it."""
-        return f"{self._address}:{self._port}"
+        """Address of the monitor for clients that speak messenger v1, as they write it."""
+        return f"{self._host}:{self._port}"
+
+    @property
+    def _host(self) -> str:
+        return f"[{self._address}]" if self._is_ipv6 else self._address
+
+    @property
+    def _is_ipv6(self) -> bool:
+        return ":" in self._address
+
+    @property
+    def _monitor_addresses(self) -> str:
+        """Addresses of the monitor for the versions of the messenger that it speaks."""
+        ports = {"v2": self._msgr2_port, "v1": self._port}
+        found = (f"{version}:{self._host}:{ports[version]}" for version in self._speaks)
+        return f"[{','.join(found)}]"
+
+    @functools.cached_property
+    def _suite(self) -> Suite:
+        return chosen_parts().ceph if self._version is None else suite_of_ceph(self._version)
+
+    @functools.cached_property
+    def _root(self) -> Root:
+        return root_of(cache_dir(), self._suite)
 
     # Life -----------------------------------------------------------------------------------------
 
@@ -146,12 +188,14 @@ class CephCluster:
         """Make an image ``pool[/namespace]/name``."""
         self.rbd("create", spec, "--size", size, "--image-feature", features)
 
-    def create_formatted(self, spec: str, *, size: str = "64M") -> None:
-        """Make an image with an ext4 in it, made on this machine."""
+    def create_formatted(self, spec: str, *, size: str = "64M", damage: Sequence[str] = ()) -> None:
+        """Make an image with an ext4 in it, made on this machine, and damaged by debugfs there."""
         with tempfile.TemporaryDirectory() as directory:
             content = f"{directory}/image"
             subprocess.run(["truncate", "-s", size, content], check=True)
             subprocess.run(["mkfs.ext4", "-q", content], check=True)
+            for request in damage:
+                subprocess.run(["debugfs", "-w", "-R", request, content], check=True)
             self.rbd("import", "--no-progress", "--image-feature", "layering", content, spec)
 
     def create_user(self, name: str, caps: Mapping[str, str]) -> Path:
@@ -176,7 +220,7 @@ class CephCluster:
     def client_conf(self) -> str:
         """Give a ceph.conf without any path of the cluster's own directory."""
         return (
-            f"[global]\nfsid = {self.fsid}\nmon host = v1:{self.monitor}\n"
+            f"[global]\nfsid = {self.fsid}\nmon host = {self._monitor_addresses}\n"
             "auth client required = cephx\n"
         )
 
@@ -186,11 +230,14 @@ class CephCluster:
         directory = self._dir
         return f"""[global]
 fsid = {self.fsid}
-mon host = v1:{self.monitor}
+mon host = {self._monitor_addresses}
 mon initial members = a
-ms bind msgr2 = false
-public network = {self._address}/32
+public network = {self._address}/{128 if self._is_ipv6 else 32}
 public addr = {self._address}
+ms bind ipv4 = {not self._is_ipv6}
+ms bind ipv6 = {self._is_ipv6}
+ms bind msgr1 = {"v1" in self._speaks}
+ms bind msgr2 = {"v2" in self._speaks}
 auth cluster required = cephx
 auth service required = cephx
 auth client required = cephx
@@ -215,24 +262,44 @@ keyring = {directory}/ceph.$name.keyring
 """
 
     def _make_keyrings(self) -> None:
-        admin = _new_key()
+        admin = self._new_key()
         self.admin_keyring.write_text(
             f"[client.admin]\n\tkey = {admin}\n"
             '\tcaps mds = "allow *"\n\tcaps mgr = "allow *"\n'
             '\tcaps mon = "allow *"\n\tcaps osd = "allow *"\n'
         )
         self._dir.joinpath("mon.keyring").write_text(
-            f'[mon.]\n\tkey = {_new_key()}\n\tcaps mon = "allow *"\n'
+            f'[mon.]\n\tkey = {self._new_key()}\n\tcaps mon = "allow *"\n'
             + self.admin_keyring.read_text()
         )
         for path in (self.admin_keyring, self._dir / "mon.keyring"):
             path.chmod(0o600)
 
+    def _new_key(self) -> str:
+        chosen = ("--key-type", self._keys) if self._has_key_types else ()
+        return self._run("ceph-authtool", "--gen-print-key", *chosen).strip()
+
+    @property
+    def _keys(self) -> str:
+        return self._key_type or chosen_parts().keys
+
+    @property
+    def _has_key_types(self) -> bool:
+        """Whether this Ceph can be told which type of key to make."""
+        return len(self._suite.keys) > 1
+
+    def _ciphers(self) -> tuple[str, ...]:
+        """Return what has a new cluster make keys of the type that is wanted, and accept both."""
+        if not self._has_key_types:
+            return ()
+        wanted = ("--auth-preferred-cipher", self._keys, "--auth-service-cipher", self._keys)
+        return (*wanted, "--auth-allowed-ciphers", ",".join(self._suite.keys))
+
     def _make_monitor(self) -> None:
         monmap = self._dir / "monmap"
         self._run(
             "monmaptool", "--create", "--clobber", "--fsid", self.fsid,
-            "--addv", "a", f"[v1:{self.monitor}]", str(monmap),
+            "--addv", "a", self._monitor_addresses, *self._ciphers(), str(monmap),
         )  # fmt: skip
         self._run(
             "ceph-mon", "-c", str(self.conf), "--mkfs", "-i", "a", "--monmap", str(monmap),
@@ -269,7 +336,14 @@ keyring = {directory}/ceph.$name.keyring
 
     def _start(self, part: str, program: str, *args: object) -> None:
         argv: list[str | Path] = [program, "-f", "-c", self.conf, *(str(each) for each in args)]
-        self._processes.start(f"{self.name}-{part}", argv, netns=self._netns)
+        command = self._root.command(argv, shared=self._shared)
+        self._processes.start(f"{self.name}-{part}", command, netns=self._netns)
+
+    @property
+    def _shared(self) -> tuple[Path, ...]:
+        """What the daemons and commands see of this machine's files."""
+        cache = cache_dir()
+        return (cache,) if self._dir.is_relative_to(cache) else (self._dir,)
 
     def _process(self, part: str) -> Process:
         process = self._processes.get(f"{self.name}-{part}")
@@ -284,6 +358,7 @@ keyring = {directory}/ceph.$name.keyring
         return done.stdout
 
     def _execute(self, argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        argv = self._root.command(argv, shared=self._shared)
         if self._netns is not None:
             argv = ("nsenter", f"--net=/run/netns/{self._netns}", "--", *argv)
         return subprocess.run(
@@ -294,10 +369,3 @@ keyring = {directory}/ceph.$name.keyring
             timeout=_COMMAND_S,
             stdin=subprocess.DEVNULL,
         )
-
-
-def _new_key() -> str:
-    """Make a CephX key as ``ceph-authtool --gen-key`` does: type 1, time, length 16, secret."""
-    secret = os.urandom(16)
-    header = struct.pack("<hiih", 1, int(time.time()), 0, len(secret))
-    return base64.b64encode(header + secret).decode()

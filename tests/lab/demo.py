@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tests.lab.errors import LabError
-from tests.lab.install import CHECKOUT, Narrator, install_lab, lab_programs_installed, venv_python
+from tests.lab.install import (
+    CHECKOUT,
+    Narrator,
+    install_lab,
+    lab_programs_installed,
+    parts_line,
+    venv_python,
+)
 from tests.lab.lab import POOL, Lab, running_lab
 from tests.lab.processes import wait_until
 from tests.lab.workloads import claim, deployment, pod, pod_spec
@@ -39,6 +46,7 @@ def main() -> int:
     started = time.monotonic()
     try:
         _install()
+        print(parts_line(), flush=True)
         _say(
             "The lab comes up: real Ceph, a real control plane, two VMs with real kubelet and krbd."
         )
@@ -153,7 +161,7 @@ class _Story:
         _say(f"Then kubelet on {_HOLDER} restarts, and forgets the volume.")
         self._lab.nodes[_HOLDER].service("kubelet").restart()
         event = self._workloads.wait_event(
-            "app-2", reason="FailedMount", contains="is still being used", timeout_s=180
+            "app-2", reason="FailedMount", contains="is still being used"
         )
         _tell("The attachment goes, app-2 is attached, and now its event says:")
         _tell(event["message"])
@@ -163,7 +171,7 @@ class _Story:
         self._lab.nodes[_HOLDER].run(f"kill -KILL {pin}")
 
     def _agent_ends_it(self) -> None:
-        _say(f"May it be unmapped? rbdagent on {_HOLDER} looks at nine conditions:")
+        _say(f"May it be unmapped? rbdagent on {_HOLDER} looks at ten conditions:")
         self._type(_HOLDER, "unmap", self._volume, "--grace-period", _GRACE)
         flags = ["--mode", "unmap", "--grace-period", _GRACE]
         _say(f"An agent may do it: it runs on {_HOLDER}, and looks on for the grace period.")

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,18 +21,29 @@ from tests.lab.install import (
     Narrator,
     bin_dir,
     cache_dir,
+    given_cephcsi,
     install_browser,
     install_lab,
     install_python,
+    parts_line,
+    shared_cephcsi,
     venv_python,
 )
+from tests.lab.junit import count
+from tests.lab.parts import OPTIONS, chosen_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import FrameType
 
-TIERS = ("lint", "unit", "contract", "integration", "e2e")
-LAB_TIERS = ("integration", "e2e")
+TIERS = ("lint", "unit", "contract", "integration", "e2e", "oldest", "newest")
+LAB_TIERS = ("integration", "e2e", "oldest", "newest")
+_OF_ONE_DEBIAN = {
+    "oldest": ("12", "tests/integration/test_observe_ceph.py"),
+    "newest": ("forky", "tests/e2e/test_founding_incident.py"),
+}
+"""Tiers that run a part of another tier on the Ceph, kernel and programs of one Debian."""
+_VM_TIERS = ("e2e", "newest")
 _AT_ONCE = {"unit": 2, "contract": 2, "integration": 2, "e2e": 3}
 """Tests that run at the same time; ``-n 0`` among a tier's arguments has them run one by one."""
 _LAB_MEMORY_GIB = 6
@@ -42,19 +52,26 @@ _NO_TESTS_COLLECTED = 5
 _EPILOG = """\
 verbs:
   demo                   the founding incident on real parts, and rbdagent's answer
-  test [TIER ...]        all tests, or those tiers: lint unit contract integration e2e
-  lint, unit, contract, integration, e2e [PYTEST ARGS]
-                         one tier; further arguments go to pytest (./dev e2e -k founding)
+  test [TIER ...]        all tests, or those tiers: lint unit contract integration e2e oldest newest
+  lint, unit, contract, integration, e2e, oldest, newest [PYTEST ARGS]
+                         one tier; further arguments go to pytest (./dev e2e -k founding).
+                         oldest asks Ceph 16.2, newest plays the founding incident on Debian forky
   lab up|down|shell|status
                          the lab for your own hands: up leaves it running until down
   bench [NAME] [ARGS]    the measurements below bench/
-  fuzz [STATES] [SEED]   plans of unmaps against the oracle: a million random states, or so many
+  fuzz [STATES] [SEED]   every property test with random examples, and plans of unmaps against the
+                         oracle in a million random states, or so many
   soak [EPISODES] [SEED] random lives of volumes beside agents on the real kernel: 500, or so many
   docs                   write docs/runbooks anew, and the answers that documents quote
+  matrix [NAME ...]      run each Ceph, kernel, Debian and Kubernetes, and write
+                         docs/compatibility.md; --list names the cells
   pictures               take the pictures in docs/ anew, with a headless browser
-  --cephcsi PATH         with demo, test, e2e, bench, lab up: a real ceph-csi in place of the test
-                         driver (linked with librados and librbd of this machine)
   clean                  stop the lab, remove everything that ./dev made except Debian packages
+
+PARTS
+  --cephcsi PATH
+                         a real ceph-csi in place of the test driver (linked with librados and
+                         librbd of the nodes' Debian)
 
 What is missing is installed first: Debian packages (as root), a virtual environment, the
 Kubernetes programs from source (once). Everything but the packages is kept in $RBDAGENT_CACHE,
@@ -87,6 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "fuzz": _fuzz,
         "soak": _soak,
         "docs": _docs,
+        "matrix": _matrix,
         "pictures": _pictures,
         "clean": _clean,
         **{tier: _one_tier(tier) for tier in TIERS},
@@ -95,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="./dev",
         usage="./dev VERB [ARGS]",
         description="Everything that developing rbdagent takes.",
-        epilog=_EPILOG,
+        epilog=_EPILOG.replace("PARTS", _options_help()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("verb", choices=verbs, metavar="VERB", help="one of those below")
@@ -106,7 +124,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # A background job of a shell is born deaf to interrupts, and so would be its children.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        return verbs[given.verb](_use_cephcsi(given.args))
+        return verbs[given.verb](_use_parts(_use_cephcsi(given.args)))
     except LabError as error:
         print(f"./dev {given.verb}: {error}", file=sys.stderr)
         return 1
@@ -127,6 +145,30 @@ def _use_cephcsi(args: list[str]) -> list[str]:
     return rest
 
 
+def _use_parts(args: list[str]) -> list[str]:
+    """Take the choices of the lab's parts out of a verb's arguments, wherever they are.
+
+    Raises:
+        LabError: there is no such part.
+    """
+    parser = argparse.ArgumentParser(prog="./dev", add_help=False, allow_abbrev=False)
+    for option in OPTIONS:
+        parser.add_argument(option.flag, dest=option.variable)
+    given, rest = parser.parse_known_args(args)
+    chosen = {name: value for name, value in vars(given).items() if value is not None}
+    if chosen:
+        os.environ |= chosen
+        chosen_parts()
+    return rest
+
+
+def _options_help() -> str:
+    """Return the lines of the help that describe the options of :data:`OPTIONS`."""
+    usage = {f"{option.flag} {option.metavar}": option.help for option in OPTIONS}
+    lines = (f"  {words}\n{'':25}{meaning}" for words, meaning in usage.items())
+    return "\n".join(("with demo, test, integration, e2e, bench, lab up:", *lines))
+
+
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
@@ -139,6 +181,7 @@ def _demo(args: list[str]) -> int:
 def _lab(args: list[str]) -> int:
     if args and args[0] in ("up", "shell"):
         install_lab(Narrator())
+        print(parts_line(), flush=True)
     else:
         install_python(Narrator())
     return _python(["-m", "tests.lab", *args], keep_stdin=True)
@@ -146,6 +189,7 @@ def _lab(args: list[str]) -> int:
 
 def _bench(args: list[str]) -> int:
     install_lab(Narrator())
+    print(parts_line(), flush=True)
     name, rest = (args[0], args[1:]) if args else ("", [])
     scripts = sorted((CHECKOUT / "bench").glob(f"{name or '*'}.py"))
     if not scripts:
@@ -158,7 +202,12 @@ def _fuzz(args: list[str]) -> int:
     install_python(Narrator())
     states, seed = _chance("fuzz", args, often=1_000_000)
     os.environ |= {"RBDAGENT_FUZZ_STATES": states, "RBDAGENT_FUZZ_SEED": seed}
-    return _python(["-m", "pytest", "-q", "-s", "tests/unit/test_plan_oracle.py"])
+    return _python(
+        [
+            *("-m", "pytest", "-q", "-m", "hypothesis or fuzz", f"--hypothesis-seed={seed}"),
+            *("tests/unit", "tests/contract"),
+        ]
+    )
 
 
 def _soak(args: list[str]) -> int:
@@ -174,6 +223,14 @@ def _chance(verb: str, args: list[str], *, often: int) -> tuple[str, str]:
         raise LabError(f"{verb} {' '.join(given)}: how often and the seed are numbers")
     print(f"./dev {verb} {' '.join(given)} repeats this run", flush=True)
     return given[0], given[1]
+
+
+def _matrix(args: list[str]) -> int:
+    install_python(Narrator())
+    try:
+        return _python(["-m", "tests.lab.matrix", *args])
+    finally:
+        _python(["-m", "tests.lab", "clean-up-killed"])
 
 
 def _docs(args: list[str]) -> int:
@@ -212,13 +269,14 @@ def _run_tiers(tiers: Sequence[str], pytest_args: Sequence[str]) -> int:
     narrator = Narrator()
     install_python(narrator)
     obstacles = {tier: _obstacle(tier) for tier in tiers}
-    with_lab = any(tier in LAB_TIERS and obstacles[tier] is None for tier in tiers)
-    if with_lab:
-        install_lab(narrator)
+    of_lab = [tier for tier in tiers if tier in LAB_TIERS and obstacles[tier] is None]
+    for tier in of_lab:
+        with _debian_of(tier):
+            install_lab(narrator)
     try:
         outcomes = _outcomes(tiers, obstacles, pytest_args)
     finally:
-        if with_lab:
+        if of_lab:
             _python(["-m", "tests.lab", "clean-up-killed"])
     return _conclude(outcomes)
 
@@ -232,8 +290,47 @@ def _outcomes(
             outcomes.append(_not_run(tier, obstacle))
             continue
         print(f"\n=== {tier}", flush=True)
-        outcomes.append(_lint() if tier == "lint" else _pytest(tier, pytest_args))
+        with _debian_of(tier):
+            if tier in LAB_TIERS:
+                print(parts_line(), flush=True)
+            outcomes.append(_lint() if tier == "lint" else _pytest(tier, pytest_args))
+        if tier == "e2e" and not pytest_args:
+            outcomes += _founding_with_cephcsi()
     return outcomes
+
+
+@contextlib.contextmanager
+def _debian_of(tier: str) -> Iterator[None]:
+    """Have the parts that belong to a tier, in place of those that were chosen."""
+    if tier not in _OF_ONE_DEBIAN:
+        yield
+        return
+    chosen = {option.variable: os.environ.get(option.variable, "") for option in OPTIONS}
+    debian, _ = _OF_ONE_DEBIAN[tier]
+    os.environ |= dict.fromkeys(chosen, "") | {"RBDAGENT_LAB_DEBIAN": debian}
+    try:
+        yield
+    finally:
+        os.environ |= chosen
+
+
+def _founding_with_cephcsi() -> list[Outcome]:
+    """Play the founding incident with a real ceph-csi too, where one lies beside the checkout.
+
+    Returns:
+        Nothing in a run that was given a ceph-csi: all of its scenarios have run with it.
+    """
+    program = shared_cephcsi() if given_cephcsi() is None else None
+    if program is None:
+        return []
+    os.environ["RBDAGENT_CEPHCSI"] = str(program)
+    try:
+        # The sidecars around it are built for it alone.
+        install_lab(Narrator())
+        print("\n=== e2e, the founding incident with a real ceph-csi", flush=True)
+        return [_pytest("e2e", ["-k", "test_founding_incident"], name="e2e-cephcsi")]
+    finally:
+        del os.environ["RBDAGENT_CEPHCSI"]
 
 
 def _obstacle(tier: str) -> str | None:
@@ -252,7 +349,7 @@ def _obstacle(tier: str) -> str | None:
         ),
         "the lab needs /dev/net/tun for the node VMs' network": not Path("/dev/net/tun").exists(),
         f"two node VMs need {_LAB_MEMORY_GIB} GiB of memory, this machine has {memory:.1f}": (
-            tier == "e2e" and memory < _LAB_MEMORY_GIB
+            tier in _VM_TIERS and memory < _LAB_MEMORY_GIB
         ),
     }
     return next((why for why, true in obstacles.items() if true), None)
@@ -296,48 +393,32 @@ def _lint() -> Outcome:
     )
 
 
-def _pytest(tier: str, args: Sequence[str]) -> Outcome:
-    junit = cache_dir() / "junit" / f"{tier}.xml"
+def _pytest(tier: str, args: Sequence[str], *, name: str = "") -> Outcome:
+    """Run tests of a tier; ``name`` is that of a run beside the one of all its tests."""
+    junit = cache_dir() / "junit" / f"{name or tier}.xml"
     junit.parent.mkdir(parents=True, exist_ok=True)
     junit.unlink(missing_ok=True)
     started = time.monotonic()
     side_by_side = ["-n", str(_AT_ONCE[tier]), "--dist", "loadfile"] if tier in _AT_ONCE else []
-    code = _python(["-m", "pytest", f"tests/{tier}", f"--junitxml={junit}", *side_by_side, *args])
+    _, tests = _OF_ONE_DEBIAN.get(tier, ("", f"tests/{tier}"))
+    code = _python(["-m", "pytest", tests, f"--junitxml={junit}", *side_by_side, *args])
     seconds = time.monotonic() - started
     if code == _NO_TESTS_COLLECTED:
-        return _not_run(tier, f"tests/{tier} has no tests")
-    passed, failed, skipped = _count(junit)
+        return _not_run(tier, f"{tests} has no tests")
+    passed, failed, skipped = count(junit)
     if code != 0 and failed == 0:
         failed = 1  # pytest itself broke: a conftest, an interruption, a usage error
     if passed + failed == 0:
         return _not_run(tier, f"all {skipped} tests were skipped")
     ran = f"{passed + failed} tests" + (f", {skipped} SKIPPED" if skipped else "")
     return Outcome(
-        tier=tier,
+        tier=name or tier,
         state="FAILED" if failed else "passed",
         seconds=seconds,
         ran=ran,
         passed=passed,
         failed=failed,
     )
-
-
-def _count(junit: Path) -> tuple[int, int, int]:
-    """Give how many tests passed, failed (errors too) and were skipped."""
-    if not junit.exists():
-        return 0, 0, 0
-    passed = failed = skipped = 0
-    # pytest writes two testcases for one that fails and whose teardown fails too.
-    tree = ET.parse(junit)  # noqa: S314  (pytest wrote it a moment ago)
-    for case in tree.getroot().iter("testcase"):
-        children = {child.tag for child in case}
-        if children & {"failure", "error"}:
-            failed += 1
-        elif "skipped" in children:
-            skipped += 1
-        else:
-            passed += 1
-    return passed, failed, skipped
 
 
 def _conclude(outcomes: Sequence[Outcome]) -> int:

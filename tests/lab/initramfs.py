@@ -22,8 +22,10 @@ _TRAILER = "TRAILER!!!"
 
 # Only what it takes to reach the host's files: from there modprobe knows the rest.
 _MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay")
-# ext4 asks for crc32c by that name, which no dependency tells.
-_DISK_MODULES = ("virtio_blk", "crc32c_generic", "ext4")
+_DISK_MODULES = ("virtio_blk", "ext4")
+# ext4 asks for crc32c by that name, which no dependency names. Kernels 7.x have no such module: a
+# library that ext4 depends on does the same.
+_DISK_MODULES_OF_OLD = ("crc32c_generic",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,11 @@ def initramfs(modules: Path, given: Mapping[str, File], *, disk: bool = False) -
         "init": File(data=(_GUEST / "init.sh").read_bytes(), mode=0o755),
         "bin/busybox": File(data=BUSYBOX.read_bytes(), mode=0o755),
     }
-    order = load_order(modules, _MODULES + (_DISK_MODULES if disk else ()))
+    wanted: tuple[str, ...] = _MODULES
+    if disk:
+        wanted += tuple(name for name in _DISK_MODULES_OF_OLD if has_module(modules, name))
+        wanted += _DISK_MODULES
+    order = load_order(modules, wanted)
     files["modules/order"] = File(data="".join(f"{_stem(path)}.ko\n" for path in order).encode())
     for path in order:
         files[f"modules/{_stem(path)}.ko"] = File(data=_module(path))
@@ -86,6 +92,14 @@ def _member(number: int, name: str, mode: int, data: bytes) -> bytes:
 
 def _padded(data: bytes) -> bytes:
     return data + bytes(-len(data) % 4)
+
+
+def has_module(modules: Path, name: str) -> bool:
+    """Return whether the kernel has a module of that name, as a file."""
+    return any(
+        _stem(Path(line.partition(":")[0])) == name
+        for line in (modules / "modules.dep").read_text().splitlines()
+    )
 
 
 def load_order(modules: Path, wanted: Sequence[str]) -> tuple[Path, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import lzma
 import os
 import platform
 import shutil
@@ -21,14 +22,21 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from tests.lab import venvs
 from tests.lab.errors import LabError
+from tests.lab.install_node import node_tree
+from tests.lab.kernels import kernel_of
+from tests.lab.kubernetes import kubernetes_module
+from tests.lab.parts import DEFAULT_KUBERNETES, chosen_parts
+from tests.lab.roots import root_is_made, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-CHECKOUT = Path(__file__).resolve().parents[2]
+CHECKOUT = venvs.CHECKOUT
 GO_MODULE = CHECKOUT / "tests" / "lab" / "go"
 HELM_MODULE = GO_MODULE / "chart"
+SIDECAR_MODULE = GO_MODULE / "sidecars"
 
 PYTHON_PACKAGES = (
     "ca-certificates",
@@ -48,6 +56,7 @@ LAB_PACKAGES = (
     "ceph-osd",
     "cpio",
     "cryptsetup-bin",
+    "debootstrap",
     "e2fsprogs",
     "etcd-server",
     "iproute2",
@@ -66,10 +75,10 @@ BROWSER_PACKAGES = (
 )
 KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kubelet", "kubectl")
 CSI_DRIVER = "csi-rbd-lab"
+SIDECARS = ("csi-provisioner", "csi-attacher", "csi-resizer")
+"""The controllers around a real ceph-csi; the test driver has them played."""
 
 _HELM = "helm.sh/helm/v4/cmd/helm"
-_KUBERNETES_VERSION = "v1.36.3"
-_LINK = " ".join(("-s -w", f"-X k8s.io/component-base/version.gitVersion={_KUBERNETES_VERSION}"))
 # Debian 12's Go (1.19) is too old and cannot fetch a newer one; the module proxy serves whole
 # toolchains as modules (https://go.dev/doc/toolchain).
 _GO_VERSION = "1.26.8"
@@ -86,18 +95,38 @@ def cache_dir() -> Path:
 
 def venv_python() -> Path:
     """Give the Python that has everything; it exists after :func:`install_python`."""
-    return cache_dir() / "venv" / "bin" / "python"
+    return venvs.venv_place(cache_dir()) / "bin" / "python"
 
 
 def bin_dir() -> Path:
-    """Give the directory of the programs built for the lab."""
-    return cache_dir() / "bin"
+    """Return the directory of the programs built for the lab, with the chosen Kubernetes."""
+    version = chosen_parts().kubernetes
+    return cache_dir() / ("bin" if version == DEFAULT_KUBERNETES else f"bin-{version}")
 
 
 def given_cephcsi() -> Path | None:
     """Give the real ceph-csi to run in place of the test driver: RBDAGENT_CEPHCSI."""
     given = os.environ.get("RBDAGENT_CEPHCSI")
     return Path(given).resolve() if given else None
+
+
+def shared_cephcsi(checkout: Path = CHECKOUT) -> Path | None:
+    """Unpack the ceph-csi that lies packed beside the checkout; return None where there is none.
+
+    ceph-csi is not on the Go proxy, and needs cgo: it is brought along, or runs are without it.
+    """
+    packed = checkout.parent / "shared" / "cephcsi" / "cephcsi.xz"
+    if not packed.exists():
+        return None
+    program = cache_dir() / "cephcsi"
+    if not program.exists() or program.stat().st_mtime < packed.stat().st_mtime:
+        new = program.with_suffix(".new")
+        new.parent.mkdir(parents=True, exist_ok=True)
+        with lzma.open(packed) as source, new.open("wb") as target:
+            shutil.copyfileobj(source, target)
+        new.chmod(0o755)
+        new.replace(program)
+    return program
 
 
 class Narrator:
@@ -195,7 +224,9 @@ def install_lab(narrator: Narrator) -> None:
         _install_kubernetes(narrator)
         _install_helm(narrator)
         _install_csi_driver(narrator)
-        _install_node_tree(narrator)
+        if given_cephcsi() is not None:
+            _install_sidecars(narrator)
+        _install_parts(narrator)
 
 
 def lab_programs_installed() -> bool:
@@ -271,12 +302,12 @@ def _enabled_units() -> set[Path]:
 
 def _install_venv(narrator: Narrator) -> None:
     """Make the virtual environment, on Debian's Python and with its packages visible."""
-    venv = cache_dir() / "venv"
+    venv = venvs.venv_place(cache_dir())
     pyproject = CHECKOUT / "pyproject.toml"
     key = _digest(
         pyproject.read_bytes(), str(CHECKOUT).encode(), platform.python_version().encode()
     )
-    stamp = _stamp("venv")
+    stamp = venv.with_suffix(".made-from")
     if stamp.exists() and stamp.read_text() == key and venv_python().exists():
         return
     with narrator.step("virtual environment, and rbdagent in it") as log:
@@ -299,10 +330,10 @@ def _install_kubernetes(narrator: Narrator) -> None:
     wanted = [name for name in KUBERNETES if name not in given]
     for name, path in given.items():
         _replace(bin_dir() / name, path)
-    title = f"Kubernetes {_KUBERNETES_VERSION} from source (once; 5 minutes on two cores)"
-    with narrator.step(title) as log:
+    version = chosen_parts().kubernetes
+    with narrator.step(f"Kubernetes {version} from source (once; 5 minutes on two cores)") as log:
         packages = [f"k8s.io/kubernetes/cmd/{name}" for name in wanted]
-        _go_build(go, packages, log)
+        _go_build(go, packages, log, module=kubernetes_module(cache_dir(), GO_MODULE, version))
         stamp.write_text(key)
 
 
@@ -315,6 +346,19 @@ def _install_helm(narrator: Narrator) -> None:
     go = _go(narrator)
     with narrator.step("Helm from source (once; 2 minutes on two cores)") as log:
         _go_build(go, [_HELM], log, module=HELM_MODULE)
+        stamp.write_text(key)
+
+
+def _install_sidecars(narrator: Narrator) -> None:
+    """Build the controllers around a real ceph-csi: the tools of their module."""
+    key = _digest(*((SIDECAR_MODULE / name).read_bytes() for name in ("go.mod", "go.sum")))
+    stamp = _stamp("sidecars")
+    built = all((bin_dir() / name).exists() for name in SIDECARS)
+    if built and stamp.exists() and stamp.read_text() == key:
+        return
+    go = _go(narrator)
+    with narrator.step("the CSI sidecars from source (once; 2 minutes on two cores)") as log:
+        _go_build(go, ["tool"], log, module=SIDECAR_MODULE)
         stamp.write_text(key)
 
 
@@ -335,17 +379,42 @@ def _install_csi_driver(narrator: Narrator) -> None:
         stamp.write_text(key)
 
 
-def _install_node_tree(narrator: Narrator) -> None:
-    from tests.lab.install_node import node_tree
+def _install_parts(narrator: Narrator) -> None:
+    """Make the roots of the chosen Ceph and Debian, and what the node VMs are made from."""
+    parts = chosen_parts()
+    for suite in dict.fromkeys((parts.ceph, parts.debian)):
+        if not root_is_made(cache_dir(), suite):
+            with narrator.step(f"root of Debian {suite.debian} (once; 4 minutes on two cores)"):
+                root_of(cache_dir(), suite)
+    with narrator.step("the node VMs' kernel, containerd, runc, CNI plugins and Python packages"):
+        node_tree(cache_dir(), parts)
 
-    with narrator.step("the node VMs' kernel, containerd, runc and CNI plugins"):
-        node_tree(cache_dir())
+
+def parts_line() -> str:
+    """Return the line with which a run begins: what its lab is made of, with full versions.
+
+    Raises:
+        LabError: a part is not installed yet.
+    """
+    parts = chosen_parts()
+    ceph = root_of(cache_dir(), parts.ceph).version_of("ceph-mon")
+    kernel = kernel_of(cache_dir(), parts.kernel).release
+    driver = "ceph-csi" if given_cephcsi() else CSI_DRIVER
+    return (
+        f"parts: Ceph {ceph} (keys {parts.keys}), kernel {kernel}, Kubernetes {parts.kubernetes},"
+        f" Debian {parts.debian.debian}, driver {driver}"
+    )
 
 
 def _kubernetes_key() -> str:
     given = os.environ.get("KUBEBUILDER_ASSETS", "")
     module = [(GO_MODULE / name).read_bytes() for name in ("go.mod", "go.sum")]
-    return _digest(*module, _LINK.encode(), given.encode())
+    return _digest(*module, _link().encode(), given.encode())
+
+
+def _link() -> str:
+    version = f"k8s.io/component-base/version.gitVersion={chosen_parts().kubernetes}"
+    return f"-s -w -X {version}"
 
 
 def _given_programs() -> Mapping[str, Path]:
@@ -363,8 +432,11 @@ def _go_build(go: Path, packages: Sequence[str], log: Path, *, module: Path = GO
     out = cache_dir() / "bin.new"
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
-    command: list[str | Path] = [go, "-C", module, "build", "-ldflags", _LINK, "-o", f"{out}/"]
+    command: list[str | Path] = [go, "-C", module, "build", "-ldflags", _link(), "-o", f"{out}/"]
     env = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "-buildvcs=false"}
+    if module.is_relative_to(cache_dir()):
+        # A module for another version of Kubernetes names that alone.
+        env["GOFLAGS"] += " -mod=mod"
     if go.is_relative_to(cache_dir()):
         # A Go of our own brings caches of its own; somebody else's Go already has some.
         env |= {"GOPATH": str(cache_dir() / "go"), "GOCACHE": str(cache_dir() / "go-build")}
@@ -447,7 +519,8 @@ def _replace(link: Path, target: Path) -> None:
 
 def _stamp(name: str) -> Path:
     """Give the file that says what ``name`` was made from."""
-    return cache_dir() / f"{name}.made-from"
+    of_version = bin_dir().name.removeprefix("bin")
+    return cache_dir() / f"{name}{of_version}.made-from"
 
 
 def _digest(*parts: bytes) -> str:

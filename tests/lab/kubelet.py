@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from tests.lab.controlplane import API_SERVICE
 from tests.lab.images import AGENT_MARK, PAUSE, image_archive
 from tests.lab.install import venv_python
-from tests.lab.install_node import NodeTree
 from tests.lab.network import ADDRESS
 from tests.lab.vm import LOG_DIR, service_command, service_file, start_file
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.lab.install_node import NodeTree
 
 CONTAINERD = "containerd"
 KUBELET = "kubelet"
@@ -29,7 +30,7 @@ _LAYERS = "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs/snapshots"
 
 
 def node_files(
-    *, name: str, address: str, tree: Path, bin_dir: Path, kubeconfig: Path
+    *, name: str, address: str, tree: NodeTree, bin_dir: Path, kubeconfig: Path
 ) -> dict[str, bytes]:
     """Give the ``files`` of a VM that starts containerd and kubelet at boot.
 
@@ -42,7 +43,6 @@ def node_files(
         bin_dir: has kubelet.
         kubeconfig: kubelet's own.
     """
-    node = NodeTree(tree)
     kubelet = [
         str(bin_dir / KUBELET),
         f"--config={_KUBELET_CONFIG}",
@@ -51,15 +51,15 @@ def node_files(
         f"--node-ip={address}",
         "--v=2",
     ]
-    containerd = [str(node.program(CONTAINERD)), f"--config={_CONTAINERD_CONFIG}"]
+    containerd = [str(tree.program(CONTAINERD)), f"--config={_CONTAINERD_CONFIG}"]
     return {
-        _CONTAINERD_CONFIG: _containerd_config(node).encode(),
+        _CONTAINERD_CONFIG: _containerd_config(tree).encode(),
         _KUBELET_CONFIG: _json(_kubelet_config()),
         _KUBECONFIG: kubeconfig.read_bytes(),
         _CNI_CONFIG: _json(_cni_config(pod_subnet(address))),
         _IMAGES: image_archive(_agent_path()),
         **dict([service_file(CONTAINERD, containerd), service_file(KUBELET, kubelet)]),
-        **dict([start_file("50-kubelet", _start_script(node))]),
+        **dict([start_file("50-kubelet", _start_script(tree))]),
     }
 
 
@@ -72,8 +72,8 @@ def _agent_path() -> str:
     return f"{venv_python().parent}:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def _start_script(node: NodeTree) -> str:
-    ctr = f"{node.program('ctr')} --namespace k8s.io"
+def _start_script(tree: NodeTree) -> str:
+    ctr = f"{tree.program('ctr')} --namespace k8s.io"
     return f"""\
 rm -f {_CONTAINERD_SOCKET}
 {service_command(CONTAINERD, "start")}
@@ -99,7 +99,7 @@ ip route add {API_SERVICE} via {ADDRESS}
 """
 
 
-def _containerd_config(node: NodeTree) -> str:
+def _containerd_config(tree: NodeTree) -> str:
     """Give the configuration, in the version that containerd 1.6 (Debian 12) and 1.7 (13) read."""
     # AppArmor is off in the guest, and would need its parser.
     return f"""\
@@ -117,12 +117,12 @@ disabled_plugins = [
   sandbox_image = "{PAUSE}"
   disable_apparmor = true
   [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "{node.cni}"
+    bin_dir = "{tree.cni}"
     conf_dir = "/etc/lab/cni/net.d"
   [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-      BinaryName = "{node.program("runc")}"
+      BinaryName = "{tree.program("runc")}"
       SystemdCgroup = false
 """
 

@@ -22,9 +22,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.lab.ceph import READ_ONLY_CAPS, CephCluster
+from tests.lab.commands import output
 from tests.lab.controlplane import API_SERVICE, ControlPlane
-from tests.lab.csi import FAULTS, driver_config, driver_objects, node_command
+from tests.lab.csi import CEPH_CONF, FAULTS, driver_config, driver_objects, node_command
 from tests.lab.csi_controller import RADOS_NAMESPACE
+from tests.lab.csi_sidecars import start_controllers
 from tests.lab.errors import LabError
 from tests.lab.install import (
     CHECKOUT,
@@ -34,10 +36,11 @@ from tests.lab.install import (
     given_cephcsi,
     venv_python,
 )
-from tests.lab.install_node import node_tree
+from tests.lab.install_node import NodeTree, node_tree
 from tests.lab.kubelet import MEMORY_MIB, node_files, pod_subnet
 from tests.lab.network import ADDRESS, Network
 from tests.lab.processes import Process, Processes, wait_until
+from tests.lab.venvs import inside
 from tests.lab.vm import (
     WARM,
     WARM_PROGRAM,
@@ -58,7 +61,7 @@ NODES = ("worker-1", "worker-2")
 POOL = "k8s"
 CSI_USER = "csi"
 RBDAGENT_USER = "rbdagent"
-_CSI_CAPS = {"mon": "profile rbd", "osd": "profile rbd"}
+_CSI_CAPS = {"mon": "profile rbd", "osd": "profile rbd", "mgr": "profile rbd"}
 _GRACE_S = 2.0
 _DRIVER_S = 60.0
 _RBDAGENT_KUBECONFIG = "/etc/rbdagent/kubeconfig"
@@ -98,12 +101,16 @@ class Lab:
             self.processes, self.netns, self.state_dir / "k8s", bin_dir(), ADDRESS, nodes=nodes
         )
         # Two labs may have the same fsid, one invocation and the next must: it is in ceph.conf.
-        self.ceph = self._cluster("ceph", port=6789)
+        self.ceph = self._cluster("ceph", port=6789, msgr2_port=3300)
         self.network = Network(self.netns, address=ADDRESS)
         self.in_use_delay = "100ms"
         """First pause of the driver's in-use check; 1s is ceph-csi's own, and makes 49 s in all."""
         self.cephcsi = given_cephcsi()
         self._owner: TextIO | None = None
+
+    @functools.cached_property
+    def _tree(self) -> NodeTree:
+        return node_tree(cache_dir())
 
     @functools.cached_property
     def nodes(self) -> dict[str, Vm]:
@@ -163,7 +170,7 @@ class Lab:
 
     def start_second_cluster(self) -> CephCluster:
         """Bring up another Ceph cluster with an fsid of its own and the same pool, and give it."""
-        second = self._cluster("ceph-2", port=6790)
+        second = self._cluster("ceph-2", port=6790, msgr2_port=3301)
         self._start_ceph(second)
         return second
 
@@ -185,8 +192,14 @@ class Lab:
             _in_parallel(*(functools.partial(self._start_node, vm) for vm in self.nodes.values()))
 
     def _compile(self) -> None:
-        """Compile rbdagent once: an emulated processor would do it at every call."""
+        """Compile rbdagent once: an emulated processor would do it at every call.
+
+        For each Python that runs it: the nodes' may be another than this one.
+        """
         compileall.compile_dir(str(CHECKOUT / "rbdagent"), quiet=2)
+        root = self._tree.root
+        if not root.is_own:
+            output(*inside(root, ("python3", "-m", "compileall", "-qq", CHECKOUT / "rbdagent")))
 
     def _start_node(self, vm: Vm) -> None:
         vm.start()
@@ -209,7 +222,7 @@ class Lab:
         return Vm(
             name=name,
             address=address,
-            tree=node_tree(cache_dir()),
+            tree=self._tree,
             network=self.network,
             processes=self.processes,
             state_dir=self.state_dir / "vm",
@@ -232,11 +245,12 @@ class Lab:
             **node_files(
                 name=name,
                 address=address,
-                tree=node_tree(cache_dir()),
+                tree=self._tree,
                 bin_dir=bin_dir(),
                 kubeconfig=self.control_plane.kubeconfig(name),
             ),
             **self.ceph.files(RBDAGENT_USER),
+            "/etc/ceph/ceph.conf": f"{self.ceph.client_conf()}{CEPH_CONF}".encode(),
             **driver_config(self.ceph.monitor),
             **dict(
                 [service_file("csi", csi), start_file("60-csi", service_command("csi", "start"))]
@@ -313,6 +327,16 @@ class Lab:
             self.cephcsi = Path(shutil.copy(self.cephcsi, self.state_dir))
         self.ceph.rbd("namespace", "create", f"{POOL}/{RADOS_NAMESPACE}")
         self.workloads.apply(*driver_objects(POOL, user=CSI_USER, key=self.ceph.key_of(CSI_USER)))
+        if self.cephcsi is not None and self._names:
+            start_controllers(
+                self.processes,
+                netns=self.netns,
+                directory=self.state_dir / "csi",
+                cephcsi=self.cephcsi,
+                ceph=self.ceph,
+                kubeconfig=self.control_plane.kubeconfig("csi"),
+            )
+            return
         self.processes.start(
             "csi-controller",
             [venv_python(), "-m", "tests.lab.csi_controller", self.state_dir],
@@ -330,13 +354,14 @@ class Lab:
         cluster.create_user(CSI_USER, _CSI_CAPS)
         cluster.create_user(RBDAGENT_USER, READ_ONLY_CAPS)
 
-    def _cluster(self, name: str, *, port: int) -> CephCluster:
+    def _cluster(self, name: str, *, port: int, msgr2_port: int) -> CephCluster:
         directory = self.state_dir / name
         return CephCluster(
             self.processes,
             directory,
             address=ADDRESS,
             port=port,
+            msgr2_port=msgr2_port,
             netns=self.netns,
             name=name,
             fsid=str(uuid.uuid5(uuid.NAMESPACE_URL, directory.as_uri())),

@@ -1051,6 +1051,22 @@ KINDS: Final[dict[str, tuple[str, Callable[[Cell], None]]]] = {
     "a demoted image": ("RBD743", _stage("cannot map image {image} it is not primary")),
     "a map that fails": ("RBD744", _map(5, "Input/output error")),
     "no passphrase": ("RBD746", _stage("missing encryption passphrase in secrets")),
+    "a key that the kernel cannot use": (
+        "RBD747",
+        _stage(
+            "rbd: map failed with error an error (exit status 22) occurred while running rbd args: "
+            "[], rbd error output: rbd: failed to add secret 'client.csi-rbd-node' to kernel\n"
+            "rbd: map failed: (22) Invalid argument"
+        ),
+    ),
+    "monitors without an address for the ms_mode": (
+        "RBD748",
+        _stage(
+            "rbd: map failed with error an error (exit status 2) occurred while running rbd args: "
+            "[], rbd error output: rbd: failed to get mon address (possible ms_mode mismatch)\n"
+            "rbd: map failed: (2) No such file or directory"
+        ),
+    ),
     "mkfs fails": ("RBD751", _stage("exit status 1")),
     "a damaged file system": (
         "RBD752",

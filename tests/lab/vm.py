@@ -1,8 +1,9 @@
 """A node VM: a real kernel with the real rbd module, on QEMU without any help of the hardware.
 
-The guest sees the machine's whole file system below a layer of its own in memory, so every program
-and the virtual environment are there at their usual paths. What changes on the machine after the
-boot may be seen late or half (9p with ``cache=loose``): ``put``, ``put_tree`` or ``refresh``.
+The guest sees the file system of a Debian suite below a layer of its own in memory, and in it the
+checkout, the cache and the virtual environment at their usual paths. What changes on the machine
+after the boot may be seen late or half (9p with ``cache=loose``): ``put``, ``put_tree`` or
+``refresh``.
 
 busybox's init runs it, or systemd: then the layer is on a disk, and what was installed stays.
 """
@@ -21,13 +22,14 @@ from typing import TYPE_CHECKING
 from tests.lab.errors import LabError
 from tests.lab.initramfs import File, initramfs
 from tests.lab.install import CHECKOUT, cache_dir
-from tests.lab.install_node import NodeTree
 from tests.lab.network import PREFIX_LENGTH, Network
 from tests.lab.processes import wait_until
+from tests.lab.venvs import venv_place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tests.lab.install_node import NodeTree
     from tests.lab.processes import Process, Processes
 
 LOG_DIR = "/var/log/lab"
@@ -53,6 +55,7 @@ _KERNEL_ARGUMENTS = (
     "console=ttyS0 quiet panic=-1 mitigations=off apparmor=0 audit=0 nokaslr tsc=reliable"
     " no_timer_check"
 )
+_EXPORT = "mount_tag=host,security_model=none,readonly=on,multidevs=remap"
 _SYSTEMD_ARGUMENTS = (
     " lab.systemd systemd.unit=multi-user.target systemd.firstboot=off systemd.show_status=off"
 )
@@ -97,7 +100,7 @@ class Vm:
         *,
         name: str,
         address: str,
-        tree: Path,
+        tree: NodeTree,
         network: Network,
         processes: Processes,
         state_dir: Path,
@@ -108,7 +111,7 @@ class Vm:
     ) -> None:
         self.name = name
         self.address = address
-        self._tree = NodeTree(tree)
+        self._tree = tree
         self._network = network
         self._processes = processes
         self._dir = state_dir / name
@@ -126,9 +129,10 @@ class Vm:
             _make_disk(self._disk)
         ramdisk = self._dir / "initramfs"
         given = self._given()
-        ramdisk.write_bytes(initramfs(self._tree.modules, given, disk=self._systemd))
+        ramdisk.write_bytes(initramfs(self._tree.kernel.modules, given, disk=self._systemd))
         tap = self._network.add_tap(self.name)
-        self._processes.start(self._process_name, self._qemu(ramdisk, tap), netns=self._netns)
+        command = self._tree.root.exported(self._qemu(ramdisk, tap), mounted=self._mounted())
+        self._processes.start(self._process_name, command, netns=self._netns)
 
     def wait_until_ready(self, timeout_s: float = _READY_S) -> None:
         """Wait until the guest has done what it does at boot, services started included.
@@ -297,9 +301,9 @@ class Vm:
             *("-accel", "tcg", "-cpu", "max,la57=off", "-smp", "1"),
             *("-m", str(self._memory_mib), "-nodefaults", "-no-user-config", "-no-reboot"),
             *("-display", "none", "-serial", "stdio"),
-            *("-kernel", self._tree.kernel, "-initrd", ramdisk, "-append", arguments),
+            *("-kernel", self._tree.kernel.image, "-initrd", ramdisk, "-append", arguments),
             "-virtfs",
-            "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap",
+            f"local,path={self._tree.root.path},{_EXPORT}",
             # Without an option ROM: loading one costs seconds.
             *("-netdev", f"tap,id=cluster,ifname={tap},script=no,downscript=no"),
             *("-device", f"virtio-net-pci,netdev=cluster,mac={mac},romfile="),
@@ -308,18 +312,27 @@ class Vm:
             *disk,
         ]
 
+    def _mounted(self) -> dict[Path, Path]:
+        """What the guest finds in its root: path there -> directory of this machine.
+
+        Mounted where QEMU reads it and not in the guest: the containers' file systems have the
+        guest's as a layer, and a layer shows no mounts.
+        """
+        cache = cache_dir()
+        return {CHECKOUT: CHECKOUT, cache: cache, venv_place(cache): self._tree.venv}
+
     def _given(self) -> dict[str, File]:
         environment = {
             "LAB_NAME": self.name,
             "LAB_ADDRESS": self.address,
             "LAB_PREFIX_LENGTH": str(PREFIX_LENGTH),
             "LAB_CONTROL_ADDRESS": _CONTROL_GUEST,
-            "LAB_MODULES": str(self._tree.modules.parent),
+            "LAB_MODULES": str(self._tree.kernel.modules.parent),
             "LAB_DISK": "no" if self._disk is None or self._systemd else "yes",
-            "LAB_VISIBLE": f"{CHECKOUT} {cache_dir()} {self._tree.root}",
+            "LAB_VISIBLE": f"{CHECKOUT} {cache_dir()}",
             "HOME": "/root",
             "LC_ALL": "C.UTF-8",
-            "PATH": f"{self._tree.root}/usr/sbin:{self._tree.root}/usr/bin"
+            "PATH": f"{self._tree.runtime}/usr/sbin:{self._tree.runtime}/usr/bin"
             ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         }
         lines = (f"export {name}={shlex.quote(value)}\n" for name, value in environment.items())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tests.lab.errors import LabError
 from tests.lab.processes import wait_until
@@ -15,6 +15,13 @@ if TYPE_CHECKING:
 DRIVER = "rbd.csi.ceph.com"
 STORAGE = "/apis/storage.k8s.io/v1"
 IMAGE = "docker.io/lab/box:1"
+
+BACK_OFF_S: Final = 122.0
+"""kubelet's longest pause before it tries again what failed with a volume: 2m2s
+(pkg/util/goroutinemap/exponentialbackoff, maxDurationBeforeRetry)."""
+
+RETRIED_S: Final = BACK_OFF_S + 120.0
+"""For what kubelet may have to try once more: the pause, and the try on an emulated processor."""
 
 # PID 1 of a container gets no default action for TERM: without the trap a deletion takes the
 # whole grace period.
@@ -186,7 +193,7 @@ class Workloads:
         return wait_until(volume, timeout_s=timeout_s, what=f"claim {namespace}/{name} to be bound")
 
     def wait_running(
-        self, name: str, *, namespace: str = "default", timeout_s: float = 120
+        self, name: str, *, namespace: str = "default", timeout_s: float = RETRIED_S
     ) -> Json:
         """Wait until a pod's containers run; a failure tells the pod's events."""
 
@@ -265,7 +272,7 @@ class Workloads:
         return wait_until(name, timeout_s=60, what=f"a pod of {owner} on {node}")
 
     def wait_gone(
-        self, kind: str, name: str, *, namespace: str = "default", timeout_s: float = 90
+        self, kind: str, name: str, *, namespace: str = "default", timeout_s: float = RETRIED_S
     ) -> None:
         """Wait until the API has no object of that name any more."""
         wait_until(
@@ -299,7 +306,7 @@ class Workloads:
         reason: str,
         contains: str = "",
         namespace: str = "default",
-        timeout_s: float = 120,
+        timeout_s: float = RETRIED_S,
     ) -> Json:
         """Wait for an event of the object of that name; give it."""
 

@@ -9,6 +9,8 @@ import pytest
 from tests.lab import developer
 from tests.lab.developer import Outcome
 from tests.lab.errors import LabError
+from tests.lab.junit import count
+from tests.lab.parts import chosen_parts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,11 +26,11 @@ JUNIT = """<testsuites><testsuite>
 def test_errors_count_as_failures_and_skipped_tests_as_neither(tmp_path: Path) -> None:
     junit = tmp_path / "unit.xml"
     junit.write_text(JUNIT)
-    assert developer._count(junit) == (2, 2, 1)
+    assert count(junit) == (2, 2, 1)
 
 
 def test_a_run_that_left_no_result_counts_nothing(tmp_path: Path) -> None:
-    assert developer._count(tmp_path / "none.xml") == (0, 0, 0)
+    assert count(tmp_path / "none.xml") == (0, 0, 0)
 
 
 @pytest.mark.parametrize(("in_ci", "state", "code"), [("", "not run", 0), ("true", "FAILED", 1)])
@@ -73,6 +75,48 @@ def test_a_ceph_csi_that_is_no_program_is_refused(tmp_path: Path) -> None:
         developer._use_cephcsi(["--cephcsi", str(tmp_path)])
 
 
+def _run_e2e(
+    monkeypatch: pytest.MonkeyPatch, *, shared: Path | None, args: tuple[str, ...] = ()
+) -> list[tuple[str, str]]:
+    """Run the tier without a lab; return each run's name and the ceph-csi that it was given."""
+    runs: list[tuple[str, str]] = []
+
+    def record(tier: str, _args: object, *, name: str = "") -> Outcome:
+        runs.append((name or tier, developer._environment().get("RBDAGENT_CEPHCSI", "")))
+        return Outcome(tier=tier, state="passed", seconds=1, ran="1 test", passed=1)
+
+    monkeypatch.setattr(developer, "shared_cephcsi", lambda: shared)
+    monkeypatch.setattr(developer, "install_lab", lambda _: None)
+    monkeypatch.setattr(developer, "_pytest", record)
+    developer._outcomes(["e2e"], {"e2e": None}, args)
+    return runs
+
+
+def test_the_founding_incident_is_played_with_a_ceph_csi_beside_the_checkout(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("RBDAGENT_CEPHCSI", raising=False)
+    program = tmp_path / "cephcsi"
+    runs = _run_e2e(monkeypatch, shared=program)
+    assert runs == [("e2e", ""), ("e2e-cephcsi", str(program))]
+    assert "RBDAGENT_CEPHCSI" not in developer._environment()
+
+
+def test_without_one_or_with_chosen_tests_the_tier_is_run_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("RBDAGENT_CEPHCSI", raising=False)
+    assert _run_e2e(monkeypatch, shared=None) == [("e2e", "")]
+    assert _run_e2e(monkeypatch, shared=tmp_path, args=("-k", "luks")) == [("e2e", "")]
+
+
+def test_a_run_with_a_given_ceph_csi_is_not_repeated_with_another(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RBDAGENT_CEPHCSI", "/given")
+    assert _run_e2e(monkeypatch, shared=tmp_path) == [("e2e", "/given")]
+
+
 def test_how_many_episodes_to_play_reaches_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     played: list[str] = []
 
@@ -85,6 +129,21 @@ def test_how_many_episodes_to_play_reaches_the_tests(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("RBDAGENT_EPISODES_SEED", "")
     assert developer._soak(["7"]) == 0
     assert played == ["7"]
+
+
+@pytest.mark.parametrize(("tier", "debian"), [("oldest", "12"), ("newest", "forky")])
+def test_a_tier_of_one_debian_has_its_parts_whatever_was_chosen(
+    monkeypatch: pytest.MonkeyPatch, tier: str, debian: str
+) -> None:
+    monkeypatch.setenv("RBDAGENT_LAB_CEPH", "18.2")
+    monkeypatch.setenv("RBDAGENT_LAB_DEBIAN", "13")
+    with developer._debian_of(tier):
+        parts = chosen_parts(developer._environment())
+        assert (parts.debian, parts.ceph, parts.kernel) == (parts.debian,) * 3
+        assert parts.debian.debian == debian
+    environment = developer._environment()
+    assert environment["RBDAGENT_LAB_CEPH"] == "18.2"
+    assert environment["RBDAGENT_LAB_DEBIAN"] == "13"
 
 
 def test_nothing_of_the_users_own_clusters_reaches_a_test(monkeypatch: pytest.MonkeyPatch) -> None:

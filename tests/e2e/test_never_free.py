@@ -1,0 +1,195 @@
+"""`Free` is never the answer on one node while another node can use the image.
+
+Three mappings on worker-1, and the question asked on worker-2: while worker-1 is Ready, tainted,
+cut off or powered off, and while its agent reports, reported lately, reported long ago, or never.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from msgspec import Struct
+
+from tests.conftest import TOLD
+from tests.lab.install import venv_python
+from tests.lab.lab import POOL
+from tests.lab.processes import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.e2e.scene import Scene
+    from tests.lab.vm import Service
+
+Json = dict[str, Any]
+_REPORT: Final = "/apis/rbdagent.dev/v1alpha1/rbdnodes/worker-1"
+_HOLDER: Final = "worker-1"
+_ASKED: Final = "worker-2"
+_TAINT: Final = {
+    "key": "node.kubernetes.io/out-of-service",
+    "value": "nodeshutdown",
+    "effect": "NoExecute",
+}
+
+
+@pytest.fixture
+def agent(scene: Scene) -> Iterator[Service]:
+    """Run an agent on worker-1."""
+    service = scene.lab.nodes[_HOLDER].define_service(
+        "rbdagent", [str(venv_python().parent / "rbdagent"), "agent", "--state-dir", "/run/agent"]
+    )
+    service.start()
+    yield service
+    if scene.lab.nodes[_HOLDER].running and service.pid() is not None:
+        service.stop()
+
+
+class Volumes(Struct, frozen=True):
+    """PVs by what their mapping on worker-1 is."""
+
+    watched: str
+    unwatched: str
+    read_only: str
+
+    @property
+    def names(self) -> dict[str, str]:
+        """What each is called in the table."""
+        return {
+            self.watched: "rw, watch",
+            self.unwatched: "rw, no watch",
+            self.read_only: "ro, no watch",
+        }
+
+
+def three_mappings(scene: Scene) -> Volumes:
+    """Map three images on worker-1; the client of one loses its watch as recordings 23 and 30."""
+    unwatched = scene.claim("-unwatched")
+    scene.run_pod(_HOLDER, "-unwatched", claim_suffix="-unwatched")
+    address = scene.look(_HOLDER, unwatched).holder(_HOLDER)["clientAddress"]
+    scene.lab.ceph.ceph("osd", "blocklist", "add", address)
+    scene.undo(lambda: scene.lab.ceph.ceph("osd", "blocklist", "rm", address))
+    scene.wait_verdict(_HOLDER, unwatched, "Dead")
+    scene.lab.ceph.ceph("osd", "blocklist", "rm", address)
+    scene.wait_verdict(_HOLDER, unwatched, "Unwatched")
+    watched = scene.claim("-watched")
+    scene.run_pod(_HOLDER, "-watched", claim_suffix="-watched")
+    read_only = scene.claim("-ro")
+    image = scene.image_of(read_only).rpartition("/")[2]
+    scene.map_by_hand(_HOLDER, f"{POOL}/{image}", "-o", "ro")
+    return Volumes(watched, unwatched, read_only)
+
+
+class Reports:
+    """What the agent of worker-1 reports: as it does, lately, long ago or never."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._api = scene.lab.control_plane.api
+        self._last: Json = {}
+
+    def wait_for(self, volumes: Volumes) -> None:
+        """Wait until every mapping is reported."""
+
+        def reported() -> bool:
+            self._last = (self._api.find(_REPORT) or {}).get("status") or {}
+            mapped = {
+                mapping.get("persistentVolume") for mapping in self._last.get("mappings") or ()
+            }
+            return {*volumes.names} <= mapped
+
+        wait_until(reported, timeout_s=120, what="the agent to report its mappings")
+
+    def reported(self, *, minutes_ago: int) -> None:
+        """Have the last report be so old."""
+        if self._api.find(_REPORT) is None:
+            body = {"apiVersion": "rbdagent.dev/v1alpha1", "kind": "RBDNode"}
+            path = _REPORT.rpartition("/")[0]
+            self._api.create(path, body | {"metadata": {"name": _HOLDER}})
+        at = dt.datetime.now(dt.UTC) - dt.timedelta(minutes=minutes_ago)
+        status = self._last | {"observedAt": at.strftime("%Y-%m-%dT%H:%M:%SZ")}
+        self._api.patch(f"{_REPORT}/status", {"status": status})
+
+    def never_reported(self) -> None:
+        """Have no report, as where no agent was ever installed."""
+        if self._api.find(_REPORT) is not None:
+            self._api.delete(_REPORT)
+
+    @property
+    def ages(self) -> dict[str, Callable[[], None]]:
+        """The states of an agent that no longer runs."""
+        return {
+            "gone for 2 min": lambda: self.reported(minutes_ago=2),
+            "gone for 60 min": lambda: self.reported(minutes_ago=60),
+            "never installed": self.never_reported,
+        }
+
+
+class Table:
+    """What worker-2 answers about each volume, a row a state of worker-1."""
+
+    def __init__(self, scene: Scene, volumes: Volumes) -> None:
+        self._scene = scene
+        self._volumes = volumes
+        self.rows: list[str] = []
+        self.free: list[str] = []
+
+    def ask(self, node: str, agent: str) -> None:
+        """Ask about every volume; diagnose about the one that Ceph does not show."""
+        verdicts = {
+            name: self._scene.look(_ASKED, volume).verdict
+            for volume, name in self._volumes.names.items()
+        }
+        told = self._scene.diagnose(_ASKED, self._volumes.unwatched)
+        verdicts["diagnose: rw, no watch"] = str(told["verdict"])
+        row = f"{node:<24} {agent:<16} " + "  ".join(f"{k}: {v}" for k, v in verdicts.items())
+        self.rows.append(row)
+        self.free += [f"{row} ({name})" for name, told in verdicts.items() if told == "Free"]
+
+
+@pytest.mark.alone
+def test_free_is_never_the_answer_beside_a_mapping_of_another_node(
+    scene: Scene, agent: Service, record_property: Callable[[str, object], None]
+) -> None:
+    volumes, reports = three_mappings(scene), Reports(scene)
+    reports.wait_for(volumes)
+    vm, table = scene.lab.nodes[_HOLDER], Table(scene, volumes)
+    table.ask("Ready", "reports")
+    assert scene.look(_ASKED, volumes.unwatched).verdict == "Unwatched"
+    agent.stop()
+
+    def ask_all(node: str) -> None:
+        for name, set_age in reports.ages.items():
+            set_age()
+            table.ask(node, name)
+
+    ask_all("Ready")
+    node = f"/api/v1/nodes/{_HOLDER}"
+    api = scene.lab.control_plane.api
+    api.patch(node, {"spec": {"taints": [_TAINT]}})
+    scene.undo(lambda: api.patch(node, {"spec": {"taints": None}}))
+    ask_all("Ready, out-of-service")
+    api.patch(node, {"spec": {"taints": None}})
+
+    vm.cut()
+    scene.undo(vm.mend)
+    scene.workloads.wait_node_ready(_HOLDER, ready=False)
+    ask_all("cut off")
+    # The controllers now delete its pods and detach its volumes by force.
+    api.patch(node, {"spec": {"taints": [_TAINT]}})
+    scene.wait_detached(volumes.unwatched, _HOLDER)
+    ask_all("cut off, out-of-service")
+    vm.mend()
+    api.patch(node, {"spec": {"taints": None}})
+    scene.workloads.wait_node_ready(_HOLDER)
+    ask_all("back without a reboot")
+
+    vm.power_off()
+    scene.undo(lambda: scene.workloads.wait_node_ready(_HOLDER))
+    scene.undo(vm.wait_until_ready)
+    scene.undo(vm.start)
+    scene.workloads.wait_node_ready(_HOLDER, ready=False)
+    ask_all("powered off")
+    for row in table.rows:
+        record_property(TOLD, row)
+    assert table.free == []

@@ -1,0 +1,361 @@
+"""``./dev matrix``: run the parts against each other, and write docs/compatibility.md.
+
+Each cell is one run of pytest with other parts. What a run found is kept in docs/compatibility.json
+with its commit and day, so that a part of the cells can be run again alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from tests.lab.commands import output
+from tests.lab.errors import LabError
+from tests.lab.install import CHECKOUT, Narrator, bin_dir, cache_dir, install_lab, venv_python
+from tests.lab.junit import count
+from tests.lab.kernels import kernel_of
+from tests.lab.parts import DEFAULT_KUBERNETES, OPTIONS, SUITES, USERLANDS, Suite, chosen_parts
+from tests.lab.roots import Root, made_root, root_of
+from tests.lab.venvs import inside, venv_of, venv_place
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+RECORD: Final = CHECKOUT / "docs" / "compatibility.json"
+DOCUMENT: Final = CHECKOUT / "docs" / "compatibility.md"
+
+KUBERNETES: Final = ("v1.35.4", DEFAULT_KUBERNETES, "v1.37.2")
+"""The newest patch of each of the three newest minors."""
+
+_CEPH_TESTS = (
+    "tests/integration/test_observe_ceph.py",
+    "tests/integration/test_ceph_networks.py",
+)
+_VM_TESTS = ("tests/integration/test_lab_vm.py",)
+_E2E_TESTS = ("tests/e2e/test_founding_incident.py",)
+_VARIABLE = {option.flag: option.variable for option in OPTIONS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One run: which tests, on which parts, and where its result is shown."""
+
+    name: str
+    table: str
+    row: str
+    column: str
+    parts: Mapping[str, str]
+    """Flag of ``./dev`` -> value."""
+    tests: tuple[str, ...]
+    client: Suite | None = None
+    """pytest runs in the root of this suite, with its Python and bindings."""
+    reason: str = ""
+    """Why the cell is not run; empty for one that is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What one run of a cell found."""
+
+    state: str
+    """``passed`` or ``FAILED``."""
+    ran: str
+    commit: str
+    day: str
+    seconds: int
+    disk_mib: int
+    """Roots, kernels and environments that the cell needs; cells share them."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+CEPH_TABLE: Final = "Ceph: bindings and servers"
+KERNEL_TABLE: Final = "Kernels"
+E2E_TABLE: Final = "End to end"
+INTRODUCTIONS: Final = {
+    CEPH_TABLE: (
+        "`tests/integration/test_observe_ceph.py` and `test_ceph_networks.py`: every question to"
+        " Ceph, asked with the Python and the bindings of a Debian release (rows) of a cluster of"
+        " another (columns), over messenger v1, msgr2 and IPv6."
+    ),
+    KERNEL_TABLE: (
+        "`tests/integration/test_lab_vm.py`: a VM that maps an image; the watcher that Ceph reports"
+        " is the client that sysfs reports."
+    ),
+    E2E_TABLE: (
+        "`tests/e2e/test_founding_incident.py`: Multi-Attach on two nodes, its cause, the unmap by"
+        " an agent, and the next pod."
+    ),
+}
+_OLD_CLIENT = "librados before 20.2 cannot use keys of type aes256k (CVE-2025-30156)"
+
+
+def cells() -> tuple[Cell, ...]:
+    """Return every cell, in the order of the document."""
+    return (*_ceph_cells(), *_kernel_cells(), *_e2e_cells())
+
+
+def _ceph_cells() -> list[Cell]:
+    found = []
+    servers = [(suite, keys) for suite in SUITES if suite in USERLANDS for keys in suite.keys]
+    for client in USERLANDS:
+        for server, keys in servers:
+            reason = _OLD_CLIENT if keys not in client.keys else ""
+            suffix = "" if keys == "aes" else f", keys {keys}"
+            cell = Cell(
+                name=f"ceph/{client.debian}/{server.ceph}/{keys}",
+                table=CEPH_TABLE,
+                row=f"Debian {client.debian} ({client.ceph})",
+                column=f"Ceph {server.ceph}{suffix}",
+                parts={"--ceph": server.ceph, "--keys": keys},
+                tests=_CEPH_TESTS,
+                client=client,
+                reason=reason,
+            )
+            found.append(cell)
+    return found
+
+
+def _kernel_cells() -> list[Cell]:
+    return [
+        Cell(
+            name=f"kernel/{suite.kernel}",
+            table=KERNEL_TABLE,
+            row=f"kernel {suite.kernel}",
+            column="Debian 13, Ceph 18.2",
+            parts={"--debian": "13", "--kernel": suite.kernel},
+            tests=_VM_TESTS,
+        )
+        for suite in SUITES
+    ]
+
+
+def _e2e_cells() -> list[Cell]:
+    newest = USERLANDS[-1].debian
+    rows: dict[str, dict[str, str]] = {
+        f"Debian {suite.debian} with its Ceph and kernel": {"--debian": suite.debian}
+        for suite in USERLANDS
+    }
+    rows |= {
+        f"Kubernetes {version}": {"--debian": "13", "--kubernetes": version}
+        for version in KUBERNETES
+        if version != DEFAULT_KUBERNETES
+    }
+    rows["kernel 5.10"] = {"--debian": "13", "--kernel": "5.10"}
+    rows["keys aes256k"] = {"--debian": newest, "--keys": "aes256k"}
+    return [
+        Cell(
+            name=f"e2e/{row.replace(' ', '-')}",
+            table=E2E_TABLE,
+            row=row,
+            column=" ".join(word for pair in parts.items() for word in pair),
+            parts=parts,
+            tests=_E2E_TESTS,
+        )
+        for row, parts in rows.items()
+    ]
+
+
+# Not played by any test yet: each line is a value of an axis, and why it has no cell.
+NOT_TRIED: Final = (
+    ("krbd with monitors that speak v1 alone, or msgr2 alone", "the nodes' monitors speak both"),
+    ("nodes with IPv6 addresses", "the network of the lab's nodes has IPv4 addresses alone"),
+    ("the real ceph-csi", "needs a binary: `./dev e2e --cephcsi PATH` runs all scenarios with it"),
+    ("Ceph 14.2", "its bindings need a Python older than 3.11; end of life in 2021"),
+    ("kernels of Enterprise Linux 9 (5.14) and Ubuntu 24.04 (6.8)", "not packaged by Debian"),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the cells that the arguments name, by default all, and write the document."""
+    parser = argparse.ArgumentParser(prog="./dev matrix", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a cell, or how its name begins")
+    parser.add_argument("--list", action="store_true", help="print the cells and run none")
+    parser.add_argument("--write", action="store_true", help="write the document and run none")
+    given = parser.parse_args(argv)
+    chosen = [cell for cell in cells() if _is_chosen(cell, given.names)]
+    if given.list:
+        print("\n".join(f"{cell.name:<48} {cell.reason}".rstrip() for cell in chosen))
+        return 0
+    failed = False
+    for cell in () if given.write else chosen:
+        if not cell.reason:
+            result = _run(cell)
+            failed |= result.state != "passed"
+            # Another run may have written other cells meanwhile.
+            _write_record({**read_record(), cell.name: result})
+    DOCUMENT.write_text(document(cells(), read_record()))
+    print(f"{DOCUMENT.relative_to(CHECKOUT)} is written")
+    return 1 if failed else 0
+
+
+def _is_chosen(cell: Cell, names: Sequence[str]) -> bool:
+    return not names or any(cell.name.startswith(name) for name in names)
+
+
+def read_record() -> dict[str, Result]:
+    """Return the last result of each cell that was ever run."""
+    if not RECORD.exists():
+        return {}
+    return {name: Result(**result) for name, result in json.loads(RECORD.read_text()).items()}
+
+
+def _write_record(results: Mapping[str, Result]) -> None:
+    known = {cell.name for cell in cells()}
+    kept = {name: asdict(result) for name, result in results.items() if name in known}
+    RECORD.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+
+
+# One cell -----------------------------------------------------------------------------------------
+
+
+def _run(cell: Cell) -> Result:
+    """Run one cell; what it needs is made first and not counted."""
+    os.environ |= {name: cell.parts.get(flag, "") for flag, name in _VARIABLE.items()}
+    narrator = Narrator()
+    install_lab(narrator)
+    with narrator.step(f"roots for {cell.name} (once each; 4 minutes on two cores)"):
+        needed = _made(cell)
+    junit = cache_dir() / "junit" / f"{cell.name.replace('/', '-')}.xml"
+    junit.parent.mkdir(parents=True, exist_ok=True)
+    junit.unlink(missing_ok=True)
+    command = _command(cell, junit)
+    path = f"{venv_python().parent}:{bin_dir()}:{os.environ['PATH']}"
+    started = time.monotonic()
+    with narrator.step(f"matrix {cell.name}") as log, log.open("ab") as stream:
+        done = subprocess.run(
+            command,
+            cwd=CHECKOUT,
+            env={**os.environ, "PATH": path},
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+            check=False,
+        )
+    passed, wrong, skipped = count(junit)
+    fine = done.returncode == 0 and passed > 0
+    return Result(
+        state="passed" if fine else "FAILED",
+        ran=f"{passed} of {passed + wrong + skipped} tests",
+        commit=_commit(),
+        day=time.strftime("%Y-%m-%d", time.gmtime()),
+        seconds=round(time.monotonic() - started),
+        disk_mib=_disk_mib(needed),
+        versions=_versions(cell),
+    )
+
+
+def _made(cell: Cell) -> list[Path]:
+    """Make the roots that the cell needs beyond those of any lab, and return what it needs."""
+    parts = chosen_parts()
+    cache = cache_dir()
+    suites = {parts.ceph.name: parts.ceph, parts.debian.name: parts.debian}
+    if cell.client is not None:
+        # In the client's root the machine's own suite is another one's.
+        suites = {suite.name: suite for suite in (parts.ceph, cell.client)}
+        for suite in suites.values():
+            made_root(cache, suite)
+        venv_of(cache, cell.client)
+    directories = [
+        cache / kind / name for kind in ("roots", "venvs", "runtimes") for name in suites
+    ]
+    directories.append(cache / "kernels" / parts.kernel.name)
+    return [directory for directory in directories if directory.exists()]
+
+
+def _command(cell: Cell, junit: Path) -> list[str]:
+    pytest: list[str | Path] = [venv_python(), "-m", "pytest", "-q", "-n", "0"]
+    pytest += [f"--junitxml={junit}", *cell.tests]
+    if cell.client is None:
+        return [str(word) for word in pytest]
+    cache = cache_dir()
+    root = Root(cache / "roots" / cell.client.name)
+    place = venv_place(cache)
+    at_checkout = ["env", "-C", CHECKOUT, f"PYTHONPATH={CHECKOUT}", *pytest]
+    return inside(root, at_checkout, {cache: cache, place: venv_of(cache, cell.client)})
+
+
+def _versions(cell: Cell) -> dict[str, str]:
+    parts = chosen_parts()
+    cache = cache_dir()
+    if cell.client is None:
+        ceph = root_of(cache, parts.ceph).version_of("ceph-mon")
+        return {"Ceph": ceph, "kernel": kernel_of(cache, parts.kernel).release}
+    return {
+        "Ceph": made_root(cache, parts.ceph).version_of("ceph-mon"),
+        "bindings": made_root(cache, cell.client).version_of("python3-rbd"),
+    }
+
+
+def _commit() -> str:
+    """Return the commit of the checkout, with a plus where the product or its tests differ."""
+    commit = output("git", "rev-parse", "--short", "HEAD", cwd=CHECKOUT).strip()
+    changed = output("git", "status", "--porcelain", "--", "rbdagent", "tests", cwd=CHECKOUT)
+    return f"{commit}+" if changed.strip() else commit
+
+
+def _disk_mib(directories: Sequence[Path]) -> int:
+    if not directories:
+        return 0
+    lines = output("du", "-sm", *directories).splitlines()
+    return sum(int(line.split()[0]) for line in lines)
+
+
+# The document -------------------------------------------------------------------------------------
+
+
+def document(cells: Sequence[Cell], results: Mapping[str, Result]) -> str:
+    """Return docs/compatibility.md."""
+    lines = [
+        "# Compatibility",
+        "",
+        "Written by `./dev matrix`. A cell is one run on real parts:",
+        "what passed, the commit, the day, the time, and the disk space of its roots and kernels.",
+    ]
+    for table, introduction in INTRODUCTIONS.items():
+        members = [cell for cell in cells if cell.table == table]
+        lines += ["", f"## {table}", "", introduction, "", *_table(members, results)]
+    lines += ["", "## Not tried", ""]
+    lines += [f"- {what}: {why}." for what, why in NOT_TRIED]
+    return "\n".join(lines) + "\n"
+
+
+def _table(cells: Sequence[Cell], results: Mapping[str, Result]) -> list[str]:
+    columns = list(dict.fromkeys(cell.column for cell in cells))
+    by_place = {(cell.row, cell.column): cell for cell in cells}
+    if len(columns) == len(cells):
+        # Each row has parts of its own: one column of results.
+        rows = [(f"{cell.row} (`{cell.column}`)", [cell]) for cell in cells]
+        columns = ["result"]
+    else:
+        names = dict.fromkeys(cell.row for cell in cells)
+        rows = [(row, [by_place[row, column] for column in columns]) for row in names]
+    lines = [f"| | {' | '.join(columns)} |", f"|---|{'---|' * len(columns)}"]
+    for row, members in rows:
+        texts = " | ".join(_text(cell, results.get(cell.name)) for cell in members)
+        lines.append(f"| {row} | {texts} |")
+    return lines
+
+
+def _text(cell: Cell, result: Result | None) -> str:
+    if cell.reason:
+        return f"not tried: {cell.reason}"
+    if result is None:
+        return "not tried: not run yet, `./dev matrix` runs it"
+    versions = ", ".join(f"{what} {version}" for what, version in result.versions.items())
+    place = f"{result.commit}, {result.day}, {result.seconds} s, {result.disk_mib} MiB"
+    return f"{result.state}: {result.ran}<br>{versions}<br>{place}"
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except LabError as error:
+        print(f"./dev matrix: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,72 @@
+"""The virtual environments that have rbdagent: one for the Python of each Debian suite.
+
+All are at the same path as seen by the programs in them, ``venv`` below the cache. For a suite that
+is not the machine's own, another directory is mounted there. Standard library only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.lab.commands import output
+from tests.lab.once import made_once
+from tests.lab.parts import own_suite
+from tests.lab.roots import Root, root_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.lab.parts import Suite
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+# What pip on this machine is configured with: a proxy's certificates, an index, names.
+_NETWORK = (
+    *("/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/ssl/certs"),
+    *("/etc/pip.conf", "/etc/xdg/pip", str(Path.home() / ".config/pip")),
+)
+
+
+def venv_place(cache: Path) -> Path:
+    """Return the path at which programs find their virtual environment."""
+    return cache / "venv"
+
+
+def venv_of(cache: Path, suite: Suite) -> Path:
+    """Return the directory of the virtual environment for a suite's Python.
+
+    That of the machine's own suite is made by :mod:`tests.lab.install`.
+
+    Args:
+        cache: the project's cache directory.
+        suite: whose Python it is for.
+
+    Raises:
+        LabError: it cannot be made.
+    """
+    if suite == own_suite():
+        return venv_place(cache)
+    root = root_of(cache, suite)
+    key = hashlib.sha256((CHECKOUT / "pyproject.toml").read_bytes() + bytes(CHECKOUT)).hexdigest()
+
+    def make(directory: Path) -> None:
+        place = venv_place(cache)
+        python = place / "bin" / "python"
+        pip = (python, "-m", "pip", "install", "-q", "--disable-pip-version-check")
+        for command in (
+            ("python3", "-m", "venv", "--system-site-packages", place),
+            (*pip, "-e", f"{CHECKOUT}[dev]"),
+        ):
+            output(*inside(root, command, {place: directory}))
+
+    return made_once(cache / "venvs" / suite.name, key, make)
+
+
+def inside(
+    root: Root, argv: Sequence[str | Path], mounted: dict[Path, Path] | None = None
+) -> list[str]:
+    """Return the command that runs ``argv`` in a root with the checkout and a network."""
+    network = [path for path in map(Path, _NETWORK) if path.exists()]
+    return root.command(argv, shared=(CHECKOUT, *network), mounted=mounted)
