@@ -1,18 +1,52 @@
-"""Run a program that is expected to succeed. Standard library only: the installer uses it."""
+"""Run programs. Standard library only: the installer uses it."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 from typing import TYPE_CHECKING
 
 from tests.lab.errors import LabError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+    from typing import IO
 
 _TIMEOUT_S = 900.0
+
+
+@contextlib.contextmanager
+def interruptible(
+    argv: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    stdin: int | None = subprocess.DEVNULL,
+    output: IO[bytes] | None = None,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a program; an interrupt of this process interrupts it, and waits until it has ended.
+
+    pytest stops its daemons and VMs at an interrupt; a kill, as subprocess.run sends, leaves them.
+
+    Args:
+        argv: program and arguments.
+        cwd: its working directory.
+        env: its whole environment.
+        stdin: by default nothing to read; None is this process's own.
+        output: takes what it prints; by default it prints where this process does.
+    """
+    child = subprocess.Popen(argv, stdin=stdin, stdout=output, stderr=output, cwd=cwd, env=env)
+    try:
+        yield child
+    except KeyboardInterrupt:
+        # From a terminal it has the signal already.
+        with contextlib.suppress(ProcessLookupError):
+            child.send_signal(signal.SIGINT)
+        child.wait()
+        raise
 
 
 def output(

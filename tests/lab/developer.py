@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.lab.commands import interruptible
 from tests.lab.errors import LabError
 from tests.lab.install import (
     CHECKOUT,
@@ -437,27 +438,10 @@ def _python(args: Sequence[str], *, keep_stdin: bool = False) -> int:
 
 
 def _run(argv: Sequence[str], *, keep_stdin: bool = False) -> int:
-    """Run a program on our terminal and give its exit code; interrupt it when we are."""
-    with _child(argv, keep_stdin=keep_stdin) as child:
+    """Run a program on this terminal and return its exit code."""
+    stdin = None if keep_stdin else subprocess.DEVNULL
+    with interruptible(argv, cwd=CHECKOUT, env=_environment(), stdin=stdin) as child:
         return child.wait()
-
-
-@contextlib.contextmanager
-def _child(argv: Sequence[str], *, keep_stdin: bool) -> Iterator[subprocess.Popen[bytes]]:
-    child = subprocess.Popen(
-        argv,
-        stdin=None if keep_stdin else subprocess.DEVNULL,
-        cwd=CHECKOUT,
-        env=_environment(),
-    )
-    try:
-        yield child
-    except KeyboardInterrupt:
-        # It tears its lab down before it ends. From a terminal it has the signal already.
-        with contextlib.suppress(ProcessLookupError):
-            child.send_signal(signal.SIGINT)
-        child.wait()
-        raise
 
 
 def _environment() -> dict[str, str]:
