@@ -45,7 +45,7 @@ from tests.lab.fleet import (
     together,
 )
 from tests.lab.install import CHECKOUT, bin_dir, cache_dir
-from tests.lab.network import ADDRESS, Network
+from tests.lab.network import Network
 from tests.lab.processes import Processes
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _control_plane(nodes: list[str]) -> Iterator[tuple[Path, str]]:
         try:
             network.create()
             plane = ControlPlane(
-                processes, network.netns, state_dir / "k8s", bin_dir(), ADDRESS, nodes=nodes
+                processes, network.netns, state_dir / "k8s", bin_dir(), nodes=nodes
             )
             plane.start()
             plane.wait_ready()

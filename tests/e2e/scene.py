@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import jsonschema
 
 from rbdagent.report.schema import schema
+from tests.lab.addresses import bracketed
 from tests.lab.clients import librbd_client
 from tests.lab.controlplane import RBDAGENT_ROLE, RBDAGENT_RULES
 from tests.lab.csi import static_volume
@@ -344,11 +345,12 @@ class Scene:
         return self._started(node, script)
 
     def hanging_map(self, node: str, image: str) -> int:
-        """Start an `rbd map` of an image that waits for a monitor nobody answers for."""
+        """Start an `rbd map` of an image that waits for a monitor which does not answer."""
         vm = self.lab.nodes[node]
+        unanswered = bracketed(self.lab.network.families[-1].nowhere)
         vm.put("/run/csi.key", self.lab.ceph.key_of("csi").encode(), 0o600)
         script = (
-            f"rbd --id csi --keyfile /run/csi.key -m 10.77.0.250 map -o noudev {image}"
+            f"rbd --id csi --keyfile /run/csi.key -m {unanswered} map -o noudev {image}"
             " >/dev/null 2>&1 </dev/null & echo $!"
         )
         pid = int(vm.run(["/bin/bash", "-c", script]).stdout)

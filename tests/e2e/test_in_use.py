@@ -79,7 +79,7 @@ def test_a_client_outside_the_cluster_is_foreign(scene: Scene) -> None:
     assert report.verdict == "Foreign"
     holder = report.holder(None)
     assert holder["confidence"] == "unknown"
-    assert holder["clientAddress"].startswith("10.77.0.1:")
+    assert holder["clientAddress"].startswith(f"{scene.lab.ceph.host}:")
     assert not any("unmap" in each for each in report.next)
 
 

@@ -12,7 +12,7 @@ from tests.integration.building import built, built_deb
 from tests.lab.ceph import READ_ONLY_CAPS, CephCluster
 from tests.lab.controlplane import ControlPlane
 from tests.lab.install import bin_dir
-from tests.lab.network import ADDRESS, Network, free_port
+from tests.lab.network import Network, free_port
 from tests.lab.parts import chosen_parts, own_suite
 from tests.lab.processes import Processes
 
@@ -51,7 +51,7 @@ def control_plane_alone(name: str, state: Path) -> Iterator[tuple[ControlPlane, 
     """Run a control plane in a network namespace of its own, and give what stops its parts."""
     network = Network(f"{name}-{os.getpid()}")
     processes = Processes(state)
-    plane = ControlPlane(processes, network.netns, state / "k8s", bin_dir(), ADDRESS)
+    plane = ControlPlane(processes, network.netns, state / "k8s", bin_dir())
     network.create()
     try:
         plane.start()

@@ -64,7 +64,7 @@ def vm(state: Path, processes: Processes, network: Network, ceph: CephCluster) -
     (state / HOST_FILE).write_text("before")
     machine = Vm(
         name="bare",
-        address="10.77.0.31",
+        number=31,
         tree=node_tree(cache_dir()),
         network=network,
         processes=processes,

@@ -75,13 +75,13 @@ def machine(deb_of_nodes: Path) -> Iterator[Machine]:
     state = cache_dir() / f"test-unit-{os.getpid()}"
     state.mkdir()
     processes, network = Processes(state), Network(f"rbdagent-unit-{os.getpid()}")
-    plane = ControlPlane(processes, network.netns, state / "k8s", bin_dir(), ADDRESS, nodes=(NODE,))
+    plane = ControlPlane(processes, network.netns, state / "k8s", bin_dir(), nodes=(NODE,))
     ceph = CephCluster(processes, state / "ceph", address=ADDRESS, netns=network.netns)
     network.create()
     try:
         vm = Vm(
             name=NODE,
-            address="10.77.0.41",
+            number=41,
             tree=node_tree(cache_dir()),
             network=network,
             processes=processes,

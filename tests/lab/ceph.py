@@ -17,9 +17,10 @@ import tempfile
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.lab.addresses import bracketed
 from tests.lab.errors import LabError
 from tests.lab.install import cache_dir
-from tests.lab.parts import chosen_parts, suite_of_ceph
+from tests.lab.parts import MONITORS, chosen_parts, suite_of_ceph
 from tests.lab.processes import Process, Processes, wait_until
 from tests.lab.roots import Root, root_of
 
@@ -53,7 +54,8 @@ class CephCluster:
         fsid: by default a new one.
         ceph: version of the daemons, such as ``18.2``; by default what the lab is made of.
         keys: type of the users' keys, ``aes`` or ``aes256k``; by default what the lab is made of.
-        speaks: versions of the messenger that the monitor speaks; as real ones both.
+        speaks: versions of the messenger that the monitor speaks; by default what the lab is
+            made of.
     """
 
     def __init__(  # noqa: PLR0913  (keywords all, and each is a property of a cluster)
@@ -69,7 +71,7 @@ class CephCluster:
         fsid: str | None = None,
         ceph: str | None = None,
         keys: str | None = None,
-        speaks: tuple[str, ...] = ("v2", "v1"),
+        speaks: tuple[str, ...] | None = None,
     ) -> None:
         self._processes = processes
         self._dir = state_dir
@@ -83,16 +85,20 @@ class CephCluster:
         self.admin_keyring = state_dir / "ceph.client.admin.keyring"
         self._version = ceph
         self._key_type = keys
-        self._speaks = speaks
+        self._speaks = speaks or MONITORS[chosen_parts().monitors]
 
     @property
     def monitor(self) -> str:
-        """Address of the monitor for clients that speak messenger v1, as they write it."""
-        return f"{self._host}:{self._port}"
+        """Address of the monitor as clients write it: of v1, where it speaks that.
+
+        By the port 3300 a client knows that it is one of v2 (MonMap.cc, init_with_hosts).
+        """
+        return f"{self.host}:{self._port if 'v1' in self._speaks else self._msgr2_port}"
 
     @property
-    def _host(self) -> str:
-        return f"[{self._address}]" if self._is_ipv6 else self._address
+    def host(self) -> str:
+        """Return its address as it stands before a port."""
+        return bracketed(self._address)
 
     @property
     def _is_ipv6(self) -> bool:
@@ -102,7 +108,7 @@ class CephCluster:
     def _monitor_addresses(self) -> str:
         """Addresses of the monitor for the versions of the messenger that it speaks."""
         ports = {"v2": self._msgr2_port, "v1": self._port}
-        found = (f"{version}:{self._host}:{ports[version]}" for version in self._speaks)
+        found = (f"{version}:{self.host}:{ports[version]}" for version in self._speaks)
         return f"[{','.join(found)}]"
 
     @functools.cached_property
@@ -219,9 +225,11 @@ class CephCluster:
 
     def client_conf(self) -> str:
         """Give a ceph.conf without any path of the cluster's own directory."""
+        # A map is made by v1 unless it is told otherwise (krbd.cc, and "rbd help map").
+        mapping = "" if "v1" in self._speaks else "rbd default map options = ms_mode=prefer-crc\n"
         return (
             f"[global]\nfsid = {self.fsid}\nmon host = {self._monitor_addresses}\n"
-            "auth client required = cephx\n"
+            f"auth client required = cephx\n{mapping}"
         )
 
     # Inside ---------------------------------------------------------------------------------------

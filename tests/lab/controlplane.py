@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
+from tests.lab.addresses import HOST, IPV4, Family, bracketed
 from tests.lab.api import Api, Json
 from tests.lab.errors import LabError
 from tests.lab.install import CHECKOUT
@@ -27,9 +28,6 @@ from tests.lab.processes import Process, Processes, wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
-
-API_SERVICE = "10.96.0.1"
-"""Where pods find the API server: nobody translates it, the network leads to the bridge."""
 
 API_PORT = 443
 _ETCD = "127.0.0.1:2379"
@@ -103,14 +101,14 @@ class _User:
 
 
 class ControlPlane:
-    """The control plane of one lab, in its network namespace; API server on ``address``.
+    """The control plane of one lab, in its network namespace; API server on the bridge.
 
     Args:
         processes: start and stop the parts.
-        netns: the network namespace; its ``lo`` is up and it has ``address``.
+        netns: the network namespace; its ``lo`` is up and its bridge has an address.
         state_dir: takes certificates, kubeconfigs and etcd's files.
         bin_dir: has kube-apiserver, kube-controller-manager and kubectl.
-        address: where the nodes reach the API server.
+        family: of the addresses of the API server, the services and the nodes' first.
         nodes: names for which a kubelet's kubeconfig is written.
     """
 
@@ -120,15 +118,16 @@ class ControlPlane:
         netns: str,
         state_dir: Path,
         bin_dir: Path,
-        address: str,
         *,
+        family: Family = IPV4,
         nodes: Sequence[str] = ("worker-1", "worker-2"),
     ) -> None:
         self._processes = processes
         self.netns = netns
         self._dir = state_dir
         self._bin = bin_dir
-        self._address = address
+        self._family = family
+        self._address = family.machine(HOST)
         self._nodes = tuple(nodes)
         self._api: Api | None = None
         self._making_api = threading.Lock()
@@ -136,7 +135,7 @@ class ControlPlane:
     @property
     def url(self) -> str:
         """Where the API server is reached, inside the network namespace."""
-        return f"https://{self._address}:{API_PORT}"
+        return f"https://{bracketed(self._address)}:{API_PORT}"
 
     @property
     def ca(self) -> Path:
@@ -167,7 +166,7 @@ class ControlPlane:
     def start(self) -> None:
         """Start the three parts; the controller manager waits for the API server by itself."""
         self._dir.mkdir(parents=True, exist_ok=True)
-        _make_certificates(self._dir, self._address)
+        _make_certificates(self._dir, self._family)
         self._write_users()
         self._start_etcd()
         self._start_apiserver()
@@ -323,6 +322,7 @@ class ControlPlane:
                 self._bin / "kube-apiserver",
                 f"--etcd-servers=http://{_ETCD}",
                 f"--advertise-address={self._address}",
+                f"--bind-address={self._family.every_address}",
                 # Nobody knows the nodes by their names here.
                 "--kubelet-preferred-address-types=InternalIP",
                 f"--secure-port={API_PORT}",
@@ -334,7 +334,7 @@ class ControlPlane:
                 "--service-account-issuer=https://kubernetes.default.svc",
                 f"--service-account-key-file={here / 'serviceaccount.key'}",
                 f"--service-account-signing-key-file={here / 'serviceaccount.key'}",
-                "--service-cluster-ip-range=10.96.0.0/16",
+                f"--service-cluster-ip-range={self._family.services}",
                 "--allow-privileged=true",
                 "--profiling=false",
             ],
@@ -388,7 +388,7 @@ def _role(name: str) -> Json:
     return {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
 
 
-def _make_certificates(directory: Path, address: str) -> None:
+def _make_certificates(directory: Path, family: Family) -> None:
     """Make a certificate authority, the API server's certificate and the service accounts' key.
 
     The API server could sign its own (--cert-dir), but Python 3.13 checks strictly (RFC 5280) and
@@ -401,7 +401,9 @@ def _make_certificates(directory: Path, address: str) -> None:
         *("-keyout", str(directory / "ca.key"), "-out", str(directory / "ca.crt")),
         *("-addext", "keyUsage=critical,keyCertSign,cRLSign"),
     )
-    names = f"IP:{address},IP:127.0.0.1,IP:{API_SERVICE},DNS:kubernetes.default.svc,DNS:localhost"
+    addresses = (family.machine(HOST), "127.0.0.1", family.api_service)
+    names = ",".join(f"IP:{address}" for address in addresses)
+    names += ",DNS:kubernetes.default.svc,DNS:localhost"
     extensions = directory / "apiserver.ext"
     extensions.write_text(
         f"subjectAltName={names}\n"

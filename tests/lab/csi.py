@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
+from tests.lab.addresses import NETWORKS, bracketed
 from tests.lab.csi_controller import CLUSTER_ID, RADOS_NAMESPACE, SECRET, TENANT_CLUSTER_ID
+from tests.lab.parts import chosen_parts
 from tests.lab.workloads import DRIVER
 
 if TYPE_CHECKING:
@@ -28,8 +30,6 @@ CEPH_CONF: Final = f"[client.{FAR_USER}]\nclient_mount_timeout = 15\n"
 librados waits 300 s by default. Then no event has its words: kubelet reports DeadlineExceeded, and
 after that an operation that already exists.
 """
-
-_FAR_MONITOR: Final = "10.77.0.250:6789"
 
 _CLASSES: Final[dict[str, dict[str, str]]] = {
     "rbd": {},
@@ -126,6 +126,7 @@ def static_volume(
 
 def driver_config(monitor: str) -> dict[str, bytes]:
     """Give the driver's files in a guest: ceph-csi's config.json."""
+    family = NETWORKS[chosen_parts().network][-1]
     clusters = [
         {"clusterID": CLUSTER_ID, "monitors": [monitor]},
         {
@@ -133,7 +134,7 @@ def driver_config(monitor: str) -> dict[str, bytes]:
             "monitors": [monitor],
             "rbd": {"radosNamespace": RADOS_NAMESPACE},
         },
-        {"clusterID": FAR_CLUSTER_ID, "monitors": [_FAR_MONITOR]},
+        {"clusterID": FAR_CLUSTER_ID, "monitors": [f"{bracketed(family.nowhere)}:6789"]},
     ]
     return {CONFIG: json.dumps(clusters).encode()}
 

@@ -402,7 +402,8 @@ def parts_line() -> str:
     driver = "ceph-csi" if given_cephcsi() else CSI_DRIVER
     return (
         f"parts: Ceph {ceph} (keys {parts.keys}), kernel {kernel}, Kubernetes {parts.kubernetes},"
-        f" Debian {parts.debian.debian}, driver {driver}"
+        f" Debian {parts.debian.debian}, driver {driver}, monitors {parts.monitors},"
+        f" network {parts.network}"
     )
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from tests.lab.controlplane import API_SERVICE
+from tests.lab.addresses import HOST, Family
 from tests.lab.images import AGENT_MARK, PAUSE, image_archive
 from tests.lab.install import venv_python
-from tests.lab.network import ADDRESS
 from tests.lab.vm import LOG_DIR, service_command, service_file, start_file
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from tests.lab.install_node import NodeTree
@@ -30,7 +30,13 @@ _LAYERS = "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs/snapshots"
 
 
 def node_files(
-    *, name: str, address: str, tree: NodeTree, bin_dir: Path, kubeconfig: Path
+    *,
+    name: str,
+    number: int,
+    families: Sequence[Family],
+    tree: NodeTree,
+    bin_dir: Path,
+    kubeconfig: Path,
 ) -> dict[str, bytes]:
     """Give the ``files`` of a VM that starts containerd and kubelet at boot.
 
@@ -38,7 +44,8 @@ def node_files(
 
     Args:
         name: of the node, and of the VM.
-        address: the node's InternalIP.
+        number: of the machine, which its addresses have in them.
+        families: of its addresses; the node has an InternalIP of each.
         tree: what ``node_tree`` gave.
         bin_dir: has kubelet.
         kubeconfig: kubelet's own.
@@ -48,7 +55,7 @@ def node_files(
         f"--config={_KUBELET_CONFIG}",
         f"--kubeconfig={_KUBECONFIG}",
         f"--hostname-override={name}",
-        f"--node-ip={address}",
+        f"--node-ip={','.join(family.machine(number) for family in families)}",
         "--v=2",
     ]
     containerd = [str(tree.program(CONTAINERD)), f"--config={_CONTAINERD_CONFIG}"]
@@ -56,23 +63,18 @@ def node_files(
         _CONTAINERD_CONFIG: _containerd_config(tree).encode(),
         _KUBELET_CONFIG: _json(_kubelet_config()),
         _KUBECONFIG: kubeconfig.read_bytes(),
-        _CNI_CONFIG: _json(_cni_config(pod_subnet(address))),
+        _CNI_CONFIG: _json(_cni_config(families[0], number)),
         _IMAGES: image_archive(_agent_path()),
         **dict([service_file(CONTAINERD, containerd), service_file(KUBELET, kubelet)]),
-        **dict([start_file("50-kubelet", _start_script(tree))]),
+        **dict([start_file("50-kubelet", _start_script(tree, families[0]))]),
     }
-
-
-def pod_subnet(address: str) -> str:
-    """Give the addresses of the pods of the node that has this one."""
-    return f"10.78.{address.rpartition('.')[2]}.0/24"
 
 
 def _agent_path() -> str:
     return f"{venv_python().parent}:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def _start_script(tree: NodeTree) -> str:
+def _start_script(tree: NodeTree, family: Family) -> str:
     ctr = f"{tree.program('ctr')} --namespace k8s.io"
     return f"""\
 rm -f {_CONTAINERD_SOCKET}
@@ -93,8 +95,8 @@ mark=$(find {_LAYERS} -maxdepth 3 -path '*/fs/{AGENT_MARK}')
 mount --bind / "${{mark%/{AGENT_MARK}}}"
 # The pods' network.
 /sbin/modprobe veth
-echo 1 >/proc/sys/net/ipv4/ip_forward
-ip route add {API_SERVICE} via {ADDRESS}
+echo 1 >/proc/sys/net/{family.forwarding}
+ip route add {family.api_service} via {family.machine(HOST)}
 {service_command(KUBELET, "start")}
 """
 
@@ -150,9 +152,10 @@ def _kubelet_config() -> dict[str, object]:
     }
 
 
-def _cni_config(subnet: str) -> dict[str, object]:
-    """Give a network whose pods everybody reaches through their node."""
-    ranges = {"type": "host-local", "subnet": subnet, "routes": [{"dst": "0.0.0.0/0"}]}
+def _cni_config(family: Family, number: int) -> dict[str, object]:
+    """Return a network whose pods are reached through their node."""
+    routes = [{"dst": family.every_network}]
+    ranges = {"type": "host-local", "subnet": family.pod_subnet(number), "routes": routes}
     return {
         "cniVersion": "0.4.0",
         "name": "lab",

@@ -21,9 +21,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.lab.addresses import HOST, NETWORKS
 from tests.lab.ceph import READ_ONLY_CAPS, CephCluster
 from tests.lab.commands import output
-from tests.lab.controlplane import API_SERVICE, ControlPlane
+from tests.lab.controlplane import ControlPlane
 from tests.lab.csi import CEPH_CONF, FAULTS, driver_config, driver_objects, node_command
 from tests.lab.csi_controller import RADOS_NAMESPACE
 from tests.lab.csi_sidecars import start_controllers
@@ -37,8 +38,9 @@ from tests.lab.install import (
     venv_python,
 )
 from tests.lab.install_node import NodeTree, node_tree
-from tests.lab.kubelet import MEMORY_MIB, node_files, pod_subnet
-from tests.lab.network import ADDRESS, Network
+from tests.lab.kubelet import MEMORY_MIB, node_files
+from tests.lab.network import Network
+from tests.lab.parts import chosen_parts
 from tests.lab.processes import Process, Processes, wait_until
 from tests.lab.venvs import inside
 from tests.lab.vm import (
@@ -62,6 +64,7 @@ POOL = "k8s"
 CSI_USER = "csi"
 RBDAGENT_USER = "rbdagent"
 _CSI_CAPS = {"mon": "profile rbd", "osd": "profile rbd", "mgr": "profile rbd"}
+_FIRST_NODE = 11
 _GRACE_S = 2.0
 _DRIVER_S = 60.0
 _RBDAGENT_KUBECONFIG = "/etc/rbdagent/kubeconfig"
@@ -97,12 +100,18 @@ class Lab:
         short_id = hashlib.sha256(str(self.state_dir).encode()).hexdigest()[:6]
         self.netns = f"rbdlab-{short_id}"
         self.processes = Processes(self.state_dir)
+        families = NETWORKS[chosen_parts().network]
+        self.network = Network(self.netns, families=families)
         self.control_plane = ControlPlane(
-            self.processes, self.netns, self.state_dir / "k8s", bin_dir(), ADDRESS, nodes=nodes
+            self.processes,
+            self.netns,
+            self.state_dir / "k8s",
+            bin_dir(),
+            family=families[0],
+            nodes=nodes,
         )
         # Two labs may have the same fsid, one invocation and the next must: it is in ceph.conf.
         self.ceph = self._cluster("ceph", port=6789, msgr2_port=3300)
-        self.network = Network(self.netns, address=ADDRESS)
         self.in_use_delay = "100ms"
         """First pause of the driver's in-use check; 1s is ceph-csi's own, and makes 49 s in all."""
         self.cephcsi = given_cephcsi()
@@ -116,8 +125,8 @@ class Lab:
     def nodes(self) -> dict[str, Vm]:
         """The node VMs by name; what they find at boot is there once the rest is up."""
         return {
-            name: self._node(name, f"10.77.0.{11 + number}")
-            for number, name in enumerate(self._names)
+            name: self._node(name, number)
+            for number, name in enumerate(self._names, start=_FIRST_NODE)
         }
 
     @property
@@ -185,7 +194,7 @@ class Lab:
 
     def _start(self) -> None:
         self.network.create()
-        self.network.serve(API_SERVICE)
+        self.network.serve(self.network.families[0].api_service)
         _in_parallel(self._start_control_plane, lambda: self._start_ceph(self.ceph), self._compile)
         self._start_csi()
         if self._names:
@@ -203,7 +212,7 @@ class Lab:
 
     def _start_node(self, vm: Vm) -> None:
         vm.start()
-        self.network.lead(pod_subnet(vm.address), via=vm.address)
+        self.network.lead(self.network.families[0].pod_subnet(vm.number), via=vm.address)
         vm.wait_until_ready()
         self.workloads.wait_node_ready(vm.name)
         wait_until(
@@ -218,20 +227,20 @@ class Lab:
         drivers = (found or {"spec": {}})["spec"].get("drivers") or ()
         return any(each["name"] == DRIVER for each in drivers)
 
-    def _node(self, name: str, address: str) -> Vm:
+    def _node(self, name: str, number: int) -> Vm:
         return Vm(
             name=name,
-            address=address,
+            number=number,
             tree=self._tree,
             network=self.network,
             processes=self.processes,
             state_dir=self.state_dir / "vm",
-            files=self._node_files(name, address),
+            files=self._node_files(name, number),
             memory_mib=MEMORY_MIB,
             disk=True,
         )
 
-    def _node_files(self, name: str, address: str) -> dict[str, bytes]:
+    def _node_files(self, name: str, number: int) -> dict[str, bytes]:
         """Give what a node finds at boot: of Kubernetes, Ceph, the driver and rbdagent."""
         # By its path: busybox has an unshare of its own, which knows no "unchanged".
         csi = ["/usr/bin/unshare", "-m", "--propagation", "unchanged"]
@@ -244,7 +253,8 @@ class Lab:
         return {
             **node_files(
                 name=name,
-                address=address,
+                number=number,
+                families=self.network.families,
                 tree=self._tree,
                 bin_dir=bin_dir(),
                 kubeconfig=self.control_plane.kubeconfig(name),
@@ -359,7 +369,7 @@ class Lab:
         return CephCluster(
             self.processes,
             directory,
-            address=ADDRESS,
+            address=self.network.families[-1].machine(HOST),
             port=port,
             msgr2_port=msgr2_port,
             netns=self.netns,

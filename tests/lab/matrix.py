@@ -9,15 +9,23 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from tests.lab.commands import output
+from tests.lab.commands import interruptible, output
 from tests.lab.errors import LabError
-from tests.lab.install import CHECKOUT, Narrator, bin_dir, cache_dir, install_lab, venv_python
+from tests.lab.install import (
+    CHECKOUT,
+    Narrator,
+    bin_dir,
+    cache_dir,
+    given_cephcsi,
+    install_lab,
+    shared_cephcsi,
+    venv_python,
+)
 from tests.lab.junit import count
 from tests.lab.kernels import kernel_of
 from tests.lab.parts import DEFAULT_KUBERNETES, OPTIONS, SUITES, USERLANDS, Suite, chosen_parts
@@ -56,6 +64,8 @@ class Cell:
     tests: tuple[str, ...]
     client: Suite | None = None
     """pytest runs in the root of this suite, with its Python and bindings."""
+    cephcsi: bool = False
+    """A real ceph-csi is the driver."""
     reason: str = ""
     """Why the cell is not run; empty for one that is."""
 
@@ -93,6 +103,7 @@ INTRODUCTIONS: Final = {
         " an agent, and the next pod."
     ),
 }
+_REAL_DRIVER = "ceph-csi"
 _OLD_CLIENT = "librados before 20.2 cannot use keys of type aes256k (CVE-2025-30156)"
 
 
@@ -149,24 +160,32 @@ def _e2e_cells() -> list[Cell]:
     }
     rows["kernel 5.10"] = {"--debian": "13", "--kernel": "5.10"}
     rows["keys aes256k"] = {"--debian": newest, "--keys": "aes256k"}
+    rows["monitors of messenger v1 alone"] = {"--debian": "13", "--monitors": "v1"}
+    rows["monitors of msgr2 alone"] = {"--debian": "13", "--monitors": "v2"}
+    rows["IPv6 alone"] = {"--debian": "13", "--network": "ipv6"}
+    rows["dual stack with Ceph on IPv6"] = {"--debian": "13", "--network": "dual"}
+    rows[_REAL_DRIVER] = {"--debian": "13"}
     return [
         Cell(
             name=f"e2e/{row.replace(' ', '-')}",
             table=E2E_TABLE,
             row=row,
-            column=" ".join(word for pair in parts.items() for word in pair),
+            column=" ".join((*(word for pair in parts.items() for word in pair), *_driver(row))),
             parts=parts,
             tests=_E2E_TESTS,
+            cephcsi=row == _REAL_DRIVER,
         )
         for row, parts in rows.items()
     ]
 
 
+def _driver(row: str) -> tuple[str, ...]:
+    """Return the words of ``./dev`` that choose a row's driver."""
+    return ("--cephcsi", "PATH") if row == _REAL_DRIVER else ()
+
+
 # Not played by any test yet: each line is a value of an axis, and why it has no cell.
 NOT_TRIED: Final = (
-    ("krbd with monitors that speak v1 alone, or msgr2 alone", "the nodes' monitors speak both"),
-    ("nodes with IPv6 addresses", "the network of the lab's nodes has IPv4 addresses alone"),
-    ("the real ceph-csi", "needs a binary: `./dev e2e --cephcsi PATH` runs all scenarios with it"),
     ("Ceph 14.2", "its bindings need a Python older than 3.11; end of life in 2021"),
     ("kernels of Enterprise Linux 9 (5.14) and Ubuntu 24.04 (6.8)", "not packaged by Debian"),
 )
@@ -184,9 +203,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("\n".join(f"{cell.name:<48} {cell.reason}".rstrip() for cell in chosen))
         return 0
     failed = False
+    cephcsi = given_cephcsi() or shared_cephcsi()
     for cell in () if given.write else chosen:
-        if not cell.reason:
-            result = _run(cell)
+        if cell.cephcsi and cephcsi is None:
+            print(f"{cell.name} is not run: --cephcsi PATH names the program that it needs")
+        elif not cell.reason:
+            result = _run(cell, cephcsi)
             failed |= result.state != "passed"
             # Another run may have written other cells meanwhile.
             _write_record({**read_record(), cell.name: result})
@@ -215,9 +237,10 @@ def _write_record(results: Mapping[str, Result]) -> None:
 # One cell -----------------------------------------------------------------------------------------
 
 
-def _run(cell: Cell) -> Result:
+def _run(cell: Cell, cephcsi: Path | None) -> Result:
     """Run one cell; what it needs is made first and not counted."""
     os.environ |= {name: cell.parts.get(flag, "") for flag, name in _VARIABLE.items()}
+    os.environ["RBDAGENT_CEPHCSI"] = str(cephcsi) if cell.cephcsi else ""
     narrator = Narrator()
     install_lab(narrator)
     with narrator.step(f"roots for {cell.name} (once each; 4 minutes on two cores)"):
@@ -228,18 +251,15 @@ def _run(cell: Cell) -> Result:
     command = _command(cell, junit)
     path = f"{venv_python().parent}:{bin_dir()}:{os.environ['PATH']}"
     started = time.monotonic()
-    with narrator.step(f"matrix {cell.name}") as log, log.open("ab") as stream:
-        done = subprocess.run(
-            command,
-            cwd=CHECKOUT,
-            env={**os.environ, "PATH": path},
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=stream,
-            check=False,
-        )
+    environment = {**os.environ, "PATH": path}
+    with (
+        narrator.step(f"matrix {cell.name}") as log,
+        log.open("ab") as stream,
+        interruptible(command, cwd=CHECKOUT, env=environment, output=stream) as child,
+    ):
+        code = child.wait()
     passed, wrong, skipped = count(junit)
-    fine = done.returncode == 0 and passed > 0
+    fine = code == 0 and passed > 0
     return Result(
         state="passed" if fine else "FAILED",
         ran=f"{passed} of {passed + wrong + skipped} tests",

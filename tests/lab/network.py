@@ -12,13 +12,14 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.lab.addresses import HOST, IPV4, Family
 from tests.lab.errors import LabError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-ADDRESS = "10.77.0.1"
-PREFIX_LENGTH = 24
+ADDRESS = IPV4.machine(HOST)
+"""Where the machines of a network with IPv4 find Ceph and the API server."""
 
 _FREE = (20_000, 32_768)
 _BRIDGE = "br0"
@@ -41,25 +42,30 @@ def free_port() -> int:
 
 
 class Network:
-    """A named network namespace (``ip netns``); whatever runs in it listens on ``address``.
+    """A named network namespace (``ip netns``); whatever runs in it listens on the bridge.
 
     Nothing of it touches the machine's own network: two labs can use the same addresses.
 
     Args:
         netns: name of the namespace.
-        address: of the bridge, where the VMs find Ceph and the API server.
+        families: of the machines' addresses.
     """
 
-    def __init__(self, netns: str, *, address: str = ADDRESS) -> None:
+    def __init__(self, netns: str, *, families: Sequence[Family] = (IPV4,)) -> None:
         self.netns = netns
-        self.address = address
+        self.families = tuple(families)
+
+    def addresses(self, number: int) -> list[str]:
+        """Return the addresses of a machine as ``ip addr add`` takes them, one of each family."""
+        return [f"{family.machine(number)}/{family.prefix_length}" for family in self.families]
 
     def create(self) -> None:
         """Make the namespace and the bridge."""
         _ip("netns", "add", self.netns)
         self._inside("link", "set", "lo", "up")
         self._inside("link", "add", _BRIDGE, "type", "bridge")
-        self._inside("addr", "add", f"{self.address}/{PREFIX_LENGTH}", "dev", _BRIDGE)
+        for address in self.addresses(HOST):
+            self._add_address(address)
         self._inside("link", "set", _BRIDGE, "up")
 
     def remove(self) -> None:
@@ -84,9 +90,9 @@ class Network:
         return tap
 
     def add_machine(self, address: str) -> str:
-        """Give a machine that is no VM: the name of a namespace of its own, on the bridge.
+        """Make a machine that is no VM, and return the name of its namespace, on the bridge.
 
-        Whatever runs in it is seen to come from ``address``.
+        Whatever runs in it is seen to come from ``address``, one of IPv4.
         """
         number = address.rpartition(".")[2]
         machine = f"{self.netns}{_MACHINE}{number}"
@@ -94,13 +100,18 @@ class Network:
         _ip("netns", "add", machine)
         self._inside("link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", machine)
         self._inside("link", "set", cable, "master", _BRIDGE, "up")
-        _ip("-n", machine, "addr", "add", f"{address}/{PREFIX_LENGTH}", "dev", "eth0")
+        _ip("-n", machine, "addr", "add", f"{address}/{IPV4.prefix_length}", "dev", "eth0")
         _ip("-n", machine, "link", "set", "eth0", "up")
         return machine
 
     def serve(self, address: str) -> None:
         """Give the bridge another address, as whose traffic the machines send to it."""
-        self._inside("addr", "add", f"{address}/32", "dev", _BRIDGE)
+        self._add_address(address)
+
+    def _add_address(self, address: str) -> None:
+        # Without duplicate address detection, during which a new IPv6 address cannot be used.
+        detection = ("nodad",) if ":" in address else ()
+        self._inside("addr", "add", address, "dev", _BRIDGE, *detection)
 
     def lead(self, subnet: str, *, via: str) -> None:
         """Send what is for a machine's pods to that machine."""

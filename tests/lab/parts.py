@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tests.lab.addresses import NETWORKS
 from tests.lab.errors import LabError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 DEFAULT_KUBERNETES: Final = "v1.36.3"
 """What go.mod of tests/lab/go requires."""
@@ -43,6 +44,9 @@ SUITES: Final = (
     Suite(name="trixie", debian="13", ceph="18.2", kernel="6.12"),
     Suite(name="forky", debian="forky", ceph="20.2", kernel="7", keys=("aes", "aes256k")),
 )
+MONITORS: Final = {"both": ("v2", "v1"), "v1": ("v1",), "v2": ("v2",)}
+"""Versions of the messenger that the monitors speak, by the name of the choice."""
+
 USERLANDS: Final = tuple(suite for suite in SUITES if suite.debian != "11")
 """Suites whose Python runs rbdagent (3.11 and later)."""
 
@@ -61,6 +65,10 @@ class Parts:
     """A version with its v."""
     keys: str
     """Type of the keys of Ceph's users."""
+    monitors: str
+    """One of :data:`MONITORS`."""
+    network: str
+    """One of :data:`~tests.lab.addresses.NETWORKS`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +112,18 @@ OPTIONS: Final = (
         metavar="aes|aes256k",
         help="type of the keys of Ceph's users; by default aes, which every client knows",
     ),
+    Option(
+        flag="--monitors",
+        variable="RBDAGENT_LAB_MONITORS",
+        metavar="|".join(MONITORS),
+        help="versions of the messenger that the monitors speak; by default both",
+    ),
+    Option(
+        flag="--network",
+        variable="RBDAGENT_LAB_NETWORK",
+        metavar="|".join(NETWORKS),
+        help="addresses of the machines; by default ipv4; Ceph has an IPv6 address in the others",
+    ),
 )
 
 
@@ -122,6 +142,8 @@ def chosen_parts(environment: Mapping[str, str] = os.environ) -> Parts:
         kernel=_by("--kernel", given["--kernel"] or debian.kernel),
         kubernetes=_kubernetes(given["--kubernetes"] or DEFAULT_KUBERNETES),
         keys=_keys(given["--keys"] or "aes", ceph),
+        monitors=_one_of("--monitors", given["--monitors"] or "both", MONITORS),
+        network=_one_of("--network", given["--network"] or "ipv4", NETWORKS),
     )
 
 
@@ -152,9 +174,13 @@ def own_suite(os_release: Path = _OS_RELEASE) -> Suite:
 def _by(flag: str, value: str) -> Suite:
     suites = USERLANDS if flag == "--debian" else SUITES
     by_value = {getattr(suite, flag.removeprefix("--")): suite for suite in suites}
-    if value not in by_value:
-        raise LabError(f"{flag} {value}: there is no such part; choose from {', '.join(by_value)}")
-    return by_value[value]
+    return by_value[_one_of(flag, value, by_value)]
+
+
+def _one_of(flag: str, value: str, known: Collection[str]) -> str:
+    if value not in known:
+        raise LabError(f"{flag} {value}: there is no such part; choose from {', '.join(known)}")
+    return value
 
 
 def _keys(value: str, ceph: Suite) -> str:

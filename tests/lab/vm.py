@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 from tests.lab.errors import LabError
 from tests.lab.initramfs import File, initramfs
 from tests.lab.install import CHECKOUT, cache_dir
-from tests.lab.network import PREFIX_LENGTH, Network
 from tests.lab.processes import wait_until
 from tests.lab.venvs import venv_place
 
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tests.lab.install_node import NodeTree
+    from tests.lab.network import Network
     from tests.lab.processes import Process, Processes
 
 LOG_DIR = "/var/log/lab"
@@ -84,7 +84,7 @@ class Vm:
 
     Args:
         name: the host name; no two VMs of a network have the same.
-        address: on the network's bridge.
+        number: tells its addresses and ports from those of other machines of the network.
         tree: what ``node_tree`` gave.
         network: is there before the VM starts.
         processes: runs QEMU, as ``vm-NAME``; its log has the guest's console.
@@ -99,7 +99,7 @@ class Vm:
         self,
         *,
         name: str,
-        address: str,
+        number: int,
         tree: NodeTree,
         network: Network,
         processes: Processes,
@@ -110,7 +110,7 @@ class Vm:
         systemd: bool = False,
     ) -> None:
         self.name = name
-        self.address = address
+        self.number = number
         self._tree = tree
         self._network = network
         self._processes = processes
@@ -119,6 +119,11 @@ class Vm:
         self._memory_mib = memory_mib
         self._disk = self._dir / "disk" if disk or systemd else None
         self._systemd = systemd
+
+    @property
+    def address(self) -> str:
+        """Return its address on the network's bridge, of the family that Kubernetes uses."""
+        return self._network.families[0].machine(self.number)
 
     # Life -----------------------------------------------------------------------------------------
 
@@ -276,16 +281,11 @@ class Vm:
         return process
 
     @property
-    def _number(self) -> int:
-        """Last part of the address: tells ports and hardware addresses apart."""
-        return int(self.address.rpartition(".")[2])
-
-    @property
     def _port(self) -> int:
-        return 22000 + self._number
+        return 22000 + self.number
 
     def _qemu(self, ramdisk: Path, tap: str) -> list[str | Path]:
-        mac = f"52:54:00:4d:00:{self._number:02x}"
+        mac = f"52:54:00:4d:00:{self.number:02x}"
         forward = f"hostfwd=tcp:127.0.0.1:{self._port}-{_CONTROL_GUEST}:{_CONTROL_PORT}"
         disk: tuple[str, ...] = ()
         if self._disk is not None:
@@ -324,8 +324,7 @@ class Vm:
     def _given(self) -> dict[str, File]:
         environment = {
             "LAB_NAME": self.name,
-            "LAB_ADDRESS": self.address,
-            "LAB_PREFIX_LENGTH": str(PREFIX_LENGTH),
+            "LAB_ADDRESSES": " ".join(self._network.addresses(self.number)),
             "LAB_CONTROL_ADDRESS": _CONTROL_GUEST,
             "LAB_MODULES": str(self._tree.kernel.modules.parent),
             "LAB_DISK": "no" if self._disk is None or self._systemd else "yes",

@@ -19,6 +19,9 @@ def _parts(cell: Cell) -> dict[str, str]:
         "kernel": parts.kernel.kernel,
         "kubernetes": parts.kubernetes,
         "keys": parts.keys,
+        "monitors": parts.monitors,
+        "network": parts.network,
+        "driver": "ceph-csi" if cell.cephcsi else "csi-rbd-lab",
     }
 
 
@@ -30,6 +33,9 @@ def _parts(cell: Cell) -> dict[str, str]:
         ("kernel", {"5.10", "6.1", "6.12", "7"}),
         ("kubernetes", {*KUBERNETES, DEFAULT_KUBERNETES}),
         ("keys", {"aes", "aes256k"}),
+        ("monitors", {"both", "v1", "v2"}),
+        ("network", {"ipv4", "ipv6", "dual"}),
+        ("driver", {"ceph-csi", "csi-rbd-lab"}),
     ],
 )
 def test_every_value_of_an_axis_is_run_end_to_end(axis: str, values: set[str]) -> None:

@@ -47,6 +47,8 @@ def test_ceph_and_kernel_are_those_of_the_debian_unless_given(
         ({"KERNEL": "6.8"}, "--kernel 6.8: .* choose from 5.10, 6.1, 6.12, 7"),
         ({"DEBIAN": "11"}, "--debian 11: .* choose from 12, 13, forky"),
         ({"KUBERNETES": "1.35"}, "--kubernetes 1.35: a version such as v1"),
+        ({"MONITORS": "v3"}, "--monitors v3: .* choose from both, v1, v2"),
+        ({"NETWORK": "ipv5"}, "--network ipv5: .* choose from ipv4, ipv6, dual"),
         ({"CEPH": "18.2", "KEYS": "aes256k"}, "--keys aes256k: Ceph 18.2 knows .* type aes$"),
     ],
 )

@@ -15,7 +15,11 @@ hostname "$LAB_NAME"
 ip link set lo up
 ip addr add "$LAB_CONTROL_ADDRESS/24" dev eth1
 ip link set eth1 up
-ip addr add "$LAB_ADDRESS/$LAB_PREFIX_LENGTH" dev eth0
+# Without duplicate address detection, during which a new IPv6 address cannot be used.
+echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad
+for address in $LAB_ADDRESSES; do
+  ip addr add "$address" dev eth0
+done
 ip link set eth0 up
 
 if [ ! -d /run/systemd/system ]; then
