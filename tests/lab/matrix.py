@@ -30,14 +30,18 @@ from tests.lab.junit import count
 from tests.lab.kernels import kernel_of
 from tests.lab.parts import DEFAULT_KUBERNETES, OPTIONS, SUITES, USERLANDS, Suite, chosen_parts
 from tests.lab.roots import Root, made_root, root_of
+from tests.lab.support_table import with_support_table
 from tests.lab.venvs import inside, venv_of, venv_place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from tests.lab.parts import Parts
+
 RECORD: Final = CHECKOUT / "docs" / "compatibility.json"
 DOCUMENT: Final = CHECKOUT / "docs" / "compatibility.md"
+README: Final = CHECKOUT / "README.md"
 
 KUBERNETES: Final = ("v1.35.4", DEFAULT_KUBERNETES, "v1.37.2")
 """The newest patch of each of the three newest minors."""
@@ -68,6 +72,10 @@ class Cell:
     """A real ceph-csi is the driver."""
     reason: str = ""
     """Why the cell is not run; empty for one that is."""
+
+    def chosen_parts(self) -> Parts:
+        """Return what the lab of this cell is made of."""
+        return chosen_parts({_VARIABLE[flag]: value for flag, value in self.parts.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +221,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             # Another run may have written other cells meanwhile.
             _write_record({**read_record(), cell.name: result})
     DOCUMENT.write_text(document(cells(), read_record()))
-    print(f"{DOCUMENT.relative_to(CHECKOUT)} is written")
+    README.write_text(readme(README.read_text(), read_record()))
+    print(f"{DOCUMENT.relative_to(CHECKOUT)} and the table of README.md are written")
     return 1 if failed else 0
 
 
@@ -328,6 +337,13 @@ def _disk_mib(directories: Sequence[Path]) -> int:
 
 
 # The document -------------------------------------------------------------------------------------
+
+
+def readme(text: str, results: Mapping[str, Result]) -> str:
+    """Return README with the table of what is proven."""
+    ends = [cell for cell in cells() if cell.table == E2E_TABLE]
+    passed = {name for name, result in results.items() if result.state == "passed"}
+    return with_support_table(text, ends, passed)
 
 
 def document(cells: Sequence[Cell], results: Mapping[str, Result]) -> str:

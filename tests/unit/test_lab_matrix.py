@@ -4,43 +4,57 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lab.matrix import E2E_TABLE, KUBERNETES, Cell, Result, cells, document
-from tests.lab.parts import DEFAULT_KUBERNETES, USERLANDS, chosen_parts
+from tests.lab.matrix import (
+    E2E_TABLE,
+    KUBERNETES,
+    README,
+    Result,
+    cells,
+    document,
+    read_record,
+    readme,
+)
+from tests.lab.parts import DEFAULT_KUBERNETES, USERLANDS
+from tests.lab.support_table import AXES
 
-
-def _parts(cell: Cell) -> dict[str, str]:
-    variables = {
-        f"RBDAGENT_LAB_{flag.removeprefix('--').upper()}": part for flag, part in cell.parts.items()
-    }
-    parts = chosen_parts(variables)
-    return {
-        "debian": parts.debian.debian,
-        "ceph": parts.ceph.ceph,
-        "kernel": parts.kernel.kernel,
-        "kubernetes": parts.kubernetes,
-        "keys": parts.keys,
-        "monitors": parts.monitors,
-        "network": parts.network,
-        "driver": "ceph-csi" if cell.cephcsi else "csi-rbd-lab",
-    }
+_PASSED = Result(
+    state="passed",
+    ran="27 of 27 tests",
+    commit="abc1234",
+    day="2026-11-23",
+    seconds=39,
+    disk_mib=1200,
+    versions={"Ceph": "16.2.15"},
+)
 
 
 @pytest.mark.parametrize(
     ("axis", "values"),
     [
-        ("debian", {"12", "13", "forky"}),
-        ("ceph", {"16.2", "18.2", "20.2"}),
-        ("kernel", {"5.10", "6.1", "6.12", "7"}),
-        ("kubernetes", {*KUBERNETES, DEFAULT_KUBERNETES}),
-        ("keys", {"aes", "aes256k"}),
-        ("monitors", {"both", "v1", "v2"}),
-        ("network", {"ipv4", "ipv6", "dual"}),
-        ("driver", {"ceph-csi", "csi-rbd-lab"}),
+        ("Debian", {"12", "13", "forky"}),
+        ("Ceph", {"16.2", "18.2", "20.2"}),
+        ("Kernel", {"5.10", "6.1", "6.12", "7"}),
+        ("Kubernetes", {*KUBERNETES, DEFAULT_KUBERNETES}),
+        ("CephX keys", {"aes", "aes256k"}),
+        ("Monitors", {"msgr2 and v1", "v1 alone", "msgr2 alone"}),
+        ("Addresses", {"IPv4", "IPv6", "dual stack"}),
+        ("CSI driver", {"ceph-csi", "the lab's"}),
     ],
 )
 def test_every_value_of_an_axis_is_run_end_to_end(axis: str, values: set[str]) -> None:
     ends = [cell for cell in cells() if cell.table == E2E_TABLE and not cell.reason]
-    assert {_parts(cell)[axis] for cell in ends} == values
+    assert {AXES[axis](cell, cell.chosen_parts()) for cell in ends} == values
+
+
+def test_the_readme_has_the_table_of_what_was_run() -> None:
+    text = README.read_text()
+    assert readme(text, read_record()) == text
+
+
+def test_a_value_is_proven_by_any_cell_that_passed() -> None:
+    text = readme("<!-- written by ./dev matrix -->\n<!-- end -->", {"e2e/kernel-5.10": _PASSED})
+    assert "| Kernel | 5.10 | 6.1, 6.12, 7 |" in text
+    assert "| CSI driver | the lab's | ceph-csi |" in text
 
 
 def test_every_pair_of_ceph_client_and_server_is_run() -> None:
@@ -56,16 +70,7 @@ def test_names_of_cells_are_unique() -> None:
 
 def test_a_cell_shows_its_result_or_why_it_has_none() -> None:
     first, second, *_, last = cells()
-    result = Result(
-        state="passed",
-        ran="27 of 27 tests",
-        commit="abc1234",
-        day="2026-11-23",
-        seconds=39,
-        disk_mib=1200,
-        versions={"Ceph": "16.2.15"},
-    )
-    text = document([first, second, last], {first.name: result})
+    text = document([first, second, last], {first.name: _PASSED})
     shown = "passed: 27 of 27 tests<br>Ceph 16.2.15<br>abc1234, 2026-11-23, 39 s, 1200 MiB"
     assert shown in text
     assert text.count("not tried: not run yet") == 2
