@@ -15,6 +15,7 @@ import signal
 import subprocess
 import tempfile
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.lab.addresses import bracketed
@@ -26,7 +27,6 @@ from tests.lab.roots import Root, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from tests.lab.parts import Suite
 
@@ -152,8 +152,14 @@ class CephCluster:
         self._start("mgr", "ceph-mgr", "-i", "x", "--mgr-data", directory, "--keyring", keyring)
 
     def pause_osd(self) -> None:
-        """Let the OSD hang: it keeps its connections and answers nothing."""
-        os.kill(self._process("osd").pid, signal.SIGSTOP)
+        """Let the OSD hang: it keeps its connections and answers nothing.
+
+        On a busy machine its threads run on for a while after the signal.
+        """
+        osd = self._process("osd")
+        os.kill(osd.pid, signal.SIGSTOP)
+        what = "every thread of the OSD to stop"
+        wait_until(lambda: _is_stopped(osd.pid), timeout_s=_READY_S, what=what, process=osd)
 
     def resume_osd(self) -> None:
         """Let the OSD go on."""
@@ -377,3 +383,9 @@ keyring = {directory}/ceph.$name.keyring
             timeout=_COMMAND_S,
             stdin=subprocess.DEVNULL,
         )
+
+
+def _is_stopped(pid: int) -> bool:
+    """Return whether a signal has stopped all threads of a process (proc_pid_stat(5), state T)."""
+    threads = Path("/proc", str(pid), "task").glob("*/stat")
+    return all(stat.read_text().rpartition(")")[2].split()[0] == "T" for stat in threads)
