@@ -249,10 +249,10 @@ ENTRIES: Final = (
         "`rados: ret=-22` when it connects.",
         risk="Volumes that are mapped already keep working. A key that is rotated to aes256k makes "
         "every new map fail on such nodes.",
-        remedy="Give the StorageClass's node-stage secret a user whose key is of type aes "
-        "(`ceph auth get-or-create client.USER CAPS --key-type=aes`, where `ceph mon dump` lists "
-        "aes in auth_allowed_ciphers), or run the pods on nodes with kernel 7.0 or later. See "
-        "docs/install.md, Key types.",
+        remedy="Give the StorageClass's node-stage secret a new user whose key is of type aes "
+        "(`ceph auth get-or-create client.USER-aes CAPS --key-type=aes`, where `ceph mon dump` "
+        "lists aes in auth_allowed_ciphers; a user that exists keeps its key), or run the pods on "
+        "nodes with kernel 7.0 or later. See docs/install.md, Key types.",
         heals=_retried("the secret has a key that both can use"),
         step=LifeStep.STAGE,
     ),

@@ -303,7 +303,7 @@ def test_a_user_that_the_remedy_of_rbd747_creates_can_map(
 ) -> None:
     [command] = re.findall(r"`(ceph auth [^`]+)`", entry("RBD747").remedy)
     user = f"{NODE_USER}-aes"
-    typed = command.replace("client.USER", user).replace("CAPS", NODE_CAPS)
+    typed = command.replace("client.USER", NODE_USER).replace("CAPS", NODE_CAPS)
     mapped = _map(vm, new_keys, user, typed)
     assert mapped.exit_code == 0, mapped.stderr
     [watcher] = _watchers(new_keys)

@@ -694,6 +694,14 @@ def test_key_that_the_kernel_cannot_use_is_told_with_its_user_and_the_kernel() -
     assert "kernel 7.0" in finding.remedy
 
 
+@pytest.mark.parametrize("row", ["the kernel checks the type", "ceph-csi with librados 18"])
+def test_key_of_type_aes_is_that_of_a_new_user(row: str) -> None:
+    """Ceph 20.2.4 ignores --key-type for a user that exists: exit 0, and the old key."""
+    finding = found(SAID["RBD747"][row][0], "RBD747")
+    assert "`ceph auth get-or-create client.USER-aes CAPS --key-type=aes`" in finding.remedy
+    assert "a user that exists keeps its key" in finding.remedy
+
+
 def test_key_that_ceph_csi_cannot_read_leads_to_its_version_not_to_the_kernel() -> None:
     finding = found(SAID["RBD747"]["ceph-csi with librados 18"][0], "RBD747")
     assert "the CSI driver cannot read the key" in finding.message
