@@ -21,7 +21,7 @@ from tests.lab.initramfs import File, archive, has_module, load_order
 from tests.lab.install import cache_dir
 from tests.lab.install_node import node_tree
 from tests.lab.network import ADDRESS, Network
-from tests.lab.parts import SUITES
+from tests.lab.parts import SUITES, chosen_parts
 from tests.lab.processes import Processes, wait_until
 from tests.lab.roots import made_root
 from tests.lab.vm import Completed, Vm
@@ -272,6 +272,9 @@ def new_keys(state: Path, processes: Processes, network: Network, vm: Vm) -> Cep
 NEW_KEYS = "/etc/new-keys"
 NODE_USER = "client.csi-rbd-node"
 NODE_CAPS = "mon 'profile rbd' osd 'profile rbd'"
+AES_USER = f"{NODE_USER}-aes"
+FIRST_WITH_MS_MODE = (5, 11)
+"""00498b994113, "libceph: introduce connection modes and ms_mode option"."""
 FIRST_KERNEL = 7
 """The first that knows keys of type aes256k: b7cc142dbafe, "libceph: add support for \
 CEPH_CRYPTO_AES256KRB5"."""
@@ -282,7 +285,7 @@ def test_a_key_of_type_aes256k_is_mapped_or_named(
 ) -> None:
     user = f"ceph auth get-or-create {NODE_USER} {NODE_CAPS}"
     mapped = _map(vm, new_keys, NODE_USER, user)
-    record_property("rbd", f"exit {mapped.exit_code}: {mapped.stdout}{mapped.stderr}")
+    record_property("rbd", _words(mapped))
     release = vm.run("uname -r").stdout.strip()
     if int(release.partition(".")[0]) >= FIRST_KERNEL:
         assert mapped.exit_code == 0, mapped.stderr
@@ -301,34 +304,70 @@ def test_a_key_of_type_aes256k_is_mapped_or_named(
 def test_a_user_that_the_remedy_of_rbd747_creates_can_map(
     vm: Vm, new_keys: CephCluster, record_property: Callable[[str, object], None]
 ) -> None:
-    [command] = re.findall(r"`(ceph auth [^`]+)`", entry("RBD747").remedy)
-    user = f"{NODE_USER}-aes"
-    typed = command.replace("client.USER", NODE_USER).replace("CAPS", NODE_CAPS)
-    mapped = _map(vm, new_keys, user, typed)
+    """With the guest's own rbd: any can read the key."""
+    mapped = _map(vm, new_keys, AES_USER, _remedy(), own_rbd=True)
     assert mapped.exit_code == 0, mapped.stderr
     [watcher] = _watchers(new_keys)
     vm.run(["rbd", "unmap", "-o", "noudev", mapped.stdout.strip()])
     assert str(watcher["address"]).startswith("10.77.0.31:0/")
-    record_property("typed", typed)
-    record_property("then", f"mapped as {mapped.stdout.strip()}")
+    record_property("typed", _remedy())
+    device, version = mapped.stdout.strip(), chosen_parts().debian.ceph
+    record_property("then", f"mapped as {device} by rbd of Ceph {version}")
 
 
-def _map(vm: Vm, cluster: CephCluster, user: str, creation: str) -> Completed:
-    """Create a user by a command, and map the image as ceph-csi does, with the cluster's own rbd.
+def test_rbd_of_ceph_20_maps_by_msgr2_or_its_option_is_named(
+    vm: Vm, new_keys: CephCluster, record_property: Callable[[str, object], None]
+) -> None:
+    """It passes ms_mode to every kernel (https://tracker.ceph.com/issues/72134)."""
+    mapped = _map(vm, new_keys, AES_USER, _remedy())
+    record_property("rbd of Ceph 20.2", _words(mapped))
+    major, minor = vm.run("uname -r").stdout.split(".")[:2]
+    if (int(major), int(minor)) >= FIRST_WITH_MS_MODE:
+        assert mapped.exit_code == 0, mapped.stderr
+        vm.run(["rbd", "unmap", "-o", "noudev", mapped.stdout.strip()])
+        return
+    assert "rbd of Ceph 20" in found(mounting(stage(_as_ceph_csi(mapped))), "RBD741").remedy
+    assert "Unknown parameter 'ms_mode'" in vm.run("dmesg | grep rbd: | tail -n 1").stdout
 
-    The rbd of an older guest cannot read such a key, and would not get as far as the kernel.
+
+def _remedy() -> str:
+    """Return the command of RBD747's remedy, with a user and its caps."""
+    remedy = entry("RBD747").remedy
+    [command] = (quoted[1] for quoted in re.finditer(r"`(ceph auth [^`]+)`", remedy))
+    return command.replace("client.USER", NODE_USER).replace("CAPS", NODE_CAPS)
+
+
+def _map(
+    vm: Vm, cluster: CephCluster, user: str, creation: str, *, own_rbd: bool = False
+) -> Completed:
+    """Create a user by a command, and map the image as ceph-csi does.
+
+    Args:
+        vm: where.
+        cluster: has the image.
+        user: with ``client.``.
+        creation: a command of ``ceph``.
+        own_rbd: the guest's own rbd; by default it is that of the cluster, in a root of its own:
+            an older one cannot read a key of type aes256k, and does not get as far as the kernel.
     """
     program, *words = shlex.split(creation)
     assert program == "ceph"
     cluster.ceph(*words)
-    key = cluster.key_of(user.removeprefix("client."))
-    vm.put(f"{NEW_KEYS}/keyfile", key.encode(), 0o600)
-    root = made_root(cache_dir(), SUITES[-1])
-    rbd = ["rbd", "--id", user.removeprefix("client."), "--keyfile=/etc/ceph/keyfile",
+    name = user.removeprefix("client.")
+    vm.put(f"{NEW_KEYS}/keyfile", cluster.key_of(name).encode(), 0o600)
+    # The root has this directory: where the cache is below /tmp, the guest can make none there.
+    place = NEW_KEYS if own_rbd else "/etc/ceph"
+    rbd = ["rbd", f"--conf={place}/ceph.conf", f"--id={name}", f"--keyfile={place}/keyfile",
            "map", "k8s/image", "--device-type", "krbd", "--options", "noudev"]  # fmt: skip
-    command = root.command(rbd, mounted={Path("/etc/ceph"): Path(NEW_KEYS)})
+    root = made_root(cache_dir(), SUITES[-1])
+    command = rbd if own_rbd else root.command(rbd, mounted={Path(place): Path(NEW_KEYS)})
     # By the guest's clock, which a busy machine made run more than twice too fast.
     return vm.run(command, timeout_s=600, check=False)
+
+
+def _words(mapped: Completed) -> str:
+    said = mapped.stderr if mapped.exit_code else mapped.stdout
+    return f"exit {mapped.exit_code}: {said.strip()}"
 
 
 def _as_ceph_csi(mapped: Completed) -> str:

@@ -53,6 +53,7 @@ _LIBRADOS_KEY_TESTS = ("tests/integration/test_keys.py",)
 _KERNEL_KEY_TESTS = (
     "tests/integration/test_lab_vm.py::test_a_key_of_type_aes256k_is_mapped_or_named",
     "tests/integration/test_lab_vm.py::test_a_user_that_the_remedy_of_rbd747_creates_can_map",
+    "tests/integration/test_lab_vm.py::test_rbd_of_ceph_20_maps_by_msgr2_or_its_option_is_named",
 )
 _DEB_TESTS = ("tests/integration/test_packages.py::test_the_debs_program_asks_ceph",)
 _VARIABLE = {option.flag: option.variable for option in OPTIONS}
@@ -114,7 +115,8 @@ INTRODUCTIONS: Final = {
     KEYS_TABLE: (
         "`tests/integration/test_keys.py` and, for kernels, `test_lab_vm.py`: a user with a key of"
         " the type that Ceph 20.2.4 creates by default. What is said to it, the remedy that"
-        " rbdagent names, typed as it stands, and what came of it. `rbd` is that of Ceph 20.2."
+        " rbdagent names, typed as it stands, and what came of it. `rbd` is that of Ceph 20.2,"
+        " since an older one cannot read the key; with the key of the remedy, any rbd can map."
     ),
     ARTEFACT_TABLE: (
         "Whether rbdagent, as it was installed, gets its answers from a cluster. The `.deb` is"
@@ -134,8 +136,8 @@ _OLD_CLIENT = (
     "librados before 20.2 cannot use keys of type aes256k (CVE-2025-30156);"
     f" what it says is below, in {KEYS_TABLE}"
 )
-_TOLD = ("rbd", "kernel", "said", "typed", "then")
-"""What rbd, the kernel and rbdagent said of a key, the remedy as it was typed, and the result."""
+_TOLD = ("rbd", "kernel", "said", "typed", "then", "rbd of Ceph 20.2")
+"""What rbd, the kernel and rbdagent said of a key, the remedy as it was typed, and the results."""
 _BASE = re.compile(r"^ARG BASE=\S+/debian:(\w+)-slim$", re.MULTILINE)
 
 

@@ -708,6 +708,13 @@ def test_key_that_ceph_csi_cannot_read_leads_to_its_version_not_to_the_kernel() 
     assert "3.16.3" in finding.remedy
 
 
+def test_options_that_an_old_kernel_refuses_may_be_those_of_rbd_itself() -> None:
+    """By rbd 20.2.4 on kernel 5.10 without mapOptions: `rbd: Unknown parameter 'ms_mode'`."""
+    words = "rbd: sysfs write failed\nrbd: map failed: (22) Invalid argument"
+    finding = found(mounting(stage(words)), "RBD741")
+    assert "a ceph-csi with Ceph 19 or older" in finding.remedy
+
+
 def test_ms_mode_mismatch_leads_to_the_monitors_and_not_to_the_image() -> None:
     finding = found(SAID["RBD748"]["msgr2 only, rbd of Ceph 18"][0], "RBD748")
     assert finding.commands[0] == "ceph mon dump"
