@@ -162,11 +162,14 @@ ENTRIES: Final = (
         Severity.ERROR,
         "The node's kernel refuses how the image is to be mapped.",
         cause="mapOptions of the class or PV that this kernel does not know (ms_mode, "
-        "compression_hint).",
+        "compression_hint). Or none: rbd of Ceph 20, which ceph-csi has since 3.16, passes ms_mode "
+        "to every kernel.",
         evidence="22 (invalid argument) or 95 (not supported) in kubelet's event; the kernel's own "
-        "log on that node says which.",
+        "log on that node says which (`rbd: Unknown parameter 'ms_mode'`).",
         risk=_NONE,
-        remedy="Compare mapOptions with the kernel's version: ms_mode needs 5.11.",
+        remedy="Compare mapOptions with the kernel's version: ms_mode needs 5.11. Where mapOptions "
+        "name no ms_mode, and the kernel is older, the node needs a newer kernel, or a ceph-csi "
+        "with Ceph 19 or older (3.15): rbd of Ceph 20 passes ms_mode=legacy too.",
         heals=_retried("the options fit"),
         step=LifeStep.STAGE,
     ),
@@ -249,10 +252,10 @@ ENTRIES: Final = (
         "`rados: ret=-22` when it connects.",
         risk="Volumes that are mapped already keep working. A key that is rotated to aes256k makes "
         "every new map fail on such nodes.",
-        remedy="Give the StorageClass's node-stage secret a user whose key is of type aes "
-        "(`ceph auth get-or-create client.USER CAPS --key-type=aes`, where `ceph mon dump` lists "
-        "aes in auth_allowed_ciphers), or run the pods on nodes with kernel 7.0 or later. See "
-        "docs/install.md, Key types.",
+        remedy="Give the StorageClass's node-stage secret a new user whose key is of type aes "
+        "(`ceph auth get-or-create client.USER-aes CAPS --key-type=aes`, where `ceph mon dump` "
+        "lists aes in auth_allowed_ciphers; a user that exists keeps its key), or run the pods on "
+        "nodes with kernel 7.0 or later. See docs/install.md, Key types.",
         heals=_retried("the secret has a key that both can use"),
         step=LifeStep.STAGE,
     ),

@@ -214,9 +214,10 @@ SAYINGS: Final = (
         "the CSI driver cannot read the key of its Ceph user: the key is of a type that the "
         "driver's librados does not know (aes256k), or is no key",
         (_NODE_PODS, _NODE_STAGE, "ceph mon dump"),
-        "Update ceph-csi to 3.16.3, 3.17.1 or later, which know aes256k; or give the secret a user "
-        "whose key is of type aes (`ceph auth get-or-create client.USER CAPS --key-type=aes`, "
-        "where `ceph mon dump` lists aes in auth_allowed_ciphers). See docs/install.md, Key types.",
+        "Update ceph-csi to 3.16.3, 3.17.1 or later, which know aes256k; or give the secret a new "
+        "user whose key is of type aes (`ceph auth get-or-create client.USER-aes CAPS "
+        "--key-type=aes`, where `ceph mon dump` lists aes in auth_allowed_ciphers; a user that "
+        "exists keeps its key). See docs/install.md, Key types.",
     ),
     Saying(
         # rbd itself, before it asks the kernel (build_map_buf, ceph src/krbd.cc,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from rbdagent import __version__
+from tests.lab.matrix import image_base
 
 CHECKOUT: Final = Path(__file__).parents[2]
 TEXT: Final = re.sub(r"\\\n", "", (CHECKOUT / "Containerfile").read_text())
@@ -26,6 +27,11 @@ def test_both_stages_have_the_same_base() -> None:
     """Compiled modules fit one minor version of Python."""
     bases = [line.split()[1] for line in LINES if line.startswith("FROM")]
     assert bases == ["${BASE}", "${BASE}"]
+
+
+def test_the_base_can_use_every_type_of_key_that_ceph_creates() -> None:
+    """A cluster that is created with Ceph 20.2.4 allows keys of type aes256k alone."""
+    assert set(image_base().keys) == {"aes", "aes256k"}
 
 
 def test_what_is_copied_is_there() -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rbdagent.model import CephView, EntityAddress, ImageIdentity, ImageSpec, Source
 from rbdagent.observe.ceph import CephLook
-from rbdagent.observe.cluster import CephAccess
+from rbdagent.observe.cephx import librados_version
+from rbdagent.observe.cluster import CephAccess, bindings
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tests.lab.ceph import CephCluster
 
 _OPEN = """
@@ -56,6 +61,12 @@ def wanted(
     return ImageIdentity(spec=spec, fsid=None, image_id=image_id)
 
 
+def own_librados() -> str | None:
+    """Return the version of this process's librados, which the bindings load."""
+    bindings()
+    return librados_version()
+
+
 def start_client(ceph: CephCluster, image: str, seconds: float) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", _OPEN, ceph.conf, ceph.admin_keyring, image, str(seconds)],
@@ -69,3 +80,30 @@ def said(client: subprocess.Popen[str]) -> tuple[str, int]:
     assert client.stdout is not None
     address, _, number = client.stdout.readline().rpartition(" ")
     return address.strip(), int(number)
+
+
+def asked(
+    program: Sequence[str | Path],
+    cluster: CephCluster,
+    image: str,
+    *,
+    user: str = "rbdagent",
+    keyring: Path | None = None,
+) -> Any:  # noqa: ANN401 - JSON
+    """Return what ``who-holds IMAGE`` prints as JSON; it asks this cluster and no Kubernetes.
+
+    Args:
+        program: rbdagent, as it was installed; it has no other environment.
+        cluster: the one that is asked.
+        image: ``POOL/NAME``.
+        user: without ``client.``.
+        keyring: by default the one that the cluster made for the user.
+    """
+    found = keyring or cluster.conf.parent / f"ceph.client.{user}.keyring"
+    done = subprocess.run(
+        [*program, "who-holds", image, "--no-kube", "-o", "json", "--ceph-conf", cluster.conf,
+         "--ceph-id", user, "--ceph-keyring", found],
+        cwd=Path(__file__).parents[2], env={}, capture_output=True, text=True, check=False,
+        timeout=60,
+    )  # fmt: skip
+    return json.loads(done.stdout)

@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import stat
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from rbdagent.catalog import entry
 from tests.lab.ceph import CephCluster
 from tests.lab.errors import LabError
 from tests.lab.initramfs import File, archive, has_module, load_order
 from tests.lab.install import cache_dir
 from tests.lab.install_node import node_tree
 from tests.lab.network import ADDRESS, Network
+from tests.lab.parts import SUITES, chosen_parts
 from tests.lab.processes import Processes, wait_until
-from tests.lab.vm import Vm
+from tests.lab.roots import made_root
+from tests.lab.vm import Completed, Vm
+from tests.unit.builders import found
+from tests.unit.tables import mounting, stage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
 HOST_FILE = "seen-by-the-guest"
 
@@ -235,6 +242,141 @@ def test_a_mapping_and_its_watcher_have_the_same_client_and_address(
     vm.run(["rbd", "unmap", "-o", "noudev", device])
     assert (f"client{watcher['client']}", watcher["address"]) == (client, address)
     assert address.startswith("10.77.0.31:0/")
+
+
+# Keys of type aes256k -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def new_keys(state: Path, processes: Processes, network: Network, vm: Vm) -> CephCluster:
+    """Run a second cluster, of the Ceph that creates keys of type aes256k by default."""
+    cluster = CephCluster(
+        processes,
+        state / "new-keys",
+        address=ADDRESS,
+        port=6790,
+        msgr2_port=3301,
+        netns=network.netns,
+        name="new-keys",
+        ceph=SUITES[-1].ceph,
+        keys="aes256k",
+    )
+    cluster.start()
+    cluster.wait_ready()
+    cluster.create_pool("k8s")
+    cluster.create_image("k8s/image", size="32M")
+    vm.put(f"{NEW_KEYS}/ceph.conf", cluster.client_conf().encode())
+    return cluster
+
+
+NEW_KEYS = "/etc/new-keys"
+NODE_USER = "client.csi-rbd-node"
+NODE_CAPS = "mon 'profile rbd' osd 'profile rbd'"
+AES_USER = f"{NODE_USER}-aes"
+FIRST_WITH_MS_MODE = (5, 11)
+"""00498b994113, "libceph: introduce connection modes and ms_mode option"."""
+FIRST_KERNEL = 7
+"""The first that knows keys of type aes256k: b7cc142dbafe, "libceph: add support for \
+CEPH_CRYPTO_AES256KRB5"."""
+
+
+def test_a_key_of_type_aes256k_is_mapped_or_named(
+    vm: Vm, new_keys: CephCluster, record_property: Callable[[str, object], None]
+) -> None:
+    user = f"ceph auth get-or-create {NODE_USER} {NODE_CAPS}"
+    mapped = _map(vm, new_keys, NODE_USER, user)
+    record_property("rbd", _words(mapped))
+    release = vm.run("uname -r").stdout.strip()
+    if int(release.partition(".")[0]) >= FIRST_KERNEL:
+        assert mapped.exit_code == 0, mapped.stderr
+        vm.run(["rbd", "unmap", "-o", "noudev", mapped.stdout.strip()])
+        return
+    kernel = vm.run("dmesg | grep -o 'libceph: .*secret.*' | tail -n 1", check=False).stdout.strip()
+    record_property("kernel", kernel or "(nothing)")
+    assert mapped.exit_code != 0
+    finding = found(mounting(stage(_as_ceph_csi(mapped))), "RBD747")
+    record_property("said", f"{finding.code}: {finding.message}")
+    assert f"its kernel cannot use the key of {NODE_USER} " in finding.message
+    assert finding.remedy == entry("RBD747").remedy
+    assert "secret too big" in kernel or "(524)" in finding.message
+
+
+def test_a_user_that_the_remedy_of_rbd747_creates_can_map(
+    vm: Vm, new_keys: CephCluster, record_property: Callable[[str, object], None]
+) -> None:
+    """With the guest's own rbd: any can read the key."""
+    mapped = _map(vm, new_keys, AES_USER, _remedy(), own_rbd=True)
+    assert mapped.exit_code == 0, mapped.stderr
+    [watcher] = _watchers(new_keys)
+    vm.run(["rbd", "unmap", "-o", "noudev", mapped.stdout.strip()])
+    assert str(watcher["address"]).startswith("10.77.0.31:0/")
+    record_property("typed", _remedy())
+    device, version = mapped.stdout.strip(), chosen_parts().debian.ceph
+    record_property("then", f"mapped as {device} by rbd of Ceph {version}")
+
+
+def test_rbd_of_ceph_20_maps_by_msgr2_or_its_option_is_named(
+    vm: Vm, new_keys: CephCluster, record_property: Callable[[str, object], None]
+) -> None:
+    """It passes ms_mode to every kernel (https://tracker.ceph.com/issues/72134)."""
+    mapped = _map(vm, new_keys, AES_USER, _remedy())
+    record_property("rbd of Ceph 20.2", _words(mapped))
+    major, minor = vm.run("uname -r").stdout.split(".")[:2]
+    if (int(major), int(minor)) >= FIRST_WITH_MS_MODE:
+        assert mapped.exit_code == 0, mapped.stderr
+        vm.run(["rbd", "unmap", "-o", "noudev", mapped.stdout.strip()])
+        return
+    assert "rbd of Ceph 20" in found(mounting(stage(_as_ceph_csi(mapped))), "RBD741").remedy
+    assert "Unknown parameter 'ms_mode'" in vm.run("dmesg | grep rbd: | tail -n 1").stdout
+
+
+def _remedy() -> str:
+    """Return the command of RBD747's remedy, with a user and its caps."""
+    remedy = entry("RBD747").remedy
+    [command] = (quoted[1] for quoted in re.finditer(r"`(ceph auth [^`]+)`", remedy))
+    return command.replace("client.USER", NODE_USER).replace("CAPS", NODE_CAPS)
+
+
+def _map(
+    vm: Vm, cluster: CephCluster, user: str, creation: str, *, own_rbd: bool = False
+) -> Completed:
+    """Create a user by a command, and map the image as ceph-csi does.
+
+    Args:
+        vm: where.
+        cluster: has the image.
+        user: with ``client.``.
+        creation: a command of ``ceph``.
+        own_rbd: the guest's own rbd; by default it is that of the cluster, in a root of its own:
+            an older one cannot read a key of type aes256k, and does not get as far as the kernel.
+    """
+    program, *words = shlex.split(creation)
+    assert program == "ceph"
+    cluster.ceph(*words)
+    name = user.removeprefix("client.")
+    vm.put(f"{NEW_KEYS}/keyfile", cluster.key_of(name).encode(), 0o600)
+    # The root has this directory: where the cache is below /tmp, the guest can make none there.
+    place = NEW_KEYS if own_rbd else "/etc/ceph"
+    rbd = ["rbd", f"--conf={place}/ceph.conf", f"--id={name}", f"--keyfile={place}/keyfile",
+           "map", "k8s/image", "--device-type", "krbd", "--options", "noudev"]  # fmt: skip
+    root = made_root(cache_dir(), SUITES[-1])
+    command = rbd if own_rbd else root.command(rbd, mounted={Path(place): Path(NEW_KEYS)})
+    # By the guest's clock, which a busy machine made run more than twice too fast.
+    return vm.run(command, timeout_s=600, check=False)
+
+
+def _words(mapped: Completed) -> str:
+    said = mapped.stderr if mapped.exit_code else mapped.stdout
+    return f"exit {mapped.exit_code}: {said.strip()}"
+
+
+def _as_ceph_csi(mapped: Completed) -> str:
+    """Return what ceph-csi says where rbd fails (internal/rbd/rbd_attach.go, createPath)."""
+    return (
+        f"rbd: map failed with error an error (exit status {mapped.exit_code}) occurred while"
+        " running rbd args: [--id csi-rbd-node --keyfile=***stripped*** map k8s/image --device-type"
+        f" krbd --options noudev], rbd error output: {mapped.stderr.strip()}"
+    )
 
 
 def test_a_cut_cable_takes_the_cluster_away_and_the_control_channel_not(vm: Vm) -> None:

@@ -26,9 +26,16 @@ from rbdagent.model import (
     Watcher,
 )
 from rbdagent.observe.ceph import CephLook, check_ceph, near_images
-from rbdagent.observe.cephx import can_use, librados_version
+from rbdagent.observe.cephx import can_use
 from rbdagent.observe.cluster import _RELEASE, Cluster
-from tests.integration.clients import access, observe_ceph, said, start_client, wanted
+from tests.integration.clients import (
+    access,
+    observe_ceph,
+    own_librados,
+    said,
+    start_client,
+    wanted,
+)
 from tests.lab.ceph import READ_ONLY_CAPS, CephCluster
 from tests.lab.network import free_port
 from tests.lab.processes import wait_until
@@ -342,7 +349,7 @@ def test_a_key_that_does_not_connect_is_named_by_its_type(
     """Of librados itself: it reads the key before it asks a monitor."""
     keyring = tmp_path / "keyring"
     keyring.write_text(f"[client.rbdagent]\n\tkey = {key}\n")
-    if key == AES256K_KEY and can_use("aes256k", librados_version()):
+    if key == AES256K_KEY and can_use("aes256k", own_librados()):
         words = "its key is wrong"
     _, source = observe_ceph([access(ceph, keyring=keyring)], [wanted("x")], deadline_s=15)
     assert source.state is SourceState.FAILED

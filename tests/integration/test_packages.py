@@ -11,15 +11,23 @@ import tarfile
 import zipfile
 from email import message_from_string
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 import pytest
 from packaging.metadata import Metadata
 
 from rbdagent import __version__
+from rbdagent.observe.cephx import can_use
 from tests.integration.building import built, said
+from tests.integration.clients import asked, own_librados
 from tests.lab.install import CHECKOUT
+from tests.lab.parts import chosen_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.lab.ceph import CephCluster
 
 UNIT: Final = CHECKOUT / "systemd" / "rbdagent.service"
 LIBRARY: Final = "usr/lib/rbdagent"
@@ -152,6 +160,22 @@ def test_the_debs_program_runs_on_debians_python_alone(root: Path) -> None:
     assert program.read_text().startswith("#!/usr/bin/python3 -I\n")
     assert said([program, "version"]) == f"rbdagent {__version__}\n"
     assert "Orphaned" in answer(program)
+
+
+def test_the_debs_program_asks_ceph(
+    root: Path, ceph: CephCluster, record_property: Callable[[str, object], None]
+) -> None:
+    """With the librados that it depends on, and the type of key that the cluster creates."""
+    ceph.create_image("k8s/packaged")
+    answer = asked([root / "usr/bin/rbdagent"], ceph, "k8s/packaged")
+    source = answer["sources"]["ceph"]
+    if can_use(chosen_parts().keys, own_librados()):
+        assert source["state"] == "observed", source
+        assert answer["image"]["id"]
+        return
+    assert source["state"] == "failed"
+    assert f"its key is of type {chosen_parts().keys}" in source["reason"]
+    record_property("said", source["reason"])
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from tests.lab.install import (
     venv_python,
 )
 from tests.lab.junit import count
-from tests.lab.parts import OPTIONS, chosen_parts
+from tests.lab.parts import OPTIONS, SUITES, chosen_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,6 +44,8 @@ _OF_ONE_DEBIAN = {
     "newest": ("forky", "tests/e2e/test_founding_incident.py"),
 }
 """Tiers that run a part of another tier on the Ceph, kernel and programs of one Debian."""
+_FURTHER_ROOTS = {"integration": (SUITES[-1],)}
+"""Of suites that tests of a tier use beside the chosen parts: a Ceph with keys of type aes256k."""
 _VM_TIERS = ("e2e", "newest")
 _AT_ONCE = {"unit": 2, "contract": 2, "integration": 2, "e2e": 3}
 """Tests that run at the same time; ``-n 0`` among a tier's arguments has them run one by one."""
@@ -273,7 +275,7 @@ def _run_tiers(tiers: Sequence[str], pytest_args: Sequence[str]) -> int:
     of_lab = [tier for tier in tiers if tier in LAB_TIERS and obstacles[tier] is None]
     for tier in of_lab:
         with _debian_of(tier):
-            install_lab(narrator)
+            install_lab(narrator, _FURTHER_ROOTS.get(tier, ()))
     try:
         outcomes = _outcomes(tiers, obstacles, pytest_args)
     finally:

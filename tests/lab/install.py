@@ -33,6 +33,8 @@ from tests.lab.roots import root_is_made, root_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from tests.lab.parts import Suite
+
 CHECKOUT = venvs.CHECKOUT
 GO_MODULE = CHECKOUT / "tests" / "lab" / "go"
 HELM_MODULE = GO_MODULE / "chart"
@@ -215,8 +217,13 @@ def install_browser(narrator: Narrator) -> None:
         _install_venv(narrator)
 
 
-def install_lab(narrator: Narrator) -> None:
-    """Make everything that the lab runs on: packages, programs, the guests' trees."""
+def install_lab(narrator: Narrator, further: Sequence[Suite] = ()) -> None:
+    """Make everything that the lab runs on: packages, programs, the guests' trees.
+
+    Args:
+        narrator: announces each step.
+        further: suites whose roots are needed beside those of the chosen parts.
+    """
     with _one_at_a_time():
         packages = (*PYTHON_PACKAGES, *SHELL_PACKAGES, *LAB_PACKAGES, *BROWSER_PACKAGES)
         _install_packages(narrator, packages)
@@ -226,7 +233,7 @@ def install_lab(narrator: Narrator) -> None:
         _install_csi_driver(narrator)
         if given_cephcsi() is not None:
             _install_sidecars(narrator)
-        _install_parts(narrator)
+        _install_parts(narrator, further)
 
 
 def lab_programs_installed() -> bool:
@@ -379,10 +386,10 @@ def _install_csi_driver(narrator: Narrator) -> None:
         stamp.write_text(key)
 
 
-def _install_parts(narrator: Narrator) -> None:
+def _install_parts(narrator: Narrator, further: Sequence[Suite]) -> None:
     """Make the roots of the chosen Ceph and Debian, and what the node VMs are made from."""
     parts = chosen_parts()
-    for suite in dict.fromkeys((parts.ceph, parts.debian)):
+    for suite in dict.fromkeys((parts.ceph, parts.debian, *further)):
         if not root_is_made(cache_dir(), suite):
             with narrator.step(f"root of Debian {suite.debian} (once; 4 minutes on two cores)"):
                 root_of(cache_dir(), suite)

@@ -25,3 +25,12 @@ def count(junit: Path) -> tuple[int, int, int]:
         else:
             passed += 1
     return passed, failed, skipped
+
+
+def recorded(junit: Path) -> dict[str, str]:
+    """Return what tests recorded by ``record_property``; of a name that several use, the last."""
+    if not junit.exists():
+        return {}
+    tree = ET.parse(junit)  # noqa: S314  (pytest wrote it a moment ago)
+    found = tree.getroot().iter("property")
+    return {item.get("name", ""): item.get("value", "") for item in found}

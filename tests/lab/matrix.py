@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 import time
 from dataclasses import asdict, dataclass, field
@@ -26,7 +27,7 @@ from tests.lab.install import (
     shared_cephcsi,
     venv_python,
 )
-from tests.lab.junit import count
+from tests.lab.junit import count, recorded
 from tests.lab.kernels import kernel_of
 from tests.lab.parts import DEFAULT_KUBERNETES, OPTIONS, SUITES, USERLANDS, Suite, chosen_parts
 from tests.lab.roots import Root, made_root, root_of
@@ -34,7 +35,7 @@ from tests.lab.support_table import with_support_table
 from tests.lab.venvs import inside, venv_of, venv_place
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from tests.lab.parts import Parts
@@ -52,6 +53,13 @@ _CEPH_TESTS = (
 )
 _VM_TESTS = ("tests/integration/test_lab_vm.py",)
 _E2E_TESTS = ("tests/e2e/test_founding_incident.py",)
+_LIBRADOS_KEY_TESTS = ("tests/integration/test_keys.py",)
+_KERNEL_KEY_TESTS = (
+    "tests/integration/test_lab_vm.py::test_a_key_of_type_aes256k_is_mapped_or_named",
+    "tests/integration/test_lab_vm.py::test_a_user_that_the_remedy_of_rbd747_creates_can_map",
+    "tests/integration/test_lab_vm.py::test_rbd_of_ceph_20_maps_by_msgr2_or_its_option_is_named",
+)
+_DEB_TESTS = ("tests/integration/test_packages.py::test_the_debs_program_asks_ceph",)
 _VARIABLE = {option.flag: option.variable for option in OPTIONS}
 
 
@@ -72,6 +80,8 @@ class Cell:
     """A real ceph-csi is the driver."""
     reason: str = ""
     """Why the cell is not run; empty for one that is."""
+    same_as: str = ""
+    """Name of the cell whose result this one shows; it is not run itself."""
 
     def chosen_parts(self) -> Parts:
         """Return what the lab of this cell is made of."""
@@ -91,10 +101,14 @@ class Result:
     disk_mib: int
     """Roots, kernels and environments that the cell needs; cells share them."""
     versions: Mapping[str, str] = field(default_factory=dict)
+    recorded: Mapping[str, str] = field(default_factory=dict)
+    """What the tests recorded, by the names of :data:`_TOLD`."""
 
 
 CEPH_TABLE: Final = "Ceph: bindings and servers"
 KERNEL_TABLE: Final = "Kernels"
+KEYS_TABLE: Final = "Keys of type aes256k"
+ARTEFACT_TABLE: Final = "Which Ceph clusters each artefact can reach"
 E2E_TABLE: Final = "End to end"
 INTRODUCTIONS: Final = {
     CEPH_TABLE: (
@@ -106,32 +120,65 @@ INTRODUCTIONS: Final = {
         "`tests/integration/test_lab_vm.py`: a VM that maps an image; the watcher that Ceph reports"
         " is the client that sysfs reports."
     ),
+    KEYS_TABLE: (
+        "`tests/integration/test_keys.py` and, for kernels, `test_lab_vm.py`: a user with a key of"
+        " the type that Ceph 20.2.4 creates by default. What is said to it, the remedy that"
+        " rbdagent names, typed as it stands, and what came of it. `rbd` is that of Ceph 20.2,"
+        " since an older one cannot read the key; with the key of the remedy, any rbd can map."
+    ),
+    ARTEFACT_TABLE: (
+        "Whether rbdagent, as it was installed, gets its answers from a cluster. The `.deb` is"
+        " built and run with the Python and the bindings of its Debian"
+        " (`tests/integration/test_packages.py`). The image is the `.deb` on the base that"
+        " `Containerfile` names. `pip install` takes the bindings of the distribution: the"
+        " results are those of the tables above. Where it says no, a user whose key is of type"
+        " aes is answered: [Key types](install.md#key-types)."
+    ),
     E2E_TABLE: (
         "`tests/e2e/test_founding_incident.py`: Multi-Attach on two nodes, its cause, the unmap by"
         " an agent, and the next pod."
     ),
 }
 _REAL_DRIVER = "ceph-csi"
-_OLD_CLIENT = "librados before 20.2 cannot use keys of type aes256k (CVE-2025-30156)"
+_OLD_CLIENT = (
+    "librados before 20.2 cannot use keys of type aes256k (CVE-2025-30156);"
+    f" what it says is below, in {KEYS_TABLE}"
+)
+_TOLD = ("rbd", "kernel", "said", "typed", "then", "rbd of Ceph 20.2")
+"""What rbd, the kernel and rbdagent said of a key, the remedy as it was typed, and the results."""
+_BASE = re.compile(r"^ARG BASE=\S+/debian:(\w+)-slim$", re.MULTILINE)
 
 
 def cells() -> tuple[Cell, ...]:
     """Return every cell, in the order of the document."""
-    return (*_ceph_cells(), *_kernel_cells(), *_e2e_cells())
+    return (
+        *_ceph_cells(),
+        *_kernel_cells(),
+        *_key_cells(),
+        *_artefact_cells(),
+        *_e2e_cells(),
+    )
+
+
+def _servers() -> list[tuple[Suite, str]]:
+    """Return each Ceph with each type of key that it knows."""
+    return [(suite, keys) for suite in USERLANDS for keys in suite.keys]
+
+
+def _server_text(server: Suite, keys: str) -> str:
+    return f"Ceph {server.ceph}" if keys == "aes" else f"Ceph {server.ceph}, keys {keys}"
 
 
 def _ceph_cells() -> list[Cell]:
     found = []
-    servers = [(suite, keys) for suite in SUITES if suite in USERLANDS for keys in suite.keys]
     for client in USERLANDS:
-        for server, keys in servers:
+        for server, keys in _servers():
             reason = _OLD_CLIENT if keys not in client.keys else ""
-            suffix = "" if keys == "aes" else f", keys {keys}"
             cell = Cell(
                 name=f"ceph/{client.debian}/{server.ceph}/{keys}",
                 table=CEPH_TABLE,
                 row=f"Debian {client.debian} ({client.ceph})",
-                column=f"Ceph {server.ceph}{suffix}",
+                column=_server_text(server, keys),
                 parts={"--ceph": server.ceph, "--keys": keys},
                 tests=_CEPH_TESTS,
                 client=client,
@@ -153,6 +200,88 @@ def _kernel_cells() -> list[Cell]:
         )
         for suite in SUITES
     ]
+
+
+def _key_cells() -> list[Cell]:
+    newest = USERLANDS[-1]
+    column = _server_text(newest, "aes256k")
+    of_librados = [
+        Cell(
+            name=f"keys/librados/{client.debian}",
+            table=KEYS_TABLE,
+            row=f"librados {client.ceph} (Debian {client.debian})",
+            column=column,
+            parts={"--ceph": newest.ceph, "--keys": "aes256k"},
+            tests=_LIBRADOS_KEY_TESTS,
+            client=client,
+        )
+        for client in USERLANDS
+    ]
+    of_kernels = [
+        Cell(
+            name=f"keys/kernel/{suite.kernel}",
+            table=KEYS_TABLE,
+            row=f"kernel {suite.kernel}",
+            column=column,
+            parts={"--debian": "13", "--ceph": newest.ceph, "--kernel": suite.kernel},
+            tests=_KERNEL_KEY_TESTS,
+        )
+        for suite in SUITES
+    ]
+    return of_librados + of_kernels
+
+
+def _artefact_cells() -> list[Cell]:
+    return [cell for server, keys in _servers() for cell in _artefacts_with(server, keys)]
+
+
+def _artefacts_with(server: Suite, keys: str) -> Iterator[Cell]:
+    """Return each artefact with one kind of cluster."""
+    column, parts = _server_text(server, keys), {"--ceph": server.ceph, "--keys": keys}
+    base = image_base()
+    yield Cell(
+        name=f"image/{server.ceph}/{keys}",
+        table=ARTEFACT_TABLE,
+        row=f"image (Debian {base.debian})",
+        column=column,
+        parts=parts,
+        tests=(),
+        same_as=f"deb/{base.debian}/{server.ceph}/{keys}",
+    )
+    for client in USERLANDS:
+        yield Cell(
+            name=f"deb/{client.debian}/{server.ceph}/{keys}",
+            table=ARTEFACT_TABLE,
+            row=f"`.deb` on Debian {client.debian}",
+            column=column,
+            parts=parts,
+            tests=_DEB_TESTS,
+            client=client,
+        )
+    for client in USERLANDS:
+        asked = f"ceph/{client.debian}/{server.ceph}/{keys}"
+        yield Cell(
+            name=f"pip/{client.debian}/{server.ceph}/{keys}",
+            table=ARTEFACT_TABLE,
+            row=f"`pip install` on Debian {client.debian}",
+            column=column,
+            parts=parts,
+            tests=(),
+            same_as=asked if keys in client.keys else f"keys/librados/{client.debian}",
+        )
+
+
+def image_base(containerfile: Path = CHECKOUT / "Containerfile") -> Suite:
+    """Return the Debian suite that the agent's image is built on.
+
+    Raises:
+        LabError: its base is none of those that the lab knows.
+    """
+    found = _BASE.search(containerfile.read_text())
+    suites = {suite.name: suite for suite in USERLANDS}
+    if found is None or found[1] not in suites:
+        raise LabError(f"{containerfile}: BASE is no slim image of {', '.join(suites)}")
+    return suites[found[1]]
 
 
 def _e2e_cells() -> list[Cell]:
@@ -208,14 +337,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(argv)
     chosen = [cell for cell in cells() if _is_chosen(cell, given.names)]
     if given.list:
-        print("\n".join(f"{cell.name:<48} {cell.reason}".rstrip() for cell in chosen))
+        print("\n".join(_listed(cell) for cell in chosen))
         return 0
     failed = False
     cephcsi = given_cephcsi() or shared_cephcsi()
     for cell in () if given.write else chosen:
         if cell.cephcsi and cephcsi is None:
             print(f"{cell.name} is not run: --cephcsi PATH names the program that it needs")
-        elif not cell.reason:
+        elif not (cell.reason or cell.same_as):
             result = _run(cell, cephcsi)
             failed |= result.state != "passed"
             # Another run may have written other cells meanwhile.
@@ -224,6 +353,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     README.write_text(readme(README.read_text(), read_record()))
     print(f"{DOCUMENT.relative_to(CHECKOUT)} and the table of README.md are written")
     return 1 if failed else 0
+
+
+def _listed(cell: Cell) -> str:
+    why = f"shows {cell.same_as}" if cell.same_as else cell.reason
+    return f"{cell.name:<48} {why}".rstrip()
 
 
 def _is_chosen(cell: Cell, names: Sequence[str]) -> bool:
@@ -239,8 +373,12 @@ def read_record() -> dict[str, Result]:
 
 def _write_record(results: Mapping[str, Result]) -> None:
     known = {cell.name for cell in cells()}
-    kept = {name: asdict(result) for name, result in results.items() if name in known}
+    kept = {name: _record(result) for name, result in results.items() if name in known}
     RECORD.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+
+
+def _record(result: Result) -> dict[str, object]:
+    return {name: value for name, value in asdict(result).items() if value != {}}
 
 
 # One cell -----------------------------------------------------------------------------------------
@@ -251,7 +389,7 @@ def _run(cell: Cell, cephcsi: Path | None) -> Result:
     os.environ |= {name: cell.parts.get(flag, "") for flag, name in _VARIABLE.items()}
     os.environ["RBDAGENT_CEPHCSI"] = str(cephcsi) if cell.cephcsi else ""
     narrator = Narrator()
-    install_lab(narrator)
+    install_lab(narrator, SUITES[-1:])
     with narrator.step(f"roots for {cell.name} (once each; 4 minutes on two cores)"):
         needed = _made(cell)
     junit = cache_dir() / "junit" / f"{cell.name.replace('/', '-')}.xml"
@@ -277,6 +415,7 @@ def _run(cell: Cell, cephcsi: Path | None) -> Result:
         seconds=round(time.monotonic() - started),
         disk_mib=_disk_mib(needed),
         versions=_versions(cell),
+        recorded=recorded(junit),
     )
 
 
@@ -374,7 +513,7 @@ def _table(cells: Sequence[Cell], results: Mapping[str, Result]) -> list[str]:
         rows = [(row, [by_place[row, column] for column in columns]) for row in names]
     lines = [f"| | {' | '.join(columns)} |", f"|---|{'---|' * len(columns)}"]
     for row, members in rows:
-        texts = " | ".join(_text(cell, results.get(cell.name)) for cell in members)
+        texts = " | ".join(_text(cell, results.get(cell.same_as or cell.name)) for cell in members)
         lines.append(f"| {row} | {texts} |")
     return lines
 
@@ -386,7 +525,27 @@ def _text(cell: Cell, result: Result | None) -> str:
         return "not tried: not run yet, `./dev matrix` runs it"
     versions = ", ".join(f"{what} {version}" for what, version in result.versions.items())
     place = f"{result.commit}, {result.day}, {result.seconds} s, {result.disk_mib} MiB"
-    return f"{result.state}: {result.ran}<br>{versions}<br>{place}"
+    if cell.table == ARTEFACT_TABLE:
+        return "<br>".join((_reach(result), versions, place))
+    shown = _TOLD if cell.table == KEYS_TABLE else ()
+    told = [
+        f"{what}: {_inline(result.recorded[what])}" for what in shown if what in result.recorded
+    ]
+    return "<br>".join((f"{result.state}: {result.ran}", *told, versions, place))
+
+
+def _reach(result: Result) -> str:
+    """Return whether a client reached the cluster."""
+    if result.state != "passed":
+        return f"{result.state}: {result.ran}"
+    said = result.recorded.get("said")
+    return "yes" if said is None else f"no: {_inline(said)}"
+
+
+def _inline(text: str) -> str:
+    """Return a text as code within a cell of a table."""
+    words = " / ".join(line.strip() for line in text.splitlines() if line.strip())
+    return f"`{words.replace('|', chr(92) + '|')}`"
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import pytest
 from tests.lab import developer
 from tests.lab.developer import Outcome
 from tests.lab.errors import LabError
-from tests.lab.junit import count
+from tests.lab.junit import count, recorded
 from tests.lab.parts import chosen_parts
 
 if TYPE_CHECKING:
@@ -27,6 +27,16 @@ def test_errors_count_as_failures_and_skipped_tests_as_neither(tmp_path: Path) -
     junit = tmp_path / "unit.xml"
     junit.write_text(JUNIT)
     assert count(junit) == (2, 2, 1)
+
+
+def test_what_a_test_recorded_is_read_back(tmp_path: Path) -> None:
+    junit = tmp_path / "integration.xml"
+    junit.write_text(
+        '<testsuites><testsuite><testcase name="one"><properties>'
+        '<property name="said" value="exit 22&#10;no" /></properties></testcase>'
+        "</testsuite></testsuites>"
+    )
+    assert recorded(junit) == {"said": "exit 22\nno"}
 
 
 def test_a_run_that_left_no_result_counts_nothing(tmp_path: Path) -> None:

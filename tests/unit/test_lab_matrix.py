@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.lab.matrix import (
+    ARTEFACT_TABLE,
     E2E_TABLE,
+    KEYS_TABLE,
     KUBERNETES,
     README,
     Result,
@@ -75,3 +77,42 @@ def test_a_cell_shows_its_result_or_why_it_has_none() -> None:
     assert shown in text
     assert text.count("not tried: not run yet") == 2
     assert "not tried: librados before 20.2" in document(cells(), {})
+
+
+def _passed(**recorded: str) -> Result:
+    return Result(
+        state="passed",
+        ran="2 of 2 tests",
+        commit="abc1234",
+        day="2026-11-23",
+        seconds=39,
+        disk_mib=1200,
+        versions={"Ceph": "20.2.4"},
+        recorded=recorded,
+    )
+
+
+def test_a_key_that_is_refused_is_shown_with_the_words_the_remedy_and_the_result() -> None:
+    cell = next(cell for cell in cells() if cell.table == KEYS_TABLE)
+    result = _passed(then="mapped", typed="ceph auth x", rbd="exit 22\nmap | failed: (22)\n")
+    text = document([cell], {cell.name: result})
+    assert (
+        "passed: 2 of 2 tests<br>rbd: `exit 22 / map \\| failed: (22)`<br>typed: `ceph auth x`"
+        "<br>then: `mapped`<br>Ceph 20.2.4<br>"
+    ) in text
+
+
+@pytest.mark.parametrize(
+    ("recorded", "shown"),
+    [({}, "| yes<br>Ceph 20.2.4<br>"), ({"said": "its key"}, "| no: `its key`<br>Ceph 20.2.4<br>")],
+)
+def test_an_artefact_reaches_a_cluster_unless_it_was_refused(
+    recorded: dict[str, str], shown: str
+) -> None:
+    image = next(cell for cell in cells() if cell.table == ARTEFACT_TABLE and cell.same_as)
+    assert shown in document([image], {image.same_as: _passed(**recorded)})
+
+
+def test_what_shows_the_result_of_another_cell_names_one_that_is_run() -> None:
+    run = {cell.name for cell in cells() if not (cell.reason or cell.same_as)}
+    assert {cell.same_as for cell in cells() if cell.same_as} <= run

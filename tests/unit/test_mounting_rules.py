@@ -694,10 +694,25 @@ def test_key_that_the_kernel_cannot_use_is_told_with_its_user_and_the_kernel() -
     assert "kernel 7.0" in finding.remedy
 
 
+@pytest.mark.parametrize("row", ["the kernel checks the type", "ceph-csi with librados 18"])
+def test_key_of_type_aes_is_that_of_a_new_user(row: str) -> None:
+    """Ceph 20.2.4 ignores --key-type for a user that exists: exit 0, and the old key."""
+    finding = found(SAID["RBD747"][row][0], "RBD747")
+    assert "`ceph auth get-or-create client.USER-aes CAPS --key-type=aes`" in finding.remedy
+    assert "a user that exists keeps its key" in finding.remedy
+
+
 def test_key_that_ceph_csi_cannot_read_leads_to_its_version_not_to_the_kernel() -> None:
     finding = found(SAID["RBD747"]["ceph-csi with librados 18"][0], "RBD747")
     assert "the CSI driver cannot read the key" in finding.message
     assert "3.16.3" in finding.remedy
+
+
+def test_options_that_an_old_kernel_refuses_may_be_those_of_rbd_itself() -> None:
+    """By rbd 20.2.4 on kernel 5.10 without mapOptions: `rbd: Unknown parameter 'ms_mode'`."""
+    words = "rbd: sysfs write failed\nrbd: map failed: (22) Invalid argument"
+    finding = found(mounting(stage(words)), "RBD741")
+    assert "a ceph-csi with Ceph 19 or older" in finding.remedy
 
 
 def test_ms_mode_mismatch_leads_to_the_monitors_and_not_to_the_image() -> None:
