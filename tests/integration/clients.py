@@ -20,15 +20,16 @@ if TYPE_CHECKING:
     from tests.lab.ceph import CephCluster
 
 _OPEN = """
-import sys, time, rados, rbd
+import sys, rados, rbd
 cluster = rados.Rados(conffile=sys.argv[1], rados_id="admin", conf={"keyring": sys.argv[2]})
 cluster.connect()
 pool, name = sys.argv[3].split("/")
 image = rbd.Image(cluster.open_ioctx(pool), name)
 print(cluster.get_addrs(), cluster.get_instance_id(), flush=True)
-time.sleep(float(sys.argv[4]))
+sys.stdin.readline()
 image.close()
-time.sleep(60)
+print("closed", flush=True)
+sys.stdin.readline()
 """
 
 
@@ -67,9 +68,11 @@ def own_librados() -> str | None:
     return librados_version()
 
 
-def start_client(ceph: CephCluster, image: str, seconds: float) -> subprocess.Popen[str]:
+def start_client(ceph: CephCluster, image: str) -> subprocess.Popen[str]:
+    """Start a client that opens an image read-write, until :func:`close` or its end."""
     return subprocess.Popen(
-        [sys.executable, "-c", _OPEN, ceph.conf, ceph.admin_keyring, image, str(seconds)],
+        [sys.executable, "-c", _OPEN, ceph.conf, ceph.admin_keyring, image],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -80,6 +83,15 @@ def said(client: subprocess.Popen[str]) -> tuple[str, int]:
     assert client.stdout is not None
     address, _, number = client.stdout.readline().rpartition(" ")
     return address.strip(), int(number)
+
+
+def close(client: subprocess.Popen[str]) -> None:
+    """Have a client close its image; return when it has."""
+    assert client.stdin is not None
+    assert client.stdout is not None
+    client.stdin.write("close\n")
+    client.stdin.flush()
+    assert client.stdout.readline() == "closed\n"
 
 
 def asked(

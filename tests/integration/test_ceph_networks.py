@@ -52,7 +52,7 @@ def cluster(
 
 def test_a_watcher_is_its_client_by_address_and_nonce(cluster: CephCluster) -> None:
     cluster.create_image("k8s/held")
-    client = start_client(cluster, "k8s/held", 600)
+    client = start_client(cluster, "k8s/held")
     try:
         addresses, number = said(client)
         view, source = observe_ceph([access(cluster)], [wanted("held")], deadline_s=20)
