@@ -56,10 +56,11 @@ ENTRIES: Final = (
         "DeviceNodeMissing",
         Severity.WARNING,
         "The mapping is in sysfs, its node in /dev is not.",
-        cause="udev did not run, or a container looks at its own /dev.",
+        cause="Something removed it, or /dev is not the host's devtmpfs, as in a container.",
         evidence="sysfs against /dev on the host.",
         risk="Tools that go by /dev miss the mapping.",
-        remedy="Restart udev; unmap by the device id in sysfs.",
+        remedy="Make the node again with the number that sysfs has for the device (mknod). udev "
+        "makes no nodes. Without a node the device is unmapped by its id in sysfs.",
         heals=Heals(note="nobody makes the node again"),
     ),
     Entry(

@@ -869,6 +869,11 @@ def test_fencing_names_the_exact_client_and_warns_of_daemons_at_its_address() ->
     assert "mon.a" in told
 
 
+def test_a_missing_device_node_is_made_with_its_number() -> None:
+    seen = world(mapped={"node_present": False, "number": DeviceNumber(major=252, minor=16)})
+    assert found(seen, "RBD204").commands[0].startswith("mknod -m 600 /dev/rbd0 b 252 16")
+
+
 def test_data_on_the_nodes_disk_is_rescued_before_anything_else() -> None:
     seen = unmapped(on_node={"unbacked": (UNBACKED,)}, in_kube={"pods": (pod(),)})
     assert said(seen).next_commands[0].startswith("kubectl -n default exec web-0 -- tar")
