@@ -436,6 +436,11 @@ def _how_it_came(holder: Holder) -> str:
             "There is no staging directory and no stash either: a stage that failed left it and "
             "could not unmap it, or an unstage left it out. Nothing will clear it."
         )
+    if holder.in_volumes_in_use is True:
+        return (
+            f"Its VolumeAttachment is gone, and {holder.node} still lists it in volumesInUse: "
+            f"kubelet has not finished NodeUnstage, and {_RETRY}."
+        )
     return (
         "kubelet has forgotten it: its staging directory is left, its VolumeAttachment is gone. "
         "Nothing will clear it."

@@ -60,6 +60,7 @@ from tests.unit.builders import (
     FSID,
     HANDLE,
     IMAGE_ID,
+    IN_USE_NAME,
     JUST_NOW,
     LIBRBD_COOKIE,
     LONG_AGO,
@@ -734,6 +735,15 @@ def test_the_forgotten_orphan_is_unmapped_first() -> None:
 )
 def test_what_no_name_tells_from_another_is_unmapped_by_its_device(seen: Snapshot) -> None:
     assert "rbdagent unmap /dev/rbd0  # on worker-1" in found(seen, "RBD101").commands
+
+
+def test_an_orphan_in_volumes_in_use_is_not_called_forgotten() -> None:
+    """ceph-csi#658: the VolumeAttachment was removed by hand while NodeUnstage fails."""
+    in_use = node(volumes_in_use=(IN_USE_NAME,))
+    seen = world(of_kubelet={"staging": (staging(),)}, in_kube={"nodes": (in_use,)})
+    message = found(seen, "RBD101").message
+    assert "kubelet has not finished NodeUnstage" in message
+    assert "forgotten" not in message
 
 
 def test_an_orphan_with_an_attachment_is_looked_at_again_first() -> None:
