@@ -512,13 +512,15 @@ class ImageView(Struct, frozen=True, kw_only=True):
     metadata: tuple[tuple[str, str], ...] | NotObserved = ()
     """ceph-csi's keys only, sorted; can be stale."""
     mirrored: bool | NotObserved = False
+    mirror_daemons: tuple[Watcher, ...] | NotObserved = ()
+    """Clients of rbd-mirror, this cluster's and its peers'; only of an image that is mirrored."""
 
 
 class ServiceAddress(Struct, frozen=True, kw_only=True):
-    """A Ceph daemon that may watch or hold images: mgr, rbd-mirror; mon and osd for safe advice."""
+    """A Ceph daemon that may watch images as its work."""
 
     kind: str
-    """``mgr``, ``rbd-mirror``, ``mon``, ``osd``."""
+    """``mgr``."""
     name: str
     address: EntityAddress
     client: int | None = None
@@ -534,6 +536,7 @@ class ClusterView(Struct, frozen=True, kw_only=True):
     images: tuple[ImageView, ...] = ()
     blocklist: tuple[BlocklistEntry, ...] | NotObserved = ()
     services: tuple[ServiceAddress, ...] | NotObserved = ()
+    """Clients of the active mgr."""
     pools: tuple[tuple[int, str], ...] | NotObserved = ()
     """(pool id, pool name): ceph-csi handles carry the id."""
     image_names: tuple[ImageSpec, ...] = ()

@@ -48,6 +48,7 @@ from rbdagent.model import (
     ServiceAddress,
     Snapshot,
     Watcher,
+    observed_of,
 )
 
 if TYPE_CHECKING:
@@ -55,6 +56,9 @@ if TYPE_CHECKING:
 
 FIRST_KERNEL_COOKIE: Final = 18446462598732840961
 """krbd counts its cookies up from here, librbd's look like heap addresses: a hint, no proof."""
+
+
+_DAEMONS: Final = (HolderKind.MGR, HolderKind.MIRROR)
 
 
 def holders_of(
@@ -97,7 +101,7 @@ def _may_hold(holder: Holder) -> bool:
 
 def is_ceph_daemon(holder: Holder) -> bool:
     """Return whether a holder is one of Ceph's own daemons, which open images as their work."""
-    return holder.kind in (HolderKind.MGR, HolderKind.MIRROR)
+    return holder.kind in _DAEMONS
 
 
 def _watches_of(view: ImageView) -> list[tuple[Watcher, bool]]:
@@ -263,14 +267,14 @@ def _remote_holder(
     passing: bool,
 ) -> Holder:
     """Give the holder that a watcher without a mapping on this node is."""
-    service = service_at(watcher, view.fsid, snapshot)
+    kind = _kind_of(watcher, view, snapshot)
     publisher, published = published_client(watcher, view, snapshot)
-    node = None if service is not None else node_at(watcher.address.ip, snapshot)
+    node = None if kind in _DAEMONS else node_at(watcher.address.ip, snapshot)
     if publisher is not None:
         node = publisher.name
     return replace(
         _holder_elsewhere(node, names, snapshot, directories),
-        kind=_kind_of(watcher, service),
+        kind=kind,
         confidence=_confidence(node, publisher),
         watcher=watcher,
         passing=passing,
@@ -410,10 +414,16 @@ def _reported_holder(
     )
 
 
-def _kind_of(watcher: Watcher, service: ServiceAddress | None) -> HolderKind:
-    if service is not None:
-        return HolderKind.MIRROR if service.kind == "rbd-mirror" else HolderKind.MGR
+def _kind_of(watcher: Watcher, view: ImageView, snapshot: Snapshot) -> HolderKind:
+    if manager_at(watcher, view.fsid, snapshot) is not None:
+        return HolderKind.MGR
+    if any(_is_one_client(daemon, watcher) for daemon in observed_of(view.mirror_daemons)):
+        return HolderKind.MIRROR
     return HolderKind.KRBD if watcher.cookie >= FIRST_KERNEL_COOKIE else HolderKind.LIBRBD
+
+
+def _is_one_client(one: Watcher, other: Watcher) -> bool:
+    return one.client == other.client and same_client(one.address, other.address)
 
 
 def _holders_by_pods(
@@ -523,8 +533,8 @@ def entry_hits(entry: BlocklistEntry, address: EntityAddress) -> bool:
     )
 
 
-def service_at(watcher: Watcher, fsid: str, snapshot: Snapshot) -> ServiceAddress | None:
-    """Give the mgr or rbd-mirror that a watcher is: by IP and nonce, or by its client id."""
+def manager_at(watcher: Watcher, fsid: str, snapshot: Snapshot) -> ServiceAddress | None:
+    """Return the mgr that a watcher is: by IP and nonce, or by its client id."""
     cluster = cluster_with(fsid, snapshot)
     if cluster is None or isinstance(cluster.services, NotObserved):
         return None
@@ -532,14 +542,11 @@ def service_at(watcher: Watcher, fsid: str, snapshot: Snapshot) -> ServiceAddres
         (
             each
             for each in cluster.services
-            if each.kind in ("mgr", "rbd-mirror")
-            and (
-                same_client(each.address, watcher.address)
-                or (
-                    each.client is not None
-                    and each.client == watcher.client
-                    and same_ip(each.address.ip, watcher.address.ip)
-                )
+            if same_client(each.address, watcher.address)
+            or (
+                each.client is not None
+                and each.client == watcher.client
+                and same_ip(each.address.ip, watcher.address.ip)
             )
         ),
         None,

@@ -151,6 +151,27 @@ class CephCluster:
         )  # fmt: skip
         self._start("mgr", "ceph-mgr", "-i", "x", "--mgr-data", directory, "--keyring", keyring)
 
+    def mirror_from(self, primary: CephCluster, pool: str) -> None:
+        """Start an rbd-mirror that copies the mirrored images of a pool from another cluster.
+
+        Both have a mgr: without one the daemon cannot register.
+        """
+        for cluster in (primary, self):
+            cluster.rbd("mirror", "pool", "enable", pool, "image")
+        token = self._dir / "peer"
+        token.write_text(
+            primary.rbd("mirror", "pool", "peer", "bootstrap", "create", "--site-name=one", pool)
+        )
+        self.rbd("mirror", "pool", "peer", "bootstrap", "import", "--site-name=two",
+                 "--direction=rx-only", pool, str(token))  # fmt: skip
+        caps = {"mon": "profile rbd-mirror", "osd": "profile rbd", "mgr": "profile rbd"}
+        keyring = self.create_user("mirror", caps)
+        # Each of its pools has a client that reads the default configuration file.
+        environment = {"CEPH_CONF": str(self.conf)}
+        self._start(
+            "mirror", "rbd-mirror", "-n", "client.mirror", "--keyring", keyring, env=environment
+        )
+
     def pause_osd(self) -> None:
         """Let the OSD hang: it keeps its connections and answers nothing.
 
@@ -348,10 +369,12 @@ keyring = {directory}/ceph.$name.keyring
             "--log-file=", "--admin-socket=",
         )  # fmt: skip
 
-    def _start(self, part: str, program: str, *args: object) -> None:
+    def _start(
+        self, part: str, program: str, *args: object, env: Mapping[str, str] | None = None
+    ) -> None:
         argv: list[str | Path] = [program, "-f", "-c", self.conf, *(str(each) for each in args)]
         command = self._root.command(argv, shared=self._shared)
-        self._processes.start(f"{self.name}-{part}", command, netns=self._netns)
+        self._processes.start(f"{self.name}-{part}", command, netns=self._netns, env=env)
 
     @property
     def _shared(self) -> tuple[Path, ...]:

@@ -66,6 +66,7 @@ LAB_PACKAGES = (
     "openssl",
     "prometheus",  # with promtool: the alerts and the dashboard are tried on the real one
     "qemu-system-x86",
+    "rbd-mirror",
     "rbd-nbd",
     "xfsprogs",
     "zstd",

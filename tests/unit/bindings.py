@@ -140,7 +140,7 @@ class FakeCeph(Struct, kw_only=True):
         rbd: Any = ModuleType("rbd")
         rbd.Image, rbd.RBD = Image, RBD
         rbd.Error, rbd.ImageNotFound = RbdError, ImageNotFound
-        rbd.RBD_MIRROR_IMAGE_ENABLED = 1
+        rbd.RBD_MIRROR_IMAGE_DISABLED = 2
         monkeypatch.setitem(sys.modules, "rados", rados)
         monkeypatch.setitem(sys.modules, "rbd", rbd)
         # Neither is there a librados whose C++ symbol could be called.
@@ -325,7 +325,7 @@ class Image:
         raise KeyError(key)
 
     def mirror_image_get_info(self) -> dict[str, Any]:
-        return {"state": 0}
+        return {"state": 2}
 
 
 class RBD:

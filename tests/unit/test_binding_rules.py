@@ -25,7 +25,6 @@ from rbdagent.model import (
     ObjectRef,
     PersistentVolume,
     Requirement,
-    ServiceAddress,
     Severity,
     Snapshot,
     StorageClass,
@@ -1318,15 +1317,11 @@ def test_who_holds_a_volume_that_is_to_be_deleted_is_named() -> None:
 
 
 def test_of_mirror_daemons_alone_the_setting_that_counts_them_is_told() -> None:
-    mirror = ServiceAddress(kind="rbd-mirror", name="a", address=STRANGER)
+    mirror = {**FOREIGN, "mirror_daemons": FOREIGN["watchers"]}
     kube = {"persistent_volumes": (volume(phase="Released"),), "claims": ()}
-    quiet = unmapped(
-        of_image=FOREIGN, in_ceph={"services": (mirror,)}, in_kube={**kube, "events": ()}
-    )
+    quiet = unmapped(of_image=mirror, in_kube={**kube, "events": ()})
     assert "RBD641" not in codes(quiet)
-    fails = unmapped(
-        of_image=FOREIGN, in_ceph={"services": (mirror,)}, in_kube={**kube, "events": (BEING_USED,)}
-    )
+    fails = unmapped(of_image=mirror, in_kube={**kube, "events": (BEING_USED,)})
     assert "mirrorDaemonCount" in found(fails, "RBD641").message
 
 

@@ -348,8 +348,7 @@ FOREIGN: Final[Table] = {
         of_image={"watchers": (MGR_WATCH,)}, in_ceph={"services": (MGR,)}
     ),
     "an rbd-mirror's watch (30)": from_worker_2(
-        of_image={"watchers": (MGR_WATCH,)},
-        in_ceph={"services": (replace(MGR, kind="rbd-mirror"),)},
+        of_image={"watchers": (MGR_WATCH,), "mirror_daemons": (replace(MGR_WATCH, cookie=1),)}
     ),
     "a watch that passed by (49)": from_worker_2(
         of_image={"watchers": (), "passing_watchers": (watcher(),)}

@@ -16,7 +16,6 @@ from rbdagent.model import (
     InTreeRbdSource,
     KubeEvent,
     ObjectRef,
-    ServiceAddress,
     Severity,
     Snapshot,
 )
@@ -846,14 +845,10 @@ def test_a_watch_that_is_gone_by_now_ends_the_wait_with_the_next_try() -> None:
 
 
 def test_the_watches_of_rbd_mirror_alone_are_a_matter_of_configuration() -> None:
-    mirror = EntityAddress(ip="192.0.2.7", nonce=5)
+    mirror = (watcher(address=EntityAddress(ip="192.0.2.7", nonce=5), client=3),)
     finding = found(
         being_used(
-            on_node={"mappings": ()},
-            of_image={"watchers": (watcher(address=mirror, client=3),)},
-            in_ceph={
-                "services": (ServiceAddress(kind="rbd-mirror", name="x", address=mirror, client=3),)
-            },
+            on_node={"mappings": ()}, of_image={"watchers": mirror, "mirror_daemons": mirror}
         ),
         "RBD402",
     )

@@ -1,0 +1,150 @@
+"""Daemons of Ceph that watch an image as their work: scenarios.md 30 (ceph-csi#1912)."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pytest
+
+from rbdagent.model import ImageIdentity, ImageView, observed_of
+from tests.integration.clients import access, observe_ceph, wanted
+from tests.lab.ceph import READ_ONLY_CAPS, CephCluster
+from tests.lab.network import free_port
+from tests.lab.processes import wait_until
+
+if TYPE_CHECKING:
+    from tests.lab.processes import Processes
+
+_READY_S: Final = 60.0
+_CEPH: Final = "20.2"
+"""The mgr of Debian 13 loads no module: python3-bcrypt refuses its interpreters (PyO3 #576)."""
+
+
+class Pair(NamedTuple):
+    """Two clusters with a mgr each; rbd-mirror of the secondary copies from the primary."""
+
+    primary: CephCluster
+    secondary: CephCluster
+
+
+@pytest.fixture(scope="module")
+def pair(processes: Processes, tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    made = Pair(
+        *(
+            CephCluster(
+                processes,
+                tmp_path_factory.mktemp(name),
+                port=free_port(),
+                msgr2_port=free_port(),
+                name=name,
+                ceph=_CEPH,
+            )
+            for name in Pair._fields
+        )
+    )
+    for cluster in made:
+        cluster.start()
+    for cluster in made:
+        cluster.wait_ready()
+        cluster.start_manager()
+        cluster.create_pool("k8s")
+        cluster.create_user("rbdagent", READ_ONLY_CAPS)
+    for cluster in made:
+        wait_until(
+            functools.partial(has_manager, cluster), timeout_s=_READY_S, what=f"{cluster.name}-mgr"
+        )
+    made.secondary.mirror_from(made.primary, "k8s")
+    return made
+
+
+def has_manager(cluster: CephCluster) -> bool:
+    return bool(cluster.ceph_json("mgr", "dump")["available"])
+
+
+def who_holds(cluster: CephCluster, image: str, *, user: str = "rbdagent") -> dict[str, Any]:
+    keyring = cluster.conf.parent / f"ceph.client.{user}.keyring"
+    done = subprocess.run(
+        [sys.executable, "-m", "rbdagent", "who-holds", image, "--no-kube", "-o", "json",
+         "--ceph-conf", cluster.conf, "--ceph-id", user, "--ceph-keyring", keyring],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def wait_held(
+    cluster: CephCluster, image: str, *, user: str = "rbdagent"
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Wait until an image has a watcher that stays; return the whole answer, and that holder."""
+    pool, _, name = image.partition("/")
+
+    def held() -> tuple[dict[str, Any], dict[str, Any]] | None:
+        if name not in cluster.rbd("ls", pool).split():
+            return None
+        answer = who_holds(cluster, image, user=user)
+        staying = [holder for holder in answer["holders"] if not holder["passing"]]
+        return (answer, staying[0]) if staying else None
+
+    return wait_until(held, timeout_s=_READY_S, what=f"{image} to be watched in {cluster.name}")
+
+
+@pytest.mark.parametrize("mode", ["snapshot", "journal"])
+def test_an_rbd_mirror_of_either_cluster_belongs_to_its_image(pair: Pair, mode: str) -> None:
+    """The service map of the primary cluster does not have the daemon of its peer."""
+    image = f"k8s/{mode}"
+    journaling = ",journaling" if mode == "journal" else ""
+    pair.primary.create_image(image, features=f"layering,exclusive-lock{journaling}")
+    pair.primary.rbd("mirror", "image", "enable", image, mode)
+    for cluster in pair:
+        answer, holder = wait_held(cluster, image)
+        assert (holder["kind"], holder["verdict"]) == ("rbd-mirror", "Foreign"), cluster.name
+        (finding,) = (found for found in answer["findings"] if found["code"] == "RBD116")
+        assert (finding["severity"], finding["commands"]) == ("info", [])
+        assert "RBD115" not in {found["code"] for found in answer["findings"]}
+
+
+def test_an_rbd_mirror_is_known_where_many_images_are_asked(pair: Pair) -> None:
+    """Of many images only the watches are asked for, and the daemons once for each pool."""
+    cluster, names = pair.primary, [f"many-{number}" for number in range(9)]
+    for name in names:
+        cluster.create_image(f"k8s/{name}", features="layering,exclusive-lock")
+    cluster.rbd("mirror", "image", "enable", f"k8s/{names[0]}", "snapshot")
+    wait_held(cluster, f"k8s/{names[0]}")
+    opened = images_of(cluster, [wanted(name) for name in names])
+    identities = [
+        ImageIdentity(
+            spec=image.spec, fsid=image.fsid, image_id=image.image_id, pool_id=image.pool_id
+        )
+        for image in opened
+    ]
+    for mirrored, *others in (opened, images_of(cluster, identities)):
+        clients = {watcher.client for watcher in observed_of(mirrored.watchers)}
+        assert clients
+        assert clients <= {daemon.client for daemon in observed_of(mirrored.mirror_daemons)}
+        assert all(image.watchers == () for image in others)
+
+
+def images_of(cluster: CephCluster, images: list[ImageIdentity]) -> tuple[ImageView, ...]:
+    view, _ = observe_ceph([access(cluster)], images, deadline_s=20)
+    assert view is not None
+    return view.clusters[0].images
+
+
+def test_a_manager_at_work_on_a_task_belongs_to_its_image(pair: Pair) -> None:
+    """`ceph rbd task add flatten` of an image so large that it takes a while."""
+    cluster, user = pair.primary, "reader-of-all"
+    cluster.create_user(user, READ_ONLY_CAPS | {"mon": "allow r, profile rbd-read-only"})
+    cluster.create_image("k8s/parent", size="1T")
+    cluster.rbd("snap", "create", "--no-progress", "k8s/parent@one")
+    cluster.rbd("clone", "--rbd-default-clone-format=2", "k8s/parent@one", "k8s/clone")
+    task = json.loads(cluster.ceph("rbd", "task", "add", "flatten", "k8s/clone"))
+    try:
+        answer, holder = wait_held(cluster, "k8s/clone", user=user)
+    finally:
+        cluster.ceph("rbd", "task", "cancel", task["id"])
+    assert (holder["kind"], holder["verdict"]) == ("mgr", "Foreign")
+    assert "RBD116" in {found["code"] for found in answer["findings"]}
