@@ -517,10 +517,10 @@ class ImageView(Struct, frozen=True, kw_only=True):
 
 
 class ServiceAddress(Struct, frozen=True, kw_only=True):
-    """A Ceph daemon that may watch images as its work."""
+    """A Ceph daemon: a mgr may watch images; a mon is known for safe advice."""
 
     kind: str
-    """``mgr``."""
+    """``mgr`` or ``mon``."""
     name: str
     address: EntityAddress
     client: int | None = None
@@ -537,6 +537,7 @@ class ClusterView(Struct, frozen=True, kw_only=True):
     blocklist: tuple[BlocklistEntry, ...] | NotObserved = ()
     services: tuple[ServiceAddress, ...] | NotObserved = ()
     """Clients of the active mgr."""
+    monitors: tuple[ServiceAddress, ...] | NotObserved = ()
     pools: tuple[tuple[int, str], ...] | NotObserved = ()
     """(pool id, pool name): ceph-csi handles carry the id."""
     image_names: tuple[ImageSpec, ...] = ()

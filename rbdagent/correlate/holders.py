@@ -533,6 +533,13 @@ def entry_hits(entry: BlocklistEntry, address: EntityAddress) -> bool:
     )
 
 
+def daemons_of(cluster: ClusterView | None) -> tuple[ServiceAddress, ...]:
+    """Return the daemons of a cluster whose addresses were seen; OSDs are too many to ask for."""
+    if cluster is None:
+        return ()
+    return (*observed_of(cluster.services), *observed_of(cluster.monitors))
+
+
 def manager_at(watcher: Watcher, fsid: str, snapshot: Snapshot) -> ServiceAddress | None:
     """Return the mgr that a watcher is: by IP and nonce, or by its client id."""
     cluster = cluster_with(fsid, snapshot)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.correlate.holders import cluster_with, entry_hits, same_client, same_ip
+from rbdagent.correlate.holders import cluster_with, daemons_of, entry_hits, same_client, same_ip
 from rbdagent.correlate.identity import fsids_of, mappings_of
 from rbdagent.correlate.reports import is_fresh
 from rbdagent.diagnose.case import Case, finding, here, look_again, subject_of
@@ -235,9 +235,7 @@ def _node_hit(entry: BlocklistEntry, case: Case) -> str | None:
 
 
 def _daemons_hit(entry: BlocklistEntry, cluster: ClusterView) -> tuple[str, ...]:
-    if isinstance(cluster.services, NotObserved):
-        return ()
-    hit = (each for each in cluster.services if entry_hits(entry, each.address))
+    hit = (each for each in daemons_of(cluster) if entry_hits(entry, each.address))
     return tuple(sorted({f"{each.kind}.{each.name}" for each in hit}))
 
 

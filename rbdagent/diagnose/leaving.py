@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.correlate.holders import cluster_with, is_terminated, needs_volumes, same_ip
+from rbdagent.correlate.holders import (
+    cluster_with,
+    daemons_of,
+    is_terminated,
+    needs_volumes,
+    same_ip,
+)
 from rbdagent.correlate.names import node_named
 from rbdagent.diagnose.case import (
     Case,
@@ -393,14 +399,9 @@ def _fencing(case: Case, holder: Holder) -> tuple[str, ...]:
 
 
 def _daemons_at(ip: str, cluster: ClusterView | None) -> tuple[str, ...]:
-    if cluster is None or isinstance(cluster.services, NotObserved):
-        return ()
-    return tuple(
-        sorted(
-            {
-                f"{each.kind}.{each.name}"
-                for each in cluster.services
-                if same_ip(each.address.ip, ip)
-            }
-        )
-    )
+    here = {
+        f"{daemon.kind}.{daemon.name}"
+        for daemon in daemons_of(cluster)
+        if same_ip(daemon.address.ip, ip)
+    }
+    return tuple(sorted(here))

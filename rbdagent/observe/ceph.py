@@ -48,6 +48,7 @@ from rbdagent.observe.cluster import (
     reach_cure,
     read_blocklist,
     read_managers,
+    read_monitors,
     read_pools,
 )
 from rbdagent.observe.failure import failed, not_observed
@@ -134,6 +135,7 @@ class CephLook:
             blocklist=cluster.monitor_or_gap("osd blocklist ls", read_blocklist),
             pools=cluster.monitor_or_gap("osd lspools", read_pools),
             services=cluster.monitor_or_gap("mgr dump", read_managers, cure="mon caps 'allow r'"),
+            monitors=cluster.monitor_or_gap("mon dump", read_monitors),
         )
 
     def images(
@@ -176,6 +178,7 @@ class _Connected(Struct, frozen=True, kw_only=True):
     blocklist: tuple[BlocklistEntry, ...] | NotObserved
     pools: tuple[tuple[int, str], ...] | NotObserved
     services: tuple[ServiceAddress, ...] | NotObserved
+    monitors: tuple[ServiceAddress, ...] | NotObserved
 
 
 _Begun = Callable[[float], list[_Connected | BaseException | None]]
@@ -187,7 +190,12 @@ def _failed(access: CephAccess, error: BaseException | None) -> ClusterView:
     source = failed(error, access.name)
     missing = NotObserved(reason=source.reason, cure=source.cure)
     return ClusterView(
-        name=access.name, source=source, blocklist=missing, services=missing, pools=missing
+        name=access.name,
+        source=source,
+        blocklist=missing,
+        services=missing,
+        monitors=missing,
+        pools=missing,
     )
 
 
@@ -272,6 +280,7 @@ def _view(connected: _Connected, images: tuple[ImageView, ...]) -> ClusterView:
         images=images,
         blocklist=connected.blocklist,
         services=connected.services,
+        monitors=connected.monitors,
         pools=connected.pools,
     )
     return replace(view, source=replace(view.source, gaps=_gaps(view)))

@@ -463,3 +463,17 @@ def read_managers(values: tuple[object, ...]) -> tuple[ServiceAddress, ...]:
             address = parse_address(f"{each['addr']}/{each['nonce']}", where="mgr dump")
             found.append(ServiceAddress(kind="mgr", name=name, address=address))
     return tuple(found)
+
+
+def read_monitors(values: tuple[object, ...]) -> tuple[ServiceAddress, ...]:
+    """Read ``mon dump``: each monitor, an entry for each version of the messenger it speaks."""
+    data = cast("dict[str, Any]", _only(values, "mon dump"))
+    return tuple(
+        ServiceAddress(
+            kind="mon",
+            name=str(monitor["name"]),
+            address=parse_address(f"{address['addr']}/{address['nonce']}", where="mon dump"),
+        )
+        for monitor in data["mons"]
+        for address in monitor["public_addrs"]["addrvec"]
+    )

@@ -197,6 +197,16 @@ def test_the_blocklist_is_read(ceph: CephCluster) -> None:
     assert ("10.9.9.9", 77) in {(each.network, each.nonce) for each in blocklist}
 
 
+def test_the_monitors_are_known_by_name_and_address(ceph: CephCluster) -> None:
+    view, _ = observe_ceph([access(ceph)], [], deadline_s=10)
+    assert view is not None
+    monitors = view.clusters[0].monitors
+    assert isinstance(monitors, tuple)
+    assert {monitor.name for monitor in monitors} == {"a"}
+    host, _, port = ceph.monitor.rpartition(":")
+    assert (host, int(port)) in {(each.address.ip, each.address.port) for each in monitors}
+
+
 RANGES = ("10.77.0.52/32", "10.77.1.52/24", "fd00:1::/64", "fd00:3::1/128")
 
 

@@ -155,6 +155,7 @@ def ceph(*images: FakeImage, **changes: Any) -> FakeCeph:
         "osd lspools": b'[{"poolnum":1,"poolname":"k8s"}]\n',
         "osd ls": b"[0]\n",
         "mgr dump": b'{"active_name":"x","active_clients":[]}\n',
+        "mon dump": b'{"mons":[]}\n',
         "dump_watchers": -errno.EACCES,
     }
     answers.update(changes.pop("answers", {}))

@@ -872,7 +872,7 @@ def test_lifting_a_blocklist_entry_is_never_a_command(entry: BlocklistEntry) -> 
 def test_fencing_names_the_exact_client_and_warns_of_daemons_at_its_address() -> None:
     seen = from_worker_2(
         in_kube={"nodes": (node(ready=None), node("worker-2"))},
-        in_ceph={"services": (ServiceAddress(kind="mon", name="a", address=ADDRESS),)},
+        in_ceph={"monitors": (ServiceAddress(kind="mon", name="a", address=ADDRESS),)},
     )
     told = " ".join(found(seen, "RBD113").evidence)
     assert f"{ADDRESS.ip}:0/{ADDRESS.nonce}" in told

@@ -188,15 +188,17 @@ def test_a_blocklist_that_was_not_understood_is_not_observed(
     assert [gap.fact for gap in source.gaps] == ["the blocklist"]
 
 
-@pytest.mark.parametrize("prefix", ["osd lspools", "mgr dump"])
+@pytest.mark.parametrize(
+    ("prefix", "fact"),
+    [("osd lspools", "pools"), ("mgr dump", "services"), ("mon dump", "monitors")],
+)
 def test_an_answer_with_a_second_value_is_not_observed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, prefix: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, prefix: str, fact: str
 ) -> None:
     ceph(answers={prefix: b"[][]"}).install(monkeypatch)
     view, _ = observe(tmp_path)
     assert view is not None
-    cluster = view.clusters[0]
-    found = cluster.pools if prefix == "osd lspools" else cluster.services
+    found = getattr(view.clusters[0], fact)
     assert isinstance(found, NotObserved)
     assert "expected one JSON value" in found.reason
 
@@ -332,4 +334,4 @@ def test_the_version_is_asked_for_only_where_a_command_is_unknown(
 ) -> None:
     cluster = ceph(image("one")).install(monkeypatch)
     observe(tmp_path, [identity("one")])
-    assert sorted(cluster.asked) == ["mgr dump", "osd blocklist ls", "osd lspools"]
+    assert sorted(cluster.asked) == ["mgr dump", "mon dump", "osd blocklist ls", "osd lspools"]
