@@ -71,7 +71,8 @@ ENTRIES: Final = (
         cause="A force delete, or a crash between two steps of the teardown.",
         evidence="kubelet's pods directory, the API's pods, and the mounts.",
         risk="kubelet logs `orphaned pod … volume paths are still present`; nothing else.",
-        remedy="Look whether it is empty. Remove it only with rmdir, never with rm -r.",
+        remedy="List it. Remove vol_data.json with rm and empty directories with rmdir, never with "
+        "rm -r. kubelet then removes the pod's directory.",
         heals=Heals(note="kubelet only logs it"),
         step=LifeStep.UNPUBLISH,
     ),

@@ -22,6 +22,7 @@ from rbdagent.model import (
     Mapping,
     NotObserved,
     Pod,
+    PodVolumeDirectory,
     Severity,
     Snapshot,
     TargetKind,
@@ -37,6 +38,7 @@ _HANGS: Final = ("an operation with the given Volume ID", "code = DeadlineExceed
 """The first call has not come back within 2m; the driver lets no other in meanwhile."""
 
 
+_CSI_VOLUMES: Final = "kubernetes.io~csi"
 _PODS_THERE: Final = "kubectl get pods -A -o wide --field-selector spec.nodeName={node}"
 
 
@@ -224,9 +226,15 @@ def pod_directories_left(case: Case) -> Iterator[Finding]:
             f"pod {each.pod_uid}",
             f"A directory of pod {each.pod_uid} is left on {case.here}; the API does not know "
             "that pod, and nothing is mounted there.",
-            evidence=(each.path,),
-            commands=(f"ls -la {each.path}  # on {case.here}",),
+            evidence=(_directory(each),),
+            commands=(f"ls -la {_directory(each)}  # on {case.here}",),
         )
+
+
+def _directory(left: PodVolumeDirectory) -> str:
+    """Return the volume's directory: kubelet's rmdir takes an empty mount point below it."""
+    is_mount_point = left.plugin == _CSI_VOLUMES and not left.block
+    return left.path.removesuffix("/mount") if is_mount_point else left.path
 
 
 def staged_without_volume_data(case: Case) -> Iterator[Finding]:

@@ -884,6 +884,12 @@ def test_a_missing_device_node_is_made_with_its_number() -> None:
     assert found(seen, "RBD204").commands[0].startswith("mknod -m 600 /dev/rbd0 b 252 16")
 
 
+def test_a_pods_directory_that_is_left_is_named_without_its_mount_point() -> None:
+    """An empty mount point is removed by kubelet itself (kubelet_volumes.go)."""
+    left = found(world(of_kubelet={"pod_volumes": (pod_directory(),)}), "RBD205")
+    assert left.evidence == (POD_PATH.removesuffix("/mount"),)
+
+
 def test_data_on_the_nodes_disk_is_rescued_before_anything_else() -> None:
     seen = unmapped(on_node={"unbacked": (UNBACKED,)}, in_kube={"pods": (pod(),)})
     assert said(seen).next_commands[0].startswith("kubectl -n default exec web-0 -- tar")
