@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from tests.lab.api import Json
     from tests.lab.lab import Lab
+    from tests.lab.vm import Service
     from tests.lab.workloads import Workloads
 
 _LOOK_S: Final = 120.0
@@ -380,18 +381,22 @@ class Scene:
         self.undo(lambda: self.kill(node, pid))
         return pid
 
-    def map_by_hand(self, node: str, image: str, *flags: str) -> str:
-        """Map an image as an administrator would, and give the device."""
-        device = self.map_and_leave(node, image, *flags)
+    def map_by_hand(self, node: str, image: str, *flags: str, netns: str = "") -> str:
+        """Map an image as an administrator would, and give the device.
+
+        ``netns``: the network namespace of the node that its client is in.
+        """
+        device = self.map_and_leave(node, image, *flags, netns=netns)
         self.undo(lambda: self.lab.nodes[node].run(["rbd", "unmap", "-o", "noudev", device]))
         return device
 
-    def map_and_leave(self, node: str, image: str, *flags: str) -> str:
+    def map_and_leave(self, node: str, image: str, *flags: str, netns: str = "") -> str:
         """Do the same where somebody else will unmap it: its name may be another's by then."""
         vm = self.lab.nodes[node]
         key = self.lab.ceph.key_of("csi")
+        inside = f"nsenter --net=/run/netns/{netns} " if netns else ""
         return vm.run(
-            f"rbd --id csi --keyfile /dev/stdin -m {self.lab.ceph.monitor} map -o noudev"
+            f"{inside}rbd --id csi --keyfile /dev/stdin -m {self.lab.ceph.monitor} map -o noudev"
             f" {shlex.join(flags)} {image}",
             stdin=key.encode(),
         ).stdout.strip()
@@ -460,6 +465,20 @@ class Scene:
     def kill(self, node: str, pid: int) -> None:
         """End a process of ours in a guest."""
         self.lab.nodes[node].run(f"kill -KILL {pid}", check=False)
+
+    @contextlib.contextmanager
+    def agent(self, node: str, *flags: str) -> Iterator[Service]:
+        """Run an agent on a node while this lasts."""
+        program, state = venv_python().parent / "rbdagent", f"/run/{self.name}-agent"
+        service = self.lab.nodes[node].define_service(
+            "rbdagent", [str(program), "agent", f"--state-dir={state}", *flags]
+        )
+        service.start()
+        try:
+            yield service
+        finally:
+            if service.vm.running and service.pid() is not None:
+                service.stop()
 
     # Looking -------------------------------------------------------------------------------------
 

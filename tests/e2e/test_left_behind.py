@@ -113,7 +113,7 @@ def test_an_open_luks_device_pins(scene: Scene) -> None:
 
 @pytest.mark.alone
 def test_a_container_whose_pod_the_api_has_lost_is_still_in_use(scene: Scene) -> None:
-    """scenarios.md 47, recording 05: force delete while kubelet is down."""
+    """scenarios.md 44 and 47, recording 05: force delete while kubelet is down."""
     volume = scene.claim()
     pod = scene.run_pod("worker-1")
     uid = scene.uid(pod)
@@ -131,6 +131,9 @@ def test_a_container_whose_pod_the_api_has_lost_is_still_in_use(scene: Scene) ->
     assert "which the API has lost" in refused["RBD505"]
     assert holder["pods"] == []
     assert any(uid in str(each["mountNamespaceOf"]["pod"]) for each in holder["mounts"])
+    (lost,) = (found for found in report.data["findings"] if found["code"] == "RBD109")
+    assert f"does not know its pod ({uid}): it was force-deleted" in lost["message"]
+    assert lost["commands"][0].startswith("systemctl start kubelet")
     assert not any("unmap" in each for each in report.next)
 
 
