@@ -180,7 +180,8 @@ ENTRIES: Final = (
         "A client may not put the lock's former owner on the blocklist.",
         cause="The driver's user has caps of its own making, without `profile rbd` for the "
         "monitors: it cannot break the lock of a client that died.",
-        evidence="`failed to blocklist` in the event or in the kernel's log.",
+        evidence="`failed to blocklist` in the event or in the kernel's log. Or `map failed: "
+        "(13)`, and the owner of the exclusive lock does not watch the image.",
         risk="None: the lock of the former owner keeps everybody else out.",
         remedy="Give the user mon 'profile rbd'. Do not remove the lock by hand while its owner "
         "may live.",

@@ -84,6 +84,7 @@ RULES: Final[tuple[Callable[[Case], Iterator[Finding]], ...]] = (
     attaching.attach_fails,
     attaching.attach_waits,
     mounting.map_refused,
+    mounting.lock_not_broken,
     mounting.told,
     attaching.multi_attach,
     holders.foreign,

@@ -41,6 +41,7 @@ from rbdagent.model import (
     HolderKind,
     InTreeRbdSource,
     JudgedHolder,
+    Locker,
     MountKind,
     Node,
     NotObserved,
@@ -430,6 +431,10 @@ def _told(code: str, alike: list[Word], case: Case) -> Finding:
     without = code == "RBD731"
     is_back = without and all(_is_back(each, case) for each in alike)
     is_new = without and all(has_just_come(each.node, case) for each in alike)
+    # RBD742 says what Ceph refuses; where Ceph was not asked, RBD736 alone is known.
+    is_explained = code == "RBD736" and _is_for_lock(word, case)
+    # What keeps the claim that this answer is about, is said of the claim itself.
+    is_minor = is_back or is_new or is_explained or _is_own_claim(fields, case)
     heals = found[0].heals if found is not None else None
     return finding(
         code,
@@ -438,8 +443,7 @@ def _told(code: str, alike: list[Word], case: Case) -> Finding:
         evidence=evidence_of_word(word, case),
         remedy=found[0].remedy if found is not None else "",
         commands=looks,
-        # What keeps the claim that this answer is about, is said of the claim itself.
-        severity=Severity.INFO if is_back or is_new or _is_own_claim(fields, case) else None,
+        severity=Severity.INFO if is_minor else None,
         heals=Heals(by="kubelet", within_s=_BACK_OFF_S) if is_back else heals,
     )
 
@@ -703,6 +707,53 @@ def _mirror_remedy(watching: list[JudgedHolder]) -> str:
     return (
         "Set mirrorDaemonCount of this clusterID in ceph-csi's configuration to the number of "
         "rbd-mirror daemons."
+    )
+
+
+_MAP_NOT_PERMITTED: Final = "map failed: (13)"
+_AUTOMATIC: Final = "auto "
+"""Of locks that librbd and krbd take by themselves (RBD_LOCK_COOKIE_PREFIX, rbd_types.h)."""
+
+
+def lock_not_broken(case: Case) -> Iterator[Finding]:
+    """RBD742: the owner of the exclusive lock is gone, and the map that needs it is refused.
+
+    The kernel puts the owner on the blocklist before it breaks the lock (rbd_try_lock,
+    drivers/block/rbd.c). A monitor refuses that with 13, and the kernel's log alone says of what.
+    """
+    word = next((one for one in words(case) if _is_for_lock(one, case)), None)
+    if word is None:
+        return
+    (owner, *_) = _gone_owners(case)
+    fields = fields_of(word.node, case, {})
+    yield finding(
+        "RBD742",
+        f"pod {word.event.subject}",
+        f"{_named_with_nodes([word])}: the exclusive lock of {fields['image']} belongs to "
+        f"client.{owner.client}, which has no watch any more, and Ceph refuses to put that "
+        "client on the blocklist.",
+        evidence=(
+            *evidence_of_word(word, case),
+            f"lock {owner.lock_id!r} of client.{owner.client} {owner.address}: no watch of it",
+        ),
+        commands=filled_in(("rbd lock ls {image}", "ceph auth ls", _KERNEL_LOG), fields),
+    )
+
+
+def _is_for_lock(word: Word, case: Case) -> bool:
+    return _MAP_NOT_PERMITTED in word.text and bool(_gone_owners(case))
+
+
+def _gone_owners(case: Case) -> tuple[Locker, ...]:
+    """Return the owners of the exclusive lock that do not watch the image any more."""
+    view = case.use.image_view
+    if view is None or isinstance(view.watchers, NotObserved):
+        return ()
+    watching = {one.client for one in (*view.watchers, *view.passing_watchers)}
+    return tuple(
+        one
+        for one in observed_of(view.lockers)
+        if one.lock_id.startswith(_AUTOMATIC) and one.client not in watching
     )
 
 

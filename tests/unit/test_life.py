@@ -178,6 +178,7 @@ SAYS_ON_NODES: Final[dict[str, tuple[str, ...]]] = {
     "stage_that_hangs": ("RBD203",),
     "plugin_that_does_not_run": ("RBD201",),
     "map_on_a_blocklisted_client": ("RBD308",),
+    "lock_of_a_dead_client": ("RBD742",),
 }
 """What is said at warning or above of states on real nodes (tests/e2e/node_states.py and others),
 the first first."""

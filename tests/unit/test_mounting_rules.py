@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 
 from rbdagent.model import (
     BlocklistEntry,
@@ -15,6 +16,7 @@ from rbdagent.model import (
     ImagePresence,
     InTreeRbdSource,
     KubeEvent,
+    Locker,
     ObjectRef,
     Severity,
     Snapshot,
@@ -37,6 +39,7 @@ from tests.unit.builders import (
     mount,
     node,
     pod,
+    remote_watcher,
     said,
     unmapped,
     volume,
@@ -113,6 +116,14 @@ MS_MODE: Final = (
 def mapping_fails(number: int, text: str) -> Snapshot:
     return mounting(stage(MAP.format(number=number, text=text)))
 
+
+DEAD_OWNER: Final = Locker(client=99, address=ADDRESS, lock_id="auto 18446462598732840961")
+NOT_PERMITTED: Final[dict[str, Any]] = {
+    "pods": (waiting_pod(),),
+    "attachments": attached("worker-2"),
+    "nodes": (node(), listing("worker-2")),
+    "events": (told(stage(MAP.format(number=13, text="Permission denied"))),),
+}
 
 SAID: Final[Said] = {
     "RBD731": {
@@ -228,6 +239,9 @@ SAID: Final[Said] = {
     },
     "RBD742": {
         "no profile rbd": (mounting(stage("failed to blocklist client: -13")), NONE),
+        "its log alone says so (22)": (
+            unmapped(of_image={"lockers": (DEAD_OWNER,)}, in_kube=NOT_PERMITTED), NONE
+        ),
     },
     "RBD743": {
         "demoted": (mounting(stage(f"cannot map image {SPEC} it is not primary")), NONE),
@@ -431,6 +445,18 @@ QUIET: Final[Quiet] = {
         ),
         "another cause has come since": events_of(
             told(NO_SECRET, last_seen="2026-11-21T02:50:00Z"), told(stage("exit status 1"))
+        ),
+    },
+    "RBD742": {
+        "the lock's owner watches the image": unmapped(
+            of_image={"lockers": (DEAD_OWNER,), "watchers": (remote_watcher(client=99),)},
+            in_kube=NOT_PERMITTED,
+        ),
+        "the lock was taken by hand": unmapped(
+            of_image={"lockers": (replace(DEAD_OWNER, lock_id="by hand"),)}, in_kube=NOT_PERMITTED
+        ),
+        "the watchers were not observed": unmapped(
+            of_image={"lockers": (DEAD_OWNER,), "watchers": UNSEEN}, in_kube=NOT_PERMITTED
         ),
     },
     "RBD738": {
