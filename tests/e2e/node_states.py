@@ -91,7 +91,7 @@ def held_by_a_stranger(scene: Scene) -> Asked:
 
 def key_of_somebody_else(scene: Scene) -> Asked:
     """The secret has the user's name, and another user's key."""
-    secret = _secret(scene, user="csi", key=scene.lab.ceph.key_of("rbdagent"))
+    secret = scene.secret(user="csi", key=scene.lab.ceph.key_of("rbdagent"))
     scene.volume_by_hand(source={"nodeStageSecretRef": secret})
     return _told(scene, ONE, "rados: ret=-13")
 
@@ -105,18 +105,11 @@ def features_that_krbd_lacks(scene: Scene) -> Asked:
 
 def monitors_out_of_reach(scene: Scene) -> Asked:
     """ceph-csi's configuration names an address where no machine is."""
-    secret = _secret(scene, user=FAR_USER, key=scene.lab.ceph.key_of("csi"))
+    secret = scene.secret(user=FAR_USER, key=scene.lab.ceph.key_of("csi"))
     scene.volume_by_hand(
         attributes={"clusterID": FAR_CLUSTER_ID}, source={"nodeStageSecretRef": secret}
     )
     return _told(scene, OTHER, "rados: ret=-110")
-
-
-def _secret(scene: Scene, *, user: str, key: str) -> Json:
-    """Create a secret for the driver; return the reference to it."""
-    name = f"{scene.name}-secret"
-    _create(scene, "Secret", name, {"stringData": {"userID": user, "userKey": key}})
-    return {"name": name, "namespace": _NAMESPACE}
 
 
 def cluster_that_is_not_configured(scene: Scene) -> Asked:

@@ -234,6 +234,14 @@ class Scene:
         self.undo(lambda: self.workloads.delete("PersistentVolume", self.name, wait=False))
         return image
 
+    def secret(self, *, user: str, key: str) -> Json:
+        """Create a secret for the driver; return the reference to it."""
+        reference = {"name": f"{self.name}-secret", "namespace": "default"}
+        data = {"stringData": {"userID": user, "userKey": key}}
+        self.workloads.apply({"kind": "Secret", "metadata": reference, **data})
+        self.undo(lambda: self.workloads.delete("Secret", reference["name"], wait=False))
+        return reference
+
     def volume_source(self, volume: str) -> Json:
         """Give spec.csi of a PV."""
         found = self.workloads.find("PersistentVolume", volume)
