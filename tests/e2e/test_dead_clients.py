@@ -35,6 +35,7 @@ def test_one_blocklist_entry_kills_every_volume_of_a_node(scene: Scene) -> None:
     dead = scene.wait_verdict("worker-2", first, "Dead")
     assert scene.look("worker-2", second).verdict == "Dead"
     assert dead.holder("worker-2")["clientAddress"] == address
+    assert "RBD103" in dead.codes
     text = str(dead)
     assert "/dev/rbd0" in text
     assert "/dev/rbd1" in text
@@ -51,6 +52,7 @@ def test_one_blocklist_entry_kills_every_volume_of_a_node(scene: Scene) -> None:
     scene.lab.ceph.ceph("osd", "blocklist", "rm", address)
     unwatched = scene.wait_verdict("worker-2", first, "Unwatched")
     assert unwatched.exit_code == 3
+    assert "RBD105" in unwatched.codes
     assert unwatched.holder("worker-2")["watcher"] is None
 
 
@@ -62,6 +64,7 @@ def test_the_same_image_read_write_on_two_nodes_is_a_conflict(scene: Scene) -> N
     report = scene.look("worker-1", volume)
     assert report.verdict == "Conflict"
     assert report.exit_code == 3
+    assert "RBD106" in report.codes
     assert {each["node"] for each in report.holders} == {"worker-1", "worker-2"}
 
 
@@ -83,6 +86,7 @@ def test_an_nbd_device_without_its_process_is_dead(scene: Scene) -> None:
     # The watch of its process lingers up to 30 s: that is a second line of the answer.
     mapped = [each for each in dead.holders if each["device"] == holder["device"]]
     assert [each["verdict"] for each in mapped] == ["Dead"]
+    assert "RBD104" in dead.codes
     assert not any("unmap" in each for each in dead.next)
 
 

@@ -28,6 +28,7 @@ def test_rolling_update_with_surge_waits_for_itself(scene: Scene) -> None:
 
     report = scene.look("worker-1", volume)
     assert report.verdict == "InUse"
+    assert "RBD111" in report.codes
     assert any("maxSurge" in each["remedy"] + each["message"] for each in report.data["findings"])
 
 
@@ -41,6 +42,7 @@ def test_a_block_volume_on_two_nodes_is_shared(scene: Scene) -> None:
 
     report = scene.look("worker-1", volume)
     assert report.verdict == "Shared"
+    assert "RBD114" in report.codes
     assert report.holder("worker-1")["confidence"] == "certain"
     assert report.holder("worker-2")["confidence"] == "probable"
     binds = {each["kind"] for each in report.holder("worker-1")["mounts"]}
@@ -77,6 +79,7 @@ def test_a_client_outside_the_cluster_is_foreign(scene: Scene) -> None:
     with scene.librbd_client(image):
         report = scene.look("worker-1", volume)
     assert report.verdict == "Foreign"
+    assert "RBD115" in report.codes
     holder = report.holder(None)
     assert holder["confidence"] == "unknown"
     assert holder["clientAddress"].startswith(f"{scene.lab.ceph.host}:")

@@ -55,6 +55,7 @@ def test_a_staging_mount_left_behind_is_an_orphan_once_kubelet_is_settled(scene:
 
     old = scene.aged("worker-1", volume, minutes=_GRACE_MINUTES)
     assert old.verdict == "Orphaned"
+    assert "RBD110" in old.codes
     assert not any(each.startswith("rbd unmap") for each in old.next[:1])
     scene.clean_mapping("worker-1", old.holder("worker-1"))
 
@@ -109,6 +110,7 @@ def test_an_open_luks_device_pins(scene: Scene) -> None:
     scene.workloads.delete("Pod", pod)
     report = scene.wait_verdict("worker-1", volume, "Pinned")
     assert pin in [each["pid"] for each in report.holder("worker-1")["openedBy"]]
+    assert "RBD102" in report.codes
 
 
 @pytest.mark.alone
@@ -224,6 +226,7 @@ def test_a_deleted_claim_waits_for_its_orphan(scene: Scene) -> None:
     scene.workloads.delete("PersistentVolumeClaim", scene.name)
     scene.workloads.wait_event(volume, reason="VolumeFailedDelete", contains="still being used")
     report = scene.wait_verdict("worker-1", volume, "Orphaned")
+    assert {"RBD101", "RBD641"} <= report.codes
     scene.clean_mapping("worker-1", report.holder("worker-1"))
     wait_until(
         lambda: scene.workloads.find("PersistentVolume", volume) is None,
