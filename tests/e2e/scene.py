@@ -62,6 +62,12 @@ class Report:
         """Codes of the findings."""
         return {str(each["code"]) for each in self.data["findings"]}
 
+    def finding(self, code: str) -> Json:
+        """Return the one finding of that code."""
+        found: list[Json] = [entry for entry in self.data["findings"] if entry["code"] == code]
+        assert len(found) == 1, f"{len(found)} findings {code}: {self}"
+        return found[0]
+
     @property
     def next(self) -> list[str]:
         """Commands to copy."""

@@ -24,12 +24,6 @@ _TAINT: Final = {"key": _OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoE
 _GRACE_MINUTES: Final = 11
 
 
-def _finding(report: Report, code: str) -> Json:
-    found: list[Json] = [one for one in report.data["findings"] if one["code"] == code]
-    assert len(found) == 1, f"{code}: {report}"
-    return found[0]
-
-
 def _wait_watched(scene: Scene, volume: str, *, watched: bool) -> Report:
     """Wait until Ceph lists a watch of the lost node, or none; return that answer."""
 
@@ -61,7 +55,7 @@ def test_a_node_that_was_taken_for_lost_comes_back_dirty(scene: Scene) -> None:
 
     gone = _wait_watched(scene, volume, watched=False)
     assert gone.verdict == "NodeDown"
-    told = _finding(gone, "RBD113")
+    told = gone.finding("RBD113")
     assert "Ceph sees no watch of it" in told["message"]
     assert "Prove that the machine is off, then set the out-of-service taint" in told["message"]
     assert f"2. Power {_LOST} off. 3. Only then: kubectl taint node {_LOST}" in told["remedy"]
@@ -75,7 +69,7 @@ def test_a_node_that_was_taken_for_lost_comes_back_dirty(scene: Scene) -> None:
     vm.mend()
     alive = _wait_watched(scene, volume, watched=True)
     assert alive.verdict == "NodeDown"
-    told = _finding(alive, "RBD113")
+    told = alive.finding("RBD113")
     assert "is alive: that machine runs and may write. Do not detach by force" in told["message"]
     assert "It carries the out-of-service taint already" in told["message"]
 
@@ -83,7 +77,7 @@ def test_a_node_that_was_taken_for_lost_comes_back_dirty(scene: Scene) -> None:
     scene.workloads.wait_node_ready(_LOST)
     for node in (_LOST, _ASKED):
         dirty = scene.wait_verdict(node, volume, "ReturnedDirty")
-        told = _finding(dirty, "RBD107")
+        told = dirty.finding("RBD107")
         assert dirty.exit_code == 3
         assert told["severity"] == "error"
         assert f"{_LOST} was taken out of service, is alive" in told["message"]
@@ -121,7 +115,7 @@ def test_what_is_attached_on_paper_alone_needs_no_unmap(scene: Scene) -> None:
     assert scene.workloads.attachments(volume)
     assert young.verdict == "Staged"
     assert old.verdict == "AttachedOnPaper"
-    told = _finding(old, "RBD408")
+    told = old.finding("RBD408")
     assert "No unmap will help" in told["message"]
     assert not any("unmap" in command for command in old.next)
     scene.wait_detached(volume, _LOST)
@@ -176,7 +170,7 @@ def test_the_lock_of_an_old_kubelet_is_told_with_the_command_that_removes_it(sce
     path = f"{POOL}/{image}"
     scene.lab.ceph.rbd("lock", "add", path, "kubelet_lock_magic_worker-9")
     volume = scene.volume_by_hand(image=image)
-    told = _finding(scene.look(_ASKED, volume), "RBD303")
+    told = scene.look(_ASKED, volume).finding("RBD303")
     _, _, command = told["remedy"].partition("remove the lock: rbd ")
     scene.lab.ceph.rbd(*shlex.split(command))
     assert "RBD303" not in scene.look(_ASKED, volume).codes
@@ -192,7 +186,7 @@ def test_an_image_that_was_deleted_while_it_was_mapped_is_told_with_its_device(
     device = scene.map_and_leave(_ASKED, path, "-o", "ro")
     scene.lab.ceph.rbd("rm", "--no-progress", path)
     report = scene.look(_ASKED, volume)
-    told = _finding(report, "RBD301")
+    told = report.finding("RBD301")
     assert f"{device} on {_ASKED} still maps it" in told["message"]
     assert report.verdict != "Free"
     scene.lab.nodes[_ASKED].run(["rbd", "unmap", "-o", "noudev", device])
@@ -216,7 +210,7 @@ def test_a_file_system_that_only_the_kernel_keeps_pins(scene: Scene) -> None:
     report = scene.wait_verdict(_ASKED, volume, "Pinned")
     holder = report.holder(_ASKED)
     assert (holder["mounts"], holder["openedBy"]) == ([], [])
-    told = _finding(report, "RBD102")
+    told = report.finding("RBD102")
     assert "force" not in " ".join(told["commands"])
 
 
@@ -234,7 +228,7 @@ def test_a_container_that_writes_to_the_nodes_own_disk_is_not_backed(scene: Scen
     vm.run(["kill", "-KILL", *map(str, inside)])
 
     report = scene.wait_verdict(_ASKED, volume, "NotBacked")
-    told = _finding(report, "RBD108")
+    told = report.finding("RBD108")
     assert report.exit_code == 3
     assert "Do not delete the pod: that destroys what it wrote" in told["message"]
     assert "tar cf - /data" in report.next[0]

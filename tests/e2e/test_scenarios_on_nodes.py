@@ -13,17 +13,10 @@ from tests.lab.processes import wait_until
 from tests.lab.workloads import DRIVER, RETRIED_S, collection
 
 if TYPE_CHECKING:
-    from tests.e2e.scene import Report, Scene
-    from tests.lab.api import Json
+    from tests.e2e.scene import Scene
 
 _GRACE_MINUTES: Final = 11
 _KUBELET: Final = "/var/lib/kubelet"
-
-
-def finding(report: Report, code: str) -> Json:
-    """Return the one finding of that code."""
-    (found,) = (finding for finding in report.data["findings"] if finding["code"] == code)
-    return dict(found)
 
 
 def staging_of(handle: str) -> str:
@@ -59,7 +52,7 @@ def test_staging_without_vol_data_json_is_left_by_kubelet(scene: Scene) -> None:
     (mount,) = {mount["path"] for mount in holder["mounts"]}
     typed = [f"umount {mount}", f"rbd unmap {holder['device']}"]
     assert [command.partition("  #")[0] for command in old.next[1:3]] == typed
-    assert "Never write the file again" in finding(old, "RBD206")["remedy"]
+    assert "Never write the file again" in old.finding("RBD206")["remedy"]
     assert vm.run(["test", "-e", note], check=False).exit_code == 1
     scene.clean_mapping("worker-1", holder)
 
@@ -82,7 +75,7 @@ def test_an_attachment_whose_finalizer_was_removed_leaves_an_orphan(scene: Scene
         orphan = scene.wait_verdict("worker-1", volume, "Orphaned")
         assert orphan.holder("worker-1")["attachment"] is None
         assert orphan.next[0].startswith(f"rbdagent unmap pv/{volume}")
-        message = finding(orphan, "RBD101")["message"]
+        message = orphan.finding("RBD101")["message"]
         assert "volumesInUse" in message, "kubelet has not forgotten it: it still retries"
         assert scene.refused("worker-1", volume) == {}, "but for history nothing is missing"
 
@@ -124,7 +117,7 @@ def test_a_map_that_ends_after_its_stage_was_given_up_is_an_orphan(scene: Scene)
     orphan = scene.wait_verdict("worker-1", volume, "Orphaned")
     holder = orphan.holder("worker-1")
     assert (holder["mounts"], holder["openedBy"], holder["attachment"]) == ([], [], None)
-    assert "no staging directory and no stash" in finding(orphan, "RBD101")["message"]
+    assert "no staging directory and no stash" in orphan.finding("RBD101")["message"]
     assert orphan.next[0].startswith(f"rbdagent unmap pv/{volume}")
     assert scene.refused("worker-1", volume) == {}, "but for history nothing is missing"
     scene.clean_mapping("worker-1", holder)
@@ -162,12 +155,12 @@ def test_a_power_cut_leaves_a_watch_that_lingers_and_a_pods_directory(scene: Sce
     watch = report.holder("worker-1")
     assert (watch["device"], watch["clientAddress"]) == (None, address)
     assert watch["verdict"] == "Undetermined"
-    lingers = finding(report, "RBD305")
+    lingers = report.finding("RBD305")
     assert "A dead client's watch goes after 30 s: look again then." in lingers["message"]
     assert lingers["severity"] == "info"
     assert not any("unmap" in command for command in report.next)
 
-    directory = finding(report, "RBD205")
+    directory = report.finding("RBD205")
     assert directory["evidence"] == [left]
     assert uid in directory["message"]
     assert "rmdir" in directory["remedy"]
@@ -203,7 +196,7 @@ def test_a_mapping_without_its_device_node_is_a_warning(scene: Scene) -> None:
     vm.run(["mv", device, f"{device}-moved"])
     scene.undo(lambda: vm.run(["mv", "-f", f"{device}-moved", device]))
     report = scene.look("worker-1", volume)
-    missing = finding(report, "RBD204")
+    missing = report.finding("RBD204")
     assert missing["severity"] == "warning"
     assert missing["subject"] == f"{device} on worker-1"
 
@@ -257,14 +250,14 @@ def test_a_client_with_an_overlays_address_is_known_by_its_nonce(scene: Scene) -
     unknown = scene.look("worker-2", volume)
     assert unknown.holder(None)["clientAddress"] == here["clientAddress"]
     assert unknown.verdict == "Undetermined"
-    assert "no node is known by that address" in finding(unknown, "RBD119")["message"]
+    assert "no node is known by that address" in unknown.finding("RBD119")["message"]
 
     with scene.agent("worker-1"):
         known = scene.wait_verdict("worker-2", volume, "Orphaned")
     there = known.holder("worker-1")
     assert there["clientAddress"] == here["clientAddress"]
     assert there["confidence"] == "certain"
-    assert finding(known, "RBD101")["message"].startswith(f"{device} on worker-1 is Orphaned")
+    assert known.finding("RBD101")["message"].startswith(f"{device} on worker-1 is Orphaned")
     assert known.next[0].startswith("ssh worker-1 rbdagent who-holds")
 
 
@@ -291,7 +284,7 @@ def test_a_node_breaks_the_lock_of_its_former_client(scene: Scene) -> None:
     reader = scene.map_and_leave("worker-1", image, "-o", "noshare", "-o", "ro")
     locked = scene.look("worker-1", volume)
     vm.run([*unmap, reader])
-    message = finding(locked, "RBD304")["message"]
+    message = locked.finding("RBD304")["message"]
     assert locked.holder("worker-1")["clientAddress"] != address
     assert f"{former['clientID']}, a former client of worker-1 itself" in message
 
@@ -300,7 +293,7 @@ def test_a_node_breaks_the_lock_of_its_former_client(scene: Scene) -> None:
     broken = scene.look("worker-1", volume)
     assert broken.holder("worker-1")["verdict"] == "Orphaned"
     assert "RBD304" not in broken.codes
-    entry = finding(broken, "RBD306")
+    entry = broken.finding("RBD306")
     hit = f"{address} hits a former client of it, which has nothing mapped until 20"
     assert hit in entry["message"]
     assert (entry["severity"], entry["commands"]) == ("info", [])
@@ -324,7 +317,7 @@ def test_advice_to_fence_names_one_client_and_spares_cephs_own_host(scene: Scene
     with scene.librbd_client(scene.image_of(volume)):
         report = scene.look("worker-1", volume)
         assert report.verdict == "NodeDown"
-        evidence = " ".join(finding(report, "RBD113")["evidence"])
+        evidence = " ".join(report.finding("RBD113")["evidence"])
         exact = report.holder(scene.name)["clientAddress"]
         assert f"fence this client alone: {exact}, never the whole address" in evidence
         assert f"{address} also hosts mon.a: fencing it stops Ceph" in evidence
