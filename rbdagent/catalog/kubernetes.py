@@ -16,8 +16,9 @@ ENTRIES: Final = (
         cause="The other node's pod still runs, or its kubelet could not finish NodeUnstage and "
         "keeps the volume in volumesInUse.",
         evidence="A pod that waits without a VolumeAttachment to its node, one to another node, "
-        "and access modes that allow one. The event, if it is still there: it is said once, and "
-        "lives an hour. The controller asks VolumeAttachments and the nodes' status, never Ceph.",
+        "and access modes that allow one. The event, if it is still there: `Multi-Attach error`, "
+        "since Kubernetes 1.37 `Waiting for detach`. It is said once, and lives an hour. The "
+        "controller asks VolumeAttachments and the nodes' status, never Ceph.",
         risk="None for the data. A Ready node is never detached by force, so it may last for ever.",
         remedy="See what is said of the holder. Once it has let go, the controller attaches by "
         "itself, after kubelet's next retry (at most 2m2s later).",

@@ -7,6 +7,7 @@ nothing at all.
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +17,7 @@ from rbdagent.diagnose.case import Case, finding, look_again, look_there, quoted
 from rbdagent.diagnose.evidence import pod_names
 from rbdagent.diagnose.mounting import (
     BY_NOW,
+    MULTI_ATTACH,
     clear_first,
     fields_of,
     filled_in,
@@ -54,7 +56,6 @@ from rbdagent.parse.handle import in_use_name
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_MULTI_ATTACH: Final = "Multi-Attach error"
 _ATTACHERS: Final = "kubectl get pods -A -o wide | grep -i -e provisioner -e attacher"
 _VERIFIED: Final = timedelta(seconds=122)
 """The controller looks every minute whether what it takes for attached has a VolumeAttachment, and
@@ -114,7 +115,7 @@ def multi_attach(case: Case) -> Iterator[Finding]:
     events = [
         each
         for each in said
-        if _MULTI_ATTACH in each.text and (each.pod is None or each.pod in refused)
+        if re.search(MULTI_ATTACH, each.text) and (each.pod is None or each.pod in refused)
     ]
     if not refused and not events:
         return
@@ -141,7 +142,7 @@ def _is_refused(pod: Pod, word: Word | None, case: Case) -> bool:
     if any(each.node_name == pod.node_name for each in observed_of(attachments)):
         # It has been let in since: what it waits for now is the attacher, or the mount.
         return False
-    told = word is not None and _MULTI_ATTACH in word.text
+    told = word is not None and re.search(MULTI_ATTACH, word.text) is not None
     if attached_elsewhere(case, pod.node_name):
         return told or is_exclusive(case.use)
     if word is None or attachments_seen(case) is None:

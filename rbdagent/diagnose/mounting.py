@@ -82,8 +82,12 @@ _KEY_REFUSED: Final = r"failed to add secret '(?P<user>client\.[\w.-]+)' to kern
 """Of rbd, where add_key(2) fails (build_map_buf, ceph src/krbd.cc)."""
 _SHOW_ACCESS: Final = "kubectl -n {namespace} describe secret {name}"
 
+MULTI_ATTACH: Final = r"Multi-Attach error|Waiting for detach for volume"
+"""How the attach/detach controller begins its event; the second way since Kubernetes 1.37
+(pkg/controller/volume/attachdetach/reconciler/reconciler.go, reportMultiAttachError)."""
+
 SAYINGS: Final = (
-    Saying(r"Multi-Attach error", None),
+    Saying(MULTI_ATTACH, None),
     Saying(r"is still being used", None),
     Saying(r"an operation with the given Volume ID \S+ already exists", None),
     Saying(r"code = DeadlineExceeded", None),

@@ -15,7 +15,14 @@ from tests.lab.clients import librbd_client
 from tests.lab.csi import FAR_CLUSTER_ID, FAR_USER
 from tests.lab.lab import POOL
 from tests.lab.processes import wait_until
-from tests.lab.workloads import DRIVER, collection, deployment, pod, pod_spec
+from tests.lab.workloads import (
+    DRIVER,
+    collection,
+    deployment,
+    multi_attach_words,
+    pod,
+    pod_spec,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +36,6 @@ _TOLD_S: Final = 300.0
 _SLOW_S: Final = 15.0
 """Between two looks at what is called so after a minute: a look costs a node seconds."""
 _IN_USE: Final = "is still being used"
-_MULTI_ATTACH: Final = "Multi-Attach error"
 
 
 def _told(
@@ -234,7 +240,7 @@ def kept_by_another_pod(scene: Scene) -> Asked:
     scene.add(keeper)
     _running(scene, keeper["metadata"]["name"])
     scene.workloads.delete("Pod", old)
-    return _told(scene, OTHER, _MULTI_ATTACH)._replace(node=ONE, there=True, pause_s=_SLOW_S)
+    return _told(scene, OTHER, multi_attach_words())._replace(node=ONE, there=True, pause_s=_SLOW_S)
 
 
 def process_that_cannot_be_killed(scene: Scene) -> Asked:
@@ -306,7 +312,7 @@ def second_pod_of_a_volume_for_one(scene: Scene) -> Asked:
 def pod_of_somebody_else(scene: Scene) -> Asked:
     scene.claim()
     _run(scene, OTHER)
-    return _told(scene, ONE, _MULTI_ATTACH)._replace(pause_s=_SLOW_S)
+    return _told(scene, ONE, multi_attach_words())._replace(pause_s=_SLOW_S)
 
 
 def _deploy(scene: Scene, template: Json, *, replicas: int = 1) -> None:

@@ -47,7 +47,7 @@ def test_founding_incident(scene: Scene) -> None:  # noqa: PLR0915 - one story, 
     pin = scene.pin_by_cwd("worker-1", mount)
     scene.workloads.delete("Pod", old)
     new = scene.start_pod("worker-2")
-    scene.workloads.wait_event(new, reason="FailedAttachVolume", contains="Multi-Attach error")
+    scene.workloads.wait_multi_attach(new)
 
     pinned = scene.wait_verdict("worker-1", volume, "Pinned")
     holder = pinned.holder("worker-1")

@@ -52,7 +52,7 @@ def test_an_idle_attachment_goes_once_the_orphan_is_unmapped(scene: Scene) -> No
     ):
         scene.workloads.delete("Pod", old)
         new = scene.start_pod("worker-2")
-        scene.workloads.wait_event(new, reason="FailedAttachVolume", contains="Multi-Attach error")
+        scene.workloads.wait_multi_attach(new)
         said = scene.all_refusals("worker-1", volume)["RBD505"]
         assert re.search(r"VolumeAttachment csi-\S+ is (?:\d+m)?\d+s old", said), said
         result = scene.unmap("worker-1", volume, *_AT_ONCE)

@@ -10,7 +10,14 @@ import pytest
 from tests.lab.api import ApiError
 from tests.lab.errors import LabError
 from tests.lab.processes import wait_until
-from tests.lab.workloads import DRIVER, Workloads, claim, collection, pod
+from tests.lab.workloads import (
+    DRIVER,
+    Workloads,
+    claim,
+    collection,
+    multi_attach_words,
+    pod,
+)
 
 if TYPE_CHECKING:
     from tests.lab.api import Json
@@ -74,7 +81,7 @@ def test_multi_attach_is_raised_by_the_real_controller(workloads: Workloads) -> 
 
     event = workloads.wait_event("second", reason="FailedAttachVolume", timeout_s=60)
 
-    assert "Multi-Attach error for volume" in event["message"]
+    assert f"{multi_attach_words()} for volume" in event["message"]
     assert [item["spec"]["nodeName"] for item in workloads.attachments("pv-c1")] == ["worker-1"]
 
 

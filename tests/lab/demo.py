@@ -134,9 +134,7 @@ class _Story:
         pin = self._pin()
         self._workloads.delete("Pod", "app-1")
         self._workloads.apply(pod("app-2", node=_OTHER, claims=[_CLAIM]))
-        event = self._workloads.wait_event(
-            "app-2", reason="FailedAttachVolume", contains="Multi-Attach error"
-        )
+        event = self._workloads.wait_multi_attach("app-2")
         _tell(f"pod app-2 hangs on {_OTHER}, {event['source'].get('component', '')} says:")
         _tell(event["message"])
         return pin
@@ -202,9 +200,7 @@ class _Story:
             name = self._workloads.wait_pod_of("web", node)
             if node == _HOLDER:
                 self._workloads.wait_running(name)
-        event = self._workloads.wait_event(
-            name, reason="FailedAttachVolume", contains="Multi-Attach error"
-        )
+        event = self._workloads.wait_multi_attach(name)
         _tell(event["message"])
         answer = self._type(_HOLDER, "unmap", volume, "--grace-period", "1s")
         if "REFUSED" not in answer or "needed by" not in answer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tests.lab.errors import LabError
+from tests.lab.parts import chosen_parts
 from tests.lab.processes import wait_until
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ RETRIED_S: Final = BACK_OFF_S + 120.0
 # PID 1 of a container gets no default action for TERM: without the trap a deletion takes the
 # whole grace period.
 _IDLE = ("/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done")
+_WAITING_SINCE = 37
 _COLLECTIONS = {
     "ConfigMap": "/api/v1/namespaces/{namespace}/configmaps",
     "DaemonSet": "/apis/apps/v1/namespaces/{namespace}/daemonsets",
@@ -44,6 +46,15 @@ _COLLECTIONS = {
     "Lease": "/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases",
     "Node": "/api/v1/nodes",
 }
+
+
+def multi_attach_words() -> str:
+    """Return how the controller begins the event of Multi-Attach.
+
+    Kubernetes 1.37 changed it (reconciler.go, reportMultiAttachError).
+    """
+    minor = int(chosen_parts().kubernetes.split(".")[1])
+    return "Multi-Attach error" if minor < _WAITING_SINCE else "Waiting for detach"
 
 
 def collection(kind: str, namespace: str = "default") -> str:
@@ -298,6 +309,10 @@ class Workloads:
         selector = f"fieldSelector=involvedObject.name={name}"
         events = self.api.items(f"/api/v1/namespaces/{namespace}/events?{selector}")
         return sorted(events, key=_last_seen)
+
+    def wait_multi_attach(self, pod: str) -> Json:
+        """Wait until the controller refuses to attach a pod's volume, and return its event."""
+        return self.wait_event(pod, reason="FailedAttachVolume", contains=multi_attach_words())
 
     def wait_event(
         self,

@@ -46,6 +46,10 @@ MULTI_ATTACH: Final = event(
     f'Multi-Attach error for volume "{PV}" Volume is already exclusively attached to one node '
     "and can't be attached to another"
 )
+WAITS_FOR_DETACH: Final = event(
+    f'Waiting for detach for volume "{PV}" Volume is already exclusively attached to one node, '
+    "waiting on detach before it can be attached to another node"
+)
 USED_BY: Final = event(
     f'Multi-Attach error for volume "{PV}" Volume is already used by pod(s) web-0',
     last_seen=LONG_SINCE,
@@ -92,6 +96,10 @@ SAID: Final[Said] = {
         "the node's status alone says so": (waiting(attachments=()), {"RBD112"}),
         "attachments were not observed, the event says so": (
             waiting(MULTI_ATTACH, attachments=UNSEEN),
+            {"RBD112"},
+        ),
+        "attachments were not observed, the event of Kubernetes 1.37 says so": (
+            waiting(WAITS_FOR_DETACH, attachments=UNSEEN),
             {"RBD112"},
         ),
         "the event is so new that the books may still say so": (alone(MULTI_ATTACH), NONE),
