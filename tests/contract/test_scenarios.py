@@ -25,7 +25,7 @@ _ROW: Final = re.compile(
     re.MULTILINE,
 )
 _COUNTS: Final = re.compile(
-    r"Of (\d+) scenarios (\d+) are real, (\d+) are recorded, and (\d+) are built\."
+    r"Of (\d+) scenarios (\d+) are real, (\d+) (?:is|are) recorded, and (\d+) are built\."
 )
 _SCENARIOS: Final = 52
 

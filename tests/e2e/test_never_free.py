@@ -190,6 +190,11 @@ def test_free_is_never_the_answer_beside_a_mapping_of_another_node(
     scene.undo(vm.start)
     scene.workloads.wait_node_ready(_HOLDER, ready=False)
     ask_all("powered off")
+    reports.reported(minutes_ago=2)
+    lost = scene.look(_ASKED, volumes.watched)
+    (told,) = (one for one in lost.data["findings"] if one["code"] == "RBD113")
+    assert lost.verdict == "NodeDown"
+    assert "Ceph sees no watch of it" in told["message"]
     for row in table.rows:
         record_property(TOLD, row)
     assert table.free == []
