@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.lab.matrix import (
@@ -80,16 +82,7 @@ def test_a_cell_shows_its_result_or_why_it_has_none() -> None:
 
 
 def _passed(**recorded: str) -> Result:
-    return Result(
-        state="passed",
-        ran="2 of 2 tests",
-        commit="abc1234",
-        day="2026-11-23",
-        seconds=39,
-        disk_mib=1200,
-        versions={"Ceph": "20.2.4"},
-        recorded=recorded,
-    )
+    return replace(_PASSED, recorded=recorded)
 
 
 def test_a_key_that_is_refused_is_shown_with_the_words_the_remedy_and_the_result() -> None:
@@ -97,14 +90,17 @@ def test_a_key_that_is_refused_is_shown_with_the_words_the_remedy_and_the_result
     result = _passed(then="mapped", typed="ceph auth x", rbd="exit 22\nmap | failed: (22)\n")
     text = document([cell], {cell.name: result})
     assert (
-        "passed: 2 of 2 tests<br>rbd: `exit 22 / map \\| failed: (22)`<br>typed: `ceph auth x`"
-        "<br>then: `mapped`<br>Ceph 20.2.4<br>"
+        "passed: 27 of 27 tests<br>rbd: `exit 22 / map \\| failed: (22)`<br>typed: `ceph auth x`"
+        "<br>then: `mapped`<br>Ceph 16.2.15<br>"
     ) in text
 
 
 @pytest.mark.parametrize(
     ("recorded", "shown"),
-    [({}, "| yes<br>Ceph 20.2.4<br>"), ({"said": "its key"}, "| no: `its key`<br>Ceph 20.2.4<br>")],
+    [
+        ({}, "| yes<br>Ceph 16.2.15<br>"),
+        ({"said": "its key"}, "| no: `its key`<br>Ceph 16.2.15<br>"),
+    ],
 )
 def test_an_artefact_reaches_a_cluster_unless_it_was_refused(
     recorded: dict[str, str], shown: str
