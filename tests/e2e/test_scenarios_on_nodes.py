@@ -10,7 +10,7 @@ import pytest
 
 from tests.lab.addresses import HOST, bracketed
 from tests.lab.processes import wait_until
-from tests.lab.workloads import DRIVER, RETRIED_S, collection
+from tests.lab.workloads import DRIVER, collection
 
 if TYPE_CHECKING:
     from tests.e2e.scene import Scene
@@ -78,49 +78,6 @@ def test_an_attachment_whose_finalizer_was_removed_leaves_an_orphan(scene: Scene
         message = orphan.finding("RBD101")["message"]
         assert "volumesInUse" in message, "kubelet has not forgotten it: it still retries"
         assert scene.refused("worker-1", volume) == {}, "but for history nothing is missing"
-
-
-@pytest.mark.alone
-def test_a_map_that_ends_after_its_stage_was_given_up_is_an_orphan(scene: Scene) -> None:
-    """scenarios.md 8 (kubernetes#75439, ceph-csi#520): the OSD is slow, the device comes later.
-
-    The driver is restarted meanwhile. The unstage finds nothing to unmap, and succeeds.
-    """
-    volume = scene.claim()
-    image, handle = scene.image_of(volume), scene.handle(volume)
-    vm, ceph = scene.lab.nodes["worker-1"], scene.lab.ceph
-    csi = vm.service("csi")
-    hung, is_mapping = "fault at NodeStage.map: hang", f"grep -qz [k]{image[1:]} /proc/*/cmdline"
-    before = csi.logs().count(hung)
-    scene.lab.set_fault("worker-1", "NodeStage.map", "hang", volume=handle)
-    pod = scene.start_pod("worker-1")
-    wait_until(
-        lambda: csi.logs().count(hung) > before,
-        timeout_s=RETRIED_S,
-        what="NodeStage to come to its map",
-        interval_s=0.5,
-    )
-    ceph.pause_osd()
-    try:
-        scene.lab.clear_fault("worker-1", "NodeStage.map", volume=handle)
-        wait_until(
-            lambda: vm.run(is_mapping, check=False).exit_code == 0,
-            timeout_s=60,
-            what=f"rbd map {image} to run",
-        )
-        csi.restart()
-        scene.workloads.delete("Pod", pod)
-        scene.wait_detached(volume, "worker-1")
-    finally:
-        ceph.resume_osd()
-
-    orphan = scene.wait_verdict("worker-1", volume, "Orphaned")
-    holder = orphan.holder("worker-1")
-    assert (holder["mounts"], holder["openedBy"], holder["attachment"]) == ([], [], None)
-    assert "no staging directory and no stash" in orphan.finding("RBD101")["message"]
-    assert orphan.next[0].startswith(f"rbdagent unmap pv/{volume}")
-    assert scene.refused("worker-1", volume) == {}, "but for history nothing is missing"
-    scene.clean_mapping("worker-1", holder)
 
 
 _LONG_WATCH_S: Final = 240
