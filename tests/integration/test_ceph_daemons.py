@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import json
-import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
 
 from rbdagent.model import ImageIdentity, ImageView, observed_of
-from tests.integration.clients import access, observe_ceph, wanted
+from tests.integration.clients import access, asked, observe_ceph, wanted
 from tests.lab.ceph import READ_ONLY_CAPS, CephCluster
 from tests.lab.network import free_port
 from tests.lab.processes import wait_until
@@ -65,17 +64,6 @@ def has_manager(cluster: CephCluster) -> bool:
     return bool(cluster.ceph_json("mgr", "dump")["available"])
 
 
-def who_holds(cluster: CephCluster, image: str, *, user: str = "rbdagent") -> dict[str, Any]:
-    keyring = cluster.conf.parent / f"ceph.client.{user}.keyring"
-    done = subprocess.run(
-        [sys.executable, "-m", "rbdagent", "who-holds", image, "--no-kube", "-o", "json",
-         "--ceph-conf", cluster.conf, "--ceph-id", user, "--ceph-keyring", keyring],
-        capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
-
-
 def wait_held(
     cluster: CephCluster, image: str, *, user: str = "rbdagent"
 ) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -85,7 +73,7 @@ def wait_held(
     def held() -> tuple[dict[str, Any], dict[str, Any]] | None:
         if name not in cluster.rbd("ls", pool).split():
             return None
-        answer = who_holds(cluster, image, user=user)
+        answer = asked([sys.executable, "-m", "rbdagent"], cluster, image, user=user)
         staying = [holder for holder in answer["holders"] if not holder["passing"]]
         return (answer, staying[0]) if staying else None
 
