@@ -167,8 +167,14 @@ def healthy(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Healthy]:
     healthy = Healthy(lab, request.node.name)
     try:
         healthy.claim("first-of-all")
+
+        def quiet() -> bool:
+            if alarms := healthy.alarms_of_all():
+                raise LabError(f"`diagnose -A` still reports {alarms}")
+            return True
+
         wait_until(
-            lambda: not healthy.alarms_of_all(),
+            quiet,
             timeout_s=_RUNS_S,
             what="what others have left behind to go",
             interval_s=3,
