@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.e2e.scene import Scene
-from tests.lab.lab import Lab, default_state_dir, running_lab
+from tests.lab.install import default_state_dir
+from tests.lab.lab import Lab, running_lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -27,7 +27,7 @@ def interruptible(
     stdin: int | None = subprocess.DEVNULL,
     output: IO[bytes] | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a program; an interrupt of this process interrupts it, and waits until it has ended.
+    """Start a program; whatever ends the block early interrupts it, and waits until it has ended.
 
     pytest stops its daemons and VMs at an interrupt; a kill, as subprocess.run sends, leaves them.
 
@@ -41,8 +41,8 @@ def interruptible(
     child = subprocess.Popen(argv, stdin=stdin, stdout=output, stderr=output, cwd=cwd, env=env)
     try:
         yield child
-    except KeyboardInterrupt:
-        # From a terminal it has the signal already.
+    except BaseException:
+        # At an interrupt from a terminal it has the signal already.
         with contextlib.suppress(ProcessLookupError):
             child.send_signal(signal.SIGINT)
         child.wait()

@@ -22,6 +22,7 @@ from tests.lab.install import (
     Narrator,
     bin_dir,
     cache_dir,
+    default_state_dir,
     given_cephcsi,
     install_browser,
     install_lab,
@@ -50,6 +51,12 @@ _VM_TIERS = ("e2e", "newest")
 _AT_ONCE = {"unit": 2, "contract": 2, "integration": 2, "e2e": 3}
 """Tests that run at the same time; ``-n 0`` among a tier's arguments has them run one by one."""
 _LAB_MEMORY_GIB = 6
+_SHARED = ("-m", "not alone", "-n", "2")
+_ALONE = ("-m", "alone", "-n", "0")
+"""Tests of e2e that share a lab, and those that have another to themselves, one by one.
+
+Side by side they are three at once, as in one lab: more are too many for two processors.
+"""
 _NO_TESTS_COLLECTED = 5
 
 _EPILOG = """\
@@ -276,30 +283,81 @@ def _run_tiers(tiers: Sequence[str], pytest_args: Sequence[str]) -> int:
     for tier in of_lab:
         with _debian_of(tier):
             install_lab(narrator, _FURTHER_ROOTS.get(tier, ()))
+    started = time.monotonic()
     try:
         outcomes = _outcomes(tiers, obstacles, pytest_args)
     finally:
-        if of_lab:
-            _python(["-m", "tests.lab", "clean-up-killed"])
-    return _conclude(outcomes)
+        for state_dir in (default_state_dir(), _second_state_dir()) if of_lab else ():
+            environment = _environment() | {"RBDAGENT_LAB": str(state_dir)}
+            _run(
+                [str(venv_python()), "-m", "tests.lab", "clean-up-killed"], environment=environment
+            )
+    return _conclude(outcomes, seconds=time.monotonic() - started)
 
 
 def _outcomes(
     tiers: Sequence[str], obstacles: Mapping[str, str | None], pytest_args: Sequence[str]
 ) -> list[Outcome]:
+    """Run the tiers one after the other, and beside those of the lab the tests that are alone."""
     outcomes = []
-    for tier in tiers:
-        if (obstacle := obstacles[tier]) is not None:
-            outcomes.append(_not_run(tier, obstacle))
-            continue
-        print(f"\n=== {tier}", flush=True)
-        with _debian_of(tier):
-            if tier in LAB_TIERS:
-                print(parts_line(), flush=True)
-            outcomes.append(_lint() if tier == "lint" else _pytest(tier, pytest_args))
-        if tier == "e2e" and not pytest_args:
-            outcomes += _founding_with_cephcsi()
+    takes_two_labs = not pytest_args and "e2e" in tiers and obstacles["e2e"] is None
+    takes_two_labs &= _memory_gib() >= 2 * _LAB_MEMORY_GIB
+    with contextlib.ExitStack() as stack:
+        alone: Callable[[], Outcome] | None = None
+        for tier in tiers:
+            if (obstacle := obstacles[tier]) is not None:
+                outcomes.append(_not_run(tier, obstacle))
+                continue
+            if takes_two_labs and tier in LAB_TIERS and alone is None:
+                alone = stack.enter_context(_alone_in_second_lab())
+            print(f"\n=== {tier}", flush=True)
+            args = _SHARED if takes_two_labs and tier == "e2e" else pytest_args
+            with _debian_of(tier):
+                if tier in LAB_TIERS:
+                    print(parts_line(), flush=True)
+                outcomes.append(_lint() if tier == "lint" else _pytest(tier, args))
+            if tier == "e2e" and not pytest_args:
+                outcomes += _founding_with_cephcsi()
+        if alone is not None:
+            outcomes.append(alone())
     return outcomes
+
+
+@contextlib.contextmanager
+def _alone_in_second_lab() -> Iterator[Callable[[], Outcome]]:
+    """Play the tests of e2e that must be alone in a lab of their own, beside other tiers.
+
+    They wait for timers of Kubernetes and Ceph most of the time: one after the other behind the
+    rest they leave a processor idle for 20 minutes.
+
+    Yields:
+        What waits for their end, and prints what pytest printed.
+    """
+    name = "e2e-alone"
+    parts = parts_line()
+    command, junit = _command("e2e", _ALONE, name=name)
+    environment = _environment() | {"RBDAGENT_LAB": str(_second_state_dir())}
+    log = cache_dir() / "log" / f"{name}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    started = time.time()
+    with (
+        log.open("wb") as output,
+        interruptible(command, cwd=CHECKOUT, env=environment, output=output) as child,
+    ):
+
+        def wait() -> Outcome:
+            code = child.wait()
+            print(f"\n=== {name}, beside the others\n{parts}", flush=True)
+            print(log.read_text(errors="replace"), flush=True)
+            # pytest may have ended long ago: it prints to its very end.
+            return _outcome(name, junit, code, seconds=log.stat().st_mtime - started)
+
+        yield wait
+
+
+def _second_state_dir() -> Path:
+    """Return where the lab of the tests that must be alone keeps its state."""
+    return Path(f"{default_state_dir()}-alone")
 
 
 @contextlib.contextmanager
@@ -340,7 +398,7 @@ def _obstacle(tier: str) -> str | None:
     """Say why a tier cannot run on this machine; None when it can."""
     if tier not in LAB_TIERS:
         return None
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    memory = _memory_gib()
     obstacles = {
         f"the lab needs Linux on x86_64, this is {platform.system()} {platform.machine()}": (
             platform.system() != "Linux" or platform.machine() != "x86_64"
@@ -356,6 +414,10 @@ def _obstacle(tier: str) -> str | None:
         ),
     }
     return next((why for why, true in obstacles.items() if true), None)
+
+
+def _memory_gib() -> float:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
 
 
 def _not_run(tier: str, why: str) -> Outcome:
@@ -398,24 +460,38 @@ def _lint() -> Outcome:
 
 def _pytest(tier: str, args: Sequence[str], *, name: str = "") -> Outcome:
     """Run tests of a tier; ``name`` is that of a run beside the one of all its tests."""
+    command, junit = _command(tier, args, name=name)
+    started = time.monotonic()
+    code = _run(command)
+    return _outcome(name or tier, junit, code, seconds=time.monotonic() - started)
+
+
+def _command(tier: str, args: Sequence[str], *, name: str) -> tuple[list[str], Path]:
+    """Return the command that runs tests of a tier, and the file of their results, yet to come."""
     junit = cache_dir() / "junit" / f"{name or tier}.xml"
     junit.parent.mkdir(parents=True, exist_ok=True)
     junit.unlink(missing_ok=True)
-    started = time.monotonic()
     side_by_side = ["-n", str(_AT_ONCE[tier]), "--dist", "loadfile"] if tier in _AT_ONCE else []
-    _, tests = _OF_ONE_DEBIAN.get(tier, ("", f"tests/{tier}"))
-    code = _python(["-m", "pytest", tests, f"--junitxml={junit}", *side_by_side, *args])
-    seconds = time.monotonic() - started
+    pytest = [str(venv_python()), "-m", "pytest", _tests(tier), f"--junitxml={junit}"]
+    return [*pytest, *side_by_side, *args], junit
+
+
+def _tests(tier: str) -> str:
+    return _OF_ONE_DEBIAN[tier][1] if tier in _OF_ONE_DEBIAN else f"tests/{tier}"
+
+
+def _outcome(name: str, junit: Path, code: int, *, seconds: float) -> Outcome:
+    """Return what became of a run of pytest."""
     if code == _NO_TESTS_COLLECTED:
-        return _not_run(tier, f"{tests} has no tests")
+        return _not_run(name, "pytest found no test")
     passed, failed, skipped = count(junit)
     if code != 0 and failed == 0:
         failed = 1  # pytest itself broke: a conftest, an interruption, a usage error
     if passed + failed == 0:
-        return _not_run(tier, f"all {skipped} tests were skipped")
+        return _not_run(name, f"all {skipped} tests were skipped")
     ran = f"{passed + failed} tests" + (f", {skipped} SKIPPED" if skipped else "")
     return Outcome(
-        tier=name or tier,
+        tier=name,
         state="FAILED" if failed else "passed",
         seconds=seconds,
         ran=ran,
@@ -424,25 +500,36 @@ def _pytest(tier: str, args: Sequence[str], *, name: str = "") -> Outcome:
     )
 
 
-def _conclude(outcomes: Sequence[Outcome]) -> int:
+def _conclude(outcomes: Sequence[Outcome], *, seconds: float) -> int:
     print()
     for outcome in outcomes:
-        seconds = f"{outcome.seconds:.1f} s"
-        print(f"{outcome.tier:<12} {outcome.state:<8} {seconds:>9}  {outcome.ran}")
+        print(_row(outcome.tier, outcome.state, outcome.seconds, outcome.ran))
     passed = sum(outcome.passed for outcome in outcomes)
     failed = sum(outcome.failed for outcome in outcomes)
+    if len(outcomes) > 1:
+        print(_row("all", "FAILED" if failed else "passed", seconds, "side by side where possible"))
     print(f"{passed} passed, {failed} failed", flush=True)
     return 1 if failed else 0
+
+
+def _row(name: str, state: str, seconds: float, ran: str) -> str:
+    return f"{name:<12} {state:<8} {f'{seconds:.1f} s':>9}  {ran}"
 
 
 def _python(args: Sequence[str], *, keep_stdin: bool = False) -> int:
     return _run([str(venv_python()), *args], keep_stdin=keep_stdin)
 
 
-def _run(argv: Sequence[str], *, keep_stdin: bool = False) -> int:
+def _run(
+    argv: Sequence[str],
+    *,
+    keep_stdin: bool = False,
+    environment: Mapping[str, str] | None = None,
+) -> int:
     """Run a program on this terminal and return its exit code."""
     stdin = None if keep_stdin else subprocess.DEVNULL
-    with interruptible(argv, cwd=CHECKOUT, env=_environment(), stdin=stdin) as child:
+    env = _environment() if environment is None else environment
+    with interruptible(argv, cwd=CHECKOUT, env=env, stdin=stdin) as child:
         return child.wait()
 
 

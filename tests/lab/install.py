@@ -96,6 +96,12 @@ def cache_dir() -> Path:
     return Path(given).resolve() if given else Path.home() / ".cache" / "rbdagent"
 
 
+def default_state_dir() -> Path:
+    """Return where a lab keeps its state: RBDAGENT_LAB, else the directory ``lab`` of the cache."""
+    given = os.environ.get("RBDAGENT_LAB")
+    return Path(given).resolve() if given else cache_dir() / "lab"
+
+
 def venv_python() -> Path:
     """Give the Python that has everything; it exists after :func:`install_python`."""
     return venvs.venv_place(cache_dir()) / "bin" / "python"

@@ -13,7 +13,6 @@ import fcntl
 import functools
 import hashlib
 import json
-import os
 import shutil
 import uuid
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -34,6 +33,7 @@ from tests.lab.install import (
     CSI_DRIVER,
     bin_dir,
     cache_dir,
+    default_state_dir,
     given_cephcsi,
     venv_python,
 )
@@ -78,12 +78,6 @@ class _Record:
     checkout: str
     kept: bool
     """It is meant to outlive the invocation that brought it up (``./dev lab up``)."""
-
-
-def default_state_dir() -> Path:
-    """Give RBDAGENT_LAB, else the directory ``lab`` of the cache."""
-    given = os.environ.get("RBDAGENT_LAB")
-    return Path(given).resolve() if given else cache_dir() / "lab"
 
 
 class Lab:

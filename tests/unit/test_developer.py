@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ from tests.lab.junit import count, recorded
 from tests.lab.parts import chosen_parts
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 JUNIT = """<testsuites><testsuite>
@@ -54,7 +56,7 @@ def test_a_tier_that_cannot_run_is_announced_and_fails_in_ci(
     monkeypatch.setenv("CI", in_ci)
     outcome = developer._not_run("e2e", "no /dev/net/tun")
     assert outcome.state == state
-    assert developer._conclude([outcome]) == code
+    assert developer._conclude([outcome], seconds=0) == code
     assert "e2e is NOT RUN: no /dev/net/tun" in capsys.readouterr().err
 
 
@@ -63,7 +65,7 @@ def test_the_last_line_sums_all_tiers(capsys: pytest.CaptureFixture[str]) -> Non
         Outcome(tier="lint", state="passed", seconds=1, ran="ruff", passed=4),
         Outcome(tier="unit", state="FAILED", seconds=2, ran="9 tests", passed=7, failed=2),
     ]
-    assert developer._conclude(outcomes) == 1
+    assert developer._conclude(outcomes, seconds=3) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "11 passed, 2 failed"
 
 
@@ -85,46 +87,89 @@ def test_a_ceph_csi_that_is_no_program_is_refused(tmp_path: Path) -> None:
         developer._use_cephcsi(["--cephcsi", str(tmp_path)])
 
 
-def _run_e2e(
-    monkeypatch: pytest.MonkeyPatch, *, shared: Path | None, args: tuple[str, ...] = ()
-) -> list[tuple[str, str]]:
-    """Run the tier without a lab; return each run's name and the ceph-csi that it was given."""
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, str]]:
+    """Run e2e without a lab; return each run's name and the ceph-csi that it was given."""
     runs: list[tuple[str, str]] = []
 
-    def record(tier: str, _args: object, *, name: str = "") -> Outcome:
-        runs.append((name or tier, developer._environment().get("RBDAGENT_CEPHCSI", "")))
-        return Outcome(tier=tier, state="passed", seconds=1, ran="1 test", passed=1)
+    def record(name: str) -> Outcome:
+        runs.append((name, developer._environment().get("RBDAGENT_CEPHCSI", "")))
+        return Outcome(tier=name, state="passed", seconds=1, ran="1 test", passed=1)
 
-    monkeypatch.setattr(developer, "shared_cephcsi", lambda: shared)
+    @contextlib.contextmanager
+    def second_lab() -> Iterator[Callable[[], Outcome]]:
+        yield lambda: record("e2e-alone")
+
+    def pytest_of(tier: str, _args: object, *, name: str = "") -> Outcome:
+        return record(name or tier)
+
+    monkeypatch.delenv("RBDAGENT_CEPHCSI", raising=False)
+    monkeypatch.setattr(developer, "shared_cephcsi", lambda: tmp_path)
     monkeypatch.setattr(developer, "install_lab", lambda _: None)
-    monkeypatch.setattr(developer, "_pytest", record)
-    developer._outcomes(["e2e"], {"e2e": None}, args)
+    monkeypatch.setattr(developer, "_memory_gib", lambda: 24.0)
+    monkeypatch.setattr(developer, "_alone_in_second_lab", second_lab)
+    monkeypatch.setattr(developer, "_pytest", pytest_of)
     return runs
 
 
 def test_the_founding_incident_is_played_with_a_ceph_csi_beside_the_checkout(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    runs: list[tuple[str, str]], tmp_path: Path
 ) -> None:
-    monkeypatch.delenv("RBDAGENT_CEPHCSI", raising=False)
-    program = tmp_path / "cephcsi"
-    runs = _run_e2e(monkeypatch, shared=program)
-    assert runs == [("e2e", ""), ("e2e-cephcsi", str(program))]
+    developer._outcomes(["e2e"], {"e2e": None}, ())
+    assert runs == [("e2e", ""), ("e2e-cephcsi", str(tmp_path)), ("e2e-alone", "")]
     assert "RBDAGENT_CEPHCSI" not in developer._environment()
 
 
-def test_without_one_or_with_chosen_tests_the_tier_is_run_once(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_without_a_ceph_csi_nothing_is_repeated(
+    runs: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("RBDAGENT_CEPHCSI", raising=False)
-    assert _run_e2e(monkeypatch, shared=None) == [("e2e", "")]
-    assert _run_e2e(monkeypatch, shared=tmp_path, args=("-k", "luks")) == [("e2e", "")]
+    monkeypatch.setattr(developer, "shared_cephcsi", lambda: None)
+    developer._outcomes(["e2e"], {"e2e": None}, ())
+    assert runs == [("e2e", ""), ("e2e-alone", "")]
+
+
+def test_chosen_tests_are_played_once_in_one_lab(runs: list[tuple[str, str]]) -> None:
+    developer._outcomes(["e2e"], {"e2e": None}, ("-k", "luks"))
+    assert runs == [("e2e", "")]
 
 
 def test_a_run_with_a_given_ceph_csi_is_not_repeated_with_another(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    runs: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RBDAGENT_CEPHCSI", "/given")
-    assert _run_e2e(monkeypatch, shared=tmp_path) == [("e2e", "/given")]
+    developer._outcomes(["e2e"], {"e2e": None}, ())
+    assert runs == [("e2e", "/given"), ("e2e-alone", "/given")]
+
+
+def test_the_second_lab_begins_beside_the_first_tier_of_the_lab(
+    runs: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[tuple[str, ...]] = []
+
+    @contextlib.contextmanager
+    def second_lab() -> Iterator[Callable[[], Outcome]]:
+        begun.append(tuple(name for name, _ in runs))
+        yield lambda: Outcome(tier="e2e-alone", state="passed", seconds=1, ran="1 test", passed=1)
+
+    monkeypatch.setattr(developer, "_alone_in_second_lab", second_lab)
+    tiers = ("unit", "integration", "e2e")
+    outcomes = developer._outcomes(tiers, dict.fromkeys(tiers), ())
+    assert begun == [("unit",)]
+    assert [outcome.tier for outcome in outcomes] == [*tiers, "e2e-cephcsi", "e2e-alone"]
+
+
+@pytest.mark.parametrize(
+    ("obstacle", "memory_gib"), [(None, 8.0), ("no /dev/net/tun", 24.0)], ids=["memory", "no lab"]
+)
+def test_where_two_labs_do_not_fit_there_is_no_second(
+    runs: list[tuple[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    obstacle: str | None,
+    memory_gib: float,
+) -> None:
+    monkeypatch.setattr(developer, "_memory_gib", lambda: memory_gib)
+    developer._outcomes(["e2e"], {"e2e": obstacle}, ())
+    assert "e2e-alone" not in [name for name, _ in runs]
 
 
 def test_how_many_episodes_to_play_reaches_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
