@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from rbdagent import __version__
-from tests.lab.matrix import image_base
+from tests.lab.matrix_cells import image_base
 
 CHECKOUT: Final = Path(__file__).parents[2]
 TEXT: Final = re.sub(r"\\\n", "", (CHECKOUT / "Containerfile").read_text())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from tests.lab.matrix import Cell
+    from tests.lab.matrix_cells import Cell
     from tests.lab.parts import Parts
 
 _TABLE: Final = re.compile(r"(<!-- written by \./dev matrix -->\n).*?(<!-- end -->)", re.DOTALL)

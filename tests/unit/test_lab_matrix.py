@@ -6,18 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from tests.lab.matrix import (
+from tests.lab.matrix_cells import (
     ARTEFACT_TABLE,
     E2E_TABLE,
     KEYS_TABLE,
     KUBERNETES,
-    README,
-    Result,
     cells,
-    document,
-    read_record,
-    readme,
 )
+from tests.lab.matrix_document import README, Result, document, read_record, readme
 from tests.lab.parts import DEFAULT_KUBERNETES, USERLANDS
 from tests.lab.support_table import AXES
 
