@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -398,14 +399,17 @@ keyring = {directory}/ceph.$name.keyring
         argv = self._root.command(argv, shared=self._shared)
         if self._netns is not None:
             argv = ("nsenter", f"--net=/run/netns/{self._netns}", "--", *argv)
-        return subprocess.run(
-            argv,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_COMMAND_S,
-            stdin=subprocess.DEVNULL,
-        )
+        try:
+            return subprocess.run(
+                argv,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=_COMMAND_S,
+                stdin=subprocess.DEVNULL,
+            )
+        except subprocess.TimeoutExpired:
+            raise LabError(f"{shlex.join(map(str, argv))}: killed after {_COMMAND_S} s") from None
 
 
 def _is_stopped(pid: int) -> bool:
