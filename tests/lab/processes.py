@@ -221,6 +221,14 @@ class Processes:
         new.replace(self._file)
 
 
+def patience() -> float:
+    """Return by what every wait in the lab is multiplied: RBDAGENT_LAB_PATIENCE, else 1.
+
+    A wait only ends what will never come; on a slow or busy machine the same takes longer.
+    """
+    return float(os.environ.get("RBDAGENT_LAB_PATIENCE") or 1)
+
+
 def wait_until(
     probe: Callable[[], T | None],
     *,
@@ -233,7 +241,7 @@ def wait_until(
 
     Args:
         probe: a LabError that it raises counts as "not yet" and is told if the time runs out.
-        timeout_s: how long to go on.
+        timeout_s: how long to go on, times :func:`patience`.
         what: what is waited for, to finish the sentence "waited N s for ...".
         process: the wait is over at once when this process ends; its log is shown on failure.
         interval_s: pause between two questions.
@@ -243,6 +251,7 @@ def wait_until(
     """
     log = Path(process.log) if process is not None and process.log is not None else None
     started = time.monotonic()
+    deadline_s = timeout_s * patience()
     last = ""
     while True:
         try:
@@ -257,7 +266,7 @@ def wait_until(
                 f"{process.name} ended after {elapsed:.1f} s while waiting for {what}{last}",
                 log=log,
             )
-        if elapsed >= timeout_s:
+        if elapsed >= deadline_s:
             raise LabError(f"waited {elapsed:.0f} s for {what}, in vain{last}", log=log)
         time.sleep(interval_s)
 

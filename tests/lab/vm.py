@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from tests.lab.errors import LabError
 from tests.lab.initramfs import File, initramfs
 from tests.lab.install import CHECKOUT, cache_dir
-from tests.lab.processes import wait_until
+from tests.lab.processes import patience, wait_until
 from tests.lab.venvs import venv_place
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class Vm:
 
         Args:
             command: for ``sh -c``, or program and arguments.
-            timeout_s: then its process group is killed.
+            timeout_s: then its process group is killed; times :func:`patience`.
             stdin: what the command can read.
             check: an exit code other than 0 is an error.
 
@@ -207,6 +207,7 @@ class Vm:
         argv = (
             ["sh", "-c", command] if isinstance(command, str) else [str(word) for word in command]
         )
+        timeout_s *= patience()
         code, out, err = self._ask(argv, stdin, timeout_s=timeout_s)
         done = Completed(
             exit_code=-1 if code is None else code,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -92,3 +94,11 @@ def test_waiting_in_vain_tells_what_for_and_the_last_obstacle() -> None:
 def _text(path: str) -> str:
     with open(path, encoding="utf-8") as stream:
         return stream.read()
+
+
+def test_on_a_slow_machine_a_wait_goes_on_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count()
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    monkeypatch.setenv("RBDAGENT_LAB_PATIENCE", "3")
+    with pytest.raises(LabError, match="waited 6 s"):
+        wait_until(lambda: None, timeout_s=2, what="nothing", interval_s=0)
