@@ -13,7 +13,7 @@ import importlib
 import os
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -25,9 +25,34 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Play last what must be alone, so that nobody waits while others could play."""
+_ALONE_IN_FIRST_LAB: Final = frozenset(
+    {"test_scenarios_of_the_cluster.py", "test_scenarios_on_nodes.py", "test_unmap.py"}
+)
+"""Their tests are alone behind those that share the first lab: so both take equally long."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--lab",
+        choices=("both", "first", "second"),
+        default="both",
+        help="play the tests of one of two labs that run side by side",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Choose the tests of this lab, and play last what must be alone: others wait for it."""
     items.sort(key=_is_alone)
+    lab = config.getoption("--lab")
+    if lab != "both":
+        others = [item for item in items if _lab_of(item) != lab]
+        items[:] = [item for item in items if _lab_of(item) == lab]
+        config.hook.pytest_deselected(items=others)
+
+
+def _lab_of(item: pytest.Item) -> str:
+    first = not _is_alone(item) or item.path.name in _ALONE_IN_FIRST_LAB
+    return "first" if first else "second"
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 ONE, OTHER = NODES = ("worker-1", "worker-2")
+_REPORTS: Final = "/apis/rbdagent.dev/v1alpha1/rbdnodes"
 _SELECTED: Final = "volume.kubernetes.io/selected-node"
 _HOUR_S: Final = 3600
 _RUNS_S: Final = 300.0
@@ -76,6 +77,11 @@ class Healthy:
     def running(self, *names: str) -> None:
         for each in names:
             self.workloads.wait_running(each, namespace=self.name, timeout_s=_RUNS_S)
+
+    def forget_reports(self) -> None:
+        """Delete what agents of other tests reported: they have ended, and will not correct it."""
+        for report in self.api.items(_REPORTS):
+            self.api.delete(f"{_REPORTS}/{report['metadata']['name']}")
 
     def pods(self) -> list[str]:
         return [each["metadata"]["name"] for each in self.api.items(collection("Pod", self.name))]
@@ -166,6 +172,7 @@ def _stateful(name: str, node: str) -> Json:
 def healthy(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Healthy]:
     healthy = Healthy(lab, request.node.name)
     try:
+        healthy.forget_reports()
         healthy.claim("first-of-all")
 
         def quiet() -> bool:

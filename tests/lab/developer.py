@@ -51,11 +51,11 @@ _VM_TIERS = ("e2e", "newest")
 _AT_ONCE = {"unit": 2, "contract": 2, "integration": 2, "e2e": 3}
 """Tests that run at the same time; ``-n 0`` among a tier's arguments has them run one by one."""
 _LAB_MEMORY_GIB = 6
-_SHARED = ("-m", "not alone", "-n", "2")
-_ALONE = ("-m", "alone", "-n", "0")
-"""Tests of e2e that share a lab, and those that have another to themselves, one by one.
+_FIRST_LAB = ("--lab", "first", "-n", "2")
+_SECOND_LAB = ("--lab", "second", "-n", "0")
+"""Tests of e2e in two labs side by side; in the second they are alone, one after the other.
 
-Side by side they are three at once, as in one lab: more are too many for two processors.
+Three are played at once, as in one lab: more are too many for two processors.
 """
 _PATIENCE = "2"
 """Two labs share the processors: what takes a lab so long alone takes it up to twice as long."""
@@ -314,7 +314,7 @@ def _outcomes(
             if takes_two_labs and tier in LAB_TIERS and alone is None:
                 alone = stack.enter_context(_alone_in_second_lab())
             print(f"\n=== {tier}", flush=True)
-            args = _SHARED if takes_two_labs and tier == "e2e" else pytest_args
+            args = _FIRST_LAB if takes_two_labs and tier == "e2e" else pytest_args
             with _debian_of(tier):
                 if tier in LAB_TIERS:
                     print(parts_line(), flush=True)
@@ -339,7 +339,7 @@ def _alone_in_second_lab() -> Iterator[Callable[[], Outcome]]:
     name = "e2e-alone"
     parts = parts_line()
     os.environ.setdefault("RBDAGENT_LAB_PATIENCE", _PATIENCE)
-    command, junit = _command("e2e", _ALONE, name=name)
+    command, junit = _command("e2e", _SECOND_LAB, name=name)
     environment = _environment() | {"RBDAGENT_LAB": str(_second_state_dir())}
     log = cache_dir() / "log" / f"{name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
