@@ -258,7 +258,7 @@ def _pictures(args: list[str]) -> int:
 
 def _clean(_args: list[str]) -> int:
     if venv_python().exists():
-        _python(["-m", "tests.lab", "down"])
+        _each_lab("down")
     cache = cache_dir()
     print(f"removing {cache}")
     shutil.rmtree(cache, ignore_errors=True)
@@ -290,11 +290,8 @@ def _run_tiers(tiers: Sequence[str], pytest_args: Sequence[str]) -> int:
     try:
         outcomes = _outcomes(tiers, obstacles, pytest_args)
     finally:
-        for state_dir in (default_state_dir(), _second_state_dir()) if of_lab else ():
-            environment = _environment() | {"RBDAGENT_LAB": str(state_dir)}
-            _run(
-                [str(venv_python()), "-m", "tests.lab", "clean-up-killed"], environment=environment
-            )
+        if of_lab:
+            _each_lab("clean-up-killed")
     return _conclude(outcomes, seconds=time.monotonic() - started)
 
 
@@ -357,6 +354,13 @@ def _alone_in_second_lab() -> Iterator[Callable[[], Outcome]]:
             return _outcome(name, junit, code, seconds=log.stat().st_mtime - started)
 
         yield wait
+
+
+def _each_lab(verb: str) -> None:
+    """Run a verb of ``./dev lab`` for the first lab and for the second."""
+    for state_dir in (default_state_dir(), _second_state_dir()):
+        environment = _environment() | {"RBDAGENT_LAB": str(state_dir)}
+        _run([str(venv_python()), "-m", "tests.lab", verb], environment=environment)
 
 
 def _second_state_dir() -> Path:
