@@ -170,7 +170,10 @@ def test_commands_run_at_the_same_time(vm: Vm) -> None:
     assert vm.run("test -e /run/first", check=False).exit_code == 0
 
 
-def test_a_command_without_end_is_killed_with_its_children(vm: Vm) -> None:
+def test_a_command_without_end_is_killed_with_its_children(
+    vm: Vm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RBDAGENT_LAB_PATIENCE", "1")
     with pytest.raises(LabError, match="killed after 1 s"):
         vm.run("echo $$ >/run/endless; sleep 1000; true", timeout_s=1)
     group = vm.get("/run/endless").decode().strip()
