@@ -300,8 +300,13 @@ def _outcomes(
 ) -> list[Outcome]:
     """Run the tiers one after the other, and beside those of the lab the tests that are alone."""
     outcomes = []
-    takes_two_labs = not pytest_args and "e2e" in tiers and obstacles["e2e"] is None
-    takes_two_labs &= _memory_gib() >= 2 * _LAB_MEMORY_GIB
+    takes_two_labs = (
+        "e2e" in tiers
+        and obstacles["e2e"] is None
+        and not pytest_args
+        and os.environ.get("RBDAGENT_TEST_LAB") != "kept"
+        and _memory_gib() >= 2 * _LAB_MEMORY_GIB
+    )
     with contextlib.ExitStack() as stack:
         alone: Callable[[], Outcome] | None = None
         for tier in tiers:

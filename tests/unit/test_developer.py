@@ -104,6 +104,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, str
         return record(name or tier)
 
     monkeypatch.delenv("RBDAGENT_CEPHCSI", raising=False)
+    monkeypatch.delenv("RBDAGENT_TEST_LAB", raising=False)
     monkeypatch.setattr(developer, "shared_cephcsi", lambda: tmp_path)
     monkeypatch.setattr(developer, "install_lab", lambda _: None)
     monkeypatch.setattr(developer, "_memory_gib", lambda: 24.0)
@@ -169,6 +170,14 @@ def test_where_two_labs_do_not_fit_there_is_no_second(
 ) -> None:
     monkeypatch.setattr(developer, "_memory_gib", lambda: memory_gib)
     developer._outcomes(["e2e"], {"e2e": obstacle}, ())
+    assert "e2e-alone" not in [name for name, _ in runs]
+
+
+def test_a_lab_that_is_kept_is_the_only_one(
+    runs: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RBDAGENT_TEST_LAB", "kept")
+    developer._outcomes(["e2e"], {"e2e": None}, ())
     assert "e2e-alone" not in [name for name, _ in runs]
 
 
