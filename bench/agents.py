@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench.cpu import cpu_s
-from rbdagent.agent.publish import PATH
+from rbdagent.observe.asking import RBD_NODES
 from rbdagent.observe.kubeconfig import Credentials, credentials
 from tests.lab.controlplane import ControlPlane
 from tests.lab.fleet import (
@@ -284,7 +284,7 @@ def _measure(given: argparse.Namespace, names: list[str]) -> _Measured:
     admin = fleet.access("admin")
     servers = _Servers(given.inside, credentials(admin))
     # Everything in etcd is watched by the garbage collector, whose process is not here.
-    watches = [Watch(admin, path) for path in (PATH, LEASES)]
+    watches = [Watch(admin, path) for path in (RBD_NODES, LEASES)]
     try:
         _renew(fleet, 0)
         servers.rest()

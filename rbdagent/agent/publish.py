@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from rbdagent.observe.api import Api, StatusError
+from rbdagent.observe.asking import NOT_FOUND, RBD_NODES
 from rbdagent.observe.kubeconfig import credentials
 
 if TYPE_CHECKING:
     from rbdagent.observe.kubeconfig import KubeAccess
 
 Json = dict[str, Any]
-PATH: Final = "/apis/rbdagent.dev/v1alpha1/rbdnodes"
-_NOT_FOUND: Final = 404
 
 
 def _without_times(status: Json) -> Json:
@@ -56,13 +55,13 @@ class Publisher:
         if said == self._written and now - self._written_at < self._heartbeat_s:
             return False
         api = Api(credentials(self._access), timeout_s=self._access.timeout_s)
-        path = f"{PATH}/{self._node_name}/status"
+        path = f"{RBD_NODES}/{self._node_name}/status"
         try:
             api.patch(path, {"status": status}).answer()
         except StatusError as error:
-            if error.status != _NOT_FOUND or node_uid is None:
+            if error.status != NOT_FOUND or node_uid is None:
                 raise
-            api.create(PATH, self._object(node_uid)).answer()
+            api.create(RBD_NODES, self._object(node_uid)).answer()
             api.patch(path, {"status": status}).answer()
         self._written, self._written_at = said, now
         return True

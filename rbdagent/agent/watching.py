@@ -6,8 +6,8 @@ import random
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
-from rbdagent.agent.publish import PATH
 from rbdagent.observe.api import Api, StatusError
+from rbdagent.observe.asking import PODS, RBD_NODES
 from rbdagent.observe.failure import as_source_error
 from rbdagent.observe.kubeconfig import credentials
 
@@ -162,7 +162,7 @@ def watch(
     pods = Pods(changed)
     ApiWatch(
         access,
-        "/api/v1/pods",
+        PODS,
         f"spec.nodeName={node_name}",
         told=pods.told,
         missed=changed,
@@ -175,7 +175,7 @@ def watch(
 
     ApiWatch(
         access,
-        PATH,
+        RBD_NODES,
         f"metadata.name={node_name}",
         told=published,
         missed=withdrawn,

@@ -18,25 +18,21 @@ from rbdagent.model import (
     NotObserved,
     PersistentVolume,
     Pod,
-    PublishedNode,
     Source,
     SourceState,
     observed_of,
 )
-from rbdagent.observe.api import Api, StatusError
+from rbdagent.observe.api import Api
 from rbdagent.observe.asking import (
     ATTACHMENTS,
     CSI_NODES,
     NODES,
-    NOT_FOUND,
     PODS,
-    RBD_NODES,
     VOLUMES,
     listed,
     within,
 )
-from rbdagent.observe.failure import not_observed
-from rbdagent.observe.kube import gaps_of
+from rbdagent.observe.kube import begin_reports, gaps_of
 from rbdagent.observe.kubeconfig import KubeAccess, credentials
 from rbdagent.observe.life import (
     Meant,
@@ -101,7 +97,7 @@ def _look(api: Api, namespace: str | None, node_name: str) -> tuple[KubeView, tu
     csi_nodes = listed(api, CSI_NODES, read.csi_node)
     life = ask_life(api)
     workloads = list_workloads(api, namespace)
-    published = _ask_published(api)
+    published = begin_reports(api)
     found_pods, scope = pods()
     found_events, further = events()
     found_claims, found_volumes = claims(), volumes()
@@ -173,24 +169,5 @@ def _ask_events(api: Api, namespace: str | None) -> Callable[[], tuple[_EVENTS, 
         if isinstance(found, NotObserved):
             return found, gaps
         return tuple(dict.fromkeys((*found, *observed_of(further)))), gaps
-
-    return wait
-
-
-def _ask_published(api: Api) -> Callable[[], tuple[PublishedNode, ...] | NotObserved]:
-    """Ask what agents published; a cluster without the resource has none."""
-    listing = api.list(RBD_NODES)
-
-    def wait() -> tuple[PublishedNode, ...] | NotObserved:
-        try:
-            return tuple(
-                read.parse_object(read.rbd_node, each, what="RBDNode")
-                for page in listing.pages()
-                for each in page
-            )
-        except StatusError as error:
-            return () if error.status == NOT_FOUND else not_observed(error, RBD_NODES)
-        except Exception as error:  # noqa: BLE001 - what was listed besides stays
-            return not_observed(error, RBD_NODES)
 
     return wait

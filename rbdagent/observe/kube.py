@@ -478,19 +478,33 @@ def published_nodes(access: KubeAccess) -> tuple[PublishedNode, ...]:
 def published_or_gap(
     access: KubeAccess, reduced: Callable[[PublishedNode], PublishedNode]
 ) -> tuple[PublishedNode, ...] | NotObserved:
-    """Return the same, each report reduced as it comes; without the resource there is no agent.
+    """Return what the agents of all nodes published, each report reduced as it comes.
 
     Reports of a thousand nodes with fifty mappings each are 27 MB of JSON: what concerns other
     volumes is dropped page by page.
     """
     try:
         api = Api(credentials(access), timeout_s=access.timeout_s)
-        listing = api.list(RBD_NODES, limit=_REPORTS_AT_ONCE)
-        return tuple(reduced(report) for report in _rbd_nodes(listing))
-    except StatusError as error:
-        return () if error.status == NOT_FOUND else not_observed(error, RBD_NODES)
     except Exception as error:  # noqa: BLE001 - what the look has seen already stays
         return not_observed(error, RBD_NODES)
+    return begin_reports(api, reduced)()
+
+
+def begin_reports(
+    api: Api, reduced: Callable[[PublishedNode], PublishedNode] = lambda report: report
+) -> Callable[[], tuple[PublishedNode, ...] | NotObserved]:
+    """Ask for every RBDNode; return what waits for them. Without the resource there is no agent."""
+    listing = api.list(RBD_NODES, limit=_REPORTS_AT_ONCE)
+
+    def wait() -> tuple[PublishedNode, ...] | NotObserved:
+        try:
+            return tuple(reduced(report) for report in _rbd_nodes(listing))
+        except StatusError as error:
+            return () if error.status == NOT_FOUND else not_observed(error, RBD_NODES)
+        except Exception as error:  # noqa: BLE001 - what the look has seen already stays
+            return not_observed(error, RBD_NODES)
+
+    return wait
 
 
 def rbd_nodes_named(

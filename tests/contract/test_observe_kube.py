@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from rbdagent import look as look_module
 from rbdagent.agent.events import Events
 from rbdagent.agent.neighbours import Neighbours
-from rbdagent.agent.publish import PATH, Publisher
+from rbdagent.agent.publish import Publisher
 from rbdagent.correlate import correlate, uses_of_node
 from rbdagent.diagnose import diagnose
 from rbdagent.diagnose.blocked import blocked_volumes
@@ -37,6 +37,7 @@ from rbdagent.model import (
     Verdict,
     observed_of,
 )
+from rbdagent.observe.asking import RBD_NODES
 from rbdagent.observe.kube import observe_kube, published_nodes
 from rbdagent.observe.kubeconfig import KubeAccess
 from rbdagent.observe.rights import check_kube
@@ -638,7 +639,7 @@ def test_check_says_that_the_rbdnode_resource_is_not_installed(
 # What an agent writes
 # --------------------------------------------------------------------------------------------------
 
-_STATUS = f"{PATH}/n1/status"
+_STATUS = f"{RBD_NODES}/n1/status"
 
 
 def test_what_did_not_change_is_written_once_and_then_by_the_heartbeat(
@@ -670,7 +671,7 @@ def test_an_object_that_is_not_there_is_made_and_owned_by_its_node(
     assert Publisher(access, "n1", heartbeat_s=60).publish({"mapped": 0}, node_uid="node-uid")
     assert [(method, path) for method, path, _ in api.writes] == [
         ("PATCH", _STATUS),
-        ("POST", PATH),
+        ("POST", RBD_NODES),
         ("PATCH", _STATUS),
     ]
     (owner,) = api.writes[1][2]["metadata"]["ownerReferences"]
@@ -711,7 +712,7 @@ def test_an_event_that_is_there_counts_up(api: FakeApi, access: KubeAccess) -> N
 
 def test_no_published_node_is_told_from_no_such_resource(api: FakeApi, access: KubeAccess) -> None:
     assert published_nodes(access) == ()
-    api.broken[PATH] = refuse(404)
+    api.broken[RBD_NODES] = refuse(404)
     with pytest.raises(SourceError, match="no agent publishes here"):
         published_nodes(access)
 
@@ -754,10 +755,10 @@ def test_the_other_node_of_a_conflict_is_asked_by_name_and_once(
     neighbours = Neighbours(access, "worker-1")
     assert told_of(neighbours) == (Verdict.CONFLICT, Confidence.CERTAIN)
     assert told_of(neighbours) == (Verdict.CONFLICT, Confidence.CERTAIN)
-    assert api.requests == [f"{PATH}/worker-2"]
+    assert api.requests == [f"{RBD_NODES}/worker-2"]
     neighbours.forget()
     told_of(neighbours)
-    assert api.requests == [f"{PATH}/worker-2"] * 2
+    assert api.requests == [f"{RBD_NODES}/worker-2"] * 2
 
 
 WAITED_FOR = seen_by_agent(
@@ -777,7 +778,7 @@ def test_of_what_a_pod_waits_for_the_node_that_watches_is_asked_by_name_and_once
         uses = neighbours.told_of(uses_of_node(WAITED_FOR))
         (blocked,) = blocked_volumes(uses.snapshot, uses.waited_for)
         assert (blocked.cause, blocked.holder_node) == (Verdict.IN_USE, "worker-2")
-    assert api.requests == [f"{PATH}/worker-2"]
+    assert api.requests == [f"{RBD_NODES}/worker-2"]
 
 
 def test_where_nobody_else_watches_nobody_is_asked(api: FakeApi, access: KubeAccess) -> None:
@@ -800,12 +801,12 @@ def test_an_rbdnode_that_was_refused_is_a_gap_and_is_asked_for_again(
     api: FakeApi, access: KubeAccess
 ) -> None:
     api.lists["rbdnodes"] = [rbd_node_object("worker-2")]
-    api.broken[f"{PATH}/worker-2"] = refuse(403)
+    api.broken[f"{RBD_NODES}/worker-2"] = refuse(403)
     neighbours = Neighbours(access, "worker-1")
     looked_at = neighbours.told_of(uses_of_node(CONFLICT)).snapshot
     assert [each.fact for each in looked_at.sources.kubernetes.gaps] == ["RBDNodes"]
     assert told_of(neighbours) == (Verdict.CONFLICT, Confidence.PROBABLE)
-    del api.broken[f"{PATH}/worker-2"]
+    del api.broken[f"{RBD_NODES}/worker-2"]
     assert told_of(neighbours) == (Verdict.CONFLICT, Confidence.CERTAIN)
 
 
@@ -836,7 +837,7 @@ def test_who_holds_lists_the_reports_of_all_agents(api: FakeApi, access: KubeAcc
     unwatched = replace(ELSEWHERE, ceph=seen_by_agent(of_image={"watchers": ()}).ceph)
     (holder,) = holders_with_reports(access, unwatched)
     assert (holder.node, holder.watcher) == ("worker-7", None)
-    assert api.requests == [f"{PATH}?limit=100"] * 2
+    assert api.requests == [f"{RBD_NODES}?limit=100"] * 2
 
 
 def test_reports_are_kept_without_what_concerns_other_volumes(
@@ -858,12 +859,12 @@ def test_reports_are_kept_without_what_concerns_other_volumes(
 
 
 def test_who_holds_goes_on_where_no_agent_publishes(api: FakeApi, access: KubeAccess) -> None:
-    api.broken[PATH] = refuse(404, "the server could not find the requested resource")
+    api.broken[RBD_NODES] = refuse(404, "the server could not find the requested resource")
     assert [each.confidence for each in holders_with_reports(access)] == [Confidence.PROBABLE]
 
 
 def test_reports_that_are_refused_are_a_gap(api: FakeApi, access: KubeAccess) -> None:
-    api.broken[PATH] = refuse(403)
+    api.broken[RBD_NODES] = refuse(403)
     settings = replace(NOWHERE, kube=access)
     found = look_module._begin_reports(ELSEWHERE, settings, Also.NOTHING)(time.monotonic() + 10)
     told = look_module.with_published(ELSEWHERE, found)

@@ -23,7 +23,6 @@ Json = dict[str, Any]
 _GET = ("busybox", "wget", "-q", "-O", "-")
 """A node's Debian brings no curl."""
 _AGENT = "http://127.0.0.1:9464"
-_OBJECTS = "/apis/rbdagent.dev/v1alpha1/rbdnodes"
 
 
 @pytest.fixture
@@ -42,7 +41,7 @@ def agent(lab: Lab) -> Iterator[Service]:
 
 def published(lab: Lab, node: str = "worker-1") -> Json:
     """Give what an agent published last; nothing is an empty object."""
-    found = lab.control_plane.api.find(f"{_OBJECTS}/{node}") or {}
+    found = lab.workloads.find("RBDNode", node) or {}
     status: Json = found.get("status") or {}
     return status
 

@@ -16,6 +16,7 @@ from tests.conftest import TOLD
 from tests.lab.install import venv_python
 from tests.lab.lab import POOL
 from tests.lab.processes import wait_until
+from tests.lab.workloads import collection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from tests.lab.vm import Service
 
 Json = dict[str, Any]
-_REPORT: Final = "/apis/rbdagent.dev/v1alpha1/rbdnodes/worker-1"
+_REPORTS: Final = collection("RBDNode")
+_REPORT: Final = f"{_REPORTS}/worker-1"
 _HOLDER: Final = "worker-1"
 _ASKED: Final = "worker-2"
 _TAINT: Final = {
@@ -104,8 +106,7 @@ class Reports:
         """Have the last report be so old."""
         if self._api.find(_REPORT) is None:
             body = {"apiVersion": "rbdagent.dev/v1alpha1", "kind": "RBDNode"}
-            path = _REPORT.rpartition("/")[0]
-            self._api.create(path, body | {"metadata": {"name": _HOLDER}})
+            self._api.create(_REPORTS, body | {"metadata": {"name": _HOLDER}})
         at = dt.datetime.now(dt.UTC) - dt.timedelta(minutes=minutes_ago)
         status = self._last | {"observedAt": at.strftime("%Y-%m-%dT%H:%M:%SZ")}
         self._api.patch(f"{_REPORT}/status", {"status": status})

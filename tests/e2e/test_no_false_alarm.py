@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 ONE, OTHER = NODES = ("worker-1", "worker-2")
-_REPORTS: Final = "/apis/rbdagent.dev/v1alpha1/rbdnodes"
 _SELECTED: Final = "volume.kubernetes.io/selected-node"
 _HOUR_S: Final = 3600
 _RUNS_S: Final = 300.0
@@ -80,8 +79,9 @@ class Healthy:
 
     def forget_reports(self) -> None:
         """Delete what agents of other tests reported: they have ended, and will not correct it."""
-        for report in self.api.items(_REPORTS):
-            self.api.delete(f"{_REPORTS}/{report['metadata']['name']}")
+        path = collection("RBDNode")
+        for report in self.api.items(path):
+            self.api.delete(f"{path}/{report['metadata']['name']}")
 
     def pods(self) -> list[str]:
         return [each["metadata"]["name"] for each in self.api.items(collection("Pod", self.name))]
