@@ -8,7 +8,7 @@ from rbdagent.correlate.holders import cluster_with, daemons_of, entry_hits, sam
 from rbdagent.correlate.identity import fsids_of, mappings_of
 from rbdagent.correlate.reports import is_fresh
 from rbdagent.diagnose.case import Case, finding, here, look_again, subject_of
-from rbdagent.diagnose.target import is_ambiguous
+from rbdagent.diagnose.target import is_ambiguous, report_of
 from rbdagent.model import (
     BlocklistEntry,
     ClusterView,
@@ -35,8 +35,7 @@ def image_gone(case: Case) -> Iterator[Finding]:
     view, image = case.use.image_view, case.use.image
     if view is None or image is None:
         return
-    mapped = [each for each in case.judged if each.holder.mapping is not None]
-    still = f" {subject_of(mapped[0].holder)} still maps it." if mapped else ""
+    still = _who_maps(case)
     if view.presence is ImagePresence.GONE:
         yield finding(
             "RBD301",
@@ -53,6 +52,17 @@ def image_gone(case: Case) -> Iterator[Finding]:
             evidence=(f"id {view.image_id} in cluster {view.fsid}",),
             commands=(_in_pool("rbd trash ls --all --long", case),),
         )
+
+
+def _who_maps(case: Case) -> str:
+    """Return a sentence on the mappings that are left: of this node, or as agents reported them."""
+    holders = [judged.holder for judged in case.judged]
+    mapped = [holder for holder in holders if holder.mapping is not None]
+    if mapped:
+        return f" {subject_of(mapped[0])} still maps it."
+    reports = [report_of(holder, case.snapshot.observed_at) for holder in holders]
+    reported = ", ".join(report for report in reports if report)
+    return f" It was mapped: {reported}." if reported else ""
 
 
 def _in_pool(command: str, case: Case) -> str:

@@ -23,6 +23,7 @@ from rbdagent.correlate.whole import (
     spelled,
 )
 from rbdagent.diagnose.subjects import Scope, subjects_of
+from rbdagent.diagnose.target import may_volume_be_shared
 from rbdagent.model import (
     CsiSource,
     ImageIdentity,
@@ -144,7 +145,7 @@ class Suspicion:
             return False
         using = [each for each in users if not is_finished(each)]
         nodes = {each.node_name for each in using if each.node_name}
-        if len(nodes) > 1 and not _may_be_shared(volume):
+        if len(nodes) > 1 and not may_volume_be_shared(volume):
             return False
         if len(using) > 1 and volume.access_modes == ("ReadWriteOncePod",):
             return False
@@ -231,14 +232,6 @@ class Suspicion:
 
 def _is_complaint(event: KubeEvent) -> bool:
     return event.type == "Warning" and event.reason not in _OF_CONTAINERS
-
-
-def _may_be_shared(volume: PersistentVolume) -> bool:
-    """Tell whether several nodes may have it: raw block to be written by many, or read-only."""
-    modes = set(volume.access_modes)
-    if getattr(volume.source, "read_only", False) or modes == {"ReadOnlyMany"}:
-        return True
-    return "ReadWriteMany" in modes and volume.volume_mode == "Block"
 
 
 def _nodes_that_are_well(whole: Whole) -> Iterable[str]:

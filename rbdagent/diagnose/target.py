@@ -21,7 +21,7 @@ from rbdagent.correlate.names import (
     node_named,
 )
 from rbdagent.diagnose.coverage import missing_of_nodes, reporting_nodes
-from rbdagent.diagnose.times import is_young
+from rbdagent.diagnose.times import age, is_young, spoken
 from rbdagent.model import (
     Attachment,
     CsiSource,
@@ -140,31 +140,42 @@ def driver_of(use: VolumeUse) -> str | None:
 
 
 def may_share_writing(use: VolumeUse) -> bool:
-    """Tell whether several nodes may write: ReadWriteMany on a raw block device, nothing else."""
-    return any(
-        "ReadWriteMany" in each.access_modes and each.volume_mode == "Block"
-        for each in volumes_of_use(use)
-    )
+    """Return whether several nodes may write the image through one of its PVs."""
+    return any(_has_many_writers(volume) for volume in volumes_of_use(use))
 
 
 def is_read_only(use: VolumeUse) -> bool:
-    """Tell whether the PV is staged to be read alone, so that its mappings may take no watch.
-
-    kubelet tells the driver the first of a PV's access modes (csi_attacher.go, MountDevice).
-    """
+    """Return whether each PV of the image is staged read-only: its mappings may take no watch."""
     volumes = volumes_of_use(use)
-    return bool(volumes) and all(
-        getattr(each.source, "read_only", False) or each.access_modes[:1] == ("ReadOnlyMany",)
-        for each in volumes
-    )
+    return bool(volumes) and all(_has_readers_only(volume) for volume in volumes)
 
 
 def may_be_shared(use: VolumeUse) -> bool:
-    """Return whether several nodes may have it: raw block for many writers, or for readers alone.
-
-    A file system for many writers is none of these, though nothing attaches it to one node alone.
-    """
+    """Return whether several nodes may have the image: as raw block to write, or read-only."""
     return may_share_writing(use) or is_read_only(use)
+
+
+def may_volume_be_shared(volume: PersistentVolume) -> bool:
+    """Return the same of one PV."""
+    return _has_many_writers(volume) or _has_readers_only(volume)
+
+
+def _has_many_writers(volume: PersistentVolume) -> bool:
+    """Return whether several nodes may write: ReadWriteMany on a raw block device, nothing else.
+
+    Nothing attaches a ReadWriteMany file system to one node alone, but two nodes that write an ext4
+    destroy it.
+    """
+    return "ReadWriteMany" in volume.access_modes and volume.volume_mode == "Block"
+
+
+def _has_readers_only(volume: PersistentVolume) -> bool:
+    """Return whether a PV is staged read-only.
+
+    kubelet passes the first of a PV's access modes to the driver (csi_attacher.go, MountDevice).
+    """
+    first = volume.access_modes[:1]
+    return getattr(volume.source, "read_only", False) or first == ("ReadOnlyMany",)
 
 
 def maps_by_nbd(use: VolumeUse) -> bool:
@@ -189,6 +200,15 @@ def fresh_word(holder: Holder, snapshot: Snapshot) -> PublishedMapping | None:
     """Give what the agent of another node published of its holder, as long as that is fresh."""
     fresh = not holder.is_local and has_fresh_report(holder, snapshot)
     return holder.published if fresh else None
+
+
+def report_of(holder: Holder, now: str) -> str:
+    """Return what the agent of another node reported of its mapping and when; "" without that."""
+    node, mapping = holder.published_by, holder.published
+    if node is None or mapping is None:
+        return ""
+    since = spoken(age(node.observed_at, now))
+    return f"the agent on {node.name} reported {mapping.device} {since} ago"
 
 
 def _writes(judged: JudgedHolder, use: VolumeUse, snapshot: Snapshot) -> bool:

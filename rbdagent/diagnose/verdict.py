@@ -25,7 +25,7 @@ from rbdagent.diagnose.evidence import (
     said_of_process,
     unsorted_processes,
 )
-from rbdagent.diagnose.target import ORDER, fresh_word, maps_by_nbd
+from rbdagent.diagnose.target import ORDER, fresh_word, maps_by_nbd, report_of
 from rbdagent.diagnose.times import GRACE, age, is_young, spoken
 from rbdagent.model import (
     Attachment,
@@ -67,6 +67,11 @@ class Bench(Struct, frozen=True, kw_only=True):
     def now(self) -> str:
         """The time of the look."""
         return self.snapshot.observed_at
+
+    @property
+    def report(self) -> str:
+        """What the agent of the holder's node reported, and when."""
+        return report_of(self.holder, self.now)
 
 
 class Word(Struct, frozen=True, kw_only=True):
@@ -612,7 +617,7 @@ def node_down(bench: Bench) -> Word | None:
         if holder.is_local:
             return None
         said = [f"there is no Node object {holder.node}"]
-        said += [f"{_report_of(bench)}: {holder.published.verdict}"] if holder.published else []
+        said += [f"{bench.report}: {holder.published.verdict}"] if holder.published else []
         return Word(verdict=Verdict.NODE_DOWN, because=tuple(said))
     if node.ready is True or holder.is_local:
         return None
@@ -622,7 +627,7 @@ def node_down(bench: Bench) -> Word | None:
     if holder.watcher is not None:
         said.append("its watch is alive: for Ceph that machine is running and may write")
     elif holder.published is not None:
-        said.append(f"{_report_of(bench)}: {holder.published.verdict}")
+        said.append(f"{bench.report}: {holder.published.verdict}")
     return Word(verdict=Verdict.NODE_DOWN, because=tuple(said))
 
 
@@ -637,7 +642,7 @@ def returned_remotely(bench: Bench) -> Word | None:
     if holder.watcher is not None:
         proof = "a client at its address still watches the image"
     elif fresh_word(holder, bench.snapshot) is not None:
-        proof = _report_of(bench)
+        proof = bench.report
     else:
         return None
     return Word(
@@ -707,7 +712,7 @@ def reported_danger(bench: Bench) -> Word | None:
     return Word(
         verdict=Verdict.UNWATCHED,
         because=(
-            f"{_report_of(bench)}: Dead, and Ceph no longer lists a blocklist entry of its client",
+            f"{bench.report}: Dead, and Ceph no longer lists a blocklist entry of its client",
             "a client whose entry is gone writes again, and does not get its watch back",
         ),
     )
@@ -722,7 +727,7 @@ def published(bench: Bench) -> Word | None:
         return Word(
             verdict=Verdict.UNDETERMINED,
             because=(
-                f"{_report_of(bench)}: {mapping.verdict}",
+                f"{bench.report}: {mapping.verdict}",
                 (
                     "Ceph lists no watch of that client now: it was unmapped since then, or it "
                     "lost its watch and can still write"
@@ -730,15 +735,7 @@ def published(bench: Bench) -> Word | None:
                 *mapping.because,
             ),
         )
-    return Word(verdict=mapping.verdict, because=(_report_of(bench), *mapping.because))
-
-
-def _report_of(bench: Bench) -> str:
-    node, mapping = bench.holder.published_by, bench.holder.published
-    if node is None or mapping is None:
-        return ""
-    since = spoken(age(node.observed_at, bench.now))
-    return f"the agent on {node.name} reported {mapping.device} {since} ago"
+    return Word(verdict=mapping.verdict, because=(bench.report, *mapping.because))
 
 
 def _lacks_its_watch(bench: Bench, mapping: PublishedMapping) -> bool:

@@ -21,6 +21,7 @@ from rbdagent.model import (
     Confidence,
     Diagnosis,
     Followed,
+    ImagePresence,
     NotObserved,
     PluginSocket,
     PublishedMapping,
@@ -260,6 +261,14 @@ def test_what_only_the_node_sees_is_reported_from_another_node(parts: Json, code
 def test_what_an_agent_reported_an_hour_ago_is_no_finding_of_now() -> None:
     seen = from_worker_2(by_agent(findings=("RBD109",), at=AN_HOUR_AGO))
     assert "RBD109" not in {each.code for each in diagnose(correlate(seen), seen).findings}
+
+
+def test_a_deleted_image_is_reported_with_the_agents_report_and_its_age() -> None:
+    gone = {"presence": ImagePresence.GONE, "image_id": None, "watchers": ()}
+    seen = from_worker_2(by_agent(Verdict.DEAD, at=LONG_AGO), of_image=gone)
+    (found,) = (each for each in diagnose(correlate(seen), seen).findings if each.code == "RBD301")
+    assert "It was mapped: the agent on worker-1 reported /dev/rbd7 " in found.message
+    assert found.message.endswith(" ago.")
 
 
 def test_an_unmount_that_is_not_done_elsewhere_is_promised_by_no_kubelet() -> None:
