@@ -28,6 +28,7 @@ from tests.lab.install_node import node_tree
 from tests.lab.kernels import kernel_of
 from tests.lab.kubernetes import kubernetes_module
 from tests.lab.parts import DEFAULT_KUBERNETES, chosen_parts
+from tests.lab.roots import PACKAGES as ROOT_PACKAGES
 from tests.lab.roots import root_is_made, root_of
 
 if TYPE_CHECKING:
@@ -52,23 +53,13 @@ SHELL_PACKAGES = (
     "shellcheck",
 )
 LAB_PACKAGES = (
-    "ceph-common",
-    "ceph-mgr",
-    "ceph-mon",
-    "ceph-osd",
+    *ROOT_PACKAGES,  # the nodes run on this machine's own root where it has their Debian
     "cpio",
-    "cryptsetup-bin",
     "debootstrap",
-    "e2fsprogs",
     "etcd-server",
-    "iproute2",
-    "kmod",
     "openssl",
     "prometheus",  # with promtool: the alerts and the dashboard are tried on the real one
     "qemu-system-x86",
-    "rbd-mirror",
-    "rbd-nbd",
-    "xfsprogs",
     "zstd",
 )
 BROWSER_PACKAGES = (
@@ -233,7 +224,7 @@ def install_lab(narrator: Narrator, further: Sequence[Suite] = ()) -> None:
     """
     with _one_at_a_time():
         packages = (*PYTHON_PACKAGES, *SHELL_PACKAGES, *LAB_PACKAGES, *BROWSER_PACKAGES)
-        _install_packages(narrator, packages)
+        _install_packages(narrator, tuple(dict.fromkeys(packages)))
         _install_venv(narrator)
         _install_kubernetes(narrator)
         _install_helm(narrator)

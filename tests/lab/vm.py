@@ -299,9 +299,9 @@ class Vm:
             # With KVM in a VM without nested virtualisation it hangs instead of failing. With two
             # emulated processors both once locked up for good, each waiting for the other, and on
             # two real ones they are no faster.
-            # Without ERMS, with which the kernel and glibc copy by `rep movsb`: TCG emulates that
-            # byte by byte, and a program starts a fifth slower.
-            *("-accel", "tcg", "-cpu", "max,la57=off,-erms", "-smp", "1"),
+            # Without ERMS and FSRM, with which the kernel and glibc copy by `rep movsb`: TCG
+            # emulates that byte by byte, and a program starts a fifth slower. QEMU 10 has both.
+            *("-accel", "tcg", "-cpu", "max,la57=off,-erms,-fsrm", "-smp", "1"),
             *("-m", str(self._memory_mib), "-nodefaults", "-no-user-config", "-no-reboot"),
             *("-display", "none", "-serial", "stdio"),
             *("-kernel", self._tree.kernel.image, "-initrd", ramdisk, "-append", arguments),

@@ -44,6 +44,12 @@ for path in $LAB_VISIBLE; do
       mount --bind "/etc/lab/host$path" "$path"
       ;;
   esac
+  # Other users than root run rbdagent here, in group 0 too, and root's home is 0700 on the host.
+  above=${path%/*}
+  while [ -n "$above" ]; do
+    chmod a+x "$above"
+    above=${above%/*}
+  done
 done
 
 # Without a disk the same directories are in memory.
