@@ -16,7 +16,7 @@ import jsonschema
 
 from rbdagent.report.schema import schema
 from tests.lab.addresses import bracketed
-from tests.lab.clients import librbd_client
+from tests.lab.clients import flashing_client, librbd_client
 from tests.lab.controlplane import RBDAGENT_ROLE, RBDAGENT_RULES
 from tests.lab.csi import static_volume
 from tests.lab.errors import LabError
@@ -471,9 +471,16 @@ class Scene:
         )
 
     @contextlib.contextmanager
-    def librbd_client(self, image: str, *, flashes: bool = False) -> Iterator[None]:
-        """Have a program outside the cluster open an image read-write, for good or in flashes."""
-        with librbd_client(self.lab, image, self.name, flashes=flashes):
+    def librbd_client(self, image: str) -> Iterator[None]:
+        """Have a program outside the cluster keep an image open read-write."""
+        with librbd_client(self.lab, image, self.name):
+            yield
+
+    @contextlib.contextmanager
+    def flashing_client(self, node: str, image: str) -> Iterator[None]:
+        """Have a program on a node open an image for a moment, again and again."""
+        key = self.lab.ceph.key_of("csi")
+        with flashing_client(self.lab.nodes[node], image, self.name, key=key):
             yield
 
     def kill(self, node: str, pid: int) -> None:

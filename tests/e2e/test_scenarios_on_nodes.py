@@ -10,7 +10,7 @@ import pytest
 
 from tests.lab.addresses import HOST, bracketed
 from tests.lab.processes import wait_until
-from tests.lab.workloads import DRIVER, collection
+from tests.lab.workloads import DRIVER, RETRIED_S, collection
 
 if TYPE_CHECKING:
     from tests.e2e.scene import Scene
@@ -78,6 +78,51 @@ def test_an_attachment_whose_finalizer_was_removed_leaves_an_orphan(scene: Scene
         message = orphan.finding("RBD101")["message"]
         assert "volumesInUse" in message, "kubelet has not forgotten it: it still retries"
         assert scene.refused("worker-1", volume) == {}, "but for history nothing is missing"
+
+
+@pytest.mark.alone
+def test_a_map_that_ends_after_its_stage_was_given_up_is_an_orphan(scene: Scene) -> None:
+    """scenarios.md 8 (kubernetes#75439, ceph-csi#520): the OSD is slow, the device comes later.
+
+    The pod is deleted, and the driver is restarted. The unstage finds nothing to unmap, and
+    succeeds. A pod that is still there would have kubelet stage again, and wait for a second map.
+    """
+    volume = scene.claim()
+    image, handle = scene.image_of(volume), scene.handle(volume)
+    vm, ceph = scene.lab.nodes["worker-1"], scene.lab.ceph
+    csi = vm.service("csi")
+    hung, is_mapping = "fault at NodeStage.map: hang", f"grep -qz [k]{image[1:]} /proc/*/cmdline"
+    before = csi.logs().count(hung)
+    scene.lab.set_fault("worker-1", "NodeStage.map", "hang", volume=handle)
+    pod = scene.start_pod("worker-1")
+    # ceph-csi does not log the fault: it hangs in what ceph-csi started as rbd map.
+    wait_until(
+        lambda: csi.logs().count(hung) > before or vm.run(is_mapping, check=False).exit_code == 0,
+        timeout_s=RETRIED_S,
+        what="NodeStage to come to its map",
+        interval_s=0.5,
+    )
+    ceph.pause_osd()
+    try:
+        scene.lab.clear_fault("worker-1", "NodeStage.map", volume=handle)
+        wait_until(
+            lambda: vm.run(is_mapping, check=False).exit_code == 0,
+            timeout_s=60,
+            what=f"rbd map {image} to run",
+        )
+        scene.workloads.delete("Pod", pod)
+        csi.restart()
+        scene.wait_detached(volume, "worker-1")
+    finally:
+        ceph.resume_osd()
+
+    orphan = scene.wait_verdict("worker-1", volume, "Orphaned")
+    holder = orphan.holder("worker-1")
+    assert (holder["mounts"], holder["openedBy"], holder["attachment"]) == ([], [], None)
+    assert "no staging directory and no stash" in orphan.finding("RBD101")["message"]
+    assert orphan.next[0].startswith(f"rbdagent unmap pv/{volume}")
+    assert scene.refused("worker-1", volume) == {}, "but for history nothing is missing"
+    scene.clean_mapping("worker-1", holder)
 
 
 _LONG_WATCH_S: Final = 240
@@ -179,6 +224,8 @@ def make_overlay(scene: Scene) -> Overlay:
     A node plugin that does not use its host's network maps from such a place.
     """
     vm, name, network = scene.lab.nodes["worker-1"], scene.name, scene.lab.network
+    # The kernel removes a link some time after the last client in the namespace.
+    link = f"overlay-{name[-6:]}"
     family = network.families[-1]
     subnet = ip_network(family.pod_subnet(vm.number))
     host, inside, length = subnet[250], subnet[251], subnet.max_prefixlen
@@ -186,8 +233,8 @@ def make_overlay(scene: Scene) -> Overlay:
     scene.undo(lambda: vm.run(["ip", "netns", "delete", name]))
     vm.run(
         f"echo 1 >/proc/sys/net/{family.forwarding}"
-        f" && ip netns add {name} && ip link add overlay type veth peer name eth0 netns {name}"
-        f" && ip addr add {host}/{length - 1} dev overlay nodad && ip link set overlay up"
+        f" && ip netns add {name} && ip link add {link} type veth peer name eth0 netns {name}"
+        f" && ip addr add {host}/{length - 1} dev {link} nodad && ip link set {link} up"
         f" && ip -n {name} addr add {inside}/{length - 1} dev eth0 nodad"
         f" && ip -n {name} link set eth0 up && ip -n {name} route add default via {host}"
     )
@@ -216,6 +263,54 @@ def test_a_client_with_an_overlays_address_is_known_by_its_nonce(scene: Scene) -
     assert there["confidence"] == "certain"
     assert known.finding("RBD101")["message"].startswith(f"{device} on worker-1 is Orphaned")
     assert known.next[0].startswith("ssh worker-1 rbdagent who-holds")
+
+
+@pytest.mark.alone
+def test_a_plugin_with_a_network_of_its_own_is_known_to_run_and_to_map(scene: Scene) -> None:
+    """ceph-csi's netNamespaceFilePath, or a plugin without hostNetwork.
+
+    Its socket stands in no /proc/net/unix of the host, and its client has an address of no Node.
+    """
+    overlay = make_overlay(scene)
+    move_plugin(scene, overlay)
+    volume = scene.claim()
+    pod = scene.run_pod("worker-1")
+
+    here = scene.look("worker-1", volume)
+    assert here.verdict == "InUse"
+    assert "RBD201" not in here.codes
+    holder = here.holder("worker-1")
+    assert holder["clientAddress"].startswith(f"{bracketed(overlay.address)}:0/")
+    assert (holder["confidence"], holder["attachment"] is None) == ("certain", False)
+
+    unknown = scene.look("worker-2", volume)
+    stranger = unknown.holder(None)
+    assert stranger["clientAddress"] == holder["clientAddress"]
+    assert (stranger["verdict"], unknown.verdict) == ("Undetermined", "InUse")
+    with scene.agent("worker-1"):
+        wait_until(
+            lambda: scene.look("worker-2", volume).holder("worker-1")["confidence"] == "certain",
+            timeout_s=60,
+            what="the report of worker-1 to name its client",
+            interval_s=1,
+        )
+        known = scene.look("worker-2", volume)
+        assert [there["clientAddress"] for there in known.holders] == [holder["clientAddress"]]
+
+        scene.workloads.delete("Pod", pod)
+        scene.wait_detached(volume, "worker-1")
+        assert scene.wait_verdict("worker-2", volume, "Free").holders == []
+
+
+def move_plugin(scene: Scene, overlay: Overlay) -> None:
+    """Restart the node plugin of worker-1 in a network namespace."""
+    command = scene.lab.plugin_command("worker-1")
+
+    def restart(*prefix: str) -> None:
+        scene.lab.nodes["worker-1"].define_service("csi", [*prefix, *command]).restart()
+
+    scene.undo(restart)
+    restart("nsenter", f"--net=/run/netns/{overlay.netns}", "--")
 
 
 @pytest.mark.alone

@@ -12,17 +12,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.lab.lab import Lab
+    from tests.lab.vm import Vm
 
 _OPEN: Final = """
 import sys, time, rados, rbd
-cluster = rados.Rados(conffile=sys.argv[1], rados_id="admin", conf={"keyring": sys.argv[2]})
+conf, user, keyring, image, *more = sys.argv[1:]
+cluster = rados.Rados(conffile=conf, rados_id=user, conf={"keyring": keyring})
 cluster.connect()
-pool, name = sys.argv[3].split("/")
+pool, name = image.split("/")
 context = cluster.open_ioctx(pool)
 """
 _STAYING: Final = f"""{_OPEN}
 images = [rbd.Image(context, name)]
-images += [rbd.Image(context, each.partition("/")[2]) for each in sys.argv[4:]]
+images += [rbd.Image(context, one.partition("/")[2]) for one in more]
 print("open", flush=True)
 time.sleep(3600)
 """
@@ -35,30 +37,61 @@ while True:
 """
 
 
+def _command(program: str, conf: str, user: str, keyring: str) -> list[str]:
+    return ["/usr/bin/python3", "-c", program, conf, user, keyring]
+
+
+@contextlib.contextmanager
+def flashing_client(vm: Vm, image: str, name: str, *, key: str) -> Iterator[None]:
+    """Have a program on a node open an image read-write again and again while this lasts.
+
+    ceph-csi's own check does so while a stage waits.
+
+    Args:
+        vm: the node.
+        image: ``POOL/NAME``.
+        name: tells it from others that run.
+        key: of the CSI driver's user.
+    """
+    keyring = f"/run/{name}.keyring"
+    vm.put(keyring, f"[client.csi]\nkey = {key}\n".encode(), 0o600)
+    command = _command(_FLASHING, "/etc/ceph/ceph.conf", "csi", keyring)
+    service = vm.define_service(f"librbd-{name}", [*command, image])
+    service.start()
+    try:
+        wait_until(
+            lambda: "open" in service.logs(),
+            timeout_s=60,
+            what="a librbd client to have the image open",
+            interval_s=1,
+        )
+        yield
+    finally:
+        service.kill()
+        vm.run(["rm", keyring])
+
+
 @contextlib.contextmanager
 def librbd_client(
     lab: Lab,
     image: str,
     name: str,
     *more: str,
-    flashes: bool = False,
     netns: str | None = None,
 ) -> Iterator[None]:
-    """Have a program open an image read-write while this lasts, for good or in flashes.
+    """Have a program keep an image open read-write while this lasts.
 
     Args:
         lab: where.
         image: ``POOL/NAME``.
         name: tells it from others that run.
-        more: further images of that pool, which it has open for good.
-        flashes: as ceph-csi's own check does while a stage waits.
+        more: further images of that pool, which it keeps open too.
         netns: on which machine of the lab; by default it is the one that has Ceph.
     """
-    program = _FLASHING if flashes else _STAYING
     ceph = lab.ceph
     process = lab.processes.start(
         f"librbd-{name}",
-        ["/usr/bin/python3", "-c", program, str(ceph.conf), str(ceph.admin_keyring), image, *more],
+        [*_command(_STAYING, str(ceph.conf), "admin", str(ceph.admin_keyring)), image, *more],
         netns=netns or lab.netns,
     )
     try:

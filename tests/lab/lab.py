@@ -236,14 +236,7 @@ class Lab:
 
     def _node_files(self, name: str, number: int) -> dict[str, bytes]:
         """Give what a node finds at boot: of Kubernetes, Ceph, the driver and rbdagent."""
-        # By its path: busybox has an unshare of its own, which knows no "unchanged".
-        csi = ["/usr/bin/unshare", "-m", "--propagation", "unchanged"]
-        csi += node_command(
-            str(bin_dir() / CSI_DRIVER),
-            name,
-            in_use_delay=self.in_use_delay,
-            cephcsi=self.cephcsi,
-        )
+        csi = self.plugin_command(name)
         return {
             **node_files(
                 name=name,
@@ -264,6 +257,18 @@ class Lab:
                 f'node-name = "{name}"\nkubeconfig = "{_RBDAGENT_KUBECONFIG}"\n'
             ).encode(),
         }
+
+    def plugin_command(self, node: str) -> list[str]:
+        """Return the command line of a node's CSI plugin."""
+        # By its path: busybox has an unshare of its own, which knows no "unchanged".
+        csi = ["/usr/bin/unshare", "-m", "--propagation", "unchanged"]
+        csi += node_command(
+            str(bin_dir() / CSI_DRIVER),
+            node,
+            in_use_delay=self.in_use_delay,
+            cephcsi=self.cephcsi,
+        )
+        return csi
 
     def rbdagent(
         self, node: str, *args: str, timeout_s: float = 90, stdin: bytes = b""
