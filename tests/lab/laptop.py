@@ -65,9 +65,9 @@ class Laptop:
         """Run one that must succeed, and give what it printed.
 
         Raises:
-            LabError: it failed; the message has what it said.
+            LabError: it failed; the message has its exit code and all that it printed.
         """
         done = self.run(*command, stdin=stdin, timeout_s=timeout_s)
         if done.code != 0:
-            raise LabError(f"{' '.join(command)}: {done.stderr.strip()}")
+            raise LabError(f"{' '.join(command)}: exit {done.code}: {done.said.strip()}")
         return done.stdout
