@@ -332,7 +332,11 @@ class Lab:
     def _start_csi(self) -> None:
         """Create the driver's objects and start its controllers."""
         if self.cephcsi is not None:
-            # The guests have a /tmp of their own; this place they see.
+            if not self.state_dir.is_relative_to(cache_dir()):
+                raise LabError(
+                    f"with ceph-csi RBDAGENT_LAB must be below {cache_dir()}, which the nodes see; "
+                    f"it is {self.state_dir}"
+                )
             self.cephcsi = Path(shutil.copy(self.cephcsi, self.state_dir))
         self.ceph.rbd("namespace", "create", f"{POOL}/{RADOS_NAMESPACE}")
         self.workloads.apply(*driver_objects(POOL, user=CSI_USER, key=self.ceph.key_of(CSI_USER)))
