@@ -62,8 +62,13 @@ _HANDED: Final = "ExternalProvisioning"
 _BEGAN: Final = "Provisioning"
 _DONE: Final = "ProvisioningSucceeded"
 _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
+# GenerateAccessibilityRequirements, pkg/controller/topology.go of external-provisioner v5.0.1 and
+# v6.3.0; the words changed between them.
 _NO_TOPOLOGY: Final = re.compile(
-    r"no topology key found on CSINode|error getting CSINode|"
+    r"no topology key found (?:on CSINode|for node) (?P<node>[a-z0-9][a-z0-9.-]*)"
+)
+_NO_NODE: Final = re.compile(
+    r"error getting CSINode|failed to get selected CSINode|"
     r'nodes "[^"]*" not found|csinode\S* "[^"]*" not found'
 )
 _HANGS: Final = re.compile(
@@ -205,6 +210,14 @@ _KNOWN: Final = (
     ),
     _Known(
         _NO_TOPOLOGY,
+        "external-provisioner expects topology labels, and the node plugin on {node} reports none",
+        "If csi-rbdplugin is not registered on {node}, run it there. If every node reaches the "
+        "same pools, start csi-provisioner with --feature-gates=Topology=false; otherwise start "
+        "csi-rbdplugin with --domainlabels (ceph-csi#4777).",
+        "kubectl get csinode {node} -o yaml",
+    ),
+    _Known(
+        _NO_NODE,
         "the driver's node plugin is not registered on the nodes that are asked for",
         "Have the driver's node plugin (csi-rbdplugin) run there; it then registers by itself.",
         "kubectl get csinodes",
@@ -264,7 +277,7 @@ def _fails(case: Case, claim: Claim, found: StorageClass, event: KubeEvent) -> F
                 f"{found.provisioner} cannot make the volume of claim {claim.ref}: "
                 f"{known.means.format(**names)}.",
                 evidence=(quoted(event), counted),
-                remedy=known.remedy,
+                remedy=known.remedy.format(**names),
                 commands=(known.command.format(**names),) if known.command else (),
                 severity=young,
             )
@@ -310,7 +323,7 @@ def _stuck(
             within_s=RETRY_S,
             note="version 6 takes the choice back for drivers with topology only",
         )
-    elif lacks and failed is not None and _NO_TOPOLOGY.search(failed.message):
+    elif lacks and failed is not None and _lacks_topology(failed):
         why = f"{found.provisioner} is not registered there"
         once = f"{found.provisioner} registers on {claim.selected_node}"
         heals = Heals(by=PROVISIONER, once=once, within_s=RETRY_S)
@@ -332,6 +345,10 @@ def _stuck(
         commands=(annotate_claim(claim, "volume.kubernetes.io/selected-node-"),),
         heals=heals,
     )
+
+
+def _lacks_topology(event: KubeEvent) -> bool:
+    return any(known.search(event.message) for known in (_NO_TOPOLOGY, _NO_NODE))
 
 
 def _lacks_driver(case: Case, node: str, driver: str) -> bool:

@@ -196,6 +196,10 @@ def to_volume(message: str, **fields: Any) -> KubeEvent:  # noqa: ANN401
 
 BEING_USED: Final = to_volume("rpc error: code = Internal desc = rbd csi-vol-x is still being used")
 NO_SECRET: Final = to_volume('error getting secret s in namespace gone: secrets "s" not found')
+WITHOUT_LABELS: Final = (
+    "error generating accessibility requirements: no topology key found for node worker-1"
+)
+"""external-provisioner 6.3 beside a real ceph-csi without --domainlabels (ceph-csi#4777)."""
 BEGUN: Final = to_claim("External provisioner is provisioning volume", "Provisioning")
 BOUND: Final = {"bind_completed": True, "created_at": LONG_AGO}
 LOST: Final = {"phase": "Lost", **BOUND}
@@ -300,6 +304,7 @@ SAID: Final[dict[str, Table]] = {
         "monitors": failing("connecting failed: rados: ret=-110, Connection timed out"),
         "cluster": failing('missing configuration for cluster ID "x"'),
         "pool": failing("rpc error: code = NotFound desc = pool not found: pool (x) not found"),
+        "no topology labels": failing(WITHOUT_LABELS),
         "something new": failing("rpc error: code = Internal desc = out of luck"),
         "combined": life(
             events=(
@@ -439,6 +444,12 @@ SAID: Final[dict[str, Table]] = {
             claim={"selected_node": "worker-2"},
             storage_classes=(WAITING,),
             csi_nodes=(CsiNode(node_name="worker-2"),),
+        ),
+        "the driver is not there, as version 6 has it": failing(
+            WITHOUT_LABELS,
+            claim={"selected_node": "worker-1"},
+            storage_classes=(WAITING,),
+            csi_nodes=(CsiNode(node_name="worker-1"),),
         ),
     },
     "RBD623": {
@@ -1308,6 +1319,13 @@ def test_the_secret_that_is_missing_is_named() -> None:
     told = found(SAID["RBD607"]["secret"], "RBD607")
     assert "the secret n/s" in told.message
     assert told.commands == ("kubectl -n n get secret s",)
+
+
+def test_a_provisioner_that_expects_topology_labels_can_be_told_not_to() -> None:
+    told = found(SAID["RBD607"]["no topology labels"], "RBD607")
+    assert "the node plugin on worker-1 reports none" in told.message
+    assert "--feature-gates=Topology=false" in told.remedy
+    assert told.commands == ("kubectl get csinode worker-1 -o yaml",)
 
 
 def test_who_holds_a_volume_that_is_to_be_deleted_is_named() -> None:
