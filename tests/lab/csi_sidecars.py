@@ -44,6 +44,9 @@ FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
         "--default-fstype=ext4",
         "--extra-create-metadata=true",
         "--immediate-topology=false",
+        # Not in that deployment: without --domainlabels on the nodes no claim with a class of
+        # WaitForFirstConsumer gets a volume (ceph-csi#4777). Rook and the operator set it too.
+        "--feature-gates=Topology=false",
     ),
     "csi-attacher": ("--default-fstype=ext4",),
     "csi-resizer": ("--timeout=150s", "--handle-volume-inuse-error=false"),
