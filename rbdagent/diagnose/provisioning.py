@@ -62,8 +62,8 @@ _HANDED: Final = "ExternalProvisioning"
 _BEGAN: Final = "Provisioning"
 _DONE: Final = "ProvisioningSucceeded"
 _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
-# GenerateAccessibilityRequirements, pkg/controller/topology.go of external-provisioner v5.0.1 and
-# v6.3.0; the words changed between them.
+# GenerateAccessibilityRequirements, pkg/controller/topology.go: "for node" in external-provisioner
+# v6.3.0, "on CSINode" in earlier versions.
 _NO_TOPOLOGY: Final = re.compile(
     r"no topology key found (?:on CSINode|for node) (?P<node>[a-z0-9][a-z0-9.-]*)"
 )
