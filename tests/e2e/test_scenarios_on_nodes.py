@@ -91,13 +91,18 @@ def test_a_map_that_ends_after_its_stage_was_given_up_is_an_orphan(scene: Scene)
     image, handle = scene.image_of(volume), scene.handle(volume)
     vm, ceph = scene.lab.nodes["worker-1"], scene.lab.ceph
     csi = vm.service("csi")
-    hung, is_mapping = "fault at NodeStage.map: hang", f"grep -qz [k]{image[1:]} /proc/*/cmdline"
+    hung = "fault at NodeStage.map: hang"
     before = csi.logs().count(hung)
+
+    def is_mapping() -> bool:
+        shown = vm.run(f"grep -qz [k]{image[1:]} /proc/*/cmdline", check=False)
+        return shown.exit_code == 0
+
     scene.lab.set_fault("worker-1", "NodeStage.map", "hang", volume=handle)
     pod = scene.start_pod("worker-1")
     # ceph-csi does not log the fault: it hangs in what ceph-csi started as rbd map.
     wait_until(
-        lambda: csi.logs().count(hung) > before or vm.run(is_mapping, check=False).exit_code == 0,
+        lambda: csi.logs().count(hung) > before or is_mapping(),
         timeout_s=RETRIED_S,
         what="NodeStage to come to its map",
         interval_s=0.5,
@@ -105,11 +110,7 @@ def test_a_map_that_ends_after_its_stage_was_given_up_is_an_orphan(scene: Scene)
     ceph.pause_osd()
     try:
         scene.lab.clear_fault("worker-1", "NodeStage.map", volume=handle)
-        wait_until(
-            lambda: vm.run(is_mapping, check=False).exit_code == 0,
-            timeout_s=60,
-            what=f"rbd map {image} to run",
-        )
+        wait_until(is_mapping, timeout_s=60, what=f"rbd map {image} to run")
         scene.workloads.delete("Pod", pod)
         csi.restart()
         scene.wait_detached(volume, "worker-1")
