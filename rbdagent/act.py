@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rbdagent.commands import command, line_of
 from rbdagent.correlate import correlate
 from rbdagent.diagnose import diagnose
 from rbdagent.diagnose.times import seconds
@@ -223,23 +224,24 @@ def _reasons(refusal: UnmapRefusal | None) -> str:
 def _the_one(diagnosis: Diagnosis) -> JudgedHolder:
     """Give the one mapping of the target on this node; else a holder, which will be refused."""
     given = diagnosis.use.target.given
+    asked = command("rbdagent who-holds", given)
     local = [each for each, _ in diagnosis.mapped]
     if len(local) > 1:
         devices = " or ".join(mapping.device for _, mapping in diagnosis.mapped)
         raise UsageError(
             f"{given} is mapped here more than once",
-            hint=f"name the device: rbdagent unmap {devices}",
+            hint=f"name the device: rbdagent unmap DEVICE, of {devices}",
         )
     chosen = local or list(diagnosis.holders)
     if not chosen and diagnosis.verdict is Verdict.FREE:
         raise RbdagentError(
             f"{given} is not mapped here, and no client holds it",
-            hint=f"rbdagent who-holds {given} tells more",
+            hint=f"{line_of(asked)} shows more",
         )
     if not chosen:
         raise RbdagentError(
             f"no mapping of {given} was seen here; who else holds it was not fully observed",
-            hint=f"rbdagent who-holds {given} tells what was not; or name the device",
+            hint=f"{line_of(asked)} shows what was not; or name the device",
         )
     return chosen[0]
 

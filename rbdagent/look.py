@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
+from rbdagent.commands import command, line_of
 from rbdagent.errors import NotFoundError
 from rbdagent.model import (
     Also,
@@ -473,6 +474,8 @@ def _must_exist(snapshot: Snapshot, settings: Settings) -> None:
     clusters = ", ".join(each.name for each in ceph.clusters)
     raise NotFoundError(
         f"{target.given}: no such image in {clusters}",
-        hint=f"did you mean {' or '.join(near)}?" if near else f"rbd ls {target.image.pool}",
+        hint=f"did you mean {' or '.join(near)}?"
+        if near
+        else line_of(command("rbd ls", target.image.pool)),
         near=near,
     )

@@ -1177,6 +1177,19 @@ def _spoken(seconds: float) -> str:
     return "".join(f"{count}{unit}" for count, unit in parts if count)
 
 
+class Command(Struct, frozen=True, kw_only=True):
+    """One command for a person or a program to run; `rbdagent.commands` makes and renders it."""
+
+    argv: tuple[str, ...]
+    """The words, unquoted: a program runs them without a shell."""
+    node: str | None = None
+    """The node to run it on; None where any place will do."""
+    changes: bool
+    """Whether it changes something; one that is not known to read only is taken to change."""
+    note: str = ""
+    """When or why to run it, in a few words."""
+
+
 class Finding(Struct, frozen=True, kw_only=True):
     """One thing worth saying, with its evidence and its remedy."""
 
@@ -1188,7 +1201,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     message: str
     evidence: tuple[str, ...] = ()
     remedy: str = ""
-    commands: tuple[str, ...] = ()
+    commands: tuple[Command, ...] = ()
     """To copy; in order."""
     heals: Heals | None = None
     """What happens next by itself; None where nothing is broken."""
@@ -1212,7 +1225,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     verdict: Verdict
     holders: tuple[JudgedHolder, ...]
     findings: tuple[Finding, ...] = ()
-    next_commands: tuple[str, ...] = ()
+    next_commands: tuple[Command, ...] = ()
 
     @property
     def local(self) -> tuple[JudgedHolder, ...]:

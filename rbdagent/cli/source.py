@@ -11,6 +11,7 @@ import click
 from msgspec.structs import replace
 
 from rbdagent.cli.output import now_utc
+from rbdagent.commands import command, line_of
 from rbdagent.errors import NotFoundError, UsageError
 from rbdagent.model import Also
 
@@ -98,12 +99,20 @@ def _of_many(found: Snapshot, target: Target, name: str, source: str) -> Snapsho
         if not target.given or is_within:
             return found
     if is_of_all:
-        words, verb = f"everything ({held.given})", f"diagnose {held.given}"
+        words, hint = f"everything ({held.given})", _asked("rbdagent diagnose", held, source)
     elif held.kind is TargetKind.NONE:
-        words, verb = "every mapping of a node", "list"
+        words, hint = "every mapping of a node", _asked("rbdagent list", held, source)
     else:
-        words, verb = held.given, f"{_verb()} {held.given}"
-    raise NotFoundError(f"{name} was taken for {words}", hint=f"rbdagent {verb} --from {source}")
+        words, hint = held.given, _asked(f"rbdagent {_verb()}", held, source)
+    raise NotFoundError(f"{name} was taken for {words}", hint=hint)
+
+
+def _asked(begin: str, held: Target, source: str) -> str:
+    """Return the command that asks a snapshot about what it was taken for."""
+    # A snapshot of all there is was taken for options, such as -A, and no name.
+    given = held.given.split() if held.given.startswith("-") else []
+    values = (held.given,) if held.given and not given else ()
+    return line_of(command(begin, *values, options=(*given, "--from", source)))
 
 
 def _part(found: Snapshot, target: Target, name: str, source: str) -> Snapshot:
@@ -115,7 +124,7 @@ def _part(found: Snapshot, target: Target, name: str, source: str) -> Snapshot:
     if not is_there(whole, target):
         raise NotFoundError(
             f"{name} holds nothing about {target.given}",
-            hint=f"rbdagent diagnose {found.target.given} --from {source} tells what is stuck",
+            hint=f"{_asked('rbdagent diagnose', found.target, source)} shows what is stuck",
         )
     part = part_of(whole, target)
     # The part of a look has no gaps of its own: whoever asks for it alone is told them.
@@ -133,7 +142,7 @@ def _retargeted(found: Snapshot, target: Target, name: str, source: str) -> Snap
         return asked
     raise NotFoundError(
         f"{name} holds nothing about {target.given}: it was taken for {found.target.given}",
-        hint=f"rbdagent {_verb()} {found.target.given} --from {source}",
+        hint=_asked(f"rbdagent {_verb()}", found.target, source),
         near=(found.target.given,),
     )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rbdagent.commands import command, line_of
+
 if TYPE_CHECKING:
     from rbdagent.model import BlocklistEntry
 
@@ -18,4 +20,5 @@ def entry_text(entry: BlocklistEntry) -> str:
 
 def removal_of(entry: BlocklistEntry) -> str:
     """Return the command that removes an entry: clients and ranges are removed by two commands."""
-    return f"ceph osd blocklist {'range ' if entry.is_range else ''}rm {entry}"
+    verb = "ceph osd blocklist range rm" if entry.is_range else "ceph osd blocklist rm"
+    return line_of(command(verb, str(entry)))

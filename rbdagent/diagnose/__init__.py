@@ -29,7 +29,7 @@ from rbdagent.diagnose.case import Case
 from rbdagent.diagnose.target import target_verdict
 from rbdagent.diagnose.times import GRACE
 from rbdagent.diagnose.verdict import judge
-from rbdagent.model import Diagnosis, Finding, NotObserved, Severity, Snapshot, VolumeUse
+from rbdagent.model import Command, Diagnosis, Finding, NotObserved, Severity, Snapshot, VolumeUse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -148,7 +148,7 @@ def _with_words(findings: tuple[Finding, ...], case: Case) -> tuple[Finding, ...
     return with_words(findings, node.words, case)
 
 
-def next_commands(findings: tuple[Finding, ...]) -> tuple[str, ...]:
+def next_commands(findings: tuple[Finding, ...]) -> tuple[Command, ...]:
     """Give what to type now: the weightiest finding's commands, the first one first."""
     heavy = [each for each in findings if each.severity is not Severity.INFO] or list(findings)
     first = next((each for each in heavy if each.commands), None)

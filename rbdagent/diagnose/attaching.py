@@ -11,16 +11,16 @@ import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.commands import command, filled, kubectl, over_ssh
 from rbdagent.correlate.holders import needs_volumes
 from rbdagent.correlate.names import names_of_use, node_named
-from rbdagent.diagnose.case import Case, finding, look_again, look_there, quoted
+from rbdagent.diagnose.case import LIST_CONTROLLERS, Case, finding, look_again, look_there, quoted
 from rbdagent.diagnose.evidence import pod_names
 from rbdagent.diagnose.mounting import (
     BY_NOW,
     MULTI_ATTACH,
     clear_first,
     fields_of,
-    filled_in,
     has_just_come,
     is_installed_nowhere,
     is_registered_by_now,
@@ -40,6 +40,7 @@ from rbdagent.diagnose.waiting import (
 )
 from rbdagent.model import (
     Attachment,
+    Command,
     CsiSource,
     Finding,
     Heals,
@@ -56,7 +57,6 @@ from rbdagent.parse.handle import in_use_name
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_ATTACHERS: Final = "kubectl get pods -A -o wide | grep -i -e provisioner -e attacher"
 _VERIFIED: Final = timedelta(seconds=122)
 """The controller looks every minute whether what it takes for attached has a VolumeAttachment, and
 comes back to what it put off at most 2m2s later."""
@@ -223,8 +223,10 @@ def _not_begun(pod: Pod, case: Case) -> Iterator[Finding]:
             "the driver's other volumes are attached",
         ),
         commands=(
-            "kubectl -n kube-system get lease kube-controller-manager -o yaml",
-            "kubectl -n kube-system get pods -o wide | grep kube-controller-manager",
+            kubectl("get lease kube-controller-manager -o yaml", namespace="kube-system"),
+            kubectl(
+                "get pods -o wide -l component=kube-controller-manager", namespace="kube-system"
+            ),
         ),
     )
 
@@ -242,6 +244,10 @@ def _is_attached_at_all(source: object, case: Case) -> bool:
     )
 
 
+def _describe(attachment: Attachment) -> Command:
+    return kubectl("describe volumeattachment", attachment.name)
+
+
 def _not_picked_up(pod: Pod, attachment: Attachment, case: Case) -> Iterator[Finding]:
     since = age(attachment.created_at, case.snapshot.observed_at)
     if since is None or since < MOVING or is_installed_nowhere(attachment.attacher, case):
@@ -253,7 +259,7 @@ def _not_picked_up(pod: Pod, attachment: Attachment, case: Case) -> Iterator[Fin
         f"{pod.ref} waits for {case.volume} to be attached to {pod.node_name}: it was asked for "
         f"{spoken(since)} ago, and the attacher of {attachment.attacher} has not answered.",
         evidence=(_said_of(attachment), "no attachError"),
-        commands=(_ATTACHERS, f"kubectl describe volumeattachment {attachment.name}"),
+        commands=(LIST_CONTROLLERS, _describe(attachment)),
     )
 
 
@@ -274,8 +280,8 @@ def _not_taken(pod: Pod, attachment: Attachment, case: Case) -> Iterator[Finding
         "begun to mount it.",
         evidence=(_said_of(attachment), f"{node.name} does not list the volume in volumesInUse"),
         commands=(
-            f"kubectl describe node {node.name}",
-            f"ssh {node.name} journalctl -u kubelet -n 50",
+            kubectl("describe node", node.name),
+            over_ssh(node.name, command("journalctl -u kubelet -n 50")),
         ),
     )
 
@@ -285,14 +291,15 @@ def attach_fails(case: Case) -> Iterator[Finding]:
     for each in observed_of(case.use.attachments):
         if each.attached or each.deleting_since or not each.attach_error:
             continue
-        show: tuple[str, ...] = (f"kubectl describe volumeattachment {each.name}",)
+        show = (_describe(each),)
         meant = meant_by(each.attach_error)
         if meant is None or meant[0].code is None:
-            code, means, looks = "RBD413", each.attach_error, show
+            code, means = "RBD413", each.attach_error
+            looks: tuple[Command, ...] = show
         else:
             fields = fields_of(each.node_name, case, meant[1])
             code, means = meant[0].code, meant[0].means.format_map(fields) + "."
-            looks = (*filled_in(meant[0].commands, fields), show[0])
+            looks = (*filled(meant[0].commands, fields), *show)
         is_back = code == "RBD731" and _is_back(each, case)
         yield finding(
             code,
@@ -330,7 +337,7 @@ def _is_new(attachment: Attachment, case: Case) -> bool:
 def detach_fails(case: Case) -> Iterator[Finding]:
     """RBD409, RBD410, RBD713, RBD714, RBD716: attachments that are to go, and do not."""
     for each in observed_of(case.use.attachments):
-        show = (f"kubectl describe volumeattachment {each.name}",)
+        show = (_describe(each),)
         if each.deleting_since is not None:
             yield from _leaving(each, show, case)
         if node_named(each.node_name, case.snapshot) is None:
@@ -354,7 +361,7 @@ def detach_fails(case: Case) -> Iterator[Finding]:
             )
 
 
-def _leaving(attachment: Attachment, show: tuple[str, ...], case: Case) -> Iterator[Finding]:
+def _leaving(attachment: Attachment, show: tuple[Command, ...], case: Case) -> Iterator[Finding]:
     since = age(attachment.deleting_since, case.snapshot.observed_at)
     if attachment.detach_error:
         gone = (
@@ -397,7 +404,7 @@ def _leaving(attachment: Attachment, show: tuple[str, ...], case: Case) -> Itera
         f"The detach of {case.volume} from {attachment.node_name} was asked for {spoken(since)} "
         f"ago, and {silent}." + (f" Waiting for it: {waiting}." if waiting else ""),
         evidence=(_said_of(attachment), f"finalizers: {held}", "no detachError"),
-        commands=(*((_ATTACHERS,) if own else ()), *show),
+        commands=(*((LIST_CONTROLLERS,) if own else ()), *show),
         severity=None if waiting else Severity.WARNING,
         heals=None if own else Heals(by="whoever set the finalizer"),
     )
@@ -512,7 +519,7 @@ def _stale(node: str, attachment: Attachment, case: Case, *, down: bool, passing
         f"node {node}",
         " ".join(said),
         evidence=(f"VolumeAttachment {attachment.name}: attached {attachment.attached}",),
-        commands=(f"kubectl describe volumeattachment {attachment.name}",),
+        commands=(_describe(attachment),),
         severity=_weight_on_paper(seen=seen, passing=passing),
         heals=_who_detaches(down=down, passing=passing),
     )

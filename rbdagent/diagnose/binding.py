@@ -10,6 +10,7 @@ import json
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.commands import command, kubectl
 from rbdagent.correlate.fits import Candidate, Why, candidates, objections, spoken_size
 from rbdagent.correlate.identity import target_claims
 from rbdagent.correlate.names import VolumeNames, claims_of, covers_claims, pods_naming
@@ -18,6 +19,7 @@ from rbdagent.diagnose.case import Case, quoted, subject_of
 from rbdagent.diagnose.times import age, seconds, spoken
 from rbdagent.model import (
     Claim,
+    Command,
     Heals,
     Holder,
     KubeEvent,
@@ -269,7 +271,7 @@ def spoken_objections(objections: Iterable[Objection]) -> str:
 
 def changes(
     claim: Claim, volume: PersistentVolume, objections: tuple[Objection, ...], case: Case
-) -> tuple[str, ...]:
+) -> tuple[Command, ...]:
     """Give what would make a PV fit a claim; none where one thing cannot, or must not, be changed.
 
     A PV's access modes are what keeps a second node off: they are never widened beyond one node.
@@ -278,7 +280,7 @@ def changes(
     return tuple(each for each in found if each) if all(found) else ()
 
 
-def _change(why: Why, claim: Claim, volume: PersistentVolume, case: Case) -> str:
+def _change(why: Why, claim: Claim, volume: PersistentVolume, case: Case) -> Command | None:
     match why:
         case Why.CLASS:
             return patch_volume(volume, {"storageClassName": claim.storage_class or ""})
@@ -291,7 +293,7 @@ def _change(why: Why, claim: Claim, volume: PersistentVolume, case: Case) -> str
         case Why.LABELS:
             return _label(claim, volume)
         case _:
-            return ""
+            return None
 
 
 def _image_size(volume: PersistentVolume, case: Case) -> int | None:
@@ -303,15 +305,15 @@ def _image_size(volume: PersistentVolume, case: Case) -> int | None:
     return view.size_bytes
 
 
-def _label(claim: Claim, volume: PersistentVolume) -> str:
+def _label(claim: Claim, volume: PersistentVolume) -> Command | None:
     has = dict(volume.labels)
     lacking = [each for each in claim.selector or () if has.get(each.key) not in each.values]
     if not all(
         each.operator == "In" and len(each.values) == 1 and each.key not in has for each in lacking
     ):
-        return ""
-    labels = " ".join(f"{each.key}={each.values[0]}" for each in lacking)
-    return f"kubectl label pv {volume.name} {labels}"
+        return None
+    labels = [f"{term.key}={term.values[0]}" for term in lacking]
+    return kubectl("label pv", volume.name, *labels)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -319,46 +321,50 @@ def _label(claim: Claim, volume: PersistentVolume) -> str:
 # --------------------------------------------------------------------------------------------------
 
 
-def describe_claim(claim: Claim) -> str:
+def describe_claim(claim: Claim) -> Command:
     """Show a claim."""
-    return f"kubectl -n {claim.ref.namespace} describe pvc {claim.ref.name}"
+    return kubectl("describe pvc", claim.ref.name, namespace=claim.ref.namespace)
 
 
-def describe_volume(volume: PersistentVolume) -> str:
+def describe_volume(volume: PersistentVolume) -> Command:
     """Show a PV."""
-    return f"kubectl describe pv {volume.name}"
+    return kubectl("describe pv", volume.name)
 
 
-def patch_volume(volume: PersistentVolume, spec: dict[str, object]) -> str:
+def patch_volume(volume: PersistentVolume, spec: dict[str, object]) -> Command:
     """Change a PV's spec."""
-    return f"kubectl patch pv {volume.name} --type merge -p '{_json({'spec': spec})}'"
+    return kubectl("patch pv", volume.name, options=_merged(spec))
 
 
-def patch_claim(claim: Claim, spec: dict[str, object]) -> str:
+def patch_claim(claim: Claim, spec: dict[str, object]) -> Command:
     """Change a claim's spec."""
-    name = f"kubectl -n {claim.ref.namespace} patch pvc {claim.ref.name}"
-    return f"{name} --type merge -p '{_json({'spec': spec})}'"
+    name, namespace = claim.ref.name, claim.ref.namespace
+    return kubectl("patch pvc", name, namespace=namespace, options=_merged(spec))
 
 
-def annotate_claim(claim: Claim, annotation: str) -> str:
+def _merged(spec: dict[str, object]) -> tuple[str, ...]:
+    return ("--type", "merge", "-p", _json({"spec": spec}))
+
+
+def annotate_claim(claim: Claim, annotation: str) -> Command:
     """Set an annotation of a claim, or with a ``-`` behind its name take it away."""
-    return f"kubectl -n {claim.ref.namespace} annotate pvc {claim.ref.name} {annotation}"
+    return kubectl("annotate pvc", claim.ref.name, annotation, namespace=claim.ref.namespace)
 
 
-def retain(volume: PersistentVolume) -> tuple[str, ...]:
+def retain(volume: PersistentVolume) -> tuple[Command, ...]:
     """Keep a PV's image from being deleted, where it is not kept already."""
     if volume.reclaim_policy == "Retain":
         return ()
     return (patch_volume(volume, {"persistentVolumeReclaimPolicy": "Retain"}),)
 
 
-def free(volume: PersistentVolume) -> str:
+def free(volume: PersistentVolume) -> Command:
     """Take the claimRef out of a PV: whichever claim fits next gets it, with its data."""
     operation = [*_unchanged(volume), {"op": "remove", "path": "/spec/claimRef"}]
-    return f"kubectl patch pv {volume.name} --type json -p '{_json(operation)}'"
+    return kubectl("patch pv", volume.name, options=("--type", "json", "-p", _json(operation)))
 
 
-def give_to(claim: Claim, volume: PersistentVolume) -> str:
+def give_to(claim: Claim, volume: PersistentVolume) -> Command:
     """Have a PV's claimRef mean this very claim, if it still says what was seen.
 
     Its uid must be the living claim's: without one, a claim that carries bind-completed stays Lost
@@ -376,7 +382,7 @@ def give_to(claim: Claim, volume: PersistentVolume) -> str:
             "uid": claim.ref.uid,
         }
         operation.append({"op": "add", "path": "/spec/claimRef", "value": reference})
-    return f"kubectl patch pv {volume.name} --type json -p '{_json(operation)}'"
+    return kubectl("patch pv", volume.name, options=("--type", "json", "-p", _json(operation)))
 
 
 def _unchanged(volume: PersistentVolume) -> list[dict[str, object]]:
@@ -422,13 +428,13 @@ def spoken_outsiders(case: Case, volume: PersistentVolume) -> str:
     return f"{volume.name}'s image is watched by {named}: an address that no node here lists"
 
 
-def hand_over(case: Case, claim: Claim, volume: PersistentVolume) -> tuple[str, ...]:
+def hand_over(case: Case, claim: Claim, volume: PersistentVolume) -> tuple[Command, ...]:
     """Give what binds a PV to a claim that it was not made for, in order.
 
     First the data is kept. As long as somebody outside has the image open, that is where to begin.
     """
     found = outsiders(case, volume)
-    look = f"rbdagent who-holds pv/{volume.name}"
+    look = command("rbdagent who-holds", f"pv/{volume.name}")
     if found and not isinstance(found, NotObserved):
         return (*retain(volume), look)
     asked = (look,) if isinstance(found, NotObserved) else ()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
 
 from rbdagent.catalog import CATALOG
+from rbdagent.commands import command, kubectl, over_ssh
 from rbdagent.model import (
     Attachment,
+    Command,
     Finding,
     Heals,
     Holder,
@@ -65,7 +69,7 @@ def finding(
     *,
     evidence: tuple[str, ...] = (),
     remedy: str = "",
-    commands: tuple[str, ...] = (),
+    commands: tuple[Command, ...] = (),
     severity: Severity | None = None,
     heals: Heals | None = None,
 ) -> Finding:
@@ -126,25 +130,29 @@ def identity_lines(case: Case, holder: Holder) -> tuple[str, ...]:
     return tuple(said)
 
 
-def here(command: str, holder: Holder) -> str:
-    """Say on which node a command is to be run, so that it can still be copied whole."""
-    return f"{command}  # on {holder.node}"
+LIST_CONTROLLERS: Final = kubectl("get deployments -A -o wide")
+"""Names their containers: csi-provisioner and csi-attacher, whatever the Deployment is called."""
 
 
-def look_there(case: Case, node: str) -> str:
-    """Give the command that looks from the holder's own node."""
-    return f"ssh {node} rbdagent who-holds {case.ask}"
+def look_there(case: Case, node: str) -> Command:
+    """Return the command that asks on the holder's own node."""
+    return over_ssh(node, command("rbdagent who-holds", case.ask))
 
 
-def look_again(case: Case) -> str:
-    """Give the command for a second look from here."""
+def look_again(case: Case) -> Command:
+    """Return the command that asks again from here."""
     by_device = case.use.target.kind is TargetKind.DEVICE
-    return f"rbdagent who-holds {case.use.target.given if by_device else case.ask}"
+    return command("rbdagent who-holds", case.use.target.given if by_device else case.ask)
 
 
-def delete_pod(pod: Pod) -> str:
-    """Give the command that deletes a pod in good order."""
-    return f"kubectl -n {pod.ref.namespace} delete pod {pod.ref.name}"
+def delete_pod(pod: Pod) -> Command:
+    """Return the command that deletes a pod gracefully."""
+    return kubectl("delete pod", pod.ref.name, namespace=pod.ref.namespace)
+
+
+def pods_on(node: str) -> Command:
+    """Return the command that lists the pods of a node."""
+    return kubectl("get pods -A -o wide --field-selector", f"spec.nodeName={node}")
 
 
 def pod_by_uid(uid: str | None, case: Case) -> Pod | None:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.commands import command, line_of, over_ssh
 from rbdagent.correlate.holders import cluster_with, daemons_of, entry_hits, same_client, same_ip
 from rbdagent.correlate.identity import fsids_of, mappings_of
 from rbdagent.correlate.reports import is_fresh
-from rbdagent.diagnose.case import Case, finding, here, look_again, subject_of
+from rbdagent.diagnose.case import Case, finding, look_again, subject_of
 from rbdagent.diagnose.target import is_ambiguous, report_of
 from rbdagent.model import (
     BlocklistEntry,
     ClusterView,
+    Command,
     EntityAddress,
     Finding,
     Heals,
     HolderKind,
     ImagePresence,
+    ImageSpec,
     Locker,
     NotObserved,
     Severity,
@@ -42,7 +45,7 @@ def image_gone(case: Case) -> Iterator[Finding]:
             str(image.spec),
             f"Image {image.spec} does not exist in cluster {view.fsid} (any more).{still}",
             evidence=(f"cluster {view.fsid} was asked for {image.spec} and has no such image",),
-            commands=(_in_pool("rbd trash ls --all", case),),
+            commands=(_trash(image.spec),),
         )
     elif view.presence is ImagePresence.TRASH:
         yield finding(
@@ -50,7 +53,7 @@ def image_gone(case: Case) -> Iterator[Finding]:
             str(image.spec),
             f"Image {image.spec} is in the trash of its pool.{still}",
             evidence=(f"id {view.image_id} in cluster {view.fsid}",),
-            commands=(_in_pool("rbd trash ls --all --long", case),),
+            commands=(_trash(image.spec, long=True),),
         )
 
 
@@ -65,12 +68,15 @@ def _who_maps(case: Case) -> str:
     return f" It was mapped: {reported}." if reported else ""
 
 
-def _in_pool(command: str, case: Case) -> str:
-    spec = case.use.image.spec if case.use.image is not None else None
-    if spec is None:
-        return command
-    namespace = f" --namespace {spec.namespace}" if spec.namespace else ""
-    return f"{command} --pool {spec.pool}{namespace}"
+def _trash(spec: ImageSpec, *, long: bool = False) -> Command:
+    """Return the command that lists the trash of an image's pool."""
+    namespace = (f"--namespace={spec.namespace}",) if spec.namespace else ()
+    begin = "rbd trash ls --all --long" if long else "rbd trash ls --all"
+    return command(begin, options=(f"--pool={spec.pool}", *namespace))
+
+
+def _unlock(spec: ImageSpec, locker: Locker) -> Command:
+    return command("rbd lock rm", str(spec), locker.lock_id, f"client.{locker.client}")
 
 
 def legacy_lock(case: Case) -> Iterator[Finding]:
@@ -91,9 +97,9 @@ def legacy_lock(case: Case) -> Iterator[Finding]:
             f"An old kubelet's lock of node {node} is left on {image.spec}; its client watches "
             "nothing any more.",
             evidence=(f"lock {each.lock_id!r} of client.{each.client}",),
-            remedy=f"When {node} holds nothing, remove the lock: rbd lock rm {image.spec} "
-            f"{each.lock_id} client.{each.client}",
-            commands=(f"rbd lock ls {image.spec}",),
+            remedy=f"When {node} holds nothing, remove the lock: "
+            f"{line_of(_unlock(image.spec, each))}",
+            commands=(command("rbd lock ls", str(image.spec)),),
         )
 
 
@@ -196,8 +202,9 @@ def _what_is_hit(devices: tuple[str, ...] | None, *, whole: bool) -> str:
     return f"its client of {', '.join(devices)}: writes there fail, and so does each new map"
 
 
-def _list_there(node: str, case: Case) -> str:
-    return "rbdagent list" if node == case.here else f"ssh {node} rbdagent list"
+def _list_there(node: str, case: Case) -> Command:
+    listing = command("rbdagent list")
+    return listing if node == case.here else over_ssh(node, listing)
 
 
 def _devices_of_client(entry: BlocklistEntry, node: str, case: Case) -> tuple[str, ...] | None:
@@ -256,7 +263,7 @@ def ambiguous(case: Case) -> Iterator[Finding]:
         return
     fsids = fsids_of(image, case.snapshot.node, case.snapshot.ceph)
     devices = [
-        here(f"rbdagent who-holds {each.holder.mapping.device}", each.holder)
+        command("rbdagent who-holds", each.holder.mapping.device, node=each.holder.node)
         for each in case.judged
         if each.holder.mapping is not None
     ]

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.commands import kubectl, with_note
 from rbdagent.correlate.holders import same_ip
 from rbdagent.correlate.names import knows_every_volume_of, node_named
 from rbdagent.diagnose.attaching import is_exclusive
+from rbdagent.diagnose.binding import retain
 from rbdagent.diagnose.case import Case, finding, look_again, subject_of
 from rbdagent.diagnose.evidence import pod_names
 from rbdagent.diagnose.target import is_writable, volumes_of_use
 from rbdagent.diagnose.verdict import knows_every_node_at
 from rbdagent.diagnose.waiting import knows_every_user, waiters
 from rbdagent.model import (
+    Command,
     CsiSource,
     Finding,
     HolderKind,
@@ -233,22 +236,30 @@ def _identity(case: Case, found: tuple[JudgedHolder, ...]) -> tuple[str, ...]:
 # --------------------------------------------------------------------------------------------------
 
 
-def _retain(case: Case) -> tuple[str, ...]:
-    patch = '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}'
-    return tuple(
-        f"kubectl patch pv {each.name} --type merge -p '{patch}'"
-        for each in volumes_of_use(case.use)
-        if each.reclaim_policy != "Retain"
-    )
+def _retain(case: Case) -> tuple[Command, ...]:
+    return tuple(patch for volume in volumes_of_use(case.use) for patch in retain(volume))
 
 
-def _there(case: Case) -> tuple[str, ...]:
+def _there(case: Case) -> tuple[Command, ...]:
     """Give what finds the PV of this image in another cluster."""
     volume, image = case.use.persistent_volume, case.use.image
     if image is None:
         return ()
-    handle = volume.source.volume_handle if volume and isinstance(volume.source, CsiSource) else ""
-    wanted = [f'.spec.csi.volumeAttributes.imageName=="{image.spec.name}"']
-    wanted += [f'.spec.csi.volumeHandle=="{handle}"'] if handle else []
-    select = f".items[] | select({' or '.join(wanted)}) | .metadata.name, .spec.claimRef"
-    return (f"kubectl get pv -o json | jq -r '{select}'  # in the other cluster",)
+    source = volume.source if volume is not None else None
+    wanted = {"volumeAttributes.imageName": image.spec.name}
+    if isinstance(source, CsiSource):
+        wanted["volumeHandle"] = source.volume_handle
+    return tuple(
+        with_note(_volumes_with(field, value), "in the other cluster")
+        for field, value in wanted.items()
+        # In a filter of kubectl's jsonpath no quote can be escaped.
+        if '"' not in value and "\\" not in value
+    )
+
+
+def _volumes_with(field: str, value: str) -> Command:
+    """Return the command that lists the PVs with a value in spec.csi, and their claims."""
+    where = f'@.spec.csi.{field}=="{value}"'
+    claim = "{.spec.claimRef.namespace}/{.spec.claimRef.name}"
+    lines = f'{{range .items[?({where})]}}{{.metadata.name}} {claim}{{"\\n"}}{{end}}'
+    return kubectl("get pv -o", f"jsonpath={lines}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.commands import kubectl
 from rbdagent.diagnose.binding import (
     PROVISIONER,
     SILENT,
@@ -22,6 +23,7 @@ from rbdagent.diagnose.times import spoken
 from rbdagent.model import (
     Attachment,
     Claim,
+    Command,
     Finding,
     Heals,
     NotObserved,
@@ -44,7 +46,8 @@ _DELETES: Final = frozenset(
 """Whoever is to delete the image keeps its PV until that is done (HonorPVReclaimPolicy)."""
 _PVC_PROTECTION: Final = "the PVC protection controller"
 _PV_PROTECTION: Final = "the PV protection controller"
-_CONTROLLERS: Final = ("kubectl -n kube-system get lease kube-controller-manager",)
+_CONTROLLERS: Final = (kubectl("get lease kube-controller-manager", namespace="kube-system"),)
+_YAML: Final = ("-o", "yaml")
 _SOME: Final = 5
 
 
@@ -119,8 +122,8 @@ def _source(case: Case, claim: Claim) -> Finding:
         f"Claim {claim.ref} is being deleted, and {what} is still being made.",
         evidence=(f"finalizers {', '.join(claim.finalizers)}", _deleted(case, claim)),
         commands=(
-            f"kubectl -n {claim.ref.namespace} get pvc",
-            f"kubectl -n {claim.ref.namespace} get volumesnapshot",
+            kubectl("get pvc", namespace=claim.ref.namespace),
+            kubectl("get volumesnapshot", namespace=claim.ref.namespace),
         ),
         heals=Heals(
             by=PROVISIONER if clones else "the snapshot controller",
@@ -155,7 +158,7 @@ def _strange(case: Case, held: Claim | PersistentVolume, finalizer: str) -> Find
     )
 
 
-def _named(held: Claim | PersistentVolume) -> tuple[str, str, str]:
+def _named(held: Claim | PersistentVolume) -> tuple[str, str, Command]:
     """Give subject, name in a sentence, and how to show it."""
     if isinstance(held, Claim):
         return f"pvc {held.ref}", f"Claim {held.ref}", describe_claim(held)
@@ -210,7 +213,7 @@ def _before_its_claim(case: Case, volume: PersistentVolume) -> Finding:
             f"{_deleted(case, volume)}, phase Bound, reclaim policy {volume.reclaim_policy}",
             f"finalizers {', '.join(volume.finalizers)}",
         ),
-        commands=(f"kubectl get pv {volume.name} -o yaml", *(retain(volume) if told else ())),
+        commands=(kubectl("get pv", volume.name, options=_YAML), *(retain(volume) if told else ())),
         heals=Heals(by=_PV_PROTECTION, once=f"claim {volume.claim} is gone"),
     )
 
@@ -245,7 +248,9 @@ def _attached(
                 for each in named
             ),
         ),
-        commands=tuple(f"kubectl describe volumeattachment {each.name}" for each in named[:_SOME]),
+        commands=tuple(
+            kubectl("describe volumeattachment", attachment.name) for attachment in named[:_SOME]
+        ),
     )
 
 
@@ -273,6 +278,8 @@ def _pods(case: Case, claim: Claim) -> Iterator[Finding]:
                 f"deleted at {pod.deleting_since}, finalizers {', '.join(pod.finalizers)}",
                 *(f"owned by {each}" for each in pod.owners),
             ),
-            commands=(f"kubectl -n {pod.ref.namespace} get pod {pod.ref.name} -o yaml",),
+            commands=(
+                kubectl("get pod", pod.ref.name, namespace=pod.ref.namespace, options=_YAML),
+            ),
             heals=Heals(by=f"whoever has set {', '.join(pod.finalizers)}"),
         )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from shlex import quote
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.commands import command, kubectl, line_of, over_ssh
 from rbdagent.correlate.blocklist import removal_of
 from rbdagent.correlate.holders import is_ceph_daemon, is_terminated, runs
 from rbdagent.correlate.local import mounts_of
@@ -12,7 +12,6 @@ from rbdagent.diagnose.case import (
     Case,
     delete_pod,
     finding,
-    here,
     identity_lines,
     look_again,
     look_there,
@@ -46,8 +45,10 @@ from rbdagent.diagnose.times import MOVING
 from rbdagent.diagnose.waiting import has_waited, is_ending_in_time, knows_every_user
 from rbdagent.model import (
     Attachment,
+    BlockHolder,
     BlockHolderKind,
     BlocklistEntry,
+    Command,
     DeviceKind,
     Finding,
     Heals,
@@ -60,6 +61,7 @@ from rbdagent.model import (
     Pod,
     ProcessRef,
     Severity,
+    UnbackedMount,
     Verdict,
     observed_of,
 )
@@ -76,12 +78,6 @@ def not_backed(case: Case) -> Iterator[Finding]:
     for each in case.use.unbacked:
         pod = pod_by_uid(each.pod_uid, case)
         name = str(pod.ref) if pod is not None else each.pod_uid
-        rescue = (
-            f"kubectl -n {pod.ref.namespace} exec {pod.ref.name} -- "
-            f"tar cf - {each.path} > {pod.ref.name}-rescue.tar"
-            if pod is not None
-            else f"tar cf rescue.tar -C /proc/{each.process.pid}/root {each.path.lstrip('/')}"
-        )
         yield finding(
             "RBD108",
             f"pod {name}",
@@ -91,8 +87,14 @@ def not_backed(case: Case) -> Iterator[Finding]:
                 f"{each.path} in {said_of_process(each.process)} lies on {each.source}",
                 f"{case.here} has no mapping under that mount",
             ),
-            commands=(rescue,),
+            commands=(_rescue(each, case),),
         )
+
+
+def _rescue(unbacked: UnbackedMount, case: Case) -> Command:
+    """Return what saves the data: on the node, so that no program of the pod is trusted with it."""
+    root, path = f"/proc/{unbacked.process.pid}/root", f"./{unbacked.path.lstrip('/')}"
+    return command("tar --create --file=rescue.tar -C", root, path, node=case.here)
 
 
 def conflict(case: Case) -> Iterator[Finding]:
@@ -149,7 +151,7 @@ def unwatched(case: Case) -> Iterator[Finding]:
         sure = holder.mapping is not None and holder.mapping.watch is False
         is_elsewhere = holder.mapping is None and holder.node is not None
         again = look_there(case, str(holder.node)) if is_elsewhere else look_again(case)
-        act = (f"kubectl cordon {holder.node}", *(delete_pod(pod) for pod in pods))
+        act = (*_cordon(holder), *(delete_pod(pod) for pod in pods))
         yield finding(
             "RBD105",
             subject_of(holder),
@@ -171,7 +173,10 @@ def returned_dirty(case: Case) -> Iterator[Finding]:
             f"{node} was taken out of service, is alive, and still holds {case.volume}. Stop what "
             "runs there and reboot it before you remove the taint.",
             evidence=(*each.because, *identity_lines(case, each.holder)),
-            commands=(f"kubectl cordon {node}", f"ssh {node} systemctl reboot"),
+            commands=(
+                *_cordon(each.holder),
+                over_ssh(str(node), command("systemctl reboot")),
+            ),
         )
 
 
@@ -192,7 +197,6 @@ def blocklisted(case: Case) -> Iterator[Finding]:
             if holder.sibling_devices
             else ""
         )
-        cordon = (f"kubectl cordon {holder.node}",) if holder.node is not None else ()
         yield finding(
             "RBD103",
             subject_of(holder),
@@ -200,8 +204,12 @@ def blocklisted(case: Case) -> Iterator[Finding]:
             f"and every new map on {holder.node or 'that machine'} fails too.{shared}{lasts} "
             f"{_lifting(entry)}",
             evidence=(*each.because, *identity_lines(case, holder)),
-            commands=(*cordon, *(delete_pod(pod) for pod in pods), look_again(case)),
+            commands=(*_cordon(holder), *(delete_pod(pod) for pod in pods), look_again(case)),
         )
+
+
+def _cordon(holder: Holder) -> tuple[Command, ...]:
+    return () if holder.node is None else (kubectl("cordon", holder.node),)
 
 
 def _lifting(entry: BlocklistEntry) -> str:
@@ -268,11 +276,8 @@ def lost_pod(case: Case) -> Iterator[Finding]:
             "force-deleted. Stop it first. Never unmap under it.",
             evidence=(*(said_of_process(one) for one in alive), *identity_lines(case, holder)),
             commands=(
-                here("systemctl start kubelet", holder),
-                *(
-                    here(f"crictl pods --label io.kubernetes.pod.uid={uid}", holder)
-                    for uid in holder.lost_pod_uids
-                ),
+                command("systemctl start kubelet", node=holder.node),
+                *(_sandbox(uid, holder) for uid in holder.lost_pod_uids),
             ),
         )
 
@@ -333,53 +338,59 @@ def pinned(case: Case) -> Iterator[Finding]:
         )
 
 
-def _unpinning(case: Case, holder: Holder, found: Evidence) -> tuple[str, ...]:
+def _unpinning(case: Case, holder: Holder, found: Evidence) -> tuple[Command, ...]:
     """Give what ends each pin; a process that is nobody's pod is shown, never killed."""
     commands = [
-        command
+        shown
         for mount in (*foreign_mounts(found, holder), *found.other_mounts)
         if not mount.namespace.is_host
-        for command in _in_namespace(mount, case, holder)
+        for shown in _in_namespace(mount, case, holder)
     ]
     for process in processes_on(found):
         pod = pod_by_uid(process.pod_uid, case)
         commands.append(_show(process, holder) if pod is None else delete_pod(pod))
-    for stacked in found.stacked:
-        match stacked.kind:
-            case BlockHolderKind.LUKS | BlockHolderKind.DM:
-                name = stacked.label or stacked.name
-                command = f"dmsetup info {name}"
-            case BlockHolderKind.LOOP:
-                command = f"losetup --list /dev/{stacked.name}"
-            case BlockHolderKind.SWAP:
-                command = "swapon --show"
-            case _:
-                command = f"lsblk /dev/{stacked.of or stacked.name}"
-        commands.append(here(command, holder))
+    commands += [_show_stacked(stacked, holder) for stacked in found.stacked]
     commands += [
-        here(f"findmnt {quote(mount.path)}", holder)
+        command("findmnt", mount.path, node=holder.node)
         for mount in found.other_mounts
         if mount.namespace.is_host
     ]
     if not commands and found.traces:
-        commands.append(f"kubectl drain {holder.node} --ignore-daemonsets")
+        drain = ("--ignore-daemonsets",)
+        commands.append(kubectl("drain", str(holder.node), options=drain))
     return tuple(commands)
 
 
-def _in_namespace(mount: Mount, case: Case, holder: Holder) -> Iterator[str]:
+def _show_stacked(stacked: BlockHolder, holder: Holder) -> Command:
+    match stacked.kind:
+        case BlockHolderKind.LUKS | BlockHolderKind.DM:
+            return command("dmsetup info", stacked.label or stacked.name, node=holder.node)
+        case BlockHolderKind.LOOP:
+            return command("losetup --list", f"/dev/{stacked.name}", node=holder.node)
+        case BlockHolderKind.SWAP:
+            return command("swapon --show", node=holder.node)
+        case _:
+            return command("lsblk", f"/dev/{stacked.of or stacked.name}", node=holder.node)
+
+
+def _in_namespace(mount: Mount, case: Case, holder: Holder) -> Iterator[Command]:
     """Return what shows a mount in a namespace of its own: its process, the mount, its pod."""
     process = mount.namespace.process
     yield _show(process, holder)
-    yield here(f"nsenter -t {process.pid} -m findmnt {quote(mount.path)}", holder)
+    yield command("findmnt --task", str(process.pid), mount.path, node=holder.node)
     pod = pod_by_uid(process.pod_uid, case)
     if pod is not None:
-        yield f"kubectl -n {pod.ref.namespace} describe pod {pod.ref.name}"
+        yield kubectl("describe pod", pod.ref.name, namespace=pod.ref.namespace)
     elif process.pod_uid is not None:
-        yield here(f"crictl pods --label io.kubernetes.pod.uid={process.pod_uid}", holder)
+        yield _sandbox(process.pod_uid, holder)
 
 
-def _show(process: ProcessRef, holder: Holder) -> str:
-    return here(f"ps -o pid,user,lstart,args -p {process.pid}", holder)
+def _sandbox(pod_uid: str, holder: Holder) -> Command:
+    return command("crictl pods --label", f"io.kubernetes.pod.uid={pod_uid}", node=holder.node)
+
+
+def _show(process: ProcessRef, holder: Holder) -> Command:
+    return command("ps -o pid,user,lstart,args -p", str(process.pid), node=holder.node)
 
 
 def orphaned(case: Case) -> Iterator[Finding]:
@@ -403,23 +414,27 @@ def orphaned(case: Case) -> Iterator[Finding]:
         )
 
 
-def _ask_to_unmap(case: Case, holder: Holder) -> tuple[str, ...]:
+def _ask_to_unmap(case: Case, holder: Holder) -> tuple[Command, ...]:
     """Give the plan, then the act: it looks on for the grace period where no agent did."""
     mapping, volume = holder.mapping, case.use.persistent_volume
     if mapping is None or mapping.kind is not DeviceKind.KRBD:
         return ()
     mapped = [each for each in case.judged if each.holder.mapping is not None]
     by_name = volume is not None and len(mapped) == 1
-    command = f"rbdagent unmap {case.ask if by_name else mapping.device}"
-    return here(command, holder), here(f"{command} --wait --yes", holder)
+    target = case.ask if by_name else mapping.device
+    act = ("--wait", "--yes")
+    return (
+        command("rbdagent unmap", target, node=holder.node),
+        command("rbdagent unmap", target, options=act, node=holder.node),
+    )
 
 
-def _unmap(holder: Holder) -> tuple[str, ...]:
+def _unmap(holder: Holder) -> tuple[Command, ...]:
     """A plain unmap by device. rbd-nbd has no guard against being in use: no command for it."""
     mapping = holder.mapping
     if mapping is None or mapping.kind is not DeviceKind.KRBD:
         return ()
-    return (here(f"rbd unmap {mapping.device}", holder),)
+    return (command("rbd unmap", mapping.device, node=holder.node),)
 
 
 def _how_it_came(holder: Holder) -> str:
@@ -456,8 +471,8 @@ def _orphan_remedy(holder: Holder) -> str:
     device = holder.mapping.device if holder.mapping is not None else "it"
     unmap = (
         "rbdagent unmap tells its plan or every reason against it, and acts with --yes alone. By "
-        f"hand: look directly before, then rbd unmap {device}. The kernel refuses (EBUSY) if "
-        "anybody has it open: stop then, never use force."
+        f"hand: look directly before, then {line_of(command('rbd unmap', device))}. The kernel "
+        "refuses (EBUSY) if anybody has it open: stop then, never use force."
     )
     if isinstance(holder.attachment, Attachment):
         return (
@@ -484,8 +499,11 @@ def staging_left(case: Case) -> Iterator[Finding]:
             evidence=(*each.because, *identity_lines(case, holder)),
             commands=(
                 look_again(case),
-                *(here(f"umount {one.path}", holder) for one in staged),
-                *(here(f"cryptsetup luksClose {one.label}", holder) for one in found.own_luks),
+                *(command("umount", one.path, node=holder.node) for one in staged),
+                *(
+                    command("cryptsetup luksClose", one.label or one.name, node=holder.node)
+                    for one in found.own_luks
+                ),
                 *_unmap(holder),
             ),
         )
@@ -551,7 +569,7 @@ def undetermined(case: Case) -> Iterator[Finding]:
             message = (
                 f"What {subject_of(holder)} is used for could not be fully seen: do not unmap it."
             )
-            commands: tuple[str, ...] = ("rbdagent check",)
+            commands: tuple[Command, ...] = (command("rbdagent check"),)
         elif holder.node is not None and holder.watcher is None:
             message = (
                 f"{subject_of(holder)} may still have {case.volume} mapped: {each.because[0]}. "
@@ -767,11 +785,11 @@ _REMEDY_OF_NODES = (
 
 def _how_to_observe(
     case: Case, missing: tuple[str, ...], *, of_nodes_alone: bool
-) -> tuple[str, ...]:
+) -> tuple[Command, ...]:
     if missing == (PODS_ELSEWHERE,) and case.use.target.given != case.ask:
         return (look_again(case),)
     if not of_nodes_alone:
-        return ("rbdagent check",)
+        return (command("rbdagent check"),)
     attached = {attachment.node_name for attachment in observed_of(case.use.attachments)}
     there = (look_there(case, node) for node in sorted(attached - {case.here}))
-    return (*there, "kubectl get rbdnodes")
+    return (*there, kubectl("get rbdnodes"))

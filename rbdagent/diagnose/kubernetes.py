@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rbdagent.commands import command, kubectl
 from rbdagent.correlate.names import handle_of
 from rbdagent.correlate.use import further_volumes
+from rbdagent.diagnose.binding import describe_volume
 from rbdagent.diagnose.case import Case, finding
 from rbdagent.diagnose.target import volumes_of_use
 from rbdagent.model import (
@@ -70,7 +72,7 @@ def not_rbd(case: Case) -> Iterator[Finding]:
                 f"Which image {volume.name} stands for cannot be told: {reason}.",
                 evidence=(reason,),
                 remedy=cure,
-                commands=(f"kubectl get pv {volume.name} -o yaml",),
+                commands=(kubectl("get pv", volume.name, options=("-o", "yaml")),),
             )
 
 
@@ -80,7 +82,7 @@ def _of_another(volume: PersistentVolume, owner: str) -> Finding:
         f"pv {volume.name}",
         f"{volume.name} is not an RBD image: it belongs to {owner}.",
         evidence=(f"source {owner}",),
-        commands=(f"kubectl describe pv {volume.name}",),
+        commands=(describe_volume(volume),),
     )
 
 
@@ -117,7 +119,7 @@ def target_not_seen(case: Case) -> Iterator[Finding]:
         f"{use.target.given} was not found"
         f"{', and not every source could be asked' if unseen else ''}.",
         evidence=tuple(unseen),
-        commands=("rbdagent check",) if unseen else (),
+        commands=(command("rbdagent check"),) if unseen else (),
     )
 
 
@@ -150,5 +152,5 @@ def several_volumes(case: Case) -> Iterator[Finding]:
         f"pod {case.use.target.namespace}/{case.use.target.name}",
         f"This answer is about {case.volume}. The pod also has "
         f"{', '.join(each.name for each in further)}.",
-        commands=tuple(f"rbdagent who-holds pv/{each.name}" for each in further),
+        commands=tuple(command("rbdagent who-holds", f"pv/{other.name}") for other in further),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.commands import command, kubectl, line_of
 from rbdagent.correlate.holders import (
     cluster_with,
     daemons_of,
@@ -23,6 +24,7 @@ from rbdagent.diagnose.case import (
     identity_lines,
     look_again,
     look_there,
+    pods_on,
     subject_of,
 )
 from rbdagent.diagnose.evidence import pod_names
@@ -37,9 +39,11 @@ from rbdagent.diagnose.waiting import (
 )
 from rbdagent.model import (
     ClusterView,
+    Command,
     Finding,
     Heals,
     Holder,
+    ImageSpec,
     Node,
     NotObserved,
     Pod,
@@ -115,7 +119,7 @@ def _does_not_end(pod: Pod, case: Case) -> Finding:
             f"node {pod.node_name} is Ready",
             *_sleeping(pod, case),
         ),
-        commands=("ceph health detail", look_there(case, str(pod.node_name))),
+        commands=(command("ceph health detail"), look_there(case, str(pod.node_name))),
     )
 
 
@@ -186,26 +190,31 @@ def _on_lost_node(pod: Pod, node: Node | None, case: Case) -> Iterator[Finding]:
         ),
         remedy=safe_order(node.name, spec),
         commands=(
-            f"kubectl describe node {node.name}",
-            *((f"rbd status {spec}",) if spec is not None and spec.pool else ()),
+            kubectl("describe node", node.name),
+            *_status(spec),
         ),
         heals=Heals(by="podgc", within_s=20) if node.out_of_service else None,
     )
+
+
+def _status(image: ImageSpec | None) -> tuple[Command, ...]:
+    return () if image is None or not image.pool else (command("rbd status", str(image)),)
 
 
 def _ready_word(node: Node) -> str:
     return "False" if node.ready is False else "Unknown"
 
 
-def safe_order(node: str, image: object) -> str:
+def safe_order(node: str, image: ImageSpec | None) -> str:
     """Give the only safe way to free a volume of a node that is down."""
-    status = f" (rbd status {image})" if image is not None else ""
+    status = f" ({line_of(command('rbd status', str(image)))})" if image is not None else ""
+    taint = line_of(kubectl("taint node", node, f"{_TAINT}=nodeshutdown:NoExecute"))
+    back = line_of(kubectl("taint node", node, f"{_TAINT}-"))
     return (
         f"Bring {node} back if you can: its kubelet then finishes by itself. If not, in this "
         f"order. 1. Look whether its watch is alive{status}: while it is, that machine writes, and "
-        f"nothing may be forced. 2. Power {node} off. 3. Only then: kubectl taint node {node} "
-        f"{_TAINT}=nodeshutdown:NoExecute (its pods and attachments go within 20 s). 4. After its "
-        f"return: kubectl taint node {node} {_TAINT}-"
+        f"nothing may be forced. 2. Power {node} off. 3. Only then: {taint} (its pods and "
+        f"attachments go within 20 s). 4. After its return: {back}"
     )
 
 
@@ -259,10 +268,10 @@ def _unknown_there(node: str, case: Case) -> tuple[str, ...]:
     return (f"not observed from here: whether kubelet and the CSI driver work on {node} now",)
 
 
-def _look_on(node: str, case: Case) -> tuple[str, ...]:
+def _look_on(node: str, case: Case) -> tuple[Command, ...]:
     return (
         look_again(case) if node == case.here else look_there(case, node),
-        f"kubectl get pods -A -o wide --field-selector spec.nodeName={node}",
+        pods_on(node),
     )
 
 
@@ -321,7 +330,7 @@ def out_of_service(case: Case) -> Iterator[Finding]:
             continue
         lately = is_young(node.ready_changed_at, case.snapshot.observed_at, GRACE)
         running = users_on(node.name, case)
-        back = f"kubectl taint node {node.name} {_TAINT}-"
+        back = line_of(kubectl("taint node", node.name, f"{_TAINT}-"))
         yield finding(
             "RBD726",
             f"node {node.name}",
@@ -334,7 +343,7 @@ def out_of_service(case: Case) -> Iterator[Finding]:
             ),
             remedy=f"If the machine was off since the taint was set, take it away: {back}. If "
             "not, stop the pods with volumes there and reboot it first.",
-            commands=(f"kubectl describe node {node.name}",),
+            commands=(kubectl("describe node", node.name),),
             severity=Severity.WARNING if lately and not running else None,
         )
 
@@ -376,8 +385,8 @@ def node_down(case: Case) -> Iterator[Finding]:
             evidence=(*each.because, *identity_lines(case, holder), *_fencing(case, holder)),
             remedy=safe_order(node, spec) if isinstance(there, Node) else "",
             commands=(
-                f"kubectl describe node {node}",
-                *((f"rbd status {spec}",) if spec is not None and spec.pool else ()),
+                kubectl("describe node", node),
+                *_status(spec),
             ),
         )
 

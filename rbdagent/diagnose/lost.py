@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from rbdagent.commands import kubectl
 from rbdagent.correlate.fits import is_kept_for
 from rbdagent.diagnose.binding import (
     binder,
@@ -23,7 +24,7 @@ from rbdagent.diagnose.binding import (
 )
 from rbdagent.diagnose.case import Case, finding, quoted
 from rbdagent.diagnose.pending import due
-from rbdagent.model import Claim, Finding, NotObserved, PersistentVolume
+from rbdagent.model import Claim, Command, Finding, NotObserved, PersistentVolume
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,6 +74,13 @@ def _still_runs(case: Case, claim: Claim) -> str:
     return f" {named} works on with the volume, and will not start again without the claim."
 
 
+_YAML: Final = ("-o", "yaml")
+
+
+def _volume_of(claim: Claim, *options: str) -> Command:
+    return kubectl("get pv", str(claim.volume_name), options=options)
+
+
 def _unseen(case: Case, claim: Claim, why: NotObserved) -> Finding:
     """RBD403: Lost, and nobody could look why."""
     return finding(
@@ -80,7 +88,7 @@ def _unseen(case: Case, claim: Claim, why: NotObserved) -> Finding:
         f"pvc {claim.ref}",
         f"Claim {claim.ref} is Lost, and its PV could not be looked at.{_still_runs(case, claim)}",
         evidence=(f"volumeName {claim.volume_name}: {why.reason}", *_said(case, claim)),
-        commands=(f"kubectl get pv {claim.volume_name} -o yaml", describe_claim(claim)),
+        commands=(_volume_of(claim, *_YAML), describe_claim(claim)),
     )
 
 
@@ -91,7 +99,7 @@ def _nameless(case: Case, claim: Claim) -> Finding:
         for each in every_volume(case) or ()
         if each.claim is not None and str(each.claim) == str(claim.ref)
     ]
-    cure: tuple[str, ...] = ()
+    cure: tuple[Command, ...] = ()
     if len(named) == 1:
         its = named[0]
         hand = () if _is_its(claim, its) else hand_over(case, claim, its)
@@ -106,7 +114,7 @@ def _nameless(case: Case, claim: Claim) -> Finding:
             f"phase {claim.phase}, pv.kubernetes.io/bind-completed, no volumeName",
             *_said(case, claim),
         ),
-        commands=cure or (describe_claim(claim), "kubectl get pv"),
+        commands=cure or (describe_claim(claim), kubectl("get pv")),
         heals=binder(case, "the claim's volumeName is set again"),
     )
 
@@ -127,8 +135,8 @@ def _gone(case: Case, claim: Claim, name: str) -> Finding:
         "volumeHandle and volumeAttributes, reclaim policy Retain, and in spec.claimRef the "
         f"claim's name and its uid {claim.ref.uid}. Without that uid the claim stays Lost.",
         commands=(
-            f"kubectl get pv {name}",
-            f"kubectl -n {claim.ref.namespace} get pvc {claim.ref.name} -o yaml",
+            kubectl("get pv", name),
+            kubectl("get pvc", claim.ref.name, namespace=claim.ref.namespace, options=_YAML),
         ),
         heals=binder(
             case, f"a PV {name} exists whose claimRef carries the claim's uid, or that has none"
@@ -206,5 +214,5 @@ def older_volumes(case: Case) -> Iterator[Finding]:
                     f"{volume.name} was made {volume.created_at or 'at an unknown time'}",
                     f"claimRef of {volume.name}: {claim.ref}, uid {uid or 'none'}",
                 ),
-                commands=(describe_volume(volume), f"kubectl describe pv {claim.volume_name}"),
+                commands=(describe_volume(volume), kubectl("describe pv", str(claim.volume_name))),
             )

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rbdagent.commands import Template, command, filled, kubectl, template
 from rbdagent.correlate.names import node_named
 from rbdagent.diagnose.case import (
     Case,
     delete_pod,
     finding,
-    here,
+    pods_on,
     subject_of,
 )
 from rbdagent.diagnose.evidence import pod_names
@@ -62,7 +63,7 @@ class Saying(NamedTuple):
     """None: another rule says it, from more than the text."""
     means: str = ""
     """Goes on after "cannot start on NODE: "; groups of the pattern, and what `fields_of` has."""
-    commands: tuple[str, ...] = ()
+    commands: tuple[Template, ...] = ()
     """In the same way; one whose fields are not all known is left out."""
     remedy: str = ""
     """Where it is another than the catalogue's."""
@@ -70,17 +71,34 @@ class Saying(NamedTuple):
     """In the same way."""
 
 
-_NODE_PODS: Final = "kubectl get pods -A -o wide --field-selector spec.nodeName={node}"
-_FS_TYPE: Final = "kubectl get pv {volume} -o jsonpath='{{.spec.csi.fsType}}'"
-_KERNEL_VERSION: Final = "kubectl get node {node} -o jsonpath='{{.status.nodeInfo.kernelVersion}}'"
-_KERNEL_LOG: Final = "ssh {node} dmesg --ctime | grep -i -e rbd: -e libceph: | tail"
-_MAP_OPTIONS: Final = (
-    "kubectl get pv {volume} -o jsonpath='{{.spec.csi.volumeAttributes.mapOptions}}'"
+def _field_of_volume(path: str) -> Template:
+    return template("kubectl get pv", "{volume}", options=("-o", f"jsonpath={{{{.spec.{path}}}}}"))
+
+
+def _config_maps(name: str) -> Template:
+    listing = "kubectl get configmap -A -o yaml --field-selector"
+    return template(listing, f"metadata.name={name}")
+
+
+_NODE_PODS: Final = template("kubectl get pods -A -o wide --field-selector", "spec.nodeName={node}")
+_CSI_NODE: Final = template("kubectl get csinode", "{node}", options=("-o", "yaml"))
+_FS_TYPE: Final = _field_of_volume("csi.fsType")
+_KERNEL_VERSION: Final = template(
+    "kubectl get node", "{node}", options=("-o", "jsonpath={{.status.nodeInfo.kernelVersion}}")
 )
-_NODE_STAGE: Final = "kubectl get pv {volume} -o jsonpath='{{.spec.csi.nodeStageSecretRef}}'"
+_KERNEL_LOG: Final = template(
+    "journalctl --dmesg --no-pager --lines=10 --grep=rbd:|libceph:", node="{node}"
+)
+"""Without case: the pattern has no capital (journalctl(1))."""
+_MAP_OPTIONS: Final = _field_of_volume("csi.volumeAttributes.mapOptions")
+_NODE_STAGE: Final = _field_of_volume("csi.nodeStageSecretRef")
+_MONITORS: Final = template("ceph mon dump")
+_IMAGE: Final = template("rbd info", "{image}")
+_LOCKS: Final = template("rbd lock ls", "{image}")
+_USERS: Final = template("ceph auth ls")
 _KEY_REFUSED: Final = r"failed to add secret '(?P<user>client\.[\w.-]+)' to kernel"
 """Of rbd, where add_key(2) fails (build_map_buf, ceph src/krbd.cc)."""
-_SHOW_ACCESS: Final = "kubectl -n {namespace} describe secret {name}"
+_SHOW_ACCESS: Final = template("kubectl describe secret", "{name}", namespace="{namespace}")
 
 MULTI_ATTACH: Final = r"Multi-Attach error|Waiting for detach for volume"
 """How the attach/detach controller begins its event; the second way since Kubernetes 1.37
@@ -97,7 +115,7 @@ SAYINGS: Final = (
         r"timed out waiting for external-attacher",
         "RBD712",
         "the external attacher does not answer",
-        ("kubectl get pods -A -o wide | grep -i -e provisioner -e attacher",),
+        (template("kubectl get deployments -A -o wide"),),
     ),
     Saying(r"WaitForAttach failed", None),
     Saying(r"ReadWriteOncePod access mode and is already in use", None),
@@ -107,20 +125,20 @@ SAYINGS: Final = (
         r"error processing PVC (?P<claim>[\w.-]+/[\w.-]+): (?P<why>.+)",
         "RBD701",
         "its claim {claim} is not ready: {why}",
-        ("rbdagent diagnose pvc/{claim}",),
+        (template("rbdagent diagnose", "pvc/{claim}"),),
     ),
     Saying(
         r"NodeAffinity check failed",
         "RBD702",
         "{volume} may not be used on that node, by the PV's node affinity",
-        ("kubectl get pv {volume} -o jsonpath='{{.spec.nodeAffinity}}'",
-         "kubectl get node {node} --show-labels"),
+        (_field_of_volume("nodeAffinity"),
+         template("kubectl get node", "{node}", options=("--show-labels",))),
     ),
     Saying(
         r"code = ResourceExhausted desc = (?P<why>.+)",
         "RBD703",
         "the node takes no further volume of {driver}: {why}",
-        ("kubectl get csinode {node} -o yaml",),
+        (_CSI_NODE,),
     ),
     Saying(
         r"driver name (?P<name>\S+) not found in the list of registered CSI drivers"
@@ -129,7 +147,7 @@ SAYINGS: Final = (
         r"|dial unix \S+: connect: (?:connection refused|no such file or directory)",
         "RBD731",
         "the CSI driver {driver} does not answer there",
-        (_NODE_PODS, "kubectl get csinode {node} -o yaml"),
+        (_NODE_PODS, _CSI_NODE),
     ),
     Saying(
         r"failed to find the secret (?P<name>[\w.-]+) in the namespace (?P<namespace>[\w.-]+)",
@@ -147,20 +165,19 @@ SAYINGS: Final = (
         r'missing configuration for cluster ID "(?P<cluster>[^"]*)"',
         "RBD734",
         "ceph-csi's configuration has no cluster {cluster}",
-        ("kubectl get configmap -A --field-selector metadata.name=ceph-csi-config -o yaml",
-         "kubectl get configmap -A --field-selector metadata.name=rook-ceph-csi-config -o yaml"),
+        (_config_maps("ceph-csi-config"), _config_maps("rook-ceph-csi-config")),
     ),
     Saying(
         r"flatten in progress",
         "RBD745",
         "Ceph's manager is flattening the image first",
-        ("ceph rbd task list",),
+        (template("ceph rbd task list"),),
     ),
     Saying(
         r"cannot map image \S+ it is not primary",
         "RBD743",
         "the image is a mirror's copy, not the primary",
-        ("rbd mirror image status {image}",),
+        (template("rbd mirror image status", "{image}"),),
     ),
     Saying(
         r"failed to (?:blocklist|blacklist)",
@@ -171,7 +188,7 @@ SAYINGS: Final = (
         r"modprobe: (?:FATAL|ERROR)|failed to load rbd kernel module|Module rbd not found",
         "RBD739",
         "its kernel has no module rbd",
-        ("ssh {node} modprobe rbd",),
+        (template("modprobe rbd", node="{node}"),),
     ),
     Saying(
         # ceph-csi reads the PV's imageFeatures here, and not the image (validateImageFeatures,
@@ -179,8 +196,7 @@ SAYINGS: Final = (
         r"feature (?P<feature>[\w-]+) requires rbd-nbd for mounter",
         "RBD740",
         "the volume asks for the image feature {feature}, which ceph-csi leaves to rbd-nbd",
-        ("kubectl get pv {volume} -o jsonpath='{{.spec.csi.volumeAttributes}}'",
-         "rbd info {image}"),
+        (_field_of_volume("csi.volumeAttributes"), _IMAGE),
         "The attributes of a PV cannot be changed: set Retain and create the PV again, with "
         "mounter: rbd-nbd, or without the feature in imageFeatures. In the second case the image "
         "must not have the feature either. Correct the class in the same way.",
@@ -190,8 +206,8 @@ SAYINGS: Final = (
         r"image feature set mismatch|unsupported krbd Feature|map failed: \(6\)",
         "RBD740",
         "its kernel does not know all features of the image",
-        ("rbd info {image}", "ssh {node} cat /sys/bus/rbd/supported_features",
-         "rbd feature disable {image} {lacking}"),
+        (_IMAGE, template("cat /sys/bus/rbd/supported_features", node="{node}"),
+         template("rbd feature disable", "{image}", "{lacking}")),
     ),
     Saying(
         # The kernel checks the length of a key (22) since ac431d597a9b ("libceph: define and
@@ -201,7 +217,7 @@ SAYINGS: Final = (
         "RBD747",
         "its kernel cannot use the key of {user} ({number}); kernels before 7.0 do not know keys "
         "of type aes256k",
-        (_KERNEL_VERSION, _NODE_STAGE, _KERNEL_LOG, "ceph mon dump"),
+        (_KERNEL_VERSION, _NODE_STAGE, _KERNEL_LOG, _MONITORS),
     ),
     Saying(
         # Here the kernel's keyring refuses: seccomp without add_key(2), or the user's key quota.
@@ -218,7 +234,7 @@ SAYINGS: Final = (
         "RBD747",
         "the CSI driver cannot read the key of its Ceph user: the key is of a type that the "
         "driver's librados does not know (aes256k), or is no key",
-        (_NODE_PODS, _NODE_STAGE, "ceph mon dump"),
+        (_NODE_PODS, _NODE_STAGE, _MONITORS),
         "Update ceph-csi to 3.16.3, 3.17.1 or later, which know aes256k; or give the secret a new "
         "user whose key is of type aes (`ceph auth get-or-create client.USER-aes CAPS "
         "--key-type=aes`, where `ceph mon dump` lists aes in auth_allowed_ciphers; a user that "
@@ -230,33 +246,33 @@ SAYINGS: Final = (
         r"failed to get mon address \(possible ms_mode mismatch\)",
         "RBD748",
         "the monitors have no address for the ms_mode of the map",
-        ("ceph mon dump", _MAP_OPTIONS, "ceph config get client rbd_default_map_options",
+        (_MONITORS, _MAP_OPTIONS, template("ceph config get client rbd_default_map_options"),
          _KERNEL_VERSION),
     ),
     Saying(
         r"rados: ret=-110|map failed: \(110\)|Connection timed out|exit status 110\).* running rbd",
         "RBD735",
         "it does not reach Ceph's monitors",
-        ("ceph mon dump", "ceph health detail"),
+        (_MONITORS, template("ceph health detail")),
     ),
     Saying(
         # Where rbd does not get as far as the kernel, its exit status alone tells.
         r"rados: ret=-(?:1|13),|map failed: \((?:1|13)\)|exit status 13\).* running rbd",
         "RBD736",
         "Ceph refuses the driver's user",
-        ("ceph auth ls",),
+        (_USERS,),
     ),
     Saying(
         r"pool not found|pool (?:ID)?\(\S+\) not found in Ceph cluster",
         "RBD737",
         "the image's pool is not in the Ceph cluster that was asked",
-        ("ceph fsid", "ceph osd pool ls"),
+        (template("ceph fsid"), template("ceph osd pool ls")),
     ),
     Saying(
         r"image not found|map failed: \(2\)",
         "RBD738",
         "the driver does not find the image",
-        ("rbd info {image}", "rbd trash ls --all --pool {pool}"),
+        (_IMAGE, template("rbd trash ls --all --pool", "{pool}")),
     ),
     Saying(
         r"map failed: \((?P<number>22|95)\)",
@@ -279,7 +295,7 @@ SAYINGS: Final = (
         r"'fsck' found errors on device (?P<device>\S+) but could not correct",
         "RBD752",
         "its file system has errors that fsck leaves to a person",
-        ("rbd snap create {image}@before-fsck",),
+        (template("rbd snap create", "{image}@before-fsck"),),
     ),
     Saying(
         r"cannot mount unformatted disk",
@@ -304,8 +320,7 @@ SAYINGS: Final = (
         "RBD753",
         "mount refuses a mount option, the type ({fs_type}), or the file system itself: its "
         "superblock, or a feature that is newer than that node's kernel",
-        ("kubectl get pv {volume} -o jsonpath='{{.spec.mountOptions}}'", _FS_TYPE,
-         "ssh {node} dmesg --ctime | grep rbd | tail"),
+        (_field_of_volume("mountOptions"), _FS_TYPE, _KERNEL_LOG),
     ),
     Saying(
         r"RWX access mode request is only valid|multi node access modes are only supported",
@@ -337,7 +352,7 @@ SAYINGS: Final = (
         r"while expanding volume|NodeExpandVolume failed",
         "RBD761",
         "the file system cannot be grown",
-        ("kubectl -n {claim_namespace} describe pvc {claim_name}", "rbd info {image}"),
+        (template("kubectl describe pvc", "{claim_name}", namespace="{claim_namespace}"), _IMAGE),
     ),
     Saying(
         r"no volume plugin matched",
@@ -430,7 +445,7 @@ def _told(code: str, alike: list[Word], case: Case) -> Finding:
     looks = tuple(
         command
         for node in nodes[:_MOST_NAMED]
-        for command in filled_in(templates, fields_of(node, case, groups))
+        for command in filled(templates, fields_of(node, case, groups))
     )
     without = code == "RBD731"
     is_back = without and all(_is_back(each, case) for each in alike)
@@ -470,15 +485,6 @@ def _named_with_nodes(alike: list[Word]) -> str:
 def _is_own_claim(fields: dict[str, str], case: Case) -> bool:
     claim = case.use.claim
     return claim is not None and fields.get("claim") == str(claim.ref)
-
-
-def filled_in(commands: tuple[str, ...], fields: dict[str, str]) -> tuple[str, ...]:
-    """Give the commands of which every name is known."""
-    return tuple(
-        each.format_map(fields)
-        for each in commands
-        if all(fields.get(name) for name in re.findall(r"(?<!{){(\w+)}", each))
-    )
 
 
 def _bare(text: str) -> str:
@@ -547,7 +553,7 @@ def driver_wanted(case: Case) -> Iterator[Finding]:
             f"{pods} cannot start: {case.volume} is of the CSI driver {driver}, and this cluster "
             f"has none of that name. It has: {', '.join(known) or 'none at all'}.",
             evidence=(f"no CSIDriver {driver}, and no CSINode lists it",),
-            commands=("kubectl get csidriver",),
+            commands=(kubectl("get csidriver"),),
         )
         return
     yield finding(
@@ -556,7 +562,7 @@ def driver_wanted(case: Case) -> Iterator[Finding]:
         f"{pods} cannot start on {', '.join(nodes)}: the CSI driver {driver} is not registered "
         "there. Its node plugin does not run on that node, or did not reach kubelet.",
         evidence=tuple(f"CSINode {each} does not list {driver}" for each in nodes),
-        commands=tuple(_NODE_PODS.format(node=each) for each in nodes),
+        commands=tuple(pods_on(node) for node in nodes),
     )
 
 
@@ -740,7 +746,7 @@ def lock_not_broken(case: Case) -> Iterator[Finding]:
             *evidence_of_word(word, case),
             f"lock {owner.lock_id!r} of client.{owner.client} {owner.address}: no watch of it",
         ),
-        commands=filled_in(("rbd lock ls {image}", "ceph auth ls", _KERNEL_LOG), fields),
+        commands=filled((_LOCKS, _USERS, _KERNEL_LOG), fields),
     )
 
 
@@ -813,8 +819,12 @@ def turned_read_only(case: Case) -> Iterator[Finding]:
                 for one in turned[:3]
             ),
             commands=(
-                here(f"dmesg --ctime | grep -e {mapping.kernel_name} | tail", each.holder),
-                "ceph health detail",
+                command(
+                    "journalctl --dmesg --no-pager --lines=10",
+                    options=(f"--grep={mapping.kernel_name}",),
+                    node=each.holder.node,
+                ),
+                command("ceph health detail"),
                 *(delete_pod(one) for one in pods),
             ),
         )

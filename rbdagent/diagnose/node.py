@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.commands import command
 from rbdagent.correlate.identity import (
     identity_of_mapping,
     mappings_of,
     same_image,
     volumes_of,
 )
-from rbdagent.diagnose.case import Case, finding, here, subject_of, then_starts, waiting_elsewhere
+from rbdagent.diagnose.case import (
+    Case,
+    finding,
+    pods_on,
+    subject_of,
+    then_starts,
+    waiting_elsewhere,
+)
 from rbdagent.diagnose.evidence import evidence_of, pod_names, said_of_process
 from rbdagent.diagnose.waiting import word_with
 from rbdagent.model import (
+    Command,
     CsiSource,
     Finding,
     JudgedHolder,
@@ -39,7 +48,6 @@ _HANGS: Final = ("an operation with the given Volume ID", "code = DeadlineExceed
 
 
 _CSI_VOLUMES: Final = "kubernetes.io~csi"
-_PODS_THERE: Final = "kubectl get pods -A -o wide --field-selector spec.nodeName={node}"
 
 
 def driver_down(case: Case) -> Iterator[Finding]:
@@ -57,7 +65,7 @@ def driver_down(case: Case) -> Iterator[Finding]:
             f"Bring its node plugin back; the rest follows by itself.{stuck}"
             f"{then_starts(case, holder.node)}",
             evidence=each.because,
-            commands=(_PODS_THERE.format(node=holder.node),),
+            commands=(pods_on(holder.node),),
             severity=None if _blocks(each, case) else Severity.WARNING,
         )
 
@@ -99,7 +107,7 @@ def _without_kubelet(kubelet: KubeletView, node: str, severity: Severity | None)
         f"kubelet does not run on {node}: containers run on, and nothing is unmounted until it is "
         "back.",
         evidence=(f"no kubelet process; its directories are at {', '.join(kubelet.roots)}",),
-        commands=(f"systemctl status kubelet  # on {node}",),
+        commands=(command("systemctl status kubelet", node=node),),
         severity=severity,
     )
 
@@ -127,7 +135,7 @@ def of_node(snapshot: Snapshot) -> Iterator[Finding]:
                 f"The CSI driver {plugin.driver} does not answer on {node.node_name}, so nothing "
                 "can be mounted or unmounted there. Bring its node plugin back.",
                 evidence=(f"nothing listens on {plugin.path}",),
-                commands=(_PODS_THERE.format(node=node.node_name),),
+                commands=(pods_on(node.node_name),),
                 severity=Severity.WARNING,
             )
 
@@ -161,7 +169,7 @@ def hanging(case: Case) -> Iterator[Finding]:
         f"A step on {case.volume} hangs. Look at Ceph first: when it answers again, the step ends "
         "by itself. Do not kill the processes.",
         evidence=tuple(evidence),
-        commands=("ceph health detail",),
+        commands=(command("ceph health detail"),),
         severity=None if is_sure else Severity.WARNING,
     )
 
@@ -209,13 +217,14 @@ def device_node_missing(case: Case) -> Iterator[Finding]:
             f"{mapping.device} is mapped on {each.holder.node}, and its device node is missing "
             "from /dev.",
             evidence=(f"{mapping.number} has no node {mapping.device}",),
-            commands=(here(_make_node(mapping), each.holder),),
+            commands=(_make_node(mapping, each.holder.node),),
         )
 
 
-def _make_node(mapping: Mapping) -> str:
+def _make_node(mapping: Mapping, node: str | None) -> Command:
     """Return the command for a device node: devtmpfs makes it once, udev never (NEWS of 176)."""
-    return f"mknod -m 600 {mapping.device} b {mapping.number.major} {mapping.number.minor}"
+    number = (str(mapping.number.major), str(mapping.number.minor))
+    return command("mknod -m 600", mapping.device, "b", *number, node=node)
 
 
 def pod_directories_left(case: Case) -> Iterator[Finding]:
@@ -227,7 +236,7 @@ def pod_directories_left(case: Case) -> Iterator[Finding]:
             f"A directory of pod {each.pod_uid} is left on {case.here}; the API does not know "
             "that pod, and nothing is mounted there.",
             evidence=(_directory(each),),
-            commands=(f"ls -la {_directory(each)}  # on {case.here}",),
+            commands=(command("ls -la", _directory(each), node=case.here),),
         )
 
 

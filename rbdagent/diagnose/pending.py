@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.commands import command, kubectl
 from rbdagent.correlate.fits import is_kept_for, objections, refusals
 from rbdagent.diagnose import provisioning
 from rbdagent.diagnose.binding import (
@@ -43,6 +44,7 @@ from rbdagent.diagnose.case import Case, finding, quoted
 from rbdagent.diagnose.times import spoken
 from rbdagent.model import (
     Claim,
+    Command,
     Finding,
     Heals,
     NotObserved,
@@ -124,8 +126,8 @@ def _unexplained(case: Case, claim: Claim) -> Finding:
     )
 
 
-def _diagnose(claim: Claim) -> str:
-    return f"rbdagent diagnose pvc/{claim.ref.namespace}/{claim.ref.name}"
+def _diagnose(claim: Claim) -> Command:
+    return command("rbdagent diagnose", f"pvc/{claim.ref.namespace}/{claim.ref.name}")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -144,7 +146,7 @@ def _named(case: Case, claim: Claim, name: str) -> Iterator[Finding]:
             f"pvc {claim.ref}",
             f"Claim {claim.ref} asks for PV {name} by name, and there is none. No event says so.",
             evidence=(f"phase {claim.phase}, volumeName {name}",),
-            commands=("kubectl get pv", describe_claim(claim)),
+            commands=(kubectl("get pv"), describe_claim(claim)),
             heals=binder(case, f"a PV {name} exists that is free or names this claim"),
             severity=weight(case, claim.created_at),
         )
@@ -315,7 +317,10 @@ def _class_missing(case: Case, claim: Claim, classes: tuple[StorageClass, ...]) 
         f"Claim {claim.ref} asks for storage class {claim.storage_class}, and there is none of "
         f"that name. There are: {known}.",
         evidence=(*last_words(case, claim), *_near(case, claim)),
-        commands=(f"kubectl get storageclass {claim.storage_class}", "kubectl get storageclass"),
+        commands=(
+            kubectl("get storageclass", str(claim.storage_class)),
+            kubectl("get storageclass"),
+        ),
         heals=binder(case, f"a storage class {claim.storage_class} exists, or a PV of it fits"),
         severity=weight(case, claim.created_at),
     )
@@ -341,7 +346,7 @@ def _without_class(case: Case, claim: Claim, classes: tuple[StorageClass, ...]) 
         f"pvc {claim.ref}",
         f"Claim {claim.ref} names no storage class, {why}, and no PV fits.",
         evidence=(*_near(case, claim), *last_words(case, claim)),
-        commands=("kubectl get storageclass", *give),
+        commands=(kubectl("get storageclass"), *give),
         heals=heals,
         severity=weight(case, claim.created_at),
     )
@@ -366,7 +371,7 @@ def _nothing_fits(case: Case, claim: Claim, why: str) -> Finding:
         f"pvc {claim.ref}",
         f"Claim {claim.ref} waits for a PV that fits: {why}. {count}.",
         evidence=(*(spoken_candidate(each) for each in nearest), *last_words(case, claim)),
-        commands=(describe_claim(claim), "kubectl get pv", *cure),
+        commands=(describe_claim(claim), kubectl("get pv"), *cure),
         heals=binder(case, "a PV fits"),
         severity=weight(case, claim.created_at),
     )
@@ -398,7 +403,7 @@ def _plugin_removed(case: Case, claim: Claim, found: StorageClass) -> Finding:
             *last_words(case, claim),
             *_near(case, claim),
         ),
-        commands=(f"kubectl get storageclass {found.name} -o yaml",),
+        commands=(kubectl("get storageclass", found.name, options=("-o", "yaml")),),
         severity=weight(case, claim.created_at),
     )
 
@@ -446,7 +451,7 @@ def _not_scheduled(case: Case, claim: Claim, found: StorageClass, pods: list[Pod
             *(_near(case, claim) if static else ()),
             *last_words(case, claim),
         ),
-        commands=(f"kubectl -n {pod.ref.namespace} describe pod {pod.ref.name}",),
+        commands=(kubectl("describe pod", pod.ref.name, namespace=pod.ref.namespace),),
         severity=Severity.INFO if by_wish else young,
         heals=Heals(by="the scheduler", once="the pod's scheduling gates are gone")
         if by_wish
@@ -458,7 +463,7 @@ def _past_the_scheduler(case: Case, claim: Claim, found: StorageClass, pod: Pod)
     """RBD623: only the scheduler tells the node of a claim's first pod."""
     if found.provisioner != NO_PROVISIONER:
         node = f"volume.kubernetes.io/selected-node={pod.node_name}"
-        cure: tuple[str, ...] = (annotate_claim(claim, node),)
+        cure: tuple[Command, ...] = (annotate_claim(claim, node),)
         heals = Heals(note="only the scheduler chooses a node for the volume, and it never asks")
     else:
         fits = [each for each in every_volume(case) or () if not objections(claim, each)]
@@ -522,8 +527,8 @@ def controller_down(case: Case) -> Iterator[Finding]:
         "bound, released or handed to a provisioner.",
         evidence=evidence,
         commands=(
-            f"kubectl -n kube-system get lease {CONTROLLER_MANAGER}",
-            f"kubectl -n kube-system get pods -l component={CONTROLLER_MANAGER}",
+            kubectl("get lease", CONTROLLER_MANAGER, namespace="kube-system"),
+            kubectl("get pods -l", f"component={CONTROLLER_MANAGER}", namespace="kube-system"),
         ),
     )
 

@@ -6,6 +6,7 @@ import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rbdagent.commands import Template, command, filled, kubectl, template
 from rbdagent.correlate.names import node_named
 from rbdagent.diagnose.binding import (
     PROVISIONER,
@@ -26,10 +27,11 @@ from rbdagent.diagnose.binding import (
     weight,
     words,
 )
-from rbdagent.diagnose.case import Case, finding, quoted
+from rbdagent.diagnose.case import LIST_CONTROLLERS, Case, finding, quoted
 from rbdagent.diagnose.times import GRACE, spoken
 from rbdagent.model import (
     Claim,
+    Command,
     DriverPod,
     Finding,
     Heals,
@@ -147,13 +149,16 @@ def _is_under_way(case: Case, own: list[KubeEvent], asked: str | None) -> bool:
 # --------------------------------------------------------------------------------------------------
 
 
+_YAML: Final = ("-o", "yaml")
+
+
 class _Known(NamedTuple):
     """A text of ceph-csi or external-provisioner, and what it means; groups fill the words."""
 
     text: re.Pattern[str]
     means: str
     remedy: str
-    command: str = ""
+    command: Template | None = None
 
 
 _KNOWN: Final = (
@@ -162,7 +167,7 @@ _KNOWN: Final = (
         "the secret {namespace}/{name} that its class names is not there, or may not be read",
         "Create that secret (userID and userKey of a Ceph user with `profile rbd`), or make the "
         "class anew with the secret's right name: a class's parameters cannot be changed.",
-        "kubectl -n {namespace} get secret {name}",
+        template("kubectl get secret", "{name}", namespace="{namespace}"),
     ),
     _Known(
         re.compile("failed to get name and namespace template from params"),
@@ -181,7 +186,7 @@ _KNOWN: Final = (
         "the monitors of the Ceph cluster are not reached",
         "Look at the monitors' addresses in the plugin's ConfigMap, and at the network between its "
         "pods and them.",
-        "ceph -s",
+        template("ceph -s"),
     ),
     _Known(
         re.compile(r"ret=-22\b"),
@@ -193,13 +198,13 @@ _KNOWN: Final = (
         "the plugin's ConfigMap has no cluster {name}",
         "Add that clusterID with its monitors to the ConfigMap ceph-csi-config, or make the class "
         "anew with a clusterID that is there.",
-        "kubectl get configmap -A --field-selector metadata.name=ceph-csi-config -o yaml",
+        template("kubectl get configmap -A --field-selector metadata.name=ceph-csi-config -o yaml"),
     ),
     _Known(
         re.compile(r"pool not found|ret=-2\b"),
         "the pool that its class names does not exist",
         "Create the pool, or make the class anew with one that exists.",
-        "ceph osd pool ls",
+        template("ceph osd pool ls"),
     ),
     _Known(
         # validateImageFeatures, internal/rbd/rbd_util.go@52fcb7b
@@ -214,19 +219,19 @@ _KNOWN: Final = (
         "If csi-rbdplugin is not registered on {node}, run it there. If every node reaches the "
         "same pools, start csi-provisioner with --feature-gates=Topology=false; otherwise start "
         "csi-rbdplugin with --domainlabels (ceph-csi#4777).",
-        "kubectl get csinode {node} -o yaml",
+        template("kubectl get csinode", "{node}", options=_YAML),
     ),
     _Known(
         _NO_NODE,
         "the driver's node plugin is not registered on the nodes that are asked for",
         "Have the driver's node plugin (csi-rbdplugin) run there; it then registers by itself.",
-        "kubectl get csinodes",
+        template("kubectl get csinodes"),
     ),
     _Known(
         re.compile("ResourceExhausted"),
         "there is no room left where the volume is to be",
         "Make room, or add capacity.",
-        "ceph df",
+        template("ceph df"),
     ),
 )
 
@@ -265,7 +270,7 @@ def _fails(case: Case, claim: Claim, found: StorageClass, event: KubeEvent) -> F
             f"{found.provisioner} has begun to make the volume of claim {claim.ref} and gets no "
             "end of it: it waits for Ceph.",
             evidence=(quoted(event), counted),
-            commands=("ceph -s", *look_for(case, found.provisioner)),
+            commands=(command("ceph -s"), *look_for(case, found.provisioner)),
         )
     for known in _KNOWN:
         groups = known.text.search(error)
@@ -278,7 +283,7 @@ def _fails(case: Case, claim: Claim, found: StorageClass, event: KubeEvent) -> F
                 f"{known.means.format(**names)}.",
                 evidence=(quoted(event), counted),
                 remedy=known.remedy.format(**names),
-                commands=(known.command.format(**names),) if known.command else (),
+                commands=filled((known.command,) if known.command else (), names),
                 severity=young,
             )
     return finding(
@@ -371,7 +376,7 @@ def said_too_old(case: Case, claim: Claim) -> Finding | None:
 
 
 def _too_old(
-    claim: Claim, who: str, evidence: tuple[str, ...], commands: tuple[str, ...]
+    claim: Claim, who: str, evidence: tuple[str, ...], commands: tuple[Command, ...]
 ) -> Finding:
     return finding(
         "RBD608",
@@ -392,9 +397,8 @@ def _silent(
     old = _outdated(case, pods)
     if old is not None:
         pod, image = old
-        log = f"kubectl -n {pod.ref.namespace} logs {pod.ref.name} --all-containers --tail=50"
         evidence = (f"pod {pod.ref} runs {image}", *last_words(case, claim))
-        return _too_old(claim, f"provisioner {name}", evidence, (log,))
+        return _too_old(claim, f"provisioner {name}", evidence, (_log_of(pod),))
     waits = f"Claim {claim.ref} waits for {name} to make its volume, for "
     waits += spoken(since(asked, case))
     seen = signs_of(case, name)
@@ -417,7 +421,10 @@ def _silent(
                 f"no CSIDriver {name}, no lease of such a name, no pod that is known to serve it",
                 *last_words(case, claim),
             ),
-            commands=("kubectl get csidrivers", f"kubectl get storageclass {found.name} -o yaml"),
+            commands=(
+                kubectl("get csidrivers"),
+                kubectl("get storageclass", found.name, options=_YAML),
+            ),
         )
     said = ": it has begun, and not ended." if begun else ", and that has said nothing."
     differs = claim.provisioner not in (None, name)
@@ -507,11 +514,11 @@ def _spoken_pods(pods: tuple[DriverPod, ...]) -> tuple[str, ...]:
     )
 
 
-def _look_at(pods: tuple[DriverPod, ...], lease: Lease | None) -> tuple[str, ...]:
+def _look_at(pods: tuple[DriverPod, ...], lease: Lease | None) -> tuple[Command, ...]:
     down = [each for each in pods if not each.ready]
-    found = [f"kubectl -n {each.ref.namespace} describe pod {each.ref.name}" for each in down[:2]]
+    found = [kubectl("describe pod", pod.ref.name, namespace=pod.ref.namespace) for pod in down[:2]]
     if lease is not None:
-        found.append(f"kubectl -n {lease.namespace} get pods")
+        found.append(kubectl("get pods", namespace=lease.namespace))
     return tuple(found)
 
 
@@ -522,14 +529,16 @@ def signs_of(case: Case, provisioner: str) -> tuple[str, ...]:
     return (*pods, *((spoken_lease(lease, case),) if lease else ()))
 
 
-def look_for(case: Case, provisioner: str) -> tuple[str, ...]:
+def look_for(case: Case, provisioner: str) -> tuple[Command, ...]:
     """Show what the provisioner that works says, where it is known which one that is."""
     lease = _lease_of(case, provisioner)
     if lease is not None and lease.holder:
-        return (f"kubectl -n {lease.namespace} logs {lease.holder} -c csi-provisioner --tail=50",)
-    pods = _pods_of(case, provisioner)[:1]
-    logs = [
-        f"kubectl -n {each.ref.namespace} logs {each.ref.name} --all-containers --tail=50"
-        for each in pods
-    ]
-    return tuple(logs) or ("kubectl get pods -A | grep -i provisioner",)
+        options = ("-c", "csi-provisioner", "--tail=50")
+        return (kubectl("logs", lease.holder, namespace=lease.namespace, options=options),)
+    logs = [_log_of(pod) for pod in _pods_of(case, provisioner)[:1]]
+    return tuple(logs) or (LIST_CONTROLLERS,)
+
+
+def _log_of(pod: DriverPod) -> Command:
+    options = ("--all-containers", "--tail=50")
+    return kubectl("logs", pod.ref.name, namespace=pod.ref.namespace, options=options)

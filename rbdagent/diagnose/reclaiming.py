@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.commands import command
 from rbdagent.diagnose.binding import (
     PROVISIONER,
     RETRY_S,
@@ -30,6 +31,7 @@ from rbdagent.diagnose.provisioning import look_for, signs_of
 from rbdagent.diagnose.times import spoken
 from rbdagent.model import (
     Claim,
+    Command,
     CsiSource,
     Finding,
     Heals,
@@ -180,10 +182,10 @@ def _of_dead(case: Case, volume: PersistentVolume) -> Iterator[Finding]:
     )
 
 
-def _look_first(case: Case, volume: PersistentVolume) -> tuple[str, ...]:
+def _look_first(case: Case, volume: PersistentVolume) -> tuple[Command, ...]:
     """Before anybody else gets it: is it free?"""
     if isinstance(outsiders(case, volume), NotObserved):
-        return (f"rbdagent who-holds pv/{volume.name}",)
+        return (command("rbdagent who-holds", f"pv/{volume.name}"),)
     return ()
 
 
@@ -259,7 +261,7 @@ def _held(case: Case, volume: PersistentVolume, event: KubeEvent | None) -> Find
             *(f"VolumeAttachment {each.name}: {each.node_name}" for each in attached),
             *((quoted(event),) if event is not None else ()),
         ),
-        commands=(f"rbdagent who-holds pv/{volume.name}",),
+        commands=(command("rbdagent who-holds", f"pv/{volume.name}"),),
         heals=Heals(
             by=PROVISIONER,
             once=f"{holding[0]} has let go" if len(holding) == 1 else "nobody has the image open",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rbdagent.commands import kubectl, with_note
 from rbdagent.correlate.holders import is_terminated, waits_for_volumes
 from rbdagent.diagnose.attaching import is_exclusive
 from rbdagent.diagnose.case import Case, finding
@@ -22,7 +23,16 @@ from rbdagent.diagnose.waiting import (
     waiters,
     word_with,
 )
-from rbdagent.model import Finding, Heals, JudgedHolder, Pod, Verdict, Workload, observed_of
+from rbdagent.model import (
+    Command,
+    Finding,
+    Heals,
+    JudgedHolder,
+    Pod,
+    Verdict,
+    Workload,
+    observed_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,14 +117,14 @@ def _rolling(waiting: list[Pod], running: list[Pod], judged: JudgedHolder, case:
         ),
         commands=(
             _patched(pod, name, _RECREATE),
-            f"{_patched(pod, name, _NO_SURGE)}  # instead, to keep rolling",
+            with_note(_patched(pod, name, _NO_SURGE), "instead, to keep rolling"),
         ),
     )
 
 
-def _patched(pod: Pod, deployment: str, strategy: str) -> str:
-    patch = f'{{"spec":{{"strategy":{strategy}}}}}'
-    return f"kubectl -n {pod.ref.namespace} patch deployment {deployment} --type merge -p '{patch}'"
+def _patched(pod: Pod, deployment: str, strategy: str) -> Command:
+    options = ("--type", "merge", "-p", f'{{"spec":{{"strategy":{strategy}}}}}')
+    return kubectl("patch deployment", deployment, namespace=pod.ref.namespace, options=options)
 
 
 def _strategy_of(deployment: Workload) -> tuple[str, ...]:
@@ -213,14 +223,20 @@ def _replicas(waiting: list[Pod], running: list[Pod], judged: JudgedHolder, case
     )
 
 
-def _fewer(namespace: str, kind: str, name: str) -> tuple[str, ...]:
+def _fewer(namespace: str, kind: str, name: str) -> tuple[Command, ...]:
     """Give what scales a workload down; of a StatefulSet what to look at before that."""
     if kind == "StatefulSet":
-        policy = "-o jsonpath='{.spec.persistentVolumeClaimRetentionPolicy}'"
-        return (f"kubectl -n {namespace} get statefulset {name} {policy}",)
+        policy = ("-o", "jsonpath={.spec.persistentVolumeClaimRetentionPolicy}")
+        return (kubectl("get statefulset", name, namespace=namespace, options=policy),)
     if kind in {"Deployment", "ReplicaSet"}:
-        return (f"kubectl -n {namespace} scale {kind.lower()} {name} --replicas 1",)
+        fewer = ("--replicas", "1")
+        return (kubectl("scale", kind.lower(), name, namespace=namespace, options=fewer),)
     return ()
+
+
+def _show(pod: Pod) -> Command:
+    wide = ("-o", "wide")
+    return kubectl("get pod", pod.ref.name, namespace=pod.ref.namespace, options=wide)
 
 
 def _others(waiting: list[Pod], running: list[Pod], judged: JudgedHolder) -> Finding:
@@ -229,9 +245,7 @@ def _others(waiting: list[Pod], running: list[Pod], judged: JudgedHolder) -> Fin
         f"pod {waiting[0].ref}",
         f"{pod_names(waiting)} waits for the volume that {_held(running, judged)} uses.",
         evidence=judged.because,
-        commands=tuple(
-            f"kubectl -n {one.ref.namespace} get pod {one.ref.name} -o wide" for one in running
-        ),
+        commands=tuple(_show(one) for one in running),
     )
 
 
@@ -267,10 +281,7 @@ def once_pod(case: Case) -> Iterator[Finding]:
             ),
             commands=(_patched(pod, mine.name, _RECREATE),)
             if mine is not None
-            else tuple(
-                f"kubectl -n {each.ref.namespace} get pod {each.ref.name} -o wide"
-                for each in rivals
-            ),
+            else tuple(_show(rival) for rival in rivals),
             heals=Heals(note="each of the two pods waits for the other") if rolling else None,
         )
 

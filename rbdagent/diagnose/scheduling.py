@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.commands import command, kubectl
 from rbdagent.diagnose.case import Case, finding
 from rbdagent.diagnose.target import driver_of, volumes_of_use
 from rbdagent.diagnose.times import LONG, MOVING, is_young
 from rbdagent.diagnose.waiting import evidence_of_word, has_waited, words
 from rbdagent.model import (
     Claim,
+    Command,
     CsiSource,
     Finding,
     Heals,
@@ -77,8 +79,14 @@ def without_node(case: Case) -> Iterator[Finding]:
         yield from said
 
 
-def _describe(pod: Pod) -> str:
-    return f"kubectl -n {pod.ref.namespace} describe pod {pod.ref.name}"
+_LIMITS: Final = (
+    "custom-columns=NODE:.metadata.name,DRIVERS:.spec.drivers[*].name,"
+    "LIMITS:.spec.drivers[*].allocatable.count"
+)
+
+
+def _describe(pod: Pod) -> Command:
+    return kubectl("describe pod", pod.ref.name, namespace=pod.ref.namespace)
 
 
 def _scheduler_says(pod: Pod) -> str:
@@ -106,9 +114,9 @@ def _claims_not_ready(pod: Pod, case: Case) -> Iterator[Finding]:
             f"pod {pod.ref}",
             f"{pod.ref} gets no node: its claim {claim} {_in_a_sentence(why)}.",
             evidence=(_scheduler_says(pod),),
-            commands=(f"kubectl -n {pod.ref.namespace} get pvc",)
+            commands=(kubectl("get pvc", namespace=pod.ref.namespace),)
             if why == _NO_CLAIM
-            else (f"rbdagent diagnose pvc/{claim}",),
+            else (command("rbdagent diagnose", f"pvc/{claim}"),),
             # What keeps the claim that this answer is about, is said of the claim itself.
             severity=Severity.INFO if mine else None,
         )
@@ -144,7 +152,7 @@ def _tied(pod: Pod, case: Case) -> Iterator[Finding]:
             f"pod {pod.ref}",
             f"{pod.ref} gets no node: {volume.name} may be used only where {terms}.{where}",
             evidence=(_scheduler_says(pod), f"{volume.name}: {terms}"),
-            commands=("kubectl get nodes --show-labels", _describe(pod)),
+            commands=(kubectl("get nodes --show-labels"), _describe(pod)),
             severity=severity,
         )
 
@@ -193,8 +201,8 @@ def _limit(pod: Pod, case: Case) -> Finding:
         f"{f' ({full[0]})' if full else ''}.{doubt}",
         evidence=(_scheduler_says(pod), *full[1:]),
         commands=(
-            "kubectl get csinodes -o yaml | grep -B2 -A3 allocatable",
-            "kubectl get volumeattachments -o wide",
+            kubectl("get csinodes -o", _LIMITS),
+            kubectl("get volumeattachments -o wide"),
         ),
     )
 
@@ -255,7 +263,7 @@ def _without_driver(pod: Pod, case: Case) -> Iterator[Finding]:
             f"{pod.ref} gets no node: on nodes that could run it the CSI driver {driver} is not "
             "registered.",
             evidence=(_scheduler_says(pod),),
-            commands=("kubectl get csinodes",),
+            commands=(kubectl("get csinodes"),),
         )
 
 
@@ -288,15 +296,17 @@ def name_taken(case: Case) -> Iterator[Finding]:
             f"volume, and was not made for it.{_LEAVING if leaving else ''}",
             evidence=evidence_of_word(word, case) if word is not None else (_scheduler_says(pod),),
             remedy="Ask for that claim: what keeps it is said there." if leaving else "",
-            commands=(f"rbdagent diagnose pvc/{name}",) if leaving else (_show_claim(name),),
+            commands=(
+                command("rbdagent diagnose", f"pvc/{name}") if leaving else _show_claim(name),
+            ),
             severity=Severity.INFO if passing else None,
             heals=_ONCE_FREE if leaving else _IF_COLLECTED if passing else None,
         )
 
 
-def _show_claim(claim: str) -> str:
+def _show_claim(claim: str) -> Command:
     namespace, _, name = claim.partition("/")
-    return f"kubectl -n {namespace} get pvc {name} -o yaml"
+    return kubectl("get pvc", name, namespace=namespace, options=("-o", "yaml"))
 
 
 def _claim_named(name: str, case: Case) -> Claim | None:

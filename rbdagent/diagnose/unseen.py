@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.commands import command
 from rbdagent.correlate.holders import cluster_with
 from rbdagent.correlate.identity import clusters_of
 from rbdagent.diagnose.case import Case, finding
@@ -77,7 +78,7 @@ def silence(case: Case) -> Iterator[Finding]:
         f"Ceph did not answer about {image.spec} in time ({late.reason}). Who holds it elsewhere "
         "is unknown: do not take it for free. I/O on it may hang as well.",
         evidence=(late.reason,),
-        commands=("ceph -s", "ceph health detail"),
+        commands=(command("ceph -s"), command("ceph health detail")),
     )
 
 

@@ -14,11 +14,13 @@ from urllib.parse import urlencode
 import msgspec
 import pycurl
 
+from rbdagent.commands import kubectl, line_of
 from rbdagent.errors import SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from rbdagent.model import Command
     from rbdagent.observe.kubeconfig import Credentials
 
 Json = dict[str, Any]
@@ -375,11 +377,11 @@ def _refused(method: str, path: str, status: int, raw: bytes) -> StatusError:
         message = "the API server does not accept the credentials (401 Unauthorized)"
         cure = "the token or certificate is wrong or expired: log in again, or renew the kubeconfig"
     elif status == _FORBIDDEN:
-        cure = f"grant it (docs/privileges.md); kubectl auth can-i {_can_i(path)} tells"
+        cure = f"grant it (docs/privileges.md); {line_of(_can_i(path))} shows whether it is"
     return StatusError(f"{method} {path}: {message}", status=status, cure=cure)
 
 
-def _can_i(path: str) -> str:
+def _can_i(path: str) -> Command:
     parts = [part for part in path.split("/") if part]
     known = [
         part
@@ -388,4 +390,4 @@ def _can_i(path: str) -> str:
         or part in {"persistentvolumeclaims", "volumeattachments"}
     ]
     resource = known[-1] if known else parts[-1]
-    return f"{'list' if parts[-1] == resource else 'get'} {resource}"
+    return kubectl("auth can-i", "list" if parts[-1] == resource else "get", resource)

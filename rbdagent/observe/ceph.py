@@ -11,6 +11,7 @@ import contextlib
 import errno
 import functools
 import re
+import shlex
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rbdagent.commands import command, line_of
 from rbdagent.errors import SourceError
 from rbdagent.model import (
     BlocklistEntry,
@@ -563,9 +565,11 @@ def _image_error(cluster: Cluster, spec: ImageSpec, error: Exception) -> SourceE
     if number in {errno.EPERM, errno.EACCES}:
         return SourceError(
             f"{spec}: {who} may not read it",
-            cure=f"ceph auth caps {who} {CAPS}",
+            cure=line_of(command("ceph auth caps", who, *shlex.split(CAPS))),
         )
-    return SourceError(f"{spec}: {error}", cure=f"rbd info {spec} may tell more")
+    return SourceError(
+        f"{spec}: {error}", cure=f"{line_of(command('rbd info', str(spec)))} may show more"
+    )
 
 
 def _dumped(cluster: Cluster) -> _WatchersOf | None:

@@ -10,12 +10,14 @@ import functools
 import math
 import os
 import re
+import shlex
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rbdagent.commands import command, line_of
 from rbdagent.errors import ParseError, SourceError
 from rbdagent.model import (
     BlocklistEntry,
@@ -173,18 +175,17 @@ class Cluster:
         if number not in {errno.EPERM, errno.EACCES, errno.EIO, errno.EINVAL}:
             return None
         kind = self._key_type()
-        create = f"ceph auth get-or-create client.{self.access.client_id}"
         if number in {errno.EPERM, errno.EACCES} and kind == AES:
             return SourceError(
                 f"{who} was refused: its key is wrong, there is no such user, or the cluster does "
                 f"not allow keys of type {AES}",
-                cure=f"{create} {CAPS}; ceph mon dump shows the key types that the cluster allows "
-                "(auth_allowed_ciphers)",
+                cure=f"{self._grant('ceph auth get-or-create')}; ceph mon dump shows the key types "
+                "that the cluster allows (auth_allowed_ciphers)",
             )
         if number in {errno.EPERM, errno.EACCES}:
             return SourceError(
                 f"{who} was refused: its key is wrong, or there is no such user",
-                cure=f"{create} {CAPS}",
+                cure=self._grant("ceph auth get-or-create"),
             )
         version = librados_version()
         if kind is None or can_use(kind, version):
@@ -192,10 +193,16 @@ class Cluster:
         return SourceError(
             f"{who}: its key is of type {kind}, which this librados "
             f"({version or 'of unknown version'}) cannot use",
-            cure=f"{create}-{AES} {CAPS} --key-type={AES} creates a user that it can connect as, "
-            "where the cluster allows that; or use librados 19.2.6, 20.2.4 or later "
+            cure=f"{self._grant('ceph auth get-or-create', AES)} creates a user that it can "
+            "connect as, where the cluster allows that; or use librados 19.2.6, 20.2.4 or later "
             "(docs/install.md, Key types)",
         )
+
+    def _grant(self, begin: str, key_type: str = "") -> str:
+        """Return the command that gives this user its caps, or one of its name and another key."""
+        user = f"client.{self.access.client_id}" + (f"-{key_type}" if key_type else "")
+        options = (f"--key-type={key_type}",) if key_type else ()
+        return line_of(command(begin, user, *shlex.split(CAPS), options=options))
 
     def _key_type(self) -> str | None:
         if self._handle is None:
@@ -280,7 +287,7 @@ class Cluster:
         if code != 0:
             raise SourceError(
                 f"{self.access.name}: {prefix!r} failed: {status or _errno_text(code)}",
-                cure=f"ceph auth caps client.{self.access.client_id} {CAPS}",
+                cure=self._grant("ceph auth caps"),
             )
         return _json_values(output, prefix)
 
@@ -373,11 +380,10 @@ def _errno_text(code: int) -> str:
 
 
 def reach_cure(access: CephAccess) -> str:
-    """Give the command that shows whether a cluster can be reached."""
-    return (
-        f"ceph -c {access.conf} -n client.{access.client_id} --connect-timeout 5 fsid "
-        "shows whether the monitors can be reached"
-    )
+    """Return the command that shows whether a cluster can be reached."""
+    user = ("-n", f"client.{access.client_id}", "--connect-timeout", "5")
+    asked = command("ceph fsid", options=("-c", str(access.conf), *user))
+    return f"{line_of(asked)} shows whether the monitors can be reached"
 
 
 class _Blocked(Struct, frozen=True):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import quote
 
+from rbdagent.commands import kubectl, line_of
 from rbdagent.errors import NotFoundError, ParseError, SourceError
 from rbdagent.model import (
     Also,
@@ -546,7 +547,7 @@ def near_names(api: Api, target: Target) -> tuple[str, ...]:
 
 def _did_you_mean(target: Target, near: tuple[str, ...]) -> str:
     if not near:
-        return f"kubectl get {target.kind} -A lists what there is"
+        return f"{line_of(kubectl('get', str(target.kind), options=('-A',)))} lists what there is"
     return "did you mean " + " or ".join(f"{target.kind}/{name}" for name in near) + "?"
 
 

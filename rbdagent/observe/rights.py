@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote
 
+from rbdagent.commands import kubectl, line_of
 from rbdagent.errors import SourceError
 from rbdagent.model import CheckResult, CheckState
 from rbdagent.observe.api import Api, StatusError
@@ -169,13 +170,14 @@ def _may(asked: Asked, right: _Right) -> CheckResult:
     if (answer.get("status") or {}).get("allowed"):
         return CheckResult(source="kubernetes", sentence=sentence, state=CheckState.OK)
     name = re.sub(r"[./]", "-", f"rbdagent-{right.verb}-{right.resource}")
+    options = (f"--verb={right.verb}", f"--resource={right.resource}")
     return CheckResult(
         source="kubernetes",
         sentence=sentence,
         state=CheckState.WARNING if right.loses else CheckState.FAILED,
         detail=f"not allowed: {right.loses}" if right.loses else "not allowed",
-        hint=f"kubectl create clusterrole {name} --verb={right.verb} "
-        f"--resource={right.resource}, and bind it to this user",
+        hint=f"{line_of(kubectl('create clusterrole', name, options=options))}, and bind it to "
+        "this user",
     )
 
 

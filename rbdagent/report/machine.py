@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rbdagent.catalog import runbook
-from rbdagent.model import API_VERSION, NotObserved
+from rbdagent.commands import text_of
+from rbdagent.model import API_VERSION, Command, NotObserved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -49,7 +50,7 @@ def holder_report(diagnosis: Diagnosis, snapshot: Snapshot) -> Json:
         "observedAt": snapshot.observed_at,
         **_diagnosis(diagnosis, pod_names(snapshot)),
         "sources": sources(snapshot),
-        "next": list(diagnosis.next_commands),
+        "next": [_command(given) for given in diagnosis.next_commands],
     }
 
 
@@ -114,7 +115,7 @@ def _life(life: Life, snapshot: Snapshot, names: Mapping[str, str]) -> Json:
         "kind": "LifeReport",
         "observedAt": snapshot.observed_at,
         **_diagnosis(life.diagnosis, names),
-        "next": list(life.diagnosis.next_commands),
+        "next": [_command(given) for given in life.diagnosis.next_commands],
         "pod": None
         if pod is None
         else {"namespace": pod.ref.namespace, "name": pod.ref.name, "phase": pod.phase},
@@ -361,9 +362,20 @@ def _finding(finding: Finding) -> Json:
         "message": finding.message,
         "evidence": list(finding.evidence),
         "remedy": finding.remedy,
-        "commands": list(finding.commands),
+        "commands": [_command(given) for given in finding.commands],
         "heals": _heals(finding.heals),
         "runbook": runbook(finding.code),
+    }
+
+
+def _command(given: Command) -> Json:
+    """Return a command as words and as text; null for text that a terminal would not show."""
+    return {
+        "argv": list(given.argv),
+        "command": text_of(given),
+        "node": given.node,
+        "changes": given.changes,
+        "note": given.note,
     }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.catalog import runbook
+from rbdagent.commands import lines_of
 from rbdagent.model import Severity, SourceState, StepState
 from rbdagent.report.markup import Html, el, several
 from rbdagent.report.picture import NOT_OBSERVED, picture_of
@@ -225,7 +226,7 @@ def _finding(finding: Finding, *, is_target: bool) -> Html:
         ("Evidence", (evidence,) if finding.evidence else ()),
         ("By itself", (f"{finding.heals}.",) if finding.heals else ()),
         ("Remedy", (finding.remedy,) if finding.remedy else ()),
-        ("Commands", tuple(_command(each) for each in finding.commands)),
+        ("Commands", tuple(_command(line) for line in lines_of(finding.commands))),
     ]
     return el(
         "article",

@@ -110,6 +110,9 @@ _IMAGE: Final = _object(
     fsid=_maybe(_TEXT), pool=_TEXT, radosNamespace=_TEXT, name=_TEXT, id=_maybe(_TEXT)
 )
 _HEALS: Final = _maybe(_object(by=_TEXT, once=_TEXT, withinSeconds=_maybe(_DECIMAL), note=_TEXT))
+_COMMAND: Final = _object(
+    argv=_list(_TEXT), command=_maybe(_TEXT), node=_maybe(_TEXT), changes=_TRUTH, note=_TEXT
+)
 _FINDING: Final = _object(
     code={"type": "string", "pattern": "^RBD[0-9]{3}$"},
     severity=_enum(Severity),
@@ -117,7 +120,7 @@ _FINDING: Final = _object(
     message=_TEXT,
     evidence=_list(_TEXT),
     remedy=_TEXT,
-    commands=_list(_TEXT),
+    commands=_list(_COMMAND),
     heals=_HEALS,
     runbook=_TEXT,
 )
@@ -255,7 +258,7 @@ _REPORT: Final = {
     "holders": _list(_HOLDER),
     "findings": _list(_FINDING),
     "sources": _SOURCES,
-    "next": _list(_TEXT),
+    "next": _list(_COMMAND),
 }
 _STAGES: Final = _list(
     _object(step=_enum(LifeStep), state=_enum(StepState), said=_TEXT, codes=_list(_TEXT))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.catalog import CATALOG
+from rbdagent.commands import command
 from rbdagent.diagnose import MOST_COMMANDS, unseen
 from rbdagent.diagnose.stuck import is_complete, is_empty, unseen_of
 from rbdagent.diagnose.times import age, spoken
-from rbdagent.model import Severity, SourceState, TargetKind
+from rbdagent.model import Command, Severity, SourceState, TargetKind
 from rbdagent.report.text import (
     BOLD,
     GREEN,
@@ -208,7 +209,7 @@ def _rest(causes: Sequence[Cause]) -> str:
     return "\n".join([*lines, *([f"  and {left} more"] if left > 0 else [])])
 
 
-def _commands(found: LifeList) -> tuple[str, ...]:
+def _commands(found: LifeList) -> tuple[Command, ...]:
     """Give what to type now: what the worst asks for, then a closer look at each of the next."""
     if not found.causes:
         return ()
@@ -216,6 +217,6 @@ def _commands(found: LifeList) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*worst, *_looks(found.causes))))[:MOST_COMMANDS]
 
 
-def _looks(causes: Sequence[Cause]) -> Iterator[str]:
-    for each in causes:
-        yield f"rbdagent diagnose {_name(each.victims[0])}"
+def _looks(causes: Sequence[Cause]) -> Iterator[Command]:
+    for cause in causes:
+        yield command("rbdagent diagnose", _name(cause.victims[0]))

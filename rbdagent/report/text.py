@@ -5,12 +5,14 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.commands import command, lines_of
 from rbdagent.correlate.identity import mappings_of, mappings_seen
 from rbdagent.correlate.reports import is_fresh
 from rbdagent.diagnose import unseen
 from rbdagent.diagnose.times import age, spoken
 from rbdagent.model import (
     CheckState,
+    Command,
     NotObserved,
     Severity,
     SourceState,
@@ -256,15 +258,16 @@ def unmap_refusal(refusal: UnmapRefusal, *, colour: bool) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _after_refusal(refusal: UnmapRefusal) -> list[str]:
-    """Give what to type next: wait where that is all that is missing, else why it was refused."""
+def _after_refusal(refusal: UnmapRefusal) -> list[Command]:
+    """Return what to run next: wait where only time is missing, else why it was refused."""
     hard = [each.code for each in refusal.conditions if not each.met and not each.passes]
+    explained = [command("rbdagent explain", code) for code in hard]
     if refusal.identity is None:
-        return [f"rbdagent explain {each}" for each in hard]
+        return explained
+    device = refusal.identity.device
     if hard:
-        look = f"rbdagent who-holds {refusal.identity.device}"
-        return [look, *(f"rbdagent explain {each}" for each in hard)]
-    return [f"rbdagent unmap {refusal.identity.device} --wait   # only time is missing"]
+        return [command("rbdagent who-holds", device), *explained]
+    return [command("rbdagent unmap", device, options=("--wait",), note="only time is missing")]
 
 
 def unmap_result(result: UnmapResult, *, colour: bool) -> str:
@@ -484,7 +487,7 @@ def finding_text(finding: Finding, said: frozenset[str] = frozenset(), *, colour
         lines.append(wrapped(f"By itself: {finding.heals}.", first="  ", rest="  "))
     if finding.remedy:
         lines.append(wrapped(f"Remedy: {finding.remedy}", first="  ", rest="  "))
-    lines += [f"    {each}" for each in finding.commands]
+    lines += [f"    {line}" for line in lines_of(finding.commands)]
     return "\n".join(lines)
 
 
@@ -515,9 +518,9 @@ def _source(name: str, source: Source) -> list[str]:
     return lines
 
 
-def next_text(commands: Sequence[str], *, colour: bool) -> str:
-    """Give the commands to type now."""
-    lines = [painted("Next:", BOLD, colour=colour), *(f"  {each}" for each in commands)]
+def next_text(commands: Sequence[Command], *, colour: bool) -> str:
+    """Return the commands to run now."""
+    lines = [painted("Next:", BOLD, colour=colour), *(f"  {line}" for line in lines_of(commands))]
     return "\n".join(lines)
 
 

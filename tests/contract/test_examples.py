@@ -63,7 +63,7 @@ def test_the_answer_names_the_verdict_and_the_next_command(
     assert done.returncode == 3
     assert report["verdict"] == verdict
     assert report["holders"][0]["node"] == "worker-1"
-    assert report["next"][0].startswith(first)
+    assert report["next"][0]["command"].startswith(first)
 
 
 def test_every_name_of_the_volume_leads_to_the_same_holder() -> None:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rbdagent.catalog import CATALOG, RUNBOOKS
+from rbdagent.commands import lines_of
 from rbdagent.model import CsiSource, Severity, StepState
 from rbdagent.report.markup import Html, el, visible
 from rbdagent.report.picture import picture_of
@@ -84,12 +85,14 @@ def test_every_finding_is_there_with_evidence_remedy_and_commands(scene: Snapsho
     for each in life(scene).findings:
         for said in (each.code, each.subject, each.message, each.remedy, str(each.heals or "")):
             assert said in words
-        assert [said for said in (*each.evidence, *each.commands) if said not in words] == []
+        assert [
+            said for said in (*each.evidence, *lines_of(each.commands)) if said not in words
+        ] == []
 
 
 def test_a_command_stands_alone_in_a_block_to_be_copied(scene: Snapshot) -> None:
     page = drawn(scene)
-    for command in (one for each in life(scene).findings for one in each.commands):
+    for command in (one for each in life(scene).findings for one in lines_of(each.commands)):
         assert el("pre", el("code", command)) in page
 
 

@@ -70,9 +70,8 @@ class Report:
 
     @property
     def next(self) -> list[str]:
-        """Commands to copy."""
-        found: list[str] = self.data["next"]
-        return found
+        """Commands to copy, without the node that each is for."""
+        return [str(given["command"]) for given in self.data["next"]]
 
     def holder(self, node: str | None) -> Json:
         """Give the one holder on a node."""

@@ -78,7 +78,7 @@ def test_founding_incident(scene: Scene) -> None:  # noqa: PLR0915 - one story, 
     orphan = scene.wait_verdict("worker-1", volume, "Orphaned")
     holder = orphan.holder("worker-1")
     assert "RBD101" in orphan.codes
-    assert orphan.next[0].startswith(f"rbdagent unmap pv/{volume} ")
+    assert orphan.next[0].startswith(f"rbdagent unmap pv/{volume}")
     assert holder["openedBy"] == []
     assert holder["since"] == orphan.data["observedAt"]
     _ask(scene, "founding_orphan")

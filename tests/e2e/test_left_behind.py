@@ -135,7 +135,7 @@ def test_a_container_whose_pod_the_api_has_lost_is_still_in_use(scene: Scene) ->
     assert any(uid in str(each["mountNamespaceOf"]["pod"]) for each in holder["mounts"])
     (lost,) = (found for found in report.data["findings"] if found["code"] == "RBD109")
     assert f"does not know its pod ({uid}): it was force-deleted" in lost["message"]
-    assert lost["commands"][0].startswith("systemctl start kubelet")
+    assert lost["commands"][0]["command"].startswith("systemctl start kubelet")
     assert not any("unmap" in each for each in report.next)
 
 

@@ -17,7 +17,7 @@ from tests.e2e.scene import Scene
 from tests.lab.install import venv_python
 from tests.lab.laptop import Laptop
 from tests.lab.processes import wait_until
-from tests.unit.test_life import CURED_ON_NODES, ways
+from tests.unit.test_life import CURED_ON_NODES, lines_in, ways
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,7 +75,7 @@ class World:
 
     def _end(self, scene: Scene, asked: Asked, told: Json) -> None:
         """Type what a finding tells to type, and wait until nothing more is told."""
-        commands, _ = ways(told["commands"])
+        commands, _ = ways(lines_in(told["commands"]))
         assert commands, told
         for each in commands:
             self._type(each)

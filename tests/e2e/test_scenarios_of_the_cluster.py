@@ -211,7 +211,7 @@ def test_a_file_system_that_only_the_kernel_keeps_pins(scene: Scene) -> None:
     holder = report.holder(_ASKED)
     assert (holder["mounts"], holder["openedBy"]) == ([], [])
     told = report.finding("RBD102")
-    assert "force" not in " ".join(told["commands"])
+    assert not any("force" in given["command"] for given in told["commands"])
 
 
 def test_a_container_that_writes_to_the_nodes_own_disk_is_not_backed(scene: Scene) -> None:
@@ -231,4 +231,4 @@ def test_a_container_that_writes_to_the_nodes_own_disk_is_not_backed(scene: Scen
     told = report.finding("RBD108")
     assert report.exit_code == 3
     assert "Do not delete the pod: that destroys what it wrote" in told["message"]
-    assert "tar cf - /data" in report.next[0]
+    assert report.next[0].endswith("/root ./data")

@@ -22,7 +22,7 @@ from tests.lab.lab import RBDAGENT_USER, running_lab
 from tests.lab.played import PlayedNodes
 from tests.lab.processes import wait_until
 from tests.lab.workloads import DRIVER
-from tests.unit.test_life import CURED, HEALS, SAYS, ways
+from tests.unit.test_life import CURED, HEALS, SAYS, lines_in, ways
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -222,7 +222,7 @@ def test_the_cure_that_is_told_ends_the_state(world: World, state: str) -> None:
     told = world.findings(making.target)
     code = told[0]["code"]
     assert code in SAYS[state]
-    first, other = ways(told[0]["commands"])
+    first, other = ways(lines_in(told[0]["commands"]))
     commands = other or first
     assert commands, told[0]
     for each in commands:

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from rbdagent.catalog import CATALOG, binding, reclaiming
+from rbdagent.commands import lines_of
 from rbdagent.model import (
     Claim,
     ContainerState,
@@ -1064,7 +1065,7 @@ FORBIDDEN: Final = ("finalizers", "--force", "--grace-period", "delete pv", "del
 
 @pytest.mark.parametrize(("code", "seen"), cases(SAID, NO_TROUBLE))
 def test_a_command_can_be_copied_and_takes_nothing_away_by_force(code: str, seen: Snapshot) -> None:
-    for each in found(seen, code).commands:
+    for each in lines_of(found(seen, code).commands):
         words = shlex.split(each)
         assert words[0] in {"kubectl", "rbdagent", "ceph"}
         assert "None" not in each
@@ -1123,23 +1124,23 @@ def test_the_patch_of_a_restored_pv_binds_it_and_stripping_its_uid_would_not(
         # Never bound, and kept by name: that heals by itself.
         assert of_family(seen) == {"RBD626"}
         return
-    (command,) = found(seen, "RBD404" if completed else "RBD624").commands
+    (command,) = lines_of(found(seen, "RBD404" if completed else "RBD624").commands)
     assert binds(patched(command, reference), "claim-uid", completed=completed)
     if completed:
         assert not binds(REFERENCES["stripped"], "claim-uid", completed=True)
 
 
 def test_the_patch_is_refused_where_the_pv_is_another_claims_by_now() -> None:
-    (_, command) = found(SAID["RBD404"]["misbound (40)"], "RBD404").commands
+    (_, command) = lines_of(found(SAID["RBD404"]["misbound (40)"], "RBD404").commands)
     with pytest.raises(AssertionError):
         patched(command, {"namespace": "default", "name": "somebody-else", "uid": "x"})
 
 
 def test_the_data_is_kept_before_anything_else() -> None:
     for code, name in (("RBD404", "misbound (40)"), ("RBD406", "claim lives (43)")):
-        assert '"Retain"' in found(SAID[code][name], code).commands[0]
+        assert '"Retain"' in lines_of(found(SAID[code][name], code).commands)[0]
     kept = life(volume(claim=OF_OLD, reclaim_policy="Retain"), claims=(claim(**LOST),))
-    assert not any("Retain" in each for each in found(kept, "RBD404").commands)
+    assert not any("Retain" in each for each in lines_of(found(kept, "RBD404").commands))
 
 
 def test_a_controller_that_should_have_righted_it_long_ago_does_not_work() -> None:
@@ -1157,13 +1158,13 @@ def restored(**parts: Any) -> Finding:  # noqa: ANN401
 def test_somebody_outside_who_has_the_image_open_is_named_and_no_patch_is_given() -> None:
     told = restored(of_image=FOREIGN)
     assert any("192.0.2.7" in each and "no node here lists" in each for each in told.evidence)
-    assert told.commands[1:] == (f"rbdagent who-holds pv/{PV}",)
+    assert lines_of(told.commands)[1:] == (f"rbdagent who-holds pv/{PV}",)
 
 
 def test_a_watcher_that_is_a_node_of_this_cluster_is_nobody_outside() -> None:
     told = restored(of_image={"watchers": (remote_watcher(),)})
     assert any("nobody outside" in each for each in told.evidence)
-    assert "/spec/claimRef/uid" in told.commands[1]
+    assert "/spec/claimRef/uid" in lines_of(told.commands)[1]
 
 
 @pytest.mark.parametrize(
@@ -1174,8 +1175,8 @@ def test_where_nobody_could_look_for_outsiders_one_is_to_look_before_the_patch(
 ) -> None:
     told = restored(**blind)
     assert any("whether another cluster" in each for each in told.evidence)
-    assert told.commands[1] == f"rbdagent who-holds pv/{PV}"
-    assert "/spec/claimRef/uid" in told.commands[2]
+    assert lines_of(told.commands)[1] == f"rbdagent who-holds pv/{PV}"
+    assert "/spec/claimRef/uid" in lines_of(told.commands)[2]
 
 
 def test_a_pod_that_runs_on_a_lost_claim_is_told_of() -> None:
@@ -1194,7 +1195,7 @@ def test_a_claim_without_a_reference_gets_the_one_pv_that_names_it() -> None:
     seen = life(
         volume(claim=OF_OLD, reclaim_policy="Retain"), claims=(claim(volume_name=None, **LOST),)
     )
-    give, name = found(seen, "RBD630").commands[-2:]
+    give, name = lines_of(found(seen, "RBD630").commands)[-2:]
     assert "/spec/claimRef/uid" in give
     assert f'"volumeName":"{PV}"' in name
 
@@ -1248,21 +1249,21 @@ def test_the_one_near_pv_that_can_be_changed_is_told_how(near: dict[str, Any], c
         claims=(wanting(selector=SELECTOR, provisioner=None),),
         storage_classes=(NONE_MADE,),
     )
-    assert found(seen, "RBD602").commands[-1] == cure
+    assert lines_of(found(seen, "RBD602").commands)[-1] == cure
 
 
 def test_no_pv_is_opened_to_more_nodes_for_a_claim() -> None:
     seen = life(free(), claims=(wanting(volume_name="pv-free", access_modes=("ReadWriteMany",)),))
-    assert not any("patch" in each for each in found(seen, "RBD610").commands)
+    assert not any("patch" in each for each in lines_of(found(seen, "RBD610").commands))
 
 
 def test_a_pv_is_called_larger_only_where_its_image_is() -> None:
     small = volume(claim=None, phase="Available", capacity_bytes=GI // 2, reclaim_policy="Retain")
     wants = (wanting(volume_name=PV),)
     true = life(small, claims=wants, of_image={"size_bytes": GI})
-    assert '{"capacity":{"storage":"1Gi"}}' in found(true, "RBD610").commands[0]
+    assert '{"capacity":{"storage":"1Gi"}}' in lines_of(found(true, "RBD610").commands)[0]
     lie = life(small, claims=wants, of_image={"size_bytes": GI // 2})
-    assert not any("patch" in each for each in found(lie, "RBD610").commands)
+    assert not any("patch" in each for each in lines_of(found(lie, "RBD610").commands))
 
 
 def test_a_kept_pv_that_does_not_fit_warns_of_the_empty_one_that_is_made_meanwhile() -> None:
@@ -1304,7 +1305,7 @@ def test_a_driver_with_almost_the_name_is_told() -> None:
 
 
 def test_the_log_of_the_provisioner_that_leads_is_to_be_read() -> None:
-    assert found(life(), "RBD606").commands[0] == (
+    assert lines_of(found(life(), "RBD606").commands)[0] == (
         "kubectl -n csi logs prov-0 -c csi-provisioner --tail=50"
     )
 
@@ -1318,14 +1319,14 @@ def test_a_feature_that_rbd_nbd_alone_has_is_named() -> None:
 def test_the_secret_that_is_missing_is_named() -> None:
     told = found(SAID["RBD607"]["secret"], "RBD607")
     assert "the secret n/s" in told.message
-    assert told.commands == ("kubectl -n n get secret s",)
+    assert lines_of(told.commands) == ("kubectl -n n get secret s",)
 
 
 def test_a_provisioner_that_expects_topology_labels_can_be_told_not_to() -> None:
     told = found(SAID["RBD607"]["no topology labels"], "RBD607")
     assert "the node plugin on worker-1 reports none" in told.message
     assert "--feature-gates=Topology=false" in told.remedy
-    assert told.commands == ("kubectl get csinode worker-1 -o yaml",)
+    assert lines_of(told.commands) == ("kubectl get csinode worker-1 -o yaml",)
 
 
 def test_who_holds_a_volume_that_is_to_be_deleted_is_named() -> None:
@@ -1366,10 +1367,10 @@ def test_what_becomes_of_the_image_of_a_pv_that_is_deleted_before_its_claim(
 
 def test_only_pods_that_have_ended_are_told_to_be_deleted_for_a_claim() -> None:
     ended = found(SAID["RBD613"]["a pod has ended"], "RBD613")
-    assert "kubectl -n default delete pod web-0" in ended.commands
+    assert "kubectl -n default delete pod web-0" in lines_of(ended.commands)
     assert ended.severity is Severity.WARNING
     runs = found(SAID["RBD613"]["a pod runs"], "RBD613")
-    assert not any("delete" in each for each in runs.commands)
+    assert not any("delete" in each for each in lines_of(runs.commands))
 
 
 def test_a_pod_that_waits_for_a_claim_that_is_being_deleted_is_trouble() -> None:

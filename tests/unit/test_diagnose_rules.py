@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from rbdagent.catalog import CATALOG, entry, explanation
+from rbdagent.commands import lines_of
 from rbdagent.correlate import correlate
 from rbdagent.diagnose.life import life_of
 from rbdagent.diagnose.stuck import among_all
@@ -458,9 +459,9 @@ def test_a_pin_in_a_mount_namespace_leads_to_its_process_and_its_mount() -> None
         "mounts": (mount(path="/run/pin mp", namespace=own),),
         "kernel_traces": ("/sys/fs/ext4/rbd0",),
     }
-    assert found(world(mapped=pinned), "RBD102").commands[:2] == (
+    assert lines_of(found(world(mapped=pinned), "RBD102").commands)[:2] == (
         "ps -o pid,user,lstart,args -p 4078  # on worker-1",
-        "nsenter -t 4078 -m findmnt '/run/pin mp'  # on worker-1",
+        "findmnt --task 4078 '/run/pin mp'  # on worker-1",
     )
 
 
@@ -470,9 +471,9 @@ def test_a_pin_in_another_pods_container_leads_to_that_pod() -> None:
         mapped={"mounts": (mount(path="/data", namespace=container("debug-uid")),)},
         in_kube={"pods": (pod("debug", ref=debug, claims=()),)},
     )
-    assert found(seen, "RBD102").commands[:4] == (
+    assert lines_of(found(seen, "RBD102").commands)[:4] == (
         "ps -o pid,user,lstart,args -p 6790  # on worker-1",
-        "nsenter -t 6790 -m findmnt /data  # on worker-1",
+        "findmnt --task 6790 /data  # on worker-1",
         "kubectl -n ops describe pod debug",
         "kubectl -n ops delete pod debug",
     )
@@ -711,12 +712,14 @@ def test_the_founding_incident_names_device_pin_attachment_and_the_one_who_waits
     assert any("client.4393" in each for each in told.evidence)
     assert any(attachment().name in each for each in told.evidence)
     assert "worker-1" in found(seen, "RBD401").message
-    assert said(seen).next_commands[0] == "ps -o pid,user,lstart,args -p 4623  # on worker-1"
+    assert (
+        lines_of(said(seen).next_commands)[0] == "ps -o pid,user,lstart,args -p 4623  # on worker-1"
+    )
 
 
 def test_the_forgotten_orphan_is_unmapped_first() -> None:
     seen = world(in_kube=waits(BEING_USED))
-    assert said(seen).next_commands == (
+    assert lines_of(said(seen).next_commands) == (
         f"rbdagent unmap pv/{PV}  # on worker-1",
         f"rbdagent unmap pv/{PV} --wait --yes  # on worker-1",
         f"rbdagent who-holds pv/{PV}",
@@ -734,7 +737,7 @@ def test_the_forgotten_orphan_is_unmapped_first() -> None:
     ids=["no volume", "mapped twice"],
 )
 def test_what_no_name_tells_from_another_is_unmapped_by_its_device(seen: Snapshot) -> None:
-    assert "rbdagent unmap /dev/rbd0  # on worker-1" in found(seen, "RBD101").commands
+    assert "rbdagent unmap /dev/rbd0  # on worker-1" in lines_of(found(seen, "RBD101").commands)
 
 
 def test_an_orphan_in_volumes_in_use_is_not_called_forgotten() -> None:
@@ -748,7 +751,7 @@ def test_an_orphan_in_volumes_in_use_is_not_called_forgotten() -> None:
 
 def test_an_orphan_with_an_attachment_is_looked_at_again_first() -> None:
     seen = world(in_kube={"attachments": (attachment(),)})
-    assert said(seen).next_commands == (
+    assert lines_of(said(seen).next_commands) == (
         f"rbdagent who-holds pv/{PV}",
         f"rbdagent unmap pv/{PV}  # on worker-1",
         f"rbdagent unmap pv/{PV} --wait --yes  # on worker-1",
@@ -757,7 +760,7 @@ def test_an_orphan_with_an_attachment_is_looked_at_again_first() -> None:
 
 def test_a_staged_orphan_is_taken_down_in_order() -> None:
     seen = world(mapped={"mounts": (mount(),), "holders": (LUKS,)})
-    assert found(seen, "RBD110").commands[1:] == (
+    assert lines_of(found(seen, "RBD110").commands)[1:] == (
         f"umount {STAGING_PATH}  # on worker-1",
         f"cryptsetup luksClose luks-rbd-{HANDLE}  # on worker-1",
         "rbd unmap /dev/rbd0  # on worker-1",
@@ -766,7 +769,7 @@ def test_a_staged_orphan_is_taken_down_in_order() -> None:
 
 def test_a_luks_mapping_that_is_left_is_closed_before_the_unmap() -> None:
     seen = world(mapped={"holders": (LUKS,)})
-    assert found(seen, "RBD110").commands[1:] == (
+    assert lines_of(found(seen, "RBD110").commands)[1:] == (
         f"cryptsetup luksClose luks-rbd-{HANDLE}  # on worker-1",
         "rbd unmap /dev/rbd0  # on worker-1",
     )
@@ -775,7 +778,7 @@ def test_a_luks_mapping_that_is_left_is_closed_before_the_unmap() -> None:
 
 def test_from_the_waiting_node_the_next_command_looks_from_the_holders() -> None:
     seen = from_worker_2(in_kube=waits(BEING_USED))
-    assert said(seen).next_commands[0] == f"ssh worker-1 rbdagent who-holds pv/{PV}"
+    assert lines_of(said(seen).next_commands)[0] == f"ssh worker-1 rbdagent who-holds pv/{PV}"
     assert "client.4393" in found(seen, "RBD402").message
 
 
@@ -788,19 +791,19 @@ def test_a_mapping_that_is_just_being_unmapped_is_not_called_unwatched() -> None
 def test_a_missing_watch_is_looked_at_twice_unless_the_kernel_says_so_itself() -> None:
     by_ceph = world(of_image={"watchers": ()})
     by_kernel = world(mapped={"watch": False}, of_image={"watchers": ()})
-    assert said(by_ceph).next_commands[0] == f"rbdagent who-holds pv/{PV}"
-    assert said(by_kernel).next_commands[0] == "kubectl cordon worker-1"
+    assert lines_of(said(by_ceph).next_commands)[0] == f"rbdagent who-holds pv/{PV}"
+    assert lines_of(said(by_kernel).next_commands)[0] == "kubectl cordon worker-1"
 
 
 def test_an_image_asked_by_name_is_sent_to_its_pv_where_that_alone_is_missing() -> None:
     seen = unmapped(in_kube={"pods_scope": "node/worker-1"}, target=BY_IMAGE)
-    assert said(seen).next_commands == (f"rbdagent who-holds pv/{PV}",)
+    assert lines_of(said(seen).next_commands) == (f"rbdagent who-holds pv/{PV}",)
 
 
 def test_no_command_is_given_against_an_nbd_device() -> None:
     watch = watcher(client=5000, cookie=LIBRBD_COOKIE)
     seen = world(on_node={"mappings": (nbd_mapping(),)}, of_image={"watchers": (watch,)})
-    assert found(seen, "RBD101").commands == (f"rbdagent who-holds pv/{PV}",)
+    assert lines_of(found(seen, "RBD101").commands) == (f"rbdagent who-holds pv/{PV}",)
 
 
 def test_every_device_of_a_blocklisted_client_is_named() -> None:
@@ -865,7 +868,7 @@ def test_a_range_that_hits_another_address_of_the_node_is_named() -> None:
 @pytest.mark.parametrize("entry", [OWN_ENTRY, *WIDE_ENTRIES.values()])
 def test_lifting_a_blocklist_entry_is_never_a_command(entry: BlocklistEntry) -> None:
     seen = world(in_ceph={"blocklist": (entry,)}, in_kube={"pods": (pod(),)})
-    commands = [line for finding in said(seen).findings for line in finding.commands]
+    commands = [line for finding in said(seen).findings for line in lines_of(finding.commands)]
     assert not any("blocklist rm" in line or "range rm" in line for line in commands)
 
 
@@ -881,7 +884,7 @@ def test_fencing_names_the_exact_client_and_warns_of_daemons_at_its_address() ->
 
 def test_a_missing_device_node_is_made_with_its_number() -> None:
     seen = world(mapped={"node_present": False, "number": DeviceNumber(major=252, minor=16)})
-    assert found(seen, "RBD204").commands[0].startswith("mknod -m 600 /dev/rbd0 b 252 16")
+    assert lines_of(found(seen, "RBD204").commands)[0].startswith("mknod -m 600 /dev/rbd0 b 252 16")
 
 
 def test_a_pods_directory_that_is_left_is_named_without_its_mount_point() -> None:
@@ -892,8 +895,12 @@ def test_a_pods_directory_that_is_left_is_named_without_its_mount_point() -> Non
 
 def test_data_on_the_nodes_disk_is_rescued_before_anything_else() -> None:
     seen = unmapped(on_node={"unbacked": (UNBACKED,)}, in_kube={"pods": (pod(),)})
-    assert said(seen).next_commands[0].startswith("kubectl -n default exec web-0 -- tar")
-    assert not any("delete pod" in each for each in said(seen).next_commands)
+    rescue = lines_of(said(seen).next_commands)[0]
+    assert rescue.startswith(
+        f"tar --create --file=rescue.tar -C /proc/{UNBACKED.process.pid}/root ./"
+    )
+    assert rescue.endswith("# on worker-1")
+    assert not any("delete pod" in each for each in lines_of(said(seen).next_commands))
 
 
 def test_what_was_left_out_on_purpose_is_no_warning() -> None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
+from rbdagent.commands import lines_of
 from rbdagent.model import (
     DeviceNumber,
     EntityAddress,
@@ -212,14 +213,14 @@ def test_a_client_that_may_be_a_node_by_its_second_network_is_called_no_stranger
 
 
 def test_its_data_are_kept_first_and_its_pv_is_sought_in_the_other_cluster_then() -> None:
-    commands = found(outside(), "RBD771").commands
+    commands = lines_of(found(outside(), "RBD771").commands)
     retain = '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}'
     assert commands[0] == f"kubectl patch pv {PV} --type merge -p '{retain}'"
-    assert HANDLE in commands[1]
     assert SPEC.name in commands[1]
-    assert commands[1].endswith("# in the other cluster")
+    assert HANDLE in commands[2]
+    assert all(line.endswith("# in the other cluster") for line in commands[1:3])
     kept = outside(in_kube={"persistent_volumes": (volume(reclaim_policy="Retain"),)})
-    assert not any("patch" in each for each in found(kept, "RBD771").commands)
+    assert not any("patch" in each for each in lines_of(found(kept, "RBD771").commands))
 
 
 def test_who_waits_makes_an_error_of_it() -> None:

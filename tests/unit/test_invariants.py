@@ -7,6 +7,7 @@ from typing import Any, Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rbdagent.commands import lines_of
 from rbdagent.model import (
     NotObserved,
     Snapshot,
@@ -170,7 +171,7 @@ UNMAPPING: Final = ("rbdagent unmap", "rbd unmap", "umount", "cryptsetup", "echo
 def test_unmapping_is_advised_for_orphans_alone(scene: Scene) -> None:
     answer = said(scene.seen())
     for each in answer.findings:
-        if any(command.startswith(UNMAPPING) for command in each.commands):
+        if any(command.startswith(UNMAPPING) for command in lines_of(each.commands)):
             assert each.code in ("RBD101", "RBD110")
             assert any(one.verdict is Verdict.ORPHANED for one in answer.holders)
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
+from rbdagent.commands import lines_of
 from rbdagent.model import (
     ContainerState,
     CsiNode,
@@ -375,7 +376,7 @@ def test_the_deadlock_names_the_deployment_and_gives_its_patch() -> None:
     patch = "kubectl -n default patch deployment web --type merge -p"
     recreate = '{"type":"Recreate","rollingUpdate":null}'
     no_surge = '{"type":"RollingUpdate","rollingUpdate":{"maxSurge":0,"maxUnavailable":1}}'
-    assert finding.commands == (
+    assert lines_of(finding.commands) == (
         f"""{patch} '{{"spec":{{"strategy":{recreate}}}}}'""",
         f"""{patch} '{{"spec":{{"strategy":{no_surge}}}}}'  # instead, to keep rolling""",
     )
@@ -386,22 +387,24 @@ def test_the_deadlock_names_the_deployment_and_gives_its_patch() -> None:
 
 
 def test_the_first_thing_to_type_ends_the_deadlock() -> None:
-    assert "Recreate" in said(rolling(deployment())).next_commands[0]
+    assert "Recreate" in lines_of(said(rolling(deployment())).next_commands)[0]
 
 
 def test_the_replicas_are_told_by_their_deployment() -> None:
     finding = found(SAID["RBD719"]["two replicas of a Deployment"][0], "RBD719")
     assert "replicas of Deployment web" in finding.message
-    assert finding.commands == ("kubectl -n default scale deployment web --replicas 1",)
+    assert lines_of(finding.commands) == ("kubectl -n default scale deployment web --replicas 1",)
 
 
 def test_a_stateful_set_is_not_told_to_be_scaled_down_as_that_may_delete_claims() -> None:
     seen = SAID["RBD719"]["a StatefulSet with one claim for all"][0]
     finding = found(seen, "RBD719")
-    policy = "-o jsonpath='{.spec.persistentVolumeClaimRetentionPolicy}'"
-    assert finding.commands == (f"kubectl -n default get statefulset web {policy}",)
+    policy = "-o 'jsonpath={.spec.persistentVolumeClaimRetentionPolicy}'"
+    assert lines_of(finding.commands) == (f"kubectl -n default get statefulset web {policy}",)
     assert "whenScaled: Delete" in finding.remedy
-    assert not any("scale" in each for one in said(seen).findings for each in one.commands)
+    assert not any(
+        "scale" in each for one in said(seen).findings for each in lines_of(one.commands)
+    )
 
 
 def test_a_rolling_update_waits_for_itself_on_one_node_too_where_one_pod_may_use_it() -> None:
@@ -411,7 +414,7 @@ def test_a_rolling_update_waits_for_itself_on_one_node_too_where_one_pod_may_use
         **ONCE,
     )
     finding = found(seen, "RBD704")
-    assert "patch deployment web" in finding.commands[0]
+    assert "patch deployment web" in lines_of(finding.commands)[0]
     assert str(finding.heals) == "never: each of the two pods waits for the other"
 
 
@@ -438,7 +441,10 @@ def test_what_is_safe_for_a_node_that_is_down_is_told_in_order_and_never_to_be_c
         finding = found(seen, code)
         order = [finding.remedy.index(each) for each in ("watch is alive", "off. 3.", "taint")]
         assert order == sorted(order)
-        assert finding.commands == ("kubectl describe node worker-1", f"rbd status {SPEC}")
+        assert lines_of(finding.commands) == (
+            "kubectl describe node worker-1",
+            f"rbd status {SPEC}",
+        )
     assert "that machine runs and may write" in found(seen, "RBD725").message
     assert "stays attached there, for ever" in found(seen, "RBD725").message
 
@@ -526,7 +532,7 @@ def test_a_watch_of_which_no_kubelet_will_let_go_stays_an_alarm(seen: Snapshot) 
 
 def test_from_another_node_the_answer_sends_to_the_one_that_does_not_let_go() -> None:
     finding = found(waiting(waiting_pod()), "RBD724")
-    assert finding.commands[0] == f"ssh worker-1 rbdagent who-holds pv/{PV}"
+    assert lines_of(finding.commands)[0] == f"ssh worker-1 rbdagent who-holds pv/{PV}"
 
 
 def test_a_driver_that_does_not_answer_is_an_error_where_it_keeps_a_pod_waiting() -> None:

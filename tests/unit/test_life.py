@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import pytest
 
+from rbdagent.commands import lines_of
 from rbdagent.correlate import correlate
 from rbdagent.diagnose.life import life_of
-from rbdagent.model import Life, Severity
+from rbdagent.model import Command, Life, Severity
 from rbdagent.report.snapshot import load_snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 FIXTURES: Final = Path(__file__).parents[1] / "fixtures" / "life"
 
@@ -143,6 +145,11 @@ def ways(commands: Iterable[str]) -> tuple[list[str], list[str]]:
     return [each for each in changes if each not in other], other
 
 
+def lines_in(commands: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return commands of a JSON answer as lines to type."""
+    return lines_of(msgspec.convert(given, Command) for given in commands)
+
+
 SAYS_ON_NODES: Final[dict[str, tuple[str, ...]]] = {
     "founding_pinned": ("RBD102", "RBD401"),
     "founding_orphan": ("RBD101", "RBD402"),
@@ -229,5 +236,5 @@ def test_a_recorded_state_of_a_node_is_recognised_from_its_file(state: str) -> N
 @pytest.mark.parametrize("state", [*SAYS, *SAYS_ON_NODES])
 def test_a_remedy_that_changes_something_is_typed_before_it_is_told(state: str) -> None:
     (first, *_) = life(state).findings
-    first_way, _ = ways(first.commands)
+    first_way, _ = ways(lines_of(first.commands))
     assert bool(first_way) is (state in {*CURED, *CURED_ON_NODES, *NOT_TYPED})

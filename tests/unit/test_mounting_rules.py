@@ -7,6 +7,7 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
+from rbdagent.commands import lines_of
 from rbdagent.model import (
     BlocklistEntry,
     ContainerState,
@@ -597,7 +598,7 @@ def test_the_names_in_the_words_are_filled_in() -> None:
         "default/web-1 cannot start on worker-2: the driver needs the secret ceph/csi-rbd-secret, "
         "and cannot read it."
     )
-    assert finding.commands == ("kubectl -n ceph describe secret csi-rbd-secret",)
+    assert lines_of(finding.commands) == ("kubectl -n ceph describe secret csi-rbd-secret",)
     assert finding.evidence[1] == "said 2m ago"
 
 
@@ -683,7 +684,9 @@ def test_any_other_driver_that_is_missed_is_down(seen: Snapshot) -> None:
 def test_what_mount_says_of_every_refusal_is_told_with_the_mount_options_first() -> None:
     finding = found(SAID["RBD753"]["by mount"][0], "RBD753")
     assert "mount refuses a mount option, the type (ext4), or the file system" in finding.message
-    assert finding.commands[0] == f"kubectl get pv {PV} -o jsonpath='{{.spec.mountOptions}}'"
+    assert (
+        lines_of(finding.commands)[0] == f"kubectl get pv {PV} -o 'jsonpath={{.spec.mountOptions}}'"
+    )
     assert finding.remedy.startswith("Look at the mount options first")
     assert str(finding.heals) == "kubelet, once what the PV asks for is what can be mounted"
 
@@ -693,7 +696,9 @@ def test_what_mount_utils_found_is_another_file_system_for_certain(there: str) -
     words = f'failed to mount the volume as "ext4", it already contains {there}. Mount error: '
     finding = found(mounting(stage(f"{words}wrong fs type, bad option")), "RBD753")
     assert "what is on the image is not the file system" in finding.message
-    assert finding.commands == (f"kubectl get pv {PV} -o jsonpath='{{.spec.csi.fsType}}'",)
+    assert lines_of(finding.commands) == (
+        f"kubectl get pv {PV} -o 'jsonpath={{.spec.csi.fsType}}'",
+    )
     assert str(finding.heals) == "never: a PV's fsType cannot be changed"
 
 
@@ -704,16 +709,16 @@ def test_a_command_of_which_a_name_is_unknown_is_left_out() -> None:
         persistent_volumes=(volume(source=by_hand),),
         attachments=(),
     )
-    assert found(unnamed, "RBD738").commands == ()
-    known = found(mounting(stage("image not found")), "RBD738").commands
+    assert lines_of(found(unnamed, "RBD738").commands) == ()
+    known = lines_of(found(mounting(stage("image not found")), "RBD738").commands)
     assert known == (f"rbd info {SPEC}", "rbd trash ls --all --pool k8s")
 
 
 def test_key_that_the_kernel_cannot_use_is_told_with_its_user_and_the_kernel() -> None:
     finding = found(SAID["RBD747"]["the kernel checks the type"][0], "RBD747")
     assert "its kernel cannot use the key of client.csi-rbd-node (524)" in finding.message
-    assert finding.commands[0] == (
-        "kubectl get node worker-2 -o jsonpath='{.status.nodeInfo.kernelVersion}'"
+    assert lines_of(finding.commands)[0] == (
+        "kubectl get node worker-2 -o 'jsonpath={.status.nodeInfo.kernelVersion}'"
     )
     assert "node-stage secret" in finding.remedy
     assert "kernel 7.0" in finding.remedy
@@ -742,8 +747,8 @@ def test_options_that_an_old_kernel_refuses_may_be_those_of_rbd_itself() -> None
 
 def test_ms_mode_mismatch_leads_to_the_monitors_and_not_to_the_image() -> None:
     finding = found(SAID["RBD748"]["msgr2 only, rbd of Ceph 18"][0], "RBD748")
-    assert finding.commands[0] == "ceph mon dump"
-    assert not any(command.startswith("rbd ") for command in finding.commands)
+    assert lines_of(finding.commands)[0] == "ceph mon dump"
+    assert not any(command.startswith("rbd ") for command in lines_of(finding.commands))
     assert "rbd_default_map_options ms_mode=prefer-crc" in finding.remedy
 
 
@@ -753,7 +758,7 @@ def test_a_feature_that_the_volume_asks_for_is_not_told_to_be_disabled_on_the_im
     finding = found(mounting(words), "RBD740")
     assert "asks for the image feature journaling" in finding.message
     assert "create the PV again" in finding.remedy
-    assert not any("feature disable" in command for command in finding.commands)
+    assert not any("feature disable" in command for command in lines_of(finding.commands))
 
 
 JOURNALED: Final = {"features": ("layering", "exclusive-lock", "journaling")}
@@ -782,13 +787,13 @@ def test_a_feature_is_told_to_be_disabled_where_no_kernel_has_it_and_no_mirror_n
         },
     )
     disable = f"rbd feature disable {SPEC} journaling"
-    assert (disable in found(seen, "RBD740").commands) is wanted
+    assert (disable in lines_of(found(seen, "RBD740").commands)) is wanted
 
 
 def test_the_pods_of_a_volume_that_has_turned_read_only_are_to_be_deleted_last() -> None:
     finding = found(world(mapped=READ_ONLY, in_kube={"pods": (pod(),)}), "RBD755")
-    assert finding.commands[-1] == "kubectl -n default delete pod web-0"
-    assert finding.commands[0].startswith("dmesg")
+    assert lines_of(finding.commands)[-1] == "kubectl -n default delete pod web-0"
+    assert lines_of(finding.commands)[0].startswith("journalctl --dmesg")
 
 
 @pytest.mark.parametrize(
@@ -802,7 +807,9 @@ def test_the_pods_of_a_volume_that_has_turned_read_only_are_to_be_deleted_last()
 )
 def test_nothing_but_a_name_gets_from_an_event_into_a_command(words: str) -> None:
     seen = mounting(f'MountVolume.MountDevice failed for volume "{PV}" : {words}')
-    assert not any("reboot" in each for one in said(seen).findings for each in one.commands)
+    assert not any(
+        "reboot" in each for one in said(seen).findings for each in lines_of(one.commands)
+    )
 
 
 def test_what_kubelet_has_combined_is_read_as_what_it_is() -> None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
+from rbdagent.commands import lines_of
 from rbdagent.model import ContainerState, ObjectRef, Snapshot
 from tests.unit import (
     test_attaching_rules,
@@ -220,7 +221,7 @@ DANGEROUS: Final = re.compile(
 @pytest.mark.parametrize("seen", EVERY)
 def test_nothing_dangerous_is_given_to_copy(seen: Snapshot) -> None:
     for finding in said(seen).findings:
-        for command in finding.commands:
+        for command in lines_of(finding.commands):
             assert not DANGEROUS.search(command)
             assert "{" not in command.split("'")[0]
             assert "None" not in command

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
+from rbdagent.commands import lines_of
 from rbdagent.correlate import correlate, correlate_node
 from rbdagent.diagnose import diagnose
 from rbdagent.diagnose.neighbours import neighbours
@@ -180,8 +181,8 @@ def test_a_published_client_makes_the_holder_certain_with_its_device_and_verdict
     assert judged.verdict is Verdict.ORPHANED
     assert "the agent on worker-1 reported /dev/rbd7" in judged.because[0]
     assert "RBD101" in {each.code for each in diagnosis.findings}
-    assert diagnosis.next_commands[0].startswith("ssh worker-1 rbdagent")
-    assert not any("unmap" in each for each in diagnosis.next_commands)
+    assert lines_of(diagnosis.next_commands)[0].startswith("ssh worker-1 rbdagent")
+    assert not any("unmap" in each for each in lines_of(diagnosis.next_commands))
 
 
 def test_a_node_that_no_address_leads_to_is_found_by_what_it_published() -> None:

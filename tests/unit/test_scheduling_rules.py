@@ -7,6 +7,7 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
+from rbdagent.commands import lines_of
 from rbdagent.diagnose.scheduling import fits
 from rbdagent.model import Claim, CsiNode, CsiSource, ObjectRef, Requirement, Severity, Snapshot
 from tests.unit.builders import (
@@ -239,8 +240,10 @@ def test_the_code_is_not_said(code: str, seen: Snapshot) -> None:
 def test_the_other_claim_is_what_to_ask_for() -> None:
     finding = found(SAID["RBD701"]["another claim of the pod is Pending"][0], "RBD701")
     assert finding.message == ("default/web-1 gets no node: its claim default/more is Pending.")
-    assert finding.commands == ("rbdagent diagnose pvc/default/more",)
-    assert found(SAID["RBD701"]["kubelet says so"][0], "RBD701").commands == finding.commands
+    assert lines_of(finding.commands) == ("rbdagent diagnose pvc/default/more",)
+    assert lines_of(found(SAID["RBD701"]["kubelet says so"][0], "RBD701").commands) == lines_of(
+        finding.commands
+    )
 
 
 def test_what_keeps_the_claim_that_was_asked_about_is_said_of_the_claim_itself() -> None:
@@ -258,7 +261,7 @@ def test_a_pod_whose_only_claim_does_not_exist_is_not_said_to_have_no_volume() -
     assert "RBD415" not in codes(seen)
     finding = found(seen, "RBD701")
     assert finding.message == "default/web-1 gets no node: its claim default/data does not exist."
-    assert finding.commands == ("kubectl -n default get pvc",)
+    assert lines_of(finding.commands) == ("kubectl -n default get pvc",)
 
 
 def test_nodes_that_have_the_labels_and_are_refused_all_the_same_are_named() -> None:
@@ -328,7 +331,7 @@ def test_the_claim_of_the_pod_before_is_no_trouble_while_it_is_being_collected(
 def test_a_claim_that_is_being_deleted_is_what_to_ask_for() -> None:
     finding = found(unplaced(NOT_OWNER, claims=(claim(), LEAVING)), "RBD705")
     assert finding.message.endswith("It is being deleted.")
-    assert finding.commands == ("rbdagent diagnose pvc/default/web-1-scratch",)
+    assert lines_of(finding.commands) == ("rbdagent diagnose pvc/default/web-1-scratch",)
 
 
 def limits(*drivers: str) -> tuple[CsiNode, ...]:

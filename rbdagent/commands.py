@@ -1,0 +1,191 @@
+"""Commands as data: the only module that makes them, and the only one that writes them as text.
+
+Names, paths and labels in a command may be chosen by a tenant. A value is therefore always one
+word of ``argv``. What is printed is quoted for a shell, so that ``shlex.split`` of the text is
+``argv`` again.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rbdagent.model import Command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+NOT_PRINTED: Final = (
+    "(a command is not printed: a name in it holds characters that a terminal does not show; "
+    "-o json has its words)"
+)
+
+_READING: Final = {
+    "kubectl": ("get", "describe", "logs"),
+    "ceph": ("-s", "fsid", "df", "health", "mon dump", "auth ls", "osd pool ls", "config get",
+             "rbd task list"),
+    "rbd": ("info", "status", "lock ls", "trash ls", "mirror image status"),
+    "rbdagent": ("check", "diagnose", "explain", "list", "who-holds"),
+    "systemctl": ("status",),
+    "crictl": ("pods",),
+    "dmsetup": ("info",),
+    "losetup": ("--list",),
+    "swapon": ("--show",),
+    "cat": ("",), "findmnt": ("",), "journalctl": ("",), "ls": ("",), "lsblk": ("",), "ps": ("",),
+}  # fmt: skip
+"""How the commands begin that only read, by program."""
+
+
+def command(
+    begin: str, *values: str, options: Sequence[str] = (), node: str | None = None, note: str = ""
+) -> Command:
+    """Return a command: how it begins, then values, then options.
+
+    Args:
+        begin: a literal of program, subcommands and their options, split at spaces.
+        values: names and paths from outside, one word each. Where one begins with ``-``, the
+            options come first, and ``--`` ends them: a value is never taken for an option.
+        options: each with its own value, if any, as the next word.
+        node: where to run it.
+        note: when or why to run it.
+    """
+    program, *words = begin.split()
+    return Command(
+        argv=(program, *words, *_ordered(values, options)),
+        node=node,
+        changes=not _only_reads(program, words),
+        note=note,
+    )
+
+
+def kubectl(
+    begin: str, *values: str, namespace: str | None = None, options: Sequence[str] = ()
+) -> Command:
+    """Return a command of kubectl, see :func:`command`.
+
+    Args:
+        begin: without the program.
+        values: names.
+        namespace: None where the object has none.
+        options: as above.
+    """
+    words = begin.split()
+    scope = () if namespace is None else ("-n", namespace)
+    return Command(
+        argv=("kubectl", *scope, *words, *_ordered(values, options)),
+        changes=not _only_reads("kubectl", words),
+    )
+
+
+def over_ssh(node: str, inner: Command) -> Command:
+    """Return a command that runs another one on a node.
+
+    ssh joins its words with spaces, and the shell of the node splits them again: where a word has
+    to be quoted for that shell, the whole inner command is one quoted word.
+    """
+    text = shlex.join(inner.argv)
+    inside = inner.argv if text == " ".join(inner.argv) else (text,)
+    ends = ("--",) if node.startswith("-") else ()
+    return Command(argv=("ssh", *ends, node, *inside), changes=inner.changes)
+
+
+def with_note(given: Command, note: str) -> Command:
+    """Return a command with another note."""
+    return replace(given, note=note)
+
+
+class Template(Struct, frozen=True, kw_only=True):
+    """A command with ``{name}`` in place of what is known only later."""
+
+    begin: str
+    values: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    namespace: str | None = None
+    """Of the object, for a command of kubectl."""
+    node: str | None = None
+    """Reached by ssh."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names that it needs."""
+        given = (*self.values, *self.options, self.namespace or "", self.node or "")
+        return frozenset(name for word in given for name in _NAME.findall(word))
+
+    def filled(self, fields: Mapping[str, str]) -> Command | None:
+        """Return the command; None where a name is not known."""
+        if not all(fields.get(name) for name in self.names):
+            return None
+        values = [word.format_map(fields) for word in self.values]
+        options = [word.format_map(fields) for word in self.options]
+        if self.namespace is not None:
+            begin, scope = self.begin.removeprefix("kubectl "), self.namespace.format_map(fields)
+            return kubectl(begin, *values, namespace=scope, options=options)
+        found = command(self.begin, *values, options=options)
+        return found if self.node is None else over_ssh(self.node.format_map(fields), found)
+
+
+def template(
+    begin: str,
+    *values: str,
+    options: tuple[str, ...] = (),
+    namespace: str | None = None,
+    node: str | None = None,
+) -> Template:
+    """Return a template, see :func:`command`; ``begin`` holds no names."""
+    return Template(begin=begin, values=values, options=options, namespace=namespace, node=node)
+
+
+_NAME: Final = re.compile(r"(?<!{){(\w+)}")
+
+
+def filled(templates: Iterable[Template], fields: Mapping[str, str]) -> tuple[Command, ...]:
+    """Return the commands of which every name is known."""
+    found = (given.filled(fields) for given in templates)
+    return tuple(made for made in found if made is not None)
+
+
+def text_of(given: Command) -> str | None:
+    """Return a command as text for a shell; None where a word holds what a terminal does not show.
+
+    Control characters, marks of direction and lone surrogates are such: what a person reads there
+    is not what the shell gets.
+    """
+    if not all(word.isprintable() for word in given.argv):
+        return None
+    return shlex.join(given.argv)
+
+
+def line_of(given: Command) -> str:
+    """Return a command as a line to copy: where and when to run it stands in a comment."""
+    text = text_of(given)
+    if text is None:
+        return NOT_PRINTED
+    # Some interactive shells read a comment as words: the node is quoted as well.
+    where = f"on {shlex.quote(given.node)}" if given.node is not None else ""
+    said = ", ".join(word for word in (where, given.note) if word)
+    if not said.isprintable():
+        return NOT_PRINTED
+    return f"{text}  # {said}" if said else text
+
+
+def lines_of(given: Iterable[Command]) -> tuple[str, ...]:
+    """Return commands as lines to copy, each once."""
+    return tuple(dict.fromkeys(line_of(one) for one in given))
+
+
+def _ordered(values: Sequence[str], options: Sequence[str]) -> tuple[str, ...]:
+    if any(value.startswith("-") for value in values):
+        return (*options, "--", *values)
+    return (*values, *options)
+
+
+def _only_reads(program: str, words: Sequence[str]) -> bool:
+    given = " ".join(words)
+    return any(
+        given == known or not known or given.startswith(f"{known} ")
+        for known in _READING.get(program, ())
+    )

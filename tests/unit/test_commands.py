@@ -1,0 +1,190 @@
+"""Commands are data: a value from outside is one word, and never an option or another command."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rbdagent.commands import (
+    NOT_PRINTED,
+    command,
+    filled,
+    kubectl,
+    line_of,
+    lines_of,
+    over_ssh,
+    template,
+    text_of,
+    with_note,
+)
+
+if TYPE_CHECKING:
+    from rbdagent.model import Command
+
+PACKAGE = Path(__file__).parents[2] / "rbdagent"
+HOSTILE = (
+    "/x;touch${IFS}P;#",
+    "/mnt/$(touch P)",
+    "`touch P`",
+    "a b",
+    "it's",
+    'say "so"',
+    "two\nlines",
+    "-rf",
+    "--kubeconfig=/tmp/x",
+    "$HOME",
+    "\u202egnp.exe",
+    "\x1b]0;title\x07",
+    "\x9b31m",
+    "back\\slash",
+    "",
+    "|tee P",
+    "caf\udce9",
+)
+VALUES = st.sampled_from(HOSTILE) | st.text()
+
+
+@given(st.lists(VALUES, max_size=3), VALUES)
+def test_printed_command_is_its_words_again(values: list[str], node: str) -> None:
+    for made in (
+        kubectl("describe pod", *values, namespace=node),
+        command("findmnt", *values, node=node, note="only time is missing"),
+    ):
+        line = line_of(made)
+        if line != NOT_PRINTED:
+            assert tuple(shlex.split(line, comments=True)) == made.argv
+
+
+@given(VALUES, VALUES)
+def test_command_over_ssh_is_its_words_again_on_the_node(node: str, path: str) -> None:
+    inner = command("findmnt", path)
+    made = over_ssh(node, inner)
+    ends = 2 if node.startswith("-") else 1
+    assert made.argv[:ends] == ("ssh", "--")[:ends]
+    assert made.argv[ends] == node
+    assert tuple(shlex.split(" ".join(made.argv[ends + 1 :]))) == inner.argv
+
+
+@given(VALUES, VALUES)
+def test_filled_template_is_its_words_again(name: str, namespace: str) -> None:
+    describe = template("kubectl describe secret", "{name}", namespace="{namespace}")
+    for made in filled((describe,), {"name": name, "namespace": namespace}):
+        text = text_of(made)
+        assert text is None or tuple(shlex.split(text)) == made.argv
+
+
+@pytest.mark.parametrize("value", [value for value in HOSTILE if not value.isprintable()])
+def test_value_that_a_terminal_does_not_show_is_not_printed(value: str) -> None:
+    made = command("findmnt", value)
+    assert text_of(made) is None
+    assert line_of(made) == NOT_PRINTED
+    assert made.argv == ("findmnt", value)
+
+
+def test_value_with_a_dash_ends_the_options() -> None:
+    made = kubectl("get pv", "-x", options=("-o", "yaml"))
+    assert made.argv == ("kubectl", "get", "pv", "-o", "yaml", "--", "-x")
+    assert kubectl("get pv", "x", options=("-o", "yaml")).argv[-2:] == ("-o", "yaml")
+
+
+def test_node_in_a_comment_is_quoted() -> None:
+    assert line_of(command("findmnt", "/x", node="n;id")) == "findmnt /x  # on 'n;id'"
+
+
+def test_place_and_note_stand_behind_the_command() -> None:
+    made = with_note(command("rbd unmap", "/dev/rbd0", node="worker-1"), "instead")
+    assert line_of(made) == "rbd unmap /dev/rbd0  # on worker-1, instead"
+
+
+def test_equal_commands_are_printed_once() -> None:
+    assert lines_of((command("ceph -s"), command("ceph -s"))) == ("ceph -s",)
+
+
+def test_template_whose_name_is_unknown_makes_no_command() -> None:
+    assert filled((template("rbd info", "{image}"),), {"image": ""}) == ()
+
+
+@pytest.mark.parametrize(
+    ("made", "changes"),
+    [
+        (kubectl("get pods -A"), False),
+        (kubectl("describe pod", "web-0"), False),
+        (kubectl("delete pod", "web-0"), True),
+        (kubectl("patch pv", "pv"), True),
+        (kubectl("getx"), True),
+        (command("rbd lock ls", "k8s/a"), False),
+        (command("rbd lock rm", "k8s/a"), True),
+        (command("rbd unmap", "/dev/rbd0"), True),
+        (command("ceph osd blocklist rm", "10.0.0.1:0/1"), True),
+        (command("systemctl start kubelet"), True),
+        (command("rbdagent unmap", "/dev/rbd0"), True),
+        (command("rbdagent who-holds", "/dev/rbd0"), False),
+        (over_ssh("worker-1", command("rbdagent list")), False),
+        (over_ssh("worker-1", command("systemctl reboot")), True),
+    ],
+)
+def test_command_says_whether_it_changes_something(made: Command, *, changes: bool) -> None:
+    assert made.changes is changes
+
+
+# --------------------------------------------------------------------------------------------------
+# No other place makes a command
+# --------------------------------------------------------------------------------------------------
+
+_PROGRAMS = (
+    "kubectl|rbd|ceph|rbdagent|findmnt|umount|mount|dmsetup|cryptsetup|ssh|tar|jq|journalctl|dmesg|"
+    "systemctl|crictl|nsenter|mknod|lsblk|losetup|ps|ls|cat|kill|blkid|fsck"
+)
+_WITH_VALUE = re.compile(rf"(?:^|[\s`(;:])(?:{_PROGRAMS}) (?:[^\0.,;:`]*)\0")
+_OF_OTHER_SENSE = frozenset(
+    {
+        "rbdagent \0",  # the version, and the beginning of a literal command: a verb of ours
+        "rbdagent \0\n",
+        "name the device: rbdagent unmap DEVICE, of \0",
+        "\0 runs Ceph \0: rbdagent supports Ceph \0 and later",
+        "journalctl ended with \0: \0",
+        "another rbdagent is at work on \0",
+        "its staging mount \0 is the only one, and may be unmounted",
+    }
+)
+
+
+def test_no_other_module_writes_a_command_with_a_value_as_text() -> None:
+    found = [
+        f"{path.relative_to(PACKAGE)}:{node.lineno}: {text}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.JoinedStr)
+        and _WITH_VALUE.search(text := _text(node))
+        and text not in _OF_OTHER_SENSE
+    ]
+    assert found == []
+
+
+def test_every_command_begins_with_a_literal() -> None:
+    """A value that came by the first argument would be split at its spaces."""
+    found = [
+        f"{path.relative_to(PACKAGE)}:{node.lineno}: {ast.unparse(node)}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if "cli" not in path.parts and path.name != "commands.py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in {"command", "kubectl", "template"}
+        and not isinstance(node.args[0], ast.Constant | ast.Name)
+    ]
+    assert found == []
+
+
+def _text(node: ast.JoinedStr) -> str:
+    """Return the text of an f-string, with NUL in place of each value."""
+    return "".join(
+        str(part.value) if isinstance(part, ast.Constant) else "\0" for part in node.values
+    )
