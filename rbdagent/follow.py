@@ -107,7 +107,7 @@ def _after(act: Act, snapshot: Snapshot) -> _After:
     own = tuple(each for each in volumes_of(kube) if each.name == act.persistent_volume)
     return _After(
         act=act,
-        names=names_of(act.identity.image, own, kube),
+        names=names_of(act.identity.image, own, kube, ceph=snapshot.ceph),
         node=snapshot.node.node_name if snapshot.node is not None else "",
         snapshot=snapshot,
     )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from rbdagent.correlate.identity import pods_of, same_image, volume_image, volumes_of
+from rbdagent.correlate.identity import clusters_of, pods_of, same_image, volume_image, volumes_of
 from rbdagent.model import (
     Attachment,
+    CephView,
     Claim,
     CsiSource,
     ImageIdentity,
@@ -40,7 +42,12 @@ class VolumeNames(Struct, frozen=True, kw_only=True):
     image: ImageIdentity | None
     volumes: tuple[PersistentVolume, ...] = ()
     claims: frozenset[tuple[str, str]] = frozenset()
-    """Namespace and name of every claim that leads here."""
+    """Namespace and name of every claim that has a PV of it, or may get one."""
+    former_claims: frozenset[tuple[str, str]] = frozenset()
+    """Lost claims that name a PV of it, which belongs to another claim: a pod that ran with such a
+    claim may still have the volume mounted."""
+    monitors: frozenset[str] = frozenset()
+    """IP addresses of its cluster's monitors; empty where they are not known."""
     handles: frozenset[tuple[str, str]] = frozenset()
     """(driver, volume handle)"""
     volumes_seen: bool = True
@@ -122,8 +129,9 @@ def names_of(
     chosen: tuple[PersistentVolume, ...],
     kube: KubeView | None,
     index: VolumeIndex | None = None,
+    ceph: CephView | None = None,
 ) -> VolumeNames:
-    """Give every name of an image: ``chosen`` (the target's own PVs) come first."""
+    """Return every name of an image: ``chosen`` (the target's own PVs) come first."""
     index = index_of(kube) if index is None else index
     further: set[PersistentVolume] = set()
     if image is not None:
@@ -139,6 +147,8 @@ def names_of(
         image=image,
         volumes=volumes,
         claims=frozenset(_claims_of(volumes, kube)),
+        former_claims=frozenset(_former_claims_of(volumes, kube)),
+        monitors=_monitors_of(image, ceph),
         handles=frozenset(pair for each in volumes if (pair := handle_of(each.source)) is not None),
         volumes_seen=bool(volumes) or knows_every_volume_of(image, kube),
     )
@@ -174,16 +184,50 @@ def handle_of(source: VolumeSource) -> tuple[str, str] | None:
 def _claims_of(
     volumes: Iterable[PersistentVolume], kube: KubeView | None
 ) -> Iterable[tuple[str, str]]:
-    """By the PV's claimRef and by the claim's volumeName: one of the two may be wrong."""
-    volume_names = set()
-    for each in volumes:
-        volume_names.add(each.name)
-        if each.claim is not None:
-            yield (each.claim.namespace, each.claim.name)
-    claims = () if kube is None else observed_of(kube.claims)
-    for claim in claims:
-        if claim.volume_name in volume_names:
-            yield (claim.ref.namespace, claim.ref.name)
+    """Return the claims that PVs name, and those that are bound to them or ask for a free one.
+
+    A claim that names a PV of another claim proves nothing: its user writes volumeName. Only the
+    PV controller sets its phase to Bound.
+    """
+    yield from (key_of(volume.claim) for volume in volumes if volume.claim is not None)
+    for claim, volume in _claims_naming(volumes, kube):
+        if volume.claim is None or claim.phase == "Bound":
+            yield key_of(claim.ref)
+
+
+def _former_claims_of(
+    volumes: Iterable[PersistentVolume], kube: KubeView | None
+) -> Iterable[tuple[str, str]]:
+    for claim, volume in _claims_naming(volumes, kube):
+        if volume.claim is not None and claim.phase == "Lost":
+            yield key_of(claim.ref)
+
+
+def _claims_naming(
+    volumes: Iterable[PersistentVolume], kube: KubeView | None
+) -> Iterable[tuple[Claim, PersistentVolume]]:
+    by_name = {volume.name: volume for volume in volumes}
+    for claim in () if kube is None else observed_of(kube.claims):
+        volume = by_name.get(claim.volume_name or "")
+        if volume is not None:
+            yield claim, volume
+
+
+def key_of(ref: ObjectRef) -> tuple[str, str]:
+    """Return namespace and name of an object."""
+    return (ref.namespace, ref.name)
+
+
+def _monitors_of(image: ImageIdentity | None, ceph: CephView | None) -> frozenset[str]:
+    """Return the monitors' addresses of an image's cluster; of all where that is not known."""
+    fsid = image.fsid if image is not None else None
+    clusters = [
+        cluster for cluster in clusters_of(ceph) if fsid is None or cluster.fsid in {None, fsid}
+    ]
+    if any(isinstance(cluster.monitors, NotObserved) for cluster in clusters):
+        return frozenset()
+    found = (daemon for cluster in clusters for daemon in observed_of(cluster.monitors))
+    return frozenset(daemon.address.ip for daemon in found)
 
 
 def claims_of(kube: KubeView | None) -> tuple[Claim, ...]:
@@ -194,16 +238,48 @@ def claims_of(kube: KubeView | None) -> tuple[Claim, ...]:
 
 
 def uses(pod: Pod, names: VolumeNames) -> bool:
-    """Tell whether a pod uses the volume: by claim, or by an inline volume."""
-    namespace = pod.ref.namespace
-    if not names.claims.isdisjoint([(namespace, claim) for claim in pod.claims]):
+    """Return whether a pod uses the volume: by claim, or by an inline volume."""
+    claims = [(pod.ref.namespace, claim) for claim in pod.claims]
+    if not names.claims.isdisjoint(claims):
+        return True
+    if not names.former_claims.isdisjoint(claims) and _has_run(pod):
         return True
     if any(handle_of(each) in names.handles for each in pod.inline_volumes):
         return True
     image = names.image
     return image is not None and any(
-        same_image(image, ImageIdentity(spec=each.spec, fsid=None)) for each in pod.inline_images
+        same_image(image, ImageIdentity(spec=source.spec, fsid=None))
+        and _may_be_its_cluster(source, names.monitors)
+        for source in pod.inline_images
     )
+
+
+def _has_run(pod: Pod) -> bool:
+    """Return whether a container of a pod runs or ran; kubelet starts none without its volumes."""
+    return pod.phase != "Pending" or any(
+        container.state in {"running", "terminated"} for container in pod.containers
+    )
+
+
+def _may_be_its_cluster(source: InTreeRbdSource, monitors: frozenset[str]) -> bool:
+    """Return whether an inline volume may mean the cluster; a monitor's name may be any address."""
+    if not monitors or not source.monitors:
+        return True
+    addresses = [_ip_of(monitor) for monitor in source.monitors]
+    return any(address is None or address in monitors for address in addresses)
+
+
+def _ip_of(monitor: str) -> str | None:
+    """Return the address of ``10.0.0.1:6789``, ``[fd00::1]:6789`` or a bare one; None: a name."""
+    host = monitor.strip()
+    if host.startswith("["):
+        host = host[1:].partition("]")[0]
+    elif host.count(":") == 1:
+        host = host.partition(":")[0]
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return None
 
 
 def users_of(names: VolumeNames, kube: KubeView | None) -> tuple[Pod, ...]:

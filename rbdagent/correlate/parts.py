@@ -18,7 +18,7 @@ from rbdagent.correlate.identity import (
     names,
     volume_image,
 )
-from rbdagent.correlate.names import handle_of
+from rbdagent.correlate.names import handle_of, key_of
 from rbdagent.correlate.whole import (
     Key,
     Told,
@@ -26,7 +26,6 @@ from rbdagent.correlate.whole import (
     Whole,
     by_each,
     client_of,
-    key_of,
     keys_of_volume,
     spelled,
 )

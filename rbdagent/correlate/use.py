@@ -204,7 +204,7 @@ def _use_of_mapping(mapping: Mapping, look: Indexed) -> VolumeUse:
 def names_of_mapping(mapping: Mapping, look: Indexed) -> VolumeNames:
     """Give every name of a mapping's image, by the API's word and by the node's."""
     image, chosen = _meant_by(mapping, look.volumes)
-    names = names_of(image, chosen, look.snapshot.kubernetes, look.volumes)
+    names = names_of(image, chosen, look.snapshot.kubernetes, look.volumes, look.snapshot.ceph)
     return known_handles(mapping, names, look.directories)
 
 
@@ -237,14 +237,14 @@ def _use(
     target: Target,
 ) -> VolumeUse:
     snapshot, kube = look.snapshot, look.snapshot.kubernetes
-    known = names_of(image, chosen, kube, look.volumes)
+    known = names_of(image, chosen, kube, look.volumes, snapshot.ceph)
     views: tuple[ImageView, ...] = ()
     if image is not None:
         # Who names an image by its name alone may mean either cluster's: nothing to choose by.
         by_name = target.kind is TargetKind.IMAGE
         volume = known.volumes[0] if known.volumes and not by_name else None
         image = settled(image, volume, snapshot.node, snapshot.ceph)
-        known = names_of(image, chosen, kube, look.volumes)
+        known = names_of(image, chosen, kube, look.volumes, snapshot.ceph)
         views = views_of(image, snapshot.ceph)
     local = tuple(each for each in mappings_of(snapshot.node) if maps(each, known))
     users = users_of(known, kube)

@@ -9,7 +9,14 @@ from msgspec.structs import replace
 
 from rbdagent.correlate.identity import mappings_of, pods_of, volumes_of
 from rbdagent.correlate.local import Directories, directories_of, pod_uids_on
-from rbdagent.correlate.names import VolumeIndex, VolumeNames, claims_of, handle_of, index_of
+from rbdagent.correlate.names import (
+    VolumeIndex,
+    VolumeNames,
+    claims_of,
+    handle_of,
+    index_of,
+    key_of,
+)
 from rbdagent.correlate.shelf import Shelf
 from rbdagent.model import (
     Attachment,
@@ -38,7 +45,6 @@ from rbdagent.parse.handle import attachment_name
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator
 
-    from rbdagent.model import ObjectRef
 
 _T = TypeVar("_T")
 _K = TypeVar("_K", bound="Hashable")
@@ -191,11 +197,6 @@ def by_each(pairs: Iterable[tuple[_K, _T]]) -> dict[_K, list[_T]]:
     for key, each in pairs:
         found.setdefault(key, []).append(each)
     return found
-
-
-def key_of(ref: ObjectRef) -> Key:
-    """Give namespace and name."""
-    return ref.namespace, ref.name
 
 
 def keys_of_volume(volume: PersistentVolume) -> tuple[Key, Key]:

@@ -95,7 +95,7 @@ def _pod_of(use: VolumeUse, snapshot: Snapshot) -> Pod | None:
         return use.waiting_pods[0]
     if use.claim is not None and use.persistent_volume is None:
         return next(iter(pods_naming(use.claim.ref, snapshot.kubernetes)), None)
-    names = names_of(use.image, volumes_of_use(use), snapshot.kubernetes)
+    names = names_of(use.image, volumes_of_use(use), snapshot.kubernetes, ceph=snapshot.ceph)
     users = users_of(names, snapshot.kubernetes)
     living = [each for each in users if each.deleting_since is None]
     return next(iter(living or users), None)

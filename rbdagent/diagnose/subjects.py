@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.correlate.identity import identity_of_mapping, mappings_of, same_image
-from rbdagent.correlate.whole import Key, Whole, key_of
+from rbdagent.correlate.names import key_of
 from rbdagent.model import (
     ImageIdentity,
     NotObserved,
@@ -21,6 +21,7 @@ from rbdagent.parse.selector import meets
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sized
 
+    from rbdagent.correlate.whole import Key, Whole
     from rbdagent.model import Claim, PersistentVolume, Pod, Selector
 
 _AT_PEACE: Final = frozenset(

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.correlate.holders import is_finished
 from rbdagent.correlate.identity import clusters_of, volume_image
-from rbdagent.correlate.names import handle_of
+from rbdagent.correlate.names import handle_of, key_of
 from rbdagent.correlate.parts import images_meant
 from rbdagent.correlate.whole import (
     Key,
     Whole,
-    key_of,
     keys_of_volume,
     names_in_status,
     spelled,

@@ -28,6 +28,8 @@ from rbdagent.model import (
     NotObserved,
     ObjectRef,
     PersistentVolume,
+    ServiceAddress,
+    Snapshot,
     Target,
     TargetKind,
     VolumeData,
@@ -378,6 +380,71 @@ def test_pods_of_an_inline_image_belong_to_it() -> None:
         in_ceph={"images": ()},
     )
     assert correlate(seen).holders[0].pods == (user,)
+
+
+OWNER: Final = ObjectRef(namespace="default", name="data", uid="claim-uid")
+FOREIGN: Final = ObjectRef(namespace="tenant", name="mine", uid="0a0a")
+INTRUDER: Final = pod(
+    ref=ObjectRef(namespace="tenant", name="intruder", uid="0b0b"), claims=("mine",)
+)
+
+
+def asking(phase: str, owner: ObjectRef | None = OWNER) -> Snapshot:
+    """Return a world where a claim of another namespace names the PV, and a pod names the claim."""
+    return world(
+        in_kube={
+            "claims": (claim(), claim(ref=FOREIGN, phase=phase)),
+            "persistent_volumes": (volume(claim=owner),),
+            "pods": (replace(INTRUDER, phase="Pending", containers=()),),
+        }
+    )
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Lost"])
+def test_claim_that_names_the_volume_of_another_claim_makes_no_user(phase: str) -> None:
+    use = correlate(asking(phase))
+    assert use.holders[0].pods == ()
+    assert use.waiting_pods == ()
+
+
+def test_claim_that_the_controller_has_bound_makes_a_user() -> None:
+    assert [user.ref.name for user in correlate(asking("Bound")).pods] == ["intruder"]
+
+
+def test_claim_that_names_a_free_volume_makes_a_user() -> None:
+    free = correlate(asking("Pending", owner=None))
+    assert [user.ref.name for user in free.pods] == ["intruder"]
+
+
+def test_pod_that_ran_with_a_claim_that_has_lost_the_volume_is_a_user() -> None:
+    """Its mount outlives the claim's binding."""
+    seen = asking("Lost")
+    assert seen.kubernetes is not None
+    running = replace(seen.kubernetes, pods=(replace(INTRUDER, phase="Running"),))
+    use = correlate(replace(seen, kubernetes=running))
+    assert [user.ref.name for user in use.pods] == ["intruder"]
+
+
+MONITORS: Final = {
+    ("10.77.0.1:6789",): True,
+    ("10.77.0.1",): True,
+    ("192.0.2.7:6789", "10.77.0.1:3300"): True,
+    ("mon.example.com:6789",): True,
+    (): True,
+    ("192.0.2.7:6789",): False,
+    ("[2001:db8::7]:6789", "192.0.2.7"): False,
+}
+
+
+@pytest.mark.parametrize(("monitors", "is_user"), MONITORS.items())
+def test_inline_volume_counts_where_its_monitors_may_be_the_clusters(
+    monitors: tuple[str, ...], *, is_user: bool
+) -> None:
+    inline = InTreeRbdSource(spec=SPEC, monitors=monitors)
+    user = pod("inline", claims=(), inline_images=(inline,))
+    ours = ServiceAddress(kind="mon", name="a", address=replace(ADDRESS, ip="10.77.0.1"))
+    seen = world(in_kube={"pods": (user,)}, in_ceph={"monitors": (ours,)})
+    assert (correlate(seen).holders[0].pods == (user,)) is is_user
 
 
 SCOPES: Final = {

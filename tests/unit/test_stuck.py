@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from rbdagent.correlate import correlate
 from rbdagent.correlate.fits import candidates
 from rbdagent.correlate.identity import target_claims, target_volumes
-from rbdagent.correlate.names import claims_of
+from rbdagent.correlate.names import claims_of, key_of
 from rbdagent.correlate.parts import part_of
 from rbdagent.correlate.shelf import KEPT, Shelf
-from rbdagent.correlate.whole import key_of, whole_of
+from rbdagent.correlate.whole import whole_of
 from rbdagent.diagnose.life import life_of
 from rbdagent.diagnose.stuck import (
     among_all,
