@@ -37,8 +37,9 @@ _PENDING: Final = (
         evidence="The claim's storageClassName against every StorageClass. A claim may well be "
         "bound to a PV of a class that does not exist: none fits.",
         risk=_NOTHING_HELD,
-        remedy="Create the class under that name; or, since a claim's class cannot be changed, "
-        "delete the claim and make it anew with one that exists; or offer a PV of that class.",
+        remedy="Create the class under that name; or offer a PV of that class. A claim's class "
+        "cannot be changed: the other way is to delete the claim, which has no volume yet, "
+        "and to create it again with a class that exists.",
         heals=Heals(by=_BINDER, once="the class exists", within_s=_SYNC_S),
         step=LifeStep.PROVISION,
     ),
@@ -52,9 +53,9 @@ _PENDING: Final = (
         evidence="Each PV against the claim, by the rules of the PV controller; the nearest are "
         "named with what is against them. Kubernetes itself says nothing of any of them.",
         risk=_NOTHING_HELD,
-        remedy="Make a PV that fits, or change the nearest one: class, capacity, access modes and "
-        "labels of a PV can be changed, its volumeMode cannot. Or make the claim anew with a class "
-        "that has a provisioner.",
+        remedy="Create a PV that fits, or change the nearest one: class, capacity, access modes "
+        "and labels of a PV can be changed, its volumeMode cannot. Or delete the claim, "
+        "which has no volume yet, and create it again with a class that has a provisioner.",
         heals=Heals(by=_BINDER, once="a PV fits", within_s=_SYNC_S),
         step=LifeStep.BIND,
     ),
@@ -151,8 +152,9 @@ _PENDING: Final = (
         cause="A typo, a PV that was deleted, or YAML that was restored without its PV.",
         evidence="The claim's volumeName against the PVs. There is no event.",
         risk="None: the claim was never bound.",
-        remedy="Make the PV of that name (its image may still be there), with no claimRef or one "
-        "that names this claim; or delete the claim and make it anew without volumeName.",
+        remedy="Create the PV of that name (its image may still exist), with no claimRef or one "
+        "that names this claim; or delete the claim, which has no volume yet, and create it"
+        " again without volumeName.",
         heals=Heals(by=_BINDER, once="the PV exists", within_s=_SYNC_S),
         step=LifeStep.BIND,
     ),
@@ -165,8 +167,9 @@ _PENDING: Final = (
         "claim without a class was given the default one meanwhile.",
         evidence="The PV against the claim, and the event VolumeMismatch.",
         risk="None: nothing is bound.",
-        remedy="Change the PV: its class, capacity and access modes can be changed. Its volumeMode "
-        "cannot, nor can a claim's volumeName: make the claim anew.",
+        remedy="Change the PV: its class, capacity and access modes can be changed. Its volumeMode"
+        " cannot, nor can a claim's volumeName: delete the claim, which has no volume yet, "
+        "and create it again.",
         heals=Heals(by=_BINDER, once="the PV is as the claim asks for", within_s=_SYNC_S),
         step=LifeStep.BIND,
     ),
@@ -248,8 +251,8 @@ _PENDING: Final = (
         cause="spec.selector is for PVs that are there already.",
         evidence="The event: `claim Selector is not supported`.",
         risk=_NOTHING_HELD,
-        remedy="Make the claim anew without a selector; or make a PV of that class with those "
-        "labels.",
+        remedy="Create a PV of that class with those labels; or delete the claim, which has no "
+        "volume yet, and create it again without a selector.",
         heals=Heals(by=_BINDER, once="a PV of that class carries the labels", within_s=_SYNC_S),
         step=LifeStep.PROVISION,
     ),
@@ -263,8 +266,9 @@ _PENDING: Final = (
         evidence="The event of ceph-csi: `multi node access modes are only supported on rbd "
         "block type volumes`.",
         risk=_NOTHING_HELD,
-        remedy="Make the claim anew: ReadWriteOnce; or ReadWriteMany with volumeMode Block, if the "
-        "program shares a block device itself; or a class of CephFS for shared files.",
+        remedy="Delete the claim, which has no volume yet, and create it again: ReadWriteOnce; or "
+        "ReadWriteMany with volumeMode Block, if the program shares a block device itself; "
+        "or a class of CephFS for shared files.",
         heals=Heals(note="a claim's access modes and volumeMode cannot be changed"),
         step=LifeStep.PROVISION,
     ),
@@ -307,8 +311,8 @@ _PENDING: Final = (
         "the claim was deleted and made again.",
         evidence="The PV's claimRef, with its uid, against the claim's.",
         risk="Who gives a PV to another claim gives it the data as well.",
-        remedy="Name another PV: a claim's volumeName cannot be changed, so delete the claim and "
-        "make it anew.",
+        remedy="Name another PV: a claim's volumeName cannot be changed, so delete the claim, "
+        "which has no volume yet, and create it again.",
         heals=Heals(by=_BINDER, once="the PV's claimRef means this claim", within_s=_SYNC_S),
         step=LifeStep.BIND,
     ),
@@ -412,8 +416,9 @@ _LOST: Final = (
         cause="A claim was copied with its volumeName and annotations under another name.",
         evidence="The PV's claimRef means the other claim, by name and uid.",
         risk="None as long as the PV stays the other's.",
-        remedy="Make this claim anew, with a PV of its own: a clone or a snapshot, if it is to "
-        "have the same data. Never a second PV of the same image.",
+        remedy="Delete this claim, which deletes no image because the PV belongs to the other "
+        "claim, and create it again with a PV of its own: a clone or a snapshot, if it is "
+        "to have the same data. Never a second PV of the same image.",
         heals=Heals(note="the PV stays the other claim's"),
         step=LifeStep.BIND,
     ),
@@ -426,8 +431,8 @@ _LOST: Final = (
         "or an older volume was retained on purpose.",
         evidence="The PVs' claimRefs.",
         risk="Who finds the new volume empty may think that the data is lost.",
-        remedy="If the data is in the other one: end the pods, set both PVs to Retain, and make "
-        "the claim anew with volumeName.",
+        remedy="If the data is in the other one: set both PVs to Retain, stop the pods, delete the"
+        " claim, and create it again with volumeName.",
         heals=None,
     ),
 )

@@ -104,7 +104,10 @@ ENTRIES: Final = (
         evidence="The PVs' sources.",
         risk="kubelet and the attacher take both for one volume: the second pod gets the wrong "
         "one, or none.",
-        remedy="Give each PV a handle of its own; the old PV must be deleted and made again.",
+        remedy="Set reclaim policy Retain on all of these PVs first: they are one image, and the "
+        "deletion of any of their claims would delete it. Then find out which claim the "
+        "data belongs to, delete the other PV, and create it again with a handle of its "
+        "own.",
         heals=Heals(note="a handle cannot be changed"),
         step=LifeStep.BIND,
     ),

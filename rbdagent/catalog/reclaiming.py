@@ -150,8 +150,8 @@ _FINALIZERS: Final = (
         evidence="deletionTimestamp, finalizers, and the pods with the claim.",
         risk="With reclaim policy Delete, the data goes with the last pod. If the finalizer is "
         "removed by hand, a pod goes on writing to a volume that is being deleted.",
-        remedy="To delete it: delete the pods. A deletion cannot be taken back: to keep the data, "
-        "set the PV to Retain now. New pods with the claim do not start.",
+        remedy="A deletion cannot be taken back: to keep the data, set the PV to Retain now. To "
+        "finish it, delete the pods. New pods with the claim do not start.",
         heals=Heals(by="the PVC protection controller", once="no pod names it"),
         step=LifeStep.RELEASE,
     ),

@@ -76,7 +76,8 @@ ENTRIES: Final = (
         "StatefulSet has made its pod again it may be that of the pod before.",
         evidence="`pod is not owner` in the pod's event or condition.",
         risk="Kubernetes refuses so that nobody writes into a stranger's volume.",
-        remedy="Rename the pod or its volume; or, if nobody needs that claim, delete it.",
+        remedy="Rename the pod or its volume. Or, if nothing needs that claim: set its PV to "
+        "Retain, and delete the claim.",
         heals=Heals(note="nobody renames a claim"),
         step=LifeStep.PROVISION,
     ),

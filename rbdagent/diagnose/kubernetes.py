@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rbdagent.commands import command, kubectl
 from rbdagent.correlate.names import handle_of
 from rbdagent.correlate.use import further_volumes
-from rbdagent.diagnose.binding import describe_volume
+from rbdagent.diagnose.binding import describe_volume, retain
 from rbdagent.diagnose.case import Case, finding
 from rbdagent.diagnose.target import volumes_of_use
 from rbdagent.model import (
@@ -43,8 +43,18 @@ def duplicate_handle(case: Case) -> Iterator[Finding]:
             f"pv {volumes[0].name}",
             f"{named} share the volume handle {handle}: kubelet and the attacher take them for one "
             "volume.",
-            evidence=(f"driver {driver}, volumeHandle {handle}",),
+            evidence=(
+                f"driver {driver}, volumeHandle {handle}",
+                *(_owner_of(volume) for volume in volumes),
+            ),
+            commands=tuple(
+                made for volume in volumes for made in (*retain(volume), describe_volume(volume))
+            ),
         )
+
+
+def _owner_of(volume: PersistentVolume) -> str:
+    return f"{volume.name}: claim {volume.claim or 'none'}, reclaim policy {volume.reclaim_policy}"
 
 
 # --------------------------------------------------------------------------------------------------
