@@ -1284,6 +1284,10 @@ class WayBack(Struct, frozen=True, kw_only=True):
     stages: tuple[LifeStage, ...]
 
 
+CODES_OF_GAPS: Final = frozenset({"RBD901", "RBD902", "RBD903", "RBD904"})
+"""Codes of the findings that say what was not observed: such a finding is no cause."""
+
+
 class Life(Struct, frozen=True, kw_only=True):
     """The life of a volume, there and back, and where it is broken."""
 
@@ -1301,8 +1305,20 @@ class Life(Struct, frozen=True, kw_only=True):
 
     @property
     def first_broken(self) -> Finding | None:
-        """The finding that everything else waits for; None: nothing is broken."""
-        return next((each for each in self.findings if each.severity is not Severity.INFO), None)
+        """The finding that everything else waits for; None: nothing that was observed is broken."""
+        return next(
+            (
+                finding
+                for finding in self.findings
+                if finding.severity is not Severity.INFO and finding.code not in CODES_OF_GAPS
+            ),
+            None,
+        )
+
+    @property
+    def gaps(self) -> tuple[Finding, ...]:
+        """The findings that say what was not observed."""
+        return tuple(finding for finding in self.findings if finding.code in CODES_OF_GAPS)
 
 
 class Stuck(Struct, frozen=True, kw_only=True):

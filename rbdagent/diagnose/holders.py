@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _RETRY = "kubelet retries by itself, at most 2m2s apart"
+_RETRY_S = 122.0
 _BY_KUBELET_THERE = Heals(by="kubelet and the CSI driver there", note="unless it forgot the volume")
 
 
@@ -320,13 +321,7 @@ def pinned(case: Case) -> Iterator[Finding]:
         kept = pins(found, holder) if holder.mapping is not None else ()
         if not kept:
             continue
-        if isinstance(holder.attachment, Attachment):
-            after = f"When that ends, {_RETRY}, and the volume is free."
-        else:
-            after = (
-                "kubelet has forgotten this volume: when that ends, look again, and unmap it if "
-                "it is Orphaned then."
-            )
+        after, recovery = _once_released(holder)
         count = f" (and {len(kept) - 1} more)" if len(kept) > 1 else ""
         yield finding(
             "RBD102",
@@ -335,7 +330,52 @@ def pinned(case: Case) -> Iterator[Finding]:
             f"{then_starts(case, holder.node)}",
             evidence=(*kept, *identity_lines(case, holder)),
             commands=(*_unpinning(case, holder, found), look_again(case)),
+            heals=recovery,
         )
+
+
+_UNKNOWN_TO_KUBELET = "if it still knows the volume, which was not observed"
+
+
+def _once_released(holder: Holder) -> tuple[str, Heals]:
+    """Return what follows when nothing keeps the device open, as a sentence and as a forecast."""
+    released = "nothing keeps the device open"
+    match _knows(holder):
+        case True:
+            return (
+                f"When that ends, {_RETRY}, and the volume is free.",
+                Heals(by="kubelet", once=released, within_s=_RETRY_S),
+            )
+        case False:
+            return (
+                (
+                    "kubelet has forgotten this volume: when that ends, look again, and unmap it "
+                    "if it is Orphaned then."
+                ),
+                Heals(note="kubelet has forgotten the volume"),
+            )
+        case None:
+            return (
+                (
+                    "Whether kubelet still knows this volume was not observed: when that ends, "
+                    "wait two minutes, look again, and unmap it if it is Orphaned then."
+                ),
+                Heals(by="kubelet", once=released, note=_UNKNOWN_TO_KUBELET),
+            )
+
+
+def _knows(holder: Holder) -> bool | None:
+    """Return whether kubelet on the holder's node still tries to unstage the volume.
+
+    It lists the volume in volumesInUse until NodeUnstage has succeeded, and only then does the
+    controller delete the VolumeAttachment. A kubelet that restarts in between finds neither.
+    """
+    attachment, listed = holder.attachment, holder.in_volumes_in_use
+    if listed is True or (isinstance(attachment, Attachment) and attachment.deleting_since is None):
+        return True
+    if isinstance(attachment, NotObserved) or isinstance(listed, NotObserved):
+        return None
+    return False
 
 
 def _unpinning(case: Case, holder: Holder, found: Evidence) -> tuple[Command, ...]:
@@ -410,8 +450,20 @@ def orphaned(case: Case) -> Iterator[Finding]:
             f"{then_starts(case, holder.node)}",
             evidence=(*each.because, *identity_lines(case, holder)),
             remedy=_orphan_remedy(holder),
+            heals=_recovery_of_orphan(holder),
             commands=(again, *unmap) if has_attachment else (*unmap, again),
         )
+
+
+def _recovery_of_orphan(holder: Holder) -> Heals | None:
+    match _knows(holder):
+        case True:
+            once = "its next NodeUnstage succeeds"
+            return Heals(by="kubelet", once=once, within_s=_RETRY_S)
+        case False:
+            return None
+        case None:
+            return Heals(by="kubelet", note=_UNKNOWN_TO_KUBELET)
 
 
 def _ask_to_unmap(case: Case, holder: Holder) -> tuple[Command, ...]:
@@ -646,6 +698,9 @@ def published(case: Case) -> Iterator[Finding]:
                 f"agent there.{then_starts(case, holder.node)}",
                 evidence=(*each.because, *identity_lines(case, holder)),
                 commands=(look_there(case, holder.node),),
+                heals=_once_released(holder)[1]
+                if verdict is Verdict.PINNED
+                else _recovery_of_orphan(holder),
             )
 
 

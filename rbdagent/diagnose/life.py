@@ -306,6 +306,15 @@ def _strangers(diagnosis: Diagnosis) -> tuple[str, ...]:
 
 def _unpublish(held: list[JudgedHolder]) -> LifeStage:
     step = LifeStep.UNPUBLISH
+    lost = [uid for judged in held for uid in judged.holder.lost_pod_uids]
+    if lost:
+        said = f"a container or a path of pod {lost[0]}, which the API has lost, is still there"
+        return _stage_of(step, StepState.WAITING, said)
+    if any(
+        "RBD109" in judged.holder.published.findings for judged in held if judged.holder.published
+    ):
+        said = "the agent there reports a container or a path of a pod that the API has lost"
+        return _stage_of(step, StepState.WAITING, said)
     pods = [pod for each in held for pod in observed_of(each.holder.pods)]
     if pods:
         named = ", ".join(str(each.ref) for each in pods)

@@ -697,7 +697,7 @@ def _how_long(watching: list[JudgedHolder], node: str | None, case: Case) -> str
         return f" ceph-csi uses what {node} itself has mapped: the next try gets it."
     forever = {Verdict.ORPHANED, Verdict.PINNED, Verdict.UNWATCHED}
     if any(each.verdict in forever for each in watching):
-        return " Nobody else makes it go: without that it waits for ever."
+        return " Nothing else makes that client release the image."
     if _only_mirrors(watching):
         return (
             " Only rbd-mirror watches: ceph-csi lets one of its daemons pass, and each further "

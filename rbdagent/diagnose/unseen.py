@@ -9,12 +9,12 @@ from rbdagent.commands import command
 from rbdagent.correlate.holders import cluster_with
 from rbdagent.correlate.identity import clusters_of
 from rbdagent.diagnose.case import Case, finding
-from rbdagent.model import Finding, NotObserved, Severity, Source, SourceState
+from rbdagent.model import CODES_OF_GAPS, Finding, NotObserved, Severity, Source, SourceState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-CODES: Final = frozenset({"RBD901", "RBD902", "RBD903", "RBD904"})
+CODES: Final = CODES_OF_GAPS
 """Findings on a look as a whole, whatever it was taken for."""
 
 OF_ONE_VOLUME: Final = frozenset({"RBD905"})

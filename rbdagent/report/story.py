@@ -93,7 +93,7 @@ def _line(stage: LifeStage, *, colour: bool) -> str:
 
 
 def headline(life: Life) -> str:
-    """Say what everything waits for."""
+    """Return what everything waits for, or how the volume is as far as it was observed."""
     first = life.first_broken
     if first is not None:
         return f"Everything waits for {first.code}, {first.subject}."
@@ -102,4 +102,6 @@ def headline(life: Life) -> str:
         return f"Nothing is broken; {waiting.step} is under way."
     if life.diagnosis.verdict is Verdict.UNDETERMINED:
         return "Nothing that was observed is broken. Not everything was observed."
-    return "All is well."
+    if life.gaps:
+        return f"OK as far as observed. {life.gaps[0].message}"
+    return "OK."

@@ -15,10 +15,22 @@ import pytest
 from rbdagent.correlate import correlate, correlate_waiting
 from rbdagent.diagnose import diagnose
 from rbdagent.diagnose.blocked import blocked_volumes
-from rbdagent.model import Diagnosis, NotObserved, Snapshot, SourceState, Verdict
+from rbdagent.diagnose.life import life_of
+from rbdagent.model import (
+    CODES_OF_GAPS,
+    Diagnosis,
+    LifeStep,
+    NotObserved,
+    Snapshot,
+    SourceState,
+    StepState,
+    Verdict,
+)
 from rbdagent.report.machine import holder_report
 from rbdagent.report.schema import schema
 from rbdagent.report.snapshot import dump_snapshot, load_snapshot
+from rbdagent.report.story import headline
+from tests.consistency import advice_that_loses_data, contradictions
 from tests.contract.recordings import recorded_snapshot
 
 if TYPE_CHECKING:
@@ -212,6 +224,43 @@ def test_the_findings_say_what_is_wrong_and_nothing_that_is_not(
     said = {each.code for each in diagnosis.findings}
     assert not look.says - said
     assert not look.never & said
+
+
+def test_forecast_does_not_contradict_its_finding(diagnosis: Diagnosis) -> None:
+    assert list(contradictions(diagnosis)) == []
+
+
+def test_remedy_keeps_the_data_before_it_deletes(diagnosis: Diagnosis) -> None:
+    assert advice_that_loses_data(diagnosis.findings) == []
+
+
+def test_gap_is_never_the_cause(look: Look, snapshot: Snapshot) -> None:
+    """The recorders did not copy debugfs: nearly every recording has that gap."""
+    life = life_of(correlate(snapshot), snapshot)
+    assert life.first_broken is None or life.first_broken.code not in CODES_OF_GAPS
+    assert "RBD90" not in headline(life)
+    if (look.recording, look.claim, look.node) in (*HEALTHY, *ELSEWHERE):
+        assert headline(life).startswith(("OK", "Nothing is broken"))
+
+
+def test_headline_of_a_healthy_volume_says_what_was_not_observed(tmp_path: Path) -> None:
+    snapshot = recorded_snapshot("01-fs-running", "c1", node_name="n1", root=tmp_path)
+    found = headline(life_of(correlate(snapshot), snapshot))
+    assert found.startswith("OK as far as observed. Not observed: the kernel's own list of watches")
+
+
+def test_unpublish_is_not_done_while_a_lost_pod_is_there(snapshot: Snapshot) -> None:
+    life = life_of(correlate(snapshot), snapshot)
+    holders = [judged.holder for judged in life.diagnosis.holders]
+    lost = {holder.node for holder in holders if holder.lost_pod_uids}
+    states = {
+        stage.state
+        for way in life.back
+        for stage in way.stages
+        if way.node in lost and stage.step is LifeStep.UNPUBLISH
+    }
+    told = any(finding.code == "RBD109" for finding in life.findings)
+    assert states <= {StepState.BROKEN if told else StepState.WAITING}
 
 
 def test_the_report_is_valid(snapshot: Snapshot, diagnosis: Diagnosis) -> None:

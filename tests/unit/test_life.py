@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import pytest
 
+from rbdagent.catalog import CATALOG
 from rbdagent.commands import lines_of
 from rbdagent.correlate import correlate
 from rbdagent.diagnose.life import life_of
 from rbdagent.model import Command, Life, Severity
 from rbdagent.report.snapshot import load_snapshot
+from tests.consistency import advice_that_loses_data, contradictions, loses_data
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from rbdagent.catalog.entry import Entry
 
 FIXTURES: Final = Path(__file__).parents[1] / "fixtures" / "life"
 
@@ -218,6 +222,33 @@ def life(state: str) -> Life:
 def told_of(state: str) -> list[str]:
     """Give the codes at warning or above that are told of a recording, the first first."""
     return [each.code for each in life(state).findings if each.severity is not Severity.INFO]
+
+
+@pytest.mark.parametrize("state", [*SAYS, *SAYS_ON_NODES])
+def test_recorded_state_is_told_without_contradiction(state: str) -> None:
+    diagnosis = life(state).diagnosis
+    assert list(contradictions(diagnosis)) == []
+    assert advice_that_loses_data(diagnosis.findings) == []
+
+
+@pytest.mark.parametrize("entry", CATALOG.values(), ids=CATALOG)
+def test_remedy_of_the_catalogue_keeps_the_data_first(entry: Entry) -> None:
+    assert not loses_data(entry.remedy)
+
+
+@pytest.mark.parametrize(
+    ("remedy", "loses"),
+    [
+        ("Give each PV a handle of its own; delete the old PV.", True),
+        ("Delete the PV. Set Retain.", True),
+        ("Make the claim anew.", True),
+        ("Set Retain on both PVs, then delete the other PV.", False),
+        ("Delete the claim, which has no volume yet.", False),
+        ("Delete the pods.", False),
+    ],
+)
+def test_remedy_that_loses_data_is_recognised(remedy: str, *, loses: bool) -> None:
+    assert loses_data(remedy) is loses
 
 
 @pytest.mark.parametrize("state", SAYS)

@@ -867,7 +867,7 @@ def being_used(**parts: Any) -> Snapshot:  # noqa: ANN401 - as the builders
 
 def test_an_orphans_watch_does_not_go_by_itself() -> None:
     finding = found(being_used(), "RBD402")
-    assert "without that it waits for ever" in finding.message
+    assert "Nothing else makes that client release the image" in finding.message
     assert finding.severity is Severity.ERROR
 
 
