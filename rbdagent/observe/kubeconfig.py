@@ -250,7 +250,10 @@ def _from_plugin(paths: Sequence[Path], context: str, cluster: tuple[Json, Path]
         raise failed from error
     finally:
         logging.disable(logging.NOTSET)
-    header = configuration.api_key.get("authorization", "")
+    # The loader's key is BearerToken from 36.0.1 on, authorization before (pull request 2585 of
+    # kubernetes-client/python). auth_settings() of 36.0.0 has neither (issue 2582 there).
+    keys = configuration.api_key
+    header = keys.get("BearerToken") or keys.get("authorization") or ""
     static = _static(cluster, ({}, cluster[1]))
     cert = (configuration.cert_file, configuration.key_file)
     if not header and not all(cert):

@@ -1035,12 +1035,16 @@ def test_a_credential_plugin_that_fails_is_named(tmp_path: Path) -> None:
     assert "ERROR" not in done.stderr
 
 
+AUTH_PROVIDER: Final = KUBECONFIG.replace(f"token: {HIDDEN}", "auth-provider: {name: oidc}")
+
+
+@pytest.mark.parametrize("text", [PLUGIN, AUTH_PROVIDER], ids=["exec", "auth-provider"])
 def test_the_package_that_runs_a_credential_plugin_is_named_where_it_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     """The .deb does not bring it."""
     monkeypatch.setitem(sys.modules, "kubernetes", None)
-    access = KubeAccess(kubeconfig=written(tmp_path, PLUGIN), context=None, timeout_s=1.0)
+    access = KubeAccess(kubeconfig=written(tmp_path, text), context=None, timeout_s=1.0)
     with pytest.raises(SourceError, match="not installed: kubernetes") as raised:
         credentials(access)
     assert "python3-kubernetes" in raised.value.hint
