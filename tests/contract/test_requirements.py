@@ -1,18 +1,171 @@
-"""What is installed of PyPI, and what pyproject.toml asks for."""
+"""What is installed of PyPI: the two locked lists, and what pyproject.toml asks for.
+
+After a change of pyproject.toml: ./dev lock. All is read from files: no index is asked.
+"""
 
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
-from importlib.metadata import packages_distributions
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from packaging.requirements import Requirement
+import pytest
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
+
+from tests.lab.venvs import REQUIREMENTS, install_commands
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 CHECKOUT: Final = Path(__file__).parents[2]
 PROJECT: Final = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+LOCKED: Final = {
+    "requirements.txt": PROJECT["dependencies"],
+    REQUIREMENTS.name: [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]],
+}
+"""Each list, and what pyproject.toml asks of it."""
+
+PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14")
+MACHINES: Final = ("x86_64", "aarch64")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+DIGEST: Final = f"--hash=sha256:{'0a' * 32}"
+
+
+def entries(text: str) -> Iterator[str]:
+    """Yield the entries of a list as pip reads them, without comments."""
+    for line in text.replace("\\\n", "").splitlines():
+        if (entry := line.strip()) and not entry.startswith("#"):
+            yield entry
+
+
+def fault(entry: str) -> str:
+    """Return why an entry does not name one version by its digests; empty when it does."""
+    name, *digests = entry.split(" --hash=")
+    try:
+        requirement = Requirement(name)
+    except InvalidRequirement:
+        return "no requirement"
+    if requirement.url is not None:
+        return "from a URL"
+    if not re.fullmatch(r"==[^,*]+", str(requirement.specifier)):
+        return "no single version"
+    if not digests or not all(_DIGEST.fullmatch(text.strip()) for text in digests):
+        return "no digests"
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        (f"click==8.5.1 {DIGEST}", ""),
+        (f"click==8.5.1 ; python_version < '3.13' {DIGEST} {DIGEST}", ""),
+        ("click==8.5.1", "no digests"),
+        (f"click==8.5.1 {DIGEST[:-1]}", "no digests"),
+        (f"click==8.5.1 {DIGEST} --hash=md5:00", "no digests"),
+        (f"click>=8.4 {DIGEST}", "no single version"),
+        (f"click==8.* {DIGEST}", "no single version"),
+        (f"click {DIGEST}", "no single version"),
+        (f"click @ https://mirror.example/click.whl {DIGEST}", "from a URL"),
+        ("--extra-index-url https://mirror.example/simple", "no requirement"),
+        ("-e .", "no requirement"),
+        ("-r more.txt", "no requirement"),
+    ],
+)
+def test_an_entry_that_does_not_name_one_version_by_digest_is_refused(entry: str, why: str) -> None:
+    assert fault(entry) == why
+
+
+@pytest.mark.parametrize("name", LOCKED)
+def test_each_locked_entry_names_one_version_by_digest(name: str) -> None:
+    """Also no option and no address: no registry is named beside the one that pip asks."""
+    text = (CHECKOUT / name).read_text()
+    found = list(entries(text))
+    assert found
+    assert {entry: why for entry in found if (why := fault(entry))} == {}
+    assert "://" not in text
+
+
+def locked(name: str, environment: dict[str, str]) -> dict[str, Requirement]:
+    """Return what a list installs in an environment, by name."""
+    found: dict[str, Requirement] = {}
+    for entry in entries((CHECKOUT / name).read_text()):
+        requirement = Requirement(entry.partition(" --hash=")[0])
+        if requirement.marker is None or requirement.marker.evaluate(environment):
+            found[canonicalize_name(requirement.name)] = requirement
+    return found
+
+
+def version(requirement: Requirement) -> str:
+    """Return the one version of a locked requirement."""
+    return str(requirement.specifier).removeprefix("==")
+
+
+def environment(python: str, machine: str = "x86_64") -> dict[str, str]:
+    """Return how a marker sees a Python on Linux."""
+    return {
+        "python_version": python,
+        "python_full_version": f"{python}.0",
+        "platform_machine": machine,
+        "platform_python_implementation": "CPython",
+        "implementation_name": "cpython",
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "os_name": "posix",
+        "extra": "",
+    }
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.parametrize("name", LOCKED)
+def test_the_locked_versions_are_those_that_pyproject_allows(
+    name: str, python: str, machine: str
+) -> None:
+    there = locked(name, environment(python, machine))
+    unfit = {
+        str(wanted)
+        for wanted in map(Requirement, LOCKED[name])
+        if (found := there.get(canonicalize_name(wanted.name))) is None
+        or not wanted.specifier.contains(version(found), prereleases=True)
+    }
+    assert unfit == set(), "./dev lock"
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_tests_run_with_the_versions_that_are_handed_out(python: str) -> None:
+    handed_out, tested = (
+        {name: version(found) for name, found in locked(file, environment(python)).items()}
+        for file in LOCKED
+    )
+    assert handed_out.items() <= tested.items()
+
+
+@pytest.mark.parametrize("name", LOCKED)
+def test_what_a_locked_package_needs_is_locked(name: str) -> None:
+    """As the packages that are installed here say it: pip would refuse a need without a digest."""
+    there = locked(name, environment("3.11"))
+    missing = {
+        f"{package} needs {needed}"
+        for package in there
+        for needed in needs(package)
+        if canonicalize_name(needed.name) not in there
+    }
+    assert missing == set()
+
+
+def needs(name: str) -> Iterator[Requirement]:
+    """Yield what an installed package needs without its extras; nothing where it is not there."""
+    try:
+        found = requires(name) or ()
+    except PackageNotFoundError:
+        return
+    for need in map(Requirement, found):
+        if need.marker is None or need.marker.evaluate(environment("3.11")):
+            yield need
 
 
 def test_each_package_that_the_agent_depends_on_is_imported() -> None:
@@ -37,3 +190,10 @@ def imported_modules() -> set[str]:
             elif isinstance(node, ast.ImportFrom) and node.module is not None and not node.level:
                 found.add(node.module.partition(".")[0])
     return found
+
+
+def test_dev_installs_what_is_locked_and_nothing_else() -> None:
+    """A source distribution would be built by packages that pip takes without a digest."""
+    of_pypi, of_checkout = install_commands(Path("python"))
+    assert {"--require-hashes", "--only-binary=:all:", REQUIREMENTS} <= set(of_pypi)
+    assert {"--no-index", "--no-deps", "--no-build-isolation"} <= set(of_checkout)

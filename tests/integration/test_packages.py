@@ -102,6 +102,7 @@ def test_the_sdist_has_what_it_takes_to_build_test_and_package(dist: Path) -> No
     assert modules() <= names
     needed = {
         "README.md", "CHANGELOG.md", "LICENSE", "pyproject.toml", "dev", "Containerfile",
+        "requirements.txt", "requirements-dev.txt",
         "examples/true-orphan.json", "packaging/build_deb.py", "systemd/rbdagent.service",
         "tests/integration/test_packages.py", "docs/packages.md",
     }  # fmt: skip

@@ -33,6 +33,7 @@ from tests.lab.install import (
 )
 from tests.lab.junit import count
 from tests.lab.parts import OPTIONS, SUITES, chosen_parts
+from tests.lab.venvs import REQUIREMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -75,6 +76,8 @@ verbs:
                          oracle in a million random states, or so many
   soak [EPISODES] [SEED] random lives of volumes beside agents on the real kernel: 500, or so many
   docs                   write docs/runbooks anew, and the answers that documents quote
+  lock [UV ARGS]         write requirements.txt and requirements-dev.txt from pyproject.toml;
+                         versions that fit stay as they are, --upgrade takes the newest
   matrix [NAME ...]      run each Ceph, kernel, Debian and Kubernetes, and write
                          docs/compatibility.md; --list names the cells
   pictures               take the pictures in docs/ anew, with a headless browser
@@ -117,6 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "fuzz": _fuzz,
         "soak": _soak,
         "docs": _docs,
+        "lock": _lock,
         "matrix": _matrix,
         "pictures": _pictures,
         "clean": _clean,
@@ -249,6 +253,15 @@ def _matrix(args: list[str]) -> int:
 def _docs(args: list[str]) -> int:
     install_python(Narrator())
     return _python(["-m", "tests.contract.write_docs", *args])
+
+
+def _lock(args: list[str]) -> int:
+    install_python(Narrator())
+    # What uv caches would be kept outside of the project's cache.
+    uv = [str(venv_python().with_name("uv")), "pip", "compile", "--quiet", "--no-cache", *args]
+    run_time = ["pyproject.toml", "--output-file", "requirements.txt"]
+    dev = ["pyproject.toml", "--output-file", REQUIREMENTS.name, "--extra", "dev"]
+    return _run([*uv, *run_time]) or _run([*uv, *dev, "--constraints", "requirements.txt"])
 
 
 def _pictures(args: list[str]) -> int:

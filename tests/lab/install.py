@@ -308,18 +308,15 @@ def _enabled_units() -> set[Path]:
 def _install_venv(narrator: Narrator) -> None:
     """Make the virtual environment, on Debian's Python and with its packages visible."""
     venv = venvs.venv_place(cache_dir())
-    pyproject = CHECKOUT / "pyproject.toml"
-    key = _digest(
-        pyproject.read_bytes(), str(CHECKOUT).encode(), platform.python_version().encode()
-    )
+    key = _digest(venvs.made_from(), platform.python_version().encode())
     stamp = venv.with_suffix(".made-from")
     if stamp.exists() and stamp.read_text() == key and venv_python().exists():
         return
     with narrator.step("virtual environment, and rbdagent in it") as log:
         if not venv_python().exists():
             run(["/usr/bin/python3", "-m", "venv", "--system-site-packages", venv], log)
-        pip = (venv_python(), "-m", "pip", "install", "--disable-pip-version-check")
-        run([*pip, "-e", f"{CHECKOUT}[dev]"], log)
+        for command in venvs.install_commands(venv_python()):
+            run(command, log)
         stamp.write_text(key)
 
 

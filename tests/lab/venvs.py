@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tests.lab.parts import Suite
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+REQUIREMENTS = CHECKOUT / "requirements-dev.txt"
 
 # What pip on this machine is configured with: a proxy's certificates, an index, names.
 _NETWORK = (
@@ -49,19 +50,39 @@ def venv_of(cache: Path, suite: Suite) -> Path:
     if suite == own_suite():
         return venv_place(cache)
     root = root_of(cache, suite)
-    key = hashlib.sha256((CHECKOUT / "pyproject.toml").read_bytes() + bytes(CHECKOUT)).hexdigest()
 
     def make(directory: Path) -> None:
         place = venv_place(cache)
-        python = place / "bin" / "python"
-        pip = (python, "-m", "pip", "install", "-q", "--disable-pip-version-check")
         for command in (
             ("python3", "-m", "venv", "--system-site-packages", place),
-            (*pip, "-e", f"{CHECKOUT}[dev]"),
+            *install_commands(place / "bin" / "python"),
         ):
             output(*inside(root, command, {place: directory}))
 
+    key = hashlib.sha256(made_from()).hexdigest()
     return made_once(cache / "venvs" / suite.name, key, make)
+
+
+def install_commands(python: Path) -> tuple[tuple[str | Path, ...], ...]:
+    """Return the commands that fill a virtual environment: what is locked, then the checkout.
+
+    No source distribution is built: pip checks no digest of what builds one. The checkout itself is
+    built by the locked hatchling.
+
+    Args:
+        python: of the virtual environment.
+    """
+    pip = (python, "-m", "pip", "install", "--disable-pip-version-check")
+    return (
+        (*pip, "--require-hashes", "--only-binary=:all:", "-r", REQUIREMENTS),
+        (*pip, "--no-index", "--no-deps", "--no-build-isolation", "-e", CHECKOUT),
+    )
+
+
+def made_from() -> bytes:
+    """Return what identifies the content of a virtual environment, but for its Python."""
+    files = (CHECKOUT / "pyproject.toml", REQUIREMENTS)
+    return b"\0".join((*(file.read_bytes() for file in files), bytes(CHECKOUT)))
 
 
 def inside(

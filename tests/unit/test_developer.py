@@ -215,3 +215,22 @@ def test_nothing_of_the_users_own_clusters_reaches_a_test(monkeypatch: pytest.Mo
     monkeypatch.setenv("CEPH_CONF", "/etc/ceph/production.conf")
     environment = developer._environment()
     assert not {"KUBECONFIG", "CEPH_CONF"} & environment.keys()
+
+
+@pytest.mark.parametrize(("codes", "written"), [((0, 0), 2), ((1,), 1)])
+def test_lock_writes_what_is_handed_out_and_then_what_tests_run_with(
+    monkeypatch: pytest.MonkeyPatch, codes: tuple[int, ...], written: int
+) -> None:
+    commands: list[list[str]] = []
+    ends = iter(codes)
+
+    def run(command: list[str]) -> int:
+        commands.append(command)
+        return next(ends)
+
+    monkeypatch.setattr(developer, "install_python", lambda _: None)
+    monkeypatch.setattr(developer, "_run", run)
+    assert developer._lock(["--upgrade"]) == max(codes)
+    files = [command[command.index("--output-file") + 1] for command in commands]
+    assert files == ["requirements.txt", "requirements-dev.txt"][:written]
+    assert all("--upgrade" in command for command in commands)
