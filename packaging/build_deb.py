@@ -1,9 +1,10 @@
 """Make a Debian package of a wheel: ``build_deb.py WHEEL --out DIRECTORY``.
 
-What the program needs of PyPI goes below /usr/lib/rbdagent, where no other program looks for it:
-Debian 12 has too old versions of most of it, and Debian's own packages stay as they are. What PyPI
-does not have (Ceph's bindings) the package depends on. It fits the Python that builds it, and is
-built with the standard library, pip and dpkg-deb alone; docs/packages.md tells why so.
+What the program needs of PyPI, as requirements.txt locks it, goes below /usr/lib/rbdagent, where no
+other program looks for it: Debian 12 has too old versions of most of it, and Debian's own packages
+stay as they are. What PyPI does not have (Ceph's bindings) the package depends on. It fits the
+Python that builds it, and is built with the standard library, pip and dpkg-deb alone;
+docs/packages.md tells why so.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -25,16 +27,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from email.message import Message
 
 CHECKOUT: Final = Path(__file__).resolve().parents[1]
+LOCKED: Final = CHECKOUT / "requirements.txt"
 
 DEPENDS: Final = ("python3-rados", "python3-rbd")
 """What the program needs beside Python and what PyPI has."""
 
 LEFT_OUT: Final = {"kubernetes": "python3-kubernetes"}
-"""Requirements that are not packed, and Debian's package of each.
+"""Requirements that are not packed, and Debian's package of each, which is recommended.
 
 40 MB for kubeconfigs that have a credential plugin run; nothing else imports it.
 """
@@ -113,7 +116,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--requirements",
         type=Path,
-        help="the requirements.txt of an earlier package: the same wheels are packed again",
+        default=LOCKED,
+        help="with digests; by default what is locked for the sources. Those of an earlier package"
+        " pack the same wheels again",
     )
     parser.add_argument("--compression", default="xz", help="as dpkg-deb -Z takes it")
     given = parser.parse_args(argv)
@@ -126,7 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def fill(tree: Path, wheel: Path, requirements: Path | None) -> Message:
+def fill(tree: Path, wheel: Path, requirements: Path) -> Message:
     """Lay out every file of the package; give the wheel's metadata."""
     library = tree / "usr/lib/rbdagent"
     with zipfile.ZipFile(wheel) as archive:
@@ -148,17 +153,19 @@ def fill(tree: Path, wheel: Path, requirements: Path | None) -> Message:
     return metadata
 
 
-def install(library: Path, metadata: Message, requirements: Path | None) -> tuple[Packed, ...]:
-    """Install what the wheel needs of PyPI, as wheels alone; give what that was."""
-    report = library / "report.json"
-    wanted = (
-        ["--require-hashes", "-r", str(requirements)]
-        if requirements is not None
-        else list(wanted_of(metadata))
-    )
+def install(library: Path, metadata: Message, requirements: Path) -> tuple[Packed, ...]:
+    """Install what the wheel needs of PyPI, as wheels with a known digest; return what that was.
+
+    Raises:
+        subprocess.CalledProcessError: pip found another digest, or a need that has none.
+    """
+    report, wanted = library / "report.json", library / "wanted.txt"
+    wanted.write_text(wanted_of(metadata, requirements.read_text()))
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     options = ["--target", str(library), "--no-compile", "--only-binary=:all:"]
-    subprocess.run([*pip, *options, "--report", str(report), *wanted], check=True)
+    hashed = ["--require-hashes", "-r", str(wanted)]
+    subprocess.run([*pip, *options, "--report", str(report), *hashed], check=True)
+    wanted.unlink()
     installed = json.loads(report.read_text())["install"]
     report.unlink()
     shutil.rmtree(library / "bin", ignore_errors=True)
@@ -177,11 +184,28 @@ def install(library: Path, metadata: Message, requirements: Path | None) -> tupl
     return tuple(sorted(packed, key=lambda each: each.name.lower()))
 
 
-def wanted_of(metadata: Message) -> Iterator[str]:
-    """Give the requirements that go into the package, as the wheel's metadata has them."""
-    for requirement in metadata.get_all("Requires-Dist", ()):
-        if "extra ==" not in requirement and not requirement.startswith(tuple(LEFT_OUT)):
-            yield requirement
+def wanted_of(metadata: Message, requirements: str) -> str:
+    """Return those of the locked requirements that go into the package.
+
+    Args:
+        metadata: of the wheel.
+        requirements: as pip reads them, with digests.
+
+    Raises:
+        SystemExit: one that the wheel needs is not among them.
+    """
+    entries = {_name(line): line for line in requirements.replace("\\\n", "").splitlines()}
+    needed = metadata.get_all("Requires-Dist", ())
+    names = {_name(need) for need in needed if "extra ==" not in need} - set(LEFT_OUT)
+    if missing := names - set(entries):
+        raise SystemExit(f"not locked: {', '.join(sorted(missing))}; ./dev lock writes them")
+    return "".join(f"{entries[name]}\n" for name in sorted(names))
+
+
+def _name(requirement: str) -> str:
+    """Return the normalised name in a requirement (PEP 503); empty for a comment."""
+    name = re.match(r"[\w.-]*", requirement, re.ASCII)
+    return re.sub(r"[-_.]+", "-", name[0] if name else "").lower()
 
 
 def told_by(tree: Path, *args: str) -> str:
@@ -253,7 +277,7 @@ def control(tree: Path, metadata: Message) -> None:
         "Maintainer": MAINTAINER,
         "Installed-Size": str(sum(each.stat().st_size for each in files) // 1024),
         "Depends": ", ".join((*python, *DEPENDS)),
-        "Suggests": ", ".join(LEFT_OUT.values()),
+        "Recommends": ", ".join(LEFT_OUT.values()),
         "Section": "admin",
         "Priority": "optional",
         "Homepage": "https://rbdagent.dev",

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
 import tomllib
+from email.message import Message
 from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,7 +21,7 @@ from packaging.utils import canonicalize_name
 from tests.lab.venvs import REQUIREMENTS, install_commands
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 CHECKOUT: Final = Path(__file__).parents[2]
 PROJECT: Final = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
@@ -197,3 +199,41 @@ def test_dev_installs_what_is_locked_and_nothing_else() -> None:
     of_pypi, of_checkout = install_commands(Path("python"))
     assert {"--require-hashes", "--only-binary=:all:", REQUIREMENTS} <= set(of_pypi)
     assert {"--no-index", "--no-deps", "--no-build-isolation"} <= set(of_checkout)
+
+
+@pytest.fixture(scope="module")
+def wanted_of() -> Callable[[Message, str], str]:
+    """Return what chooses the requirements of the .deb."""
+    script = runpy.run_path(str(CHECKOUT / "packaging" / "build_deb.py"))
+    found: Callable[[Message, str], str] = script["wanted_of"]
+    return found
+
+
+def metadata(*needed: str) -> Message:
+    """Return a wheel's metadata."""
+    message = Message()
+    for requirement in needed:
+        message["Requires-Dist"] = requirement
+    return message
+
+
+def test_the_deb_takes_what_the_wheel_needs_out_of_what_is_locked(
+    wanted_of: Callable[[Message, str], str],
+) -> None:
+    """But for the client library, which Debian has, and what is for developers."""
+    lines = (
+        f"# by ./dev lock\nclick==8.5.1 \\\n    {DIGEST}\n    # via rbdagent\n"
+        f"kubernetes==36.0.3 {DIGEST}\nprometheus-client==0.26.0 {DIGEST}\n"
+    )
+    needed = metadata("click>=8.4", "kubernetes<37", "prometheus_client", "ruff; extra == 'dev'")
+    assert [line.split() for line in wanted_of(needed, lines).splitlines()] == [
+        ["click==8.5.1", DIGEST],
+        ["prometheus-client==0.26.0", DIGEST],
+    ]
+
+
+def test_the_deb_is_not_built_with_what_is_not_locked(
+    wanted_of: Callable[[Message, str], str],
+) -> None:
+    with pytest.raises(SystemExit, match="not locked: psutil"):
+        wanted_of(metadata("psutil>=5.9"), f"click==8.5.1 {DIGEST}\n")

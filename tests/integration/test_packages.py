@@ -129,7 +129,7 @@ def test_the_deb_depends_on_its_python_and_on_ceph_bindings(deb: Path) -> None:
     minor = sys.version_info.minor
     python = f"python3 (>= 3.{minor}), python3 (<< 3.{minor + 1}~)"
     assert control["Depends"] == f"{python}, python3-rados, python3-rbd"
-    assert control["Suggests"] == "python3-kubernetes"
+    assert control["Recommends"] == "python3-kubernetes"
     assert control["Version"] == __version__
     assert control["Architecture"] == said(["dpkg", "--print-architecture"]).strip()
 
@@ -200,6 +200,13 @@ def test_the_bill_of_materials_names_all_that_was_packed(root: Path) -> None:
     for each in bill["components"]:
         digest = each["hashes"][0]["content"]
         assert f"{each['name']}=={each['version']} --hash=sha256:{digest}\n" in locked
+
+
+def test_each_wheel_that_was_packed_has_a_locked_digest(root: Path) -> None:
+    packed = (root / "usr/share/rbdagent/requirements.txt").read_text().split()
+    digests = {word for word in packed if word.startswith("--hash=")}
+    assert digests
+    assert digests <= set((CHECKOUT / "requirements.txt").read_text().split())
 
 
 def test_the_files_have_the_digests_that_dpkg_verifies(root: Path, deb: Path) -> None:
