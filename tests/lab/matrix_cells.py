@@ -70,7 +70,7 @@ _OLD_CLIENT = (
     "librados before 20.2 cannot use keys of type aes256k (CVE-2025-30156);"
     f" what it says is below, in {KEYS_TABLE}"
 )
-_BASE = re.compile(r"^ARG BASE=\S+/debian:(\w+)-slim$", re.MULTILINE)
+_SUITE = re.compile(r"^ARG SUITE=(\w+)$", re.MULTILINE)
 
 
 def cells() -> tuple[Cell, ...]:
@@ -199,12 +199,12 @@ def image_base(containerfile: Path = CHECKOUT / "Containerfile") -> Suite:
     """Return the Debian suite that the agent's image is built on.
 
     Raises:
-        LabError: its base is none of those that the lab knows.
+        LabError: it is none of those that the lab knows.
     """
-    found = _BASE.search(containerfile.read_text())
+    found = _SUITE.search(containerfile.read_text())
     suites = {suite.name: suite for suite in USERLANDS}
     if found is None or found[1] not in suites:
-        raise LabError(f"{containerfile}: BASE is no slim image of {', '.join(suites)}")
+        raise LabError(f"{containerfile}: SUITE is none of {', '.join(suites)}")
     return suites[found[1]]
 
 
