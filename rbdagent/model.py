@@ -1122,11 +1122,13 @@ class Verdict(StrEnum):
 
 
 class Severity(StrEnum):
-    """How bad a finding is; ``critical`` is said in the message and the catalogue."""
+    """How bad a finding is."""
 
     INFO = "info"
     WARNING = "warning"
     ERROR = "error"
+    CRITICAL = "critical"
+    """Data is in danger, now."""
 
 
 class LifeStep(StrEnum):

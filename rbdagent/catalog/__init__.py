@@ -92,10 +92,9 @@ def explanation(code: str) -> str:
         NotFoundError: there is no such code.
     """
     found = entry(code)
-    weight = "critical: data is in danger" if found.critical else str(found.severity)
     return "\n".join(
         (
-            f"{found.code} {found.name} ({weight})",
+            f"{found.code} {found.name} ({found.severity})",
             found.summary,
             "",
             f"Cause:    {found.cause}",

@@ -210,7 +210,7 @@ ENTRIES: Final = (
     Entry(
         "RBD726",
         "OutOfServiceNodeAlive",
-        Severity.ERROR,
+        Severity.CRITICAL,
         "A node is Ready and carries the out-of-service taint.",
         cause="The taint was set on a node that was not off, or was not taken away after its "
         "return.",
@@ -220,7 +220,6 @@ ENTRIES: Final = (
         "unmount: the next node gets it while this one still writes.",
         remedy="If the machine was off since the taint was set, take the taint away. If not: stop "
         "the pods with volumes there and reboot it first.",
-        critical=True,
         heals=Heals(note="nobody takes the taint away"),
         step=LifeStep.UNPUBLISH,
     ),

@@ -53,7 +53,7 @@ ENTRIES: Final = (
     Entry(
         "RBD774",
         "TwoClustersWrite",
-        Severity.ERROR,
+        Severity.CRITICAL,
         "A pod here uses the image, and a machine outside this cluster has it mapped as well.",
         cause="As RBD771; ceph-csi's own check did not meet the other: the watch was away for a "
         "moment, or one side is a static PV.",
@@ -62,7 +62,6 @@ ENTRIES: Final = (
         risk="Two writers on one file system destroy it.",
         remedy="Stop one side now: here, or in the other cluster. Then check the file system "
         "before it is used again. Set the PV to Retain here and there.",
-        critical=True,
         heals=Heals(note="both go on writing"),
         step=LifeStep.USE,
     ),

@@ -28,5 +28,3 @@ class Entry(Struct, frozen=True):
     """What happens next by itself; None where nothing is broken."""
     step: LifeStep | None = None
     """Where in the life of a volume it stands in the way."""
-    critical: bool = False
-    """Data is in danger, now."""

@@ -61,7 +61,7 @@ ENTRIES: Final = (
     Entry(
         "RBD103",
         "ClientBlocklisted",
-        Severity.ERROR,
+        Severity.CRITICAL,
         "The node's Ceph client is on the blocklist: the mapping is dead.",
         cause="Ceph, an operator or a fencing tool blocklisted the client, often after it lost its "
         "connection, or another client broke its lock.",
@@ -74,7 +74,6 @@ ENTRIES: Final = (
         "with the last one the client goes, and new maps work, unless the entry is of the whole "
         "host or of a range: then remove it afterwards. Never remove an entry while the mappings "
         "live: I/O comes back, the watch does not (see RBD105).",
-        critical=True,
         heals=Heals(note="a blocklisted client does not come back"),
         step=LifeStep.USE,
     ),
@@ -95,7 +94,7 @@ ENTRIES: Final = (
     Entry(
         "RBD105",
         "MappingUnwatched",
-        Severity.ERROR,
+        Severity.CRITICAL,
         "The image is mapped read-write without a watch: live, and invisible to Ceph.",
         cause="A blocklist entry was lifted, or expired, while the mapping lived: I/O comes back, "
         "the watch does not.",
@@ -105,14 +104,13 @@ ENTRIES: Final = (
         "both write: the file system is destroyed without an error.",
         remedy="Take the volume's pods off that node, unmount and unmap it there before any other "
         "node gets it. Keep pods of the volume from starting elsewhere until then.",
-        critical=True,
         heals=Heals(note="the watch does not come back"),
         step=LifeStep.USE,
     ),
     Entry(
         "RBD106",
         "VolumeConflict",
-        Severity.ERROR,
+        Severity.CRITICAL,
         "Two nodes have the image mapped read-write, and nothing allows that.",
         cause="A mapping that lost its watch, a node that was fenced on paper only, a forced "
         "detach, or a staging mount that kubelet forgot.",
@@ -121,28 +119,26 @@ ENTRIES: Final = (
         risk="Two writers on one file system destroy it.",
         remedy="Stop the pods of the volume on all nodes but one, at once. Unmap there. Then check "
         "the file system before it is used again.",
-        critical=True,
         heals=Heals(note="both go on writing"),
         step=LifeStep.USE,
     ),
     Entry(
         "RBD107",
         "NodeReturnedDirty",
-        Severity.ERROR,
+        Severity.CRITICAL,
         "A node that was taken for lost is alive and still holds the volume.",
         cause="The out-of-service taint was set on a node that was not off: its volumes were "
         "detached by force, its own unpublish and unstage never ran.",
         evidence="The taint, no VolumeAttachment for the node, and the mapping or its watch.",
         risk="Containers there may still write while another node starts the same volume.",
         remedy="Stop what runs on that node and reboot it before you remove the taint.",
-        critical=True,
         heals=Heals(note="its own unpublish and unstage never run"),
         step=LifeStep.UNSTAGE,
     ),
     Entry(
         "RBD108",
         "VolumeNotBacked",
-        Severity.ERROR,
+        Severity.CRITICAL,
         "A container writes to the node's own disk instead of the volume.",
         cause="The volume was unmounted by hand, or the container started before it was mounted: "
         "the directory is there, the device is not.",
@@ -150,7 +146,6 @@ ENTRIES: Final = (
         risk="What it writes is not on the volume. Deleting the pod destroys it: NodeUnpublish of "
         "a path that is no mount removes everything below it.",
         remedy="Copy the data out of the running container first. Only then delete the pod.",
-        critical=True,
         heals=Heals(note="nothing mounts a volume under a running container"),
         step=LifeStep.PUBLISH,
     ),

@@ -22,7 +22,7 @@ def command(*, code: str | None, output: str, debug: bool) -> int:
         say(data_text(machine.explanations(tuple(CATALOG.values())), output))
     elif code is None:
         for each in CATALOG.values():
-            say(f"{each.code}   {each.severity:<7}   {each.name:<28}   {each.summary}\n")
+            say(f"{each.code}   {each.severity:<8}   {each.name:<28}   {each.summary}\n")
     elif output == "table":
         say(explanation(code) + "\n")
     else:

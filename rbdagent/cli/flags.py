@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
 
-SEVERITIES: Final = ("info", "warning", "error")
+SEVERITIES: Final = ("info", "warning", "error", "critical")
 
 
 class Duration(click.ParamType[float]):

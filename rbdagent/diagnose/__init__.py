@@ -111,7 +111,12 @@ RULES: Final[tuple[Callable[[Case], Iterator[Finding]], ...]] = (
     unseen.gaps,
 )
 
-WEIGHT: Final = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
+WEIGHT: Final = {
+    Severity.CRITICAL: 0,
+    Severity.ERROR: 1,
+    Severity.WARNING: 2,
+    Severity.INFO: 3,
+}
 MOST_COMMANDS: Final = 5
 """That are told next: nobody reads more at three in the morning."""
 

@@ -247,13 +247,11 @@ def _place(stuck: Stuck) -> tuple[str, str]:
     return (target.namespace, target.given)
 
 
-def _badness(cause: Cause) -> tuple[bool, int, int, str, tuple[str, str]]:
-    code = cause.finding.code
+def _badness(cause: Cause) -> tuple[int, int, str, tuple[str, str]]:
     return (
-        not CATALOG[code].critical,
         WEIGHT[cause.finding.severity],
         -len(cause.victims),
-        code,
+        cause.finding.code,
         _place(cause.victims[0]),
     )
 

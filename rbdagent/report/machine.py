@@ -287,7 +287,6 @@ def explanation(entry: Entry) -> Json:
         "code": entry.code,
         "name": entry.name,
         "severity": str(entry.severity),
-        "critical": entry.critical,
         "summary": entry.summary,
         "cause": entry.cause,
         "evidence": entry.evidence,

@@ -104,7 +104,7 @@ def _answer(life: Life) -> Html:
         verdict = life.diagnosis.verdict
         told: tuple[Html, ...] = (el("p", f"{verdict}: {WORDS[verdict]}."),)
     else:
-        shape = "broken" if first.severity is Severity.ERROR else "warning"
+        shape = "warning" if first.severity is Severity.WARNING else "broken"
         told = (
             el("p", first.message),
             *((el("p", el("b", "By itself: "), f"{first.heals}."),) if first.heals else ()),

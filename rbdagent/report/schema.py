@@ -215,7 +215,6 @@ _EXPLANATION: Final = _output(
     code=_TEXT,
     name=_TEXT,
     severity=_enum(Severity),
-    critical=_TRUTH,
     summary=_TEXT,
     cause=_TEXT,
     evidence=_TEXT,

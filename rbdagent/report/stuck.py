@@ -9,12 +9,11 @@ from rbdagent.commands import command
 from rbdagent.diagnose import MOST_COMMANDS, unseen
 from rbdagent.diagnose.stuck import is_complete, is_empty, unseen_of
 from rbdagent.diagnose.times import age, spoken
-from rbdagent.model import Command, Severity, SourceState, TargetKind
+from rbdagent.model import Command, SourceState, TargetKind
 from rbdagent.report.text import (
     BOLD,
     GREEN,
-    RED,
-    YELLOW,
+    PAINT,
     aligned,
     finding_text,
     next_text,
@@ -34,7 +33,6 @@ _MOST_ROWS: Final = 5
 """Of one cause: of five hundred that wait for the same, some name it."""
 _MOST_CAUSES: Final = 5
 _MOST_NAMED: Final = 3
-_PAINT: Final = {Severity.ERROR: RED, Severity.WARNING: YELLOW}
 
 
 def stuck_table(
@@ -84,7 +82,7 @@ def _rows(found: LifeList, snapshot: Snapshot, *, wide: bool, colour: bool) -> s
     shown = [each.victims if wide else each.victims[:_MOST_ROWS] for each in found.causes]
     rows = [_row(each, snapshot, wide=wide) for victims in shown for each in victims]
     paints = [
-        _PAINT.get(each.finding.severity, "") if colour else ""
+        PAINT.get(each.finding.severity, "") if colour else ""
         for victims in shown
         for each in victims
     ]

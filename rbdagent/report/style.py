@@ -86,7 +86,7 @@ h2{font-size:1.15rem;letter-spacing:-.01em;margin:2.2rem 0 .8rem}
 h3{font-size:1rem;line-height:1.4;display:flex;flex-wrap:wrap;gap:.2rem .7rem;align-items:center}
 .icon{width:1.5rem;height:1.5rem;flex:none;color:var(--tone)}
 .done,.good{--tone:var(--good);--tint:var(--good-card)}
-.broken,.error{--tone:var(--bad);--tint:var(--bad-card)}
+.broken,.error,.critical{--tone:var(--bad);--tint:var(--bad-card)}
 .waiting,.warning{--tone:var(--wait);--tint:var(--wait-card)}
 .not-observed{--tone:var(--unseen);--tint:var(--card)}
 .ahead,.unneeded,.plain,.info{--tone:var(--muted);--tint:var(--card)}

@@ -53,6 +53,7 @@ OF_SOURCES: Final = unseen.CODES
 """Findings that say of a source what its own line says, with reason and cure."""
 
 RED, YELLOW, GREEN, BOLD, PLAIN = "\033[31m", "\033[33m", "\033[32m", "\033[1m", "\033[0m"
+PAINT: Final = {Severity.CRITICAL: BOLD + RED, Severity.ERROR: RED, Severity.WARNING: YELLOW}
 COLOURS: Final = {  # what is not here is red
     Verdict.IN_USE: GREEN,
     Verdict.SHARED: GREEN,
@@ -478,7 +479,7 @@ def _judged(judged: JudgedHolder) -> str:
 
 def finding_text(finding: Finding, said: frozenset[str] = frozenset(), *, colour: bool) -> str:
     """Give a finding; evidence that was said of the holder already is not said again."""
-    paint = {Severity.ERROR: RED, Severity.WARNING: YELLOW}.get(finding.severity, "")
+    paint = PAINT.get(finding.severity, "")
     label = painted(f"{finding.code} {finding.severity}", paint, colour=colour)
     lines = [f"{label}  {finding.subject}", wrapped(finding.message, first="  ", rest="  ")]
     fresh = [each for each in finding.evidence if each not in said]

@@ -80,8 +80,10 @@ def _of_alert(name: str, rules: list[Json]) -> str:
 
 
 def _of_code(entry: Entry, by_hand: dict[str, str]) -> str:
-    weight = "critical: data is in danger" if entry.critical else str(entry.severity)
-    parts = [f"# {entry.code} {entry.name}", f"{_wrapped(entry.summary)}\n\nSeverity: {weight}."]
+    parts = [
+        f"# {entry.code} {entry.name}",
+        f"{_wrapped(entry.summary)}\n\nSeverity: {entry.severity}.",
+    ]
     parts += [
         f"## {title.capitalize()}\n\n{_wrapped(getattr(entry, title))}"
         for title in ("cause", "evidence", "risk", "remedy")
@@ -111,8 +113,7 @@ def _index() -> str:
         lines.append(f"| [{name}]({name}.md) | {severity} | {rules[0]['annotations']['summary']} |")
     lines += ["\n## Findings\n", "| code | name | severity | it says |", "|---|---|---|---|"]
     for code, entry in CATALOG.items():
-        severity = "critical" if entry.critical else str(entry.severity)
-        lines.append(f"| [{code}]({code}.md) | {entry.name} | {severity} | {entry.summary} |")
+        lines.append(f"| [{code}]({code}.md) | {entry.name} | {entry.severity} | {entry.summary} |")
     return "\n".join(lines) + "\n"
 
 

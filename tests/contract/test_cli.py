@@ -330,7 +330,7 @@ def test_the_process_ends_with_the_exit_code() -> None:
         ("who-holds", "pv/a", "pv/b"),
         ("who-holds", "pv/a", "--bogus"),
         ("who-holds", "pv/a", "-o", "xml"),
-        ("who-holds", "pv/a", "--fail-on", "critical"),
+        ("who-holds", "pv/a", "--fail-on", "fatal"),
         ("list", "--timeout", "soon"),
         ("list", "--timeout", "0s"),
         ("list", "-n"),
@@ -934,7 +934,7 @@ def test_a_flag_that_names_a_cluster_outranks_those_of_the_file(ask: Ask, tmp_pa
     ("text", "words"),
     [
         ('timeout = "soon"', ("--timeout", "{file}")),
-        ('fail-on = "critical"', ("--fail-on", "{file}")),
+        ('fail-on = "fatal"', ("--fail-on", "{file}")),
         ('no-ceph = "maybe"', ("no-ceph", "{file}", "true or false")),
         ("procfs = 5", ("procfs", "{file}", "text in quotes")),
         ("kubelet-root = 7", ("kubelet-root", "{file}", "list of paths")),

@@ -79,7 +79,7 @@ def test_a_node_that_was_taken_for_lost_comes_back_dirty(scene: Scene) -> None:
         dirty = scene.wait_verdict(node, volume, "ReturnedDirty")
         told = dirty.finding("RBD107")
         assert dirty.exit_code == 3
-        assert told["severity"] == "error"
+        assert told["severity"] == "critical"
         assert f"{_LOST} was taken out of service, is alive" in told["message"]
         assert not any("unmap" in command for command in dirty.next)
     refused = scene.refused(_LOST, volume)
