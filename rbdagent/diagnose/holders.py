@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from rbdagent.commands import command, kubectl, line_of, over_ssh
 from rbdagent.correlate.blocklist import removal_of
 from rbdagent.correlate.holders import is_ceph_daemon, is_terminated, runs
-from rbdagent.correlate.local import mounts_of
+from rbdagent.correlate.local import mounts_of, pod_uids_on
 from rbdagent.diagnose.case import (
     Case,
     delete_pod,
@@ -67,7 +67,7 @@ from rbdagent.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _RETRY = "kubelet retries by itself, at most 2m2s apart"
 _RETRY_S = 122.0
@@ -106,16 +106,23 @@ def conflict(case: Case) -> Iterator[Finding]:
     nodes = ", ".join(sorted(str(each.holder.node) for each in writers))
     volume = case.use.persistent_volume
     modes = ", ".join(volume.access_modes) if volume is not None else "it has no PV"
-    idle = [each for each in writers if each.verdict in (Verdict.ORPHANED, Verdict.PINNED)]
-    first = f" {idle[0].holder.node} does not use it: clear it there first." if idle else ""
+    first = _first_to_stop(writers)
     commands = tuple(
-        delete_pod(pod) for each in writers[1:] for pod in evidence_of(each.holder).running
+        delete_pod(pod)
+        for writer in writers
+        if first is None or writer in first[0]
+        for pod in evidence_of(writer.holder).running
+    )
+    advice = (
+        f"Stop {' and '.join(subject_of(writer.holder) for writer in first[0])} first: {first[1]}."
+        if first is not None
+        else "Nothing shows which of them is right: stop all of them."
     )
     yield finding(
         "RBD106",
         case.volume,
         f"{case.volume} is held read-write on {nodes} at once, and its access mode allows one "
-        f"node ({modes}). Two writers destroy the file system: stop all but one, now.{first}",
+        f"node ({modes}). Two writers destroy the file system. {advice}",
         evidence=(
             *(f"{subject_of(each.holder)}: {each.verdict}, {each.because[0]}" for each in writers),
             *(said for each in writers if (said := _how_sure(each.holder, case))),
@@ -129,6 +136,46 @@ def conflict(case: Case) -> Iterator[Finding]:
             )
         ),
     )
+
+
+def _first_to_stop(
+    writers: tuple[JudgedHolder, ...],
+) -> tuple[tuple[JudgedHolder, ...], str] | None:
+    """Return the writers that have no right to the volume, and why; None where all look alike.
+
+    A node that Kubernetes has let go of, and one that Ceph does not see, are refused nowhere: the
+    other one is where the controller and the next NodeStage expect the volume.
+    """
+    for is_wrong, reason in _REASONS_TO_STOP:
+        wrong = tuple(writer for writer in writers if is_wrong(writer))
+        if wrong and len(wrong) < len(writers):
+            return wrong, reason
+    return None
+
+
+_REASONS_TO_STOP: Final[tuple[tuple[Callable[[JudgedHolder], bool], str], ...]] = (
+    (
+        lambda writer: writer.verdict in {Verdict.ORPHANED, Verdict.PINNED},
+        "no pod uses the volume there",
+    ),
+    (
+        lambda writer: writer.verdict is Verdict.RETURNED_DIRTY,
+        "the node was out of service, and its volumes were detached",
+    ),
+    (
+        lambda writer: writer.verdict is Verdict.UNWATCHED,
+        "it has no watch, so Ceph does not show it to any other node",
+    ),
+    (
+        lambda writer: bool(writer.holder.lost_pod_uids),
+        "the API does not know its pod any more",
+    ),
+    (
+        lambda writer: writer.holder.attachment is None,
+        "no VolumeAttachment ties the volume to its node",
+    ),
+)
+"""In this order: the first that separates the writers decides."""
 
 
 def _how_sure(holder: Holder, case: Case) -> str:
@@ -193,8 +240,10 @@ def blocklisted(case: Case) -> Iterator[Finding]:
         )
         lasts = f" The entry ends {entry.until}." if entry.until else ""
         pods = evidence_of(holder).running
+        others = _pods_of_siblings(holder, pods, case)
         shared = (
-            f" The same client serves {devices}: all of them are dead."
+            f" The same client serves {devices}: all of them are dead, and with them "
+            f"{pod_names(others) if others else 'the pods that use them'}."
             if holder.sibling_devices
             else ""
         )
@@ -205,8 +254,26 @@ def blocklisted(case: Case) -> Iterator[Finding]:
             f"and every new map on {holder.node or 'that machine'} fails too.{shared}{lasts} "
             f"{_lifting(entry)}",
             evidence=(*each.because, *identity_lines(case, holder)),
-            commands=(*_cordon(holder), *(delete_pod(pod) for pod in pods), look_again(case)),
+            commands=(
+                *_cordon(holder),
+                *(delete_pod(pod) for pod in (*pods, *others)),
+                look_again(case),
+            ),
         )
+
+
+def _pods_of_siblings(holder: Holder, own: tuple[Pod, ...], case: Case) -> tuple[Pod, ...]:
+    """Return the pods on the other devices of a client: they have to go as well."""
+    node = case.snapshot.node
+    mappings = observed_of(node.mappings) if node is not None and holder.is_local else ()
+    uids = {
+        uid
+        for mapping in mappings
+        if mapping.device in holder.sibling_devices
+        for uid in pod_uids_on(mapping)
+    }
+    found = (pod_by_uid(uid, case) for uid in sorted(uids))
+    return tuple(pod for pod in found if pod is not None and pod not in own)
 
 
 def _cordon(holder: Holder) -> tuple[Command, ...]:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from rbdagent.catalog import CATALOG, entry, explanation
 from rbdagent.commands import lines_of
 from rbdagent.correlate import correlate
+from rbdagent.diagnose.case import delete_pod
 from rbdagent.diagnose.life import life_of
 from rbdagent.diagnose.stuck import among_all
 from rbdagent.errors import NotFoundError
@@ -809,6 +810,55 @@ def test_no_command_is_given_against_an_nbd_device() -> None:
 def test_every_device_of_a_blocklisted_client_is_named() -> None:
     seen = world(on_node={"mappings": (mapping(), NEIGHBOUR)}, in_ceph={"blocklist": (OWN_ENTRY,)})
     assert "/dev/rbd0, /dev/rbd1" in found(seen, "RBD103").message
+
+
+OTHER_UID: Final = "11111111-2222-4333-8444-555555555555"
+
+
+def test_every_pod_of_a_blocklisted_client_is_to_go() -> None:
+    other = pod("db-0", ref=ObjectRef(namespace="shop", name="db-0", uid=OTHER_UID))
+    path = POD_PATH.replace(POD_UID, OTHER_UID)
+    neighbour = replace(NEIGHBOUR, mounts=(mount(path=path),))
+    seen = world(
+        on_node={"mappings": (mapping(), neighbour)},
+        in_ceph={"blocklist": (OWN_ENTRY,)},
+        in_kube={"pods": (pod(), other)},
+    )
+    dead = found(seen, "RBD103")
+    assert "all of them are dead, and with them shop/db-0" in dead.message
+    assert "kubectl -n shop delete pod db-0" in lines_of(dead.commands)
+
+
+TWO: Final = {"of_image": {"watchers": (watcher(), remote_watcher())}}
+BOTH: Final = (pod(), pod("web-1", "worker-2"))
+WRITERS: Final = {
+    "Stop /dev/rbd0 on worker-1 first: no VolumeAttachment ties the volume to its node.": {
+        "attachments": (attachment("worker-2"),),
+        "pods": BOTH,
+    },
+    "Stop client.4239": {"attachments": (attachment("worker-1"),), "pods": BOTH},
+    "Nothing shows which of them is right: stop all of them.": {
+        "attachments": (attachment("worker-1"), attachment("worker-2")),
+        "pods": BOTH,
+    },
+}
+
+
+@pytest.mark.parametrize(("advice", "in_kube"), WRITERS.items(), ids=WRITERS.keys())
+def test_writer_that_kubernetes_has_let_go_is_to_be_stopped_first(
+    advice: str, in_kube: dict[str, Any]
+) -> None:
+    conflict = found(world(in_kube=in_kube, **TWO), "RBD106")
+    assert advice in conflict.message
+
+
+def test_commands_of_a_conflict_stop_the_writers_that_are_named() -> None:
+    one, other = (delete_pod(running) for running in BOTH)
+    lone = {"attachments": (attachment("worker-2"),), "pods": BOTH}
+    assert found(world(in_kube=lone, **TWO), "RBD106").commands == (one,)
+    attachments = (attachment("worker-1"), attachment("worker-2"))
+    both = found(world(in_kube={"attachments": attachments, "pods": BOTH}, **TWO), "RBD106")
+    assert both.commands == (one, other)
 
 
 WIDE_ENTRIES: Final = {
