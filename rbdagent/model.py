@@ -614,6 +614,8 @@ class OtherSource(Struct, frozen=True, kw_only=True):
     kind: str
     """``nfs``, ``hostPath``, or a CSI driver's name."""
     volume_handle: str | None = None
+    image: ImageSpec | None = None
+    """What its attributes name as an RBD image; an NVMe-oF gateway serves one."""
 
 
 VolumeSource = CsiSource | InTreeRbdSource | OtherSource

@@ -139,8 +139,9 @@ _PENDING: Final = (
         evidence="The image of the provisioner's pod. Its error (`selfLink was empty, can't make "
         "reference`) stands in its log: the event that would tell of it cannot be made either.",
         risk="None for volumes that exist.",
-        remedy="Replace it: csi-provisioner 1.4 or newer; for RBD ceph-csi (rbd.csi.ceph.com), and "
-        "a class that names it. The old class's volumes live on.",
+        remedy="Replace it: csi-provisioner 1.4 or newer; for NFS nfs-subdir-external-provisioner "
+        "4.0 or newer; for RBD ceph-csi (rbd.csi.ceph.com), and a class that names it. The volumes "
+        "of the old class stay as they are.",
         heals=Heals(note="no update of Kubernetes brings selfLink back"),
         step=LifeStep.PROVISION,
     ),
@@ -370,9 +371,9 @@ _LOST: Final = (
         cause="The PV's claimRef carries another claim's uid: most often YAML was restored into a "
         "new cluster with the old uid (event ClaimMisbound).",
         evidence="The claim's uid against PV.spec.claimRef.uid.",
-        risk="With reclaim policy Delete the PV counts as released: its image is deleted as soon "
-        "as nobody watches it, in this cluster or the one it came from.",
-        remedy="Set the PV to Retain first. Make sure that no other cluster uses the image. Then "
+        risk="With reclaim policy Delete the PV counts as released: its data is deleted (an RBD "
+        "image as soon as no client watches it), in this cluster or the one it came from.",
+        remedy="Set the PV to Retain first. Make sure that no other cluster uses the volume. Then "
         "write the living claim's uid into the PV's claimRef. To strip the uid does not help: a "
         "claim that was bound once takes only a PV with its own uid, or without any claimRef.",
         heals=Heals(by=_BINDER, once="the PV's claimRef carries the claim's uid", within_s=_SYNC_S),

@@ -35,12 +35,28 @@ def data_text(data: dict[str, Any], output: str) -> str:
 
 
 def exit_code(diagnoses: Sequence[Diagnosis], fail_on: str) -> int:
-    """Give 3 for findings, 1 for "undetermined": no script may read that as fine."""
+    """Return 3 for findings, 1 for "undetermined": no script may read that as fine.
+
+    A claim that was observed and has no volume yet is a complete answer: nothing can hold it.
+    """
     from rbdagent.model import Verdict
 
     if is_serious((one for each in diagnoses for one in each.findings), fail_on):
         return _FINDINGS
-    return int(any(each.verdict is Verdict.UNDETERMINED for each in diagnoses))
+    unknown = (each for each in diagnoses if each.verdict is Verdict.UNDETERMINED)
+    return int(not all(_has_no_volume(each) for each in unknown))
+
+
+def _has_no_volume(diagnosis: Diagnosis) -> bool:
+    claim = diagnosis.use.claim
+    return (
+        claim is not None
+        and claim.phase == "Pending"
+        and claim.volume_name is None
+        and diagnosis.use.image is None
+        and diagnosis.use.persistent_volume is None
+        and not diagnosis.holders
+    )
 
 
 def is_serious(findings: Iterable[Finding], fail_on: str) -> bool:

@@ -27,6 +27,7 @@ from rbdagent.model import (
     Lease,
     NotObserved,
     ObjectRef,
+    OtherSource,
     PersistentVolume,
     Pod,
     Severity,
@@ -433,6 +434,8 @@ def hand_over(case: Case, claim: Claim, volume: PersistentVolume) -> tuple[Comma
 
     First the data is kept. As long as somebody outside has the image open, that is where to begin.
     """
+    if isinstance(volume.source, OtherSource):
+        return (*retain(volume), *((give_to(claim, volume),) if claim.ref.uid else ()))
     found = outsiders(case, volume)
     look = command("rbdagent who-holds", f"pv/{volume.name}")
     if found and not isinstance(found, NotObserved):

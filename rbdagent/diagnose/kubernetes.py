@@ -21,7 +21,7 @@ from rbdagent.model import (
     TargetKind,
     observed_of,
 )
-from rbdagent.parse.volume import image_of
+from rbdagent.parse.volume import NVMEOF_SUFFIX, image_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,7 +70,10 @@ def not_rbd(case: Case) -> Iterator[Finding]:
     image = image_of(volume)
     match volume.source:
         case OtherSource():
-            yield _of_another(volume, volume.source.kind)
+            if volume.source.kind.endswith(NVMEOF_SUFFIX):
+                yield _of_a_gateway(volume, volume.source)
+            else:
+                yield _of_another(volume, volume.source.kind)
         case CsiSource() if image is None:
             yield _of_another(volume, volume.source.driver)
         case CsiSource() | InTreeRbdSource():
@@ -84,6 +87,20 @@ def not_rbd(case: Case) -> Iterator[Finding]:
                 remedy=cure,
                 commands=(kubectl("get pv", volume.name, options=("-o", "yaml")),),
             )
+
+
+def _of_a_gateway(volume: PersistentVolume, source: OtherSource) -> Finding:
+    image = f" {source.image}" if source.image is not None else ""
+    return finding(
+        "RBD407",
+        f"pv {volume.name}",
+        f"{volume.name} is an NVMe-oF volume of {source.kind}: the gateway holds its RBD image"
+        f"{image}, and the nodes reach the gateway by NVMe. rbdagent does not judge that.",
+        evidence=(f"source {source.kind}",),
+        remedy="The gateway's own tools show which node is connected; `nvme list` does on a node.",
+        commands=() if source.image is None else (command("rbd status", str(source.image)),),
+        severity=Severity.INFO,
+    )
 
 
 def _of_another(volume: PersistentVolume, owner: str) -> Finding:

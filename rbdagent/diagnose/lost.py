@@ -24,7 +24,7 @@ from rbdagent.diagnose.binding import (
 )
 from rbdagent.diagnose.case import Case, finding, quoted
 from rbdagent.diagnose.pending import due
-from rbdagent.model import Claim, Command, Finding, NotObserved, PersistentVolume
+from rbdagent.model import Claim, Command, Finding, NotObserved, OtherSource, PersistentVolume
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -168,9 +168,9 @@ def _misbound(case: Case, claim: Claim, volume: PersistentVolume) -> Finding:
     known = same_name or other is None
     restored = " That is what restoring YAML into another cluster leaves." if same_name else ""
     carries = "no uid" if uid == "none" else f"another uid ({uid})"
+    goes = "its data is deleted" if _is_of_another_driver(volume) else _IMAGE_GOES
     danger = (
-        f" {volume.name} is Released with reclaim policy Delete: its image is deleted as soon as "
-        "nobody watches it."
+        f" {volume.name} is Released with reclaim policy Delete: {goes}."
         if volume.reclaim_policy == "Delete" and volume.phase == "Released"
         else ""
     )
@@ -180,12 +180,26 @@ def _misbound(case: Case, claim: Claim, volume: PersistentVolume) -> Finding:
         f"Claim {claim.ref} and {volume.name} do not belong together: the PV's claimRef carries "
         f"{carries}.{restored}{danger}"
         f"{_still_runs(case, claim)}",
-        evidence=(*evidence, *((spoken_outsiders(case, volume),) if known else ())),
+        evidence=(
+            *evidence,
+            *(
+                (spoken_outsiders(case, volume),)
+                if known and not _is_of_another_driver(volume)
+                else ()
+            ),
+        ),
         commands=hand_over(case, claim, volume)
         if known
         else (*retain(volume), describe_volume(volume), describe_claim(claim)),
         heals=binder(case, f"the claimRef of {volume.name} carries this claim's uid"),
     )
+
+
+_IMAGE_GOES: Final = "its image is deleted as soon as no client watches it"
+
+
+def _is_of_another_driver(volume: PersistentVolume) -> bool:
+    return isinstance(volume.source, OtherSource)
 
 
 def older_volumes(case: Case) -> Iterator[Finding]:

@@ -40,6 +40,7 @@ from rbdagent.model import (
     NotObserved,
     PersistentVolume,
     Severity,
+    Verdict,
     observed_of,
 )
 
@@ -247,10 +248,11 @@ def _held(case: Case, volume: PersistentVolume, event: KubeEvent | None) -> Find
         if _only_mirror(case)
         else ""
     )
-    # A node that is still unstaging ends by itself; somebody outside does not.
+    # A node that is still unstaging ends by itself; a client outside, or one that stays, does not.
     found = outsiders(case, volume)
     outside = bool(found) and not isinstance(found, NotObserved)
-    passing = not outside and not is_over(_UNSTAGING, volume.phase_since, case)
+    stays = outside or bool(case.those(*_STAYS))
+    passing = not stays and not is_over(_UNSTAGING, volume.phase_since, case)
     return finding(
         "RBD641",
         f"pv {volume.name}",
@@ -269,6 +271,9 @@ def _held(case: Case, volume: PersistentVolume, event: KubeEvent | None) -> Find
         ),
         severity=Severity.INFO if passing else None,
     )
+
+
+_STAYS: Final = (Verdict.ORPHANED, Verdict.PINNED, Verdict.RETURNED_DIRTY)
 
 
 def _deletion_fails(volume: PersistentVolume, event: KubeEvent) -> Finding:

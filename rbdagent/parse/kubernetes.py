@@ -156,7 +156,11 @@ def csi_source(csi: Json) -> CsiSource | OtherSource:
         str(key): str(value) for key, value in (csi.get("volumeAttributes") or {}).items()
     }
     if not is_rbd_driver(csi["driver"], attributes):
-        return OtherSource(kind=csi["driver"], volume_handle=csi.get("volumeHandle"))
+        return OtherSource(
+            kind=csi["driver"],
+            volume_handle=csi.get("volumeHandle"),
+            image=_image_served(attributes),
+        )
     return CsiSource(
         driver=csi["driver"],
         volume_handle=csi["volumeHandle"],
@@ -164,6 +168,14 @@ def csi_source(csi: Json) -> CsiSource | OtherSource:
         fs_type=csi.get("fsType"),
         read_only=bool(csi.get("readOnly")),
     )
+
+
+def _image_served(attributes: dict[str, str]) -> ImageSpec | None:
+    """Return the RBD image that an NVMe-oF gateway serves, where the attributes name one."""
+    pool, name = attributes.get("pool"), attributes.get("imageName")
+    if not pool or not name:
+        return None
+    return ImageSpec(pool=pool, namespace=attributes.get("radosNamespace") or "", name=name)
 
 
 def in_tree_source(rbd: Json) -> InTreeRbdSource:

@@ -20,11 +20,16 @@ from rbdagent.parse.handle import parse_migrated_handle, parse_volume_handle
 DRIVER_SUFFIX: Final = "rbd.csi.ceph.com"
 """ceph-csi's driver; Rook puts its namespace before it."""
 
+NVMEOF_SUFFIX: Final = "nvmeof.csi.ceph.com"
+"""ceph-csi's driver of volumes that an NVMe-oF gateway serves from RBD images (ceph-csi#6163)."""
+
 _DEFAULT_PREFIX: Final = "csi-vol-"
 
 
 def is_rbd_driver(driver: str, attributes: dict[str, str]) -> bool:
     """Tell ceph-csi's RBD driver by its name, or under another name by what it alone writes."""
+    if driver.endswith(NVMEOF_SUFFIX):
+        return False
     return driver.endswith(DRIVER_SUFFIX) or (
         "imageFeatures" in attributes and {"clusterID", "pool"} <= attributes.keys()
     )

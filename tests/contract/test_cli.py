@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import click
@@ -33,7 +34,6 @@ from tests.contract.recordings import recorded_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 Json = dict[str, Any]
 
@@ -313,6 +313,13 @@ def test_the_exit_code_tells_findings_from_an_answer_and_from_none(
     path = written(tmp_path, json.dumps(found))
     done = ask("who-holds", found["target"]["given"], "--from", str(path), *flags)
     assert done.code == code, done.stdout
+
+
+@pytest.mark.parametrize("verb", ["diagnose", "who-holds"])
+def test_claim_that_waits_for_its_first_pod_is_a_complete_answer(ask: Ask, verb: str) -> None:
+    life = Path(__file__).parents[1] / "fixtures" / "life"
+    path = life / "first_pod_missing.json"
+    assert ask(verb, "pvc/default/first-pod-missing", "--from", str(path)).code == 0
 
 
 def test_the_exit_code_does_not_depend_on_the_form(ask: Ask) -> None:

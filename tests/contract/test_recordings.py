@@ -21,6 +21,7 @@ from rbdagent.model import (
     Diagnosis,
     LifeStep,
     NotObserved,
+    Severity,
     Snapshot,
     SourceState,
     StepState,
@@ -247,6 +248,13 @@ def test_headline_of_a_healthy_volume_says_what_was_not_observed(tmp_path: Path)
     snapshot = recorded_snapshot("01-fs-running", "c1", node_name="n1", root=tmp_path)
     found = headline(life_of(correlate(snapshot), snapshot))
     assert found.startswith("OK as far as observed. Not observed: the kernel's own list of watches")
+
+
+def test_orphan_that_blocks_a_deletion_is_told_with_what_it_blocks(tmp_path: Path) -> None:
+    snapshot = recorded_snapshot("28-orphan-blocks-delete", "cq", node_name="n2", root=tmp_path)
+    findings = life_of(correlate(snapshot), snapshot).findings
+    told = [finding.code for finding in findings if finding.severity is Severity.ERROR]
+    assert told == ["RBD101", "RBD641"]
 
 
 def test_unpublish_is_not_done_while_a_lost_pod_is_there(snapshot: Snapshot) -> None:

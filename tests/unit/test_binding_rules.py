@@ -24,6 +24,7 @@ from rbdagent.model import (
     KubeEvent,
     Lease,
     ObjectRef,
+    OtherSource,
     PersistentVolume,
     Requirement,
     Severity,
@@ -956,10 +957,11 @@ NO_TROUBLE: Final[dict[str, Table]] = {
     "RBD641": {
         "the last pod's node is at its unstage (4)": world(
             in_kube={
+                "attachments": (attachment(created_at=A_MINUTE_AGO),),
                 "persistent_volumes": (volume(phase="Released", phase_since=A_MINUTE_AGO),),
                 "claims": (),
                 "events": (BEING_USED,),
-            }
+            },
         ),
     },
 }
@@ -1128,6 +1130,13 @@ def test_the_patch_of_a_restored_pv_binds_it_and_stripping_its_uid_would_not(
     assert binds(patched(command, reference), "claim-uid", completed=completed)
     if completed:
         assert not binds(REFERENCES["stripped"], "claim-uid", completed=True)
+
+
+def test_misbound_volume_of_another_driver_is_told_without_an_image() -> None:
+    share = volume(claim=OF_OLD, source=OtherSource(kind="nfs.csi.k8s.io"))
+    told = found(life(share, claims=(claim(**LOST),)), "RBD404")
+    assert "image" not in told.message + " ".join(told.evidence)
+    assert not any("who-holds" in line for line in lines_of(told.commands))
 
 
 def test_the_patch_is_refused_where_the_pv_is_another_claims_by_now() -> None:

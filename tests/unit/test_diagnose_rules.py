@@ -46,6 +46,7 @@ from rbdagent.model import (
     UnbackedMount,
     Verdict,
 )
+from rbdagent.parse.kubernetes import csi_source
 from rbdagent.plan import CONDITIONS
 from rbdagent.report.text import answer
 from tests.unit import (
@@ -810,6 +811,32 @@ def test_no_command_is_given_against_an_nbd_device() -> None:
 def test_every_device_of_a_blocklisted_client_is_named() -> None:
     seen = world(on_node={"mappings": (mapping(), NEIGHBOUR)}, in_ceph={"blocklist": (OWN_ENTRY,)})
     assert "/dev/rbd0, /dev/rbd1" in found(seen, "RBD103").message
+
+
+GATEWAY: Final = volume(
+    source=csi_source(
+        {
+            "driver": "nvmeof.csi.ceph.com",
+            "volumeHandle": HANDLE,
+            "volumeAttributes": {
+                "clusterID": "lab",
+                "pool": "k8s",
+                "imageName": SPEC.name,
+                "imageFeatures": "layering",
+            },
+        }
+    )
+)
+
+
+def test_volume_of_an_nvmeof_gateway_is_named_and_not_judged() -> None:
+    """Its attributes are those of the RBD driver (ceph-csi#6163)."""
+    seen = unmapped(in_kube={"persistent_volumes": (GATEWAY,)})
+    assert codes(seen) == {"RBD407"}
+    told = found(seen, "RBD407")
+    assert told.severity is Severity.INFO
+    assert "the gateway holds its RBD image k8s/csi-vol-" in told.message
+    assert lines_of(told.commands) == (f"rbd status {SPEC}",)
 
 
 OTHER_UID: Final = "11111111-2222-4333-8444-555555555555"
