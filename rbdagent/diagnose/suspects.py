@@ -150,8 +150,12 @@ class Suspicion:
             return False
         if self._pods_seen and not self._listing(volume) <= nodes:
             return False
+        attachments = tuple(self._attachments_of(volume))
+        nodes_attached = {attachment.node_name for attachment in attachments}
+        if len(nodes_attached) > 1 and not may_volume_be_shared(volume):
+            return False
         return self._is_told_at_peace(volume, nodes) and all(
-            self._is_attachment_at_peace(each, nodes) for each in self._attachments_of(volume)
+            self._is_attachment_at_peace(attachment, nodes) for attachment in attachments
         )
 
     def _listing(self, volume: PersistentVolume) -> set[str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from hypothesis import given, settings
@@ -40,6 +41,7 @@ from rbdagent.model import (
     Requirement,
     Severity,
     Snapshot,
+    Source,
     SourceState,
     Target,
     TargetKind,
@@ -48,6 +50,7 @@ from rbdagent.model import (
 from rbdagent.observe.kube import _claim_names, _subjects, _using_pods
 from rbdagent.parse.selector import parse_selector
 from tests.lab.many import HERE, KINDS, KINDS_HERE, LEGIT, SICK, Many, many
+from tests.unit import test_diagnose_rules
 from tests.unit.builders import DRIVER, LONG_AGO, NOW, UNSEEN, event
 from tests.unit.clusters import GIB, Maker, some_cluster
 
@@ -161,6 +164,38 @@ def test_nobody_is_left_out_of_whom_the_rules_would_say_something_serious(
     snapshot: Snapshot,
 ) -> None:
     assert said(stuck_in(snapshot)) == unfiltered(snapshot)
+
+
+def without(part: str, seen: Snapshot) -> Snapshot:
+    """Return a snapshot in which a part was not observed."""
+    skipped = Source(state=SourceState.SKIPPED)
+    match part:
+        case "node":
+            return replace(seen, node=None, sources=replace(seen.sources, node=skipped))
+        case "ceph":
+            return replace(seen, ceph=None, sources=replace(seen.sources, ceph=skipped))
+        case _:
+            unseen = NotObserved(reason="forbidden")
+            return replace(seen, kubernetes=replace(kube_of(seen), **{part: unseen}))
+
+
+def rows_of_the_tables() -> list[Any]:
+    """Return each row of each table of the rules that Kubernetes has a part in."""
+    return [
+        pytest.param(seen, id=f"{code}: {name}")
+        for family in (test_diagnose_rules, *test_diagnose_rules.FAMILIES)
+        for code, rows in family.SAID.items()
+        for name, row in rows.items()
+        if (seen := row[0] if isinstance(row, tuple) else row).kubernetes is not None
+    ]
+
+
+@pytest.mark.parametrize("seen", rows_of_the_tables())
+def test_row_of_a_rule_passes_triage_whatever_was_not_observed(seen: Snapshot) -> None:
+    """`diagnose -A` reports what each target alone would, also where pods were not observed."""
+    for parts in ((), ("pods",), ("node",), ("node", "pods"), ("node", "ceph", "pods")):
+        partial = reduce(lambda found, part: without(part, found), parts, seen)
+        assert said(stuck_in(partial)) == unfiltered(partial), parts
 
 
 @MANY
