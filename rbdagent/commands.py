@@ -27,8 +27,8 @@ NOT_PRINTED: Final = (
 _READING: Final = {
     "kubectl": ("get", "describe", "logs"),
     "ceph": ("-s", "fsid", "df", "health", "mon dump", "auth ls", "osd pool ls", "config get",
-             "rbd task list"),
-    "rbd": ("info", "status", "lock ls", "trash ls", "mirror image status"),
+             "rbd task list", "osd blocklist ls"),
+    "rbd": ("info", "status", "lock ls", "trash ls", "mirror image status", "image-meta list"),
     "rbdagent": ("check", "diagnose", "explain", "list", "who-holds"),
     "systemctl": ("status",),
     "crictl": ("pods",),

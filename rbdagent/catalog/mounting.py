@@ -163,11 +163,14 @@ ENTRIES: Final = (
         "The node's kernel refuses how the image is to be mapped.",
         cause="mapOptions of the class or PV that this kernel does not know (ms_mode, "
         "compression_hint). Or none: rbd of Ceph 20, which ceph-csi has since 3.16, passes ms_mode "
-        "to every kernel.",
+        "to every kernel. Or a clone whose chain of parents is too long or is being flattened "
+        "(rook#12312): krbd follows 16 parents.",
         evidence="22 (invalid argument) or 95 (not supported) in kubelet's event; the kernel's own "
         "log on that node says which (`rbd: Unknown parameter 'ms_mode'`).",
         risk=_NONE,
-        remedy="Compare mapOptions with the kernel's version: ms_mode needs 5.11. Where mapOptions "
+        remedy="Read the kernel's log on that node: it names the option, or the parent chain "
+        "(then wait for the flatten, or flatten the image). Compare mapOptions with the kernel's "
+        "version: ms_mode needs 5.11. Where mapOptions "
         "name no ms_mode, and the kernel is older, the node needs a newer kernel, or a ceph-csi "
         "with Ceph 19 or older (3.15): rbd of Ceph 20 passes ms_mode=legacy too.",
         heals=_retried("the options fit"),
@@ -303,6 +306,52 @@ ENTRIES: Final = (
         remedy="Scale the workload to zero, take a snapshot of the image (`rbd snap create`), and "
         "only then repair it by hand on one node.",
         heals=Heals(note="fsck leaves what it is not sure of to a person"),
+        step=LifeStep.STAGE,
+    ),
+    Entry(
+        "RBD764",
+        "DeviceBusy",
+        Severity.ERROR,
+        "fsck, mkfs or mount finds the device in use on that node.",
+        cause="Something on the node has the device: a mount in another namespace, a process, "
+        "device-mapper, or an earlier step that has not ended. The file system is not damaged.",
+        evidence="`is in use`, `apparently in use by the system` or `Device or resource busy` in "
+        "kubelet's event: e2fsck and mke2fs 1.47.0 and mkfs.xfs 6.1.0 of a device that is open "
+        "exclusively.",
+        risk="A repair or a format of a device in use destroys its data.",
+        remedy="Do not repair and do not format. Ask `rbdagent who-holds` on that node what has "
+        "the device, and end that.",
+        heals=_retried("nothing has the device"),
+        step=LifeStep.STAGE,
+    ),
+    Entry(
+        "RBD765",
+        "FsckTooOld",
+        Severity.ERROR,
+        "The CSI driver's e2fsprogs is older than the file system on the image.",
+        cause="The file system was made by a newer mkfs: by a newer ceph-csi on another node, or "
+        "by hand. It has features that this e2fsck does not know, and is not damaged.",
+        evidence="`unsupported feature(s)` and `Get a newer version of e2fsck` in kubelet's event "
+        "(e2fsck 1.47.0 of a feature that it does not know).",
+        risk="A repair by an old tool destroys what it does not know.",
+        remedy="Run the newer ceph-csi on that node too, or mount the volume where it was made. "
+        "Do not repair the file system.",
+        heals=_retried("ceph-csi is updated there"),
+        step=LifeStep.STAGE,
+    ),
+    Entry(
+        "RBD766",
+        "EncryptionUnfinished",
+        Severity.ERROR,
+        "The image was never encrypted to the end.",
+        cause="The CSI driver ended between encrypting the new image and recording that in the "
+        "image's metadata (ceph-csi#3402).",
+        evidence="`unexpected encryption status` in kubelet's event.",
+        risk="None, where no pod ever ran with the volume: it holds no data then.",
+        remedy="See whether a pod ever ran with the volume. If none did: set the PV to Retain, "
+        "delete the claim, and create it again. If one did: keep the image, and ask for its "
+        "metadata (`rbd image-meta list`) before anything else.",
+        heals=Heals(note="no step encrypts an image that was begun"),
         step=LifeStep.STAGE,
     ),
     Entry(

@@ -277,8 +277,9 @@ SAYINGS: Final = (
     Saying(
         r"map failed: \((?P<number>22|95)\)",
         "RBD741",
-        "its kernel refuses the options of the map ({number})",
-        (_MAP_OPTIONS, _KERNEL_LOG),
+        "its kernel refuses the map ({number}): an option that it does not know, or a chain of "
+        "parents that is too long or is being flattened",
+        (_KERNEL_LOG, _MAP_OPTIONS, _IMAGE),
     ),
     Saying(
         r"rbd: map failed|map failed: \(\d+\)",
@@ -287,9 +288,30 @@ SAYINGS: Final = (
         (_KERNEL_LOG,),
     ),
     Saying(
+        r"unexpected encryption status",
+        "RBD766",
+        "the image was never encrypted to the end",
+        (template("rbd image-meta list", "{image}"),),
+    ),
+    Saying(
         r"passphrase|encryption kms|encryption status|failed to encrypt volume|can not fetch DEK",
         "RBD746",
         "the passphrase of the encrypted volume cannot be had",
+    ),
+    Saying(
+        # e2fsck and mke2fs say so of a device that is open exclusively: mount-utils has these words
+        # in the text of "'fsck' found errors" and of "format of disk" (mount_linux.go).
+        r"/dev/\S+ is in use\.|apparently in use by the system"
+        r"|opened exclusively by another program|cannot open /dev/\S+: Device or resource busy",
+        "RBD764",
+        "something on that node has the device already",
+        (template("rbdagent who-holds", "pv/{volume}", node="{node}"),),
+    ),
+    Saying(
+        r"unsupported feature\(s\)|Get a newer version of e2fsck",
+        "RBD765",
+        "the e2fsck of its CSI driver is older than the file system, which is not damaged",
+        (_NODE_PODS,),
     ),
     Saying(
         r"'fsck' found errors on device (?P<device>\S+) but could not correct",

@@ -176,6 +176,21 @@ _KNOWN: Final = (
         "-namespace: a class's parameters cannot be changed.",
     ),
     _Known(
+        # rados_connect, before any pool or image is asked for (internal/util/conn_pool.go).
+        re.compile(r"connecting failed: rados: ret=-2\b"),
+        "its driver finds no keyring or no Ceph configuration to connect with",
+        "Look at the ConfigMap with the driver's ceph.conf and keyring (ceph-config), which its "
+        "Deployment mounts at /etc/ceph, and at the secret that the class names.",
+        template("kubectl get configmap -A --field-selector metadata.name=ceph-config -o yaml"),
+    ),
+    _Known(
+        re.compile(r"ret=-108\b"),
+        "the Ceph client of the provisioner's node is on the blocklist",
+        "`ceph osd blocklist ls` shows the entry. Restart the provisioner's pod: it connects as a "
+        "new client.",
+        template("ceph osd blocklist ls"),
+    ),
+    _Known(
         re.compile(r"ret=-13\b|Permission denied"),
         "Ceph does not accept the key of the class's secret",
         "Put the right userID and userKey into the secret that the class names (userKey is the "
@@ -226,6 +241,14 @@ _KNOWN: Final = (
         "the driver's node plugin is not registered on the nodes that are asked for",
         "Have the driver's node plugin (csi-rbdplugin) run there; it then registers by itself.",
         template("kubectl get csinodes"),
+    ),
+    _Known(
+        # ceph-csi counts snapshots and clones of the source (ceph-csi#4069).
+        re.compile(r"ResourceExhausted.*?(?P<image>\S+) has (?P<count>\d+) snapshots"),
+        "its source {image} has {count} snapshots and clones, which is ceph-csi's limit",
+        "Wait while Ceph's manager flattens clones (`ceph rbd task list`), delete snapshots that "
+        "are not needed, or raise the driver's --maxsnapshotsonimage.",
+        template("ceph rbd task list"),
     ),
     _Known(
         re.compile("ResourceExhausted"),

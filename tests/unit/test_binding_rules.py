@@ -1325,6 +1325,34 @@ def test_a_feature_that_rbd_nbd_alone_has_is_named() -> None:
     assert "mounter: rbd-nbd" in finding.remedy
 
 
+MEANINGS: Final = {
+    "failed to get connection: connecting failed: rados: ret=-2, No such file or directory": (
+        "finds no keyring or no Ceph configuration"
+    ),
+    "rpc error: code = Internal desc = pool not found: pool (k8s) not found in Ceph cluster": (
+        "the pool that its class names does not exist"
+    ),
+    "connecting failed: rados: ret=-108, Cannot send after transport endpoint shutdown": (
+        "is on the blocklist"
+    ),
+    "code = ResourceExhausted desc = rbd image k8s/csi-vol-1 has 500 snapshots": (
+        "its source k8s/csi-vol-1 has 500 snapshots and clones, which is ceph-csi's limit"
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "means"), MEANINGS.items())
+def test_error_of_the_provisioner_is_told_by_the_call_that_failed(text: str, means: str) -> None:
+    failed = event(
+        f'failed to provision volume with StorageClass "rbd": {text}',
+        reason="ProvisioningFailed",
+        subject=OURS,
+        kind="PersistentVolumeClaim",
+    )
+    told = found(life(events=(failed,)), "RBD607")
+    assert means in told.message
+
+
 def test_the_secret_that_is_missing_is_named() -> None:
     told = found(SAID["RBD607"]["secret"], "RBD607")
     assert "the secret n/s" in told.message

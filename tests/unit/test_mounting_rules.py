@@ -294,6 +294,45 @@ SAID: Final[Said] = {
             NONE,
         )
     },
+    "RBD764": {
+        # The tools' own words, of a loop device that a process has open with O_EXCL.
+        "e2fsck 1.47.0": (
+            mounting(stage("'fsck' found errors on device /dev/rbd0 but could not correct them: "
+                           "fsck from util-linux 2.38.1\n/dev/rbd0 is in use.\n"
+                           "e2fsck: Cannot continue, aborting.\n\n\n")),
+            NONE,
+        ),
+        "mke2fs 1.47.0": (
+            mounting(stage('format of disk "/dev/rbd0" failed: type:("ext4") target:("/x") '
+                           'options:("defaults") errcode:(exit status 1) output:(mke2fs 1.47.0 '
+                           "(5-Feb-2023)\n/dev/rbd0 is apparently in use by the system; will not "
+                           "make a filesystem here!\n) ")),
+            NONE,
+        ),
+        "mkfs.xfs 6.1.0": (
+            mounting(stage('format of disk "/dev/rbd0" failed: type:("xfs") target:("/x") '
+                           'options:("defaults") errcode:(exit status 1) output:(mkfs.xfs: cannot '
+                           "open /dev/rbd0: Device or resource busy\n) ")),
+            NONE,
+        ),
+    },
+    "RBD765": {
+        # Of an image whose super block has a bit that e2fsck does not know.
+        "e2fsck 1.47.0": (
+            mounting(stage("'fsck' found errors on device /dev/rbd0 but could not correct them: "
+                           "/dev/rbd0 has unsupported feature(s): FEATURE_I25\n"
+                           "e2fsck: Get a newer version of e2fsck!\n")),
+            NONE,
+        )
+    },
+    "RBD766": {
+        # rbd_attach.go of ceph-csi, by its strings.
+        "ceph-csi": (
+            mounting(stage(f"rbd image {SPEC} found mounted with unexpected encryption status "
+                           "encryptionPrepared")),
+            NONE,
+        )
+    },
     "RBD753": {
         "by mount": (
             mounting(stage("mount failed: exit status 32\nMounting command: mount\nOutput: mount: "
