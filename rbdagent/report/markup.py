@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from rbdagent.parse.shown import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-# Control characters and lone surrogates have no place in HTML; marks of direction turn a text
-# around, so that it reads as another one.
-_CONTROLS: Final = (*range(9), *range(0x0B, 0x20), *range(0x7F, 0xA0))
-_DIRECTIONS: Final = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-_SHOWN: Final = {
-    each: f"\\u{each:04x}" for each in (*_CONTROLS, *_DIRECTIONS, *range(0xD800, 0xE000))
-}
 
 
 class Html(str):
@@ -39,5 +33,5 @@ def several(parts: Iterable[str]) -> Html:
 
 
 def visible(text: str) -> Html:
-    """Give text as markup, with what would not be seen of it."""
-    return Html(escape(text.translate(_SHOWN)))
+    """Return text as markup, with what would not be seen of it."""
+    return Html(escape(shown(text)))

@@ -12,6 +12,7 @@ from rbdagent.report.text import (
     RED,
     YELLOW,
     finding_text,
+    for_people,
     holder_table,
     next_text,
     painted,
@@ -32,6 +33,7 @@ _PAINT: Final = {
 }
 
 
+@for_people
 def story(life: Life, snapshot: Snapshot, *, wide: bool, colour: bool) -> str:
     """Give the answer of ``diagnose``; ``wide`` tells what is no trouble as well."""
     diagnosis = life.diagnosis

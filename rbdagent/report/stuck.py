@@ -16,6 +16,7 @@ from rbdagent.report.text import (
     PAINT,
     aligned,
     finding_text,
+    for_people,
     next_text,
     painted,
     source_lines,
@@ -35,6 +36,7 @@ _MOST_CAUSES: Final = 5
 _MOST_NAMED: Final = 3
 
 
+@for_people
 def stuck_table(
     found: LifeList, snapshot: Snapshot, *, wide: bool, colour: bool, of: str = ""
 ) -> str:
@@ -62,6 +64,7 @@ def stuck_table(
     return "\n\n".join(parts) + "\n"
 
 
+@for_people
 def stuck_names(found: LifeList) -> str:
     """Give ``-o name``: one TARGET a line, as ``diagnose`` takes it."""
     return "".join(f"{_name(each)}\n" for each in found.stuck)

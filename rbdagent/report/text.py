@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import textwrap
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, ParamSpec
 
 from rbdagent.commands import command, lines_of
 from rbdagent.correlate.identity import mappings_of, mappings_seen
@@ -20,10 +21,11 @@ from rbdagent.model import (
     UnmapOutcome,
     Verdict,
 )
+from rbdagent.parse.shown import in_all_texts, shown
 from rbdagent.report.machine import pod_names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from rbdagent.model import (
         CheckResult,
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
         UnmapRefusal,
         UnmapResult,
     )
+
+_P = ParamSpec("_P")
 
 WIDTH: Final = 100
 _NONE: Final = "<none>"
@@ -81,6 +85,21 @@ WORDS: Final = {
 }
 
 
+def for_people(answer: Callable[_P, str]) -> Callable[_P, str]:
+    """Decorate what makes an answer for people: no text of others breaks a line or reaches colours.
+
+    Every text in the arguments is shown before it is laid out. What is not printable in the answer
+    is then the layout's own: its line breaks, and colours where these are asked for.
+    """
+
+    @functools.wraps(answer)
+    def shown_answer(*args: _P.args, **kwargs: _P.kwargs) -> str:
+        return answer(*in_all_texts(args, shown), **in_all_texts(kwargs, shown))
+
+    return shown_answer
+
+
+@for_people
 def answer(diagnosis: Diagnosis, snapshot: Snapshot, *, wide: bool, colour: bool) -> str:
     """Give the answer of ``who-holds``."""
     parts = []
@@ -100,6 +119,7 @@ def answer(diagnosis: Diagnosis, snapshot: Snapshot, *, wide: bool, colour: bool
     return "\n\n".join(parts) + "\n"
 
 
+@for_people
 def mapping_table(
     diagnoses: Sequence[Diagnosis],
     snapshot: Snapshot,
@@ -142,6 +162,7 @@ def _nothing_mapped(snapshot: Snapshot, of: str) -> str:
     return f"Nothing is mapped on {where}: no krbd device, no rbd-nbd device."
 
 
+@for_people
 def names(holders: Sequence[JudgedHolder]) -> str:
     """Give ``-o name``: one ``node/NAME DEVICE`` a line, as far as they are known."""
     lines = []
@@ -152,6 +173,7 @@ def names(holders: Sequence[JudgedHolder]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
+@for_people
 def check_lines(results: Sequence[CheckResult], *, colour: bool) -> str:
     """Give the answer of ``check``: a line each, and below what is not well what to do."""
     words = {
@@ -182,6 +204,7 @@ def check_lines(results: Sequence[CheckResult], *, colour: bool) -> str:
     return "\n".join([*lines, "", last]) + "\n"
 
 
+@for_people
 def published_table(nodes: Sequence[PublishedNode], *, now: str, wide: bool, colour: bool) -> str:
     """Give what agents published as a table, and a line for each whose word is old or missing."""
     head = ["NODE", "DEVICE", "VERDICT", "PV", "IMAGE", "CLIENT", "PODS", "SEEN"]
@@ -220,6 +243,7 @@ def published_table(nodes: Sequence[PublishedNode], *, now: str, wide: bool, col
     return "\n".join([table.rstrip(), *([""] if notes else []), *notes]) + "\n"
 
 
+@for_people
 def published_names(nodes: Sequence[PublishedNode]) -> str:
     """Give NODE DEVICE lines of everything that was published."""
     return "".join(
@@ -230,6 +254,7 @@ def published_names(nodes: Sequence[PublishedNode]) -> str:
     )
 
 
+@for_people
 def unmap_plan(plan: UnmapPlan, *, colour: bool) -> str:
     """Give the plan that ``unmap`` prints before it acts."""
     words = {
@@ -249,6 +274,7 @@ def unmap_plan(plan: UnmapPlan, *, colour: bool) -> str:
     return "\n\n".join([*parts, *_follows(plan)]) + "\n"
 
 
+@for_people
 def unmap_refusal(refusal: UnmapRefusal, *, colour: bool) -> str:
     """Give why nothing is unmapped: every condition, and what was seen of it."""
     parts = [
@@ -271,6 +297,7 @@ def _after_refusal(refusal: UnmapRefusal) -> list[Command]:
     return [command("rbdagent unmap", device, options=("--wait",), note="only time is missing")]
 
 
+@for_people
 def unmap_result(result: UnmapResult, *, colour: bool) -> str:
     """Give what was done, what stopped it, and what must follow."""
     well = result.outcome is UnmapOutcome.UNMAPPED

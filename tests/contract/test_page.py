@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rbdagent.catalog import CATALOG, RUNBOOKS
 from rbdagent.commands import lines_of
 from rbdagent.model import CsiSource, Severity, StepState
+from rbdagent.parse.shown import shown
 from rbdagent.report.markup import Html, el, visible
 from rbdagent.report.picture import picture_of
 from rbdagent.report.style import PALETTE, SHAPES, style_sheet
@@ -283,11 +284,10 @@ def test_no_name_becomes_markup_and_every_one_can_be_read(name: str) -> None:
 @given(TEXTS)
 def test_text_is_read_back_as_it_was_and_what_would_not_be_seen_is_made_visible(text: str) -> None:
     read = Read(el("p", text, title=text))
-    shown = re.sub(r"\\u([0-9a-f]{4})", lambda match: chr(int(match[1], 16)), read.words)
-    plain = re.sub(r"\\u([0-9a-f]{4})", lambda match: chr(int(match[1], 16)), text)
-    assert shown == plain
+    assert read.words == shown(text)
+    assert read.words.isprintable()
     assert read.tags == ["p"]
-    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", read.words)
+    assert read.attributes == [("p", "title", shown(text))]
 
 
 def test_what_is_cut_out_of_markup_is_text_again() -> None:

@@ -1,0 +1,112 @@
+"""What others wrote is shown, never passed through, and JSON of it is parsed to the same."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from rbdagent.model import Severity
+from rbdagent.parse.shown import in_all_texts, in_json, shown, shown_lines
+from rbdagent.report import text
+from rbdagent.report.markup import el
+from tests.unit.builders import mapping, opener, process, said, target, world
+from tests.unit.hostile import FORGED_LINE, RED, is_clean
+
+ESCAPES = {
+    "\0": r"\x00",
+    "\n": r"\n",
+    "\r": r"\r",
+    "\t": r"\t",
+    "\x1b": r"\x1b",
+    "\x7f": r"\x7f",
+    "\x85": r"\x85",
+    "\x9b": r"\x9b",
+    "\xa0": r"\xa0",
+    "\u061c": r"\u061c",
+    "\u200b": r"\u200b",
+    "\u200e": r"\u200e",
+    "\u2028": r"\u2028",
+    "\u2029": r"\u2029",
+    "\u202a": r"\u202a",
+    "\u202e": r"\u202e",
+    "\u2066": r"\u2066",
+    "\u2069": r"\u2069",
+    "\ufeff": r"\ufeff",
+    "\udce9": r"\udce9",
+    "\U000e0041": r"\U000e0041",
+}
+
+
+@pytest.mark.parametrize(("character", "escape"), ESCAPES.items(), ids=map(ascii, ESCAPES))
+def test_what_cannot_be_seen_is_shown_as_its_escape(character: str, escape: str) -> None:
+    assert shown(f"a{character}b") == f"a{escape}b"
+
+
+def test_what_can_be_seen_stays_the_same_object() -> None:
+    for text_ in ("", "/dev/rbd0", "Größe … 日本 😀", r"a\x1b"):
+        assert shown(text_) is text_
+
+
+@given(st.text(st.characters()))
+def test_a_shown_text_is_printable_and_on_one_line(text_: str) -> None:
+    assert shown(text_).isprintable()
+    assert shown_lines(text_).count("\n") == text_.count("\n")
+    assert is_clean(shown_lines(text_))
+
+
+@given(st.text(st.characters()))
+def test_json_holds_nothing_that_cannot_be_seen_and_is_parsed_to_the_same(text_: str) -> None:
+    told = in_json(json.dumps([text_], ensure_ascii=False, indent=1))
+    assert is_clean(told)
+    assert json.loads(told) == [text_]
+
+
+def test_all_texts_of_a_value_are_changed_and_nothing_else() -> None:
+    value = (process(command="a\x1b"), [Severity.ERROR, {"key": "b\x1b", "none": None, "one": 1}])
+    changed = in_all_texts(value, shown)
+    assert changed == (
+        process(command=r"a\x1b"),
+        [Severity.ERROR, {"key": r"b\x1b", "none": None, "one": 1}],
+    )
+    assert changed[1][0] is Severity.ERROR
+
+
+def test_a_value_without_such_texts_stays_the_same_object() -> None:
+    seen = world(mapped={"openers": (opener(),)})
+    assert in_all_texts(seen, shown) is seen
+
+
+def pinned_by(command: str) -> str:
+    seen = world(mapped={"openers": (opener(process=process(command=command)),)})
+    return text.answer(said(seen), seen, wide=False, colour=True)
+
+
+def test_a_command_line_forges_no_line_of_an_answer() -> None:
+    """Neither in a table nor in a text that is wrapped."""
+    told = pinned_by(f"sleep{FORGED_LINE}")
+    assert FORGED_LINE.strip() not in told.splitlines()
+    assert told == pinned_by(shown(f"sleep{FORGED_LINE}"))
+
+
+def test_a_command_line_reaches_no_colour_of_a_terminal() -> None:
+    assert pinned_by(f"sleep{RED}").count("\x1b") == pinned_by("sleep").count("\x1b")
+
+
+def test_a_name_keeps_its_columns() -> None:
+    seen = world(on_node={"mappings": (mapping(device="/dev/rbd0\t\nworker-9 /dev/rbd9"),)})
+    assert text.names(said(seen).holders).count("\n") == 1
+
+
+def test_the_words_of_who_asked_are_shown_too() -> None:
+    seen = replace(world(on_node={"mappings": ()}), target=target(given=f"x{FORGED_LINE}"))
+    told = text.mapping_table([], seen, wide=False, colour=False, of=f"of namespace x{FORGED_LINE}")
+    assert is_clean(told)
+    assert FORGED_LINE not in told
+
+
+def test_markup_shows_the_same_escapes() -> None:
+    assert el("p", "a\u200b\x1b<\n", title="\u202e") == (r'<p title="\u202e">a\u200b\x1b&lt;\n</p>')
