@@ -12,6 +12,7 @@ import click
 
 from rbdagent.cli.flags import SEVERITIES
 from rbdagent.errors import RbdagentError
+from rbdagent.parse.shown import in_json, shown, shown_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -24,14 +25,32 @@ _WATCH_S: Final = 5.0
 
 
 def data_text(data: dict[str, Any], output: str) -> str:
-    """Give data as JSON or YAML."""
+    """Return data as JSON or YAML, with escapes for what a terminal obeys or does not show."""
     if output == "json":
         import msgspec
 
-        return msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n"
+        return in_json(msgspec.json.format(msgspec.json.encode(data), indent=2).decode()) + "\n"
+    return _yaml(data)
+
+
+def _yaml(data: dict[str, Any]) -> str:
+    """Return data as YAML: quotes around a text that needs escapes, which are those of Python.
+
+    A line break in a text would else be one of the document, and PyYAML takes marks of direction
+    for printable (yaml.emitter, analyze_scalar).
+    """
     import yaml
 
-    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100)
+    class Dumper(yaml.SafeDumper):
+        """With a way of its own to write texts."""
+
+    def text_node(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+        style = None if text.isprintable() else '"'
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+    Dumper.add_representer(str, text_node)
+    told = yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100)
+    return shown_lines(told)
 
 
 def exit_code(diagnoses: Sequence[Diagnosis], fail_on: str) -> int:
@@ -130,6 +149,11 @@ def say(text: str) -> None:
         raise
     except OSError as error:
         raise RbdagentError(f"cannot write the answer: {error.strerror}") from error
+
+
+def complain(text: str) -> None:
+    """Print one line to stderr: what it quotes of others breaks none."""
+    click.echo(shown(text), err=True)
 
 
 def now_utc() -> str:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from rbdagent import __version__
-from rbdagent.errors import NotFoundError, RbdagentError
+from rbdagent.cli.output import complain
+from rbdagent.errors import NotFoundError, RbdagentError, UsageError
+from rbdagent.parse.shown import shown, shown_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,12 +33,12 @@ def run(arguments: Sequence[str]) -> int:  # noqa: PLR0911 - one line a way to e
 
         show_tracebacks()
     try:
-        code = cli.main(args=list(arguments), prog_name="rbdagent", standalone_mode=False)
+        code = cli.main(args=_decoded(arguments), prog_name="rbdagent", standalone_mode=False)
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.ClickException as error:
         _tell_origin(error)
-        error.show()
+        _show(error)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 130
@@ -47,16 +50,32 @@ def run(arguments: Sequence[str]) -> int:  # noqa: PLR0911 - one line a way to e
         return error.exit_code
     except Exception as error:  # noqa: BLE001 - the outermost edge
         if debug:
-            import traceback
-
-            traceback.print_exc()
-        click.echo(
-            f"rbdagent: this is a defect of rbdagent: {type(error).__name__}: {error}\n"
-            "  run it again with --debug and report what it prints",
-            err=True,
-        )
+            _print_traceback(error)
+        complain(f"rbdagent: this is a defect of rbdagent: {type(error).__name__}: {error}")
+        complain("  run it again with --debug and report what it prints")
         return 1
     return code if isinstance(code, int) else 0
+
+
+def _decoded(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments; what is not UTF-8 would enter the answer, which no JSON can hold.
+
+    Raises:
+        UsageError: an argument is not UTF-8.
+    """
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"the argument {shown(argument)} is not UTF-8") from None
+    return list(arguments)
+
+
+def _show(error: click.ClickException) -> None:
+    """Print an error of click's: what was typed may have been pasted."""
+    told = io.StringIO()
+    error.show(told)
+    click.echo(shown_lines(told.getvalue()), err=True, nl=False)
 
 
 def _tell_origin(error: click.ClickException) -> None:
@@ -73,15 +92,19 @@ def _tell_origin(error: click.ClickException) -> None:
 
 def _complain(error: RbdagentError, *, debug: bool) -> None:
     if debug:
-        import traceback
-
-        traceback.print_exception(error)
-    click.echo(f"rbdagent: {error}", err=True)
+        _print_traceback(error)
+    complain(f"rbdagent: {error}")
     near = error.near if isinstance(error, NotFoundError) else ()
     if near and not any(each in error.hint for each in near):
-        click.echo(f"  did you mean {' or '.join(near)}?", err=True)
+        complain(f"  did you mean {' or '.join(near)}?")
     if error.hint:
-        click.echo(f"  {error.hint}", err=True)
+        complain(f"  {error.hint}")
+
+
+def _print_traceback(error: Exception) -> None:
+    import traceback
+
+    click.echo(shown_lines("".join(traceback.format_exception(error))), err=True, nl=False)
 
 
 _VERBS: Final = (

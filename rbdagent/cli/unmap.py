@@ -12,7 +12,7 @@ import click
 from msgspec.structs import replace
 
 from rbdagent.cli.flags import acting, leave_of, observing
-from rbdagent.cli.output import data_text, has_colour, moment, say
+from rbdagent.cli.output import complain, data_text, has_colour, moment, say
 from rbdagent.cli.source import snapshot_of
 from rbdagent.errors import UsageError
 from rbdagent.model import Also
@@ -102,7 +102,7 @@ def _attempt(
     leave = leave_of(allowed, by=_user(), may_unmap=True)
     history, told = (None, "") if source is not None else leave.state.history()
     if told:
-        click.echo(f"rbdagent: {told}", err=True)
+        complain(f"rbdagent: {told}")
 
     ceph = None
     if source is None:
@@ -146,7 +146,7 @@ def _decide(attempt: Attempt, time_left: TimeLeft, *, wait: bool) -> UnmapPlan |
     decided = attempt.decide()
     while wait and isinstance(decided, UnmapRefusal) and is_only_a_matter_of_time(decided):
         pending = "; ".join(f"{code}: {reason}" for code, reason in decided.reasons.items())
-        click.echo(f"rbdagent: waiting for the grace period to pass: {pending}", err=True)
+        complain(f"rbdagent: waiting for the grace period to pass: {pending}")
         time.sleep(_LOOK_EVERY_S)
         time_left.begin()
         decided = attempt.decide()

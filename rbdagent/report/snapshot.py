@@ -20,6 +20,7 @@ from msgspec.structs import FieldInfo, fields
 from rbdagent import model
 from rbdagent.errors import ParseError
 from rbdagent.model import API_VERSION, NotObserved, Snapshot
+from rbdagent.parse.shown import in_json
 
 KIND: Final = "Snapshot"
 _S = TypeVar("_S", bound=Struct)
@@ -29,7 +30,8 @@ def dump_snapshot(snapshot: Snapshot) -> str:
     """Give a snapshot as indented JSON with a final newline."""
     head = {"apiVersion": API_VERSION, "kind": KIND}
     body = encode(snapshot)
-    return json.dumps(head | cast("dict[str, Any]", body), indent=1, ensure_ascii=False) + "\n"
+    text = json.dumps(head | cast("dict[str, Any]", body), indent=1, ensure_ascii=False)
+    return in_json(text) + "\n"
 
 
 def load_snapshot(text: str, *, where: str) -> Snapshot:

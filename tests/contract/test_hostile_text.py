@@ -1,0 +1,176 @@
+"""Whatever stands in a snapshot, no answer holds a control character but its own line breaks."""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import io
+import json
+from typing import TYPE_CHECKING, Final
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from rbdagent.cli import run
+from rbdagent.model import Snapshot, Target, TargetKind
+from rbdagent.parse.kubernetes import rbd_node
+from rbdagent.report import text
+from rbdagent.report.snapshot import dump_snapshot, load_snapshot
+from tests.contract.cli_runner import ORPHAN, Done
+from tests.contract.recordings import recorded_snapshot
+from tests.unit.builders import NOW, opener
+from tests.unit.hostile import (
+    FORGED_LINE,
+    ILL,
+    TURNED,
+    is_clean,
+    made_ill,
+    texts_of,
+    with_ill,
+)
+from tests.unit.plans import history, planned, seen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from rbdagent.model import PublishedNode, UnmapPlan, UnmapRefusal
+
+FORMS: Final = ("table", "wide", "name", "json", "yaml")
+QUESTIONS: Final = (
+    *(("who-holds", form) for form in FORMS),
+    *(("diagnose", form) for form in (*FORMS, "html")),
+    *(("unmap", form) for form in ("table", "json", "yaml")),
+)
+OF_ALL: Final = (*(("list", form) for form in FORMS), *(("diagnose", form) for form in FORMS))
+RECORDED: Final = (
+    ("05-force-delete-kubelet-stopped", "c1"),
+    ("09b-pinned", "c1"),
+    ("15-plugin-stopped", "c1"),
+    ("26-not-backed", "cz"),
+)
+
+
+@pytest.fixture(scope="module")
+def snapshots(tmp_path_factory: pytest.TempPathFactory) -> list[Snapshot]:
+    """Return snapshots with something in every part: recorded ones, and one that was saved."""
+    saved = load_snapshot(ORPHAN.read_text(), where="examples")
+    root = tmp_path_factory.mktemp("recorded")
+    return [
+        saved,
+        *(
+            recorded_snapshot(recording, claim, node_name="n1", root=root / recording)
+            for recording, claim in RECORDED
+        ),
+    ]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("saved") / "snapshot.json"
+
+
+def ask(*args: str) -> Done:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run(args)
+    return Done(code, out.getvalue(), err.getvalue())
+
+
+def answers(snapshot: Snapshot, file: Path) -> Iterator[tuple[str, Done]]:
+    """Ask every verb that reads, in every form."""
+    saved = dump_snapshot(snapshot)
+    assert is_clean(saved)
+    file.write_text(saved)
+    target = f"pv/{snapshot.target.name}"
+    for verb, form in QUESTIONS:
+        yield f"{verb} -o {form}", ask(verb, target, "--from", str(file), "-o", form)
+    for verb, form in OF_ALL:
+        given_ = "-A" if verb == "diagnose" else ""
+        whole = replace(snapshot, target=Target(given=given_, kind=TargetKind.NONE))
+        file.write_text(dump_snapshot(whole))
+        every = [given_] if given_ else []
+        yield f"{verb} -o {form} of all", ask(verb, *every, "--from", str(file), "-o", form)
+
+
+def assert_clean(question: str, done: Done) -> None:
+    assert is_clean(done.stdout), question
+    assert is_clean(done.stderr), question
+    assert "defect" not in done.stderr, (question, done.stderr)
+    if question.endswith("html"):
+        assert is_clean(html.unescape(done.stdout)), question
+    if "-o json" in question and done.stdout:
+        json.loads(done.stdout)
+    if "-o yaml" in question and done.stdout:
+        yaml.safe_load(done.stdout)
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_no_answer_holds_what_moves_hides_or_turns(
+    snapshots: list[Snapshot], file: Path, data: st.DataObject
+) -> None:
+    snapshot = data.draw(st.sampled_from(snapshots).flatmap(made_ill))
+    for question, done in answers(snapshot, file):
+        assert_clean(question, done)
+
+
+@pytest.mark.parametrize("ill", ILL, ids=map(ascii, ILL))
+def test_a_snapshot_keeps_every_text_as_it_is(snapshots: list[Snapshot], ill: str) -> None:
+    snapshot = with_ill(snapshots[0], texts_of(snapshots[0]), ill)
+    told = dump_snapshot(snapshot)
+    assert is_clean(told)
+    assert load_snapshot(told, where="memory") == snapshot
+
+
+PLAN: Final = planned(seen(), remembered=history())
+REFUSAL: Final = planned(seen(mapped={"openers": (opener(),)}), remembered=history())
+
+
+@given(made_ill((PLAN, REFUSAL)))
+def test_no_plan_and_no_refusal_holds_it(decided: tuple[UnmapPlan, UnmapRefusal]) -> None:
+    plan, refusal = decided
+    assert is_clean(text.unmap_plan(plan, colour=False))
+    assert is_clean(text.unmap_refusal(refusal, colour=False))
+
+
+REPORT: Final = rbd_node(
+    {
+        "metadata": {"name": "worker-2"},
+        "status": {
+            "observedAt": NOW,
+            "mappings": [{
+                "device": "/dev/rbd3",
+                "verdict": "Pinned",
+                "image": {"pool": "k8s", "name": "csi-vol-1"},
+                "persistentVolume": "pvc-1",
+                "because": ["process 7 (sleep) has a file on it open"],
+                "pods": ["default/web-0"],
+                "since": NOW,
+            }],
+        },
+    }
+)  # fmt: skip
+
+
+@given(made_ill(REPORT), st.booleans())
+def test_what_agents_published_is_shown(report: PublishedNode, wide: bool) -> None:  # noqa: FBT001
+    assert is_clean(text.published_table([report], now=NOW, wide=wide, colour=False))
+    assert is_clean(text.published_names([report]))
+
+
+def test_what_was_typed_is_shown_where_it_is_refused() -> None:
+    for asked in (("who-holds", f"pv/{FORGED_LINE}/{TURNED}"), (f"who{TURNED}",)):
+        done = ask(*asked)
+        assert (done.code, done.stdout) == (2, "")
+        assert TURNED not in done.stderr
+        assert FORGED_LINE not in done.stderr
+
+
+def test_an_argument_that_is_not_utf_8_is_refused_by_name() -> None:
+    done = ask("who-holds", "caf\udce9", "-o", "json")
+    assert (done.code, done.stdout) == (2, "")
+    assert done.stderr == "rbdagent: the argument caf\\udce9 is not UTF-8\n"
