@@ -217,15 +217,23 @@ class Events:
         """Write what has changed since the last look.
 
         Raises:
-            SourceError: the API server did not take one; what was not told is not told later.
+            SourceError: the API server did not take one, the others were written; what was not told
+                is not told later.
         """
         told = transitions(self._before, now, self._node_name)
         self._before = now
         if not told:
             return
         api = Api(credentials(self._access), timeout_s=self._access.timeout_s)
+        refused = None
         for each in told:
-            self._write(api, each, now.snapshot.observed_at)
+            try:
+                self._write(api, each, now.snapshot.observed_at)
+            except StatusError as error:
+                # A namespace that is being deleted takes no Event; the Node's are elsewhere.
+                refused = refused or error
+        if refused is not None:
+            raise refused
 
     def _write(self, api: Api, told: Told, at: str) -> None:
         # Events of what has no namespace live in default.

@@ -143,19 +143,20 @@ class _Kubernetes:
     def tell(self, seen: Seen) -> None:
         """Write RBDNode and Events; that it cannot is logged and ends nothing."""
         from rbdagent.observe.failure import as_source_error
-        from rbdagent.report.rbdnode import rbdnode_status
 
-        status = rbdnode_status(seen.diagnoses, seen.snapshot, seen.history, seen.acts)
-        for what, write in (
-            ("RBDNode", lambda: self._publisher.publish(status, node_uid=_uid_of(seen))),
-            ("events", lambda: self._events.tell(seen)),
-        ):
+        for what, write in (("RBDNode", self._publish), ("events", self._events.tell)):
             try:
-                write()
+                write(seen)
             except Exception as error:  # noqa: BLE001 - the one must not keep back the other
                 self._log.warning(
                     "not published", what=what, error=str(as_source_error(error, what))
                 )
+
+    def _publish(self, seen: Seen) -> None:
+        from rbdagent.report.rbdnode import rbdnode_status
+
+        status = rbdnode_status(seen.diagnoses, seen.snapshot, seen.history, seen.acts)
+        self._publisher.publish(status, node_uid=_uid_of(seen))
 
     def watch(self, wake: Wake) -> None:
         """Have changes wake the agent; a withdrawn RBDNode is written again."""

@@ -35,9 +35,10 @@ def read_bytes(path: str | Path, *, gone: int | None = None) -> bytes | NotObser
 
 
 def read_text(path: str | Path) -> str | NotObserved | None:
-    """Read a small text file without its last newline."""
+    r"""Read a small text file without its last newline; ``\xe9`` stands for a byte not UTF-8."""
     raw = read_bytes(path)
-    return raw.decode(errors="replace").rstrip("\n") if isinstance(raw, bytes) else raw
+    # As parse.mountinfo has it: a loop device's file is compared with the paths of mounts.
+    return raw.decode(errors="backslashreplace").rstrip("\n") if isinstance(raw, bytes) else raw
 
 
 def names_in(path: str | Path) -> tuple[str, ...] | NotObserved | None:

@@ -54,6 +54,7 @@ from rbdagent.observe.processes import (
     thread_traces,
     unbacked_of,
 )
+from rbdagent.parse.shown import as_unicode, in_all_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,7 +86,8 @@ def observe_node(roots: NodeRoots, *, node_name: str) -> tuple[NodeView | None, 
             cure="mount the host's /proc there, or pass --procfs where it is",
         )
     try:
-        return _observe(roots, node_name)
+        # Names are kept as they are while files are reached by them.
+        return in_all_texts(_observe(roots, node_name), as_unicode)
     except ParseError as error:
         return None, Source(state=SourceState.FAILED, reason=str(error))
 

@@ -27,7 +27,7 @@ class MountLine(Struct, frozen=True, kw_only=True):
 
 
 def parse_mount_line(line: bytes, *, where: str) -> MountLine:
-    """Read one line; names that are not UTF-8 keep their bytes as surrogates.
+    r"""Read one line; a name has ``\xe9`` for a byte that is not UTF-8.
 
     Raises:
         ParseError: it has too few fields, no separator, or no device number.
@@ -57,4 +57,4 @@ def parse_mount_line(line: bytes, *, where: str) -> MountLine:
 def unescape(field: bytes) -> str:
     r"""Undo the kernel's octal escapes of space, tab, newline and backslash (``\040``)."""
     raw = _ESCAPE.sub(lambda match: bytes((int(match[1], 8) & 0xFF,)), field)
-    return raw.decode(errors="surrogateescape")
+    return raw.decode(errors="backslashreplace")

@@ -8,6 +8,7 @@ characters of no width, surrogates) and Separator, but for the space.
 from __future__ import annotations
 
 import operator
+import re
 from types import NoneType
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _NO_TEXT: Final = frozenset({bool, int, float, NoneType})
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 class _Escapes:
@@ -64,6 +66,17 @@ def in_json(encoded: str) -> str:
     # A line at a time: to look up each character of a large snapshot takes seconds.
     lines = encoded.split("\n")
     return "\n".join(line if line.isprintable() else line.translate(_AS_JSON) for line in lines)
+
+
+def as_unicode(name: str) -> str:
+    r"""Return a file's name with ``\xe9`` for each byte that is not UTF-8, as it can be encoded.
+
+    Python has a lone surrogate for such a byte (PEP 383). No encoder takes one, so that a single
+    name would cost a whole answer.
+    """
+    if name.isascii() or not _SURROGATE.search(name):
+        return name
+    return _SURROGATE.sub(lambda match: f"\\x{ord(match[0]) & 0xFF:02x}", name)
 
 
 def in_all_texts(value: _T, change: Callable[[str], str]) -> _T:

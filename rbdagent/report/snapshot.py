@@ -20,7 +20,7 @@ from msgspec.structs import FieldInfo, fields
 from rbdagent import model
 from rbdagent.errors import ParseError
 from rbdagent.model import API_VERSION, NotObserved, Snapshot
-from rbdagent.parse.shown import in_json
+from rbdagent.parse.shown import as_unicode, in_json
 
 KIND: Final = "Snapshot"
 _S = TypeVar("_S", bound=Struct)
@@ -181,6 +181,9 @@ def _value(hint: Any, data: object, where: str, path: str) -> object:  # noqa: A
             known = ", ".join(str(each.value) for each in hint)
             raise _wrong(where, path, data, f"one of {known}") from None
     if isinstance(data, hint) and not (hint is int and isinstance(data, bool)):
+        if isinstance(data, str) and as_unicode(data) is not data:
+            # "\udce9" is JSON, and no Unicode: what holds it could not be answered as JSON.
+            raise _wrong(where, path, data, "a text in Unicode")
         return data
     if hint is float and type(data) is int:
         return float(data)

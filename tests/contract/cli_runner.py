@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import pty
@@ -13,10 +15,18 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from rbdagent.cli import run
 from rbdagent.model import NotObserved, Snapshot, Target, TargetKind
 from tests.contract.recordings import recorded_ceph, recorded_snapshot
 
 ROOT: Final = Path(__file__).parents[2]
+FORMS: Final = ("table", "wide", "name", "json", "yaml")
+OF_TARGET: Final = (
+    *(("who-holds", form) for form in FORMS),
+    *(("diagnose", form) for form in (*FORMS, "html")),
+    *(("unmap", form) for form in ("table", "json", "yaml")),
+)
+"""What can be asked of one target, and the forms of the answer."""
 ORPHAN: Final = ROOT / "examples" / "true-orphan.json"
 
 
@@ -33,6 +43,14 @@ class Done:
         """Give the answer of ``-o json``."""
         found: dict[str, Any] = json.loads(self.stdout)
         return found
+
+
+def ask(*args: str) -> Done:
+    """Run rbdagent in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run(args)
+    return Done(code, out.getvalue(), err.getvalue())
 
 
 def process(*args: str) -> Done:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import html
-import io
 import json
 from typing import TYPE_CHECKING, Final
 
@@ -14,12 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from rbdagent.cli import run
 from rbdagent.model import Snapshot, Target, TargetKind
 from rbdagent.parse.kubernetes import rbd_node
 from rbdagent.report import text
 from rbdagent.report.snapshot import dump_snapshot, load_snapshot
-from tests.contract.cli_runner import ORPHAN, Done
+from tests.contract.cli_runner import FORMS, OF_TARGET, ORPHAN, Done, ask
 from tests.contract.recordings import recorded_snapshot
 from tests.unit.builders import NOW, opener
 from tests.unit.hostile import (
@@ -39,12 +36,6 @@ if TYPE_CHECKING:
 
     from rbdagent.model import PublishedNode, UnmapPlan, UnmapRefusal
 
-FORMS: Final = ("table", "wide", "name", "json", "yaml")
-QUESTIONS: Final = (
-    *(("who-holds", form) for form in FORMS),
-    *(("diagnose", form) for form in (*FORMS, "html")),
-    *(("unmap", form) for form in ("table", "json", "yaml")),
-)
 OF_ALL: Final = (*(("list", form) for form in FORMS), *(("diagnose", form) for form in FORMS))
 RECORDED: Final = (
     ("05-force-delete-kubelet-stopped", "c1"),
@@ -73,20 +64,13 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("saved") / "snapshot.json"
 
 
-def ask(*args: str) -> Done:
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = run(args)
-    return Done(code, out.getvalue(), err.getvalue())
-
-
 def answers(snapshot: Snapshot, file: Path) -> Iterator[tuple[str, Done]]:
     """Ask every verb that reads, in every form."""
     saved = dump_snapshot(snapshot)
     assert is_clean(saved)
     file.write_text(saved)
     target = f"pv/{snapshot.target.name}"
-    for verb, form in QUESTIONS:
+    for verb, form in OF_TARGET:
         yield f"{verb} -o {form}", ask(verb, target, "--from", str(file), "-o", form)
     for verb, form in OF_ALL:
         given_ = "-A" if verb == "diagnose" else ""

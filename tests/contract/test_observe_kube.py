@@ -8,6 +8,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 from urllib.parse import parse_qs, urlparse
 
 import pytest
@@ -17,6 +18,7 @@ from rbdagent import look as look_module
 from rbdagent.agent.events import Events
 from rbdagent.agent.neighbours import Neighbours
 from rbdagent.agent.publish import Publisher
+from rbdagent.cli.agent import _Kubernetes
 from rbdagent.correlate import correlate, uses_of_node
 from rbdagent.diagnose import diagnose
 from rbdagent.diagnose.blocked import blocked_volumes
@@ -708,6 +710,31 @@ def test_an_event_that_is_there_counts_up(api: FakeApi, access: KubeAccess) -> N
         Events(access, "worker-1").tell(now)
     patched = [body for method, _, body in api.writes if method == "PATCH"]
     assert [each["count"] for each in patched] == [5]
+
+
+def test_an_event_that_is_refused_keeps_back_no_other(api: FakeApi, access: KubeAccess) -> None:
+    """As one in a namespace that is being deleted: the Node's are in another."""
+    api.broken["POST /api/v1/namespaces/default/events"] = refuse(403)
+    with pytest.raises(SourceError):
+        Events(access, "worker-1").tell(looked(seen_by_agent()))
+    told = [body["involvedObject"]["kind"] for _, _, body in api.writes]
+    assert told == ["PersistentVolumeClaim", "Node"]
+
+
+def test_a_writer_that_fails_keeps_back_no_other(
+    api: FakeApi, access: KubeAccess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it fails with: a surrogate in one name ended all that the agent wrote."""
+
+    def fail(*_: object) -> Json:
+        raise UnicodeEncodeError("utf-8", "caf\udce9", 3, 4, "surrogates not allowed")
+
+    monkeypatch.setattr("rbdagent.report.rbdnode.rbdnode_status", fail)
+    log = Mock()
+    writers = _Kubernetes(access, "worker-1", heartbeat_s=60, log=log)
+    writers.tell(looked(seen_by_agent()))
+    assert [path.rpartition("/")[2] for _, path, _ in api.writes] == ["events"] * 2
+    assert [call.kwargs["what"] for call in log.warning.call_args_list] == ["RBDNode"]
 
 
 def test_no_published_node_is_told_from_no_such_resource(api: FakeApi, access: KubeAccess) -> None:

@@ -26,13 +26,9 @@ ILL: Final = (
     "\x85", "\u061c", "\u200b", "\u200e", "\u2028", "\u2029", "\u2066", "\u2069", "\ufeff",
     "\U000e0041",
 )  # fmt: skip
-_SURROGATE: Final = "\udce9"
-"""What Python makes of a byte that is not UTF-8 in the name of a file."""
-
 ill_texts: Final[SearchStrategy[str]] = st.sampled_from(ILL) | st.text(
     st.characters(categories=["Cc", "Cf", "Zl", "Zp"]), min_size=1, max_size=3
 )
-ill_texts_and_surrogates: Final = ill_texts | st.just(_SURROGATE)
 
 
 def is_clean(output: str) -> bool:

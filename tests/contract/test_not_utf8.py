@@ -1,0 +1,119 @@
+r"""A file's name that is not UTF-8 (``caf\xe9``, no attack) costs no answer and no writer."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from rbdagent.agent.events import event_object, transitions
+from rbdagent.agent.loop import Seen
+from rbdagent.correlate import uses_of_node
+from rbdagent.diagnose import diagnose
+from rbdagent.errors import ParseError
+from rbdagent.model import Snapshot, Target, TargetKind, observed_of
+from rbdagent.observe.files import read_text
+from rbdagent.parse.mountinfo import parse_mount_line
+from rbdagent.report.rbdnode import rbdnode_status
+from rbdagent.report.snapshot import dump_snapshot, load_snapshot
+from tests.contract import recordings
+from tests.contract.cli_runner import OF_TARGET, ask
+from tests.contract.recorded_agent import exposition
+from tests.unit.hostile import texts_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAME: Final = "caf\udce9"
+"""As Python has the name of a file: the byte is a lone surrogate (PEP 383)."""
+SHOWN: Final = r"caf\xe9"
+RECORDING, CLAIM = "12-pinned-by-cwd-invisible", "c12"
+PODS: Final = "/var/lib/kubelet/pods"
+
+
+@pytest.fixture(scope="module")
+def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
+    """Return a look at a node where an open file and a directory of kubelet's are so named."""
+    read = recordings.recorded_node
+
+    def with_name(recording: str, name: str) -> recordings.RecordedNode:
+        node = read(recording, name)
+        for process in node.processes.values():
+            for number, link in enumerate(list(process.links.values())):
+                opened = dataclasses.replace(link, target=f"/data/{NAME}")
+                process.links[f"fd/{number}"] = opened
+        node.directories.add(f"{PODS}/{NAME}/volumes/kubernetes.io~csi/{NAME}")
+        return node
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recordings, "recorded_node", with_name)
+        root = tmp_path_factory.mktemp("node")
+        return recordings.recorded_snapshot(RECORDING, CLAIM, node_name="n1", root=root)
+
+
+def test_surrogates_do_not_enter_the_model(snapshot: Snapshot) -> None:
+    texts = texts_of(snapshot.node)
+    assert any(SHOWN in text for text in texts)
+    for text in texts:
+        text.encode()
+
+
+def test_what_has_such_a_name_is_observed_all_the_same(snapshot: Snapshot) -> None:
+    assert snapshot.node is not None
+    (mapping,) = observed_of(snapshot.node.mappings)
+    assert f"/data/{SHOWN}" in {opener.path for opener in observed_of(mapping.openers)}
+
+
+def test_a_mount_with_such_a_name_is_read() -> None:
+    line = b"36 35 252:0 / /mnt/caf\xe9 rw - ext4 /dev/rbd0 rw"
+    assert parse_mount_line(line, where="test").path == f"/mnt/{SHOWN}"
+
+
+def test_a_file_and_a_mount_have_the_same_name_for_it(tmp_path: Path) -> None:
+    """A loop device's backing file (sysfs) is looked for below the mounts of a device."""
+    (tmp_path / "backing_file").write_bytes(b"/mnt/caf\xe9/disk\n")
+    assert read_text(tmp_path / "backing_file") == f"/mnt/{SHOWN}/disk"
+
+
+def test_every_form_of_an_answer_is_given(snapshot: Snapshot, tmp_path: Path) -> None:
+    file = tmp_path / "snapshot.json"
+    file.write_text(dump_snapshot(snapshot))
+    for verb, form in OF_TARGET:
+        done = ask(verb, snapshot.target.given, "--from", str(file), "-o", form)
+        assert "defect" not in done.stderr, (verb, form)
+        assert done.stdout, (verb, form)
+
+
+def test_a_saved_snapshot_is_read_again(snapshot: Snapshot) -> None:
+    assert load_snapshot(dump_snapshot(snapshot), where="memory") == snapshot
+
+
+def test_a_snapshot_with_half_a_character_is_refused_by_its_field(snapshot: Snapshot) -> None:
+    told = dump_snapshot(snapshot).replace(SHOWN.replace("\\", "\\\\"), r"caf\udce9")
+    with pytest.raises(ParseError, match=r"field \$\.node.* expected a text in Unicode"):
+        load_snapshot(told, where="memory")
+
+
+# --------------------------------------------------------------------------------------------------
+# What an agent writes
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def seen(snapshot: Snapshot) -> Seen:
+    whole = replace(snapshot, target=Target(given="", kind=TargetKind.NONE))
+    diagnoses = tuple(diagnose(each, whole) for each in uses_of_node(whole).mapped)
+    return Seen(snapshot=whole, diagnoses=diagnoses, history=None, took_s=0.1, at=0.0)
+
+
+def test_rbdnode_events_and_metrics_can_be_written(seen: Seen) -> None:
+    status = rbdnode_status(seen.diagnoses, seen.snapshot, None, ())
+    (mapping,) = status["mappings"]
+    assert any(SHOWN in reason for reason in mapping["because"])
+    told = transitions(None, seen, "n1")
+    assert told
+    msgspec.json.encode([status, *(event_object(each, "n1", "") for each in told)])
+    exposition(seen)
