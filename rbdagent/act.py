@@ -38,7 +38,9 @@ from rbdagent.model import (
     UnmapResult,
     Verdict,
 )
+from rbdagent.parse.shown import shown
 from rbdagent.plan import plan_unmap
+from rbdagent.report.public import PublicText
 from rbdagent.state import unmaps_of
 from rbdagent.unmap import NodePaths, carry_out
 
@@ -91,6 +93,8 @@ class Attempt:
         self._leave = leave
         self._history = history
         self._clock = clock
+        self._public: Callable[[str], str] = shown
+        """Makes what the last look says fit for the record: an agent publishes that."""
         self.recorded: Act | None = None
         """What this attempt has put on record last."""
 
@@ -105,6 +109,7 @@ class Attempt:
             RbdagentError: nothing of the target is mapped, or it cannot be told which is meant.
         """
         snapshot = self._look(self._target)
+        self._public = PublicText(snapshot)
         grace = seconds(self._leave.policy.grace_s)
         diagnosis = diagnose(correlate(snapshot), snapshot, grace=grace)
         if self._clock is not None:
@@ -189,6 +194,7 @@ class Attempt:
         )
 
     def _record(self, act: Act) -> None:
+        act = replace(act, why=self._public(act.why), message=self._public(act.message))
         self.recorded = act
         try:
             self._leave.state.save_act(act)

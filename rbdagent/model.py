@@ -133,6 +133,12 @@ class ProcessRef(Struct, frozen=True, kw_only=True):
     state: str = ""
     """One letter of ``/proc/PID/stat``: ``D`` is uninterruptible sleep."""
 
+    @property
+    def program(self) -> str:
+        """Return the name of its program, without directory and arguments."""
+        first = self.command.partition(" ")[0]
+        return first if first.startswith("[") else first.rpartition("/")[2]
+
 
 class MountNamespace(Struct, frozen=True, kw_only=True):
     """A mount namespace, by its inode, and one process that lives in it."""

@@ -24,6 +24,8 @@ from rbdagent.model import (
 )
 from rbdagent.observe.api import Api, StatusError
 from rbdagent.observe.kubeconfig import credentials
+from rbdagent.parse.shown import shown
+from rbdagent.report.public import PublicText
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,17 +103,17 @@ def transitions(before: Seen | None, now: Seen, node_name: str) -> tuple[Told, .
 
 def _amiss(seen: Seen, node_name: str) -> dict[tuple[str, Verdict], tuple[str, ObjectRef | None]]:
     """Give what is wrong with each device, and with the image that it shows: words, and claim."""
-    found = {}
+    found, public = {}, PublicText(seen.snapshot)
     for device, (judged, diagnosis) in _held(seen):
         claim = _claim_in(diagnosis)
         if judged.verdict in _AMISS:
             # The first reasons are what it is; further ones tell times, which always differ.
             because = "; ".join(judged.because[:2])
             message = f"{device} on {node_name} is {judged.verdict}: {because}"
-            found[device, judged.verdict] = message, claim
+            found[device, judged.verdict] = public(message), claim
         for each in diagnosis.findings:
             if each.code == CONFLICTING:
-                found[device, Verdict.CONFLICT] = each.message, claim
+                found[device, Verdict.CONFLICT] = public(each.message), claim
     return found
 
 
@@ -182,7 +184,8 @@ def _failed(act: Act) -> bool:
 def _on(
     claim: ObjectRef | None, node_name: str, reason: str, message: str, *, warns: bool
 ) -> Iterator[Told]:
-    short = message if len(message) <= _LONGEST else f"{message[: _LONGEST - 1]}…"
+    told = shown(message)
+    short = told if len(told) <= _LONGEST else f"{told[: _LONGEST - 1]}…"
     if claim is not None and claim.uid:
         yield Told(
             kind="PersistentVolumeClaim",

@@ -18,6 +18,7 @@ from rbdagent.agent.events import CONFLICTING
 from rbdagent.correlate.identity import pods_of
 from rbdagent.correlate.local import unbacked_on
 from rbdagent.model import Mapping, NotObserved, SourceState, UnmapOutcome, Verdict
+from rbdagent.parse.shown import in_all_texts, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,6 +42,14 @@ class Metrics:
 
     def collect(self) -> Iterator[Metric]:
         """Give every family; before the first look only what needs none."""
+        for family in self._families():
+            family.samples = [
+                sample._replace(labels=in_all_texts(sample.labels, shown))
+                for sample in family.samples
+            ]
+            yield family
+
+    def _families(self) -> Iterator[Metric]:
         build = GaugeMetricFamily(
             "rbdagent_build_info", "Which rbdagent this is.", labels=("version", "python")
         )

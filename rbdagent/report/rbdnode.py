@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 from rbdagent.correlate.identity import mappings_seen
 from rbdagent.diagnose.case import subject_of
 from rbdagent.model import NotObserved, Severity, Verdict
+from rbdagent.parse.shown import in_all_texts, shown
 from rbdagent.report.machine import image_object, pod_names, sources
+from rbdagent.report.public import PublicText
 
 if TYPE_CHECKING:
     from collections.abc import Mapping as Table
@@ -43,7 +45,7 @@ def rbdnode_status(
     ``mappings`` is null where the node's devices were not observed: an empty list is a fact.
     """
     node = snapshot.node
-    names = pod_names(snapshot)
+    names, public = pod_names(snapshot), PublicText(snapshot)
     held = [
         (each, mapping, diagnosis) for diagnosis in diagnoses for each, mapping in diagnosis.mapped
     ]
@@ -61,15 +63,19 @@ def rbdnode_status(
             for each, _, diagnosis in held
         ),
         "mappings": [
-            _mapping(each, mapping, diagnosis, names, since) for each, mapping, diagnosis in held
+            {
+                **_identity(mapping, diagnosis),
+                **in_all_texts(_description(each, mapping, diagnosis, names, since), public),
+            }
+            for each, mapping, diagnosis in held
         ]
         if seen
         else None,
         "sources": {
-            name: {"state": each["state"], "reason": each["reason"]}
+            name: {"state": each["state"], "reason": public(each["reason"])}
             for name, each in sources(snapshot).items()
         },
-        "acts": [_act(each) for each in acts[-_MOST_ACTS:]],
+        "acts": [in_all_texts(_act(each), shown) for each in acts[-_MOST_ACTS:]],
     }
 
 
@@ -79,32 +85,48 @@ def _since(history: History | None) -> dict[str, str]:
     return {each.identity.device: (each.orphaned_since or each.first_seen).at for each in known}
 
 
-def _mapping(
+def _identity(mapping: Mapping, diagnosis: Diagnosis) -> Json:
+    """Return what agents of other nodes compare with what they observe, so exactly as it is."""
+    volume = diagnosis.use.persistent_volume
+    image = image_object(diagnosis.use.image)
+    return _seen(
+        {
+            "device": mapping.device,
+            "image": image and _seen(image),
+            "clientID": mapping.client_id,
+            "clientAddress": str(mapping.client_address) if mapping.client_address else None,
+            "readOnly": mapping.read_only if isinstance(mapping.read_only, bool) else None,
+            "persistentVolume": volume.name if volume is not None else None,
+        }
+    )
+
+
+def _description(
     judged: JudgedHolder,
     mapping: Mapping,
     diagnosis: Diagnosis,
     names: Table[str, str],
     since: dict[str, str],
 ) -> Json:
-    volume = diagnosis.use.persistent_volume
-    image = image_object(diagnosis.use.image)
-    told: Json = {
-        "device": mapping.device,
-        "image": image and {key: value for key, value in image.items() if value is not None},
-        "clientID": mapping.client_id,
-        "clientAddress": str(mapping.client_address) if mapping.client_address else None,
-        "readOnly": mapping.read_only if isinstance(mapping.read_only, bool) else None,
-        "persistentVolume": volume.name if volume is not None else None,
-        "verdict": str(judged.verdict),
-        "because": list(judged.because[:_MOST_REASONS]),
-        "findings": _findings(judged, diagnosis),
-        "since": since.get(mapping.device),
-        "mounts": _few(mapping.mounts, lambda each: _short(each.path, names)),
-        "heldBy": _few(mapping.holders, lambda each: each.label or each.name),
-        "pods": _few(judged.holder.pods, lambda each: names.get(each.ref.uid or "", str(each.ref))),
-    }
-    # What was not observed is left out: a schema knows no null.
-    return {key: value for key, value in told.items() if value is not None}
+    """Return what people read about a mapping."""
+    return _seen(
+        {
+            "verdict": str(judged.verdict),
+            "because": list(judged.because[:_MOST_REASONS]),
+            "findings": _findings(judged, diagnosis),
+            "since": since.get(mapping.device),
+            "mounts": _few(mapping.mounts, lambda each: _short(each.path, names)),
+            "heldBy": _few(mapping.holders, lambda each: each.label or each.name),
+            "pods": _few(
+                judged.holder.pods, lambda each: names.get(each.ref.uid or "", str(each.ref))
+            ),
+        }
+    )
+
+
+def _seen(found: Json) -> Json:
+    """Leave out what was not observed: a schema knows no null."""
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def _findings(judged: JudgedHolder, diagnosis: Diagnosis) -> list[str]:
@@ -133,16 +155,18 @@ def _few(found: Any, name: Any) -> list[str] | None:  # noqa: ANN401 - any tuple
 
 
 def _act(act: Act) -> Json:
-    told = {
-        "at": act.begun.at,
-        "by": act.by,
-        "device": act.identity.device,
-        "image": str(act.identity.spec),
-        "persistentVolume": act.persistent_volume,
-        "why": act.why,
-        "outcome": str(act.outcome) if act.outcome is not None else "under-way",
-        "message": act.message,
-        "followed": str(act.followed) if act.followed is not None else None,
-        "followedBecause": "; ".join(act.followed_because) or None,
-    }
-    return {key: value for key, value in told.items() if value is not None}
+    """Return an act; its record names no command line either (``rbdagent.act``)."""
+    return _seen(
+        {
+            "at": act.begun.at,
+            "by": act.by,
+            "device": act.identity.device,
+            "image": str(act.identity.spec),
+            "persistentVolume": act.persistent_volume,
+            "why": act.why,
+            "outcome": str(act.outcome) if act.outcome is not None else "under-way",
+            "message": act.message,
+            "followed": str(act.followed) if act.followed is not None else None,
+            "followedBecause": "; ".join(act.followed_because) or None,
+        }
+    )

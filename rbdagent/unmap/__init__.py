@@ -222,6 +222,7 @@ def _child(command: list[str], deadline: float) -> tuple[int | None, str]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        errors="backslashreplace",
         start_new_session=True,
     )
     try:

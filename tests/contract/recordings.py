@@ -141,6 +141,18 @@ class RecordedNode:
 # --------------------------------------------------------------------------------------------------
 
 
+def recorded_nodes() -> list[tuple[str, str]]:
+    """Return every recording with each of its nodes."""
+    files = (*RECORDINGS.glob("*/n?.obs"), *RECORDINGS.glob("*/n?.rbd-sysfs"))
+    return sorted((file.parent.name, file.name.partition(".")[0]) for file in files)
+
+
+def some_claim(recording: str) -> str:
+    """Return a claim that a PV of the recording is for."""
+    volume, *_ = _recorded(RECORDINGS / recording, "pv")
+    return str(volume["spec"]["claimRef"]["name"])
+
+
 def recorded_node(recording: str, name: str) -> RecordedNode:
     """Read one node of a recording, whichever recorder wrote it."""
     directory = RECORDINGS / recording

@@ -12,13 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from rbdagent.model import Snapshot, Target, TargetKind
+from rbdagent.agent.events import transitions
+from rbdagent.agent.loop import Seen
+from rbdagent.correlate import uses_of_node
+from rbdagent.diagnose import diagnose
+from rbdagent.diagnose.blocked import blocked_volumes
+from rbdagent.model import Act, Followed, Snapshot, Target, TargetKind, UnmapOutcome
 from rbdagent.parse.kubernetes import rbd_node
 from rbdagent.report import text
+from rbdagent.report.rbdnode import rbdnode_status
 from rbdagent.report.snapshot import dump_snapshot, load_snapshot
 from tests.contract.cli_runner import FORMS, OF_TARGET, ORPHAN, Done, ask
+from tests.contract.recorded_agent import exposition
 from tests.contract.recordings import recorded_snapshot
-from tests.unit.builders import NOW, opener
+from tests.unit.builders import NOW, PV, opener
 from tests.unit.hostile import (
     FORGED_LINE,
     ILL,
@@ -28,7 +35,7 @@ from tests.unit.hostile import (
     texts_of,
     with_ill,
 )
-from tests.unit.plans import history, planned, seen
+from tests.unit.plans import LOOK, history, identity, planned, seen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -144,6 +151,50 @@ REPORT: Final = rbd_node(
 def test_what_agents_published_is_shown(report: PublishedNode, wide: bool) -> None:  # noqa: FBT001
     assert is_clean(text.published_table([report], now=NOW, wide=wide, colour=False))
     assert is_clean(text.published_names([report]))
+
+
+IDENTITY: Final = {"device", "image", "clientID", "clientAddress", "readOnly", "persistentVolume"}
+"""What agents of other nodes compare with what they observe: it stays as it is."""
+ACT: Final = Act(
+    boot_id="b001",
+    begun=LOOK,
+    by="agent",
+    identity=identity(),
+    persistent_volume=PV,
+    why="its grace period is over",
+    outcome=UnmapOutcome.FAILED,
+    message="umount: target is busy",
+    followed=Followed.BLOCKED,
+    followed_because=("a pod waits",),
+)
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_what_an_agent_publishes_holds_it_neither(
+    snapshots: list[Snapshot], data: st.DataObject
+) -> None:
+    snapshot, act = data.draw(
+        st.sampled_from(snapshots).flatmap(lambda each: made_ill((each, ACT)))
+    )
+    whole = replace(snapshot, target=Target(given="", kind=TargetKind.NONE))
+    uses = uses_of_node(whole)
+    look = Seen(
+        snapshot=whole,
+        diagnoses=tuple(diagnose(use, whole) for use in uses.mapped),
+        history=None,
+        took_s=0.1,
+        at=0.0,
+        acts=(act,),
+        news=(act,),
+        blocked=blocked_volumes(whole, uses.waited_for),
+    )
+    status = rbdnode_status(look.diagnoses, whole, None, (act,))
+    told = [{key: each[key] for key in each.keys() - IDENTITY} for each in status["mappings"]]
+    texts = texts_of([told, status["sources"], status["acts"]])
+    texts |= {each.message for each in transitions(None, look, "n1")}
+    assert all(text.isprintable() for text in texts)
+    assert is_clean(exposition(look).decode())
 
 
 def test_what_was_typed_is_shown_where_it_is_refused() -> None:

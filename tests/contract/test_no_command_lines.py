@@ -1,0 +1,67 @@
+"""Of every recorded node: RBDNode, Events and metrics hold no command line, answers do."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from rbdagent.agent.events import event_object, transitions
+from rbdagent.report.machine import holder_report
+from rbdagent.report.rbdnode import rbdnode_status
+from tests.contract import recordings
+from tests.contract.recorded_agent import exposition, recorded_look
+from tests.unit.hostile import texts_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rbdagent.agent.loop import Seen
+
+MARKER: Final = "--of=(MARKER"
+"""A word of each process's command line: with a parenthesis, as the sentences have them."""
+NODES: Final = recordings.recorded_nodes()
+
+
+@pytest.fixture(params=NODES, ids=[f"{recording}-{node}" for recording, node in NODES])
+def seen(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Seen:
+    """Return what the agent of a recorded node had seen, had each process that argument first."""
+    recording, node_name = request.param
+    read = recordings.recorded_node
+
+    def marked(recording: str, name: str) -> recordings.RecordedNode:
+        node = read(recording, name)
+        for process in node.processes.values():
+            program, *arguments = process.command.split(" ")
+            if program:
+                process.command = " ".join((program, MARKER, *arguments))
+        return node
+
+    monkeypatch.setattr(recordings, "recorded_node", marked)
+    claim = recordings.some_claim(recording)
+    return recorded_look(recording, claim, root=tmp_path / "node", node_name=node_name)
+
+
+def test_what_is_published_holds_no_command_line(seen: Seen) -> None:
+    assert any(MARKER in text for text in texts_of(seen.snapshot.node))
+    node_name = seen.snapshot.node.node_name if seen.snapshot.node is not None else ""
+    status = rbdnode_status(seen.diagnoses, seen.snapshot, seen.history, ())
+    events = [
+        event_object(each, node_name, seen.snapshot.observed_at)
+        for each in transitions(None, seen, node_name)
+    ]
+    assert "MARKER" not in json.dumps([status, events])
+    assert b"MARKER" not in exposition(seen)
+
+
+def test_a_holder_is_published_by_program_and_pid_and_answered_in_full(tmp_path: Path) -> None:
+    """Recording 12: a shell's `sleep 100000` has its working directory on the volume."""
+    seen = recorded_look("12-pinned-by-cwd-invisible", "c12", root=tmp_path)
+    (mapping,) = rbdnode_status(seen.diagnoses, seen.snapshot, seen.history, ())["mappings"]
+    said = "process 4623 (sleep) has its working directory on it"
+    assert mapping["because"][0] == said
+    assert said in transitions(None, seen, "n1")[0].message
+    (diagnosis,) = seen.diagnoses
+    (holder,) = holder_report(diagnosis, seen.snapshot)["holders"]
+    assert holder["because"][0] == said.replace("sleep", "sleep 100000")

@@ -1,0 +1,107 @@
+"""RBDNodes, Events and the record of acts name a process by pid and program, and hold no more."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rbdagent.act import Attempt, Leave
+from rbdagent.diagnose.evidence import said_of_process
+from rbdagent.model import Policy, ProcessRef, UnmapRefusal
+from rbdagent.report.public import PublicText
+from rbdagent.state import StateDir
+from tests.unit.builders import opener, process, target, world
+from tests.unit.hostile import is_clean
+from tests.unit.plans import GRACE_S, LOOK, history, seen
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rbdagent.model import Snapshot
+
+ARGUMENT: Final = "-pHUNTER2"
+COMMAND: Final = f"/usr/bin/mysql (a) {ARGUMENT} (b)"
+
+
+def pinned(command: str = COMMAND) -> Snapshot:
+    return world(mapped={"openers": (opener(process=process(command=command)),)})
+
+
+@pytest.mark.parametrize(
+    ("command", "program"),
+    [
+        ("/usr/bin/mysql -pX", "mysql"),
+        ("sleep 100000", "sleep"),
+        ("postgres: writer process", "postgres:"),
+        ("[jbd2/rbd0-8]", "[jbd2/rbd0-8]"),
+        ("", ""),
+    ],
+)
+def test_a_program_is_named_without_directory_and_arguments(command: str, program: str) -> None:
+    assert ProcessRef(pid=1, command=command).program == program
+
+
+def test_a_sentence_keeps_all_but_the_command_line() -> None:
+    public = PublicText(pinned())
+    said = f"process 4623 ({COMMAND}) of pod p-1 has a file on it open (/data/x)"
+    assert public(said) == "process 4623 (mysql) of pod p-1 has a file on it open (/data/x)"
+    two = f"needed (y); {said}; mounted at /mnt"
+    assert public(two).count("(mysql)") == 1
+    assert public(two).endswith("open (/data/x); mounted at /mnt")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"process 77 ({COMMAND}) has the device open",
+        f"not observed (process 77 ({COMMAND}) did not answer)",
+        f"process 77 ({COMMAND}",
+        f"process 4623 (another {COMMAND}) has the device open",
+    ],
+)
+def test_of_a_process_that_the_look_does_not_have_rather_too_much_is_cut(said: str) -> None:
+    told = PublicText(pinned())(said)
+    assert ARGUMENT not in told
+    assert re.search(r"process (77|4623) \((mysql|another)", told)
+
+
+def test_a_sentence_without_a_process_stays() -> None:
+    for said in ("needed by default/web-0", "kubelet (process 300) keeps its volumes in /x"):
+        assert PublicText(pinned())(said) is said
+
+
+@given(st.text(st.characters(categories=["L", "N", "P", "Zs", "Cc"]), max_size=30))
+def test_no_argument_is_kept_whatever_it_is(argument: str) -> None:
+    found = process(command=f"/bin/app {argument}")
+    look = world(mapped={"openers": (opener(process=found),)})
+    public = PublicText(look)(f"{said_of_process(found)} has the device open")
+    assert public == "process 4623 (app) has the device open"
+    assert is_clean(public)
+
+
+def test_what_is_put_on_record_names_program_and_pid(tmp_path: Path) -> None:
+    """The record of the command line, too: the agent of the node publishes it."""
+    look = seen(mapped={"openers": (opener(process=process(command=COMMAND)),)})
+    state = StateDir(tmp_path)
+    attempt = Attempt(
+        target(),
+        lambda _: look,
+        lambda _: look,
+        leave=Leave(
+            by="root", policy=Policy(may_unmap=True, grace_s=GRACE_S), freeze_file=tmp_path / "x",
+            state=state,
+        ),
+        history=history(),
+        clock=lambda: LOOK,
+    )  # fmt: skip
+    refusal = attempt.decide()
+    assert isinstance(refusal, UnmapRefusal)
+    assert ARGUMENT in refusal.reasons["RBD503"]
+    attempt.refuse(refusal)
+    written = (tmp_path / "acts.json").read_text()
+    assert ARGUMENT not in written
+    assert "process 4623 (mysql) has its working directory on it" in written
