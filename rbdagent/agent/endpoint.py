@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import socket
 import socketserver
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -16,6 +19,8 @@ from rbdagent.agent.metrics import Metrics
 from rbdagent.errors import RbdagentError
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from rbdagent.agent.loop import Seen
 
 _HUNG_S: Final = 180.0
@@ -23,6 +28,14 @@ _HUNG_S: Final = 180.0
 
 _POLL_S: Final = 3600.0
 """How often the server looks whether it shall stop, which nobody asks of it."""
+
+_WITHIN_S: Final = 5.0
+"""In which a client sends all of its request, and takes all of the answer: as long as kubelet's
+probes wait (the chart's timeoutSeconds)."""
+_MOST_BYTES: Final = 8192
+"""Of a request. http.server alone reads a hundred headers of 64 KiB each."""
+_MOST_CONNECTIONS: Final = 32
+"""At once, with a thread each: Prometheus and kubelet have one or two."""
 
 
 class Served(Protocol):
@@ -54,8 +67,16 @@ def serve(agent: Served, listen: str) -> None:
     class Handler(BaseHTTPRequestHandler):
         """Answers one request."""
 
+        def setup(self) -> None:
+            """Bound what is read."""
+            super().setup()
+            self.rfile.close()
+            self.rfile = io.BufferedReader(_Request(self.connection))
+
         def do_GET(self) -> None:
             """Answer GET."""
+            server.has_asked(self.connection)
+            self.connection.settimeout(_WITHIN_S)
             status, kind, body = _answer(self.path, agent, registry)
             self.send_response(status)
             self.send_header("Content-Type", kind)
@@ -75,11 +96,51 @@ def serve(agent: Served, listen: str) -> None:
     threading.Thread(target=server.serve_forever, args=(_POLL_S,), daemon=True).start()
 
 
+class _Request(io.RawIOBase):
+    """What a client sends: so many bytes, within so long, and nothing of it before its end."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        """Start the clock."""
+        self._connection = connection
+        self._deadline = time.monotonic() + _WITHIN_S
+        self._left = _MOST_BYTES
+
+    def readable(self) -> bool:
+        """Return that it can be read; io's hook."""
+        return True
+
+    def readinto(self, buffer: Buffer) -> int:
+        """Read what has come, or wait for it; io's hook.
+
+        Raises:
+            TimeoutError: the time is over, however much has come within it.
+            ConnectionError: the request is too long, or the client has left it without an end.
+        """
+        left_s = self._deadline - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left_s)
+        # A size of 0 would mean the whole buffer.
+        wanted = min(len(memoryview(buffer)), self._left)
+        count = self._connection.recv_into(buffer, wanted) if wanted else 0
+        if not count:
+            # http.server would answer what has come.
+            raise ConnectionAbortedError
+        self._left -= count
+        return count
+
+
 class _Server(ThreadingHTTPServer):
+    """Serves so many connections at once and no more: one that asks nothing gives way first."""
+
     daemon_threads = True
+    request_queue_size = 128
 
     def __init__(self, host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> None:
         """Listen; one socket takes both families where no address is given."""
+        self._open: dict[object, bool] = {}
+        """Each connection, the oldest first, and whether it has sent a request."""
+        self._changed = threading.Condition()
         self._takes_both = not host and socket.has_dualstack_ipv6()
         six = self._takes_both or ":" in host
         self.address_family = socket.AF_INET6 if six else socket.AF_INET
@@ -91,9 +152,41 @@ class _Server(ThreadingHTTPServer):
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         socketserver.TCPServer.server_bind(self)
 
+    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - stdlib's
+        """Serve a connection in a thread of its own."""
+        with self._changed:
+            if len(self._open) >= _MOST_CONNECTIONS:
+                self._drop_one()
+            self._open[request] = False
+        super().process_request(request, client_address)
+
+    def _drop_one(self) -> None:
+        """End the oldest connection that has asked nothing yet, else the oldest.
+
+        Raises:
+            TimeoutError: its thread does not end; then the new one is refused.
+        """
+        chosen: Any = min(self._open, key=self._open.__getitem__)
+        with contextlib.suppress(OSError):
+            chosen.shutdown(socket.SHUT_RDWR)
+        if not self._changed.wait_for(lambda: chosen not in self._open, timeout=_WITHIN_S):
+            raise TimeoutError
+
+    def has_asked(self, request: object) -> None:
+        """Note that a connection has sent its request."""
+        with self._changed:
+            self._open[request] = True
+
+    def shutdown_request(self, request: Any) -> None:  # noqa: ANN401 - stdlib's
+        """Close a connection, whatever has come of it."""
+        super().shutdown_request(request)
+        with self._changed:
+            self._open.pop(request, None)
+            self._changed.notify_all()
+
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing of a client that hung up before it had all."""
-        if not isinstance(sys.exc_info()[1], ConnectionError):
+        """Print nothing about a client that hung up before it had all, or was too slow."""
+        if not isinstance(sys.exc_info()[1], (ConnectionError, TimeoutError)):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
