@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
+import yaml
 
 from rbdagent.agent import endpoint
 from rbdagent.cli.agent import command
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 UNITS: Final = Path(__file__).parents[2] / "systemd"
+CHART: Final = UNITS.parent / "helm" / "rbdagent"
 UNMAP: Final = "rbdagent-unmap.conf"
 STAGED: Final = "rbdagent-unmap-staged.conf"
 
@@ -103,6 +105,21 @@ def test_every_drop_in_belongs_to_a_mode() -> None:
 
 def test_the_watchdog_waits_as_long_as_livez() -> None:
     assert settings("rbdagent.service")["WatchdogSec"] == [f"{endpoint._HUNG_S:g}"]
+
+
+def test_an_agent_takes_no_more_of_the_node_than_the_charts_may() -> None:
+    """Both write binary units: M and Mi are 1024 KiB (systemd.resource-control(5))."""
+    unit = settings("rbdagent.service")
+    limits = yaml.safe_load((CHART / "values.yaml").read_text())["resources"]["limits"]
+    assert [f"{each}i" for each in unit["MemoryMax"]] == [limits["memory"]] == ["512Mi"]
+    (tasks,) = map(int, unit["TasksMax"])
+    # Beside the endpoint's a thread for each source, and librados's of each cluster: 20 or so.
+    assert 2 * endpoint._MOST_CONNECTIONS < tasks <= 256
+
+
+def test_no_drop_in_lifts_a_limit() -> None:
+    for each in (UNMAP, STAGED):
+        assert not settings(each).keys() & {"MemoryMax", "TasksMax", "MemoryHigh"}
 
 
 def test_no_mode_has_a_capability_that_its_facts_or_acts_do_not_need() -> None:

@@ -325,6 +325,7 @@ def test_an_agent_has_these_rights_on_its_node_and_no_others(
     }
     assert mounts == MOUNTS[variant]
     assert given.container["securityContext"] == SECURITY[variant]
+    assert given.container["resources"]["limits"] == {"memory": "512Mi"}
     assert [each for each in given.pod if each.startswith(("host", "securityContext"))] == []
 
 

@@ -129,6 +129,8 @@ def test_the_unit_looks_with_two_rights_and_publishes(machine: Machine) -> None:
     rights = _rights(machine)
     assert {rights[each] for each in ("CapEff", "CapPrm", "CapBnd")} == {_MAY}
     assert (rights["Uid"] != 0, rights["Seccomp"]) == (True, 2)
+    limits = {name: machine.shown(name) for name in ("MemoryMax", "TasksMax")}
+    assert limits == {"MemoryMax": str(512 << 20), "TasksMax": "256"}
     published = wait_until(machine.published, timeout_s=60, what="its RBDNode")
     states = {each["state"] for each in published["status"]["sources"].values()}
     assert states == {"observed"}, published["status"]["sources"]
