@@ -142,6 +142,8 @@ def fill(tree: Path, wheel: Path, requirements: Path) -> Message:
     write(tree / "usr/bin/rbdagent", LAUNCHER, mode=0o755)
     for shell, path in COMPLETIONS.items():
         write(tree / path, told_by(tree, "completion", shell))
+    # Where the file would be that freezes a node: without the directory nothing is unmapped.
+    (tree / "etc/rbdagent").mkdir(parents=True)
     share = tree / "usr/share/rbdagent"
     write(share / "requirements.txt", locked(packed))
     write(share / "sbom.cdx.json", bill_of_materials(metadata, packed))

@@ -120,19 +120,29 @@ class Attempt:
                 longest_gap_s=LONGEST_GAP_S,
                 own_io=self.recorded.identity if self.recorded and after else None,
             )
-        acts, _ = self._leave.state.acts()
-        # What this attempt has begun itself is not one more beside it.
-        others = [each for each in acts if self.recorded is None or each.key != self.recorded.key]
-        history = self._history and unmaps_of(others, self._history)
+        history = self._history and unmaps_of(self._other_acts(), self._history)
         return plan_unmap(
             _the_one(diagnosis),
             diagnosis.use,
             snapshot,
             history=history,
             policy=self._leave.policy,
-            switches=Switches(freeze_file=_present(self._leave.freeze_file)),
+            switches=Switches(freeze_file=self._freeze_file()),
             now=self._clock() if self._clock is not None else None,
         )
+
+    def _other_acts(self) -> tuple[Act, ...] | NotObserved:
+        """Return the acts on record; what this attempt has begun itself is not one more of them."""
+        acts = self._leave.state.acts()
+        if isinstance(acts, NotObserved) or self.recorded is None:
+            return acts
+        own = self.recorded.key
+        return tuple(act for act in acts if act.key != own)
+
+    def _freeze_file(self) -> str | NotObserved | None:
+        if self._clock is None:
+            return NotObserved(reason="the look comes from a file")
+        return _present(self._leave.freeze_file)
 
     def act(self, plan: UnmapPlan, paths: NodePaths, *, deadline: float = math.inf) -> UnmapResult:
         """Carry a plan out; it is on record from before the first step.
@@ -258,12 +268,20 @@ def _name_of(plan: UnmapPlan) -> str:
 
 
 def _present(path: Path) -> str | NotObserved | None:
+    """Return the path of a file that is there; without its directory that is not known.
+
+    The directory may be a mount that is missing now, and the file in it.
+    """
     from rbdagent.observe.files import names_in
 
     found = names_in(path.parent)
-    if found is None or isinstance(found, tuple):
-        return str(path) if found and path.name in found else None
-    return found
+    if found is None:
+        return NotObserved(
+            reason=f"{path.parent}: no such directory; make it, or name another by --freeze-file"
+        )
+    if isinstance(found, NotObserved):
+        return found
+    return str(path) if path.name in found else None
 
 
 def is_only_a_matter_of_time(decided: UnmapPlan | UnmapRefusal) -> bool:

@@ -1438,7 +1438,7 @@ class History(Struct, frozen=True, kw_only=True):
     boot_id: str
     last_look: Moment
     mappings: tuple[Remembered, ...] = ()
-    unmaps: tuple[Moment, ...] = ()
+    unmaps: tuple[Moment, ...] | NotObserved = ()
     """When unmaps were begun on this boot; which of them count is for who limits them to say."""
 
 

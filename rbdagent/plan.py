@@ -53,6 +53,7 @@ from rbdagent.model import (
     UnmapRefusal,
     Verdict,
     VolumeUse,
+    observed_of,
 )
 
 if TYPE_CHECKING:
@@ -500,7 +501,9 @@ def may_be_done_now(attempt: Attempt) -> Outcome:
             f"orphaned for {_seconds(row)}, and the grace period is {_seconds(policy.grace_s)}",
         )
     look, history = moment_of(attempt.snapshot), attempt.history
-    done = unmaps_of_last_hour(history.unmaps if history else (), look)
+    unmaps = history.unmaps if history else ()
+    against += _unseen(("the record of unmaps", unmaps))
+    done = unmaps_of_last_hour(observed_of(unmaps), look)
     if done >= policy.most_unmaps_an_hour:
         against.append(
             f"{done} unmaps in the last hour, and the limit is {policy.most_unmaps_an_hour}"

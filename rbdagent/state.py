@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rbdagent.errors import ParseError, RbdagentError
-from rbdagent.model import API_VERSION, Act, History, UnmapOutcome
+from rbdagent.model import API_VERSION, Act, History, NotObserved, UnmapOutcome
 from rbdagent.report.snapshot import decode, encode
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ _KEPT_S: Final = 3600.0
 """Acts of the last hour stay, however many they are: their number is limited by the hour."""
 _KEPT_REFUSALS: Final = 20
 """Beside the acts: however often something is refused, no act is forgotten for it. They count."""
+_READ_RECORD: Final = "run as a user who may read it"
+_MOVE_RECORD: Final = "move it away an hour after the last unmap: mv {path} {path}.unreadable"
+"""Until then it may hold as many unmaps as an hour may have."""
 
 
 class _Acts(Struct, frozen=True, kw_only=True):
@@ -67,25 +70,32 @@ class StateDir:
         """
         self._save(history, _HISTORY)
 
-    def acts(self) -> tuple[tuple[Act, ...], str]:
-        """Read what was done on this node, the last act last; and what is to be told, if any."""
-        found, told = self._load_acts()
-        return (found.acts if found is not None else ()), told
+    def acts(self) -> tuple[Act, ...] | NotObserved:
+        """Read what was done on this node, the last act last.
 
-    def ended(self) -> dict[str, int]:
+        Returns:
+            The acts, none before the first record. A record that cannot be read stays where it is,
+            and is not observed: it may hold the acts that the limit an hour counts.
+        """
+        found = self._load_acts()
+        return found if isinstance(found, NotObserved) else found.acts
+
+    def ended(self) -> dict[str, int] | NotObserved:
         """Count the acts and refusals of this node by how they ended, the forgotten ones too."""
-        found, _ = self._load_acts()
-        return dict(_counted(found)) if found is not None else {}
+        found = self._load_acts()
+        return found if isinstance(found, NotObserved) else dict(_counted(found))
 
     def save_act(self, act: Act) -> None:
         """Add an act, or what has become of one that was written down when it began.
 
         Raises:
             OSError: it cannot be written; what stood there still does.
+            RbdagentError: the record cannot be read, and is not written over.
         """
         with self._alone(".acts"):
-            found, _ = self._load_acts()
-            known = found if found is not None else _Acts()
+            known = self._load_acts()
+            if isinstance(known, NotObserved):
+                raise RbdagentError(known.reason, hint=known.cure)
             acts = tuple({each.key: each for each in (*known.acts, act)}.values())
             kept = _kept(acts)
             still = {each.key for each in kept}
@@ -147,20 +157,24 @@ class StateDir:
                     path.unlink()
             os.close(descriptor)
 
-    def _load_acts(self) -> tuple[_Acts | None, str]:
+    def _load_acts(self) -> _Acts | NotObserved:
         """Read the acts, where they have changed: several ask in each cycle, and few ever act."""
+        path = self.path / _ACTS
         try:
-            there = os.stat(self.path / _ACTS)
-        except OSError:
-            return self._load(_Acts, _ACTS)
-        # Every change is a new file.
-        file = (there.st_ino, there.st_mtime_ns, there.st_size)
-        if self._read is not None and self._read[0] == file:
-            return self._read[1], ""
-        found, told = self._load(_Acts, _ACTS)
-        if found is not None:
-            self._read = (file, found)
-        return found, told
+            there = os.stat(path)
+            # Every change is a new file.
+            file = (there.st_ino, there.st_mtime_ns, there.st_size)
+            if self._read is None or self._read[0] != file:
+                self._read = (file, _parse(_Acts, path.read_text(encoding="utf-8"), str(path)))
+        except FileNotFoundError:
+            return _Acts()
+        except OSError as error:
+            return NotObserved(reason=f"{path}: {error.strerror}", cure=_READ_RECORD)
+        except UnicodeDecodeError as error:
+            return NotObserved(reason=f"{path}: {error}", cure=_MOVE_RECORD.format(path=path))
+        except ParseError as error:
+            return NotObserved(reason=str(error), cure=_MOVE_RECORD.format(path=path))
+        return self._read[1]
 
     def _load(self, kind: type[_S], name: str) -> tuple[_S | None, str]:
         path = self.path / name
@@ -231,8 +245,10 @@ def _counted(acts: _Acts) -> Counter[str]:
     return found + Counter(dict(acts.forgotten))
 
 
-def unmaps_of(acts: Iterable[Act], history: History) -> History:
+def unmaps_of(acts: Iterable[Act] | NotObserved, history: History) -> History:
     """Give a history the unmaps of its boot: what was begun counts, whatever came of it."""
+    if isinstance(acts, NotObserved):
+        return replace(history, unmaps=acts)
     return replace(
         history,
         unmaps=tuple(

@@ -18,9 +18,11 @@ from rbdagent.model import (
     Diagnosis,
     Followed,
     JudgedHolder,
+    NotObserved,
     ObjectRef,
     UnmapOutcome,
     Verdict,
+    observed_of,
 )
 from rbdagent.observe.api import Api, StatusError
 from rbdagent.observe.kubeconfig import credentials
@@ -87,11 +89,9 @@ def transitions(before: Seen | None, now: Seen, node_name: str) -> tuple[Told, .
     for mount, (message, claim) in _not_backed(now, node_name).items():
         if mount not in before_that:
             told += _on(claim, node_name, f"RBD{Verdict.NOT_BACKED}", message, warns=True)
-    done = set() if before is None else {each.key for each in before.acts if each.outcome}
-    for act in now.acts if before is not None else ():
-        if act.outcome not in _NO_ACT and act.key not in done:
-            claim = _claim_of(act, before, now)
-            told += _on(claim, node_name, *_of_act(act), warns=_failed(act))
+    for act in _ended_since(before, now):
+        claim = _claim_of(act, before, now)
+        told += _on(claim, node_name, *_of_act(act), warns=_failed(act))
     for act in now.news:
         if act.outcome is UnmapOutcome.REFUSED or act.followed in _FOLLOWED:
             reason, message = _of_news(act, node_name)
@@ -99,6 +99,16 @@ def transitions(before: Seen | None, now: Seen, node_name: str) -> tuple[Told, .
             told += _on(_claim_of(act, before, now), node_name, reason, message, warns=warns)
     # A conflict over an image that is mapped twice here is one conflict.
     return tuple(dict.fromkeys(told))
+
+
+def _ended_since(before: Seen | None, now: Seen) -> Iterator[Act]:
+    """Iterate over the acts that have ended since the look before; without one nothing is news."""
+    if before is None or isinstance(before.acts, NotObserved):
+        return
+    done = {act.key for act in before.acts if act.outcome}
+    for act in observed_of(now.acts):
+        if act.outcome not in _NO_ACT and act.key not in done:
+            yield act
 
 
 def _amiss(seen: Seen, node_name: str) -> dict[tuple[str, Verdict], tuple[str, ObjectRef | None]]:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from rbdagent.errors import NotFoundError, RbdagentError
 from rbdagent.follow import Outlook, follow
-from rbdagent.model import Act, Followed, History, Target, TargetKind
+from rbdagent.model import Act, Followed, History, NotObserved, Target, TargetKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -37,10 +37,10 @@ class Follower:
 
     def told_of(self, seen: Seen) -> Seen:
         """Give a look with what came of the acts, and those of which there is news."""
-        history = seen.history
-        if history is None:
+        history, known = seen.history, seen.acts
+        if history is None or isinstance(known, NotObserved):
             return seen
-        looked = [(act, self._outlook(act, seen, history)) for act in _followed(seen.acts)]
+        looked = [(act, self._outlook(act, seen, history)) for act in _followed(known)]
         changed = [
             replace(act, followed=outlook.state, followed_because=outlook.because)
             for act, outlook in looked
@@ -58,7 +58,7 @@ class Follower:
                 state=str(act.followed),
                 because="; ".join(act.followed_because),
             )
-        acts = {each.key: each for each in (*seen.acts, *changed)}
+        acts = {each.key: each for each in (*known, *changed)}
         return replace(seen, acts=tuple(acts.values()), news=(*seen.news, *news))
 
     def _outlook(self, act: Act, seen: Seen, history: History) -> Outlook | None:

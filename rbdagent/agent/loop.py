@@ -31,6 +31,7 @@ from rbdagent.model import (
     History,
     KubeView,
     Moment,
+    NotObserved,
     Snapshot,
     Source,
     SourceState,
@@ -40,6 +41,7 @@ from rbdagent.model import (
     UnmapPlan,
     UnmapRefusal,
     Verdict,
+    observed_of,
 )
 from rbdagent.observe.failure import as_source_error
 from rbdagent.plan import unmaps_of_last_hour
@@ -77,11 +79,11 @@ class Seen(Struct, frozen=True, kw_only=True):
     took_s: float
     at: float
     """Of the monotonic clock."""
-    acts: tuple[Act, ...] = ()
+    acts: tuple[Act, ...] | NotObserved = ()
     """Those on record, the last act last."""
     news: tuple[Act, ...] = ()
     """Of which this cycle has learnt: what is refused, and what came of acts."""
-    ended: dict[str, int] = {}
+    ended: dict[str, int] | NotObserved = {}
     """All acts and refusals on record, by how they ended."""
     blocked: tuple[BlockedVolume, ...] = ()
     """What keeps pods of this node from starting."""
@@ -158,11 +160,12 @@ class Agent:
 
     def _remembered(self) -> History | None:
         history, told = self._leave.state.history()
-        acts, of_acts = self._leave.state.acts()
-        for message in (told, of_acts):
-            if message:
-                self._log.warning("state", message=message)
-        for each in acts:
+        acts = self._leave.state.acts()
+        if told:
+            self._log.warning("state", message=told)
+        if isinstance(acts, NotObserved):
+            self._log.error("state", message=acts.reason, hint=acts.cure)
+        for each in observed_of(acts):
             if each.outcome is None:
                 self._close(each)
         return history
@@ -232,7 +235,7 @@ class Agent:
 
     def _is_unsettled(self) -> bool:
         """Tell whether something is about to change that wakes nobody, and is waited for."""
-        if self.seen is not None and is_under_way(self.seen.acts):
+        if self.seen is not None and is_under_way(observed_of(self.seen.acts)):
             return True
         return self._leave.policy.may_unmap and self._has(_LETTING_GO)
 
@@ -262,8 +265,7 @@ class Agent:
                 # What was unmapped is no longer there: look again before anybody is told.
                 seen = self._observe("act")
         refused = tuple(each.refused for each in tried if each.refused is not None)
-        acts, _ = self._leave.state.acts()
-        ended = self._leave.state.ended()
+        acts, ended = self._leave.state.acts(), self._leave.state.ended()
         seen = replace(seen, acts=acts, news=refused, ended=ended)
         seen = self._follower.told_of(seen)
         self._go_on()
@@ -333,8 +335,7 @@ class Agent:
 
     def _follows(self) -> bool:
         """Tell whether what came of an act is still looked for."""
-        acts, _ = self._leave.state.acts()
-        return is_followed(acts, self._history)
+        return is_followed(observed_of(self._leave.state.acts()), self._history)
 
     def _has(self, verdicts: Container[Verdict]) -> bool:
         """Tell whether the last look gave a mapping of this node one of these verdicts."""
@@ -362,11 +363,12 @@ class Agent:
         return [self._try(each) for each in due]
 
     def _is_at_limit(self) -> bool:
-        """Return whether the limit of unmaps an hour is reached, by what is on record here."""
+        """Return whether the limit of unmaps an hour is reached; without the record it may be."""
         if self._history is None:
             return False
-        acts, _ = self._leave.state.acts()
-        begun = unmaps_of(acts, self._history).unmaps
+        begun = unmaps_of(self._leave.state.acts(), self._history).unmaps
+        if isinstance(begun, NotObserved):
+            return True
         done = unmaps_of_last_hour(begun, self._clock())
         return done >= self._leave.policy.most_unmaps_an_hour
 
@@ -414,7 +416,11 @@ class Agent:
         self._log.info("refused", device=device, **refusal.reasons)
         if not self._is_new_refusal(device, refusal.codes):
             return Tried()
-        attempt.refuse(refusal)
+        try:
+            attempt.refuse(refusal)
+        except RbdagentError as error:
+            # The record itself may be the reason: it is told all the same.
+            self._log.error("state", message=str(error), hint=error.hint)
         return Tried(refused=attempt.recorded)
 
     def _is_new_refusal(self, device: str, codes: tuple[str, ...]) -> bool:

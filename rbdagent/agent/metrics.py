@@ -214,6 +214,8 @@ def _of_acts(seen: Seen) -> Metric:
         "Unmaps that were begun, or refused when it was time, by how they ended.",
         labels=("outcome",),
     )
-    for outcome in UnmapOutcome:
-        family.add_metric((str(outcome),), seen.ended.get(str(outcome), 0))
+    # A counter that is missing is no counter that went back to zero.
+    if not isinstance(seen.ended, NotObserved):
+        for outcome in UnmapOutcome:
+            family.add_metric((str(outcome),), seen.ended.get(str(outcome), 0))
     return family

@@ -92,10 +92,13 @@ ENTRIES: Final = (
         "NotYetOrNotAllowed",
         Severity.INFO,
         "Not unmapped: the grace period is not over, or something forbids it.",
-        cause="Mode observe, a freeze switch, the hourly limit, or too short a row of looks.",
+        cause="Mode observe, a freeze switch, the hourly limit, or too short a row of looks. A "
+        "freeze file whose directory cannot be listed, and a record of unmaps that cannot be read, "
+        "forbid it too: the node may be frozen, or at its limit.",
         evidence="Configuration, annotations, the freeze file, and the agent's memory.",
         risk="None: it waits.",
-        remedy="Wait, or lift what is named.",
+        remedy="Wait, or lift what is named. Make a missing freeze directory. Move a record that "
+        "is damaged away (acts.json in the state directory), an hour after the last unmap.",
         heals=None,
     ),
     Entry(

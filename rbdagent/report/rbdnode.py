@@ -38,11 +38,12 @@ def rbdnode_status(
     diagnoses: Sequence[Diagnosis],
     snapshot: Snapshot,
     history: History | None,
-    acts: Sequence[Act],
+    acts: Sequence[Act] | NotObserved,
 ) -> Json:
     """Give the status of one node's RBDNode.
 
-    ``mappings`` is null where the node's devices were not observed: an empty list is a fact.
+    ``mappings`` is null where the node's devices were not observed, ``acts`` where the record was
+    not: an empty list is a fact.
     """
     node = snapshot.node
     names, public = pod_names(snapshot), PublicText(snapshot)
@@ -75,7 +76,9 @@ def rbdnode_status(
             name: {"state": each["state"], "reason": public(each["reason"])}
             for name, each in sources(snapshot).items()
         },
-        "acts": [in_all_texts(_act(each), shown) for each in acts[-_MOST_ACTS:]],
+        "acts": None
+        if isinstance(acts, NotObserved)
+        else [in_all_texts(_act(each), shown) for each in acts[-_MOST_ACTS:]],
     }
 
 

@@ -209,6 +209,11 @@ def test_each_wheel_that_was_packed_has_a_locked_digest(root: Path) -> None:
     assert digests <= set((CHECKOUT / "requirements.txt").read_text().split())
 
 
+def test_the_package_brings_the_directory_of_the_file_that_freezes_a_node(root: Path) -> None:
+    """Without it that file is not observed, and nothing is unmapped."""
+    assert (root / "etc/rbdagent").is_dir()
+
+
 def test_the_files_have_the_digests_that_dpkg_verifies(root: Path, deb: Path) -> None:
     said(["dpkg-deb", "-e", deb, root / "DEBIAN"])
     said(["env", "-C", root, "md5sum", "--check", "--quiet", "DEBIAN/md5sums"])

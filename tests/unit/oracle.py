@@ -141,7 +141,9 @@ def _somebody_works(device: Mapping, node: NodeView) -> bool:
 
 
 def _orphaned_for(grace: float, node: NodeView, memory: History | None, policy: Policy) -> bool:
-    if memory is None or node.uptime_s is None or len(memory.unmaps) >= policy.most_unmaps_an_hour:
+    if memory is None or node.uptime_s is None or isinstance(memory.unmaps, NotObserved):
+        return False
+    if len(memory.unmaps) >= policy.most_unmaps_an_hour:
         return False
     return any(
         each.orphaned_since is not None

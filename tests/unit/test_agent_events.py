@@ -11,7 +11,15 @@ from rbdagent.agent.events import Told, event_object, transitions
 from rbdagent.agent.loop import Seen
 from rbdagent.correlate import correlate
 from rbdagent.diagnose import diagnose
-from rbdagent.model import Act, Followed, ObjectRef, Snapshot, UnbackedMount, UnmapOutcome
+from rbdagent.model import (
+    Act,
+    Followed,
+    NotObserved,
+    ObjectRef,
+    Snapshot,
+    UnbackedMount,
+    UnmapOutcome,
+)
 from tests.unit.builders import (
     COOKIE,
     NOW,
@@ -198,6 +206,14 @@ def test_an_act_whose_end_nobody_saw_is_no_event() -> None:
 
 def test_acts_of_an_earlier_agent_are_not_told_again() -> None:
     assert transitions(None, looked(IN_USE, act(UnmapOutcome.UNMAPPED)), NODE) == ()
+
+
+@pytest.mark.parametrize("known_before", [True, False])
+def test_a_record_that_can_be_read_again_is_no_news(*, known_before: bool) -> None:
+    unread = replace(looked(ORPHAN), acts=NotObserved(reason="permission denied"))
+    done = looked(ORPHAN, act(UnmapOutcome.UNMAPPED))
+    before, now = (done, unread) if known_before else (unread, done)
+    assert transitions(before, now, NODE) == ()
 
 
 def test_a_claim_that_was_not_looked_up_is_told_by_the_name_that_its_pv_has() -> None:

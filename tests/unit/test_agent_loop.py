@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from rbdagent.model import (
     CephView,
     Followed,
     Moment,
+    NotObserved,
     Policy,
     Snapshot,
     SourceState,
@@ -27,6 +29,7 @@ from rbdagent.model import (
     UnmapOutcome,
     UnmapPlan,
     UnmapResult,
+    observed_of,
 )
 from rbdagent.state import StateDir
 from tests.unit.builders import (
@@ -91,6 +94,7 @@ class Stage:
         self.looks: list[Snapshot | Exception] = []
         self.asked_api: list[bool] = []
         self.state = StateDir(path)
+        self.freeze_file = Path("/none")
         self.policy = Policy(may_unmap=may_unmap, grace_s=GRACE_S)
         self.ceph: Ceph | None = None
         monkeypatch.setattr(loop, "look", self._look)
@@ -113,7 +117,9 @@ class Stage:
             self.times.uptime_s += 60
 
     def agent(self) -> Agent:
-        leave = Leave(by="agent", policy=self.policy, freeze_file=Path("/none"), state=self.state)
+        leave = Leave(
+            by="agent", policy=self.policy, freeze_file=self.freeze_file, state=self.state
+        )
         wake: Any = None
         return Agent(
             NOWHERE,
@@ -125,6 +131,11 @@ class Stage:
             log=self.log,
             ceph=self.ceph,  # type: ignore[arg-type]
         )
+
+
+def denied(path: object) -> list[str]:
+    """Stand for os.listdir where a directory may not be listed: root may list them all."""
+    raise PermissionError(13, "Permission denied", str(path))
 
 
 @pytest.fixture
@@ -305,7 +316,7 @@ def test_an_act_that_was_interrupted_is_told_of_and_closed_at_the_next_start(
         )
     )
     stage.agent()
-    (act,), _ = stage.state.acts()
+    (act,) = observed_of(stage.state.acts())
     assert act.outcome is UnmapOutcome.FAILED
     assert "ended before this act did" in act.message
     assert len(stage.log.of("interrupted")) == 1
@@ -365,7 +376,7 @@ def test_an_orphan_is_unmapped_once_its_grace_period_is_over(
         acting.times.uptime_s += 60
     rounds(agent, "time")
     assert unmapped == ["/dev/rbd0"]
-    (act,), _ = acting.state.acts()
+    (act,) = observed_of(acting.state.acts())
     assert (act.outcome, act.by) == (UnmapOutcome.UNMAPPED, "agent")
     assert acting.log.of("unmap")[0]["outcome"] == "unmapped"
 
@@ -388,7 +399,7 @@ def test_what_comes_into_use_in_between_is_refused_and_said_so(
     rounds(agent, "time")
     assert unmapped == []
     assert "RBD505" in acting.log.of("refused")[0]
-    (act,), _ = acting.state.acts()
+    (act,) = observed_of(acting.state.acts())
     assert (act.outcome, act.by) == (UnmapOutcome.REFUSED, "agent")
     assert act.message.startswith("RBD505: needed by default/web-0; ")
     assert acting.told[-1].news == acting.told[-1].acts == (act,)
@@ -410,7 +421,7 @@ def test_io_directly_before_the_step_is_refused(
     acting.looks = [ORPHAN, READ]
     rounds(agent, "time")
     assert done == []
-    (act,), _ = acting.state.acts()
+    (act,) = observed_of(acting.state.acts())
     assert act.outcome is UnmapOutcome.REFUSED
     assert act.message.startswith("refused before unmap: RBD510: reads went from 812 to 813")
 
@@ -424,7 +435,7 @@ def test_an_orphan_that_is_read_now_and_then_is_unmapped_a_grace_period_after_th
     acting.looks = [READ]
     acting.watch(agent, minutes=10)
     assert unmapped == []
-    (act,), _ = acting.state.acts()
+    (act,) = observed_of(acting.state.acts())
     assert act.outcome is UnmapOutcome.REFUSED
     assert act.message.startswith("RBD510: reads went from 812 to 813")
     rounds(agent, "time")
@@ -482,6 +493,65 @@ def test_at_the_hourly_limit_an_orphan_is_observed_closely_once(
     assert (closely, unmapped) == ([1, 0, 0, 0], [])
     assert sum(len(each.news) for each in acting.told) == 1
     acting.watch(agent, minutes=60)
+    assert unmapped == ["/dev/rbd0"]
+
+
+def test_a_record_that_cannot_be_read_refuses_every_act_and_that_is_told(
+    acting: Stage, unmapped: list[str]
+) -> None:
+    """It may hold as many unmaps as an hour may have; it is told although nothing is recorded."""
+    acting.looks = [ORPHAN]
+    agent = acting.agent()
+    acting.watch(agent, minutes=9)
+    record = acting.state.path / "acts.json"
+    record.write_text("{")
+    acting.watch(agent, minutes=5)
+    assert (unmapped, record.read_text()) == ([], "{")
+    told = [each for seen in acting.told for each in observed_of(seen.news)]
+    assert [
+        (each.outcome, "the record of unmaps: not observed" in each.message) for each in told
+    ] == [(UnmapOutcome.REFUSED, True)]
+    assert isinstance(acting.told[-1].acts, NotObserved)
+    record.unlink()
+    acting.watch(agent, minutes=1)
+    assert unmapped == ["/dev/rbd0"]
+
+
+def test_a_record_that_cannot_be_read_is_logged_at_the_start(acting: Stage) -> None:
+    acting.state.path.mkdir(exist_ok=True)
+    (acting.state.path / "acts.json").write_text("{")
+    acting.agent()
+    (line,) = acting.log.of("state")
+    assert "acts.json" in line["message"]
+
+
+@pytest.mark.parametrize("hidden", ["missing", "denied"])
+def test_a_freeze_directory_that_cannot_be_seen_refuses_every_act(
+    acting: Stage,
+    unmapped: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    hidden: str,
+) -> None:
+    """The file in it may be there: a mount that is missing today, a directory of another user."""
+    directory = tmp_path / "etc"
+    acting.freeze_file = directory / "freeze"
+    if hidden == "denied":
+        directory.mkdir()
+        monkeypatch.setattr(os, "listdir", denied)
+    acting.looks = [ORPHAN]
+    acting.watch(acting.agent(), minutes=12)
+    assert unmapped == []
+    assert "the file that freezes this node: not observed" in acting.log.of("refused")[0]["RBD508"]
+    monkeypatch.undo()
+
+
+def test_a_freeze_directory_without_the_file_freezes_nothing(
+    acting: Stage, unmapped: list[str], tmp_path: Path
+) -> None:
+    acting.freeze_file = tmp_path / "freeze"
+    acting.looks = [ORPHAN]
+    acting.watch(acting.agent(), minutes=11)
     assert unmapped == ["/dev/rbd0"]
 
 
@@ -575,7 +645,7 @@ def done(acting: Stage, ago_s: float = 10, **changes: Any) -> Act:
 
 
 def came_of(stage: Stage) -> Followed | None:
-    (act,), _ = stage.state.acts()
+    (act,) = observed_of(stage.state.acts())
     return act.followed
 
 
@@ -632,7 +702,7 @@ def test_a_pod_that_waits_elsewhere_is_seen_by_a_look_at_its_volume_alone(stage:
     stage.looks = [FREED, WAITED_FOR]
     rounds(stage.agent(), "start")
     assert came_of(stage) is Followed.PENDING
-    (act,), _ = stage.state.acts()
+    (act,) = observed_of(stage.state.acts())
     assert "web-1 on worker-2 still waits" in act.followed_because[0]
 
 

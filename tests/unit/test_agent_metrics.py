@@ -14,6 +14,7 @@ from rbdagent.history import identity_of
 from rbdagent.model import (
     BlockedVolume,
     Mapping,
+    NotObserved,
     OtherSource,
     Remembered,
     TargetKind,
@@ -63,6 +64,12 @@ def unmaps(look: Seen) -> dict[str, float]:
 def test_acts_and_refusals_are_counted_also_when_they_are_kept_no_longer() -> None:
     look = replace(looked(seen()), ended={"unmapped": 120, "refused": 3})
     assert unmaps(look) == {"unmapped": 120, "refused": 3}
+
+
+def test_acts_that_are_not_observed_are_no_zero() -> None:
+    """A counter that went back to zero would be taken for a restart, and its rise for new acts."""
+    look = replace(looked(seen()), ended=NotObserved(reason="permission denied"))
+    assert samples(look, "rbdagent_unmaps") == []
 
 
 def test_every_outcome_has_its_series_from_the_start() -> None:

@@ -268,6 +268,7 @@ REFUSED_BY_WHAT_IS_REMEMBERED: Final[tuple[tuple[str, str, History | None], ...]
     ("RBD508", "the grace period is not over", history(orphaned_for=GRACE_S - 1)),
     ("RBD508", "the last look did not call it orphaned", history(orphaned_for=None)),
     ("RBD508", "the limit is reached", history(unmaps=6)),
+    ("RBD508", "the record was not read", replace(history(), unmaps=UNSEEN)),
     ("RBD510", "I/O was seen within the grace period", history(no_io_for=GRACE_S - 1)),
     ("RBD510", "no observation found its counters equal", history(no_io_for=None)),
     ("RBD510", "other counters", history(io_counters=replace(NO_IO, reads=811))),

@@ -56,6 +56,7 @@ MEMORIES: Final[tuple[History | None, ...]] = (
     history(io_counters=None),
     history(unmaps=5),
     history(unmaps=6),
+    replace(history(), unmaps=UNSEEN),
     history(of=identity(client_id=9)),
 )
 POLICIES: Final = (*(LEAVE,) * 5, Policy(), replace(LEAVE, grace_s=4 * GRACE_S))
@@ -72,6 +73,7 @@ LOOKS: Final[tuple[dict[str, Any], ...]] = (
     {"frozen_node": True},
     {"frozen_volume": True},
     {"file": "/etc/rbdagent/freeze"},
+    {"file": UNSEEN},
 )
 
 

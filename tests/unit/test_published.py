@@ -78,7 +78,7 @@ def node_world(**parts: Any) -> Snapshot:
     return world(target=target(given="", kind=TargetKind.NONE, name=""), **parts)
 
 
-def status_of(seen: Snapshot, acts: tuple[Act, ...] = ()) -> Json:
+def status_of(seen: Snapshot, acts: tuple[Act, ...] | NotObserved = ()) -> Json:
     diagnoses = [diagnose(each, seen) for each in correlate_node(seen)]
     return rbdnode_status(diagnoses, seen, history(of=identity()), acts)
 
@@ -126,6 +126,12 @@ def test_what_is_published_fits_the_schema_of_the_resource(seen: Snapshot) -> No
     node = rbd_node(published)
     assert node.observed_at == NOW
     assert isinstance(node.mappings, NotObserved) is ("mappings" not in published["status"])
+
+
+def test_acts_that_are_not_observed_are_left_out() -> None:
+    status = status_of(node_world(), UNSEEN)
+    assert "acts" not in as_object(status)["status"]
+    jsonschema.validate(as_object(status), SCHEMA)
 
 
 def test_a_published_orphan_says_whose_it_is_and_since_when() -> None:
