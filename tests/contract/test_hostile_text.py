@@ -17,7 +17,16 @@ from rbdagent.agent.loop import Seen
 from rbdagent.correlate import uses_of_node
 from rbdagent.diagnose import diagnose
 from rbdagent.diagnose.blocked import blocked_volumes
-from rbdagent.model import Act, Followed, Snapshot, Target, TargetKind, UnmapOutcome
+from rbdagent.model import (
+    Act,
+    CheckResult,
+    CheckState,
+    Followed,
+    Snapshot,
+    Target,
+    TargetKind,
+    UnmapOutcome,
+)
 from rbdagent.parse.kubernetes import rbd_node
 from rbdagent.report import text
 from rbdagent.report.rbdnode import rbdnode_status
@@ -126,6 +135,20 @@ def test_no_plan_and_no_refusal_holds_it(decided: tuple[UnmapPlan, UnmapRefusal]
     plan, refusal = decided
     assert is_clean(text.unmap_plan(plan, colour=False))
     assert is_clean(text.unmap_refusal(refusal, colour=False))
+
+
+CHECK: Final = CheckResult(
+    source="node",
+    sentence="the node can be observed",
+    state=CheckState.FAILED,
+    detail="/proc: permission denied",
+    hint="run as root",
+)
+
+
+@given(made_ill(CHECK))
+def test_no_line_of_check_holds_it(result: CheckResult) -> None:
+    assert is_clean(text.check_lines([result], colour=False))
 
 
 REPORT: Final = rbd_node(
