@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rbdagent.model import Command
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -83,11 +85,14 @@ def in_all_texts(value: _T, change: Callable[[str], str]) -> _T:
     """Return a value of the model, or plain data, with every text in it changed.
 
     Args:
-        value: a text, or a Struct, tuple, list or dict; anything else stays as it is.
+        value: a text, or a Struct, tuple, list or dict; anything else stays as it is, and so does a
+            command: ``rbdagent.commands`` prints none whose words cannot be seen.
         change: returns the same object for a text that needs no change, and then so does this.
     """
     if isinstance(value, str):
         return cast("_T", change(value))
+    if isinstance(value, Command):
+        return value
     if isinstance(value, Struct):
         different = {}
         for name in value.__struct_fields__:
