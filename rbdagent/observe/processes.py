@@ -31,7 +31,7 @@ from rbdagent.model import (
 )
 from rbdagent.observe.files import inode_of, read_bytes
 from rbdagent.parse.mountinfo import parse_mount_line
-from rbdagent.parse.secrets import without_secrets
+from rbdagent.parse.secrets import command_without_secrets, without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -202,7 +202,7 @@ def _entry(root: str, pid: int, boot: int | None) -> ProcessEntry | NotObserved 
             words = line.rstrip(b"\0").split(b"\0")
             arguments = tuple(word.decode(errors="replace") for word in words)
         pod_uid, container = _container_of(read_bytes(f"{root}/{pid}/cgroup"))
-    command = without_secrets(" ".join(arguments)) if arguments else f"[{name}]"
+    command = command_without_secrets(arguments) if arguments else f"[{name}]"
     ref = ProcessRef(
         pid=pid,
         command=command[:_COMMAND_CHARACTERS],

@@ -1,28 +1,211 @@
-"""What looks like a secret, masked: snapshots, answers and logs are passed on."""
+"""Secrets in lines of logs and in command lines, masked: answers and snapshots are passed on.
+
+Too much is masked rather than too little. The path of a key file is masked like the key itself: the
+name ``--keyfile`` does not show which of the two follows.
+
+The cost grows with the length of a text, whatever is in it: what a pattern has read is not read
+again. Only single characters are repeated possessively: Python before 3.11.5 matches possessive
+groups wrongly (https://github.com/python/cpython/issues/106052).
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections import deque
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-_WORTH_HIDING: Final = r"(?:key|secret|token|password|passphrase|credential|authorization)"
-_NAMED_SECRET: Final = re.compile(
-    rf"(?P<name>{_WORTH_HIDING}[\w.-]{{0,40}}\\*[\"']?\s{{0,3}}[=:]\s{{0,3}}"
-    rf"|--?[\w-]{{0,40}}{_WORTH_HIDING}[\w-]{{0,40}} )"
-    r"(?P<value>\\*\"(?:[^\"\\]|\\.)*(?:\"|$)|'[^']*(?:'|$)|[{\[].*"
-    r"|(?:Bearer |Basic )?[^\s,;)}\]\"']+)",
-    re.IGNORECASE,
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MASK: Final = "<redacted>"
+
+
+def without_secrets(text: str) -> str:
+    """Return a text with a mask in place of what looks like a secret."""
+    # First: a password in a URL may have the name of a secret in it.
+    text = _without_named(_without_userinfo(text))
+    for shape in _SHAPES:
+        text = shape.sub(MASK, text)
+    for announced in _ANNOUNCED:
+        text = announced.sub(rf"\1{MASK}", text)
+    return text
+
+
+def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
+    """Return where a match that begins here ends; where it begins, if there is none."""
+    found = pattern.match(text, start)
+    return start if found is None else found.end()
+
+
+# --------------------------------------------------------------------------------------------------
+# What has the name of a secret
+# --------------------------------------------------------------------------------------------------
+
+
+def _names(anywhere: str, at_end: str) -> re.Pattern[str]:
+    """Return a pattern of words in names: anywhere, or where no letter of the same case follows.
+
+    Each alternative begins with a letter, so that re skips all places with another one (four times
+    as fast as with IGNORECASE).
+    """
+    forms = [
+        form
+        for words, lower, upper in ((anywhere, "", ""), (at_end, "(?![a-z])", "(?![A-Z])"))
+        for word in words.split()
+        for form in (word + lower, word.capitalize() + lower, word.upper() + upper)
+    ]
+    return re.compile("|".join(forms))
+
+
+_STRONG: Final = (
+    "key secret token passw passphrase passcode pwd credential authorization cookie",
+    "pass cred creds pw psk",
 )
-_SECRETS: Final = (
+_WEAK: Final = ("sess signature", "auth sig")
+"""Not before a colon and a blank: librados writes ``auth: unable to find a keyring``."""
+_STRONG_NAME: Final = _names(*_STRONG)
+_NAME: Final = _names(*map(" ".join, zip(_STRONG, _WEAK, strict=True)))
+_WEAK_WORDS: Final = frozenset(" ".join(_WEAK).split())
+_REST_OF_NAME: Final = re.compile(r"[\w.-]*+")
+_HEADER: Final = re.compile(r"(?i:authorization|cookie2?|auth-[\w-]*)")
+"""The ends of the names of HTTP headers whose value has several words."""
+_SIGN: Final = re.compile(r"(?P<quote>\\*+[\"']?+)[ \t]*+(?P<sign>=>|:=|[=:])(?P<blank>\s*+)")
+_AFTER_FLAG: Final = re.compile(r"\\*+[\"']?+(?:,\s*+|\s++)(?!-)")
+_OPENING: Final = re.compile(r"[bBrRuU$]?\\*+[\"']")
+_CLOSING: Final = {
+    '"': re.compile(r"(?<!\\)(?P<slashes>\\*+)\"(?P<goes_on>)"),
+    # How a shell, and shlex.quote, write an apostrophe in what is quoted by apostrophes.
+    "'": re.compile(r"(?<!\\)(?P<slashes>\\*+)'(?P<goes_on>\\''|\"'\"'|)"),
+}
+_UNQUOTED: Final = re.compile(
+    r"(?:(?:Bearer|Basic|Digest|Negotiate|Token|[|>][+-]?)\s++)?"
+    r"(?:[\w.-]++:\s++)*\S*+(?:(?<=;)\s++[\w.-]++=\S*+)*"
+)
+"""A word, after a scheme of HTTP or the sign of a text block of YAML.
+
+Another name belongs to it (``token: secret: …``), and so do further cookies.
+"""
+_LINE: Final = re.compile(r"[^\n]*+")
+
+
+def _without_named(text: str) -> str:
+    """Mask each value that follows the name of a secret."""
+    kept: list[str] = []
+    copied = at = 0
+    while (name := _NAME.search(text, at)) is not None:
+        at = _end(_REST_OF_NAME, text, name.end())
+        is_header = _HEADER.fullmatch(text, name.start(), at) is not None
+        value = _start_of_value(text, name, at, is_header=is_header)
+        if value is not None:
+            at = _end_of_value(text, value, is_line=is_header and ":" in text[at:value])
+            if at > value:
+                kept += (text[copied:value], MASK)
+                copied = at
+    return "".join((*kept, text[copied:]))
+
+
+def _start_of_value(text: str, name: re.Match[str], end: int, *, is_header: bool) -> int | None:
+    """Return where the value of a name begins; None where none follows the name's end."""
+    sign = _SIGN.match(text, end)
+    if sign is not None:
+        may_be_prose = sign["sign"] == ":" and sign["blank"] and not sign["quote"]
+        is_prose = may_be_prose and not is_header and _is_weak(text, name, end)
+        return None if is_prose else sign.end()
+    blank = _AFTER_FLAG.match(text, end)
+    return blank.end() if blank is not None and _is_flag(text, name.start()) else None
+
+
+def _is_weak(text: str, name: re.Match[str], end: int) -> bool:
+    is_strong = name[0].lower() not in _WEAK_WORDS or _STRONG_NAME.search(text, name.end(), end)
+    return not is_strong
+
+
+def _is_flag(text: str, at: int) -> bool:
+    """Return whether a name begins with a dash; each name is read backwards once."""
+    while at and (text[at - 1].isalnum() or text[at - 1] in "_.-"):
+        at -= 1
+    return text.startswith("-", at)
+
+
+def _end_of_value(text: str, start: int, *, is_line: bool) -> int:
+    if text.startswith(MASK, start):
+        return start + len(MASK)
+    if (opening := _OPENING.match(text, start)) is not None:
+        return _end_of_quoted(text, opening)
+    if text.startswith(("{", "["), start):
+        return len(text)
+    return _end(_LINE if is_line else _UNQUOTED, text, start)
+
+
+def _end_of_quoted(text: str, opening: re.Match[str]) -> int:
+    r"""Return the end of a quoted text, or of the whole text where the quote is never closed.
+
+    JSON within JSON has a backslash before each quote, and three one level deeper: each level
+    doubles the number of backslashes before an inner quote and adds one.
+    """
+    level = opening[0].count("\\")
+    closing = _CLOSING[opening[0][-1]]
+    at = opening.end()
+    while (found := closing.search(text, at)) is not None:
+        at = found.end()
+        further = len(found["slashes"]) - level
+        is_closed = further < 0 or further % (2 * level + 2) == 0
+        if is_closed and not found["goes_on"]:
+            return at
+    return len(text)
+
+
+# --------------------------------------------------------------------------------------------------
+# What has the form of a secret
+# --------------------------------------------------------------------------------------------------
+
+_SHAPES: Final = (
     # CephX keys, and anything else that is base64 of some length.
-    re.compile(r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{22,}={1,2}"),
-    # Tokens of Kubernetes.
-    re.compile(r"\beyJ[\w-]{8,2000}\.[\w-]{1,4000}(?:\.[\w-]{0,4000})?"),
-    re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*", re.DOTALL),
-    re.compile(r"(?<=://)[^/\s:@]{1,200}:[^/\s@]{1,200}(?=@)"),
-    re.compile(r"(?<=\bBearer )\S+|(?<=\bBasic )\S+"),
+    re.compile(r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{22,}+={1,2}"),
+    # A CephX key whose end was cut off: it begins with a type below 256, and a time (see _KEYS).
+    re.compile(r"(?<![A-Za-z0-9+/])A[Qg][A-D][A-Za-z0-9+/]{19,}+"),
+    # JSON as base64: tokens of Kubernetes (RFC 7519), and registries' credentials.
+    re.compile(r"\beyJ[\w.-]{8,}+"),
+    re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY.*", re.DOTALL),
+    # What issuers begin their tokens with, so that they are found where they should not be.
+    re.compile(
+        r"\b(?:"
+        r"gh[opsur]_|github_pat_|gl(?:pat|dt|rt|cbt|ptt|ft|soat|imt|agent)-"  # GitHub, GitLab
+        r"|xox[a-z]-|xapp-|sk-|[prs]k_(?:live|test)_|whsec_"  # Slack, OpenAI, Stripe
+        r"|(?:AKIA|ASIA|ABIA|ACCA)(?=[A-Z2-7])|AIza|ya29\.|GOCSPX-"  # AWS, Google
+        r"|npm_|pypi-|rubygems_|dckr_(?:pat|oat)_|shp(?:at|ca|pa|ss)_"  # registries, Shopify
+        r"|hv[sbr]\.|SG\.|do[op]_v1_|ATATT|figd_|lin_api_|hf_|glsa_"
+        r"|AGE-SECRET-KEY-|NRAK-|sntry[su]_|tskey-"
+        r")[\w.+/=-]{12,}+"
+    ),
 )
-"""Each bounded: a hostile line must not cost more than its length."""
+_ANNOUNCED: Final = (
+    re.compile(r"((?:Bearer|bearer|Basic) )\S++"),
+    # ALTER USER x PASSWORD '…', CREATE USER x IDENTIFIED BY '…'
+    re.compile(
+        r"((?:PASSWORD|password|IDENTIFIED BY|identified by) )'(?:[^'\\]++|\\.?|'')*'?", re.DOTALL
+    ),
+)
+_USERINFO: Final = re.compile(r"(?P<first>[^\s\"/@]*+)(?P<rest>[^\s\"]*)@")
+
+
+def _without_userinfo(text: str) -> str:
+    """Mask ``USER:PASSWORD`` or a token before the host of a URL."""
+    before, *urls = text.split("://")
+    return "://".join((before, *map(_host_and_path, urls)))
+
+
+def _host_and_path(url: str) -> str:
+    """Return what follows ``://`` without the userinfo; a password may hold an unescaped slash.
+
+    ``docker://HOST/NAME@sha256:…`` is the digest of an image.
+    """
+    found = _USERINFO.match(url)
+    if found is None or (found["rest"].startswith("/") and ":" not in found["first"]):
+        return url
+    return f"{MASK}@{url[found.end() :]}"
+
 
 _KEYS: Final = re.compile(
     r"\bA(?:Q[A-Za-z0-9+/]{36}=|g[A-Za-z0-9+/]{57})="
@@ -37,13 +220,234 @@ ceph-authtool 20.2.4).
 
 
 def without_keys(text: str) -> str:
-    """Mask keys in what controllers and drivers say: rules read the rest of their words."""
-    return _KEYS.sub("<redacted>", text)
+    """Return a message of a controller or driver without keys: rules read the rest of it."""
+    return _KEYS.sub(MASK, text)
 
 
-def without_secrets(text: str) -> str:
-    """Mask what looks like a secret in a line of a log or a command: rather too much than less."""
-    text = _NAMED_SECRET.sub(lambda match: match["name"] + "<redacted>", text)
-    for each in _SECRETS:
-        text = each.sub("<redacted>", text)
-    return text
+# --------------------------------------------------------------------------------------------------
+# Commands
+# --------------------------------------------------------------------------------------------------
+
+
+class _Habit(NamedTuple):
+    """How programs take a secret that no name announces; patterns."""
+
+    programs: str
+    takes: str = ""
+    """Flags: the rest of the word is the secret, or the next word if the flag is the whole word."""
+    attached: str = ""
+    """Flags: the rest of the word is the secret; without it the program asks for one."""
+    rest: str = ""
+    """Words, also the program itself, after which each further word may be a secret."""
+
+
+_PROGRAMS: Final = (
+    _Habit(
+        "curl",
+        takes=r"-[#0-9afgijklnpqsvBGIJLMNORSVZ]*[bEHuU]"
+        r"|--(?:user|proxy-user|cookie|header|proxy-header|oauth2-bearer|cert|proxy-cert)(?:=|$)",
+    ),
+    _Habit("wget", takes=r"--header(?:=|$)"),
+    _Habit("http https xh", takes=r"-a"),
+    _Habit("lftp", takes=r"-u|--user(?:=|$)"),
+    _Habit("ncftp ncftpget ncftpput rdesktop twine veracrypt useradd usermod", takes=r"-p"),
+    _Habit(
+        "mysql mysqladmin mysqlcheck mysqldump mysqlimport mysqlpump mysqlshow mysqlslap mysqlsh "
+        "mycli mariadb mariadb-admin mariadb-check mariadb-dump mariadb-import",
+        attached=r"-p",
+    ),
+    _Habit(
+        "mongo mongosh mongodump mongorestore mongoexport mongoimport mongostat mongotop mydumper "
+        "myloader cqlsh sshpass",
+        takes=r"-p",
+    ),
+    _Habit("redis-cli valkey-cli keydb-cli", takes=r"-a", rest=r"(?i:auth|hello|setuser|set)"),
+    _Habit("sqlcmd bcp tsql isql mosquitto_pub mosquitto_sub zip unzip", takes=r"-P"),
+    _Habit("sqlplus expdp impdp rman sqlldr mkpasswd echo printf", rest=r".*"),
+    _Habit("influx", takes=r"-t"),
+    _Habit("rabbitmqctl", rest=r"add_user|change_password|authenticate_user"),
+    _Habit("ldapsearch ldapadd ldapcompare ldapdelete ldapmodify ldapwhoami", takes=r"-w"),
+    _Habit("ldappasswd", takes=r"-[asw]"),
+    _Habit("smbclient smbget rpcclient net winexe wmic samba-tool", takes=r"-U|--user(?:=|$)"),
+    _Habit("xfreerdp wlfreerdp xfreerdp3", attached=r"/p:"),
+    _Habit("ipmitool", takes=r"-[kPY]"),
+    _Habit("snmpget snmpset snmpwalk snmpbulkwalk", takes=r"-[cAX]"),
+    _Habit("ssh-keygen", takes=r"-[NP]"),
+    _Habit("openssl", takes=r"-[kK]", rest=r"passwd"),
+    _Habit("7z 7za 7zr 7zz rar unrar", attached=r"-h?p"),
+    _Habit("pdftk", takes=r"(?:input|owner|user)_pw"),
+    _Habit("htpasswd", rest=r"-[A-Za-z]*b[A-Za-z]*"),
+    _Habit("docker podman nerdctl buildah skopeo crane helm oras az", rest=r"login"),
+    _Habit("kubectl oc", takes=r"--from-literal(?:=|$)", rest=r"login"),
+    _Habit("vault consul", rest=r"login|patch|put|unseal|unwrap|write"),
+    _Habit("etcdctl", takes=r"--user(?:=|$)", rest=r"put"),
+    _Habit("aws npm", rest=r"set"),
+    _Habit("mc mcli", rest=r"add|set"),
+    _Habit("rclone", rest=r"create|obscure|update"),
+    _Habit("ceph", rest=r"config-key|dashboard|set"),
+    _Habit(
+        "qemu-img qemu-nbd qemu-storage-daemon qemu-system-x86_64 kvm", takes=r"--?object(?:=|$)"
+    ),
+)
+
+
+def _pattern(habit: _Habit) -> re.Pattern[str]:
+    forms = (
+        habit.takes and f"(?P<takes>{habit.takes})",
+        habit.attached and f"(?P<attached>{habit.attached})(?=.)",
+        habit.rest and rf"(?P<rest>{habit.rest})\Z",
+    )
+    return re.compile("|".join(filter(None, forms)), re.DOTALL)
+
+
+_HABITS: Final = {
+    program: pattern
+    for pattern, habit in ((_pattern(habit), habit) for habit in _PROGRAMS)
+    for program in habit.programs.split()
+}
+_MOST_HABITS: Final = 3
+"""Programs of one command that count, as in ``timeout 5 kubectl exec POD -- mysql``."""
+_FLAG: Final = re.compile(r"--?+[A-Za-z][\w.-]*+")
+_FLAG_ALONE: Final = re.compile(r"--[\w.-]++=?|-[A-Za-z]|")
+_UNTIL_SIGN: Final = re.compile(r"[^\s=:\"']*+(?P<sign>[=:])")
+_UNTIL_BLANK: Final = re.compile(r"[^\s\"']*+")
+_BLANK: Final = re.compile(r"\s")
+_SHORTEST_SCRIPT: Final = len("zip -P x")
+_SHELL: Final = re.compile(
+    r"[;|&<>()`\n]++"
+    r"|[^\s;|&<>()`'\"\\]++(?!['\"\\])"
+    r"|(?:[^\s;|&<>()`'\"\\]++|\\.?|'[^']*+'?|\"(?:[^\"\\]++|\\.?)*\"?)+",
+    re.DOTALL,
+)
+"""The operators and the words of a shell; what is quoted belongs to its word."""
+_QUOTED: Final = re.compile(
+    r"'(?P<single>[^']*+)'?|\"(?P<double>(?:[^\"\\]++|\\.?)*)\"?|\\(?P<one>.)", re.DOTALL
+)
+_ESCAPED: Final = re.compile(r"\\([\"\\$`])")
+_OPERATORS: Final = frozenset(";|&<>()`\n")
+_ENDS_COMMAND: Final = frozenset(";|&\n")
+_HERE: Final = "<<<"
+_DEEPEST: Final = 3
+"""A script within a script within a script: ``ssh HOST "sh -c 'mysql …'"``."""
+
+
+def command_without_secrets(arguments: Sequence[str]) -> str:
+    """Return a command line without secrets, including those in flags such as ``mysql -p``.
+
+    Args:
+        arguments: the words of the command, the program first.
+    """
+    command = _Command(depth=0)
+    words = (_without_userinfo(word) for word in arguments)
+    return without_secrets(" ".join(command.masked(word) if word else word for word in words))
+
+
+class _Expected(Enum):
+    """What the next word of a command may be."""
+
+    SECRET = auto()
+    SECRET_OR_FLAG = auto()
+    SECRETS = auto()
+    """And so may each further word."""
+
+
+class _Command:
+    """Masks the words of a command, one after the other."""
+
+    def __init__(self, depth: int) -> None:
+        self._depth = depth
+        self._habits: deque[re.Pattern[str]] = deque(maxlen=_MOST_HABITS)
+        self._expected: _Expected | None = None
+
+    def masked(self, word: str) -> str:
+        """Return a word without its secrets; of a script it may be an operator."""
+        if self._depth and word[0] in _OPERATORS:
+            self._pass(word)
+            return word
+        expected, self._expected = self._expected, None
+        if expected is None or (expected is _Expected.SECRET_OR_FLAG and word.startswith("-")):
+            return self._read(word)
+        if expected is not _Expected.SECRETS:
+            return MASK
+        self._expected = expected
+        end = _end(_FLAG_ALONE, word, 0)
+        return word if end == len(word) else word[:end] + MASK
+
+    def _pass(self, operator: str) -> None:
+        """Read an operator of the shell; redirections and parentheses do not end a command."""
+        self._expected = _Expected.SECRET if operator == _HERE else None
+        if operator[0] not in "<>" and not _ENDS_COMMAND.isdisjoint(operator):
+            self._habits.clear()
+
+    def _read(self, word: str) -> str:
+        end = self._end_of_flag(word) if self._habits else 0
+        is_plain = word.isalnum()
+        if not end and not is_plain:
+            end = _end_of_name(word)
+        if end:
+            return word if end == len(word) else word[:end] + MASK
+        if word[0] == "-" and _FLAG.fullmatch(word):
+            if self._expected is None and _NAME.search(word):
+                self._expected = _Expected.SECRET_OR_FLAG
+            return word
+        program = word if is_plain else word.rpartition("/")[2].rpartition("=")[2]
+        if (habit := _HABITS.get(program)) is not None:
+            self._begin(habit, program)
+        return word if is_plain or _BLANK.search(word) is None else self._script(word)
+
+    def _end_of_flag(self, word: str) -> int:
+        """Return where a flag ends that has its secret in the same word; 0: there is none."""
+        for habit in self._habits:
+            found = habit.match(word)
+            if found is None:
+                continue
+            if found.lastgroup == "rest":
+                self._expected = _Expected.SECRETS
+            elif found.end() < len(word):
+                return found.end()
+            else:
+                self._expected = _Expected.SECRET
+        return 0
+
+    def _begin(self, habit: re.Pattern[str], program: str) -> None:
+        self._habits.append(habit)
+        found = habit.match(program)
+        if found is not None and found.lastgroup == "rest":
+            self._expected = _Expected.SECRETS
+
+    def _script(self, word: str) -> str:
+        """Mask the secrets of a script, or of one that is quoted within another."""
+        if not self._depth:
+            return _script_without_secrets(word, 1)
+        quote = word[0]
+        is_quoted = quote in "'\"" and word.endswith(quote) and len(word) >= _SHORTEST_SCRIPT
+        if not is_quoted or self._depth == _DEEPEST:
+            return word
+        plain = _QUOTED.sub(_without_quotes, word)
+        masked = _script_without_secrets(plain, self._depth + 1)
+        return word if masked == plain else quote + masked + quote
+
+
+def _script_without_secrets(script: str, depth: int) -> str:
+    command = _Command(depth)
+    return _SHELL.sub(lambda word: command.masked(word[0]), script)
+
+
+def _without_quotes(quoted: re.Match[str]) -> str:
+    return quoted["single"] or _ESCAPED.sub(r"\1", quoted["double"] or "") or quoted["one"] or ""
+
+
+def _end_of_name(word: str) -> int:
+    """Return where the value of a secret begins in ``NAME=…=VALUE`` or ``NAME:VALUE``; 0: none."""
+    name = _NAME.search(word)
+    if name is None:
+        return 0
+    blank = _end(_UNTIL_BLANK, word, 0)
+    while name is not None and name.start() < blank:
+        sign = _UNTIL_SIGN.match(word, name.end())
+        if sign is None:
+            return 0
+        if sign["sign"] == "=" or not _is_weak(word, name, sign.end()):
+            return sign.end()
+        name = _NAME.search(word, sign.end())
+    return 0
