@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import Struct
 
@@ -96,64 +96,101 @@ def load_file(path: Path, *, must_exist: bool) -> Mapping[str, Any]:
         must_exist: it was asked for by name; the default file may be absent.
 
     Raises:
-        UsageError: it cannot be read, is no TOML, or has a key that nobody knows.
+        UsageError: it cannot be read, or is no configuration file.
     """
+    from rbdagent.observe.user_files import read_user_file
+
     try:
-        text = path.read_text()
+        text = read_user_file(path, most=_MOST).decode()
     except FileNotFoundError:
         if must_exist:
             raise UsageError(f"{path}: no such file", hint="correct --config") from None
         return {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from error
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}", hint=_WANTED) from error
+    except UnicodeDecodeError:
+        raise UsageError(f"{path}: not a text file", hint=_WANTED) from None
+    return parse_config(text, where=str(path))
+
+
+def parse_config(text: str, *, where: str) -> dict[str, Any]:
+    """Parse the content of a configuration file.
+
+    No error quotes a value: with --config any file that root can read comes here.
+
+    Raises:
+        UsageError: it is no TOML, has an unknown key, or a value of another type.
+    """
     import tomllib
 
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path}: not TOML: {error}") from error
-    for key in data:
+    except (ValueError, RecursionError) as error:
+        # The rest of tomllib's words may quote the file, and --debug prints a cause.
+        place = _PLACE.search(str(error))
+        at = f" {place[0]}" if place else ""
+        raise UsageError(f"{where}: not TOML{at}", hint=_WANTED) from None
+    for key, value in data.items():
         if key != "ceph":
-            _known(path, key, KEYS)
-            data[key] = _of_kind(path, key, data[key])
+            _check_known(where, key, value, KEYS)
+            data[key] = _checked(f"{where}: {key}", key, value)
     tables = data.get("ceph", [])
     if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
-        raise UsageError(f"{path}: ceph: expected [[ceph]] tables, one a cluster")
+        raise UsageError(f"{where}: ceph: expected [[ceph]] tables, one a cluster")
     for number, table in enumerate(tables):
-        for key in table:
-            _known(path, key, CLUSTER_KEYS, prefix=f"ceph[{number}].")
+        for key, value in table.items():
+            _check_known(where, key, value, CLUSTER_KEYS, prefix=f"ceph[{number}].")
+            table[key] = _checked(f"{where}: ceph[{number}].{key}", key, value)
     return data
 
 
+_MOST: Final = 64 << 10
+"""Bytes of a configuration file: hundreds of clusters."""
+_WANTED: Final = '--config wants a file with lines such as: ceph-timeout = "10s"'
+_PLACE: Final = re.compile(r"\(at (?:line \d+, column \d+|end of document)\)\Z")
+_KEY: Final = re.compile(r"[A-Za-z][\w-]{0,39}", re.ASCII)
 _SWITCHES: Final = frozenset({"no-ceph", "no-kube", "no-node", "unmap-staged"})
 _NUMBERS: Final = frozenset({"max-unmaps-per-hour"})
+_MOST_SECONDS: Final = 1e9
 
 
-def _of_kind(path: Path, key: str, value: object) -> object:
-    """Give a value as its flag takes it; a list of one may be written as a text."""
+def _checked(where: str, key: str, value: object) -> object:
+    """Return a value as its flag takes it; a list of one may be written as a text."""
     if key in _SWITCHES:
-        if not isinstance(value, bool):
-            raise UsageError(f"{path}: {key} is {value!r}: expected true or false")
-        return value
-    if key == "kubelet-root":
-        value = [value] if isinstance(value, str) else value
-        if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        if isinstance(value, bool):
             return value
-        raise UsageError(f"{path}: {key} is {value!r}: expected a path or a list of paths")
+        raise UsageError(f"{where}: expected true or false")
+    if key == "kubelet-root":
+        paths = value if isinstance(value, list) else [value]
+        if all(map(_is_text, paths)):
+            return paths
+        raise UsageError(f"{where}: expected a path or a list of paths")
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if key in _NUMBERS:
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise UsageError(f"{path}: {key} is {value!r}: expected a number")
+        if is_number and isinstance(value, int):
+            return value
+        raise UsageError(f"{where}: expected a number")
+    if key.endswith("timeout") and is_number and abs(cast("float", value)) < _MOST_SECONDS:
+        return str(value)
+    if _is_text(value):
         return value
-    if isinstance(value, str) or (key.endswith("timeout") and isinstance(value, int | float)):
-        return str(value) if key.endswith("timeout") else value
-    raise UsageError(f"{path}: {key} is {value!r}: expected a text in quotes")
+    raise UsageError(f"{where}: expected a text in quotes, without control characters")
 
 
-def _known(path: Path, key: str, keys: tuple[str, ...], prefix: str = "") -> None:
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and value.isprintable()
+
+
+def _check_known(
+    where: str, key: str, value: object, keys: tuple[str, ...], prefix: str = ""
+) -> None:
     if key in keys:
         return
     import difflib
 
     near = difflib.get_close_matches(key, keys, n=1)
     hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(keys)}"
-    raise UsageError(f"{path}: unknown key {prefix}{key}", hint=hint)
+    # A key in quotes, or a line in brackets, of another file may be what that file hides.
+    is_setting = _KEY.fullmatch(key) is not None and not isinstance(value, dict | list)
+    name = f" {prefix}{key}" if is_setting else ""
+    raise UsageError(f"{where}: unknown key{name}", hint=hint)

@@ -18,10 +18,13 @@ class RbdagentError(Exception):
 
 
 class ParseError(RbdagentError):
-    """A text was not what its format says."""
+    """A text was not what its format says; ``text`` is None where the error must not quote it."""
 
-    def __init__(self, *, what: str, where: str, text: str, expected: str) -> None:
-        super().__init__(f"{where}: cannot read {what} from {text!r}: expected {expected}")
+    def __init__(
+        self, *, what: str, where: str, text: str | None, expected: str, hint: str = ""
+    ) -> None:
+        found = "" if text is None else f" from {text!r}"
+        super().__init__(f"{where}: cannot read {what}{found}: expected {expected}", hint=hint)
         self.what = what
         self.where = where
         self.text = text

@@ -56,7 +56,9 @@ def snapshot_of(
     return found
 
 
-_WANTED: Final = "--from wants a file that `rbdagent snapshot` wrote"
+_WANTED: Final = "--from wants a file that `rbdagent snapshot` wrote, or - for stdin"
+_MOST: Final = 256 << 20
+"""Bytes of a snapshot: that of 20,000 pods has a tenth of it."""
 
 
 def _loaded(target: Target, source: str) -> Snapshot:
@@ -65,13 +67,14 @@ def _loaded(target: Target, source: str) -> Snapshot:
 
     name = "stdin" if source == "-" else source
     try:
-        text = sys.stdin.read() if source == "-" else Path(source).read_text()
+        text = _content(source).decode()
     except FileNotFoundError:
         raise UsageError(f"{source}: no such file", hint=_WANTED) from None
     except OSError as error:
-        raise UsageError(f"{source}: cannot be read: {error.strerror}", hint=_WANTED) from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{source}: not a text file, so no snapshot", hint=_WANTED) from error
+        raise UsageError(f"{name}: cannot be read: {error.strerror}", hint=_WANTED) from error
+    except UnicodeDecodeError:
+        # Without the cause, which quotes a byte and which --debug would print.
+        raise UsageError(f"{name}: not a text file, so no snapshot", hint=_WANTED) from None
     found = load_snapshot(text, where=name)
     if TargetKind.NONE in {target.kind, found.target.kind}:
         return _of_many(found, target, name, source)
@@ -83,6 +86,16 @@ def _loaded(target: Target, source: str) -> Snapshot:
     ):
         return found
     return _retargeted(found, target, name, source)
+
+
+def _content(source: str) -> bytes:
+    from rbdagent.observe.user_files import check_size, read_user_file
+
+    if source != "-":
+        return read_user_file(Path(source), most=_MOST)
+    content = sys.stdin.buffer.read(_MOST + 1)
+    check_size(len(content), most=_MOST)
+    return content
 
 
 def _of_many(found: Snapshot, target: Target, name: str, source: str) -> Snapshot:

@@ -14,13 +14,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rbdagent.errors import SourceError
+from rbdagent.observe.user_files import read_user_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 Json = dict[str, Any]
 
+_Entry = tuple[Json, Path]
+"""A cluster, user or context, and the kubeconfig that it is from."""
+
 _IN_CLUSTER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_MOST: Final = 4 << 20
+"""Bytes of a kubeconfig: some 700 clusters with their certificates."""
+_MOST_OF_TOKEN: Final = 1 << 20
+_SHOWS_FAULT: Final = "kubectl config view tells what is wrong"
 
 
 class KubeAccess(Struct, frozen=True, kw_only=True):
@@ -90,7 +98,7 @@ def _in_cluster(environment: Mapping[str, str]) -> Credentials:
     token = _IN_CLUSTER / "token"
     host, port = environment["KUBERNETES_SERVICE_HOST"], environment.get("KUBERNETES_SERVICE_PORT")
     try:
-        text = token.read_text().strip()
+        text = _token_of(token)
     except OSError as error:
         raise SourceError(
             f"in-cluster credentials: cannot read {token}: {error.strerror}",
@@ -102,9 +110,13 @@ def _in_cluster(environment: Mapping[str, str]) -> Credentials:
     )
 
 
+def _token_of(file: Path) -> str:
+    return read_user_file(file, most=_MOST_OF_TOKEN).decode(errors="replace").strip()
+
+
 def _from_kubeconfig(paths: Sequence[Path], access: KubeAccess) -> Credentials:
     """Merge kubeconfig files as kubectl does: the first file that sets something wins."""
-    merged: dict[str, dict[str, tuple[Json, Path]]] = {"clusters": {}, "users": {}, "contexts": {}}
+    merged: dict[str, dict[str, _Entry]] = {"clusters": {}, "users": {}, "contexts": {}}
     current: str | None = None
     there = [path for path in paths if path.exists()]
     if not there:
@@ -114,12 +126,10 @@ def _from_kubeconfig(paths: Sequence[Path], access: KubeAccess) -> Credentials:
         )
     for path in there:
         data = _yaml(path)
-        current = current or data.get("current-context") or None
+        current = current or _text((data, path), "current-context")
         for kind, entries in merged.items():
-            for entry in data.get(kind) or ():
-                if isinstance(entry, dict) and "name" in entry:
-                    content = _mapping(entry.get(kind[:-1]) or {}, kind[:-1], entry["name"], path)
-                    entries.setdefault(entry["name"], (content, path))
+            for own_name, content in _named(data, kind, path):
+                entries.setdefault(own_name, (content, path))
     name = access.context or current
     if name is None or name not in merged["contexts"]:
         known = ", ".join(sorted(merged["contexts"])) or "none"
@@ -128,12 +138,13 @@ def _from_kubeconfig(paths: Sequence[Path], access: KubeAccess) -> Credentials:
             f"kubeconfig {', '.join(map(str, there))}: no {wanted}; it has: {known}",
             cure="pass --context with one of them",
         )
-    context = merged["contexts"][name][0]
-    cluster = merged["clusters"].get(context.get("cluster", ""))
-    user = merged["users"].get(context.get("user", ""), ({}, there[0]))
-    if cluster is None or not cluster[0].get("server"):
+    context = merged["contexts"][name]
+    wanted_cluster = _text(context, "cluster") or ""
+    cluster = merged["clusters"].get(wanted_cluster)
+    user = merged["users"].get(_text(context, "user") or "", ({}, there[0]))
+    if cluster is None or not _text(cluster, "server"):
         raise SourceError(
-            f"kubeconfig {there[0]}: context {name!r} names cluster {context.get('cluster')!r}, "
+            f"kubeconfig {there[0]}: context {name!r} names cluster {wanted_cluster!r}, "
             "which it does not have or which has no server",
             cure="correct the kubeconfig (kubectl config view shows it)",
         )
@@ -142,29 +153,49 @@ def _from_kubeconfig(paths: Sequence[Path], access: KubeAccess) -> Credentials:
     return _static(cluster, user)
 
 
-def _mapping(content: object, kind: str, name: object, path: Path) -> Json:
-    if isinstance(content, dict):
-        return content
-    raise SourceError(
-        f"kubeconfig {path}: {kind} {name!r}: expected a mapping below {kind!r}",
-        cure="kubectl config view tells what is wrong",
-    )
+def _named(data: Json, kind: str, path: Path) -> Iterator[tuple[str, Json]]:
+    """Return the clusters, users or contexts of a kubeconfig by their names."""
+    entries = data.get(kind) or []
+    if not isinstance(entries, list):
+        raise _mistyped(path, kind, "a list")
+    for number, entry in enumerate(entries):
+        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+            raise _mistyped(path, f"{kind}[{number}]", "a mapping with a name")
+        content = entry.get(kind[:-1]) or {}
+        if not isinstance(content, dict):
+            raise _mistyped(path, f"{kind}[{number}].{kind[:-1]}", "a mapping")
+        yield entry["name"], content
+
+
+def _text(entry: _Entry, key: str) -> str | None:
+    """Return a field of a kubeconfig; None where it is absent or empty."""
+    content, path = entry
+    value = content.get(key)
+    if value is not None and not (isinstance(value, str) and "\0" not in value):
+        raise _mistyped(path, key, "a text")
+    return value or None
+
+
+def _mistyped(path: Path, field: str, expected: str) -> SourceError:
+    return SourceError(f"kubeconfig {path}: {field}: expected {expected}", cure=_SHOWS_FAULT)
 
 
 def _yaml(path: Path) -> Json:
     import yaml
 
     try:
-        data = yaml.safe_load(path.read_bytes())
+        data = yaml.safe_load(read_user_file(path, most=_MOST))
     except OSError as error:
         raise SourceError(f"kubeconfig {path}: cannot be read: {error.strerror}") from error
-    except yaml.YAMLError as error:
+    # PyYAML's constructors of numbers and dates raise what their conversions raise.
+    except (
+        yaml.YAMLError, RecursionError, ArithmeticError, AttributeError, LookupError, TypeError,
+        ValueError,
+    ) as error:  # fmt: skip
         # The message of a YAML error quotes the text around it, which may be a token.
         mark = getattr(error, "problem_mark", None)
         at = f" at line {mark.line + 1}" if mark is not None else ""
-        raise SourceError(
-            f"kubeconfig {path}: not YAML{at}", cure="kubectl config view tells what is wrong"
-        ) from error
+        raise SourceError(f"kubeconfig {path}: not YAML{at}", cure=_SHOWS_FAULT) from error
     if not isinstance(data, dict):
         raise SourceError(
             f"kubeconfig {path}: expected a mapping with clusters, users and contexts",
@@ -173,19 +204,19 @@ def _yaml(path: Path) -> Json:
     return cast("Json", data)
 
 
-def _static(cluster: tuple[Json, Path], user: tuple[Json, Path]) -> Credentials:
-    def beside(entry: tuple[Json, Path], key: str) -> str | None:
-        value = entry[0].get(key)
+def _static(cluster: _Entry, user: _Entry) -> Credentials:
+    def beside(entry: _Entry, key: str) -> str | None:
+        value = _text(entry, key)
         return str(entry[1].parent / value) if value else None
 
-    def decoded(entry: tuple[Json, Path], key: str) -> bytes | None:
-        value = entry[0].get(key)
-        return _decoded(str(value), key, entry[1]) if value else None
+    def decoded(entry: _Entry, key: str) -> bytes | None:
+        value = _text(entry, key)
+        return _decoded(value, key, entry[1]) if value else None
 
-    token = user[0].get("token")
+    token = _text(user, "token")
     if token is None and (token_file := beside(user, "tokenFile")) is not None:
         try:
-            token = Path(token_file).read_text().strip()
+            token = _token_of(Path(token_file))
         except OSError as error:
             raise SourceError(f"token file {token_file}: {error.strerror}") from error
     cert, key = beside(user, "client-certificate"), beside(user, "client-key")
@@ -194,15 +225,15 @@ def _static(cluster: tuple[Json, Path], user: tuple[Json, Path]) -> Credentials:
         decoded(user, "client-key-data"),
     )
     return Credentials(
-        server=str(cluster[0]["server"]).rstrip("/"),
+        server=(_text(cluster, "server") or "").rstrip("/"),
         token=token,
         ca_file=beside(cluster, "certificate-authority"),
         ca_data=decoded(cluster, "certificate-authority-data"),
         verify=not cluster[0].get("insecure-skip-tls-verify"),
-        server_name=cluster[0].get("tls-server-name"),
+        server_name=_text(cluster, "tls-server-name"),
         cert=(cert, key) if cert and key else None,
         cert_data=(cert_data, key_data) if cert_data and key_data else None,
-        proxy=cluster[0].get("proxy-url"),
+        proxy=_text(cluster, "proxy-url"),
     )
 
 
@@ -217,7 +248,7 @@ def _decoded(text: str, key: str, path: Path) -> bytes:
         ) from error
 
 
-def _from_plugin(paths: Sequence[Path], context: str, cluster: tuple[Json, Path]) -> Credentials:
+def _from_plugin(paths: Sequence[Path], context: str, cluster: _Entry) -> Credentials:
     """Let the client library run the exec plugin or refresh the auth provider's token."""
     import logging
 

@@ -14,15 +14,17 @@ import typing
 from enum import Enum
 from typing import Any, Final, TypeVar, cast
 
+import msgspec
 from msgspec import NODEFAULT, Struct
 from msgspec.structs import FieldInfo, fields
 
 from rbdagent import model
 from rbdagent.errors import ParseError
 from rbdagent.model import API_VERSION, NotObserved, Snapshot
-from rbdagent.parse.shown import as_unicode, in_json
+from rbdagent.parse.shown import in_json
 
 KIND: Final = "Snapshot"
+_HINT: Final = "write the file again with `rbdagent snapshot` of this version"
 _S = TypeVar("_S", bound=Struct)
 
 
@@ -35,7 +37,7 @@ def dump_snapshot(snapshot: Snapshot) -> str:
 
 
 def load_snapshot(text: str, *, where: str) -> Snapshot:
-    """Read a snapshot.
+    """Read a snapshot; no error quotes the file, which may be any file that root can read.
 
     Args:
         text: the file's content.
@@ -46,37 +48,42 @@ def load_snapshot(text: str, *, where: str) -> Snapshot:
             error names the field.
     """
     try:
-        data = json.loads(text)
-    except ValueError as error:
-        end = "the file ends too early" if _is_truncated(text) else str(error)
-        end = end if text.strip() else "the file is empty"
-        raise ParseError(
-            what="a snapshot",
-            where=where,
-            text=text[-60:],
-            expected=f"JSON, as `rbdagent snapshot` writes it ({end})",
-        ) from error
+        data = msgspec.json.decode(text)
+    except (ValueError, RecursionError) as error:
+        expected = f"JSON, as `rbdagent snapshot` writes it ({_no_json(text, error)})"
+        raise _no_snapshot(where, expected) from error
     if not isinstance(data, dict) or data.get("kind") != KIND:
-        kind = data.get("kind") if isinstance(data, dict) else type(data).__name__
-        raise ParseError(
-            what="a snapshot",
-            where=where,
-            text=f"kind: {kind}",
-            expected=f"kind: {KIND}, as `rbdagent snapshot` writes it",
+        kind = _own_kind(data.get("kind")) if isinstance(data, dict) else _kind_of(data)
+        raise _no_snapshot(
+            where, f"kind: {KIND}, as `rbdagent snapshot` writes it, and found {kind}"
         )
     if data.get("apiVersion") != API_VERSION:
-        raise ParseError(
-            what="a snapshot",
-            where=where,
-            text=f"apiVersion: {data.get('apiVersion')}",
-            expected=f"apiVersion: {API_VERSION}; it was written by another version of rbdagent",
+        raise _no_snapshot(
+            where, f"apiVersion: {API_VERSION}; it was written by another version of rbdagent"
         )
     body = {key: value for key, value in data.items() if key not in {"apiVersion", "kind"}}
     return decode(Snapshot, body, where=where, path="$")
 
 
-def _is_truncated(text: str) -> bool:
-    return text.lstrip().startswith("{") and not text.rstrip().endswith("}")
+def _no_snapshot(where: str, expected: str) -> ParseError:
+    return ParseError(what="a snapshot", where=where, text=None, expected=expected, hint=_HINT)
+
+
+def _no_json(text: str, error: Exception) -> str:
+    """Return why a text is not JSON; msgspec's own words name a byte, and quote none."""
+    if not text.strip():
+        return "the file is empty"
+    if isinstance(error, RecursionError):
+        return "the file is nested too deeply"
+    is_truncated = text.lstrip().startswith("{") and not text.rstrip().endswith("}")
+    return "the file ends too early" if is_truncated else str(error)
+
+
+def _own_kind(kind: object) -> str:
+    """Return a kind of rbdagent's own outputs; of other files none is quoted."""
+    from rbdagent.report.schema import KINDS
+
+    return f"kind: {kind}" if isinstance(kind, str) and kind in KINDS else "another one"
 
 
 # --------------------------------------------------------------------------------------------------
@@ -146,9 +153,8 @@ def decode(kind: type[_S], data: object, *, where: str, path: str) -> _S:
         raise _wrong(where, path, data, "an object")
     hints, defaults = _shape(kind)
     by_key = {camel(name): name for name in hints}
-    unknown = [key for key in data if key not in by_key and key != "type"]
-    if unknown:
-        raise _wrong(where, f"{path}.{unknown[0]}", unknown[0], f"one of {', '.join(by_key)}")
+    if any(key not in by_key and key != "type" for key in data):
+        raise _wrong(where, path, data, f"no other fields than {', '.join(by_key)}")
     values = {}
     for key, name in by_key.items():
         if key in data:
@@ -180,14 +186,16 @@ def _value(hint: Any, data: object, where: str, path: str) -> object:  # noqa: A
         except ValueError:
             known = ", ".join(str(each.value) for each in hint)
             raise _wrong(where, path, data, f"one of {known}") from None
-    if isinstance(data, hint) and not (hint is int and isinstance(data, bool)):
-        if isinstance(data, str) and as_unicode(data) is not data:
-            # "\udce9" is JSON, and no Unicode: what holds it could not be answered as JSON.
-            raise _wrong(where, path, data, "a text in Unicode")
+    # Python's numbers have no end, and further on there are times and floats made of them.
+    is_number = type(data) is int and data.bit_length() <= _MOST_BITS
+    if hint in {int, float} and is_number:
+        return hint(data)
+    if isinstance(data, hint) and hint is not int:
         return data
-    if hint is float and type(data) is int:
-        return float(data)
     raise _wrong(where, path, data, _WORDS.get(hint, str(hint)))
+
+
+_MOST_BITS: Final = 64
 
 
 _WORDS: Final = {
@@ -195,7 +203,14 @@ _WORDS: Final = {
     int: "a whole number",
     float: "a number",
     bool: "true or false",
+    dict: "an object",
+    list: "a list",
+    types.NoneType: "nothing",
 }
+
+
+def _kind_of(data: object) -> str:
+    return _WORDS.get(type(data), type(data).__name__)
 
 
 def _one_of(hints: tuple[Any, ...], data: object, where: str, path: str) -> object:
@@ -210,7 +225,7 @@ def _one_of(hints: tuple[Any, ...], data: object, where: str, path: str) -> obje
     if len(rest) > 1:
         named = {each.__name__: each for each in rest}
         kind = data.get("type") if isinstance(data, dict) else None
-        if kind not in named:
+        if not isinstance(kind, str) or kind not in named:
             raise _wrong(where, f"{path}.type", kind, f"one of {', '.join(named)}")
         return decode(named[kind], data, where=where, path=path)
     return _value(rest[0], data, where, path)
@@ -233,6 +248,7 @@ def _wrong(where: str, path: str, data: object, expected: str) -> ParseError:
     return ParseError(
         what=f"the field {path} of a snapshot",
         where=where,
-        text=str(data)[:80],
-        expected=expected,
+        text=None,
+        expected=f"{expected}, and found {_kind_of(data)}",
+        hint=_HINT,
     )

@@ -91,9 +91,9 @@ def test_a_saved_snapshot_is_read_again(snapshot: Snapshot) -> None:
     assert load_snapshot(dump_snapshot(snapshot), where="memory") == snapshot
 
 
-def test_a_snapshot_with_half_a_character_is_refused_by_its_field(snapshot: Snapshot) -> None:
+def test_a_snapshot_with_half_a_character_is_refused(snapshot: Snapshot) -> None:
     told = dump_snapshot(snapshot).replace(SHOWN.replace("\\", "\\\\"), r"caf\udce9")
-    with pytest.raises(ParseError, match=r"field \$\.node.* expected a text in Unicode"):
+    with pytest.raises(ParseError, match="invalid utf-16 surrogate pair"):
         load_snapshot(told, where="memory")
 
 
