@@ -42,17 +42,17 @@ from rbdagent.observe.devices import (
 )
 from rbdagent.observe.files import names_in, read_text
 from rbdagent.observe.kubelet import existing_roots, observe_kubelet, own_root
+from rbdagent.observe.mounts import Wanted, mounts_of, shows_use, unbacked_of
 from rbdagent.observe.processes import (
     ProcessScan,
     find_kubelet,
     flag_value,
     in_flight_of,
     is_nbd_server,
-    mounts_of,
+    named,
     scan_processes,
     scan_threads,
     thread_traces,
-    unbacked_of,
 )
 from rbdagent.parse.shown import as_unicode, in_all_texts
 
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+_LOOK_AT_IT: Final = "look at that process, and at what it has mounted"
 _PTRACE: Final = "run as root with CAP_SYS_PTRACE; other users need CAP_DAC_READ_SEARCH beside it"
 
 
@@ -97,10 +98,11 @@ def _observe(roots: NodeRoots, node_name: str) -> tuple[NodeView, Source]:
     devices = () if isinstance(krbd, NotObserved) else krbd
     devices += observe_nbd(roots.sysfs, roots.host_root)
     numbers = frozenset(number for device in devices for number in device.numbers)
-    scan = scan_processes(roots.procfs, numbers)
-    mounts, unbacked = _mounts(scan, devices, numbers)
-    if _seems_idle(devices, mounts, scan) and scan_threads(roots.procfs, numbers, scan):
-        mounts, unbacked = _mounts(scan, devices, numbers)
+    wanted = Wanted(numbers=numbers, node_paths=_node_paths(devices))
+    scan = scan_processes(roots.procfs, wanted)
+    mounts = tuple(mounts_of(scan.namespaces, wanted))
+    if _seems_idle(devices, mounts, scan) and scan_threads(roots.procfs, wanted, scan):
+        mounts = tuple(mounts_of(scan.namespaces, wanted))
     shared = _shared(roots, scan, mounts, devices)
     kubelet_entry = find_kubelet(scan.entries)
     own = own_root(kubelet_entry) if kubelet_entry else None
@@ -120,7 +122,7 @@ def _observe(roots: NodeRoots, node_name: str) -> tuple[NodeView, Source]:
         ),
         addresses=_addresses(roots.procfs),
         in_flight=tuple(in_flight_of(scan.entries)),
-        unbacked=unbacked,
+        unbacked=_unbacked(scan, numbers),
         processes=_containers(scan),
         uptime_s=uptime(roots.procfs),
     )
@@ -130,14 +132,14 @@ def _observe(roots: NodeRoots, node_name: str) -> tuple[NodeView, Source]:
 
 
 def _seems_idle(
-    devices: tuple[BlockDevice, ...], mounts: tuple[Mount, ...] | NotObserved, scan: ProcessScan
+    devices: tuple[BlockDevice, ...], mounts: tuple[Mount, ...], scan: ProcessScan
 ) -> bool:
     """Tell whether some device is open nowhere and mounted for no pod.
 
     Then it matters what single threads keep; of all devices on all nodes that is dear to know.
     """
     used = {each.device for each in scan.openers}
-    used |= {each.device for each in observed_of(mounts) if "/pods/" in each.path}
+    used |= {each.device for each in mounts if "/pods/" in each.path}
     return any(used.isdisjoint(each.numbers) for each in devices)
 
 
@@ -158,7 +160,9 @@ def uptime(procfs: Path) -> float | None:
 class _Shared(Struct, frozen=True, kw_only=True):
     """What is read once for all devices."""
 
-    mounts: dict[DeviceNumber, list[Mount]] | NotObserved
+    mounts: dict[DeviceNumber, list[Mount]]
+    hidden: NotObserved | None
+    """Why the mounts of some namespace were not observed."""
     traces: dict[str, list[str]]
     """Kernel name of a device to what a live file system on it keeps."""
     swaps: tuple[str, ...] | NotObserved
@@ -169,11 +173,11 @@ class _Shared(Struct, frozen=True, kw_only=True):
 def _shared(
     roots: NodeRoots,
     scan: ProcessScan,
-    mounts: tuple[Mount, ...] | NotObserved,
+    mounts: tuple[Mount, ...],
     devices: tuple[BlockDevice, ...],
 ) -> _Shared:
     by_device: dict[DeviceNumber, list[Mount]] = {}
-    for each in () if isinstance(mounts, NotObserved) else mounts:
+    for each in mounts:
         by_device.setdefault(each.device, []).append(each)
     traces: dict[str, list[str]] = {}
     for name, trace in (
@@ -182,7 +186,8 @@ def _shared(
     ):
         traces.setdefault(name, []).append(trace)
     return _Shared(
-        mounts=mounts if isinstance(mounts, NotObserved) else by_device,
+        mounts=by_device,
+        hidden=_hidden_mounts(scan),
         traces=traces,
         swaps=observe_swaps(roots.procfs),
         loops=observe_loops(roots.sysfs),
@@ -192,19 +197,15 @@ def _shared(
 
 def _mapping(device: BlockDevice, scan: ProcessScan, shared: _Shared) -> Mapping:
     """Join one device with all that keeps it busy."""
-    own_mounts = (
-        shared.mounts
-        if isinstance(shared.mounts, NotObserved)
-        else tuple(
-            mount for each in sorted(device.numbers) for mount in shared.mounts.get(each, ())
-        )
+    found = tuple(
+        mount for number in sorted(device.numbers) for mount in shared.mounts.get(number, ())
     )
     watch, requests = requests_of(device.mapping, shared.clients)
     mapping = replace(
         device.mapping,
-        mounts=own_mounts,
+        mounts=_all_mounts(found, shared.hidden),
         openers=_openers(device, scan),
-        holders=_holders(device, own_mounts, shared),
+        holders=_holders(device, found, shared),
         kernel_traces=tuple(
             trace for name in sorted(device.names) for trace in shared.traces.get(name, ())
         ),
@@ -212,6 +213,19 @@ def _mapping(device: BlockDevice, scan: ProcessScan, shared: _Shared) -> Mapping
         hung_requests=requests,
     )
     return _with_nbd_process(mapping, scan) if mapping.kind is DeviceKind.NBD else mapping
+
+
+def _all_mounts(
+    found: tuple[Mount, ...], hidden: NotObserved | None
+) -> tuple[Mount, ...] | NotObserved:
+    """Return a device's mounts, where those that were found tell enough.
+
+    One that shows use is evidence whatever else is hidden. Without one, a namespace that was not
+    observed may have it: what was found proves nothing.
+    """
+    if hidden is None or any(shows_use(mount, found) for mount in found):
+        return found
+    return hidden
 
 
 def _openers(device: BlockDevice, scan: ProcessScan) -> tuple[Opener, ...] | NotObserved:
@@ -225,16 +239,15 @@ def _openers(device: BlockDevice, scan: ProcessScan) -> tuple[Opener, ...] | Not
 
 
 def _holders(
-    device: BlockDevice, mounts: tuple[Mount, ...] | NotObserved, shared: _Shared
+    device: BlockDevice, mounts: tuple[Mount, ...], shared: _Shared
 ) -> tuple[BlockHolder, ...] | NotObserved:
     """Add loop devices and swap to what sysfs lists as holders."""
     if isinstance(device.mapping.holders, NotObserved):
         return device.mapping.holders
     if isinstance(shared.swaps, NotObserved):
         return shared.swaps
-    paths = () if isinstance(mounts, NotObserved) else mounts
-    binds = {each.path for each in paths if each.kind is MountKind.DEVICE_BIND}
-    below = tuple(f"{each.path}/" for each in paths if each.kind is MountKind.FILE_SYSTEM)
+    binds = {each.path for each in mounts if each.kind is MountKind.DEVICE_BIND}
+    below = tuple(f"{each.path}/" for each in mounts if each.kind is MountKind.FILE_SYSTEM)
     nodes = {f"/dev{path}" for path in device.node_paths}
     loops = tuple(
         replace(holder, of=device.mapping.kernel_name)
@@ -289,25 +302,45 @@ def _with_nbd_process(mapping: Mapping, scan: ProcessScan) -> Mapping:
     )
 
 
-def _mounts(
-    scan: ProcessScan, devices: tuple[BlockDevice, ...], numbers: frozenset[DeviceNumber]
-) -> tuple[tuple[Mount, ...] | NotObserved, tuple[UnbackedMount, ...] | NotObserved]:
-    if scan.unreadable_mounts:
-        hidden = NotObserved(
-            reason=f"mountinfo of {scan.unreadable_mounts} processes may not be read", cure=_PTRACE
-        )
-        return hidden, hidden
-    node_paths = {f"/{name}": number for device in devices for name, number in device.by_name}
+def _node_paths(devices: tuple[BlockDevice, ...]) -> dict[str, DeviceNumber]:
+    """Return the path of each device node below /dev, the mapper's names included."""
+    found = {f"/{name}": number for device in devices for name, number in device.by_name}
     for device in devices:
-        holders = () if isinstance(device.mapping.holders, NotObserved) else device.mapping.holders
-        node_paths |= {
-            f"/mapper/{each.label}": each.device for each in holders if each.device and each.label
-        }
-    mounts = tuple(mounts_of(scan.namespaces, numbers, node_paths))
-    unbacked = tuple(
-        each for namespace in scan.namespaces for each in unbacked_of(namespace, numbers)
+        for holder in observed_of(device.mapping.holders):
+            if holder.device and holder.label:
+                found[f"/mapper/{holder.label}"] = holder.device
+    return found
+
+
+def _unbacked(
+    scan: ProcessScan, numbers: frozenset[DeviceNumber]
+) -> tuple[UnbackedMount, ...] | NotObserved:
+    found = tuple(
+        mount for namespace in scan.namespaces for mount in unbacked_of(namespace, numbers)
     )
-    return mounts, unbacked
+    return found or _hidden_mounts(scan) or ()
+
+
+_MOST_NAMED: Final = 3
+
+
+def _hidden_mounts(scan: ProcessScan) -> NotObserved | None:
+    """Return why the mounts of some namespace were not observed; None: all were."""
+    unread = [
+        f"mount namespace of {named(namespace.process)}: {namespace.mounts.reason}"
+        for namespace in scan.namespaces
+        if isinstance(namespace.mounts, NotObserved)
+    ]
+    reasons = unread[:_MOST_NAMED]
+    if len(unread) > _MOST_NAMED:
+        reasons.append(f"{len(unread) - _MOST_NAMED} more mount namespaces")
+    if scan.unreadable_mounts:
+        reasons.insert(0, f"mountinfo of {scan.unreadable_mounts} processes may not be read")
+    if not reasons:
+        return None
+    return NotObserved(
+        reason="; ".join(reasons), cure=_PTRACE if scan.unreadable_mounts else _LOOK_AT_IT
+    )
 
 
 def _containers(scan: ProcessScan) -> tuple[ProcessRef, ...]:
@@ -350,14 +383,9 @@ def _gaps(view: NodeView, scan: ProcessScan, *, any_device: bool) -> tuple[Gap, 
                 cure=_PTRACE,
             )
         )
-    if scan.unreadable_mounts:
-        gaps.append(
-            Gap(
-                fact="mounts in other mount namespaces",
-                reason=f"mountinfo of {scan.unreadable_mounts} processes may not be read",
-                cure=_PTRACE,
-            )
-        )
+    if hidden := _hidden_mounts(scan):
+        fact = "mounts in other mount namespaces"
+        gaps.append(Gap(fact=fact, reason=hidden.reason, cure=hidden.cure))
     kubelet = view.kubelet
     if not isinstance(kubelet, NotObserved):
         for fact, value in (

@@ -20,24 +20,19 @@ from msgspec import Struct, field
 from rbdagent.model import (
     DeviceNumber,
     InFlight,
-    Mount,
-    MountKind,
-    MountNamespace,
     NotObserved,
     Opener,
     OpenHow,
     ProcessRef,
-    UnbackedMount,
 )
 from rbdagent.observe.files import inode_of, read_bytes
-from rbdagent.parse.mountinfo import parse_mount_line
+from rbdagent.observe.mounts import Namespace, Wanted, mount_lines
+from rbdagent.parse.excerpt import printable, shortened
 from rbdagent.parse.secrets import command_without_secrets, without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
-
-    from rbdagent.parse.mountinfo import MountLine
 
 _COMMAND_CHARACTERS: Final = 200
 _KERNEL_THREAD: Final = 0x00200000
@@ -51,10 +46,6 @@ _POD: Final = re.compile(
     r"pod(?P<uid>[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})"
 )
 _CONTAINER: Final = re.compile(r"(?<![0-9a-f])(?P<id>[0-9a-f]{64})(?![0-9a-f])")
-_VOLUME_ROOT: Final = re.compile(
-    r"/pods/(?P<uid>[0-9a-f-]{32,36})/volumes/kubernetes\.io~(?:csi|rbd)/(?P<volume>[^/]+)(?:/mount)?"
-)
-
 _PROGRAMS: Final = frozenset(
     {"rbd", "rbd-nbd", "mount", "umount", "blkid", "cryptsetup", "fsck", "e2fsck", "xfs_repair",
      "resize2fs", "xfs_growfs", "tune2fs", "dumpe2fs", "wipefs"}
@@ -76,15 +67,6 @@ class ProcessEntry(Struct, frozen=True, kw_only=True):
     """It has ended and waits for its parent: it keeps nothing busy, and its files are gone."""
 
 
-class Namespace(Struct, kw_only=True):
-    """A mount namespace that some process lives in, and its mountinfo, read once."""
-
-    inode: int
-    process: ProcessEntry
-    lines: bytes
-    is_host: bool = False
-
-
 class ProcessScan(Struct, kw_only=True):
     """The result of the pass."""
 
@@ -97,10 +79,10 @@ class ProcessScan(Struct, kw_only=True):
     unreadable_mounts: int = 0
 
 
-def scan_processes(procfs: Path, numbers: frozenset[DeviceNumber]) -> ProcessScan:
-    """Look at every process once; ``numbers`` are the devices that somebody may hold open."""
+def scan_processes(procfs: Path, wanted: Wanted) -> ProcessScan:
+    """Look at every process once, for the devices that somebody may have mounted or open."""
     scan = ProcessScan()
-    wanted = _Wanted.of(numbers)
+    columns = _Columns.of(wanted.numbers)
     boot = _boot_time(procfs)
     root = str(procfs)
     seen: dict[int | bytes, Namespace] = {}
@@ -115,21 +97,21 @@ def scan_processes(procfs: Path, numbers: frozenset[DeviceNumber]) -> ProcessSca
         scan.entries.append(entry)
         if entry.is_over:
             continue
-        _join_namespace(scan, seen, entry, entry.directory)
-        if numbers and not entry.is_kernel_thread:
-            _join_openers(scan, entry, entry.directory, wanted)
+        _join_namespace(scan, seen, entry, entry.directory, wanted)
+        if wanted.numbers and not entry.is_kernel_thread:
+            _join_openers(scan, entry, entry.directory, columns)
     _mark_host(scan, root)
     return scan
 
 
-def scan_threads(procfs: Path, numbers: frozenset[DeviceNumber], scan: ProcessScan) -> bool:
+def scan_threads(procfs: Path, wanted: Wanted, scan: ProcessScan) -> bool:
     """Look for threads in mount namespaces of their own, and tell whether there were any.
 
     unshare(2) and setns(2) move one thread: a runtime's thread that stays in a namespace keeps
     what is mounted there, and its process does not show it.
     """
-    wanted = _Wanted.of(numbers)
-    seen: dict[int | bytes, Namespace] = {each.inode: each for each in scan.namespaces}
+    columns = _Columns.of(wanted.numbers)
+    seen: dict[int | bytes, Namespace] = {each.key: each for each in scan.namespaces}
     known = len(scan.namespaces)
     for entry in scan.entries:
         if entry.threads == 1 or entry.is_kernel_thread:
@@ -138,8 +120,8 @@ def scan_threads(procfs: Path, numbers: frozenset[DeviceNumber], scan: ProcessSc
             if inode_of(f"{directory}/ns/mnt") in {None, *seen}:
                 # Where it may not be told, open files may not be either: a gap as it is.
                 continue
-            _join_namespace(scan, seen, entry, directory)
-            _join_openers(scan, entry, directory, wanted)
+            _join_namespace(scan, seen, entry, directory, wanted)
+            _join_openers(scan, entry, directory, columns)
     _mark_host(scan, str(procfs))
     return len(scan.namespaces) > known
 
@@ -152,7 +134,7 @@ def _threads(directory: str) -> list[str]:
         return []
 
 
-class _Wanted(Struct, frozen=True, kw_only=True):
+class _Columns(Struct, frozen=True, kw_only=True):
     """The devices that are looked for, in the forms in which /proc shows them."""
 
     by_number: dict[int, DeviceNumber]
@@ -161,7 +143,7 @@ class _Wanted(Struct, frozen=True, kw_only=True):
     majors: tuple[bytes, ...]
 
     @classmethod
-    def of(cls, numbers: frozenset[DeviceNumber]) -> _Wanted:
+    def of(cls, numbers: frozenset[DeviceNumber]) -> _Columns:
         return cls(
             by_number={os.makedev(each.major, each.minor): each for each in numbers},
             columns=tuple(
@@ -259,7 +241,11 @@ def _started_at(boot: int | None, ticks: int) -> str | None:
 
 
 def _join_namespace(
-    scan: ProcessScan, seen: dict[int | bytes, Namespace], entry: ProcessEntry, directory: str
+    scan: ProcessScan,
+    seen: dict[int | bytes, Namespace],
+    entry: ProcessEntry,
+    directory: str,
+    wanted: Wanted,
 ) -> None:
     """Read each namespace's mountinfo once; where namespaces are hidden, tell them by content."""
     try:
@@ -273,119 +259,42 @@ def _join_namespace(
         _prefer(seen[inode], entry)
         return
     # EINVAL: it is ending, and has left its namespace (mounts_open_common, fs/proc_namespace.c).
-    lines = read_bytes(f"{directory}/mountinfo", gone=errno.EINVAL)
-    if not isinstance(lines, bytes):
+    mountinfo = read_bytes(f"{directory}/mountinfo", gone=errno.EINVAL)
+    if not isinstance(mountinfo, bytes):
         # A process that is gone shows none; one that we may not look at is counted.
-        scan.unreadable_mounts += lines is not None
+        scan.unreadable_mounts += mountinfo is not None
         return
-    if not lines and entry.is_kernel_thread:
+    if not mountinfo and entry.is_kernel_thread:
         return
-    key: int | bytes = inode or hashlib.blake2b(lines, digest_size=16).digest()
+    key = inode or _digest(mountinfo)
     if key in seen:
         _prefer(seen[key], entry)
         return
-    seen[key] = Namespace(inode=inode, process=entry, lines=lines)
+    where = f"mountinfo of pid {entry.ref.pid}"
+    mounts = mount_lines(mountinfo, wanted, where=where)
+    seen[key] = Namespace(key=key, process=entry.ref, mounts=mounts)
     scan.namespaces.append(seen[key])
+
+
+def _digest(mountinfo: bytes) -> bytes:
+    return hashlib.blake2b(mountinfo, digest_size=16).digest()
 
 
 def _prefer(namespace: Namespace, entry: ProcessEntry) -> None:
     """Name a namespace by a container's process rather than by a passer-by without a pod."""
-    if namespace.process.ref.pod_uid is None and entry.ref.pod_uid is not None:
-        namespace.process = entry
+    if namespace.process.pod_uid is None and entry.ref.pod_uid is not None:
+        namespace.process = entry.ref
 
 
 def _mark_host(scan: ProcessScan, root: str) -> None:
+    key: int | bytes | None
     try:
-        inode = os.stat(f"{root}/1/ns/mnt").st_ino
+        key = os.stat(f"{root}/1/ns/mnt").st_ino
     except OSError:
-        inode = 0
-    init = read_bytes(f"{root}/1/mountinfo") if not inode else None
+        mountinfo = read_bytes(f"{root}/1/mountinfo")
+        key = _digest(mountinfo) if isinstance(mountinfo, bytes) else None
     for namespace in scan.namespaces:
-        namespace.is_host = (
-            namespace.inode == inode if inode else namespace.lines == init and init is not None
-        )
-
-
-def namespace_of(namespace: Namespace) -> MountNamespace:
-    """Give the model's view of a namespace."""
-    return MountNamespace(
-        inode=namespace.inode, process=namespace.process.ref, is_host=namespace.is_host
-    )
-
-
-def mounts_of(
-    namespaces: Iterable[Namespace],
-    numbers: frozenset[DeviceNumber],
-    node_paths: dict[str, DeviceNumber],
-) -> Iterator[Mount]:
-    """Give the mounts of all namespaces that are of the devices, or bind their device nodes.
-
-    Args:
-        namespaces: with their mountinfo.
-        numbers: devices whose file systems count.
-        node_paths: path below ``/dev`` (``/rbd0``) to the device that it is the node of; a bind of
-            it shows devtmpfs with this root, not the device's number.
-    """
-    devices = {str(each).encode() for each in numbers}
-    roots = {path.encode() for path in node_paths}
-    for namespace in namespaces:
-        yield from _mounts_in(namespace, devices, roots, numbers, node_paths)
-
-
-def _mounts_in(
-    namespace: Namespace,
-    devices: set[bytes],
-    roots: set[bytes],
-    numbers: frozenset[DeviceNumber],
-    node_paths: dict[str, DeviceNumber],
-) -> Iterator[Mount]:
-    for line in namespace.lines.splitlines():
-        fields = line.split(b" ", 5)
-        if len(fields) < 5 or (fields[2] not in devices and fields[3] not in roots):
-            continue
-        parsed = parse_mount_line(line, where=f"mountinfo of pid {namespace.process.ref.pid}")
-        bound = node_paths.get(parsed.root) if parsed.fs_type == "devtmpfs" else None
-        if parsed.device in numbers:
-            yield _mount(namespace, parsed, parsed.device, MountKind.FILE_SYSTEM)
-        elif bound is not None:
-            yield _mount(namespace, parsed, bound, MountKind.DEVICE_BIND)
-
-
-def _mount(namespace: Namespace, line: MountLine, device: DeviceNumber, kind: MountKind) -> Mount:
-    return Mount(
-        path=line.path,
-        root=line.root,
-        device=device,
-        kind=kind,
-        fs_type=line.fs_type,
-        source=line.source,
-        read_only=line.read_only,
-        namespace=namespace_of(namespace),
-    )
-
-
-def unbacked_of(namespace: Namespace, numbers: frozenset[DeviceNumber]) -> Iterator[UnbackedMount]:
-    """Give a container's mounts of a volume's bare directory: what is written goes to the node.
-
-    A backed volume shows the image's own root; a bare directory shows its path within the parent's
-    file system, ``…/pods/<uid>/volumes/kubernetes.io~csi/<pv>/mount``.
-    """
-    if namespace.is_host or namespace.process.ref.pod_uid is None:
-        return
-    for line in namespace.lines.splitlines():
-        if b"/volumes/kubernetes.io~" not in line.split(b" ", 4)[3]:
-            continue
-        parsed = parse_mount_line(line, where=f"mountinfo of pid {namespace.process.ref.pid}")
-        match = _VOLUME_ROOT.search(parsed.root)
-        if match is None or match.end() != len(parsed.root) or parsed.device in numbers:
-            continue
-        yield UnbackedMount(
-            pod_uid=match["uid"],
-            persistent_volume=match["volume"],
-            path=parsed.path,
-            source=parsed.source,
-            process=namespace.process.ref,
-        )
+        namespace.is_host = namespace.key == key
 
 
 # --------------------------------------------------------------------------------------------------
@@ -393,14 +302,16 @@ def unbacked_of(namespace: Namespace, numbers: frozenset[DeviceNumber]) -> Itera
 # --------------------------------------------------------------------------------------------------
 
 
-def _join_openers(scan: ProcessScan, entry: ProcessEntry, directory: str, wanted: _Wanted) -> None:
+def _join_openers(
+    scan: ProcessScan, entry: ProcessEntry, directory: str, columns: _Columns
+) -> None:
     denied = False
     for name, how in (
         ("cwd", OpenHow.CWD),
         ("root", OpenHow.ROOT),
         ("exe", OpenHow.EXECUTABLE),
     ):
-        denied |= _look(scan, entry, f"{directory}/{name}", how, wanted)
+        denied |= _look(scan, entry, f"{directory}/{name}", how, columns)
     try:
         descriptors = os.listdir(f"{directory}/fd")
     except PermissionError:
@@ -408,23 +319,25 @@ def _join_openers(scan: ProcessScan, entry: ProcessEntry, directory: str, wanted
     except OSError:
         descriptors = []
     for number in descriptors:
-        denied |= _look(scan, entry, f"{directory}/fd/{number}", OpenHow.DESCRIPTOR, wanted)
+        denied |= _look(scan, entry, f"{directory}/fd/{number}", OpenHow.DESCRIPTOR, columns)
     maps = read_bytes(f"{directory}/maps")
     if isinstance(maps, bytes):
-        scan.openers.extend(_mappings(entry, maps, wanted))
+        scan.openers.extend(_mappings(entry, maps, columns))
     else:
         denied |= maps is not None
     scan.unreadable_links += denied
 
 
-def _look(scan: ProcessScan, entry: ProcessEntry, link: str, how: OpenHow, wanted: _Wanted) -> bool:
+def _look(
+    scan: ProcessScan, entry: ProcessEntry, link: str, how: OpenHow, columns: _Columns
+) -> bool:
     """Follow one link of a process; tell whether that was denied."""
     try:
         found = os.stat(link)
     except OSError as error:
         return error.errno in {errno.EACCES, errno.EPERM}
-    on_device = stat.S_ISBLK(found.st_mode) and found.st_rdev in wanted.by_number
-    if not on_device and found.st_dev not in wanted.by_number:
+    on_device = stat.S_ISBLK(found.st_mode) and found.st_rdev in columns.by_number
+    if not on_device and found.st_dev not in columns.by_number:
         return False
     try:
         path = os.readlink(link)
@@ -436,17 +349,17 @@ def _look(scan: ProcessScan, entry: ProcessEntry, link: str, how: OpenHow, wante
             how=how,
             path=path,
             on_device=on_device,
-            device=wanted.by_number[found.st_rdev if on_device else found.st_dev],
+            device=columns.by_number[found.st_rdev if on_device else found.st_dev],
         )
     )
     return False
 
 
-def _mappings(entry: ProcessEntry, maps: bytes, wanted: _Wanted) -> Iterator[Opener]:
+def _mappings(entry: ProcessEntry, maps: bytes, columns: _Columns) -> Iterator[Opener]:
     """Give one opener for each device that some memory mapping's file lies on."""
-    if not any(major in maps for major in wanted.majors):
+    if not any(major in maps for major in columns.majors):
         return
-    for column, number in wanted.columns:
+    for column, number in columns.columns:
         at = maps.find(column)
         if at < 0:
             continue
@@ -479,6 +392,13 @@ def in_flight_of(entries: Iterable[ProcessEntry]) -> Iterator[InFlight]:
             program=program,
             names=tuple(without_secrets(word) for word in names if "key" not in word.lower()),
         )
+
+
+def named(process: ProcessRef) -> str:
+    """Name a process by its pid, program and pod; arguments may hold what no report should."""
+    program = shortened(printable(os.path.basename(process.command.partition(" ")[0])))
+    pod = f" of pod {process.pod_uid}" if process.pod_uid else ""
+    return f"process {process.pid} ({program}){pod}"
 
 
 def is_nbd_server(entry: ProcessEntry) -> bool:

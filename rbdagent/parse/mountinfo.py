@@ -1,4 +1,9 @@
-"""Lines of ``/proc/PID/mountinfo`` (Documentation/filesystems/proc.rst, section 3.5)."""
+r"""Lines of ``/proc/PID/mountinfo`` (Documentation/filesystems/proc.rst, section 3.5).
+
+One space ends a field, and a newline ends a line. The kernel escapes these two, tab and backslash
+(mangle() in fs/proc_namespace.c). All other bytes of a path pass: also ``\r``, ``\v`` and ``\f``,
+at which bytes.split() and bytes.splitlines() cut.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +37,7 @@ def parse_mount_line(line: bytes, *, where: str) -> MountLine:
     Raises:
         ParseError: it has too few fields, no separator, or no device number.
     """
-    fields = line.split()
+    fields = line.split(b" ")
     try:
         separator = fields.index(b"-", 6)
         major, minor = fields[2].split(b":")

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from rbdagent.model import DeviceNumber
-from rbdagent.observe.processes import ProcessScan, mounts_of, scan_processes, scan_threads
+from rbdagent.observe.mounts import Wanted, mounts_of
+from rbdagent.observe.processes import ProcessScan, scan_processes, scan_threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,15 +70,16 @@ class Keeper:
         )
         assert self.process.stdout is not None
         told = int(self.process.stdout.readline())
-        self.numbers = frozenset({DeviceNumber(major=os.major(told), minor=os.minor(told))})
+        number = DeviceNumber(major=os.major(told), minor=os.minor(told))
+        self.wanted = Wanted(numbers=frozenset({number}))
         self.procfs = only(self.process.pid, directory)
 
     def scan(self) -> ProcessScan:
-        return scan_processes(self.procfs, self.numbers)
+        return scan_processes(self.procfs, self.wanted)
 
     def keeps(self, scan: ProcessScan) -> bool:
         """Tell whether its mount was found, and as its own."""
-        found = mounts_of(scan.namespaces, self.numbers, {})
+        found = mounts_of(scan.namespaces, self.wanted)
         return {each.namespace.process.pid for each in found} == {self.process.pid}
 
     def opens(self, scan: ProcessScan) -> bool:
@@ -100,7 +102,7 @@ def test_a_thread_in_a_mount_namespace_of_its_own_is_found_among_its_processes_t
 ) -> None:
     scan = keeper.scan()
     assert not keeper.keeps(scan)
-    assert scan_threads(keeper.procfs, keeper.numbers, scan)
+    assert scan_threads(keeper.procfs, keeper.wanted, scan)
     assert keeper.keeps(scan)
 
 
@@ -118,8 +120,8 @@ def test_a_process_whose_first_thread_has_ended_is_looked_at_by_another_one(
 def test_a_process_that_has_ended_and_was_not_waited_for_hides_nothing(tmp_path: Path) -> None:
     with subprocess.Popen(["true"]) as process:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        numbers = frozenset({DeviceNumber(major=252, minor=0)})
-        scan = scan_processes(only(process.pid, tmp_path / "none"), numbers)
+        wanted = Wanted(numbers=frozenset({DeviceNumber(major=252, minor=0)}))
+        scan = scan_processes(only(process.pid, tmp_path / "none"), wanted)
         (entry,) = scan.entries
         assert entry.is_over
         assert (scan.unreadable_mounts, scan.unreadable_links) == (0, 0)

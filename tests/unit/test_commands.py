@@ -152,6 +152,7 @@ _OF_OTHER_SENSE = frozenset(
         "journalctl ended with \0: \0",
         "another rbdagent is at work on \0",
         "its staging mount \0 is the only one, and may be unmounted",
+        "mount namespace of \0: \0",
     }
 )
 

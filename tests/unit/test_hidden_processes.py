@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rbdagent.model import DeviceNumber
+from rbdagent.observe.mounts import Wanted
 from rbdagent.observe.processes import scan_processes
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-RBD0 = frozenset({DeviceNumber(major=252, minor=0)})
+RBD0 = Wanted(numbers=frozenset({DeviceNumber(major=252, minor=0)}))
 
 
 def test_a_process_whose_state_may_not_be_read_counts_as_one_that_nobody_looked_at(

@@ -1,0 +1,146 @@
+"""Mount namespaces: which mounts of devices, and of volumes' bare directories, each shows."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from rbdagent.correlate.local import pod_uid_of_path
+from rbdagent.errors import ParseError
+from rbdagent.model import (
+    DeviceNumber,
+    Mount,
+    MountKind,
+    MountNamespace,
+    NotObserved,
+    UnbackedMount,
+)
+from rbdagent.parse.excerpt import printable, shortened
+from rbdagent.parse.mountinfo import MountLine, parse_mount_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from rbdagent.model import ProcessRef
+
+_VOLUMES: Final = b"/volumes/kubernetes.io~"
+_VOLUME_ROOT: Final = re.compile(
+    r"/pods/(?P<uid>[0-9a-f-]{32,36})/volumes/kubernetes\.io~(?:csi|rbd)/(?P<volume>[^/]+)(?:/mount)?"
+)
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """The devices whose mounts are looked for."""
+
+    numbers: frozenset[DeviceNumber] = frozenset()
+    node_paths: Mapping[str, DeviceNumber] = {}
+    """Path below ``/dev`` (``/rbd0``) to the device that it is the node of.
+
+    A bind of it shows devtmpfs with this root, not the device's number.
+    """
+
+
+class Namespace(Struct, kw_only=True):
+    """A mount namespace in which some process lives, and what its mountinfo shows."""
+
+    key: int | bytes
+    """Its inode; where that may not be looked at, a digest of its mountinfo."""
+    process: ProcessRef
+    mounts: tuple[MountLine, ...] | NotObserved
+    """Those that were looked for."""
+    is_host: bool = False
+
+    @property
+    def ref(self) -> MountNamespace:
+        """The model's view of it."""
+        inode = self.key if isinstance(self.key, int) else 0
+        return MountNamespace(inode=inode, process=self.process, is_host=self.is_host)
+
+
+def mount_lines(
+    mountinfo: bytes, wanted: Wanted, *, where: str
+) -> tuple[MountLine, ...] | NotObserved:
+    """Return the mounts that are of the devices, bind their nodes, or show a volume's directory.
+
+    A line that cannot be read may be any of these: then what the namespace shows is not observed.
+    """
+    devices = {str(number).encode() for number in wanted.numbers}
+    roots = {path.encode() for path in wanted.node_paths}
+    found = []
+    try:
+        for line in mountinfo.split(b"\n"):
+            if not line:
+                continue
+            fields = line.split(b" ", 5)
+            if len(fields) == 6 and not (
+                fields[2] in devices or fields[3] in roots or _VOLUMES in fields[3]
+            ):
+                continue
+            found.append(parse_mount_line(line, where=where))
+    except ParseError as error:
+        return NotObserved(reason=shortened(printable(str(error))))
+    return tuple(found)
+
+
+def mounts_of(namespaces: Iterable[Namespace], wanted: Wanted) -> Iterator[Mount]:
+    """Return the mounts of all namespaces that are of the devices, or bind their device nodes."""
+    for namespace in namespaces:
+        for line in _lines(namespace):
+            bound = wanted.node_paths.get(line.root) if line.fs_type == "devtmpfs" else None
+            if line.device in wanted.numbers:
+                yield _mount(namespace, line, line.device, MountKind.FILE_SYSTEM)
+            elif bound is not None:
+                yield _mount(namespace, line, bound, MountKind.DEVICE_BIND)
+
+
+def _lines(namespace: Namespace) -> tuple[MountLine, ...]:
+    return () if isinstance(namespace.mounts, NotObserved) else namespace.mounts
+
+
+def _mount(namespace: Namespace, line: MountLine, device: DeviceNumber, kind: MountKind) -> Mount:
+    return Mount(
+        path=line.path,
+        root=line.root,
+        device=device,
+        kind=kind,
+        fs_type=line.fs_type,
+        source=line.source,
+        read_only=line.read_only,
+        namespace=namespace.ref,
+    )
+
+
+def shows_use(mount: Mount, others: Iterable[Mount]) -> bool:
+    """Return whether a mount of a device shows that more than a staging mount is left of it.
+
+    That is so of a pod's path, and of what another namespace than the host's shows. A copy of a
+    mount that the host has is none: it goes with the host's.
+    """
+    if pod_uid_of_path(mount.path) is not None:
+        return True
+    return not mount.namespace.is_host and not any(
+        other.namespace.is_host and mount.path.endswith(other.path) for other in others
+    )
+
+
+def unbacked_of(namespace: Namespace, numbers: frozenset[DeviceNumber]) -> Iterator[UnbackedMount]:
+    """Return a container's mounts of a volume's bare directory: writes there go to the node.
+
+    A backed volume shows the image's own root; a bare directory shows its path within the parent's
+    file system, ``…/pods/<uid>/volumes/kubernetes.io~csi/<pv>/mount``.
+    """
+    if namespace.is_host or namespace.process.pod_uid is None:
+        return
+    for line in _lines(namespace):
+        match = _VOLUME_ROOT.search(line.root)
+        if match is None or match.end() != len(line.root) or line.device in numbers:
+            continue
+        yield UnbackedMount(
+            pod_uid=match["uid"],
+            persistent_volume=match["volume"],
+            path=line.path,
+            source=line.source,
+            process=namespace.process,
+        )

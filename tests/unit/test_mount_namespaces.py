@@ -1,0 +1,117 @@
+"""What mount namespaces show, also those whose paths were chosen to be misread."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from rbdagent.model import NotObserved, SourceState
+from rbdagent.parse.mountinfo import parse_mount_line
+from tests.unit.trees import OTHER_POD, POD, ROOT_MOUNT, Tree, volume_path
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rbdagent.model import Mapping, Mount
+
+STAGING: Final = "/var/lib/kubelet/plugins/kubernetes.io/csi/rbd.csi.ceph.com/c0ffee/globalmount/h"
+SEPARATORS: Final = (b"\r", b"\v", b"\f")
+UNREADABLE: Final = b"31 28 0:40 /x"
+
+
+def mounted(path: str, number: int = 0) -> str:
+    return f"40 28 252:{16 * number} / {path} rw,relatime - ext4 /dev/rbd{number} rw"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    """Return a node with two images, each mounted for a pod; a second pod runs on it too."""
+    made = Tree(tmp_path)
+    for number in (0, 1):
+        made.device(number)
+    lines = (mounted(f"{STAGING}0"), mounted(f"{STAGING}1", 1), mounted(volume_path(POD, "a")))
+    made.namespace("host", ROOT_MOUNT, *lines)
+    made.process(7, "/app", namespace="host")
+    made.namespace("own", ROOT_MOUNT, mounted("/data"))
+    made.process(8, "/app", namespace="own", pod=POD)
+    return made
+
+
+def hostile(tree: Tree, *lines: bytes) -> None:
+    tree.namespace("hostile", ROOT_MOUNT, *lines)
+    tree.process(66, "/evil", namespace="hostile", pod=OTHER_POD)
+
+
+def mounts(mapping: Mapping) -> tuple[Mount, ...]:
+    assert not isinstance(mapping.mounts, NotObserved)
+    return mapping.mounts
+
+
+@pytest.mark.parametrize("byte", SEPARATORS)
+def test_a_path_keeps_the_bytes_that_the_kernel_does_not_escape(byte: bytes) -> None:
+    line = b"40 28 0:33 / /a" + byte + b"b rw - tmpfs none rw"
+    assert parse_mount_line(line, where="test").path == f"/a{byte.decode()}b"
+
+
+def test_an_empty_source_is_one() -> None:
+    assert parse_mount_line(b"40 28 0:33 / /a rw - tmpfs  ro", where="test").source == ""
+
+
+@pytest.mark.parametrize("byte", SEPARATORS)
+def test_a_path_forges_no_bind_of_a_device_node(tree: Tree, byte: bytes) -> None:
+    """A file called rbd0 is bound at a path that reads like the rest of such a line."""
+    before = tree.mappings()
+    path = byte.join((b"/x", b"rw", b"-", b"devtmpfs", b"udev", b"rw"))
+    hostile(tree, b"41 28 0:33 /rbd0 " + path + b" rw,relatime - tmpfs none rw")
+    assert tree.mappings() == before
+
+
+@pytest.mark.parametrize("byte", SEPARATORS)
+def test_a_mount_at_a_path_with_such_a_byte_is_evidence(tree: Tree, byte: bytes) -> None:
+    hostile(tree, mounted("/da").encode().replace(b"/da", b"/da" + byte + b"ta"))
+    (first, _) = tree.mappings()
+    paths = [each.path for each in mounts(first) if each.namespace.process.pid == 66]
+    assert paths == [f"/da{byte.decode()}ta"]
+
+
+def test_a_line_that_cannot_be_read_is_a_gap_of_its_namespace(tree: Tree) -> None:
+    hostile(tree, UNREADABLE)
+    view, source = tree.observe()
+    assert source.state is SourceState.OBSERVED
+    (gap,) = (each for each in source.gaps if each.fact == "mounts in other mount namespaces")
+    assert f"process 66 (evil) of pod {OTHER_POD}" in gap.reason
+    assert {each.pod_uid for each in view.processes} == {POD, OTHER_POD}
+
+
+def test_such_a_gap_leaves_the_evidence_of_use(tree: Tree) -> None:
+    before = mounts(tree.mappings()[0])
+    hostile(tree, UNREADABLE)
+    assert mounts(tree.mappings()[0]) == before
+
+
+def test_such_a_gap_never_reads_as_no_mount(tree: Tree) -> None:
+    """Of the second image the staging mount alone was found: the hidden namespace may use it."""
+    assert [each.path for each in mounts(tree.mappings()[1])] == [f"{STAGING}1"]
+    hostile(tree, UNREADABLE)
+    unseen = tree.mappings()[1].mounts
+    assert isinstance(unseen, NotObserved)
+    assert "process 66 (evil)" in unseen.reason
+
+
+def test_a_containers_copy_of_a_staging_mount_shows_no_use(tree: Tree) -> None:
+    tree.namespace("plugin", ROOT_MOUNT, mounted(f"/host{STAGING}1", 1))
+    tree.process(9, "/plugin", namespace="plugin", pod=OTHER_POD)
+    hostile(tree, UNREADABLE)
+    assert isinstance(tree.mappings()[1].mounts, NotObserved)
+
+
+def test_many_such_gaps_are_counted(tree: Tree) -> None:
+    for number in range(70, 75):
+        tree.namespace(f"ns-{number}", UNREADABLE, str(number))
+        tree.process(number, "/evil", namespace=f"ns-{number}", pod=OTHER_POD)
+    _, source = tree.observe()
+    (gap,) = (each for each in source.gaps if each.fact == "mounts in other mount namespaces")
+    assert "process 72" in gap.reason
+    assert "process 73" not in gap.reason
+    assert gap.reason.endswith("2 more mount namespaces")

@@ -1,0 +1,89 @@
+"""A node's /proc, /sys and kubelet directories as plain files: what one test needs of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.model import NotObserved
+from rbdagent.observe.node import NodeRoots, observe_node
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rbdagent.model import Mapping, NodeView, Source
+
+POD: Final = "9eb33a05-ca49-4781-8d19-597499b70291"
+OTHER_POD: Final = "22222222-ca49-4781-8d19-597499b70291"
+KUBELET: Final = "/var/lib/kubelet"
+ROOT_MOUNT: Final = "28 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw"
+
+
+class Tree:
+    """One node; pid 1 and the host's mount namespace are there from the beginning."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.roots = NodeRoots(procfs=root / "proc", sysfs=root / "sys", host_root=root / "host")
+        for directory in ("sys/kernel", "sys/bus/rbd/devices", "host/dev"):
+            (root / directory).mkdir(parents=True)
+        self.namespace("host", ROOT_MOUNT)
+        self.process(1, "init")
+
+    def write(self, path: str, content: bytes | str) -> None:
+        """Write a file below the root."""
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
+
+    def device(self, number: int) -> None:
+        """Map an image as ``/dev/rbdN``, 252:16N."""
+        attributes = {"pool": "k8s", "name": f"image-{number}", "major": "252"}
+        for name, value in (attributes | {"minor": str(16 * number)}).items():
+            self.write(f"sys/bus/rbd/devices/{number}/{name}", f"{value}\n")
+        self.write(f"sys/block/rbd{number}/dev", f"252:{16 * number}\n")
+        self.write(f"host/dev/rbd{number}", "")
+
+    def namespace(self, name: str, *lines: str | bytes) -> None:
+        """Make a mount namespace, or give one other lines."""
+        raw = [line.encode() if isinstance(line, str) else line for line in lines]
+        self.write(f"namespaces/{name}", b"".join(line + b"\n" for line in raw))
+
+    def process(
+        self,
+        pid: int,
+        *arguments: str,
+        namespace: str = "host",
+        pod: str | None = None,
+        uid: int = 0,
+        ticks: int = 1000,
+    ) -> None:
+        """Start a process, after the mount namespace that it lives in was made."""
+        directory = f"proc/{pid}"
+        name = arguments[0].rpartition("/")[2][:15]
+        rest = f"S 1 1 1 0 -1 0 {'0 ' * 10}1 0 {ticks} 0"
+        self.write(f"{directory}/stat", f"{pid} ({name}) {rest}\n")
+        self.write(f"{directory}/cmdline", "".join(f"{word}\0" for word in arguments))
+        self.write(f"{directory}/cgroup", f"0::/kubepods/pod{pod}\n" if pod else "0::/system\n")
+        self.write(f"{directory}/status", f"Name:\t{name}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
+        self.write(f"{directory}/maps", "")
+        shown = self.root / "namespaces" / namespace
+        (self.root / directory / "ns").mkdir()
+        for link in ("mountinfo", "ns/mnt"):
+            (self.root / directory / link).hardlink_to(shown)
+
+    def observe(self) -> tuple[NodeView, Source]:
+        """Observe it."""
+        view, source = observe_node(self.roots, node_name="n1")
+        assert view is not None, source.reason
+        return view, source
+
+    def mappings(self) -> tuple[Mapping, ...]:
+        """Observe what is mapped."""
+        view, _ = self.observe()
+        assert not isinstance(view.mappings, NotObserved)
+        return view.mappings
+
+
+def volume_path(pod: str, volume: str) -> str:
+    """Return where kubelet mounts a volume for a pod."""
+    return f"{KUBELET}/pods/{pod}/volumes/kubernetes.io~csi/{volume}/mount"
