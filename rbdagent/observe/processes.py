@@ -138,17 +138,16 @@ class _Columns(Struct, frozen=True, kw_only=True):
     """The devices that are looked for, in the forms in which /proc shows them."""
 
     by_number: dict[int, DeviceNumber]
-    columns: tuple[tuple[bytes, DeviceNumber], ...]
+    columns: dict[bytes, DeviceNumber]
     """``MAJOR:MINOR`` of maps: in hex, two digits at least (fs/proc/task_mmu.c)."""
     majors: tuple[bytes, ...]
+    """The beginnings of these columns: files without any of them have no such line."""
 
     @classmethod
     def of(cls, numbers: frozenset[DeviceNumber]) -> _Columns:
         return cls(
             by_number={os.makedev(each.major, each.minor): each for each in numbers},
-            columns=tuple(
-                (f" {each.major:02x}:{each.minor:02x} ".encode(), each) for each in sorted(numbers)
-            ),
+            columns={f"{each.major:02x}:{each.minor:02x}".encode(): each for each in numbers},
             majors=tuple({f" {each.major:02x}:".encode() for each in numbers}),
         )
 
@@ -356,19 +355,22 @@ def _look(
 
 
 def _mappings(entry: ProcessEntry, maps: bytes, columns: _Columns) -> Iterator[Opener]:
-    """Give one opener for each device that some memory mapping's file lies on."""
+    """Return one opener for each device that some memory mapping's file lies on.
+
+    The device is the fourth field. The path is the rest of the line and may hold anything but a
+    newline (show_map_vma() in fs/proc/task_mmu.c), also what reads like a device.
+    """
     if not any(major in maps for major in columns.majors):
         return
-    for column, number in columns.columns:
-        at = maps.find(column)
-        if at < 0:
-            continue
-        line = maps[maps.rfind(b"\n", 0, at) + 1 : maps.find(b"\n", at)]
-        words = line.split(None, 5)
-        path = words[5].decode(errors="replace") if len(words) > 5 else ""
-        yield Opener(
-            process=entry.ref, how=OpenHow.MAPPING, path=path, on_device=False, device=number
-        )
+    left = dict(columns.columns)
+    for line in maps.split(b"\n"):
+        fields = line.split(None, 5)
+        number = left.pop(fields[3], None) if len(fields) > 3 else None
+        if number is not None:
+            path = fields[5].decode(errors="replace") if len(fields) > 5 else ""
+            yield Opener(
+                process=entry.ref, how=OpenHow.MAPPING, path=path, on_device=False, device=number
+            )
 
 
 # --------------------------------------------------------------------------------------------------
