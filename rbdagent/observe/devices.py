@@ -21,7 +21,7 @@ from rbdagent.model import (
     NbdState,
     NotObserved,
 )
-from rbdagent.observe.files import inode_of, listed, names_in, read_text, text_or_none
+from rbdagent.observe.files import LISTS, inode_of, listed, names_in, read_text, text_or_none
 from rbdagent.parse.address import parse_address, parse_client
 from rbdagent.parse.krbd import (
     ClientRequests,
@@ -363,7 +363,7 @@ def observe_clients(sysfs: Path, mappings: Iterable[Mapping]) -> Clients:
 
 
 def _requests(path: str) -> ClientRequests | NotObserved:
-    text = read_text(path)
+    text = read_text(path, LISTS)
     if isinstance(text, str):
         return parse_osdc(text)
     return text or NotObserved(reason=f"{path}: no such file", cure=_DEBUGFS_CURE)

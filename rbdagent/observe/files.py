@@ -1,42 +1,131 @@
-"""Small reads below an injected root; what cannot be read says why."""
+"""Bounded reads below an injected root; what cannot be read says why.
+
+A tenant chooses how large many files of /proc are: his command line by prctl(PR_SET_MM_MAP), his
+mounts, his memory mappings. So each read has a bound, and a larger file is not observed.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING
+import stat
+from typing import TYPE_CHECKING, Final
 
 from rbdagent.model import NotObserved
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-_CHUNK = 1 << 20
+SMALL: Final = 1 << 16
+"""An attribute of sysfs has a page at most. JSON files of kubelet and ceph-csi have less, and so
+have the files of /proc that tell of one process in a few lines."""
+LISTS: Final = 1 << 24
+"""Lists that grow with the node: sockets, routes, requests to Ceph."""
+COMMAND_LINE: Final = 1 << 12
+"""As much of a command line as is looked at: 200 characters of it are shown."""
+ARGUMENTS: Final = 1 << 14
+"""Of programs whose arguments matter. A path has 4,095 bytes at most, mount options a page."""
+MOUNTINFO: Final = 1 << 24
+"""The kernel allows 100,000 mounts (fs.mount-max), of some 150 bytes each."""
+MAPS: Final = 1 << 26
+"""262,144 mappings, which search engines ask for (vm.max_map_count), of some 120 bytes each."""
+
+_CHUNK: Final = 1 << 20
 
 
-def read_bytes(path: str | Path, *, gone: int | None = None) -> bytes | NotObserved | None:
+class UnreadError(Exception):
+    """A file could not be read to its end."""
+
+    def __init__(self, what: NotObserved | None, number: int | None = None) -> None:
+        super().__init__(what.reason if what else "")
+        self.what = what
+        """Why; None: there is no such file, or not any more."""
+        self.number = number
+        """The error's number, where the kernel gave one."""
+
+
+def read_bytes(path: str | Path, most: int = SMALL) -> bytes | NotObserved | None:
     """Read a whole file: None where there is none, NotObserved where it may not be read.
 
-    ``gone`` is one more error number that says, of this file, that it is not there any more.
+    Args:
+        path: a regular file.
+        most: bytes; a larger file is not observed.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
-    except OSError as error:
-        return None if error.errno == gone else failure(path, error)
+        return b"".join(_chunks(path, most))
+    except UnreadError as error:
+        return error.what
+
+
+def read_head(path: str | Path, most: int) -> bytes | NotObserved | None:
+    """Read the first bytes of a file; what has ``most`` of them may have more."""
+    head = bytearray()
     try:
-        chunks = []
-        while chunk := os.read(descriptor, _CHUNK):
-            chunks.append(chunk)
+        for chunk in _chunks(path, None, size=most):
+            head += chunk
+            if len(head) >= most:
+                break
+    except UnreadError as error:
+        return error.what
+    return bytes(head[:most])
+
+
+def read_blocks(path: str | Path, most: int) -> Iterator[bytes]:
+    """Yield whole lines, many at once and without the last newline, as they are read.
+
+    Args:
+        path: as of `read_bytes`.
+        most: as of `read_bytes`.
+
+    Raises:
+        UnreadError: it was not read to its end.
+    """
+    rest = b""
+    for chunk in _chunks(path, most):
+        block, newline, tail = chunk.rpartition(b"\n")
+        if newline:
+            yield rest + block
+            rest = tail
+        else:
+            rest += chunk
+    if rest:
+        yield rest
+
+
+def _chunks(path: str | Path, most: int | None, *, size: int = _CHUNK) -> Iterator[bytes]:
+    """Yield a file as the kernel gives it: of /proc a page at a time (fs/seq_file.c)."""
+    try:
+        # A pipe does not keep the open waiting then.
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
+        descriptor = os.open(path, flags)
     except OSError as error:
-        return failure(path, error)
+        raise UnreadError(failure(path, error), error.errno) from error
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise UnreadError(NotObserved(reason=f"{path}: no regular file"))
+        left = most
+        while chunk := os.read(descriptor, size):
+            if left is not None:
+                left -= len(chunk)
+                if left < 0:
+                    reason = f"{path}: larger than {_spoken(most)}"
+                    raise UnreadError(NotObserved(reason=reason))
+            yield chunk
+    except OSError as error:
+        raise UnreadError(failure(path, error), error.errno) from error
     finally:
         os.close(descriptor)
-    return b"".join(chunks)
 
 
-def read_text(path: str | Path) -> str | NotObserved | None:
-    r"""Read a small text file without its last newline; ``\xe9`` stands for a byte not UTF-8."""
-    raw = read_bytes(path)
+def _spoken(size: int | None) -> str:
+    assert size is not None  # noqa: S101 - the caller looked
+    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
+
+
+def read_text(path: str | Path, most: int = SMALL) -> str | NotObserved | None:
+    r"""Read a text file without its last newline; ``\xe9`` stands for a byte not UTF-8."""
+    raw = read_bytes(path, most)
     # As parse.mountinfo has it: a loop device's file is compared with the paths of mounts.
     return raw.decode(errors="backslashreplace").rstrip("\n") if isinstance(raw, bytes) else raw
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import Struct
 
@@ -17,6 +19,7 @@ from rbdagent.model import (
     NotObserved,
     UnbackedMount,
 )
+from rbdagent.observe.files import MOUNTINFO, UnreadError, read_blocks
 from rbdagent.parse.excerpt import printable, shortened
 from rbdagent.parse.mountinfo import MountLine, parse_mount_line
 
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 
     from rbdagent.model import ProcessRef
 
+_MOST_MOUNTS: Final = 10_000
+"""Of the devices, in one namespace: 250 volumes on a node are some 500 mounts in the host's."""
 _VOLUMES: Final = b"/volumes/kubernetes.io~"
 _VOLUME_ROOT: Final = re.compile(
     r"/pods/(?P<uid>[0-9a-f-]{32,36})/volumes/kubernetes\.io~(?:csi|rbd)/(?P<volume>[^/]+)(?:/mount)?"
@@ -59,29 +64,53 @@ class Namespace(Struct, kw_only=True):
         return MountNamespace(inode=inode, process=self.process, is_host=self.is_host)
 
 
-def mount_lines(
-    mountinfo: bytes, wanted: Wanted, *, where: str
-) -> tuple[MountLine, ...] | NotObserved:
-    """Return the mounts that are of the devices, bind their nodes, or show a volume's directory.
+class Shown(NamedTuple):
+    """What one mountinfo shows."""
 
-    A line that cannot be read may be any of these: then what the namespace shows is not observed.
+    mounts: tuple[MountLine, ...] | NotObserved
+    digest: bytes
+    """Of all that was read."""
+
+
+def read_mounts(path: str, wanted: Wanted) -> Shown | None:
+    """Read the mounts that are of the devices, bind their nodes, or show a volume's directory.
+
+    A line that cannot be read may be any of these, and so may what lies beyond a bound: then what
+    the namespace shows is not observed.
+
+    Returns:
+        None where the process is gone, or about to be.
+
+    Raises:
+        UnreadError: it may not be read.
     """
     devices = {str(number).encode() for number in wanted.numbers}
-    roots = {path.encode() for path in wanted.node_paths}
-    found = []
+    roots = {root.encode() for root in wanted.node_paths}
+    found: list[MountLine] = []
+    digest = hashlib.blake2b(digest_size=16)
+    unread: NotObserved | None = None
     try:
-        for line in mountinfo.split(b"\n"):
-            if not line:
-                continue
-            fields = line.split(b" ", 5)
-            if len(fields) == 6 and not (
-                fields[2] in devices or fields[3] in roots or _VOLUMES in fields[3]
-            ):
-                continue
-            found.append(parse_mount_line(line, where=where))
+        for block in read_blocks(path, MOUNTINFO):
+            digest.update(block + b"\n")
+            for line in block.split(b"\n"):
+                fields = line.split(b" ", 5)
+                if len(fields) < 6 or (
+                    fields[2] in devices or fields[3] in roots or _VOLUMES in fields[3]
+                ):
+                    found.append(parse_mount_line(line, where=path))
+            if len(found) > _MOST_MOUNTS:
+                unread = NotObserved(reason=f"{path}: more than {_MOST_MOUNTS} mounts of volumes")
+                break
     except ParseError as error:
-        return NotObserved(reason=shortened(printable(str(error))))
-    return tuple(found)
+        unread = NotObserved(reason=shortened(printable(str(error))))
+    except UnreadError as error:
+        if error.what is None or error.number == errno.EINVAL:
+            # EINVAL: it has left its namespace (mounts_open_common in fs/proc_namespace.c).
+            return None
+        if error.number is not None:
+            raise
+        unread = error.what
+    return Shown(unread or tuple(found), digest.digest())
 
 
 def mounts_of(namespaces: Iterable[Namespace], wanted: Wanted) -> Iterator[Mount]:

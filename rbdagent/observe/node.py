@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rbdagent.correlate.local import server_pid
 from rbdagent.errors import ParseError
 from rbdagent.model import (
     BlockHolder,
@@ -15,6 +16,7 @@ from rbdagent.model import (
     DeviceKind,
     DeviceNumber,
     Gap,
+    KubeletView,
     Mapping,
     Mount,
     MountKind,
@@ -40,7 +42,7 @@ from rbdagent.observe.devices import (
     observe_swaps,
     requests_of,
 )
-from rbdagent.observe.files import names_in, read_text
+from rbdagent.observe.files import LISTS, names_in, read_text
 from rbdagent.observe.kubelet import existing_roots, observe_kubelet, own_root
 from rbdagent.observe.mounts import Wanted, mounts_of, shows_use, unbacked_of
 from rbdagent.observe.processes import (
@@ -60,7 +62,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_LOOK_AT_IT: Final = "look at that process, and at what it has mounted"
+_LOOK_AT_IT: Final = "look at that process: it has more, or other, than is read"
 _PTRACE: Final = "run as root with CAP_SYS_PTRACE; other users need CAP_DAC_READ_SEARCH beside it"
 
 
@@ -121,7 +123,7 @@ def _observe(roots: NodeRoots, node_name: str) -> tuple[NodeView, Source]:
             own=own,
         ),
         addresses=_addresses(roots.procfs),
-        in_flight=tuple(in_flight_of(scan.entries)),
+        in_flight=in_flight_of(scan.entries),
         unbacked=_unbacked(scan, numbers),
         processes=_containers(scan),
         uptime_s=uptime(roots.procfs),
@@ -201,10 +203,11 @@ def _mapping(device: BlockDevice, scan: ProcessScan, shared: _Shared) -> Mapping
         mount for number in sorted(device.numbers) for mount in shared.mounts.get(number, ())
     )
     watch, requests = requests_of(device.mapping, shared.clients)
-    mapping = replace(
-        device.mapping,
+    mapping = _with_nbd_process(device.mapping, scan)
+    return replace(
+        mapping,
         mounts=_all_mounts(found, shared.hidden),
-        openers=_openers(device, scan),
+        openers=_openers(device, scan, server_pid(mapping)),
         holders=_holders(device, found, shared),
         kernel_traces=tuple(
             trace for name in sorted(device.names) for trace in shared.traces.get(name, ())
@@ -212,7 +215,6 @@ def _mapping(device: BlockDevice, scan: ProcessScan, shared: _Shared) -> Mapping
         watch=watch,
         hung_requests=requests,
     )
-    return _with_nbd_process(mapping, scan) if mapping.kind is DeviceKind.NBD else mapping
 
 
 def _all_mounts(
@@ -228,14 +230,15 @@ def _all_mounts(
     return hidden
 
 
-def _openers(device: BlockDevice, scan: ProcessScan) -> tuple[Opener, ...] | NotObserved:
+def _openers(
+    device: BlockDevice, scan: ProcessScan, server: int | None
+) -> tuple[Opener, ...] | NotObserved:
+    """Return a device's openers; the rbd-nbd process that serves it is no proof that it is used."""
     found = tuple(each for each in scan.openers if each.device in device.numbers)
-    if not found and scan.unreadable_links:
-        return NotObserved(
-            reason=f"open files of {scan.unreadable_links} processes may not be looked at",
-            cure=_PTRACE,
-        )
-    return found
+    hidden = _hidden_files(scan)
+    if hidden is None or any(each.process.pid != server for each in found):
+        return found
+    return hidden
 
 
 def _holders(
@@ -321,26 +324,42 @@ def _unbacked(
     return found or _hidden_mounts(scan) or ()
 
 
+def _hidden_mounts(scan: ProcessScan) -> NotObserved | None:
+    """Return why the mounts of some namespace were not observed; None: all were."""
+    return _hidden(
+        f"mountinfo of {scan.unreadable_mounts} processes may not be read"
+        if scan.unreadable_mounts
+        else "",
+        [
+            f"mount namespace of {named(namespace.process)}: {namespace.mounts.reason}"
+            for namespace in scan.namespaces
+            if isinstance(namespace.mounts, NotObserved)
+        ],
+    )
+
+
+def _hidden_files(scan: ProcessScan) -> NotObserved | None:
+    """Return why the open files of some process were not observed; None: all were."""
+    return _hidden(
+        f"open files of {scan.unreadable_links} processes may not be looked at"
+        if scan.unreadable_links
+        else "",
+        scan.unread_files,
+    )
+
+
 _MOST_NAMED: Final = 3
 
 
-def _hidden_mounts(scan: ProcessScan) -> NotObserved | None:
-    """Return why the mounts of some namespace were not observed; None: all were."""
-    unread = [
-        f"mount namespace of {named(namespace.process)}: {namespace.mounts.reason}"
-        for namespace in scan.namespaces
-        if isinstance(namespace.mounts, NotObserved)
-    ]
-    reasons = unread[:_MOST_NAMED]
-    if len(unread) > _MOST_NAMED:
-        reasons.append(f"{len(unread) - _MOST_NAMED} more mount namespaces")
-    if scan.unreadable_mounts:
-        reasons.insert(0, f"mountinfo of {scan.unreadable_mounts} processes may not be read")
+def _hidden(denied: str, unread: list[str]) -> NotObserved | None:
+    """Return what a right hides, and what was too large or too slow, by name."""
+    more = len(unread) - _MOST_NAMED
+    reasons = ([denied] if denied else []) + unread[:_MOST_NAMED]
+    if more > 0:
+        reasons.append(f"and {more} more")
     if not reasons:
         return None
-    return NotObserved(
-        reason="; ".join(reasons), cure=_PTRACE if scan.unreadable_mounts else _LOOK_AT_IT
-    )
+    return NotObserved(reason="; ".join(reasons), cure=_PTRACE if denied else _LOOK_AT_IT)
 
 
 def _containers(scan: ProcessScan) -> tuple[ProcessRef, ...]:
@@ -354,13 +373,14 @@ def _containers(scan: ProcessScan) -> tuple[ProcessRef, ...]:
 
 def _addresses(procfs: Path) -> tuple[str, ...] | NotObserved:
     """Read the host's own addresses from init's network namespace."""
-    trie = read_text(procfs / "1" / "net" / "fib_trie")
-    six = read_text(procfs / "1" / "net" / "if_inet6")
-    if isinstance(trie, NotObserved):
-        return trie
+    trie = read_text(procfs / "1" / "net" / "fib_trie", LISTS)
+    six = read_text(procfs / "1" / "net" / "if_inet6", LISTS)
+    for hidden in (trie, six):
+        if isinstance(hidden, NotObserved):
+            return hidden
     found = set()
     previous = ""
-    for line in (trie or "").splitlines():
+    for line in trie.splitlines() if isinstance(trie, str) else ():
         words = line.split()
         if words[:1] == ["/32"] and "LOCAL" in words:
             found.add(previous)
@@ -375,25 +395,24 @@ def _gaps(view: NodeView, scan: ProcessScan, *, any_device: bool) -> tuple[Gap, 
     gaps = []
     if isinstance(view.mappings, NotObserved):
         gaps.append(Gap(fact="krbd devices", reason=view.mappings.reason, cure=view.mappings.cure))
-    if any_device and scan.unreadable_links:
-        gaps.append(
-            Gap(
-                fact="open files and working directories of other users' processes",
-                reason=f"{scan.unreadable_links} processes may not be looked at",
-                cure=_PTRACE,
-            )
-        )
-    if hidden := _hidden_mounts(scan):
-        fact = "mounts in other mount namespaces"
-        gaps.append(Gap(fact=fact, reason=hidden.reason, cure=hidden.cure))
+    facts: list[tuple[str, object]] = [
+        ("mounts in other mount namespaces", _hidden_mounts(scan)),
+        ("processes in flight", view.in_flight),
+    ]
+    if any_device:
+        fact = "open files and working directories of other users' processes"
+        facts.insert(0, (fact, _hidden_files(scan)))
     kubelet = view.kubelet
-    if not isinstance(kubelet, NotObserved):
-        for fact, value in (
+    if isinstance(kubelet, KubeletView):
+        facts += [
             ("kubelet's staging directories", kubelet.staging),
             ("kubelet's pod directories", kubelet.pod_volumes),
-        ):
-            if isinstance(value, NotObserved):
-                gaps.append(Gap(fact=fact, reason=value.reason, cure=value.cure))
+        ]
+    gaps += [
+        Gap(fact=fact, reason=value.reason, cure=value.cure)
+        for fact, value in facts
+        if isinstance(value, NotObserved)
+    ]
     return (*gaps, *_gaps_of_devices(view))
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime as dt
 import errno
 import functools
-import hashlib
 import os
 import re
 import stat
@@ -25,8 +24,18 @@ from rbdagent.model import (
     OpenHow,
     ProcessRef,
 )
-from rbdagent.observe.files import inode_of, read_bytes
-from rbdagent.observe.mounts import Namespace, Wanted, mount_lines
+from rbdagent.observe.files import (
+    ARGUMENTS,
+    COMMAND_LINE,
+    LISTS,
+    MAPS,
+    UnreadError,
+    inode_of,
+    read_blocks,
+    read_bytes,
+    read_head,
+)
+from rbdagent.observe.mounts import Namespace, Wanted, read_mounts
 from rbdagent.parse.excerpt import printable, shortened
 from rbdagent.parse.secrets import command_without_secrets, without_secrets
 
@@ -52,6 +61,9 @@ _PROGRAMS: Final = frozenset(
 )  # fmt: skip
 
 
+_KUBELETS: Final = frozenset({"kubelet", "k3s", "k0s"})
+
+
 class ProcessEntry(Struct, frozen=True, kw_only=True):
     """What the pass keeps of one process."""
 
@@ -59,10 +71,13 @@ class ProcessEntry(Struct, frozen=True, kw_only=True):
     name: str
     """``comm``: cut to 15 letters by the kernel."""
     arguments: tuple[str, ...]
+    """Of a program whose arguments matter; of others the first one, the program."""
     is_kernel_thread: bool
     directory: str
     """Where it is looked at below /proc: where its first thread has ended, another one's."""
     threads: int = 1
+    is_cut: bool = False
+    """Its command line is longer than what was read."""
     is_over: bool = False
     """It has ended and waits for its parent: it keeps nothing busy, and its files are gone."""
 
@@ -75,6 +90,8 @@ class ProcessScan(Struct, kw_only=True):
     openers: list[Opener] = field(default_factory=list)
     unreadable_links: int = 0
     """Processes whose descriptors, cwd, root or mappings this user may not look at."""
+    unread_files: list[str] = field(default_factory=list)
+    """Processes of which not all was read, and why."""
     unreadable_namespaces: int = 0
     unreadable_mounts: int = 0
 
@@ -157,7 +174,8 @@ def _pids(root: str) -> list[int]:
 
 
 def _boot_time(procfs: Path) -> int | None:
-    raw = read_bytes(procfs / "stat")
+    # One number for each interrupt line of the machine: more than a small file.
+    raw = read_bytes(procfs / "stat", LISTS)
     for line in raw.splitlines() if isinstance(raw, bytes) else ():
         if line.startswith(b"btime "):
             return int(line.split()[1])
@@ -176,17 +194,14 @@ def _entry(root: str, pid: int, boot: int | None) -> ProcessEntry | NotObserved 
     is_thread = bool(int(fields[6]) & _KERNEL_THREAD)
     living = _living_thread(directory) if fields[0] in _ENDED else directory
     arguments: tuple[str, ...] = ()
+    is_cut = False
     pod_uid = container = None
     if not is_thread:
-        line = read_bytes(f"{living or directory}/cmdline")
-        if isinstance(line, bytes) and line:
-            words = line.rstrip(b"\0").split(b"\0")
-            arguments = tuple(word.decode(errors="replace") for word in words)
+        arguments, is_cut = _command_line(f"{living or directory}/cmdline")
         pod_uid, container = _container_of(read_bytes(f"{root}/{pid}/cgroup"))
-    command = command_without_secrets(arguments) if arguments else f"[{name}]"
     ref = ProcessRef(
         pid=pid,
-        command=command[:_COMMAND_CHARACTERS],
+        command=_shown(arguments, is_cut=is_cut) if arguments else f"[{name}]",
         pod_uid=pod_uid,
         container_id=container,
         started_at=_started_at(boot, int(fields[19])),
@@ -195,12 +210,45 @@ def _entry(root: str, pid: int, boot: int | None) -> ProcessEntry | NotObserved 
     return ProcessEntry(
         ref=ref,
         name=name,
-        arguments=arguments,
+        arguments=arguments if arguments and _matters(arguments[0]) else arguments[:1],
         is_kernel_thread=is_thread,
         directory=living or directory,
         threads=int(fields[17]),
+        is_cut=is_cut,
         is_over=living is None,
     )
+
+
+def _command_line(path: str) -> tuple[tuple[str, ...], bool]:
+    """Return a process's arguments, and whether there are more."""
+    most = COMMAND_LINE
+    line = read_head(path, most)
+    if (
+        isinstance(line, bytes)
+        and len(line) == most
+        and _matters(line.partition(b"\0")[0].decode(errors="replace"))
+    ):
+        most = ARGUMENTS
+        line = read_head(path, most)
+    if not isinstance(line, bytes) or not line:
+        return (), False
+    is_cut = len(line) == most
+    # Half a secret does not look like one: a word that was cut off is left out.
+    whole = line.rpartition(b"\0")[0] or line if is_cut else line.rstrip(b"\0")
+    return tuple(word.decode(errors="replace") for word in whole.split(b"\0")), is_cut
+
+
+def _matters(argument: str) -> bool:
+    """Return whether the arguments of a program count, by the first one."""
+    program = os.path.basename(argument)
+    return program in _KUBELETS or _is_worker(program)
+
+
+def _shown(arguments: tuple[str, ...], *, is_cut: bool) -> str:
+    text = command_without_secrets(arguments)
+    if len(text) <= _COMMAND_CHARACTERS and not is_cut:
+        return text
+    return f"{text[: _COMMAND_CHARACTERS - 2]} …"
 
 
 def _living_thread(directory: str) -> str | None:
@@ -257,26 +305,19 @@ def _join_namespace(
     if inode and inode in seen:
         _prefer(seen[inode], entry)
         return
-    # EINVAL: it is ending, and has left its namespace (mounts_open_common, fs/proc_namespace.c).
-    mountinfo = read_bytes(f"{directory}/mountinfo", gone=errno.EINVAL)
-    if not isinstance(mountinfo, bytes):
-        # A process that is gone shows none; one that we may not look at is counted.
-        scan.unreadable_mounts += mountinfo is not None
+    try:
+        shown = read_mounts(f"{directory}/mountinfo", wanted)
+    except UnreadError:
+        scan.unreadable_mounts += 1
         return
-    if not mountinfo and entry.is_kernel_thread:
+    if shown is None or (entry.is_kernel_thread and not shown.mounts):
         return
-    key = inode or _digest(mountinfo)
+    key = inode or shown.digest
     if key in seen:
         _prefer(seen[key], entry)
         return
-    where = f"mountinfo of pid {entry.ref.pid}"
-    mounts = mount_lines(mountinfo, wanted, where=where)
-    seen[key] = Namespace(key=key, process=entry.ref, mounts=mounts)
+    seen[key] = Namespace(key=key, process=entry.ref, mounts=shown.mounts)
     scan.namespaces.append(seen[key])
-
-
-def _digest(mountinfo: bytes) -> bytes:
-    return hashlib.blake2b(mountinfo, digest_size=16).digest()
 
 
 def _prefer(namespace: Namespace, entry: ProcessEntry) -> None:
@@ -290,10 +331,17 @@ def _mark_host(scan: ProcessScan, root: str) -> None:
     try:
         key = os.stat(f"{root}/1/ns/mnt").st_ino
     except OSError:
-        mountinfo = read_bytes(f"{root}/1/mountinfo")
-        key = _digest(mountinfo) if isinstance(mountinfo, bytes) else None
+        key = _digest_of(f"{root}/1/mountinfo")
     for namespace in scan.namespaces:
         namespace.is_host = namespace.key == key
+
+
+def _digest_of(path: str) -> bytes | None:
+    try:
+        shown = read_mounts(path, Wanted())
+    except UnreadError:
+        return None
+    return None if shown is None else shown.digest
 
 
 # --------------------------------------------------------------------------------------------------
@@ -319,11 +367,13 @@ def _join_openers(
         descriptors = []
     for number in descriptors:
         denied |= _look(scan, entry, f"{directory}/fd/{number}", OpenHow.DESCRIPTOR, columns)
-    maps = read_bytes(f"{directory}/maps")
-    if isinstance(maps, bytes):
-        scan.openers.extend(_mappings(entry, maps, columns))
-    else:
-        denied |= maps is not None
+    try:
+        for opener in _mappings(entry, f"{directory}/maps", columns):
+            scan.openers.append(opener)
+    except UnreadError as error:
+        if error.what is not None and error.number is None:
+            scan.unread_files.append(f"{named(entry.ref)}: {error.what.reason}")
+        denied |= error.what is not None and error.number is not None
     scan.unreadable_links += denied
 
 
@@ -354,23 +404,31 @@ def _look(
     return False
 
 
-def _mappings(entry: ProcessEntry, maps: bytes, columns: _Columns) -> Iterator[Opener]:
-    """Return one opener for each device that some memory mapping's file lies on.
+def _mappings(entry: ProcessEntry, path: str, columns: _Columns) -> Iterator[Opener]:
+    """Yield one opener for each device that some memory mapping's file lies on.
 
     The device is the fourth field. The path is the rest of the line and may hold anything but a
     newline (show_map_vma() in fs/proc/task_mmu.c), also what reads like a device.
+
+    Raises:
+        UnreadError: it was not read to its end.
     """
-    if not any(major in maps for major in columns.majors):
-        return
     left = dict(columns.columns)
-    for line in maps.split(b"\n"):
-        fields = line.split(None, 5)
-        number = left.pop(fields[3], None) if len(fields) > 3 else None
-        if number is not None:
-            path = fields[5].decode(errors="replace") if len(fields) > 5 else ""
-            yield Opener(
-                process=entry.ref, how=OpenHow.MAPPING, path=path, on_device=False, device=number
-            )
+    for block in read_blocks(path, MAPS):
+        if not any(major in block for major in columns.majors):
+            continue
+        for line in block.split(b"\n"):
+            fields = line.split(None, 5)
+            number = left.pop(fields[3], None) if len(fields) > 3 else None
+            if number is not None:
+                name = fields[5].decode(errors="replace") if len(fields) > 5 else ""
+                yield Opener(
+                    process=entry.ref,
+                    how=OpenHow.MAPPING,
+                    path=name,
+                    on_device=False,
+                    device=number,
+                )
 
 
 # --------------------------------------------------------------------------------------------------
@@ -378,22 +436,31 @@ def _mappings(entry: ProcessEntry, maps: bytes, columns: _Columns) -> Iterator[O
 # --------------------------------------------------------------------------------------------------
 
 
-def in_flight_of(entries: Iterable[ProcessEntry]) -> Iterator[InFlight]:
-    """Give the processes that map, unmap, format, check, mount or unlock, in any state."""
+def _is_worker(program: str) -> bool:
+    """Return whether a program maps, unmaps, formats, checks, mounts or unlocks."""
+    return program in _PROGRAMS or program.startswith(("mkfs", "mke2fs", "fsck"))
+
+
+def in_flight_of(entries: Iterable[ProcessEntry]) -> tuple[InFlight, ...] | NotObserved:
+    """Return the processes that map, unmap, format, check, mount or unlock, in any state."""
+    found = []
     for entry in entries:
-        if not entry.arguments:
+        program = os.path.basename(entry.arguments[0]) if entry.arguments else ""
+        if not _is_worker(program) or is_nbd_server(entry):
             continue
-        program = os.path.basename(entry.arguments[0])
-        if program not in _PROGRAMS and not program.startswith(("mkfs", "mke2fs", "fsck")):
-            continue
-        if is_nbd_server(entry):
-            continue
-        names = tuple(word for word in entry.arguments[1:] if "/" in word or "rbd" in word)
-        yield InFlight(
-            process=entry.ref,
-            program=program,
-            names=tuple(without_secrets(word) for word in names if "key" not in word.lower()),
+        if entry.is_cut:
+            return NotObserved(
+                reason=f"{named(entry.ref)}: its command line is larger than {ARGUMENTS >> 10} KiB"
+            )
+        names = (word for word in entry.arguments[1:] if "/" in word or "rbd" in word)
+        found.append(
+            InFlight(
+                process=entry.ref,
+                program=program,
+                names=tuple(without_secrets(word) for word in names if "key" not in word.lower()),
+            )
         )
+    return tuple(found)
 
 
 def named(process: ProcessRef) -> str:
@@ -428,7 +495,7 @@ def thread_traces(entries: Iterable[ProcessEntry]) -> Iterator[tuple[str, str]]:
 def find_kubelet(entries: Sequence[ProcessEntry]) -> ProcessEntry | None:
     """Find kubelet by its program's name; the oldest where a wrapper has the same."""
     for entry in entries:
-        if entry.arguments and os.path.basename(entry.arguments[0]) in {"kubelet", "k3s", "k0s"}:
+        if entry.arguments and os.path.basename(entry.arguments[0]) in _KUBELETS:
             return entry
     return None
 

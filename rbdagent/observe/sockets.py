@@ -18,7 +18,7 @@ import stat
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.model import NotObserved
-from rbdagent.observe.files import failure, read_text
+from rbdagent.observe.files import LISTS, failure, read_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,7 @@ _ACCEPTS: Final = "00010000"
 
 def listening_names(procfs: Path) -> frozenset[str]:
     """Read the names of the host's listening sockets; ``//`` in a name counts as ``/``."""
-    text = read_text(procfs / "1" / "net" / "unix")
+    text = read_text(procfs / "1" / "net" / "unix", LISTS)
     rows = (line.split(None, 7) for line in text.splitlines()[1:]) if isinstance(text, str) else ()
     return frozenset(
         re.sub("/+", "/", row[7]) for row in rows if len(row) > 7 and row[3] == _ACCEPTS

@@ -114,4 +114,4 @@ def test_many_such_gaps_are_counted(tree: Tree) -> None:
     (gap,) = (each for each in source.gaps if each.fact == "mounts in other mount namespaces")
     assert "process 72" in gap.reason
     assert "process 73" not in gap.reason
-    assert gap.reason.endswith("2 more mount namespaces")
+    assert gap.reason.endswith("and 2 more")

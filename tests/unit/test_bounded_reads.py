@@ -1,0 +1,260 @@
+"""No file makes rbdagent read more than its bound, and what lies beyond is never "none"."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rbdagent.model import InFlight, NotObserved
+from rbdagent.observe import mounts, processes
+from rbdagent.observe.files import (
+    ARGUMENTS,
+    COMMAND_LINE,
+    SMALL,
+    UnreadError,
+    read_blocks,
+    read_bytes,
+    read_head,
+)
+from tests.unit.trees import POD, ROOT_MOUNT, Tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+HUGE: Final = 8 << 20
+MOUNTS: Final = "mounts in other mount namespaces"
+FILES: Final = "open files and working directories of other users' processes"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    """Return a node with an image mapped and not used, and a process of a pod."""
+    made = Tree(tmp_path)
+    made.device(0)
+    made.namespace("own", ROOT_MOUNT)
+    made.process(7, "/app", "--serve", namespace="own", pod=POD)
+    return made
+
+
+class Counted:
+    """Counts what is read."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def read(self, descriptor: int, size: int) -> bytes:
+        chunk = _READ(descriptor, size)
+        self.bytes += len(chunk)
+        return chunk
+
+
+_READ = os.read
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    made = Counted()
+    monkeypatch.setattr(os, "read", made.read)
+    return made
+
+
+# --------------------------------------------------------------------------------------------------
+# Files
+# --------------------------------------------------------------------------------------------------
+
+
+def test_a_file_of_just_its_bound_is_read(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x" * SMALL)
+    assert read_bytes(tmp_path / "file") == b"x" * SMALL
+
+
+def test_a_larger_file_is_not_observed(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x" * (SMALL + 1))
+    found = read_bytes(tmp_path / "file")
+    assert isinstance(found, NotObserved)
+    assert found.reason == f"{tmp_path}/file: larger than 64 KiB"
+
+
+def test_of_a_head_no_more_is_read(tmp_path: Path, counted: Counted) -> None:
+    (tmp_path / "file").write_bytes(b"x" * HUGE)
+    assert read_head(tmp_path / "file", 100) == b"x" * 100
+    assert counted.bytes == 100
+
+
+def fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def directory(path: Path) -> None:
+    path.mkdir()
+
+
+@pytest.mark.parametrize("make", [fifo, device, directory])
+def test_no_other_file_than_a_regular_one_is_read(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    """A pipe without a writer would keep the reader waiting."""
+    make(tmp_path / "file")
+    found = read_bytes(tmp_path / "file")
+    assert isinstance(found, NotObserved)
+    assert found.reason == f"{tmp_path}/file: no regular file"
+
+
+@given(
+    content=st.lists(st.sampled_from([b"", b"a", b"bc\r", b"\n", b"def\n"])).map(b"".join),
+    size=st.integers(min_value=1, max_value=9),
+)
+def test_blocks_are_the_lines_of_the_file_however_it_is_read(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, size: int
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "blocks"
+    path.write_bytes(content)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "read", lambda descriptor, _: _READ(descriptor, size))
+        blocks = list(read_blocks(path, len(content)))
+    lines = content.split(b"\n")
+    assert [line for block in blocks for line in block.split(b"\n")] == (
+        lines[:-1] if not lines[-1] else lines
+    )
+
+
+def test_blocks_before_the_bound_come_and_then_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"line\n" * 1000)
+    blocks = read_blocks(tmp_path / "file", 10)
+    with pytest.raises(UnreadError) as caught:
+        list(blocks)
+    assert caught.value.what is not None
+    assert caught.value.number is None
+
+
+# --------------------------------------------------------------------------------------------------
+# Processes
+# --------------------------------------------------------------------------------------------------
+
+
+def test_of_a_command_line_the_head_is_read_and_the_cut_is_shown(
+    tree: Tree, counted: Counted
+) -> None:
+    tree.observe()
+    before, counted.bytes = counted.bytes, 0
+    tree.write("proc/7/cmdline", b"/app\0" + b"x" * HUGE)
+    view, source = tree.observe()
+    assert counted.bytes - before < 2 * COMMAND_LINE
+    (process,) = view.processes
+    assert process.command == "/app …"
+    assert source.gaps == tree_gaps(tree)
+
+
+def tree_gaps(tree: Tree) -> tuple[object, ...]:
+    """Return the gaps that the tree has whatever the process does."""
+    tree.write("proc/7/cmdline", "/app\0")
+    return tree.observe()[1].gaps
+
+
+def test_half_a_secret_at_the_cut_is_not_shown(tree: Tree) -> None:
+    words = b"/app\0--password=" + b"x" * (COMMAND_LINE - 40) + b"\0--token\0SECRET" + b"x" * 99
+    tree.write("proc/7/cmdline", words)
+    (process,) = tree.observe()[0].processes
+    assert "SECRET" not in process.command
+    assert process.command.endswith("…")
+
+
+def test_a_long_command_line_shows_that_it_was_cut(tree: Tree) -> None:
+    tree.write("proc/7/cmdline", b"/app\0" + b"y" * 300)
+    (process,) = tree.observe()[0].processes
+    assert len(process.command) == 200
+    assert process.command.endswith("y …")
+
+
+@pytest.mark.parametrize("size", [100, COMMAND_LINE + 100])
+def test_what_a_worker_names_is_read_beyond_the_first_words(tree: Tree, size: int) -> None:
+    tree.process(8, "/sbin/mkfs.ext4", "-x" * (size // 2), "/dev/rbd0")
+    (flight,) = in_flight(tree)
+    assert flight.names == ("/dev/rbd0",)
+
+
+def test_what_a_worker_names_beyond_the_bound_is_not_observed(tree: Tree) -> None:
+    tree.process(8, "/sbin/mkfs.ext4", "-x" * ARGUMENTS, "/dev/rbd0")
+    view, source = tree.observe()
+    assert isinstance(view.in_flight, NotObserved)
+    assert "process 8 (mkfs.ext4)" in view.in_flight.reason
+    assert "processes in flight" in {gap.fact for gap in source.gaps}
+
+
+def in_flight(tree: Tree) -> tuple[InFlight, ...]:
+    view, _ = tree.observe()
+    assert not isinstance(view.in_flight, NotObserved)
+    return view.in_flight
+
+
+@pytest.mark.parametrize(
+    ("module", "bound", "path", "fact"),
+    [(mounts, "MOUNTINFO", "namespaces/own", MOUNTS), (processes, "MAPS", "proc/7/maps", FILES)],
+)
+def test_what_lies_beyond_a_bound_is_not_observed_and_named(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, module: object, bound: str, path: str, fact: str
+) -> None:
+    monkeypatch.setattr(module, bound, SMALL)
+    tree.write(path, f"{ROOT_MOUNT}\n".encode() * 2000)
+    view, source = tree.observe()
+    (gap,) = (gap for gap in source.gaps if gap.fact == fact)
+    assert f"process 7 (app) of pod {POD}" in gap.reason
+    assert "larger than 64 KiB" in gap.reason
+    assert not isinstance(view.mappings, NotObserved)
+    (mapping,) = view.mappings
+    hidden = mapping.mounts if fact == MOUNTS else mapping.openers
+    assert isinstance(hidden, NotObserved)
+
+
+def test_a_file_that_is_mapped_before_the_bound_is_evidence(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "MAPS", 100)
+    line = b"7f0000000000-7f0000001000 r--p 00000000 fc:00 12   /db\n"
+    monkeypatch.setattr(os, "read", lambda descriptor, _: _READ(descriptor, len(line)))
+    tree.write("proc/7/maps", line * 10)
+    (mapping,) = tree.mappings()
+    assert not isinstance(mapping.openers, NotObserved)
+    assert [opener.path for opener in mapping.openers] == ["/db"]
+
+
+def test_more_mounts_of_volumes_than_a_node_can_have_are_a_gap(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mounts, "_MOST_MOUNTS", 3)
+    lines = [f"4{each} 28 252:0 / /m/{each} rw - ext4 /dev/rbd0 rw" for each in range(5)]
+    tree.namespace("own", *lines)
+    (mapping,) = tree.mappings()
+    assert isinstance(mapping.mounts, NotObserved)
+    assert "more than 3 mounts of volumes" in mapping.mounts.reason
+
+
+def test_the_process_that_serves_an_nbd_device_is_no_proof_of_use(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "MAPS", SMALL)
+    tree.write("sys/block/nbd0/pid", "9\n")
+    tree.write("sys/block/nbd0/dev", "43:0\n")
+    tree.process(9, "/usr/bin/rbd-nbd", "map", "k8s/image", "--device", "/dev/nbd0")
+    tree.write("proc/9/maps", "7f0000000000-7f0000001000 r--p 00000000 2b:00 12   /dev/nbd0\n")
+    nbd = tree.mappings()[1]
+    assert not isinstance(nbd.openers, NotObserved)
+    assert [opener.process.pid for opener in nbd.openers] == [9]
+    tree.write("proc/7/maps", b"x" * SMALL + b"\n" * 10)
+    assert isinstance(tree.mappings()[1].openers, NotObserved)
+
+
+def test_addresses_are_not_observed_where_one_family_is_not(tree: Tree) -> None:
+    tree.write("proc/1/net/fib_trie", "")
+    tree.write("proc/1/net/if_inet6", b"x" * (1 << 24) + b"x")
+    view, _ = tree.observe()
+    assert isinstance(view.addresses, NotObserved)
