@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from rbdagent.observe.shares import Share
+
 SMALL: Final = 1 << 16
 """An attribute of sysfs has a page at most. JSON files of kubelet and ceph-csi have less, and so
 have the files of /proc that tell of one process in a few lines."""
@@ -71,12 +73,13 @@ def read_head(path: str | Path, most: int) -> bytes | NotObserved | None:
     return bytes(head[:most])
 
 
-def read_blocks(path: str | Path, most: int) -> Iterator[bytes]:
+def read_blocks(path: str | Path, most: int, share: Share | None = None) -> Iterator[bytes]:
     """Yield whole lines, many at once and without the last newline, as they are read.
 
     Args:
         path: as of `read_bytes`.
         most: as of `read_bytes`.
+        share: the time that it may take.
 
     Raises:
         UnreadError: it was not read to its end.
@@ -89,6 +92,8 @@ def read_blocks(path: str | Path, most: int) -> Iterator[bytes]:
             rest = tail
         else:
             rest += chunk
+        if share is not None and share.is_over:
+            raise UnreadError(NotObserved(reason=share.reason(str(path))))
     if rest:
         yield rest
 

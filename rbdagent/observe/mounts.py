@@ -20,6 +20,7 @@ from rbdagent.model import (
     UnbackedMount,
 )
 from rbdagent.observe.files import MOUNTINFO, UnreadError, read_blocks
+from rbdagent.observe.shares import ROOM
 from rbdagent.parse.excerpt import printable, shortened
 from rbdagent.parse.mountinfo import MountLine, parse_mount_line
 
@@ -27,9 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from rbdagent.model import ProcessRef
+    from rbdagent.observe.shares import Share
 
-_MOST_MOUNTS: Final = 10_000
-"""Of the devices, in one namespace: 250 volumes on a node are some 500 mounts in the host's."""
 _VOLUMES: Final = b"/volumes/kubernetes.io~"
 _VOLUME_ROOT: Final = re.compile(
     r"/pods/(?P<uid>[0-9a-f-]{32,36})/volumes/kubernetes\.io~(?:csi|rbd)/(?P<volume>[^/]+)(?:/mount)?"
@@ -72,11 +72,16 @@ class Shown(NamedTuple):
     """Of all that was read."""
 
 
-def read_mounts(path: str, wanted: Wanted) -> Shown | None:
+def read_mounts(path: str, wanted: Wanted, share: Share | None = None) -> Shown | None:
     """Read the mounts that are of the devices, bind their nodes, or show a volume's directory.
 
     A line that cannot be read may be any of these, and so may what lies beyond a bound: then what
     the namespace shows is not observed.
+
+    Args:
+        path: a mountinfo.
+        wanted: what is looked for.
+        share: the time that it may take.
 
     Returns:
         None where the process is gone, or about to be.
@@ -89,8 +94,9 @@ def read_mounts(path: str, wanted: Wanted) -> Shown | None:
     found: list[MountLine] = []
     digest = hashlib.blake2b(digest_size=16)
     unread: NotObserved | None = None
+    kept = 0
     try:
-        for block in read_blocks(path, MOUNTINFO):
+        for block in read_blocks(path, MOUNTINFO, share):
             digest.update(block + b"\n")
             for line in block.split(b"\n"):
                 fields = line.split(b" ", 5)
@@ -98,9 +104,10 @@ def read_mounts(path: str, wanted: Wanted) -> Shown | None:
                     fields[2] in devices or fields[3] in roots or _VOLUMES in fields[3]
                 ):
                     found.append(parse_mount_line(line, where=path))
-            if len(found) > _MOST_MOUNTS:
-                unread = NotObserved(reason=f"{path}: more than {_MOST_MOUNTS} mounts of volumes")
+            if share is not None and len(found) > kept and not share.has_room(len(found) - kept):
+                unread = NotObserved(reason=f"{path}: more mounts of volumes than {ROOM}")
                 break
+            kept = len(found)
     except ParseError as error:
         unread = NotObserved(reason=shortened(printable(str(error))))
     except UnreadError as error:

@@ -46,14 +46,13 @@ from rbdagent.observe.files import LISTS, names_in, read_text
 from rbdagent.observe.kubelet import existing_roots, observe_kubelet, own_root
 from rbdagent.observe.mounts import Wanted, mounts_of, shows_use, unbacked_of
 from rbdagent.observe.processes import (
+    ProcessPass,
     ProcessScan,
     find_kubelet,
     flag_value,
     in_flight_of,
     is_nbd_server,
     named,
-    scan_processes,
-    scan_threads,
     thread_traces,
 )
 from rbdagent.parse.shown import as_unicode, in_all_texts
@@ -101,9 +100,11 @@ def _observe(roots: NodeRoots, node_name: str) -> tuple[NodeView, Source]:
     devices += observe_nbd(roots.sysfs, roots.host_root)
     numbers = frozenset(number for device in devices for number in device.numbers)
     wanted = Wanted(numbers=numbers, node_paths=_node_paths(devices))
-    scan = scan_processes(roots.procfs, wanted)
+    processes = ProcessPass(roots.procfs, wanted)
+    scan = processes.scan()
     mounts = tuple(mounts_of(scan.namespaces, wanted))
-    if _seems_idle(devices, mounts, scan) and scan_threads(roots.procfs, wanted, scan):
+    if _seems_idle(devices, mounts, scan) and (more := processes.scan_threads()):
+        scan = more
         mounts = tuple(mounts_of(scan.namespaces, wanted))
     shared = _shared(roots, scan, mounts, devices)
     kubelet_entry = find_kubelet(scan.entries)
@@ -163,8 +164,11 @@ class _Shared(Struct, frozen=True, kw_only=True):
     """What is read once for all devices."""
 
     mounts: dict[DeviceNumber, list[Mount]]
-    hidden: NotObserved | None
+    hidden_mounts: NotObserved | None
     """Why the mounts of some namespace were not observed."""
+    openers: dict[DeviceNumber, list[Opener]]
+    hidden_files: NotObserved | None
+    """Why the open files of some process were not observed."""
     traces: dict[str, list[str]]
     """Kernel name of a device to what a live file system on it keeps."""
     swaps: tuple[str, ...] | NotObserved
@@ -178,9 +182,12 @@ def _shared(
     mounts: tuple[Mount, ...],
     devices: tuple[BlockDevice, ...],
 ) -> _Shared:
-    by_device: dict[DeviceNumber, list[Mount]] = {}
-    for each in mounts:
-        by_device.setdefault(each.device, []).append(each)
+    mounts_of_device: dict[DeviceNumber, list[Mount]] = {}
+    for mount in mounts:
+        mounts_of_device.setdefault(mount.device, []).append(mount)
+    openers_of_device: dict[DeviceNumber, list[Opener]] = {}
+    for opener in scan.openers:
+        openers_of_device.setdefault(opener.device, []).append(opener)
     traces: dict[str, list[str]] = {}
     for name, trace in (
         *observe_kernel_traces(roots.sysfs, roots.procfs),
@@ -188,8 +195,10 @@ def _shared(
     ):
         traces.setdefault(name, []).append(trace)
     return _Shared(
-        mounts=by_device,
-        hidden=_hidden_mounts(scan),
+        mounts=mounts_of_device,
+        hidden_mounts=_hidden_mounts(scan),
+        openers=openers_of_device,
+        hidden_files=_hidden_files(scan),
         traces=traces,
         swaps=observe_swaps(roots.procfs),
         loops=observe_loops(roots.sysfs),
@@ -206,8 +215,8 @@ def _mapping(device: BlockDevice, scan: ProcessScan, shared: _Shared) -> Mapping
     mapping = _with_nbd_process(device.mapping, scan)
     return replace(
         mapping,
-        mounts=_all_mounts(found, shared.hidden),
-        openers=_openers(device, scan, server_pid(mapping)),
+        mounts=_all_mounts(found, shared.hidden_mounts),
+        openers=_openers(device, shared, server_pid(mapping)),
         holders=_holders(device, found, shared),
         kernel_traces=tuple(
             trace for name in sorted(device.names) for trace in shared.traces.get(name, ())
@@ -231,14 +240,15 @@ def _all_mounts(
 
 
 def _openers(
-    device: BlockDevice, scan: ProcessScan, server: int | None
+    device: BlockDevice, shared: _Shared, server: int | None
 ) -> tuple[Opener, ...] | NotObserved:
     """Return a device's openers; the rbd-nbd process that serves it is no proof that it is used."""
-    found = tuple(each for each in scan.openers if each.device in device.numbers)
-    hidden = _hidden_files(scan)
-    if hidden is None or any(each.process.pid != server for each in found):
+    found = tuple(
+        opener for number in sorted(device.numbers) for opener in shared.openers.get(number, ())
+    )
+    if shared.hidden_files is None or any(each.process.pid != server for each in found):
         return found
-    return hidden
+    return shared.hidden_files
 
 
 def _holders(
@@ -327,8 +337,8 @@ def _unbacked(
 def _hidden_mounts(scan: ProcessScan) -> NotObserved | None:
     """Return why the mounts of some namespace were not observed; None: all were."""
     return _hidden(
-        f"mountinfo of {scan.unreadable_mounts} processes may not be read"
-        if scan.unreadable_mounts
+        f"mountinfo of {scan.denied_mounts} processes may not be read"
+        if scan.denied_mounts
         else "",
         [
             f"mount namespace of {named(namespace.process)}: {namespace.mounts.reason}"
@@ -341,10 +351,10 @@ def _hidden_mounts(scan: ProcessScan) -> NotObserved | None:
 def _hidden_files(scan: ProcessScan) -> NotObserved | None:
     """Return why the open files of some process were not observed; None: all were."""
     return _hidden(
-        f"open files of {scan.unreadable_links} processes may not be looked at"
-        if scan.unreadable_links
+        f"open files of {scan.denied_files} processes may not be looked at"
+        if scan.denied_files
         else "",
-        scan.unread_files,
+        scan.unread,
     )
 
 

@@ -12,9 +12,11 @@ import functools
 import os
 import re
 import stat
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rbdagent.model import (
     DeviceNumber,
@@ -35,7 +37,8 @@ from rbdagent.observe.files import (
     read_bytes,
     read_head,
 )
-from rbdagent.observe.mounts import Namespace, Wanted, read_mounts
+from rbdagent.observe.mounts import Namespace, Shown, Wanted, read_mounts
+from rbdagent.observe.shares import ROOM, Share, Shares
 from rbdagent.parse.excerpt import printable, shortened
 from rbdagent.parse.secrets import command_without_secrets, without_secrets
 
@@ -64,83 +67,231 @@ _PROGRAMS: Final = frozenset(
 _KUBELETS: Final = frozenset({"kubelet", "k3s", "k0s"})
 
 
-class ProcessEntry(Struct, frozen=True, kw_only=True):
-    """What the pass keeps of one process."""
+class ProcessEntry(Struct, kw_only=True):
+    """What was observed of one process: as far as that has come."""
 
     ref: ProcessRef
+    """Its command is the program's name until the command line was read."""
     name: str
     """``comm``: cut to 15 letters by the kernel."""
-    arguments: tuple[str, ...]
-    """Of a program whose arguments matter; of others the first one, the program."""
     is_kernel_thread: bool
     directory: str
     """Where it is looked at below /proc: where its first thread has ended, another one's."""
     threads: int = 1
-    is_cut: bool = False
-    """Its command line is longer than what was read."""
     is_over: bool = False
     """It has ended and waits for its parent: it keeps nothing busy, and its files are gone."""
+    arguments: tuple[str, ...] = ()
+    """Of a program whose arguments matter; of others the first one, the program."""
+    is_cut: bool = False
+    """Its command line was not read, or not to its end."""
+    namespaces: list[int | bytes] = field(default_factory=list)
+    """Its mount namespace, and those that only threads of it live in."""
+    openers: list[Opener] = field(default_factory=list)
+    found: Counter[DeviceNumber] = field(default_factory=Counter)
+    """How many openers of each device."""
+    has_denied_mounts: bool = False
+    has_denied_files: bool = False
+    """Descriptors, cwd, root or mappings may not be looked at."""
+    unread: str = ""
+    """Why not all of it was observed."""
 
 
 class ProcessScan(Struct, kw_only=True):
     """The result of the pass."""
 
-    entries: list[ProcessEntry] = field(default_factory=list)
-    namespaces: list[Namespace] = field(default_factory=list)
-    openers: list[Opener] = field(default_factory=list)
-    unreadable_links: int = 0
-    """Processes whose descriptors, cwd, root or mappings this user may not look at."""
-    unread_files: list[str] = field(default_factory=list)
-    """Processes of which not all was read, and why."""
-    unreadable_namespaces: int = 0
-    unreadable_mounts: int = 0
+    entries: list[ProcessEntry]
+    namespaces: list[Namespace]
+    openers: list[Opener]
+    denied_mounts: int
+    """How many processes' mounts may not be looked at."""
+    denied_files: int
+    """How many processes' descriptors, cwd, root or mappings may not be looked at."""
+    unread: list[str]
+    """The processes of which not all was observed, and why."""
 
 
-def scan_processes(procfs: Path, wanted: Wanted) -> ProcessScan:
-    """Look at every process once, for the devices that somebody may have mounted or open."""
-    scan = ProcessScan()
-    columns = _Columns.of(wanted.numbers)
-    boot = _boot_time(procfs)
-    root = str(procfs)
-    seen: dict[int | bytes, Namespace] = {}
-    for pid in _pids(root):
-        entry = _entry(root, pid, boot)
+class ProcessPass:
+    """One pass over the processes of a node, for the devices that they may have mounted or open."""
+
+    def __init__(self, procfs: Path, wanted: Wanted) -> None:
+        """Prepare it.
+
+        Args:
+            procfs: the host's /proc.
+            wanted: what is looked for.
+        """
+        self._root = str(procfs)
+        self._wanted = wanted
+        self._columns = _Columns.of(wanted.numbers)
+        self._boot = _boot_time(procfs)
+        self._entries: dict[int, ProcessEntry] = {}
+        self._hidden: set[int] = set()
+        self._shown: dict[int | bytes, Shown] = {}
+        self._shares = Shares()
+
+    def scan(self) -> ProcessScan:
+        """Observe every process."""
+        for pid in _pids(self._root):
+            self._observe(pid)
+        return self._scan()
+
+    def scan_threads(self) -> ProcessScan | None:
+        """Observe the threads in mount namespaces of their own; None: there are none.
+
+        unshare(2) and setns(2) move one thread: a runtime's thread that stays in a namespace keeps
+        what is mounted there, and its process does not show it.
+        """
+        known = len(self._shown)
+        for entry in self._entries.values():
+            if entry.threads > 1 and not entry.is_kernel_thread:
+                self._observe_threads(entry)
+        return self._scan() if len(self._shown) > known else None
+
+    def _observe(self, pid: int) -> None:
+        entry = _entry(self._root, pid, self._boot)
         if entry is None:
-            continue
+            return
         if isinstance(entry, NotObserved):
-            scan.unreadable_links += 1
-            scan.unreadable_mounts += 1
-            continue
-        scan.entries.append(entry)
+            self._hidden.add(pid)
+            return
+        self._entries[pid] = entry
         if entry.is_over:
-            continue
-        _join_namespace(scan, seen, entry, entry.directory, wanted)
-        if wanted.numbers and not entry.is_kernel_thread:
-            _join_openers(scan, entry, entry.directory, columns)
-    _mark_host(scan, root)
-    return scan
+            return
+        share = self._shares.of(entry.ref.pod_uid)
+        self._join_namespace(entry, entry.directory, share)
+        if not entry.is_kernel_thread:
+            _read_command(entry)
+            if self._wanted.numbers:
+                self._join_openers(entry, entry.directory, share)
+        share.end()
 
-
-def scan_threads(procfs: Path, wanted: Wanted, scan: ProcessScan) -> bool:
-    """Look for threads in mount namespaces of their own, and tell whether there were any.
-
-    unshare(2) and setns(2) move one thread: a runtime's thread that stays in a namespace keeps
-    what is mounted there, and its process does not show it.
-    """
-    columns = _Columns.of(wanted.numbers)
-    seen: dict[int | bytes, Namespace] = {each.key: each for each in scan.namespaces}
-    known = len(scan.namespaces)
-    for entry in scan.entries:
-        if entry.threads == 1 or entry.is_kernel_thread:
-            continue
-        for directory in _threads(f"{procfs}/{entry.ref.pid}"):
-            if inode_of(f"{directory}/ns/mnt") in {None, *seen}:
+    def _observe_threads(self, entry: ProcessEntry) -> None:
+        share = self._shares.of(entry.ref.pod_uid)
+        for directory in _threads(f"{self._root}/{entry.ref.pid}"):
+            if share.is_over:
+                entry.unread = share.reason(f"{self._root}/{entry.ref.pid}/task")
+                break
+            inode = inode_of(f"{directory}/ns/mnt")
+            if inode is None or inode in self._shown:
                 # Where it may not be told, open files may not be either: a gap as it is.
                 continue
-            _join_namespace(scan, seen, entry, directory, wanted)
-            _join_openers(scan, entry, directory, columns)
-    _mark_host(scan, str(procfs))
-    return len(scan.namespaces) > known
+            self._join_namespace(entry, directory, share)
+            self._join_openers(entry, directory, share)
+        share.end()
+
+    def _scan(self) -> ProcessScan:
+        """Join what was observed, in the order of the pids."""
+        entries = [self._entries[pid] for pid in sorted(self._entries)]
+        namespaces: dict[int | bytes, Namespace] = {}
+        for entry in entries:
+            for key in entry.namespaces:
+                found = namespaces.setdefault(
+                    key, Namespace(key=key, process=entry.ref, mounts=self._shown[key].mounts)
+                )
+                if found.process.pod_uid is None and entry.ref.pod_uid is not None:
+                    # A container's process names it better than a passer-by without a pod.
+                    found.process = entry.ref
+        init = self._entries.get(1)
+        for key in init.namespaces[:1] if init else ():
+            namespaces[key].is_host = True
+        return ProcessScan(
+            entries=entries,
+            namespaces=list(namespaces.values()),
+            openers=[opener for entry in entries for opener in entry.openers],
+            denied_mounts=len(self._hidden) + sum(entry.has_denied_mounts for entry in entries),
+            denied_files=len(self._hidden) + sum(entry.has_denied_files for entry in entries),
+            unread=[f"{named(entry.ref)}: {entry.unread}" for entry in entries if entry.unread],
+        )
+
+    # Mount namespaces -----------------------------------------------------------------------------
+
+    def _join_namespace(self, entry: ProcessEntry, directory: str, share: Share) -> None:
+        """Read each namespace's mountinfo once; hidden namespaces are told apart by content."""
+        try:
+            inode = os.stat(f"{directory}/ns/mnt").st_ino
+        except PermissionError:
+            inode = 0
+        except OSError:
+            return
+        if inode and inode in self._shown:
+            entry.namespaces.append(inode)
+            return
+        try:
+            shown = read_mounts(f"{directory}/mountinfo", self._wanted, share)
+        except UnreadError:
+            entry.has_denied_mounts = True
+            return
+        if shown is not None and (shown.mounts or not entry.is_kernel_thread):
+            key = inode or shown.digest
+            self._shown.setdefault(key, shown)
+            entry.namespaces.append(key)
+
+    # Openers --------------------------------------------------------------------------------------
+
+    def _join_openers(self, entry: ProcessEntry, directory: str, share: Share) -> None:
+        for name, how in _LINKS:
+            self._join_link(entry, f"{directory}/{name}", how, share)
+        try:
+            with os.scandir(f"{directory}/fd") as descriptors:
+                for number, descriptor in enumerate(descriptors):
+                    if number % _OFTEN == 0 and share.is_over:
+                        entry.unread = share.reason(f"{directory}/fd")
+                        return
+                    self._join_link(entry, descriptor.path, OpenHow.DESCRIPTOR, share)
+        except PermissionError:
+            entry.has_denied_files = True
+        except OSError:
+            pass
+        try:
+            for opener in _mappings(entry, f"{directory}/maps", self._columns, share):
+                _add(entry, opener, share)
+        except UnreadError as error:
+            if error.number is not None:
+                entry.has_denied_files |= error.what is not None
+            elif error.what is not None:
+                entry.unread = error.what.reason
+
+    def _join_link(self, entry: ProcessEntry, link: str, how: OpenHow, share: Share) -> None:
+        """Follow one link of a process."""
+        try:
+            found = os.stat(link)
+        except OSError as error:
+            entry.has_denied_files |= error.errno in {errno.EACCES, errno.EPERM}
+            return
+        by_number = self._columns.by_number
+        on_device = stat.S_ISBLK(found.st_mode) and found.st_rdev in by_number
+        if not on_device and found.st_dev not in by_number:
+            return
+        device = by_number[found.st_rdev if on_device else found.st_dev]
+        if entry.found[device] >= _MOST_ALIKE:
+            return
+        try:
+            path = os.readlink(link)
+        except OSError:
+            path = ""
+        _add(
+            entry,
+            Opener(process=entry.ref, how=how, path=path, on_device=on_device, device=device),
+            share,
+        )
+
+
+def _add(entry: ProcessEntry, opener: Opener, share: Share) -> None:
+    if share.has_room(1):
+        entry.found[opener.device] += 1
+        entry.openers.append(opener)
+    else:
+        entry.unread = f"more open files and mounts of volumes than {ROOM}"
+
+
+_OFTEN: Final = 256
+_MOST_ALIKE: Final = 100
+"""Open files of one process on one device: more of them prove nothing more."""
+_LINKS: Final = (
+    ("cwd", OpenHow.CWD),
+    ("root", OpenHow.ROOT),
+    ("exe", OpenHow.EXECUTABLE),
+)
 
 
 def _threads(directory: str) -> list[str]:
@@ -193,30 +344,35 @@ def _entry(root: str, pid: int, boot: int | None) -> ProcessEntry | NotObserved 
     name, fields = head.partition("(")[2], tail.split()
     is_thread = bool(int(fields[6]) & _KERNEL_THREAD)
     living = _living_thread(directory) if fields[0] in _ENDED else directory
-    arguments: tuple[str, ...] = ()
-    is_cut = False
-    pod_uid = container = None
-    if not is_thread:
-        arguments, is_cut = _command_line(f"{living or directory}/cmdline")
-        pod_uid, container = _container_of(read_bytes(f"{root}/{pid}/cgroup"))
-    ref = ProcessRef(
-        pid=pid,
-        command=_shown(arguments, is_cut=is_cut) if arguments else f"[{name}]",
-        pod_uid=pod_uid,
-        container_id=container,
-        started_at=_started_at(boot, int(fields[19])),
-        state=fields[0],
+    pod_uid, container = (
+        (None, None) if is_thread else _container_of(read_bytes(f"{root}/{pid}/cgroup"))
     )
     return ProcessEntry(
-        ref=ref,
+        ref=ProcessRef(
+            pid=pid,
+            command=f"[{name}]" if is_thread else name,
+            pod_uid=pod_uid,
+            container_id=container,
+            started_at=_started_at(boot, int(fields[19])),
+            state=fields[0],
+        ),
         name=name,
-        arguments=arguments if arguments and _matters(arguments[0]) else arguments[:1],
         is_kernel_thread=is_thread,
         directory=living or directory,
         threads=int(fields[17]),
-        is_cut=is_cut,
         is_over=living is None,
+        is_cut=not is_thread and living is not None,
     )
+
+
+def _read_command(entry: ProcessEntry) -> None:
+    """Read a process's command line; one without any (after exec of nothing) keeps its name."""
+    arguments, entry.is_cut = _command_line(f"{entry.directory}/cmdline")
+    if not arguments:
+        entry.ref = replace(entry.ref, command=f"[{entry.name}]")
+        return
+    entry.ref = replace(entry.ref, command=_shown(arguments, is_cut=entry.is_cut))
+    entry.arguments = arguments if _matters(arguments[0]) else arguments[:1]
 
 
 def _command_line(path: str) -> tuple[tuple[str, ...], bool]:
@@ -282,129 +438,7 @@ def _started_at(boot: int | None, ticks: int) -> str | None:
     return dt.datetime.fromtimestamp(moment, tz=dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-# --------------------------------------------------------------------------------------------------
-# Mount namespaces
-# --------------------------------------------------------------------------------------------------
-
-
-def _join_namespace(
-    scan: ProcessScan,
-    seen: dict[int | bytes, Namespace],
-    entry: ProcessEntry,
-    directory: str,
-    wanted: Wanted,
-) -> None:
-    """Read each namespace's mountinfo once; where namespaces are hidden, tell them by content."""
-    try:
-        inode = os.stat(f"{directory}/ns/mnt").st_ino
-    except PermissionError:
-        inode = 0
-        scan.unreadable_namespaces += 1
-    except OSError:
-        return
-    if inode and inode in seen:
-        _prefer(seen[inode], entry)
-        return
-    try:
-        shown = read_mounts(f"{directory}/mountinfo", wanted)
-    except UnreadError:
-        scan.unreadable_mounts += 1
-        return
-    if shown is None or (entry.is_kernel_thread and not shown.mounts):
-        return
-    key = inode or shown.digest
-    if key in seen:
-        _prefer(seen[key], entry)
-        return
-    seen[key] = Namespace(key=key, process=entry.ref, mounts=shown.mounts)
-    scan.namespaces.append(seen[key])
-
-
-def _prefer(namespace: Namespace, entry: ProcessEntry) -> None:
-    """Name a namespace by a container's process rather than by a passer-by without a pod."""
-    if namespace.process.pod_uid is None and entry.ref.pod_uid is not None:
-        namespace.process = entry.ref
-
-
-def _mark_host(scan: ProcessScan, root: str) -> None:
-    key: int | bytes | None
-    try:
-        key = os.stat(f"{root}/1/ns/mnt").st_ino
-    except OSError:
-        key = _digest_of(f"{root}/1/mountinfo")
-    for namespace in scan.namespaces:
-        namespace.is_host = namespace.key == key
-
-
-def _digest_of(path: str) -> bytes | None:
-    try:
-        shown = read_mounts(path, Wanted())
-    except UnreadError:
-        return None
-    return None if shown is None else shown.digest
-
-
-# --------------------------------------------------------------------------------------------------
-# Openers
-# --------------------------------------------------------------------------------------------------
-
-
-def _join_openers(
-    scan: ProcessScan, entry: ProcessEntry, directory: str, columns: _Columns
-) -> None:
-    denied = False
-    for name, how in (
-        ("cwd", OpenHow.CWD),
-        ("root", OpenHow.ROOT),
-        ("exe", OpenHow.EXECUTABLE),
-    ):
-        denied |= _look(scan, entry, f"{directory}/{name}", how, columns)
-    try:
-        descriptors = os.listdir(f"{directory}/fd")
-    except PermissionError:
-        descriptors, denied = [], True
-    except OSError:
-        descriptors = []
-    for number in descriptors:
-        denied |= _look(scan, entry, f"{directory}/fd/{number}", OpenHow.DESCRIPTOR, columns)
-    try:
-        for opener in _mappings(entry, f"{directory}/maps", columns):
-            scan.openers.append(opener)
-    except UnreadError as error:
-        if error.what is not None and error.number is None:
-            scan.unread_files.append(f"{named(entry.ref)}: {error.what.reason}")
-        denied |= error.what is not None and error.number is not None
-    scan.unreadable_links += denied
-
-
-def _look(
-    scan: ProcessScan, entry: ProcessEntry, link: str, how: OpenHow, columns: _Columns
-) -> bool:
-    """Follow one link of a process; tell whether that was denied."""
-    try:
-        found = os.stat(link)
-    except OSError as error:
-        return error.errno in {errno.EACCES, errno.EPERM}
-    on_device = stat.S_ISBLK(found.st_mode) and found.st_rdev in columns.by_number
-    if not on_device and found.st_dev not in columns.by_number:
-        return False
-    try:
-        path = os.readlink(link)
-    except OSError:
-        path = ""
-    scan.openers.append(
-        Opener(
-            process=entry.ref,
-            how=how,
-            path=path,
-            on_device=on_device,
-            device=columns.by_number[found.st_rdev if on_device else found.st_dev],
-        )
-    )
-    return False
-
-
-def _mappings(entry: ProcessEntry, path: str, columns: _Columns) -> Iterator[Opener]:
+def _mappings(entry: ProcessEntry, path: str, columns: _Columns, share: Share) -> Iterator[Opener]:
     """Yield one opener for each device that some memory mapping's file lies on.
 
     The device is the fourth field. The path is the rest of the line and may hold anything but a
@@ -414,7 +448,7 @@ def _mappings(entry: ProcessEntry, path: str, columns: _Columns) -> Iterator[Ope
         UnreadError: it was not read to its end.
     """
     left = dict(columns.columns)
-    for block in read_blocks(path, MAPS):
+    for block in read_blocks(path, MAPS, share):
         if not any(major in block for major in columns.majors):
             continue
         for line in block.split(b"\n"):

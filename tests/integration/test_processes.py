@@ -14,7 +14,7 @@ import pytest
 
 from rbdagent.model import DeviceNumber
 from rbdagent.observe.mounts import Wanted, mounts_of
-from rbdagent.observe.processes import ProcessScan, scan_processes, scan_threads
+from rbdagent.observe.processes import ProcessPass, ProcessScan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,8 +74,8 @@ class Keeper:
         self.wanted = Wanted(numbers=frozenset({number}))
         self.procfs = only(self.process.pid, directory)
 
-    def scan(self) -> ProcessScan:
-        return scan_processes(self.procfs, self.wanted)
+    def passed(self) -> ProcessPass:
+        return ProcessPass(self.procfs, self.wanted)
 
     def keeps(self, scan: ProcessScan) -> bool:
         """Tell whether its mount was found, and as its own."""
@@ -100,9 +100,10 @@ def keeper(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Keeper]:
 def test_a_thread_in_a_mount_namespace_of_its_own_is_found_among_its_processes_threads(
     keeper: Keeper,
 ) -> None:
-    scan = keeper.scan()
-    assert not keeper.keeps(scan)
-    assert scan_threads(keeper.procfs, keeper.wanted, scan)
+    passed = keeper.passed()
+    assert not keeper.keeps(passed.scan())
+    scan = passed.scan_threads()
+    assert scan is not None
     assert keeper.keeps(scan)
 
 
@@ -110,7 +111,7 @@ def test_a_thread_in_a_mount_namespace_of_its_own_is_found_among_its_processes_t
 def test_a_process_whose_first_thread_has_ended_is_looked_at_by_another_one(
     keeper: Keeper,
 ) -> None:
-    scan = keeper.scan()
+    scan = keeper.passed().scan()
     assert keeper.keeps(scan)
     assert keeper.opens(scan)
     (entry,) = scan.entries
@@ -121,7 +122,7 @@ def test_a_process_that_has_ended_and_was_not_waited_for_hides_nothing(tmp_path:
     with subprocess.Popen(["true"]) as process:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         wanted = Wanted(numbers=frozenset({DeviceNumber(major=252, minor=0)}))
-        scan = scan_processes(only(process.pid, tmp_path / "none"), wanted)
+        scan = ProcessPass(only(process.pid, tmp_path / "none"), wanted).scan()
         (entry,) = scan.entries
         assert entry.is_over
-        assert (scan.unreadable_mounts, scan.unreadable_links) == (0, 0)
+        assert (scan.denied_mounts, scan.denied_files) == (0, 0)

@@ -227,17 +227,6 @@ def test_a_file_that_is_mapped_before_the_bound_is_evidence(
     assert [opener.path for opener in mapping.openers] == ["/db"]
 
 
-def test_more_mounts_of_volumes_than_a_node_can_have_are_a_gap(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(mounts, "_MOST_MOUNTS", 3)
-    lines = [f"4{each} 28 252:0 / /m/{each} rw - ext4 /dev/rbd0 rw" for each in range(5)]
-    tree.namespace("own", *lines)
-    (mapping,) = tree.mappings()
-    assert isinstance(mapping.mounts, NotObserved)
-    assert "more than 3 mounts of volumes" in mapping.mounts.reason
-
-
 def test_the_process_that_serves_an_nbd_device_is_no_proof_of_use(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rbdagent.model import DeviceNumber
 from rbdagent.observe.mounts import Wanted
-from rbdagent.observe.processes import scan_processes
+from rbdagent.observe.processes import ProcessPass
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,11 +19,11 @@ def test_a_process_whose_state_may_not_be_read_counts_as_one_that_nobody_looked_
 ) -> None:
     """A directory in place of the file cannot be read by root either."""
     (tmp_path / "17" / "stat").mkdir(parents=True)
-    scan = scan_processes(tmp_path, RBD0)
-    assert (scan.entries, scan.unreadable_links, scan.unreadable_mounts) == ([], 1, 1)
+    scan = ProcessPass(tmp_path, RBD0).scan()
+    assert (scan.entries, scan.denied_files, scan.denied_mounts) == ([], 1, 1)
 
 
 def test_a_process_that_is_gone_counts_as_none(tmp_path: Path) -> None:
     (tmp_path / "17").mkdir()
-    scan = scan_processes(tmp_path, RBD0)
-    assert (scan.entries, scan.unreadable_links, scan.unreadable_mounts) == ([], 0, 0)
+    scan = ProcessPass(tmp_path, RBD0).scan()
+    assert (scan.entries, scan.denied_files, scan.denied_mounts) == ([], 0, 0)

@@ -71,6 +71,13 @@ class Tree:
         for link in ("mountinfo", "ns/mnt"):
             (self.root / directory / link).hardlink_to(shown)
 
+    def open_files(self, pid: int, *paths: str) -> None:
+        """Have a process open files."""
+        directory = self.root / "proc" / str(pid) / "fd"
+        directory.mkdir()
+        for number, path in enumerate(paths):
+            (directory / str(number)).symlink_to(path)
+
     def observe(self) -> tuple[NodeView, Source]:
         """Observe it."""
         view, source = observe_node(self.roots, node_name="n1")

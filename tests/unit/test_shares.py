@@ -1,0 +1,176 @@
+"""What one process, or one pod, may take of an observation, so that the others are observed."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from rbdagent.model import DeviceNumber, NotObserved
+from rbdagent.observe import mounts, processes, shares
+from rbdagent.observe.mounts import Wanted
+from rbdagent.observe.processes import ProcessPass
+from rbdagent.observe.shares import POD_S, PROCESS_S, Shares
+from tests.unit.trees import OTHER_POD, POD, ROOT_MOUNT, Tree, volume_path
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rbdagent.model import Gap, Mapping
+
+MOUNTS: Final = "mounts in other mount namespaces"
+FILES: Final = "open files and working directories of other users' processes"
+USED: Final = f"40 28 252:0 / {volume_path(POD, 'a')} rw - ext4 /dev/rbd0 rw"
+OWN: Final = "41 28 252:0 / /data rw - ext4 /dev/rbd0 rw"
+_READ: Final = os.read
+
+
+class Clock:
+    """A clock that goes on when it is told to, and each time that it is asked."""
+
+    def __init__(self) -> None:
+        self.now = self.step = 0.0
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(time, "monotonic", made)
+    return made
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    """Return a node: of two images, a pod uses the first; another pod is hostile."""
+    made = Tree(tmp_path)
+    for number in (0, 1):
+        made.device(number)
+    made.namespace("host", ROOT_MOUNT, USED)
+    made.namespace("own", ROOT_MOUNT, OWN)
+    made.namespace("hostile", *(ROOT_MOUNT for _ in range(100)))
+    made.process(66, "/evil", namespace="hostile", pod=OTHER_POD)
+    made.process(77, "/app", namespace="own", pod=POD)
+    return made
+
+
+@pytest.fixture
+def slow(clock: Clock, monkeypatch: pytest.MonkeyPatch, tree: Tree) -> Tree:
+    """Have each block of the hostile process's files take a second."""
+
+    def read(descriptor: int, size: int) -> bytes:
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        if "/66/" not in path or path.endswith(("/stat", "/cgroup", "/cmdline")):
+            return _READ(descriptor, size)
+        clock.now += 1.0
+        return _READ(descriptor, 100)
+
+    monkeypatch.setattr(os, "read", read)
+    return tree
+
+
+def gap(tree: Tree, fact: str) -> Gap:
+    (found,) = (gap for gap in tree.observe()[1].gaps if gap.fact == fact)
+    return found
+
+
+def assert_only_the_unused_is_unseen(mappings: tuple[Mapping, ...], fact: str) -> None:
+    used, unused = mappings
+    if fact == MOUNTS:
+        assert not isinstance(used.mounts, NotObserved)
+        assert [each.namespace.process.pid for each in used.mounts] == [1, 77]
+    assert isinstance(unused.mounts if fact == MOUNTS else unused.openers, NotObserved)
+
+
+@pytest.mark.parametrize(("path", "fact"), [("mountinfo", MOUNTS), ("maps", FILES)])
+def test_a_file_that_takes_too_long_is_a_gap(slow: Tree, path: str, fact: str) -> None:
+    slow.write("proc/66/maps", f"{ROOT_MOUNT}\n" * (100 if path == "maps" else 0))
+    if path == "maps":
+        slow.namespace("hostile", ROOT_MOUNT)
+    reason = gap(slow, fact).reason
+    assert f"process 66 (evil) of pod {OTHER_POD}" in reason
+    assert f"/66/{path}: not read to its end, that takes longer than 2 s" in reason
+    assert_only_the_unused_is_unseen(slow.mappings(), fact)
+
+
+def test_descriptors_that_take_too_long_are_a_gap(
+    tree: Tree, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "_OFTEN", 1)
+    clock.step = 0.1
+    tree.open_files(66, *["/dev/null"] * 30)
+    assert "/66/fd: not read to its end, that takes longer than 2 s" in gap(tree, FILES).reason
+    assert_only_the_unused_is_unseen(tree.mappings(), FILES)
+
+
+def test_a_pod_has_one_share_for_all_of_its_processes(slow: Tree, clock: Clock) -> None:
+    """The third of its namespaces is not read any more; the other pod's is."""
+    for number in (67, 68, 69):
+        slow.namespace(f"ns-{number}", ROOT_MOUNT, str(number))
+        slow.process(number, "/evil", namespace="hostile", pod=OTHER_POD)
+    begun = clock.now
+    slow.observe()
+    assert clock.now - begun <= POD_S + 1
+
+
+def test_a_share_ends_with_the_time_of_its_process(clock: Clock) -> None:
+    share = Shares().of(POD)
+    clock.now += PROCESS_S
+    assert not share.is_over
+    clock.now += 0.1
+    assert share.is_over
+
+
+def test_what_a_pod_has_not_ended_counts_as_well(clock: Clock) -> None:
+    """Its first process hangs: the time of the pod goes on."""
+    found = Shares()
+    found.of(POD)
+    clock.now += POD_S - 1
+    second = found.of(POD)
+    clock.now += 1.1
+    assert second.is_over
+    assert "the pod takes longer than 4 s" in second.reason("/proc/7/maps")
+
+
+@pytest.mark.parametrize("other", [OTHER_POD, None])
+def test_one_pod_takes_nothing_of_anothers_share(clock: Clock, other: str | None) -> None:
+    found = Shares()
+    first = found.of(POD)
+    clock.now += 2 * POD_S
+    first.end()
+    share = found.of(other)
+    clock.now += PROCESS_S
+    assert not share.is_over
+
+
+def test_a_pod_has_room_for_so_many_mounts(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shares, "ROOM", 3)
+    monkeypatch.setattr(mounts, "ROOM", 3)
+    lines = [f"4{each} 28 252:16 / /m/{each} rw - ext4 /dev/rbd1 rw" for each in range(5)]
+    tree.namespace("hostile", *lines)
+    assert "more mounts of volumes than 3" in gap(tree, MOUNTS).reason
+    assert_only_the_unused_is_unseen(tree.mappings(), MOUNTS)
+
+
+def test_of_one_device_a_process_has_so_many_openers(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Further ones prove nothing more. Another device, the last one, is found all the same."""
+    monkeypatch.setattr(processes, "_MOST_ALIKE", 2)
+    (tree.root / "file").touch()
+    tree.open_files(77, *[str(tree.root / "file")] * 5, "/proc")
+    numbers = [device_of(path) for path in (tree.root, "/proc")]
+    wanted = Wanted(numbers=frozenset(numbers))
+    found = ProcessPass(tree.roots.procfs, wanted).scan().openers
+    assert Counter(opener.device for opener in found) == {numbers[0]: 2, numbers[1]: 1}
+
+
+def device_of(path: Path | str) -> DeviceNumber:
+    number = os.stat(path).st_dev
+    return DeviceNumber(major=os.major(number), minor=os.minor(number))
