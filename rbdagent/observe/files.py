@@ -6,10 +6,12 @@ mounts, his memory mappings. So each read has a bound, and a larger file is not 
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING, Final
+import struct
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.model import NotObserved
 
@@ -180,18 +182,81 @@ def followed(host_root: str | Path, path: str) -> str:
     return done or "/"
 
 
+class Identity(NamedTuple):
+    """What a path leads to."""
+
+    mode: int
+    inode: int
+    is_root: bool | None
+    """Whether it is the root of what is mounted there; None: the kernel does not say (5.8)."""
+    special: tuple[int, int]
+    """Major and minor of a device node."""
+    device: tuple[int, int]
+    """Major and minor of the file system."""
+
+
+_STATX: Final = ctypes.CDLL(None, use_errno=True).statx
+_STATX.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint, ctypes.c_char_p)
+_AT_FDCWD: Final = -100
+_DONT_ASK: Final = 0x4000 | 0x800
+"""AT_STATX_DONT_SYNC and AT_NO_AUTOMOUNT (include/uapi/linux/fcntl.h)."""
+_WANTED: Final = 0x1 | 0x100
+"""STATX_TYPE and STATX_INO (include/uapi/linux/stat.h)."""
+_MOUNT_ROOT: Final = 0x2000
+"""STATX_ATTR_MOUNT_ROOT (Linux 5.8, commit 80340fe3605c)."""
+_Buffer = ctypes.c_char * 256
+_FIELDS: Final = struct.Struct("=8xQ12xH2xQ16xQ64x4I").unpack_from
+"""Attributes, mode, inode, which attributes are known, and two device numbers (struct statx)."""
+
+
+def identity_of(path: str) -> Identity:
+    """Return what a path leads to, by what this kernel has in memory of it.
+
+    stat(2) asks the server of a FUSE, NFS or Ceph file system, and waits for as long as it does not
+    answer. statx(2) with AT_STATX_DONT_SYNC does not (Linux 4.11, glibc 2.28): measured 60 us for
+    an inode of a FUSE server that never answers, and 4 us elsewhere, as long as stat(2) takes.
+
+    Raises:
+        OSError: it is not there, or may not be looked at.
+    """
+    buffer = _Buffer()
+    if _STATX(_AT_FDCWD, os.fsencode(path), _DONT_ASK, _WANTED, buffer):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), path)
+    attributes, mode, inode, known, *numbers = _FIELDS(buffer)
+    return Identity(
+        mode,
+        inode,
+        bool(attributes & _MOUNT_ROOT) if known & _MOUNT_ROOT else None,
+        (numbers[0], numbers[1]),
+        (numbers[2], numbers[3]),
+    )
+
+
 def is_same(path: str, other: str) -> bool:
-    """Tell whether two names lead to one file; no where either cannot be looked at."""
+    """Return whether two names lead to one file; no where either cannot be looked at."""
     try:
-        return os.path.samefile(path, other)
+        first, second = identity_of(path), identity_of(other)
+    except OSError:
+        return False
+    return (first.device, first.inode) == (second.device, second.inode)
+
+
+def is_mount_point(directory: str) -> bool:
+    """Return whether something is mounted on a directory: what is in it is another's."""
+    try:
+        found = identity_of(directory)
+        if found.is_root is not None:
+            return found.is_root
+        return found.device != identity_of(os.path.dirname(directory)).device
     except OSError:
         return False
 
 
-def inode_of(path: str | Path) -> int | None:
-    """Give the inode of what a path leads to."""
+def inode_of(path: str) -> int | None:
+    """Return the inode of what a path leads to."""
     try:
-        return os.stat(path).st_ino
+        return identity_of(path).inode
     except OSError:
         return None
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from rbdagent.errors import ParseError
 from rbdagent.model import (
     KubeletView,
@@ -18,7 +20,13 @@ from rbdagent.model import (
     Stash,
     VolumeData,
 )
-from rbdagent.observe.files import followed, is_same, names_in, read_bytes
+from rbdagent.observe.files import (
+    followed,
+    is_mount_point,
+    is_same,
+    names_in,
+    read_bytes,
+)
 from rbdagent.observe.processes import flag_value
 from rbdagent.observe.sockets import listening_names, listens
 from rbdagent.parse.kubelet import parse_stash, parse_volume_data
@@ -170,19 +178,30 @@ def _csi_staging(host_root: Path, root: str) -> Iterator[StagingDirectory]:
             directory = f"{base}/{driver}/{digest}"
             data = _volume_data(_below(host_root, f"{directory}/vol_data.json"))
             mount = f"{directory}/globalmount"
-            inside = _listed(_below(host_root, mount))
             handle = data.volume_handle if isinstance(data, VolumeData) else None
-            if handle is None:
-                handle = next((name for name in inside if name != _STASH), None)
-            yield StagingDirectory(
-                path=f"{mount}/{handle}" if handle else mount,
-                driver=driver,
-                volume_handle=handle,
-                handle_hash=digest,
-                volume_data=data,
-                stash=_stash(_below(host_root, f"{mount}/{_STASH}")),
-                path_present=handle in inside,
-            )
+            staged = _staged(host_root, mount, handle)
+            yield replace(staged, driver=driver, handle_hash=digest, volume_data=data)
+
+
+def _staged(host_root: Path, mount: str, handle: str | None) -> StagingDirectory:
+    """Read what ceph-csi keeps in ``globalmount``, beside the directory that it mounts.
+
+    Other drivers mount on ``globalmount`` itself: what is in it then is their volume's, which a pod
+    writes, and the server of which may not answer.
+    """
+    below = _below(host_root, mount)
+    if is_mount_point(below):
+        return StagingDirectory(path=mount, driver=None, volume_handle=handle)
+    inside = _listed(below)
+    if handle is None:
+        handle = next((name for name in inside if name != _STASH), None)
+    return StagingDirectory(
+        path=f"{mount}/{handle}" if handle else mount,
+        driver=None,
+        volume_handle=handle,
+        stash=_stash(f"{below}/{_STASH}"),
+        path_present=handle in inside,
+    )
 
 
 def _old_csi_staging(host_root: Path, root: str) -> Iterator[StagingDirectory]:
@@ -191,16 +210,12 @@ def _old_csi_staging(host_root: Path, root: str) -> Iterator[StagingDirectory]:
     for volume in _listed(_below(host_root, base)):
         data = _volume_data(_below(host_root, f"{base}/{volume}/vol_data.json"))
         mount = f"{base}/{volume}/globalmount"
-        inside = _listed(_below(host_root, mount))
         handle = data.volume_handle if isinstance(data, VolumeData) else None
-        yield StagingDirectory(
-            path=f"{mount}/{handle}" if handle else mount,
+        yield replace(
+            _staged(host_root, mount, handle),
             driver=data.driver if isinstance(data, VolumeData) else None,
-            volume_handle=handle,
             persistent_volume=volume,
             volume_data=data,
-            stash=_stash(_below(host_root, f"{mount}/{_STASH}")),
-            path_present=handle in inside,
         )
 
 

@@ -1,7 +1,7 @@
 """One pass over /proc: who has which device open, in which mount namespace, for which pod.
 
 Nothing here touches a path inside a volume: a stat below a dead device hangs for minutes. Links of
-``/proc/PID`` lead to inodes that are in memory already.
+``/proc/PID`` lead to inodes that are in memory already, and no server is asked about them.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from rbdagent.observe.files import (
     LISTS,
     MAPS,
     UnreadError,
+    identity_of,
     inode_of,
     read_blocks,
     read_bytes,
@@ -208,7 +209,7 @@ class ProcessPass:
     def _join_namespace(self, entry: ProcessEntry, directory: str, share: Share) -> None:
         """Read each namespace's mountinfo once; hidden namespaces are told apart by content."""
         try:
-            inode = os.stat(f"{directory}/ns/mnt").st_ino
+            inode = identity_of(f"{directory}/ns/mnt").inode
         except PermissionError:
             inode = 0
         except OSError:
@@ -254,15 +255,15 @@ class ProcessPass:
     def _join_link(self, entry: ProcessEntry, link: str, how: OpenHow, share: Share) -> None:
         """Follow one link of a process."""
         try:
-            found = os.stat(link)
+            found = identity_of(link)
         except OSError as error:
             entry.has_denied_files |= error.errno in {errno.EACCES, errno.EPERM}
             return
         by_number = self._columns.by_number
-        on_device = stat.S_ISBLK(found.st_mode) and found.st_rdev in by_number
-        if not on_device and found.st_dev not in by_number:
+        on_device = found.special in by_number and stat.S_ISBLK(found.mode)
+        if not on_device and found.device not in by_number:
             return
-        device = by_number[found.st_rdev if on_device else found.st_dev]
+        device = by_number[found.special if on_device else found.device]
         if entry.found[device] >= _MOST_ALIKE:
             return
         try:
@@ -305,7 +306,7 @@ def _threads(directory: str) -> list[str]:
 class _Columns(Struct, frozen=True, kw_only=True):
     """The devices that are looked for, in the forms in which /proc shows them."""
 
-    by_number: dict[int, DeviceNumber]
+    by_number: dict[tuple[int, int], DeviceNumber]
     columns: dict[bytes, DeviceNumber]
     """``MAJOR:MINOR`` of maps: in hex, two digits at least (fs/proc/task_mmu.c)."""
     majors: tuple[bytes, ...]
@@ -314,7 +315,7 @@ class _Columns(Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, numbers: frozenset[DeviceNumber]) -> _Columns:
         return cls(
-            by_number={os.makedev(each.major, each.minor): each for each in numbers},
+            by_number={(each.major, each.minor): each for each in numbers},
             columns={f"{each.major:02x}:{each.minor:02x}".encode(): each for each in numbers},
             majors=tuple({f" {each.major:02x}:".encode() for each in numbers}),
         )

@@ -43,6 +43,8 @@ from rbdagent.model import (
     TargetKind,
     Watcher,
 )
+from rbdagent.observe import processes
+from rbdagent.observe.files import Identity, identity_of
 from rbdagent.observe.node import NodeRoots, observe_node
 from rbdagent.parse import kubernetes as read
 from rbdagent.parse.address import parse_address, parse_blocklist_entry
@@ -79,10 +81,14 @@ class Link:
     special: int = 0
     """``st_rdev``; 0 where it leads to no device node."""
 
-    def stat(self) -> os.stat_result:
-        mode = stat.S_IFBLK if self.special else stat.S_IFREG
-        return os.stat_result(
-            (mode, 0, self.device, 1, 0, 0, 0, 0, 0, 0), {"st_rdev": self.special}
+    @property
+    def identity(self) -> Identity:
+        return Identity(
+            mode=stat.S_IFBLK if self.special else stat.S_IFREG,
+            inode=0,
+            is_root=False,
+            special=(os.major(self.special), os.minor(self.special)),
+            device=(os.major(self.device), os.minor(self.device)),
         )
 
 
@@ -395,7 +401,7 @@ def observed(node: RecordedNode, root: Path) -> tuple[NodeView | None, Source]:
     """Plant a node below a directory and look at it.
 
     A symbolic link stands for each link of ``/proc/PID``; only the kernel can give it the recorded
-    device numbers, so ``os.stat`` of it answers them.
+    device numbers, so `identity_of` returns them.
     """
     roots = _plant(node, root)
     links = {
@@ -403,13 +409,11 @@ def observed(node: RecordedNode, root: Path) -> tuple[NodeView | None, Source]:
         for pid, process in node.processes.items()
         for name, link in process.links.items()
     }
-    real = os.stat
 
-    def recorded_stat(path: Any, **options: Any) -> os.stat_result:  # noqa: ANN401 - as os.stat
-        link = links.get(str(path))
-        return real(path, **options) if link is None else link.stat()
+    def recorded_identity(path: str) -> Identity:
+        return links[path].identity if path in links else identity_of(path)
 
-    with mock.patch.object(os, "stat", recorded_stat):
+    with mock.patch.object(processes, "identity_of", recorded_identity):
         return observe_node(roots, node_name=node.name)
 
 
