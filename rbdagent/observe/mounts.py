@@ -39,12 +39,29 @@ _VOLUME_ROOT: Final = re.compile(
 class Wanted(Struct, frozen=True, kw_only=True):
     """The devices whose mounts are looked for."""
 
-    numbers: frozenset[DeviceNumber] = frozenset()
-    node_paths: Mapping[str, DeviceNumber] = {}
+    numbers: frozenset[DeviceNumber]
+    node_paths: Mapping[str, DeviceNumber]
     """Path below ``/dev`` (``/rbd0``) to the device that it is the node of.
 
     A bind of it shows devtmpfs with this root, not the device's number.
     """
+    devices: frozenset[bytes]
+    """The numbers as mountinfo writes them."""
+    roots: frozenset[bytes]
+    """The paths as mountinfo writes them."""
+
+    @classmethod
+    def of(
+        cls, numbers: Iterable[DeviceNumber], node_paths: Mapping[str, DeviceNumber] | None = None
+    ) -> Wanted:
+        """Make one; what mountinfo is searched for is the same for all of them."""
+        known, paths = frozenset(numbers), node_paths or {}
+        return cls(
+            numbers=known,
+            node_paths=paths,
+            devices=frozenset(str(number).encode() for number in known),
+            roots=frozenset(path.encode() for path in paths),
+        )
 
 
 class Namespace(Struct, kw_only=True):
@@ -69,7 +86,7 @@ class Shown(NamedTuple):
 
     mounts: tuple[MountLine, ...] | NotObserved
     digest: bytes
-    """Of all that was read."""
+    """Of all that was read; empty: there was nothing."""
 
 
 def read_mounts(path: str, wanted: Wanted, share: Share | None = None) -> Shown | None:
@@ -89,14 +106,14 @@ def read_mounts(path: str, wanted: Wanted, share: Share | None = None) -> Shown 
     Raises:
         UnreadError: it may not be read.
     """
-    devices = {str(number).encode() for number in wanted.numbers}
-    roots = {root.encode() for root in wanted.node_paths}
+    devices, roots = wanted.devices, wanted.roots
     found: list[MountLine] = []
-    digest = hashlib.blake2b(digest_size=16)
+    digest, is_empty = hashlib.blake2b(digest_size=16), True
     unread: NotObserved | None = None
     kept = 0
     try:
         for block in read_blocks(path, MOUNTINFO, share):
+            is_empty = False
             digest.update(block + b"\n")
             for line in block.split(b"\n"):
                 fields = line.split(b" ", 5)
@@ -117,7 +134,7 @@ def read_mounts(path: str, wanted: Wanted, share: Share | None = None) -> Shown 
         if error.number is not None:
             raise
         unread = error.what
-    return Shown(unread or tuple(found), digest.digest())
+    return Shown(unread or tuple(found), b"" if is_empty else digest.digest())
 
 
 def mounts_of(namespaces: Iterable[Namespace], wanted: Wanted) -> Iterator[Mount]:

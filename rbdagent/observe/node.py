@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -48,6 +49,7 @@ from rbdagent.observe.mounts import Wanted, mounts_of, shows_use, unbacked_of
 from rbdagent.observe.processes import (
     ProcessPass,
     ProcessScan,
+    Turns,
     find_kubelet,
     flag_value,
     in_flight_of,
@@ -61,7 +63,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_LOOK_AT_IT: Final = "look at that process: it has more, or other, than is read"
+_LOOK_AT_IT: Final = "look at that process: it does not answer, or has more than is read"
 _PTRACE: Final = "run as root with CAP_SYS_PTRACE; other users need CAP_DAC_READ_SEARCH beside it"
 
 
@@ -75,11 +77,23 @@ class NodeRoots(Struct, frozen=True, kw_only=True):
     """As the host names them; empty: found from kubelet's command line, then the known places."""
 
 
-def observe_node(roots: NodeRoots, *, node_name: str) -> tuple[NodeView | None, Source]:
+def observe_node(
+    roots: NodeRoots,
+    *,
+    node_name: str,
+    turns: Turns | None = None,
+    deadline: float = math.inf,
+) -> tuple[NodeView | None, Source]:
     """Look at everything on this node that concerns RBD devices.
 
     Never raises for broken surroundings: without /proc or with unreadable sysfs attributes the
     source is ``failed``; a fact that a missing right hides is NotObserved and a gap of the source.
+
+    Args:
+        roots: where the host's file systems are seen.
+        node_name: this node.
+        turns: remembers from one observation to the next which processes hang.
+        deadline: of the monotonic clock, for the processes of the node.
     """
     if names_in(roots.procfs / "1") is None:
         return None, Source(
@@ -89,18 +103,20 @@ def observe_node(roots: NodeRoots, *, node_name: str) -> tuple[NodeView | None, 
         )
     try:
         # Names are kept as they are while files are reached by them.
-        return in_all_texts(_observe(roots, node_name), as_unicode)
+        return in_all_texts(_observe(roots, node_name, turns, deadline), as_unicode)
     except ParseError as error:
         return None, Source(state=SourceState.FAILED, reason=str(error))
 
 
-def _observe(roots: NodeRoots, node_name: str) -> tuple[NodeView, Source]:
+def _observe(
+    roots: NodeRoots, node_name: str, turns: Turns | None, deadline: float
+) -> tuple[NodeView, Source]:
     krbd = observe_krbd(roots.sysfs, roots.host_root)
     devices = () if isinstance(krbd, NotObserved) else krbd
     devices += observe_nbd(roots.sysfs, roots.host_root)
     numbers = frozenset(number for device in devices for number in device.numbers)
-    wanted = Wanted(numbers=numbers, node_paths=_node_paths(devices))
-    processes = ProcessPass(roots.procfs, wanted)
+    wanted = Wanted.of(numbers, _node_paths(devices))
+    processes = ProcessPass(roots.procfs, wanted, turns=turns, deadline=deadline)
     scan = processes.scan()
     mounts = tuple(mounts_of(scan.namespaces, wanted))
     if _seems_idle(devices, mounts, scan) and (more := processes.scan_threads()):
@@ -124,7 +140,7 @@ def _observe(roots: NodeRoots, node_name: str) -> tuple[NodeView, Source]:
             own=own,
         ),
         addresses=_addresses(roots.procfs),
-        in_flight=in_flight_of(scan.entries),
+        in_flight=in_flight_of(scan),
         unbacked=_unbacked(scan, numbers),
         processes=_containers(scan),
         uptime_s=uptime(roots.procfs),
@@ -344,7 +360,8 @@ def _hidden_mounts(scan: ProcessScan) -> NotObserved | None:
             f"mount namespace of {named(namespace.process)}: {namespace.mounts.reason}"
             for namespace in scan.namespaces
             if isinstance(namespace.mounts, NotObserved)
-        ],
+        ]
+        + scan.unread_mounts,
     )
 
 
@@ -354,7 +371,7 @@ def _hidden_files(scan: ProcessScan) -> NotObserved | None:
         f"open files of {scan.denied_files} processes may not be looked at"
         if scan.denied_files
         else "",
-        scan.unread,
+        scan.unread_files,
     )
 
 

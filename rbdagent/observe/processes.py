@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import errno
 import functools
+import math
 import os
 import re
 import stat
@@ -26,6 +27,7 @@ from rbdagent.model import (
     OpenHow,
     ProcessRef,
 )
+from rbdagent.observe.failure import not_observed
 from rbdagent.observe.files import (
     ARGUMENTS,
     COMMAND_LINE,
@@ -39,12 +41,14 @@ from rbdagent.observe.files import (
     read_head,
 )
 from rbdagent.observe.mounts import Namespace, Shown, Wanted, read_mounts
-from rbdagent.observe.shares import ROOM, Share, Shares
+from rbdagent.observe.places import file_system_of
+from rbdagent.observe.shares import PROCESS_S, ROOM, Share, Shares
+from rbdagent.observe.together import InTurn
 from rbdagent.parse.excerpt import printable, shortened
 from rbdagent.parse.secrets import command_without_secrets, without_secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
 _COMMAND_CHARACTERS: Final = 200
@@ -93,6 +97,8 @@ class ProcessEntry(Struct, kw_only=True):
     has_denied_mounts: bool = False
     has_denied_files: bool = False
     """Descriptors, cwd, root or mappings may not be looked at."""
+    at: str = ""
+    """The file that was looked at last."""
     unread: str = ""
     """Why not all of it was observed."""
 
@@ -103,37 +109,62 @@ class ProcessScan(Struct, kw_only=True):
     entries: list[ProcessEntry]
     namespaces: list[Namespace]
     openers: list[Opener]
+    unknown: list[str]
+    """The processes of which nothing was observed, and why."""
     denied_mounts: int
     """How many processes' mounts may not be looked at."""
     denied_files: int
     """How many processes' descriptors, cwd, root or mappings may not be looked at."""
-    unread: list[str]
-    """The processes of which not all was observed, and why."""
+    unread_mounts: list[str]
+    """The processes of which the mount namespace was not observed, and why."""
+    unread_files: list[str]
+    """The processes of which not all files were observed, and why."""
+
+
+Turns = InTurn[tuple[str, int]]
+"""A part of the observation of a process, and its pid."""
 
 
 class ProcessPass:
     """One pass over the processes of a node, for the devices that they may have mounted or open."""
 
-    def __init__(self, procfs: Path, wanted: Wanted) -> None:
+    def __init__(
+        self,
+        procfs: Path,
+        wanted: Wanted,
+        *,
+        turns: Turns | None = None,
+        deadline: float = math.inf,
+    ) -> None:
         """Prepare it.
 
         Args:
             procfs: the host's /proc.
             wanted: what is looked for.
+            turns: remembers the processes that still hang since an earlier pass.
+            deadline: of the monotonic clock; a process that was not observed by then is left out.
         """
         self._root = str(procfs)
         self._wanted = wanted
         self._columns = _Columns.of(wanted.numbers)
+        self._turns = turns or InTurn()
+        self._deadline = deadline
         self._boot = _boot_time(procfs)
         self._entries: dict[int, ProcessEntry] = {}
         self._hidden: set[int] = set()
+        self._unread: list[str] = []
         self._shown: dict[int | bytes, Shown] = {}
         self._shares = Shares()
 
     def scan(self) -> ProcessScan:
         """Observe every process."""
-        for pid in _pids(self._root):
-            self._observe(pid)
+        self._run("process", _pids(self._root), self._observe)
+        living = [
+            pid
+            for pid, entry in self._entries.items()
+            if not (entry.is_over or entry.is_kernel_thread)
+        ]
+        self._run("files", living, self._observe_files)
         return self._scan()
 
     def scan_threads(self) -> ProcessScan | None:
@@ -143,10 +174,58 @@ class ProcessPass:
         what is mounted there, and its process does not show it.
         """
         known = len(self._shown)
-        for entry in self._entries.values():
-            if entry.threads > 1 and not entry.is_kernel_thread:
-                self._observe_threads(entry)
+        many = [
+            pid
+            for pid, entry in self._entries.items()
+            if entry.threads > 1 and not entry.is_kernel_thread
+        ]
+        self._run("threads", many, self._observe_threads)
         return self._scan() if len(self._shown) > known else None
+
+    # In turn --------------------------------------------------------------------------------------
+
+    def _run(self, what: str, pids: Sequence[int], observe: Callable[[int], None]) -> None:
+        """Observe a part of processes, of each in turn, and note which of them hang."""
+        left = self._turns.run(
+            [(what, pid) for pid in pids],
+            lambda item: self._contained(item[1], observe),
+            patience_s=_PATIENCE_S,
+            deadline=self._deadline,
+        )
+        if left.waiting and what != "place":
+            self._unread.append(f"{len(left.waiting)} processes were not observed in time")
+        new = [item for item in left.hung if item not in self._turns.notes]
+        for item in new:
+            entry = self._entries.get(item[1])
+            at = entry.at if entry else f"{self._root}/{item[1]}"
+            self._turns.notes[item] = f"{at} does not answer"
+        if what == "files" and new:
+            self._run("place", [pid for _, pid in new[:_MOST_PLACES]], self._describe)
+        for item in left.hung:
+            self._leave(item[1], self._turns.notes[item])
+
+    def _contained(self, pid: int, observe: Callable[[int], None]) -> None:
+        try:
+            observe(pid)
+        except Exception as error:  # noqa: BLE001 - one process never hides the others
+            self._leave(pid, not_observed(error, f"process {pid}").reason)
+
+    def _leave(self, pid: int, why: str) -> None:
+        """Note why a process was not observed."""
+        entry = self._entries.get(pid)
+        if entry is None:
+            self._unread.append(f"process {pid}: {why}")
+        else:
+            entry.unread = why
+
+    def _describe(self, pid: int) -> None:
+        """Add to what is noted of a process the file system that does not answer."""
+        entry = self._entries[pid]
+        found = file_system_of(entry.directory, entry.at, Shares().of(None))
+        if found:
+            self._turns.notes["files", pid] += f", on {found}"
+
+    # One process ----------------------------------------------------------------------------------
 
     def _observe(self, pid: int) -> None:
         entry = _entry(self._root, pid, self._boot)
@@ -156,21 +235,25 @@ class ProcessPass:
             self._hidden.add(pid)
             return
         self._entries[pid] = entry
-        if entry.is_over:
-            return
+        if not entry.is_over:
+            share = self._shares.of(entry.ref.pod_uid)
+            self._join_namespace(entry, entry.directory, share)
+            share.end()
+
+    def _observe_files(self, pid: int) -> None:
+        entry = self._entries[pid]
         share = self._shares.of(entry.ref.pod_uid)
-        self._join_namespace(entry, entry.directory, share)
-        if not entry.is_kernel_thread:
-            _read_command(entry)
-            if self._wanted.numbers:
-                self._join_openers(entry, entry.directory, share)
+        _read_command(entry)
+        if self._wanted.numbers:
+            self._join_openers(entry, entry.directory, share)
         share.end()
 
-    def _observe_threads(self, entry: ProcessEntry) -> None:
+    def _observe_threads(self, pid: int) -> None:
+        entry = self._entries[pid]
         share = self._shares.of(entry.ref.pod_uid)
-        for directory in _threads(f"{self._root}/{entry.ref.pid}"):
+        for directory in _threads(f"{self._root}/{pid}"):
             if share.is_over:
-                entry.unread = share.reason(f"{self._root}/{entry.ref.pid}/task")
+                entry.unread = share.reason(f"{self._root}/{pid}/task")
                 break
             inode = inode_of(f"{directory}/ns/mnt")
             if inode is None or inode in self._shown:
@@ -186,28 +269,40 @@ class ProcessPass:
         namespaces: dict[int | bytes, Namespace] = {}
         for entry in entries:
             for key in entry.namespaces:
-                found = namespaces.setdefault(
-                    key, Namespace(key=key, process=entry.ref, mounts=self._shown[key].mounts)
-                )
+                if key not in namespaces:
+                    shown = self._shown.get(key, _NOT_SHOWN)
+                    namespaces[key] = Namespace(key=key, process=entry.ref, mounts=shown.mounts)
+                found = namespaces[key]
                 if found.process.pod_uid is None and entry.ref.pod_uid is not None:
                     # A container's process names it better than a passer-by without a pod.
                     found.process = entry.ref
-        init = self._entries.get(1)
-        for key in init.namespaces[:1] if init else ():
-            namespaces[key].is_host = True
+        self._mark_host(namespaces)
         return ProcessScan(
             entries=entries,
             namespaces=list(namespaces.values()),
             openers=[opener for entry in entries for opener in entry.openers],
+            unknown=[f"the state of process {pid} may not be read" for pid in sorted(self._hidden)]
+            + self._unread,
             denied_mounts=len(self._hidden) + sum(entry.has_denied_mounts for entry in entries),
             denied_files=len(self._hidden) + sum(entry.has_denied_files for entry in entries),
-            unread=[f"{named(entry.ref)}: {entry.unread}" for entry in entries if entry.unread],
+            unread_mounts=self._unread
+            + [_said(entry) for entry in entries if entry.unread and not entry.namespaces],
+            unread_files=self._unread + [_said(entry) for entry in entries if entry.unread],
         )
 
     # Mount namespaces -----------------------------------------------------------------------------
 
+    def _mark_host(self, namespaces: dict[int | bytes, Namespace]) -> None:
+        """Mark the namespace of pid 1: by its inode, or where that is hidden by what it shows."""
+        init = self._entries.get(1)
+        for own in init.namespaces[:1] if init else ():
+            for key, namespace in namespaces.items():
+                shown = self._shown.get(key, _NOT_SHOWN)
+                namespace.is_host = own in (key, shown.digest)
+
     def _join_namespace(self, entry: ProcessEntry, directory: str, share: Share) -> None:
         """Read each namespace's mountinfo once; hidden namespaces are told apart by content."""
+        entry.at = f"{directory}/mountinfo"
         try:
             inode = identity_of(f"{directory}/ns/mnt").inode
         except PermissionError:
@@ -217,15 +312,23 @@ class ProcessPass:
         if inode and inode in self._shown:
             entry.namespaces.append(inode)
             return
+        if inode:
+            # A process that is observed meanwhile does not read it again.
+            unread = NotObserved(reason=f"{entry.at} does not answer")
+            self._shown[inode] = Shown(unread, b"")
+            entry.namespaces.append(inode)
         try:
-            shown = read_mounts(f"{directory}/mountinfo", self._wanted, share)
+            shown = read_mounts(entry.at, self._wanted, share)
         except UnreadError:
+            shown = None
             entry.has_denied_mounts = True
-            return
-        if shown is not None and (shown.mounts or not entry.is_kernel_thread):
-            key = inode or shown.digest
-            self._shown.setdefault(key, shown)
-            entry.namespaces.append(key)
+        if shown is not None and (shown.digest or not entry.is_kernel_thread):
+            self._shown[inode or shown.digest] = shown
+            if not inode:
+                entry.namespaces.append(shown.digest)
+        elif inode:
+            del self._shown[inode]
+            entry.namespaces.remove(inode)
 
     # Openers --------------------------------------------------------------------------------------
 
@@ -233,7 +336,8 @@ class ProcessPass:
         for name, how in _LINKS:
             self._join_link(entry, f"{directory}/{name}", how, share)
         try:
-            with os.scandir(f"{directory}/fd") as descriptors:
+            entry.at = f"{directory}/fd"
+            with os.scandir(entry.at) as descriptors:
                 for number, descriptor in enumerate(descriptors):
                     if number % _OFTEN == 0 and share.is_over:
                         entry.unread = share.reason(f"{directory}/fd")
@@ -243,8 +347,9 @@ class ProcessPass:
             entry.has_denied_files = True
         except OSError:
             pass
+        entry.at = f"{directory}/maps"
         try:
-            for opener in _mappings(entry, f"{directory}/maps", self._columns, share):
+            for opener in _mappings(entry, entry.at, self._columns, share):
                 _add(entry, opener, share)
         except UnreadError as error:
             if error.number is not None:
@@ -254,6 +359,7 @@ class ProcessPass:
 
     def _join_link(self, entry: ProcessEntry, link: str, how: OpenHow, share: Share) -> None:
         """Follow one link of a process."""
+        entry.at = link
         try:
             found = identity_of(link)
         except OSError as error:
@@ -285,6 +391,14 @@ def _add(entry: ProcessEntry, opener: Opener, share: Share) -> None:
         entry.unread = f"more open files and mounts of volumes than {ROOM}"
 
 
+def _said(entry: ProcessEntry) -> str:
+    return f"{named(entry.ref)}: {entry.unread}"
+
+
+_NOT_SHOWN: Final = Shown(NotObserved(reason="the process that showed it has ended"), b"")
+_PATIENCE_S: Final = PROCESS_S + 0.5
+"""Of a process that reads on, its share is over before."""
+_MOST_PLACES: Final = 3
 _OFTEN: Final = 256
 _MOST_ALIKE: Final = 100
 """Open files of one process on one device: more of them prove nothing more."""
@@ -367,8 +481,9 @@ def _entry(root: str, pid: int, boot: int | None) -> ProcessEntry | NotObserved 
 
 
 def _read_command(entry: ProcessEntry) -> None:
-    """Read a process's command line; one without any (after exec of nothing) keeps its name."""
-    arguments, entry.is_cut = _command_line(f"{entry.directory}/cmdline")
+    """Read a process's command line; of a process without one its name is shown."""
+    entry.at = f"{entry.directory}/cmdline"
+    arguments, entry.is_cut = _command_line(entry.at)
     if not arguments:
         entry.ref = replace(entry.ref, command=f"[{entry.name}]")
         return
@@ -387,7 +502,9 @@ def _command_line(path: str) -> tuple[tuple[str, ...], bool]:
     ):
         most = ARGUMENTS
         line = read_head(path, most)
-    if not isinstance(line, bytes) or not line:
+    if not isinstance(line, bytes):
+        return (), line is not None
+    if not line:
         return (), False
     is_cut = len(line) == most
     # Half a secret does not look like one: a word that was cut off is left out.
@@ -476,17 +593,19 @@ def _is_worker(program: str) -> bool:
     return program in _PROGRAMS or program.startswith(("mkfs", "mke2fs", "fsck"))
 
 
-def in_flight_of(entries: Iterable[ProcessEntry]) -> tuple[InFlight, ...] | NotObserved:
+def in_flight_of(scan: ProcessScan) -> tuple[InFlight, ...] | NotObserved:
     """Return the processes that map, unmap, format, check, mount or unlock, in any state."""
+    if scan.unknown:
+        return NotObserved(reason=scan.unknown[0])
     found = []
-    for entry in entries:
-        program = os.path.basename(entry.arguments[0]) if entry.arguments else ""
+    for entry in scan.entries:
+        unread = entry.name if entry.is_cut else ""
+        program = os.path.basename(entry.arguments[0]) if entry.arguments else unread
         if not _is_worker(program) or is_nbd_server(entry):
             continue
         if entry.is_cut:
-            return NotObserved(
-                reason=f"{named(entry.ref)}: its command line is larger than {ARGUMENTS >> 10} KiB"
-            )
+            why = f"its command line is larger than {ARGUMENTS >> 10} KiB"
+            return NotObserved(reason=f"{named(entry.ref)}: {entry.unread or why}")
         names = (word for word in entry.arguments[1:] if "/" in word or "rbd" in word)
         found.append(
             InFlight(

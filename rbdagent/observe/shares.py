@@ -61,7 +61,8 @@ class _Taken:
         """Of those that are being observed."""
 
     def left_s(self, now: float) -> float:
-        return POD_S - self.seconds - sum(now - begun for begun in self.begun)
+        left = POD_S - self.seconds
+        return left - sum(now - begun for begun in self.begun) if self.begun else left
 
 
 class Shares:

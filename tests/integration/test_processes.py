@@ -71,7 +71,7 @@ class Keeper:
         assert self.process.stdout is not None
         told = int(self.process.stdout.readline())
         number = DeviceNumber(major=os.major(told), minor=os.minor(told))
-        self.wanted = Wanted(numbers=frozenset({number}))
+        self.wanted = Wanted.of([number])
         self.procfs = only(self.process.pid, directory)
 
     def passed(self) -> ProcessPass:
@@ -121,7 +121,7 @@ def test_a_process_whose_first_thread_has_ended_is_looked_at_by_another_one(
 def test_a_process_that_has_ended_and_was_not_waited_for_hides_nothing(tmp_path: Path) -> None:
     with subprocess.Popen(["true"]) as process:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        wanted = Wanted(numbers=frozenset({DeviceNumber(major=252, minor=0)}))
+        wanted = Wanted.of([DeviceNumber(major=252, minor=0)])
         scan = ProcessPass(only(process.pid, tmp_path / "none"), wanted).scan()
         (entry,) = scan.entries
         assert entry.is_over

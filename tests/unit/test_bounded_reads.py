@@ -20,15 +20,13 @@ from rbdagent.observe.files import (
     read_bytes,
     read_head,
 )
-from tests.unit.trees import POD, ROOT_MOUNT, Tree
+from tests.unit.trees import FILES, MOUNTS, POD, ROOT_MOUNT, Tree, gap_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 HUGE: Final = 8 << 20
-MOUNTS: Final = "mounts in other mount namespaces"
-FILES: Final = "open files and working directories of other users' processes"
 
 
 @pytest.fixture
@@ -206,7 +204,7 @@ def test_what_lies_beyond_a_bound_is_not_observed_and_named(
     monkeypatch.setattr(module, bound, SMALL)
     tree.write(path, f"{ROOT_MOUNT}\n".encode() * 2000)
     view, source = tree.observe()
-    (gap,) = (gap for gap in source.gaps if gap.fact == fact)
+    gap = gap_of(source, fact)
     assert f"process 7 (app) of pod {POD}" in gap.reason
     assert "larger than 64 KiB" in gap.reason
     assert not isinstance(view.mappings, NotObserved)

@@ -11,7 +11,7 @@ from rbdagent.observe.processes import ProcessPass
 if TYPE_CHECKING:
     from pathlib import Path
 
-RBD0 = Wanted(numbers=frozenset({DeviceNumber(major=252, minor=0)}))
+RBD0 = Wanted.of([DeviceNumber(major=252, minor=0)])
 
 
 def test_a_process_whose_state_may_not_be_read_counts_as_one_that_nobody_looked_at(

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from rbdagent.model import NotObserved, SourceState
+from rbdagent.observe import processes
+from rbdagent.observe.files import Identity, identity_of
 from rbdagent.parse.mountinfo import parse_mount_line
-from tests.unit.trees import OTHER_POD, POD, ROOT_MOUNT, Tree, volume_path
+from tests.unit.trees import MOUNTS, OTHER_POD, POD, ROOT_MOUNT, Tree, gap_of, volume_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,7 +81,7 @@ def test_a_line_that_cannot_be_read_is_a_gap_of_its_namespace(tree: Tree) -> Non
     hostile(tree, UNREADABLE)
     view, source = tree.observe()
     assert source.state is SourceState.OBSERVED
-    (gap,) = (each for each in source.gaps if each.fact == "mounts in other mount namespaces")
+    gap = gap_of(source, MOUNTS)
     assert f"process 66 (evil) of pod {OTHER_POD}" in gap.reason
     assert {each.pod_uid for each in view.processes} == {POD, OTHER_POD}
 
@@ -111,7 +113,23 @@ def test_many_such_gaps_are_counted(tree: Tree) -> None:
         tree.namespace(f"ns-{number}", UNREADABLE, str(number))
         tree.process(number, "/evil", namespace=f"ns-{number}", pod=OTHER_POD)
     _, source = tree.observe()
-    (gap,) = (each for each in source.gaps if each.fact == "mounts in other mount namespaces")
+    gap = gap_of(source, MOUNTS)
     assert "process 72" in gap.reason
     assert "process 73" not in gap.reason
     assert gap.reason.endswith("and 2 more")
+
+
+@pytest.mark.parametrize("hidden", ["1", "7"])
+def test_the_hosts_namespace_is_known_by_what_it_shows_where_its_inode_is_hidden(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, hidden: str
+) -> None:
+    def identity(path: str) -> Identity:
+        if path.endswith(f"/{hidden}/ns/mnt"):
+            raise PermissionError(13, "Permission denied", path)
+        return identity_of(path)
+
+    monkeypatch.setattr(processes, "identity_of", identity)
+    host = [each.path for each in mounts(tree.mappings()[0]) if each.namespace.is_host]
+    assert set(host) == {f"{STAGING}0", volume_path(POD, "a")}
+    others = [each for each in mounts(tree.mappings()[0]) if not each.namespace.is_host]
+    assert [each.path for each in others if each.path == "/data"] == ["/data"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -14,15 +14,22 @@ from rbdagent.observe import mounts, processes, shares
 from rbdagent.observe.mounts import Wanted
 from rbdagent.observe.processes import ProcessPass
 from rbdagent.observe.shares import POD_S, PROCESS_S, Shares
-from tests.unit.trees import OTHER_POD, POD, ROOT_MOUNT, Tree, volume_path
+from tests.unit.trees import (
+    FILES,
+    MOUNTS,
+    OTHER_POD,
+    POD,
+    ROOT_MOUNT,
+    Tree,
+    gap_of,
+    volume_path,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rbdagent.model import Gap, Mapping
 
-MOUNTS: Final = "mounts in other mount namespaces"
-FILES: Final = "open files and working directories of other users' processes"
 USED: Final = f"40 28 252:0 / {volume_path(POD, 'a')} rw - ext4 /dev/rbd0 rw"
 OWN: Final = "41 28 252:0 / /data rw - ext4 /dev/rbd0 rw"
 _READ: Final = os.read
@@ -42,7 +49,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(time, "monotonic", made)
+    monkeypatch.setattr(shares, "time", SimpleNamespace(monotonic=made))
     return made
 
 
@@ -76,8 +83,7 @@ def slow(clock: Clock, monkeypatch: pytest.MonkeyPatch, tree: Tree) -> Tree:
 
 
 def gap(tree: Tree, fact: str) -> Gap:
-    (found,) = (gap for gap in tree.observe()[1].gaps if gap.fact == fact)
-    return found
+    return gap_of(tree.observe()[1], fact)
 
 
 def assert_only_the_unused_is_unseen(mappings: tuple[Mapping, ...], fact: str) -> None:
@@ -166,7 +172,7 @@ def test_of_one_device_a_process_has_so_many_openers(
     (tree.root / "file").touch()
     tree.open_files(77, *[str(tree.root / "file")] * 5, "/proc")
     numbers = [device_of(path) for path in (tree.root, "/proc")]
-    wanted = Wanted(numbers=frozenset(numbers))
+    wanted = Wanted.of(numbers)
     found = ProcessPass(tree.roots.procfs, wanted).scan().openers
     assert Counter(opener.device for opener in found) == {numbers[0]: 2, numbers[1]: 1}
 

@@ -10,8 +10,11 @@ from rbdagent.observe.node import NodeRoots, observe_node
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rbdagent.model import Mapping, NodeView, Source
+    from rbdagent.model import Gap, Mapping, NodeView, Source
+    from rbdagent.observe.processes import Turns
 
+MOUNTS: Final = "mounts in other mount namespaces"
+FILES: Final = "open files and working directories of other users' processes"
 POD: Final = "9eb33a05-ca49-4781-8d19-597499b70291"
 OTHER_POD: Final = "22222222-ca49-4781-8d19-597499b70291"
 KUBELET: Final = "/var/lib/kubelet"
@@ -78,9 +81,9 @@ class Tree:
         for number, path in enumerate(paths):
             (directory / str(number)).symlink_to(path)
 
-    def observe(self) -> tuple[NodeView, Source]:
+    def observe(self, turns: Turns | None = None) -> tuple[NodeView, Source]:
         """Observe it."""
-        view, source = observe_node(self.roots, node_name="n1")
+        view, source = observe_node(self.roots, node_name="n1", turns=turns)
         assert view is not None, source.reason
         return view, source
 
@@ -89,6 +92,12 @@ class Tree:
         view, _ = self.observe()
         assert not isinstance(view.mappings, NotObserved)
         return view.mappings
+
+
+def gap_of(source: Source, fact: str) -> Gap:
+    """Return the gap that a source has of a fact."""
+    (found,) = (gap for gap in source.gaps if gap.fact == fact)
+    return found
 
 
 def volume_path(pod: str, volume: str) -> str:

@@ -1,0 +1,201 @@
+"""A process whose files do not answer is a gap that names it; all the others are observed."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from rbdagent.model import NotObserved
+from rbdagent.observe import processes, together
+from rbdagent.observe.files import Identity, identity_of
+from rbdagent.observe.processes import Turns
+from tests.unit.trees import (
+    FILES,
+    MOUNTS,
+    OTHER_POD,
+    POD,
+    ROOT_MOUNT,
+    Tree,
+    gap_of,
+    volume_path,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+USED: Final = f"40 28 252:0 / {volume_path(POD, 'a')} rw - ext4 /dev/rbd0 rw"
+OWN: Final = "41 28 252:16 / /data rw - ext4 /dev/rbd1 rw"
+SHARE: Final = "42 28 0:50 / /share rw - fuse.sshfs server:/share rw"
+WHO: Final = f"process 66 (app) of pod {OTHER_POD}"
+
+
+class Hang:
+    """Keeps waiting who reads one file, or follows one link, and counts them."""
+
+    def __init__(self) -> None:
+        self.path = ""
+        self.times = 0
+        self.released = threading.Event()
+
+    def __call__(self, path: str) -> None:
+        if self.path and path.endswith(self.path):
+            self.times += 1
+            self.released.wait()
+
+
+@pytest.fixture
+def hang(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hang]:
+    made = Hang()
+    real_open = os.open
+
+    def opened(path: str, flags: int) -> int:
+        made(str(path))
+        return real_open(path, flags)
+
+    def identity(path: str) -> Identity:
+        made(path)
+        return identity_of(path)
+
+    monkeypatch.setattr(os, "open", opened)
+    monkeypatch.setattr(processes, "identity_of", identity)
+    monkeypatch.setattr(processes, "_PATIENCE_S", 0.2)
+    yield made
+    made.released.set()
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    """Return a node with three images: a pod uses the first, the process that hangs the second."""
+    made = Tree(tmp_path)
+    for number in range(3):
+        made.device(number)
+    made.namespace("host", ROOT_MOUNT, USED)
+    made.namespace("hung", ROOT_MOUNT, SHARE, OWN)
+    made.process(66, "/app", namespace="hung", pod=OTHER_POD)
+    made.open_files(66, "/share/file")
+    made.namespace("own", ROOT_MOUNT)
+    made.process(77, "/app", namespace="own", pod=POD)
+    made.process(78, "/sbin/mkfs.ext4", "/dev/rbd9")
+    return made
+
+
+HUNG: Final = pytest.mark.parametrize("path", ["/66/cmdline", "/66/fd/0", "/66/cwd", "/66/maps"])
+
+
+@HUNG
+def test_a_process_that_hangs_is_a_gap_that_names_it(tree: Tree, hang: Hang, path: str) -> None:
+    hang.path = path
+    _, source = tree.observe()
+    reason = gap_of(source, FILES).reason
+    assert reason.startswith(f"{WHO}: ")
+    assert f"{path} does not answer" in reason
+
+
+@HUNG
+def test_the_others_are_observed(tree: Tree, hang: Hang, path: str) -> None:
+    before, _ = tree.observe()
+    hang.path = path
+    after, _ = tree.observe()
+    assert {each.pid for each in after.processes} == {66, 77}
+    assert after.in_flight == before.in_flight != ()
+
+
+@HUNG
+def test_mounts_of_a_process_that_hangs_are_evidence(tree: Tree, hang: Hang, path: str) -> None:
+    hang.path = path
+    view, source = tree.observe()
+    assert MOUNTS not in {gap.fact for gap in source.gaps}
+    assert not isinstance(view.mappings, NotObserved)
+    paths = [observed_paths(mapping.mounts) for mapping in view.mappings]
+    assert paths == [[volume_path(POD, "a")], ["/data"], []]
+
+
+def observed_paths(mounts: object) -> list[str]:
+    assert isinstance(mounts, tuple)
+    return [mount.path for mount in mounts]
+
+
+@HUNG
+def test_what_a_process_that_hangs_has_open_is_not_observed(
+    tree: Tree, hang: Hang, path: str
+) -> None:
+    hang.path = path
+    for mapping in tree.mappings():
+        assert isinstance(mapping.openers, NotObserved)
+        assert WHO in mapping.openers.reason
+
+
+def test_a_mount_namespace_that_does_not_answer_is_a_gap(tree: Tree, hang: Hang) -> None:
+    hang.path = "/66/mountinfo"
+    view, source = tree.observe()
+    assert f"mount namespace of {WHO}" in gap_of(source, MOUNTS).reason
+    assert not isinstance(view.mappings, NotObserved)
+    assert isinstance(view.mappings[2].mounts, NotObserved)
+    assert observed_paths(view.mappings[0].mounts) == [volume_path(POD, "a")]
+
+
+def test_a_process_that_does_not_tell_its_state_is_a_gap(tree: Tree, hang: Hang) -> None:
+    hang.path = "/66/stat"
+    view, source = tree.observe()
+    for fact in (MOUNTS, FILES):
+        assert "/66 does not answer" in gap_of(source, fact).reason
+    assert {each.pid for each in view.processes} == {77}
+
+
+@pytest.mark.parametrize("path", ["/78/cmdline", "/78/stat"])
+def test_what_a_worker_that_hangs_names_is_not_observed(tree: Tree, hang: Hang, path: str) -> None:
+    hang.path = path
+    view, _ = tree.observe()
+    assert isinstance(view.in_flight, NotObserved)
+
+
+def test_a_process_that_hangs_is_not_looked_at_again_while_it_does(tree: Tree, hang: Hang) -> None:
+    turns = Turns()
+    hang.path = "/66/cmdline"
+    (_, first), (_, second) = tree.observe(turns), tree.observe(turns)
+    assert hang.times == 1
+    assert gap_of(second, FILES) == gap_of(first, FILES)
+
+
+def test_a_process_that_answers_again_is_observed(tree: Tree, hang: Hang) -> None:
+    turns = Turns()
+    hang.path = "/66/cmdline"
+    tree.observe(turns)
+    hang.path = ""
+    before = threading.enumerate()
+    hang.released.set()
+    for thread in before:
+        if isinstance(thread, together._Runner):
+            thread.join()
+    _, source = tree.observe(turns)
+    assert FILES not in {gap.fact for gap in source.gaps}
+
+
+@pytest.mark.parametrize("path", ["/66/fd/0", "/66/cmdline"])
+def test_the_file_system_that_does_not_answer_is_named(tree: Tree, hang: Hang, path: str) -> None:
+    rest = f"S 1 1 1 0 -1 0 {'0 ' * 10}1 0 1000 0 {'0 ' * 24}{0x7F0000000800} 0"
+    tree.write("proc/66/stat", f"66 (app) {rest}\n")
+    line = "7f0000000000-7f0000001000 r--p 00000000 00:32 12   /share/arguments\n"
+    tree.write("proc/66/maps", line)
+    hang.path = path
+    _, source = tree.observe()
+    reason = gap_of(source, FILES).reason
+    assert reason.endswith(f"{path} does not answer, on fuse.sshfs (server:/share)")
+
+
+def test_an_error_of_one_process_is_its_own(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = processes._read_command
+
+    def read(entry: processes.ProcessEntry) -> None:
+        if entry.ref.pid == 66:
+            raise ValueError("unexpected")
+        real(entry)
+
+    monkeypatch.setattr(processes, "_read_command", read)
+    view, source = tree.observe()
+    assert f"{WHO}: process 66: ValueError: unexpected" in gap_of(source, FILES).reason
+    assert {each.pid for each in view.processes} == {66, 77}

@@ -1,0 +1,120 @@
+"""Items in turn: one that hangs keeps no other one waiting, and is not begun a second time."""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from rbdagent.observe import together
+from rbdagent.observe.together import InTurn, Left
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+SOON_S: Final = 0.2
+"""Patience with what hangs; nothing else takes as long."""
+
+
+class Work:
+    """Does items; some hang until they are released."""
+
+    def __init__(self, *hanging: str) -> None:
+        self.hanging = set(hanging)
+        self.begun: list[str] = []
+        self.ended: list[str] = []
+        self.threads: set[int] = set()
+        self.released = threading.Event()
+
+    def __call__(self, item: str) -> None:
+        self.begun.append(item)
+        self.threads.add(threading.get_ident())
+        if item in self.hanging:
+            self.released.wait()
+        self.ended.append(item)
+
+
+@pytest.fixture
+def hung() -> Iterator[Callable[..., Work]]:
+    made: list[Work] = []
+
+    def make(*hanging: str) -> Work:
+        made.append(Work(*hanging))
+        return made[-1]
+
+    yield make
+    for work in made:
+        work.released.set()
+
+
+def run(
+    turns: InTurn[str], items: Sequence[str], work: Work, deadline: float = math.inf
+) -> Left[str]:
+    return turns.run(items, work, patience_s=SOON_S, deadline=deadline)
+
+
+def test_items_are_done_in_order_by_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(together, "_QUICK_S", 60.0)
+    work, items = Work(), [str(number) for number in range(1000)]
+    assert run(InTurn(), items, work) == Left([], [])
+    assert work.ended == items
+
+
+def test_no_items_leave_nothing() -> None:
+    assert run(InTurn(), [], Work()) == Left([], [])
+
+
+def test_one_that_hangs_keeps_no_other_one_waiting(hung: Callable[..., Work]) -> None:
+    work = hung("b", "c")
+    assert run(InTurn(), "abcd", work) == Left(["b", "c"], [])
+    assert work.ended == ["a", "d"]
+    assert len(work.threads) == 3
+
+
+def test_one_that_hangs_is_not_begun_again_until_it_ends(hung: Callable[..., Work]) -> None:
+    work, turns = hung("b"), InTurn[str]()
+    run(turns, "abc", work)
+    turns.notes["b"] = "noted"
+    assert run(turns, "abc", work) == Left(["b"], [])
+    assert work.begun.count("b") == 1
+    assert turns.notes == {"b": "noted"}
+    work.released.set()
+    for thread in threading.enumerate():
+        if thread.ident in work.threads:
+            thread.join()
+    assert run(turns, "abc", work) == Left([], [])
+    assert work.begun.count("b") == 2
+    assert turns.notes == {}
+
+
+def test_one_that_is_slow_is_done(hung: Callable[..., Work]) -> None:
+    """The last item releases the first one, long after another thread went on."""
+    work = hung("a")
+    work_off = work.__call__
+
+    def releasing(item: str) -> None:
+        if item == "c":
+            work.released.set()
+        work_off(item)
+
+    assert InTurn[str]().run("abc", releasing, patience_s=60, deadline=math.inf) == Left([], [])
+    assert sorted(work.ended) == ["a", "b", "c"]
+
+
+def test_too_many_that_hang_leave_the_rest_waiting(
+    hung: Callable[..., Work], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(together, "_MOST_HUNG", 2)
+    work = hung(*"abcdef")
+    left = run(InTurn(), "abcdef", work)
+    assert (*left.hung, *left.waiting) == tuple("abcdef")
+    assert len(left.hung) == len(work.threads) <= 3
+
+
+def test_what_is_not_begun_at_the_deadline_waits(hung: Callable[..., Work]) -> None:
+    work = hung("a")
+    left = run(InTurn(), "abc", work, deadline=-math.inf)
+    assert (*left.hung, *left.waiting) == tuple("abc")
+    assert "b" in left.waiting
