@@ -215,16 +215,24 @@ def _left(longest_s: float, deadline: float) -> float:
 
 
 def _child(command: list[str], deadline: float) -> tuple[int | None, str]:
-    """Run a program; give its exit code, None where it does not return, and what it said."""
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="backslashreplace",
-        start_new_session=True,
-    )
+    """Run a program; return its exit code, None where it does not return, and what it said.
+
+    Raises:
+        _Stopped: the program cannot be started, so that nothing was done: one that is missing while
+            a package is replaced, for instance.
+    """
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="backslashreplace",
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise _Stopped(UnmapOutcome.FAILED, f"{command[0]}: {error.strerror}") from error
     try:
         _, said = process.communicate(timeout=_left(_STEP_S, deadline))
     except subprocess.TimeoutExpired:

@@ -128,3 +128,18 @@ def test_the_looks_of_one_answer_share_its_time(clock: Clock) -> None:
     assert time_left.settings().timeout_s == 0.0
     time_left.begin()
     assert time_left.settings().timeout_s == 30.0
+
+
+def test_step_whose_program_cannot_be_started_has_failed(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its act was left under way for each cycle, while the package was replaced."""
+
+    def missing(command: list[str], **_: Any) -> None:  # noqa: ANN401 - as subprocess.Popen
+        raise FileNotFoundError(2, "No such file or directory", command[0])
+
+    monkeypatch.setattr(subprocess, "Popen", missing)
+    result = carried_out(PLAN, clock.now + 60)
+    assert result.outcome is UnmapOutcome.FAILED
+    assert "No such file or directory" in result.message
+    assert result.done == ()
