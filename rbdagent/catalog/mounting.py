@@ -343,15 +343,16 @@ ENTRIES: Final = (
         "RBD766",
         "EncryptionUnfinished",
         Severity.ERROR,
-        "The image was never encrypted to the end.",
-        cause="The CSI driver ended between encrypting the new image and recording that in the "
-        "image's metadata (ceph-csi#3402).",
-        evidence="`unexpected encryption status` in kubelet's event.",
+        "The metadata of the image does not say that it is, or is to be, encrypted.",
+        cause="The provisioner ended before it wrote that (ceph-csi#3402), or the image is a copy "
+        "that was made without its metadata.",
+        evidence="`found mounted with unexpected encryption status` in kubelet's event "
+        "(processEncryptedDevice, internal/rbd/nodeserver.go@52fcb7b of ceph-csi).",
         risk="None, where no pod ever ran with the volume: it holds no data then.",
-        remedy="See whether a pod ever ran with the volume. If none did: set the PV to Retain, "
-        "delete the claim, and create it again. If one did: keep the image, and ask for its "
-        "metadata (`rbd image-meta list`) before anything else.",
-        heals=Heals(note="no step encrypts an image that was begun"),
+        remedy="See whether a pod ever ran with the volume, and what the metadata is (`rbd "
+        "image-meta list`). If no pod did: set the PV to Retain, delete the claim, and create it "
+        "again. Of a copy: set its metadata to that of the original. Never format it.",
+        heals=Heals(note="no step writes that metadata later"),
         step=LifeStep.STAGE,
     ),
     Entry(

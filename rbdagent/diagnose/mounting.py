@@ -290,7 +290,7 @@ SAYINGS: Final = (
     Saying(
         r"unexpected encryption status",
         "RBD766",
-        "the image was never encrypted to the end",
+        "the metadata of the image does not say that it is, or is to be, encrypted",
         (template("rbd image-meta list", "{image}"),),
     ),
     Saying(

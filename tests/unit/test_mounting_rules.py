@@ -326,10 +326,9 @@ SAID: Final[Said] = {
         )
     },
     "RBD766": {
-        # rbd_attach.go of ceph-csi, by its strings.
+        # nodeserver.go@52fcb7b of ceph-csi: the status that follows is empty.
         "ceph-csi": (
-            mounting(stage(f"rbd image {SPEC} found mounted with unexpected encryption status "
-                           "encryptionPrepared")),
+            mounting(stage(f"rbd image {SPEC} found mounted with unexpected encryption status ")),
             NONE,
         )
     },
