@@ -123,6 +123,8 @@ def parse_config(text: str, *, where: str) -> dict[str, Any]:
     """
     import tomllib
 
+    if any(line.count(".") > _MOST_DOTS for line in text.split("\n")):
+        raise UsageError(f"{where}: more than {_MOST_DOTS} dots in a line", hint=_WANTED)
     try:
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -146,6 +148,8 @@ def parse_config(text: str, *, where: str) -> dict[str, Any]:
 
 _MOST: Final = 64 << 10
 """Bytes of a configuration file: hundreds of clusters."""
+_MOST_DOTS: Final = 64
+"""tomllib takes 12 s for a dotted key of 64 KiB: the square of its parts."""
 _WANTED: Final = '--config wants a file with lines such as: ceph-timeout = "10s"'
 _PLACE: Final = re.compile(r"\(at (?:line \d+, column \d+|end of document)\)\Z")
 _KEY: Final = re.compile(r"[A-Za-z][\w-]{0,39}", re.ASCII)

@@ -132,8 +132,9 @@ def _only_staged(snapshot: Snapshot, known: list[Called]) -> Iterator[Called]:
 # --------------------------------------------------------------------------------------------------
 
 _WORD: Final = re.compile(r"[\w.-]+")
-_DEVICE: Final = re.compile(r"dm-\d+|[A-Za-z]+\d+")
-_TASK: Final = re.compile(r"[\w.-]+:\d+")
+_DEVICE: Final = re.compile(r"dm-\d+|(?<![A-Za-z])[A-Za-z]++\d+")
+_TASK: Final = re.compile(r"[\w.-]++(?::\d+)?")
+"""Neither begins within what the other characters of a long word have ruled out."""
 _DISTINCT: Final = 24
 """A name so long is nobody else's; a shorter one (a static PV ``data``) may be any word."""
 _PLACES: Final = (
@@ -179,7 +180,7 @@ class Naming(Struct, frozen=True, kw_only=True):
     def in_kernel(self, text: str) -> dict[int, frozenset[str]]:
         """Give the volumes that a line of the kernel names."""
         found: dict[int, set[str]] = {}
-        names = {*_DEVICE.findall(text), *_TASK.findall(text)}
+        names = {*_DEVICE.findall(text), *(task for task in _TASK.findall(text) if ":" in task)}
         if text.startswith(_KEY_TOO_LONG):
             names.add(_KEY_TOO_LONG)
         for name in names:

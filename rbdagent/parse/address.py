@@ -15,6 +15,7 @@ _ADDRESS: Final = re.compile(
     r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<four>[0-9.]+))"
     r":(?P<port>[0-9]{1,5})/(?P<nonce>[0-9]{1,20})"
 )
+_CLIENT: Final = re.compile(r"client\.?(?P<id>[0-9]{1,20})")
 _RANGE: Final = "cidr:"
 _EXPECTED: Final = "IP:PORT/NONCE, IPv6 in brackets"
 
@@ -36,7 +37,11 @@ def parse_address(text: str, *, where: str) -> EntityAddress:
 
 
 def parse_address_vector(text: str, *, where: str) -> EntityAddress:
-    """Read one address or the first of ``[v2:…,v1:…]`` (msgr2 entities list both)."""
+    """Read one address or the first of ``[v2:…,v1:…]`` (msgr2 entities list both).
+
+    Raises:
+        ParseError: it is neither.
+    """
     inner = text.strip()
     if inner.startswith("[v"):
         inner = inner[1:-1].split(",")[0]
@@ -80,12 +85,12 @@ def parse_client(text: str, *, where: str) -> int:
     Raises:
         ParseError: it is neither.
     """
-    digits = text.strip().removeprefix("client").removeprefix(".")
-    if not (text.strip().startswith("client") and digits.isascii() and digits.isdigit()):
+    found = _CLIENT.fullmatch(text.strip())
+    if found is None:
         raise ParseError(
             what="a client id", where=where, text=text, expected="client4118 or client.4118"
         )
-    return int(digits)
+    return int(found["id"])
 
 
 def _unreadable(text: str, where: str) -> ParseError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 
 from rbdagent.errors import ParseError
@@ -13,6 +14,8 @@ _HEAD: Final = "-"
 _READS, _WRITES, _IN_FLIGHT, _DISCARDS, _FLUSHES = 0, 4, 8, 11, 15
 """Columns of a block device's ``stat`` (Documentation/block/stat.rst)."""
 _OLDEST_COLUMNS: Final = 11
+_COUNT: Final = re.compile(r"[0-9]{1,20}")
+"""An unsigned number of 64 bits; Python refuses to read one of thousands of digits."""
 _LINGER_COLUMNS: Final = 7
 _REQUEST_COLUMNS: Final = 11
 KEEP_ALIVE: Final = "watch-ping"
@@ -47,9 +50,7 @@ def parse_io_counters(text: str, *, where: str) -> IoCounters:
         ParseError: a column is missing, or is no count.
     """
     columns = text.split()
-    if len(columns) < _OLDEST_COLUMNS or not all(
-        column.isascii() and column.isdigit() for column in columns
-    ):
+    if len(columns) < _OLDEST_COLUMNS or not all(map(_COUNT.fullmatch, columns)):
         raise ParseError(
             what="a block device's counters", where=where, text=text, expected="11 counts or more"
         )

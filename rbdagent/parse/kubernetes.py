@@ -87,7 +87,7 @@ def parse_object(read: Callable[[Json], _T], data: object, *, what: str) -> _T:
     """
     try:
         return read(dict(data))  # type: ignore[call-overload]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ParseError(
             what=what,
             where="the API server's answer",

@@ -24,17 +24,21 @@ _DECIMAL: Final = {
 _QUANTITY: Final = re.compile(
     r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([KMGTPE]i)|([numkMGTPE]?)|[eE]([+-]?\d+))"
 )
+_LONGEST: Final = 64
+_MOST: Final = 2**63 - 1
+_MOST_POWER: Final = 64
+"""Of ten: further on the result is the most, or rounds to 0 or 1, and costs memory and time."""
 
 
 def parse_quantity(text: str) -> int:
-    """Read a quantity of bytes, rounded up as Kubernetes does.
+    """Read a quantity of bytes, rounded up and limited to 63 bits as Kubernetes does.
 
-    The form is that of k8s.io/apimachinery/pkg/api/resource (Quantity).
+    The form is that of k8s.io/apimachinery/pkg/api/resource (Quantity, ParseQuantity).
 
     Raises:
         ParseError: it is none.
     """
-    found = _QUANTITY.fullmatch(text)
+    found = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
     if found is None:
         raise ParseError(
             what="a quantity",
@@ -47,5 +51,5 @@ def parse_quantity(text: str) -> int:
         value = Decimal(number) * 1024 ** _BINARY[binary]
     else:
         power = int(exponent) if exponent else _DECIMAL[decimal or ""]
-        value = Decimal(number).scaleb(power)
-    return int(value.to_integral_value(rounding=ROUND_CEILING))
+        value = Decimal(number).scaleb(max(-_MOST_POWER, min(power, _MOST_POWER)))
+    return max(-_MOST, min(int(value.to_integral_value(rounding=ROUND_CEILING)), _MOST))

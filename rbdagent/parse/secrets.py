@@ -313,6 +313,7 @@ _UNTIL_SIGN: Final = re.compile(r"[^\s=:\"']*+(?P<sign>[=:])")
 _UNTIL_BLANK: Final = re.compile(r"[^\s\"']*+")
 _BLANK: Final = re.compile(r"\s")
 _SHORTEST_SCRIPT: Final = len("zip -P x")
+_SHORTEST_NAMED: Final = len("pw=")
 _SHELL: Final = re.compile(
     r"[;|&<>()`\n]++"
     r"|[^\s;|&<>()`'\"\\]++(?!['\"\\])"
@@ -381,12 +382,12 @@ class _Command:
 
     def _read(self, word: str) -> str:
         end = self._end_of_flag(word) if self._habits else 0
-        is_plain = word.isalnum()
+        is_plain = word.isalnum() or len(word) < _SHORTEST_NAMED
         if not end and not is_plain:
             end = _end_of_name(word)
         if end:
             return word if end == len(word) else word[:end] + MASK
-        if word[0] == "-" and _FLAG.fullmatch(word):
+        if not is_plain and word[0] == "-" and _FLAG.fullmatch(word):
             if self._expected is None and _NAME.search(word):
                 self._expected = _Expected.SECRET_OR_FLAG
             return word

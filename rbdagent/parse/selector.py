@@ -12,28 +12,16 @@ from rbdagent.errors import ParseError
 from rbdagent.model import Requirement
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 _KEY: Final = r"(?P<key>(?:[A-Za-z0-9.-]+/)?[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?)"
-_VALUE: Final = r"(?:[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?)?"
-_FORMS: Final = tuple(
-    re.compile(form, re.ASCII)
-    for form in (
-        rf"{_KEY}\s*(?P<operator>==|=|!=)\s*(?P<values>{_VALUE})",
-        rf"{_KEY}\s+(?P<operator>in|notin)\s*\((?P<values>\s*{_VALUE}\s*(?:,\s*{_VALUE}\s*)*)\)",
-        rf"(?P<operator>!?)\s*{_KEY}(?P<values>)",
-    )
-)
-_OPERATORS: Final = {
-    "=": "In",
-    "==": "In",
-    "in": "In",
-    "!=": "NotIn",
-    "notin": "NotIn",
-    "": "Exists",
-    "!": "DoesNotExist",
-}
-_BETWEEN: Final = re.compile(r",(?![^(]*\))")
+_VALUE: Final = re.compile(r"(?:[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?)?", re.ASCII)
+_EXISTS: Final = re.compile(rf"(?P<no>!?)\s*{_KEY}", re.ASCII)
+_EQUALS: Final = re.compile(rf"{_KEY}\s*(?P<operator>==|=|!=)(?P<values>[^,]*)", re.ASCII)
+_LISTED: Final = re.compile(rf"{_KEY}\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)", re.ASCII)
+_OPERATORS: Final = {"=": "In", "==": "In", "in": "In", "!=": "NotIn", "notin": "NotIn"}
+_PART: Final = re.compile(r"[^,(]*(?:\([^)]*\)?[^,(]*)*")
+"""As far as the next comma that is not in parentheses."""
 _EXPECTED: Final = "KEY=VALUE, KEY!=VALUE, KEY in (A,B), KEY notin (A,B), KEY or !KEY, with commas"
 
 
@@ -45,20 +33,29 @@ def parse_selector(text: str) -> tuple[Requirement, ...]:
     """
     if not text.strip():
         return ()
-    return tuple(_requirement(part.strip(), text) for part in _BETWEEN.split(text))
+    parts = _parts(text) if "(" in text else text.split(",")
+    return tuple(_requirement(part.strip(), text) for part in parts)
+
+
+def _parts(text: str) -> Iterator[str]:
+    at = 0
+    while (part := _PART.match(text, at)) is not None:
+        yield part[0]
+        if part.end() == len(text):
+            return
+        at = part.end() + 1
 
 
 def _requirement(part: str, text: str) -> Requirement:
-    match = next((found for form in _FORMS if (found := form.fullmatch(part))), None)
-    if match is None:
+    found = _EXISTS.fullmatch(part)
+    if found is not None:
+        operator = "DoesNotExist" if found["no"] else "Exists"
+        return Requirement(key=found["key"], operator=operator, values=())
+    found = _EQUALS.fullmatch(part) or _LISTED.fullmatch(part)
+    values = () if found is None else tuple(map(str.strip, found["values"].split(",")))
+    if found is None or not all(map(_VALUE.fullmatch, values)):
         raise ParseError(what="a selector", where="-l", text=text, expected=_EXPECTED)
-    operator = _OPERATORS[match["operator"] or ""]
-    values = tuple(value.strip() for value in match["values"].split(","))
-    return Requirement(
-        key=match["key"],
-        operator=operator,
-        values=() if operator in {"Exists", "DoesNotExist"} else values,
-    )
+    return Requirement(key=found["key"], operator=_OPERATORS[found["operator"]], values=values)
 
 
 def selects(selector: tuple[Requirement, ...], labels: Mapping[str, str]) -> bool:

@@ -69,7 +69,7 @@ CONTENTS: Final = {
     "a snapshot with another field": f'{HEAD}, "{HIDDEN}": 1}}',
     "a snapshot with another type": f'{HEAD}, "observedAt": ["{HIDDEN}"]}}',
     "a snapshot with another value": (
-        f'{HEAD}, "observedAt": "x", "observedOn": "x", "version": "x", '
+        f'{HEAD}, "observedAt": "x", "toolVersion": "x", '
         f'"target": {{"given": "x", "kind": "{HIDDEN}"}}}}'
     ),
     "TOML": f'password = "{HIDDEN}"\n',
