@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     import pytest
 
 # Without a database a run depends on its seed alone, not on the runs before it.
-settings.register_profile("fuzz", deadline=None, database=None, print_blob=True)
-settings.register_profile("tier", settings.get_profile("fuzz"), derandomize=True)
+_PLAIN = settings(deadline=None, database=None, print_blob=True)
+settings.register_profile("fuzz", _PLAIN, max_examples=1000)
+settings.register_profile("tier", _PLAIN, derandomize=True)
 settings.load_profile("fuzz" if "RBDAGENT_FUZZ_SEED" in os.environ else "tier")
 
 TOLD = "told"

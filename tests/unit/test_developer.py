@@ -195,6 +195,27 @@ def test_how_many_episodes_to_play_reaches_the_tests(monkeypatch: pytest.MonkeyP
     assert played == ["7"]
 
 
+@pytest.mark.parametrize("failing", [0, 1])
+def test_fuzz_plays_inputs_and_then_properties_with_one_seed(
+    monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    played: list[list[str]] = []
+
+    def play(args: list[str]) -> int:
+        played.append(args)
+        return int(len(played) == failing)
+
+    monkeypatch.setattr(developer, "install_python", lambda _: None)
+    monkeypatch.setattr(developer, "_python", play)
+    monkeypatch.setenv("RBDAGENT_FUZZ_STATES", "")
+    monkeypatch.setenv("RBDAGENT_FUZZ_SEED", "")
+    assert developer._fuzz(["10", "7"]) == failing
+    assert played[0] == ["-m", "tests.fuzz", "10", "7"]
+    assert "--hypothesis-seed=7" in played[1]
+    environment = developer._environment()
+    assert (environment["RBDAGENT_FUZZ_STATES"], environment["RBDAGENT_FUZZ_SEED"]) == ("5", "7")
+
+
 @pytest.mark.parametrize(("tier", "debian"), [("oldest", "12"), ("newest", "forky")])
 def test_a_tier_of_one_debian_has_its_parts_whatever_was_chosen(
     monkeypatch: pytest.MonkeyPatch, tier: str, debian: str

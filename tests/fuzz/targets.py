@@ -1,0 +1,435 @@
+"""What is fuzzed: every reader of a text that a tenant, a log, Ceph, the API or a user may choose.
+
+The samples are recorded (tests/fixtures) or, where no recording has any, invented. A reader may
+raise what its docstring lists below ``Raises:``.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import inspect
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from rbdagent import config, errors
+from rbdagent.correlate.local import pod_uid_of_path
+from rbdagent.correlate.words import Called, Naming
+from rbdagent.model import CsiSource
+from rbdagent.parse import (
+    address,
+    excerpt,
+    handle,
+    keyring,
+    krbd,
+    kubelet,
+    kubernetes,
+    logs,
+    mountinfo,
+    quantity,
+    secrets,
+    selector,
+    shown,
+    target,
+    times,
+    volume,
+)
+from rbdagent.report.snapshot import load_snapshot
+from tests.fuzz.inputs import Texts, Trees, small
+from tests.lab.install import CHECKOUT
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Iterator
+
+    Read = Callable[[str], object]
+
+_FIXTURES: Final = CHECKOUT / "tests" / "fixtures"
+_WHERE: Final = "a fuzzed input"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A reader, and what it is played with."""
+
+    name: str
+    reads: tuple[Callable[..., object], ...]
+    """The product's functions that it plays."""
+    read: Read
+    inputs: Texts | Trees
+    documented: tuple[type[Exception], ...]
+
+    def draw(self, chance: random.Random) -> str:
+        """Return an input."""
+        return self.inputs.draw(chance)
+
+    def play(self, text: str) -> None:
+        """Read an input; a documented error is an answer too."""
+        with contextlib.suppress(*self.documented):
+            self.read(text)
+
+
+def documented(function: Callable[..., object]) -> tuple[type[Exception], ...]:
+    """Return the errors that a docstring lists."""
+    _, _, listed = (inspect.getdoc(function) or "").partition("\nRaises:\n")
+    names = re.findall(r"(?m)^    (\w+): ", listed)
+    return tuple(getattr(errors, name, None) or getattr(builtins, name) for name in names)
+
+
+def _target(
+    function: Callable[..., object],
+    inputs: Texts | Trees,
+    read: Read | None = None,
+    *also: Callable[..., object],
+    name: str = "",
+) -> Target:
+    return Target(
+        name=name or f"{function.__module__.rpartition('.')[2]}.{function.__name__}",
+        reads=(function, *also),
+        read=read or function,
+        inputs=inputs,
+        documented=documented(function),
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# Samples
+# --------------------------------------------------------------------------------------------------
+
+
+def _recorded(pattern: str) -> Iterator[str]:
+    for path in sorted(_FIXTURES.glob(pattern)):
+        yield path.read_text(errors="surrogateescape")
+
+
+def _lines(pattern: str, most: int = 200) -> tuple[str, ...]:
+    """Return lines of recordings, of each form some."""
+    lines = dict.fromkeys(line for text in _recorded(pattern) for line in text.splitlines())
+    return tuple(lines)[:: max(len(lines) // most, 1)]
+
+
+def _found(regex: str, pattern: str) -> tuple[str, ...]:
+    texts = (found for text in _recorded(pattern) for found in re.findall(regex, text))
+    return tuple(dict.fromkeys(texts))[:100]
+
+
+def _items(kind: str) -> tuple[str, ...]:
+    listed = json.loads((_FIXTURES / "kubernetes" / "12-pinned.json").read_text())[kind]
+    for text in _recorded(f"recordings/*/kube.{_FILES.get(kind, kind)}.json"):
+        listed += json.loads(text)
+    return tuple(json.dumps(item) for item in listed)[:60]
+
+
+_FILES: Final = {"persistentvolumes": "pv", "persistentvolumeclaims": "pvc"}
+
+_ADDRESSES: Final = Texts(
+    (
+        *_found(r"watcher=(\S+)", "recordings/*/ceph"),
+        *("[fd00::1]:0/513141202", "v2:10.77.0.1:3300/0", "any:[::ffff:1.2.3.4]:0/1"),
+        "[v2:10.77.0.1:3300/0,v1:10.77.0.1:6789/0]",
+        *("cidr:10.77.0.0:0/24", "cidr:[fd00::]:0/64", "client.4284", "client4284"),
+    )
+)
+_HANDLES: Final = Texts(
+    (
+        *_found(r"0001-000a-lab-ceph-1-[0-9a-f-]+", "recordings/*/kube.pv.json"),
+        "mig_mons-0a1b2c3d4e5f60718293a4b5c6d7e8f9_image-a5aedea1-28da-40b4-92b8_6b3873",
+        *("k8s/img", "pv/pvc-1", "pvc/shop/data", "pod/web-0", "/dev/rbd4p1", "/dev/rbd/k8s/img"),
+    )
+)
+_KEYRINGS: Final = Texts(
+    (
+        "AQBPnnpgAAAAABAAcPb8S8gLKXhXJ1yJ5rwQ2A==",
+        '[client.a]\n\tkey = AQBPnnpgAAAAABAAcPb8S8gLKXhXJ1yJ5rwQ2A==\n\tcaps mon = "allow r"\n',
+        '; comment\n[client.a]\nkey = x ; y\n[client.b]\nkey = "AQ==" # z\n',
+    )
+)
+_SYSFS: Final = Texts(
+    (
+        *_found(r": (.*)~", "recordings/*/n1.rbd-sysfs"),
+        "  188   0  6272  60   0   0   0   0   0   60   60   0   0   0   0   0   0",
+    )
+)
+_OSDC: Final = Texts(
+    (
+        """\
+REQUESTS 3 homeless 0
+376\tosd0\t1.fd7ca1ae\t1.6\t[0]/0\t[0]/0\te10\trbd_data.101f902470b8.000000000000000f\t0x400014\t1\tread
+LINGER REQUESTS
+18446462598732840961\tosd0\t1.b01a9549\t1.1\t[0]/0\t[0]/0\te10\trbd_header.101f38add426\t0x20\t0\tWC/0
+BACKOFFS
+""",
+    )
+)
+"""Recording 29, an OSD that hangs."""
+_FILES_OF_KUBELET: Final = Trees(_found(r"(?m)^(\{.*\})$", "recordings/*/n1.json-files"))
+_FRAMES: Final = tuple(
+    f"2026-11-21T00:46:43.130828123Z stderr {tag} {line}"
+    for line in _lines("logs/*.csi.log", 60)
+    for tag in "FP"
+)
+_CRI: Final = Texts(_FRAMES)
+_LOGS: Final = Texts(
+    (
+        *_lines("logs/*.kubelet.log", 60),
+        *(f"Nov 21 00:46:43 n1 kubelet[211]: {line}" for line in _lines("logs/*.kubelet.log", 20)),
+        *(f"1795394803.130828 n1 k3s[2]: {line}" for line in _lines("logs/*.kubelet.log", 20)),
+        "2026-11-21T00:46:43.130828+00:00 n1 kubelet[211]: x",
+    )
+)
+_KERNEL: Final = Texts(
+    (
+        *(f"<6>{line}" for line in _lines("logs/*.dmesg", 60)),
+        *(f"6,1,2,-;{line}" for line in _lines("logs/*.dmesg", 20)),
+        "<4>[ 1234.567890][  T123] rbd: rbd0: encountered watch error: -107",
+    )
+)
+_NAMES: Final = Texts(
+    (*_lines("logs/*", 60), 'for volume "data" of k8s/img: rbd0 dm-0 INFO: task kworker/0:1 hung'),
+    ('volume \\"data', "Volume: ", "Req-ID: ", "data", "pvc-1", "k8s/img", "rbd", "dm-", ":1"),
+)
+_STAMPS: Final = Texts(
+    ("1121 00:46:43.130395", "Nov 21 00:46:43", "0229 23:59:59.999999", "2026-11-21T00:46:43Z")
+)
+_MOUNTS: Final = Texts(_lines("recordings/*/n1.mountinfo-*"))
+_QUANTITIES: Final = Texts(("1Gi", "500M", "1e3", "0.5Ki", "-1", "64Mi", "1E", "100m", ".5G"))
+_SELECTORS: Final = Texts(
+    ("app=shop", "app!=shop,tier", "!x", "app in (a, b),tier notin (c)", "a.b/c == d", "a in ()"),
+    (" in (", " notin (", ", ", ",,", "((", "))"),
+)
+_DURATIONS: Final = Texts(("90s", "1m30s", "500ms", "1.5h", "10", "0.1", "2h3m4.5s6ms"))
+_CONFIGS: Final = Texts(
+    (
+        'node-name = "n1"\nceph-timeout = 10\nno-kube = true\nkubelet-root = ["/a", "/b"]\n',
+        'grace-period = "10m"\nmax-unmaps-per-hour = 6\nlisten = "127.0.0.1:9898"\n',
+        '[[ceph]]\nname = "one"\nconf = "/etc/ceph/one.conf"\ntimeout = 2.5\n[[ceph]]\nid = "x"\n',
+    ),
+    ("[[ceph]]\n", "[", "a.b.c = ", '"""', "'''", "timeout = ", "name = ", "= 0x", "\\u0000"),
+)
+_COMMANDS: Final = (
+    *_found(r'"command": "(.*)"', "life/founding_*.json"),
+    "rbd --id u --key AQBPnnpgAAAAABAAcPb8S8gLKXhXJ1yJ5rwQ2A== map k8s/x",
+    "sh -c mysql -u root -p'two words' shop; echo x | cryptsetup open /dev/rbd0 x",
+    "ssh h sh -c 'curl -u \"u:p\" https://u:p@h/x?token=y'",
+    '{"password":"x","a":{"secrets":{"b":"c"}}} {\\"key\\":\\"x\\"}',
+    "Authorization: Bearer eyJhbGciOiJSUzI1NiIsImtpZCI6IjEifQ.e30.c2ln",
+    "-----BEGIN RSA PRIVATE KEY----- x",
+)
+_SECRETS: Final = Texts(
+    (*_COMMANDS, *_lines("logs/*.csi.log", 40)),
+    (
+        *("key=", 'key="', "key='", "secret: ", 'secret=\\"', "--token ", "--password=", "pass=["),
+        *("mysql ", "curl ", "echo ", "htpasswd -b ", " -p", " -u ", " -c ", "'a b' ", "://a:b@"),
+        *("eyJ", "AQB", "AKIA", "ghp_", "Bearer ", "PASSWORD '", "-----BEGIN ", "PRIVATE KEY"),
+        *("'\\''", "'\"'\"'", "<<< ", "; ", " | ", "$(", "cookie: ", "x-auth-", "a=", "a: "),
+    ),
+)
+_SNAPSHOTS: Final = Trees(
+    tuple(json.dumps(small(json.loads(text))) for text in _recorded("life/*.json"))[::3]
+)
+_PATHS: Final = Texts(
+    (
+        "/var/lib/kubelet/pods/da8f45d2-5379/volumes/kubernetes.io~csi/pvc-1/mount",
+        "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/publish/pvc-1/da8f45d2-5379",
+        "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/pvc-1/dev/da8f45d2-5379",
+    ),
+    ("/volumeDevices/", "/pods/", "/publish/", "/dev/", "/volumes/"),
+)
+
+_META: Final = '"metadata": {"name": "a", "namespace": "b", "uid": "c", "labels": {"d": "e"}}'
+_WORKLOAD: Final = (
+    f'{{{_META}, "spec": {{"replicas": 2, "strategy": {{"type": "RollingUpdate", '
+    '"rollingUpdate": {"maxSurge": "25%", "maxUnavailable": 1}}}}'
+)
+_LEASE: Final = (
+    f'{{{_META}, "spec": {{"holderIdentity": "x", "renewTime": "2026-11-21T00:46:43.000000Z", '
+    '"leaseDurationSeconds": 15}}'
+)
+_CLASS: Final = (
+    f'{{{_META}, "provisioner": "rbd.csi.ceph.com", "allowedTopologies": '
+    '[{"matchLabelExpressions": [{"key": "zone", "values": ["a"]}]}]}'
+)
+_DRIVER_POD: Final = (
+    f'{{{_META}, "spec": {{"nodeName": "n", "containers": [{{"image": "i", "args": '
+    '["--drivername=rbd.csi.ceph.com"], "env": [{"name": "PROVISIONER_NAME", "value": "v"}]}]}, '
+    '"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}'
+)
+_RBD_NODE: Final = (
+    f'{{{_META}, "status": {{"observedAt": "2026-11-21T00:46:43Z", "bootID": "x", "mappings": '
+    '[{"device": "/dev/rbd0", "verdict": "InUse", "image": {"fsid": "f", "pool": "p", "name": "n", '
+    '"id": "i"}, "clientID": 4284, "clientAddress": "10.77.0.11:0/513141202", "pods": ["a/b"], '
+    '"because": ["x"], "findings": ["RBD101"]}]}}'
+)
+
+
+# --------------------------------------------------------------------------------------------------
+# Readers
+# --------------------------------------------------------------------------------------------------
+
+
+def _raw(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")
+
+
+def _of_bytes(function: Callable[..., object], **fixed: Any) -> Read:  # noqa: ANN401 - keywords
+    return lambda text: function(_raw(text), **fixed)
+
+
+def _of_text(function: Callable[..., object], **fixed: Any) -> Read:  # noqa: ANN401 - keywords
+    """Return a reader of a text as the observers decode it: no surrogate is in it."""
+    return lambda text: function(_raw(text).decode(errors="replace"), **fixed)
+
+
+def _of_object(read: Callable[..., object], *samples: str) -> Target:
+    """Return the target of a reader of API objects; what is no JSON never reaches one."""
+
+    def play(text: str) -> object:
+        try:
+            data = msgspec.json.decode(_raw(text))
+        except (ValueError, RecursionError):
+            return None
+        return kubernetes.parse_object(read, data, what="an object")
+
+    return _target(
+        kubernetes.parse_object,
+        Trees(samples),
+        play,
+        read,
+        name=f"kubernetes.{read.__name__.lstrip('_')}",
+    )
+
+
+def _workload(data: dict[str, Any]) -> object:
+    return kubernetes.workload(data, kind="Deployment")
+
+
+def _image(text: str) -> object:
+    first, _, rest = _raw(text).decode(errors="replace").partition("/")
+    for attributes in ((), (("pool", rest),), (("staticVolume", "true"), ("imageName", first))):
+        volume.is_rbd_driver(first, dict(attributes))
+        volume.image_of_source(
+            CsiSource(driver=first, volume_handle=first or rest, attributes=attributes)
+        )
+    return None
+
+
+def _zone(text: str) -> object:
+    found = logs.zone_of(text, 1_795_394_803.0)
+    return None if found is None else found.epoch(text[::-1])
+
+
+def _osdc(text: str) -> object:
+    requests = krbd.parse_osdc(text)
+    return requests.of_image(header="rbd_header.101f38add426", data_prefix="rbd_data.101f38add426")
+
+
+_NAMING: Final = Naming.of(
+    (
+        Called(
+            volume=frozenset({"data", "pvc-1", "k8s/img", "a-name.of-more-than-24-letters"}),
+            kernel=frozenset({"rbd0", "dm-0", "kworker/0:1"}),
+        ),
+    )
+)
+
+
+def _named(text: str) -> object:
+    return _NAMING.in_log(text), _NAMING.in_kernel(text)
+
+
+def _selects(text: str) -> object:
+    return selector.selects(selector.parse_selector(text), {"app": "shop", "tier": "1"})
+
+
+def _messages(text: str) -> object:
+    return list(logs.messages(logs.join_cri(_raw(text).split(b"\n"))))
+
+
+TARGETS: Final = (
+    *(
+        _target(function, _ADDRESSES, _of_text(function, where=_WHERE))
+        for function in (address.parse_address, address.parse_address_vector, address.parse_client)
+    ),
+    *(
+        _target(function, _ADDRESSES, _of_text(function, until="", where=_WHERE))
+        for function in (address.parse_blocklist_entry, address.parse_blocklist_range)
+    ),
+    *(
+        _target(function, _HANDLES, _of_text(function))
+        for function in (handle.parse_volume_handle, handle.parse_migrated_handle)
+    ),
+    _target(handle.lease_names, _HANDLES, _of_text(handle.lease_names)),
+    _target(target.parse_target, _HANDLES, _of_text(target.parse_target, namespace=None)),
+    _target(volume.image_of_source, _HANDLES, _image, volume.is_rbd_driver),
+    _target(keyring.key_type, _KEYRINGS, _of_text(keyring.key_type)),
+    _target(
+        keyring.keyring_key_type,
+        _KEYRINGS,
+        _of_text(keyring.keyring_key_type, entity="client.a"),
+    ),
+    _target(krbd.parse_snapshot, _SYSFS, _of_text(krbd.parse_snapshot)),
+    _target(krbd.parse_user, _SYSFS, _of_text(krbd.parse_user)),
+    _target(krbd.parse_number, _SYSFS, _of_text(krbd.parse_number, where=_WHERE)),
+    _target(krbd.parse_io_counters, _SYSFS, _of_text(krbd.parse_io_counters, where=_WHERE)),
+    _target(krbd.parse_osdc, _OSDC, _of_text(_osdc)),
+    _target(
+        kubelet.parse_volume_data,
+        _FILES_OF_KUBELET,
+        _of_bytes(kubelet.parse_volume_data, where=_WHERE),
+    ),
+    _target(kubelet.parse_stash, _FILES_OF_KUBELET, _of_bytes(kubelet.parse_stash, where=_WHERE)),
+    _of_object(kubernetes.persistent_volume, *_items("persistentvolumes")),
+    _of_object(kubernetes.claim, *_items("persistentvolumeclaims")),
+    _of_object(kubernetes.pod, *_items("pods")),
+    _of_object(kubernetes.node, *_items("nodes")),
+    _of_object(kubernetes.csi_node, *_items("csinodes")),
+    _of_object(kubernetes.attachment, *_items("volumeattachments")),
+    _of_object(kubernetes.event, *_items("events")),
+    _of_object(kubernetes.driver_pod, _DRIVER_POD),
+    _of_object(kubernetes.lease, _LEASE),
+    _of_object(kubernetes.storage_class, _CLASS),
+    _of_object(_workload, _WORKLOAD),
+    _of_object(kubernetes.rbd_node, _RBD_NODE),
+    _of_object(kubernetes.object_name, _RBD_NODE),
+    _of_object(kubernetes.version, '{"gitVersion": "v1.31.0"}'),
+    _target(logs.parse_cri, _CRI, _of_bytes(logs.parse_cri)),
+    _target(logs.messages, _CRI, _messages, logs.join_cri),
+    _target(logs.parse_journal, _LOGS, _of_bytes(logs.parse_journal), logs.decoded),
+    _target(logs.parse_syslog, _LOGS, _of_bytes(logs.parse_syslog)),
+    _target(logs.parse_kmsg, _KERNEL, _of_text(logs.parse_kmsg)),
+    _target(logs.parse_dmesg, _KERNEL, _of_text(logs.parse_dmesg)),
+    _target(logs.zone_of, _STAMPS, _of_text(_zone)),
+    _target(times.age, _STAMPS, _of_text(times.age, now="2026-11-21T00:46:43Z")),
+    _target(
+        mountinfo.parse_mount_line,
+        _MOUNTS,
+        _of_bytes(mountinfo.parse_mount_line, where=_WHERE),
+        mountinfo.unescape,
+    ),
+    _target(quantity.parse_quantity, _QUANTITIES, _of_text(quantity.parse_quantity)),
+    _target(selector.parse_selector, _SELECTORS, _of_text(_selects), selector.selects),
+    *(
+        _target(function, _SECRETS, _of_text(function))
+        for function in (shown.shown, shown.shown_lines, shown.in_json, shown.as_unicode)
+    ),
+    _target(excerpt.printable, _LOGS, _of_text(excerpt.printable)),
+    _target(excerpt.shortened, _LOGS, _of_text(excerpt.shortened)),
+    _target(secrets.without_secrets, _SECRETS, _of_text(secrets.without_secrets)),
+    _target(secrets.without_keys, _SECRETS, _of_text(secrets.without_keys)),
+    _target(
+        secrets.command_without_secrets,
+        _SECRETS,
+        lambda text: secrets.command_without_secrets(
+            ["sh", "-c", text] if len(text) % 2 else text.split(" ")
+        ),
+    ),
+    _target(pod_uid_of_path, _PATHS, _of_text(pod_uid_of_path)),
+    _target(Naming.in_log, _NAMES, _of_text(_named), Naming.in_kernel),
+    _target(load_snapshot, _SNAPSHOTS, _of_text(load_snapshot, where=_WHERE)),
+    _target(config.parse_config, _CONFIGS, _of_text(config.parse_config, where=_WHERE)),
+    _target(config.parse_duration, _DURATIONS, _of_text(config.parse_duration)),
+)
