@@ -150,7 +150,8 @@ def test_the_deb_brings_program_unit_drop_ins_and_completions(deb: Path) -> None
         "usr/share/doc/rbdagent/changelog.gz",
     ):
         assert modes[path] == "-rw-r--r--"
-    assert not [each for each in modes if each.startswith("etc/")], "nothing is switched on"
+    in_etc = {path for path in modes if path.startswith("etc/")}
+    assert in_etc == {"etc/", "etc/rbdagent/"}, "nothing is switched on"
     assert not [each for each in modes if "__pycache__" in each or f"{LIBRARY}/tests" in each]
     assert f"{LIBRARY}/kubernetes/" not in modes
 
