@@ -1,9 +1,10 @@
-"""What RBDNode costs the API server and etcd, beside the Leases that kubelets renew anyway.
+"""Measure what RBDNode costs the API server and etcd, compared with the Leases of kubelets.
 
-A thousand agents write through the real publisher to a real API server, a thousand kubelets renew
-their node's Lease, in turns. Time is compressed: what is measured is what one write costs, whenever
-it comes; how many come in a second is arithmetic, and is printed as such. Requests are those that
-the API server counted, processor time is that of the servers' processes, less what they take idle.
+A thousand agents write through the real publisher to a real API server, and a thousand kubelets
+renew the Lease of their node, in turns. Time is compressed: the benchmark measures the cost of one
+write, whenever it comes; the number of writes in a second is calculated and printed. Requests are
+those that the API server counted. Processor time is that of both server processes minus their idle
+use.
 """
 
 from __future__ import annotations
@@ -54,15 +55,15 @@ if TYPE_CHECKING:
 _HEARTBEAT_S: Final = 300
 _LEASE_S: Final = 10
 _HISTORY_S: Final = 600
-"""The API server compacts every five minutes what is older than five minutes."""
+"""The API server compacts all revisions older than five minutes, every five minutes."""
 _IDLE_S: Final = 5.0
 _RENEWALS: Final = 2
-"""Of each Lease a round: they are cheap, and processor time is counted in ticks of 10 ms."""
+"""Of each Lease in a round: they are cheap, and processor time is counted in ticks of 10 ms."""
 _QUOTA: Final = 2 << 30
-"""Bytes that etcd keeps where nobody told it otherwise (--quota-backend-bytes)."""
+"""Default limit of etcd's database in bytes (--quota-backend-bytes)."""
 _CLUSTERS: Final = (1000, 5000)
 _PAGE: Final = 500
-"""Objects that rbdagent asks for at a time."""
+"""Objects that rbdagent requests at a time."""
 _MIB: Final = 1 << 20
 _NAMES: Final = {
     "Lease renewal": "lease",
@@ -77,13 +78,13 @@ _BYTES: Final = {
     "etcd_network_client_grpc_received_bytes_total": "to_etcd",
     "etcd_mvcc_db_total_size_in_bytes": "db",
 }
-"""Of the metrics of both."""
+"""Metrics of the API server and of etcd, with the field of :class:`_Cost` that each fills."""
 _METRIC: Final = re.compile(r"(\w+)\{(.*)\} (\S+)")
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
 
 
 def main() -> int:
-    """Measure, print the ratios, and exit 1 where a bound is missed."""
+    """Measure, print the ratios, and return 1 if a bound is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--agents", type=int, default=1000)
     parser.add_argument("--mappings", type=int, default=50, help="on each node")
@@ -104,10 +105,10 @@ def main() -> int:
 
 @contextlib.contextmanager
 def _control_plane(nodes: list[str]) -> Iterator[tuple[Path, str]]:
-    """Lend etcd and an API server with nobody else in them; give their directory and namespace.
+    """Run etcd and an API server without other clients; yield their directory and namespace.
 
-    The controller manager makes the default service account and goes: nodes without a kubelet and
-    pods that never start would keep it busy, and the API server with it.
+    The controller manager makes the default service account and is then stopped: nodes without a
+    kubelet and pods that never start would keep it and the API server busy.
     """
     state_dir = cache_dir() / "bench-agents"
     name = hashlib.sha256(str(state_dir).encode()).hexdigest()[:6]
@@ -138,20 +139,20 @@ def _alone(state_dir: Path) -> Iterator[None]:
 
 
 def _clean(processes: Processes, network: Network, state_dir: Path) -> None:
-    """Stop and remove all of this run, or of one that was killed."""
+    """Stop and remove everything of this run, or of an earlier run that was killed."""
     processes.stop_all()
     network.remove()
     shutil.rmtree(state_dir / "k8s", ignore_errors=True)
 
 
 # --------------------------------------------------------------------------------------------------
-# What the servers tell
+# Cost of the servers
 # --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cost:
-    """What it took the servers to have one thing done, on the average of many."""
+    """Cost of one operation for the servers, averaged over many."""
 
     requests: dict[str, float]
     """By verb and code, as the API server counted them."""
@@ -162,13 +163,13 @@ class _Cost:
     answered: float
     to_etcd: float
     db: float
-    """Bytes: bodies of requests, answers to lists, what etcd was sent, and its file's growth."""
+    """Bytes: request bodies, answers to lists, data sent to etcd, and growth of etcd's file."""
     ran_s: float
-    """Seconds that all of them took."""
+    """Seconds that all operations took."""
 
     @property
     def ms(self) -> float:
-        """Of both servers."""
+        """Processor milliseconds of both servers."""
         return self.apiserver_ms + self.etcd_ms
 
     @property
@@ -178,7 +179,7 @@ class _Cost:
 
 
 class _Servers:
-    """The API server and etcd, asked what they did and what it took."""
+    """The API server and etcd: their request metrics, processor time and memory."""
 
     def __init__(self, state_dir: Path, admin: Credentials) -> None:
         processes = Processes(state_dir)
@@ -189,30 +190,30 @@ class _Servers:
             self._pids.append(found.pid)
         self._apiserver = Connection(admin)
         self._etcd = Connection(Credentials(server=_ETCD))
-        # Cores of both while nobody asks.
+        # Cores that each uses without requests.
         self._idle = (0.0, 0.0)
 
     def rest(self) -> None:
-        """See what they take while nobody asks: it is no cost of what is measured."""
+        """Measure the idle use of both servers, which :meth:`cost` subtracts."""
         before = self._cpu()
-        time.sleep(_IDLE_S)  # that nothing happens for so long is what is measured
+        time.sleep(_IDLE_S)  # the idle time is what is measured
         api, etcd = (now - then for now, then in zip(self._cpu(), before, strict=True))
         self._idle = (api / _IDLE_S, etcd / _IDLE_S)
 
     def memory(self) -> int:
-        """Give the resident bytes of the API server."""
+        """Return the resident bytes of the API server."""
         return int(Path(f"/proc/{self._pids[0]}/statm").read_text().split()[1]) * _PAGE_BYTES
 
     def cost(self, kind: str, times: int, work: Callable[[], object]) -> _Cost:
-        """Measure what does a thing so many times."""
-        # The metrics are megabytes: they are read before the first and after the last look at
+        """Return the cost of one operation; ``work`` runs it ``times`` times."""
+        # The metrics are megabytes: they are read before the first and after the last reading of
         # the clocks.
         metrics = self._metrics(kind)
         cpu, start = self._cpu(), time.monotonic()
         work()
         ran_s, spent = time.monotonic() - start, self._cpu()
         after = self._metrics(kind)
-        done = {each: after[each] - metrics.get(each, 0.0) for each in after}
+        done = {key: after[key] - metrics.get(key, 0.0) for key in after}
         api_ms, etcd_ms = (
             1000 * (now - then - idle * ran_s) / times
             for now, then, idle in zip(spent, cpu, self._idle, strict=True)
@@ -226,16 +227,16 @@ class _Servers:
             apiserver_ms=api_ms,
             etcd_ms=etcd_ms,
             ran_s=ran_s,
-            **{each: done.get(each, 0.0) / times for each in _BYTES.values()},
+            **{field: done.get(field, 0.0) / times for field in _BYTES.values()},
         )
 
     def _cpu(self) -> tuple[float, float]:
-        """Give the seconds of processor that each took since it was started."""
+        """Return the processor seconds of each server since it was started."""
         api, etcd = map(cpu_s, self._pids)
         return api, etcd
 
     def _metrics(self, kind: str) -> dict[str, float]:
-        """Give what was asked of a resource, by verb and code, and the bytes that were moved."""
+        """Return the requests to a resource, by verb and code, and the transferred bytes."""
         found: dict[str, float] = defaultdict(float)
         for line in self._apiserver.get("/metrics").decode().splitlines():
             if f'resource="{kind}"' not in line or 'verb="WATCH"' in line:
@@ -254,36 +255,36 @@ class _Servers:
 
 
 # --------------------------------------------------------------------------------------------------
-# What is played
+# Played agents and kubelets
 # --------------------------------------------------------------------------------------------------
 
 _Round = dict[str, _Cost]
-"""Of a ``lease``, a ``heartbeat`` and a ``change``."""
+"""Costs of a ``lease``, a ``heartbeat`` and a ``change``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Measured:
-    """Everything that the tables rest on."""
+    """All measurements that the tables are calculated from."""
 
     agents: int
     start: _Cost
-    """Of an agent that never published before."""
+    """Cost of an agent that has not published before."""
     connection_ms: float
-    """Of opening one, which every write does."""
+    """Processor milliseconds for opening a connection, which every write does."""
     rounds: list[_Round]
     listing: _Cost
-    """Of all objects, once."""
+    """Cost of listing all objects once."""
     reader_bytes: int
-    """Resident in who lists them."""
+    """Resident bytes of the process that lists them."""
     memory_bytes: int
-    """Resident in the API server after all that, and not before."""
+    """Growth of the API server's resident bytes during the measurement."""
 
 
 def _measure(given: argparse.Namespace, names: list[str]) -> _Measured:
     fleet = Fleet(given.inside / "k8s", names, mappings=given.mappings)
     admin = fleet.access("admin")
     servers = _Servers(given.inside, credentials(admin))
-    # Everything in etcd is watched by the garbage collector, whose process is not here.
+    # In a cluster the garbage collector watches every resource; it does not run here.
     watches = [Watch(admin, path) for path in (RBD_NODES, LEASES)]
     try:
         _renew(fleet, 0)
@@ -310,17 +311,17 @@ def _measure(given: argparse.Namespace, names: list[str]) -> _Measured:
 
 
 def _connection_ms(servers: _Servers, fleet: Fleet) -> float:
-    """Give what the servers spend on a connection: the same request with and without opening it."""
+    """Return the servers' cost of a connection: requests with minus requests without opening it."""
     count = len(fleet.agents)
     opened = servers.cost("rbdnodes", count, lambda: together(Agent.connect, fleet.agents))
     asked = servers.cost("rbdnodes", count, lambda: together(Agent.ask, fleet.agents))
-    for each in fleet.agents:
-        each.hang_up()
+    for agent in fleet.agents:
+        agent.hang_up()
     return opened.ms - asked.ms
 
 
 def _round(servers: _Servers, fleet: Fleet, turn: int, writes: int) -> _Round:
-    """Play all Leases, and some of the agents; other ones in every round."""
+    """Play all Leases and some of the agents; every round plays other agents."""
     agents = [
         fleet.agents[number % len(fleet.agents)]
         for number in range(turn * writes, (turn + 1) * writes)
@@ -329,8 +330,8 @@ def _round(servers: _Servers, fleet: Fleet, turn: int, writes: int) -> _Round:
     renewals = _RENEWALS * len(fleet.kubelets)
     lease = servers.cost("leases", renewals, lambda: _renew(fleet, turn))
     heartbeat = servers.cost("rbdnodes", writes, lambda: _publish(agents, first))
-    for each in agents:
-        each.status = changed(each.status, turn)
+    for agent in agents:
+        agent.status = changed(agent.status, turn)
     change = servers.cost("rbdnodes", writes, lambda: _publish(agents, first + 1))
     return {"lease": lease, "heartbeat": heartbeat, "change": change}
 
@@ -341,22 +342,22 @@ def _renew(fleet: Fleet, turn: int) -> None:
 
 
 def _publish(agents: list[Agent], turn: int) -> None:
-    together(lambda each: each.publish(said_at(each.status, turn)), agents)
+    together(lambda agent: agent.publish(said_at(agent.status, turn)), agents)
 
 
 def _list_all(fleet: Fleet) -> None:
-    """Ask as a user does, who may read and no more."""
+    """List all mappings as a user with read-only rights."""
     done = subprocess.run(
         [sys.executable, "-m", "rbdagent", "list", "-A", "-o", "name", "--kube-timeout", "60s",
          "--timeout", "120s", "--kubeconfig", str(fleet.access("rbdagent").kubeconfig)],
         cwd=CHECKOUT, stdout=subprocess.PIPE, check=True,
     )  # fmt: skip
-    mapped = sum(len(each.status["mappings"]) for each in fleet.agents)
+    mapped = sum(len(agent.status["mappings"]) for agent in fleet.agents)
     assert len(done.stdout.splitlines()) == mapped
 
 
 # --------------------------------------------------------------------------------------------------
-# What follows from it
+# Results
 # --------------------------------------------------------------------------------------------------
 
 
@@ -373,9 +374,9 @@ def _told(measured: _Measured, given: argparse.Namespace) -> int:
 
 
 def _middle(rounds: list[_Round]) -> _Round:
-    """Give each thing's cost in the round in which it is the median."""
+    """Return the median cost of each operation over the rounds."""
     return {
-        what: sorted((each[what] for each in rounds), key=lambda cost: cost.ms)[len(rounds) // 2]
+        what: sorted((costs[what] for costs in rounds), key=lambda cost: cost.ms)[len(rounds) // 2]
         for what in rounds[0]
     }
 
@@ -386,7 +387,7 @@ def _tell_costs(measured: _Measured, middle: _Round) -> None:
         f"{'sent':>11}{'to etcd':>11}  / renewal"
     )
     for name, what in _NAMES.items():
-        ratios = sorted(each[what].ms / each["lease"].ms for each in measured.rounds)
+        ratios = sorted(costs[what].ms / costs["lease"].ms for costs in measured.rounds)
         _tell_cost(name, middle[what], _spread(ratios))
     lease = middle["lease"].ms
     for name, cost in (
@@ -422,13 +423,13 @@ def _kinds(cost: _Cost) -> str:
 
 
 def _tell_cluster(nodes: int, measured: _Measured, middle: _Round, changes: float) -> None:
-    """Print what so many nodes make of it.
+    """Print the load of a cluster with so many nodes.
 
     Args:
-        nodes: how many; each cost stays what it is, for a write touches one object.
-        measured: for what grows with the number of objects.
-        middle: for what a write costs.
-        changes: of each node in a second.
+        nodes: number of nodes; the cost of a write does not depend on it.
+        measured: for the costs that grow with the number of objects.
+        middle: for the cost of a write.
+        changes: changes of each node in a second.
     """
     ours, leases = nodes * (1 / _HEARTBEAT_S + changes), nodes / _LEASE_S
     spent = nodes * _spent(middle, changes) / 1000
@@ -453,24 +454,24 @@ def _tell_cluster(nodes: int, measured: _Measured, middle: _Round, changes: floa
 
 
 def _spent(costs: _Round, changes: float) -> float:
-    """Give the milliseconds of processor that a node's agent costs both servers in a second."""
+    """Return the processor milliseconds that a node's agent costs both servers in a second."""
     return costs["heartbeat"].ms / _HEARTBEAT_S + changes * costs["change"].ms
 
 
 def _kept_bytes(
     nodes: int, measured: _Measured, middle: _Round, changes: float
 ) -> tuple[float, float]:
-    """Give the bytes of all objects in etcd, and of what was written over and is still there."""
+    """Return the bytes of all objects in etcd and of the old revisions that are not compacted."""
     writes = nodes * (1 / _HEARTBEAT_S + changes) * _HISTORY_S
     objects = nodes * measured.listing.answered / measured.agents
     return objects, writes * middle["heartbeat"].db
 
 
 def _bounds(measured: _Measured, middle: _Round, changes: float) -> list[tuple[str, float, float]]:
-    """Give what was bounded, what it is, and what it may be at most."""
+    """Return a description, the measured value and the upper bound of every bound."""
     requests = (1 / _HEARTBEAT_S + changes) * _LEASE_S
     cores = statistics.median(
-        _spent(each, changes) / (each["lease"].ms / _LEASE_S) for each in measured.rounds
+        _spent(costs, changes) / (costs["lease"].ms / _LEASE_S) for costs in measured.rounds
     )
     largest = max(_CLUSTERS)
     kept = sum(_kept_bytes(largest, measured, middle, changes))

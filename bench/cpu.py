@@ -1,4 +1,4 @@
-"""What processes take of the processor."""
+"""Read the processor time of processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_s(pid: int) -> float:
-    """Give the processor seconds of a process, those of its children that ended included."""
-    # The command's name may have spaces; utime, stime, cutime and cstime are fields 14 to 17.
+    """Return the processor seconds of a process and of its ended children."""
+    # The name of the command may contain spaces; utime, stime, cutime, cstime are fields 14 to 17.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(int(each) for each in fields[11:15]) / _TICKS
+    return sum(int(field) for field in fields[11:15]) / _TICKS

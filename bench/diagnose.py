@@ -1,10 +1,10 @@
-"""What `diagnose -A` costs in a large cluster, and that it grows with the cluster and no faster.
+"""Measure the cost of `diagnose -A` in a large cluster: it must not grow faster than the cluster.
 
-A synthetic look (tests/lab/many.py): 20,000 pods, 10,000 claims and PVs, 200 nodes, of which 500
-volumes are broken in every way that the rules know; and a tenth, three tenths and three times of
-it. Each size is a file, which a process of its own reads, judges and writes out as JSON, in turns.
-Processor time is of that process, so that others on the machine count little; memory is the most
-that Python's allocator had given away at once, in a run that is not timed.
+The snapshot is synthetic (tests/lab/many.py): 20,000 pods, 10,000 claims and PVs, 200 nodes; 500
+volumes are broken in every way that the rules know. Other sizes are a tenth, three tenths and three
+times of it. Each size is a file. A separate process reads it, diagnoses it and writes JSON; the
+sizes take turns. Processor time is that of this process, so that others on the machine count
+little. Memory is the peak of Python's allocator in a run that is not timed.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _VOLUMES: Final = 10_000
 _BROKEN: Final = 500
 _SHARES: Final = (0.1, 0.3, 1.0, 3.0)
 _BOUND: Final = 12.0
-"""Times as much for ten times the size, up to that of a large cluster."""
+"""Largest ratio of the cost for ten times the size, up to the size of a large cluster."""
 _MIB: Final = 1 << 20
 
 
 class _Cost(NamedTuple):
-    """What one size took."""
+    """Processor seconds for one size."""
 
     reading_s: float
     judging_s: float
@@ -45,12 +45,12 @@ class _Cost(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """All of it."""
+        """Sum of all three."""
         return self.reading_s + self.judging_s + self.writing_s
 
 
 def main() -> int:
-    """Measure, print the ratios, and exit 1 where the bound is missed up to 20,000 pods."""
+    """Measure, print the ratios, and return 1 if the bound is missed up to 20,000 pods."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--make", type=float, help=argparse.SUPPRESS)
@@ -102,17 +102,17 @@ def _weigh(share: float, directory: Path) -> float:
 
 
 def _measure(share: float, directory: Path) -> _Cost:
-    # As the command line runs it.
+    # The command line also runs without the garbage collector.
     gc.disable()
     cost, found = _answer(_file(share, directory))
     broken = set(json.loads(_file(share, directory).with_suffix(".broken").read_text()))
-    # A measurement of a wrong answer is none.
+    # The measurement is valid only if the result is correct.
     assert found == broken, f"{found ^ broken}"
     return cost
 
 
 def _answer(path: Path) -> tuple[_Cost, set[str]]:
-    """Do what `diagnose -A --from PATH -o json` does; give its cost, and who is told of."""
+    """Do what `diagnose -A --from PATH -o json` does; return its cost and the reported targets."""
     started = time.process_time()
     snapshot = load_snapshot(path.read_text(), where=path.name)
     read = time.process_time()
@@ -121,16 +121,16 @@ def _answer(path: Path) -> tuple[_Cost, set[str]]:
     data_text(life_list(found, snapshot), "json")
     written = time.process_time()
     cost = _Cost(read - started, judged - read, written - judged)
-    return cost, {each.life.diagnosis.use.target.given for each in found.stuck}
+    return cost, {affected.life.diagnosis.use.target.given for affected in found.stuck}
 
 
 # --------------------------------------------------------------------------------------------------
-# Telling
+# Output
 # --------------------------------------------------------------------------------------------------
 
 
 def _tell(rounds: list[list[_Cost]], memory: list[float]) -> int:
-    best = [min(costs, key=lambda each: each.seconds) for costs in zip(*rounds, strict=True)]
+    best = [min(costs, key=lambda cost: cost.seconds) for costs in zip(*rounds, strict=True)]
     print("   pods  claims  broken   read  judge  write  cpu s, a claim, memory")
     for share, cost, mib in zip(_SHARES, best, memory, strict=True):
         claims = round(_VOLUMES * share)
@@ -146,8 +146,8 @@ def _tell(rounds: list[list[_Cost]], memory: list[float]) -> int:
 def _tell_growth(
     rounds: list[list[_Cost]], best: list[_Cost], memory: list[float], small: int, large: int
 ) -> bool:
-    """Tell what ten times the size costs, by the best of each, and whether the bound is kept."""
-    pairs = sorted(each[large].seconds / each[small].seconds for each in rounds)
+    """Print the cost of ten times the size, by the best rounds; return if the bound is kept."""
+    pairs = sorted(costs[large].seconds / costs[small].seconds for costs in rounds)
     times, weight = best[large].seconds / best[small].seconds, memory[large] / memory[small]
     is_kept = max(times, weight) <= _BOUND
     print(

@@ -1,8 +1,9 @@
-"""An idle agent of a node with 50 mappings, beside prometheus-node-exporter, for some minutes.
+"""Measure an idle agent of a node with 50 mappings beside prometheus-node-exporter for minutes.
 
-Both run on this machine's own processor and are scraped every 15 s. The agent has the files of a
-real node that has mapped 50 images for running pods, the lab's real API server, which counts what
-it is asked (its own metric, by a FlowSchema for this user alone), and the real cluster.
+Both run on the processor of this machine and are scraped every 15 s. The agent reads the files of a
+real node that has mapped 50 images for running pods. It uses the lab's real Ceph cluster and the
+lab's real API server, which counts its requests (an API server metric, with a FlowSchema for only
+this user).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _COUNTED: Final = "apiserver_flowcontrol_dispatched_requests_total"
 
 
 def main() -> int:
-    """Measure, print, and exit 1 where a bound is missed."""
+    """Measure, print, and return 1 if a bound is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--mappings", type=int, default=50)
@@ -52,7 +53,7 @@ def main() -> int:
         _map(lab, given.mappings)
         tree = Path(directory) / "node"
         record_tree(lab.nodes[_NODE], tree)
-        # Time goes on there, or an agent would remember nothing and write nothing down.
+        # The uptime there must advance, or the agent would neither remember nor write a state.
         (tree / "proc" / "uptime").symlink_to("/proc/uptime")
         lab.processes.start("agent", _agent(lab, program, tree, directory), netns=lab.netns)
         lab.processes.start(
@@ -95,11 +96,11 @@ def _tell(
 
 
 def _exporter() -> str:
-    """Give the program; Debian's package has it."""
+    """Return the path of node-exporter; install Debian's package if it is missing."""
     name = "prometheus-node-exporter"
     if shutil.which(name) is None:
         command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", name]
-        # Its service shall not be started, if there is anything here that would.
+        # The environment keeps the package from starting its service.
         environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
         subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
     found = shutil.which(name)
@@ -108,7 +109,7 @@ def _exporter() -> str:
 
 
 def _map(lab: Lab, mappings: int) -> None:
-    """Have pods use so many volumes on the node."""
+    """Run pods on the node that use so many volumes."""
     volumes = [f"idle-{number}" for number in range(mappings)]
     for first in range(0, mappings, _VOLUMES_OF_A_POD):
         claims = volumes[first : first + _VOLUMES_OF_A_POD]
@@ -121,7 +122,7 @@ def _map(lab: Lab, mappings: int) -> None:
 
 
 def _count(lab: Lab) -> None:
-    """Have the API server count what rbdagent's user asks, and nobody else."""
+    """Make a FlowSchema, so that the API server counts the requests of rbdagent's user alone."""
     user = {"kind": "User", "user": {"name": f"lab:{RBDAGENT_USER}"}}
     everything = {
         "verbs": ["*"],
@@ -135,7 +136,7 @@ def _count(lab: Lab) -> None:
         {
             "metadata": {"name": RBDAGENT_USER},
             "spec": {
-                # The first that is left: only the schema of the masters of the cluster has 1.
+                # The first free value: only the schema of system:masters has 1.
                 "matchingPrecedence": 2,
                 "priorityLevelConfiguration": {"name": "workload-low"},
                 "rules": [
@@ -151,10 +152,10 @@ def _count(lab: Lab) -> None:
 
 
 def _asked(lab: Lab) -> float:
-    """Give how many requests of the user the API server has dispatched."""
+    """Return how many requests of the user the API server has dispatched."""
     text = lab.control_plane.kubectl("get", "--raw", "/metrics")
     pattern = rf'^{_COUNTED}{{flow_schema="{RBDAGENT_USER}".*?}} (\S+)$'
-    return sum(float(each) for each in re.findall(pattern, text, re.MULTILINE))
+    return sum(float(match) for match in re.findall(pattern, text, re.MULTILINE))
 
 
 def _agent(lab: Lab, program: Path, tree: Path, directory: str) -> list[str | Path]:
@@ -175,7 +176,7 @@ def _mapped(lab: Lab) -> int | None:
 
 
 def _scraped(lab: Lab, seconds: float) -> None:
-    """Let time pass, and scrape both as Prometheus would."""
+    """Wait, and scrape both as Prometheus would."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         time.sleep(min(_SCRAPE_S, max(0.0, end - time.monotonic())))
@@ -185,7 +186,7 @@ def _scraped(lab: Lab, seconds: float) -> None:
 
 
 class _Usage:
-    """What a process and its children take."""
+    """Processor time and memory of a process and its children."""
 
     def __init__(self, lab: Lab, name: str) -> None:
         process = lab.processes.get(name)
@@ -193,11 +194,11 @@ class _Usage:
         self._pid = process.pid
 
     def cpu_s(self) -> float:
-        """Give processor seconds, those of children that ended included."""
+        """Return the processor seconds, including ended children."""
         return sum(map(cpu_s, self._pids()))
 
     def mib(self, field: str) -> float:
-        """Give a field of smaps_rollup, summed over the processes."""
+        """Return a field of smaps_rollup, summed over the processes."""
         kib = 0
         for pid in self._pids():
             text = Path(f"/proc/{pid}/smaps_rollup").read_text()
@@ -208,7 +209,7 @@ class _Usage:
         found = [self._pid]
         for pid in found:
             children = Path(f"/proc/{pid}/task").glob("*/children")
-            found += [int(child) for each in children for child in each.read_text().split()]
+            found += [int(child) for path in children for child in path.read_text().split()]
         return found
 
 

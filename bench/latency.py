@@ -1,8 +1,8 @@
-"""How soon an agent publishes what was mapped and unmaps what is orphaned, in the emulated node.
+"""Measure how soon an agent publishes a mapping and unmaps an orphan, in the emulated node.
 
-An image of a PV is mapped by hand: nobody uses it, so it is an orphan from its first look on. The
-node's clock counts. The emulated processor is slower than this machine's: by how much is measured
-with one and the same program on both, and told.
+The benchmark maps an image of a PV by hand: no pod uses it, so it is an orphan from the agent's
+first observation on. Times are those of the node's clock. The emulated processor is slower than
+that of this machine: the same program measures this on both, and the ratio is printed.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ sum(i % 7 for i in range(10**6))
 print(time.perf_counter() - start)
 """
 _UNTIL_GONE: Final = (
-    # No program is started meanwhile: it would take the processor from who is measured.
+    # No program is started in the meantime: it would take processor time from the agent.
     'exec 3<> <(:); while [ -e "$1" ]; do read -t 0.05 -u 3; done; cut -d" " -f1 /proc/uptime'
 )
 
 
 def main() -> int:
-    """Measure, print, and exit 1 where a bound is missed."""
+    """Measure, print, and return 1 if a bound is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", type=int, default=3)
     times = parser.parse_args().times
@@ -62,7 +62,7 @@ def main() -> int:
         slower = _work(vm.run([str(venv_python()), "-c", _WORK]).stdout) / _work(
             subprocess.check_output([venv_python(), "-c", _WORK], text=True)
         )
-    published, unmapped = ([each[one] for each in measured] for one in (0, 1))
+    published, unmapped = ([pair[one] for pair in measured] for one in (0, 1))
     _tell("mapped, and published in RBDNode, after", published)
     _tell(f"orphaned, and unmapped, {_GRACE_S} s of grace and", unmapped)
     print(f"the emulated processor is {slower:.0f} times slower than this machine's")
@@ -71,7 +71,7 @@ def main() -> int:
 
 
 def _let_rest(vm: Vm) -> None:
-    """Wait until the agent is done with what came before: it gathers changes after each look."""
+    """Wait until the agent logs nothing for a while: it gathers changes after each observation."""
     log, last, since = vm.service("rbdagent"), "", time.monotonic()
     while time.monotonic() - since < _QUIET_S:
         if (now := log.logs()) != last:
@@ -80,8 +80,8 @@ def _let_rest(vm: Vm) -> None:
 
 
 def _tell(what: str, seconds: list[float]) -> None:
-    each = ", ".join(f"{one:.1f}" for one in seconds)
-    print(f"{what} {each} s (median {statistics.median(seconds):.1f})")
+    listed = ", ".join(f"{one:.1f}" for one in seconds)
+    print(f"{what} {listed} s (median {statistics.median(seconds):.1f})")
 
 
 def _work(printed: str) -> float:
@@ -89,7 +89,7 @@ def _work(printed: str) -> float:
 
 
 def _once(lab: Lab, name: str) -> tuple[float, float]:
-    """Map one image; give the seconds until it is published, and those beyond the grace period."""
+    """Map one image; return the seconds until it is published and beyond the grace period."""
     scene, vm = Scene(lab, name), lab.nodes[_NODE]
     image = scene.in_tree_volume()
     try:
@@ -106,15 +106,15 @@ def _once(lab: Lab, name: str) -> tuple[float, float]:
 
 
 def _orphaned_since(vm: Vm, image: str) -> float:
-    """Give since when the agent knows it as an orphan, in seconds of the node's uptime."""
-    for each in json.loads(vm.get(f"{_STATE}/history.json"))["mappings"]:
-        if each["identity"]["spec"]["name"] == image.rpartition("/")[2]:
-            return float(each["orphanedSince"]["uptimeS"])
+    """Return when the agent first saw the image as an orphan, in seconds of the node's uptime."""
+    for mapping in json.loads(vm.get(f"{_STATE}/history.json"))["mappings"]:
+        if mapping["identity"]["spec"]["name"] == image.rpartition("/")[2]:
+            return float(mapping["orphanedSince"]["uptimeS"])
     raise AssertionError(f"{image} is not remembered")
 
 
 def _status(lab: Lab) -> dict[str, Any] | None:
-    """Give what the agent has published; None before its first look."""
+    """Return the published status; None before the agent's first observation."""
     found = lab.control_plane.api.find(_OBJECT) or {}
     status: dict[str, Any] | None = found.get("status")
     return status
@@ -122,7 +122,7 @@ def _status(lab: Lab) -> dict[str, Any] | None:
 
 def _is_published(lab: Lab, volume: str) -> bool:
     mappings = (_status(lab) or {}).get("mappings") or ()
-    return any(each.get("persistentVolume") == volume for each in mappings)
+    return any(mapping.get("persistentVolume") == volume for mapping in mappings)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Observing many: watchers of 200 images beside `rbd status`, a large node beside `cat`.
+"""Measure the watchers of 200 images against `rbd status`, and a large node against `cat`.
 
-Each figure is the median of pairs, run in turn on this machine: ours, then what a user would run
-instead. Only the ratio means anything.
+Each figure is the median of pairs that run in turn on this machine: rbdagent, then the command that
+a user would run instead. Only the ratio is meaningful.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _IMAGES = 200
 _MAPPINGS, _PROCESSES, _NAMESPACES = 250, 2000, 200
 _SPECS = [ImageSpec(pool="k8s", name=f"image-{number}") for number in range(_IMAGES)]
 
-# Opens every image read-write, so that each has a watcher, and waits.
+# Opens every image read-write, so that every image has a watcher, and waits.
 _HOLD = """
 import sys, time, rados, rbd
 cluster = rados.Rados(conffile=sys.argv[1], rados_id="admin", conf={"keyring": sys.argv[2]})
@@ -48,7 +48,7 @@ time.sleep(100000)
 
 
 def main() -> int:
-    """Measure, print the ratios, and exit 1 where a bound is missed."""
+    """Measure, print the ratios, and return 1 if a bound is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=5)
     pairs = parser.parse_args().pairs
@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def _paired(ours: Callable[[], object], theirs: Callable[[], object], pairs: int) -> list[float]:
-    """Give theirs / ours, a figure a pair, sorted; one pair before them warms the caches."""
+    """Return theirs / ours of each pair, sorted; an extra first pair warms the caches."""
     ratios = []
     for _ in range(pairs + 1):
         start = time.perf_counter()
@@ -93,7 +93,7 @@ def _node_scan(root: Path, pairs: int) -> bool:
     def theirs() -> None:
         subprocess.run(["xargs", "-0", "cat"], input=files, stdout=subprocess.DEVNULL, check=True)
 
-    ratios = [1 / each for each in _paired(ours, theirs, pairs)]
+    ratios = [1 / ratio for ratio in _paired(ours, theirs, pairs)]
     median = statistics.median(ratios)
     print(
         f"node scan / cat of the same files ({_MAPPINGS} mappings, {_PROCESSES} processes, "
@@ -104,7 +104,7 @@ def _node_scan(root: Path, pairs: int) -> bool:
 
 
 def _files_read(root: Path) -> list[Path]:
-    """Give every file once, of the mountinfo files one a namespace, as the scan reads them."""
+    """Return the files that the scan reads: all, but mountinfo only once per mount namespace."""
     found, namespaces = [], set()
     for path in root.rglob("*"):
         if path.is_symlink() or not path.is_file() or path.stat().st_size == 0:
@@ -175,24 +175,26 @@ def _watchers(processes: Processes, directory: Path, pairs: int) -> list[bool]:
 
 
 def _look(access: CephAccess, images: list[ImageIdentity]) -> tuple[ImageView, ...]:
-    """Connect and ask, as one answer does."""
+    """Connect and query the images, as a single command does."""
     look = CephLook([access])
-    # A program that looks once never disconnects: it ends.
+    # A command that queries once does not disconnect: it ends.
     _ENDED.append(look)
     view, _ = look.images(images, deadline=time.monotonic() + 60)
     assert view is not None
     found = view.clusters[0].images
-    assert all(not isinstance(each.watchers, NotObserved) and each.watchers for each in found)
+    assert all(not isinstance(image.watchers, NotObserved) and image.watchers for image in found)
     assert len(found) == len(images)
     return found
 
 
 def _identities(access: CephAccess) -> list[ImageIdentity]:
-    """Give the images with the ids that a node's sysfs would tell."""
+    """Return the images with the ids that a node's sysfs would show."""
     found = _look(access, [ImageIdentity(spec=spec, fsid=None) for spec in _SPECS])
     return [
-        ImageIdentity(spec=each.spec, fsid=each.fsid, image_id=each.image_id, pool_id=each.pool_id)
-        for each in found
+        ImageIdentity(
+            spec=image.spec, fsid=image.fsid, image_id=image.image_id, pool_id=image.pool_id
+        )
+        for image in found
     ]
 
 

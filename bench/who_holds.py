@@ -1,12 +1,12 @@
-"""`rbdagent who-holds PV -o json` beside the scripted runbook, in pairs, on the lab.
+"""Measure `rbdagent who-holds PV -o json` against the scripted runbook, in pairs, on the lab.
 
-The runbook is what a user would run instead: kubectl get pv, rbd info, rados listwatchers, a look
-at sysfs, kubectl get pods; each a process. Three settings:
+The runbook is what a user would run instead: kubectl get pv, rbd info, rados listwatchers, grep in
+sysfs, kubectl get pods; each is a process. The three settings:
 
-- as the DaemonSet runs it: with the pod's service account, on this machine's processor, against the
-  lab's real API server and cluster, from the files of the real node that holds the image;
-- the same with a kubeconfig, which has to be read as YAML;
-- inside the emulated node itself, where Python pays several times what compiled programs pay.
+- as the DaemonSet runs it: with the pod's service account, on the processor of this machine, with
+  the lab's real API server and cluster and the files of the real node that holds the image;
+- the same with a kubeconfig, which has to be parsed as YAML;
+- inside the emulated node, where Python slows down several times more than compiled programs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BOUND = 0.7
 _MEMORY_MIB = 80.0
 _NODE = "worker-1"
 
-# Runs both in turn and prints, for each, wall seconds and peak KiB of the largest process.
+# Runs both in turn and prints for each the wall seconds and the peak KiB of the largest process.
 _MEASURE = """
 import json, os, sys, time
 answer = []
@@ -52,7 +52,7 @@ for _ in range(int(sys.argv[1])):
 print(json.dumps(answer))
 """
 
-# A service account's files where a pod has them, in a mount namespace of the measurement's own.
+# Puts the files of a service account where a pod has them, in a separate mount namespace.
 _AS_POD = (
     "mount -t tmpfs none /run && mkdir -p /run/secrets/kubernetes.io && "
     'cp -r "$0" /run/secrets/kubernetes.io/serviceaccount && exec "$@"'
@@ -60,7 +60,7 @@ _AS_POD = (
 
 
 def main() -> int:
-    """Measure, print the ratios, and exit 1 where a bound is missed."""
+    """Measure, print the ratios, and return 1 if a bound is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=11)
     pairs = parser.parse_args().pairs
@@ -88,7 +88,7 @@ def _told(setting: str, measured: list[Any]) -> tuple[float, float]:
 
 
 def installed() -> Path:
-    """Install rbdagent as a user would, compiled and without what developing it takes."""
+    """Install rbdagent as a user would, byte-compiled and without development packages."""
     venv = cache_dir() / "bench-venv"
     python = venv / "bin" / "python"
     if not python.exists():
@@ -108,7 +108,7 @@ def installed() -> Path:
 
 
 class _Bench:
-    """One claim in use on a node, and the commands that ask about it."""
+    """A claim in use on a node, and the commands that query it."""
 
     def __init__(self, lab: Lab, program: Path, directory: Path, pairs: int) -> None:
         self._lab = lab
@@ -144,8 +144,9 @@ class _Bench:
         return self._here(f"{self._ours_here} --kubeconfig {self._kubeconfig}", [])
 
     def in_the_node(self) -> list[Any]:
-        """Measure in the node VM."""
-        ours = f"{self._program} who-holds {self._volume} -o json"
+        """Measure in the node VM, whose Debian and Python may differ from this machine's."""
+        program = venv_python().with_name("rbdagent")
+        ours = f"{program} who-holds {self._volume} -o json"
         theirs = self._runbook("/etc/rbdagent/kubeconfig", "", "/sys")
         done = self._lab.nodes[_NODE].run(
             ["python3", "-c", _MEASURE, str(self._pairs + 1), ours, theirs],
@@ -198,10 +199,10 @@ class _Bench:
 
 
 def _checked(output: str) -> list[Any]:
-    """Give the pairs without the first, which warms the caches; a failed command is no figure."""
+    """Return the pairs without the first, which warms the caches; assert that no command failed."""
     pairs: list[Any] = json.loads(output)
     for pair in pairs:
-        assert [each[2] for each in pair] == [0, 0], f"a command failed: {pair}"
+        assert [run[2] for run in pair] == [0, 0], f"a command failed: {pair}"
     return pairs[1:]
 
 

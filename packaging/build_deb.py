@@ -1,10 +1,10 @@
-"""Make a Debian package of a wheel: ``build_deb.py WHEEL --out DIRECTORY``.
+"""Build a Debian package of a wheel: ``build_deb.py WHEEL --out DIRECTORY``.
 
-What the program needs of PyPI, as requirements.txt locks it, goes below /usr/lib/rbdagent, where no
-other program looks for it: Debian 12 has too old versions of most of it, and Debian's own packages
-stay as they are. What PyPI does not have (Ceph's bindings) the package depends on. It fits the
-Python that builds it, and is built with the standard library, pip and dpkg-deb alone;
-docs/packages.md tells why so.
+The program's requirements from PyPI, as requirements.txt locks them, go to /usr/lib/rbdagent, where
+no other program imports them: most versions in Debian 12 are too old, and Debian's own packages
+stay unchanged. For what PyPI does not have (Ceph's bindings) the package has dependencies. It fits
+the Python that builds it. The build uses only the standard library, pip and dpkg-deb;
+docs/packages.md has the reasons.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ CHECKOUT: Final = Path(__file__).resolve().parents[1]
 LOCKED: Final = CHECKOUT / "requirements.txt"
 
 DEPENDS: Final = ("python3-rados", "python3-rbd")
-"""What the program needs beside Python and what PyPI has."""
+"""Requirements that are neither Python nor on PyPI."""
 
 LEFT_OUT: Final = {"kubernetes": "python3-kubernetes"}
 """Requirements that are not packed, and Debian's package of each, which is recommended.
 
-40 MB for kubeconfigs that have a credential plugin run; nothing else imports it.
+It has 40 MB, and only kubeconfigs with a credential plugin need it.
 """
 
 MAINTAINER: Final = "The rbdagent authors <packages@rbdagent.dev>"
@@ -56,7 +56,7 @@ from rbdagent.__main__ import main
 
 main()
 """
-"""Isolated: it runs as root, and nothing of the caller's environment or home is imported."""
+"""Isolated: it runs as root, and must not import from the caller's environment or home."""
 
 COMPLETIONS: Final = {
     "bash": "usr/share/bash-completion/completions/rbdagent",
@@ -64,7 +64,7 @@ COMPLETIONS: Final = {
     "fish": "usr/share/fish/vendor_completions.d/rbdagent.fish",
 }
 
-# Nothing is enabled or started at installation: an agent needs a kubeconfig and a key first.
+# The installation enables and starts nothing: an agent first needs a kubeconfig and a key.
 SCRIPTS: Final = {
     "postinst": """\
 #!/bin/sh
@@ -100,25 +100,25 @@ fi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
-    """One distribution of PyPI that went into the package."""
+    """A distribution of PyPI that the package contains."""
 
     name: str
     version: str
     sha256: str
-    """Of the wheel that was installed."""
+    """Digest of the installed wheel."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Build the package, and print its path."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("wheel", type=Path, help="rbdagent's own wheel")
-    parser.add_argument("--out", type=Path, default=Path(), help="where the package is put")
+    parser.add_argument("--out", type=Path, default=Path(), help="directory of the package")
     parser.add_argument(
         "--requirements",
         type=Path,
         default=LOCKED,
-        help="with digests; by default what is locked for the sources. Those of an earlier package"
-        " pack the same wheels again",
+        help="with digests; by default the project's requirements.txt. With the file of an earlier"
+        " package, the same wheels are packed again",
     )
     parser.add_argument("--compression", default="xz", help="as dpkg-deb -Z takes it")
     given = parser.parse_args(argv)
@@ -132,7 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def fill(tree: Path, wheel: Path, requirements: Path) -> Message:
-    """Lay out every file of the package; give the wheel's metadata."""
+    """Write every file of the package, and return the wheel's metadata."""
     library = tree / "usr/lib/rbdagent"
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(library)
@@ -141,25 +141,25 @@ def fill(tree: Path, wheel: Path, requirements: Path) -> Message:
     packed = install(library, metadata, requirements)
     write(tree / "usr/bin/rbdagent", LAUNCHER, mode=0o755)
     for shell, path in COMPLETIONS.items():
-        write(tree / path, told_by(tree, "completion", shell))
-    # Where the file would be that freezes a node: without the directory nothing is unmapped.
+        write(tree / path, output_of_program(tree, "completion", shell))
+    # The directory of the freeze file: without it nothing is unmapped.
     (tree / "etc/rbdagent").mkdir(parents=True)
     share = tree / "usr/share/rbdagent"
     write(share / "requirements.txt", locked(packed))
     write(share / "sbom.cdx.json", bill_of_materials(metadata, packed))
     units = CHECKOUT / "systemd"
     write(tree / "lib/systemd/system/rbdagent.service", (units / "rbdagent.service").read_text())
-    for each in sorted(units.glob("*.conf")):
-        write(share / "systemd" / each.name, each.read_text())
+    for unit in sorted(units.glob("*.conf")):
+        write(share / "systemd" / unit.name, unit.read_text())
     document(tree / "usr/share/doc/rbdagent")
     return metadata
 
 
 def install(library: Path, metadata: Message, requirements: Path) -> tuple[Packed, ...]:
-    """Install what the wheel needs of PyPI, as wheels with a known digest; return what that was.
+    """Install the wheel's requirements from PyPI as wheels with a known digest, and return them.
 
     Raises:
-        subprocess.CalledProcessError: pip found another digest, or a need that has none.
+        subprocess.CalledProcessError: pip found another digest, or a requirement without one.
     """
     report, wanted = library / "report.json", library / "wanted.txt"
     wanted.write_text(wanted_of(metadata, requirements.read_text()))
@@ -171,30 +171,30 @@ def install(library: Path, metadata: Message, requirements: Path) -> tuple[Packe
     installed = json.loads(report.read_text())["install"]
     report.unlink()
     shutil.rmtree(library / "bin", ignore_errors=True)
-    # dpkg keeps the record of what is installed.
+    # dpkg records what is installed.
     for name in ("RECORD", "INSTALLER", "REQUESTED"):
-        for each in library.glob(f"*.dist-info/{name}"):
-            each.unlink()
+        for record in library.glob(f"*.dist-info/{name}"):
+            record.unlink()
     packed = (
         Packed(
-            name=each["metadata"]["name"],
-            version=each["metadata"]["version"],
-            sha256=each["download_info"]["archive_info"]["hashes"]["sha256"],
+            name=distribution["metadata"]["name"],
+            version=distribution["metadata"]["version"],
+            sha256=distribution["download_info"]["archive_info"]["hashes"]["sha256"],
         )
-        for each in installed
+        for distribution in installed
     )
-    return tuple(sorted(packed, key=lambda each: each.name.lower()))
+    return tuple(sorted(packed, key=lambda entry: entry.name.lower()))
 
 
 def wanted_of(metadata: Message, requirements: str) -> str:
-    """Return those of the locked requirements that go into the package.
+    """Return the locked requirements that the package contains.
 
     Args:
         metadata: of the wheel.
-        requirements: as pip reads them, with digests.
+        requirements: in pip's format, with digests.
 
     Raises:
-        SystemExit: one that the wheel needs is not among them.
+        SystemExit: a requirement of the wheel is not locked.
     """
     entries = {_name(line): line for line in requirements.replace("\\\n", "").splitlines()}
     needed = metadata.get_all("Requires-Dist", ())
@@ -210,30 +210,33 @@ def _name(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", name[0] if name else "").lower()
 
 
-def told_by(tree: Path, *args: str) -> str:
-    """Give what the packed program prints."""
+def output_of_program(tree: Path, *args: str) -> str:
+    """Return the output of the packed program."""
     program = [sys.executable, "-IB", str(tree / "usr/bin/rbdagent")]
     return subprocess.run([*program, *args], check=True, capture_output=True, text=True).stdout
 
 
 def locked(packed: Sequence[Packed]) -> str:
-    """Give what was packed as requirements of pip, by which the same is packed again."""
-    lines = (f"{each.name}=={each.version} --hash=sha256:{each.sha256}\n" for each in packed)
+    """Return the packed distributions as pip requirements, which pack the same files again."""
+    lines = (
+        f"{distribution.name}=={distribution.version} --hash=sha256:{distribution.sha256}\n"
+        for distribution in packed
+    )
     return "".join(lines)
 
 
 def bill_of_materials(metadata: Message, packed: Sequence[Packed]) -> str:
-    """Give what was packed as CycloneDX 1.5."""
+    """Return the packed distributions as a CycloneDX 1.5 bill of materials."""
     components = [
         {
             "type": "library",
-            "bom-ref": purl(each.name, each.version),
-            "name": each.name,
-            "version": each.version,
-            "purl": purl(each.name, each.version),
-            "hashes": [{"alg": "SHA-256", "content": each.sha256}],
+            "bom-ref": purl(distribution.name, distribution.version),
+            "name": distribution.name,
+            "version": distribution.version,
+            "purl": purl(distribution.name, distribution.version),
+            "hashes": [{"alg": "SHA-256", "content": distribution.sha256}],
         }
-        for each in packed
+        for distribution in packed
     ]
     name, version = metadata["Name"], metadata["Version"]
     bill = {
@@ -255,39 +258,39 @@ def bill_of_materials(metadata: Message, packed: Sequence[Packed]) -> str:
 
 
 def purl(name: str, version: str) -> str:
-    """Give a package URL (purl-spec, type pypi: lower case, dashes)."""
+    """Return a package URL (purl-spec, type pypi: lower case, dashes)."""
     return f"pkg:pypi/{name.lower().replace('_', '-')}@{version}"
 
 
 def document(directory: Path) -> None:
-    """Write what Debian wants of every package: its licence, and what has changed."""
+    """Write what Debian requires of every package: its licence and its change log."""
     write(directory / "copyright", (CHECKOUT / "LICENSE").read_text())
     changes = gzip.compress((CHECKOUT / "CHANGELOG.md").read_bytes(), mtime=0)
     (directory / "changelog.gz").write_bytes(changes)
 
 
 def control(tree: Path, metadata: Message) -> None:
-    """Write what dpkg reads: name, version, dependencies, scripts, digests."""
+    """Write the files for dpkg: name, version, dependencies, scripts, digests."""
     major, minor, _ = platform.python_version_tuple()
     # Compiled modules fit one minor version of Python.
     python = (f"python3 (>= {major}.{minor})", f"python3 (<< {major}.{int(minor) + 1}~)")
-    files = [each for each in sorted(tree.rglob("*")) if each.is_file()]
+    files = [path for path in sorted(tree.rglob("*")) if path.is_file()]
     fields = {
         "Package": metadata["Name"],
         "Version": metadata["Version"],
-        "Architecture": said(["dpkg", "--print-architecture"]),
+        "Architecture": output_of(["dpkg", "--print-architecture"]),
         "Maintainer": MAINTAINER,
-        "Installed-Size": str(sum(each.stat().st_size for each in files) // 1024),
+        "Installed-Size": str(sum(path.stat().st_size for path in files) // 1024),
         "Depends": ", ".join((*python, *DEPENDS)),
         "Recommends": ", ".join(LEFT_OUT.values()),
         "Section": "admin",
         "Priority": "optional",
         "Homepage": "https://rbdagent.dev",
-        "Description": f"{metadata['Summary']}\n rbdagent tells who holds a Ceph RBD volume under"
-        " Kubernetes, with evidence, and\n unmaps what nothing uses where it was switched on.",
+        "Description": f"{metadata['Summary']}\n rbdagent shows what holds a Ceph RBD volume under"
+        " Kubernetes, with evidence. If\n enabled, it unmaps what nothing uses.",
     }
     text = "".join(f"{name}: {value}\n" for name, value in fields.items())
-    digests = "".join(f"{md5(each)}  {each.relative_to(tree)}\n" for each in files)
+    digests = "".join(f"{md5(path)}  {path.relative_to(tree)}\n" for path in files)
     write(tree / "DEBIAN/control", text)
     write(tree / "DEBIAN/md5sums", digests)
     for name, script in SCRIPTS.items():
@@ -295,23 +298,23 @@ def control(tree: Path, metadata: Message) -> None:
 
 
 def md5(path: Path) -> str:
-    """Give the digest by which ``dpkg --verify`` finds a changed file."""
+    """Return the digest with which ``dpkg --verify`` detects a changed file."""
     return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
 
 
 def pack(tree: Path, out: Path, compression: str) -> Path:
-    """Make the package; with SOURCE_DATE_EPOCH set the same tree gives the same bytes."""
-    for each in (tree, *tree.rglob("*")):
-        executable = each.is_dir() or os.access(each, os.X_OK)
-        each.chmod(0o755 if executable else 0o644)
+    """Build the package; if SOURCE_DATE_EPOCH is set, the same tree gives the same bytes."""
+    for path in (tree, *tree.rglob("*")):
+        executable = path.is_dir() or os.access(path, os.X_OK)
+        path.chmod(0o755 if executable else 0o644)
     build = ["dpkg-deb", "--root-owner-group", f"-Z{compression}", "--build", str(tree), str(out)]
-    made = said(build)
+    made = output_of(build)
     # dpkg-deb: building package 'rbdagent' in 'PATH'.
     return Path(made.rpartition(" in '")[2].removesuffix("'."))
 
 
-def said(command: Sequence[str]) -> str:
-    """Run a program and give what it said."""
+def output_of(command: Sequence[str]) -> str:
+    """Run a program and return its output."""
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return done.stdout.strip()
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Make the archive that krew installs, and write its digest into the manifest beside this file.
+"""Build the archive that krew installs, and write its digest into the manifest beside this file.
 
-The same files make the same archive, byte by byte: nothing is compressed, and no time or owner of
-this machine is in it. Standard library only.
+The same files give the same archive, byte for byte: nothing is compressed, and the archive contains
+no time or owner of this machine. Standard library only.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ def write_archive(archive: Path) -> None:
 
 
 def digest(archive: Path) -> str:
-    """Give the SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     return hashlib.sha256(archive.read_bytes()).hexdigest()
 
 

@@ -1,3 +1,3 @@
-"""Who holds this Ceph RBD volume, should they, and what do I do now?"""
+"""Show what holds a Ceph RBD volume, whether it should, and what to do next."""
 
 __version__ = "0.1.0"

@@ -1,6 +1,6 @@
-"""One attempt at unmapping: look, plan, and perhaps act, keeping a record of it.
+"""One attempt to unmap: take a snapshot, plan, execute the plan if it is allowed, and record it.
 
-The command line and the agent go the same way here; only what they remember before it differs.
+The command line and the agent both use this module. They differ only in their history.
 """
 
 from __future__ import annotations
@@ -51,12 +51,15 @@ if TYPE_CHECKING:
     from rbdagent.state import StateDir
 
 LONGEST_GAP_S: Final = 150.0
-"""Looks that lie further apart saw no unbroken row: two of the agent's own, and a half."""
+"""Seconds. Two snapshots that are further apart prove nothing about the time between them.
+
+It is two and a half times the interval of the agent.
+"""
 _GONE: Final = frozenset({UnmapOutcome.UNMAPPED, UnmapOutcome.WATCH_LINGERS})
 
 
 class Leave(Struct, frozen=True, kw_only=True):
-    """Who acts, what he is allowed, and where it is kept."""
+    """Holds the caller that unmaps, its unmap policy, and the location of its state."""
 
     by: str
     policy: Policy
@@ -65,7 +68,7 @@ class Leave(Struct, frozen=True, kw_only=True):
 
 
 class Attempt:
-    """One try at one target of this node."""
+    """One attempt to unmap one target on this node."""
 
     def __init__(
         self,
@@ -77,15 +80,15 @@ class Attempt:
         history: History | None,
         clock: Callable[[], Moment] | None,
     ) -> None:
-        """Prepare it.
+        """Prepare the attempt.
 
         Args:
-            target: what to unmap; it must be mapped here once.
-            look: looks at everything anew, for a target, with consistent reads.
-            ask_ceph: looks at Ceph alone: who watches an image.
-            leave: what is allowed.
-            history: what earlier looks saw.
-            clock: None where looks come from a file, which proves nothing of now.
+            target: the volume to unmap; it must be mapped exactly once on this node.
+            look: takes a new snapshot of a target from every source, with consistent reads.
+            ask_ceph: takes a snapshot of Ceph only, for the clients that watch an image.
+            leave: the unmap policy and its context.
+            history: the facts from earlier snapshots.
+            clock: None if snapshots come from a file, which does not show the present state.
         """
         self._target = target
         self._look = look
@@ -94,19 +97,19 @@ class Attempt:
         self._history = history
         self._clock = clock
         self._public: Callable[[str], str] = shown
-        """Makes what the last look says fit for the record: an agent publishes that."""
+        """Redacts text of the last snapshot for the record: an agent publishes the record."""
         self.recorded: Act | None = None
-        """What this attempt has put on record last."""
+        """The last record of this attempt."""
 
     def decide(self, *, after: Step | None = None) -> UnmapPlan | UnmapRefusal:
-        """Look and plan.
+        """Take a snapshot and plan.
 
         Args:
-            after: the step of this attempt that was done since the last time. Its I/O is no sign
-                of use: umount writes the super block, luksClose reads the LUKS header.
+            after: the step of this attempt since its last decision. The I/O of that step does not
+                count as use: umount writes the super block, and luksClose reads the LUKS header.
 
         Raises:
-            RbdagentError: nothing of the target is mapped, or it cannot be told which is meant.
+            RbdagentError: the target is not mapped here, or is mapped more than once.
         """
         snapshot = self._look(self._target)
         self._public = PublicText(snapshot)
@@ -132,7 +135,7 @@ class Attempt:
         )
 
     def _other_acts(self) -> tuple[Act, ...] | NotObserved:
-        """Return the acts on record; what this attempt has begun itself is not one more of them."""
+        """Return the recorded acts without the act of this attempt."""
         acts = self._leave.state.acts()
         if isinstance(acts, NotObserved) or self.recorded is None:
             return acts
@@ -141,22 +144,22 @@ class Attempt:
 
     def _freeze_file(self) -> str | NotObserved | None:
         if self._clock is None:
-            return NotObserved(reason="the look comes from a file")
+            return NotObserved(reason="the snapshot comes from a file")
         return _present(self._leave.freeze_file)
 
     def act(self, plan: UnmapPlan, paths: NodePaths, *, deadline: float = math.inf) -> UnmapResult:
-        """Carry a plan out; it is on record from before the first step.
+        """Execute a plan, and record it before the first step.
 
         Args:
-            plan: what was decided.
-            paths: where the host is seen.
-            deadline: of the monotonic clock, see :func:`rbdagent.unmap.carry_out`.
+            plan: the decision.
+            paths: the paths at which the host is visible.
+            deadline: in seconds of the monotonic clock, see :func:`rbdagent.unmap.carry_out`.
 
         Raises:
-            RbdagentError: another rbdagent is at work on the image, or no record can be kept.
+            RbdagentError: another rbdagent operates on the image, or the record cannot be written.
         """
-        assert self._clock is not None  # noqa: S101 - a look from a file gives no plan
-        why = "; ".join(said for each in plan.conditions for said in each.observed[:1])
+        assert self._clock is not None  # noqa: S101 - a snapshot from a file gives no plan
+        why = "; ".join(said for condition in plan.conditions for said in condition.observed[:1])
         begun = self._begun(plan.identity, plan.persistent_volume, self._clock(), why)
         with self._leave.state.only_one_on(_name_of(plan)):
             self._record(begun)
@@ -182,10 +185,10 @@ class Attempt:
         return result
 
     def refuse(self, refusal: UnmapRefusal) -> None:
-        """Put a refusal on record: it was time to act, and nothing was begun.
+        """Record a refusal: the unmap was due, and no step began.
 
         Raises:
-            RbdagentError: no record can be kept.
+            RbdagentError: the record cannot be written.
         """
         if self._clock is None or refusal.identity is None:
             return
@@ -210,43 +213,45 @@ class Attempt:
             self._leave.state.save_act(act)
         except OSError as error:
             raise RbdagentError(
-                f"{error.filename or self._leave.state.path}: {error.strerror}: what is done must "
-                "be written down first",
-                hint="--state-dir names a directory that rbdagent may write to",
+                f"{error.filename or self._leave.state.path}: {error.strerror}: an unmap must be "
+                "recorded before it begins",
+                hint="set --state-dir to a directory that rbdagent may write to",
             ) from error
 
     def _watched(self, plan: UnmapPlan) -> bool | NotObserved:
-        """Look whether the mapping's client still watches the image."""
+        """Return whether the client of the mapping still watches the image."""
         spec = plan.identity.spec
-        # By its image: the device that was asked about is gone.
+        # The image is the target: the device no longer exists.
         image = Target(given=str(spec), kind=TargetKind.IMAGE, image=spec)
         try:
             view = correlate(self._ask_ceph(image)).image_view
         except NotFoundError:
-            # Every cluster answered, and none has the image any more: nobody watches it either.
+            # Every cluster answered, and none has the image: no client watches it.
             return False
         if view is None:
-            return NotObserved(reason="no cluster told of the image")
+            return NotObserved(reason="no Ceph cluster answered for the image")
         if isinstance(view.watchers, NotObserved):
             return view.watchers
-        return any(each.client == plan.identity.client_id for each in view.watchers)
+        return any(watcher.client == plan.identity.client_id for watcher in view.watchers)
 
 
 def _reasons(refusal: UnmapRefusal | None) -> str:
-    told = refusal.reasons if refusal is not None else {}
-    return "; ".join(f"{code}: {reason}" for code, reason in told.items())
+    if refusal is None:
+        return ""
+    reasons = "; ".join(f"{code}: {reason}" for code, reason in refusal.reasons.items())
+    return ". ".join(filter(None, (reasons, refusal.only_keeper)))
 
 
 def _the_one(diagnosis: Diagnosis) -> JudgedHolder:
-    """Give the one mapping of the target on this node; else a holder, which will be refused."""
+    """Return the only mapping of the target on this node, else another holder, which is refused."""
     given = diagnosis.use.target.given
     asked = command("rbdagent who-holds", given)
-    local = [each for each, _ in diagnosis.mapped]
+    local = [verdict for verdict, _ in diagnosis.mapped]
     if len(local) > 1:
         devices = " or ".join(mapping.device for _, mapping in diagnosis.mapped)
         raise UsageError(
             f"{given} is mapped here more than once",
-            hint=f"name the device: rbdagent unmap DEVICE, of {devices}",
+            hint=f"name the device: rbdagent unmap DEVICE, where DEVICE is {devices}",
         )
     chosen = local or list(diagnosis.holders)
     if not chosen and diagnosis.verdict is Verdict.FREE:
@@ -256,8 +261,8 @@ def _the_one(diagnosis: Diagnosis) -> JudgedHolder:
         )
     if not chosen:
         raise RbdagentError(
-            f"no mapping of {given} was seen here; who else holds it was not fully observed",
-            hint=f"{line_of(asked)} shows what was not; or name the device",
+            f"no mapping of {given} was observed here, and not every other holder was observed",
+            hint=f"{line_of(asked)} shows what was not observed; or name the device",
         )
     return chosen[0]
 
@@ -268,16 +273,16 @@ def _name_of(plan: UnmapPlan) -> str:
 
 
 def _present(path: Path) -> str | NotObserved | None:
-    """Return the path of a file that is there; without its directory that is not known.
+    """Return the path of a file if it exists; not observed if its directory does not exist.
 
-    The directory may be a mount that is missing now, and the file in it.
+    A missing directory may be a missing mount, which may contain the file.
     """
     from rbdagent.observe.files import names_in
 
     found = names_in(path.parent)
     if found is None:
         return NotObserved(
-            reason=f"{path.parent}: no such directory; make it, or name another by --freeze-file"
+            reason=f"{path.parent}: no such directory; create it, or set another --freeze-file"
         )
     if isinstance(found, NotObserved):
         return found
@@ -285,7 +290,7 @@ def _present(path: Path) -> str | NotObserved | None:
 
 
 def is_only_a_matter_of_time(decided: UnmapPlan | UnmapRefusal) -> bool:
-    """Tell whether time alone will make a plan of it, if nothing else happens."""
+    """Return whether only time is missing: the refusal becomes a plan if nothing else changes."""
     return isinstance(decided, UnmapRefusal) and all(
-        each.met or each.passes for each in decided.conditions
+        condition.met or condition.passes for condition in decided.conditions
     )

@@ -1,4 +1,4 @@
-"""Can rbdagent do its work here? A line for each thing that an answer needs."""
+"""Check whether rbdagent can work on this node: one result line for each requirement."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def check_all(settings: Settings) -> tuple[CheckResult, ...]:
-    """Check the node, every Ceph cluster and Kubernetes, all at once."""
+    """Check the node, every Ceph cluster and Kubernetes in parallel."""
     calls: list[tuple[str, Callable[[], tuple[CheckResult, ...]]]] = [
         ("node", functools.partial(_node, settings)),
         *(("ceph", functools.partial(_ceph, access)) for access in settings.clusters or ()),
@@ -40,7 +40,7 @@ def check_all(settings: Settings) -> tuple[CheckResult, ...]:
 
 
 def _unanswered(source: str, error: BaseException | None, settings: Settings) -> CheckResult:
-    """Return the line of a source whose check did not end, or failed unexpectedly."""
+    """Return the line for a source if its check did not end, or failed unexpectedly."""
     if error is None:
         error = SourceError("no answer in time", cure="a longer --timeout may help")
     missing = not_observed(error, "the check")
@@ -54,7 +54,9 @@ def _unanswered(source: str, error: BaseException | None, settings: Settings) ->
 
 
 def _skipped(source: str) -> CheckResult:
-    return CheckResult(source=source, sentence="looked away on purpose", state=CheckState.SKIPPED)
+    return CheckResult(
+        source=source, sentence="not checked: disabled by a flag", state=CheckState.SKIPPED
+    )
 
 
 def _ceph(access: CephAccess) -> tuple[CheckResult, ...]:
@@ -74,9 +76,11 @@ def _kube(settings: Settings) -> tuple[CheckResult, ...]:
 def _node(settings: Settings) -> tuple[CheckResult, ...]:
     if settings.roots is None:
         return (_skipped("node"),)
-    from rbdagent.observe.node import observe_node
+    from rbdagent.observe.contained import node_begun
 
-    view, source = observe_node(settings.roots, node_name=settings.node_name)
+    deadline = time.monotonic() + settings.timeout_s
+    with node_begun(settings.roots, settings.node_name, deadline) as answer:
+        view, source = answer()
     if view is None or source.state is not SourceState.OBSERVED:
         return (
             _line("the node can be observed", ok=False, detail=source.reason, hint=source.cure),
@@ -90,7 +94,7 @@ def _devices(view: NodeView) -> list[CheckResult]:
         _line(
             "the rbd module is loaded",
             ok=view.module_loaded,
-            detail="" if view.module_loaded else "no /sys/bus/rbd: krbd can have mapped nothing",
+            detail="" if view.module_loaded else "no /sys/bus/rbd: krbd has no mapping",
             optional=True,
         ),
         _line(
@@ -113,16 +117,16 @@ _RIGHTS: Final = (
     ("kubelet's pod directories", "root or CAP_DAC_READ_SEARCH"),
     ("the kernel's own list of watches and hung requests", "debugfs, root or CAP_DAC_READ_SEARCH"),
 )
-"""Facts, and the rights that they need: measured (docs/privileges.md, tests/e2e)."""
+"""Facts, and the privileges that they need, as measured (docs/privileges.md, tests/e2e)."""
 
 _NEEDS_A_DEVICE: Final = frozenset(_RIGHTS[number][0] for number in (1, 2, 5))
 _USER: Final = "the CephX user of a mapping can be seen"
 
 
 def _facts(view: NodeView, gaps: tuple[Gap, ...]) -> Iterator[CheckResult]:
-    """Give a line for each fact that needs a right, with the right, whether it is there or not."""
+    """Yield a line for each fact that needs a privilege; every line names the privilege."""
     missing = {gap.fact: gap for gap in gaps}
-    krbd = [each for each in _mappings(view) if each.kind is DeviceKind.KRBD]
+    krbd = [mapping for mapping in _mappings(view) if mapping.kind is DeviceKind.KRBD]
     for fact, right in _RIGHTS:
         sentence = f"{fact} can be seen"
         gap = missing.get(fact)
@@ -133,13 +137,13 @@ def _facts(view: NodeView, gaps: tuple[Gap, ...]) -> Iterator[CheckResult]:
         else:
             yield _line(sentence, ok=True, detail=f"needs {right}")
     if krbd:
-        seen = any(each.user for each in krbd)
+        seen = any(mapping.user for mapping in krbd)
         yield _line(
             _USER,
             ok=seen,
             optional=True,
             detail="needs CAP_SYS_ADMIN",
-            hint="no verdict needs it: leave it out",
+            hint="no verdict needs it: this capability may be omitted",
         )
     else:
         yield _not_tried(_USER, "CAP_SYS_ADMIN")
@@ -150,7 +154,7 @@ def _not_tried(sentence: str, right: str) -> CheckResult:
         source="node",
         sentence=sentence,
         state=CheckState.SKIPPED,
-        detail=f"nothing is mapped here to try it on; needs {right}",
+        detail=f"no device is mapped here to check it with; needs {right}",
     )
 
 
@@ -158,7 +162,7 @@ def _kubelet_root(view: NodeView) -> CheckResult:
     kubelet = view.kubelet
     roots = () if isinstance(kubelet, NotObserved) else kubelet.roots
     return _line(
-        "kubelet's directory is there",
+        "kubelet's directory exists",
         ok=bool(roots),
         detail=", ".join(roots),
         hint="pass --kubelet-root",
@@ -167,7 +171,7 @@ def _kubelet_root(view: NodeView) -> CheckResult:
 
 
 def _words(roots: NodeRoots, view: NodeView, timeout_s: float) -> Iterator[CheckResult]:
-    """Give a line for each log that `diagnose` would quote."""
+    """Yield a line for each log that `diagnose` quotes."""
     from rbdagent.correlate.words import Called
     from rbdagent.observe.words import begin_words
 

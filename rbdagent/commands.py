@@ -1,8 +1,8 @@
-"""Commands as data: the only module that makes them, and the only one that writes them as text.
+"""Commands as data: the only module that creates commands and formats them as text.
 
-Names, paths and labels in a command may be chosen by a tenant. A value is therefore always one
-word of ``argv``. What is printed is quoted for a shell, so that ``shlex.split`` of the text is
-``argv`` again.
+A tenant may choose the names, paths and labels in a command. A value is therefore always one word
+of ``argv``. The printed text is quoted for a shell, so that ``shlex.split`` of the text returns
+``argv``.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 NOT_PRINTED: Final = (
-    "(a command is not printed: a name in it holds characters that a terminal does not show; "
-    "-o json has its words)"
+    "(a command is not printed: a name in it contains characters that a terminal does not show; "
+    "-o json contains its words)"
 )
 
 _READING: Final = {
@@ -37,20 +37,20 @@ _READING: Final = {
     "swapon": ("--show",),
     "cat": ("",), "findmnt": ("",), "journalctl": ("",), "ls": ("",), "lsblk": ("",), "ps": ("",),
 }  # fmt: skip
-"""How the commands begin that only read, by program."""
+"""The beginnings of the read-only commands of each program."""
 
 
 def command(
     begin: str, *values: str, options: Sequence[str] = (), node: str | None = None, note: str = ""
 ) -> Command:
-    """Return a command: how it begins, then values, then options.
+    """Return a command: its beginning, then values, then options.
 
     Args:
-        begin: a literal of program, subcommands and their options, split at spaces.
-        values: names and paths from outside, one word each. Where one begins with ``-``, the
-            options come first, and ``--`` ends them: a value is never taken for an option.
-        options: each with its own value, if any, as the next word.
-        node: where to run it.
+        begin: a literal with program, subcommands and their options, split at spaces.
+        values: names and paths from outside, one word each. If a value begins with ``-``, the
+            options come first, and ``--`` ends them: a value never becomes an option.
+        options: options, each followed by its value, if it has one, as the next word.
+        node: the node on which to run it.
         note: when or why to run it.
     """
     program, *words = begin.split()
@@ -70,8 +70,8 @@ def kubectl(
     Args:
         begin: without the program.
         values: names.
-        namespace: None where the object has none.
-        options: as above.
+        namespace: None if the object has no namespace.
+        options: as for :func:`command`.
     """
     words = begin.split()
     scope = () if namespace is None else ("-n", namespace)
@@ -84,8 +84,8 @@ def kubectl(
 def over_ssh(node: str, inner: Command) -> Command:
     """Return a command that runs another one on a node.
 
-    ssh joins its words with spaces, and the shell of the node splits them again: where a word has
-    to be quoted for that shell, the whole inner command is one quoted word.
+    ssh joins its words with spaces, and the shell of the node splits them again. If a word has to
+    be quoted for that shell, the whole inner command is one quoted word.
     """
     text = shlex.join(inner.argv)
     inside = inner.argv if text == " ".join(inner.argv) else (text,)
@@ -99,24 +99,24 @@ def with_note(given: Command, note: str) -> Command:
 
 
 class Template(Struct, frozen=True, kw_only=True):
-    """A command with ``{name}`` in place of what is known only later."""
+    """A command with ``{name}`` in place of each value that is known only later."""
 
     begin: str
     values: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     namespace: str | None = None
-    """Of the object, for a command of kubectl."""
+    """The namespace of the object, for a command of kubectl."""
     node: str | None = None
-    """Reached by ssh."""
+    """The node that runs the command, reached with ssh."""
 
     @property
     def names(self) -> frozenset[str]:
-        """The names that it needs."""
+        """The names that the template needs."""
         given = (*self.values, *self.options, self.namespace or "", self.node or "")
         return frozenset(name for word in given for name in _NAME.findall(word))
 
     def filled(self, fields: Mapping[str, str]) -> Command | None:
-        """Return the command; None where a name is not known."""
+        """Return the command; None if a name is not known."""
         if not all(fields.get(name) for name in self.names):
             return None
         values = [word.format_map(fields) for word in self.values]
@@ -135,7 +135,7 @@ def template(
     namespace: str | None = None,
     node: str | None = None,
 ) -> Template:
-    """Return a template, see :func:`command`; ``begin`` holds no names."""
+    """Return a template, see :func:`command`; ``begin`` contains no names."""
     return Template(begin=begin, values=values, options=options, namespace=namespace, node=node)
 
 
@@ -143,16 +143,16 @@ _NAME: Final = re.compile(r"(?<!{){(\w+)}")
 
 
 def filled(templates: Iterable[Template], fields: Mapping[str, str]) -> tuple[Command, ...]:
-    """Return the commands of which every name is known."""
+    """Return the commands whose names are all known."""
     found = (given.filled(fields) for given in templates)
     return tuple(made for made in found if made is not None)
 
 
 def text_of(given: Command) -> str | None:
-    """Return a command as text for a shell; None where a word holds what a terminal does not show.
+    """Return a command as text for a shell; None if a terminal does not show all its characters.
 
-    Control characters, marks of direction and lone surrogates are such: what a person reads there
-    is not what the shell gets.
+    Such characters are control characters, direction marks and lone surrogates. With them, the text
+    on the terminal differs from the text that the shell receives.
     """
     if not all(word.isprintable() for word in given.argv):
         return None
@@ -160,11 +160,11 @@ def text_of(given: Command) -> str | None:
 
 
 def line_of(given: Command) -> str:
-    """Return a command as a line to copy: where and when to run it stands in a comment."""
+    """Return a command as a line to copy; a comment in it shows where and when to run it."""
     text = text_of(given)
     if text is None:
         return NOT_PRINTED
-    # Some interactive shells read a comment as words: the node is quoted as well.
+    # Some interactive shells parse a comment as words, so quote the node too.
     where = f"on {shlex.quote(given.node)}" if given.node is not None else ""
     said = ", ".join(word for word in (where, given.note) if word)
     if not said.isprintable():
@@ -173,7 +173,7 @@ def line_of(given: Command) -> str:
 
 
 def lines_of(given: Iterable[Command]) -> tuple[str, ...]:
-    """Return commands as lines to copy, each once."""
+    """Return commands as lines to copy, without duplicates."""
     return tuple(dict.fromkeys(line_of(one) for one in given))
 
 

@@ -1,4 +1,4 @@
-"""Settings: flag, environment, ``/etc/rbdagent/config.toml``, default; in this order."""
+"""Settings, from (in this order) flag, environment, ``/etc/rbdagent/config.toml`` or default."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rbdagent.errors import UsageError
 
@@ -48,10 +49,10 @@ KEYS: Final = (
     "heartbeat",
     "listen",
 )
-"""What a configuration file may set: the names of the flags."""
+"""The keys that a configuration file may set: the names of the flags."""
 
 CLUSTER_KEYS: Final = ("name", "conf", "id", "keyring", "timeout")
-"""What a ``[[ceph]]`` table may set."""
+"""The keys that a ``[[ceph]]`` table may set."""
 
 _DURATION: Final = re.compile(r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m(?!s))?"
                               r"(?:(?P<s>\d+(?:\.\d+)?)s)?(?:(?P<ms>\d+)ms)?")  # fmt: skip
@@ -59,22 +60,27 @@ _SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """Everything a look needs to know of its surroundings; clock and names come in from outside."""
+    """Holds the settings of a snapshot; the caller supplies the clock and the names."""
 
     node_name: str
     roots: NodeRoots | None
-    """None: look away from the node on purpose."""
+    """None if the node must not be observed."""
     clusters: tuple[CephAccess, ...] | None
     kube: KubeAccess | None
     timeout_s: float
     version: str
 
+    def within(self, timeout_s: float) -> Settings:
+        """Return the settings with another deadline."""
+        kube = self.kube and replace(self.kube, answer_s=timeout_s)
+        return replace(self, kube=kube, timeout_s=timeout_s)
+
 
 def parse_duration(text: str) -> float:
-    """Read a duration as kubectl writes it (``90s``, ``1m30s``, ``500ms``), or plain seconds.
+    """Parse a duration in the format of kubectl (``90s``, ``1m30s``, ``500ms``), or plain seconds.
 
     Raises:
-        ValueError: it is none, or not above zero.
+        ValueError: it is not a duration, or not greater than zero.
     """
     match = _DURATION.fullmatch(text.strip())
     if match is not None and any(match.groups()):
@@ -92,11 +98,11 @@ def load_file(path: Path, *, must_exist: bool) -> Mapping[str, Any]:
     """Read a configuration file.
 
     Args:
-        path: TOML with the flags' names as keys, and ``[[ceph]]`` tables for several clusters.
-        must_exist: it was asked for by name; the default file may be absent.
+        path: TOML with the names of flags as keys, and ``[[ceph]]`` tables for several clusters.
+        must_exist: whether the user named the file; the default file may be absent.
 
     Raises:
-        UsageError: it cannot be read, or is no configuration file.
+        UsageError: it cannot be read, or is not a configuration file.
     """
     from rbdagent.observe.user_files import read_user_file
 
@@ -116,10 +122,10 @@ def load_file(path: Path, *, must_exist: bool) -> Mapping[str, Any]:
 def parse_config(text: str, *, where: str) -> dict[str, Any]:
     """Parse the content of a configuration file.
 
-    No error quotes a value: with --config any file that root can read comes here.
+    Errors never quote a value: --config may name any file that root can read.
 
     Raises:
-        UsageError: it is no TOML, has an unknown key, or a value of another type.
+        UsageError: it is not TOML, has an unknown key, or has a value of another type.
     """
     import tomllib
 
@@ -128,7 +134,7 @@ def parse_config(text: str, *, where: str) -> dict[str, Any]:
     try:
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        # The rest of tomllib's words may quote the file, and --debug prints a cause.
+        # The rest of the message of tomllib may quote the file, and --debug prints the cause.
         place = _PLACE.search(str(error))
         at = f" {place[0]}" if place else ""
         raise UsageError(f"{where}: not TOML{at}", hint=_WANTED) from None
@@ -137,8 +143,8 @@ def parse_config(text: str, *, where: str) -> dict[str, Any]:
             _check_known(where, key, value, KEYS)
             data[key] = _checked(f"{where}: {key}", key, value)
     tables = data.get("ceph", [])
-    if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
-        raise UsageError(f"{where}: ceph: expected [[ceph]] tables, one a cluster")
+    if not isinstance(tables, list) or not all(isinstance(section, dict) for section in tables):
+        raise UsageError(f"{where}: ceph: expected [[ceph]] tables, one for each cluster")
     for number, table in enumerate(tables):
         for key, value in table.items():
             _check_known(where, key, value, CLUSTER_KEYS, prefix=f"ceph[{number}].")
@@ -147,10 +153,11 @@ def parse_config(text: str, *, where: str) -> dict[str, Any]:
 
 
 _MOST: Final = 64 << 10
-"""Bytes of a configuration file: hundreds of clusters."""
+"""Maximum size of a configuration file in bytes; this is enough for hundreds of clusters."""
 _MOST_DOTS: Final = 64
-"""tomllib takes 12 s for a dotted key of 64 KiB: the square of its parts."""
-_WANTED: Final = '--config wants a file with lines such as: ceph-timeout = "10s"'
+"""Maximum of dots in a line. tomllib takes 12 s for a dotted key of 64 KiB: its time grows with the
+square of the number of parts."""
+_WANTED: Final = '--config needs a file with lines such as: ceph-timeout = "10s"'
 _PLACE: Final = re.compile(r"\(at (?:line \d+, column \d+|end of document)\)\Z")
 _KEY: Final = re.compile(r"[A-Za-z][\w-]{0,39}", re.ASCII)
 _SWITCHES: Final = frozenset({"no-ceph", "no-kube", "no-node", "unmap-staged"})
@@ -159,7 +166,7 @@ _MOST_SECONDS: Final = 1e9
 
 
 def _checked(where: str, key: str, value: object) -> object:
-    """Return a value as its flag takes it; a list of one may be written as a text."""
+    """Return a value in the type of its flag; a list with one item may be written as a string."""
     if key in _SWITCHES:
         if isinstance(value, bool):
             return value
@@ -178,7 +185,7 @@ def _checked(where: str, key: str, value: object) -> object:
         return str(value)
     if _is_text(value):
         return value
-    raise UsageError(f"{where}: expected a text in quotes, without control characters")
+    raise UsageError(f"{where}: expected a string in quotes, without control characters")
 
 
 def _is_text(value: object) -> bool:
@@ -194,7 +201,7 @@ def _check_known(
 
     near = difflib.get_close_matches(key, keys, n=1)
     hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(keys)}"
-    # A key in quotes, or a line in brackets, of another file may be what that file hides.
+    # If the file is not a configuration file, a quoted key or a line in brackets may be secret.
     is_setting = _KEY.fullmatch(key) is not None and not isinstance(value, dict | list)
     name = f" {prefix}{key}" if is_setting else ""
     raise UsageError(f"{where}: unknown key{name}", hint=hint)

@@ -1,13 +1,13 @@
-"""The one hierarchy of errors that users may see; none needs a traceback to be understood."""
+"""The errors that users may see. Each error is understandable without a traceback."""
 
 from __future__ import annotations
 
 
 class RbdagentError(Exception):
-    """Something rbdagent could not do, said so that a user can act on it.
+    """An error with a hint for the user.
 
-    ``str()`` is one paragraph: what was tried, on what, what happened. ``hint`` is what to do
-    about it.
+    ``str()`` is one paragraph: the attempt, its object, and the result. ``hint`` states what the
+    user can do.
     """
 
     exit_code = 1
@@ -18,7 +18,7 @@ class RbdagentError(Exception):
 
 
 class ParseError(RbdagentError):
-    """A text was not what its format says; ``text`` is None where the error must not quote it."""
+    """A text does not match its format; ``text`` is None if the error must not quote it."""
 
     def __init__(
         self, *, what: str, where: str, text: str | None, expected: str, hint: str = ""
@@ -32,13 +32,13 @@ class ParseError(RbdagentError):
 
 
 class UsageError(RbdagentError):
-    """The call itself was wrong: flags, target forms, configuration."""
+    """The command line or the configuration is wrong: flags, target forms, settings."""
 
     exit_code = 2
 
 
 class NotFoundError(RbdagentError):
-    """Something that was asked for does not exist; ``near`` are names that come close."""
+    """The requested object does not exist; ``near`` contains similar names."""
 
     def __init__(self, message: str, *, hint: str = "", near: tuple[str, ...] = ()) -> None:
         super().__init__(message, hint=hint)
@@ -46,7 +46,7 @@ class NotFoundError(RbdagentError):
 
 
 class SourceError(RbdagentError):
-    """A source (node, Ceph, Kubernetes) could not be observed; ``cure`` says what would help."""
+    """A source (node, Ceph, Kubernetes) could not be observed; the hint states what would help."""
 
     def __init__(self, message: str, *, cure: str = "") -> None:
         super().__init__(message, hint=cure)

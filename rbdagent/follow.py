@@ -1,8 +1,8 @@
-"""What came of an unmap: whether the others have done what must follow, and what keeps them.
+"""Follow an unmap: whether the next steps of other components are done, and what blocks them.
 
-An unmap frees the image; the volume is free when kubelet has finished NodeUnstage, the controller
-has detached, and whoever waited elsewhere has it. That is seen, never assumed: what was not
-observed keeps an act pending.
+An unmap frees the image. The volume is free when kubelet has finished NodeUnstage, the controller
+has detached the volume, and the pod that waits on another node has mounted it. Each of these is
+observed, never assumed: an act stays pending while one of these facts was not observed.
 """
 
 from __future__ import annotations
@@ -46,18 +46,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PATIENCE_S: Final = 180.0
-"""kubelet's back-off ends after 2m2s, the controllers and ceph-csi follow within seconds."""
+"""Seconds. kubelet's back-off ends after 2m2s; the controllers and ceph-csi follow in seconds."""
 
 
 class Outlook(Struct, frozen=True, kw_only=True):
-    """How far an act has come, and why; the reasons hold no times, so that equal ones are equal."""
+    """Holds the present state of an act, and the reasons.
+
+    The reasons contain no times, so that two outlooks with the same reasons are equal.
+    """
 
     state: Followed
     because: tuple[str, ...]
 
 
 class _After(Struct, frozen=True, kw_only=True):
-    """An act, and a look that was made after it."""
+    """Holds an act and a later snapshot."""
 
     act: Act
     names: VolumeNames
@@ -71,13 +74,13 @@ class _After(Struct, frozen=True, kw_only=True):
 
 
 def follow(act: Act, snapshot: Snapshot, *, waited_s: float) -> Outlook:
-    """Tell what came of an act on the node that looked.
+    """Return the outlook of an act on the observed node.
 
     Args:
-        act: one that ended with the device gone.
-        snapshot: a look after it; where it holds the pods of the volume's claims on all nodes, one
-            that still waits counts too.
-        waited_s: for how long the others have had their time.
+        act: an act that ended with the device gone.
+        snapshot: a snapshot after the act. If it has the pods of the volume's claims on all nodes,
+            a pod that still waits keeps the act pending.
+        waited_s: the seconds since the act.
     """
     after = _after(act, snapshot)
     users = pods_on(after.node, after.names, snapshot)
@@ -87,24 +90,24 @@ def follow(act: Act, snapshot: Snapshot, *, waited_s: float) -> Outlook:
         return Outlook(state=Followed.CLEARED, because=(said,))
     against: list[str] = []
     unseen: list[str] = []
-    for each in (*_mapped(after), *_attached(after), *_watched(after), *_waited_for(after)):
-        if isinstance(each, NotObserved):
-            unseen.append(f"not observed: {each.reason}")
+    for reason in (*_mapped(after), *_attached(after), *_watched(after), *_waited_for(after)):
+        if isinstance(reason, NotObserved):
+            unseen.append(f"not observed: {reason.reason}")
         else:
-            against.append(each)
+            against.append(reason)
     if against:
         late = waited_s >= PATIENCE_S
         state = Followed.BLOCKED if late else Followed.PENDING
         return Outlook(state=state, because=(*against, *unseen))
     if unseen:
         return Outlook(state=Followed.PENDING, because=tuple(unseen))
-    said = f"nothing on {after.node} maps it, and no VolumeAttachment ties it to {after.node}"
+    said = f"nothing on {after.node} maps it, and no VolumeAttachment attaches it to {after.node}"
     return Outlook(state=Followed.CLEARED, because=(said,))
 
 
 def _after(act: Act, snapshot: Snapshot) -> _After:
     kube = snapshot.kubernetes
-    own = tuple(each for each in volumes_of(kube) if each.name == act.persistent_volume)
+    own = tuple(volume for volume in volumes_of(kube) if volume.name == act.persistent_volume)
     return _After(
         act=act,
         names=names_of(act.identity.image, own, kube, ceph=snapshot.ceph),
@@ -114,7 +117,7 @@ def _after(act: Act, snapshot: Snapshot) -> _After:
 
 
 def _mapped(after: _After) -> Iterator[str | NotObserved]:
-    """Mapped here (again), and by no running pod's leave."""
+    """Yield each mapping of the image on this node; the caller found no running pod for it."""
     node, image = after.snapshot.node, after.image
     if node is None or not mappings_seen(node) or image is None:
         reason = "the mappings of this node"
@@ -122,23 +125,23 @@ def _mapped(after: _After) -> Iterator[str | NotObserved]:
             reason = f"{reason}: {node.mappings.reason}"
         yield NotObserved(reason=reason)
         return
-    for each in mappings_of(node):
-        theirs = identity_of_mapping(each)
+    for mapping in mappings_of(node):
+        theirs = identity_of_mapping(mapping)
         if theirs is None:
-            yield NotObserved(reason=f"which image {each.device} is")
+            yield NotObserved(reason=f"which image {mapping.device} is")
         elif same_image(image, theirs):
-            yield f"it is mapped on {after.node} as {each.device}"
+            yield f"it is mapped on {after.node} as {mapping.device}"
 
 
 def _attached(after: _After) -> Iterator[str | NotObserved]:
-    """The VolumeAttachment is still there: say who has not done his part."""
+    """Yield the VolumeAttachment if it still exists, and what blocks its deletion."""
     found = _attachment(after)
     if found is None:
         return
     if isinstance(found, NotObserved):
         yield found
         return
-    leaving = "is being deleted" if found.deleting_since else "is still there"
+    leaving = "is being deleted" if found.deleting_since else "still exists"
     error = f" ({found.detach_error})" if found.detach_error else ""
     yield f"VolumeAttachment {found.name} {leaving}{error}"
     yield from _kubelet(after)
@@ -151,16 +154,16 @@ def _attachment(after: _After) -> Attachment | NotObserved | None:
     if isinstance(kube.attachments, NotObserved):
         return NotObserved(reason=f"VolumeAttachments: {kube.attachments.reason}")
     if own is None and not after.names.volumes_seen:
-        return NotObserved(reason="PersistentVolumes: nobody knows which attachment is the image's")
-    # A PV that is gone by now may have left its attachment behind.
+        return NotObserved(reason="PersistentVolumes: the VolumeAttachment of the image is unknown")
+    # The attachment of a deleted PV may still exist.
     volumes = after.names.persistent_volumes | ({own} if own is not None else set())
     named = after.names.attachment_names(after.node)
     found = next(
         (
-            each
-            for each in kube.attachments
-            if each.node_name == after.node
-            and (each.persistent_volume in volumes or each.name in named)
+            attachment
+            for attachment in kube.attachments
+            if attachment.node_name == after.node
+            and (attachment.persistent_volume in volumes or attachment.name in named)
         ),
         None,
     )
@@ -170,7 +173,7 @@ def _attachment(after: _After) -> Attachment | NotObserved | None:
 
 
 def _kubelet(after: _After) -> Iterator[str]:
-    """What keeps kubelet, or the controller, from letting it go."""
+    """Yield what blocks kubelet, or the controller, from releasing the volume."""
     snapshot, node = after.snapshot, after.node
     if driver_registered(node, after.names, snapshot, local=True) is False:
         yield f"the CSI driver does not answer on {node}, and NodeUnstage needs it"
@@ -179,9 +182,9 @@ def _kubelet(after: _After) -> Iterator[str]:
         yield f"kubelet does not run on {node}"
     in_use = in_volumes_in_use(node_named(node, snapshot), after.names)
     if in_use is True:
-        yield f"kubelet on {node} keeps it in volumesInUse: its NodeUnstage has not succeeded"
+        yield f"kubelet on {node} keeps it in volumesInUse: NodeUnstage has not succeeded"
     elif in_use is False:
-        yield f"kubelet on {node} has let it go, and the controller has not detached it"
+        yield f"kubelet on {node} has released it, and the controller has not detached it"
     users = pods_on(node, after.names, snapshot)
     needing = () if isinstance(users, NotObserved) else tuple(filter(needs_volumes, users))
     if needing:
@@ -189,20 +192,23 @@ def _kubelet(after: _After) -> Iterator[str]:
 
 
 def _watched(after: _After) -> Iterator[str]:
-    """Its client's watch outlives it: an OSD hangs, and ceph-csi lets nobody in."""
+    """Yield the client of the mapping if it still watches the image.
+
+    Then an OSD hangs, and ceph-csi maps the image for no other client.
+    """
     views = views_of(after.image, after.snapshot.ceph) if after.image is not None else ()
     client = after.act.identity.client_id
     for view in views:
         watchers = () if isinstance(view.watchers, NotObserved) else view.watchers
-        if any(each.client == client for each in watchers):
-            yield f"client.{client}, whose mapping it was, still watches it"
+        if any(watcher.client == client for watcher in watchers):
+            yield f"client.{client}, which had it mapped, still watches it"
 
 
 def _waited_for(after: _After) -> Iterator[str]:
-    """Pods of its claims on other nodes that have no volume yet, where all of them were listed."""
+    """Yield the pods of its claims on other nodes that wait for it, if all pods were listed."""
     kube = after.snapshot.kubernetes
     if kube is None or not covers_claims(kube, after.names):
         return
-    for each in users_of(after.names, kube):
-        if each.node_name not in (None, after.node) and waits_for_volumes(each):
-            yield f"{each.ref} on {each.node_name} still waits for it"
+    for pod in users_of(after.names, kube):
+        if pod.node_name not in (None, after.node) and waits_for_volumes(pod):
+            yield f"{pod.ref} on {pod.node_name} still waits for it"

@@ -1,6 +1,7 @@
-"""What a row of looks tells that one look cannot: since when, and without a break.
+"""The facts that only a series of snapshots shows: since when, and whether continuously.
 
-Ages are counted by the node's own uptime: a wall clock may jump, and a boot ends everything.
+Ages are based on the uptime of the node, because the wall clock may jump. A reboot ends every
+mapping.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from rbdagent.model import (
 
 
 def identity_of(mapping: Mapping) -> MappingIdentity:
-    """Give what must stay equal from look to look."""
+    """Return the fields that are equal in every snapshot if a mapping is the same mapping."""
     return MappingIdentity(
         device=mapping.device,
         incarnation=mapping.incarnation,
@@ -39,7 +40,7 @@ def identity_of(mapping: Mapping) -> MappingIdentity:
 
 
 def moment_of(snapshot: Snapshot) -> Moment | None:
-    """Give when a look was made; None where the node told no uptime."""
+    """Return the time of a snapshot; None if the uptime of the node is unknown."""
     if snapshot.node is None or snapshot.node.uptime_s is None:
         return None
     return Moment(at=snapshot.observed_at, uptime_s=snapshot.node.uptime_s)
@@ -53,17 +54,17 @@ def remember(
     longest_gap_s: float,
     own_io: MappingIdentity | None = None,
 ) -> History | None:
-    """Add one look to what is remembered.
+    """Return the history with one snapshot added.
 
     Args:
-        earlier: what was remembered before it.
-        diagnoses: what the look says of every mapping of this node.
-        snapshot: the look.
-        longest_gap_s: what lies further apart than this was not seen without a break.
-        own_io: the mapping that a step of rbdagent's own has read or written since ``earlier``.
+        earlier: the history before this snapshot.
+        diagnoses: the diagnoses of every mapping of this node in the snapshot.
+        snapshot: the snapshot.
+        longest_gap_s: two snapshots that are further apart are not continuous.
+        own_io: the mapping that a step of rbdagent has read or written since ``earlier``.
 
     Returns:
-        What is remembered now; ``earlier`` where the look shows no node to remember anything of.
+        The new history; ``earlier`` if the snapshot has no usable node.
     """
     now, node = moment_of(snapshot), snapshot.node
     if now is None or node is None or not node.boot_id:
@@ -71,14 +72,14 @@ def remember(
     before = earlier if earlier is not None and _same_boot(earlier, node.boot_id, now) else None
     unbroken = before is not None and now.uptime_s - before.last_look.uptime_s <= longest_gap_s
     last_look = before.last_look if before is not None and unbroken else None
-    known = {each.identity: each for each in before.mappings} if before is not None else {}
+    known = {mapping.identity: mapping for mapping in before.mappings} if before is not None else {}
     return History(
         boot_id=node.boot_id,
         last_look=now,
         mappings=tuple(
-            _remembered(each, mapping, known, now, last_look=last_look, own_io=own_io)
+            _remembered(verdict, mapping, known, now, last_look=last_look, own_io=own_io)
             for diagnosis in diagnoses
-            for each, mapping in diagnosis.mapped
+            for verdict, mapping in diagnosis.mapped
         ),
         unmaps=before.unmaps if before is not None else (),
     )
@@ -120,7 +121,7 @@ def _remembered(
 def _compared(
     remembered: Remembered, before: Remembered, now: Moment, last_look: Moment
 ) -> Remembered:
-    """Compare an orphan's counters with those of the observation before, which is of its row."""
+    """Compare an orphan's I/O counters with those of the previous snapshot of the series."""
     old, new = before.io_counters, remembered.io_counters
     if old == new:
         return _with_io(remembered, before.no_io_since or now, last_io=before.last_io)
@@ -133,12 +134,12 @@ def _compared(
 def _with_io(
     remembered: Remembered, no_io_since: Moment, *, last_io: ObservedIo | None = None
 ) -> Remembered:
-    """Set since when it has no I/O; not where a request is in flight or nothing was counted."""
+    """Set since when there is no I/O; unset if a request is in flight or I/O was not counted."""
     counters = remembered.io_counters
     quiet = counters is not None and counters.in_flight == 0
     return replace(remembered, no_io_since=no_io_since if quiet else None, last_io=last_io)
 
 
 def is_needed(holder: Holder) -> bool:
-    """Tell whether a pod on the holder's node needs the volume; in doubt it does."""
+    """Return whether a pod on the holder's node needs the volume; True if that is unknown."""
     return isinstance(holder.pods, NotObserved) or any(map(needs_volumes, holder.pods))

@@ -1,13 +1,14 @@
-"""One look: drive the observers, all at once where they can be, and give a snapshot.
+"""One snapshot: run the observers, in parallel where possible, and collect their answers.
 
-What has not answered at the deadline is left behind and reported; nothing here judges.
+A source that has not answered at the deadline is reported as not observed. This module contains no
+verdicts and no rules.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -32,6 +33,7 @@ from rbdagent.model import (
     TargetKind,
 )
 from rbdagent.observe.apart import Apart, GoneError, Kept
+from rbdagent.observe.contained import KeptNode, NodeAnswer, keep_node, node_begun
 from rbdagent.observe.failure import failed, not_observed
 from rbdagent.observe.together import start
 
@@ -49,15 +51,15 @@ KubeAnswer = tuple[KubeView | None, Source]
 _LATE_REPORTS = NotObserved(
     reason="the Kubernetes API listed no RBDNodes in time", cure="a longer --timeout may help"
 )
-_SKIPPED = "looked away on purpose"
+_SKIPPED = "not queried, as requested"
 _CEPH = "Ceph"
-_NOT_YET = Source(state=SourceState.SKIPPED, reason="not asked yet")
+_NOT_QUERIED_YET = Source(state=SourceState.SKIPPED, reason="not queried yet")
 _MOST_IMAGES = 500
-"""Each is opened, 32 at a time, and looked at twice, a third of a second apart, where somebody whom
-nobody knows watches it: with all of them some seconds."""
-_PATIENCE_S = 1.0
-"""What is late in Ceph is told by whom it is late for: that word is waited for a little. So are the
-node's own: where the API gives no answer they are all there is."""
+"""Each of these images is opened, 32 at a time. An image with an unknown watcher is observed twice,
+a third of a second apart. Together, they take some seconds."""
+_EXTRA_S = 1.0
+"""Extra time after the deadline, in which the process that queries Ceph reports its late requests.
+If the API does not answer, the node's logs may be the only source."""
 
 
 def look(
@@ -69,93 +71,95 @@ def look(
     also: Also = Also.NOTHING,
     kube: KubeAnswer | None = None,
     own: Callable[[NodeView | None], KubeAnswer] | None = None,
-    ceph: KeptCeph | None = None,
+    workers: Workers | None = None,
 ) -> Snapshot:
-    """Observe what belongs to the target.
+    """Return a snapshot of all objects that belong to the target.
 
     Args:
-        target: what the user named.
-        settings: where to look, as whom, and for how long.
-        now: the clock, as an ISO 8601 text in UTC.
-        meanwhile: what needs nothing of the look, done while the sources answer.
-        also: what to ask for beyond who holds the volume.
-        kube: what the API told before, where it need not be asked anew.
-        own: asks the API of what the node shows alone, in place of all there is.
-        ceph: who stays connected, for whoever looks often.
+        target: the target that the user named.
+        settings: the sources, their credentials, and the overall deadline.
+        now: returns the time as an ISO 8601 text in UTC.
+        meanwhile: is called while the sources answer; it needs no part of the snapshot.
+        also: the requests in addition to those for the holders of the volume.
+        kube: an earlier answer of the API, to use instead of new requests.
+        own: requests only the API objects that belong to the node's view, instead of all objects.
+        workers: long-running processes that observe; if None, this call starts and ends its own.
 
     Raises:
-        NotFoundError: a source that would know the target answered, and it is not there.
+        NotFoundError: a source that would know the target answered, and the target does not exist.
     """
     deadline = time.monotonic() + settings.timeout_s
-    # Who waits longest for others begins first; Ceph's process before there are threads.
-    with _begin_ceph(settings, ceph) as ceph_begun:
-        everything = [lambda: kube or _timed(lambda: _kube(target, settings, also))]
+    # The source with the longest waits starts first. Processes must start before threads do.
+    with (
+        _begin_ceph(settings, workers and workers.ceph) as ceph_begun,
+        _begin_node(settings, workers and workers.node, deadline) as node_answer,
+    ):
+        everything = [lambda: kube or _with_duration(lambda: _kube(target, settings, also))]
         kube_begun = start(everything if own is None else [])
-        node_begun = start([lambda: _timed(lambda: _node(settings))])
         from rbdagent.correlate import images_of
 
         meanwhile()
-        node, node_source = _ended(node_begun(deadline), "the node", settings)
+        node_view, node_source = node_answer()
         if own is not None:
-            kube_begun = start([lambda: _timed(lambda: own(node))])
-        told, kube_source = _ended(kube_begun(deadline), "the Kubernetes API", settings)
-        images = images_of(target, node, told)
+            kube_begun = start([lambda: _with_duration(lambda: own(node_view))])
+        kube_view, kube_source = _kube_answer(kube_begun(deadline), settings)
+        images = images_of(target, node_view, kube_view)
         seen = Snapshot(
             observed_at=now(),
             tool_version=settings.version,
             target=target,
-            node=node,
+            node=node_view,
             ceph=None,
-            kubernetes=told,
-            sources=Sources(node=node_source, ceph=_NOT_YET, kubernetes=kube_source),
+            kubernetes=kube_view,
+            sources=Sources(node=node_source, ceph=_NOT_QUERIED_YET, kubernetes=kube_source),
         )
         whole = _indexed(seen) if Also.EVERYTHING in also else None
-        # Logs, like Ceph, are asked by the volume's names, which are known from here on.
-        with_words = _begin_words(seen, settings, also, whole)
+        # Logs, like Ceph, are searched by the names of the volume, which are known from here on.
+        with_logs = _begin_logs(seen, settings, also, whole)
         reports = _begin_reports(seen, settings, also)
 
         def ask(wanted: tuple[ImageIdentity, ...]) -> _CephAnswer:
-            return _ceph(ceph_begun, wanted, node, deadline, to_all=whole is not None)
+            return _ceph(ceph_begun, wanted, node_view, deadline, to_all=whole is not None)
 
         if whole is None:
-            ceph_view, ceph_source = _timed(lambda: ask(images))
+            ceph_view, ceph_source = _with_duration(lambda: ask(images))
         else:
-            ceph_view, ceph_source = _timed(lambda: _of_suspects(whole, images, ask))
+            ceph_view, ceph_source = _with_duration(lambda: _ceph_of_suspects(whole, images, ask))
     snapshot = replace(
         seen,
         observed_at=now(),
-        node=with_words(deadline),
+        node=with_logs(deadline),
         ceph=ceph_view,
         sources=replace(seen.sources, ceph=ceph_source),
     )
-    _must_be_there(snapshot, images, settings)
+    _check_target_exists(snapshot, images, settings)
     return with_published(snapshot, found) if (found := reports(deadline)) else snapshot
 
 
-def _begin_words(
+def _begin_logs(
     seen: Snapshot, settings: Settings, also: Also, whole: Whole | None
 ) -> Callable[[float], NodeView | None]:
-    """Begin to read the node's logs, where the volume's life is asked for."""
+    """Start to read the node's logs, if the volume's lifecycle is requested."""
     node, roots = seen.node, settings.roots
     if Also.LIFE not in also or node is None or roots is None:
         return lambda _: node
     from rbdagent.correlate.words import called_in
     from rbdagent.observe.words import begin_words
 
-    calls = called_in(seen) if whole is None else _calls_of_suspects(whole)
+    calls = called_in(seen) if whole is None else _names_of_suspects(whole)
     words = begin_words(roots, node, calls, now=seen.observed_at)
-    patience = time.monotonic() + _PATIENCE_S
-    return lambda deadline: replace(node, words=words(max(deadline, patience)))
+    shortest = time.monotonic() + _EXTRA_S
+    return lambda deadline: replace(node, words=words(max(deadline, shortest)))
 
 
 def _begin_reports(
     seen: Snapshot, settings: Settings, also: Also
 ) -> Callable[[float], Sequence[PublishedNode | NotObserved]]:
-    """Begin to list what the agents of all nodes report of the target.
+    """Start to list the reports of the agents of all nodes about the target.
 
-    Ceph shows no client that lost its watch, and no read-only one: only the agents of their nodes
-    do. So all are asked, not only those of nodes that have a watch. All of this node, and an act on
-    it, need no other node's report.
+    Ceph shows no client that has lost its watch, and no read-only client. Only the agents on their
+    nodes report such clients. So the RBDNodes of all nodes are listed, not only those of nodes with
+    a watch. A snapshot of this node, or for an unmap, needs no report of other nodes.
     """
     access = settings.kube
     not_wanted = seen.target.kind is TargetKind.NONE or Also.SWITCHES in also
@@ -194,27 +198,27 @@ def _scope(whole: Whole) -> Scope:
     return Scope(namespace=whole.snapshot.target.namespace or None)
 
 
-def _calls_of_suspects(whole: Whole) -> tuple[Called, ...]:
-    """Give what the node's logs call those volumes of its own that may be in trouble."""
+def _names_of_suspects(whole: Whole) -> tuple[Called, ...]:
+    """Return the names that the node's logs use for its volumes that may have problems."""
     from rbdagent.correlate import correlate
     from rbdagent.correlate.parts import is_here, part_of
     from rbdagent.correlate.words import called
     from rbdagent.diagnose.suspects import suspects_of
 
-    own = (each for each in suspects_of(whole, _scope(whole)) if is_here(whole, each))
-    uses = (correlate(part_of(whole, each), whole.here.directories) for each in own)
-    found = (called(each) for each in uses)
-    return tuple(dict.fromkeys(each for each in found if each.volume or each.kernel))
+    own = (suspect for suspect in suspects_of(whole, _scope(whole)) if is_here(whole, suspect))
+    uses = (correlate(part_of(whole, suspect), whole.here.directories) for suspect in own)
+    found = (called(use) for use in uses)
+    return tuple(dict.fromkeys(names for names in found if names.volume or names.kernel))
 
 
-def _of_suspects(
+def _ceph_of_suspects(
     whole: Whole,
     mapped: tuple[ImageIdentity, ...],
     ask: Callable[[tuple[ImageIdentity, ...]], _CephAnswer],
 ) -> _CephAnswer:
-    """Ask Ceph of those volumes alone that may be in trouble, and of so many at most.
+    """Query Ceph only about the volumes that may have problems, up to a maximum number.
 
-    Whom the blocklist hits only Ceph can tell: these are asked about afterwards.
+    Only Ceph shows which clients are on the blocklist, so their images are queried afterwards.
     """
     from rbdagent.correlate.whole import with_ceph
     from rbdagent.diagnose.suspects import images_of_suspects
@@ -240,34 +244,38 @@ def _unasked(count: int) -> tuple[Gap, ...]:
         return ()
     return (
         Gap(
-            fact=f"who holds {count} more images that may be in trouble",
-            reason=f"{_MOST_IMAGES} are asked about at most, those that a pod waits for first",
-            cure="rbdagent diagnose -n NAMESPACE asks about fewer, and with a TARGET about it",
+            fact=f"the holders of {count} more images that may have problems",
+            reason=f"at most {_MOST_IMAGES} images are queried; those that a pod waits for come "
+            "first",
+            cure="rbdagent diagnose -n NAMESPACE queries fewer images, and rbdagent diagnose "
+            "TARGET one volume",
         ),
     )
 
 
 def _joined(one: CephView, more: CephView) -> CephView:
-    """Join two answers: both have every cluster that is configured, in the same order."""
+    """Merge two answers: both have every configured cluster, in the same order."""
     both = zip(one.clusters, more.clusters, strict=True)
     return CephView(
-        clusters=tuple(replace(each, images=(*each.images, *more.images)) for each, more in both)
+        clusters=tuple(
+            replace(cluster, images=(*cluster.images, *more.images)) for cluster, more in both
+        )
     )
 
 
 def only_ceph(settings: Settings) -> Settings:
-    """Give settings that look at nothing but Ceph."""
+    """Return settings that query Ceph only."""
     return replace(settings, roots=None, kube=None)
 
 
 def with_published(snapshot: Snapshot, answers: Sequence[PublishedNode | NotObserved]) -> Snapshot:
-    """Give a look with what agents published; what was not observed of it is a gap."""
+    """Return a snapshot with the given RBDNodes; each RBDNode that was not observed is a gap."""
     kube, sources = snapshot.kubernetes, snapshot.sources
     if kube is None:
         return snapshot
-    unseen = [each for each in answers if isinstance(each, NotObserved)]
-    found = tuple(each for each in answers if not isinstance(each, NotObserved))
-    gaps = tuple(Gap(fact="RBDNodes", reason=each.reason, cure=each.cure) for each in unseen)
+    unseen = [answer for answer in answers if isinstance(answer, NotObserved)]
+    found = tuple(answer for answer in answers if not isinstance(answer, NotObserved))
+    gaps = tuple(Gap(fact="RBDNodes", reason=answer.reason, cure=answer.cure) for answer in unseen)
     source = sources.kubernetes
     return replace(
         snapshot,
@@ -282,7 +290,7 @@ def with_images(
     settings: Settings,
     ceph: KeptCeph | None,
 ) -> Snapshot:
-    """Give a look with what Ceph says of further images; as it is where Ceph says nothing."""
+    """Return a snapshot with Ceph's answer about further images; unchanged without an answer."""
     if not images or snapshot.sources.ceph.state is SourceState.FAILED:
         return snapshot
     further, _ = _ceph(ceph, images, snapshot.node, time.monotonic() + settings.timeout_s)
@@ -293,37 +301,39 @@ def with_images(
     return replace(snapshot, ceph=_joined(snapshot.ceph, further))
 
 
-def _timed(call: Callable[[], tuple[_T, Source]]) -> tuple[_T, Source]:
-    """Make a call, and say in its source how long it took."""
+def _with_duration(call: Callable[[], tuple[_T, Source]]) -> tuple[_T, Source]:
+    """Call an observer, and add the duration to its source."""
     began = time.monotonic()
     view, source = call()
     return view, replace(source, took_s=round(time.monotonic() - began, 3))
 
 
-def _ended(
-    answers: list[tuple[_T | None, Source] | BaseException | None], what: str, settings: Settings
-) -> tuple[_T | None, Source]:
+def _kube_answer(
+    answers: list[KubeAnswer | BaseException | None], settings: Settings
+) -> KubeAnswer:
     (answer,) = answers
     if isinstance(answer, NotFoundError):
-        # No failure of the source: it answered, and the target is not there.
+        # The source did not fail: it answered that the target does not exist.
         raise answer
     if isinstance(answer, BaseException):
-        return None, failed(answer, what)
+        return None, failed(answer, "the Kubernetes API")
     if answer is not None:
         return answer
     return None, Source(
         state=SourceState.FAILED,
-        reason=f"{what} gave no answer within {settings.timeout_s:g} s",
-        cure="a longer --timeout may help; something is slow or hangs",
+        reason=f"the Kubernetes API did not answer within {settings.timeout_s:g} s",
+        cure="a longer --timeout may help; the API server is slow or hangs",
     )
 
 
-def _node(settings: Settings) -> tuple[NodeView | None, Source]:
+def _begin_node(
+    settings: Settings, kept: KeptNode | None, deadline: float
+) -> contextlib.AbstractContextManager[Callable[[], NodeAnswer]]:
+    """Start to observe the node in parallel with the other sources, unless it is skipped."""
     if settings.roots is None:
-        return None, Source(state=SourceState.SKIPPED, reason=_SKIPPED)
-    from rbdagent.observe.node import observe_node
-
-    return observe_node(settings.roots, node_name=settings.node_name)
+        skipped = Source(state=SourceState.SKIPPED, reason=_SKIPPED)
+        return contextlib.nullcontext(lambda: (None, skipped))
+    return node_begun(settings.roots, settings.node_name, deadline, kept)
 
 
 def _kube(target: Target, settings: Settings, also: Also) -> KubeAnswer:
@@ -345,30 +355,48 @@ _CephAnswer = tuple[CephView | None, Source]
 KeptCeph = Kept[_Question, _CephAnswer]
 
 
-def keep_ceph(settings: Settings) -> KeptCeph | None:
-    """Connect to Ceph, and stay so; None where it is looked away from on purpose."""
-    return None if settings.clusters is None else Kept(_asking(settings.clusters))
+class Workers(NamedTuple):
+    """The long-running processes that observe; start them before this process has threads."""
+
+    ceph: KeptCeph | None
+    """The process that stays connected to Ceph; None if Ceph is skipped."""
+    node: KeptNode | None
+
+    def end(self) -> None:
+        """End the processes."""
+        for worker in self:
+            if worker is not None:
+                worker.end()
+
+
+def keep_workers(settings: Settings) -> Workers:
+    """Start the processes."""
+    clusters, roots = settings.clusters, settings.roots
+    return Workers(
+        ceph=None if clusters is None else Kept(_asking(clusters, opens_images=False)),
+        node=None if roots is None else keep_node(roots, settings.node_name),
+    )
 
 
 def _begin_ceph(
     settings: Settings, kept: KeptCeph | None
 ) -> contextlib.AbstractContextManager[Apart[_Question, _CephAnswer] | KeptCeph | None]:
-    """Connect while the others look: which images to ask for, they will tell."""
+    """Start to connect to Ceph; the other sources name the images to query."""
     if kept is not None or settings.clusters is None:
         return contextlib.nullcontext(kept)
-    return Apart(_asking(settings.clusters))
+    return Apart(_asking(settings.clusters, opens_images=True))
 
 
 def _asking(
-    clusters: Sequence[CephAccess],
+    clusters: Sequence[CephAccess], *, opens_images: bool
 ) -> Callable[[], Callable[[_Question], _CephAnswer]]:
     def begin() -> Callable[[_Question], _CephAnswer]:
         from rbdagent.observe.ceph import CephLook
 
-        # Contained here: an exception of the bindings need not survive the way to the parent.
+        # Catch it here: the parent process may be unable to unpickle an exception of the bindings.
         try:
-            begun = CephLook(clusters)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the other sources go on
+            begun = CephLook(clusters, opens_images=opens_images)
+        except Exception as error:  # noqa: BLE001 - a failure must not affect the other sources
             failure = failed(error, _CEPH)
             return lambda _: (None, failure)
 
@@ -392,42 +420,44 @@ def _ceph(
     *,
     to_all: bool = False,
 ) -> _CephAnswer:
-    """Ask of some images; ``to_all``: what concerns every one is wanted though there be none."""
+    """Query Ceph about images; with ``to_all``, query the general facts even without an image."""
     if begun is None:
         return None, Source(state=SourceState.SKIPPED, reason=_SKIPPED)
     if not images and not to_all:
-        reason = "not asked: the target leads to no image"
+        reason = "not queried: the target leads to no image"
         return None, Source(state=SourceState.SKIPPED, reason=reason)
     mappings = () if node is None or isinstance(node.mappings, NotObserved) else node.mappings
-    known = frozenset(each.client_address for each in mappings if each.client_address is not None)
+    known = frozenset(
+        mapping.client_address for mapping in mappings if mapping.client_address is not None
+    )
     try:
-        answer = begun.answer((images, known, deadline), deadline + _PATIENCE_S)
+        answer = begun.answer((images, known, deadline), deadline + _EXTRA_S)
     except TimeoutError:
-        reason, cure = "Ceph: no answer in time", "ceph -s tells whether the cluster answers at all"
+        reason, cure = "Ceph: no answer in time", "ceph -s shows whether the cluster answers at all"
     except GoneError:
-        reason = "Ceph: the process that asked it ended without an answer"
-        cure = "its last words are on stderr; librados or librbd ended it"
+        reason = "Ceph: the process that queried it ended without an answer"
+        cure = "stderr has its last output; librados or librbd ended it"
     except Exception as error:  # noqa: BLE001 - as above
         return None, failed(error, _CEPH)
     else:
-        if isinstance(begun, Kept) and _is_lacking(answer[1]):
-            # A new connection reads the configuration and the key anew, and forgets what hung.
+        if isinstance(begun, Kept) and _is_incomplete(answer[1]):
+            # A new process reads the configuration and the key again, and drops requests that hang.
             begun.end()
         return answer
     return None, Source(state=SourceState.FAILED, reason=reason, cure=cure)
 
 
-def _is_lacking(source: Source) -> bool:
+def _is_incomplete(source: Source) -> bool:
     return source.state is SourceState.FAILED or bool(source.gaps)
 
 
-def _must_be_there(
+def _check_target_exists(
     snapshot: Snapshot, images: tuple[ImageIdentity, ...], settings: Settings
 ) -> None:
-    """Refuse an answer about something that does not exist: a typo is no free volume."""
+    """Raise NotFoundError if the target does not exist: a typing error is not a free volume."""
     match snapshot.target.kind:
         case TargetKind.DEVICE:
-            _must_be_mapped(snapshot)
+            _check_mapped(snapshot)
         case TargetKind.VOLUME_HANDLE if not images and snapshot.kubernetes is not None:
             raise NotFoundError(
                 f"{snapshot.target.given}: no PersistentVolume has this volume handle",
@@ -435,16 +465,16 @@ def _must_be_there(
                 "HANDLE:.spec.csi.volumeHandle lists them",
             )
         case TargetKind.IMAGE:
-            _must_exist(snapshot, settings)
+            _check_image_exists(snapshot, settings)
         case _:
             pass
 
 
-def _must_be_mapped(snapshot: Snapshot) -> None:
+def _check_mapped(snapshot: Snapshot) -> None:
     node = snapshot.node
     if node is None or isinstance(node.mappings, NotObserved):
         return
-    devices = tuple(each.device for each in node.mappings)
+    devices = tuple(mapping.device for mapping in node.mappings)
     if snapshot.target.name not in devices:
         raise NotFoundError(
             f"{snapshot.target.given}: no such device on {node.node_name}",
@@ -453,25 +483,25 @@ def _must_be_mapped(snapshot: Snapshot) -> None:
         )
 
 
-def _must_exist(snapshot: Snapshot, settings: Settings) -> None:
-    """An image that no cluster has, no device shows and no PV means is a typo."""
+def _check_image_exists(snapshot: Snapshot, settings: Settings) -> None:
+    """Raise NotFoundError for an image that no cluster has and no device or PV refers to."""
     target, ceph = snapshot.target, snapshot.ceph
     if ceph is None or target.image is None or settings.clusters is None:
         return
-    if any(each.source.state is not SourceState.OBSERVED for each in ceph.clusters):
+    if any(cluster.source.state is not SourceState.OBSERVED for cluster in ceph.clusters):
         return
     views = [view for cluster in ceph.clusters for view in cluster.images]
-    if any(each.presence is not ImagePresence.GONE for each in views):
+    if any(image.presence is not ImagePresence.GONE for image in views):
         return
     from rbdagent.correlate import images_of
 
     mapped = images_of(replace(target, kind=TargetKind.NONE), snapshot.node, None)
-    if any(each.spec == target.image for each in mapped):
+    if any(identity.spec == target.image for identity in mapped):
         return
     from rbdagent.observe.ceph import near_images
 
     near = near_images(settings.clusters, target.image, deadline_s=settings.timeout_s)
-    clusters = ", ".join(each.name for each in ceph.clusters)
+    clusters = ", ".join(cluster.name for cluster in ceph.clusters)
     raise NotFoundError(
         f"{target.given}: no such image in {clusters}",
         hint=f"did you mean {' or '.join(near)}?"

@@ -1,10 +1,9 @@
-"""The vocabulary: what was observed, what it joins to, and what is said about it.
+"""The types of the observed facts, the joined facts and the conclusions.
 
-Every type is a frozen msgspec.Struct: as many dataclasses would take a tenth of the whole answer to
-make at import (docs/adr/0002-structs.md). Three states are three values: a value
-is present, ``None`` (or an empty tuple) is absent, and :class:`NotObserved` says that nobody could
-look. Times are ISO 8601 strings in UTC as ``2026-11-21T03:00:00Z``: the pure core has no clock and
-orders them as text.
+Every type is a frozen msgspec.Struct: as many dataclasses would need a tenth of a command's run
+time at import (docs/adr/0002-structs.md). Three states have three values: a value is present,
+``None`` (or an empty tuple) is absent, and :class:`NotObserved` is unknown. Times are ISO 8601
+strings in UTC such as ``2026-11-21T03:00:00Z``: the pure core has no clock and orders them as text.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ _T = TypeVar("_T")
 
 
 class NotObserved(Struct, frozen=True, kw_only=True):
-    """Nobody could look: never to be read as "none"."""
+    """A fact that could not be observed; it never means "none"."""
 
     reason: str
-    """What was tried, on what, and what happened; one line."""
+    """The attempt, its object, and the result, in one line."""
     cure: str = ""
-    """What would make it observable: a capability, a cap, a permission, a command."""
+    """What makes the fact observable: a Linux capability, a Ceph cap, a permission, a command."""
 
 
 def observed_of(found: tuple[_T, ...] | NotObserved) -> tuple[_T, ...]:
-    """Give what was observed, for whoever concludes nothing from what is not among it."""
+    """Return the observed items, for a caller that concludes nothing from a missing item."""
     return () if isinstance(found, NotObserved) else found
 
 
 class SourceState(StrEnum):
-    """How one look at one source went."""
+    """Result of the observation of one source."""
 
     OBSERVED = "observed"
     FAILED = "failed"
@@ -46,24 +45,24 @@ class SourceState(StrEnum):
 
 
 class Gap(Struct, frozen=True, kw_only=True):
-    """One fact that a source, observed otherwise, could not give."""
+    """One fact that is missing from a source that was otherwise observed."""
 
     fact: str
-    """What is missing, as a user would name it: ``open descriptors of other users' processes``."""
+    """The missing fact, as output names it: ``open descriptors of other users' processes``."""
     reason: str
     cure: str = ""
 
 
 class Source(Struct, frozen=True, kw_only=True):
-    """The state of one source (node, ceph, kubernetes) and the gaps within it."""
+    """The state of one source (node, ceph, kubernetes) and its gaps."""
 
     state: SourceState
     reason: str = ""
-    """Why it failed or was skipped; empty where it was observed."""
+    """Why the source failed or was skipped; empty if it was observed."""
     cure: str = ""
     gaps: tuple[Gap, ...] = ()
     took_s: float | None = None
-    """How long it took to answer; None where it was not asked."""
+    """Seconds until the source answered; None if it was not queried."""
 
 
 # --------------------------------------------------------------------------------------------------
@@ -76,7 +75,7 @@ class ImageSpec(Struct, frozen=True, kw_only=True, order=True):
 
     pool: str
     namespace: str = ""
-    """RADOS namespace; empty is the default one."""
+    """RADOS namespace; empty for the default namespace."""
     name: str
 
     def __str__(self) -> str:
@@ -84,9 +83,10 @@ class ImageSpec(Struct, frozen=True, kw_only=True, order=True):
 
 
 class EntityAddress(Struct, frozen=True, kw_only=True, order=True):
-    """An address of a Ceph entity, its type (``v1:``, ``v2:``, ``any:``) left out on purpose.
+    """An address of a Ceph entity without its type (``v1:``, ``v2:``, ``any:``).
 
-    krbd, watchers and the blocklist write the same client with different types: compare without.
+    The type is omitted because krbd, watchers and the blocklist show the same client with different
+    types.
     """
 
     ip: str
@@ -115,7 +115,7 @@ class DeviceNumber(Struct, frozen=True, kw_only=True, order=True):
 
 
 class DeviceKind(StrEnum):
-    """How an image became a block device."""
+    """Driver that maps an image to a block device."""
 
     KRBD = "krbd"
     NBD = "rbd-nbd"
@@ -126,7 +126,7 @@ class ProcessRef(Struct, frozen=True, kw_only=True):
 
     pid: int
     command: str
-    """Command line, cut to 200 characters; for a kernel thread its name in brackets."""
+    """Command line, truncated to 200 characters; for a kernel thread its name in brackets."""
     pod_uid: str | None = None
     container_id: str | None = None
     started_at: str | None = None
@@ -135,46 +135,48 @@ class ProcessRef(Struct, frozen=True, kw_only=True):
 
     @property
     def program(self) -> str:
-        """Return the name of its program, without directory and arguments."""
+        """The name of the program, without directory and arguments."""
         first = self.command.partition(" ")[0]
         return first if first.startswith("[") else first.rpartition("/")[2]
 
 
 class MountNamespace(Struct, frozen=True, kw_only=True):
-    """A mount namespace, by its inode, and one process that lives in it."""
+    """A mount namespace, identified by its inode, and one process in it."""
 
     inode: int
-    """0 where ``/proc/PID/ns/mnt`` could not be read (needs CAP_SYS_PTRACE): grouped by content."""
+    """0 if ``/proc/PID/ns/mnt`` could not be read (it needs CAP_SYS_PTRACE). Then namespaces are
+    distinguished by the content of mountinfo."""
     process: ProcessRef
     is_host: bool = False
 
 
 class MountKind(StrEnum):
-    """What is mounted."""
+    """Type of a mount."""
 
     FILE_SYSTEM = "file-system"
     DEVICE_BIND = "device-bind"
-    """A bind of the device node itself (block-mode volumes): devtmpfs with root ``/rbdN``."""
+    """A bind mount of the device node (block-mode volumes): devtmpfs with root ``/rbdN``."""
 
 
 class Mount(Struct, frozen=True, kw_only=True):
-    """One line of one mount namespace's mountinfo that concerns a device."""
+    """One line of the mountinfo of one mount namespace that is about a device."""
 
     path: str
     root: str = "/"
-    """The directory of the file system, or the device node, that is seen at ``path``."""
+    """The directory of the file system, or the device node, that is visible at ``path``."""
     device: DeviceNumber
-    """The mapped device, its partition or dm child; for a device bind the device that is bound."""
+    """The mapped device, its partition or dm child; for a device bind, the device of the node."""
     kind: MountKind = MountKind.FILE_SYSTEM
     fs_type: str = ""
     source: str = ""
     read_only: bool = False
-    """Of the super block: a mount's own flag differs between namespaces and proves nothing."""
+    """The flag of the super block. The flag of a mount differs between namespaces and proves
+    nothing."""
     namespace: MountNamespace
 
 
 class OpenHow(StrEnum):
-    """In which way a process keeps a device, or a file system on it, busy."""
+    """How a process keeps a device, or a file system on it, busy."""
 
     DESCRIPTOR = "descriptor"
     CWD = "cwd"
@@ -184,19 +186,19 @@ class OpenHow(StrEnum):
 
 
 class Opener(Struct, frozen=True, kw_only=True):
-    """A process that has the device, or a file on it, open; named or detached from every mount."""
+    """A process that has the device, or a file on it, open; the file may be in a detached mount."""
 
     process: ProcessRef
     how: OpenHow
     path: str
-    """What the link in /proc says; ``/`` for a directory in a detached mount: no proof."""
+    """The target of the link in /proc; ``/`` for a directory in a detached mount proves nothing."""
     on_device: bool
-    """True: the device node itself (``st_rdev``); False: something that lies on it (``st_dev``)."""
+    """True for the device node (``st_rdev``), False for a file on the device (``st_dev``)."""
     device: DeviceNumber
 
 
 class BlockHolderKind(StrEnum):
-    """What is stacked upon a device inside the kernel."""
+    """Type of a block device or swap area on top of a device."""
 
     DM = "dm"
     LUKS = "luks"
@@ -207,52 +209,52 @@ class BlockHolderKind(StrEnum):
 
 
 class BlockHolder(Struct, frozen=True, kw_only=True):
-    """A block device, or swap, that holds the mapping (or one of its children) open."""
+    """A block device, or swap area, that holds the mapping (or one of its children) open."""
 
     kind: BlockHolderKind
     name: str
-    """Kernel name: ``dm-0``, ``loop3``; for swap the device's own."""
+    """Kernel name: ``dm-0``, ``loop3``; for swap the name of the device."""
     device: DeviceNumber | None = None
     label: str = ""
-    """dm name (``luks-rbd-<volume handle>``) or a loop device's backing file."""
+    """dm name (``luks-rbd-<volume handle>``), or the backing file of a loop device."""
     of: str = ""
-    """The kernel name of the device that is held: ``rbd0``, ``rbd0p1``, ``dm-0``."""
+    """The kernel name of the device that is held open: ``rbd0``, ``rbd0p1``, ``dm-0``."""
 
 
 class NbdState(Struct, frozen=True, kw_only=True):
-    """What is known of an rbd-nbd device's process; ``pid`` in sysfs lies both ways."""
+    """The process of an rbd-nbd device; ``pid`` in sysfs can be wrong, or present without one."""
 
     recorded_pid: int | None
     backend: str | None
     """``/sys/block/nbdN/backend``: the cookie, which ceph-csi sets to the volume handle."""
     process: ProcessRef | NotObserved | None
-    """The rbd-nbd process that serves it, found by cookie or image; None: there is none."""
+    """The rbd-nbd process that serves the device, found by cookie or image; None without one."""
 
 
 class IoCounters(Struct, frozen=True, kw_only=True):
-    """What a block device has completed since it was made (Documentation/block/stat.rst)."""
+    """I/O that a block device has completed since its creation (Documentation/block/stat.rst)."""
 
     reads: int
     writes: int
     in_flight: int
-    """Issued to the driver and not completed: no counter shows these yet."""
+    """Requests issued to the driver and not completed; the other counters do not include them."""
     discards: int | None = None
-    """None: the kernel does not count them (before 4.18, commit bdca3c87fb7a)."""
+    """None if the kernel does not count them (before 4.18, commit bdca3c87fb7a)."""
     flushes: int | None = None
-    """None: the kernel does not count them (before 5.5, commit b6866318657)."""
+    """None if the kernel does not count them (before 5.5, commit b6866318657)."""
 
 
 class Mapping(Struct, frozen=True, kw_only=True):
-    """One ``/sys/bus/rbd/devices/N``, or one rbd-nbd device, and all that keeps it busy."""
+    """One ``/sys/bus/rbd/devices/N``, or one rbd-nbd device, and everything that keeps it busy."""
 
     kind: DeviceKind
     device_id: int
-    """N. Ids are re-used, lowest free first: never an identity by itself."""
+    """N. The kernel reuses ids, lowest free id first, so the id alone is never an identity."""
     device: str
     number: DeviceNumber
     spec: ImageSpec | NotObserved
     image_id: str | None
-    """None for format 1 and for rbd-nbd, whose sysfs does not tell."""
+    """None for format 1 and for rbd-nbd, which has no image id in sysfs."""
     pool_id: int | None
     fsid: str | None
     snapshot: str | None = None
@@ -265,38 +267,44 @@ class Mapping(Struct, frozen=True, kw_only=True):
     node_present: bool | NotObserved = True
     """Whether ``/dev/rbdN`` exists on the host."""
     incarnation: str | None = None
-    """``diskseq:17`` (Linux 5.15), else ``sysfs:INODE``: a device that comes again has another."""
+    """``diskseq:17`` (Linux 5.15), else ``sysfs:INODE``; a new device with the same id differs."""
     partitions: tuple[DeviceNumber, ...] = ()
     holders: tuple[BlockHolder, ...] | NotObserved = ()
     mounts: tuple[Mount, ...] | NotObserved = ()
     openers: tuple[Opener, ...] | NotObserved = ()
     kernel_traces: tuple[str, ...] | NotObserved = ()
-    """What betrays a live file system: ``/sys/fs/ext4/rbd0``, ``[jbd2/rbd0-8]``."""
-    watch: bool | NotObserved = field(default_factory=lambda: NotObserved(reason="not looked"))
-    """Whether the kernel itself holds a watch for it (``osdc``, ``LINGER REQUESTS``)."""
+    """Signs of an active file system: ``/sys/fs/ext4/rbd0``, ``[jbd2/rbd0-8]``."""
+    watch: bool | NotObserved = field(default_factory=lambda: NotObserved(reason="not requested"))
+    """Whether the kernel client has a watch for the mapping (``osdc``, ``LINGER REQUESTS``)."""
     hung_requests: tuple[str, ...] | NotObserved = field(
-        default_factory=lambda: NotObserved(reason="not looked")
+        default_factory=lambda: NotObserved(reason="not requested")
     )
-    """``op object`` of requests of its client that concern this image, from ``osdc``."""
+    """``op object`` for each request of its client for this image, from ``osdc``."""
     io_counters: IoCounters | NotObserved = field(
-        default_factory=lambda: NotObserved(reason="not looked")
+        default_factory=lambda: NotObserved(reason="not requested")
     )
-    """Of the whole device: I/O of its partitions and of what is stacked on it counts here too."""
+    """Counters of the whole device, including its partitions and devices stacked on it."""
     nbd: NbdState | None = None
 
     @property
+    def server_pid(self) -> int | None:
+        """The pid of the rbd-nbd process that serves the device, and also has it open."""
+        server = self.nbd.process if self.nbd is not None else None
+        return server.pid if isinstance(server, ProcessRef) else None
+
+    @property
     def kernel_name(self) -> str:
-        """``rbd0`` of ``/dev/rbd0``."""
+        """``rbd0`` for ``/dev/rbd0``."""
         return self.device.removeprefix("/dev/")
 
 
 class VolumeData(Struct, frozen=True, kw_only=True):
-    """kubelet's ``vol_data.json``; the staging one holds only driver and handle."""
+    """kubelet's ``vol_data.json``; the file of a staging directory has only driver and handle."""
 
     driver: str | None
     volume_handle: str | None
     persistent_volume: str | None = None
-    """``specVolID``: the PV's name."""
+    """``specVolID``: the name of the PV."""
     attachment: str | None = None
     node_name: str | None = None
 
@@ -310,17 +318,17 @@ class Stash(Struct, frozen=True, kw_only=True):
 
 
 class StagingDirectory(Struct, frozen=True, kw_only=True):
-    """One volume's directory below kubelet's ``plugins``: where a driver stages it."""
+    """The directory of a volume below kubelet's ``plugins``, where a driver stages it."""
 
     path: str
-    """The directory to be mounted (``globalmount/<volume handle>``), or block mode's file."""
+    """The mount point (``globalmount/<volume handle>``), or the file of a block-mode volume."""
     driver: str | None
     volume_handle: str | None
-    """From vol_data.json or the directory's name; None where only the hash is known."""
+    """From vol_data.json or the name of the directory; None if only the hash is known."""
     handle_hash: str | None = None
     """Hex sha256 of the volume handle: the name of the directory in file-system mode."""
     persistent_volume: str | None = None
-    """Known for block mode, for layouts before 1.24 and for in-tree volumes."""
+    """Known for block mode, for layouts before Kubernetes 1.24 and for in-tree volumes."""
     block: bool = False
     volume_data: VolumeData | NotObserved | None = None
     stash: Stash | NotObserved | None = None
@@ -328,13 +336,13 @@ class StagingDirectory(Struct, frozen=True, kw_only=True):
 
 
 class PodVolumeDirectory(Struct, frozen=True, kw_only=True):
-    """One volume's directory of one pod below kubelet's ``pods``."""
+    """The directory of a volume of one pod below kubelet's ``pods``."""
 
     path: str
-    """The directory (or block file) that a container would see."""
+    """The directory (or block file) that is visible in a container."""
     pod_uid: str
     persistent_volume: str
-    """The directory's name: the PV for CSI, the volume's name in the pod for inline volumes."""
+    """The name of the directory: the PV for CSI, the volume name in the pod for inline volumes."""
     plugin: str
     """``kubernetes.io~csi`` or ``kubernetes.io~rbd``."""
     block: bool = False
@@ -346,17 +354,17 @@ class PluginSocket(Struct, frozen=True, kw_only=True):
 
     driver: str
     path: str
-    """Its own socket; that of its registrar where its own is not at the conventional path."""
+    """The socket of the driver, or of its registrar if the driver's is not at the usual path."""
     listening: bool | NotObserved
     """Whether the driver accepts connections."""
 
 
 class KubeletView(Struct, frozen=True, kw_only=True):
-    """What kubelet and the CSI drivers left on the node's disk."""
+    """The files of kubelet and the CSI drivers on the disk of the node."""
 
     roots: tuple[str, ...] = ()
     process: ProcessRef | NotObserved | None = None
-    """The running kubelet, with its start."""
+    """The running kubelet, with its start time."""
     staging: tuple[StagingDirectory, ...] | NotObserved = ()
     pod_volumes: tuple[PodVolumeDirectory, ...] | NotObserved = ()
     sockets: tuple[PluginSocket, ...] | NotObserved = ()
@@ -372,69 +380,69 @@ class InFlight(Struct, frozen=True, kw_only=True):
 
 
 class UnbackedMount(Struct, frozen=True, kw_only=True):
-    """A running container sees a volume's directory that is not on the volume's device."""
+    """A running container whose directory of a volume is not on the device of that volume."""
 
     pod_uid: str
     persistent_volume: str
     path: str
-    """Where the container sees it."""
+    """The path of the directory in the container."""
     source: str
     process: ProcessRef
 
 
 class Word(Struct, frozen=True, kw_only=True):
-    """One complaint in a log of the node: cleaned, cut, and without what looks like a secret."""
+    """One warning or error in a log of the node: cleaned, truncated, without possible secrets."""
 
     at: str
     text: str
     names: tuple[str, ...]
-    """What of the volume the whole line names: PV, volume handle, image, device."""
+    """Names of the volume in the whole line: PV, volume handle, image, device."""
     call: str = ""
-    """What was being done: ``NodeUnstageVolume``, ``UnmountDevice``; empty where it is not told."""
+    """The operation: ``NodeUnstageVolume``, ``UnmountDevice``; empty if the line has none."""
     unanswered: bool = False
-    """A call that has no answer in the log."""
+    """Whether it is a call that has no response in the log."""
     times: int = 1
-    """How often it was said; ``at`` is the last time."""
+    """How often the message occurs; ``at`` is the last time."""
     retry_at: str | None = None
-    """Until when kubelet waits before it tries again."""
+    """When kubelet retries."""
 
 
 class Heard(Struct, frozen=True, kw_only=True):
-    """What one log says of the volumes that were looked for."""
+    """The lines of one log about the requested volumes."""
 
     since: str
-    """How far back was looked: silence before then proves nothing."""
+    """Start of the part that was read; missing lines before this time prove nothing."""
     words: tuple[Word, ...] = ()
-    """The newest first, the last few of each volume."""
+    """The last few lines about each volume, newest first."""
 
 
 class NodeWords(Struct, frozen=True, kw_only=True):
-    """The node's own words: a failing NodeUnstage is told nowhere else (measured)."""
+    """Log lines of the node; a failing NodeUnstage is reported nowhere else (measured)."""
 
     kubelet: Heard | NotObserved
     plugin: Heard | NotObserved
-    """Of the CSI node plugin."""
+    """The log of the CSI node plugin."""
     kernel: Heard | NotObserved
 
 
 class NodeView(Struct, frozen=True, kw_only=True):
-    """Everything seen on one node."""
+    """Everything observed on one node."""
 
     node_name: str
     hostname: str
     boot_id: str | None
     module_loaded: bool
-    """``/sys/bus/rbd`` exists; without it nothing can be mapped by krbd, and that is certain."""
+    """Whether ``/sys/bus/rbd`` exists; if not, krbd certainly has no mapping."""
     mappings: tuple[Mapping, ...] | NotObserved
     kubelet: KubeletView | NotObserved
     addresses: tuple[str, ...] | NotObserved = ()
-    """The node's own IP addresses, in textual compressed form."""
+    """The IP addresses of the node, in compressed textual form."""
     in_flight: tuple[InFlight, ...] | NotObserved = ()
     unbacked: tuple[UnbackedMount, ...] | NotObserved = ()
     processes: tuple[ProcessRef, ...] = ()
-    """Processes of containers whose pod uid is known; one a container suffices."""
+    """One process for each container whose pod uid is known."""
     uptime_s: float | None = None
-    """Seconds since boot, suspension included: ages are counted by it, a wall clock may jump."""
+    """Seconds since boot, including suspension. Ages use it because the wall clock may jump."""
     words: NodeWords | NotObserved = field(default_factory=lambda: NotObserved(reason=_NOT_ASKED))
 
 
@@ -448,13 +456,13 @@ class Watcher(Struct, frozen=True, kw_only=True):
 
     address: EntityAddress
     client: int
-    """4118 of ``client.4118``."""
+    """4118 for ``client.4118``."""
     cookie: int
-    """Changes when a watch is registered again: a hint of its kind, never an identity."""
+    """It changes when a watch is registered again: a hint of its kind, never an identity."""
 
 
 class Locker(Struct, frozen=True, kw_only=True):
-    """A holder of an advisory lock (the exclusive-lock feature, or an old kubelet's)."""
+    """A holder of an advisory lock (of the exclusive-lock feature, or of an old kubelet)."""
 
     client: int
     address: EntityAddress | None
@@ -466,13 +474,14 @@ class Locker(Struct, frozen=True, kw_only=True):
 class BlocklistEntry(Struct, frozen=True, kw_only=True):
     """A blocklisted client, a whole host (port and nonce 0), or a range.
 
-    ``str()`` is what ``ceph osd blocklist rm`` takes, of a range ``ceph osd blocklist range rm``.
+    ``str()`` is the argument of ``ceph osd blocklist rm``, or ``ceph osd blocklist range rm``.
     """
 
     network: str
     """An IP address, or a range in CIDR notation.
 
-    The address of a range may have bits behind its prefix: Ceph finds an entry by its full address.
+    The address of a range may have bits after its prefix, because Ceph finds an entry by its full
+    address.
     """
     port: int = 0
     nonce: int = 0
@@ -480,7 +489,7 @@ class BlocklistEntry(Struct, frozen=True, kw_only=True):
 
     @property
     def is_range(self) -> bool:
-        """Whether it was made by ``ceph osd blocklist range add``, as csi-addons' fencing does."""
+        """Whether ``ceph osd blocklist range add`` created it, as csi-addons does for fencing."""
         return "/" in self.network
 
     def __str__(self) -> str:
@@ -489,8 +498,26 @@ class BlocklistEntry(Struct, frozen=True, kw_only=True):
         return str(EntityAddress(ip=self.network, port=self.port, nonce=self.nonce))
 
 
+class ServiceAddress(Struct, frozen=True, kw_only=True):
+    """A client of a Ceph daemon, or a mon.
+
+    mgr and rbd-mirror may watch images. With the mons, hints can warn against blocklisting an
+    address on which Ceph runs.
+    """
+
+    kind: str
+    """``mgr``, ``rbd-mirror`` or ``mon``."""
+    name: str
+    """``x`` for ``mgr.x``; empty for rbd-mirror, whose clients have no name."""
+    address: EntityAddress
+    client: int | None = None
+    """None if the cluster reports only the address."""
+    of_peer: bool = False
+    """Whether it is a daemon of another cluster that copies images from this cluster."""
+
+
 class ImagePresence(StrEnum):
-    """Whether an image is there."""
+    """Whether an image exists."""
 
     PRESENT = "present"
     TRASH = "trash"
@@ -498,7 +525,7 @@ class ImagePresence(StrEnum):
 
 
 class ImageView(Struct, frozen=True, kw_only=True):
-    """One image of one cluster, looked at read-only."""
+    """One image of one cluster, observed read-only."""
 
     spec: ImageSpec
     fsid: str
@@ -511,32 +538,24 @@ class ImageView(Struct, frozen=True, kw_only=True):
     size_bytes: int | None = None
     features: tuple[str, ...] = ()
     watchers: tuple[Watcher, ...] | NotObserved = ()
-    """Watches that every look of this observation saw."""
+    """Watches that every read of this observation returned."""
     passing_watchers: tuple[Watcher, ...] = ()
-    """Watches that only one look of two saw: somebody's short read-write open, not a holder."""
+    """Watches that only one of two reads returned: a short read-write open, not a holder."""
     lockers: tuple[Locker, ...] | NotObserved = ()
     metadata: tuple[tuple[str, str], ...] | NotObserved = ()
-    """ceph-csi's keys only, sorted; can be stale."""
+    """Only the keys of ceph-csi, sorted; they can be stale."""
     mirrored: bool | NotObserved = False
-    mirror_daemons: tuple[Watcher, ...] | NotObserved = ()
-    """Clients of rbd-mirror, this cluster's and its peers'; only of an image that is mirrored."""
-
-
-class ServiceAddress(Struct, frozen=True, kw_only=True):
-    """A Ceph daemon: a mgr may watch images; a mon is known for safe advice."""
-
-    kind: str
-    """``mgr`` or ``mon``."""
-    name: str
-    address: EntityAddress
-    client: int | None = None
+    mirror_daemons: tuple[ServiceAddress, ...] | NotObserved = ()
+    """Clients of rbd-mirror, of this cluster and of its peers; only for a mirrored image."""
+    tasks: tuple[str, ...] | NotObserved = NotObserved(reason="not requested")
+    """Tasks that the mgr has queued for the image: ``flatten``, ``trash remove`` and others."""
 
 
 class ClusterView(Struct, frozen=True, kw_only=True):
     """One Ceph cluster."""
 
     name: str
-    """How the configuration calls it: the conf file, or the ``[[ceph]]`` table's name."""
+    """Its name in the configuration: the conf file, or the name of the ``[[ceph]]`` table."""
     source: Source
     fsid: str | None = None
     images: tuple[ImageView, ...] = ()
@@ -545,13 +564,13 @@ class ClusterView(Struct, frozen=True, kw_only=True):
     """Clients of the active mgr."""
     monitors: tuple[ServiceAddress, ...] | NotObserved = ()
     pools: tuple[tuple[int, str], ...] | NotObserved = ()
-    """(pool id, pool name): ceph-csi handles carry the id."""
+    """(pool id, pool name); the handles of ceph-csi contain the id."""
     image_names: tuple[ImageSpec, ...] = ()
-    """Names near a target that was not found, for near matches."""
+    """Names that are similar to a target that was not found."""
 
 
 class CephView(Struct, frozen=True, kw_only=True):
-    """Every cluster that was configured."""
+    """Every configured cluster."""
 
     clusters: tuple[ClusterView, ...]
 
@@ -562,7 +581,7 @@ class CephView(Struct, frozen=True, kw_only=True):
 
 
 class ObjectRef(Struct, frozen=True, kw_only=True, order=True):
-    """A namespaced name, with the uid where it is known."""
+    """A namespaced name, with the uid if it is known."""
 
     namespace: str
     name: str
@@ -573,11 +592,11 @@ class ObjectRef(Struct, frozen=True, kw_only=True, order=True):
 
 
 class Requirement(Struct, frozen=True, kw_only=True):
-    """One requirement on labels: of a selector, or of a node affinity."""
+    """One requirement for labels, in a selector or in a node affinity."""
 
     key: str
     operator: str
-    """``In``, ``NotIn``, ``Exists``, ``DoesNotExist``; for nodes ``Gt`` and ``Lt`` too."""
+    """``In``, ``NotIn``, ``Exists``, ``DoesNotExist``; for nodes also ``Gt`` and ``Lt``."""
     values: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -585,19 +604,19 @@ class Requirement(Struct, frozen=True, kw_only=True):
 
 
 Selector = tuple[Requirement, ...]
-"""All of them; ``matchLabels`` are ``In`` with one value."""
+"""All requirements must be met; ``matchLabels`` are ``In`` with one value."""
 
 NodeTerm = tuple[Requirement, ...]
-"""All of them; ``metadata.name`` stands for a ``matchFields``."""
+"""All requirements must be met; the key ``metadata.name`` is from ``matchFields``."""
 
 
 class CsiSource(Struct, frozen=True, kw_only=True):
-    """``spec.csi`` of a PV (or what a migrated in-tree PV is translated to)."""
+    """``spec.csi`` of a PV (or of the translation of a migrated in-tree PV)."""
 
     driver: str
     volume_handle: str
     attributes: tuple[tuple[str, str], ...] = ()
-    """volumeAttributes, sorted; never secrets, they are references elsewhere."""
+    """volumeAttributes, sorted. They contain no secrets: other fields refer to those."""
     fs_type: str | None = None
     read_only: bool = False
 
@@ -615,13 +634,13 @@ class InTreeRbdSource(Struct, frozen=True, kw_only=True):
 
 
 class OtherSource(Struct, frozen=True, kw_only=True):
-    """A PV that is not RBD: named so that the answer can say whose it is."""
+    """The source of a PV that is not RBD; the output names its driver."""
 
     kind: str
     """``nfs``, ``hostPath``, or a CSI driver's name."""
     volume_handle: str | None = None
     image: ImageSpec | None = None
-    """What its attributes name as an RBD image; an NVMe-oF gateway serves one."""
+    """The RBD image that its attributes name; an NVMe-oF gateway serves one."""
 
 
 VolumeSource = CsiSource | InTreeRbdSource | OtherSource
@@ -644,18 +663,19 @@ class PersistentVolume(Struct, frozen=True, kw_only=True):
     deleting_since: str | None = None
     created_at: str | None = None
     frozen: bool = False
-    """It carries the annotation that forbids every act on it."""
+    """Whether it has the annotation that forbids every unmap of it."""
     capacity_bytes: int | None = None
     node_affinity: tuple[NodeTerm, ...] = ()
-    """Any of them is enough; empty: it can be used on every node."""
+    """One matching term is enough; if it is empty, every node can use the PV."""
     labels: tuple[tuple[str, str], ...] = ()
     finalizers: tuple[str, ...] = ()
     bound_by_controller: bool = False
-    """The PV controller, not a user, chose its claim (``pv.kubernetes.io/bound-by-controller``)."""
+    """Whether the PV controller, not a user, chose the claim (annotation
+    ``pv.kubernetes.io/bound-by-controller``)."""
     phase_since: str | None = None
     """``lastPhaseTransitionTime`` (Kubernetes 1.28)."""
     reason: str = ""
-    """Why it is Failed, by the one that failed: ``status.message``."""
+    """Why the PV is Failed, according to the controller that failed: ``status.message``."""
     attributes_class: str = ""
     """The VolumeAttributesClass (Kubernetes 1.34)."""
     mount_options: tuple[str, ...] = ()
@@ -668,7 +688,8 @@ class Claim(Struct, frozen=True, kw_only=True):
     phase: str
     volume_name: str | None = None
     storage_class: str | None = None
-    """None: it names none, and may be given the default one; empty: it wants none."""
+    """None if the claim names no class: it may get the default class. Empty if the claim must have
+    no class."""
     access_modes: tuple[str, ...] = ()
     volume_mode: str = "Filesystem"
     deleting_since: str | None = None
@@ -678,21 +699,21 @@ class Claim(Struct, frozen=True, kw_only=True):
     selector: Selector | None = None
     finalizers: tuple[str, ...] = ()
     bind_completed: bool = False
-    """The PV controller has once bound it (``pv.kubernetes.io/bind-completed``): without its PV it
-    is Lost."""
+    """Whether the PV controller has bound the claim before (``pv.kubernetes.io/bind-completed``).
+    Such a claim is Lost if its PV does not exist."""
     bound_by_controller: bool = False
-    """The PV controller, not a user, chose its PV."""
+    """Whether the PV controller, not a user, chose the PV."""
     selected_node: str | None = None
-    """Where the scheduler wants its volume (``volume.kubernetes.io/selected-node``)."""
+    """The node that the scheduler chose for its volume (``volume.kubernetes.io/selected-node``)."""
     provisioner: str | None = None
-    """Who was asked to make its volume (``volume.kubernetes.io/storage-provisioner``)."""
+    """The provisioner that creates its volume (``volume.kubernetes.io/storage-provisioner``)."""
     has_data_source: bool = False
-    """It is to be a clone, or restored from a snapshot."""
+    """Whether its volume is a clone, or is restored from a snapshot."""
     attributes_class: str = ""
 
 
 class ContainerState(Struct, frozen=True, kw_only=True):
-    """A container's state as the API tells it."""
+    """The state of a container according to the API."""
 
     name: str
     state: str
@@ -710,7 +731,7 @@ class Pod(Struct, frozen=True, kw_only=True):
     ready: bool = False
     deleting_since: str | None = None
     claims: tuple[str, ...] = ()
-    """Names of the claims it mounts, generic ephemeral ones included, in its own namespace."""
+    """Names of the claims that it mounts, including those of generic ephemeral volumes."""
     inline_images: tuple[InTreeRbdSource, ...] = ()
     inline_volumes: tuple[CsiSource, ...] = ()
     owners: tuple[str, ...] = ()
@@ -719,12 +740,12 @@ class Pod(Struct, frozen=True, kw_only=True):
     created_at: str | None = None
     finalizers: tuple[str, ...] = ()
     grace_s: float | None = None
-    """How long its containers are given to end; only while it is being deleted."""
+    """The grace period of its containers in seconds; only while the pod is being deleted."""
     unschedulable: str = ""
-    """Why the scheduler finds no node for it; empty where it said nothing, or found one."""
+    """Why the scheduler finds no node; empty if it reports no reason, or has found a node."""
     node_selector: tuple[tuple[str, str], ...] = ()
     placed_at: str | None = None
-    """When it got its node; None where it has none, or nobody noted it."""
+    """When the pod was scheduled; None if it has no node, or if the time is not recorded."""
     labels: tuple[tuple[str, str], ...] = ()
 
 
@@ -734,7 +755,7 @@ class Node(Struct, frozen=True, kw_only=True):
     name: str
     uid: str | None = None
     ready: bool | None
-    """None: the API says Unknown (kubelet is silent)."""
+    """None if the status is Unknown (kubelet does not report)."""
     boot_id: str | None = None
     internal_ips: tuple[str, ...] = ()
     volumes_in_use: tuple[str, ...] = ()
@@ -752,7 +773,7 @@ class CsiNode(Struct, frozen=True, kw_only=True):
     node_name: str
     drivers: tuple[str, ...] = ()
     limits: tuple[tuple[str, int], ...] = ()
-    """How many volumes of a driver the node takes, where the driver says so."""
+    """The maximum number of volumes of a driver on the node, if the driver reports a limit."""
 
 
 class Attachment(Struct, frozen=True, kw_only=True):
@@ -771,10 +792,10 @@ class Attachment(Struct, frozen=True, kw_only=True):
 
 
 class KubeEvent(Struct, frozen=True, kw_only=True):
-    """An event that belongs to the target: its pods, claim, volume."""
+    """An event about a pod, the claim or the volume of the target."""
 
     kind: str
-    """Kind of the regarded object: ``Pod``."""
+    """Kind of the object that the event is about: ``Pod``."""
     subject: ObjectRef
     type: str
     reason: str
@@ -796,24 +817,24 @@ class PublishedMapping(Struct, frozen=True, kw_only=True):
     client_id: int | None = None
     client_address: EntityAddress | None = None
     read_only: bool | None = None
-    """None: its agent did not see."""
+    """None if the agent did not observe it."""
     persistent_volume: str | None = None
     because: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
-    """Codes of what is wrong with the mapping or its node."""
+    """Codes of the findings about the mapping or its node."""
     since: str | None = None
     pods: tuple[str, ...] = ()
 
     @property
     def image(self) -> ImageIdentity | None:
-        """What is mapped; None where its name is unknown."""
+        """The mapped image; None if its name is unknown."""
         if self.spec is None:
             return None
         return ImageIdentity(spec=self.spec, fsid=self.fsid, image_id=self.image_id)
 
 
 class PublishedNode(Struct, frozen=True, kw_only=True):
-    """An RBDNode: what one node's agent saw last; it may be old."""
+    """An RBDNode: the last observation of the agent of one node; it may be old."""
 
     name: str
     observed_at: str
@@ -834,7 +855,7 @@ class StorageClass(Struct, frozen=True, kw_only=True):
 
 
 class Workload(Struct, frozen=True, kw_only=True):
-    """A ReplicaSet, Deployment or StatefulSet: who makes the pods of a claim."""
+    """A ReplicaSet, Deployment or StatefulSet that creates the pods of a claim."""
 
     kind: str
     ref: ObjectRef
@@ -842,30 +863,30 @@ class Workload(Struct, frozen=True, kw_only=True):
     """Controllers: ``Deployment/web``."""
     replicas: int = 1
     strategy: str = ""
-    """``RollingUpdate`` or ``Recreate``; of a ReplicaSet empty."""
+    """``RollingUpdate`` or ``Recreate``; empty for a ReplicaSet."""
     max_surge: str = ""
-    """As it is written: ``1``, ``25%``."""
+    """The unparsed value: ``1``, ``25%``."""
     max_unavailable: str = ""
 
     @property
     def name(self) -> str:
-        """As a pod's owners name it: ``ReplicaSet/web-5d4f``."""
+        """Its name in the ``owners`` of a pod: ``ReplicaSet/web-5d4f``."""
         return f"{self.kind}/{self.ref.name}"
 
 
 class Lease(Struct, frozen=True, kw_only=True):
-    """A lease: by it the replicas of a controller agree which one works, and show that it does."""
+    """A lease, with which the replicas of a controller elect a leader. The leader renews it."""
 
     namespace: str
     name: str
     holder: str = ""
-    """The one that works: a controller of CSI names its pod, kube-controller-manager its host."""
+    """The leader. A CSI controller writes the name of its pod, kube-controller-manager its host."""
     renewed_at: str | None = None
     duration_s: float = 15.0
 
 
 class DriverPod(Struct, frozen=True, kw_only=True):
-    """A pod that may be a provisioner's."""
+    """A pod that may belong to a provisioner."""
 
     ref: ObjectRef
     node_name: str | None
@@ -873,14 +894,14 @@ class DriverPod(Struct, frozen=True, kw_only=True):
     ready: bool = False
     images: tuple[str, ...] = ()
     serves: tuple[str, ...] = ()
-    """Provisioners that its containers' arguments and environment name."""
+    """Names of provisioners in the arguments and the environment of its containers."""
 
 
-_NOT_ASKED: Final = "not asked: only the life of a volume needs it"
+_NOT_ASKED: Final = "not requested: only the lifecycle of a volume needs it"
 
 
 class KubeView(Struct, frozen=True, kw_only=True):
-    """What the API said; each kind may be missing on its own (a 403 on one resource)."""
+    """The objects of the API; each kind may be missing independently (403 for one resource)."""
 
     server: str
     persistent_volumes: tuple[PersistentVolume, ...] | NotObserved
@@ -891,48 +912,49 @@ class KubeView(Struct, frozen=True, kw_only=True):
     attachments: tuple[Attachment, ...] | NotObserved = ()
     events: tuple[KubeEvent, ...] | NotObserved = ()
     pods_scope: str = "cluster"
-    """``cluster``, or the lists that were made: ``node/worker-1,namespace/default``."""
+    """``cluster``, or the lists that were read: ``node/worker-1,namespace/default``."""
     volumes_complete: bool = True
-    """False: only PVs that were known by name: there may be others of the same image."""
+    """False if PVs were read only by name: there may be other PVs of the same image."""
     attachments_complete: bool = True
-    """False: only VolumeAttachments that were known by name."""
+    """False if VolumeAttachments were read only by name."""
     nodes_complete: bool = True
-    """False: only Nodes that were known by name."""
+    """False if Nodes were read only by name."""
     searched: tuple[str, ...] = ()
-    """What was looked for in all there is, where a kind here is not complete: images for their
-    PVs, clients' addresses for their Nodes, VolumeAttachments and Nodes by name. What is not here
-    of these is nowhere; what is not here of anything else was not observed."""
+    """Search terms for all objects of a kind that is incomplete here: images for their PVs,
+    addresses of clients for their Nodes, names of VolumeAttachments and Nodes. If an object matches
+    a term and is missing here, it does not exist. Any other missing object was not observed."""
     consistent: bool = False
-    """Everything was read from the API server's store itself (no resourceVersion), no cache."""
+    """Whether all objects were read from the store of the API server (no resourceVersion), not from
+    a cache."""
     frozen_namespaces: tuple[str, ...] | NotObserved = field(
-        default_factory=lambda: NotObserved(reason="not asked: nobody wants to act")
+        default_factory=lambda: NotObserved(reason="not requested: only an unmap needs it")
     )
-    """Namespaces that carry the annotation that forbids every act."""
+    """Namespaces that have the annotation that forbids every unmap."""
     published: tuple[PublishedNode, ...] | NotObserved = ()
-    """What agents published; empty as well where the cluster has no such resource, or where nobody
-    asked: an agent asks its neighbours alone."""
+    """The RBDNodes of agents. It is also empty if the cluster has no such resource, or if RBDNodes
+    were not requested: an agent requests only those of its neighbours."""
     storage_classes: tuple[StorageClass, ...] | NotObserved = field(
         default_factory=lambda: NotObserved(reason=_NOT_ASKED)
     )
     workloads: tuple[Workload, ...] | NotObserved = field(
         default_factory=lambda: NotObserved(reason=_NOT_ASKED)
     )
-    """The controllers of the pods that are here, and theirs."""
+    """The controllers of the pods in this view, and the controllers of these controllers."""
     drivers: tuple[str, ...] | NotObserved = field(
         default_factory=lambda: NotObserved(reason=_NOT_ASKED)
     )
-    """The CSIDriver objects' names."""
+    """The names of the CSIDriver objects."""
     leases: tuple[Lease, ...] | NotObserved = field(
         default_factory=lambda: NotObserved(reason=_NOT_ASKED)
     )
-    """kube-controller-manager's, and those of the provisioners that the target waits for."""
+    """The leases of kube-controller-manager and of the provisioners that the target waits for."""
     driver_pods: tuple[DriverPod, ...] | NotObserved = field(
         default_factory=lambda: NotObserved(reason=_NOT_ASKED)
     )
-    """Pods of provisioners: of those that the target waits for, as far as a lease or a label that
-    is known leads there. What is not here may be there under another label."""
+    """Pods of the provisioners that the target waits for, found by a lease or a known label. A pod
+    that is missing here may exist with another label."""
     version: str | NotObserved = field(default_factory=lambda: NotObserved(reason=_NOT_ASKED))
-    """Of the API server: ``v1.36.3``."""
+    """Version of the API server: ``v1.36.3``."""
 
 
 # --------------------------------------------------------------------------------------------------
@@ -941,7 +963,7 @@ class KubeView(Struct, frozen=True, kw_only=True):
 
 
 class TargetKind(StrEnum):
-    """The forms in which a user may name a volume."""
+    """How a user may name a volume."""
 
     PERSISTENT_VOLUME = "pv"
     CLAIM = "pvc"
@@ -950,35 +972,35 @@ class TargetKind(StrEnum):
     VOLUME_HANDLE = "handle"
     DEVICE = "device"
     NONE = "none"
-    """No single target: ``list`` of a node, or everything that there is (``given`` says which)."""
+    """No single target: ``list`` of a node, or all objects (``given`` has the option)."""
 
 
 class Target(Struct, frozen=True, kw_only=True):
-    """What the user asked about, parsed but not yet looked up."""
+    """The target that the user gave, parsed but not yet resolved."""
 
     given: str
     kind: TargetKind
     name: str = ""
     """PV, claim or pod name; volume handle; device path."""
     namespace: str = ""
-    """Kubernetes namespace of a claim or pod; without a name, of everything that is asked about."""
+    """Kubernetes namespace of a claim or pod; if there is no name, of all requested objects."""
     image: ImageSpec | None = None
 
 
 class Also(Flag):
-    """What a look asks the API for beyond who holds the volume."""
+    """Requests to the API in addition to those for the holders of the volume."""
 
     NOTHING = 0
     SWITCHES = auto()
-    """What forbids an act: somebody wants to act."""
+    """The objects that can forbid an unmap, for a caller that may unmap."""
     LIFE = auto()
-    """What the life of the volume depends on, and the node's own words."""
+    """The objects that the lifecycle of the volume depends on, and the logs of the node."""
     EVERYTHING = auto()
-    """All that there is, of the cluster or of the target's namespace: no volume was named."""
+    """All objects of the cluster or of the target's namespace, because no volume is named."""
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
-    """All that one look saw: the only input of the pure core, and a file that replays it."""
+    """All facts that were observed at one time: the only input of the pure core, and a file."""
 
     observed_at: str
     tool_version: str
@@ -990,7 +1012,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
 
 class Sources(Struct, frozen=True, kw_only=True):
-    """How the look at each source went."""
+    """The state of each source of a snapshot."""
 
     node: Source
     ceph: Source
@@ -998,12 +1020,12 @@ class Sources(Struct, frozen=True, kw_only=True):
 
     @property
     def named(self) -> tuple[tuple[str, Source], ...]:
-        """Each source with its name, in the order in which they are told."""
+        """Each source with its name, in the order of the output."""
         return (("node", self.node), ("ceph", self.ceph), ("kubernetes", self.kubernetes))
 
     @property
     def failed(self) -> dict[str, str]:
-        """Why each source that failed was not observed, by its name."""
+        """Why each failed source was not observed, by its name."""
         return {
             name: source.reason for name, source in self.named if source.state is SourceState.FAILED
         }
@@ -1015,17 +1037,17 @@ class Sources(Struct, frozen=True, kw_only=True):
 
 
 class Confidence(StrEnum):
-    """How sure a holder's node is."""
+    """How certain the node of a holder is."""
 
     CERTAIN = "certain"
-    """Client id and address with nonce equal those of a mapping seen in sysfs."""
+    """Client id and address with nonce are equal to those of a mapping in sysfs."""
     PROBABLE = "probable"
-    """A Node object has the watcher's IP."""
+    """A Node object has the IP of the watcher."""
     UNKNOWN = "unknown"
 
 
 class HolderKind(StrEnum):
-    """What sort of client holds an image."""
+    """Type of client that holds an image."""
 
     KRBD = "krbd"
     NBD = "rbd-nbd"
@@ -1036,7 +1058,7 @@ class HolderKind(StrEnum):
 
 
 class ImageIdentity(Struct, frozen=True, kw_only=True):
-    """An image across clusters; what is unknown is None."""
+    """The identity of an image across clusters; unknown parts are None."""
 
     spec: ImageSpec
     fsid: str | None
@@ -1045,23 +1067,28 @@ class ImageIdentity(Struct, frozen=True, kw_only=True):
 
 
 class Holder(Struct, frozen=True, kw_only=True):
-    """One client that has the image mapped or open, with all that joins to it; no judgement."""
+    """One client that has the image mapped or open, with everything joined to it; no verdict."""
 
     kind: HolderKind
     node: str | None
     confidence: Confidence
     is_local: bool = False
-    """Whether it is a mapping seen on the node that looked."""
+    """Whether it is on the observed node."""
     mapping: Mapping | None = None
     watcher: Watcher | None = None
+    daemon: ServiceAddress | None = None
+    """The Ceph daemon, if the client certainly belongs to one."""
+    probably: HolderKind | None = None
+    """The kind of daemon to which the client probably belongs: for output only, never a reason to
+    unmap."""
     passing: bool = False
-    """Seen in one look of two."""
+    """Whether only one of two reads returned its watch."""
     lockers: tuple[Locker, ...] = ()
     blocklisted_by: BlocklistEntry | NotObserved | None = None
     pods: tuple[Pod, ...] | NotObserved = ()
-    """Pods on its node that use the volume, by the API."""
+    """Pods on its node that use the volume, according to the API."""
     lost_pod_uids: tuple[str, ...] = ()
-    """Pod uids that the node's processes or mounts name and the API does not know."""
+    """Pod uids in processes or mounts of the node that do not exist in the API."""
     attachment: Attachment | NotObserved | None = None
     staging: tuple[StagingDirectory, ...] | NotObserved = ()
     pod_volumes: tuple[PodVolumeDirectory, ...] | NotObserved = ()
@@ -1069,34 +1096,35 @@ class Holder(Struct, frozen=True, kw_only=True):
     node_object: Node | NotObserved | None = None
     in_volumes_in_use: bool | NotObserved = False
     driver_registered: bool | NotObserved = True
-    """The CSI driver answers on the node (CSINode, and its socket where the node was seen)."""
+    """Whether the CSI driver is available on the node (CSINode, and its socket if observed)."""
     kubernetes_made: bool = False
-    """A PV, a stash, metadata or a provisioner's name says that Kubernetes made the image."""
+    """Whether a PV, a stash, metadata or the name pattern of a provisioner shows that Kubernetes
+    created the image."""
     published_by: PublishedNode | None = None
-    """Whose agent published a mapping with exactly this client."""
+    """The node whose agent published a mapping with exactly this client."""
     published: PublishedMapping | None = None
-    """That mapping, where it is one of this image."""
+    """The published mapping, if it is a mapping of this image."""
     sibling_devices: tuple[str, ...] = ()
-    """Other mappings of the same client on the node: one blocklist entry hits them all."""
+    """Other mappings of the same client on the node: one blocklist entry blocks all of them."""
 
 
 class VolumeUse(Struct, frozen=True, kw_only=True):
-    """One image, the Kubernetes objects that stand for it, and every client that holds it."""
+    """One image, the Kubernetes objects that refer to it, and every client that holds it."""
 
     target: Target
     image: ImageIdentity | None
-    """None: the target leads to no image (yet): an unbound claim, another driver's PV."""
+    """None if the target has no image (yet): an unbound claim, a PV of another driver."""
     image_view: ImageView | None
-    """None where no cluster was asked or none answered."""
+    """None if no cluster was queried or none answered."""
     persistent_volume: PersistentVolume | None
     other_volumes: tuple[PersistentVolume, ...] = ()
-    """Further PVs that lead to the same image, or that share the driver and handle."""
+    """Further PVs with the same image, or with the same driver and handle."""
     claim: Claim | None = None
     holders: tuple[Holder, ...] = ()
     pods: tuple[Pod, ...] = ()
-    """Pods that use the volume, on whichever node and in whatever phase."""
+    """Pods that use the volume, on all nodes and in any phase."""
     waiting_pods: tuple[Pod, ...] = ()
-    """Those of them that do not run yet."""
+    """The pods among them that do not run yet."""
     attachments: tuple[Attachment, ...] | NotObserved = ()
     events: tuple[KubeEvent, ...] = ()
     unbacked: tuple[UnbackedMount, ...] = ()
@@ -1105,12 +1133,12 @@ class VolumeUse(Struct, frozen=True, kw_only=True):
 
 
 # --------------------------------------------------------------------------------------------------
-# Said
+# Concluded
 # --------------------------------------------------------------------------------------------------
 
 
 class Verdict(StrEnum):
-    """What is said of one holder, or of the target as a whole."""
+    """The verdict on one holder, or on the whole target."""
 
     IN_USE = "InUse"
     STAGED = "Staged"
@@ -1130,24 +1158,24 @@ class Verdict(StrEnum):
 
 
 class Severity(StrEnum):
-    """How bad a finding is."""
+    """Severity of a finding."""
 
     INFO = "info"
     WARNING = "warning"
     ERROR = "error"
     CRITICAL = "critical"
-    """Data is in danger, now."""
+    """Data is in danger now."""
 
 
 class LifeStep(StrEnum):
-    """One step of the life of a volume, there and back."""
+    """One step in the lifecycle of a volume, on the attach path or on the detach path."""
 
     PROVISION = "provision"
     BIND = "bind"
     SCHEDULE = "schedule"
     ATTACH = "attach"
     STAGE = "stage"
-    """The image is mapped, and its file system mounted once a node."""
+    """The image is mapped, and its file system is mounted once on the node."""
     PUBLISH = "publish"
     """It is mounted for a pod."""
     USE = "use"
@@ -1155,32 +1183,32 @@ class LifeStep(StrEnum):
     UNSTAGE = "unstage"
     DETACH = "detach"
     RELEASE = "release"
-    """The claim is gone, and its PV no longer bound to it."""
+    """The claim is deleted, and its PV is no longer bound."""
     RECLAIM = "reclaim"
 
 
 class Heals(Struct, frozen=True, kw_only=True):
-    """What happens next by itself."""
+    """The automatic recovery from a problem, without an operator."""
 
     by: str = ""
-    """Who does it; empty: nobody ever will."""
+    """The component that recovers the object; empty if no component ever does."""
     once: str = ""
-    """What must have happened before, which is for somebody else to do."""
+    """A condition that must be met first, and that the component does not cause."""
     within_s: float | None = None
-    """After how many seconds at the latest; None: there is no bound."""
+    """Upper bound in seconds; None if there is no bound."""
     note: str = ""
 
     def __str__(self) -> str:
         note = f": {self.note}" if self.note else ""
         if not self.by:
-            return f"never{note}"
+            return f"not automatic{note}"
         within = "" if self.within_s is None else f", within {_spoken(self.within_s)}"
         once = f", once {self.once}" if self.once else ""
         return f"{self.by}{within}{once}{note}"
 
 
 def _spoken(seconds: float) -> str:
-    """Write a time as kubelet does: ``2m2s``."""
+    """Format a duration as kubelet does: ``2m2s``."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     parts = ((hours, "h"), (minutes, "m"), (rest, "s"))
@@ -1188,33 +1216,33 @@ def _spoken(seconds: float) -> str:
 
 
 class Command(Struct, frozen=True, kw_only=True):
-    """One command for a person or a program to run; `rbdagent.commands` makes and renders it."""
+    """One command for a person or a program; `rbdagent.commands` creates and formats it."""
 
     argv: tuple[str, ...]
-    """The words, unquoted: a program runs them without a shell."""
+    """The words, unquoted; a program runs them without a shell."""
     node: str | None = None
-    """The node to run it on; None where any place will do."""
+    """The node to run the command on; None if it can run anywhere."""
     changes: bool
-    """Whether it changes something; one that is not known to read only is taken to change."""
+    """Whether the command changes something; True unless it is known to be read-only."""
     note: str = ""
-    """When or why to run it, in a few words."""
+    """When or why to run the command, in a few words."""
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """One thing worth saying, with its evidence and its remedy."""
+    """One problem or fact, with its evidence and its remedy."""
 
     code: str
     """``RBD101``; the catalogue explains it."""
     severity: Severity
     subject: str
-    """What it is about: a device on a node, a PV, a pod."""
+    """The object of the finding: a device on a node, a PV, a pod."""
     message: str
     evidence: tuple[str, ...] = ()
     remedy: str = ""
     commands: tuple[Command, ...] = ()
-    """To copy; in order."""
+    """Commands to copy, in order."""
     heals: Heals | None = None
-    """What happens next by itself; None where nothing is broken."""
+    """The automatic recovery; None if the finding has none."""
 
 
 class JudgedHolder(Struct, frozen=True, kw_only=True):
@@ -1223,13 +1251,13 @@ class JudgedHolder(Struct, frozen=True, kw_only=True):
     holder: Holder
     verdict: Verdict
     because: tuple[str, ...] = ()
-    """The evidence for the verdict, a short sentence each."""
+    """The evidence for the verdict, in short sentences."""
     since: str | None = None
-    """When it was first seen so; with one look, that look."""
+    """When this verdict was first observed; without a history, the time of the snapshot."""
 
 
 class Diagnosis(Struct, frozen=True, kw_only=True):
-    """The answer, before it is rendered."""
+    """The result, before it is formatted for output."""
 
     use: VolumeUse
     verdict: Verdict
@@ -1239,83 +1267,86 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
 
     @property
     def local(self) -> tuple[JudgedHolder, ...]:
-        """The holders on the node that looked."""
-        return tuple(each for each in self.holders if each.holder.is_local)
+        """The holders on the observed node."""
+        return tuple(holder for holder in self.holders if holder.holder.is_local)
 
     @property
     def mapped(self) -> tuple[tuple[JudgedHolder, Mapping], ...]:
-        """Those of them whose mapping was seen, each with it."""
+        """The holders on the observed node that have an observed mapping, each with its mapping."""
         return tuple(
-            (each, each.holder.mapping) for each in self.local if each.holder.mapping is not None
+            (verdict, verdict.holder.mapping)
+            for verdict in self.local
+            if verdict.holder.mapping is not None
         )
 
 
 class BlockedVolume(Struct, frozen=True, kw_only=True):
-    """A volume that keeps a pod of the node that looked from starting."""
+    """A volume that prevents the start of a pod on the observed node."""
 
     namespace: str
     pod: str
     persistent_volume: str
     cause: Verdict
-    """On whoever is in the way; ``AttachedOnPaper``: only a VolumeAttachment to another node is,
-    ``Undetermined``: that was not observed."""
+    """The verdict on the holder that blocks the volume. It is ``AttachedOnPaper`` if only a
+    VolumeAttachment to another node blocks it, and ``Undetermined`` if the holder was not
+    observed."""
     holder_node: str | None
-    """None where it is unknown."""
+    """The node of that holder; None if it is unknown."""
 
 
 class StepState(StrEnum):
-    """How far one step of a life is."""
+    """State of one step in a lifecycle."""
 
     DONE = "done"
     WAITING = "waiting"
-    """It is under way, or for somebody who comes by himself."""
+    """The step is in progress, or a component will do it without an operator."""
     BROKEN = "broken"
     AHEAD = "ahead"
-    """A step before it is not done."""
+    """An earlier step is not done."""
     UNSEEN = "not observed"
     UNNEEDED = "unneeded"
 
 
 class LifeStage(Struct, frozen=True, kw_only=True):
-    """One step of a life, and what was seen of it."""
+    """One step in a lifecycle, with its observed state."""
 
     step: LifeStep
     state: StepState
     said: str
-    """What was seen, in a few words."""
+    """The observed facts, in a few words."""
     codes: tuple[str, ...] = ()
-    """The findings that stand in its way."""
+    """Codes of the findings that block the step."""
 
 
 class WayBack(Struct, frozen=True, kw_only=True):
-    """How far a node has let go of a volume that it had."""
+    """How far a node that had a volume has released it."""
 
     node: str
     stages: tuple[LifeStage, ...]
 
 
 CODES_OF_GAPS: Final = frozenset({"RBD901", "RBD902", "RBD903", "RBD904"})
-"""Codes of the findings that say what was not observed: such a finding is no cause."""
+"""Codes of the findings that report missing observations; such a finding is not a cause."""
 
 
 class Life(Struct, frozen=True, kw_only=True):
-    """The life of a volume, there and back, and where it is broken."""
+    """The lifecycle of a volume, on the attach path and the detach path, and where it is broken."""
 
     diagnosis: Diagnosis
-    """Its findings in the order in which they block."""
+    """Its findings are in the order in which they block."""
     pod: Pod | None
-    """Whose way it is: the target, else one that waits, else one that uses it."""
+    """The pod of the path: the target, else a pod that waits, else a pod that uses the volume."""
     there: tuple[LifeStage, ...]
     back: tuple[WayBack, ...] = ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What blocks first comes first."""
+        """The findings; the finding that blocks first comes first."""
         return self.diagnosis.findings
 
     @property
     def first_broken(self) -> Finding | None:
-        """The finding that everything else waits for; None: nothing that was observed is broken."""
+        """The finding on which all others depend; None if nothing that was observed is broken."""
         return next(
             (
                 finding
@@ -1327,50 +1358,50 @@ class Life(Struct, frozen=True, kw_only=True):
 
     @property
     def gaps(self) -> tuple[Finding, ...]:
-        """The findings that say what was not observed."""
+        """The findings that report missing observations."""
         return tuple(finding for finding in self.findings if finding.code in CODES_OF_GAPS)
 
 
 class Stuck(Struct, frozen=True, kw_only=True):
-    """A claim, PV, pod or device that does not get on."""
+    """A claim, PV, pod or device that makes no progress."""
 
     life: Life
     finding: Finding
-    """What it waits for first."""
+    """The first finding that blocks the object."""
     since: str | None
-    """Since when at the earliest; None where nothing tells."""
+    """The earliest known time of the problem; None if it is unknown."""
 
 
 class Cause(Struct, frozen=True, kw_only=True):
-    """What one of them waits for, or very many."""
+    """The cause that blocks one or more stuck objects."""
 
     finding: Finding
-    """As it is said of the first of them."""
+    """The finding as it is reported for the first object."""
     victims: tuple[Stuck, ...]
 
 
 class LifeList(Struct, frozen=True, kw_only=True):
-    """Everything that is stuck in a cluster, or in a part of it."""
+    """All stuck objects in a cluster, or in a part of it."""
 
     causes: tuple[Cause, ...]
-    """The worst first."""
+    """The most severe first."""
     findings: tuple[Finding, ...] = ()
-    """What could not be looked at, and what is wrong with the node that looked."""
+    """Findings about missing observations, and about the observed node."""
     claims: int | None = None
     volumes: int | None = None
     pods: int | None = None
-    """How many of each there were to look at, pods with volumes alone; None: not observed."""
+    """The number of checked objects of each kind, only pods with volumes; None if not observed."""
     others: int = 0
-    """PVs of other drivers, which were left out."""
+    """PVs of other drivers, which were not checked."""
 
     @property
     def stuck(self) -> tuple[Stuck, ...]:
-        """All of them, the worst first."""
-        return tuple(each for cause in self.causes for each in cause.victims)
+        """All stuck objects, the most severe first."""
+        return tuple(victim for cause in self.causes for victim in cause.victims)
 
 
 # --------------------------------------------------------------------------------------------------
-# Remembered from look to look
+# History
 # --------------------------------------------------------------------------------------------------
 
 
@@ -1378,13 +1409,13 @@ class Moment(Struct, frozen=True, kw_only=True):
     """A point in time on one boot of one node."""
 
     at: str
-    """To be shown."""
+    """Wall-clock time, for output."""
     uptime_s: float
-    """To be reckoned with."""
+    """Seconds since boot, for calculation."""
 
 
 class MappingIdentity(Struct, frozen=True, kw_only=True):
-    """What must stay equal for two looks to have seen the same mapping."""
+    """The fields that are equal in two snapshots if a mapping is the same mapping."""
 
     device: str
     incarnation: str | None
@@ -1397,7 +1428,7 @@ class MappingIdentity(Struct, frozen=True, kw_only=True):
 
     @property
     def image(self) -> ImageIdentity | None:
-        """What is mapped; None where its name is unknown."""
+        """The mapped image; None if its name is unknown."""
         if self.spec is None:
             return None
         return ImageIdentity(
@@ -1406,7 +1437,7 @@ class MappingIdentity(Struct, frozen=True, kw_only=True):
 
 
 class ObservedIo(Struct, frozen=True, kw_only=True):
-    """I/O of a device between two observations that both called its mapping orphaned."""
+    """I/O of a device between two observations that both found its mapping orphaned."""
 
     since: Moment
     at: Moment
@@ -1415,31 +1446,33 @@ class ObservedIo(Struct, frozen=True, kw_only=True):
 
 
 class Remembered(Struct, frozen=True, kw_only=True):
-    """What earlier looks saw of one mapping."""
+    """The facts from earlier snapshots about one mapping."""
 
     identity: MappingIdentity
     first_seen: Moment
     orphaned_since: Moment | None = None
-    """The first look of the unbroken row that called it orphaned; None: the last one did not."""
+    """The first of the consecutive observations that found the mapping orphaned; None if the last
+    observation did not."""
     needed_at: Moment | None = None
-    """The last look at which a pod on this node needed it, or nobody could tell."""
+    """Last observation in which a pod on this node needed the mapping, or in which that was
+    unknown."""
     io_counters: IoCounters | None = None
-    """Of the last observation; None: they were not observed then."""
+    """Counters of the last observation; None if it did not observe them."""
     no_io_since: Moment | None = None
-    """The first observation of the unbroken row that called it orphaned with these counters, and
-    with no request in flight; None: the last one did not."""
+    """The first of the consecutive observations that found the mapping orphaned with these counters
+    and without a request in flight; None if the last observation did not."""
     last_io: ObservedIo | None = None
-    """The last I/O that was seen within that row."""
+    """The last I/O that was observed while the mapping was orphaned."""
 
 
 class History(Struct, frozen=True, kw_only=True):
-    """What one node's rbdagent remembers; worthless after a reboot."""
+    """The stored facts of rbdagent on one node; invalid after a reboot."""
 
     boot_id: str
     last_look: Moment
     mappings: tuple[Remembered, ...] = ()
     unmaps: tuple[Moment, ...] | NotObserved = ()
-    """When unmaps were begun on this boot; which of them count is for who limits them to say."""
+    """The start times of unmaps since boot; the check of the limit decides which of them count."""
 
 
 # --------------------------------------------------------------------------------------------------
@@ -1448,38 +1481,59 @@ class History(Struct, frozen=True, kw_only=True):
 
 
 class Policy(Struct, frozen=True, kw_only=True):
-    """What whoever runs rbdagent allows it."""
+    """The actions that the operator allows."""
 
     may_unmap: bool = False
     grace_s: float = 600.0
     most_unmaps_an_hour: int = 6
     may_unmount_staging: bool = False
-    """The staged ladder: umount, luksClose, unmap."""
+    """Whether the steps umount, luksClose and unmap are allowed, not only unmap."""
 
 
 class Switches(Struct, frozen=True, kw_only=True):
-    """What forbids every act, beside annotations."""
+    """Settings that forbid every unmap, in addition to annotations."""
 
     freeze_file: str | NotObserved | None
-    """Its path where it is there."""
+    """The path of the freeze file, if it exists."""
 
 
 class Condition(Struct, frozen=True, kw_only=True):
-    """One of the conditions of an unmap, and what was seen of it."""
+    """One of the conditions of an unmap, with its evidence."""
 
     number: int
     code: str
     demands: str
-    """The sentence that must be true."""
+    """The statement that must be true."""
     met: bool
     observed: tuple[str, ...]
-    """What speaks for it or, where it is not met, against it."""
+    """The facts that show that the condition is met or, if it is not met, the reasons."""
     passes: bool = False
-    """It is not met, but time alone will cure that if nothing else happens."""
+    """Whether the condition is not met, but will be met after some time if nothing else changes."""
+
+
+class Keeper(Struct, frozen=True, kw_only=True):
+    """The only object that causes a refusal: without it, only time is missing."""
+
+    kind: str
+    """Kind in Kubernetes (``Pod``); ``Process`` for a process that belongs to no pod."""
+    namespace: str = ""
+    name: str
+    """The name; for a pod that is not in the API, its uid; for a process, its program."""
+    pid: int | None = None
+
+    def __str__(self) -> str:
+        """Return the name for use in a sentence."""
+        if self.pid is not None:
+            return f"process {self.pid} ({self.name})"
+        return (
+            f"{self.kind} {self.namespace}/{self.name}"
+            if self.namespace
+            else (f"{self.kind} {self.name}")
+        )
 
 
 class StepKind(StrEnum):
-    """One write to the node."""
+    """Type of a write to the node."""
 
     UMOUNT = "umount"
     LUKS_CLOSE = "luksClose"
@@ -1487,15 +1541,15 @@ class StepKind(StrEnum):
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """One write to the node; the next one only after it was seen to have worked."""
+    """One write to the node; the next step begins only after this one was observed to succeed."""
 
     kind: StepKind
     subject: str
-    """A mount point, a mapper's name, or the device."""
+    """A mount point, the name of a mapper, or the device."""
 
 
 class UnmapPlan(Struct, frozen=True, kw_only=True):
-    """Every condition holds: what would be done, and what must follow."""
+    """The plan if every condition is met: the steps, and the expected next actions."""
 
     node: str
     identity: MappingIdentity
@@ -1503,50 +1557,50 @@ class UnmapPlan(Struct, frozen=True, kw_only=True):
     steps: tuple[Step, ...]
     conditions: tuple[Condition, ...]
     expects: tuple[str, ...] = ()
-    """What others must do after it for the volume to be free."""
+    """The actions of other components after which the volume is free."""
     io_counters: IoCounters
-    """Of the device: they are compared once more directly before the write."""
+    """Counters of the device; they are compared again directly before the write."""
 
 
 class UnmapOutcome(StrEnum):
-    """How an act ended."""
+    """The outcome of an act."""
 
     UNMAPPED = "unmapped"
-    """The device is gone from sysfs, and its watch from the header."""
+    """The device is no longer in sysfs, and its watch has ended."""
     WATCH_LINGERS = "watch-lingers"
-    """The device is gone, its watch is not (yet): a hung OSD keeps it."""
+    """The device is gone, but its watch has not (yet) ended: an OSD that hangs keeps it."""
     REFUSED = "refused"
-    """The look before a step no longer allowed it."""
+    """The plan before a step no longer allowed the step."""
     BUSY = "busy"
-    """The kernel refused: somebody has the device open after all."""
+    """The kernel refused: a process has the device open."""
     IN_PROGRESS = "in-progress"
-    """The kernel is at it, or does not return: nothing more is tried."""
+    """The kernel is still unmapping, or the call does not return: no further step is tried."""
     FAILED = "failed"
 
 
 class UnmapResult(Struct, frozen=True, kw_only=True):
-    """What was done of a plan."""
+    """The result of a plan, which may have been executed only in part."""
 
     plan: UnmapPlan
     outcome: UnmapOutcome
     message: str
     done: tuple[Step, ...] = ()
-    """Steps that were seen to have worked, in order."""
+    """Steps that were observed to succeed, in order."""
     refusal: UnmapRefusal | None = None
 
 
 class Followed(StrEnum):
-    """What came of an unmap for the volume: the others have a part to do after it."""
+    """State of a volume after an unmap, while other components must complete the detach."""
 
     PENDING = "pending"
     CLEARED = "cleared"
     BLOCKED = "still-blocked"
     UNSEEN = "not-observed"
-    """The time to look for it is over, and nobody could see."""
+    """The time for the observation is over, and the state was not observed."""
 
 
 class Act(Struct, frozen=True, kw_only=True):
-    """One unmap that was begun, or refused, as it is kept: who, what, why, and how it ended."""
+    """Record of one unmap that began or was refused: caller, mapping, reason and outcome."""
 
     boot_id: str
     begun: Moment
@@ -1556,35 +1610,52 @@ class Act(Struct, frozen=True, kw_only=True):
     persistent_volume: str | None
     why: str
     outcome: UnmapOutcome | None = None
-    """None: it is under way, or rbdagent ended in the midst of it."""
+    """None if the act is in progress, or if rbdagent ended during it."""
     message: str = ""
     followed: Followed | None = None
-    """None: nothing was unmapped that others would have to follow."""
+    """None if nothing was unmapped, so that no other component has to act."""
     followed_because: tuple[str, ...] = ()
 
     @property
     def key(self) -> tuple[Moment, MappingIdentity]:
-        """What tells it from every other act of its node."""
+        """The values that distinguish the act from every other act of its node."""
         return self.begun, self.identity
 
 
 class UnmapRefusal(Struct, frozen=True, kw_only=True):
-    """At least one condition does not hold: nothing will be done."""
+    """The refusal if at least one condition is not met: no step is executed."""
 
     node: str
     identity: MappingIdentity | None
     persistent_volume: str | None
     conditions: tuple[Condition, ...]
+    keeper: Keeper | None = None
+    """None if several objects prevent the unmap, or if the cause is not an object."""
 
     @property
     def codes(self) -> tuple[str, ...]:
-        """The codes of what does not hold."""
-        return tuple(each.code for each in self.conditions if not each.met)
+        """The codes of the conditions that are not met."""
+        return tuple(condition.code for condition in self.conditions if not condition.met)
+
+    @property
+    def first_code(self) -> str:
+        """The code of the first unmet condition that does not end with time, else of the first."""
+        unmet = [condition for condition in self.conditions if not condition.met]
+        return next((condition.code for condition in unmet if not condition.passes), unmet[0].code)
+
+    @property
+    def only_keeper(self) -> str:
+        """The sentence that names the only object that prevents the unmap; empty without one."""
+        return "" if self.keeper is None else f"Apart from time, only {self.keeper} prevents it"
 
     @property
     def reasons(self) -> dict[str, str]:
-        """The first reason against it by each code."""
-        return {each.code: each.observed[0] for each in self.conditions if not each.met}
+        """The first reason for each code of an unmet condition."""
+        return {
+            condition.code: condition.observed[0]
+            for condition in self.conditions
+            if not condition.met
+        }
 
 
 # --------------------------------------------------------------------------------------------------
@@ -1593,7 +1664,7 @@ class UnmapRefusal(Struct, frozen=True, kw_only=True):
 
 
 class CheckState(StrEnum):
-    """How one check went."""
+    """Result of one check."""
 
     OK = "ok"
     WARNING = "warning"
@@ -1602,7 +1673,7 @@ class CheckState(StrEnum):
 
 
 class CheckResult(Struct, frozen=True, kw_only=True):
-    """One line of ``check``: a sentence that should be true, and what to do where it is not."""
+    """One line of ``check``: a statement that should be true, with a hint if it is not."""
 
     source: str
     """``node``, ``ceph``, ``kubernetes`` or ``configuration``."""

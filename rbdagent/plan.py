@@ -1,8 +1,8 @@
-"""Whether a mapping may be unmapped: ten conditions, all of which must hold.
+"""The ten conditions of an unmap, all of which must be met.
 
-Each condition is one function, one code and one table of tests. It looks at what was observed and
-never at another condition's outcome or at the verdict alone: an error in one place must not be
-enough. A fact that was not observed is a condition that does not hold.
+Each condition is one function, one code and one table of tests. It checks observed facts. It never
+relies on the outcome of another condition or on the verdict alone: one error must not be enough to
+unmap. If a fact was not observed, its condition is not met.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from rbdagent.correlate.local import MAPPER_PREFIX, mounts_of, pod_uid_of_path, server_pid
+from rbdagent.correlate.holders import needs_volumes
+from rbdagent.correlate.identity import pods_of
+from rbdagent.correlate.local import MAPPER_PREFIX, mounts_of
 from rbdagent.correlate.names import knows_every_pod_on
 from rbdagent.diagnose.evidence import (
     is_staging_path,
@@ -33,6 +35,7 @@ from rbdagent.model import (
     Holder,
     IoCounters,
     JudgedHolder,
+    Keeper,
     KubeletView,
     Mapping,
     Moment,
@@ -41,6 +44,7 @@ from rbdagent.model import (
     Node,
     NotObserved,
     ObservedIo,
+    PersistentVolume,
     Policy,
     ProcessRef,
     Remembered,
@@ -55,19 +59,21 @@ from rbdagent.model import (
     VolumeUse,
     observed_of,
 )
+from rbdagent.parse.excerpt import shortened
+from rbdagent.parse.kubelet import pod_uid_of_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 FREEZE: Final = "rbdagent.dev/freeze"
 FRESH_S: Final = 30.0
-"""A look that is older than this proves nothing of now."""
+"""Seconds. An older snapshot does not show the present state."""
 _HOUR_S: Final = 3600.0
 _DEBUGFS: Final = "the kernel's own list of watches and hung requests"
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
-    """One mapping that somebody would like to be gone, and all that is known of it."""
+    """Holds the mapping to unmap, and all known facts about it."""
 
     judged: JudgedHolder
     use: VolumeUse
@@ -76,39 +82,43 @@ class Attempt(Struct, frozen=True, kw_only=True):
     policy: Policy
     switches: Switches
     now: Moment | None
-    """When the decision is made; None where the look is replayed from a file."""
+    """When the decision is made; None if the snapshot comes from a file."""
 
     @property
     def holder(self) -> Holder:
-        """The client whose mapping it is."""
+        """The client that owns the mapping."""
         return self.judged.holder
 
     @property
     def mapping(self) -> Mapping:
-        """The mapping itself; an attempt is made on this node's own mappings only."""
+        """The mapping, which is always on this node: rbdagent unmaps only on its own node."""
         mapping = self.judged.holder.mapping
         assert mapping is not None  # noqa: S101 - plan_unmap() looked
         return mapping
 
     @property
     def remembered(self) -> Remembered | None:
-        """What earlier looks saw of exactly this mapping."""
+        """The facts from earlier snapshots about exactly this mapping."""
         identity = identity_of(self.mapping)
         known = self.history.mappings if self.history is not None else ()
-        return next((each for each in known if each.identity == identity), None)
+        return next((entry for entry in known if entry.identity == identity), None)
 
     def since(self, then: Moment | None) -> float | None:
-        """Give the seconds from a remembered moment to the look; None where one is unknown."""
-        look = moment_of(self.snapshot)
-        return None if then is None or look is None else look.uptime_s - then.uptime_s
+        """Return the seconds from an earlier moment to the snapshot; None if unknown."""
+        observed = moment_of(self.snapshot)
+        return None if then is None or observed is None else observed.uptime_s - then.uptime_s
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """What a condition's function says: what speaks against it, else what speaks for it."""
+    """Holds the result of one condition: the reasons against the unmap, else the facts for it."""
 
     against: tuple[str, ...] = ()
     not_yet: tuple[str, ...] = ()
-    """What speaks against it, and will not any more when time has passed."""
+    """Reasons against the unmap that end automatically when enough time has passed."""
+    follows: tuple[str, ...] = ()
+    """Reasons against the unmap that result from another reported fact."""
+    keepers: tuple[Keeper | None, ...] = ()
+    """The object that causes each reason in ``against``; empty if no reason has an object."""
     speaks: tuple[str, ...] = ()
 
 
@@ -122,16 +132,18 @@ def plan_unmap(
     switches: Switches,
     now: Moment | None,
 ) -> UnmapPlan | UnmapRefusal:
-    """Give the plan for a mapping of the node that looked, or every reason against one.
+    """Return the plan for a mapping of the observed node, or every reason against the unmap.
 
     Args:
-        judged: the mapping's holder; one that is no mapping of this node is refused.
+        judged: the holder that owns the mapping; a holder that is not a mapping of this node is
+            refused.
         use: the image that it holds.
-        snapshot: the look that both come from.
-        history: what earlier looks saw, that look included; None: there were none.
-        policy: what rbdagent is allowed.
-        switches: what forbids every act.
-        now: when the decision is made; None for a look from a file.
+        snapshot: the snapshot in which both were observed.
+        history: the facts from all snapshots up to and including this one; None if there is no
+            history.
+        policy: the unmap policy.
+        switches: the settings that forbid every unmap.
+        now: the time of the decision; None for a snapshot from a file.
     """
     node = snapshot.node.node_name if snapshot.node is not None else "this node"
     volume = use.persistent_volume.name if use.persistent_volume is not None else None
@@ -141,7 +153,7 @@ def plan_unmap(
             code=CONDITIONS[0][0],
             demands=CONDITIONS[0][1],
             met=False,
-            observed=(f"it is no mapping of {node}: rbdagent unmaps on its own node only",),
+            observed=(f"it is not a mapping of {node}: rbdagent unmaps only on its own node",),
         )
         return UnmapRefusal(
             node=node, identity=None, persistent_volume=volume, conditions=(elsewhere,)
@@ -155,14 +167,21 @@ def plan_unmap(
         switches=switches,
         now=now,
     )
+    outcomes = tuple(holds(attempt) for _, _, holds in CONDITIONS)
     conditions = tuple(
-        _condition(number, code, demands, holds(attempt))
-        for number, (code, demands, holds) in enumerate(CONDITIONS, start=1)
+        _condition(number, code, demands, outcome)
+        for number, ((code, demands, _), outcome) in enumerate(
+            zip(CONDITIONS, outcomes, strict=True), start=1
+        )
     )
     identity, counters = identity_of(attempt.mapping), attempt.mapping.io_counters
-    if isinstance(counters, NotObserved) or not all(each.met for each in conditions):
+    if isinstance(counters, NotObserved) or not all(condition.met for condition in conditions):
         return UnmapRefusal(
-            node=node, identity=identity, persistent_volume=volume, conditions=conditions
+            node=node,
+            identity=identity,
+            persistent_volume=volume,
+            conditions=conditions,
+            keeper=_only_keeper(outcomes),
         )
     return UnmapPlan(
         node=node,
@@ -180,10 +199,45 @@ def _condition(number: int, code: str, demands: str, outcome: Outcome) -> Condit
         number=number,
         code=code,
         demands=demands,
-        met=not outcome.against and not outcome.not_yet,
-        observed=(*outcome.against, *outcome.not_yet) or outcome.speaks,
-        passes=bool(outcome.not_yet) and not outcome.against,
+        met=not (outcome.against or outcome.follows or outcome.not_yet),
+        observed=(*outcome.against, *outcome.follows, *outcome.not_yet) or outcome.speaks,
+        passes=bool(outcome.not_yet) and not (outcome.against or outcome.follows),
     )
+
+
+def _only_keeper(outcomes: Iterable[Outcome]) -> Keeper | None:
+    """Return the only object that causes every reason except time; None if there is none."""
+    keepers = {
+        keeper
+        for outcome in outcomes
+        for keeper in outcome.keepers or (None,) * len(outcome.against)
+    }
+    return keepers.pop() if len(keepers) == 1 else None
+
+
+def _against(
+    unseen: Iterable[str], reasons: Iterable[tuple[str, Keeper | None]]
+) -> tuple[tuple[str, ...], tuple[Keeper | None, ...]]:
+    """Return the reasons and their objects; a fact that was not observed has no object."""
+    both = [*((said, None) for said in unseen), *reasons]
+    return tuple(said for said, _ in both), tuple(keeper for _, keeper in both)
+
+
+def _process(attempt: Attempt, process: ProcessRef) -> Keeper:
+    """Return the pod of a process, else the process.
+
+    The pod still identifies the keeper after the process has exited.
+    """
+    if process.pod_uid is None:
+        return Keeper(kind="Process", name=shortened(process.program), pid=process.pid)
+    return _pod(attempt, process.pod_uid)
+
+
+def _pod(attempt: Attempt, uid: str) -> Keeper:
+    for pod in pods_of(attempt.snapshot.kubernetes):
+        if pod.ref.uid == uid:
+            return Keeper(kind="Pod", namespace=pod.ref.namespace, name=pod.ref.name)
+    return Keeper(kind="Pod", name=uid)
 
 
 def _unseen(*facts: tuple[str, object]) -> tuple[str, ...]:
@@ -195,37 +249,37 @@ def _unseen(*facts: tuple[str, object]) -> tuple[str, ...]:
 
 
 # --------------------------------------------------------------------------------------------------
-# 1 to 4: the mapping itself
+# 1 to 4: the mapping
 # --------------------------------------------------------------------------------------------------
 
 
 def is_the_same(attempt: Attempt) -> Outcome:
-    """1. The same mapping of the same image in two looks a grace period apart, and now."""
+    """1. It is the same mapping of the same image as at least one grace period ago."""
     mapping, remembered = attempt.mapping, attempt.remembered
     against = list(_unseen(("its image", mapping.spec)))
     if mapping.kind is not DeviceKind.KRBD:
-        against.append(f"{mapping.device} is no krbd device: its rbd-nbd process must be told")
+        against.append(f"{mapping.device} is not a krbd device: its rbd-nbd process must unmap it")
     parts = {
         "the cluster's fsid": mapping.fsid,
         "the pool's id": mapping.pool_id,
         "the client's id": mapping.client_id,
-        "the kernel's number of this very device": mapping.incarnation,
+        "the kernel's number for this device instance": mapping.incarnation,
     }
     against += [f"{what} is unknown" for what, value in parts.items() if value is None]
     image = attempt.use.image
     if image is None or (image.fsid is not None and image.fsid != mapping.fsid):
-        against.append("the image that was looked up is not the one that is mapped")
+        against.append("the image that was queried is not the image that is mapped")
     not_yet: tuple[str, ...] = ()
-    speaks = [f"{mapping.device} is {mapping.spec} since the first look"]
+    speaks = [f"{mapping.device} has been {mapping.spec} since the first observation"]
     if remembered is None:
-        not_yet = ("no earlier look saw this mapping: one look has no history",)
+        not_yet = ("no earlier observation has this mapping: one observation has no history",)
     else:
         seen_for = attempt.since(remembered.first_seen) or 0.0
         speaks.append(f"first seen at {remembered.first_seen.at}")
         if seen_for < attempt.policy.grace_s:
             not_yet = (
                 (
-                    f"first seen {_seconds(seen_for)} ago, and two looks must lie"
+                    f"first seen {_seconds(seen_for)} ago, and two observations must be"
                     f" {_seconds(attempt.policy.grace_s)} apart"
                 ),
             )
@@ -233,29 +287,40 @@ def is_the_same(attempt: Attempt) -> Outcome:
 
 
 def is_mounted_nowhere(attempt: Attempt) -> Outcome:
-    """2. No mount in any namespace, no bind of the device node, no live file system."""
+    """2. No mount namespace has a mount of it or of its device node; no file system is active."""
     mapping = attempt.mapping
     staged = staging_mount(attempt)
-    mounts = [each for each in mounts_of(mapping) if staged is None or not _copies(each, staged)]
+    mounts = [mount for mount in mounts_of(mapping) if staged is None or not _copies(mount, staged)]
     traces = () if isinstance(mapping.kernel_traces, NotObserved) else mapping.kernel_traces
-    against = _unseen(
+    reasons = [(said_of_mount(mount), _of_mount(attempt, mount)) for mount in mounts]
+    # If the device is mounted, the mount is the reason for the active file system.
+    shown = tuple(f"the kernel has an active file system on it: {trace}" for trace in traces)
+    follows = shown if staged is None and mounts else ()
+    if staged is None and not mounts:
+        reasons += [(text, None) for text in shown]
+    unseen = _unseen(
         ("mounts in all mount namespaces", mapping.mounts),
-        ("live file systems in the kernel", mapping.kernel_traces),
+        ("active file systems in the kernel", mapping.kernel_traces),
     )
-    against += tuple(said_of_mount(each) for each in mounts)
-    if staged is None:
-        against += tuple(f"the kernel has a live file system on it: {each}" for each in traces)
-    speaks = "mounted nowhere, and the kernel has no file system on it"
+    against, keepers = _against(unseen, reasons)
+    speaks = "it is not mounted, and the kernel has no file system on it"
     if staged is not None:
-        speaks = f"its staging mount {staged.path} is the only one, and may be unmounted"
-    return Outcome(against=against, speaks=(speaks,))
+        speaks = f"its staging mount {staged.path} is its only mount, and may be unmounted"
+    return Outcome(against=against, keepers=keepers, follows=follows, speaks=(speaks,))
+
+
+def _of_mount(attempt: Attempt, mount: Mount) -> Keeper | None:
+    uid = pod_uid_of_path(mount.path)
+    if uid is not None:
+        return _pod(attempt, uid)
+    return None if mount.namespace.is_host else _process(attempt, mount.namespace.process)
 
 
 def staging_mount(attempt: Attempt) -> Mount | None:
-    """Give the one staging mount that the staged ladder may unmount."""
+    """Return the staging mount that the unmap steps may unmount: the only mount on the host."""
     if not attempt.policy.may_unmount_staging:
         return None
-    on_host = [each for each in mounts_of(attempt.mapping) if each.namespace.is_host]
+    on_host = [mount for mount in mounts_of(attempt.mapping) if mount.namespace.is_host]
     if len(on_host) != 1 or on_host[0].kind is not MountKind.FILE_SYSTEM:
         return None
     (only,) = on_host
@@ -265,33 +330,36 @@ def staging_mount(attempt: Attempt) -> Mount | None:
 
 
 def _copies(mount: Mount, of: Mount) -> bool:
-    """Tell whether a mount is that one, or what other namespaces have as its copy.
+    """Return whether a mount is ``of``, or its copy in another mount namespace.
 
-    A copy that does not go with it is seen by the look after umount, and stops the ladder there.
+    If umount leaves a copy behind, the next observation shows it, and no further step is executed.
     """
     return mount.path == of.path and mount.device == of.device and mount.kind is of.kind
 
 
 def is_kept_open_by_nobody(attempt: Attempt) -> Outcome:
-    """3. Nothing is stacked on it, and no process has it, or anything on it, open."""
+    """3. No block device is stacked on it, and no process has it, or a file on it, open."""
     mapping = attempt.mapping
-    against = _unseen(
-        ("device-mapper, loop and swap on it", mapping.holders),
-        ("processes that have it open", mapping.openers),
-    )
     mapper = luks_mapper(attempt)
     stacked = () if isinstance(mapping.holders, NotObserved) else mapping.holders
     openers = () if isinstance(mapping.openers, NotObserved) else mapping.openers
-    against += tuple(said_of_stacked(each) for each in stacked if each != mapper)
-    against += tuple(said_of_opener(each) for each in openers)
+    unseen = _unseen(
+        ("device-mapper, loop and swap on it", mapping.holders),
+        ("processes that have it open", mapping.openers),
+    )
+    reasons: list[tuple[str, Keeper | None]] = [
+        (said_of_stacked(device), None) for device in stacked if device != mapper
+    ]
+    reasons += [(said_of_opener(opener), _process(attempt, opener.process)) for opener in openers]
+    against, keepers = _against(unseen, reasons)
     speaks = "no process has it open, and nothing is stacked on it"
     if mapper is not None:
-        speaks = f"only its LUKS mapping {mapper.label} is on it, which nobody has open"
-    return Outcome(against=against, speaks=(speaks,))
+        speaks = f"only its LUKS mapping {mapper.label} is on it, and no process has that open"
+    return Outcome(against=against, keepers=keepers, speaks=(speaks,))
 
 
 def luks_mapper(attempt: Attempt) -> BlockHolder | None:
-    """Give the volume's own LUKS mapping, where the staged ladder may close it."""
+    """Return the LUKS mapping of the volume, if the unmap steps may close it."""
     holders = attempt.mapping.holders
     if not attempt.policy.may_unmount_staging or isinstance(holders, NotObserved):
         return None
@@ -303,58 +371,63 @@ def luks_mapper(attempt: Attempt) -> BlockHolder | None:
 
 
 def is_nowhere_in_kubelets_directories(attempt: Attempt) -> Outcome:
-    """4. No mounted staging, publish or block path; a pod's directory only as a leftover."""
+    """4. No staging, publish or block path is mounted; every pod directory of it is a leftover."""
     holder, snapshot = attempt.holder, attempt.snapshot
-    against = list(
-        _unseen(
-            ("kubelet's staging directories", holder.staging),
-            ("kubelet's pod directories", holder.pod_volumes),
-        )
+    unseen = _unseen(
+        ("kubelet's staging directories", holder.staging),
+        ("kubelet's pod directories", holder.pod_volumes),
     )
-    leftovers = {each.path for each in attempt.use.leftovers}
+    leftovers = {leftover.path for leftover in attempt.use.leftovers}
     directories = () if isinstance(holder.pod_volumes, NotObserved) else holder.pod_volumes
     complete = knows_every_pod_on(snapshot.kubernetes, holder.node or "")
     kube = snapshot.kubernetes
     certain = complete and kube is not None and kube.consistent
-    against += [
-        f"a pod's directory of it is there: {each.path}"
-        for each in directories
-        if each.path not in leftovers or not certain
+    reasons: list[tuple[str, Keeper | None]] = [
+        (f"a pod directory of it exists: {directory.path}", _pod(attempt, directory.pod_uid))
+        for directory in directories
+        if directory.path not in leftovers or not certain
     ]
     staged = staging_mount(attempt)
-    mounted = {each.path for each in mounts_of(attempt.mapping)}
+    mounted = {mount.path for mount in mounts_of(attempt.mapping)}
     staging = () if isinstance(holder.staging, NotObserved) else holder.staging
-    against += [
-        f"its staging path is mounted: {each.path}"
-        for each in staging
-        if each.path in mounted and (staged is None or each.path != staged.path)
+    reasons += [
+        (f"its staging path is mounted: {mount.path}", None)
+        for mount in staging
+        if mount.path in mounted and (staged is None or mount.path != staged.path)
     ]
-    speaks = ["no path of kubelet's is mounted"]
-    speaks += [f"left over, and refuses nothing: {each}" for each in sorted(leftovers)]
-    return Outcome(against=tuple(against), speaks=tuple(speaks))
+    speaks = ["no kubelet path is mounted"]
+    speaks += [
+        f"a leftover, which does not prevent the unmap: {path}" for path in sorted(leftovers)
+    ]
+    against, keepers = _against(unseen, reasons)
+    return Outcome(against=against, keepers=keepers, speaks=tuple(speaks))
 
 
 # --------------------------------------------------------------------------------------------------
-# 5 to 7: whose it is, and who is at work
+# 5 to 7: what needs the mapping, what created the image, and what is in progress
 # --------------------------------------------------------------------------------------------------
 
 
 def is_wanted_by_nobody(attempt: Attempt) -> Outcome:
-    """5. No pod on the node needs it, now or lately; no attachment but none, leaving or idle."""
-    against = (*_pods(attempt), *_attachment(attempt), *_kubelet(attempt))
+    """5. No pod on the node needs it or needed it recently.
+
+    Its VolumeAttachment does not exist, is being deleted or is idle.
+    """
+    unseen = (*_unseen_pods(attempt), *_kubelet(attempt))
+    against, keepers = _against(unseen, (*_pods(attempt), *_attachment(attempt)))
     lately = (*_pods_lately(attempt), *_attachment_lately(attempt), *_kubelet_lately(attempt))
     attachment = attempt.holder.attachment
-    state = "no VolumeAttachment ties it to this node"
+    state = "no VolumeAttachment attaches it to this node"
     if isinstance(attachment, Attachment):
         leaving = attachment.deleting_since is not None
         state = f"VolumeAttachment {attachment.name} is {'being deleted' if leaving else 'idle'}"
     said = [f"no pod on {attempt.holder.node} needs it", state]
     if attempt.holder.in_volumes_in_use is True:
         said.append(f"{attempt.holder.node} still lists it in volumesInUse")
-    return Outcome(against=against, not_yet=lately, speaks=tuple(said))
+    return Outcome(against=against, keepers=keepers, not_yet=lately, speaks=tuple(said))
 
 
-def _pods(attempt: Attempt) -> Iterable[str]:
+def _unseen_pods(attempt: Attempt) -> Iterable[str]:
     holder, kube = attempt.holder, attempt.snapshot.kubernetes
     yield from _unseen(("pods on this node", holder.pods))
     if kube is None or not knows_every_pod_on(kube, holder.node or ""):
@@ -362,11 +435,19 @@ def _pods(attempt: Attempt) -> Iterable[str]:
     elif not kube.consistent:
         yield "pods were read from a cache, not from the API server's store"
     elif not kube.volumes_complete:
-        yield "PersistentVolumes were asked for by name: the image may have others"
+        yield "PersistentVolumes were read by name: the image may have others"
+
+
+def _pods(attempt: Attempt) -> Iterable[tuple[str, Keeper | None]]:
+    holder = attempt.holder
     if not isinstance(holder.pods, NotObserved) and is_needed(holder):
-        yield f"needed by {pod_names(holder.pods)}"
+        (first, *others) = [pod for pod in holder.pods if needs_volumes(pod)]
+        keeper = Keeper(kind="Pod", namespace=first.ref.namespace, name=first.ref.name)
+        yield f"needed by {pod_names(holder.pods)}", None if others else keeper
     if holder.lost_pod_uids:
-        yield f"a container of pod {holder.lost_pod_uids[0]} runs on it, which the API has lost"
+        uid, *more = holder.lost_pod_uids
+        said = f"a container of pod {uid} uses it, and the API server has no such pod"
+        yield said, None if more else _pod(attempt, uid)
 
 
 def _pods_lately(attempt: Attempt) -> Iterable[str]:
@@ -378,53 +459,56 @@ def _pods_lately(attempt: Attempt) -> Iterable[str]:
         yield f"a pod needed it {_seconds(ago)} ago"
 
 
-def _attachment(attempt: Attempt) -> Iterable[str]:
-    yield from _unseen(("its VolumeAttachment", attempt.holder.attachment))
-    for each in _ties(attempt):
-        if age(each.created_at, attempt.snapshot.observed_at) is None:
-            yield f"VolumeAttachment {each.name} does not tell how old it is"
+def _attachment(attempt: Attempt) -> Iterable[tuple[str, Keeper | None]]:
+    for said in _unseen(("its VolumeAttachment", attempt.holder.attachment)):
+        yield said, None
+    for tie in _ties(attempt):
+        if age(tie.created_at, attempt.snapshot.observed_at) is None:
+            keeper = Keeper(kind="VolumeAttachment", name=tie.name)
+            yield f"VolumeAttachment {tie.name} has no readable creation time", keeper
 
 
 def _ties(attempt: Attempt) -> tuple[Attachment, ...]:
-    """Give the attachments that nobody deletes: the volume's own, and those that may be its own.
+    """Return the attachments that belong, or may belong, to the volume and are not being deleted.
 
-    A PV that was deleted by force takes the way from an attachment to its image with it.
+    After a PV was deleted by force, nothing leads from its attachment to its image.
     """
     own, kube = attempt.holder.attachment, attempt.snapshot.kubernetes
     ties = [own] if isinstance(own, Attachment) else []
     if attempt.use.persistent_volume is None and kube is not None:
         volumes, attachments = kube.persistent_volumes, kube.attachments
-        known = {each.name for each in (() if isinstance(volumes, NotObserved) else volumes)}
+        known = {volume.name for volume in (() if isinstance(volumes, NotObserved) else volumes)}
         ties += [
-            each
-            for each in (() if isinstance(attachments, NotObserved) else attachments)
-            if each.node_name == attempt.holder.node and each.persistent_volume not in known
+            attachment
+            for attachment in (() if isinstance(attachments, NotObserved) else attachments)
+            if attachment.node_name == attempt.holder.node
+            and attachment.persistent_volume not in known
         ]
-    return tuple(each for each in ties if each.deleting_since is None)
+    return tuple(tie for tie in ties if tie.deleting_since is None)
 
 
 def _attachment_lately(attempt: Attempt) -> Iterable[str]:
     remembered = attempt.remembered
     idle_for = attempt.since(remembered.first_seen) if remembered is not None else None
-    for each in _ties(attempt):
-        old = age(each.created_at, attempt.snapshot.observed_at)
+    for tie in _ties(attempt):
+        old = age(tie.created_at, attempt.snapshot.observed_at)
         if old is not None and old.total_seconds() < attempt.policy.grace_s:
-            yield f"VolumeAttachment {each.name} is {_seconds(old.total_seconds())} old"
+            yield f"VolumeAttachment {tie.name} is {_seconds(old.total_seconds())} old"
         if idle_for is None or idle_for < attempt.policy.grace_s:
-            yield f"VolumeAttachment {each.name} was not seen idle for the grace period"
+            yield f"VolumeAttachment {tie.name} was not observed idle for the grace period"
 
 
 def _kubelet(attempt: Attempt) -> Iterable[str]:
     process = _kubelet_process(attempt)
     yield from _unseen(("kubelet's process", process))
     if process is None:
-        yield "kubelet does not run: when it starts, it may want the volume"
+        yield "kubelet does not run: when it starts, it may need the volume"
     elif not isinstance(process, NotObserved) and _running_s(process, attempt) is None:
-        yield "kubelet does not tell when it started"
+        yield "the start time of kubelet is unknown"
 
 
 def _kubelet_lately(attempt: Attempt) -> Iterable[str]:
-    """A start of kubelet restarts the clock: it may be about to find the volume."""
+    """Yield a reason if kubelet started recently: kubelet may be about to find the volume."""
     process = _kubelet_process(attempt)
     if process is None or isinstance(process, NotObserved):
         return
@@ -445,119 +529,144 @@ def _running_s(process: ProcessRef, attempt: Attempt) -> float | None:
 
 
 def is_kubernetes_own(attempt: Attempt) -> Outcome:
-    """6. A PV, a stash, metadata or a name says that a provisioner made the image."""
+    """6. A PV, a stash, metadata or a name shows that a provisioner created the image."""
     volume = attempt.use.persistent_volume
     why = f"PersistentVolume {volume.name}" if volume is not None else "its name or metadata"
-    against = ("nothing says that Kubernetes made it: somebody mapped it by hand",)
+    against = ("nothing shows that Kubernetes created the image: it may be mapped by hand",)
     return Outcome(
         against=() if attempt.holder.kubernetes_made else against,
-        speaks=(f"Kubernetes made it, by {why}",),
+        speaks=(f"Kubernetes created the image, according to {why}",),
     )
 
 
 def is_left_in_peace(attempt: Attempt) -> Outcome:
-    """7. No map, unmap, mkfs, fsck, mount or cryptsetup at work on it, and no hung request."""
+    """7. No map, unmap, mkfs, fsck, mount or cryptsetup runs on it, and no request hangs."""
     flights = attempt.holder.in_flight
-    against = list(_unseen(("processes in flight", flights)))
-    own = server_pid(attempt.mapping)
-    against += [
-        f"{said_of_process(each.process)} is at work on it"
-        for each in (() if isinstance(flights, NotObserved) else flights)
-        if each.process.pid != own
+    own = attempt.mapping.server_pid
+    reasons: list[tuple[str, Keeper | None]] = [
+        (f"{said_of_process(flight.process)} operates on it", _process(attempt, flight.process))
+        for flight in (() if isinstance(flights, NotObserved) else flights)
+        if flight.process.pid != own
     ]
     hung = attempt.mapping.hung_requests
     if not isinstance(hung, NotObserved):
-        against += [f"a request to Ceph hangs: {each}" for each in hung]
+        reasons += [(f"a request to Ceph hangs: {request}", None) for request in hung]
+    against, keepers = _against(_unseen(("processes in flight", flights)), reasons)
     speaks = ["no rbd, mkfs, fsck, mount or cryptsetup process names it"]
     if isinstance(hung, NotObserved):
-        speaks.append(f"hung requests cannot be seen here ({hung.reason})")
-    return Outcome(against=tuple(against), speaks=tuple(speaks))
+        speaks.append(f"hung requests cannot be observed here ({hung.reason})")
+    return Outcome(against=against, keepers=keepers, speaks=tuple(speaks))
 
 
 # --------------------------------------------------------------------------------------------------
-# 8 and 9: leave to act, and whether everything was seen
+# 8 and 9: permission to unmap, and whether everything was observed
 # --------------------------------------------------------------------------------------------------
 
 
 def may_be_done_now(attempt: Attempt) -> Outcome:
-    """8. Orphaned without a break for the grace period, under the limit, not frozen, allowed."""
+    """8. Continuously orphaned for the grace period; under the limit; not frozen; allowed."""
     policy, remembered = attempt.policy, attempt.remembered
-    against = list(_frozen(attempt))
+    unseen, reasons = tuple(_unseen_switches(attempt)), list(_frozen(attempt))
     if not policy.may_unmap:
-        against.append("the mode is observe: rbdagent was not allowed to unmap")
+        reasons.append(("the mode is observe: rbdagent is not allowed to unmap", None))
     verdict = attempt.judged.verdict
+    follows: tuple[str, ...] = ()
     if verdict not in {Verdict.ORPHANED, Verdict.STAGED}:
-        against.append(f"the verdict is {verdict}")
+        follows = (f"the verdict is {verdict}",)
     row = attempt.since(remembered.orphaned_since) if remembered is not None else None
     not_yet: tuple[str, ...] = ()
-    if against:
+    if unseen or reasons or follows:
         not_yet = ()
     elif verdict is Verdict.STAGED:
-        not_yet = ("kubelet or the CSI driver may be between two steps: it is Staged",)
+        not_yet = ("the verdict is Staged: kubelet or the CSI driver may be between two steps",)
     elif row is None:
-        not_yet = ("it was not seen orphaned without a break",)
+        not_yet = ("it was not observed continuously orphaned",)
     elif row < policy.grace_s:
         not_yet = (
             f"orphaned for {_seconds(row)}, and the grace period is {_seconds(policy.grace_s)}",
         )
-    look, history = moment_of(attempt.snapshot), attempt.history
+    observed, history = moment_of(attempt.snapshot), attempt.history
     unmaps = history.unmaps if history else ()
-    against += _unseen(("the record of unmaps", unmaps))
-    done = unmaps_of_last_hour(observed_of(unmaps), look)
+    done = unmaps_of_last_hour(observed_of(unmaps), observed)
     if done >= policy.most_unmaps_an_hour:
-        against.append(
-            f"{done} unmaps in the last hour, and the limit is {policy.most_unmaps_an_hour}"
-        )
-    speaks = f"orphaned without a break for {_seconds(row or 0)}; {done} unmaps in the last hour"
-    return Outcome(against=tuple(against), not_yet=not_yet, speaks=(speaks,))
+        said = f"{done} unmaps in the last hour, and the limit is {policy.most_unmaps_an_hour}"
+        reasons.append((said, None))
+    unseen += _unseen(("the record of unmaps", unmaps))
+    against, keepers = _against(unseen, reasons)
+    speaks = f"continuously orphaned for {_seconds(row or 0)}; {done} unmaps in the last hour"
+    return Outcome(
+        against=against, keepers=keepers, follows=follows, not_yet=not_yet, speaks=(speaks,)
+    )
 
 
 def unmaps_of_last_hour(unmaps: Iterable[Moment], now: Moment | None) -> int:
-    """Return how many unmaps were begun in the last hour; without a time all of them count."""
+    """Return the number of unmaps in the last hour, or of all if the present time is unknown."""
     return sum(now is None or now.uptime_s - begun.uptime_s < _HOUR_S for begun in unmaps)
 
 
-def _frozen(attempt: Attempt) -> Iterable[str]:
-    file = attempt.switches.freeze_file
-    yield from _unseen(("the file that freezes this node", file))
-    if isinstance(file, str):
-        yield f"frozen by the file {file}"
-    volumes = (attempt.use.persistent_volume, *attempt.use.other_volumes)
-    for volume in volumes:
-        if volume is not None and volume.frozen:
-            yield f"PersistentVolume {volume.name} carries {FREEZE}"
-    node = attempt.holder.node_object
-    yield from _unseen(("annotations of the Node", node))
-    if isinstance(node, Node) and node.frozen:
-        yield f"Node {node.name} carries {FREEZE}"
+def _unseen_switches(attempt: Attempt) -> Iterable[str]:
+    node, kube = attempt.holder.node_object, attempt.snapshot.kubernetes
+    yield from _unseen(
+        ("the file that freezes this node", attempt.switches.freeze_file),
+        ("annotations of the Node", node),
+    )
     if node is None:
-        yield "there is no Node object of this node"
-    claims = {each.claim.namespace for each in volumes if each is not None and each.claim}
+        yield "this node has no Node object"
+    if kube is not None and _claim_namespaces(attempt):
+        yield from _unseen(("annotations of the claim's namespace", kube.frozen_namespaces))
+
+
+def _frozen(attempt: Attempt) -> Iterable[tuple[str, Keeper | None]]:
+    file, node = attempt.switches.freeze_file, attempt.holder.node_object
+    if isinstance(file, str):
+        yield f"frozen by the file {file}", None
+    frozen = [
+        Keeper(kind="PersistentVolume", name=volume.name)
+        for volume in _volumes(attempt)
+        if volume.frozen
+    ]
+    if isinstance(node, Node) and node.frozen:
+        frozen.append(Keeper(kind="Node", name=node.name))
     kube = attempt.snapshot.kubernetes
-    if not claims or kube is None:
-        return
-    frozen = kube.frozen_namespaces
-    yield from _unseen(("annotations of the claim's namespace", frozen))
-    for name in sorted(claims.intersection(() if isinstance(frozen, NotObserved) else frozen)):
-        yield f"namespace {name} carries {FREEZE}"
+    names = () if kube is None else observed_of(kube.frozen_namespaces)
+    frozen += [
+        Keeper(kind="Namespace", name=name)
+        for name in sorted(_claim_namespaces(attempt).intersection(names))
+    ]
+    for frozen_object in frozen:
+        what = (
+            f"namespace {frozen_object.name}"
+            if frozen_object.kind == "Namespace"
+            else str(frozen_object)
+        )
+        yield f"{what} has the annotation {FREEZE}", frozen_object
+
+
+def _volumes(attempt: Attempt) -> tuple[PersistentVolume, ...]:
+    volumes = (attempt.use.persistent_volume, *attempt.use.other_volumes)
+    return tuple(volume for volume in volumes if volume is not None)
+
+
+def _claim_namespaces(attempt: Attempt) -> frozenset[str]:
+    return frozenset(volume.claim.namespace for volume in _volumes(attempt) if volume.claim)
 
 
 def is_fully_observed(attempt: Attempt) -> Outcome:
-    """9. Every source was observed, without a gap, and just now."""
+    """9. Every source was observed just now, without a gap."""
     against = []
     for name, source in attempt.snapshot.sources.named:
         if source.state is not SourceState.OBSERVED:
             against.append(f"{name} was not observed: {source.reason or source.state}")
-        # What debugfs alone shows counts where it is seen (condition 7).
+        # Facts that only debugfs shows count only if they were observed (condition 7).
         against += [
-            f"{each.fact}: not observed ({each.reason})"
-            for each in source.gaps
-            if each.fact != _DEBUGFS
+            f"{gap.fact}: not observed ({gap.reason})"
+            for gap in source.gaps
+            if gap.fact != _DEBUGFS
         ]
     holder, view = attempt.holder, attempt.use.image_view
     against += _unseen(("the Ceph blocklist", holder.blocklisted_by))
     if view is None:
-        against.append("no cluster told of its image")
+        against.append("no Ceph cluster answered for its image")
     else:
         against += _unseen(("whether its image exists", view.presence))
         against += _unseen(("the watchers of its image", view.watchers))
@@ -566,25 +675,26 @@ def is_fully_observed(attempt: Attempt) -> Outcome:
 
 
 def _not_fresh(attempt: Attempt) -> Iterable[str]:
-    look, now = moment_of(attempt.snapshot), attempt.now
-    if look is None:
-        yield "the node did not tell its uptime: nobody knows how old the look is"
+    observed, now = moment_of(attempt.snapshot), attempt.now
+    if observed is None:
+        yield "the uptime of the node is unknown: so is the age of the snapshot"
     elif now is None:
-        yield "the look comes from a file: it says nothing of now"
-    elif not 0 <= now.uptime_s - look.uptime_s <= FRESH_S:
-        yield f"the look is {_seconds(now.uptime_s - look.uptime_s)} old"
+        yield "the snapshot comes from a file: it does not show the present state"
+    elif not 0 <= now.uptime_s - observed.uptime_s <= FRESH_S:
+        yield f"the snapshot is {_seconds(now.uptime_s - observed.uptime_s)} old"
 
 
 # --------------------------------------------------------------------------------------------------
-# 10: what no observation of processes shows
+# 10: use that no observation of processes shows
 # --------------------------------------------------------------------------------------------------
 
 
 def has_no_io(attempt: Attempt) -> Outcome:
-    """10. Its I/O counters are equal at every observation of the grace period, and now.
+    """10. Its I/O counters are equal in every observation of the grace period, and now.
 
-    A process that opens the device, reads and closes it between two observations is in none of
-    them. I/O restarts the grace period: the kernel counts it, and does not record whose it was.
+    A process that opens, reads and closes the device between two observations appears in neither
+    observation. I/O restarts the grace period: the kernel counts I/O, but does not show which
+    process caused it.
     """
     counters = attempt.mapping.io_counters
     if isinstance(counters, NotObserved):
@@ -619,8 +729,8 @@ def _said_of_io(seen: ObservedIo | None, quiet_s: float, grace_s: float) -> str:
     if seen is None:
         return f"observed without I/O for {quiet}, and the grace period is {grace}"
     return (
-        f"{_changes(seen.before, seen.after)} between {seen.since.at} and {seen.at.at}; the grace"
-        f" period ({grace}) starts again with that I/O, {quiet} ago"
+        f"{_changes(seen.before, seen.after)} between {seen.since.at} and {seen.at.at}; that I/O,"
+        f" {quiet} ago, restarts the grace period ({grace})"
     )
 
 
@@ -648,22 +758,22 @@ def _count(value: int | None) -> str:
 
 
 CONDITIONS: Final[tuple[tuple[str, str, Callable[[Attempt], Outcome]], ...]] = (
-    ("RBD501", "it is the same mapping as a grace period ago", is_the_same),
-    ("RBD502", "it is mounted nowhere", is_mounted_nowhere),
-    ("RBD503", "nobody keeps it open", is_kept_open_by_nobody),
-    ("RBD504", "no path of kubelet's shows it", is_nowhere_in_kubelets_directories),
-    ("RBD505", "no pod and no attachment wants it", is_wanted_by_nobody),
-    ("RBD506", "Kubernetes made it", is_kubernetes_own),
-    ("RBD507", "nobody is at work on it", is_left_in_peace),
-    ("RBD508", "it may be done, and now", may_be_done_now),
-    ("RBD509", "everything was observed, just now", is_fully_observed),
-    ("RBD510", "it has had no I/O for the grace period", has_no_io),
+    ("RBD501", "it is the same mapping as one grace period ago", is_the_same),
+    ("RBD502", "it is not mounted", is_mounted_nowhere),
+    ("RBD503", "no process and no block device uses it", is_kept_open_by_nobody),
+    ("RBD504", "no kubelet path uses it", is_nowhere_in_kubelets_directories),
+    ("RBD505", "no pod and no VolumeAttachment needs it", is_wanted_by_nobody),
+    ("RBD506", "Kubernetes created the image", is_kubernetes_own),
+    ("RBD507", "no operation on it is in progress", is_left_in_peace),
+    ("RBD508", "the unmap is allowed now", may_be_done_now),
+    ("RBD509", "every source was observed just now", is_fully_observed),
+    ("RBD510", "it had no I/O for the grace period", has_no_io),
 )
-"""Code, demand and function of each, in the order of their numbers."""
+"""Code, requirement and function of each condition, in the order of their numbers."""
 
 
 # --------------------------------------------------------------------------------------------------
-# What would be done
+# The steps, and what is expected after them
 # --------------------------------------------------------------------------------------------------
 
 
@@ -681,19 +791,21 @@ def _steps(attempt: Attempt) -> tuple[Step, ...]:
 def _expects(attempt: Attempt) -> tuple[str, ...]:
     holder = attempt.holder
     if not isinstance(holder.attachment, Attachment):
-        waiting = [each for each in attempt.use.waiting_pods if each.node_name != holder.node]
+        waiting = [pod for pod in attempt.use.waiting_pods if pod.node_name != holder.node]
         return tuple(
-            f"pod {each.ref} on {each.node_name}: its NodeStage finds the image free"
-            for each in waiting
+            f"pod {pod.ref} on {pod.node_name}: NodeStage succeeds, because the image is free"
+            for pod in waiting
         )
     said = []
     if holder.attachment.deleting_since is None:
         said.append(
-            f"kubelet on {holder.node} retries NodeUnstage (within 2m2s), finds nothing mapped, "
-            "and takes the volume out of volumesInUse"
+            f"kubelet on {holder.node} retries NodeUnstage (within 2m2s), finds no mapping, "
+            "and removes the volume from volumesInUse"
         )
         if holder.driver_registered is False:
-            said.append(f"the CSI driver must run on {holder.node} for that, and it does not now")
+            said.append(
+                f"NodeUnstage needs the CSI driver on {holder.node}, which does not run now"
+            )
     said.append(f"the controller deletes VolumeAttachment {holder.attachment.name}")
     return tuple(said)
 

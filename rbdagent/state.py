@@ -1,7 +1,8 @@
-"""What rbdagent keeps on its node over restarts: small files, each replaced as a whole.
+"""The files that rbdagent keeps on its node across restarts.
 
-The history is what the agent remembers of every mapping; the acts are what was done, by whom, and
-how it ended. Either the old file stands or the new one, at every instant.
+The history contains the facts from earlier snapshots about every mapping. The acts are the unmaps
+and refusals, with caller and outcome. Every write replaces a whole file atomically: at any moment
+either the old file or the new file exists.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -29,20 +31,21 @@ _HISTORY: Final = "history.json"
 _ACTS: Final = "acts.json"
 _KEPT_ACTS: Final = 50
 _KEPT_S: Final = 3600.0
-"""Acts of the last hour stay, however many they are: their number is limited by the hour."""
+"""Seconds. All acts of the last hour are kept; the hourly limit bounds their number."""
 _KEPT_REFUSALS: Final = 20
-"""Beside the acts: however often something is refused, no act is forgotten for it. They count."""
+"""Refusals to keep in addition to the acts. They must not displace acts, which count for the limit.
+"""
 _READ_RECORD: Final = "run as a user who may read it"
 _MOVE_RECORD: Final = "move it away an hour after the last unmap: mv {path} {path}.unreadable"
-"""Until then it may hold as many unmaps as an hour may have."""
+"""Before that, the file may contain as many unmaps as the hourly limit allows."""
 
 
 class _Acts(Struct, frozen=True, kw_only=True):
-    """The file of acts, the last of them last."""
+    """The file of acts, oldest first."""
 
     acts: tuple[Act, ...] = ()
     forgotten: tuple[tuple[str, int], ...] = ()
-    """How many that are kept no longer had ended in which way."""
+    """The number of acts that were dropped from ``acts``, by outcome."""
 
 
 class StateDir:
@@ -51,66 +54,66 @@ class StateDir:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._read: tuple[tuple[int, int, int], _Acts] | None = None
-        """The acts that were read last, and the file that they stood in."""
+        """The acts that were read last, and the identity of their file."""
 
     def history(self) -> tuple[History | None, str]:
-        """Read what was remembered.
+        """Read the history.
 
         Returns:
-            The history, or None where there is none; and what is to be told, if anything: a file
-            that cannot be read is set aside, never overwritten, and counts as no memory at all.
+            The history, or None without one, and a warning, or an empty string. A file that cannot
+            be parsed is renamed, never overwritten, and counts as no history.
         """
         return self._load(History, _HISTORY)
 
     def save_history(self, history: History) -> None:
-        """Write what is remembered.
+        """Write the history.
 
         Raises:
-            OSError: it cannot be written; what stood there still does.
+            OSError: it cannot be written; the previous file is unchanged.
         """
         self._save(history, _HISTORY)
 
     def acts(self) -> tuple[Act, ...] | NotObserved:
-        """Read what was done on this node, the last act last.
+        """Read the acts of this node, oldest first.
 
         Returns:
-            The acts, none before the first record. A record that cannot be read stays where it is,
-            and is not observed: it may hold the acts that the limit an hour counts.
+            The acts; empty before the first one. A file that cannot be read stays in place, and its
+            content counts as not observed: it may contain acts that count for the hourly limit.
         """
         found = self._load_acts()
         return found if isinstance(found, NotObserved) else found.acts
 
     def ended(self) -> dict[str, int] | NotObserved:
-        """Count the acts and refusals of this node by how they ended, the forgotten ones too."""
+        """Count the acts and refusals of this node by outcome, including the dropped ones."""
         found = self._load_acts()
         return found if isinstance(found, NotObserved) else dict(_counted(found))
 
     def save_act(self, act: Act) -> None:
-        """Add an act, or what has become of one that was written down when it began.
+        """Add an act, or update an act that was recorded when it began.
 
         Raises:
-            OSError: it cannot be written; what stood there still does.
-            RbdagentError: the record cannot be read, and is not written over.
+            OSError: it cannot be written; the previous file is unchanged.
+            RbdagentError: the file of acts cannot be read, and is not overwritten.
         """
         with self._alone(".acts"):
             known = self._load_acts()
             if isinstance(known, NotObserved):
                 raise RbdagentError(known.reason, hint=known.cure)
-            acts = tuple({each.key: each for each in (*known.acts, act)}.values())
+            acts = tuple({recorded.key: recorded for recorded in (*known.acts, act)}.values())
             kept = _kept(acts)
-            still = {each.key for each in kept}
+            still = {candidate.key for candidate in kept}
             gone = _Acts(
-                acts=tuple(each for each in acts if each.key not in still),
+                acts=tuple(candidate for candidate in acts if candidate.key not in still),
                 forgotten=known.forgotten,
             )
             self._save(_Acts(acts=kept, forgotten=tuple(sorted(_counted(gone).items()))), _ACTS)
 
     @contextlib.contextmanager
     def only_agent(self) -> Iterator[None]:
-        """Be the one agent of this node.
+        """Hold the lock that allows only one agent on this node.
 
         Raises:
-            RbdagentError: another one is.
+            RbdagentError: another agent holds the lock.
         """
         try:
             with self._alone("agent", wait=False):
@@ -118,33 +121,34 @@ class StateDir:
         except BlockingIOError:
             raise RbdagentError(
                 f"another agent runs on this node: it holds {self.path / 'agent.lock'}",
-                hint="one agent a node; fuser -v names its process",
+                hint="run only one agent on each node; fuser -v shows its process",
             ) from None
 
     @contextlib.contextmanager
     def only_one_on(self, image: str) -> Iterator[None]:
-        """Be the one rbdagent that is at work on an image.
+        """Hold the lock that allows only one rbdagent to operate on an image.
 
         Raises:
-            RbdagentError: another one is.
+            RbdagentError: another rbdagent holds the lock.
         """
         try:
             with self._alone(f"image-{image}", wait=False, stays=False):
                 yield
         except BlockingIOError:
             raise RbdagentError(
-                f"another rbdagent is at work on {image}",
-                hint="wait for it, then look again with rbdagent who-holds",
+                f"another rbdagent operates on {image}",
+                hint="wait until it has ended, then run rbdagent who-holds again",
             ) from None
 
     @contextlib.contextmanager
     def _alone(self, name: str, *, wait: bool = True, stays: bool = True) -> Iterator[None]:
-        """Hold an advisory lock; it goes with the process, however that ends.
+        """Hold an advisory lock; the kernel releases it when the process ends.
 
         Args:
-            name: what it is for.
-            wait: for whoever holds it.
-            stays: whether its file does: there are as many images as there are volumes.
+            name: the name of the lock.
+            wait: whether to wait until another process has released the lock.
+            stays: whether the lock file is kept. The file of an image is removed, because there
+                are as many images as volumes.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         path = self.path / f"{name}.lock"
@@ -158,20 +162,18 @@ class StateDir:
             os.close(descriptor)
 
     def _load_acts(self) -> _Acts | NotObserved:
-        """Read the acts, where they have changed: several ask in each cycle, and few ever act."""
+        """Return the acts; read the file only if it has changed, as each cycle needs them often."""
         path = self.path / _ACTS
         try:
             there = os.stat(path)
-            # Every change is a new file.
+            # Every write creates a new file.
             file = (there.st_ino, there.st_mtime_ns, there.st_size)
             if self._read is None or self._read[0] != file:
-                self._read = (file, _parse(_Acts, path.read_text(encoding="utf-8"), str(path)))
+                self._read = (file, _parse(_Acts, path.read_bytes(), str(path)))
         except FileNotFoundError:
             return _Acts()
         except OSError as error:
             return NotObserved(reason=f"{path}: {error.strerror}", cure=_READ_RECORD)
-        except UnicodeDecodeError as error:
-            return NotObserved(reason=f"{path}: {error}", cure=_MOVE_RECORD.format(path=path))
         except ParseError as error:
             return NotObserved(reason=str(error), cure=_MOVE_RECORD.format(path=path))
         return self._read[1]
@@ -179,15 +181,15 @@ class StateDir:
     def _load(self, kind: type[_S], name: str) -> tuple[_S | None, str]:
         path = self.path / name
         try:
-            text = path.read_text(encoding="utf-8")
+            raw = path.read_bytes()
         except FileNotFoundError:
             return None, ""
         except PermissionError as error:
-            return None, f"{path}: {error.strerror}; nothing is remembered"
-        except (OSError, UnicodeDecodeError) as error:
+            return None, f"{path}: {error.strerror}; the agent starts without history"
+        except OSError as error:
             return None, _set_aside(path, str(error))
         try:
-            return _parse(kind, text, str(path)), ""
+            return _parse(kind, raw, str(path)), ""
         except ParseError as error:
             return None, _set_aside(path, str(error))
 
@@ -211,10 +213,10 @@ class StateDir:
 
 
 def _locked(path: Path, how: int) -> int:
-    """Open and lock a file that has its name still: whoever held it may have taken that away."""
+    """Open and lock a file that still has its name: the previous holder may have unlinked it."""
     while True:
-        # To read is enough for flock(2): the file may be another user's, root's on the command line
-        # beside an agent that is nobody in particular.
+        # flock(2) needs only read access. The file may belong to another user: root runs the
+        # command line, and the agent may run as an unprivileged user.
         descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, how)
@@ -228,12 +230,12 @@ def _locked(path: Path, how: int) -> int:
 
 
 def _kept(acts: tuple[Act, ...]) -> tuple[Act, ...]:
-    """Give the latest acts and the latest refusals, in their order."""
-    refused = [each for each in acts if each.outcome is UnmapOutcome.REFUSED]
-    others = [each for each in acts if each.outcome is not UnmapOutcome.REFUSED]
-    counts = [each for each in others if _is_within(_KEPT_S, each, others[-1])]
-    latest = {each.key for each in (*refused[-_KEPT_REFUSALS:], *others[-_KEPT_ACTS:], *counts)}
-    return tuple(each for each in acts if each.key in latest)
+    """Return the latest acts and the latest refusals, in their order."""
+    refused = [act for act in acts if act.outcome is UnmapOutcome.REFUSED]
+    others = [act for act in acts if act.outcome is not UnmapOutcome.REFUSED]
+    counts = [act for act in others if _is_within(_KEPT_S, act, others[-1])]
+    latest = {act.key for act in (*refused[-_KEPT_REFUSALS:], *others[-_KEPT_ACTS:], *counts)}
+    return tuple(act for act in acts if act.key in latest)
 
 
 def _is_within(seconds: float, act: Act, last: Act) -> bool:
@@ -241,20 +243,20 @@ def _is_within(seconds: float, act: Act, last: Act) -> bool:
 
 
 def _counted(acts: _Acts) -> Counter[str]:
-    found = Counter(str(each.outcome) for each in acts.acts if each.outcome is not None)
+    found = Counter(str(act.outcome) for act in acts.acts if act.outcome is not None)
     return found + Counter(dict(acts.forgotten))
 
 
 def unmaps_of(acts: Iterable[Act] | NotObserved, history: History) -> History:
-    """Give a history the unmaps of its boot: what was begun counts, whatever came of it."""
+    """Return the history with the unmaps since its boot; each unmap that began counts."""
     if isinstance(acts, NotObserved):
         return replace(history, unmaps=acts)
     return replace(
         history,
         unmaps=tuple(
-            each.begun
-            for each in acts
-            if each.boot_id == history.boot_id and each.outcome is not UnmapOutcome.REFUSED
+            act.begun
+            for act in acts
+            if act.boot_id == history.boot_id and act.outcome is not UnmapOutcome.REFUSED
         ),
     )
 
@@ -263,24 +265,25 @@ def _head(kind: type[Struct]) -> dict[str, str]:
     return {"apiVersion": API_VERSION, "kind": kind.__name__.removeprefix("_")}
 
 
-def _parse(kind: type[_S], text: str, where: str) -> _S:
+def _parse(kind: type[_S], raw: bytes, where: str) -> _S:
+    """Parse a file of the agent. Errors never quote it, because output and metrics contain them.
+
+    Raises:
+        ParseError: it is not JSON, has another version, or a field is wrong.
+    """
     try:
-        data = json.loads(text)
-    except ValueError as error:
-        raise ParseError(
-            what="the agent's memory", where=where, text=text[-60:], expected="whole JSON"
-        ) from error
+        data = msgspec.json.decode(raw)
+    except (ValueError, RecursionError) as error:
+        raise _no_memory(where, "whole JSON") from error
     head = _head(kind)
-    found = {key: data.get(key) for key in head} if isinstance(data, dict) else None
-    if found != head:
-        raise ParseError(
-            what="the agent's memory",
-            where=where,
-            text=str(found),
-            expected=f"apiVersion {head['apiVersion']}, kind {head['kind']}",
-        )
+    if not isinstance(data, dict) or {key: data.get(key) for key in head} != head:
+        raise _no_memory(where, f"apiVersion {head['apiVersion']}, kind {head['kind']}")
     body = {key: value for key, value in data.items() if key not in head}
     return decode(kind, body, where=where, path=head["kind"])
+
+
+def _no_memory(where: str, expected: str) -> ParseError:
+    return ParseError(what="the agent's state", where=where, text=None, expected=expected)
 
 
 def _set_aside(path: Path, why: str) -> str:
@@ -288,12 +291,12 @@ def _set_aside(path: Path, why: str) -> str:
     try:
         path.replace(aside)
     except OSError as error:
-        return f"{why}; it could not be set aside either: {error}"
-    return f"{why}; it was set aside as {aside}, and everything is remembered anew"
+        return f"{why}; renaming it failed too: {error}"
+    return f"{why}; it was renamed to {aside}, and the agent starts without history"
 
 
 def _sync(directory: Path) -> None:
-    """Make the new name last: a rename is on disk only when its directory is."""
+    """Sync a directory; a rename is on disk only after its directory is synced."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

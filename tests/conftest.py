@@ -1,8 +1,8 @@
-"""What every tier has.
+"""Settings of all test tiers.
 
-No property is held to a time of its own: on a busy machine that tells of the machine. A property
-test has the same examples in each run, so a failure is the change's own; ``./dev fuzz`` draws new
-ones and prints their seed. And a test may record a figure, which is printed at the end of each run.
+A property test has no deadline: on a busy machine a deadline measures the machine. A property test
+has the same examples in each run, so a failure comes from the change; ``./dev fuzz`` draws new
+examples and prints their seed. A test may record a figure, which is printed at the end of each run.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import rbdagent
 if TYPE_CHECKING:
     import pytest
 
-# Without a database a run depends on its seed alone, not on the runs before it.
+# Without a database a run depends only on its seed, not on the runs before it.
 _PLAIN = settings(deadline=None, database=None, print_blob=True)
 settings.register_profile("fuzz", _PLAIN, max_examples=1000)
 settings.register_profile("tier", _PLAIN, derandomize=True)
 settings.load_profile("fuzz" if "RBDAGENT_FUZZ_SEED" in os.environ else "tier")
 
 TOLD = "told"
-"""A property that a test records with ``record_property(TOLD, ...)``."""
+"""Name of the property that a test records with ``record_property`` to have it printed."""
 
 
 def pytest_collection_finish() -> None:
@@ -41,7 +41,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what tests told: seeds above all, to play a run once more."""
+    """Print what tests recorded, mainly seeds with which a run can be repeated."""
     for outcome in ("passed", "failed"):
         for report in terminalreporter.getreports(outcome):
             for name, value in report.user_properties:

@@ -1,4 +1,4 @@
-"""What a finding says, held against its own forecast and the objects that it is about."""
+"""Compare the text of a finding with its recovery and with the objects that it is about."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from rbdagent.model import Diagnosis, Finding
 
 _ENDS_NEVER: Final = re.compile(
-    r"kubelet has forgotten|othing will clear|will not clear|cannot end by itself"
+    r"kubelet no longer tracks|o component will remove|will not remove|cannot complete"
+    r"|kubelet has forgotten|othing will clear|will not clear|cannot finish"
 )
 _ENDS_ITSELF: Final = re.compile(
-    r"kubelet retries by itself|the next try gets it|binds them at its next look"
+    r"kubelet retries (?:automatically|by itself)|the next retry will succeed"
+    r"|binds them at its next sync"
 )
 _OF_KUBELETS_MEMORY: Final = frozenset({"RBD101", "RBD102"})
 
@@ -24,7 +26,7 @@ _DELETES: Final = re.compile(
     r"\b(?:delete|discard)\s+(?:(?:all|the|this|that|a|an|old|other|both|its)\s+)*"
     r"(?:PV|claim|image|volume)s?\b"
     r"|\b(?:make|create)\s+(?:the|this|that)\s+(?:PV|claim)\s+(?:again|anew)\b"
-    r"|\bbe rid of\b",
+    r"|\b(?:be|get) rid of\b",
     re.IGNORECASE,
 )
 _KEEPS: Final = re.compile(
@@ -33,7 +35,7 @@ _KEEPS: Final = re.compile(
 
 
 def contradictions(diagnosis: Diagnosis) -> Iterator[str]:
-    """Yield each finding whose text and forecast cannot both be true."""
+    """Yield each finding whose text contradicts its recovery."""
     known = {
         f"{judged.holder.mapping.device} on {judged.holder.node}"
         for judged in diagnosis.holders
@@ -46,15 +48,15 @@ def contradictions(diagnosis: Diagnosis) -> Iterator[str]:
     for finding in diagnosis.findings:
         by = finding.heals.by if finding.heals is not None else ""
         if by and _ENDS_NEVER.search(finding.message):
-            yield f"{finding.code}: {finding.message} By itself: {finding.heals}"
+            yield f"{finding.code}: {finding.message} Recovery: {finding.heals}"
         if not by and finding.heals is not None and _ENDS_ITSELF.search(finding.message):
-            yield f"{finding.code}: {finding.message} By itself: {finding.heals}"
+            yield f"{finding.code}: {finding.message} Recovery: {finding.heals}"
         if by == "kubelet" and finding.code in _OF_KUBELETS_MEMORY and finding.subject not in known:
             yield f"{finding.code}: {finding.subject} is unknown to kubelet, and it is to end it"
 
 
 def loses_data(remedy: str) -> bool:
-    """Return whether a remedy deletes a PV, claim or image before it says how its data is kept."""
+    """Return whether a remedy deletes a PV, claim or image before it states how to keep data."""
     first = _DELETES.search(remedy)
     if first is None:
         return False
@@ -64,4 +66,6 @@ def loses_data(remedy: str) -> bool:
 
 def advice_that_loses_data(findings: tuple[Finding, ...]) -> list[str]:
     """Return the findings whose remedy loses data."""
-    return [f"{each.code}: {each.remedy}" for each in findings if loses_data(each.remedy)]
+    return [
+        f"{finding.code}: {finding.remedy}" for finding in findings if loses_data(finding.remedy)
+    ]

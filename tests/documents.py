@@ -1,4 +1,4 @@
-"""What a document has people type and write."""
+"""Read the commands and the YAML that a document asks the user to run and write."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _BLOCK: Final = r"(?ms)^ *```{}\n(.*?)^ *```$"
 
 
 def typed(document: Path, heading: str) -> tuple[str, ...]:
-    """Give the commands below a heading, as far as the next one."""
+    """Return the commands between a heading and the next heading."""
     blocks = _blocks(document, heading, "console")
     return tuple(re.findall(r"(?m)^\$ (.*)$", "".join(blocks)))
 
 
 def written(document: Path, heading: str) -> tuple[str, ...]:
-    """Give the pieces of YAML below a heading, as far as the next one."""
+    """Return the YAML blocks between a heading and the next heading."""
     return tuple(_blocks(document, heading, "yaml"))
 
 

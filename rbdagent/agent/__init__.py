@@ -1,1 +1,1 @@
-"""The daemon: the pipeline of the command line in a loop, with a memory."""
+"""The agent: it runs the pipeline of the command line in a loop and keeps a persistent state."""

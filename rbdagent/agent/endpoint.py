@@ -1,4 +1,4 @@
-"""What the agent serves over HTTP: /metrics, /livez, /readyz, and nothing else."""
+"""The agent's HTTP endpoint: only /metrics, /livez and /readyz."""
 
 from __future__ import annotations
 
@@ -24,41 +24,42 @@ if TYPE_CHECKING:
     from rbdagent.agent.loop import Seen
 
 _HUNG_S: Final = 180.0
-"""Longer than any look and any step of an act may take, each with its own time limit."""
+"""Longer than the time limit of any observation and of any step of an unmap."""
 
 _POLL_S: Final = 3600.0
-"""How often the server looks whether it shall stop, which nobody asks of it."""
+"""Interval at which the server checks for a request to stop. The agent never sends one."""
 
 _WITHIN_S: Final = 5.0
-"""In which a client sends all of its request, and takes all of the answer: as long as kubelet's
-probes wait (the chart's timeoutSeconds)."""
+"""Deadline for a client to send the whole request, and to read the whole response. The probes of
+kubelet have the same timeout (timeoutSeconds in the chart)."""
 _MOST_BYTES: Final = 8192
-"""Of a request. http.server alone reads a hundred headers of 64 KiB each."""
+"""Limit of a request. Without it, http.server reads up to a hundred headers of 64 KiB each."""
 _MOST_CONNECTIONS: Final = 32
-"""At once, with a thread each: Prometheus and kubelet have one or two."""
+"""Limit of open connections, each with a thread; Prometheus and kubelet have one or two."""
 
 
 class Served(Protocol):
-    """What is asked of an agent: is it well, and what has it seen?"""
+    """The part of an agent that the endpoint needs: its health, and its last cycle."""
 
     @property
     def seen(self) -> Seen | None:
-        """Its last look."""
+        """The result of its last cycle; None before the first one."""
 
     @property
     def beat_age_s(self) -> float:
-        """Seconds since its last step."""
+        """Seconds since its loop last made progress."""
 
 
 def serve(agent: Served, listen: str) -> None:
-    """Serve an agent's health and metrics from a thread that nobody waits for.
+    """Serve an agent's health and metrics from a daemon thread.
 
     Args:
-        agent: whose.
-        listen: ``ADDRESS:PORT``; an empty address is every one, of IPv6 too where there is any.
+        agent: the agent.
+        listen: ``ADDRESS:PORT``; an empty address means all addresses, also of IPv6 if the host
+            has it.
 
     Raises:
-        RbdagentError: it cannot be listened there.
+        RbdagentError: the server cannot listen on this address.
     """
     host, _, port = listen.rpartition(":")
     registry = CollectorRegistry()
@@ -68,7 +69,7 @@ def serve(agent: Served, listen: str) -> None:
         """Answers one request."""
 
         def setup(self) -> None:
-            """Bound what is read."""
+            """Limit the size of the request and the time to read it."""
             super().setup()
             self.rfile.close()
             self.rfile = io.BufferedReader(_Request(self.connection))
@@ -85,7 +86,7 @@ def serve(agent: Served, listen: str) -> None:
             self.wfile.write(body)
 
         def log_message(self, *_args: object) -> None:
-            """Say nothing: one line a scrape is no news."""
+            """Write nothing: a line for every scrape is useless."""
 
     try:
         server = _Server(host.strip("[]"), int(port), Handler)
@@ -97,7 +98,7 @@ def serve(agent: Served, listen: str) -> None:
 
 
 class _Request(io.RawIOBase):
-    """What a client sends: so many bytes, within so long, and nothing of it before its end."""
+    """A client's request, with limits of size and time; an early end is an error."""
 
     def __init__(self, connection: socket.socket) -> None:
         """Start the clock."""
@@ -106,15 +107,16 @@ class _Request(io.RawIOBase):
         self._left = _MOST_BYTES
 
     def readable(self) -> bool:
-        """Return that it can be read; io's hook."""
+        """Return True; io's hook."""
         return True
 
     def readinto(self, buffer: Buffer) -> int:
-        """Read what has come, or wait for it; io's hook.
+        """Read the available bytes, or wait for some; io's hook.
 
         Raises:
-            TimeoutError: the time is over, however much has come within it.
-            ConnectionError: the request is too long, or the client has left it without an end.
+            TimeoutError: the deadline of the whole request has passed.
+            ConnectionError: the request is too long, or the client closed the connection before
+                its end.
         """
         left_s = self._deadline - time.monotonic()
         if left_s <= 0:
@@ -124,22 +126,22 @@ class _Request(io.RawIOBase):
         wanted = min(len(memoryview(buffer)), self._left)
         count = self._connection.recv_into(buffer, wanted) if wanted else 0
         if not count:
-            # http.server would answer what has come.
+            # http.server would answer an incomplete request.
             raise ConnectionAbortedError
         self._left -= count
         return count
 
 
 class _Server(ThreadingHTTPServer):
-    """Serves so many connections at once and no more: one that asks nothing gives way first."""
+    """Serves a limited number of connections; closes those without a request first."""
 
     daemon_threads = True
     request_queue_size = 128
 
     def __init__(self, host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> None:
-        """Listen; one socket takes both families where no address is given."""
+        """Listen; without an address, one socket accepts both IPv4 and IPv6."""
         self._open: dict[object, bool] = {}
-        """Each connection, the oldest first, and whether it has sent a request."""
+        """The open connections, the oldest first, and whether each one has sent a request."""
         self._changed = threading.Condition()
         self._takes_both = not host and socket.has_dualstack_ipv6()
         six = self._takes_both or ":" in host
@@ -147,13 +149,13 @@ class _Server(ThreadingHTTPServer):
         super().__init__((host, port), handler)
 
     def server_bind(self) -> None:
-        """Bind, and ask no name server who we are, as HTTPServer would."""
+        """Bind without a lookup of the host name, which HTTPServer does."""
         if self._takes_both:
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         socketserver.TCPServer.server_bind(self)
 
     def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - stdlib's
-        """Serve a connection in a thread of its own."""
+        """Serve a connection in a separate thread."""
         with self._changed:
             if len(self._open) >= _MOST_CONNECTIONS:
                 self._drop_one()
@@ -161,10 +163,10 @@ class _Server(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def _drop_one(self) -> None:
-        """End the oldest connection that has asked nothing yet, else the oldest.
+        """Close the oldest connection without a request, else the oldest.
 
         Raises:
-            TimeoutError: its thread does not end; then the new one is refused.
+            TimeoutError: its thread does not end. The new connection is then refused.
         """
         chosen: Any = min(self._open, key=self._open.__getitem__)
         with contextlib.suppress(OSError):
@@ -173,19 +175,19 @@ class _Server(ThreadingHTTPServer):
             raise TimeoutError
 
     def has_asked(self, request: object) -> None:
-        """Note that a connection has sent its request."""
+        """Record that a connection has sent its request."""
         with self._changed:
             self._open[request] = True
 
     def shutdown_request(self, request: Any) -> None:  # noqa: ANN401 - stdlib's
-        """Close a connection, whatever has come of it."""
+        """Close a connection, also after an error."""
         super().shutdown_request(request)
         with self._changed:
             self._open.pop(request, None)
             self._changed.notify_all()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Print nothing about a client that hung up before it had all, or was too slow."""
+        """Print an error, except for a client that closed the connection or was too slow."""
         if not isinstance(sys.exc_info()[1], (ConnectionError, TimeoutError)):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
@@ -198,11 +200,11 @@ def _answer(path: str, agent: Served, registry: CollectorRegistry) -> tuple[int,
         case "/livez":
             age_s = agent.beat_age_s
             if age_s > _HUNG_S:
-                return 503, plain, f"the loop hangs: no step for {age_s:.0f} s\n".encode()
+                return 503, plain, f"the loop hangs: no progress for {age_s:.0f} s\n".encode()
             return 200, plain, b"ok\n"
         case "/readyz":
             if agent.seen is None:
-                return 503, plain, b"nothing was observed yet\n"
+                return 503, plain, b"no cycle has completed yet\n"
             return 200, plain, b"ok\n"
         case _:
             return 404, plain, b"/metrics, /livez, /readyz\n"

@@ -1,7 +1,8 @@
-"""Kubernetes Events: what has changed, told once, where `kubectl describe` shows it.
+"""Kubernetes Events: each change is reported once, on the object where `kubectl describe` shows it.
 
-On transitions only. One event has one name, made of its object, reason and message: the same thing
-said again counts up instead of filling the API server, also after a restart of the agent.
+The agent writes Events only for transitions. The name of an Event is derived from its object,
+reason and message. A repeated Event therefore increases the count of the existing one and does not
+fill the API server. This is also true after a restart of the agent.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _LONGEST: Final = 1024
 """The API server refuses longer messages (core/v1 Event validation)."""
 _CONFLICT: Final = 409
 _COMPONENT: Final = "rbdagent"
-_AMISS: Final = frozenset(
+_PROBLEMS: Final = frozenset(
     {
         Verdict.ORPHANED,
         Verdict.PINNED,
@@ -55,7 +56,7 @@ _NO_ACT: Final = frozenset({UnmapOutcome.REFUSED, None})
 
 
 class Told(Struct, frozen=True, kw_only=True):
-    """One thing to be told of one object."""
+    """An Event to write, about one object."""
 
     kind: str
     namespace: str
@@ -67,42 +68,42 @@ class Told(Struct, frozen=True, kw_only=True):
 
     @property
     def event_name(self) -> str:
-        """What the event is called: the same for the same thing."""
+        """The name of the Event: equal Events have equal names."""
         parts = (self.kind, self.namespace, self.name, self.uid, self.reason, self.message)
         return f"{self.name}.{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}"
 
 
 def transitions(before: Seen | None, now: Seen, node_name: str) -> tuple[Told, ...]:
-    """Give what one look shows that the one before it did not, on the claim and on the node.
+    """Return the Events for the changes in this cycle, on the claim and on the Node.
 
     Args:
-        before: the look before; None: this is the first one, and all that is amiss is told.
-        now: the look.
-        node_name: of the agent's node.
+        before: the previous cycle; None in the first cycle, which reports every problem.
+        now: this cycle.
+        node_name: the name of the agent's node.
     """
-    known = _amiss(before, node_name) if before is not None else {}
-    told: list[Told] = []
-    for (device, verdict), (message, claim) in _amiss(now, node_name).items():
+    known = _problems(before, node_name) if before is not None else {}
+    events: list[Told] = []
+    for (device, verdict), (message, claim) in _problems(now, node_name).items():
         if (device, verdict) not in known:
-            told += _on(claim, node_name, f"RBD{verdict}", message, warns=True)
+            events += _on(claim, node_name, f"RBD{verdict}", message, warns=True)
     before_that = {} if before is None else _not_backed(before, node_name)
     for mount, (message, claim) in _not_backed(now, node_name).items():
         if mount not in before_that:
-            told += _on(claim, node_name, f"RBD{Verdict.NOT_BACKED}", message, warns=True)
+            events += _on(claim, node_name, f"RBD{Verdict.NOT_BACKED}", message, warns=True)
     for act in _ended_since(before, now):
         claim = _claim_of(act, before, now)
-        told += _on(claim, node_name, *_of_act(act), warns=_failed(act))
+        events += _on(claim, node_name, *_of_act(act), warns=_failed(act))
     for act in now.news:
         if act.outcome is UnmapOutcome.REFUSED or act.followed in _FOLLOWED:
             reason, message = _of_news(act, node_name)
             warns = act.followed is not Followed.CLEARED
-            told += _on(_claim_of(act, before, now), node_name, reason, message, warns=warns)
-    # A conflict over an image that is mapped twice here is one conflict.
-    return tuple(dict.fromkeys(told))
+            events += _on(_claim_of(act, before, now), node_name, reason, message, warns=warns)
+    # Two mappings of one image on this node report the same conflict.
+    return tuple(dict.fromkeys(events))
 
 
 def _ended_since(before: Seen | None, now: Seen) -> Iterator[Act]:
-    """Iterate over the acts that have ended since the look before; without one nothing is news."""
+    """Yield the unmaps that have ended since the previous cycle; none in the first cycle."""
     if before is None or isinstance(before.acts, NotObserved):
         return
     done = {act.key for act in before.acts if act.outcome}
@@ -111,28 +112,35 @@ def _ended_since(before: Seen | None, now: Seen) -> Iterator[Act]:
             yield act
 
 
-def _amiss(seen: Seen, node_name: str) -> dict[tuple[str, Verdict], tuple[str, ObjectRef | None]]:
-    """Give what is wrong with each device, and with the image that it shows: words, and claim."""
+def _problems(
+    seen: Seen, node_name: str
+) -> dict[tuple[str, Verdict], tuple[str, ObjectRef | None]]:
+    """Return message and claim for each problem of a device or its image.
+
+    The key is the device and the verdict.
+    """
     found, public = {}, PublicText(seen.snapshot)
     for device, (judged, diagnosis) in _held(seen):
         claim = _claim_in(diagnosis)
-        if judged.verdict in _AMISS:
-            # The first reasons are what it is; further ones tell times, which always differ.
+        if judged.verdict in _PROBLEMS:
+            # The first two reasons identify the problem. Further reasons contain times, which
+            # change in each cycle, so each message would be a new Event.
             because = "; ".join(judged.because[:2])
             message = f"{device} on {node_name} is {judged.verdict}: {because}"
             found[device, judged.verdict] = public(message), claim
-        for each in diagnosis.findings:
-            if each.code == CONFLICTING:
-                found[device, Verdict.CONFLICT] = public(each.message), claim
+        for finding in diagnosis.findings:
+            if finding.code == CONFLICTING:
+                found[device, Verdict.CONFLICT] = public(finding.message), claim
     return found
 
 
 def _not_backed(
     seen: Seen, node_name: str
 ) -> dict[tuple[str, str, str], tuple[str, ObjectRef | None]]:
-    """Return what containers write beside their volume: words, and claim, by pod, PV and path.
+    """Return message and claim for each container that writes to the node's own disk.
 
-    The volume need not be mapped there: no diagnosis of a mapping shows it.
+    The key is the pod's UID, the PV and the path. The volume may not be mapped on this node. Then
+    no diagnosis of a mapping shows the problem.
     """
     kube = seen.snapshot.kubernetes
     pods = {pod.ref.uid: str(pod.ref) for pod in pods_of(kube)}
@@ -155,25 +163,25 @@ def _held(seen: Seen) -> Iterator[tuple[str, tuple[JudgedHolder, Diagnosis]]]:
 
 
 def _claim_in(diagnosis: Diagnosis) -> ObjectRef | None:
-    """Give the volume's claim; where it was not looked up, as the PV names it."""
+    """Return the volume's claim, or the claim that the PV names if none was requested."""
     if diagnosis.use.claim is not None:
         return diagnosis.use.claim.ref
     volume = diagnosis.use.persistent_volume
     return volume.claim if volume is not None else None
 
 
-def _claim_of(act: Act, *looks: Seen | None) -> ObjectRef | None:
-    """Give the claim of what was acted on, as its PV names it; the PV may be gone by now."""
-    for seen in looks:
-        for each in volumes_of(seen.snapshot.kubernetes) if seen is not None else ():
-            if each.name == act.persistent_volume:
-                return each.claim
+def _claim_of(act: Act, *cycles: Seen | None) -> ObjectRef | None:
+    """Return the claim that the PV of an unmap names; None if no cycle has the PV."""
+    for seen in cycles:
+        for volume in volumes_of(seen.snapshot.kubernetes) if seen is not None else ():
+            if volume.name == act.persistent_volume:
+                return volume.claim
     return None
 
 
 def _of_act(act: Act) -> tuple[str, str]:
     reason = "RBDUnmapFailed" if _failed(act) else "RBDUnmapped"
-    return reason, f"{act.message} (by {act.by}, begun {act.begun.at})"
+    return reason, f"{act.message} (by {act.by}, started {act.begun.at})"
 
 
 def _of_news(act: Act, node_name: str) -> tuple[str, str]:
@@ -194,8 +202,8 @@ def _failed(act: Act) -> bool:
 def _on(
     claim: ObjectRef | None, node_name: str, reason: str, message: str, *, warns: bool
 ) -> Iterator[Told]:
-    told = shown(message)
-    short = told if len(told) <= _LONGEST else f"{told[: _LONGEST - 1]}…"
+    text = shown(message)
+    short = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
     if claim is not None and claim.uid:
         yield Told(
             kind="PersistentVolumeClaim",
@@ -210,7 +218,7 @@ def _on(
         kind="Node",
         namespace="",
         name=node_name,
-        # As kubelet does it: kubectl describe node looks for this.
+        # As in kubelet: kubectl describe node searches for Events with the node's name as the UID.
         uid=node_name,
         reason=reason,
         message=short,
@@ -219,7 +227,7 @@ def _on(
 
 
 class Events:
-    """Writes them for one node."""
+    """Writes the Events of one node."""
 
     def __init__(self, access: KubeAccess, node_name: str) -> None:
         self._access = access
@@ -227,42 +235,43 @@ class Events:
         self._before: Seen | None = None
 
     def tell(self, now: Seen) -> None:
-        """Write what has changed since the last look.
+        """Write the Events for the changes since the previous cycle.
 
         Raises:
-            SourceError: the API server did not take one, the others were written; what was not told
-                is not told later.
+            SourceError: the API server refused an Event. The others were written. The refused Event
+                is not written later.
         """
-        told = transitions(self._before, now, self._node_name)
+        events = transitions(self._before, now, self._node_name)
         self._before = now
-        if not told:
+        if not events:
             return
         api = Api(credentials(self._access), timeout_s=self._access.timeout_s)
         refused = None
-        for each in told:
+        for event in events:
             try:
-                self._write(api, each, now.snapshot.observed_at)
+                self._write(api, event, now.snapshot.observed_at)
             except StatusError as error:
-                # A namespace that is being deleted takes no Event; the Node's are elsewhere.
+                # A namespace that is being deleted accepts no Event. The Events of the Node are in
+                # another namespace.
                 refused = refused or error
         if refused is not None:
             raise refused
 
-    def _write(self, api: Api, told: Told, at: str) -> None:
-        # Events of what has no namespace live in default.
-        path = f"/api/v1/namespaces/{told.namespace or 'default'}/events"
+    def _write(self, api: Api, event: Told, at: str) -> None:
+        # Events about objects without a namespace are in the namespace "default".
+        path = f"/api/v1/namespaces/{event.namespace or 'default'}/events"
         try:
-            api.create(path, event_object(told, self._node_name, at)).answer()
+            api.create(path, event_object(event, self._node_name, at)).answer()
         except StatusError as error:
             if error.status != _CONFLICT:
                 raise
-            known = f"{path}/{told.event_name}"
+            known = f"{path}/{event.event_name}"
             count = int(api.ask(known).answer().get("count") or 1) + 1
             api.patch(known, {"count": count, "lastTimestamp": at}).answer()
 
 
 def event_object(told: Told, node_name: str, at: str) -> Json:
-    """Give the object that is written: core/v1, as kubelet and the controllers write theirs."""
+    """Return the Event as JSON: core/v1, as kubelet and the controllers write Events."""
     versions = {"Node": {}, "PersistentVolumeClaim": {"apiVersion": "v1"}}
     return {
         "apiVersion": "v1",

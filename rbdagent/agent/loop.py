@@ -1,4 +1,4 @@
-"""The loop: look, remember, act where that was switched on, tell; then wait for a change."""
+"""The agent's loop: observe, record, unmap if that is enabled, report; then wait for a change."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 import time
 import traceback
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,6 +29,7 @@ from rbdagent.model import (
     BlockedVolume,
     Diagnosis,
     History,
+    Keeper,
     KubeView,
     Moment,
     NotObserved,
@@ -54,60 +55,64 @@ if TYPE_CHECKING:
 
     from rbdagent.agent.wake import Wake
     from rbdagent.config import Settings
-    from rbdagent.look import KeptCeph
+    from rbdagent.log import Log
+    from rbdagent.look import Workers
 
 _ALL: Final = Target(given="", kind=TargetKind.NONE)
 _KUBE_S: Final = 300.0
-"""What the API told stays so long, while nothing on the node changes."""
+"""The API's last answer is reused for this time while nothing on the node changes."""
 _JITTER: Final = 0.1
 _RETRY_S: Final = 5.0
 _UNSETTLED_S: Final = 10.0
-"""A process that ends, and a time that passes, wake nobody: look for them where they matter."""
+"""Interval while the loop waits for the end of a process or for a time: neither wakes the loop."""
 _LONGEST_REST_S: Final = 10.0
-"""After a look the agent rests three times as long as that took: changes gather meanwhile."""
+"""Upper limit of the pause after a cycle. The pause is three times the duration of the cycle;
+changes collect during the pause."""
 _LIMITED: Final = "RBD508"
-"""The condition that the limit of unmaps an hour belongs to."""
-_LETTING_GO: Final = frozenset({Verdict.PINNED, Verdict.STAGED})
+"""The condition that includes the limit of unmaps per hour."""
+_RELEASED: Final = frozenset({Verdict.PINNED, Verdict.STAGED})
 
 
 class Seen(Struct, frozen=True, kw_only=True):
-    """What one look showed, for whoever tells of it."""
+    """The result of one cycle."""
 
     snapshot: Snapshot
     diagnoses: tuple[Diagnosis, ...]
     history: History | None
     took_s: float
     at: float
-    """Of the monotonic clock."""
+    """Seconds of the monotonic clock."""
     acts: tuple[Act, ...] | NotObserved = ()
-    """Those on record, the last act last."""
+    """The recorded unmaps, the latest one last."""
     news: tuple[Act, ...] = ()
-    """Of which this cycle has learnt: what is refused, and what came of acts."""
+    """The refusals and the results of the follow-up that are new in this cycle."""
     ended: dict[str, int] | NotObserved = {}
-    """All acts and refusals on record, by how they ended."""
+    """The number of recorded unmaps and refusals, by outcome."""
+    refused: tuple[UnmapRefusal, ...] = ()
+    """The last refusal of each orphan that stays mapped after its grace period."""
     blocked: tuple[BlockedVolume, ...] = ()
-    """What keeps pods of this node from starting."""
+    """The volumes that prevent pods of this node from starting."""
     complete_at: str | None = None
-    """When the last look was made that no source failed; None: there was none yet."""
+    """The time of the last snapshot in which no source failed; None if there was none yet."""
 
     @property
     def verdicts(self) -> Counter[str]:
         """Count the mappings of this node by their verdict."""
         return Counter(
-            str(each.verdict) for diagnosis in self.diagnoses for each in diagnosis.local
+            str(judged.verdict) for diagnosis in self.diagnoses for judged in diagnosis.local
         )
 
 
 class Tried(NamedTuple):
-    """What came of one try at an orphan."""
+    """The result of one attempt to unmap an orphan."""
 
     acted: bool = False
     refused: Act | None = None
-    """A refusal that was not told before."""
+    """A refusal that was not reported before."""
 
 
 class Agent:
-    """One node's agent; :meth:`run` ends when the wake is told to."""
+    """The agent of one node; :meth:`run` returns after :meth:`Wake.end`."""
 
     def __init__(
         self,
@@ -118,20 +123,20 @@ class Agent:
         resync_s: float,
         clock: Callable[[], Moment],
         tell: Callable[[Seen], None],
-        log: Any,  # noqa: ANN401 - structlog's bound logger
-        ceph: KeptCeph | None = None,
+        log: Log,
+        workers: Workers | None = None,
     ) -> None:
-        """Prepare it.
+        """Prepare the agent.
 
         Args:
-            settings: where to look.
-            leave: what it may do, and where it keeps what it remembers.
-            wake: what ends a wait.
-            resync_s: the longest wait between two looks; ten percent are random.
-            clock: gives the time of the node.
-            tell: is given every look; what it raises ends nothing.
-            log: gets one line a cycle, and one an act.
-            ceph: who stays connected to Ceph.
+            settings: the settings of the observations.
+            leave: the unmap policy, and the directory of the persistent state.
+            wake: ends a wait.
+            resync_s: the longest wait between two cycles; ten percent are random.
+            clock: returns the time of the node.
+            tell: receives the result of every cycle; an error in it does not end the loop.
+            log: receives one line per cycle, and one per unmap.
+            workers: the long-running processes that observe the node and Ceph.
         """
         self._settings = settings
         self._leave = leave
@@ -140,58 +145,58 @@ class Agent:
         self._clock = clock
         self._tell = tell
         self._log = log
-        self._ceph = ceph
+        self._workers = workers
         self._alive: Callable[[], None] = lambda: None
         self._kube: tuple[KubeView | None, Source] | None = None
         self._kube_at = 0.0
         self._asked_for: frozenset[tuple[str, str | None]] = frozenset()
-        """What was mapped when the API was asked."""
+        """The mappings at the time of the last API request."""
         self._objects = (
             None if settings.kube is None else OwnObjects(settings.kube, settings.node_name)
         )
         self._neighbours = Neighbours(settings.kube, settings.node_name)
         self._follower = Follower(leave.state, self._look_closely, log)
-        self._refused: dict[str, tuple[str, ...]] = {}
-        """Why each device was refused that is due; told again when the reasons change."""
+        self._refused: dict[str, UnmapRefusal | None] = {}
+        """The last refusal by device, after the grace period; reported again when it changes."""
         self._beat = time.monotonic()
         self.seen: Seen | None = None
         self._complete_at: str | None = None
-        self._history = self._remembered()
+        self._history = self._load_state()
 
-    def _remembered(self) -> History | None:
-        history, told = self._leave.state.history()
+    def _load_state(self) -> History | None:
+        history, problem = self._leave.state.history()
         acts = self._leave.state.acts()
-        if told:
-            self._log.warning("state", message=told)
+        if problem:
+            self._log.warning("state", message=problem)
         if isinstance(acts, NotObserved):
             self._log.error("state", message=acts.reason, hint=acts.cure)
-        for each in observed_of(acts):
-            if each.outcome is None:
-                self._close(each)
+        for act in observed_of(acts):
+            if act.outcome is None:
+                self._close(act)
         return history
 
     def _close(self, act: Act) -> None:
-        """Tell of an act in the midst of which rbdagent ended; the next look shows what is left."""
-        message = "rbdagent ended before this act did; the next looks tell what is left of it"
+        """Record an unmap that a previous rbdagent process did not finish as failed."""
+        message = "rbdagent ended before this unmap did; the next cycles show what is left of it"
         self._leave.state.save_act(replace(act, outcome=UnmapOutcome.FAILED, message=message))
-        self._log.warning("interrupted", device=act.identity.device, begun=act.begun.at)
+        self._log.warning("unmap interrupted", device=act.identity.device, begun=act.begun.at)
 
     @property
     def beat_age_s(self) -> float:
-        """How long ago the loop last went round, or came one step further."""
+        """Seconds since the loop last made progress."""
         return time.monotonic() - self._beat
 
-    def _go_on(self) -> None:
-        """Let the heart beat."""
+    def _report_progress(self) -> None:
+        """Record that the loop made progress, for /livez and systemd's watchdog."""
         self._beat = time.monotonic()
         self._alive()
 
     def run(self, *, once: bool = False, alive: Callable[[], None] = lambda: None) -> None:
-        """Go round until the wake is told to end.
+        """Run cycles until :meth:`Wake.end` is called.
 
         Args:
-            once: end after one cycle.
-            alive: is called whenever the loop goes round or comes one step further.
+            once: return after one cycle.
+            alive: is called whenever the loop makes progress.
         """
         self._alive = alive
         why = "start"
@@ -202,73 +207,77 @@ class Agent:
             except RbdagentError as error:
                 self._log.error("cycle failed", error=str(error), hint=error.hint)
                 pause = _RETRY_S
-            except Exception as error:  # noqa: BLE001 - a defect must not end who watches
+            except Exception as error:  # noqa: BLE001 - a defect must not end the agent
                 where = traceback.format_exc(limit=-3)
                 self._log.error("this is a defect of rbdagent", error=repr(error), where=where)
                 pause = _RETRY_S
-            self._go_on()
+            self._report_progress()
             if once:
                 return
             why = self._wait(pause)
 
     def _wait(self, pause: float) -> str:
-        """Wait in pieces: the heart beats also while nothing happens."""
+        """Wait for a change, in short steps, between which the loop reports progress."""
         deadline = time.monotonic() + pause
         rest = min(3 * self.seen.took_s, _LONGEST_REST_S, pause) if self.seen is not None else 0.0
         if self._wake.rest(rest):
             return "end"
         while True:
             left = max(deadline - time.monotonic(), 0.0)
-            # Once at least: what came while it rested waits to be seen.
+            # Wait at least once, to read the changes that occurred during the pause above.
             why = self._wake.wait(min(left, _RETRY_S))
-            self._go_on()
+            self._report_progress()
             if why != "time" or left <= _RETRY_S:
                 return why
 
     def _pause(self) -> float:
-        """Give the time to the next look: sooner where an orphan's grace period ends sooner."""
-        # Agents that were started together must not all ask at once.
+        """Return the seconds to the next cycle; fewer if a grace period ends earlier."""
+        # Agents that were started together must not send their requests at the same time.
         resync = self._resync_s * random.uniform(1 - _JITTER, 1)  # noqa: S311
-        due = [left_s for left_s in self._dues().values() if left_s > 0]
+        due = [left_s for left_s in self._seconds_left().values() if left_s > 0]
         soon = [_UNSETTLED_S] if self._is_unsettled() else []
         return min([resync, *due, *soon])
 
     def _is_unsettled(self) -> bool:
-        """Tell whether something is about to change that wakes nobody, and is waited for."""
+        """Return whether the loop waits for a change that does not wake it."""
         if self.seen is not None and is_under_way(observed_of(self.seen.acts)):
             return True
-        return self._leave.policy.may_unmap and self._has(_LETTING_GO)
+        return self._leave.policy.may_unmap and self._has(_RELEASED)
 
-    def _dues(self) -> dict[str, float]:
-        """Give the seconds until each orphan's grace period is over, by device; below zero: it is.
+    def _seconds_left(self) -> dict[str, float]:
+        """Return the seconds until each orphan's grace period ends, by device.
 
-        Empty where nothing may be unmapped.
+        Zero or less means that it has ended. The result is empty if the policy allows no unmap.
         """
         if self._history is None or not self._leave.policy.may_unmap:
             return {}
         now = self._clock().uptime_s
         return {
-            each.identity.device: each.orphaned_since.uptime_s + self._leave.policy.grace_s - now
-            for each in self._history.mappings
-            if each.orphaned_since is not None
+            mapping.identity.device: mapping.orphaned_since.uptime_s
+            + self._leave.policy.grace_s
+            - now
+            for mapping in self._history.mappings
+            if mapping.orphaned_since is not None
         }
 
     # One cycle ------------------------------------------------------------------------------------
 
     def _cycle(self, why: str) -> None:
-        # Each attempt looks for itself, and more closely: what is due waits for no look before it.
+        # An attempt takes a more detailed snapshot. So an orphan whose grace period has ended needs
+        # no snapshot before the attempt.
         tried = self._act() if why == "time" else []
         seen = self._observe("act" if _acted(tried) else why)
         if not tried:
             tried = self._act()
             if _acted(tried):
-                # What was unmapped is no longer there: look again before anybody is told.
+                # The unmapped device no longer exists, so observe again before the report.
                 seen = self._observe("act")
-        refused = tuple(each.refused for each in tried if each.refused is not None)
+        refused = tuple(attempt.refused for attempt in tried if attempt.refused is not None)
         acts, ended = self._leave.state.acts(), self._leave.state.ended()
-        seen = replace(seen, acts=acts, news=refused, ended=ended)
+        still_refused = tuple(refusal for refusal in self._refused.values() if refusal is not None)
+        seen = replace(seen, acts=acts, news=refused, ended=ended, refused=still_refused)
         seen = self._follower.told_of(seen)
-        self._go_on()
+        self._report_progress()
         self.seen = seen
         self._log_cycle(why, seen)
         self._tell(seen)
@@ -277,9 +286,9 @@ class Agent:
         started = time.monotonic()
         uses = self._neighbours.told_of(self._look(why))
         snapshot = uses.snapshot
-        self._go_on()
+        self._report_progress()
         grace = seconds(self._leave.policy.grace_s)
-        diagnoses = tuple(diagnose(each, snapshot, grace=grace) for each in uses.mapped)
+        diagnoses = tuple(diagnose(use, snapshot, grace=grace) for use in uses.mapped)
         self._history = remember(self._history, diagnoses, snapshot, longest_gap_s=LONGEST_GAP_S)
         self._save()
         if not snapshot.sources.failed:
@@ -296,20 +305,21 @@ class Agent:
 
     def _look(self, why: str) -> NodeUses:
         follows = self._follows()
-        asks = why != "time" or follows or self._wants_api()
-        # What an act has freed is mapped no more, and no name leads there.
+        asks = why != "time" or follows or self._needs_api()
+        # No mapping leads to the name of a volume that was unmapped.
         by_name = self._objects if asks and not follows else None
-        taken = look(
+        snapshot = look(
             _ALL,
             self._settings,
             now=lambda: self._clock().at,
             kube=None if asks else self._kube,
             own=None if by_name is None else by_name.observe,
-            ceph=self._ceph,
+            workers=self._workers,
         )
-        source = taken.sources.kubernetes
-        taken = with_images(taken, images_waited_for(taken), self._settings, self._ceph)
-        uses = uses_of_node(taken)
+        source = snapshot.sources.kubernetes
+        ceph = self._workers and self._workers.ceph
+        snapshot = with_images(snapshot, images_waited_for(snapshot), self._settings, ceph)
+        uses = uses_of_node(snapshot)
         if self._objects is not None:
             uses = self._objects.with_strangers(uses)
         if asks:
@@ -320,29 +330,30 @@ class Agent:
         self._kube = (view and replace(view, consistent=False), source)
         return uses
 
-    def _wants_api(self) -> bool:
-        """Tell whether what the API told last is not good enough for one more look."""
+    def _needs_api(self) -> bool:
+        """Return whether the next snapshot needs new requests to the API."""
         if self._kube is None or time.monotonic() - self._kube_at > _KUBE_S:
             return True
         if self._kube[1].state is SourceState.FAILED or self.seen is None:
             return True
         if _mapped(self.seen.snapshot) != self._asked_for:
             return True
-        # Whoever unmaps it, agent or not, relies on every look since: a pod that came and went
-        # must have been seen. A volume that was let go is detached after the last change on the
-        # node. All else changes with the node, and that wakes.
+        # An unmap, by the agent or by a user, relies on every snapshot since the mapping became an
+        # orphan: a pod that started and ended in between must be in one of them. The controller
+        # detaches an unstaged volume after the last change on the node. Everything else changes
+        # together with the node, which wakes the loop.
         return self._has({Verdict.ORPHANED, Verdict.STAGED})
 
     def _follows(self) -> bool:
-        """Tell whether what came of an act is still looked for."""
+        """Return whether the follow-up of an unmap has not ended."""
         return is_followed(observed_of(self._leave.state.acts()), self._history)
 
     def _has(self, verdicts: Container[Verdict]) -> bool:
-        """Tell whether the last look gave a mapping of this node one of these verdicts."""
+        """Return whether a mapping of this node had one of these verdicts in the last cycle."""
         return self.seen is not None and any(
-            each.verdict in verdicts
+            judged.verdict in verdicts
             for diagnosis in self.seen.diagnoses
-            for each in diagnosis.local
+            for judged in diagnosis.local
         )
 
     def _save(self) -> None:
@@ -356,14 +367,14 @@ class Agent:
     # Acting ---------------------------------------------------------------------------------------
 
     def _act(self) -> list[Tried]:
-        """Try every orphan whose grace period is over, the longest waiting first."""
-        dues = sorted(self._dues().items(), key=lambda each: each[1])
-        due = [device for device, left_s in dues if left_s <= 0]
-        self._refused = {each: self._refused[each] for each in due if each in self._refused}
-        return [self._try(each) for each in due]
+        """Attempt to unmap every orphan whose grace period has ended, the oldest one first."""
+        by_time_left = sorted(self._seconds_left().items(), key=lambda item: item[1])
+        due = [device for device, left_s in by_time_left if left_s <= 0]
+        self._refused = {device: self._refused[device] for device in due if device in self._refused}
+        return [self._try(device) for device in due]
 
     def _is_at_limit(self) -> bool:
-        """Return whether the limit of unmaps an hour is reached; without the record it may be."""
+        """Return whether the limit of unmaps per hour is reached; True if the records are lost."""
         if self._history is None:
             return False
         begun = unmaps_of(self._leave.state.acts(), self._history).unmaps
@@ -373,8 +384,10 @@ class Agent:
         return done >= self._leave.policy.most_unmaps_an_hour
 
     def _try(self, device: str) -> Tried:
-        if _LIMITED in self._refused.get(device, ()) and self._is_at_limit():
-            # Only time ends that: it has been refused and told, and need not be observed closely.
+        last = self._refused.get(device)
+        if last is not None and _LIMITED in last.codes and self._is_at_limit():
+            # This limit ends only with time. The refusal is already reported, so no snapshot is
+            # needed.
             return Tried()
         attempt = Attempt(
             Target(given=device, kind=TargetKind.DEVICE, name=device),
@@ -389,13 +402,13 @@ class Agent:
             if not isinstance(decided, UnmapPlan):
                 return self._refuse(device, attempt, decided)
             roots = self._settings.roots
-            assert roots is not None  # noqa: S101 - a plan rests on a look at the node
+            assert roots is not None  # noqa: S101 - a plan needs a snapshot of the node
             result = attempt.act(decided, node_paths(roots))
-        except Exception as error:  # noqa: BLE001 - the look that follows must not be lost
+        except Exception as error:  # noqa: BLE001 - the next observation must still run
             found = as_source_error(error, device)
             self._log.error("unmap failed", device=device, error=str(found), hint=found.cure)
             return Tried()
-        self._go_on()
+        self._report_progress()
         self._log.warning(
             "unmap",
             device=device,
@@ -406,44 +419,44 @@ class Agent:
             **(result.refusal.reasons if result.refusal is not None else {}),
         )
         if result.outcome is not UnmapOutcome.REFUSED:
+            self._refused.pop(device, None)
             return Tried(acted=True)
-        codes = result.refusal.codes if result.refusal is not None else ()
-        is_new = self._is_new_refusal(device, codes)
+        is_new = self._is_new_refusal(device, result.refusal)
         return Tried(acted=True, refused=attempt.recorded if is_new else None)
 
     def _refuse(self, device: str, attempt: Attempt, refusal: UnmapRefusal) -> Tried:
-        """Tell why an orphan whose grace period is over stays: on record where that is news."""
-        self._log.info("refused", device=device, **refusal.reasons)
-        if not self._is_new_refusal(device, refusal.codes):
+        """Report why an orphan stays mapped after its grace period; record a new reason."""
+        self._log.info("unmap refused", device=device, **refusal.reasons)
+        if not self._is_new_refusal(device, refusal):
             return Tried()
         try:
             attempt.refuse(refusal)
         except RbdagentError as error:
-            # The record itself may be the reason: it is told all the same.
+            # The unmap record may be the reason of the refusal. Report the refusal anyway.
             self._log.error("state", message=str(error), hint=error.hint)
         return Tried(refused=attempt.recorded)
 
-    def _is_new_refusal(self, device: str, codes: tuple[str, ...]) -> bool:
-        """Remember why a device was refused; tell whether that is not why it was the last time."""
-        last = self._refused.get(device)
-        self._refused[device] = codes
-        return last != codes
+    def _is_new_refusal(self, device: str, refusal: UnmapRefusal | None) -> bool:
+        """Store the refusal of a device; return whether it differs from the previous one."""
+        is_new = device not in self._refused or _why(self._refused[device]) != _why(refusal)
+        self._refused[device] = refusal
+        return is_new
 
     def _look_closely(self, target: Target) -> Snapshot:
-        """Look with consistent reads, and at all that forbids an act."""
-        self._go_on()
+        """Return a snapshot with consistent reads and with all facts that can forbid an unmap."""
+        self._report_progress()
         return look(
             target,
             self._settings,
             now=lambda: self._clock().at,
             also=Also.SWITCHES,
-            ceph=self._ceph,
+            workers=self._workers,
         )
 
     def _ask_ceph(self, image: Target) -> Snapshot:
-        self._go_on()
+        self._report_progress()
         settings = only_ceph(self._settings)
-        return look(image, settings, now=lambda: self._clock().at, ceph=self._ceph)
+        return look(image, settings, now=lambda: self._clock().at, workers=self._workers)
 
     def _log_cycle(self, why: str, seen: Seen) -> None:
         took_s, failed = round(seen.took_s, 3), seen.snapshot.sources.failed
@@ -451,16 +464,25 @@ class Agent:
 
 
 def _mapped(snapshot: Snapshot) -> frozenset[tuple[str, str | None]]:
-    """Give what tells the mappings of a look from those of another."""
-    return frozenset((each.device, each.incarnation) for each in mappings_of(snapshot.node))
+    """Return the identities of a snapshot's mappings, for comparison with another snapshot."""
+    return frozenset(
+        (mapping.device, mapping.incarnation) for mapping in mappings_of(snapshot.node)
+    )
+
+
+def _why(refusal: UnmapRefusal | None) -> tuple[tuple[str, ...], Keeper | None]:
+    """Return the part of a refusal to compare; without the PID, as a program may restart often."""
+    if refusal is None:
+        return (), None
+    return refusal.codes, refusal.keeper and replace(refusal.keeper, pid=None)
 
 
 def _acted(tried: list[Tried]) -> bool:
-    return any(each.acted for each in tried)
+    return any(attempt.acted for attempt in tried)
 
 
 def run_until(agent: Agent, wake: Wake, ended: threading.Event, alive: Callable[[], None]) -> None:
-    """Run the loop, and say when it has ended, however it did."""
+    """Run the loop; at its end, also after an error, set ``ended`` and end every wait."""
     try:
         agent.run(alive=alive)
     finally:

@@ -1,6 +1,7 @@
-"""Metrics, made out of the last look when somebody scrapes: nothing is counted twice or kept stale.
+"""Metrics: each scrape computes them from the last cycle, so none is stale or counted twice.
 
-No pids, no nonces and no client addresses as labels: series must not churn.
+No label contains a pid, a nonce or a client address, because these would create new time series
+all the time.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ class Metrics:
     """A collector of prometheus_client."""
 
     def __init__(self, seen: Callable[[], Seen | None]) -> None:
-        """Take what gives the last look."""
+        """Store the function that returns the result of the last cycle."""
         self._seen = seen
 
     def collect(self) -> Iterator[Metric]:
-        """Give every family; before the first look only what needs none."""
+        """Yield every metric family; before the first cycle, only those that need no snapshot."""
         for family in self._families():
             family.samples = [
                 sample._replace(labels=in_all_texts(sample.labels, shown))
@@ -51,7 +52,9 @@ class Metrics:
 
     def _families(self) -> Iterator[Metric]:
         build = GaugeMetricFamily(
-            "rbdagent_build_info", "Which rbdagent this is.", labels=("version", "python")
+            "rbdagent_build_info",
+            "Version of rbdagent and of Python.",
+            labels=("version", "python"),
         )
         build.add_metric((__version__, platform.python_version()), 1)
         yield build
@@ -63,17 +66,18 @@ class Metrics:
             yield _of_unbacked(seen)
             yield from _of_findings(seen)
             yield _of_acts(seen)
+            yield _of_refusals(seen)
 
 
 def _of_sources(seen: Seen) -> Iterator[Metric]:
     success = GaugeMetricFamily(
         "rbdagent_observe_success",
-        "Whether the last look at a source went well.",
+        "Whether the last observation of a source succeeded.",
         labels=("source",),
     )
     took = GaugeMetricFamily(
         "rbdagent_observe_duration_seconds",
-        "How long a source took to answer the last time that it was asked.",
+        "Duration of the last observation of a source.",
         labels=("source",),
     )
     for name, source in seen.snapshot.sources.named:
@@ -86,45 +90,45 @@ def _of_sources(seen: Seen) -> Iterator[Metric]:
     if seen.complete_at is not None:
         yield GaugeMetricFamily(
             "rbdagent_last_complete_observation_timestamp_seconds",
-            "When the last look was made that no source failed.",
+            "Time of the last snapshot in which no source failed.",
             value=datetime.fromisoformat(seen.complete_at).timestamp(),
         )
 
 
 def _of_mappings(seen: Seen) -> Iterator[Metric]:
     info = GaugeMetricFamily(
-        "rbdagent_mapping_info", "An image that is mapped on this node.", labels=_MAPPING
+        "rbdagent_mapping_info", "An RBD image that is mapped on this node.", labels=_MAPPING
     )
     verdict = GaugeMetricFamily(
         "rbdagent_mapping_verdict",
-        "What is made of a mapping; Conflict stands beside the verdict on what its node does.",
+        "Verdict on a mapping; Conflict is reported in addition to the mapping's own verdict.",
         labels=("node", "device", "verdict"),
     )
     orphaned = GaugeMetricFamily(
         "rbdagent_mapping_orphaned_seconds",
-        "For how long nothing has used a mapping, without a break.",
+        "Time for which a mapping has been orphaned without interruption.",
         labels=("node", "device"),
     )
     pinned = GaugeMetricFamily(
         "rbdagent_mapping_pinned",
-        "A mapping that Kubernetes has let go and something on the node keeps.",
+        "A mapping that Kubernetes has released and that something on the node keeps open.",
         labels=("node", "device", "reason"),
     )
     for diagnosis, judged, mapping in _local(seen):
         node = judged.holder.node or ""
         info.add_metric(_labels(diagnosis, judged, mapping), 1)
         verdict.add_metric((node, mapping.device, str(judged.verdict)), 1)
-        if any(each.code == CONFLICTING for each in diagnosis.findings):
+        if any(finding.code == CONFLICTING for finding in diagnosis.findings):
             verdict.add_metric((node, mapping.device, str(Verdict.CONFLICT)), 1)
         if judged.verdict is Verdict.PINNED:
             pinned.add_metric((node, mapping.device, _pin(mapping)), 1)
     node = _node(seen)
     now = seen.history.last_look.uptime_s if seen.history is not None else 0.0
     now += time.monotonic() - seen.at
-    for each in seen.history.mappings if seen.history is not None else ():
-        if each.orphaned_since is not None:
-            age_s = now - each.orphaned_since.uptime_s
-            orphaned.add_metric((node, each.identity.device), age_s)
+    for remembered in seen.history.mappings if seen.history is not None else ():
+        if remembered.orphaned_since is not None:
+            age_s = now - remembered.orphaned_since.uptime_s
+            orphaned.add_metric((node, remembered.identity.device), age_s)
     yield from (info, verdict, orphaned, pinned)
 
 
@@ -150,44 +154,44 @@ def _labels(diagnosis: Diagnosis, judged: JudgedHolder, mapping: Mapping) -> tup
 
 
 def _pin(mapping: Mapping) -> str:
-    """Give what keeps it, in one word: the first that a look for it would find."""
-    for word, found in (
+    """Return, in one word, the first reason why a mapping is still open; else ``unknown``."""
+    for reason, found in (
         ("mount", mapping.mounts),
         ("holder", mapping.holders),
         ("process", mapping.openers),
         ("kernel", mapping.kernel_traces),
     ):
         if found and not isinstance(found, NotObserved):
-            return word
+            return reason
     return "unknown"
 
 
 def _of_blocked(seen: Seen) -> Metric:
     family = GaugeMetricFamily(
         "rbdagent_volume_blocked",
-        "A pod of this node that cannot start, because the volume is held or nobody could tell.",
+        "A pod of this node that cannot start, because its volume is held or was not observed.",
         labels=("node", "namespace", "pod", "persistentvolume", "cause", "holder_node"),
     )
-    for each in seen.blocked:
-        labels = (each.namespace, each.pod, each.persistent_volume, str(each.cause))
-        family.add_metric((_node(seen), *labels, each.holder_node or ""), 1)
+    for blocked in seen.blocked:
+        labels = (blocked.namespace, blocked.pod, blocked.persistent_volume, str(blocked.cause))
+        family.add_metric((_node(seen), *labels, blocked.holder_node or ""), 1)
     return family
 
 
 def _of_unbacked(seen: Seen) -> Metric:
-    """Tell of pods, not of mappings: what a container sees in its place may be mapped nowhere."""
+    """Count pods and not mappings: the volume of such a pod may be mapped on no node."""
     family = GaugeMetricFamily(
         "rbdagent_volume_not_backed",
         "A pod of this node that writes to the node's own disk instead of the volume.",
         labels=("node", "namespace", "pod", "persistentvolume"),
     )
-    pods = {each.ref.uid: each.ref for each in pods_of(seen.snapshot.kubernetes)}
-    told: dict[tuple[str, ...], None] = {}
-    for each in unbacked_on(seen.snapshot):
-        pod = pods.get(each.pod_uid)
-        namespace, name = (pod.namespace, pod.name) if pod is not None else ("", each.pod_uid)
-        told[_node(seen), namespace, name, each.persistent_volume] = None
-    for labels in told:
+    pods = {pod.ref.uid: pod.ref for pod in pods_of(seen.snapshot.kubernetes)}
+    written: dict[tuple[str, ...], None] = {}
+    for mount in unbacked_on(seen.snapshot):
+        pod = pods.get(mount.pod_uid)
+        namespace, name = (pod.namespace, pod.name) if pod is not None else ("", mount.pod_uid)
+        written[_node(seen), namespace, name, mount.persistent_volume] = None
+    for labels in written:
         family.add_metric(labels, 1)
     return family
 
@@ -198,24 +202,45 @@ def _node(seen: Seen) -> str:
 
 def _of_findings(seen: Seen) -> Iterator[Metric]:
     family = GaugeMetricFamily(
-        "rbdagent_findings", "Findings of the last look.", labels=("code", "severity")
+        "rbdagent_findings", "Findings of the last cycle.", labels=("code", "severity")
     )
-    found = {each for diagnosis in seen.diagnoses for each in diagnosis.findings}
-    counted = Counter((each.code, str(each.severity)) for each in found)
+    found = {finding for diagnosis in seen.diagnoses for finding in diagnosis.findings}
+    counted = Counter((finding.code, str(finding.severity)) for finding in found)
     for labels, number in sorted(counted.items()):
         family.add_metric(labels, number)
     yield family
 
 
 def _of_acts(seen: Seen) -> Metric:
-    """Count what is on record: the record outlives the agent, and so does the counter."""
+    """Count the unmap records; like the records, the counter survives a restart of the agent."""
     family = CounterMetricFamily(
         "rbdagent_unmaps",
-        "Unmaps that were begun, or refused when it was time, by how they ended.",
+        "Unmaps that were started, or refused after the grace period, by outcome.",
         labels=("outcome",),
     )
-    # A counter that is missing is no counter that went back to zero.
+    # Prometheus interprets a counter that falls to zero as a reset; a missing counter is no reset.
     if not isinstance(seen.ended, NotObserved):
         for outcome in UnmapOutcome:
             family.add_metric((str(outcome),), seen.ended.get(str(outcome), 0))
+    return family
+
+
+def _of_refusals(seen: Seen) -> Metric:
+    """Return why each refused orphan stays mapped, as one series per mapping.
+
+    These series end with the mapping; the counter of refusals does not.
+    """
+    family = GaugeMetricFamily(
+        "rbdagent_unmap_refused",
+        "An orphan that stays mapped after its grace period: the first condition that does not "
+        "hold, and the object that blocks the unmap, where it is exactly one.",
+        labels=("node", "device", "condition", "kind", "namespace", "name"),
+    )
+    for refusal in seen.refused:
+        if refusal.identity is not None:
+            keeper = refusal.keeper
+            named = ("", "", "") if keeper is None else (keeper.kind, keeper.namespace, keeper.name)
+            family.add_metric(
+                (refusal.node, refusal.identity.device, refusal.first_code, *named), 1
+            )
     return family

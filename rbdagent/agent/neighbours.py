@@ -1,8 +1,8 @@
-"""What the agents of a few other nodes published, of what is written or waited for here.
+"""The RBDNodes of a few other nodes, for images that this node has mapped or waits for.
 
-A conflict is certain when the other node's own agent says so, and only that can tell whether what
-keeps a pod waiting is used. RBDNodes are asked for by name, never listed: a cluster may have
-thousands.
+A conflict is certain if the RBDNode of the other node shows it. Only that RBDNode shows whether the
+mapping that blocks a pod is in use. The agent requests RBDNodes by name and never lists them,
+because a cluster may have thousands.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Neighbours:
-    """Asks them, once for as long as what the API told before is good enough."""
+    """Requests the RBDNodes, and keeps them until :meth:`forget`."""
 
     def __init__(self, access: KubeAccess | None, node_name: str) -> None:
         self._access = access
@@ -29,13 +29,13 @@ class Neighbours:
         self._known: dict[str, PublishedNode | None] = {}
 
     def forget(self) -> None:
-        """Ask all of them anew when they are wanted next."""
+        """Drop all RBDNodes: the next use requests them again."""
         self._known = {}
 
     def told_of(self, uses: NodeUses) -> NodeUses:
-        """Give a look with what was published of those who write, or keep, what is needed here.
+        """Return the uses with the RBDNodes of nodes that hold an image that this node needs.
 
-        Who watches only the look itself tells: so they are asked after it.
+        The watchers in the snapshot name these nodes, so the requests follow the snapshot.
         """
         here = self._node_name
         mapped = (neighbours(use, here) for use in uses.mapped)
@@ -45,10 +45,10 @@ class Neighbours:
             return uses
         missing = sorted(names - self._known.keys())
         answers = rbd_nodes_named(self._access, missing) if missing else {}
-        # What was not observed is asked for again at the next look.
+        # An RBDNode that was not observed is requested again in the next cycle.
         self._known |= {
-            name: told for name, told in answers.items() if not isinstance(told, NotObserved)
+            name: answer for name, answer in answers.items() if not isinstance(answer, NotObserved)
         }
-        unseen = [each for each in answers.values() if isinstance(each, NotObserved)]
-        found = [told for name in sorted(names) if (told := self._known.get(name)) is not None]
+        unseen = [answer for answer in answers.values() if isinstance(answer, NotObserved)]
+        found = [node for name in sorted(names) if (node := self._known.get(name)) is not None]
         return uses_of_node(with_published(uses.snapshot, [*found, *unseen]))

@@ -1,4 +1,4 @@
-"""What the API tells of this node's mappings, and of those who watch them from other nodes."""
+"""The API objects of this node's mappings, and of clients on other nodes that watch the images."""
 
 from __future__ import annotations
 
@@ -42,101 +42,106 @@ Json = dict[str, Any]
 
 
 class OwnObjects:
-    """Asks for them by name, and remembers."""
+    """Requests the objects by name, and caches them."""
 
     def __init__(self, access: KubeAccess, node_name: str) -> None:
         self._access = access
         self._node_name = node_name
         self._known = NOTHING
         self._elsewhere: frozenset[str] = frozenset()
-        """Paths of what belongs to those who watch from other nodes."""
+        """API paths of the objects that belong to watchers on other nodes."""
 
     def observe(self, node: NodeView | None) -> tuple[KubeView | None, Source]:
-        """Ask for what belongs to the pods and mappings that this node has."""
+        """Return the objects that belong to the pods and mappings of this node."""
         try:
             api = self._api()
         except (SourceError, ParseError) as error:
             return None, Source(state=SourceState.FAILED, reason=str(error), cure=error.hint)
         look = NamedLook(api, self._node_name, node, before=self._known, elsewhere=self._elsewhere)
         view = look.view()
-        # As a whole, and last: a look that came late, and was left behind, breaks nothing.
+        # Assign once, at the end, so that a request that is abandoned at its deadline changes
+        # nothing.
         self._known = look.known()
         return view, Source(state=SourceState.OBSERVED, gaps=(*gaps_of(view), *look.gaps))
 
     def _api(self) -> Api:
         return Api(credentials(self._access), timeout_s=self._access.timeout_s)
 
-    # Who watches from elsewhere -------------------------------------------------------------------
+    # Watchers on other nodes ----------------------------------------------------------------------
 
     def with_strangers(self, uses: NodeUses) -> NodeUses:
-        """Give a look with what must be known of those who watch its images from elsewhere.
+        """Return the uses with the objects of clients on other nodes that watch their images.
 
-        Who they are only the look itself tells. An address leads to a Node: where none that is
-        known has it, all are listed. Where a second writer would be one too many, all PVs are, for
-        another one of the image may allow it, and all VolumeAttachments, which may tell his node.
+        The snapshot shows the addresses of these clients. An address leads to a Node. If no known
+        Node has the address, all Nodes are listed. If a second writer would be a conflict, all PVs
+        and all VolumeAttachments are also listed: another PV of the image may allow the writer, and
+        a VolumeAttachment may name the node of the client.
 
         Args:
-            uses: of a look; one that has asked for all there is, is given back.
+            uses: of a snapshot; returned unchanged if the snapshot has all objects of the API.
         """
         kube = uses.snapshot.kubernetes
         if kube is None or kube.volumes_complete:
             return uses
-        met = _met(uses)
+        pairs = _watchers_elsewhere(uses)
         searched = lately(self._known.searched)
-        nameless = {_address(each) for _, each in met if each.node is None} - searched.keys()
-        suspects = {_pair(*each) for each in met if would_conflict(each[0])} - searched.keys()
-        if nameless or suspects:
-            uses = uses_of_node(self._searched(uses.snapshot, kube, nameless, suspects))
-            met = _met(uses)
-        self._elsewhere = self._paths_of(met)
+        unknown = {_address(holder) for _, holder in pairs if holder.node is None} - searched.keys()
+        suspects = {
+            _pair(use, holder) for use, holder in pairs if would_conflict(use)
+        } - searched.keys()
+        if unknown or suspects:
+            uses = uses_of_node(self._searched(uses.snapshot, kube, unknown, suspects))
+            pairs = _watchers_elsewhere(uses)
+        self._elsewhere = self._paths_of(pairs)
         return uses
 
     def _searched(
-        self, snapshot: Snapshot, kube: KubeView, nameless: set[str], suspects: set[str]
+        self, snapshot: Snapshot, kube: KubeView, unknown: set[str], suspects: set[str]
     ) -> Snapshot:
-        """Search the lists; one that fails is a gap, and is made again at the next look."""
+        """Search the lists; a failed list is a gap, and is requested again in the next cycle."""
         source = snapshot.sources.kubernetes
         for fact, search, wanted in (
-            ("all Nodes", self._with_nodes, nameless),
+            ("all Nodes", self._with_nodes, unknown),
             ("all PersistentVolumes", self._with_volumes, suspects),
         ):
             try:
                 kube = search(snapshot, kube, wanted) if wanted else kube
-            except Exception as error:  # noqa: BLE001 - what the look has seen already stays
+            except Exception as error:  # noqa: BLE001 - the snapshot keeps what it has already
                 missing = not_observed(error, fact)
                 gap = Gap(fact=fact, reason=missing.reason, cure=missing.cure)
                 source = replace(source, gaps=(*source.gaps, gap))
         sources = replace(snapshot.sources, kubernetes=source)
         return replace(snapshot, kubernetes=kube, sources=sources)
 
-    def _with_nodes(self, snapshot: Snapshot, kube: KubeView, nameless: set[str]) -> KubeView:
-        """Keep the Nodes that have such an address."""
+    def _with_nodes(self, snapshot: Snapshot, kube: KubeView, unknown: set[str]) -> KubeView:
+        """Return the view with the Nodes that have one of the unknown addresses."""
         every = replace(kube, nodes=_all(self._api(), NODES, read.node))
-        met = _met(uses_of_node(replace(snapshot, kubernetes=every)))
-        nodes = {each.node_object for _, each in met if isinstance(each.node_object, Node)}
-        # One that was found is kept by its name; when that is gone, its address may be another's.
-        nowhere = nameless & {_address(each) for _, each in met if each.node is None}
-        self._remember(nowhere)
+        pairs = _watchers_elsewhere(uses_of_node(replace(snapshot, kubernetes=every)))
+        nodes = {holder.node_object for _, holder in pairs if isinstance(holder.node_object, Node)}
+        # A Node that was found is cached by its name. After it is deleted, another Node may get its
+        # address.
+        still_unknown = unknown & {_address(holder) for _, holder in pairs if holder.node is None}
+        self._record(still_unknown)
         return replace(
             kube,
             nodes=(*observed_of(kube.nodes), *nodes.difference(observed_of(kube.nodes))),
-            searched=(*kube.searched, *sorted(nowhere)),
+            searched=(*kube.searched, *sorted(still_unknown)),
         )
 
     def _with_volumes(self, snapshot: Snapshot, kube: KubeView, suspects: set[str]) -> KubeView:
-        """Keep the PVs of such an image, and their VolumeAttachments."""
+        """Return the view with the PVs of the suspect images, and their VolumeAttachments."""
         api = self._api()
         every = replace(
             kube,
             persistent_volumes=_all(api, VOLUMES, read.persistent_volume),
             attachments=_all(api, ATTACHMENTS, read.attachment),
         )
-        met = _met(uses_of_node(replace(snapshot, kubernetes=every)))
-        uses = [use for use, each in met if _pair(use, each) in suspects]
+        pairs = _watchers_elsewhere(uses_of_node(replace(snapshot, kubernetes=every)))
+        uses = [use for use, holder in pairs if _pair(use, holder) in suspects]
         volumes = {volume for use in uses for volume in volumes_of_use(use)}
-        attachments = {each for use in uses for each in observed_of(use.attachments)}
+        attachments = {attachment for use in uses for attachment in observed_of(use.attachments)}
         found = suspects | {str(use.image.spec) for use in uses if use.image is not None}
-        self._remember(found, {each.name for each in volumes})
+        self._record(found, {volume.name for volume in volumes})
         return replace(
             kube,
             persistent_volumes=_with(kube.persistent_volumes, volumes),
@@ -144,29 +149,29 @@ class OwnObjects:
             searched=(*kube.searched, *sorted(found)),
         )
 
-    def _remember(self, searched: Iterable[str], volumes: set[str] | None = None) -> None:
+    def _record(self, searched: Iterable[str], volumes: set[str] | None = None) -> None:
         now = dict.fromkeys(searched, time.monotonic())
         self._known = self._known._replace(
             searched=self._known.searched | now,
             volumes=self._known.volumes | (volumes or set()),
         )
 
-    def _paths_of(self, met: Iterable[tuple[VolumeUse, Holder]]) -> frozenset[str]:
+    def _paths_of(self, pairs: Iterable[tuple[VolumeUse, Holder]]) -> frozenset[str]:
         paths = set()
-        for use, holder in met:
+        for use, holder in pairs:
             if holder.node is not None:
                 paths.add(f"{NODES}/{quote(holder.node)}")
             paths |= {
-                f"{ATTACHMENTS}/{quote(each.name)}"
-                for each in observed_of(use.attachments)
-                if each.node_name != self._node_name
+                f"{ATTACHMENTS}/{quote(attachment.name)}"
+                for attachment in observed_of(use.attachments)
+                if attachment.node_name != self._node_name
             }
         return frozenset(paths)
 
 
-def _met(uses: NodeUses) -> list[tuple[VolumeUse, Holder]]:
-    """Give every stranger, and the volume that is mapped or waited for here."""
-    return [(use, each) for use in uses.every for each in strangers(use)]
+def _watchers_elsewhere(uses: NodeUses) -> list[tuple[VolumeUse, Holder]]:
+    """Return each watcher on another node with the use that it watches on this node."""
+    return [(use, holder) for use in uses.every for holder in strangers(use)]
 
 
 def _address(holder: Holder) -> str:
@@ -174,12 +179,12 @@ def _address(holder: Holder) -> str:
 
 
 def _pair(use: VolumeUse, holder: Holder) -> str:
-    """Name the meeting of an image and a client: the same client may come for another image."""
+    """Return a key for an image and a client, because one client may watch several images."""
     return f"{use.target.given if use.image is None else use.image.spec} {_address(holder)}"
 
 
 def _all(api: Api, path: str, reader: Callable[[Json], _T]) -> tuple[_T, ...]:
-    return tuple(read.parse_object(reader, each, what=path) for each in api.list(path).items())
+    return tuple(read.parse_object(reader, item, what=path) for item in api.list(path).items())
 
 
 def _with(found: tuple[_T, ...] | NotObserved, more: set[_T]) -> tuple[_T, ...] | NotObserved:

@@ -1,4 +1,4 @@
-"""Writing the node's RBDNode: when something changed, and a heartbeat."""
+"""Writer of the node's RBDNode, after a change and as a heartbeat."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ Json = dict[str, Any]
 
 
 def _without_times(status: Json) -> Json:
-    """Give what makes a status differ from another: reasons tell ages, which always differ."""
+    """Return the part of a status to compare: without times, and without reasons with ages."""
     mappings = status.get("mappings")
     return {
         **{key: value for key, value in status.items() if key != "observedAt"},
         "mappings": mappings
-        and [{key: value for key, value in each.items() if key != "because"} for each in mappings],
+        and [
+            {key: value for key, value in mapping.items() if key != "because"}
+            for mapping in mappings
+        ],
     }
 
 
 class Publisher:
-    """Writes one node's object."""
+    """Writes the RBDNode of one node."""
 
     def __init__(self, access: KubeAccess, node_name: str, *, heartbeat_s: float) -> None:
         self._access = access
@@ -36,23 +39,23 @@ class Publisher:
         self._written_at = 0.0
 
     def forget(self) -> None:
-        """Write at the next chance, whatever was written before; any thread may call it."""
+        """Make the next :meth:`publish` write, also without a change; thread-safe."""
         self._written = None
 
     def publish(self, status: Json, *, node_uid: str | None) -> bool:
-        """Write a status if it says something new, or the heartbeat is due; tell whether.
+        """Write a status if it has changed or the heartbeat is due; return whether it was written.
 
         Args:
             status: of the object.
-            node_uid: of the Node that owns the object; None where it is unknown: then the object
-                is not made, for nobody would take it away with its node.
+            node_uid: of the Node that owns the object; None if it is unknown. The object is then
+                not created: garbage collection would not delete it together with the Node.
 
         Raises:
-            SourceError: the API server did not take it.
+            SourceError: the API server refused the write.
         """
-        said = _without_times(status)
+        content = _without_times(status)
         now = time.monotonic()
-        if said == self._written and now - self._written_at < self._heartbeat_s:
+        if content == self._written and now - self._written_at < self._heartbeat_s:
             return False
         api = Api(credentials(self._access), timeout_s=self._access.timeout_s)
         path = f"{RBD_NODES}/{self._node_name}/status"
@@ -63,7 +66,7 @@ class Publisher:
                 raise
             api.create(RBD_NODES, self._object(node_uid)).answer()
             api.patch(path, {"status": status}).answer()
-        self._written, self._written_at = said, now
+        self._written, self._written_at = content, now
         return True
 
     def _object(self, node_uid: str) -> Json:

@@ -1,7 +1,8 @@
-"""What wakes the loop: the kernel's own word that something changed, or the API's.
+"""Events that wake the loop: a kernel event, or a change in the Kubernetes API.
 
-Kernel uevents tell of every rbd and nbd device that comes, goes or changes; ``poll`` on the host's
-mountinfo tells of every mount there (proc(5), since Linux 2.6.30). Time is only the net below.
+Kernel uevents report every rbd and nbd device that is added, removed or changed. ``poll`` on the
+host's mountinfo reports every change of the mounts (proc(5), since Linux 2.6.30). The periodic
+resync covers missed events.
 """
 
 from __future__ import annotations
@@ -18,34 +19,34 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _KERNEL_GROUP: Final = 1
-"""Multicast group 1 of NETLINK_KOBJECT_UEVENT has the kernel's own events, 2 udev's."""
+"""NETLINK_KOBJECT_UEVENT: multicast group 1 has the events of the kernel, group 2 those of udev."""
 _BUFFER: Final = 1 << 20
 _MESSAGE: Final = 8192
 _SETTLE_S: Final = 0.2
-"""A mount or a map is several events in a row: look once, after the last of them."""
+"""A mount or a map causes several events; the loop observes once, after the last event."""
 _LONGEST_SETTLE_S: Final = 1.0
 _DEVICE: Final = re.compile(rb"\0DEVNAME=(?:rbd|nbd)\d+(?:p\d+)?(?:\0|$)")
 
 
 class Wake:
-    """Waits for a change, for a time, or for the end."""
+    """Waits for a change, a timeout, or the end of the agent."""
 
     def __init__(self, procfs: Path) -> None:
-        """Listen from now on; what cannot be listened to is named by :attr:`deaf`.
+        """Open the event sources; :attr:`deaf` names those that cannot be opened.
 
         Args:
-            procfs: the host's /proc: its process 1 has the host's mounts.
+            procfs: the host's /proc; process 1 in it has the host's mounts.
         """
         self.deaf: tuple[str, ...] = ()
         self._poll = select.poll()
-        self._ending, self._end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._poll.register(self._ending, select.POLLIN)
-        self._told, self._tell = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._poll.register(self._told, select.POLLIN)
-        self._uevents = self._listen()
-        self._mounts = self._watch(procfs / "1" / "mountinfo")
+        self._end_read, self._end_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._poll.register(self._end_read, select.POLLIN)
+        self._change_read, self._change_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._poll.register(self._change_read, select.POLLIN)
+        self._uevents = self._open_uevents()
+        self._mounts = self._open_mountinfo(procfs / "1" / "mountinfo")
 
-    def _listen(self) -> socket.socket | None:
+    def _open_uevents(self) -> socket.socket | None:
         try:
             made = socket.socket(
                 socket.AF_NETLINK,
@@ -60,7 +61,7 @@ class Wake:
         self._poll.register(made, select.POLLIN)
         return made
 
-    def _watch(self, path: Path) -> int | None:
+    def _open_mountinfo(self, path: Path) -> int | None:
         try:
             opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -70,28 +71,28 @@ class Wake:
         return opened
 
     def end(self) -> None:
-        """Wake whoever waits, for the last time; may be called by a signal handler."""
+        """End every wait, also later ones; a signal handler may call this."""
         with contextlib.suppress(OSError):
-            os.write(self._end, b"!")
+            os.write(self._end_write, b"!")
 
     def tell(self) -> None:
-        """Say that something changed which the kernel does not tell; any thread may."""
-        # A full pipe has said it already.
+        """Report a change that no kernel event shows; any thread may call this."""
+        # A full pipe already wakes the loop.
         with contextlib.suppress(BlockingIOError):
-            os.write(self._tell, b"!")
+            os.write(self._change_write, b"!")
 
     def wait_for_end(self) -> None:
-        """Wait until :meth:`end` was called; any thread may, beside the one that waits."""
-        select.select([self._ending], [], [])
+        """Wait until :meth:`end` is called; any thread may call this while another one waits."""
+        select.select([self._end_read], [], [])
 
     def rest(self, seconds: float) -> bool:
-        """Let changes gather; tell whether it is the end."""
-        return bool(select.select([self._ending], [], [], seconds)[0])
+        """Sleep while changes collect; return whether :meth:`end` was called."""
+        return bool(select.select([self._end_read], [], [], seconds)[0])
 
     def wait(self, seconds: float) -> str:
-        """Wait; give why it ended: ``change``, ``time`` or ``end``.
+        """Wait, and return why the wait ended: ``change``, ``time`` or ``end``.
 
-        What came before is a change, however short the wait.
+        A change before the call ends the wait immediately.
         """
         deadline = time.monotonic() + seconds
         while True:
@@ -100,12 +101,12 @@ class Wake:
             if why == "end":
                 return why
             if why == "change":
-                return self._settled()
+                return self._wait_until_quiet()
             if not left:
                 return "time"
 
-    def _settled(self) -> str:
-        """Wait until it has been quiet for a moment, but not for long."""
+    def _wait_until_quiet(self) -> str:
+        """Wait until no event has arrived for a short time, up to a limit."""
         latest = time.monotonic() + _LONGEST_SETTLE_S
         while time.monotonic() < latest:
             why = self._once(_SETTLE_S)
@@ -114,34 +115,34 @@ class Wake:
         return "change"
 
     def _once(self, seconds: float) -> str:
-        """Poll once; an event that is no change of ours counts as nothing."""
+        """Poll once; return ``nothing`` for events of other kinds of devices."""
         changed = False
         for descriptor, _ in self._poll.poll(seconds * 1000):
-            if descriptor == self._ending:
+            if descriptor == self._end_read:
                 return "end"
-            if descriptor == self._told:
-                os.read(self._told, _MESSAGE)
+            if descriptor == self._change_read:
+                os.read(self._change_read, _MESSAGE)
                 changed = True
             elif self._uevents is not None and descriptor == self._uevents.fileno():
                 changed |= self._read_uevents(self._uevents)
             else:
-                # The event is over once it was told: nothing needs to be read.
+                # mountinfo: poll resets the event. Nothing needs to be read.
                 changed = True
         return "change" if changed else "nothing"
 
     def _read_uevents(self, uevents: socket.socket) -> bool:
-        ours = False
+        is_relevant = False
         while True:
             try:
                 message, (sender, _) = uevents.recvfrom(_MESSAGE)
             except BlockingIOError:
-                return ours
+                return is_relevant
             except OSError:
-                # ENOBUFS: some were lost, and any of them may have been ours.
+                # ENOBUFS: events were lost. One of them may have been for an rbd or nbd device.
                 return True
-            # Port 0 is the kernel; anybody may send to a socket.
-            ours |= sender == 0 and _DEVICE.search(message) is not None
+            # Port 0 is the kernel. Other processes may also send to this socket.
+            is_relevant |= sender == 0 and _DEVICE.search(message) is not None
 
 
 _NETLINK_KOBJECT_UEVENT: Final = 15
-"""linux/netlink.h; the module socket does not name it."""
+"""From linux/netlink.h; the module socket does not define it."""

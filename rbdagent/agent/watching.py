@@ -1,4 +1,4 @@
-"""Watches on the API: a pod of this node that comes, changes or goes wakes the loop at once."""
+"""Watches on the API: a pod of this node that is added, changed or deleted wakes the loop."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rbdagent.errors import SourceError
+    from rbdagent.log import Log
     from rbdagent.observe.kubeconfig import KubeAccess
 
 Json = dict[str, Any]
 _WATCH_S: Final = (300, 600)
-"""The server ends a watch after a random time between these, as client-go has it do."""
+"""Seconds. The server ends a watch after a random time in this range, as for client-go."""
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 120.0
 _GONE: Final = 410
 
 
 class ApiWatch:
-    """Watches some objects, over and over, in a thread of its own."""
+    """Watches objects of the API in a separate thread, and restarts the watch when it ends."""
 
     def __init__(
         self,
@@ -36,22 +37,18 @@ class ApiWatch:
         *,
         told: Callable[[str, Json], None],
         missed: Callable[[], None],
-        log: Any,  # noqa: ANN401 - structlog's bound logger
+        log: Log,
     ) -> None:
-        """Prepare it.
+        """Store the API server, the path of the list, its field selector and the callbacks.
 
-        Args:
-            access: where and as whom.
-            path: of the list.
-            selector: field selector of the objects.
-            told: is given each change, see :meth:`Api.watch`.
-            missed: is called when changes may have been missed.
-            log: gets a line when it fails, and when it works again.
+        The first callback receives each change, see :meth:`Api.watch`. ``missed`` is called when
+        changes may have been missed. ``log`` receives a line when the watch fails, and a line when
+        it works again.
         """
         self._access = access
         self._path = path
         self._selector = selector
-        self._told = told
+        self._on_change = told
         self._missed = missed
         self._log = log
         self._version = ""
@@ -59,7 +56,7 @@ class ApiWatch:
         self._never = threading.Event()
 
     def start(self) -> None:
-        """Begin; it lives as long as the program."""
+        """Start the thread; it runs until the program ends."""
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
@@ -68,23 +65,24 @@ class ApiWatch:
             try:
                 self._once()
                 pause = _FIRST_PAUSE_S
-            except Exception as error:  # noqa: BLE001 - a thread that ended would watch no more
+            except Exception as error:  # noqa: BLE001 - an ended thread would watch nothing
                 self._fail(as_source_error(error, self._path))
-                # Agents that lost their server together must not come back together.
+                # Agents that lost the API server at the same time must not reconnect at the same
+                # time.
                 self._never.wait(pause * random.uniform(0.5, 1))  # noqa: S311
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     def _once(self) -> None:
-        """Watch until the server ends it, from where the last time ended."""
+        """Watch until the server ends the watch; continue at the last resourceVersion."""
         api = Api(credentials(self._access), timeout_s=self._access.timeout_s)
         if not self._version:
-            # From the server's cache. A watch alone would begin with all there is as well, but not
-            # everywhere: recent servers ask etcd then, and older ones of these cannot answer
-            # (RequestWatchProgress).
+            # resourceVersion 0 lists from the server's cache. A watch without a version would also
+            # begin with all objects. But recent servers then send a request to etcd that older
+            # versions of etcd do not support (RequestWatchProgress).
             query = {"fieldSelector": self._selector, "resourceVersion": "0"}
             listed = api.ask(self._path, query).answer()
-            for each in listed.get("items") or ():
-                self._told("ADDED", each)
+            for item in listed.get("items") or ():
+                self._on_change("ADDED", item)
             self._change("BOOKMARK", listed)
         api.watch(
             self._path,
@@ -98,30 +96,30 @@ class ApiWatch:
     def _change(self, kind: str, changed: Json) -> None:
         if self._failing:
             self._failing = False
-            self._log.info("watching again", path=self._path)
+            self._log.info("watch recovered", path=self._path)
         self._version = str((changed.get("metadata") or {}).get("resourceVersion") or "")
         if kind != "BOOKMARK":
-            self._told(kind, changed)
+            self._on_change(kind, changed)
 
     def _fail(self, error: SourceError) -> None:
         if isinstance(error, StatusError) and error.status == _GONE:
-            # What lies between is forgotten: begin anew with all there is.
+            # The server no longer has the changes since that version, so start with a new list.
             self._version = ""
             self._missed()
         elif not self._failing:
             self._failing = True
-            self._log.warning("not watching", path=self._path, error=str(error))
+            self._log.warning("watch failed", path=self._path, error=str(error))
 
 
 class Pods:
-    """What is known of this node's pods, to tell a change that matters from a probe's word."""
+    """Holds the state of this node's pods, to ignore irrelevant changes such as probe results."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
         self._known: dict[str, tuple[object, ...]] = {}
 
     def told(self, kind: str, pod: Json) -> None:
-        """Take one change."""
+        """Process one change."""
         meta = pod["metadata"]
         uid = str(meta.get("uid"))
         before = self._known.get(uid)
@@ -136,7 +134,7 @@ class Pods:
 
 
 def _may_have_images(pod: Json) -> bool:
-    """Tell whether a pod uses a claim or an inline volume that may be an RBD image."""
+    """Return whether a pod uses a claim or an inline volume that may be an RBD image."""
     kinds = ("persistentVolumeClaim", "ephemeral", "csi", "rbd")
     volumes = (pod.get("spec") or {}).get("volumes") or ()
     return any(kind in volume for volume in volumes for kind in kinds)
@@ -148,16 +146,16 @@ def watch(
     *,
     changed: Callable[[], None],
     withdrawn: Callable[[], None],
-    log: Any,  # noqa: ANN401 - structlog's bound logger
+    log: Log,
 ) -> None:
-    """Watch this node's pods, and the object that is published of it.
+    """Watch this node's pods and its RBDNode.
 
     Args:
-        access: where and as whom.
+        access: API server and credentials.
         node_name: this node.
-        changed: is called when a look is worth it.
-        withdrawn: is called when somebody deleted what was published.
-        log: gets a line when a watch fails, and when it works again.
+        changed: is called when a new snapshot is needed.
+        withdrawn: is called when the RBDNode was deleted.
+        log: receives a line when a watch fails, and a line when it works again.
     """
     pods = Pods(changed)
     ApiWatch(

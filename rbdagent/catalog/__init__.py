@@ -1,6 +1,6 @@
-"""The codes of everything that is worth saying: cause, evidence, risk and remedy of each.
+"""The catalogue of finding codes: summary, cause, evidence, risk and remedy of each code.
 
-`explain CODE` and the runbooks print from here; the rules in `diagnose` name the codes.
+`explain CODE` and the runbooks print these texts; the rules in `diagnose` refer to the codes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RUNBOOKS: Final = "https://github.com/rbdagent/rbdagent/blob/main/docs/runbooks/
 
 
 def runbook(name: str) -> str:
-    """Give the page of a code or an alert: one file each below ``docs/runbooks``."""
+    """Return the URL of the runbook of a code or an alert, a file below ``docs/runbooks``."""
     return f"{RUNBOOKS}{name}.md"
 
 
@@ -54,23 +54,23 @@ _PARTS: Final = (
 )
 CATALOG: Final[Mapping[str, Entry]] = MappingProxyType(
     {
-        each.code: each
-        for each in sorted(
-            (each for part in _PARTS for each in part.ENTRIES), key=lambda each: each.code
+        known.code: known
+        for known in sorted(
+            (known for part in _PARTS for known in part.ENTRIES), key=lambda known: known.code
         )
     }
 )
-"""Every code, in order."""
+"""The entry of each code, ordered by code."""
 
 
 def entry(code: str) -> Entry:
-    """Give a code's entry; code or name, in any case.
+    """Return the entry for a code or a name, in upper or lower case.
 
     Raises:
-        NotFoundError: there is none; ``near`` has what comes close.
+        NotFoundError: there is no such entry; ``near`` lists similar codes.
     """
-    names = {each.code.upper(): each for each in CATALOG.values()}
-    names |= {each.name.upper(): each for each in CATALOG.values()}
+    names = {known.code.upper(): known for known in CATALOG.values()}
+    names |= {known.name.upper(): known for known in CATALOG.values()}
     found = names.get(code.strip().upper())
     if found is None:
         text = code.strip().upper()
@@ -79,19 +79,20 @@ def entry(code: str) -> Entry:
         msg = f"there is no finding {code!r}"
         raise NotFoundError(
             msg,
-            hint="`rbdagent explain` lists them all",
-            near=tuple(dict.fromkeys(f"{names[each].code} {names[each].name}" for each in near)),
+            hint="`rbdagent explain` lists all codes",
+            near=tuple(dict.fromkeys(f"{names[key].code} {names[key].name}" for key in near)),
         )
     return found
 
 
 def explanation(code: str) -> str:
-    """Give the text that `explain CODE` prints.
+    """Return the text that `explain CODE` prints.
 
     Raises:
         NotFoundError: there is no such code.
     """
     found = entry(code)
+    recovery = found.heals
     return "\n".join(
         (
             f"{found.code} {found.name} ({found.severity})",
@@ -101,6 +102,6 @@ def explanation(code: str) -> str:
             f"Evidence: {found.evidence}",
             f"Risk:     {found.risk}",
             f"Remedy:   {found.remedy}",
-            *((f"Itself:   {found.heals}",) if found.heals is not None else ()),
+            *((f"Recovery: {recovery}",) if recovery is not None else ()),
         )
     )

@@ -1,4 +1,4 @@
-"""RBD3xx: what Ceph says of the image."""
+"""RBD3xx: the state of the image in Ceph."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ ENTRIES: Final = (
         Severity.ERROR,
         "The image does not exist in the cluster.",
         cause="It was deleted, or the PV names another cluster's image.",
-        evidence="The cluster said so; where it could not be asked, this is not said.",
-        risk="The data is gone unless it is in the trash. A mapping of a deleted image is dead "
-        "weight.",
-        remedy="Look into the trash (`rbd trash ls`) and at mirrors and backups. Unmap what still "
-        "maps it, once nothing uses it.",
-        heals=Heals(note="an image that is gone stays so"),
+        evidence="The cluster's own answer. Without an answer, this code is not reported.",
+        risk="The data is gone unless the image is in the trash. A mapping of a deleted image is "
+        "useless.",
+        remedy="Check the trash (`rbd trash ls`), mirrors and backups. Unmap the remaining "
+        "mappings of the image, once nothing uses them.",
+        heals=Heals(note="a deleted image does not come back"),
         step=LifeStep.STAGE,
     ),
     Entry(
@@ -27,11 +27,12 @@ ENTRIES: Final = (
         "ImageInTrash",
         Severity.WARNING,
         "The image is in the trash.",
-        cause="Somebody, or ceph-csi, deleted it; it waits for its deferment or its removal.",
-        evidence="The trash of its pool.",
-        risk="It is removed for good when its time is over.",
+        cause="A user or ceph-csi moved the image to the trash. It stays there until its deferment "
+        "ends and it is removed.",
+        evidence="The trash of the image's pool.",
+        risk="The image is removed permanently when its deferment ends.",
         remedy="Restore it with `rbd trash restore` if it was deleted by mistake.",
-        heals=Heals(note="it is removed for good when its time is over"),
+        heals=Heals(note="the image is removed permanently when its deferment ends"),
         step=LifeStep.STAGE,
     ),
     Entry(
@@ -39,11 +40,13 @@ ENTRIES: Final = (
         "LegacyKubeletLock",
         Severity.ERROR,
         "An old kubelet's lock is left on the image.",
-        cause="Kubelets before 1.10 took a lock `kubelet_lock_magic_<node>` and died with it.",
+        cause="A kubelet before 1.10 took a lock `kubelet_lock_magic_<node>` and ended without "
+        "releasing it.",
         evidence="The lock's name; its client has no watch.",
-        risk="It refuses nothing by itself to newer kubelets, but old ones wait for ever.",
-        remedy="When the node it names holds nothing, remove the lock with `rbd lock rm`.",
-        heals=Heals(note="whoever took the lock is gone"),
+        risk="The lock does not block newer kubelets, but old kubelets wait indefinitely.",
+        remedy="When the node in the lock's name holds nothing, remove the lock with `rbd lock "
+        "rm`.",
+        heals=Heals(note="the client that took the lock is gone"),
         step=LifeStep.STAGE,
     ),
     Entry(
@@ -53,22 +56,25 @@ ENTRIES: Final = (
         "A lock belongs to a former client of the same node.",
         cause="The node reconnected as a new client, or maps with two users; the exclusive lock "
         "still names the old one.",
-        evidence="The locker's IP is this node's, its nonce is no mapping's.",
-        risk="The new client breaks the lock and blocklists the old one, that is: itself, before.",
-        remedy="Nothing, if its mappings are gone. If an old mapping of that client lives, unmap "
-        "it first.",
-        heals=Heals(by="the next client that writes", once="its old mapping is gone"),
+        evidence="The lock holder's IP is this node's. Its nonce matches no mapping here.",
+        risk="The new client breaks the lock and blocklists the old client, which is this node's "
+        "own former client.",
+        remedy="Nothing to do if the old client's mappings are gone. If the old client still has a "
+        "mapping, unmap it first.",
+        heals=Heals(by="the next client that writes", once="the old client's mapping is gone"),
         step=LifeStep.STAGE,
     ),
     Entry(
         "RBD305",
         "WatchLingers",
         Severity.INFO,
-        "A watch of this node is there, and no mapping here is its client.",
-        cause="The client died or was unmapped a moment ago: Ceph drops a watch after 30 s.",
+        "A client of this node watches the image, and no mapping here belongs to this client.",
+        cause="The client ended, or its image was unmapped, a moment ago: Ceph drops a watch after "
+        "30 s.",
         evidence="The watcher's address is this node's; sysfs has no such client.",
         risk="None.",
-        remedy="Look again in 30 seconds. If it is still there, it is a program that uses librbd.",
+        remedy="Run rbdagent again in 30 seconds. If the watch still exists, it belongs to a "
+        "program that uses librbd.",
         heals=Heals(by="Ceph", within_s=30),
     ),
     Entry(
@@ -77,20 +83,20 @@ ENTRIES: Final = (
         Severity.WARNING,
         "The blocklist has entries for addresses of this volume's nodes.",
         cause="Left over from fencing, or from a lock that was broken.",
-        evidence="`ceph osd blocklist ls` against the nodes' addresses.",
+        evidence="`ceph osd blocklist ls`, compared with the nodes' addresses.",
         risk="An entry of a client that has nothing mapped does no harm, and expires. A client "
-        "that still has a device mapped cannot write until the entry ends; from then on it writes "
-        "without a watch. An entry of a whole host or of a range (csi-addons' NetworkFence) stops "
-        "every client there, new ones too.",
+        "that still has a device mapped cannot write until the entry ends. After that it writes "
+        "without a watch. An entry of a whole host or of a range (csi-addons' NetworkFence) blocks "
+        "every client there, including new clients.",
         remedy="Let the entry of a client that has nothing mapped expire. While a client has a "
-        "device mapped, neither lift its entry nor let it end: stop its pods and unmap first. "
+        "device mapped, do not remove its entry or let it expire: stop its pods and unmap first. "
         "Remove the entry of a host (`ceph osd blocklist rm IP:0/0`) or of a range (`ceph osd "
         "blocklist range rm CIDR`) only when no node that it covers has a mapping left.",
         heals=Heals(
             by="Ceph",
             once="the entry expires",
             within_s=3600,
-            note="a client that still has a device mapped writes without a watch then",
+            note="from then on, a client that still has a device mapped writes without a watch",
         ),
         step=LifeStep.STAGE,
     ),
@@ -101,8 +107,8 @@ ENTRIES: Final = (
         "Several clusters have an image of this name.",
         cause="Equal pool and image names in two clusters, as with mirroring.",
         evidence="Each cluster's own answer.",
-        risk="An answer about the wrong cluster's image.",
-        remedy="Name the volume by its device on its node, or look at one cluster at a time.",
+        risk="The result may be about the wrong cluster's image.",
+        remedy="Name the volume by its device on its node, or observe one cluster at a time.",
         heals=None,
     ),
     Entry(
@@ -110,13 +116,14 @@ ENTRIES: Final = (
         "MapRefusedByBlocklist",
         Severity.ERROR,
         "A map failed with 108: the node's shared Ceph client is blocklisted.",
-        cause="New mappings share the client of the old, blocklisted ones. Or the whole host or a "
-        "range with its address is blocklisted, as by csi-addons' NetworkFence.",
+        cause="New mappings share the client of the old, blocklisted mappings. Or the whole host, "
+        "or a range with its address, is blocklisted, as by csi-addons' NetworkFence.",
         evidence="The event's text.",
         risk="No new volume starts on that node.",
-        remedy="Evict every pod with an RBD volume from the node, so that all its mappings go. "
-        "With the last one the client goes, and new maps work. Only then remove an entry of the "
-        "host or of a range (`ceph osd blocklist ls` shows it), if that node is to work again.",
+        remedy="Evict every pod with an RBD volume from the node, so that all its mappings are "
+        "removed. The last unmap removes the client, and new maps work. Only then remove an entry "
+        "of the host or of a range (`ceph osd blocklist ls` shows it), if that node is to work "
+        "again.",
         heals=Heals(by="kubelet", once="the last mapping of that client is gone", within_s=122),
         step=LifeStep.STAGE,
     ),

@@ -12,29 +12,29 @@ ENTRIES: Final = (
         "RBD771",
         "HeldFromOutside",
         Severity.ERROR,
-        "A machine that is no node of this cluster has the image mapped.",
+        "A machine that is not a node of this cluster has the image mapped.",
         cause="Another Kubernetes cluster has a PV of the same image: restored YAML, a migration "
-        "that left the old side running, a copied static PV. Or somebody mapped it by hand.",
+        "that left the old side running, a copied static PV. Or the image was mapped by hand.",
         evidence="A kernel client's watch from an address of no Node, while this cluster's own "
         "nodes reach Ceph from addresses that their Nodes list.",
-        risk="Each cluster knows nothing of the other. A delete in either looks at the watchers "
-        "alone: while the other side's pod rests for a minute, its data goes.",
+        risk="Neither cluster knows of the other. A delete in either cluster checks only the "
+        "watchers: if the other cluster's pod is stopped for a minute, its data is deleted.",
         remedy="Set the PV to Retain here and there. In the other cluster find the PV of this "
         "image, and scale its pods down there, or here. Fence nothing unless that machine is off.",
-        heals=Heals(by="kubelet", once="the other side has let go", within_s=122),
+        heals=Heals(by="kubelet", once="the other cluster has released the image", within_s=122),
         step=LifeStep.STAGE,
     ),
     Entry(
         "RBD772",
         "ImageNamesAnotherVolume",
         Severity.INFO,
-        "ceph-csi wrote into the image that it belongs to a PV that is not here.",
-        cause="The image was provisioned by another cluster, or its PV was made anew under "
-        "another name, or it is a clone that kept its parent's metadata.",
+        "The image's ceph-csi metadata names a PV that is not in this cluster.",
+        cause="Another cluster provisioned the image; or its PV was created again under another "
+        "name; or the image is a clone that kept its parent's metadata.",
         evidence="The image's metadata (csi.storage.k8s.io/pv/name, csi.ceph.com/cluster/name) "
-        "against this cluster's PVs; it may be stale. A client that has it mapped from an address "
-        "of no Node may be a node of this cluster, by its second network.",
-        risk="If the other PV lives and is to be deleted with its claim, the image goes with it.",
+        "against this cluster's PVs. The metadata may be stale. A client that has the image mapped "
+        "from an address of no Node may be a node of this cluster, on its second network.",
+        risk="If the other PV exists and is deleted with its claim, the image is deleted with it.",
         remedy="Make sure that no other cluster still has a PV of this image; if one does, set "
         "both to Retain.",
         heals=None,
@@ -43,11 +43,12 @@ ENTRIES: Final = (
         "RBD773",
         "SharedWithOutside",
         Severity.INFO,
-        "A machine that is no node of this cluster has the image mapped, and the PV allows that.",
+        "A machine that is not a node of this cluster has the image mapped, and the PV allows "
+        "that.",
         cause="ReadOnlyMany, or ReadWriteMany on a raw block device, in two clusters.",
         evidence="The watcher's address against every Node; access modes and volume mode.",
-        risk="A delete in either cluster looks at the watchers alone.",
-        remedy="Set the PV to Retain on both sides.",
+        risk="A delete in either cluster checks only the watchers.",
+        remedy="Set the PV to Retain in both clusters.",
         heals=None,
     ),
     Entry(
@@ -55,14 +56,14 @@ ENTRIES: Final = (
         "TwoClustersWrite",
         Severity.CRITICAL,
         "A pod here uses the image, and a machine outside this cluster has it mapped as well.",
-        cause="As RBD771; ceph-csi's own check did not meet the other: the watch was away for a "
-        "moment, or one side is a static PV.",
+        cause="As RBD771. ceph-csi's own check did not find the other client: its watch was absent "
+        "for a moment, or one of the PVs is static.",
         evidence="A kernel client's watch from an address of no Node, beside a mapping of a node "
         "of this cluster that is in use; the access mode allows one node.",
         risk="Two writers on one file system destroy it.",
-        remedy="Stop one side now: here, or in the other cluster. Then check the file system "
-        "before it is used again. Set the PV to Retain here and there.",
-        heals=Heals(note="both go on writing"),
+        remedy="Stop the pods in one cluster now: here, or in the other cluster. Then check the "
+        "file system before it is used again. Set the PV to Retain here and there.",
+        heals=Heals(note="both clusters keep writing"),
         step=LifeStep.USE,
     ),
 )

@@ -1,4 +1,4 @@
-"""What is known of a code: one row of the catalogue."""
+"""The type of a catalogue entry: the documentation of one finding code."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ if TYPE_CHECKING:
 
 
 class Entry(Struct, frozen=True):
-    """One code."""
+    """Holds the documentation of one code."""
 
     code: str
     name: str
-    """CamelCase: what an alert or an event would be called."""
+    """CamelCase: the name that an alert or an event uses."""
     severity: Severity
     summary: str
     """One sentence."""
     cause: str
     evidence: str
-    """What it is told by, and how sure that is."""
+    """The observations that the finding is based on, and how certain they are."""
     risk: str
     remedy: str
     heals: Heals | None
-    """What happens next by itself; None where nothing is broken."""
+    """The recovery without a user; None if nothing is broken."""
     step: LifeStep | None = None
-    """Where in the life of a volume it stands in the way."""
+    """The step of the volume lifecycle that the fault blocks."""

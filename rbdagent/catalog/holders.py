@@ -1,4 +1,4 @@
-"""RBD1xx: who holds the volume, and whether they should."""
+"""RBD1xx: the clients that hold the volume, and whether each of them should."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ ENTRIES: Final = (
         "RBD100",
         "InUse",
         Severity.INFO,
-        "The volume is mapped where a pod uses it, as it should be.",
+        "A pod uses the volume, and the volume is mapped on the pod's node as expected.",
         cause="A pod runs with the volume.",
-        evidence="The pod in the API, the container's own mount, or an open device. Where the API "
-        "could not be asked, a container on the device is taken for its user.",
-        risk="None. Unmapping it would break the pod.",
+        evidence="The pod in the API, the container's own mount, or an open device. If the API was "
+        "not observed, a container that has the device mounted or open counts as its user.",
+        risk="None. Unmapping the volume would break the pod.",
         remedy="Nothing to do. To move the volume, delete or scale down the pod that uses it.",
         heals=None,
     ),
@@ -24,37 +24,39 @@ ENTRIES: Final = (
         "RBD101",
         "MappingOrphaned",
         Severity.ERROR,
-        "The image is mapped on a node, and nothing there uses it.",
-        cause="kubelet's NodeUnstage kept failing and kubelet restarted and forgot the volume; or "
-        "ceph-csi's rollback could not unmap and deleted its stash; or somebody removed the "
-        "VolumeAttachment or its finalizer by hand; or the map finished after its time limit.",
-        evidence="Every mount namespace, open descriptor, device-mapper, loop and swap device, "
-        "kernel file system, process in flight, pod and VolumeAttachment was looked at, and none "
-        "uses the device. One look cannot tell how long that has been so.",
-        risk="Every other node is refused: Multi-Attach, or 'still being used'. Nothing clears it "
-        "by itself once kubelet has forgotten it.",
-        remedy="On its node, `rbdagent unmap` tells its plan, or every reason against it; with "
-        "--yes it acts. By hand: look a second time and, if that says the same, `rbd unmap` the "
-        "device plainly, never with force. The kernel refuses (EBUSY) while anybody has the device "
-        "open, and flushes at the last close.",
-        heals=Heals(note="kubelet has forgotten it; an agent in mode unmap takes it down"),
+        "The image is mapped on a node, and nothing on that node uses it.",
+        cause="kubelet's NodeUnstage kept failing, and kubelet restarted and no longer tracks the "
+        "volume; or ceph-csi's rollback could not unmap and deleted its image-meta.json; or the "
+        "VolumeAttachment or its finalizer was removed by hand; or the map completed after its "
+        "timeout.",
+        evidence="rbdagent checked every mount namespace, open descriptor, device-mapper, loop and "
+        "swap device, kernel file system, operation in progress, pod and VolumeAttachment. None of "
+        "them uses the device. A single observation does not show how long this has been so.",
+        risk="Every other node is refused: Multi-Attach, or 'still being used'. No component "
+        "removes the mapping once kubelet no longer tracks the volume.",
+        remedy="On its node, run `rbdagent unmap`: it prints its plan, or every reason not to "
+        "unmap. With --yes it executes the plan. By hand: run rbdagent a second time. If the "
+        "result is the same, run a plain `rbd unmap` of the device, never with force. The kernel "
+        "refuses (EBUSY) while any process has the device open, and flushes at the last close.",
+        heals=Heals(note="kubelet no longer tracks it; an agent in mode unmap unmaps it"),
         step=LifeStep.UNSTAGE,
     ),
     Entry(
         "RBD102",
         "MappingPinned",
         Severity.ERROR,
-        "Kubernetes has let go of the volume, and something on the node keeps its device open.",
-        cause="A bind of the volume in some container's mount namespace; a process with its "
-        "working directory or an open file on it, even if it is mounted nowhere any more; "
-        "device-mapper or LUKS, a loop device, swap; a file system that was lazily unmounted.",
+        "Kubernetes no longer uses the volume, but something on the node keeps its device open.",
+        cause="A bind mount of the volume in a container's mount namespace; a process with its "
+        "working directory or an open file on the volume, even if the volume is no longer mounted "
+        "anywhere; device-mapper or LUKS, a loop device, swap; a file system that was lazily "
+        "unmounted.",
         evidence="Mounts in all namespaces, /proc/PID/{cwd,root,fd,map_files}, sysfs holders, "
         "/proc/swaps, and the kernel's own list of live file systems.",
-        risk="`rbd unmap` fails with EBUSY and kubelet retries for ever, at most 2m2s apart; the "
-        "next pod gets Multi-Attach. Forcing the unmap loses what is not yet written.",
-        remedy="End the process or restart the pod that pins it. kubelet then unmaps by itself "
-        "with its next retry, if it still knows the volume. If only the kernel holds it: drain "
-        "and reboot the node.",
+        risk="`rbd unmap` fails with EBUSY, and kubelet retries indefinitely, at most 2m2s apart. "
+        "The next pod gets Multi-Attach. A forced unmap loses the data that is not yet written.",
+        remedy="End the process or restart the pod that keeps the device open. kubelet then unmaps "
+        "the device with its next retry, if it still tracks the volume. If only the kernel holds "
+        "the device, drain and reboot the node.",
         heals=Heals(by="kubelet", once="nothing keeps the device open", within_s=122),
         step=LifeStep.UNSTAGE,
     ),
@@ -62,48 +64,50 @@ ENTRIES: Final = (
         "RBD103",
         "ClientBlocklisted",
         Severity.CRITICAL,
-        "The node's Ceph client is on the blocklist: the mapping is dead.",
-        cause="Ceph, an operator or a fencing tool blocklisted the client, often after it lost its "
-        "connection, or another client broke its lock.",
-        evidence="The client's own address, with its nonce, against the clients, hosts and ranges "
-        "of the blocklist.",
+        "The node's Ceph client is on the blocklist: the mapping is unusable.",
+        cause="Ceph, an operator or a fencing tool blocklisted the client. This often follows a "
+        "lost connection, or another client that broke this client's lock.",
+        evidence="The client's own address, with its nonce, matches a client, a host or a range on "
+        "the blocklist.",
         risk="Writes fail (-108), though a buffered write may still return success. The mounts "
-        "look healthy. All mappings of one node and user share one client: all are dead, and "
-        "every new map on that node fails with 108.",
-        remedy="Evict the pods that use these devices, let kubelet unmount and unmap all of them; "
-        "with the last one the client goes, and new maps work, unless the entry is of the whole "
-        "host or of a range: then remove it afterwards. Never remove an entry while the mappings "
-        "live: I/O comes back, the watch does not (see RBD105).",
-        heals=Heals(note="a blocklisted client does not come back"),
+        "look healthy. All mappings of one node and user share one client: all of them are "
+        "unusable, and every new map on that node fails with 108.",
+        remedy="Evict the pods that use these devices. Let kubelet unmount and unmap all of them. "
+        "The last unmap removes the client, and new maps work again, unless the entry is for the "
+        "whole host or for a range: then remove the entry afterwards. Never remove an entry while "
+        "the mappings exist: I/O resumes, but the watch does not come back (see RBD105).",
+        heals=Heals(note="a blocklisted client does not recover"),
         step=LifeStep.USE,
     ),
     Entry(
         "RBD104",
         "NbdProcessGone",
         Severity.ERROR,
-        "An rbd-nbd device has no process behind it any more.",
-        cause="The rbd-nbd process died, or the CSI node plugin restarted and took it along.",
-        evidence="No process whose command line names the device's cookie or image. `pid` and "
-        "`backend` in sysfs stay, and prove nothing.",
-        risk="I/O hangs for about 300 s, then fails. A dead nbd device stays for ever.",
-        remedy="Delete the pods that use it; the next stage takes another nbd device. rbdagent "
-        "never disconnects nbd devices: they have no guard against being in use.",
-        heals=Heals(note="nobody starts the process again"),
+        "The process of an rbd-nbd device no longer exists.",
+        cause="The rbd-nbd process died, or the CSI node plugin restarted and ended the process.",
+        evidence="No process has the device's cookie or image on its command line. `pid` and "
+        "`backend` remain in sysfs after the process is gone, and prove nothing.",
+        risk="I/O hangs for about 300 s, then fails. An nbd device without its process remains "
+        "indefinitely.",
+        remedy="Delete the pods that use it; the next stage uses another nbd device. rbdagent "
+        "never disconnects nbd devices: nothing prevents the disconnect of one that is in use.",
+        heals=Heals(note="no component starts the process again"),
         step=LifeStep.USE,
     ),
     Entry(
         "RBD105",
         "MappingUnwatched",
         Severity.CRITICAL,
-        "The image is mapped read-write without a watch: live, and invisible to Ceph.",
-        cause="A blocklist entry was lifted, or expired, while the mapping lived: I/O comes back, "
-        "the watch does not.",
-        evidence="No watch of the mapping's client on the header, or none in the kernel's own list "
-        "(osdc); the client is not blocklisted.",
-        risk="Ceph and ceph-csi believe that nobody has the image. The next node maps it too, and "
-        "both write: the file system is destroyed without an error.",
-        remedy="Take the volume's pods off that node, unmount and unmap it there before any other "
-        "node gets it. Keep pods of the volume from starting elsewhere until then.",
+        "The image is mapped read-write without a watch: the mapping works, and Ceph does not "
+        "show it.",
+        cause="A blocklist entry was removed, or expired, while the mapping existed: I/O resumes, "
+        "but the watch does not come back.",
+        evidence="The header has no watch of the mapping's client, or the kernel's own list (osdc) "
+        "has none. The client is not blocklisted.",
+        risk="For Ceph and ceph-csi, no client has the image. The next node maps it too, and both "
+        "nodes write: the file system is destroyed without an error.",
+        remedy="Remove the volume's pods from that node. Unmount and unmap the volume there before "
+        "any other node gets it. Until then, keep pods of the volume from starting elsewhere.",
         heals=Heals(note="the watch does not come back"),
         step=LifeStep.USE,
     ),
@@ -111,28 +115,28 @@ ENTRIES: Final = (
         "RBD106",
         "VolumeConflict",
         Severity.CRITICAL,
-        "Two nodes have the image mapped read-write, and nothing allows that.",
-        cause="A mapping that lost its watch, a node that was fenced on paper only, a forced "
-        "detach, or a staging mount that kubelet forgot.",
-        evidence="A writable mapping or a kernel client's watch on each of the nodes; "
-        "ReadWriteMany on a raw block device is left out.",
+        "Two nodes have the image mapped read-write, and no access mode allows that.",
+        cause="A mapping that lost its watch, a node that was declared fenced and still runs, a "
+        "forced detach, or a staging mount that kubelet no longer tracks.",
+        evidence="A writable mapping or a kernel client's watch on each of the nodes. "
+        "ReadWriteMany on a raw block device is excluded.",
         risk="Two writers on one file system destroy it.",
-        remedy="Stop the pods of the volume on all nodes but one, at once. Unmap there. Then check "
-        "the file system before it is used again.",
-        heals=Heals(note="both go on writing"),
+        remedy="Stop the pods of the volume on all nodes but one, immediately. Unmap the volume on "
+        "those nodes. Then check the file system before it is used again.",
+        heals=Heals(note="both nodes keep writing"),
         step=LifeStep.USE,
     ),
     Entry(
         "RBD107",
         "NodeReturnedDirty",
         Severity.CRITICAL,
-        "A node that was taken for lost is alive and still holds the volume.",
+        "A node that was taken out of service runs and still holds the volume.",
         cause="The out-of-service taint was set on a node that was not off: its volumes were "
-        "detached by force, its own unpublish and unstage never ran.",
+        "detached by force, and NodeUnpublish and NodeUnstage never ran on it.",
         evidence="The taint, no VolumeAttachment for the node, and the mapping or its watch.",
-        risk="Containers there may still write while another node starts the same volume.",
-        remedy="Stop what runs on that node and reboot it before you remove the taint.",
-        heals=Heals(note="its own unpublish and unstage never run"),
+        risk="Containers on that node may still write while another node starts the same volume.",
+        remedy="Stop the workloads on that node and reboot it before you remove the taint.",
+        heals=Heals(note="NodeUnpublish and NodeUnstage never run on that node"),
         step=LifeStep.UNSTAGE,
     ),
     Entry(
@@ -140,27 +144,27 @@ ENTRIES: Final = (
         "VolumeNotBacked",
         Severity.CRITICAL,
         "A container writes to the node's own disk instead of the volume.",
-        cause="The volume was unmounted by hand, or the container started before it was mounted: "
-        "the directory is there, the device is not.",
+        cause="The volume was unmounted by hand, or the container started before the volume was "
+        "mounted: the directory exists, the device is not mounted there.",
         evidence="The source of the mount in the running container's own mountinfo.",
-        risk="What it writes is not on the volume. Deleting the pod destroys it: NodeUnpublish of "
-        "a path that is no mount removes everything below it.",
+        risk="The data that the container writes is not on the volume. Deleting the pod destroys "
+        "this data: NodeUnpublish of a path that is not a mount removes everything below it.",
         remedy="Copy the data out of the running container first. Only then delete the pod.",
-        heals=Heals(note="nothing mounts a volume under a running container"),
+        heals=Heals(note="no component mounts a volume under a running container"),
         step=LifeStep.PUBLISH,
     ),
     Entry(
         "RBD109",
         "PodLostByAPI",
         Severity.ERROR,
-        "A container uses the volume, and the API does not know its pod any more.",
+        "A container uses the volume, and its pod is no longer in the API.",
         cause="The pod was deleted with --force --grace-period=0 while kubelet was down or could "
-        "not stop it. That removes the API object alone.",
-        evidence="The pod uid in the process's cgroup or in the mount's path, against every pod "
-        "that the API lists.",
-        risk="It still writes. A second pod on another node would be a second writer.",
-        remedy="Bring kubelet back: it stops the container and cleans up by itself. Otherwise stop "
-        "the container with crictl on that node. Never unmap under it.",
+        "not stop it. That removes only the API object.",
+        evidence="The pod UID in the process's cgroup or in the mount's path is not the UID of any "
+        "pod that the API lists.",
+        risk="The container still writes. A second pod on another node would be a second writer.",
+        remedy="Bring kubelet back: it stops the container and cleans up. Otherwise stop the "
+        "container with crictl on that node. Never unmap the device under the container.",
         heals=Heals(by="kubelet", once="it runs on that node again"),
         step=LifeStep.UNPUBLISH,
     ),
@@ -170,28 +174,31 @@ ENTRIES: Final = (
         Severity.ERROR,
         "Only the staging mount of the volume is left on the node.",
         cause="kubelet restarted between NodeUnpublish and NodeUnstage, or the unmount was busy "
-        "and kubelet restarted then (kubernetes#121937).",
-        evidence="A mount at the staging path; no pod, no pod path, no opener, no VolumeAttachment "
-        "that anybody needs.",
-        risk="The volume stays mapped for ever and every other node is refused.",
+        "and kubelet then restarted (kubernetes#121937).",
+        evidence="A mount at the staging path; no pod, no pod path, no process that has the device "
+        "open, and no VolumeAttachment that is still needed.",
+        risk="The volume stays mapped indefinitely, and every other node is refused.",
         remedy="On the node, in this order: umount (never lazily), luksClose if it is encrypted, "
-        "rbd unmap. Stop at the first refusal. Never write vol_data.json again by hand.",
-        heals=Heals(note="kubelet has forgotten it; an agent with --unmap-staged takes it down"),
+        "rbd unmap. Stop at the first refusal. Never recreate vol_data.json by hand.",
+        heals=Heals(
+            note="kubelet no longer tracks it; an agent with --unmap-staged unmounts and unmaps it"
+        ),
         step=LifeStep.UNSTAGE,
     ),
     Entry(
         "RBD111",
         "RollingUpdateDeadlock",
         Severity.ERROR,
-        "A rolling update waits for itself: the new pod for the volume, the old one for the new.",
+        "A rolling update is deadlocked: the new pod waits for the volume, and the old pod stays "
+        "until the new pod is ready.",
         cause="maxSurge > 0 and no pod that may be unavailable (the default of a Deployment with "
-        "fewer than four replicas) on a ReadWriteOnce claim: the new pod landed on another node "
-        "and waits for the old one, which is kept until the new one is ready.",
-        evidence="Both pods use the claim, their ReplicaSets belong to one Deployment, and its "
-        "strategy, where that was asked for.",
-        risk="The update never ends. No data is in danger.",
+        "fewer than four replicas) on a ReadWriteOnce claim. The new pod is on another node and "
+        "waits for the old pod, which the Deployment keeps until the new pod is ready.",
+        evidence="Both pods use the claim, and their ReplicaSets belong to one Deployment. The "
+        "Deployment's strategy is shown if it was observed.",
+        risk="The update never ends. No data is at risk.",
         remedy="Set the Deployment's strategy to Recreate (or maxSurge: 0, maxUnavailable: 1), or "
-        "use a StatefulSet. Deleting the old pod alone makes another old one.",
+        "use a StatefulSet. If you delete only the old pod, its ReplicaSet creates another one.",
         heals=Heals(note="each of the two pods waits for the other"),
         step=LifeStep.ATTACH,
     ),
@@ -199,12 +206,12 @@ ENTRIES: Final = (
         "RBD112",
         "WaitingForUser",
         Severity.ERROR,
-        "A pod waits for a volume that another node's pod uses.",
-        cause="A ReadWriteOnce volume can be on one node only.",
-        evidence="A waiting pod of the claim, a running one of another workload on another node, "
+        "A pod waits for a volume that a pod on another node uses.",
+        cause="A ReadWriteOnce volume can be used on only one node.",
+        evidence="A waiting pod of the claim, a running pod of another workload on another node, "
         "and access modes that allow one node.",
         risk="None for the data: the wait protects it.",
-        remedy="Stop the pod that uses it, or run both on one node.",
+        remedy="Stop the pod that uses the volume, or run both pods on one node.",
         heals=Heals(
             by="the attach/detach controller", once="the pod that uses it has ended", within_s=122
         ),
@@ -214,19 +221,19 @@ ENTRIES: Final = (
         "RBD113",
         "HolderNodeDown",
         Severity.ERROR,
-        "The node that holds the volume is not Ready or gone.",
-        cause="Power, network or kubelet.",
+        "The node that holds the volume is not Ready or no longer exists.",
+        cause="A failure of power, network or kubelet.",
         evidence="The Node object, and the watch: it ends some 30 s after the client does.",
-        risk="A node without kubelet may still run and write. Detaching it by force gives the "
-        "volume two writers.",
-        remedy="While its watch is alive, for Ceph the node is alive: bring it back, or power it "
-        "off. Only when it is off set the out-of-service taint: its pods and attachments go within "
-        "20 s. Take the taint away when it is back.",
+        risk="A node without kubelet may still run containers that write. A forced detach gives "
+        "the volume two writers.",
+        remedy="While the node's watch exists, Ceph has a live client on it: bring the node back, "
+        "or power it off. Set the out-of-service taint only when the node is off: its pods and "
+        "attachments are then removed within 20 s. Remove the taint when the node is back.",
         heals=Heals(
             by="its kubelet",
             once="the node is back",
-            note="six minutes after its pods are gone the controller detaches by force, whether "
-            "the machine is off or not, and its mapping stays",
+            note="six minutes after the node's pods are gone, the controller detaches by force, "
+            "whether the machine is off or not, and the mapping stays",
         ),
         step=LifeStep.DETACH,
     ),
@@ -237,7 +244,7 @@ ENTRIES: Final = (
         "Several nodes hold the volume, and its access mode allows that.",
         cause="ReadOnlyMany, ReadWriteMany on a raw block device, or a live migration.",
         evidence="Access modes and volume mode of the PV.",
-        risk="None by itself.",
+        risk="None.",
         remedy="Nothing to do.",
         heals=None,
     ),
@@ -245,14 +252,14 @@ ENTRIES: Final = (
         "RBD115",
         "ForeignHolder",
         Severity.WARNING,
-        "A client that is no mapping of a Kubernetes node holds the image.",
+        "A client that is not a mapping of a Kubernetes node holds the image.",
         cause="qemu or another librbd program, an `rbd` shell, a mapping made by hand, another "
         "cluster that uses the same pool.",
-        evidence="Its address and client id are no mapping's of this node, and no node's; or "
-        "nothing says that Kubernetes made the mapping.",
-        risk="ceph-csi refuses to stage while it watches.",
-        remedy="Find its owner by the address. rbdagent never touches it.",
-        heals=Heals(by="kubelet", once="that client has let go", within_s=122),
+        evidence="The client's address and id match no mapping of this node and no node; or "
+        "nothing shows that Kubernetes created the mapping.",
+        risk="ceph-csi refuses to stage the volume while this client watches the image.",
+        remedy="Find the owner of the client by its address. rbdagent never acts on this client.",
+        heals=Heals(by="kubelet", once="that client has released the image", within_s=122),
         step=LifeStep.STAGE,
     ),
     Entry(
@@ -260,21 +267,27 @@ ENTRIES: Final = (
         "CephDaemonWatches",
         Severity.INFO,
         "A Ceph daemon watches the image as part of its work.",
-        cause="mgr tasks (deep copy, trash, snapshots) or mirroring.",
-        evidence="The watcher's address is that daemon's.",
-        risk="None: mgr's watches are short; rbd-mirror keeps one per mirrored image.",
-        remedy="Nothing to do. If mgr's stays, look at `ceph rbd task list`.",
+        cause="mgr tasks (flatten, trash, snapshots) or mirroring.",
+        evidence="The watcher's client is the mgr's own (`mgr dump`), or it watches the pool's "
+        "`rbd_mirroring`, as only rbd-mirror does. Where these were not observed: probably a "
+        "daemon, if no other librbd client watches and the mgr has a task of the image, or the "
+        "image is mirrored.",
+        risk="None: mgr's watches are short; rbd-mirror keeps one per mirrored image. A client "
+        "that is only probably a daemon may be any librbd program: while it watches, the volume "
+        "does not count as free.",
+        remedy="Nothing to do. If mgr's watch stays, check `ceph rbd task list`. `rbdagent check` "
+        "shows the caps that are needed to recognise mgr's clients.",
         heals=None,
     ),
     Entry(
         "RBD117",
         "WatchPassedBy",
         Severity.INFO,
-        "A watch was there in one look and gone in the next.",
-        cause="ceph-csi opens the image read-write to see whether it is in use, again and again "
-        "while a NodeStage waits, about 0.15 s each time.",
-        evidence="Two looks at the watchers.",
-        risk="None: it is no holder.",
+        "A watch was present in one observation and gone in the next.",
+        cause="ceph-csi opens the image read-write to check whether it is in use. While a "
+        "NodeStage waits it repeats this, about 0.15 s each time.",
+        evidence="Two observations of the watchers.",
+        risk="None: the client does not hold the image.",
         remedy="Nothing to do.",
         heals=None,
     ),
@@ -285,20 +298,20 @@ ENTRIES: Final = (
         "No client holds the image.",
         cause="No watch on the header, no mapping on any node, no running pod, no attachment.",
         evidence="The watchers according to Ceph, this node's sysfs, a report of each other node's "
-        "agent that is at most ten minutes old, and the API, each of them observed.",
-        risk="An administrator's mapping on a machine that is no node of the cluster, made "
-        "read-only or without its watch, shows only on that machine.",
-        remedy="If a pod waits all the same, its events show for what.",
+        "agent that is at most ten minutes old, and the API. Each of them was observed.",
+        risk="A mapping on a machine that is not a node of the cluster shows only on that machine "
+        "if it is read-only or has no watch.",
+        remedy="If a pod waits all the same, its events show what it waits for.",
         heals=None,
     ),
     Entry(
         "RBD119",
         "HolderUndetermined",
         Severity.WARNING,
-        "What a holder does, or whether there is one, could not be seen from here.",
-        cause="It is on another node, or a source that the answer needs was not observed: a node "
-        "without a fresh report of its agent may have the image mapped without a watch.",
-        evidence="What was missing is listed with the holder.",
+        "What a holder does, or whether a holder exists, could not be observed from here.",
+        cause="The holder is on another node, or a required source was not observed: a node "
+        "without a recent report of its agent may have the image mapped without a watch.",
+        evidence="The missing sources are listed with the holder.",
         risk="Unmapping on a guess destroys data.",
         remedy="Run rbdagent on the holder's own node.",
         heals=None,
@@ -308,11 +321,11 @@ ENTRIES: Final = (
         "BetweenSteps",
         Severity.INFO,
         "kubelet or the CSI driver is between two steps of this volume.",
-        cause="A stage or unstage is under way, or lately was.",
-        evidence="A waiting or ending pod, a process at work, or an attachment younger than the "
-        "grace period of ten minutes.",
+        cause="A stage or unstage is in progress, or was until recently.",
+        evidence="A waiting or terminating pod, an operation in progress, or an attachment younger "
+        "than the grace period of ten minutes.",
         risk="Interfering makes the step fail.",
-        remedy="Wait, and look again.",
+        remedy="Wait, then run rbdagent again.",
         heals=Heals(by="kubelet and the CSI driver"),
     ),
 )

@@ -1,4 +1,4 @@
-"""RBD4xx: attaching, and what the events mean."""
+"""RBD4xx: attaching, and the meaning of events."""
 
 from __future__ import annotations
 
@@ -12,18 +12,23 @@ ENTRIES: Final = (
         "RBD401",
         "MultiAttach",
         Severity.ERROR,
-        "The controller does not attach the volume: by its books another node has it.",
+        "The attach/detach controller will not attach the volume: its cached state still lists it "
+        "on another node.",
         cause="The other node's pod still runs, or its kubelet could not finish NodeUnstage and "
         "keeps the volume in volumesInUse.",
-        evidence="A pod that waits without a VolumeAttachment to its node, one to another node, "
-        "and access modes that allow one. The event, if it is still there: `Multi-Attach error`, "
-        "since Kubernetes 1.37 `Waiting for detach`. It is said once, and lives an hour. The "
-        "controller asks VolumeAttachments and the nodes' status, never Ceph.",
-        risk="None for the data. A Ready node is never detached by force, so it may last for ever.",
-        remedy="See what is said of the holder. Once it has let go, the controller attaches by "
-        "itself, after kubelet's next retry (at most 2m2s later).",
+        evidence="A pod that waits without a VolumeAttachment to its node, a VolumeAttachment to "
+        "another node, and access modes that allow only one. Also the event, if it still exists: "
+        "`Multi-Attach error`, since Kubernetes 1.37 `Waiting for detach`. The controller sends it "
+        "once, and it expires after an hour. The controller checks VolumeAttachments and the "
+        "status of the nodes, never Ceph.",
+        risk="None for the data. A Ready node is never detached by force, so the wait may last "
+        "indefinitely.",
+        remedy="See the findings about the holder. Once the holder has released the volume, the "
+        "controller attaches it automatically after kubelet's next retry (at most 2m2s later).",
         heals=Heals(
-            by="the attach/detach controller", once="the other node has let go", within_s=122
+            by="the attach/detach controller",
+            once="the other node has released the volume",
+            within_s=122,
         ),
         step=LifeStep.ATTACH,
     ),
@@ -31,15 +36,16 @@ ENTRIES: Final = (
         "RBD402",
         "StillBeingUsed",
         Severity.ERROR,
-        "ceph-csi refuses to stage: the image has another watcher.",
-        cause="Some client has the image open: a forgotten mapping, a node that was detached by "
-        "force, another cluster, a shell. ceph-csi waits 54 s for it to go, at each try.",
-        evidence="The newest event of a pod that still waits, and the image's watchers. A dead "
-        "client's watch goes after 30 s; every other stays until its owner lets go.",
+        "ceph-csi refuses to stage the volume: the image has another watcher.",
+        cause="A client has the image open: a forgotten mapping, a node that was detached by "
+        "force, another cluster, a shell. At each try, ceph-csi waits 54 s for the watch to end.",
+        evidence="The newest event of a pod that still waits, and the image's watchers. The watch "
+        "of a dead client ends after 30 s. Every other watch stays until its client releases the "
+        "image.",
         risk="None: the refusal prevents a second writer.",
-        remedy="See what is said of the holder. Once it has let go, the waiting NodeStage goes on "
-        "within seconds.",
-        heals=Heals(by="kubelet", once="that client has let go", within_s=122),
+        remedy="See the findings about the holder. Once the holder has released the image, the "
+        "waiting NodeStage continues within seconds.",
+        heals=Heals(by="kubelet", once="that client has released the image", within_s=122),
         step=LifeStep.STAGE,
     ),
     Entry(
@@ -47,31 +53,33 @@ ENTRIES: Final = (
         "NotAnRBDVolume",
         Severity.ERROR,
         "The volume is not an RBD image.",
-        cause="Another driver or volume type made it.",
+        cause="Another driver or volume type created it.",
         evidence="The PV's source.",
         risk="None.",
-        remedy="Ask that driver's tools.",
+        remedy="Use the tools of that driver.",
         heals=None,
     ),
     Entry(
         "RBD408",
         "AttachedOnPaper",
         Severity.ERROR,
-        "The control plane says attached, and the node has nothing.",
-        cause="The controller's books are stale, or its detach never ends (kubernetes#131410).",
-        evidence="A VolumeAttachment, and neither a mapping nor a watch on that node.",
-        risk="The next pod gets Multi-Attach although nobody holds the volume.",
-        remedy="If no pod on that node needs it, restart kube-controller-manager, which reads its "
-        "books anew. Never remove the attachment's finalizer by hand.",
-        heals=Heals(note="the controller does not look again"),
+        "The control plane reports the volume as attached, but the node does not hold it.",
+        cause="The controller's cached state is stale, or its detach never ends "
+        "(kubernetes#131410).",
+        evidence="A VolumeAttachment, and neither a mapping nor a watch of that node.",
+        risk="The next pod gets a Multi-Attach error although no node holds the volume.",
+        remedy="If no pod on that node needs the volume, restart kube-controller-manager: it then "
+        "rebuilds its cached state. Never remove the attachment's finalizer by hand.",
+        heals=Heals(note="the controller does not check again"),
         step=LifeStep.DETACH,
     ),
     Entry(
         "RBD409",
         "DetachFails",
         Severity.ERROR,
-        "The VolumeAttachment is being deleted and its detach fails.",
-        cause="The external attacher cannot finish: a missing secret, no attacher, no rights.",
+        "The VolumeAttachment is being deleted, and its detach fails.",
+        cause="external-attacher cannot finish the detach: a secret is missing, it is not running, "
+        "or permissions are missing.",
         evidence="deletionTimestamp and detachError.",
         risk="Removing the finalizer by hand orphans the mapping.",
         remedy="Repair what the error names. Never remove the finalizer.",
@@ -84,13 +92,13 @@ ENTRIES: Final = (
         Severity.WARNING,
         "A VolumeAttachment names a node that does not exist.",
         cause="The Node object was deleted before its volumes were detached.",
-        evidence="No Node of that name.",
+        evidence="No Node has that name.",
         risk="The machine may still run and hold the image.",
         remedy="Prove that the machine is off. The controller then cleans up.",
         heals=Heals(
             by="the attach/detach controller",
             within_s=440,
-            note="80 s until its pods are cleared away, and six minutes from then on, or from the "
+            note="80 s until the node's pods are removed, and six minutes from then, or from the "
             "start of kube-controller-manager",
         ),
         step=LifeStep.DETACH,
@@ -99,15 +107,14 @@ ENTRIES: Final = (
         "RBD411",
         "DuplicateHandle",
         Severity.ERROR,
-        "Two PVs share one driver and volume handle.",
-        cause="Static PVs that were written by hand with the same handle (ceph-csi#4526).",
+        "Two PVs have the same driver and volume handle.",
+        cause="Static PVs were written by hand with the same handle (ceph-csi#4526).",
         evidence="The PVs' sources.",
-        risk="kubelet and the attacher take both for one volume: the second pod gets the wrong "
-        "one, or none.",
-        remedy="Set reclaim policy Retain on all of these PVs first: they are one image, and the "
-        "deletion of any of their claims would delete it. Then find out which claim the "
-        "data belongs to, delete the other PV, and create it again with a handle of its "
-        "own.",
+        risk="kubelet and external-attacher treat both as one volume: the second pod gets the "
+        "wrong one, or none.",
+        remedy="Set the reclaim policy Retain on all of these PVs first: they are one image, and "
+        "the deletion of any of their claims would delete the image. Then find out which claim "
+        "the data belongs to, delete the other PV, and create it again with a different handle.",
         heals=Heals(note="a handle cannot be changed"),
         step=LifeStep.BIND,
     ),
@@ -116,10 +123,10 @@ ENTRIES: Final = (
         "SeveralVolumes",
         Severity.INFO,
         "The pod has further RBD volumes.",
-        cause="A pod may use several; an answer speaks of one.",
+        cause="A pod may use several volumes; rbdagent reports on one of them.",
         evidence="The pod's claims.",
         risk="None.",
-        remedy="Ask for each of them.",
+        remedy="Run rbdagent for each of the other volumes.",
         heals=None,
     ),
     Entry(
@@ -127,7 +134,7 @@ ENTRIES: Final = (
         "AttachFails",
         Severity.ERROR,
         "The volume cannot be attached.",
-        cause="The external attacher reports an error.",
+        cause="external-attacher reports an error.",
         evidence="attachError of the VolumeAttachment.",
         risk="The pod waits.",
         remedy="Repair what the error names.",
@@ -142,8 +149,8 @@ ENTRIES: Final = (
         "RBD414",
         "ImageNameUnknown",
         Severity.ERROR,
-        "Which image the PV stands for cannot be told.",
-        cause="Its volume handle does not follow ceph-csi's form, and it carries no image name.",
+        "The image that the PV refers to is unknown.",
+        cause="Its volume handle does not have ceph-csi's format, and it has no image name.",
         evidence="The PV's source.",
         risk="None.",
         remedy="Name the image itself: POOL/IMAGE.",
@@ -153,9 +160,9 @@ ENTRIES: Final = (
         "RBD415",
         "TargetNotSeen",
         Severity.WARNING,
-        "The target was not found where it could be looked for.",
+        "The target was not found in the sources that were observed.",
         cause="A typo, or a source that was not observed.",
-        evidence="Each source's state.",
+        evidence="The state of each source.",
         risk="None.",
         remedy="Check the name, and the sources that failed.",
         heals=None,
@@ -164,13 +171,13 @@ ENTRIES: Final = (
         "RBD416",
         "RunningWithoutMapping",
         Severity.ERROR,
-        "A pod runs with the volume, and its node shows no mapping or watch of it.",
-        cause="The mapping lost its watch (RBD105), was taken away under the pod (RBD108), or the "
-        "node reaches Ceph from an address that no Node object lists.",
-        evidence="The pod in the API; the watchers; this node's sysfs where it is this node.",
-        risk="Until it is known which, a second writer may be let in.",
+        "A pod runs with the volume, but its node shows no mapping or watch of the image.",
+        cause="The mapping lost its watch (RBD105), the volume was unmounted under the running pod "
+        "(RBD108), or the node reaches Ceph from an address that no Node object lists.",
+        evidence="The pod in the API; the watchers; the sysfs of this node, if the pod runs here.",
+        risk="Until the cause is known, a second writer may get the volume.",
         remedy="Run rbdagent on the pod's node before anything else.",
-        heals=Heals(note="nobody else looks"),
+        heals=Heals(note="no other component checks this"),
         step=LifeStep.USE,
     ),
 )

@@ -1,4 +1,4 @@
-"""RBD73x to RBD76x: why a volume cannot be mapped or mounted, by what kubelet was told."""
+"""RBD73x to RBD76x: why a volume cannot be mapped or mounted, from the errors that kubelet gets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ _NONE: Final = "None: the pod has not started."
 
 
 def _retried(once: str) -> Heals:
-    """Kubelet tries again for ever, 500 ms doubled up to 2m2s apart (exponentialbackoff)."""
+    """Return the recovery by kubelet's retries, 500 ms apart, doubled up to 2m2s.
+
+    kubelet retries indefinitely (exponentialbackoff).
+    """
     return Heals(by="kubelet", once=once, within_s=122)
 
 
@@ -21,27 +24,29 @@ ENTRIES: Final = (
         "RBD731",
         "DriverDownWhereWanted",
         Severity.ERROR,
-        "The CSI driver does not answer on the node where the pod waits.",
-        cause="The node plugin's pod is not there (nodeSelector, taint), not Ready, or crashed; "
-        "or its registrar did not reach kubelet.",
-        evidence="CSINode lacks the driver, or kubelet or the attacher says that it does not "
-        "answer. CSINode alone proves no driver: it keeps its list while kubelet restarts.",
+        "The CSI driver does not respond on the node where the pod waits.",
+        cause="The pod of the node plugin is missing there (nodeSelector, taint), is not Ready, or "
+        "crashed; or its registrar did not reach kubelet.",
+        evidence="CSINode lacks the driver, or kubelet or external-attacher reports that the "
+        "driver does not respond. A driver in CSINode may still be down: CSINode keeps its list "
+        "while kubelet restarts.",
         risk=_NONE,
-        remedy="Bring the CSI node plugin up on that node; the pod then starts by itself.",
-        heals=_retried("the driver answers there"),
+        remedy="Start the CSI node plugin on that node. The pod then starts automatically.",
+        heals=_retried("the driver responds there"),
         step=LifeStep.STAGE,
     ),
     Entry(
         "RBD732",
         "DriverNotInstalled",
         Severity.ERROR,
-        "No CSI driver of the name that the volume asks for is installed in this cluster.",
-        cause="YAML of another cluster (Rook puts its namespace before the driver's name), or the "
-        "driver was removed.",
-        evidence="No CSIDriver object of that name, and no CSINode that lists it.",
-        risk="None by itself. Volumes of a removed driver that are still mounted stay so.",
-        remedy="Install the driver under exactly that name; the driver of a PV cannot be changed: "
-        "else set the PV to Retain and make it anew with the driver that there is.",
+        "No CSI driver with the name that the volume requires is installed in this cluster.",
+        cause="The YAML is from another cluster (Rook puts its namespace before the driver's "
+        "name), or the driver was removed.",
+        evidence="No CSIDriver object has that name, and no CSINode lists it.",
+        risk="None from the missing driver. Volumes of a removed driver that are still mounted "
+        "stay mounted.",
+        remedy="Install the driver under exactly that name. Otherwise set the PV to Retain and "
+        "create it again with the installed driver: the driver of a PV cannot be changed.",
         heals=_retried("the driver is installed"),
         step=LifeStep.ATTACH,
     ),
@@ -49,13 +54,14 @@ ENTRIES: Final = (
         "RBD733",
         "SecretMissing",
         Severity.ERROR,
-        "The secret that the driver needs for this volume is not there, or may not be read.",
-        cause="It was deleted or renamed, or its namespace was; the PV names it for ever.",
-        evidence="The name in kubelet's or the attacher's words.",
+        "The secret that the driver needs for this volume is missing, or may not be read.",
+        cause="The secret was deleted or renamed, or its namespace was. The PV refers to that "
+        "name permanently.",
+        evidence="The name in the message of kubelet or external-attacher.",
         risk=_NONE,
-        remedy="Make the secret again under exactly that name and namespace, with the keys userID "
-        "and userKey.",
-        heals=_retried("the secret is there"),
+        remedy="Create the secret again under exactly that name and namespace, with the keys "
+        "userID and userKey.",
+        heals=_retried("the secret exists"),
         step=LifeStep.STAGE,
     ),
     Entry(
@@ -64,11 +70,12 @@ ENTRIES: Final = (
         Severity.ERROR,
         "ceph-csi has no configuration for the clusterID that the volume names.",
         cause="config.json in the ConfigMap ceph-csi-config (Rook: rook-ceph-csi-config) lacks "
-        "the clusterID: another cluster's PV, or a configuration that was made anew.",
+        "the clusterID, or has no monitors for it. The PV is from another cluster, or the "
+        "configuration was created again.",
         evidence=_EVENT,
         risk=_NONE,
         remedy="Add the clusterID with the monitors of the right Ceph cluster. Make sure that it "
-        "is the right one: pool ids and image names repeat from cluster to cluster.",
+        "is the right one: different clusters can have the same pool IDs and image names.",
         heals=_retried("the clusterID is configured"),
         step=LifeStep.STAGE,
     ),
@@ -81,36 +88,36 @@ ENTRIES: Final = (
         "configured.",
         evidence="110 (timed out) in kubelet's event.",
         risk="Other volumes on that node may hang as well.",
-        remedy="Try the monitors' ports 3300 and 6789 from that node, and compare the addresses "
+        remedy="Test the monitors' ports 3300 and 6789 from that node, and compare the addresses "
         "with `ceph mon dump`.",
-        heals=_retried("the monitors answer there"),
+        heals=_retried("the node reaches the monitors"),
         step=LifeStep.STAGE,
     ),
     Entry(
         "RBD736",
         "CephRefusesUser",
         Severity.ERROR,
-        "Ceph refuses the driver's user: its key is wrong, or its caps are too small.",
-        cause="The key in the secret is not the user's (any more), the user does not exist, or it "
-        "lacks `profile rbd` for this pool.",
+        "Ceph refuses the driver's user: its key is wrong, or its caps are not sufficient.",
+        cause="The key in the secret is not the user's key (any more), the user does not exist, or "
+        "it lacks `profile rbd` for this pool.",
         evidence="1 (not permitted) or 13 (permission denied) in kubelet's event.",
         risk=_NONE,
-        remedy="Compare `ceph auth get` of the user with the secret. Needed are mon 'profile rbd' "
-        "and osd 'profile rbd pool=POOL'.",
-        heals=_retried("key and caps are right"),
+        remedy="Compare `ceph auth get` of the user with the secret. The user needs mon 'profile "
+        "rbd' and osd 'profile rbd pool=POOL'.",
+        heals=_retried("the key and the caps are right"),
         step=LifeStep.STAGE,
     ),
     Entry(
         "RBD737",
         "PoolMissing",
         Severity.ERROR,
-        "The pool of the image does not exist in the cluster that was asked.",
-        cause="It was deleted or renamed, or the clusterID leads to another Ceph cluster.",
+        "The pool of the image does not exist in the Ceph cluster that the driver uses.",
+        cause="The pool was deleted or renamed, or the clusterID leads to another Ceph cluster.",
         evidence=_EVENT,
-        risk="If the cluster is the wrong one, nothing that is made there is found again.",
-        remedy="Look whether it is the right cluster (`ceph fsid`), and for the pool "
+        risk="If it is the wrong cluster, nothing that is created there is found again.",
+        remedy="Check that it is the right cluster (`ceph fsid`), and that the pool exists "
         "(`ceph osd pool ls`).",
-        heals=_retried("the pool is there"),
+        heals=_retried("the pool exists"),
         step=LifeStep.STAGE,
     ),
     Entry(
@@ -118,26 +125,27 @@ ENTRIES: Final = (
         "ImageNotFound",
         Severity.ERROR,
         "The driver does not find the image.",
-        cause="It was deleted or renamed, is in the trash, or the PV leads to another cluster, "
-        "pool or namespace.",
+        cause="The image was deleted or renamed or is in the trash, or the PV leads to another "
+        "cluster, pool or namespace.",
         evidence=_EVENT,
-        risk="If it is in the trash, it is removed for good when its time is over.",
-        remedy="Look into the trash (`rbd trash ls --all`) and restore it from there; else look "
-        "at mirrors and backups.",
-        heals=Heals(note="an image that is gone stays so"),
+        risk="If the image is in the trash, it is removed permanently when its deferment time is "
+        "over.",
+        remedy="Check the trash (`rbd trash ls --all`) and restore the image from there. If it is "
+        "not in the trash, check mirrors and backups.",
+        heals=Heals(note="a deleted image does not come back"),
         step=LifeStep.STAGE,
     ),
     Entry(
         "RBD739",
         "KernelModuleMissing",
         Severity.ERROR,
-        "The node's kernel has no module rbd, or may not load it.",
-        cause="A slim kernel without it, a package of further modules that is missing, a kernel "
-        "that was updated without a reboot, or modules that are locked.",
-        evidence="modprobe's words in kubelet's event.",
+        "The node's kernel has no rbd module, or may not load it.",
+        cause="A minimal kernel without the module, a package of additional modules that is not "
+        "installed, a kernel that was updated without a reboot, or locked modules.",
+        evidence="The error of modprobe in kubelet's event.",
         risk=_NONE,
-        remedy="Install the package with the kernel's further modules, or reboot into the kernel "
-        "whose modules are installed; `modprobe rbd` on that node shows it at once.",
+        remedy="Install the package with the kernel's additional modules, or reboot into the "
+        "kernel whose modules are installed. `modprobe rbd` on that node shows the result at once.",
         heals=_retried("the module is loaded"),
         step=LifeStep.STAGE,
     ),
@@ -146,13 +154,14 @@ ENTRIES: Final = (
         "ImageFeaturesUnsupported",
         Severity.ERROR,
         "The image has features that the node's kernel does not know.",
-        cause="The class's imageFeatures, or features of images that were made with other tools.",
+        cause="The imageFeatures of the StorageClass, or features of images that were created with "
+        "other tools.",
         evidence="6 (feature set mismatch), or ceph-csi's own check.",
-        risk="An image that is mirrored by its journal is no longer mirrored without journaling.",
-        remedy="Disable on the image what the kernel lacks: journaling with every kernel, "
-        "deep-flatten before 5.1. rbd names it on its standard output, which ceph-csi drops, and "
-        "the kernel's log as a mask. Correct the class's imageFeatures, or use the mounter "
-        "rbd-nbd.",
+        risk="Without journaling, an image with journal-based mirroring is no longer mirrored.",
+        remedy="Disable the features of the image that the kernel lacks: journaling with every "
+        "kernel, deep-flatten before 5.1. rbd names them on its standard output, which ceph-csi "
+        "drops; the kernel log shows them as a mask. Correct the imageFeatures of the "
+        "StorageClass, or use the mounter rbd-nbd.",
         heals=_retried("the features are disabled"),
         step=LifeStep.STAGE,
     ),
@@ -160,48 +169,49 @@ ENTRIES: Final = (
         "RBD741",
         "MapOptionsRefused",
         Severity.ERROR,
-        "The node's kernel refuses how the image is to be mapped.",
-        cause="mapOptions of the class or PV that this kernel does not know (ms_mode, "
-        "compression_hint). Or none: rbd of Ceph 20, which ceph-csi has since 3.16, passes ms_mode "
-        "to every kernel. Or a clone whose chain of parents is too long or is being flattened "
-        "(rook#12312): krbd follows 16 parents.",
-        evidence="22 (invalid argument) or 95 (not supported) in kubelet's event; the kernel's own "
-        "log on that node says which (`rbd: Unknown parameter 'ms_mode'`).",
+        "The node's kernel rejects the map options, or the parents of the image.",
+        cause="mapOptions of the StorageClass or PV that this kernel does not know (ms_mode, "
+        "compression_hint). The option may come from rbd itself: rbd of Ceph 20, which ceph-csi "
+        "has since 3.16, passes ms_mode to every kernel. Or the image is a clone whose chain of "
+        "parents is too long or is being flattened (rook#12312): krbd follows 16 parents.",
+        evidence="22 (invalid argument) or 95 (not supported) in kubelet's event. The kernel log "
+        "on that node names the cause (`rbd: Unknown parameter 'ms_mode'`).",
         risk=_NONE,
-        remedy="Read the kernel's log on that node: it names the option, or the parent chain "
-        "(then wait for the flatten, or flatten the image). Compare mapOptions with the kernel's "
-        "version: ms_mode needs 5.11. Where mapOptions "
-        "name no ms_mode, and the kernel is older, the node needs a newer kernel, or a ceph-csi "
-        "with Ceph 19 or older (3.15): rbd of Ceph 20 passes ms_mode=legacy too.",
-        heals=_retried("the options fit"),
+        remedy="Read the kernel log on that node: it names the option, or the parent chain (then "
+        "wait for the flatten, or flatten the image). Compare mapOptions with the kernel's "
+        "version: ms_mode needs 5.11. If mapOptions do not contain ms_mode and the kernel is "
+        "older, the node needs a newer kernel, or a ceph-csi with Ceph 19 or older (3.15): rbd of "
+        "Ceph 20 passes ms_mode=legacy too.",
+        heals=_retried("the kernel accepts the options"),
         step=LifeStep.STAGE,
     ),
     Entry(
         "RBD742",
         "BlocklistForbidden",
         Severity.ERROR,
-        "A client may not put the lock's former owner on the blocklist.",
-        cause="The driver's user has caps of its own making, without `profile rbd` for the "
-        "monitors: it cannot break the lock of a client that died.",
-        evidence="`failed to blocklist` in the event or in the kernel's log. Or `map failed: "
-        "(13)`, and the owner of the exclusive lock does not watch the image.",
-        risk="None: the lock of the former owner keeps everybody else out.",
+        "The driver's user may not put the former owner of the lock on the blocklist.",
+        cause="The driver's user has custom caps without `profile rbd` for the monitors: it cannot "
+        "break the lock of a client that died.",
+        evidence="`map failed: (13)` in the event, and the owner of the exclusive lock does not "
+        "watch the image; `failed to blocklist` in the kernel log.",
+        risk="None: the lock of the former owner keeps all other clients out.",
         remedy="Give the user mon 'profile rbd'. Do not remove the lock by hand while its owner "
-        "may live.",
-        heals=_retried("the user has its caps"),
+        "may be alive.",
+        heals=_retried("the user has these caps"),
         step=LifeStep.STAGE,
     ),
     Entry(
         "RBD743",
         "ImageNotPrimary",
         Severity.ERROR,
-        "The image is a mirror's copy: only its primary can be mapped.",
-        cause="Mirroring: the primary is in the other Ceph cluster, or was demoted and nobody was "
-        "promoted.",
+        "The image is a non-primary mirror image: only the primary image can be mapped.",
+        cause="Mirroring: the primary is in the other Ceph cluster, or was demoted and no image "
+        "was promoted.",
         evidence=_EVENT,
-        risk="Promoting by force while the other side lives splits the two for good.",
+        risk="A forced promotion while the other side is alive splits the two images permanently "
+        "(split-brain).",
         remedy="Demote the image on the other side, then promote it here (`rbd mirror image "
-        "promote`); by force only if the other side is lost.",
+        "promote`). Use force only if the other side is lost.",
         heals=_retried("the image is promoted here"),
         step=LifeStep.STAGE,
     ),
@@ -210,11 +220,11 @@ ENTRIES: Final = (
         "MapFails",
         Severity.ERROR,
         "Mapping the image fails on the pod's node.",
-        cause="What the event says.",
+        cause="See the error in the event.",
         evidence=_EVENT,
         risk=_NONE,
-        remedy="Read the words of rbd in the event and the kernel's log on that node.",
-        heals=_retried("what it names is repaired"),
+        remedy="Read rbd's error in the event, and the kernel log on that node.",
+        heals=_retried("the reported error is repaired"),
         step=LifeStep.STAGE,
     ),
     Entry(
@@ -222,11 +232,11 @@ ENTRIES: Final = (
         "ImageBeingFlattened",
         Severity.INFO,
         "The image is being flattened before it can be mapped.",
-        cause="It is a clone with more parents than ceph-csi maps, or with features that the "
-        "kernel lacks: Ceph's manager copies the parents' data into it.",
+        cause="The image is a clone with more parents than ceph-csi maps, or with features that "
+        "the kernel lacks: Ceph's manager copies the parents' data into it.",
         evidence="`flatten in progress` in kubelet's event.",
         risk="None.",
-        remedy="Wait. `ceph rbd task list` shows how far it is.",
+        remedy="Wait. `ceph rbd task list` shows the progress.",
         heals=_retried("Ceph's manager has flattened it"),
         step=LifeStep.STAGE,
     ),
@@ -234,13 +244,13 @@ ENTRIES: Final = (
         "RBD746",
         "EncryptionFails",
         Severity.ERROR,
-        "The passphrase of the encrypted volume cannot be had, or does not open it.",
-        cause="The key management service does not answer or has forgotten the key, its "
-        "configuration is not there, or the image lacks ceph-csi's metadata (a copy of it).",
+        "The passphrase of the encrypted volume is not available, or does not open the volume.",
+        cause="The key management service (KMS) does not respond or no longer has the key, its "
+        "configuration is missing, or the image lacks ceph-csi's metadata (it is a copy).",
         evidence=_EVENT,
         risk="Without its passphrase the data is lost: delete nothing in the KMS.",
-        remedy="Bring the KMS and its configuration (ConfigMap csi-kms-connection-details) back.",
-        heals=_retried("the passphrase is there"),
+        remedy="Restore the KMS and its configuration (ConfigMap csi-kms-connection-details).",
+        heals=_retried("the passphrase is available"),
         step=LifeStep.STAGE,
     ),
     Entry(
@@ -250,14 +260,14 @@ ENTRIES: Final = (
         "The node's kernel or the CSI driver cannot use the CephX key of the driver's user.",
         cause="A key of type aes256k, which Ceph 19.2.6 and 20.2.4 create by default "
         "(CVE-2025-30156). krbd can use it since kernel 7.0, or with a backport; ceph-csi since "
-        "3.16.3 and 3.17.1, whose image has Ceph 20.2.4. Or the secret's userKey is no key.",
+        "3.16.3 and 3.17.1, whose image has Ceph 20.2.4. Or the secret's userKey is not a key.",
         evidence="rbd's `failed to add secret` with 22 or, on older kernels, 524 in kubelet's "
-        "event, and `libceph: secret too big 32` in the kernel's log on that node; or ceph-csi's "
+        "event, and `libceph: secret too big 32` in the kernel log on that node; or ceph-csi's "
         "`rados: ret=-22` when it connects.",
-        risk="Volumes that are mapped already keep working. A key that is rotated to aes256k makes "
+        risk="Volumes that are already mapped keep working. A key that is rotated to aes256k makes "
         "every new map fail on such nodes.",
         remedy="Give the StorageClass's node-stage secret a new user whose key is of type aes "
-        "(`ceph auth get-or-create client.USER-aes CAPS --key-type=aes`, where `ceph mon dump` "
+        "(`ceph auth get-or-create client.USER-aes CAPS --key-type=aes`, if `ceph mon dump` "
         "lists aes in auth_allowed_ciphers; a user that exists keeps its key), or run the pods on "
         "nodes with kernel 7.0 or later. See docs/install.md, Key types.",
         heals=_retried("the secret has a key that both can use"),
@@ -269,15 +279,16 @@ ENTRIES: Final = (
         Severity.ERROR,
         "No monitor has an address for the ms_mode of the map.",
         cause="ms_mode=legacy needs a v1 address of the monitors (port 6789), and every other "
-        "ms_mode a v2 address (port 3300). Without ms_mode, rbd before Ceph 20 takes legacy, which "
-        "fails where the monitors speak msgr2 only.",
+        "ms_mode a v2 address (port 3300). Without ms_mode, rbd before Ceph 20 uses legacy, which "
+        "fails if the monitors support msgr2 only.",
         evidence="`failed to get mon address (possible ms_mode mismatch)` in kubelet's event. The "
         "`No such file or directory` that follows is not about the image.",
         risk=_NONE,
         remedy="Compare `ceph mon dump` with the map options. For new volumes set mapOptions of "
-        "the StorageClass, as `krbd:ms_mode=prefer-crc` (kernel 5.11 or later). The mapOptions of "
-        "an existing PV cannot be changed: `ceph config set client rbd_default_map_options "
-        "ms_mode=prefer-crc` applies to every map that names no ms_mode, on all nodes.",
+        "the StorageClass, for example `krbd:ms_mode=prefer-crc` (kernel 5.11 or later). The "
+        "mapOptions of an existing PV cannot be changed: `ceph config set client "
+        "rbd_default_map_options ms_mode=prefer-crc` applies to every map that names no ms_mode, "
+        "on all nodes.",
         heals=_retried("the monitors have an address for the ms_mode"),
         step=LifeStep.STAGE,
     ),
@@ -285,27 +296,28 @@ ENTRIES: Final = (
         "RBD751",
         "MkfsFails",
         Severity.ERROR,
-        "Making the file system on the new image fails.",
+        "Creating the file system on the new image fails.",
         cause="mkfsOptions that mkfs does not know, an image that is too small for them, a Ceph "
-        "that is full, or a device that does not answer.",
-        evidence="A bare `exit status`: mkfs's own words are in the CSI plugin's log alone.",
-        risk="Where the roll-back fails as well, the image stays mapped and nobody knows of it.",
-        remedy="Read `failed to run mkfs` in the log of the CSI node plugin on that node, and "
-        "correct the class's mkfsOptions, size, or Ceph (`ceph df`).",
-        heals=_retried("what mkfs says is repaired"),
+        "cluster that is full, or a device that does not respond.",
+        evidence="A bare `exit status`: the output of mkfs is only in the CSI plugin's log.",
+        risk="If the rollback also fails, the image stays mapped and no component knows of it.",
+        remedy="Read `failed to run mkfs` in the log of the CSI node plugin on that node. Then "
+        "correct the mkfsOptions of the StorageClass, the size, or Ceph (`ceph df`).",
+        heals=_retried("the error that mkfs reports is repaired"),
         step=LifeStep.STAGE,
     ),
     Entry(
         "RBD752",
         "FileSystemDamaged",
         Severity.ERROR,
-        "The file system has errors that fsck does not correct by itself.",
-        cause="Two nodes wrote at once, a node was cut off while it wrote, or Ceph lost data.",
+        "The file system has errors that fsck does not correct automatically.",
+        cause="Two nodes wrote at the same time, a node was cut off while it wrote, or Ceph lost "
+        "data.",
         evidence=_EVENT,
-        risk="Repairing may lose more than it saves.",
+        risk="A repair may lose more than it saves.",
         remedy="Scale the workload to zero, take a snapshot of the image (`rbd snap create`), and "
-        "only then repair it by hand on one node.",
-        heals=Heals(note="fsck leaves what it is not sure of to a person"),
+        "only then repair the file system by hand on one node.",
+        heals=Heals(note="fsck leaves uncertain repairs to an administrator"),
         step=LifeStep.STAGE,
     ),
     Entry(
@@ -313,15 +325,15 @@ ENTRIES: Final = (
         "DeviceBusy",
         Severity.ERROR,
         "fsck, mkfs or mount finds the device in use on that node.",
-        cause="Something on the node has the device: a mount in another namespace, a process, "
+        cause="Something on the node uses the device: a mount in another namespace, a process, "
         "device-mapper, or an earlier step that has not ended. The file system is not damaged.",
         evidence="`is in use`, `apparently in use by the system` or `Device or resource busy` in "
-        "kubelet's event: e2fsck and mke2fs 1.47.0 and mkfs.xfs 6.1.0 of a device that is open "
-        "exclusively.",
+        "kubelet's event: e2fsck and mke2fs 1.47.0 and mkfs.xfs 6.1.0 print it for a device that "
+        "is open exclusively.",
         risk="A repair or a format of a device in use destroys its data.",
-        remedy="Do not repair and do not format. Ask `rbdagent who-holds` on that node what has "
-        "the device, and end that.",
-        heals=_retried("nothing has the device"),
+        remedy="Do not repair and do not format. Run `rbdagent who-holds` on that node to see what "
+        "uses the device, and end that.",
+        heals=_retried("nothing uses the device"),
         step=LifeStep.STAGE,
     ),
     Entry(
@@ -329,13 +341,14 @@ ENTRIES: Final = (
         "FsckTooOld",
         Severity.ERROR,
         "The CSI driver's e2fsprogs is older than the file system on the image.",
-        cause="The file system was made by a newer mkfs: by a newer ceph-csi on another node, or "
-        "by hand. It has features that this e2fsck does not know, and is not damaged.",
+        cause="A newer mkfs created the file system: the mkfs of a newer ceph-csi on another node, "
+        "or one that was run by hand. The file system has features that this e2fsck does not "
+        "know, and is not damaged.",
         evidence="`unsupported feature(s)` and `Get a newer version of e2fsck` in kubelet's event "
-        "(e2fsck 1.47.0 of a feature that it does not know).",
-        risk="A repair by an old tool destroys what it does not know.",
-        remedy="Run the newer ceph-csi on that node too, or mount the volume where it was made. "
-        "Do not repair the file system.",
+        "(e2fsck 1.47.0, for a feature that it does not know).",
+        risk="A repair by an old tool destroys what the tool does not know.",
+        remedy="Run the newer ceph-csi on that node too, or mount the volume on the node where the "
+        "file system was created. Do not repair the file system.",
         heals=_retried("ceph-csi is updated there"),
         step=LifeStep.STAGE,
     ),
@@ -343,15 +356,15 @@ ENTRIES: Final = (
         "RBD766",
         "EncryptionUnfinished",
         Severity.ERROR,
-        "The metadata of the image does not say that it is, or is to be, encrypted.",
-        cause="The provisioner ended before it wrote that (ceph-csi#3402), or the image is a copy "
-        "that was made without its metadata.",
+        "The metadata of the image does not state that it is, or is to be, encrypted.",
+        cause="The provisioner ended before it wrote the metadata (ceph-csi#3402), or the image is "
+        "a copy that was made without its metadata.",
         evidence="`found mounted with unexpected encryption status` in kubelet's event "
         "(processEncryptedDevice, internal/rbd/nodeserver.go@52fcb7b of ceph-csi).",
-        risk="None, where no pod ever ran with the volume: it holds no data then.",
-        remedy="See whether a pod ever ran with the volume, and what the metadata is (`rbd "
+        risk="None if no pod ever ran with the volume: then it holds no data.",
+        remedy="Check whether a pod ever ran with the volume, and what the metadata is (`rbd "
         "image-meta list`). If no pod did: set the PV to Retain, delete the claim, and create it "
-        "again. Of a copy: set its metadata to that of the original. Never format it.",
+        "again. If the image is a copy: set its metadata to that of the original. Never format it.",
         heals=Heals(note="no step writes that metadata later"),
         step=LifeStep.STAGE,
     ),
@@ -359,57 +372,61 @@ ENTRIES: Final = (
         "RBD753",
         "WrongFileSystem",
         Severity.ERROR,
-        "The file system on the image cannot be mounted as the PV asks for it.",
-        cause="A mount option that the file system does not know; fsType of a static PV differs "
-        "from what the image was made with; the image is encrypted or partitioned; its superblock "
-        "is damaged; or the file system has a feature that is newer than the node's kernel.",
-        evidence="The words in kubelet's event: `it already contains` and `unknown data` are of "
-        "another file system for certain; `wrong fs type, bad option, bad superblock` is said of "
-        "each of these causes. The PV's mountOptions and fsType.",
-        risk="The driver never formats what already bears a signature; do not do it by hand.",
-        remedy="Look at the mount options first: spec.mountOptions of a PV can be changed. The "
-        "node's kernel log says what was refused. Then see what is there (`blkid` on a read-only "
-        "mapping): the fsType of a PV cannot be changed; set Retain and make the PV anew.",
-        heals=Heals(by="kubelet", once="what the PV asks for is what can be mounted"),
+        "The file system on the image cannot be mounted as the PV specifies.",
+        cause="A mount option that the file system does not know; the fsType of a static PV "
+        "differs from the file system on the image; the image is encrypted or partitioned; its "
+        "superblock is damaged; or the file system has a feature that is newer than the node's "
+        "kernel.",
+        evidence="The error in kubelet's event: `it already contains` and `unknown data` always "
+        "mean another file system; `wrong fs type, bad option, bad superblock` is printed for each "
+        "of these causes. The PV's mountOptions and fsType.",
+        risk="The driver never formats an image that already has a signature; do not do it by "
+        "hand.",
+        remedy="Check the mount options first: spec.mountOptions of a PV can be changed. The "
+        "node's kernel log names what was refused. Then check what is on the image (`blkid` on a "
+        "read-only mapping): the fsType of a PV cannot be changed; set Retain and create the PV "
+        "again.",
+        heals=Heals(by="kubelet", once="the file system can be mounted as the PV specifies"),
         step=LifeStep.STAGE,
     ),
     Entry(
         "RBD754",
         "EmptyImageReadOnly",
         Severity.ERROR,
-        "The image is empty, and is to be mounted read-only: there is nothing to mount.",
-        cause="ReadOnlyMany, readOnly or the mount option ro on an image that nobody has written.",
+        "The image is empty and is to be mounted read-only: it contains no file system to mount.",
+        cause="ReadOnlyMany, readOnly or the mount option ro on an image that was never written.",
         evidence=_EVENT,
         risk="None.",
-        remedy="Write it once through a ReadWriteOnce PV or claim, then use it read-only.",
-        heals=Heals(note="nobody formats an image that is only read"),
+        remedy="Write to the image once through a ReadWriteOnce PV or claim, then use it "
+        "read-only.",
+        heals=Heals(note="an image that is only read is not formatted"),
         step=LifeStep.STAGE,
     ),
     Entry(
         "RBD755",
         "TurnedReadOnly",
         Severity.ERROR,
-        "The file system has turned read-only under its pods.",
-        cause="I/O errors: the kernel stops writing (errors=remount-ro). A lock that was taken "
-        "away, a full pool, or lost objects.",
-        evidence="The super block is read-only, and neither the mapping nor the PV asks for that.",
-        risk="Writes fail with EROFS; pods that do not look at errors lose what they write.",
-        remedy="Look at the kernel's log and at Ceph. Then delete all pods with the volume on that "
-        "node, so that it is unmounted: fsck runs when it is mounted again.",
-        heals=Heals(note="only an unmount, and fsck with the next mount, end it"),
+        "The file system became read-only while its pods were running.",
+        cause="I/O errors: the kernel stops writing (errors=remount-ro). Possible reasons are a "
+        "broken lock, a full pool, or lost objects.",
+        evidence="The superblock is read-only, and neither the mapping nor the PV asks for that.",
+        risk="Writes fail with EROFS; pods that do not check errors lose what they write.",
+        remedy="Check the kernel log and Ceph. Then delete all pods with the volume on that node, "
+        "so that it is unmounted: fsck runs when it is mounted again.",
+        heals=Heals(note="only an unmount, and fsck at the next mount, end it"),
         step=LifeStep.USE,
     ),
     Entry(
         "RBD756",
         "SharedFileSystemRefused",
         Severity.ERROR,
-        "The claim asks for a file system on many nodes, which RBD does not give.",
+        "The claim asks for a file system on many nodes, which RBD does not support.",
         cause="ReadWriteMany with volumeMode Filesystem.",
         evidence=_EVENT,
         risk="None: the refusal prevents a second writer.",
-        remedy="ReadWriteOnce; or volumeMode Block for programs that share a disk by themselves; "
-        "or CephFS for files that many write.",
-        heals=Heals(note="access modes and volume mode of what exists do not change"),
+        remedy="Use ReadWriteOnce; or volumeMode Block for programs that coordinate their access "
+        "to a shared disk; or CephFS for files that many nodes write.",
+        heals=Heals(note="the access modes and volume mode of existing objects cannot be changed"),
         step=LifeStep.STAGE,
     ),
     Entry(
@@ -422,19 +439,19 @@ ENTRIES: Final = (
         evidence=_EVENT,
         risk="None.",
         remedy="Correct the pod: volumeDevices for Block, volumeMounts for Filesystem.",
-        heals=Heals(note="a pod's containers do not change"),
+        heals=Heals(note="the containers of a pod cannot be changed"),
         step=LifeStep.PUBLISH,
     ),
     Entry(
         "RBD758",
         "OwnershipNotSet",
         Severity.ERROR,
-        "kubelet cannot give the volume's files to the pod's group.",
-        cause="fsGroup on a volume that is read-only or answers with errors.",
+        "kubelet cannot change the group of the volume's files to the pod's fsGroup.",
+        cause="fsGroup on a volume that is read-only or returns errors.",
         evidence="`applyFSGroup failed` in kubelet's event.",
         risk=_NONE,
-        remedy="If the volume is to be read only, leave fsGroup away; else look why it does not "
-        "take writes (RBD755, `ceph health detail`).",
+        remedy="If the volume is only to be read, omit fsGroup. If not, find out why it does not "
+        "accept writes (RBD755, `ceph health detail`).",
         heals=_retried("the volume can be written"),
         step=LifeStep.PUBLISH,
     ),
@@ -442,12 +459,13 @@ ENTRIES: Final = (
         "RBD759",
         "SELinuxConflict",
         Severity.ERROR,
-        "Two pods want the volume on one node with different SELinux labels.",
-        cause="Their securityContext differs, and the volume is mounted with one label for all.",
+        "Two pods use the volume on one node with different SELinux labels.",
+        cause="Their securityContext differs, and the volume is mounted with one label for all "
+        "pods.",
         evidence=_EVENT,
         risk="None.",
-        remedy="Give both the same seLinuxOptions, or put them on different nodes if the volume "
-        "allows that.",
+        remedy="Give both pods the same seLinuxOptions, or run them on different nodes if the "
+        "volume allows that.",
         heals=_retried("the other pod has ended"),
         step=LifeStep.PUBLISH,
     ),
@@ -455,12 +473,12 @@ ENTRIES: Final = (
         "RBD760",
         "InTreePluginGone",
         Severity.ERROR,
-        "The volume is of Kubernetes' own RBD plugin, and this Kubernetes has none.",
+        "The volume uses Kubernetes' in-tree RBD plugin, which this version does not have.",
         cause="`rbd:` in a pod or PV; the plugin and its migration to CSI were removed in 1.31.",
         evidence="`no volume plugin matched` in kubelet's event.",
         risk="None: the image is untouched.",
-        remedy="Make a static CSI PV of the same image: driver rbd.csi.ceph.com, volumeHandle the "
-        'image\'s name, staticVolume "true", clusterID, pool, and Retain.',
+        remedy="Create a static CSI PV of the same image: driver rbd.csi.ceph.com, volumeHandle "
+        'the image\'s name, staticVolume "true", clusterID, pool, and Retain.',
         heals=Heals(note="the plugin does not come back"),
         step=LifeStep.STAGE,
     ),
@@ -468,14 +486,14 @@ ENTRIES: Final = (
         "RBD761",
         "ExpandFails",
         Severity.ERROR,
-        "The file system cannot be grown to the volume's new size.",
+        "The file system cannot be expanded to the volume's new size.",
         cause="The image is not larger yet, the file system has errors, or the mapping does not "
         "show the new size.",
         evidence=_EVENT,
-        risk="None for the data: the file system stays as large as it was.",
-        remedy="Look at the claim's conditions, and at `rbd info` for the image's size. fsck, if "
-        "the file system complains.",
-        heals=_retried("what it names is repaired"),
+        risk="None for the data: the file system keeps its size.",
+        remedy="Check the claim's conditions, and the image's size with `rbd info`. Run fsck if "
+        "the file system reports errors.",
+        heals=_retried("the reported error is repaired"),
         step=LifeStep.PUBLISH,
     ),
     Entry(
@@ -483,22 +501,23 @@ ENTRIES: Final = (
         "MountFails",
         Severity.ERROR,
         "kubelet cannot map or mount the volume.",
-        cause="What the event says; nothing here knows these words.",
+        cause="rbdagent does not recognise this error; see the event.",
         evidence=_EVENT,
         risk=_NONE,
-        remedy="Repair what the event names; the CSI node plugin's log on that node says more.",
-        heals=_retried("what it names is repaired"),
+        remedy="Repair what the event names. The CSI node plugin's log on that node has more "
+        "details.",
+        heals=_retried("the reported error is repaired"),
         step=LifeStep.STAGE,
     ),
     Entry(
         "RBD763",
         "OwnershipBeingSet",
         Severity.INFO,
-        "kubelet is giving the volume's files to the pod's group, one by one.",
+        "kubelet is changing the group of the volume's files to the pod's fsGroup, file by file.",
         cause="fsGroup on a volume with very many files.",
         evidence="The event VolumePermissionChangeInProgress.",
         risk="None.",
-        remedy="Wait; fsGroupChangePolicy: OnRootMismatch spares it the next time.",
+        remedy="Wait. fsGroupChangePolicy: OnRootMismatch avoids it the next time.",
         heals=Heals(by="kubelet"),
         step=LifeStep.PUBLISH,
     ),

@@ -1,4 +1,4 @@
-"""RBD405, RBD406, RBD611 to RBD614, RBD64x, RBD65x: a PV without its claim, and how both end."""
+"""RBD405, RBD406, RBD611 to RBD614, RBD64x, RBD65x: PVs without a claim, and deletion."""
 
 from __future__ import annotations
 
@@ -17,27 +17,28 @@ _RECLAIMING: Final = (
         "RBD405",
         "VolumeReleased",
         Severity.INFO,
-        "The PV is Released: its claim is gone, and its reclaim policy keeps it.",
-        cause="Its claim was deleted, or the PV was restored without it. Retain keeps it for ever.",
-        evidence="Phase, claimRef and reclaim policy.",
-        risk="None: the image stays, and nobody gets it.",
-        remedy="To use it again: see that nobody has the image open; then put name and namespace "
-        "of the new claim into its claimRef, without uid, and name the PV in the new claim "
-        "(volumeName). Nothing is wiped: who gets it gets the data.",
-        heals=Heals(note="Retain leaves it to you"),
+        "The PV is Released: its claim is gone, and its reclaim policy keeps the PV.",
+        cause="Its claim was deleted, or the PV was restored without its claim. Retain keeps the "
+        "PV indefinitely.",
+        evidence="The PV's phase, claimRef and reclaim policy.",
+        risk="None: the image stays, and no claim gets it.",
+        remedy="To use it again: check that no client has the image open. Then write the name "
+        "and namespace of the new claim into the PV's claimRef, without a uid, and name the PV in "
+        "the new claim (volumeName). Nothing is wiped: the new claim gets the data.",
+        heals=Heals(note="a PV with Retain needs manual action"),
         step=LifeStep.RECLAIM,
     ),
     Entry(
         "RBD406",
         "ReleasedButClaimLives",
         Severity.ERROR,
-        "The PV is Released although its claim is alive.",
-        cause="The PV controller was stopped in the midst, or a webhook refuses what it writes; "
-        "before Kubernetes 1.20 also a race of its own.",
-        evidence="claimRef.uid equals the living claim's uid.",
-        risk="With reclaim policy Delete the provisioner deletes the image of a living claim.",
-        remedy="Set Retain at once, and delete nothing. The PV controller makes it Bound at its "
-        "next look: if it does not, it does not run. There is nothing to patch.",
+        "The PV is Released although its claim exists.",
+        cause="The PV controller was stopped in the middle of its work, or a webhook rejects its "
+        "writes. Before Kubernetes 1.20, a race in the controller could also cause this.",
+        evidence="claimRef.uid equals the uid of the existing claim.",
+        risk="With reclaim policy Delete, the provisioner deletes the image of an existing claim.",
+        remedy="Set Retain at once, and delete nothing. The PV controller sets the PV to Bound "
+        "at its next sync. If it does not, it is not running. There is nothing to patch.",
         heals=Heals(by=_BINDER, within_s=_SYNC_S),
         step=LifeStep.BIND,
     ),
@@ -45,28 +46,28 @@ _RECLAIMING: Final = (
         "RBD611",
         "VolumeReserved",
         Severity.INFO,
-        "The PV is kept for a claim that does not exist.",
-        cause="Somebody wrote a claimRef into the PV; the claim was not made yet.",
+        "The PV is reserved for a claim that does not exist.",
+        cause="A claimRef was written into the PV, and the claim was not created yet.",
         evidence="Phase Available with a claimRef, and no claim of that name.",
         risk="None.",
-        remedy="Make the claim, or take the claimRef out of the PV: then any claim that fits may "
-        "get it, and its data.",
-        heals=Heals(by=_BINDER, once="a claim of that name fits", within_s=_SYNC_S),
+        remedy="Create the claim, or remove the claimRef from the PV: then any claim that fits "
+        "may get the PV and its data.",
+        heals=Heals(by=_BINDER, once="a claim with that name exists and fits", within_s=_SYNC_S),
         step=LifeStep.BIND,
     ),
     Entry(
         "RBD612",
         "ReclaimFailed",
         Severity.ERROR,
-        "The PV is Failed: Kubernetes itself was to reclaim it, and cannot.",
-        cause="A PV with an in-tree source (spec.rbd) and reclaim policy Delete, whose plugin is "
-        "gone since 1.31; or the policy Recycle, which RBD does not know.",
-        evidence="Phase Failed and the PV's status.message.",
-        risk="None: the image is untouched. A provisioner leaves a Failed PV alone.",
-        remedy="To use it again: set Retain, and take the claimRef away; the PV is then Available "
-        "to any claim that fits, with its data. To be rid of it: delete the PV, then the image by "
-        "hand.",
-        heals=Heals(note="a Failed PV stays so until its claimRef is gone"),
+        "The PV is Failed: Kubernetes itself had to reclaim it, and cannot.",
+        cause="The PV has an in-tree source (spec.rbd) and reclaim policy Delete, and its plugin "
+        "was removed in 1.31. Or its policy is Recycle, which RBD does not support.",
+        evidence="Phase Failed, and the PV's status.message.",
+        risk="None: the image is untouched. A provisioner ignores a Failed PV.",
+        remedy="To use it again: set Retain, and remove the claimRef. The PV is then Available, "
+        "with its data, to any claim that fits. To get rid of it: delete the PV, then delete the "
+        "image by hand.",
+        heals=Heals(note="a PV stays Failed until its claimRef is removed"),
         step=LifeStep.RECLAIM,
     ),
     Entry(
@@ -75,9 +76,9 @@ _RECLAIMING: Final = (
         Severity.INFO,
         "The PV is Released, and its image is being deleted.",
         cause="Its claim was deleted, and its reclaim policy is Delete.",
-        evidence="Phase, reclaim policy, and how long ago.",
-        risk="The data goes within seconds. Retain may still save it.",
-        remedy="Nothing to do. To keep the data: set Retain now.",
+        evidence="The PV's phase and reclaim policy, and the time since its release.",
+        risk="The data is deleted within seconds. Retain may still save it.",
+        remedy="No action is needed. To keep the data, set Retain now.",
         heals=Heals(by=_PROVISIONER, within_s=_RETRY_S),
         step=LifeStep.RECLAIM,
     ),
@@ -85,42 +86,43 @@ _RECLAIMING: Final = (
         "RBD641",
         "DeletionHeld",
         Severity.ERROR,
-        "The PV is to be deleted, and somebody has its image open.",
-        cause="A mapping that was left, another cluster, a backup that runs, or rbd-mirror with "
-        "more daemons than ceph-csi is told of.",
-        evidence="Phase and reclaim policy, the image's watchers and attachments, and the event "
-        "VolumeFailedDelete.",
-        risk="The data goes as soon as the last holder does.",
-        remedy="See what is said of the holder. To keep the data, set Retain first. Never remove "
-        "the PV's finalizers: the image would be left behind.",
-        heals=Heals(by=_PROVISIONER, once="nobody has the image open", within_s=_RETRY_S),
+        "The PV is to be deleted, and its image is still in use.",
+        cause="A mapping that was left behind, another cluster, a running backup, or rbd-mirror "
+        "with more daemons than ceph-csi is configured for.",
+        evidence="The PV's phase and reclaim policy, the image's watchers and attachments, and "
+        "the event VolumeFailedDelete.",
+        risk="The data is deleted as soon as the last holder releases the image.",
+        remedy="Read the findings about the holder. To keep the data, set Retain first. Never "
+        "remove the PV's finalizers: the image would be left behind.",
+        heals=Heals(by=_PROVISIONER, once="no client has the image open", within_s=_RETRY_S),
         step=LifeStep.RECLAIM,
     ),
     Entry(
         "RBD642",
         "DeletionFails",
         Severity.ERROR,
-        "The PV is to be deleted, and deleting its image fails.",
-        cause="What the event says: most often the provisioner's secret went with its namespace, "
-        "or Ceph does not answer.",
+        "The PV is to be deleted, and the deletion of its image fails.",
+        cause="The cause is in the event: most often the provisioner's secret was deleted with "
+        "its namespace, or Ceph does not answer.",
         evidence="The event VolumeFailedDelete, verbatim.",
-        risk="None. Without the PV object nobody would delete the image any more.",
-        remedy="Repair what the event names. Never remove the PV's finalizers.",
-        heals=Heals(by=_PROVISIONER, once="what it names is repaired", within_s=_RETRY_S),
+        risk="None. Without the PV object, no controller would delete the image.",
+        remedy="Fix what the event names. Never remove the PV's finalizers.",
+        heals=Heals(by=_PROVISIONER, once="the cause in the event is fixed", within_s=_RETRY_S),
         step=LifeStep.RECLAIM,
     ),
     Entry(
         "RBD643",
         "NobodyDeletes",
         Severity.ERROR,
-        "The PV is to be deleted, and no provisioner is at it.",
-        cause="The provisioner does not run; or the PV is another's: pv.kubernetes.io/"
-        "provisioned-by names a driver that is not here, or it is static and external-provisioner "
-        "is older than 3.5.",
-        evidence="Phase and reclaim policy, for how long, and no event of a provisioner.",
-        risk="Whenever a provisioner comes, it deletes the image.",
-        remedy="Have the provisioner run. Or set Retain, save what is needed, and delete image and "
-        "PV by hand.",
+        "The PV is to be deleted, and no provisioner deletes it.",
+        cause="The provisioner does not run. Or the PV belongs to another provisioner: "
+        "pv.kubernetes.io/provisioned-by names a driver that is not in this cluster. Or the PV is "
+        "static, and external-provisioner is older than 3.5.",
+        evidence="The PV's phase and reclaim policy, the time since its release, and no event "
+        "from a provisioner.",
+        risk="As soon as a provisioner for the PV runs, it deletes the image.",
+        remedy="Get the provisioner running. Or set Retain, save the data that is needed, and "
+        "delete the image and the PV by hand.",
         heals=Heals(by=_PROVISIONER, once="it runs", within_s=_RETRY_S),
         step=LifeStep.RECLAIM,
     ),
@@ -129,11 +131,12 @@ _RECLAIMING: Final = (
         "BoundElsewhere",
         Severity.ERROR,
         "The PV names a claim that is bound to another PV.",
-        cause="Two PVs came for one claim, as when a static one and a provisioner raced.",
+        cause="Two PVs were created for one claim, for example in a race between a static PV and "
+        "a provisioner.",
         evidence="The PV's claimRef, and the claim's volumeName.",
-        risk="The PV controller lets go of it: a provisioned one with reclaim policy Delete is "
-        "deleted with its image.",
-        remedy="If its data is wanted, set Retain at once.",
+        risk="The PV controller releases this PV. If it was provisioned with reclaim policy "
+        "Delete, it is deleted with its image.",
+        remedy="If the data is needed, set Retain at once.",
         heals=Heals(by=_BINDER, within_s=_SYNC_S),
         step=LifeStep.RELEASE,
     ),
@@ -144,15 +147,15 @@ _FINALIZERS: Final = (
         "RBD613",
         "ClaimProtected",
         Severity.WARNING,
-        "The claim is being deleted, and waits for its pods to be gone.",
+        "The claim is being deleted, and waits until its pods are gone.",
         cause="The finalizer pvc-protection keeps a claim as long as a pod on a node names it, "
-        "even one that has ended.",
-        evidence="deletionTimestamp, finalizers, and the pods with the claim.",
-        risk="With reclaim policy Delete, the data goes with the last pod. If the finalizer is "
-        "removed by hand, a pod goes on writing to a volume that is being deleted.",
-        remedy="A deletion cannot be taken back: to keep the data, set the PV to Retain now. To "
-        "finish it, delete the pods. New pods with the claim do not start.",
-        heals=Heals(by="the PVC protection controller", once="no pod names it"),
+        "even a pod that has ended.",
+        evidence="deletionTimestamp, finalizers, and the pods that use the claim.",
+        risk="With reclaim policy Delete, the data is deleted when the last pod is gone. If the "
+        "finalizer is removed by hand, a pod continues to write to a volume that is being deleted.",
+        remedy="A deletion cannot be undone. To keep the data, set the PV to Retain now. To "
+        "complete the deletion, delete the pods. New pods that use the claim do not start.",
+        heals=Heals(by="the PVC protection controller", once="no pod names the claim"),
         step=LifeStep.RELEASE,
     ),
     Entry(
@@ -160,14 +163,14 @@ _FINALIZERS: Final = (
         "VolumeProtected",
         Severity.WARNING,
         "The PV is being deleted before its claim.",
-        cause="Somebody deleted a bound PV. The finalizer pv-protection keeps it while its phase "
-        "is Bound.",
+        cause="A bound PV was deleted. The finalizer pv-protection keeps it while its phase is "
+        "Bound.",
         evidence="deletionTimestamp, phase, reclaim policy and finalizers.",
-        risk="With reclaim policy Delete the image goes when the claim goes; without a "
-        "provisioner's finalizer it is left behind.",
-        remedy="A deletion cannot be taken back. To keep the data, set Retain now and note the "
-        "volumeHandle: a new PV with it can be made later. Never remove the finalizer: the claim "
-        "would be Lost.",
+        risk="With reclaim policy Delete, the image is deleted when the claim is deleted. "
+        "Without a provisioner's finalizer, the image is left behind.",
+        remedy="A deletion cannot be undone. To keep the data, set Retain now and note the "
+        "volumeHandle: a new PV with this handle can be created later. Never remove the "
+        "finalizer: the claim would become Lost.",
         heals=Heals(by="the PV protection controller", once="the claim is gone"),
         step=LifeStep.RECLAIM,
     ),
@@ -175,13 +178,16 @@ _FINALIZERS: Final = (
         "RBD650",
         "ClaimIsSource",
         Severity.WARNING,
-        "The claim is being deleted, and a clone or a snapshot of it is still being made.",
-        cause="Its finalizer keeps it until whoever reads it is done.",
+        "The claim is being deleted, and a clone or a snapshot of it is still being created.",
+        cause="Its finalizer keeps it until the clone or the snapshot is complete.",
         evidence="deletionTimestamp and finalizers.",
         risk="If the finalizer is removed by hand, the clone or snapshot fails.",
-        remedy="See why the clone's claim is not bound, or the snapshot not ready: does the "
-        "snapshot controller run?",
-        heals=Heals(by="whoever reads it", once="the clone is bound, or the snapshot ready"),
+        remedy="Find out why the clone's claim is not bound, or why the snapshot is not ready. "
+        "Does the snapshot controller run?",
+        heals=Heals(
+            by="external-provisioner or the snapshot controller",
+            once="the clone is bound, or the snapshot is ready",
+        ),
         step=LifeStep.RELEASE,
     ),
     Entry(
@@ -191,8 +197,8 @@ _FINALIZERS: Final = (
         "The PV is being deleted, and is still attached.",
         cause="external-attacher keeps a PV as long as a VolumeAttachment names it.",
         evidence="The finalizer, and the VolumeAttachments of the PV.",
-        risk="If the finalizer is removed by hand, the detach fails for ever: it needs the PV.",
-        remedy="See why the node does not let go of the volume, or the detach fails.",
+        risk="If the finalizer is removed by hand, the detach fails indefinitely: it needs the PV.",
+        remedy="Find out why the node does not release the volume, or why the detach fails.",
         heals=Heals(by="external-attacher", once="the last attachment is gone"),
         step=LifeStep.RECLAIM,
     ),
@@ -200,24 +206,26 @@ _FINALIZERS: Final = (
         "RBD652",
         "HeldByFinalizer",
         Severity.WARNING,
-        "A claim or PV is being deleted, and a finalizer holds it that is not Kubernetes' own.",
-        cause="A backup program or an operator has put it there, to finish its own work first.",
+        "A claim or PV is being deleted, and a finalizer that is not from Kubernetes holds it.",
+        cause="A backup program or an operator has set the finalizer, to finish its work first.",
         evidence="deletionTimestamp and finalizers.",
-        risk="If it is removed by hand, that work is not done.",
-        remedy="Find out whose it is by its name, and see why that does not finish.",
-        heals=Heals(by="whoever has set it"),
+        risk="If the finalizer is removed by hand, that work is not done.",
+        remedy="Find out from the name of the finalizer which program set it, and why the work "
+        "of that program does not finish.",
+        heals=Heals(by="the program that set the finalizer"),
         step=LifeStep.RELEASE,
     ),
     Entry(
         "RBD653",
         "FinalizerLeft",
         Severity.ERROR,
-        "A claim or PV is being deleted, and a finalizer is left whose reason is gone.",
-        cause="The controller that takes it away does not work: kube-controller-manager for "
-        "pvc-protection and pv-protection, else external-provisioner or external-attacher.",
-        evidence="deletionTimestamp and finalizers, and nothing that would need them.",
-        risk="None. A controller that does not work is the trouble, not the finalizer.",
-        remedy="Have that controller run again, and look at its log.",
+        "A claim or PV is being deleted, and a finalizer remains although its reason is gone.",
+        cause="The controller that removes the finalizer does not work: kube-controller-manager "
+        "for pvc-protection and pv-protection, otherwise external-provisioner or "
+        "external-attacher.",
+        evidence="deletionTimestamp and finalizers, and no object that needs them.",
+        risk="None. The problem is the controller that does not work, not the finalizer.",
+        remedy="Get that controller running again, and read its log.",
         heals=Heals(by="the finalizer's controller", once="it runs"),
         step=LifeStep.RELEASE,
     ),
@@ -225,13 +233,14 @@ _FINALIZERS: Final = (
         "RBD654",
         "PodHeldByFinalizer",
         Severity.WARNING,
-        "A pod has ended, and its object is held by a finalizer.",
-        cause="A program has put it there, to finish its own work first.",
+        "A pod has ended, and a finalizer holds its object.",
+        cause="A program has set the finalizer, to finish its work first.",
         evidence="deletionTimestamp and finalizers, and containers that have all ended.",
-        risk="None for the volume. A StatefulSet makes no new pod while the old one's object is "
-        "there.",
-        remedy="Find out whose finalizer it is by its name, and see why that does not finish.",
-        heals=Heals(by="whoever has set it"),
+        risk="None for the volume. A StatefulSet creates no new pod as long as the object of the "
+        "old pod exists.",
+        remedy="Find out from the name of the finalizer which program set it, and why the work "
+        "of that program does not finish.",
+        heals=Heals(by="the program that set the finalizer"),
         step=LifeStep.RELEASE,
     ),
 )

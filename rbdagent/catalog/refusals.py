@@ -1,4 +1,4 @@
-"""RBD5xx: why nothing is unmapped; RBD500 plus N is condition N."""
+"""RBD5xx: the reasons not to unmap; RBD500 plus N is condition N."""
 
 from __future__ import annotations
 
@@ -12,104 +12,110 @@ ENTRIES: Final = (
         "RBD501",
         "NotSurelyTheSameMapping",
         Severity.INFO,
-        "Not unmapped: two looks a grace period apart have not seen the same mapping.",
-        cause="Nobody looked earlier, or something was mapped anew under the same device number.",
+        "Not unmapped: two observations a grace period apart have not found the same mapping.",
+        cause="There is no earlier observation, or another image was mapped under the same device "
+        "number.",
         evidence="Cluster, pool, image, snapshot, client and the kernel's sequence number of the "
-        "disk, as remembered and as seen now.",
-        risk="A device number is given out again: unmapping by it could hit another volume.",
-        remedy="Let the agent run, or give `rbdagent unmap` the time with --wait.",
+        "disk, as recorded earlier and as observed now.",
+        risk="The kernel reuses device numbers: an unmap by number could remove another volume's "
+        "mapping.",
+        remedy="Let the agent run, or run `rbdagent unmap` with --wait.",
         heals=None,
     ),
     Entry(
         "RBD502",
         "StillMounted",
         Severity.INFO,
-        "Not unmapped: it is mounted, or the kernel has a live file system on it.",
+        "Not unmapped: the device is mounted, or the kernel has a live file system on it.",
         cause="A pod, a container's own mount namespace, kubelet's staging, or a detached mount.",
         evidence="mountinfo of every mount namespace; /sys/fs, /proc/fs and kernel threads.",
-        risk="The kernel would refuse; where it would not, data would be lost.",
-        remedy="End what has it mounted. A staging mount that was left behind alone is taken down "
-        "with --unmap-staged.",
+        risk="The kernel would refuse the unmap. Where it does not refuse, data would be lost.",
+        remedy="End the pod or process that has the device mounted. With --unmap-staged, rbdagent "
+        "also unmounts a staging mount if it is the only mount left.",
         heals=None,
     ),
     Entry(
         "RBD503",
         "StillHeldOpen",
         Severity.INFO,
-        "Not unmapped: a process has it open, or a block device is stacked on it.",
+        "Not unmapped: a process has the device open, or a block device is stacked on it.",
         cause="A raw reader, a working directory on it, LUKS, device mapper, loop, swap, RAID.",
         evidence="Open descriptors, working and root directories, mappings; sysfs' holders.",
-        risk="Whoever has it open would lose its data.",
-        remedy="End the process or take down the stacked device that is named.",
+        risk="The process that has the device open would lose data.",
+        remedy="End the named process, or remove the named stacked device.",
         heals=None,
     ),
     Entry(
         "RBD504",
         "StillInKubeletsDirectories",
         Severity.INFO,
-        "Not unmapped: kubelet's directories still show it for a pod.",
-        cause="A pod that the API knows has a directory of the volume, or nobody could tell.",
+        "Not unmapped: kubelet's directories still list the volume for a pod.",
+        cause="A pod that exists in the API has a directory of the volume, or this could not be "
+        "observed.",
         evidence="Staging, publish and block paths below kubelet's root; the pods in the API.",
-        risk="kubelet may be about to mount it there.",
-        remedy="Delete the pod that is named in good order and let kubelet finish.",
+        risk="kubelet may be about to mount the volume there.",
+        remedy="Delete the named pod gracefully and let kubelet finish.",
         heals=None,
     ),
     Entry(
         "RBD505",
         "StillWanted",
         Severity.INFO,
-        "Not unmapped: a pod on the node needs it, or an attachment is too young to be idle.",
-        cause="A pod runs, waits, ends or ended a moment ago; kubelet started a moment ago.",
-        evidence="Pods and VolumeAttachments as the API server's store has them; kubelet's start.",
-        risk="The volume would vanish under a pod, or below a NodeStage at work.",
-        remedy="Wait for the grace period, or delete the pod that is named.",
+        "Not unmapped: a pod on the node needs the volume, or the VolumeAttachment is too new.",
+        cause="A pod runs, waits, terminates or ended a moment ago; kubelet started a moment ago.",
+        evidence="Pods and VolumeAttachments as the API server's storage has them; kubelet's start "
+        "time.",
+        risk="A running pod, or a NodeStage in progress, would lose the volume.",
+        remedy="Wait for the grace period, or delete the named pod.",
         heals=None,
     ),
     Entry(
         "RBD506",
         "NotKubernetes",
         Severity.INFO,
-        "Not unmapped: nothing says that Kubernetes made the image.",
-        cause="Somebody mapped it by hand.",
+        "Not unmapped: nothing shows that Kubernetes created the image.",
+        cause="A user mapped the image by hand.",
         evidence="No PersistentVolume, staging directory, metadata or name of a provisioner.",
-        risk="It is somebody's own work.",
-        remedy="Ask who mapped it; `rbd unmap` is theirs to run.",
+        risk="A user may need the mapping.",
+        remedy="Find the user who mapped the image. That user can run `rbd unmap`.",
         heals=None,
     ),
     Entry(
         "RBD507",
         "AtWork",
         Severity.INFO,
-        "Not unmapped: a program is at work on it, or a request to Ceph hangs.",
-        cause="map, unmap, mkfs, fsck, mount or cryptsetup runs, perhaps uninterruptibly.",
+        "Not unmapped: a program is working on the device, or a request to Ceph hangs.",
+        cause="map, unmap, mkfs, fsck, mount or cryptsetup runs, perhaps in uninterruptible sleep.",
         evidence="Command lines of all processes; the kernel's list of requests (debugfs).",
-        risk="Two programs at one device.",
-        remedy="Wait for it. Where it hangs, Ceph is the place to look: ceph -s.",
+        risk="Two programs would work on one device.",
+        remedy="Wait until the program ends. If it hangs, check Ceph: ceph -s.",
         heals=None,
     ),
     Entry(
         "RBD508",
         "NotYetOrNotAllowed",
         Severity.INFO,
-        "Not unmapped: the grace period is not over, or something forbids it.",
-        cause="Mode observe, a freeze switch, the hourly limit, or too short a row of looks. A "
-        "freeze file whose directory cannot be listed, and a record of unmaps that cannot be read, "
-        "forbid it too: the node may be frozen, or at its limit.",
-        evidence="Configuration, annotations, the freeze file, and the agent's memory.",
-        risk="None: it waits.",
-        remedy="Wait, or lift what is named. Make a missing freeze directory. Move a record that "
-        "is damaged away (acts.json in the state directory), an hour after the last unmap.",
+        "Not unmapped: the grace period is not over, or a setting forbids the unmap.",
+        cause="Mode observe, a freeze switch, the hourly limit, or too few observations in a row. "
+        "A freeze file whose directory cannot be listed, and a record of unmaps that cannot be "
+        "read, forbid it too: the node may be frozen, or at its limit.",
+        evidence="Configuration, annotations, the freeze file, and the agent's recorded state.",
+        risk="None: the agent waits.",
+        remedy="Wait, or remove the named obstacle. Create a missing freeze directory. Move a "
+        "damaged record (acts.json in the state directory) elsewhere, an hour after the last "
+        "unmap.",
         heals=None,
     ),
     Entry(
         "RBD509",
         "NotFullyObserved",
         Severity.INFO,
-        "Not unmapped: not everything that the decision rests on was observed just now.",
-        cause="A source is down or slow, a right is missing, or the look comes from a file.",
-        evidence="The sources of the look, their gaps, and its age.",
-        risk="What was not seen may be a user.",
-        remedy="rbdagent check tells what is missing.",
+        "Not unmapped: the decision needs facts that were not observed just now.",
+        cause="A source is down or slow, a permission is missing, or the snapshot comes from a "
+        "file.",
+        evidence="The sources of the snapshot, their gaps, and its age.",
+        risk="A user of the volume may not have been observed.",
+        remedy="rbdagent check shows what is missing.",
         heals=None,
     ),
     Entry(
@@ -117,17 +123,17 @@ ENTRIES: Final = (
         "StillReadOrWritten",
         Severity.INFO,
         "Not unmapped: the device had I/O within the grace period, or its counters were not "
-        "observed for so long.",
+        "observed for that long.",
         cause="A process opens the device now and then, and closes it before it is observed: a "
         "backup of the raw device, a scan by udev, LVM or blkid. Or no observation is a grace "
-        "period old yet, or the kernel does not count (queue/iostats is 0).",
+        "period old yet, or the kernel does not count I/O (queue/iostats is 0).",
         evidence="Reads, writes, discards and flushes that the kernel has completed "
         "(/sys/block/rbdN/stat) at every observation since the mapping became orphaned, and the "
         "requests in flight.",
-        risk="The process loses its device between two reads.",
+        risk="The process would lose its device between two reads.",
         remedy="Where the counters changed, find the process on the node: `blktrace` or `biosnoop` "
-        "(bcc) shows which one does the I/O. The grace period starts again with the last I/O that "
-        "was seen.",
+        "(bcc) shows the process that does the I/O. The grace period starts again with the last "
+        "observed I/O.",
         heals=None,
     ),
 )

@@ -1,4 +1,4 @@
-"""RBD70x: why a pod gets no node for its volume, or may not use it beside another pod."""
+"""RBD70x: pods that get no node for their volume, or share a volume that allows one pod."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ ENTRIES: Final = (
         "PodClaimNotReady",
         Severity.ERROR,
         "A claim that the pod names is not bound, is being deleted, or does not exist.",
-        cause="The claim is Pending or Lost, somebody deleted it, or the pod's YAML names another. "
-        "It may be another claim than the one that was asked about.",
-        evidence="The scheduler's or kubelet's own words, and the pod's claims.",
+        cause="The claim is Pending or Lost, the claim was deleted, or the pod's YAML names "
+        "another claim. It may be a different claim than the one that was asked about.",
+        evidence="The message of the scheduler or kubelet, and the pod's claims.",
         risk="None: the pod has not started.",
-        remedy="Ask for that claim: what keeps it is said there.",
+        remedy="Run `rbdagent diagnose` for that claim: it reports why the claim is not ready.",
         heals=Heals(by="the scheduler and kubelet", once="the claim is bound", within_s=122),
         step=LifeStep.SCHEDULE,
     ),
@@ -27,15 +27,16 @@ ENTRIES: Final = (
         "RBD702",
         "VolumeTiedToOtherNodes",
         Severity.ERROR,
-        "The volume may be used on certain nodes only, and the pod can go to none of them.",
-        cause="The PV has a node affinity: the topology it was provisioned for, or what somebody "
-        "wrote. No node has these labels (any more), the pod may not go there, or it was put on "
-        "another node by spec.nodeName.",
-        evidence="The PV's nodeAffinity against the labels of every Node, and the scheduler's or "
-        "kubelet's own words.",
+        "The volume may be used on certain nodes only, and the pod can run on none of them.",
+        cause="The PV has a node affinity: the topology it was provisioned for, or an affinity "
+        "that was set by hand. No node has these labels (any more), the pod may not run on a node "
+        "that has them, or spec.nodeName put the pod on another node.",
+        evidence="The PV's nodeAffinity compared with the labels of every Node, and the message "
+        "of the scheduler or kubelet.",
         risk="None: the pod has not started.",
-        remedy="Give a node the labels back, or let the pod go where they are. The affinity of a "
-        "PV cannot be changed: to lift it, set the PV to Retain and make it anew without.",
+        remedy="Restore the labels on a node, or let the pod run on the nodes that have them. "
+        "The affinity of a PV cannot be changed: to remove it, set the PV to Retain and create "
+        "the PV again without it.",
         heals=Heals(by=_SCHEDULER, once="a node with these labels can take the pod"),
         step=LifeStep.SCHEDULE,
     ),
@@ -44,13 +45,13 @@ ENTRIES: Final = (
         "VolumeLimitReached",
         Severity.ERROR,
         "Every node that could run the pod has as many volumes as its driver allows.",
-        cause="The CSI node plugin announces a limit (ceph-csi: --maxvolumespernode, 0 is none), "
-        "and attachments of pods that are gone count as well.",
-        evidence="The scheduler's or attacher's own words; what the nodes' status calls attached "
-        "against CSINode's limit.",
+        cause="The CSI node plugin reports a limit (ceph-csi: --maxvolumespernode, 0 means no "
+        "limit). Attachments of pods that are gone count as well.",
+        evidence="The message of the scheduler or attacher; the attached volumes in the status "
+        "of each Node compared with the limit in its CSINode.",
         risk="None: the pod has not started.",
-        remedy="Look for attachments that nobody needs, add a node, or raise the driver's limit.",
-        heals=Heals(by=_SCHEDULER, once="a volume has left one of these nodes"),
+        remedy="Look for attachments that no pod needs, add a node, or raise the driver's limit.",
+        heals=Heals(by=_SCHEDULER, once="a volume was detached from one of these nodes"),
         step=LifeStep.SCHEDULE,
     ),
     Entry(
@@ -58,11 +59,11 @@ ENTRIES: Final = (
         "OncePodInUse",
         Severity.ERROR,
         "The volume allows one pod at a time, and another pod uses it.",
-        cause="Access mode ReadWriteOncePod: also on one and the same node a second pod waits. A "
+        cause="The access mode is ReadWriteOncePod: a second pod waits even on the same node. A "
         "rolling update with maxSurge > 0 waits for itself.",
-        evidence="The PV's access modes, both pods, and the scheduler's or kubelet's own words.",
+        evidence="The PV's access modes, both pods, and the message of the scheduler or kubelet.",
         risk="None for the data: the wait protects it.",
-        remedy="End the other pod; of a Deployment set the strategy to Recreate.",
+        remedy="End the other pod. For a Deployment, set the strategy to Recreate.",
         heals=Heals(by="the scheduler and kubelet", once="the other pod has ended", within_s=122),
         step=LifeStep.SCHEDULE,
     ),
@@ -70,26 +71,28 @@ ENTRIES: Final = (
         "RBD705",
         "EphemeralClaimNameTaken",
         Severity.ERROR,
-        "The pod's ephemeral volume gets no claim: another one has its name.",
-        cause="A generic ephemeral volume's claim is called POD-VOLUME. One of that name exists "
-        "and was not made for this pod: an older pod's, or somebody's own. For a moment after a "
-        "StatefulSet has made its pod again it may be that of the pod before.",
+        "The pod's ephemeral volume gets no claim: another claim already has its name.",
+        cause="The claim of a generic ephemeral volume has the name POD-VOLUME. A claim with "
+        "that name exists and was not created for this pod: it belongs to an older pod, or was "
+        "created separately. Shortly after a StatefulSet has created its pod again, it may be the "
+        "claim of the previous pod.",
         evidence="`pod is not owner` in the pod's event or condition.",
-        risk="Kubernetes refuses so that nobody writes into a stranger's volume.",
+        risk="Kubernetes refuses the claim so that the pod does not write into the volume of "
+        "another owner.",
         remedy="Rename the pod or its volume. Or, if nothing needs that claim: set its PV to "
         "Retain, and delete the claim.",
-        heals=Heals(note="nobody renames a claim"),
+        heals=Heals(note="a claim cannot be renamed"),
         step=LifeStep.PROVISION,
     ),
     Entry(
         "RBD706",
         "NotScheduledForOtherReasons",
         Severity.INFO,
-        "The scheduler finds no node for the pod, and says nothing of its volumes.",
+        "The scheduler finds no node for the pod, and its message does not name a volume.",
         cause="Resources, taints, affinity of the pod itself, or a scheduling gate.",
         evidence="The pod's condition PodScheduled.",
         risk="None.",
-        remedy="See what the scheduler says of the pod: its volumes are not the cause.",
+        remedy="Read the scheduler's message for the pod. Its volumes are not the cause.",
         heals=None,
         step=LifeStep.SCHEDULE,
     ),

@@ -1,4 +1,4 @@
-"""RBD9xx: what nobody could look at."""
+"""RBD9xx: sources and facts that were not observed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ ENTRIES: Final = (
         "RBD901",
         "NodeNotObserved",
         Severity.WARNING,
-        "This node was not looked at.",
-        cause="A missing right, a missing mount of the host's /sys or /proc, or a flag.",
+        "This node was not observed.",
+        cause="A missing permission, a missing mount of the host's /sys or /proc, or a flag.",
         evidence="The source's own reason.",
-        risk="Mappings here would not be seen; nothing is called free.",
+        risk="Mappings here are not known; no volume is reported as free.",
         remedy="Run as root on the node, or see `rbdagent check`.",
         heals=None,
     ),
@@ -23,10 +23,10 @@ ENTRIES: Final = (
         "RBD902",
         "CephNotObserved",
         Severity.WARNING,
-        "Ceph could not be asked.",
-        cause="No route to the monitors, a wrong key, or caps that are too small.",
+        "Ceph could not be queried.",
+        cause="No route to the monitors, a wrong key, or insufficient caps.",
         evidence="The source's own reason.",
-        risk="Holders on other nodes are not seen; nothing is called free or orphaned.",
+        risk="Holders on other nodes are not known; no volume is reported as free or orphaned.",
         remedy="See `rbdagent check`.",
         heals=None,
     ),
@@ -34,10 +34,10 @@ ENTRIES: Final = (
         "RBD903",
         "KubernetesNotObserved",
         Severity.WARNING,
-        "The Kubernetes API could not be asked.",
+        "The Kubernetes API could not be queried.",
         cause="No kubeconfig, an expired token, missing permissions, or the server is down.",
         evidence="The source's own reason.",
-        risk="Pods and attachments are not seen; nothing is called free or orphaned.",
+        risk="Pods and attachments are not known; no volume is reported as free or orphaned.",
         remedy="See `rbdagent check`.",
         heals=None,
     ),
@@ -45,11 +45,11 @@ ENTRIES: Final = (
         "RBD904",
         "FactNotObserved",
         Severity.WARNING,
-        "A source was observed, but not all of it.",
+        "A source was observed only in part.",
         cause="A capability, a cap or a permission is missing.",
-        evidence="Which fact, why, and what would cure it.",
-        risk="What rests on that fact is called undetermined.",
-        remedy="Grant what the finding names.",
+        evidence="The fact, the reason, and how to make the fact observable.",
+        risk="A result that needs this fact is reported as undetermined.",
+        remedy="Grant the permission or the cap that the finding names.",
         heals=None,
     ),
     Entry(
@@ -59,11 +59,12 @@ ENTRIES: Final = (
         "Ceph did not answer in time about this volume's image.",
         cause="The monitors have no quorum or cannot be reached from here, or the image's "
         "placement group is inactive or its OSD hangs.",
-        evidence="Which question had no answer, and for how long rbdagent waited.",
-        risk="Who holds the image on other nodes was not observed: it must not be taken for free. "
-        "Where Ceph answers its other clients no better, reads, writes, map and unmap hang too.",
+        evidence="The query that had no answer, and how long rbdagent waited.",
+        risk="Holders of the image on other nodes were not observed: do not treat the image as "
+        "free. If Ceph does not answer its other clients either, reads, writes, map and unmap hang "
+        "too.",
         remedy="`ceph -s` and `ceph health detail` show monitors, OSDs and placement groups that "
-        "are down. Run rbdagent again when Ceph answers. Until then do not detach by force, and "
+        "are down. Run rbdagent again when Ceph answers. Until then, do not detach by force and "
         "do not start the pod elsewhere.",
         heals=None,
     ),

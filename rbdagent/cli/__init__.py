@@ -1,4 +1,4 @@
-"""The command line: parse, look or load, judge, print. Thin on purpose: a module a verb."""
+"""The command line: parse, observe or load, diagnose, print. One thin module for each verb."""
 
 from rbdagent.cli.program import cli, run
 

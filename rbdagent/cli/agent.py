@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import gc
 import os
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rbdagent.cli.flags import Duration, acting, leave_of, observing, option
+from rbdagent.cli.flags import Duration, acting, leave_of, observing, option, state_of
 from rbdagent.cli.output import moment
 
 if TYPE_CHECKING:
@@ -21,22 +22,25 @@ if TYPE_CHECKING:
     from rbdagent.agent.notify import ServiceManager
     from rbdagent.agent.wake import Wake
     from rbdagent.config import Settings
+    from rbdagent.log import Log
     from rbdagent.observe.kubeconfig import KubeAccess
 
+_M_ARENA_MAX: Final = -8
+"""From malloc.h of glibc."""
 _END_S: Final = 4.0
-"""What is under way gets so long to end after SIGTERM; then the program ends without it."""
+"""Time limit for the end of a running cycle after SIGTERM; then the program exits anyway."""
 
 
 @click.command("agent")
 @option("--mode", type=click.Choice(["observe", "unmap"]), default="observe", show_default=True,
-        help="Whether orphans may be unmapped.")  # fmt: skip
+        help="Only observe, or also unmap orphans.")  # fmt: skip
 @option("--resync", type=Duration(), default="60s", show_default=True,
-        help="The longest time between two looks; changes are seen at once.")  # fmt: skip
+        help="Longest time between two cycles; a change starts one immediately.")  # fmt: skip
 @option("--heartbeat", type=Duration(), default="5m", show_default=True,
-        help="How often RBDNode is written although nothing changed.")  # fmt: skip
+        help="How often RBDNode is written when nothing changed.")  # fmt: skip
 @option("--listen", default="127.0.0.1:9464", show_default=True, metavar="ADDRESS:PORT",
-        help="Where /metrics, /livez and /readyz are served.")  # fmt: skip
-@click.option("--once", is_flag=True, help="One cycle: look, publish, exit.")
+        help="Address that serves /metrics, /livez and /readyz.")  # fmt: skip
+@click.option("--once", is_flag=True, help="Run one cycle (observe, publish), then exit.")
 @acting
 @observing
 def command(
@@ -49,35 +53,38 @@ def command(
     settings: Callable[[], Settings],
     **allowed: Any,  # noqa: ANN401 - the flags of the policy
 ) -> int:
-    """Run on a node: watch what is mapped, publish it, and unmap orphans where that is allowed."""
-    from rbdagent.agent.endpoint import serve
-    from rbdagent.agent.loop import Agent, run_until
-    from rbdagent.agent.notify import ServiceManager
-    from rbdagent.agent.wake import Wake
-    from rbdagent.log import agent_log
-    from rbdagent.look import keep_ceph
+    """Run on a node: watch its mappings, publish them, and unmap orphans where that is allowed."""
+    from rbdagent.look import keep_workers
 
-    # The program ends without a collector after one answer; this one stays.
+    # The other verbs exit after one output, and run without the garbage collector.
     gc.enable()
-    # A watchdog ends it with SIGABRT: the log then tells where each thread was.
+    _use_one_heap()
+    # The watchdog of systemd sends SIGABRT. The log then shows the stack of each thread.
     faulthandler.enable()
     chosen = settings()
-    log = agent_log(chosen.node_name)
-    leave = leave_of(allowed, by="agent", may_unmap=mode == "unmap")
     if chosen.roots is None:
-        raise click.UsageError("an agent looks at its node: --no-node makes no sense here")
-    with leave.state.only_agent():
-        # Before there are threads: it forks.
-        ceph = keep_ceph(chosen)
+        raise click.UsageError("the agent observes its node: do not use --no-node with it")
+    with state_of(allowed).only_agent():
+        # This call forks. So it runs before this process starts threads, and before this process
+        # imports modules that the workers do not need: a page that one process changes is copied.
+        workers = keep_workers(chosen)
+        from rbdagent.agent.endpoint import serve
+        from rbdagent.agent.loop import Agent, run_until
+        from rbdagent.agent.notify import ServiceManager
+        from rbdagent.agent.wake import Wake
+        from rbdagent.log import Log
+
+        log = Log(node=chosen.node_name)
+        leave = leave_of(allowed, by="agent", may_unmap=mode == "unmap")
         wake = Wake(chosen.roots.procfs)
-        for each in wake.deaf:
-            log.warning("deaf", to=each, then="it is looked at every --resync only")
+        for source in wake.deaf:
+            log.warning("no change notification", of=source, then="observed every --resync only")
         kubernetes = None
         if chosen.kube is not None:
             kubernetes = _Kubernetes(chosen.kube, chosen.node_name, heartbeat_s=heartbeat, log=log)
         manager = ServiceManager(os.environ)
 
-        def tell(seen: Seen) -> None:
+        def report(seen: Seen) -> None:
             manager.looked(seen)
             if kubernetes is not None:
                 kubernetes.tell(seen)
@@ -88,9 +95,9 @@ def command(
             wake,
             resync_s=resync,
             clock=moment,
-            tell=tell,
+            tell=report,
             log=log,
-            ceph=ceph,
+            workers=workers,
         )
         if once:
             agent.run(once=True)
@@ -104,13 +111,24 @@ def command(
         return _run(lambda ended: run_until(agent, wake, ended, manager.alive), wake, manager, log)
 
 
+def _use_one_heap() -> None:
+    """Make glibc use one heap for all threads, in this process and in the workers.
+
+    Threads leave heaps behind when they end: 2 MiB in the agent's three processes (glibc 2.36,
+    Anonymous in smaps_rollup). Another C library may not have mallopt(3).
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_ARENA_MAX, 1)
+
+
 def _run(
     work: Callable[[threading.Event], None],
     wake: Wake,
     manager: ServiceManager,
-    log: Any,  # noqa: ANN401 - structlog's bound logger
+    log: Log,
 ) -> int:
-    """Run the loop in a thread that nobody must wait for: a hung call cannot keep us."""
+    """Run the loop in a daemon thread, so that a call that hangs does not block the exit."""
     ended = threading.Event()
     threading.Thread(target=work, args=(ended,), daemon=True).start()
     wake.wait_for_end()
@@ -121,7 +139,7 @@ def _run(
 
 
 class _Kubernetes:
-    """The cluster's API: what it is told of each look, and what there wakes the agent."""
+    """Writes the result of each cycle to the Kubernetes API, and watches it for changes."""
 
     def __init__(
         self,
@@ -129,7 +147,7 @@ class _Kubernetes:
         node_name: str,
         *,
         heartbeat_s: float,
-        log: Any,  # noqa: ANN401 - structlog's bound logger
+        log: Log,
     ) -> None:
         from rbdagent.agent.events import Events
         from rbdagent.agent.publish import Publisher
@@ -141,13 +159,13 @@ class _Kubernetes:
         self._log = log
 
     def tell(self, seen: Seen) -> None:
-        """Write RBDNode and Events; that it cannot is logged and ends nothing."""
+        """Write RBDNode and Events; log a failure and continue."""
         from rbdagent.observe.failure import as_source_error
 
         for what, write in (("RBDNode", self._publish), ("events", self._events.tell)):
             try:
                 write(seen)
-            except Exception as error:  # noqa: BLE001 - the one must not keep back the other
+            except Exception as error:  # noqa: BLE001 - one failure must not prevent the other write
                 self._log.warning(
                     "not published", what=what, error=str(as_source_error(error, what))
                 )
@@ -159,7 +177,7 @@ class _Kubernetes:
         self._publisher.publish(status, node_uid=_uid_of(seen))
 
     def watch(self, wake: Wake) -> None:
-        """Have changes wake the agent; a withdrawn RBDNode is written again."""
+        """Wake the agent on changes; make it write the RBDNode again if it was deleted."""
         from rbdagent.agent.watching import watch
 
         def withdrawn() -> None:
@@ -176,10 +194,10 @@ class _Kubernetes:
 
 
 def _uid_of(seen: Seen) -> str | None:
-    """Give the uid of the Node that looked; None where it is unknown."""
+    """Return the uid of this node's Node object; None if it is unknown."""
     from rbdagent.model import NotObserved
 
     kube, node = seen.snapshot.kubernetes, seen.snapshot.node
     node_name = node.node_name if node is not None else ""
     nodes = () if kube is None or isinstance(kube.nodes, NotObserved) else kube.nodes
-    return next((each.uid for each in nodes if each.name == node_name), None)
+    return next((node.uid for node in nodes if node.name == node_name), None)

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 @OUTPUT
 @observing
 def command(*, output: str, settings: Callable[[], Settings]) -> int:
-    """Tell whether rbdagent can do its work here, and what is missing.
+    """Check whether rbdagent can work on this node, and print what is missing.
 
-    Exits 1 when something fails that an answer needs; a warning costs only detail.
+    Exits with code 1 if a required check fails. After a warning, answers only lack detail.
     """
     from rbdagent.check import check_all
     from rbdagent.model import CheckState
@@ -34,11 +34,11 @@ def command(*, output: str, settings: Callable[[], Settings]) -> int:
         say(check_lines(results, colour=has_colour()))
     else:
         say(data_text(check_report(results), output))
-    return int(any(each.state is CheckState.FAILED for each in results))
+    return int(any(result.state is CheckState.FAILED for result in results))
 
 
 def _where_from() -> tuple[CheckResult, ...]:
-    """Tell of every flag which value it has and where that came from."""
+    """Return the value of every flag and where it comes from."""
     from rbdagent.model import CheckResult, CheckState
 
     context = click.get_current_context()
@@ -52,11 +52,11 @@ def _where_from() -> tuple[CheckResult, ...]:
     results = [
         CheckResult(
             source="configuration",
-            sentence=f"[[ceph]] names cluster {each.get('name') or each.get('conf')}",
+            sentence=f"[[ceph]] names cluster {table.get('name') or table.get('conf')}",
             state=CheckState.OK,
             detail=str(context.meta.get("config", "")),
         )
-        for each in tables
+        for table in tables
     ]
     for name, value in context.params.items():
         origin = context.get_parameter_source(name)

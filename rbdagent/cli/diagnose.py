@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 @click.command("diagnose")
 @click.argument("target", required=False)
 @all_namespaces
-@click.option("--namespace", "-n", help="Namespace of TARGET; without one: of all that is stuck.")
-@click.option("--selector", "-l", help="What is stuck of claims and pods so labelled (-l app=db).")
+@click.option(
+    "--namespace", "-n", help="Namespace of TARGET; without TARGET, report only this one."
+)
+@click.option("--selector", "-l", help="Report only claims and pods with these labels (-l app=db).")
 @reading("html")
 @observing
 def command(
@@ -35,32 +37,33 @@ def command(
     namespace: str | None,
     selector: str | None,
     watch: bool,
-    **asked: Any,  # noqa: ANN401 - see _Asked
+    **asked: Any,  # noqa: ANN401 - see _Request
 ) -> int:
-    """Follow the volume of TARGET through its life, and say where it broke, why, and what to do.
+    """Check each step in the life of TARGET's volume: which step fails, why, and what to do.
 
-    Provision, bind, schedule, attach, stage, publish, and back. TARGET is what who-holds takes.
-    -o html gives one page to look at, which needs no network: redirect it to a file.
+    The steps are provision, bind, schedule, attach, stage, publish, and those of the detach path.
+    TARGET has the same forms as in who-holds. -o html prints one page that needs no network:
+    redirect it to a file.
 
-    Without TARGET, -A, -n or -l tell all that is stuck, the worst first. -w looks on until it is
-    well.
+    Without TARGET, -A, -n or -l report everything that is stuck, the worst first. -w repeats until
+    nothing is broken.
     """
-    how = _Asked(**asked)
+    how = _Request(**asked)
     if how.output == "html" and watch:
-        raise UsageError("-o html is one page: leave --watch out, and load it anew")
+        raise UsageError("-o html prints one page: omit --watch, and run it again to update it")
     if target is None:
         wanted = everything(every=every, namespace=namespace, selector=selector)
         scope = _scope(namespace, selector)
         once = _of_everything(wanted, scope, _in_words(namespace, selector), how)
     elif every or selector is not None:
-        raise UsageError("-A and -l ask for all that is stuck: not with a TARGET")
+        raise UsageError("-A and -l report everything that is stuck: do not give a TARGET")
     else:
         once = _of_target(target, namespace, how)
     return repeat(once, watch=watch and how.source is None, until_well=True)
 
 
-class _Asked(NamedTuple):
-    """In which form an answer is wanted, and from where."""
+class _Request(NamedTuple):
+    """Holds the output format and the source of the data."""
 
     output: str
     source: str | None
@@ -73,7 +76,7 @@ class _Asked(NamedTuple):
 # --------------------------------------------------------------------------------------------------
 
 
-def _of_target(target: str, namespace: str | None, how: _Asked) -> Callable[[], tuple[str, int]]:
+def _of_target(target: str, namespace: str | None, how: _Request) -> Callable[[], tuple[str, int]]:
     from rbdagent.parse.target import parse_target
 
     wanted = parse_target(target, namespace=namespace)
@@ -96,7 +99,7 @@ def _of_target(target: str, namespace: str | None, how: _Asked) -> Callable[[], 
 
 
 def _load(output: str) -> None:
-    """Import what the answer takes."""
+    """Import the modules for the output while the sources respond."""
     importlib.import_module("rbdagent.diagnose.life")
     forms = {"json": "machine", "yaml": "machine", "html": "page"}
     importlib.import_module(f"rbdagent.report.{forms.get(output, 'story')}")
@@ -141,12 +144,14 @@ def _in_words(namespace: str | None, selector: str | None) -> str:
 
 
 def _of_everything(
-    wanted: Target, scope: Scope, words: str, how: _Asked
+    wanted: Target, scope: Scope, words: str, how: _Request
 ) -> Callable[[], tuple[str, int]]:
     if how.output == "html":
-        raise UsageError("-o html draws one life: name a TARGET")
+        raise UsageError("-o html shows one volume: give a TARGET")
     if how.fail_on == "info":
-        raise UsageError("what is stuck is told by warnings and errors: --fail-on one of these")
+        raise UsageError(
+            "stuck volumes have warnings and errors only: use --fail-on with one of these"
+        )
 
     def once() -> tuple[str, int]:
         snapshot = snapshot_of(wanted, how.source, how.settings, also=Also.LIFE | Also.EVERYTHING)

@@ -13,7 +13,7 @@ from rbdagent.cli.output import data_text, say
 @OUTPUT
 @DEBUG
 def command(*, code: str | None, output: str, debug: bool) -> int:
-    """Tell cause, evidence, risk and remedy of a finding; without CODE, list them all."""
+    """Print cause, evidence, risk and remedy of a finding; without CODE, list all findings."""
     del debug
     from rbdagent.catalog import CATALOG, entry, explanation
     from rbdagent.report import machine
@@ -21,8 +21,8 @@ def command(*, code: str | None, output: str, debug: bool) -> int:
     if code is None and output != "table":
         say(data_text(machine.explanations(tuple(CATALOG.values())), output))
     elif code is None:
-        for each in CATALOG.values():
-            say(f"{each.code}   {each.severity:<8}   {each.name:<28}   {each.summary}\n")
+        for known in CATALOG.values():
+            say(f"{known.code}   {known.severity:<8}   {known.name:<28}   {known.summary}\n")
     elif output == "table":
         say(explanation(code) + "\n")
     else:

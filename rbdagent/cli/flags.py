@@ -1,4 +1,4 @@
-"""Flags that several verbs have, and the settings that they make."""
+"""Flags that several verbs share, and the settings that are built from them."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rbdagent.act import Leave
     from rbdagent.config import Settings
     from rbdagent.model import Target
+    from rbdagent.state import StateDir
 
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
@@ -34,7 +35,7 @@ class Duration(click.ParamType[float]):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Read one; click's hook."""
+        """Convert the value of a flag to seconds; click calls this."""
         from rbdagent.config import parse_duration
 
         if isinstance(value, float):
@@ -42,11 +43,11 @@ class Duration(click.ParamType[float]):
         try:
             return parse_duration(str(value))
         except ValueError:
-            self.fail(f"{value!r} is no duration: write 30s, 1m30s or 500ms", param, ctx)
+            self.fail(f"{value!r} is not a duration: write 30s, 1m30s or 500ms", param, ctx)
 
 
 def _from_file(ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
-    """Load the configuration file before any other flag is read: its values are the defaults."""
+    """Load the configuration file before any other flag: its values become the flags' defaults."""
     from rbdagent.config import DEFAULT_FILE, load_file
 
     data = load_file(Path(value or DEFAULT_FILE), must_exist=value is not None)
@@ -61,15 +62,15 @@ def _from_file(ctx: click.Context, _param: click.Parameter, value: str | None) -
 
 
 def _concerns(command: click.Command, key: str, content: object) -> bool:
-    """Tell whether a verb has such a flag and value: `output = "name"` is nothing to `check`."""
-    for each in command.params:
-        if each.name == key.replace("-", "_") and isinstance(each.type, click.Choice):
-            return key != "output" or content in each.type.choices
+    """Return whether a value of the file is valid for a verb: `check` has no `output = "name"`."""
+    for parameter in command.params:
+        if parameter.name == key.replace("-", "_") and isinstance(parameter.type, click.Choice):
+            return key != "output" or content in parameter.type.choices
     return True
 
 
 def option(*names: str, **settings: Any) -> Callable[[_F], _F]:  # noqa: ANN401 - click's own
-    """Give click.option with the variable that stands for the flag in the environment."""
+    """Return click.option with the environment variable that sets the flag."""
     long = next(name for name in names if name.startswith("--")).partition("/")[0]
     variable = "RBDAGENT_" + long.removeprefix("--").replace("-", "_").upper()
     settings.setdefault("envvar", variable)
@@ -84,7 +85,7 @@ CONFIG = option(
     help="Configuration file.  [default: /etc/rbdagent/config.toml]",
 )
 
-DEBUG = option("--debug", is_flag=True, help="Tracebacks, and how long each source took.")
+DEBUG = option("--debug", is_flag=True, help="Print tracebacks and the time of each source.")
 
 OUTPUT: Final = option(
     "--output",
@@ -92,40 +93,45 @@ OUTPUT: Final = option(
     type=click.Choice(["table", "json", "yaml"]),
     default="table",
     show_default=True,
-    help="Form of the answer.",
+    help="Output format.",
 )
 
-_LOOK: Final = (
+_OBSERVING: Final = (
     option("--node-name", help="This node's name in Kubernetes.  [default: NODE_NAME, hostname]"),
     option("--procfs", default="/proc", show_default=True, help="The host's /proc."),
     option("--sysfs", default="/sys", show_default=True, help="The host's /sys."),
     option("--host-root", default="/", show_default=True, help="The host's root directory."),
-    option("--kubelet-root", multiple=True, help="kubelet's root directory.  [default: found]"),
-    option("--ceph-conf", default="/etc/ceph/ceph.conf", show_default=True, help="ceph.conf."),
-    option("--ceph-id", default="rbdagent", show_default=True, help="CephX user, no client."),
-    option("--ceph-keyring", help="Keyring.  [default: lent by systemd, or found by librados]"),
-    option("--ceph-timeout", type=Duration(), default="10s", show_default=True, help="A call."),
+    option("--kubelet-root", multiple=True, help="kubelet's root directory.  [default: detected]"),
+    option("--ceph-conf", default="/etc/ceph/ceph.conf", show_default=True,
+            help="Ceph configuration file."),
+    option("--ceph-id", default="rbdagent", show_default=True,
+            help="CephX user, without the prefix client."),
+    option("--ceph-keyring",
+            help="Keyring file.  [default: the systemd credential, or found by librados]"),
+    option("--ceph-timeout", type=Duration(), default="10s", show_default=True,
+            help="Timeout of one call to Ceph."),
     option("--kubeconfig", help="kubeconfig.  [default: KUBECONFIG, in-cluster, ~/.kube/config]"),
     option("--context", help="Context of the kubeconfig."),
-    option("--kube-timeout", type=Duration(), default="10s", show_default=True, help="A call."),
-    option("--no-ceph", is_flag=True, help="Look away from Ceph."),
-    option("--no-kube", is_flag=True, help="Look away from Kubernetes."),
-    option("--no-node", is_flag=True, help="Look away from this node."),
+    option("--kube-timeout", type=Duration(), default="10s", show_default=True,
+            help="Timeout of one call to the Kubernetes API."),
+    option("--no-ceph", is_flag=True, help="Do not query Ceph."),
+    option("--no-kube", is_flag=True, help="Do not query Kubernetes."),
+    option("--no-node", is_flag=True, help="Do not observe this node."),
     option("--timeout", type=Duration(), default="30s", show_default=True,
-            help="For the whole answer: what came by then is the answer."),
+            help="Overall deadline; sources that have not answered are reported as not observed."),
 )  # fmt: skip
 
 
 def _with(options: Sequence[Callable[[Any], Any]], command: _F) -> _F:
-    """Give a verb several flags; its help lists them in this order."""
+    """Add several flags to a verb; its help lists them in this order."""
     decorated: Any = command
-    for each in reversed(options):
-        decorated = each(decorated)
+    for add_option in reversed(options):
+        decorated = add_option(decorated)
     return decorated  # type: ignore[no-any-return]
 
 
 def observing(command: _F) -> _F:
-    """Give a verb the flags of every verb that observes, and one ``settings`` for them."""
+    """Add the flags that every observing verb has; the verb receives them as ``settings``."""
 
     @functools.wraps(command)
     def wrapped(*args: Any, **flags: Any) -> Any:  # noqa: ANN401 - click's own
@@ -138,14 +144,14 @@ def observing(command: _F) -> _F:
         flags.pop("debug")
         return command(*args, settings=lambda: settings_of(given), **flags)
 
-    return _with((CONFIG, DEBUG, *_LOOK), wrapped)  # type: ignore[return-value]
+    return _with((CONFIG, DEBUG, *_OBSERVING), wrapped)  # type: ignore[return-value]
 
 
 OF_ONE_CLUSTER: Final = ("ceph_conf", "ceph_id", "ceph_keyring")
 
 
 def ceph_tables() -> list[dict[str, Any]]:
-    """Give the file's clusters; a flag or a variable that names one cluster outranks them all."""
+    """Return the clusters of the configuration file; none if a flag or variable names a cluster."""
     context = click.get_current_context()
     named = {ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT}
     if any(context.get_parameter_source(name) in named for name in OF_ONE_CLUSTER):
@@ -155,7 +161,7 @@ def ceph_tables() -> list[dict[str, Any]]:
 
 
 def settings_of(given: dict[str, Any]) -> Settings:
-    """Make the settings of a look out of the flags' values."""
+    """Return the settings of an observation from the values of the flags."""
     from rbdagent.config import Settings
     from rbdagent.observe.cluster import CephAccess
     from rbdagent.observe.kubeconfig import KubeAccess
@@ -166,13 +172,13 @@ def settings_of(given: dict[str, Any]) -> Settings:
 
     conf = Path(given["ceph_conf"])
     tables = ceph_tables() or [{"name": conf.stem, "keyring": given["ceph_keyring"]}]
-    names = [str(each.get("name", Path(str(each.get("conf", conf))).stem)) for each in tables]
+    names = [str(table.get("name", Path(str(table.get("conf", conf))).stem)) for table in tables]
     clusters = tuple(
         CephAccess(
             name=name,
             conf=Path(str(table.get("conf", conf))),
             client_id=str(table.get("id", given["ceph_id"])),
-            keyring=path(table.get("keyring")) or _lent_keyring(name),
+            keyring=path(table.get("keyring")) or _credential_keyring(name),
             timeout_s=Duration().convert(table.get("timeout", given["ceph_timeout"]), None, None),
         )
         for name, table in zip(names, tables, strict=True)
@@ -195,6 +201,7 @@ def settings_of(given: dict[str, Any]) -> Settings:
             kubeconfig=path(given["kubeconfig"]),
             context=given["context"],
             timeout_s=given["kube_timeout"],
+            answer_s=given["timeout"],
             environment=tuple((name, os.environ[name]) for name in variables if name in os.environ),
         ),
         timeout_s=given["timeout"],
@@ -202,35 +209,41 @@ def settings_of(given: dict[str, Any]) -> Settings:
     )
 
 
-def _lent_keyring(cluster: str) -> Path | None:
-    """Give the keyring that systemd lends this service: ``LoadCredential=NAME.keyring:FILE``."""
+def _credential_keyring(cluster: str) -> Path | None:
+    """Return the keyring of systemd's ``LoadCredential=NAME.keyring:FILE``, if it exists."""
     directory = os.environ.get("CREDENTIALS_DIRECTORY")
-    lent = Path(directory, f"{cluster}.keyring") if directory else None
-    return lent if lent is not None and lent.exists() else None
+    keyring = Path(directory, f"{cluster}.keyring") if directory else None
+    return keyring if keyring is not None and keyring.exists() else None
 
 
 def acting(command: _F) -> _F:
-    """Give a verb the flags that say what may be done to the node."""
+    """Add the flags that limit what a verb may change on the node."""
     options = (
         option("--grace-period", type=Duration(), default="10m", show_default=True,
-               help="For how long it must have been orphaned without a break."),
+               help="How long a mapping must have been orphaned without interruption."),
         option("--max-unmaps-per-hour", type=click.IntRange(min=0), default=6, show_default=True,
-               help="On this node."),
+               help="Maximum number of unmaps per hour on this node."),
         option("--unmap-staged", is_flag=True,
-               help="Take a staging mount down that was left behind."),
+               help="Allow unmounting a leftover staging mount."),
         option("--state-dir", default="/var/lib/rbdagent", show_default=True,
-               help="What the agent remembers, and what was done."),
+               help="Directory of the mapping history and the record of unmaps."),
         option("--freeze-file", default="/etc/rbdagent/freeze", show_default=True,
-               help="Where it is there, nothing is unmapped."),
+               help="If this file exists, nothing is unmapped."),
     )  # fmt: skip
     return _with(options, command)
 
 
+def state_of(allowed: dict[str, Any]) -> StateDir:
+    """Return the state directory that the flags of ``acting`` name."""
+    from rbdagent.state import StateDir
+
+    return StateDir(Path(allowed["state_dir"]))
+
+
 def leave_of(allowed: dict[str, Any], *, by: str, may_unmap: bool) -> Leave:
-    """Make the leave out of the values of those flags."""
+    """Return the unmap policy and its context, from the values of the flags of ``acting``."""
     from rbdagent.act import Leave
     from rbdagent.model import Policy
-    from rbdagent.state import StateDir
 
     return Leave(
         by=by,
@@ -241,31 +254,31 @@ def leave_of(allowed: dict[str, Any], *, by: str, may_unmap: bool) -> Leave:
             may_unmount_staging=allowed["unmap_staged"],
         ),
         freeze_file=Path(allowed["freeze_file"]),
-        state=StateDir(Path(allowed["state_dir"])),
+        state=state_of(allowed),
     )
 
 
 def all_namespaces(command: _F) -> _F:
-    """Give a verb the flag that stands in place of a TARGET for all there is."""
+    """Add the flag that selects all namespaces instead of a TARGET."""
     return click.option(
-        "--all-namespaces", "-A", "every", is_flag=True, help="All there is, of every namespace."
+        "--all-namespaces", "-A", "every", is_flag=True, help="All namespaces, without a TARGET."
     )(command)
 
 
 def everything(*, every: bool, namespace: str | None, selector: str | None) -> Target:
-    """Give the target that stands for all there is.
+    """Return the target of a namespace, or of the whole cluster.
 
     Raises:
-        UsageError: nothing says that all there is was meant, or it is said in two ways.
+        UsageError: no flag selects any, or ``-A`` and ``-n`` contradict each other.
     """
     from rbdagent.model import Target, TargetKind
     from rbdagent.parse.target import FORMS
 
     if every and namespace is not None:
-        raise UsageError(f"-A is every namespace, and -n says {namespace}")
+        raise UsageError(f"-A means all namespaces: do not combine it with -n {namespace}")
     if not every and namespace is None and selector is None:
         raise UsageError(
-            "a TARGET is missing; or -A, -n NAMESPACE or -l LABELS for all that is stuck",
+            "a TARGET is missing; use -A, -n NAMESPACE or -l LABELS for everything that is stuck",
             hint=f"a TARGET is {FORMS}",
         )
     given = "-A" if namespace is None else f"-n {namespace}"
@@ -273,15 +286,15 @@ def everything(*, every: bool, namespace: str | None, selector: str | None) -> T
 
 
 def reading(*also: str) -> Callable[[_F], _F]:
-    """Give a verb the flags of every verb that gives an answer; ``also`` are forms it alone has."""
+    """Add the flags that the reading verbs share; ``also`` are further output formats."""
     forms = ("table", "wide", "json", "yaml", "name", *also)
     options = (
         option("--output", "-o", type=click.Choice(forms),
-                default="table", show_default=True, help="Form of the answer."),
+                default="table", show_default=True, help="Output format."),
         option("--from", "source", envvar="RBDAGENT_FROM", metavar="FILE",
-                help="Answer from a snapshot instead; - is stdin."),
+                help="Read a snapshot file instead of observing; - is stdin."),
         option("--fail-on", type=click.Choice(SEVERITIES), default="error", show_default=True,
-                help="Exit 3 when a finding is at least so severe."),
-        option("--watch", "-w", is_flag=True, help="Look again and again, print what changed."),
+                help="Exit with code 3 if a finding has at least this severity."),
+        option("--watch", "-w", is_flag=True, help="Repeat, and print answers that changed."),
     )  # fmt: skip
     return functools.partial(_with, options)

@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 
 
 @click.command("list")
-@click.option("--all-nodes", "-A", is_flag=True, help="Of all nodes, from what agents published.")
+@click.option(
+    "--all-nodes", "-A", is_flag=True, help="Mappings of all nodes, as their agents published them."
+)
 @click.option("--namespace", "-n", help="Only volumes whose claim is in this namespace.")
-@click.option("--selector", "-l", help="Only volumes whose claim has such labels (-l app=db).")
+@click.option("--selector", "-l", help="Only volumes whose claim has these labels (-l app=db).")
 @reading()
 @observing
 def command(
@@ -38,7 +40,9 @@ def command(
     """List the mappings of this node, with verdicts."""
     if all_nodes:
         if namespace or selector or source:
-            raise UsageError("list -A lists everything that was published: no -n, -l, --from")
+            raise UsageError(
+                "list -A lists all that agents published: do not use -n, -l or --from with it"
+            )
         return repeat(lambda: (_published(output, settings()), 0), watch=watch)
     from rbdagent.model import Target, TargetKind
 
@@ -62,11 +66,13 @@ def command(
 
 
 def _published(output: str, settings: Settings) -> str:
-    """Give what the agents of all nodes published."""
+    """Return the output for the RBDNodes that the agents of all nodes published."""
     from rbdagent.observe.kube import published_nodes
 
     if settings.kube is None:
-        raise UsageError("list -A reads what agents published in Kubernetes: not with --no-kube")
+        raise UsageError(
+            "list -A reads what agents published in Kubernetes: do not use --no-kube with it"
+        )
     nodes = published_nodes(settings.kube)
     if output in {"json", "yaml"}:
         from rbdagent.report.machine import published_list
@@ -80,7 +86,7 @@ def _published(output: str, settings: Settings) -> str:
 
 
 class _Wanted(NamedTuple):
-    """Which claims' volumes are asked for; false where all are."""
+    """Holds a condition on claims; it is false if every volume is listed."""
 
     in_words: str
     matches: Callable[[Claim], bool]
@@ -107,7 +113,11 @@ def _wanted(namespace: str | None, selector: str | None) -> _Wanted:
 
 
 def _only(wanted: _Wanted, diagnoses: list[Diagnosis], snapshot: Snapshot) -> list[Diagnosis]:
-    """Keep what is asked for; where claims were not looked up that cannot be told."""
+    """Return the diagnoses whose claim matches.
+
+    Raises:
+        RbdagentError: PersistentVolumes or claims were not observed.
+    """
     from rbdagent.model import NotObserved
 
     kube = snapshot.kubernetes
@@ -116,11 +126,13 @@ def _only(wanted: _Wanted, diagnoses: list[Diagnosis], snapshot: Snapshot) -> li
         unseen = part.reason if isinstance(part, NotObserved) else unseen
     if unseen:
         raise RbdagentError(
-            f"which mappings are {wanted.in_words} cannot be told: {unseen}",
-            hint="rbdagent list alone shows them all; rbdagent check tells more",
+            f"cannot select the mappings {wanted.in_words}: {unseen}",
+            hint="rbdagent list without -n and -l shows all; rbdagent check shows what is missing",
         )
     return [
-        each for each in diagnoses if each.use.claim is not None and wanted.matches(each.use.claim)
+        diagnosis
+        for diagnosis in diagnoses
+        if diagnosis.use.claim is not None and wanted.matches(diagnosis.use.claim)
     ]
 
 
@@ -134,7 +146,7 @@ def _render_mappings(
     from rbdagent.report import text
 
     if output == "name":
-        return text.names([each for diagnosis in diagnoses for each in diagnosis.local])
+        return text.names([holder for diagnosis in diagnoses for holder in diagnosis.local])
     return text.mapping_table(
         diagnoses, found, wide=output == "wide", colour=has_colour(), of=wanted.in_words
     )

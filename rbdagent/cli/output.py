@@ -1,4 +1,4 @@
-"""What is printed, in which form, and with which exit code."""
+"""Output formats, writing to stdout and stderr, and exit codes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WATCH_S: Final = 5.0
 
 
 def data_text(data: dict[str, Any], output: str) -> str:
-    """Return data as JSON or YAML, with escapes for what a terminal obeys or does not show."""
+    """Return data as JSON or YAML; control and invisible characters are escaped."""
     if output == "json":
         import msgspec
 
@@ -34,36 +34,36 @@ def data_text(data: dict[str, Any], output: str) -> str:
 
 
 def _yaml(data: dict[str, Any]) -> str:
-    """Return data as YAML: quotes around a text that needs escapes, which are those of Python.
+    """Return data as YAML; a text that needs escapes is quoted, with Python's escapes.
 
-    A line break in a text would else be one of the document, and PyYAML takes marks of direction
-    for printable (yaml.emitter, analyze_scalar).
+    Otherwise a line break in a text would become a line break of the document, and PyYAML treats
+    direction marks as printable (yaml.emitter, analyze_scalar).
     """
     import yaml
 
     class Dumper(yaml.SafeDumper):
-        """With a way of its own to write texts."""
+        """Quotes texts that are not printable."""
 
     def text_node(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
         style = None if text.isprintable() else '"'
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
     Dumper.add_representer(str, text_node)
-    told = yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100)
-    return shown_lines(told)
+    document = yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100)
+    return shown_lines(document)
 
 
 def exit_code(diagnoses: Sequence[Diagnosis], fail_on: str) -> int:
-    """Return 3 for findings, 1 for "undetermined": no script may read that as fine.
+    """Return 3 for findings, and 1 for "undetermined", which a script must not treat as success.
 
-    A claim that was observed and has no volume yet is a complete answer: nothing can hold it.
+    A claim that was observed and has no volume yet is a complete result: no client can hold it.
     """
     from rbdagent.model import Verdict
 
-    if is_serious((one for each in diagnoses for one in each.findings), fail_on):
+    if is_serious((one for diagnosis in diagnoses for one in diagnosis.findings), fail_on):
         return _FINDINGS
-    unknown = (each for each in diagnoses if each.verdict is Verdict.UNDETERMINED)
-    return int(not all(_has_no_volume(each) for each in unknown))
+    unknown = (diagnosis for diagnosis in diagnoses if diagnosis.verdict is Verdict.UNDETERMINED)
+    return int(not all(_has_no_volume(diagnosis) for diagnosis in unknown))
 
 
 def _has_no_volume(diagnosis: Diagnosis) -> bool:
@@ -79,30 +79,30 @@ def _has_no_volume(diagnosis: Diagnosis) -> bool:
 
 
 def is_serious(findings: Iterable[Finding], fail_on: str) -> bool:
-    """Tell whether a finding is at least so severe."""
+    """Return whether a finding has at least that severity."""
     least = SEVERITIES.index(fail_on)
-    return any(SEVERITIES.index(str(each.severity)) >= least for each in findings)
+    return any(SEVERITIES.index(str(finding.severity)) >= least for finding in findings)
 
 
 def exit_code_of_list(found: LifeList, snapshot: Snapshot, fail_on: str) -> int:
-    """Give the same of all that is stuck; 1 as well where not all was seen that was asked for."""
+    """Return the exit code for all stuck objects; 1 also if the observation is incomplete."""
     from rbdagent.diagnose.stuck import is_complete, is_empty, unseen_of
 
-    findings = [finding for each in found.stuck for finding in each.life.findings]
+    findings = [finding for stuck in found.stuck for finding in stuck.life.findings]
     if is_serious((*findings, *found.findings), fail_on):
         return _FINDINGS
     if unseen_of(snapshot) is not None or is_empty(found) or not is_complete(found):
         return 1
-    return exit_code([each.life.diagnosis for each in found.stuck], fail_on)
+    return exit_code([stuck.life.diagnosis for stuck in found.stuck], fail_on)
 
 
 def repeat(once: Callable[[], tuple[str, int]], *, watch: bool, until_well: bool = False) -> int:
-    """Answer once; with --watch again and again, printing an answer that differs from the last.
+    """Print the output; with --watch, repeat and print each output that differs from the last.
 
     Args:
-        once: gives an answer and its exit code.
-        watch: go on.
-        until_well: go on until the exit code is 0.
+        once: returns the output and its exit code.
+        watch: repeat.
+        until_well: stop repeating when the exit code is 0.
     """
     text, code = once()
     say(text)
@@ -120,9 +120,10 @@ def repeat(once: Callable[[], tuple[str, int]], *, watch: bool, until_well: bool
 
 
 def _timeless(text: str) -> str:
-    """Give an answer without the moments and ages in it, which differ at every look.
+    """Return output without its timestamps and ages, which differ in every observation.
 
-    Where an age is a digit longer, columns are wider and lines break elsewhere.
+    White space is normalised, because an age with one more digit widens columns and moves line
+    breaks.
     """
     import re
 
@@ -132,7 +133,7 @@ def _timeless(text: str) -> str:
 
 
 def has_colour() -> bool:
-    """Tell whether the answer goes to a terminal that may show colours."""
+    """Return whether the output goes to a terminal that may show colours."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
@@ -140,8 +141,8 @@ def say(text: str) -> None:
     """Print to stdout.
 
     Raises:
-        RbdagentError: it cannot be written.
-        BrokenPipeError: whoever read has gone.
+        RbdagentError: stdout cannot be written.
+        BrokenPipeError: the reader has closed the pipe.
     """
     try:
         click.echo(text, nl=False, color=has_colour())
@@ -152,17 +153,17 @@ def say(text: str) -> None:
 
 
 def complain(text: str) -> None:
-    """Print one line to stderr: what it quotes of others breaks none."""
+    """Print one line to stderr; line breaks in quoted text are escaped."""
     click.echo(shown(text), err=True)
 
 
 def now_utc() -> str:
-    """Give the time as ISO 8601 in UTC."""
+    """Return the time as ISO 8601 in UTC."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def moment() -> Moment:
-    """Give the node's time: the wall clock's is shown, seconds since boot are reckoned with."""
+    """Return the node's time: the wall clock for output, seconds since boot for computation."""
     from rbdagent.model import Moment
 
     return Moment(at=now_utc(), uptime_s=time.clock_gettime(time.CLOCK_BOOTTIME))

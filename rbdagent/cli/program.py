@@ -1,4 +1,4 @@
-"""The program: finds the verb, runs it, and says how it ended."""
+"""The program: find the verb, run it, and return its exit code."""
 
 from __future__ import annotations
 
@@ -21,29 +21,34 @@ if TYPE_CHECKING:
 _CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
-def run(arguments: Sequence[str]) -> int:  # noqa: PLR0911 - one line a way to end
-    """Run one command and give its exit code; a user sees no traceback without ``--debug``.
+def run(arguments: Sequence[str]) -> int:
+    """Run one command and return its exit code; print a traceback only with ``--debug``.
 
-    0 answered, nothing at or above --fail-on; 1 could not answer; 2 usage; 3 findings at or above
-    --fail-on; 4 refused as unsafe.
+    The exit codes: 0 success, with no finding at or above --fail-on; 1 no complete result; 2 usage
+    error; 3 findings at or above --fail-on; 4 refused as unsafe.
     """
     debug = "--debug" in arguments or os.environ.get("RBDAGENT_DEBUG") not in {None, "", "0"}
-    if debug:
-        from rbdagent.log import show_tracebacks
+    if not debug:
+        return _run(arguments, debug=False)
+    from rbdagent.log import tracebacks_shown
 
-        show_tracebacks()
+    with tracebacks_shown():
+        return _run(arguments, debug=True)
+
+
+def _run(arguments: Sequence[str], *, debug: bool) -> int:  # noqa: PLR0911 - one return for each way to end
     try:
         code = cli.main(args=_decoded(arguments), prog_name="rbdagent", standalone_mode=False)
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.ClickException as error:
-        _tell_origin(error)
+        _add_origin(error)
         _show(error)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 130
     except (BrokenPipeError, SystemExit):
-        # click ends so on a broken pipe: whoever read has seen enough.
+        # click raises SystemExit on a broken pipe: the reader needs no more output.
         return 0
     except RbdagentError as error:
         _complain(error, debug=debug)
@@ -58,7 +63,7 @@ def run(arguments: Sequence[str]) -> int:  # noqa: PLR0911 - one line a way to e
 
 
 def _decoded(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments; what is not UTF-8 would enter the answer, which no JSON can hold.
+    """Return the arguments, which must be UTF-8: they become part of the output, which may be JSON.
 
     Raises:
         UsageError: an argument is not UTF-8.
@@ -72,14 +77,14 @@ def _decoded(arguments: Sequence[str]) -> list[str]:
 
 
 def _show(error: click.ClickException) -> None:
-    """Print an error of click's: what was typed may have been pasted."""
-    told = io.StringIO()
-    error.show(told)
-    click.echo(shown_lines(told.getvalue()), err=True, nl=False)
+    """Print an error of click, escaped, because it quotes arguments, which may be pasted text."""
+    message = io.StringIO()
+    error.show(message)
+    click.echo(shown_lines(message.getvalue()), err=True, nl=False)
 
 
-def _tell_origin(error: click.ClickException) -> None:
-    """Say of a bad value in which file or variable it stands, where it was no flag."""
+def _add_origin(error: click.ClickException) -> None:
+    """Add the origin of an invalid value to the error, if it is the file or a variable."""
     if not isinstance(error, click.BadParameter) or error.ctx is None or error.param is None:
         return
     origin = error.ctx.get_parameter_source(error.param.name or "")
@@ -95,7 +100,7 @@ def _complain(error: RbdagentError, *, debug: bool) -> None:
         _print_traceback(error)
     complain(f"rbdagent: {error}")
     near = error.near if isinstance(error, NotFoundError) else ()
-    if near and not any(each in error.hint for each in near):
+    if near and not any(name in error.hint for name in near):
         complain(f"  did you mean {' or '.join(near)}?")
     if error.hint:
         complain(f"  {error.hint}")
@@ -120,11 +125,11 @@ _VERBS: Final = (
     "version",
     "completion",
 )
-"""In the order in which a user needs them; each is ``command`` in a module of its name."""
+"""In the order of the help; each verb is ``command`` in the module with its name."""
 
 
 class _Group(click.Group):
-    """Loads the verb that is asked for and no other; a typo gets near matches."""
+    """Loads only the requested verb; suggests similar verbs after a typing error."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
@@ -157,4 +162,4 @@ class _Group(click.Group):
 @click.group(cls=_Group, context_settings=_CONTEXT)
 @click.version_option(__version__, "--version", message="rbdagent %(version)s")
 def cli() -> None:
-    """Who holds this Ceph RBD volume, should they, and what do I do now?"""
+    """Show what holds a Ceph RBD volume, whether it should, and what to do next."""

@@ -18,7 +18,7 @@ def command(*, kind: str | None, debug: bool) -> int:
     from rbdagent.report.schema import schema as schema_of
 
     if kind is None:
-        say("".join(f"{each}\n" for each in KINDS))
+        say("".join(f"{name}\n" for name in KINDS))
     else:
         say(data_text(schema_of(kind), "json"))
     return 0

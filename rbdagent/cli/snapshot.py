@@ -21,15 +21,17 @@ if TYPE_CHECKING:
 @click.command("snapshot")
 @click.argument("target", required=False)
 @all_namespaces
-@click.option("--namespace", "-n", help="Namespace of TARGET; without one: of all there is.")
+@click.option(
+    "--namespace", "-n", help="Namespace of TARGET; without TARGET, observe only this one."
+)
 @observing
 def command(
     *, target: str | None, every: bool, namespace: str | None, settings: Callable[[], Settings]
 ) -> int:
-    """Print what was observed, redacted, as one file; --from FILE replays it.
+    """Print what was observed as one redacted file; --from FILE replays it.
 
-    Without TARGET it holds every mapping of this node, for `list --from`; with -A or -n all that
-    there is, for `diagnose -A --from` and `diagnose -n NAMESPACE --from`.
+    Without TARGET the file holds every mapping of this node, for `list --from`. With -A or -n it
+    holds the cluster or the namespace, for `diagnose -A --from` and `diagnose -n NAMESPACE --from`.
     """
     from rbdagent.model import Target, TargetKind
     from rbdagent.parse.target import parse_target
@@ -37,7 +39,7 @@ def command(
 
     also = Also.LIFE
     if target is not None and every:
-        raise UsageError("-A is all there is: not with a TARGET")
+        raise UsageError("-A means all namespaces: do not give a TARGET")
     if target is not None:
         wanted = parse_target(target, namespace=namespace)
     elif every or namespace is not None:

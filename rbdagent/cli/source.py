@@ -1,4 +1,4 @@
-"""Where an answer comes from: a look, or a snapshot."""
+"""The source of the data: an observation, or a snapshot file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rbdagent.config import Settings
-    from rbdagent.look import KeptCeph
+    from rbdagent.look import Workers
     from rbdagent.model import Snapshot, Target
 
 
@@ -30,11 +30,11 @@ def snapshot_of(
     *,
     meanwhile: Callable[[], None] = lambda: None,
     also: Also = Also.NOTHING,
-    ceph: KeptCeph | None = None,
+    workers: Workers | None = None,
 ) -> Snapshot:
-    """Load a snapshot, or look.
+    """Load a snapshot file, or observe.
 
-    ``meanwhile`` is done while the sources answer; ``ceph``: who stays connected.
+    ``meanwhile`` runs while the sources answer; ``workers`` serve several observations.
     """
     if source is not None:
         return _loaded(target, source)
@@ -47,18 +47,18 @@ def snapshot_of(
         now=now_utc,
         meanwhile=meanwhile,
         also=also,
-        ceph=ceph,
+        workers=workers,
     )
     if click.get_current_context().params.get("debug"):
-        from rbdagent.log import debug_log
+        from rbdagent.log import Log
 
-        debug_log().debug("looked", seconds=round(time.monotonic() - started, 3))
+        Log().debug("observed", seconds=round(time.monotonic() - started, 3))
     return found
 
 
-_WANTED: Final = "--from wants a file that `rbdagent snapshot` wrote, or - for stdin"
+_WANTED: Final = "--from needs a file that `rbdagent snapshot` wrote, or - for stdin"
 _MOST: Final = 256 << 20
-"""Bytes of a snapshot: that of 20,000 pods has a tenth of it."""
+"""Maximum size of a snapshot in bytes; a snapshot with 20,000 pods has a tenth of this size."""
 
 
 def _loaded(target: Target, source: str) -> Snapshot:
@@ -73,8 +73,8 @@ def _loaded(target: Target, source: str) -> Snapshot:
     except OSError as error:
         raise UsageError(f"{name}: cannot be read: {error.strerror}", hint=_WANTED) from error
     except UnicodeDecodeError:
-        # Without the cause, which quotes a byte and which --debug would print.
-        raise UsageError(f"{name}: not a text file, so no snapshot", hint=_WANTED) from None
+        # Drop the cause: it quotes a byte of the file, and --debug would print it.
+        raise UsageError(f"{name}: not a text file, so not a snapshot", hint=_WANTED) from None
     found = load_snapshot(text, where=name)
     if TargetKind.NONE in {target.kind, found.target.kind}:
         return _of_many(found, target, name, source)
@@ -99,7 +99,7 @@ def _content(source: str) -> bytes:
 
 
 def _of_many(found: Snapshot, target: Target, name: str, source: str) -> Snapshot:
-    """Ask a snapshot of a node, or of all there is, for what it holds."""
+    """Return the target's part of a snapshot of a node, a namespace or a cluster."""
     from rbdagent.model import TargetKind
 
     held = found.target
@@ -107,7 +107,7 @@ def _of_many(found: Snapshot, target: Target, name: str, source: str) -> Snapsho
     if target.kind is not TargetKind.NONE and is_of_all:
         return _part(found, target, name, source)
     if target.kind is held.kind:
-        # A list is of the node that looked, and that looked for all there is as well.
+        # The list is for the observed node, and a snapshot of a cluster also contains a node.
         is_within = held.namespace in {"", target.namespace} and is_of_all
         if not target.given or is_within:
             return found
@@ -117,50 +117,50 @@ def _of_many(found: Snapshot, target: Target, name: str, source: str) -> Snapsho
         words, hint = "every mapping of a node", _asked("rbdagent list", held, source)
     else:
         words, hint = held.given, _asked(f"rbdagent {_verb()}", held, source)
-    raise NotFoundError(f"{name} was taken for {words}", hint=hint)
+    raise NotFoundError(f"{name} is a snapshot of {words}", hint=hint)
 
 
 def _asked(begin: str, held: Target, source: str) -> str:
-    """Return the command that asks a snapshot about what it was taken for."""
-    # A snapshot of all there is was taken for options, such as -A, and no name.
+    """Return the command that reads a snapshot with the target that it was taken for."""
+    # The target of a snapshot of a cluster is an option, such as -A, not a name.
     given = held.given.split() if held.given.startswith("-") else []
     values = (held.given,) if held.given and not given else ()
     return line_of(command(begin, *values, options=(*given, "--from", source)))
 
 
 def _part(found: Snapshot, target: Target, name: str, source: str) -> Snapshot:
-    """Give what a snapshot of all there is holds of one target."""
+    """Return the part of a snapshot of a namespace or a cluster that is about one target."""
     from rbdagent.correlate.parts import is_there, part_of
     from rbdagent.correlate.whole import whole_of
 
     whole = whole_of(found)
     if not is_there(whole, target):
         raise NotFoundError(
-            f"{name} holds nothing about {target.given}",
+            f"{name} contains nothing about {target.given}",
             hint=f"{_asked('rbdagent diagnose', found.target, source)} shows what is stuck",
         )
     part = part_of(whole, target)
-    # The part of a look has no gaps of its own: whoever asks for it alone is told them.
+    # A part of a snapshot lacks the gaps of its sources, but the output must show them.
     return replace(part, sources=found.sources)
 
 
 def _retargeted(found: Snapshot, target: Target, name: str, source: str) -> Snapshot:
-    """Ask a snapshot about another name of what it holds: its PV's claim, its pod, its image."""
+    """Return a snapshot with another name of its target: the claim of its PV, a pod, the image."""
     from rbdagent.correlate import images_of
 
     asked = replace(found, target=target)
     held = set(images_of(found.target, found.node, found.kubernetes))
     wanted = set(images_of(target, found.node, found.kubernetes))
-    if {each.spec for each in wanted} & {each.spec for each in held}:
+    if {image.spec for image in wanted} & {image.spec for image in held}:
         return asked
     raise NotFoundError(
-        f"{name} holds nothing about {target.given}: it was taken for {found.target.given}",
+        f"{name} contains nothing about {target.given}: it is a snapshot of {found.target.given}",
         hint=_asked(f"rbdagent {_verb()}", found.target, source),
         near=(found.target.given,),
     )
 
 
 def _verb() -> str:
-    """Name the verb to ask about another target with: the one that was typed, if it has one."""
+    """Return the verb for a hint: ``diagnose`` if this verb runs, else ``who-holds``."""
     context = click.get_current_context(silent=True)
     return "diagnose" if context is not None and context.info_name == "diagnose" else "who-holds"

@@ -9,7 +9,6 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from msgspec.structs import replace
 
 from rbdagent.cli.flags import acting, leave_of, observing
 from rbdagent.cli.output import complain, data_text, has_colour, moment, say
@@ -25,17 +24,18 @@ if TYPE_CHECKING:
     from rbdagent.model import Snapshot, Target, UnmapPlan, UnmapRefusal, UnmapResult
 
 _REFUSED: Final = 4
-_LOOK_EVERY_S: Final = 10.0
+_RETRY_S: Final = 10.0
 
 
 @click.command("unmap")
 @click.argument("target", required=True)
 @click.option("--namespace", "-n", help="Namespace of pvc/NAME and pod/NAME.")
-@click.option("--yes", is_flag=True, help="Act, if the plan stands. Without it: say what would be.")
-@click.option("--wait", is_flag=True, help="Look on for the grace period where nobody did before.")
+@click.option("--yes", is_flag=True, help="Execute the plan. Without it, print the plan only.")
+@click.option("--wait", is_flag=True, help="If only the grace period is missing, wait for it.")
 @click.option("--output", "-o", type=click.Choice(["table", "json", "yaml"]), default="table",
-              show_default=True, help="Form of the answer.")  # fmt: skip
-@click.option("--from", "source", metavar="FILE", help="Plan for a snapshot; - is stdin.")
+              show_default=True, help="Output format.")  # fmt: skip
+@click.option("--from", "source", metavar="FILE",
+              help="Print the plan for a snapshot file; - is stdin.")  # fmt: skip
 @acting
 @observing
 def command(
@@ -49,14 +49,14 @@ def command(
     settings: Callable[[], Settings],
     **allowed: Any,  # noqa: ANN401 - the flags of the policy
 ) -> int:
-    """Unmap the orphan behind TARGET on this node: print the plan or the refusal, with --yes act.
+    """Print the plan to unmap TARGET's orphaned mapping on this node; with --yes, execute it.
 
-    There is no --force. What is refused exits 4.
+    There is no --force. If rbdagent refuses, it prints the reasons and exits with code 4.
     """
     from rbdagent.parse.target import parse_target
 
     if source is not None and (yes or wait):
-        raise UsageError("--from shows what would be decided; it cannot act or wait")
+        raise UsageError("--from prints the plan for a snapshot: do not use --yes or --wait")
     time_left = TimeLeft(settings)
     asked = parse_target(target, namespace=namespace)
     attempt = _attempt(asked, source, time_left.settings, allowed)
@@ -65,32 +65,32 @@ def command(
     from rbdagent.unmap import node_paths
 
     if not yes or not isinstance(decided, UnmapPlan):
-        return _tell(decided, output)
+        return _print(decided, output)
     roots = settings().roots
-    assert roots is not None  # noqa: S101 - a plan rests on a look at the node
+    assert roots is not None  # noqa: S101 - a plan requires that the node was observed
     result = attempt.act(decided, node_paths(roots), deadline=time_left.deadline)
-    return _tell(result, output)
+    return _print(result, output)
 
 
 class TimeLeft:
-    """What is left of --timeout: an act takes several looks and steps, and is one answer."""
+    """The remaining time of --timeout: one unmap needs several observations and steps."""
 
     def __init__(self, settings: Callable[[], Settings]) -> None:
-        """Take the settings that the flags give; they are read when they are needed."""
+        """Store the function that returns the settings of the flags."""
         self._settings = settings
         self.deadline = math.inf
         """Of the monotonic clock."""
 
     def begin(self) -> None:
-        """Start the clock of the next answer."""
+        """Restart the deadline for the next output."""
         self.deadline = math.inf
 
     def settings(self) -> Settings:
-        """Return the settings of a look that ends with the answer."""
+        """Return the settings of an observation that ends before the deadline."""
         given = self._settings()
         now = time.monotonic()
         self.deadline = min(self.deadline, now + given.timeout_s)
-        return replace(given, timeout_s=max(self.deadline - now, 0.0))
+        return given.within(max(self.deadline - now, 0.0))
 
 
 def _attempt(
@@ -98,32 +98,31 @@ def _attempt(
 ) -> Attempt:
     from rbdagent.act import Attempt
 
-    # Who asks for a plan wants to know what --yes would do.
+    # The plan shows the actions of --yes.
     leave = leave_of(allowed, by=_user(), may_unmap=True)
-    history, told = (None, "") if source is not None else leave.state.history()
-    if told:
-        complain(f"rbdagent: {told}")
+    history, warning = (None, "") if source is not None else leave.state.history()
+    if warning:
+        complain(f"rbdagent: {warning}")
 
-    ceph = None
+    workers = None
     if source is None:
-        from rbdagent.look import keep_ceph
+        from rbdagent.look import keep_workers
 
-        # A plan that is carried out takes several looks.
-        ceph = keep_ceph(settings())
-        if ceph is not None:
-            click.get_current_context().call_on_close(ceph.end)
+        # The execution of a plan needs several observations.
+        workers = keep_workers(settings())
+        click.get_current_context().call_on_close(workers.end)
 
-    def look(at: Target) -> Snapshot:
-        return snapshot_of(at, source, settings, also=Also.SWITCHES, ceph=ceph)
+    def observe(at: Target) -> Snapshot:
+        return snapshot_of(at, source, settings, also=Also.SWITCHES, workers=workers)
 
     def ask_ceph(image: Target) -> Snapshot:
         from rbdagent.look import only_ceph
 
-        return snapshot_of(image, source, lambda: only_ceph(settings()), ceph=ceph)
+        return snapshot_of(image, source, lambda: only_ceph(settings()), workers=workers)
 
     return Attempt(
         target,
-        look,
+        observe,
         ask_ceph,
         leave=leave,
         history=history,
@@ -139,7 +138,7 @@ def _user() -> str:
 
 
 def _decide(attempt: Attempt, time_left: TimeLeft, *, wait: bool) -> UnmapPlan | UnmapRefusal:
-    """Look and plan; with ``wait`` again and again while only time is missing."""
+    """Observe and plan; with ``wait`` repeat while only the grace period is missing."""
     from rbdagent.act import is_only_a_matter_of_time
     from rbdagent.model import UnmapRefusal
 
@@ -147,13 +146,13 @@ def _decide(attempt: Attempt, time_left: TimeLeft, *, wait: bool) -> UnmapPlan |
     while wait and isinstance(decided, UnmapRefusal) and is_only_a_matter_of_time(decided):
         pending = "; ".join(f"{code}: {reason}" for code, reason in decided.reasons.items())
         complain(f"rbdagent: waiting for the grace period to pass: {pending}")
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_RETRY_S)
         time_left.begin()
         decided = attempt.decide()
     return decided
 
 
-def _tell(decided: UnmapPlan | UnmapRefusal | UnmapResult, output: str) -> int:
+def _print(decided: UnmapPlan | UnmapRefusal | UnmapResult, output: str) -> int:
     from rbdagent.model import UnmapOutcome, UnmapPlan, UnmapRefusal
     from rbdagent.report import machine, text
 

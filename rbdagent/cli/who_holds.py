@@ -33,7 +33,7 @@ def command(
     watch: bool,
     settings: Callable[[], Settings],
 ) -> int:
-    """Name every holder of the image behind TARGET, with verdict, evidence and the next command.
+    """List every holder of TARGET's image, with its verdict, the evidence and the next command.
 
     TARGET is pv/NAME or NAME, pvc/NAMESPACE/NAME, pod/NAMESPACE/NAME, POOL[/NAMESPACE]/IMAGE, a CSI
     volume handle, or /dev/rbdN.
@@ -54,7 +54,7 @@ def command(
 
 
 def _load(output: str) -> None:
-    """Import what the answer takes."""
+    """Import the modules for the output while the sources respond."""
     importlib.import_module("rbdagent.diagnose")
     machine = output in {"json", "yaml"}
     importlib.import_module(f"rbdagent.report.{'machine' if machine else 'text'}")

@@ -1,4 +1,4 @@
-"""Joins: which mapping, watcher, pod and directory belong to which image. No judgement."""
+"""Join the sources: assign mappings, watchers, pods and directories to images. No verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An entry of the blocklist, in words and as a command."""
+"""Format an entry of the blocklist as text and as a command."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def entry_text(entry: BlocklistEntry) -> str:
-    """Return what an entry blocks, as the command that removes it takes it, and until when."""
+    """Return the address that an entry blocks, in the form of its removal command, with the end."""
     until = f" until {entry.until}" if entry.until else ""
     if entry.is_range:
         return f"range {entry}{until}"
@@ -19,6 +19,6 @@ def entry_text(entry: BlocklistEntry) -> str:
 
 
 def removal_of(entry: BlocklistEntry) -> str:
-    """Return the command that removes an entry: clients and ranges are removed by two commands."""
+    """Return the command that removes an entry; clients and ranges have different commands."""
     verb = "ceph osd blocklist range rm" if entry.is_range else "ceph osd blocklist rm"
     return line_of(command(verb, str(entry)))

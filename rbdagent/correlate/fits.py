@@ -1,4 +1,4 @@
-"""Whether a PV could be bound to a claim, and every reason against it.
+"""Check whether a PV can be bound to a claim, and return every reason against it.
 
 The rules are those of ``FindMatchingVolume`` (k8s.io/component-helpers/storage/volume) and
 ``checkVolumeSatisfyClaim`` (pkg/controller/volume/persistentvolume), read in Kubernetes 1.36.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Why(StrEnum):
-    """In which respect a PV is not for a claim."""
+    """The field that prevents a claim from getting a PV."""
 
     CLAIMED = "claimRef"
     MODES = "accessModes"
@@ -39,14 +39,14 @@ class Objection(Struct, frozen=True):
 
     why: Why
     text: str
-    """To be read after the PV's name."""
+    """A predicate; its subject is the name of the PV."""
 
     def __str__(self) -> str:
         return self.text
 
 
 class Candidate(Struct, frozen=True, kw_only=True):
-    """A PV that a claim does not get, and why."""
+    """Holds a PV that a claim does not get, and the reasons."""
 
     volume: PersistentVolume
     objections: tuple[Objection, ...]
@@ -55,18 +55,21 @@ class Candidate(Struct, frozen=True, kw_only=True):
 def candidates(
     claim: Claim, volumes: Iterable[PersistentVolume], *, delayed: bool = False
 ) -> tuple[Candidate, ...]:
-    """Give every PV with what speaks against it, the nearest first."""
+    """Return every PV with the reasons against it; the PV with the fewest reasons comes first."""
     found = (
-        Candidate(volume=each, objections=objections(claim, each, delayed=delayed))
-        for each in volumes
+        Candidate(volume=volume, objections=objections(claim, volume, delayed=delayed))
+        for volume in volumes
     )
-    return tuple(sorted(found, key=lambda each: (len(each.objections), each.volume.name)))
+    return tuple(
+        sorted(found, key=lambda candidate: (len(candidate.objections), candidate.volume.name))
+    )
 
 
 def is_kept_for(claim: Claim, volume: PersistentVolume) -> bool:
-    """Tell whether a PV's claimRef means this very claim: ``IsVolumeBoundToClaim``.
+    """Return whether a PV's claimRef refers to exactly this claim: ``IsVolumeBoundToClaim``.
 
-    By name, and by uid where it has one; without one it is reserved for whoever has the name.
+    The name must be equal, and the uid if the claimRef has one. Without a uid, the PV is reserved
+    for any claim with that name.
     """
     bound = volume.claim
     return bound is not None and _same_name(claim, volume) and bound.uid in (None, claim.ref.uid)
@@ -75,14 +78,15 @@ def is_kept_for(claim: Claim, volume: PersistentVolume) -> bool:
 def objections(
     claim: Claim, volume: PersistentVolume, *, delayed: bool = False
 ) -> tuple[Objection, ...]:
-    """Give every reason why the PV controller does not choose a PV for a claim by itself.
+    """Return every reason why the PV controller does not choose a PV for a claim.
 
-    None: it takes it, or a smaller one that fits as well.
+    Without a reason, the controller chooses the PV, or a smaller one that also fits.
 
     Args:
-        claim: it names no PV, and was never bound.
-        volume: any.
-        delayed: its class leaves the choice to the scheduler (WaitForFirstConsumer).
+        claim: a claim that names no PV and was never bound.
+        volume: any PV.
+        delayed: whether the storage class leaves the choice to the scheduler
+            (WaitForFirstConsumer).
     """
     found = [
         *_claimed(claim, volume),
@@ -93,22 +97,22 @@ def objections(
         *_being_deleted(volume),
     ]
     if is_kept_for(claim, volume):
-        # It is taken without a look at phase, labels and class.
+        # The controller binds the PV without a check of phase, labels and class.
         return tuple(found)
     if delayed:
-        text = "is for the scheduler to choose, with a node for the first pod"
+        text = "is chosen by the scheduler, together with a node for the first pod"
         found.append(Objection(Why.DELAYED, text))
     if volume.phase != "Available":
         found.append(Objection(Why.PHASE, f"is {volume.phase or 'without a phase yet'}"))
     if claim.selector is not None and not selects(claim.selector, dict(volume.labels)):
-        asked = ", ".join(str(each) for each in claim.selector)
-        text = f"has not the labels that the claim's selector asks for ({asked})"
+        required = ", ".join(str(requirement) for requirement in claim.selector)
+        text = f"does not have the labels that the claim's selector requires ({required})"
         found.append(Objection(Why.LABELS, text))
     return (*found, *_class(claim, volume))
 
 
 def refusals(claim: Claim, volume: PersistentVolume) -> tuple[Objection, ...]:
-    """Give every reason why a claim that names a PV, which names none, does not get it."""
+    """Return every reason why a claim does not get the PV that it names; the PV names no claim."""
     return (
         *_being_deleted(volume),
         *_too_small(claim, volume),
@@ -123,7 +127,7 @@ def _claimed(claim: Claim, volume: PersistentVolume) -> list[Objection]:
     if volume.claim is None or is_kept_for(claim, volume):
         return []
     if _same_name(claim, volume):
-        text = "still names an older claim of the same name (its uid is another)"
+        text = "still names an older claim of the same name, with another uid"
     else:
         text = f"belongs to claim {volume.claim}"
     return [Objection(Why.CLAIMED, text)]
@@ -134,11 +138,11 @@ def _same_name(claim: Claim, volume: PersistentVolume) -> bool:
 
 
 def _lacking_modes(claim: Claim, volume: PersistentVolume) -> list[Objection]:
-    lacking = [each for each in claim.access_modes if each not in volume.access_modes]
+    lacking = [mode for mode in claim.access_modes if mode not in volume.access_modes]
     if not lacking:
         return []
     offered = ", ".join(volume.access_modes) or "no access mode"
-    text = f"offers {offered}, the claim asks for {', '.join(lacking)}"
+    text = f"offers {offered}, the claim requests {', '.join(lacking)}"
     return [Objection(Why.MODES, text)]
 
 
@@ -146,14 +150,14 @@ def _too_small(claim: Claim, volume: PersistentVolume) -> list[Objection]:
     wanted, has = claim.requested_bytes, volume.capacity_bytes
     if wanted is None or has is None or has >= wanted:
         return []
-    text = f"has {spoken_size(has)}, the claim asks for {spoken_size(wanted)}"
+    text = f"has {spoken_size(has)}, the claim requests {spoken_size(wanted)}"
     return [Objection(Why.SIZE, text)]
 
 
 def _mode(claim: Claim, volume: PersistentVolume) -> list[Objection]:
     if claim.volume_mode == volume.volume_mode:
         return []
-    text = f"has volumeMode {volume.volume_mode}, the claim asks for {claim.volume_mode}"
+    text = f"has volumeMode {volume.volume_mode}, the claim requests {claim.volume_mode}"
     return [Objection(Why.MODE, text)]
 
 
@@ -161,18 +165,18 @@ def _attributes(claim: Claim, volume: PersistentVolume) -> list[Objection]:
     if claim.attributes_class == volume.attributes_class:
         return []
     text = (
-        f"has volumeAttributesClassName {_named(volume.attributes_class)}, the claim asks for "
+        f"has volumeAttributesClassName {_named(volume.attributes_class)}, the claim requests "
         f"{_named(claim.attributes_class)}"
     )
     return [Objection(Why.ATTRIBUTES, text)]
 
 
 def _class(claim: Claim, volume: PersistentVolume) -> list[Objection]:
-    # A claim without a class matches a PV without one.
+    # A claim without a class matches a PV without a class.
     if (claim.storage_class or "") == volume.storage_class:
         return []
     text = (
-        f"is of storage class {_named(volume.storage_class)}, the claim asks for "
+        f"is of storage class {_named(volume.storage_class)}, the claim requests "
         f"{_named(claim.storage_class or '')}"
     )
     return [Objection(Why.CLASS, text)]
@@ -187,7 +191,7 @@ def _being_deleted(volume: PersistentVolume) -> list[Objection]:
 
 
 def spoken_size(size: int) -> str:
-    """Write a size as Kubernetes does, in the largest unit that divides it."""
+    """Format a size as Kubernetes does, in the largest unit that divides it."""
     for power, unit in ((4, "Ti"), (3, "Gi"), (2, "Mi"), (1, "Ki")):
         if size and size % 1024**power == 0:
             return f"{size // 1024**power}{unit}"

@@ -1,4 +1,4 @@
-"""Every client that holds an image: mappings here, watchers elsewhere, running pods besides."""
+"""Every client that holds an image: mappings of this node, other watchers, nodes with its pods."""
 
 from __future__ import annotations
 
@@ -55,10 +55,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 FIRST_KERNEL_COOKIE: Final = 18446462598732840961
-"""krbd counts its cookies up from here, librbd's look like heap addresses: a hint, no proof."""
-
-
-_DAEMONS: Final = (HolderKind.MGR, HolderKind.MIRROR)
+"""The cookies of krbd count up from this number; those of librbd are like heap addresses. This is
+only a hint."""
 
 
 def holders_of(
@@ -68,19 +66,20 @@ def holders_of(
     snapshot: Snapshot,
     directories: Directories,
 ) -> tuple[Holder, ...]:
-    """Give the holders: mappings of this node first, then watchers, then pods without either."""
+    """Return the holders: mappings of this node, then watchers, then nodes that only have pods."""
     matched = match_watchers(local, views, snapshot.node)
     taken = {(id(view), watcher) for view, watcher in matched.values()}
     found = [
-        local_holder(each, names, views, snapshot, directories, watch=matched.get(each))
-        for each in local
+        local_holder(mapping, names, views, snapshot, directories, watch=matched.get(mapping))
+        for mapping in local
     ]
     for view in views:
-        found += [
+        remote = [
             _remote_holder(watcher, names, view, snapshot, directories, passing=passing)
             for watcher, passing in _watches_of(view)
             if (id(view), watcher) not in taken
         ]
+        found += _with_supposed(remote, view, snapshot)
     reported = _reported_holders(names, found, views, snapshot, directories)
     found += [holder for holder in reported if has_fresh_report(holder, snapshot)]
     found += _holders_by_pods(names, found, snapshot, directories)
@@ -90,26 +89,26 @@ def holders_of(
 
 
 def has_fresh_report(holder: Holder, snapshot: Snapshot) -> bool:
-    """Return whether the agent of the holder's node has reported lately."""
+    """Return whether the agent of the holder's node has reported recently."""
     return holder.published_by is not None and is_fresh(holder.published_by, snapshot.observed_at)
 
 
 def _may_hold(holder: Holder) -> bool:
-    """Return whether a holder is more than a short open or one of Ceph's own daemons."""
+    """Return whether a holder is neither a transient watch nor a daemon of Ceph."""
     return not holder.passing and not is_ceph_daemon(holder)
 
 
 def is_ceph_daemon(holder: Holder) -> bool:
-    """Return whether a holder is one of Ceph's own daemons, which open images as their work."""
-    return holder.kind in _DAEMONS
+    """Return whether a holder is a daemon of Ceph, which opens images for its own tasks."""
+    return holder.daemon is not None
 
 
 def _watches_of(view: ImageView) -> list[tuple[Watcher, bool]]:
-    """Give every watch that was seen, in order, and whether it only passed by."""
-    standing = () if isinstance(view.watchers, NotObserved) else view.watchers
+    """Return every observed watch in order, and whether it was transient."""
+    lasting = () if isinstance(view.watchers, NotObserved) else view.watchers
     return [
-        *((each, False) for each in sorted(standing, key=_watcher_order)),
-        *((each, True) for each in sorted(view.passing_watchers, key=_watcher_order)),
+        *((watcher, False) for watcher in sorted(lasting, key=_watcher_order)),
+        *((watcher, True) for watcher in sorted(view.passing_watchers, key=_watcher_order)),
     ]
 
 
@@ -125,16 +124,16 @@ def _watcher_order(watcher: Watcher) -> tuple[int, str, int]:
 def match_watchers(
     local: Iterable[Mapping], views: tuple[ImageView, ...], node: NodeView | None
 ) -> dict[Mapping, tuple[ImageView, Watcher]]:
-    """Join mappings to watchers, exactly: client id, IP and nonce, within one cluster.
+    """Match mappings to watchers exactly: by client id, IP and nonce, within one cluster.
 
-    Two mappings of one image by one client have two watches that only the cookie tells apart:
-    they are dealt out in order. Read-only and snapshot mappings take no watch (kernel 5.5), so
-    writable ones come first. A watch that passed by counts too: it may just be coming.
+    If one client maps an image twice, it has two watches that differ only in the cookie: they are
+    assigned in order. Read-only and snapshot mappings take no watch (kernel 5.5), so writable
+    mappings come first. A transient watch counts too: it may be a watch that has just begun.
     """
     free = [(view, watcher) for view in views for watcher, _ in _watches_of(view)]
     matched: dict[Mapping, tuple[ImageView, Watcher]] = {}
     for mapping in sorted(local, key=_watch_claim):
-        found = next((each for each in free if _is_watch_of(mapping, *each)), None)
+        found = next((watch for watch in free if _is_watch_of(mapping, *watch)), None)
         if found is not None:
             free.remove(found)
             matched[mapping] = found
@@ -162,16 +161,16 @@ def _is_watch_of(mapping: Mapping, view: ImageView, watcher: Watcher) -> bool:
 
 
 def same_client(one: EntityAddress, other: EntityAddress) -> bool:
-    """Tell whether two addresses are one client's: the nonce is unique, the port is mostly 0."""
+    """Return whether two addresses are of one client: nonces are unique, the port is mostly 0."""
     return one.nonce == other.nonce and same_ip(one.ip, other.ip)
 
 
 def same_ip(one: str, other: str) -> bool:
-    """Compare IP addresses whatever their spelling; what is no address is compared as text."""
+    """Compare IP addresses in any spelling; compare other texts as they are."""
     if one == other:
         return True
     if ":" not in one or ":" not in other:
-        # IPv4 has one spelling, and no address is both.
+        # An IPv4 address has one spelling, and no address is both IPv4 and IPv6.
         return False
     try:
         return ip_address(one) == ip_address(other)
@@ -185,18 +184,20 @@ def _match_nbd(
     node: NodeView | None,
     matched: dict[Mapping, tuple[ImageView, Watcher]],
 ) -> None:
-    """rbd-nbd's client shows nowhere in sysfs: join it only where one fits, and one alone."""
+    """Match rbd-nbd, whose client is not in sysfs, only if exactly one watch and one device fit."""
     alive = [
-        each
-        for each in local
-        if each.kind is DeviceKind.NBD and each.nbd is not None and each.nbd.process is not None
+        mapping
+        for mapping in local
+        if mapping.kind is DeviceKind.NBD
+        and mapping.nbd is not None
+        and mapping.nbd.process is not None
     ]
     own = () if node is None or isinstance(node.addresses, NotObserved) else node.addresses
     fitting = [
-        each
-        for each in free
-        if each[1].cookie < FIRST_KERNEL_COOKIE
-        and any(same_ip(each[1].address.ip, address) for address in own)
+        watch
+        for watch in free
+        if watch[1].cookie < FIRST_KERNEL_COOKIE
+        and any(same_ip(watch[1].address.ip, address) for address in own)
     ]
     if len(alive) == 1 and len(fitting) == 1:
         matched[alive[0]] = fitting[0]
@@ -216,14 +217,14 @@ def local_holder(
     *,
     watch: tuple[ImageView, Watcher] | None,
 ) -> Holder:
-    """Give the holder that a mapping of this node is."""
+    """Return a mapping of this node as a holder."""
     node = snapshot.node
     if node is None:
         msg = "a local mapping needs the node that shows it"
         raise ValueError(msg)
     names = known_handles(mapping, names, directories)
     fsid = mapping.fsid or (names.image.fsid if names.image is not None else None)
-    view = next((each for each in views if fsid is None or each.fsid == fsid), None)
+    view = next((candidate for candidate in views if fsid is None or candidate.fsid == fsid), None)
     watcher = None if watch is None else watch[1]
     address = mapping.client_address or (None if watcher is None else watcher.address)
     client = mapping.client_id or (None if watcher is None else watcher.client)
@@ -253,7 +254,7 @@ def local_holder(
 
 
 def metadata_of(view: ImageView | None) -> tuple[tuple[str, str], ...]:
-    """Give the image metadata that was seen."""
+    """Return the observed image metadata."""
     return () if view is None or isinstance(view.metadata, NotObserved) else view.metadata
 
 
@@ -266,17 +267,18 @@ def _remote_holder(
     *,
     passing: bool,
 ) -> Holder:
-    """Give the holder that a watcher without a mapping on this node is."""
-    kind = _kind_of(watcher, view, snapshot)
+    """Return a watcher that has no mapping on this node as a holder."""
+    daemon = daemon_of(watcher, view, snapshot)
     publisher, published = published_client(watcher, view, snapshot)
-    node = None if kind in _DAEMONS else node_at(watcher.address.ip, snapshot)
+    node = node_at(watcher.address.ip, snapshot) if daemon is None else None
     if publisher is not None:
         node = publisher.name
     return replace(
         _holder_elsewhere(node, names, snapshot, directories),
-        kind=kind,
+        kind=_kind_of(watcher, daemon),
         confidence=_confidence(node, publisher),
         watcher=watcher,
+        daemon=daemon,
         passing=passing,
         published_by=publisher,
         published=published,
@@ -289,10 +291,10 @@ def _remote_holder(
 def _holder_elsewhere(
     node: str | None, names: VolumeNames, snapshot: Snapshot, directories: Directories
 ) -> Holder:
-    """Return what the API and this node show of a node whose mapping of the image was not seen."""
+    """Return a holder for a node whose mapping was not observed, from the API and this node."""
     is_local = node is not None and snapshot.node is not None and node == snapshot.node.node_name
     node_object = node_named(node, snapshot)
-    unseen = NotObserved(reason="seen on its own node only")
+    unseen = NotObserved(reason="can be observed only on its own node")
     return Holder(
         kind=HolderKind.UNKNOWN,
         node=node,
@@ -320,29 +322,29 @@ def _confidence(node: str | None, publisher: PublishedNode | None) -> Confidence
 def published_client(
     watcher: Watcher, view: ImageView, snapshot: Snapshot
 ) -> tuple[PublishedNode | None, PublishedMapping | None]:
-    """Give the node whose agent published a watcher's client, and its mapping of the image.
+    """Return the node whose agent published a watcher's client, and its mapping of the image.
 
-    Client id and nonce are one client's within a cluster, for ever: the node is certain however
-    old the word is; what it does there is as old as the word.
+    Within a cluster, client id and nonce never belong to another client. The node is therefore
+    certain, even if the report is old. The published mapping is only as recent as the report.
     """
     kube = snapshot.kubernetes
     nodes = () if kube is None or isinstance(kube.published, NotObserved) else kube.published
     for node in nodes:
         theirs = [
-            each
-            for each in (() if isinstance(node.mappings, NotObserved) else node.mappings)
-            if _is_client_of(each, watcher, view)
+            mapping
+            for mapping in (() if isinstance(node.mappings, NotObserved) else node.mappings)
+            if _is_client_of(mapping, watcher, view)
         ]
         if theirs:
-            of_image = [each for each in theirs if _is_of(each, view)]
-            # A client that has it twice watches it for the mapping that it may write to.
-            of_image.sort(key=lambda each: each.read_only is True)
+            of_image = [entry for entry in theirs if _is_of(entry, view)]
+            # A client that maps the image twice holds the watch for its writable mapping.
+            of_image.sort(key=lambda entry: entry.read_only is True)
             return node, next(iter(of_image), None)
     return None, None
 
 
 def _is_of(mapping: PublishedMapping, view: ImageView) -> bool:
-    """Tell whether it is a mapping of the image; format 1 has no ids, only names."""
+    """Return whether a mapping is one of the image; images of format 1 have names but no ids."""
     if view.image_id is None:
         return mapping.image_id is None and mapping.spec == view.spec
     return mapping.image_id == view.image_id
@@ -368,10 +370,11 @@ def _reported_holders(
     snapshot: Snapshot,
     directories: Directories,
 ) -> list[Holder]:
-    """Return the mappings of the image that agents of other nodes report and that show no watch.
+    """Return the mappings of the image that agents of other nodes report and that have no watch.
 
-    A read-only mapping takes no watch. Neither does a client that lost its watch and can still
-    write (recorded: a blocklist entry was lifted). Only the agent of that node sees them.
+    A read-only mapping takes no watch. A client that has lost its watch and can still write has
+    none either (recorded: a blocklist entry was removed). Only the agent of that node observes such
+    mappings.
     """
     return [
         _reported_holder(node, mapping, names, views, snapshot, directories)
@@ -381,9 +384,9 @@ def _reported_holders(
 
 
 def _is_the_same(holder: Holder, node: PublishedNode, mapping: PublishedMapping) -> bool:
-    """Return whether a holder that was seen otherwise is the mapping that an agent reports.
+    """Return whether a holder from another source is the mapping that an agent reports.
 
-    The client of rbd-nbd is not in sysfs: a librbd watcher of that node stands for its mapping.
+    The client of rbd-nbd is not in sysfs, so a librbd watcher of that node counts as its mapping.
     """
     if holder.passing or holder.node != node.name:
         return False
@@ -414,75 +417,122 @@ def _reported_holder(
     )
 
 
-def _kind_of(watcher: Watcher, view: ImageView, snapshot: Snapshot) -> HolderKind:
-    if manager_at(watcher, view.fsid, snapshot) is not None:
-        return HolderKind.MGR
-    if any(_is_one_client(daemon, watcher) for daemon in observed_of(view.mirror_daemons)):
-        return HolderKind.MIRROR
+def _kind_of(watcher: Watcher, daemon: ServiceAddress | None) -> HolderKind:
+    if daemon is not None:
+        return HolderKind.MIRROR if daemon.kind == HolderKind.MIRROR else HolderKind.MGR
     return HolderKind.KRBD if watcher.cookie >= FIRST_KERNEL_COOKIE else HolderKind.LIBRBD
 
 
-def _is_one_client(one: Watcher, other: Watcher) -> bool:
-    return one.client == other.client and same_client(one.address, other.address)
+_TASKS_OF_A_WATCHER: Final = frozenset({"flatten", "trash remove"})
+"""``remove`` is not in this list: it waits in the queue while another client watches the image."""
+
+
+def _with_supposed(holders: list[Holder], view: ImageView, snapshot: Snapshot) -> list[Holder]:
+    """Return the holders; if exactly one uses librbd, with the daemon that it probably is.
+
+    The assumption replaces clients of daemons that were not observed. It changes no verdict: the
+    client may be any librbd program.
+    """
+    unnamed = [
+        holder for holder in holders if holder.kind is HolderKind.LIBRBD and not holder.passing
+    ]
+    kind = _supposed_kind(view, snapshot)
+    if kind is None or len(unnamed) != 1 or observed_of(unnamed[0].pods):
+        return holders
+    return [
+        replace(holder, probably=kind) if holder.kind is HolderKind.LIBRBD else holder
+        for holder in holders
+    ]
+
+
+def _supposed_kind(view: ImageView, snapshot: Snapshot) -> HolderKind | None:
+    """Return the daemon that probably uses an image, if daemons were not observed."""
+    cluster = cluster_with(view.fsid, snapshot)
+    tasks = _TASKS_OF_A_WATCHER.intersection(observed_of(view.tasks))
+    by_mgr = bool(tasks) and cluster is not None and isinstance(cluster.services, NotObserved)
+    by_mirror = view.mirrored is True and isinstance(view.mirror_daemons, NotObserved)
+    if by_mgr == by_mirror:
+        return None
+    return HolderKind.MGR if by_mgr else HolderKind.MIRROR
+
+
+def daemon_of(watcher: Watcher, view: ImageView, snapshot: Snapshot) -> ServiceAddress | None:
+    """Return the daemon of Ceph that is a watcher's client: by IP and nonce, and by client id."""
+    cluster = cluster_with(view.fsid, snapshot)
+    managers = () if cluster is None else observed_of(cluster.services)
+    return next(
+        (
+            daemon
+            for daemon in (*managers, *observed_of(view.mirror_daemons))
+            if same_client(daemon.address, watcher.address)
+            and daemon.client in (None, watcher.client)
+        ),
+        None,
+    )
 
 
 def _holders_by_pods(
     names: VolumeNames, found: list[Holder], snapshot: Snapshot, directories: Directories
 ) -> list[Holder]:
-    """Give the nodes where a pod runs on the volume and where neither watch nor mapping was seen.
+    """Return as holders the nodes on which a pod of the volume runs and no holder was observed.
 
-    Read-only mappings take no watch, and a mapping that lost its watch has none to show.
+    Read-only mappings take no watch, and a mapping may have lost its watch.
     """
-    seen = {each.node for each in found if not each.passing and each.node is not None}
+    seen = {holder.node for holder in found if not holder.passing and holder.node is not None}
     nodes = {
         pod.node_name
         for pod in users_of(names, snapshot.kubernetes)
         if pod.node_name is not None and runs(pod)
     }
-    return [_holder_elsewhere(each, names, snapshot, directories) for each in sorted(nodes - seen)]
+    return [_holder_elsewhere(node, names, snapshot, directories) for node in sorted(nodes - seen)]
 
 
 def runs(pod: Pod) -> bool:
-    """Tell whether containers of a pod run, or may run (``Unknown``), by the API's word."""
+    """Return whether containers of a pod run, or may run (``Unknown``), according to the API."""
     if pod.phase in ("Running", "Unknown"):
         return True
-    return pod.phase == "Pending" and any(each.state == "running" for each in pod.containers)
+    return pod.phase == "Pending" and any(
+        container.state == "running" for container in pod.containers
+    )
 
 
 _MOUNTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
-"""Reasons of a container that waits before its volumes are mounted; later ones are not ours."""
+"""Reasons of a container that waits before its volumes are mounted; later reasons do not count."""
 
 
 def waits_for_volumes(pod: Pod) -> bool:
-    """Tell whether a pod may be waiting for its volumes: no container starts without all of them.
+    """Return whether a pod may be waiting for its volumes, according to the API.
 
-    By the API's word; which of them it waits for only its node can tell.
+    No container starts without all of them. Only the node knows which volume the pod waits for.
     """
     if pod.phase != "Pending" or pod.deleting_since:
         return False
-    return all(each.state == "waiting" and each.reason in _MOUNTING for each in pod.containers)
+    return all(
+        container.state == "waiting" and container.reason in _MOUNTING
+        for container in pod.containers
+    )
 
 
 def is_finished(pod: Pod) -> bool:
-    """Tell whether every container of a pod has ended for good, by the API's word."""
+    """Return whether every container of a pod has ended permanently, according to the API."""
     return pod.phase in ("Succeeded", "Failed")
 
 
 def is_terminated(pod: Pod) -> bool:
-    """Tell whether the controllers count a pod as ended: the object may stay long after.
+    """Return whether the controllers count a pod as terminated; its object may exist much longer.
 
-    As IsPodTerminated of pkg/volume/util: finished, or being deleted with no container that runs.
+    As IsPodTerminated of pkg/volume/util: finished, or being deleted with no running container.
     """
     if is_finished(pod):
         return True
-    ended = all(each.state != "running" for each in pod.containers)
+    ended = all(container.state != "running" for container in pod.containers)
     return pod.deleting_since is not None and ended
 
 
 def needs_volumes(pod: Pod) -> bool:
-    """Tell whether a pod needs its volumes.
+    """Return whether a pod needs its volumes.
 
-    A finished pod needs nothing, unless it is being deleted: then kubelet is at work on it.
+    A finished pod needs none, unless it is being deleted: then kubelet still operates on them.
     """
     return not is_finished(pod) or bool(pod.deleting_since)
 
@@ -493,16 +543,16 @@ def needs_volumes(pod: Pod) -> bool:
 
 
 def cluster_with(fsid: str | None, snapshot: Snapshot) -> ClusterView | None:
-    """Give the cluster of that fsid."""
+    """Return the cluster with that fsid."""
     if fsid is None:
         return None
-    return next((each for each in clusters_of(snapshot.ceph) if each.fsid == fsid), None)
+    return next((cluster for cluster in clusters_of(snapshot.ceph) if cluster.fsid == fsid), None)
 
 
 def blocklisting(
     address: EntityAddress | None, fsid: str | None, snapshot: Snapshot
 ) -> BlocklistEntry | NotObserved | None:
-    """Give the entry of the blocklist that hits a client: itself, its whole host or a range."""
+    """Return the blocklist entry that matches a client: the client, its whole host or a range."""
     cluster = cluster_with(fsid, snapshot)
     if cluster is None:
         return not_given(snapshot.sources.ceph, "blocklist of the image's cluster")
@@ -510,14 +560,14 @@ def blocklisting(
         return cluster.blocklist
     if address is None:
         return NotObserved(reason="the client's address is unknown")
-    hits = (each for each in cluster.blocklist if entry_hits(each, address))
-    return min(hits, key=lambda each: (each.nonce == 0, each.network, each.until), default=None)
+    hits = (entry for entry in cluster.blocklist if entry_hits(entry, address))
+    return min(hits, key=lambda entry: (entry.nonce == 0, entry.network, entry.until), default=None)
 
 
 def entry_hits(entry: BlocklistEntry, address: EntityAddress) -> bool:
-    """Return whether an entry hits an address: ``ip:0/0`` is the whole host, ``ip/bits`` a range.
+    """Return whether an entry matches an address; ``ip:0/0`` is a host, ``ip/bits`` a range.
 
-    As OSDMap::is_blocklisted (src/osd/OSDMap.cc): of a range neither port nor nonce counts.
+    As OSDMap::is_blocklisted (src/osd/OSDMap.cc): a range ignores port and nonce.
     """
     if entry.is_range:
         try:
@@ -534,44 +584,29 @@ def entry_hits(entry: BlocklistEntry, address: EntityAddress) -> bool:
 
 
 def daemons_of(cluster: ClusterView | None) -> tuple[ServiceAddress, ...]:
-    """Return the daemons of a cluster whose addresses were seen; OSDs are too many to ask for."""
+    """Return the daemons of a cluster with an observed address; OSDs are too many to query."""
     if cluster is None:
         return ()
     return (*observed_of(cluster.services), *observed_of(cluster.monitors))
 
 
-def manager_at(watcher: Watcher, fsid: str, snapshot: Snapshot) -> ServiceAddress | None:
-    """Return the mgr that a watcher is: by IP and nonce, or by its client id."""
-    cluster = cluster_with(fsid, snapshot)
-    if cluster is None or isinstance(cluster.services, NotObserved):
-        return None
-    return next(
-        (
-            each
-            for each in cluster.services
-            if same_client(each.address, watcher.address)
-            or (
-                each.client is not None
-                and each.client == watcher.client
-                and same_ip(each.address.ip, watcher.address.ip)
-            )
-        ),
-        None,
-    )
-
-
 def node_at(ip: str, snapshot: Snapshot) -> str | None:
-    """Give the node that has an address: this one by its interfaces, others by InternalIP.
+    """Return the node that has an address: this node by its interfaces, others by InternalIP.
 
-    Two nodes with one address name none: better unknown than wrong.
+    If two nodes have the address, the right one is unknown: return None.
     """
     found: set[str] = set()
     kube = snapshot.kubernetes
     if kube is not None and not isinstance(kube.nodes, NotObserved):
-        found |= {each.name for each in kube.nodes for own in each.internal_ips if same_ip(ip, own)}
+        found |= {
+            candidate.name
+            for candidate in kube.nodes
+            for own in candidate.internal_ips
+            if same_ip(ip, own)
+        }
     node = snapshot.node
     own = () if node is None or isinstance(node.addresses, NotObserved) else node.addresses
-    if not found and node is not None and any(same_ip(ip, each) for each in own):
+    if not found and node is not None and any(same_ip(ip, own_ip) for own_ip in own):
         found.add(node.node_name)
     return found.pop() if len(found) == 1 else None
 
@@ -579,17 +614,21 @@ def node_at(ip: str, snapshot: Snapshot) -> str | None:
 def lockers_of(
     view: ImageView | None, client: int | None, address: EntityAddress | None
 ) -> tuple[Locker, ...]:
-    """Give the locks that one client holds."""
+    """Return the locks that one client holds."""
     if view is None or isinstance(view.lockers, NotObserved):
         return ()
     return tuple(
-        each
-        for each in sorted(view.lockers, key=lambda each: (each.lock_id, each.client))
-        if (client is not None and each.client == client)
-        or (address is not None and each.address is not None and same_client(each.address, address))
+        holder
+        for holder in sorted(view.lockers, key=lambda locker: (locker.lock_id, locker.client))
+        if (client is not None and holder.client == client)
+        or (
+            address is not None
+            and holder.address is not None
+            and same_client(holder.address, address)
+        )
     )
 
 
 def device_identity_unknown(node: NodeView | None) -> tuple[Mapping, ...]:
-    """Give the devices whose image was not observed: any of them may be the one asked about."""
-    return tuple(each for each in mappings_of(node) if identity_of_mapping(each) is None)
+    """Return the devices whose image was not observed: any of them may map the target."""
+    return tuple(mapping for mapping in mappings_of(node) if identity_of_mapping(mapping) is None)

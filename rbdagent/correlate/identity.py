@@ -1,4 +1,4 @@
-"""Which names mean the same image: across clusters, pools, RADOS namespaces and device ids."""
+"""Match the names of one image across clusters, pools, RADOS namespaces and device ids."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 
 def same_image(one: ImageIdentity, other: ImageIdentity) -> bool:
-    """Tell whether two identities mean one image; what either does not know cannot part them.
+    """Return whether two identities mean one image; parts that one of them lacks are not compared.
 
-    Image ids decide where both clusters are known: a renamed image keeps its id, and an image that
-    was deleted and made again under its old name has a new one.
+    If both clusters are known, image ids decide: a renamed image keeps its id, and an image that
+    was deleted and created again under its old name has a new id.
     """
     if one.fsid and other.fsid and one.fsid != other.fsid:
         return False
@@ -45,14 +45,14 @@ def same_image(one: ImageIdentity, other: ImageIdentity) -> bool:
     if one.image_id and other.image_id:
         if one.image_id != other.image_id:
             return False
-        # Ids are short counters: equal ones in two unknown clusters prove nothing.
+        # Ids are short counters: in two unknown clusters, equal ids prove nothing.
         if one.fsid and other.fsid:
             return True
     return one.spec.name == other.spec.name
 
 
 def may_be(image: ImageIdentity, name: str, image_id: str | None) -> bool:
-    """Tell whether :func:`same_image` is worth asking: where neither is equal, it says no."""
+    """Return whether :func:`same_image` can be true: it is not if neither name nor id is equal."""
     return image.spec.name == name or (image_id is not None and image.image_id == image_id)
 
 
@@ -65,7 +65,7 @@ def _same_pool(one: ImageIdentity, other: ImageIdentity) -> bool:
 
 
 def merged(one: ImageIdentity, other: ImageIdentity) -> ImageIdentity:
-    """Fill what ``one`` does not know from ``other``, which is the same image."""
+    """Return ``one`` with missing parts filled from ``other``, which is the same image."""
     spec = one.spec if one.spec.pool else replace(one.spec, pool=other.spec.pool)
     return ImageIdentity(
         spec=spec,
@@ -76,7 +76,7 @@ def merged(one: ImageIdentity, other: ImageIdentity) -> ImageIdentity:
 
 
 def identity_of_mapping(mapping: Mapping) -> ImageIdentity | None:
-    """Give the image that a device shows; None where its name was not observed."""
+    """Return the image that a device maps; None if the image name was not observed."""
     if isinstance(mapping.spec, NotObserved):
         return None
     return ImageIdentity(
@@ -88,40 +88,42 @@ def identity_of_mapping(mapping: Mapping) -> ImageIdentity | None:
 
 
 def identity_of_view(view: ImageView) -> ImageIdentity:
-    """Give the image that a cluster was asked about."""
+    """Return the image for which a cluster was queried."""
     return ImageIdentity(
         spec=view.spec, fsid=view.fsid, image_id=view.image_id, pool_id=view.pool_id
     )
 
 
 def mappings_of(node: NodeView | None) -> tuple[Mapping, ...]:
-    """Give the mappings that were seen, in order of their device; none where nobody could look."""
+    """Return the observed mappings in order of their device; empty if they were not observed."""
     if node is None or isinstance(node.mappings, NotObserved):
         return ()
-    return tuple(sorted(node.mappings, key=lambda each: (each.kind, each.device_id, each.device)))
+    return tuple(
+        sorted(node.mappings, key=lambda mapping: (mapping.kind, mapping.device_id, mapping.device))
+    )
 
 
 def mappings_seen(node: NodeView | None) -> bool:
-    """Tell whether anybody could look at the mappings: only then is none none."""
+    """Return whether mappings were observed; only then, an empty result means no mapping."""
     return node is not None and not isinstance(node.mappings, NotObserved)
 
 
 def volumes_of(kube: KubeView | None) -> tuple[PersistentVolume, ...]:
-    """Give the PVs that were seen, in order of their name."""
+    """Return the observed PVs in order of their names."""
     if kube is None or isinstance(kube.persistent_volumes, NotObserved):
         return ()
-    return tuple(sorted(kube.persistent_volumes, key=lambda each: each.name))
+    return tuple(sorted(kube.persistent_volumes, key=lambda volume: volume.name))
 
 
 def pods_of(kube: KubeView | None) -> tuple[Pod, ...]:
-    """Give the pods that were seen, in order of their name."""
+    """Return the observed pods in order of their names."""
     if kube is None or isinstance(kube.pods, NotObserved):
         return ()
-    return tuple(sorted(kube.pods, key=lambda each: (each.ref.namespace, each.ref.name)))
+    return tuple(sorted(kube.pods, key=lambda pod: (pod.ref.namespace, pod.ref.name)))
 
 
 def volume_image(volume: PersistentVolume) -> ImageIdentity | None:
-    """Give the image behind a PV; None where it is not RBD or its name was not observed."""
+    """Return the image of a PV; None if it is not an RBD volume or the name was not observed."""
     image = image_of(volume)
     return None if isinstance(image, NotObserved) else image
 
@@ -129,16 +131,18 @@ def volume_image(volume: PersistentVolume) -> ImageIdentity | None:
 def images_of(
     target: Target, node: NodeView | None, kube: KubeView | None
 ) -> tuple[ImageIdentity, ...]:
-    """Give the images that a target leads to, before Ceph was asked (the fsid may be None).
+    """Return the images of a target, before Ceph is queried (the fsid may be None).
 
-    A pod may lead to several, an unbound claim to none. Without a target (``list``) they are the
-    images of every mapping of the node.
+    A pod may have several images, an unbound claim has none. Without a target (``list``), return
+    the images of all mappings of the node.
     """
     match target.kind:
         case TargetKind.IMAGE:
             found = [ImageIdentity(spec=target.image, fsid=None)] if target.image else []
         case TargetKind.DEVICE:
-            found = _images_of_devices(each for each in mappings_of(node) if names(target, each))
+            found = _images_of_devices(
+                mapping for mapping in mappings_of(node) if names(target, mapping)
+            )
         case TargetKind.NONE:
             found = _images_of_devices(mappings_of(node))
         case _:
@@ -147,41 +151,41 @@ def images_of(
 
 
 def names(target: Target, mapping: Mapping) -> bool:
-    """Tell whether a device target means this mapping; ``rbd0`` and ``/dev/rbd0`` are one."""
+    """Return whether a device target means this mapping; ``rbd0`` is the same as ``/dev/rbd0``."""
     return target.name.removeprefix("/dev/") == mapping.kernel_name
 
 
 def _images_of_devices(mappings: Iterable[Mapping]) -> list[ImageIdentity]:
-    return [image for each in mappings if (image := identity_of_mapping(each)) is not None]
+    return [image for mapping in mappings if (image := identity_of_mapping(mapping)) is not None]
 
 
 def _images_of_objects(
     target: Target, node: NodeView | None, kube: KubeView | None
 ) -> list[ImageIdentity]:
     volumes = target_volumes(target, kube)
-    found = [image for each in volumes if (image := volume_image(each)) is not None]
+    found = [image for candidate in volumes if (image := volume_image(candidate)) is not None]
     if target.kind is TargetKind.PERSISTENT_VOLUME and not volumes:
         found += _images_of_name(target.name, node)
-    for each in volumes:
-        if isinstance(image_of(each), NotObserved) and isinstance(each.source, CsiSource):
-            found += _images_of_handle(each.source.volume_handle, node)
+    for volume in volumes:
+        if isinstance(image_of(volume), NotObserved) and isinstance(volume.source, CsiSource):
+            found += _images_of_handle(volume.source.volume_handle, node)
     if target.kind is TargetKind.POD:
-        inline = (each for pod in target_pods(target, kube) for each in pod.inline_images)
-        found += [ImageIdentity(spec=each.spec, fsid=None) for each in inline]
+        inline = (source for pod in target_pods(target, kube) for source in pod.inline_images)
+        found += [ImageIdentity(spec=source.spec, fsid=None) for source in inline]
     if target.kind is TargetKind.VOLUME_HANDLE and not found:
         found += _images_of_handle(target.name, node)
     return found
 
 
 def _images_of_name(name: str, node: NodeView | None) -> list[ImageIdentity]:
-    """Resolve a PV's name without the API: a pod's directory on the node bears it."""
+    """Resolve a PV's name without the API: a pod directory on the node contains it."""
     if node is None or isinstance(node.kubelet, NotObserved):
         return []
     published = node.kubelet.pod_volumes
     found: list[ImageIdentity] = []
-    for each in () if isinstance(published, NotObserved) else published:
-        data = each.volume_data
-        if each.persistent_volume != name or data is None or isinstance(data, NotObserved):
+    for entry in () if isinstance(published, NotObserved) else published:
+        data = entry.volume_data
+        if entry.persistent_volume != name or data is None or isinstance(data, NotObserved):
             continue
         if data.volume_handle is not None:
             found += _images_of_handle(data.volume_handle, node)
@@ -189,8 +193,8 @@ def _images_of_name(name: str, node: NodeView | None) -> list[ImageIdentity]:
 
 
 def _images_of_handle(handle: str, node: NodeView | None) -> list[ImageIdentity]:
-    """Resolve a handle without its PV: by the stash, by an nbd's cookie, by the pool's id."""
-    found = [ImageIdentity(spec=each.spec, fsid=None) for each in _stashes_of(handle, node)]
+    """Resolve a handle without its PV: by the stash, by the cookie of an nbd, by the pool id."""
+    found = [ImageIdentity(spec=stash.spec, fsid=None) for stash in _stashes_of(handle, node)]
     for mapping in mappings_of(node):
         if mapping.nbd is not None and mapping.nbd.backend == handle:
             found += _images_of_devices([mapping])
@@ -202,9 +206,9 @@ def _stashes_of(handle: str, node: NodeView | None) -> list[Stash]:
         return []
     staging = node.kubelet.staging
     return [
-        each.stash
-        for each in (() if isinstance(staging, NotObserved) else staging)
-        if each.volume_handle == handle and isinstance(each.stash, Stash)
+        directory.stash
+        for directory in (() if isinstance(staging, NotObserved) else staging)
+        if directory.volume_handle == handle and isinstance(directory.stash, Stash)
     ]
 
 
@@ -219,15 +223,15 @@ def _image_by_handle_text(handle: str) -> list[ImageIdentity]:
 
 
 def target_pods(target: Target, kube: KubeView | None) -> tuple[Pod, ...]:
-    """Give the pod that a pod target names."""
+    """Return the pod that a pod target names."""
     if target.kind is not TargetKind.POD:
         return ()
     wanted = (target.namespace, target.name)
-    return tuple(each for each in pods_of(kube) if (each.ref.namespace, each.ref.name) == wanted)
+    return tuple(pod for pod in pods_of(kube) if (pod.ref.namespace, pod.ref.name) == wanted)
 
 
 def target_claims(target: Target, kube: KubeView | None) -> tuple[tuple[str, str], ...]:
-    """Give namespace and name of the claims that a claim or pod target means."""
+    """Return namespace and name of the claims of a claim or pod target."""
     if target.kind is TargetKind.CLAIM:
         return ((target.namespace, target.name),)
     return tuple(
@@ -236,15 +240,15 @@ def target_claims(target: Target, kube: KubeView | None) -> tuple[tuple[str, str
 
 
 def target_volumes(target: Target, kube: KubeView | None) -> tuple[PersistentVolume, ...]:
-    """Give the PVs that a PV, claim, pod or handle target means."""
+    """Return the PVs of a PV, claim, pod or handle target."""
     volumes = volumes_of(kube)
     if target.kind is TargetKind.PERSISTENT_VOLUME:
-        return tuple(each for each in volumes if each.name == target.name)
+        return tuple(volume for volume in volumes if volume.name == target.name)
     if target.kind is TargetKind.VOLUME_HANDLE:
         return tuple(
-            each
-            for each in volumes
-            if isinstance(each.source, CsiSource) and each.source.volume_handle == target.name
+            volume
+            for volume in volumes
+            if isinstance(volume.source, CsiSource) and volume.source.volume_handle == target.name
         )
     found: list[PersistentVolume] = []
     for namespace, name in target_claims(target, kube):
@@ -255,15 +259,16 @@ def target_volumes(target: Target, kube: KubeView | None) -> tuple[PersistentVol
 def volumes_of_claim(
     namespace: str, name: str, volumes: tuple[PersistentVolume, ...], kube: KubeView | None
 ) -> list[PersistentVolume]:
-    """Give the PV of a claim, out of these: its own volumeName leads, without it the claimRef."""
+    """Return the PV of a claim from a list: by the claim's volumeName, else by the claimRef."""
     claims = () if kube is None or isinstance(kube.claims, NotObserved) else kube.claims
     for claim in claims:
         if (claim.ref.namespace, claim.ref.name) == (namespace, name):
-            return [each for each in volumes if each.name == claim.volume_name]
+            return [volume for volume in volumes if volume.name == claim.volume_name]
     return [
-        each
-        for each in volumes
-        if each.claim is not None and (each.claim.namespace, each.claim.name) == (namespace, name)
+        volume
+        for volume in volumes
+        if volume.claim is not None
+        and (volume.claim.namespace, volume.claim.name) == (namespace, name)
     ]
 
 
@@ -273,12 +278,12 @@ def volumes_of_claim(
 
 
 def clusters_of(ceph: CephView | None) -> tuple[ClusterView, ...]:
-    """Give the clusters that were configured, in order of their names."""
-    return () if ceph is None else tuple(sorted(ceph.clusters, key=lambda each: each.name))
+    """Return the configured clusters in order of their names."""
+    return () if ceph is None else tuple(sorted(ceph.clusters, key=lambda cluster: cluster.name))
 
 
 def with_pool_names(image: ImageIdentity, ceph: CephView | None) -> ImageIdentity:
-    """Name the pool of an image of which only the pool's id is known (a ceph-csi handle)."""
+    """Return an image with its pool name, if only the pool id is known (a ceph-csi handle)."""
     if image.spec.pool or image.pool_id is None:
         return image
     pools = {
@@ -295,9 +300,9 @@ def with_pool_names(image: ImageIdentity, ceph: CephView | None) -> ImageIdentit
 
 
 def views_of(image: ImageIdentity, ceph: CephView | None) -> tuple[ImageView, ...]:
-    """Give what each cluster says of the image: one view a cluster, the best where there are two.
+    """Return the views of the image, ordered by cluster and, within a cluster, the best first.
 
-    Where one cluster has it and another says that it is gone, the other's word counts for nothing.
+    If one cluster has the image, views of clusters without the image are left out.
     """
     views = [
         view
@@ -306,8 +311,8 @@ def views_of(image: ImageIdentity, ceph: CephView | None) -> tuple[ImageView, ..
         if may_be(image, view.spec.name, view.image_id)
         and same_image(image, identity_of_view(view))
     ]
-    there = [each for each in views if each.presence is not ImagePresence.GONE]
-    return tuple(sorted(there or views, key=lambda each: (each.fsid, _rank(each))))
+    there = [view for view in views if view.presence is not ImagePresence.GONE]
+    return tuple(sorted(there or views, key=lambda view: (view.fsid, _rank(view))))
 
 
 def _rank(view: ImageView) -> int:
@@ -317,16 +322,16 @@ def _rank(view: ImageView) -> int:
 
 
 def fsids_of(image: ImageIdentity, node: NodeView | None, ceph: CephView | None) -> tuple[str, ...]:
-    """Give every cluster that has an image of this name, by Ceph's word or by a device's.
+    """Return every cluster that has an image of this name, according to Ceph or to a device.
 
-    More than one where the target names no cluster: equal pool and image names (ceph-csi#520).
+    There may be several if the target names no cluster: equal pool and image names (ceph-csi#520).
     """
     if image.fsid is not None:
         return (image.fsid,)
     seen = {
-        each.fsid
-        for each in views_of(image, ceph)
-        if each.presence is not ImagePresence.GONE or each.image_id is not None
+        view.fsid
+        for view in views_of(image, ceph)
+        if view.presence is not ImagePresence.GONE or view.image_id is not None
     }
     for mapping in mappings_of(node):
         mapped = identity_of_mapping(mapping)
@@ -341,10 +346,10 @@ def settled(
     node: NodeView | None,
     ceph: CephView | None,
 ) -> ImageIdentity:
-    """Give the identity with its cluster and ids, as far as exactly one cluster fits.
+    """Return the identity with its cluster and ids, if exactly one cluster fits.
 
-    The fsid stays None where several fit: the holders of all of them are then shown and nothing is
-    called free.
+    If several fit, the fsid stays None: the output then shows the holders of all of them, and no
+    image is reported as free.
     """
     image = with_pool_names(image, ceph)
     fsids = fsids_of(image, node, ceph)
@@ -364,7 +369,7 @@ def _narrowed(
     volume: PersistentVolume | None,
     ceph: CephView | None,
 ) -> tuple[str, ...]:
-    """Choose among clusters by what the PV says of its own, then by ceph-csi's image metadata."""
+    """Choose among clusters by the clusterID of the PV, then by the image metadata of ceph-csi."""
     if volume is None:
         return fsids
     if isinstance(volume.source, CsiSource):

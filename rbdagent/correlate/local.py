@@ -1,4 +1,4 @@
-"""What the node that looked shows of a volume: directories, processes, pods the API lost."""
+"""Facts of the observed node about a volume: directories, processes, pods unknown to the API."""
 
 from __future__ import annotations
 
@@ -32,40 +32,31 @@ from rbdagent.model import (
     UnbackedMount,
     observed_of,
 )
+from rbdagent.parse.kubelet import pod_uid_of_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 _D = TypeVar("_D", StagingDirectory, PodVolumeDirectory)
 
-_POD_UID = re.compile(r"/pods/([^/]+)/volume(?:s|Devices)/")
-"""A pod's own directory below kubelet's root, wherever that is."""
-_BLOCK_POD_UID = re.compile(r"/volumeDevices/(?:publish/[^/]+|[^/]+/dev)/([^/]+)$")
-"""Block mode: the binds of the device node below ``plugins/kubernetes.io/csi/volumeDevices``."""
 MAPPER_PREFIX = "luks-rbd-"
-"""Of the name that ceph-csi gives a LUKS mapping; its volume handle follows."""
+"""Prefix of the name that ceph-csi gives a LUKS mapping; the volume handle follows."""
 _PROVISIONED_NAMES = ("csi-vol-", "kubernetes-dynamic-pvc-")
 _PROVISIONED_KEYS = ("csi.storage.k8s.io/", "csi.ceph.com/", ".rbd.csi.ceph.com/")
 
 
-def pod_uid_of_path(path: str) -> str | None:
-    """Give the uid of the pod at whose path a volume is mounted, by kubelet's layout."""
-    found = _POD_UID.search(path) or _BLOCK_POD_UID.search(path)
-    return found.group(1) if found else None
-
-
 def mounts_of(mapping: Mapping | None) -> tuple[Mount, ...]:
-    """Give the mounts that were seen."""
+    """Return the observed mounts."""
     return () if mapping is None or isinstance(mapping.mounts, NotObserved) else mapping.mounts
 
 
 def openers_of(mapping: Mapping | None) -> tuple[Opener, ...]:
-    """Give the openers that were seen."""
+    """Return the observed openers."""
     return () if mapping is None or isinstance(mapping.openers, NotObserved) else mapping.openers
 
 
 def kubelet_of(snapshot: Snapshot) -> KubeletView | NotObserved:
-    """Give what kubelet left on the node."""
+    """Return the files of kubelet on the node."""
     node = snapshot.node
     return (
         not_given(snapshot.sources.node, "kubelet's directories")
@@ -75,9 +66,9 @@ def kubelet_of(snapshot: Snapshot) -> KubeletView | NotObserved:
 
 
 class Directories(NamedTuple):
-    """Kubelet's directories by every word that may name their volume, and by their path.
+    """Index of kubelet's directories by their path and by every name that their volume may have.
 
-    A node with many mappings asks several times a mapping.
+    Each mapping needs several lookups, and a node may have many mappings.
     """
 
     staging: dict[str, list[StagingDirectory]] | NotObserved
@@ -85,7 +76,7 @@ class Directories(NamedTuple):
 
 
 def directories_of(snapshot: Snapshot) -> Directories:
-    """Index what kubelet left on the node."""
+    """Index the directories that kubelet keeps on the node."""
     kubelet = kubelet_of(snapshot)
     if isinstance(kubelet, NotObserved):
         return Directories(staging=kubelet, pod_volumes=kubelet)
@@ -101,10 +92,10 @@ def _by_words(
     if isinstance(directories, NotObserved):
         return directories
     found: dict[str, list[_D]] = {}
-    for each in directories:
-        for word in words_of(each):
+    for directory in directories:
+        for word in words_of(directory):
             if word is not None:
-                found.setdefault(word, []).append(each)
+                found.setdefault(word, []).append(directory)
     return found
 
 
@@ -122,27 +113,27 @@ def _words_of_pod_volume(directory: PodVolumeDirectory) -> Iterable[str | None]:
 
 
 def _called(index: dict[str, list[_D]], words: Iterable[str]) -> list[_D]:
-    """Give the directories that one of the words may mean, in order of their paths."""
-    found = {id(each): each for word in words for each in index.get(word, ())}
-    return sorted(found.values(), key=lambda each: each.path)
+    """Return the directories that one of the words may name, in order of their paths."""
+    found = {id(directory): directory for word in words for directory in index.get(word, ())}
+    return sorted(found.values(), key=lambda directory: directory.path)
 
 
 def staging_of(
     mapping: Mapping | None, names: VolumeNames, directories: Directories
 ) -> tuple[StagingDirectory, ...] | NotObserved:
-    """Give the staging directories of the volume on this node."""
+    """Return the staging directories of the volume on this node."""
     if isinstance(directories.staging, NotObserved):
         return directories.staging
     mounted, known = _mounted_in(mapping), _Known.of(names)
     return tuple(
-        each
-        for each in _called(directories.staging, mounted | known.words)
-        if each.path in mounted or _stages(each, known)
+        directory
+        for directory in _called(directories.staging, mounted | known.words)
+        if directory.path in mounted or _stages(directory, known)
     )
 
 
 class _Known(NamedTuple):
-    """Names of a volume, made once for all the directories that are compared."""
+    """Names of a volume, computed once for the comparison with all directories."""
 
     volumes: frozenset[str]
     handles: frozenset[str]
@@ -160,7 +151,7 @@ class _Known(NamedTuple):
 
     @property
     def words(self) -> frozenset[str]:
-        """Every word by which a directory may be known to be the volume's."""
+        """Every name that may show that a directory belongs to the volume."""
         stashed = frozenset() if self.image is None else {self.image.spec.name}
         return self.volumes | self.handles | self.hashes | stashed
 
@@ -172,7 +163,7 @@ def _stages(directory: StagingDirectory, known: _Known) -> bool:
         return True
     if directory.persistent_volume in known.volumes:
         return True
-    # The stash knows no cluster: it decides only where nothing better is known.
+    # A stash does not name its cluster, so it is used only if no better name is known.
     stash = directory.stash
     return (
         stash is not None
@@ -183,10 +174,10 @@ def _stages(directory: StagingDirectory, known: _Known) -> bool:
 
 
 def _mounted_in(mapping: Mapping | None) -> frozenset[str]:
-    """Give the paths where a device is mounted, and every directory above them."""
+    """Return the paths on which a device is mounted, and all their parent directories."""
     found: set[str] = set()
-    for each in mounts_of(mapping):
-        path = each.path
+    for mount in mounts_of(mapping):
+        path = mount.path
         while path and path not in found:
             found.add(path)
             path = path.rpartition("/")[0]
@@ -196,14 +187,14 @@ def _mounted_in(mapping: Mapping | None) -> frozenset[str]:
 def pod_volumes_of(
     mapping: Mapping | None, names: VolumeNames, directories: Directories
 ) -> tuple[PodVolumeDirectory, ...] | NotObserved:
-    """Give the directories of the volume below kubelet's ``pods`` on this node."""
+    """Return the directories of the volume below kubelet's ``pods`` on this node."""
     if isinstance(directories.pod_volumes, NotObserved):
         return directories.pod_volumes
     mounted, known = _mounted_in(mapping), _Known.of(names)
     return tuple(
-        each
-        for each in _called(directories.pod_volumes, mounted | known.words)
-        if each.path in mounted or _publishes(each, known)
+        directory
+        for directory in _called(directories.pod_volumes, mounted | known.words)
+        if directory.path in mounted or _publishes(directory, known)
     )
 
 
@@ -219,68 +210,62 @@ def _publishes(directory: PodVolumeDirectory, known: _Known) -> bool:
 def leftovers_of(
     mapping: Mapping | None, names: VolumeNames, snapshot: Snapshot, directories: Directories
 ) -> tuple[PodVolumeDirectory, ...]:
-    """Give pod directories without a pod in the API and with nothing mounted at them."""
+    """Return the pod directories whose pod is not in the API and that are not mount points."""
     published = pod_volumes_of(mapping, names, directories)
     node, kube = snapshot.node, snapshot.kubernetes
     if isinstance(published, NotObserved) or node is None:
         return ()
     if not knows_every_pod_on(kube, node.node_name):
         return ()
-    known = {each.ref.uid for each in pods_of(kube)}
+    known = {pod.ref.uid for pod in pods_of(kube)}
     mounted = _mounted_in(mapping)
     return tuple(
-        each for each in published if each.pod_uid not in known and each.path not in mounted
+        directory
+        for directory in published
+        if directory.pod_uid not in known and directory.path not in mounted
     )
 
 
 def pod_uids_on(mapping: Mapping) -> tuple[str, ...]:
-    """Give the uids of pods that the device's mounts and openers name."""
-    uids = [each.namespace.process.pod_uid for each in mounts_of(mapping)]
+    """Return the uids of the pods to which mounts and openers of the device belong."""
+    uids = [mount.namespace.process.pod_uid for mount in mounts_of(mapping)]
     uids += [
-        each.process.pod_uid
-        for each in openers_of(mapping)
-        if each.process.pid != server_pid(mapping)
+        opener.process.pod_uid
+        for opener in openers_of(mapping)
+        if opener.process.pid != mapping.server_pid
     ]
-    uids += [pod_uid_of_path(each.path) for each in mounts_of(mapping)]
-    return tuple(sorted({each for each in uids if each is not None}))
-
-
-def server_pid(mapping: Mapping | None) -> int | None:
-    """Give the pid of the rbd-nbd process that serves a device; it has its own device open."""
-    if mapping is None or mapping.nbd is None:
-        return None
-    server = mapping.nbd.process
-    return None if server is None or isinstance(server, NotObserved) else server.pid
+    uids += [pod_uid_of_path(mount.path) for mount in mounts_of(mapping)]
+    return tuple(sorted({uid for uid in uids if uid is not None}))
 
 
 def lost_pod_uids(mapping: Mapping, snapshot: Snapshot) -> tuple[str, ...]:
-    """Give the uids of pods that live on the device while the API does not know them.
+    """Return the uids of pods that use the device and do not exist in the API.
 
-    A force delete while kubelet is down takes the pod out of the API; its containers run on. A
-    list of pods that is not whole proves nothing: then nobody is called lost.
+    A forced delete while kubelet is down removes the pod from the API, but its containers keep
+    running. An incomplete list of pods proves nothing: return no uid.
     """
     node = snapshot.node
     if node is None or not knows_every_pod_on(snapshot.kubernetes, node.node_name):
         return ()
-    known = {each.ref.uid for each in pods_of(snapshot.kubernetes)}
-    return tuple(each for each in pod_uids_on(mapping) if each not in known)
+    known = {pod.ref.uid for pod in pods_of(snapshot.kubernetes)}
+    return tuple(uid for uid in pod_uids_on(mapping) if uid not in known)
 
 
 def in_flight_of(
     mapping: Mapping, names: VolumeNames, snapshot: Snapshot
 ) -> tuple[InFlight, ...] | NotObserved:
-    """Give the processes in flight that name the image, the device or the volume."""
+    """Return the processes in flight that name the image, the device or the volume."""
     node = snapshot.node
     if node is None:
         return not_given(snapshot.sources.node, "processes in flight")
     if isinstance(node.in_flight, NotObserved):
         return node.in_flight
     words = _words_for(mapping, names)
-    own = server_pid(mapping)
+    own = mapping.server_pid
     return tuple(
-        each
-        for each in sorted(node.in_flight, key=lambda each: each.process.pid)
-        if each.process.pid != own and any(_names_it(argument, words) for argument in each.names)
+        entry
+        for entry in sorted(node.in_flight, key=lambda entry: entry.process.pid)
+        if entry.process.pid != own and any(_names_it(argument, words) for argument in entry.names)
     )
 
 
@@ -290,7 +275,7 @@ def _words_for(mapping: Mapping, names: VolumeNames) -> frozenset[str]:
     if not isinstance(mapping.spec, NotObserved):
         words |= {str(mapping.spec), mapping.spec.name}
     holders = () if isinstance(mapping.holders, NotObserved) else mapping.holders
-    words |= {each.label for each in holders if each.label}
+    words |= {holder.label for holder in holders if holder.label}
     return frozenset(words)
 
 
@@ -303,18 +288,18 @@ def _names_it(argument: str, words: frozenset[str]) -> bool:
 
 
 def known_handles(mapping: Mapping, names: VolumeNames, directories: Directories) -> VolumeNames:
-    """Add what the node alone knows: the handle in vol_data.json, the PV in a pod's directory.
+    """Return the names with the handles that only the node has (vol_data.json).
 
-    With the API down, or the PV deleted, that is all that is left of the volume's names.
+    If the API is down or the PV is deleted, no other source has them.
     """
     handles = set(names.handles)
     staging = staging_of(mapping, names, directories)
-    for each in () if isinstance(staging, NotObserved) else staging:
-        if each.driver and each.volume_handle:
-            handles.add((each.driver, each.volume_handle))
+    for directory in () if isinstance(staging, NotObserved) else staging:
+        if directory.driver and directory.volume_handle:
+            handles.add((directory.driver, directory.volume_handle))
     published = pod_volumes_of(mapping, names, directories)
-    for directory in () if isinstance(published, NotObserved) else published:
-        data = directory.volume_data
+    for entry in () if isinstance(published, NotObserved) else published:
+        data = entry.volume_data
         if data is None or isinstance(data, NotObserved):
             continue
         if data.driver and data.volume_handle:
@@ -323,19 +308,19 @@ def known_handles(mapping: Mapping, names: VolumeNames, directories: Directories
 
 
 def volumes_on_node(mapping: Mapping, directories: Directories) -> frozenset[str]:
-    """Give the PVs whose names kubelet's directories of a mapping bear, without the API's word."""
+    """Return the PVs that kubelet's directories of a mapping name, without use of the API."""
     backend = mapping.nbd.backend if mapping.nbd is not None else None
     handles = frozenset() if backend is None else frozenset({("", backend)})
     names = VolumeNames(image=identity_of_mapping(mapping), handles=handles)
-    # The handle of a staging directory leads to the pods' directories.
+    # The handle of a staging directory leads to the directories of pods.
     names = known_handles(mapping, names, directories)
     staging = staging_of(mapping, names, directories)
     published = pod_volumes_of(mapping, names, directories)
     found = {
-        *(each.persistent_volume for each in observed_of(staging)),
-        *(each.persistent_volume for each in observed_of(published)),
+        *(directory.persistent_volume for directory in observed_of(staging)),
+        *(entry.persistent_volume for entry in observed_of(published)),
     }
-    return frozenset(each for each in found if each is not None)
+    return frozenset(answer for answer in found if answer is not None)
 
 
 def made_by_kubernetes(
@@ -344,7 +329,7 @@ def made_by_kubernetes(
     staging: tuple[StagingDirectory, ...] | NotObserved,
     metadata: Iterable[tuple[str, str]],
 ) -> bool:
-    """Tell whether the image is Kubernetes': by a PV, a stash, a mapper's name or its own name."""
+    """Return whether Kubernetes manages the image: by PV, stash, mapper name or image name."""
     if names.volumes or (staging and not isinstance(staging, NotObserved)):
         return True
     if any(key.startswith(_PROVISIONED_KEYS) for key, _ in metadata):
@@ -353,19 +338,19 @@ def made_by_kubernetes(
         return True
     holders = () if mapping is None or isinstance(mapping.holders, NotObserved) else mapping.holders
     return any(
-        each.kind in (BlockHolderKind.DM, BlockHolderKind.LUKS)
-        and each.label.startswith(MAPPER_PREFIX)
-        for each in holders
+        holder.kind in (BlockHolderKind.DM, BlockHolderKind.LUKS)
+        and holder.label.startswith(MAPPER_PREFIX)
+        for holder in holders
     )
 
 
 def driver_registered(
     node_name: str | None, names: VolumeNames, snapshot: Snapshot, *, local: bool
 ) -> bool | NotObserved:
-    """Tell whether the volume's CSI driver answers on the node.
+    """Return whether the CSI driver of the volume is available on the node.
 
-    CSINode must list it and, on the node that looked, its socket must listen. In-tree volumes need
-    no driver.
+    CSINode must list it and, on the observed node, its socket must listen. In-tree volumes need no
+    driver.
     """
     drivers = {driver for driver, _ in names.handles}
     if not drivers:
@@ -377,10 +362,10 @@ def driver_registered(
     elif isinstance(kube.csi_nodes, NotObserved):
         unseen = kube.csi_nodes
     else:
-        for each in kube.csi_nodes:
-            if each.node_name == node_name and drivers.isdisjoint(each.drivers):
+        for csi_node in kube.csi_nodes:
+            if csi_node.node_name == node_name and drivers.isdisjoint(csi_node.drivers):
                 return False
-        if all(each.node_name != node_name for each in kube.csi_nodes):
+        if all(registered.node_name != node_name for registered in kube.csi_nodes):
             unseen = NotObserved(reason=f"no CSINode object for {node_name}")
     if not local:
         return True if unseen is None else unseen
@@ -395,59 +380,63 @@ def _socket_listens(
         return kubelet
     if isinstance(kubelet.sockets, NotObserved):
         return kubelet.sockets
-    states = [each.listening for each in kubelet.sockets if each.driver in drivers]
+    states = [socket.listening for socket in kubelet.sockets if socket.driver in drivers]
     if any(state is True for state in states):
         return True
     if any(state is False for state in states):
         return False
-    blind = next((each for each in states if isinstance(each, NotObserved)), None)
+    blind = next((state for state in states if isinstance(state, NotObserved)), None)
     return blind or unseen or True
 
 
 def sibling_devices(mapping: Mapping, node: NodeView) -> tuple[str, ...]:
-    """Give the other devices of the same client: krbd shares one client a node and user."""
+    """Return the other devices of the same client: krbd has one client for a node and a user."""
     if mapping.client_id is None or isinstance(node.mappings, NotObserved):
         return ()
     return tuple(
         sorted(
-            each.device
-            for each in node.mappings
-            if each.device != mapping.device
-            and (each.fsid, each.client_id, each.client_address)
+            other.device
+            for other in node.mappings
+            if other.device != mapping.device
+            and (other.fsid, other.client_id, other.client_address)
             == (mapping.fsid, mapping.client_id, mapping.client_address)
         )
     )
 
 
 def unbacked_of(names: VolumeNames, node: NodeView | None) -> tuple[UnbackedMount, ...]:
-    """Give the containers whose mount of this volume lies on another device."""
+    """Return the containers whose mount of this volume is on another device."""
     if node is None or isinstance(node.unbacked, NotObserved):
         return ()
     return tuple(
         sorted(
-            (each for each in node.unbacked if each.persistent_volume in names.persistent_volumes),
-            key=lambda each: (each.pod_uid, each.path),
+            (
+                directory
+                for directory in node.unbacked
+                if directory.persistent_volume in names.persistent_volumes
+            ),
+            key=lambda directory: (directory.pod_uid, directory.path),
         )
     )
 
 
 def unbacked_on(snapshot: Snapshot) -> tuple[UnbackedMount, ...]:
-    """Give such containers of the node that looked, whether the volume is mapped there or not.
+    """Return all such containers of the observed node, even if the volume is not mapped there.
 
-    Other drivers mount in the same place: a PV that the API does not tell of may be theirs.
+    Other drivers use the same directories: a PV that is not in the API may belong to one of them.
     """
     node = snapshot.node
     if node is None or isinstance(node.unbacked, NotObserved):
         return ()
-    volumes = {each.name for each in volumes_of(snapshot.kubernetes) if volume_image(each)}
-    return tuple(each for each in node.unbacked if each.persistent_volume in volumes)
+    volumes = {volume.name for volume in volumes_of(snapshot.kubernetes) if volume_image(volume)}
+    return tuple(directory for directory in node.unbacked if directory.persistent_volume in volumes)
 
 
 def maps(mapping: Mapping, names: VolumeNames) -> bool:
-    """Tell whether a device is a mapping of the volume's image.
+    """Return whether a device is a mapping of the volume's image.
 
-    rbd-nbd shows no image id and no cluster: its cookie, which ceph-csi sets to the volume handle,
-    is as good as a name.
+    rbd-nbd shows no image id and no cluster. Its cookie identifies the volume instead: ceph-csi
+    sets it to the volume handle.
     """
     if mapping.nbd is not None and mapping.nbd.backend in names.volume_handles:
         return True

@@ -1,9 +1,9 @@
-"""A look at a whole cluster, cut into small looks at one target each: so joining stays linear.
+"""Cut the snapshot of a cluster into small snapshots of one target, so that joins stay linear.
 
-A part holds all that the joins and the rules ask of its target: its PVs and those of the same image
-or handle, its claims, their pods and what these hang on, its attachments, events and watchers, and
-of what is no volume's (Nodes, classes, drivers) everything. What it leaves out concerns other
-volumes alone: so it is as complete as the look that it comes from.
+A part contains all objects that the joins and the rules need for its target: its PVs and the PVs of
+the same image or handle, its claims, their pods and the objects these depend on, its attachments,
+events and watchers. It also contains all objects that belong to no volume (Nodes, classes,
+drivers). It leaves out only objects of other volumes, so a part is as complete as its snapshot.
 """
 
 from __future__ import annotations
@@ -63,31 +63,31 @@ _K = TypeVar("_K", str, Key)
 
 
 class _Seed(NamedTuple):
-    """What a target names."""
+    """Objects that a target names."""
 
     volumes: tuple[PersistentVolume, ...] = ()
     claims: tuple[Key, ...] = ()
     pods: tuple[Pod, ...] = ()
     images: tuple[ImageIdentity, ...] = ()
-    """Without a PV."""
+    """Images that have no PV."""
     handles: tuple[Key, ...] = ()
 
 
 class _Objects(NamedTuple):
-    """What belongs to a target."""
+    """Objects that belong to a target."""
 
     volumes: tuple[PersistentVolume, ...]
     claims: frozenset[Key]
     users: tuple[Pod, ...]
     images: frozenset[str]
-    """Names."""
+    """Image names."""
     views: tuple[tuple[tuple[int, ImageView], ...], ...]
-    """A cluster each."""
+    """For each cluster, its numbered views."""
     words: frozenset[str]
 
 
 def part_of(whole: Whole, target: Target) -> Snapshot:
-    """Give the small look at a target; what is not there, is not there either in the whole."""
+    """Return the part for a target; if it lacks an object of the target, so does the whole."""
     seed = _seed(whole, target)
     objects = _objects(whole, seed)
     is_local = _is_local(whole, target, objects)
@@ -103,30 +103,30 @@ def part_of(whole: Whole, target: Target) -> Snapshot:
 
 
 def is_here(whole: Whole, target: Target) -> bool:
-    """Tell whether the node that looked has something of a target."""
+    """Return whether the observed node has an object or a pod of a target."""
     node = whole.snapshot.node
     objects = _objects(whole, _seed(whole, target))
     if _is_local(whole, target, objects):
         return True
-    return node is not None and any(each.node_name == node.node_name for each in objects.users)
+    return node is not None and any(user.node_name == node.node_name for user in objects.users)
 
 
 def _is_local(whole: Whole, target: Target, objects: _Objects) -> bool:
-    """Tell whether that node itself shows something of it."""
+    """Return whether the observed node shows an object of a target."""
     if target.kind is TargetKind.DEVICE:
         return True
     return not objects.words.isdisjoint(whole.here.words)
 
 
 def images_meant(whole: Whole, target: Target) -> tuple[ImageIdentity, ...]:
-    """Give the images that a target leads to."""
+    """Return the images of a target."""
     seed = _seed(whole, target)
-    found = (image for each in seed.volumes if (image := volume_image(each)) is not None)
+    found = (image for volume in seed.volumes if (image := volume_image(volume)) is not None)
     return tuple(dict.fromkeys((*found, *seed.images)))
 
 
 def is_there(whole: Whole, target: Target) -> bool:
-    """Tell whether the look saw what a target names."""
+    """Return whether the snapshot contains the object that a target names."""
     key = (target.namespace, target.name)
     match target.kind:
         case TargetKind.CLAIM:
@@ -142,7 +142,7 @@ def is_there(whole: Whole, target: Target) -> bool:
 
 
 def _without_gaps(sources: Sources) -> Sources:
-    """A gap is told once of the whole."""
+    """Return sources without gaps: a gap is reported once, for the whole snapshot."""
     return Sources(
         node=_without_gaps_of(sources.node),
         ceph=_without_gaps_of(sources.ceph),
@@ -155,7 +155,7 @@ def _without_gaps_of(source: Source) -> Source:
 
 
 # --------------------------------------------------------------------------------------------------
-# What the target names
+# The objects that the target names
 # --------------------------------------------------------------------------------------------------
 
 
@@ -171,12 +171,12 @@ def _seed(whole: Whole, target: Target) -> _Seed:
         case TargetKind.DEVICE:
             return _seed_of_device(whole, target)
     images = [] if target.image is None else [ImageIdentity(spec=target.image, fsid=None)]
-    handles = [each for each in whole.volumes.joins.by_handle if each[1] == target.name]
+    handles = [pair for pair in whole.volumes.joins.by_handle if pair[1] == target.name]
     return _Seed(images=tuple(images), volumes=tuple(_volumes_of_handles(whole, handles)))
 
 
 def _volumes_of_claim(whole: Whole, key: Key) -> list[PersistentVolume]:
-    """Its own volumeName leads, without the claim the claimRef."""
+    """Return the PV by the claim's volumeName; if there is no claim, the PVs by their claimRef."""
     claim = whole.claims.by_key.get(key)
     if claim is None:
         return whole.volumes.by_claim.get(key, [])
@@ -187,31 +187,34 @@ def _volumes_of_claim(whole: Whole, key: Key) -> list[PersistentVolume]:
 def _seed_of_pod(whole: Whole, pod: Pod | None) -> _Seed:
     if pod is None:
         return _Seed()
-    claims = tuple((pod.ref.namespace, each) for each in pod.claims)
-    handles = (handle_of(each) for each in pod.inline_volumes)
+    claims = tuple((pod.ref.namespace, claim) for claim in pod.claims)
+    handles = (handle_of(source) for source in pod.inline_volumes)
     return _Seed(
-        volumes=tuple(each for key in claims for each in _volumes_of_claim(whole, key)),
+        volumes=tuple(volume for key in claims for volume in _volumes_of_claim(whole, key)),
         claims=claims,
         pods=(pod,),
-        images=tuple(ImageIdentity(spec=each.spec, fsid=None) for each in pod.inline_images),
-        handles=tuple(each for each in handles if each is not None),
+        images=tuple(ImageIdentity(spec=source.spec, fsid=None) for source in pod.inline_images),
+        handles=tuple(handle for handle in handles if handle is not None),
     )
 
 
 def _seed_of_device(whole: Whole, target: Target) -> _Seed:
-    mapping = next((each for each in mappings_of(whole.snapshot.node) if names(target, each)), None)
+    mapping = next(
+        (candidate for candidate in mappings_of(whole.snapshot.node) if names(target, candidate)),
+        None,
+    )
     if mapping is None:
         return _Seed()
     image = identity_of_mapping(mapping)
     backend = mapping.nbd.backend if mapping.nbd is not None else None
     return _Seed(
         images=() if image is None else (image,),
-        handles=tuple(each for each in whole.volumes.joins.by_handle if each[1] == backend),
+        handles=tuple(key for key in whole.volumes.joins.by_handle if key[1] == backend),
     )
 
 
 # --------------------------------------------------------------------------------------------------
-# What belongs to it
+# The objects that belong to the target
 # --------------------------------------------------------------------------------------------------
 
 
@@ -219,15 +222,15 @@ def _objects(whole: Whole, seed: _Seed) -> _Objects:
     volumes = dict.fromkeys((*seed.volumes, *_volumes_of_handles(whole, seed.handles)))
     images = frozenset(_image_names((*volumes,), seed.images))
     volumes |= dict.fromkeys(
-        each for name in images for each, _ in whole.volumes.joins.by_image_name.get(name, ())
+        volume for name in images for volume, _ in whole.volumes.joins.by_image_name.get(name, ())
     )
-    handles = {pair for each in volumes if (pair := handle_of(each.source)) is not None}
+    handles = {pair for volume in volumes if (pair := handle_of(volume.source)) is not None}
     volumes |= dict.fromkeys(_volumes_of_handles(whole, handles))
     images |= frozenset(_image_names((*volumes,), ()))
     claims = {*seed.claims, *_claims_of(whole, volumes)}
-    ids = {each.image_id for each in seed.images if each.image_id}
-    views = tuple(_views_named(each, images, ids) for each in whole.views)
-    ids |= {view.image_id for each in views for _, view in each if view.image_id}
+    ids = {image.image_id for image in seed.images if image.image_id}
+    views = tuple(_views_named(view, images, ids) for view in whole.views)
+    ids |= {view.image_id for found in views for _, view in found if view.image_id}
     return _Objects(
         volumes=(*volumes,),
         claims=frozenset(claims),
@@ -236,7 +239,7 @@ def _objects(whole: Whole, seed: _Seed) -> _Objects:
         views=views,
         words=frozenset(
             {
-                *(each.name for each in volumes),
+                *(volume.name for volume in volumes),
                 *(handle for _, handle in handles),
                 *(staging_hash(handle) for _, handle in handles),
                 *images,
@@ -247,8 +250,8 @@ def _objects(whole: Whole, seed: _Seed) -> _Objects:
 
 
 def _volumes_of_handles(whole: Whole, handles: Iterable[Key]) -> Iterator[PersistentVolume]:
-    for each in handles:
-        yield from whole.volumes.joins.by_handle.get(each, ())
+    for handle in handles:
+        yield from whole.volumes.joins.by_handle.get(handle, ())
 
 
 def _image_names(
@@ -258,16 +261,16 @@ def _image_names(
         image = volume_image(volume)
         if image is not None:
             yield image.spec.name
-    for each in images:
-        yield each.spec.name
+    for image in images:
+        yield image.spec.name
 
 
 def _claims_of(whole: Whole, volumes: Iterable[PersistentVolume]) -> Iterator[Key]:
-    """By the PV's claimRef and by the claim's volumeName: one of the two may be wrong."""
-    for each in volumes:
-        if each.claim is not None:
-            yield key_of(each.claim)
-        for claim in whole.claims.of_volume.get(each.name, ()):
+    """Yield the claims by claimRef of a PV and by volumeName of a claim; either may be wrong."""
+    for volume in volumes:
+        if volume.claim is not None:
+            yield key_of(volume.claim)
+        for claim in whole.claims.of_volume.get(volume.name, ()):
             yield key_of(claim.ref)
 
 
@@ -288,10 +291,10 @@ def _users(
 def _views_named(
     views: Views, images: Iterable[str], image_ids: set[str]
 ) -> tuple[tuple[int, ImageView], ...]:
-    """Give one cluster's views of the images; a renamed one is known by its id."""
-    found = [each for name in images for each in views.by_name.get(name, ())]
+    """Return the views of the images in one cluster; the id identifies a renamed image."""
+    found = [view for name in images for view in views.by_name.get(name, ())]
     ids = image_ids | {view.image_id for _, view in found if view.image_id}
-    found += [each for image_id in ids for each in views.by_id.get(image_id, ())]
+    found += [view for image_id in ids for view in views.by_id.get(image_id, ())]
     return tuple(sorted({number: (number, view) for number, view in found}.values(), key=_number))
 
 
@@ -311,11 +314,11 @@ def _ceph(whole: Whole, objects: _Objects) -> CephView | None:
     return CephView(
         clusters=tuple(
             replace(
-                each,
+                cluster,
                 images=tuple(view for _, view in views),
-                source=_without_gaps_of(each.source),
+                source=_without_gaps_of(cluster.source),
             )
-            for each, views in zip(ceph.clusters, objects.views, strict=True)
+            for cluster, views in zip(ceph.clusters, objects.views, strict=True)
         )
     )
 
@@ -331,11 +334,13 @@ def _kube(
     published, attachments = _published(whole, objects), _attachments(whole, objects)
     pods = dict.fromkeys((*objects.users, *(whole.here.pods if is_local else ())))
     volumes = dict.fromkeys((*objects.volumes, *_further_volumes(whole, objects)))
-    attached = {each.persistent_volume for each in attachments if each.persistent_volume}
+    attached = {
+        attachment.persistent_volume for attachment in attachments if attachment.persistent_volume
+    }
     volumes |= dict.fromkeys(_known(whole.volumes.by_name, attached))
     if not objects.volumes:
-        # Whose the image may be, every pod tells on the nodes where it is held.
-        nodes = {each.node.name for each in published} | _nodes_of(whole, objects)
+        # The owner of the image is unknown: it may be any pod on a node that holds the image.
+        nodes = {entry.node.name for entry in published} | _nodes_of(whole, objects)
         pods |= dict.fromkeys(pod for node in nodes for pod in whole.pods.on_node.get(node, ()))
         volumes |= dict.fromkeys(_volumes_of_pods(whole, pods))
     claims = {*objects.claims, *_claims_of_pods(pods), *_claims_of(whole, volumes)}
@@ -343,13 +348,15 @@ def _kube(
         kube,
         # In order of their names, as the API lists them.
         persistent_volumes=_instead(
-            kube.persistent_volumes, sorted(volumes, key=lambda each: each.name)
+            kube.persistent_volumes, sorted(volumes, key=lambda volume: volume.name)
         ),
         claims=_instead(kube.claims, _known(whole.claims.by_key, claims)),
-        pods=_instead(kube.pods, sorted(pods, key=lambda each: key_of(each.ref))),
+        pods=_instead(kube.pods, sorted(pods, key=lambda pod: key_of(pod.ref))),
         attachments=_instead(
             kube.attachments,
-            sorted({*attachments, *_witnesses(whole, objects)}, key=lambda each: each.name),
+            sorted(
+                {*attachments, *_witnesses(whole, objects)}, key=lambda attachment: attachment.name
+            ),
         ),
         events=_instead(kube.events, _events(whole, seed)),
         workloads=_instead(kube.workloads, _workloads(whole, objects.users)),
@@ -360,17 +367,17 @@ def _kube(
 def _instead(
     every: tuple[_T, ...] | NotObserved, some: Iterable[_T]
 ) -> tuple[_T, ...] | NotObserved:
-    """Give some in place of all; what was not observed stays so."""
+    """Return some objects in place of all, or NotObserved if they were not observed."""
     return every if isinstance(every, NotObserved) else tuple(some)
 
 
 def _known(index: dict[_K, _T], keys: Iterable[_K]) -> list[_T]:
-    """Give what there is of that name, in order."""
-    return [index[each] for each in sorted(keys) if each in index]
+    """Return the indexed objects that have one of the keys, in order of the keys."""
+    return [index[key] for key in sorted(keys) if key in index]
 
 
 def _further_volumes(whole: Whole, objects: _Objects) -> Iterator[PersistentVolume]:
-    """Give the PVs that name the claims, or that these name, and what comes near to their wish."""
+    """Yield the PVs that name the claims or that the claims name, and the PVs that nearly fit."""
     for key in objects.claims:
         yield from whole.volumes.by_claim.get(key, ())
         claim = whole.claims.by_key.get(key)
@@ -393,18 +400,18 @@ def _volumes_of_pods(whole: Whole, pods: Iterable[Pod]) -> Iterator[PersistentVo
 
 
 def _attachments(whole: Whole, objects: _Objects) -> list[Attachment]:
-    """Give them by the PV that they name, and by the one that gives them their name."""
-    known, names = whole.attachments, [each.name for each in objects.volumes]
+    """Return the attachments by the PV that they name, and by the PV that gives their name."""
+    known, names = whole.attachments, [volume.name for volume in objects.volumes]
     found = (
-        each
+        attachment
         for name in names
-        for each in (*known.of_volume.get(name, ()), *known.odd_of.get(name, ()))
+        for attachment in (*known.of_volume.get(name, ()), *known.odd_of.get(name, ()))
     )
     return list(dict.fromkeys(found))
 
 
 def _witnesses(whole: Whole, objects: _Objects) -> Iterator[Attachment]:
-    """Give an attachment of each of its drivers, to whatever: volumes of these are attached."""
+    """Yield any attachment of each driver: it shows that volumes of the driver are attached."""
     for volume in objects.volumes:
         handle = handle_of(volume.source)
         if handle is not None:
@@ -412,17 +419,17 @@ def _witnesses(whole: Whole, objects: _Objects) -> Iterator[Attachment]:
 
 
 def _events(whole: Whole, seed: _Seed) -> Iterator[KubeEvent]:
-    """Give the events of the target's own PVs, claims and pods."""
-    claims = {*seed.claims, *(key_of(each.claim) for each in seed.volumes if each.claim)}
+    """Yield the events of the PVs, claims and pods of the target."""
+    claims = {*seed.claims, *(key_of(volume.claim) for volume in seed.volumes if volume.claim)}
     pods = {key_of(pod.ref) for key in claims for pod in whole.pods.of_claim.get(key, ())}
-    pods |= {key_of(each.ref) for each in seed.pods}
-    volumes = {key for each in seed.volumes for key in keys_of_volume(each)}
+    pods |= {key_of(pod.ref) for pod in seed.pods}
+    volumes = {key for volume in seed.volumes for key in keys_of_volume(volume)}
     for key in sorted(claims | pods | volumes):
         yield from whole.events.get(key, ())
 
 
 def _workloads(whole: Whole, pods: Iterable[Pod]) -> Iterable[Workload]:
-    """Give the controllers of pods, and theirs."""
+    """Return the controllers of pods, and the controllers of those controllers."""
     found: dict[Key, Workload] = {}
     keys = {(pod.ref.namespace, owner) for pod in pods for owner in pod.owners}
     while keys:
@@ -430,54 +437,56 @@ def _workloads(whole: Whole, pods: Iterable[Pod]) -> Iterable[Workload]:
             key: whole.workloads[key] for key in sorted(keys - {*found}) if key in whole.workloads
         }
         found |= new
-        keys = {(each.ref.namespace, owner) for each in new.values() for owner in each.owners}
+        keys = {(pod.ref.namespace, owner) for pod in new.values() for owner in pod.owners}
     return found.values()
 
 
 # --------------------------------------------------------------------------------------------------
-# What agents published
+# The reports of agents
 # --------------------------------------------------------------------------------------------------
 
 
 def _watchers(objects: _Objects) -> Iterator[tuple[ImageView, Watcher]]:
     for cluster in objects.views:
         for _, view in cluster:
-            for each in (*observed_of(view.watchers), *view.passing_watchers):
-                yield view, each
+            for watcher in (*observed_of(view.watchers), *view.passing_watchers):
+                yield view, watcher
 
 
 def _nodes_of(whole: Whole, objects: _Objects) -> set[str]:
-    """Give the nodes of its pods, and those that have a watcher's address."""
-    ips = {spelled(each.address.ip) for _, each in _watchers(objects)}
+    """Return the nodes of the pods, and the nodes that have the address of a watcher."""
+    ips = {spelled(watcher.address.ip) for _, watcher in _watchers(objects)}
     nodes = {node.name for ip in ips for node in whole.nodes.by_ip.get(ip, ())}
-    return nodes | {each.node_name for each in objects.users if each.node_name}
+    return nodes | {user.node_name for user in objects.users if user.node_name}
 
 
 def _published(whole: Whole, objects: _Objects) -> list[Told]:
-    """Give what agents published of the images, and of the clients that watch them."""
+    """Return the reports of agents about the images, and about the clients that watch them."""
     known = whole.published
-    told = [each for one in objects.volumes for each in known.of_volume.get(one.name, ())]
-    told += [each for name in objects.images for each in known.of_image.get(name, ())]
+    entries = [
+        entry for volume in objects.volumes for entry in known.of_volume.get(volume.name, ())
+    ]
+    entries += [entry for name in objects.images for entry in known.of_image.get(name, ())]
     for view, watcher in _watchers(objects):
         theirs = known.of_client.get(client_of(watcher.client, watcher.address), [])
-        # One of a client's mappings proves whose it is; those of the image are there already.
-        ours = (each for each in theirs if each.mapping.fsid == view.fsid)
+        # One mapping of a client proves its node; the mappings of the image are already included.
+        ours = (entry for entry in theirs if entry.mapping.fsid == view.fsid)
         first = next(ours, None)
-        told += [] if first is None else [first]
-        told += [each for each in theirs if _is_of(each, view)]
-    return told
+        entries += [] if first is None else [first]
+        entries += [entry for entry in theirs if _is_of(entry, view)]
+    return entries
 
 
-def _is_of(told: Told, view: ImageView) -> bool:
-    return view.image_id is not None and told.mapping.image_id == view.image_id
+def _is_of(entry: Told, view: ImageView) -> bool:
+    return view.image_id is not None and entry.mapping.image_id == view.image_id
 
 
-def _reports(whole: Whole, told: Iterable[Told]) -> tuple[PublishedNode, ...]:
-    """Return every node's report, with these mappings and those whose image is unknown.
+def _reports(whole: Whole, entries: Iterable[Told]) -> tuple[PublishedNode, ...]:
+    """Return the reports of all nodes, with these mappings and those whose image is unknown.
 
-    That a node's agent reports lately counts even where it has nothing of the target.
+    A recent report of a node counts even if it contains nothing about the target.
     """
-    by_node: dict[int, list[Told]] = by_each((each.number, each) for each in told)
+    by_node: dict[int, list[Told]] = by_each((entry.number, entry) for entry in entries)
     if not by_node:
         return whole.published.reports
     found = list(whole.published.reports)
@@ -486,10 +495,10 @@ def _reports(whole: Whole, told: Iterable[Told]) -> tuple[PublishedNode, ...]:
     return tuple(found)
 
 
-def _in_order(told: list[Told]) -> tuple[PublishedMapping, ...]:
-    wanted = {id(each.mapping) for each in told}
+def _in_order(entries: list[Told]) -> tuple[PublishedMapping, ...]:
+    wanted = {id(entry.mapping) for entry in entries}
     return tuple(
         mapping
-        for mapping in observed_of(told[0].node.mappings)
+        for mapping in observed_of(entries[0].node.mappings)
         if id(mapping) in wanted or mapping.image is None
     )

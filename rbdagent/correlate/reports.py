@@ -1,4 +1,4 @@
-"""What the agents of other nodes report of a volume, and how far a report can be relied on."""
+"""The reports of agents on other nodes about a volume, and how far a report is reliable."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from rbdagent.correlate.names import VolumeNames
 
 STALE: Final = timedelta(minutes=10)
-"""Two heartbeats of an agent: an older report shows what was, not what is."""
+"""Two heartbeats of an agent: an older report does not show the present state."""
 
 _SKEW: Final = timedelta(minutes=1)
-"""A report from further in the future than this has a clock that proves nothing about its age."""
+"""If a report is further in the future than this, its clock proves nothing about its age."""
 
 
 def is_fresh(report: PublishedNode, now: str) -> bool:
-    """Return whether a report shows what is mapped on its node at ``now``."""
+    """Return whether a report shows the mappings of its node at ``now``."""
     since = age(report.observed_at, now)
     return since is not None and -_SKEW <= since <= STALE
 
 
 def reports(snapshot: Snapshot) -> Iterator[PublishedNode]:
-    """Iterate over the reports of nodes whose mappings this snapshot does not show itself."""
+    """Yield the reports of the nodes whose mappings this snapshot did not observe."""
     node, kube = snapshot.node, snapshot.kubernetes
     own = node.node_name if node is not None and mappings_seen(node) else None
     for report in () if kube is None else observed_of(kube.published):
@@ -41,7 +41,7 @@ def reports(snapshot: Snapshot) -> Iterator[PublishedNode]:
 def reported_mappings(
     names: VolumeNames, snapshot: Snapshot
 ) -> Iterator[tuple[PublishedNode, PublishedMapping]]:
-    """Iterate over the mappings of the image that agents of other nodes report, fresh or stale."""
+    """Yield the mappings of the image that agents of other nodes report, fresh or stale."""
     for report in reports(snapshot):
         for mapping in observed_of(report.mappings):
             if _is_mapping_of(mapping, names):
@@ -49,10 +49,10 @@ def reported_mappings(
 
 
 def about(report: PublishedNode, names: VolumeNames) -> PublishedNode:
-    """Return a report with what concerns one volume alone: a large cluster reports a lot.
+    """Return a report reduced to one volume, because the reports of a large cluster are large.
 
-    That is its mappings, the devices whose image is unknown, and one mapping of each client: that
-    shows whose client a watcher is.
+    The result has the mappings of the volume, the devices whose image is unknown, and one mapping
+    per client, which shows the node of a watcher's client.
     """
     if isinstance(report.mappings, NotObserved):
         return report

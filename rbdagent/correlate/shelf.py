@@ -1,7 +1,7 @@
-"""The PVs that come nearest to what a claim asks for, without holding each PV to each claim.
+"""Find the PVs that nearly fit a claim without comparing every PV with every claim.
 
-PVs that are alike in all that a claim may object to are put together: of each sort the first few by
-name are enough, for none of the others can come nearer.
+PVs that are equal in every field that a claim compares form a sort. The first few PVs of a sort, by
+name, are enough: no other PV of that sort fits better.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from rbdagent.model import Selector
 
 KEPT: Final = 8
-"""More than an answer names."""
+"""Number of PVs to return; the output names fewer."""
 _MOST_COMPARED: Final = 500
-"""Where PVs come in so many sorts, those of the claim's class and modes are compared first."""
+"""With more PVs than this, PVs of the claim's storage class and access modes come first."""
 _MOST_SELECTED: Final = 2000
 _OF_A_CLAIM_ALONE: Final = frozenset(
     {
@@ -59,63 +59,63 @@ _OF_A_VOLUME_ALONE: Final = frozenset(
     }
 )
 _WISHES: Final = tuple(sorted({*Claim.__struct_fields__} - _OF_A_CLAIM_ALONE))
-"""What a claim may ask for; labels of a PV are compared apart."""
+"""Fields of a claim that a PV must match; the labels of a PV are compared separately."""
 _QUALITIES: Final = tuple(sorted({*PersistentVolume.__struct_fields__} - _OF_A_VOLUME_ALONE))
-"""What a claim may object to: whatever a PV does not have for itself alone."""
+"""Fields of a PV that a claim compares: every field that is not specific to one PV."""
 
 
 class Shelf:
-    """PVs, sorted once; claims that ask for the same are answered once."""
+    """PVs, sorted once; equal requests of several claims are computed once."""
 
     def __init__(self, volumes: Sequence[PersistentVolume]) -> None:
-        """Sort them; they come in order of their names."""
+        """Sort the PVs, which are given in order of their names."""
         self._volumes = volumes
         self._sorts = _by_sort(volumes)
         self._known: dict[Hashable, tuple[PersistentVolume, ...]] = {}
 
     def nearest(self, claim: Claim) -> tuple[PersistentVolume, ...]:
-        """Give the PVs that come nearest to a claim, those that name it by their claimRef aside.
+        """Return the PVs that fit a claim best, without those whose claimRef names it.
 
-        Of these only the claim itself can tell whether they are its own.
+        For a PV whose claimRef names the claim, only the claim decides whether it fits.
         """
         wants = tuple(getattr(claim, name) for name in _WISHES)
         found = self._known.get(wants)
         if found is None:
             compared = candidates(claim, self._samples(claim))
-            found = tuple(each.volume for each in compared[:KEPT])
+            found = tuple(candidate.volume for candidate in compared[:KEPT])
             self._known[wants] = found
         return found
 
     def _samples(self, claim: Claim) -> Iterable[PersistentVolume]:
         samples = list(_first_of_each(self._sorts, claim))
         if claim.selector is not None:
-            # One that has the labels comes nearer than others of its sort.
+            # A PV that has the labels fits better than the others of its sort.
             selected = islice(self._selected(claim.selector), _MOST_SELECTED)
             samples += _first_of_each(_by_sort(selected), claim)
         return dict.fromkeys(samples)
 
     def _selected(self, selector: Selector) -> Iterator[PersistentVolume]:
-        """Give the PVs that a selector selects."""
+        """Return the PVs that a selector selects."""
         pool = self._volumes
-        for each in selector:
-            if each.operator == "In" and len(each.values) == 1:
-                having = self._labelled.get((each.key, each.values[0]), [])
+        for requirement in selector:
+            if requirement.operator == "In" and len(requirement.values) == 1:
+                having = self._labelled.get((requirement.key, requirement.values[0]), [])
                 pool = min(pool, having, key=len)
-        return (each for each in pool if selects(selector, dict(each.labels)))
+        return (volume for volume in pool if selects(selector, dict(volume.labels)))
 
     @functools.cached_property
     def _labelled(self) -> dict[tuple[str, str], list[PersistentVolume]]:
         found: dict[tuple[str, str], list[PersistentVolume]] = {}
-        for each in self._volumes:
-            for label in each.labels:
-                found.setdefault(label, []).append(each)
+        for volume in self._volumes:
+            for label in volume.labels:
+                found.setdefault(label, []).append(volume)
         return found
 
 
 def _by_sort(volumes: Iterable[PersistentVolume]) -> dict[Hashable, list[PersistentVolume]]:
     found: dict[Hashable, list[PersistentVolume]] = {}
-    for each in volumes:
-        found.setdefault(_sort_of(each), []).append(each)
+    for volume in volumes:
+        found.setdefault(_sort_of(volume), []).append(volume)
     return found
 
 
@@ -129,14 +129,14 @@ def _first_of_each(
 ) -> Iterator[PersistentVolume]:
     lists = list(sorts.values())
     if len(lists) * KEPT > _MOST_COMPARED:
-        lists.sort(key=lambda each: _strangeness(claim, each[0]))
-    samples = (each for volumes in lists for each in volumes[:KEPT])
+        lists.sort(key=lambda entry: _strangeness(claim, entry[0]))
+    samples = (volume for volumes in lists for volume in volumes[:KEPT])
     return islice(samples, _MOST_COMPARED)
 
 
 def _strangeness(claim: Claim, volume: PersistentVolume) -> tuple[bool, bool, bool]:
     return (
         (claim.storage_class or "") != volume.storage_class,
-        any(each not in volume.access_modes for each in claim.access_modes),
+        any(mode not in volume.access_modes for mode in claim.access_modes),
         volume.claim is not None,
     )

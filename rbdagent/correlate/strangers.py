@@ -1,4 +1,4 @@
-"""Watchers that the node that looked cannot name for certain, and whose agents could."""
+"""Watchers that this node cannot identify with certainty, and the nodes whose agents may."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ if TYPE_CHECKING:
 
 
 def strangers(use: VolumeUse) -> tuple[Holder, ...]:
-    """Give the watchers that stay, are not this node's, and are none of Ceph's own daemons."""
-    return tuple(each for each in use.holders if _is_stranger(each))
+    """Return the watchers that are not transient, not on this node, and not daemons of Ceph."""
+    return tuple(holder for holder in use.holders if _is_stranger(holder))
 
 
 def nodes_of_strangers(use: VolumeUse, node_name: str) -> tuple[str, ...]:
-    """Give the other nodes whose agents may know them, in order.
+    """Return, in order, the other nodes whose agents may identify these watchers.
 
-    A watcher's address leads to a Node; one that leads to none may be any node's that the volume
-    is attached to. Their number grows with the watchers, never with the cluster.
+    The address of a watcher leads to a Node. If it does not, the watcher may be on any node to
+    which the volume is attached. The number of nodes grows with the watchers, not with the cluster.
     """
     found = strangers(use)
-    names = {each.node for each in found if each.node is not None}
-    if any(each.node is None for each in found):
+    names = {holder.node for holder in found if holder.node is not None}
+    if any(holder.node is None for holder in found):
         attached = () if isinstance(use.attachments, NotObserved) else use.attachments
-        names |= {each.node_name for each in attached}
+        names |= {attachment.node_name for attachment in attached}
     return tuple(sorted(names - {node_name}))
 
 

@@ -1,4 +1,4 @@
-"""One image, everything that stands for it, and everyone who holds it."""
+"""One image, every object that refers to it, and every client that holds it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ from rbdagent.model import (
 
 
 class NodeUses(Struct, frozen=True, kw_only=True):
-    """A look, and all that it says of this node's volumes: joining is dear, so it is done once."""
+    """A snapshot with the uses of this node's volumes; a join is expensive, so it is kept."""
 
     snapshot: Snapshot
     mapped: tuple[VolumeUse, ...]
@@ -68,12 +68,12 @@ class NodeUses(Struct, frozen=True, kw_only=True):
 
     @property
     def every(self) -> tuple[VolumeUse, ...]:
-        """Those that are mapped, then those that a pod waits for."""
+        """The mapped volumes, then the volumes that a pod waits for."""
         return (*self.mapped, *self.waited_for)
 
 
 def uses_of_node(snapshot: Snapshot) -> NodeUses:
-    """Join everything about every volume that this node has mapped, or that a pod of it needs."""
+    """Join every volume that this node has mapped, or that a pod on it needs."""
     return NodeUses(
         snapshot=snapshot,
         mapped=correlate_node(snapshot),
@@ -82,7 +82,7 @@ def uses_of_node(snapshot: Snapshot) -> NodeUses:
 
 
 class Indexed(NamedTuple):
-    """A look, and what finds things in it: a node with many mappings asks once a mapping."""
+    """A snapshot and its indexes: a node with many mappings needs many lookups."""
 
     snapshot: Snapshot
     volumes: VolumeIndex
@@ -90,19 +90,19 @@ class Indexed(NamedTuple):
 
 
 def indexed(snapshot: Snapshot, directories: Directories | None = None) -> Indexed:
-    """Index the PVs and kubelet's directories of a look; these may be indexed already."""
+    """Index the PVs and kubelet's directories of a snapshot; reuse the index of directories."""
     return Indexed(snapshot, index_of(snapshot.kubernetes), directories or directories_of(snapshot))
 
 
 def correlate(snapshot: Snapshot, directories: Directories | None = None) -> VolumeUse:
-    """Join everything about the target of a snapshot.
+    """Join all facts about the target of a snapshot.
 
-    A pod with several RBD volumes leads to the one that its events complain about, else to the
-    first by name; the others are in ``further_volumes``.
+    For a pod with several RBD volumes, use the volume that its warning events name, else the first
+    by name; the others are in ``further_volumes``.
 
     Args:
-        snapshot: a look.
-        directories: of its node, where many looks have the same node.
+        snapshot: the snapshot.
+        directories: the directories of its node, if several snapshots have the same node.
     """
     look = indexed(snapshot, directories)
     chosen = _chosen_volumes(snapshot)
@@ -116,7 +116,7 @@ def correlate(snapshot: Snapshot, directories: Directories | None = None) -> Vol
 
 
 def correlate_node(snapshot: Snapshot) -> tuple[VolumeUse, ...]:
-    """Join everything about every image that this node has mapped, one use an image."""
+    """Join all facts about every image that this node has mapped: one use for each image."""
     found: list[VolumeUse] = []
     seen: set[Mapping] = set()
     look = indexed(snapshot)
@@ -124,15 +124,15 @@ def correlate_node(snapshot: Snapshot) -> tuple[VolumeUse, ...]:
         if mapping in seen:
             continue
         use = _use_of_mapping(mapping, look)
-        seen |= {each.mapping for each in use.holders if each.mapping is not None}
+        seen |= {holder.mapping for holder in use.holders if holder.mapping is not None}
         found.append(use)
     return tuple(found)
 
 
 def correlate_waiting(snapshot: Snapshot) -> tuple[VolumeUse, ...]:
-    """Join everything about every volume that a pod of this node may wait for.
+    """Join all facts about every volume that a pod of this node may wait for.
 
-    One use a pod and volume: its target is the pod, its PV the one that the pod claims.
+    Return one use for each pod and volume: its target is the pod, and its PV is the PV of the pod.
     """
     waits = waited_for(snapshot)
     if not waits:
@@ -149,26 +149,30 @@ def _target_of(pod: Pod) -> Target:
 
 
 def further_volumes(use: VolumeUse, snapshot: Snapshot) -> tuple[PersistentVolume, ...]:
-    """Give the other RBD volumes that the target means as well (a pod's)."""
-    shown = {each.name for each in use.other_volumes}
+    """Return the other RBD volumes of the target, which is a pod."""
+    shown = {volume.name for volume in use.other_volumes}
     if use.persistent_volume is not None:
         shown.add(use.persistent_volume.name)
     return tuple(
-        each
-        for each in target_volumes(snapshot.target, snapshot.kubernetes)
-        if each.name not in shown and volume_image(each) is not None
+        volume
+        for volume in target_volumes(snapshot.target, snapshot.kubernetes)
+        if volume.name not in shown and volume_image(volume) is not None
     )
 
 
 def _chosen_volumes(snapshot: Snapshot) -> tuple[PersistentVolume, ...]:
-    """Give the target's own PVs: those that complain first, RBD before anything else."""
+    """Return the PVs of the target: RBD volumes first, of these first those with warning events."""
     volumes = target_volumes(snapshot.target, snapshot.kubernetes)
     kube = snapshot.kubernetes
     events = () if kube is None or isinstance(kube.events, NotObserved) else kube.events
-    warned = " ".join(each.message for each in events if each.type == "Warning")
+    warned = " ".join(event.message for event in events if event.type == "Warning")
     ranked = sorted(
         volumes,
-        key=lambda each: (volume_image(each) is None, f'"{each.name}"' not in warned, each.name),
+        key=lambda volume: (
+            volume_image(volume) is None,
+            f'"{volume.name}"' not in warned,
+            volume.name,
+        ),
     )
     if snapshot.target.kind is TargetKind.POD:
         return tuple(ranked[:1])
@@ -176,10 +180,12 @@ def _chosen_volumes(snapshot: Snapshot) -> tuple[PersistentVolume, ...]:
 
 
 def _unnamed_device(snapshot: Snapshot) -> Mapping | None:
-    """Give the device that a device target names, where its image was not observed."""
+    """Return the device that a device target names; its image was not observed."""
     if snapshot.target.kind is not TargetKind.DEVICE:
         return None
-    return next((each for each in mappings_of(snapshot.node) if names(snapshot.target, each)), None)
+    return next(
+        (mapping for mapping in mappings_of(snapshot.node) if names(snapshot.target, mapping)), None
+    )
 
 
 def _use_of_mapping(mapping: Mapping, look: Indexed) -> VolumeUse:
@@ -202,7 +208,7 @@ def _use_of_mapping(mapping: Mapping, look: Indexed) -> VolumeUse:
 
 
 def names_of_mapping(mapping: Mapping, look: Indexed) -> VolumeNames:
-    """Give every name of a mapping's image, by the API's word and by the node's."""
+    """Return every name of a mapping's image, according to the API and to the node."""
     image, chosen = _meant_by(mapping, look.volumes)
     names = names_of(image, chosen, look.snapshot.kubernetes, look.volumes, look.snapshot.ceph)
     return known_handles(mapping, names, look.directories)
@@ -211,14 +217,14 @@ def names_of_mapping(mapping: Mapping, look: Indexed) -> VolumeNames:
 def _meant_by(
     mapping: Mapping, index: VolumeIndex
 ) -> tuple[ImageIdentity | None, tuple[PersistentVolume, ...]]:
-    """Give the image of a mapping, and the PVs that an nbd device itself names."""
+    """Return the image of a mapping, and the PVs that the cookie of an nbd device names."""
     chosen = _volumes_by_backend(mapping, index)
     image = identity_of_mapping(mapping)
     return (volume_image(chosen[0]) if image is None and chosen else image), chosen
 
 
 def _volumes_by_backend(mapping: Mapping, index: VolumeIndex) -> tuple[PersistentVolume, ...]:
-    """Give the PVs whose handle an nbd device carries as its cookie."""
+    """Return the PVs whose handle is the cookie of an nbd device."""
     backend = mapping.nbd.backend if mapping.nbd is not None else None
     if backend is None:
         return ()
@@ -240,13 +246,13 @@ def _use(
     known = names_of(image, chosen, kube, look.volumes, snapshot.ceph)
     views: tuple[ImageView, ...] = ()
     if image is not None:
-        # Who names an image by its name alone may mean either cluster's: nothing to choose by.
+        # A target that is only an image name may mean an image in any cluster, so do not choose.
         by_name = target.kind is TargetKind.IMAGE
         volume = known.volumes[0] if known.volumes and not by_name else None
         image = settled(image, volume, snapshot.node, snapshot.ceph)
         known = names_of(image, chosen, kube, look.volumes, snapshot.ceph)
         views = views_of(image, snapshot.ceph)
-    local = tuple(each for each in mappings_of(snapshot.node) if maps(each, known))
+    local = tuple(mapping for mapping in mappings_of(snapshot.node) if maps(mapping, known))
     users = users_of(known, kube)
     volumes = known.volumes
     return VolumeUse(
@@ -261,9 +267,9 @@ def _use(
         else holders_of(known, local, views, snapshot, look.directories),
         pods=users,
         waiting_pods=tuple(
-            each
-            for each in users or _pods_without_volume(known, target, kube)
-            if each.phase == "Pending" and each.deleting_since is None
+            pod
+            for pod in users or _pods_without_volume(known, target, kube)
+            if pod.phase == "Pending" and pod.deleting_since is None
         ),
         attachments=attachments_of(known, snapshot),
         events=_events(known, snapshot),
@@ -275,34 +281,36 @@ def _use(
 def _pods_without_volume(
     known: VolumeNames, target: Target, kube: KubeView | None
 ) -> tuple[Pod, ...]:
-    """Give the pods that wait for the target's claim, where it has no PV, or does not exist."""
+    """Return the pods that wait for the target's claim, if it has no PV or does not exist."""
     if known.volumes or known.image is not None:
         return ()
     wanted = {*target_claims(target, kube)}
     return tuple(
-        each
-        for each in pods_of(kube)
-        if not wanted.isdisjoint((each.ref.namespace, name) for name in each.claims)
+        pod
+        for pod in pods_of(kube)
+        if not wanted.isdisjoint((pod.ref.namespace, name) for name in pod.claims)
     )
 
 
 def _claim_of(known: VolumeNames, snapshot: Snapshot, target: Target) -> Claim | None:
-    """Give the claim that was asked about, else the one that the PV is bound to."""
-    claims = {(each.ref.namespace, each.ref.name): each for each in claims_of(snapshot.kubernetes)}
+    """Return the claim that the target names, else the claim to which the PV is bound."""
+    claims = {
+        (claim.ref.namespace, claim.ref.name): claim for claim in claims_of(snapshot.kubernetes)
+    }
     if target.kind is TargetKind.CLAIM:
         return claims.get((target.namespace, target.name))
-    bound = [each.claim for each in known.volumes if each.claim is not None]
+    bound = [volume.claim for volume in known.volumes if volume.claim is not None]
     for ref in bound:
         if (ref.namespace, ref.name) in claims:
             return claims[ref.namespace, ref.name]
     if known.volumes:
         return None
     wanted = target_claims(target, snapshot.kubernetes)
-    return next((claims[each] for each in wanted if each in claims), None)
+    return next((claims[key] for key in wanted if key in claims), None)
 
 
 def _events(known: VolumeNames, snapshot: Snapshot) -> tuple[KubeEvent, ...]:
-    """With one target the observer asked for its events; without, they are sorted out here."""
+    """Return the events of the volume; with a target, the API was queried only for its events."""
     kube = snapshot.kubernetes
     if kube is None or isinstance(kube.events, NotObserved):
         return ()
@@ -314,9 +322,10 @@ def _events(known: VolumeNames, snapshot: Snapshot) -> tuple[KubeEvent, ...]:
 def _leftovers(
     known: VolumeNames, local: tuple[Mapping, ...], look: Indexed
 ) -> tuple[PodVolumeDirectory, ...]:
-    """Give what is left of pods beside every one of the volume's mappings."""
+    """Return the pod directories that are leftovers for every mapping."""
     found = [
-        leftovers_of(each, known, look.snapshot, look.directories) for each in local or (None,)
+        leftovers_of(mapping, known, look.snapshot, look.directories)
+        for mapping in local or (None,)
     ]
     common = set(found[0]).intersection(*found[1:])
-    return tuple(sorted(common, key=lambda each: each.path))
+    return tuple(sorted(common, key=lambda leftover: leftover.path))

@@ -1,4 +1,4 @@
-"""Pods of the node that looked that have no volumes yet, and the images that they wait for."""
+"""Pods of the observed node that have no volumes yet, and the images that they wait for."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 
 def waited_for(snapshot: Snapshot) -> tuple[tuple[Pod, PersistentVolume], ...]:
-    """Give each pod of this node that may wait for its volumes, with each RBD PV it claims.
+    """Return each pod of this node that may wait for its volumes, with each of its RBD PVs.
 
-    A PV that is Released still names the claim that it had: another's by now may have its name.
+    A Released PV still names its former claim: another claim may now have that name.
     """
     node, kube = snapshot.node, snapshot.kubernetes
     if node is None:
         return ()
     here = node.node_name
-    pods = [each for each in pods_of(kube) if each.node_name == here and waits_for_volumes(each)]
+    pods = [pod for pod in pods_of(kube) if pod.node_name == here and waits_for_volumes(pod)]
     volumes = volumes_of(kube) if pods else ()
     found = (
         (pod, volume)
@@ -41,13 +41,13 @@ def waited_for(snapshot: Snapshot) -> tuple[tuple[Pod, PersistentVolume], ...]:
 
 
 def images_waited_for(snapshot: Snapshot) -> tuple[ImageIdentity, ...]:
-    """Give the images of these PVs that this node does not map: of those Ceph was not asked."""
+    """Return the images of these PVs that this node does not map: Ceph was not queried for them."""
     mapped = mappings_of(snapshot.node)
     found = (
         image
         for _, volume in waited_for(snapshot)
         if (image := volume_image(volume)) is not None
-        and not any(maps(each, _names(image, volume)) for each in mapped)
+        and not any(maps(entry, _names(image, volume)) for entry in mapped)
     )
     return tuple(dict.fromkeys(found))
 

@@ -1,4 +1,4 @@
-"""Everything that a look at a whole cluster saw, by what joins it: indexed once for all volumes."""
+"""Index of the snapshot of a cluster by the names that join its objects, for all volumes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Volumes(NamedTuple):
     joins: VolumeIndex
     by_name: dict[str, PersistentVolume]
     by_claim: dict[Key, list[PersistentVolume]]
-    """By their claimRef."""
+    """PVs by their claimRef."""
     shelf: Shelf
 
 
@@ -69,7 +69,7 @@ class Claims(NamedTuple):
 
     by_key: dict[Key, Claim]
     of_volume: dict[str, list[Claim]]
-    """By their volumeName."""
+    """Claims by their volumeName."""
 
 
 class Pods(NamedTuple):
@@ -78,9 +78,9 @@ class Pods(NamedTuple):
     by_key: dict[Key, Pod]
     of_claim: dict[Key, list[Pod]]
     of_handle: dict[Key, list[Pod]]
-    """With an inline volume, by its driver and handle."""
+    """Pods with an inline volume, by its driver and handle."""
     of_image: dict[str, list[Pod]]
-    """With an inline image, by its name."""
+    """Pods with an inline image, by its name."""
     on_node: dict[str, list[Pod]]
     by_uid: dict[str, Pod]
 
@@ -90,11 +90,11 @@ class Attachments(NamedTuple):
 
     of_volume: dict[str, list[Attachment]]
     odd: frozenset[str]
-    """Names of those that have not the one that their PV gives them: that was made anew."""
+    """Names of attachments whose name does not follow from their PV, which was created again."""
     odd_of: dict[str, list[Attachment]]
-    """By the PV that gives them their names: not the one that they name."""
+    """Attachments by the PV from which their name follows: not the PV that they name."""
     of_driver: dict[str, Attachment]
-    """One of each: there is an attacher, and it has worked."""
+    """One attachment of each driver, which shows that the driver has a working attacher."""
 
 
 class Nodes(NamedTuple):
@@ -104,11 +104,11 @@ class Nodes(NamedTuple):
     by_ip: dict[str, list[Node]]
     csi: dict[str, CsiNode]
     listing: dict[str, list[str]]
-    """Whose status lists a volume as in use or attached, by the name that it has there."""
+    """Nodes whose status lists a volume as in use or attached, by its name in that status."""
 
 
 class Told(NamedTuple):
-    """One mapping as its agent published it; nodes are numbered in their order."""
+    """One mapping as its agent published it; ``number`` is the position of the node."""
 
     number: int
     node: PublishedNode
@@ -116,36 +116,36 @@ class Told(NamedTuple):
 
 
 class Published(NamedTuple):
-    """What agents published."""
+    """Reports that agents published."""
 
     of_client: dict[tuple[int | None, int], list[Told]]
-    """By client id and nonce."""
+    """Entries by client id and nonce."""
     of_volume: dict[str, list[Told]]
     of_image: dict[str, list[Told]]
-    """By the image's name."""
+    """Entries by image name."""
     reports: tuple[PublishedNode, ...]
-    """Every node's, with the devices alone whose image its agent did not see: each may be any."""
+    """The reports of all nodes, only with the devices whose image is unknown and may be any."""
 
 
 class Views(NamedTuple):
-    """One cluster's images; they are numbered in their order."""
+    """The images of one cluster, with their positions."""
 
     by_name: dict[str, list[tuple[int, ImageView]]]
     by_id: dict[str, list[tuple[int, ImageView]]]
 
 
 class Here(NamedTuple):
-    """What belongs to the node that looked."""
+    """Objects that belong to the observed node."""
 
     words: frozenset[str]
-    """Names of volumes and images that anything here bears."""
+    """Names of volumes and images that occur on this node."""
     pods: tuple[Pod, ...]
-    """Of this node, and those that anything here names by uid."""
+    """Pods of this node, and pods whose uid occurs on this node."""
     directories: Directories
 
 
 class Whole(NamedTuple):
-    """A look, and what finds things in it."""
+    """A snapshot and its indexes."""
 
     snapshot: Snapshot
     volumes: Volumes
@@ -154,16 +154,16 @@ class Whole(NamedTuple):
     attachments: Attachments
     nodes: Nodes
     events: dict[Key, list[KubeEvent]]
-    """By whom they regard, of whatever kind."""
+    """Events by the object that they are about, of any kind."""
     workloads: dict[Key, Workload]
-    """By namespace, and kind and name as a pod's owners have them."""
+    """Workloads by namespace, and by kind and name as in the owners of a pod."""
     published: Published
     views: tuple[Views, ...]
     here: Here
 
 
 def whole_of(snapshot: Snapshot) -> Whole:
-    """Index a look."""
+    """Index a snapshot."""
     kube = snapshot.kubernetes
     volumes, pods = _volumes(kube), _pods(kube)
     return Whole(
@@ -175,10 +175,13 @@ def whole_of(snapshot: Snapshot) -> Whole:
         nodes=_nodes(kube),
         events={}
         if kube is None
-        else by_each((key_of(each.subject), each) for each in observed_of(kube.events)),
+        else by_each((key_of(event.subject), event) for event in observed_of(kube.events)),
         workloads={}
         if kube is None
-        else {(each.ref.namespace, each.name): each for each in observed_of(kube.workloads)},
+        else {
+            (workload.ref.namespace, workload.name): workload
+            for workload in observed_of(kube.workloads)
+        },
         published=_published(kube),
         views=_all_views(snapshot.ceph),
         here=_here(snapshot, pods),
@@ -186,21 +189,21 @@ def whole_of(snapshot: Snapshot) -> Whole:
 
 
 def with_ceph(whole: Whole, ceph: CephView | None) -> Whole:
-    """Give the same with what Ceph says by now."""
+    """Return the index with a newer view of Ceph."""
     snapshot = replace(whole.snapshot, ceph=ceph)
     return whole._replace(snapshot=snapshot, views=_all_views(ceph))
 
 
 def by_each(pairs: Iterable[tuple[_K, _T]]) -> dict[_K, list[_T]]:
-    """Put together what has the same key."""
+    """Group values by key."""
     found: dict[_K, list[_T]] = {}
-    for key, each in pairs:
-        found.setdefault(key, []).append(each)
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
     return found
 
 
 def keys_of_volume(volume: PersistentVolume) -> tuple[Key, Key]:
-    """Give how an event names a PV: without a namespace, though it lies in one itself."""
+    """Return the two keys of a PV in events: without a namespace, or with the event's namespace."""
     return ("", volume.name), ("default", volume.name)
 
 
@@ -209,8 +212,10 @@ def _volumes(kube: KubeView | None) -> Volumes:
     return Volumes(
         every=every,
         joins=index_of(kube),
-        by_name={each.name: each for each in every},
-        by_claim=by_each((key_of(each.claim), each) for each in every if each.claim is not None),
+        by_name={volume.name: volume for volume in every},
+        by_claim=by_each(
+            (key_of(volume.claim), volume) for volume in every if volume.claim is not None
+        ),
         shelf=Shelf(every),
     )
 
@@ -218,43 +223,47 @@ def _volumes(kube: KubeView | None) -> Volumes:
 def _claims(kube: KubeView | None) -> Claims:
     every = claims_of(kube)
     return Claims(
-        by_key={key_of(each.ref): each for each in every},
-        of_volume=by_each((each.volume_name, each) for each in every if each.volume_name),
+        by_key={key_of(claim.ref): claim for claim in every},
+        of_volume=by_each((claim.volume_name, claim) for claim in every if claim.volume_name),
     )
 
 
 def _pods(kube: KubeView | None) -> Pods:
     every = pods_of(kube)
     return Pods(
-        by_key={key_of(each.ref): each for each in every},
+        by_key={key_of(pod.ref): pod for pod in every},
         of_claim=by_each(
-            ((each.ref.namespace, name), each) for each in every for name in set(each.claims)
+            ((pod.ref.namespace, name), pod) for pod in every for name in set(pod.claims)
         ),
         of_handle=by_each(
-            (handle, each)
-            for each in every
-            for source in each.inline_volumes
+            (handle, pod)
+            for pod in every
+            for source in pod.inline_volumes
             if (handle := handle_of(source)) is not None
         ),
-        of_image=by_each(
-            (source.spec.name, each) for each in every for source in each.inline_images
-        ),
-        on_node=by_each((each.node_name, each) for each in every if each.node_name),
-        by_uid={each.ref.uid: each for each in every if each.ref.uid},
+        of_image=by_each((source.spec.name, pod) for pod in every for source in pod.inline_images),
+        on_node=by_each((pod.node_name, pod) for pod in every if pod.node_name),
+        by_uid={pod.ref.uid: pod for pod in every if pod.ref.uid},
     )
 
 
 def _attachments(kube: KubeView | None, volumes: Volumes) -> Attachments:
     every = () if kube is None else observed_of(kube.attachments)
     drivers = frozenset(driver for driver, _ in volumes.joins.by_handle)
-    odd = [each for each in every if not _is_named_by_its_volume(each, volumes, drivers)]
+    odd = [
+        attachment
+        for attachment in every
+        if not _is_named_by_its_volume(attachment, volumes, drivers)
+    ]
     return Attachments(
         of_volume=by_each(
-            (each.persistent_volume, each) for each in every if each.persistent_volume
+            (attachment.persistent_volume, attachment)
+            for attachment in every
+            if attachment.persistent_volume
         ),
-        odd=frozenset(each.name for each in odd),
+        odd=frozenset(attachment.name for attachment in odd),
         odd_of=by_each(_named_by_others(odd, volumes)),
-        of_driver={each.attacher: each for each in every},
+        of_driver={attachment.attacher: attachment for attachment in every},
     )
 
 
@@ -265,7 +274,7 @@ def _is_named_by_its_volume(
     if volume is None:
         return False
     if isinstance(volume.source, OtherSource):
-        # Another driver's name is its own affair.
+        # How the name follows from a PV of another driver is unknown.
         return attachment.attacher not in drivers
     return attachment.name in _names(volume).attachment_names(attachment.node_name)
 
@@ -273,8 +282,8 @@ def _is_named_by_its_volume(
 def _named_by_others(
     odd: Iterable[Attachment], volumes: Volumes
 ) -> Iterator[tuple[str, Attachment]]:
-    """Give each with the PV that would name it so; a name is a hash, so each PV is asked."""
-    wanted = {(each.node_name, each.name): each for each in odd}
+    """Yield each attachment with the PV that gives its name; a name is a hash, so try every PV."""
+    wanted = {(attachment.node_name, attachment.name): attachment for attachment in odd}
     nodes = {node for node, _ in wanted}
     for volume in volumes.every if nodes else ():
         for driver, handle in _names(volume).attached_handles:
@@ -285,7 +294,7 @@ def _named_by_others(
 
 
 def names_in_status(volume: PersistentVolume) -> frozenset[str]:
-    """Give what a Node's status would call a PV."""
+    """Return the names under which the status of a Node lists a PV."""
     return _names(volume).in_use_names
 
 
@@ -299,19 +308,19 @@ def _nodes(kube: KubeView | None) -> Nodes:
     every = () if kube is None else observed_of(kube.nodes)
     csi = () if kube is None else observed_of(kube.csi_nodes)
     return Nodes(
-        by_name={each.name: each for each in every},
-        by_ip=by_each((spelled(ip), each) for each in every for ip in each.internal_ips),
-        csi={each.node_name: each for each in csi},
+        by_name={node.name: node for node in every},
+        by_ip=by_each((spelled(ip), node) for node in every for ip in node.internal_ips),
+        csi={csi_node.node_name: csi_node for csi_node in csi},
         listing=by_each(
-            (name, each.name)
-            for each in every
-            for name in (*each.volumes_in_use, *each.volumes_attached)
+            (name, node.name)
+            for node in every
+            for name in (*node.volumes_in_use, *node.volumes_attached)
         ),
     )
 
 
 def spelled(ip: str) -> str:
-    """Give the one spelling of an IP address; what is none stays as it is."""
+    """Return the canonical spelling of an IP address; return other text unchanged."""
     try:
         return str(ip_address(ip))
     except ValueError:
@@ -320,23 +329,25 @@ def spelled(ip: str) -> str:
 
 def _published(kube: KubeView | None) -> Published:
     nodes = () if kube is None else observed_of(kube.published)
-    told = [
+    entries = [
         Told(number, node, mapping)
         for number, node in enumerate(nodes)
         for mapping in observed_of(node.mappings)
     ]
     return Published(
         of_client=by_each(
-            (client_of(each.mapping.client_id, address), each)
-            for each in told
-            if (address := each.mapping.client_address) is not None
+            (client_of(entry.mapping.client_id, address), entry)
+            for entry in entries
+            if (address := entry.mapping.client_address) is not None
         ),
         of_volume=by_each(
-            (each.mapping.persistent_volume, each)
-            for each in told
-            if each.mapping.persistent_volume
+            (entry.mapping.persistent_volume, entry)
+            for entry in entries
+            if entry.mapping.persistent_volume
         ),
-        of_image=by_each((each.mapping.spec.name, each) for each in told if each.mapping.spec),
+        of_image=by_each(
+            (entry.mapping.spec.name, entry) for entry in entries if entry.mapping.spec
+        ),
         reports=tuple(_without_images(node) for node in nodes),
     )
 
@@ -349,26 +360,26 @@ def _without_images(node: PublishedNode) -> PublishedNode:
 
 
 def client_of(client_id: int | None, address: EntityAddress) -> tuple[int | None, int]:
-    """Give what tells a client from all others, but for the spelling of its address."""
+    """Return a key for a client in a cluster, independent of the spelling of its address."""
     return client_id, address.nonce
 
 
 def _all_views(ceph: CephView | None) -> tuple[Views, ...]:
-    return () if ceph is None else tuple(_views(each) for each in ceph.clusters)
+    return () if ceph is None else tuple(_views(cluster) for cluster in ceph.clusters)
 
 
 def _views(cluster: ClusterView) -> Views:
     numbered = list(enumerate(cluster.images))
     return Views(
-        by_name=by_each((each.spec.name, (number, each)) for number, each in numbered),
+        by_name=by_each((view.spec.name, (number, view)) for number, view in numbered),
         by_id=by_each(
-            (each.image_id, (number, each)) for number, each in numbered if each.image_id
+            (view.image_id, (number, view)) for number, view in numbered if view.image_id
         ),
     )
 
 
 # --------------------------------------------------------------------------------------------------
-# The node that looked
+# The observed node
 # --------------------------------------------------------------------------------------------------
 
 
@@ -388,20 +399,20 @@ def _words_on(node: NodeView | None, directories: Directories) -> set[str]:
     words: set[str] = set()
     for index in directories:
         words.update(() if isinstance(index, NotObserved) else index)
-    for each in mappings_of(node):
-        words |= set() if isinstance(each.spec, NotObserved) else {each.spec.name}
-        words |= {each.image_id} if each.image_id else set()
-        words |= {each.nbd.backend} if each.nbd is not None and each.nbd.backend else set()
+    for mapping in mappings_of(node):
+        words |= set() if isinstance(mapping.spec, NotObserved) else {mapping.spec.name}
+        words |= {mapping.image_id} if mapping.image_id else set()
+        words |= {mapping.nbd.backend} if mapping.nbd is not None and mapping.nbd.backend else set()
     unbacked = () if node is None else observed_of(node.unbacked)
-    return words | {each.persistent_volume for each in unbacked}
+    return words | {directory.persistent_volume for directory in unbacked}
 
 
 def _uids_on(node: NodeView | None) -> list[str]:
     if node is None:
         return []
     published = () if isinstance(node.kubelet, NotObserved) else node.kubelet.pod_volumes
-    uids = [uid for each in mappings_of(node) for uid in pod_uids_on(each)]
-    uids += [each.pod_uid for each in observed_of(published)]
-    uids += [each.pod_uid for each in observed_of(node.unbacked)]
-    uids += [each.pod_uid for each in node.processes if each.pod_uid]
+    uids = [uid for mapping in mappings_of(node) for uid in pod_uids_on(mapping)]
+    uids += [entry.pod_uid for entry in observed_of(published)]
+    uids += [directory.pod_uid for directory in observed_of(node.unbacked)]
+    uids += [process.pod_uid for process in node.processes if process.pod_uid]
     return uids

@@ -1,4 +1,4 @@
-"""What the logs of the node that looked call a volume, and which of their lines name it."""
+"""The names of a volume in the logs of the observed node, and the lines that contain them."""
 
 from __future__ import annotations
 
@@ -20,51 +20,50 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.parse.handle import staging_hash
+from rbdagent.parse.recognised import Recognised
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _COMM: Final = 15
-"""Letters of a task's name that the kernel keeps (TASK_COMM_LEN)."""
-_KEY_REFUSED: Final = "failed to add secret '"
-"""What rbd says of a map that fails for its key (build_map_buf, ceph src/krbd.cc)."""
+"""Characters of a task's name that the kernel keeps (TASK_COMM_LEN)."""
 _KEY_TOO_LONG: Final = "libceph: secret too big"
-"""What the kernel says then (ceph_crypto_key_decode, net/ceph/crypto.c): it names no volume."""
+"""The name for kernel lines about a key: such a line names no volume."""
 
 
 class Called(Struct, frozen=True, kw_only=True):
     """The names of one volume in the logs of a node."""
 
     volume: frozenset[str] = frozenset()
-    """PVs, volume handles, staging directories, ``pool/image``: kubelet's and the plugin's."""
+    """PVs, volume handles, staging directories, ``pool/image``: for kubelet and the plugin."""
     kernel: frozenset[str] = frozenset()
-    """``rbd0``, ``dm-0``, ``client4118``, ``umount:1331``; what it says of a refused key."""
+    """``rbd0``, ``dm-0``, ``client4118``, ``umount:1331``; and the name for a refused key."""
 
 
 def called_in(snapshot: Snapshot) -> tuple[Called, ...]:
-    """Give what each volume is called that a look is about.
+    """Return the names of each volume that a snapshot is about.
 
-    Without a target these are all that the node has mapped or staged, or waits for.
+    Without a target, these are all volumes that the node has mapped or staged, or waits for.
     """
     if snapshot.target.kind is not TargetKind.NONE:
         found = [called(correlate(snapshot))]
     else:
-        found = [called(each) for each in uses_of_node(snapshot).every]
+        found = [called(use) for use in uses_of_node(snapshot).every]
         found += _only_staged(snapshot, found)
-    return tuple(dict.fromkeys(each for each in found if each.volume or each.kernel))
+    return tuple(dict.fromkeys(call for call in found if call.volume or call.kernel))
 
 
 def called(use: VolumeUse) -> Called:
-    """Give what one volume is called."""
+    """Return the names of one volume."""
     return Called(volume=frozenset(_of_volume(use)), kernel=frozenset(_of_kernel(use)))
 
 
 def _of_volume(use: VolumeUse) -> Iterator[str]:
     volumes = () if use.persistent_volume is None else (use.persistent_volume, *use.other_volumes)
-    for each in volumes:
-        yield each.name
-        if isinstance(each.source, CsiSource):
-            yield from _of_handle(each.source.volume_handle)
+    for volume in volumes:
+        yield volume.name
+        if isinstance(volume.source, CsiSource):
+            yield from _of_handle(volume.source.volume_handle)
     match use.target.kind:
         case TargetKind.PERSISTENT_VOLUME:
             yield use.target.name
@@ -96,7 +95,7 @@ def _of_staging(staging: StagingDirectory) -> Iterator[str]:
     if staging.volume_handle is not None:
         yield from _of_handle(staging.volume_handle)
     yield from (
-        each for each in (staging.handle_hash, staging.persistent_volume) if each is not None
+        word for word in (staging.handle_hash, staging.persistent_volume) if word is not None
     )
 
 
@@ -106,21 +105,21 @@ def _of_kernel(use: VolumeUse) -> Iterator[str]:
             continue
         if holder.mapping is not None:
             yield holder.mapping.kernel_name
-            yield from (each.name for each in observed_of(holder.mapping.holders))
+            yield from (block_holder.name for block_holder in observed_of(holder.mapping.holders))
             if holder.mapping.client_id is not None:
                 yield f"client{holder.mapping.client_id}"
         for flight in observed_of(holder.in_flight):
             yield f"{flight.program[:_COMM]}:{flight.process.pid}"
-    if any(_KEY_REFUSED in event.message for event in use.events):
+    if any(Recognised.KEY_NOT_ADDED.is_in(event.message) for event in use.events):
         yield _KEY_TOO_LONG
 
 
 def _only_staged(snapshot: Snapshot, known: list[Called]) -> Iterator[Called]:
-    """Give what is staged and nowhere mapped."""
+    """Yield the names of the volumes that are staged and not mapped."""
     node = snapshot.node
     if node is None or isinstance(node.kubelet, NotObserved):
         return
-    named = frozenset(name for each in known for name in each.volume)
+    named = frozenset(name for call in known for name in call.volume)
     for staging in observed_of(node.kubelet.staging):
         names = frozenset(_of_staging(staging))
         if names.isdisjoint(named):
@@ -128,28 +127,28 @@ def _only_staged(snapshot: Snapshot, known: list[Called]) -> Iterator[Called]:
 
 
 # --------------------------------------------------------------------------------------------------
-# Who is named in a line
+# The volumes that a line names
 # --------------------------------------------------------------------------------------------------
 
 _WORD: Final = re.compile(r"[\w.-]+")
 _DEVICE: Final = re.compile(r"dm-\d+|(?<![A-Za-z])[A-Za-z]++\d+")
 _TASK: Final = re.compile(r"[\w.-]++(?::\d+)?")
-"""Neither begins within what the other characters of a long word have ruled out."""
+"""Both patterns are possessive, so that no match begins inside a long word that did not match."""
 _DISTINCT: Final = 24
-"""A name so long is nobody else's; a shorter one (a static PV ``data``) may be any word."""
+"""A name of this length is unique; a shorter name (a static PV ``data``) may be any word."""
 _PLACES: Final = (
     r"(?:\^|Req-ID: |kubernetes\.io~(?:csi|rbd)/|globalmount/|volumeDevices/(?:staging/|publish/)?"
     r"|\b(?:[Pp]ersistent)?[Vv]olumes?[ :=]?\\*[\"'(\[]"
     r"|\b[Vv]ol(?:ume)?[ _]?(?:ID|id|Name)\b\\*[\"']?[:= ]{1,2}\\*[\"']?)"
 )
-"""Where kubelet and ceph-csi write a PV's name, or a handle, and nothing else."""
+"""The positions at which kubelet and ceph-csi write only the name of a PV or a handle."""
 
 
 class Naming(Struct, frozen=True, kw_only=True):
-    """Finds the volumes that a line names, each by its number among those that were given."""
+    """Holds the names of volumes, to find the numbers of the volumes that a line names."""
 
     volumes: dict[str, tuple[_Name, ...]]
-    """By a word that each name has in it."""
+    """Names by a word that they contain."""
     kernel: dict[str, tuple[int, ...]]
 
     @classmethod
@@ -157,11 +156,11 @@ class Naming(Struct, frozen=True, kw_only=True):
         """Index the names of volumes."""
         volumes: dict[str, list[_Name]] = {}
         kernel: dict[str, list[int]] = {}
-        for number, each in enumerate(calls):
-            for name in sorted(each.volume):
+        for number, call in enumerate(calls):
+            for name in sorted(call.volume):
                 made = _Name.of(name, number)
                 volumes.setdefault(made.word, []).append(made)
-            for name in sorted(each.kernel):
+            for name in sorted(call.kernel):
                 kernel.setdefault(name, []).append(number)
         return cls(
             volumes={word: tuple(found) for word, found in volumes.items()},
@@ -169,19 +168,19 @@ class Naming(Struct, frozen=True, kw_only=True):
         )
 
     def in_log(self, text: str) -> dict[int, frozenset[str]]:
-        """Give the volumes that a line of kubelet or of the plugin names, and by which names."""
+        """Return the volumes that a line of kubelet or of the plugin names, and by which names."""
         found: dict[int, set[str]] = {}
-        for word in {each.strip(".") for each in _WORD.findall(text)}:
+        for word in {match.strip(".") for match in _WORD.findall(text)}:
             for name in self.volumes.get(word, ()):
                 if name.is_in(text):
                     found.setdefault(name.number, set()).add(name.text)
         return {number: frozenset(names) for number, names in found.items()}
 
     def in_kernel(self, text: str) -> dict[int, frozenset[str]]:
-        """Give the volumes that a line of the kernel names."""
+        """Return the volumes that a line of the kernel names, and by which names."""
         found: dict[int, set[str]] = {}
         names = {*_DEVICE.findall(text), *(task for task in _TASK.findall(text) if ":" in task)}
-        if text.startswith(_KEY_TOO_LONG):
+        if Recognised.SECRET_TOO_BIG.is_in(text):
             names.add(_KEY_TOO_LONG)
         for name in names:
             for number in self.kernel.get(name, ()):
@@ -194,22 +193,23 @@ class _Name(Struct, frozen=True, kw_only=True):
 
     text: str
     word: str
-    """The last word of it: a line without that word does not hold the name."""
+    """The last word of the name: a line without that word does not contain the name."""
     number: int
-    looks: str
-    """How it must stand in a line, compiled only for a line with its word; empty: anyhow."""
+    pattern: str
+    """The pattern for the name in a line, compiled only for a line with its word; empty if the name
+    may occur in any form."""
 
     @classmethod
     def of(cls, text: str, number: int) -> _Name:
         words = _WORD.findall(text)
         word = words[-1].strip(".") if words else text
         escaped = re.escape(text)
-        looks = ""
+        pattern = ""
         if "/" in text:
-            looks = rf"(?<![\w./-]){escaped}(?![\w/-]|\.\w)"
+            pattern = rf"(?<![\w./-]){escaped}(?![\w/-]|\.\w)"
         elif len(text) < _DISTINCT or word != text:
-            looks = rf"{_PLACES}{escaped}(?![\w-]|\.\w)"
-        return cls(text=text, word=word, number=number, looks=looks)
+            pattern = rf"{_PLACES}{escaped}(?![\w-]|\.\w)"
+        return cls(text=text, word=word, number=number, pattern=pattern)
 
     def is_in(self, text: str) -> bool:
-        return not self.looks or re.search(self.looks, text) is not None
+        return not self.pattern or re.search(self.pattern, text) is not None

@@ -1,7 +1,7 @@
-"""Rules: from what was joined to what is said.
+"""Rules: functions that produce findings from the joined facts.
 
-A rule is a function from a case to findings, one code each or a family of alternatives. `RULES` is
-the order in which they speak; findings are then sorted by weight alone.
+A rule is a function from a case to findings: one code, or a family of alternative codes. `RULES` is
+the order in which the rules run. Then the findings are sorted only by their weight.
 """
 
 from __future__ import annotations
@@ -118,22 +118,22 @@ WEIGHT: Final = {
     Severity.INFO: 3,
 }
 MOST_COMMANDS: Final = 5
-"""That are told next: nobody reads more at three in the morning."""
+"""Maximum number of next commands: an operator reads no more at three in the morning."""
 
 
 def diagnose(use: VolumeUse, snapshot: Snapshot, *, grace: timedelta = GRACE) -> Diagnosis:
-    """Judge every holder and the target, and say what follows.
+    """Judge every holder and the target, and return the verdicts and findings.
 
     Args:
-        use: the image, and everybody who has to do with it.
-        snapshot: the look that it comes from.
-        grace: for how long kubelet and the controllers are left to finish by themselves.
+        use: the image, and all holders and objects that are related to it.
+        snapshot: the snapshot from which ``use`` was built.
+        grace: the time that kubelet and the controllers have to finish their work.
     """
-    judged = tuple(judge(each, use, snapshot, grace) for each in use.holders)
+    judged = tuple(judge(holder, use, snapshot, grace) for holder in use.holders)
     verdict = target_verdict(use, judged, snapshot)
     case = Case(use=use, snapshot=snapshot, judged=judged, verdict=verdict)
     said = dict.fromkeys(finding for rule in RULES for finding in rule(case))
-    findings = _with_words(tuple(sorted(said, key=lambda each: WEIGHT[each.severity])), case)
+    findings = _with_words(tuple(sorted(said, key=lambda finding: WEIGHT[finding.severity])), case)
     return Diagnosis(
         use=use,
         verdict=verdict,
@@ -144,7 +144,7 @@ def diagnose(use: VolumeUse, snapshot: Snapshot, *, grace: timedelta = GRACE) ->
 
 
 def _with_words(findings: tuple[Finding, ...], case: Case) -> tuple[Finding, ...]:
-    """Add the node's own words, where somebody asked for them: else nothing more is imported."""
+    """Add log lines of the node if they were requested; else their module is not imported."""
     node = case.snapshot.node
     if node is None or isinstance(node.words, NotObserved):
         return findings
@@ -154,9 +154,12 @@ def _with_words(findings: tuple[Finding, ...], case: Case) -> tuple[Finding, ...
 
 
 def next_commands(findings: tuple[Finding, ...]) -> tuple[Command, ...]:
-    """Give what to type now: the weightiest finding's commands, the first one first."""
-    heavy = [each for each in findings if each.severity is not Severity.INFO] or list(findings)
-    first = next((each for each in heavy if each.commands), None)
+    """Return the commands to run now, in order: those of the weightiest finding that has commands.
+
+    Findings of severity INFO count only if there are no others.
+    """
+    heavy = [item for item in findings if item.severity is not Severity.INFO] or list(findings)
+    first = next((item for item in heavy if item.commands), None)
     if first is None:
         return ()
     return first.commands[:MOST_COMMANDS]

@@ -1,13 +1,12 @@
-"""RBD401, RBD408 to RBD410, RBD413, RBD71x: attaching and detaching, from the objects.
+"""RBD401, RBD408 to RBD410, RBD413, RBD71x: attach and detach, from the API objects.
 
-Read in Kubernetes 1.36, pkg/controller/volume/attachdetach, and in external-attacher 4.9. Events
-say little of it: Multi-Attach is said once a node and lives an hour, a detach that fails says
-nothing at all.
+Source: pkg/controller/volume/attachdetach of Kubernetes 1.36, and external-attacher 4.9. Events
+show little of it: the controller sends Multi-Attach once for each node, and events expire after an
+hour. A detach that fails sends no event.
 """
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +17,6 @@ from rbdagent.diagnose.case import LIST_CONTROLLERS, Case, finding, look_again, 
 from rbdagent.diagnose.evidence import pod_names
 from rbdagent.diagnose.mounting import (
     BY_NOW,
-    MULTI_ATTACH,
     clear_first,
     fields_of,
     has_just_come,
@@ -53,35 +51,37 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.parse.handle import in_use_name
+from rbdagent.parse.recognised import Recognised
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _VERIFIED: Final = timedelta(seconds=122)
-"""The controller looks every minute whether what it takes for attached has a VolumeAttachment, and
-comes back to what it put off at most 2m2s later."""
+"""The controller checks every minute whether the volumes that its cached state lists as attached
+have a VolumeAttachment. It retries a postponed operation at most 2m2s later."""
 _DETACHING: Final = timedelta(minutes=2)
 """How long the controller itself waits for a detach."""
 _FORCED_S: Final = 360.0
-"""How long a volume of an unhealthy node is left attached (maxWaitForUnmountDuration)."""
+"""How long a volume of an unhealthy node stays attached (maxWaitForUnmountDuration)."""
 _GONE_NODE_S: Final = 80.0
-"""How long pods of a Node that is gone stay: podgc every 20 s, after 40 s of quarantine."""
+"""How long the pods of a deleted Node stay: podgc runs every 20 s, after 40 s of quarantine."""
 
 
 def is_exclusive(use: VolumeUse) -> bool:
-    """Tell whether one node alone may have it attached, as IsMultiAttachAllowed does.
+    """Return whether the volume may be attached to one node only, as in IsMultiAttachAllowed.
 
-    ReadOnlyMany and ReadWriteMany switch the guard off, and so does a PV without access modes.
+    ReadOnlyMany and ReadWriteMany disable the Multi-Attach check, and so does a PV without access
+    modes.
     """
     volumes = volumes_of_use(use)
     many = {"ReadOnlyMany", "ReadWriteMany"}
     return bool(volumes) and all(
-        each.access_modes and many.isdisjoint(each.access_modes) for each in volumes
+        volume.access_modes and many.isdisjoint(volume.access_modes) for volume in volumes
     )
 
 
 def attachments_seen(case: Case) -> tuple[Attachment, ...] | None:
-    """Give the VolumeAttachments of the volume; None where not all of them were observed."""
+    """Return the VolumeAttachments of the volume; None if not all of them were observed."""
     kube, found = case.snapshot.kubernetes, case.use.attachments
     if kube is None or isinstance(found, NotObserved) or not kube.attachments_complete:
         return None
@@ -89,15 +89,15 @@ def attachments_seen(case: Case) -> tuple[Attachment, ...] | None:
 
 
 def attached_elsewhere(case: Case, node: str | None) -> tuple[str, ...]:
-    """Give the other nodes that the control plane calls attached, by attachment or status."""
+    """Return the other nodes with the volume, from VolumeAttachments and Node status."""
     kube = case.snapshot.kubernetes
     names = names_of_use(case.use).in_use_names
-    found = {each.node_name for each in observed_of(case.use.attachments)}
+    found = {attachment.node_name for attachment in observed_of(case.use.attachments)}
     if kube is not None:
         found |= {
-            each.name
-            for each in observed_of(kube.nodes)
-            if not names.isdisjoint(each.volumes_attached)
+            other.name
+            for other in observed_of(kube.nodes)
+            if not names.isdisjoint(other.volumes_attached)
         }
     return tuple(sorted(found - {node}))
 
@@ -108,79 +108,80 @@ def attached_elsewhere(case: Case, node: str | None) -> tuple[str, ...]:
 
 
 def multi_attach(case: Case) -> Iterator[Finding]:
-    """RBD401: whom the controller means, and why it may never end by itself."""
-    said = words(case)
-    by_pod = {each.pod: each for each in said}
-    refused = [each for each in waiters(case) if _is_refused(each, by_pod.get(each), case)]
+    """Report RBD401: the node that the controller waits for, and why the wait may not end."""
+    latest = words(case)
+    by_pod = {word.pod: word for word in latest}
+    refused = [pod for pod in waiters(case) if _is_refused(pod, by_pod.get(pod), case)]
     events = [
-        each
-        for each in said
-        if re.search(MULTI_ATTACH, each.text) and (each.pod is None or each.pod in refused)
+        word
+        for word in latest
+        if Recognised.MULTI_ATTACH.is_in(word.text) and (word.pod is None or word.pod in refused)
     ]
     if not refused and not events:
         return
-    pods = pod_names(refused) or ", ".join(str(each.event.subject) for each in events)
+    pods = pod_names(refused) or ", ".join(str(word.event.subject) for word in events)
     nodes = attached_elsewhere(case, refused[0].node_name if refused else None)
-    by_books = f" By its books that is {', '.join(nodes)}." if nodes else ""
+    where = f" ({', '.join(nodes)})" if nodes else ""
     yield finding(
         "RBD401",
         f"pod {refused[0].ref if refused else events[0].event.subject}",
         f"{pods} {'wait' if len(refused) > 1 else 'waits'}: the controller will not attach "
-        f"{case.volume} while another node has it.{by_books} It never asks Ceph, and never "
-        f"detaches a Ready node by force.{clear_first(case)}",
+        f"{case.volume} while its cached state lists the volume on another node{where}. The "
+        "controller never checks Ceph, and never detaches a Ready node by force."
+        f"{clear_first(case)}",
         evidence=(
-            *_told_so(events, case),
-            *(_said_of(each) for each in observed_of(case.use.attachments)),
+            *_event_lines(events, case),
+            *(_attachment_line(attachment) for attachment in observed_of(case.use.attachments)),
         ),
-        severity=Severity.INFO if _is_passing(refused, nodes, case) else None,
+        severity=Severity.INFO if _may_end_soon(refused, nodes, case) else None,
     )
 
 
 def _is_refused(pod: Pod, word: Word | None, case: Case) -> bool:
-    """Tell whether the controller keeps a pod waiting for another node to let go."""
+    """Return whether the controller delays a pod until another node has released the volume."""
     attachments = case.use.attachments
-    if any(each.node_name == pod.node_name for each in observed_of(attachments)):
-        # It has been let in since: what it waits for now is the attacher, or the mount.
+    if any(attachment.node_name == pod.node_name for attachment in observed_of(attachments)):
+        # The controller has attached it since: the pod now waits for external-attacher or mount.
         return False
-    told = word is not None and re.search(MULTI_ATTACH, word.text) is not None
+    has_event = word is not None and Recognised.MULTI_ATTACH.is_in(word.text)
     if attached_elsewhere(case, pod.node_name):
-        return told or is_exclusive(case.use)
+        return has_event or is_exclusive(case.use)
     if word is None or attachments_seen(case) is None:
-        return told
+        return has_event
     since = age(word.event.last_seen, case.snapshot.observed_at)
-    return told and since is not None and since <= _VERIFIED
+    return has_event and since is not None and since <= _VERIFIED
 
 
-def _told_so(events: list[Word], case: Case) -> tuple[str, ...]:
-    """Quote the event; the controller says it once, and it is never taken back."""
+def _event_lines(events: list[Word], case: Case) -> tuple[str, ...]:
+    """Return the quoted event; the controller sends it once and never withdraws it."""
     kube = case.snapshot.kubernetes
     if kube is not None and isinstance(kube.events, NotObserved):
         return (f"events were not observed: {kube.events.reason}",)
     if not events:
         return (
-            "no event says so (any more): the controller says it once, and events live an hour",
+            "no event shows it: the controller sends it once, and an event expires after an hour",
         )
     since = age(events[0].event.last_seen, case.snapshot.observed_at)
     old = since is not None and since > _VERIFIED
     return (
-        *(quoted(each.event) for each in events),
-        *((f"said {spoken(since)} ago: the controller says it once",) if old else ()),
+        *(quoted(word.event) for word in events),
+        *((f"sent {spoken(since)} ago: the controller sends it once",) if old else ()),
     )
 
 
-def _said_of(attachment: Attachment) -> str:
+def _attachment_line(attachment: Attachment) -> str:
     state = "attached" if attachment.attached else "not attached"
     leaving = ", being deleted" if attachment.deleting_since else ""
     return f"VolumeAttachment {attachment.name}: {attachment.node_name}, {state}{leaving}"
 
 
-def _is_passing(refused: list[Pod], nodes: tuple[str, ...], case: Case) -> bool:
-    """Tell whether the other node may be about to let go: every move of a pod begins so."""
-    if refused and not any(has_waited(each, case.snapshot, MOVING) for each in refused):
+def _may_end_soon(refused: list[Pod], nodes: tuple[str, ...], case: Case) -> bool:
+    """Return whether the other node may be about to release the volume, as in every pod move."""
+    if refused and not any(has_waited(pod, case.snapshot, MOVING) for pod in refused):
         return True
-    # In good order a pod is Succeeded first, and its object goes when its volumes have.
-    holding = [each for each in case.use.pods if each.node_name in nodes and needs_volumes(each)]
-    return bool(holding) and all(is_ending_in_time(each, case) for each in holding)
+    # A pod that ends gracefully is Succeeded first; its object is removed after its volumes.
+    holding = [pod for pod in case.use.pods if pod.node_name in nodes and needs_volumes(pod)]
+    return bool(holding) and all(is_ending_in_time(pod, case) for pod in holding)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -189,19 +190,19 @@ def _is_passing(refused: list[Pod], nodes: tuple[str, ...], case: Case) -> bool:
 
 
 def attach_waits(case: Case) -> Iterator[Finding]:
-    """RBD711, RBD712, RBD718: who of controller, attacher and kubelet does not do its part."""
-    told = {each.pod for each in words(case)}
+    """Report RBD711, RBD712, RBD718: controller, external-attacher or kubelet does not act."""
+    with_event = {word.pod for word in words(case)}
     kube = case.snapshot.kubernetes
-    knows_words = kube is not None and not isinstance(kube.events, NotObserved)
-    by_node = {each.node_name: each for each in observed_of(case.use.attachments)}
+    knows_events = kube is not None and not isinstance(kube.events, NotObserved)
+    by_node = {attachment.node_name: attachment for attachment in observed_of(case.use.attachments)}
     for pod in waiters(case):
         own = by_node.get(str(pod.node_name))
         if own is None:
             yield from _not_begun(pod, case)
         elif own.deleting_since is None and not own.attached and not own.attach_error:
             yield from _not_picked_up(pod, own, case)
-        elif own.deleting_since is None and own.attached and knows_words and pod not in told:
-            yield from _not_taken(pod, own, case)
+        elif own.deleting_since is None and own.attached and knows_events and pod not in with_event:
+            yield from _not_mounting(pod, own, case)
 
 
 def _not_begun(pod: Pod, case: Case) -> Iterator[Finding]:
@@ -215,9 +216,9 @@ def _not_begun(pod: Pod, case: Case) -> Iterator[Finding]:
     yield finding(
         "RBD711",
         f"pod {pod.ref}",
-        f"{pod.ref} has been on {pod.node_name} for {spoken(waited(pod, case.snapshot))}, and "
-        f"nobody has begun to attach {case.volume} there: the attach/detach controller does not "
-        "run, or its books are stale.",
+        f"{pod.ref} has been on {pod.node_name} for {spoken(waited(pod, case.snapshot))}, but no "
+        f"VolumeAttachment of {case.volume} to that node exists: the attach/detach controller is "
+        "not running, or its cached state is stale.",
         evidence=(
             f"no VolumeAttachment of {case.volume} to {pod.node_name}",
             "the driver's other volumes are attached",
@@ -232,15 +233,17 @@ def _not_begun(pod: Pod, case: Case) -> Iterator[Finding]:
 
 
 def _is_attached_at_all(source: object, case: Case) -> bool:
-    """Tell whether the driver's volumes are attached: with attachRequired false none is."""
+    """Return whether the driver's volumes are attached: with attachRequired false, none is."""
     kube = case.snapshot.kubernetes
     if kube is None or not isinstance(source, CsiSource):
         return False
     of_driver = in_use_name(source.driver, "")
-    return any(each.attacher == source.driver for each in observed_of(kube.attachments)) or any(
+    return any(
+        attachment.attacher == source.driver for attachment in observed_of(kube.attachments)
+    ) or any(
         name.startswith(of_driver)
-        for each in observed_of(kube.nodes)
-        for name in each.volumes_attached
+        for node in observed_of(kube.nodes)
+        for name in node.volumes_attached
     )
 
 
@@ -251,19 +254,20 @@ def _describe(attachment: Attachment) -> Command:
 def _not_picked_up(pod: Pod, attachment: Attachment, case: Case) -> Iterator[Finding]:
     since = age(attachment.created_at, case.snapshot.observed_at)
     if since is None or since < MOVING or is_installed_nowhere(attachment.attacher, case):
-        # Of what was never installed RBD732 tells.
+        # RBD732 reports a driver that was never installed.
         return
     yield finding(
         "RBD712",
         f"volumeattachment {attachment.name}",
-        f"{pod.ref} waits for {case.volume} to be attached to {pod.node_name}: it was asked for "
-        f"{spoken(since)} ago, and the attacher of {attachment.attacher} has not answered.",
-        evidence=(_said_of(attachment), "no attachError"),
+        f"{pod.ref} waits for {case.volume} to be attached to {pod.node_name}: the attach was "
+        f"requested {spoken(since)} ago, and external-attacher of {attachment.attacher} has not "
+        "responded.",
+        evidence=(_attachment_line(attachment), "no attachError"),
         commands=(LIST_CONTROLLERS, _describe(attachment)),
     )
 
 
-def _not_taken(pod: Pod, attachment: Attachment, case: Case) -> Iterator[Finding]:
+def _not_mounting(pod: Pod, attachment: Attachment, case: Case) -> Iterator[Finding]:
     node = node_named(pod.node_name, case.snapshot)
     names = names_of_use(case.use).in_use_names
     if not isinstance(node, Node) or node.ready is not True:
@@ -276,9 +280,12 @@ def _not_taken(pod: Pod, attachment: Attachment, case: Case) -> Iterator[Finding
     yield finding(
         "RBD718",
         f"pod {pod.ref}",
-        f"{pod.ref} waits on {node.name}: {case.volume} is attached there, and kubelet has not "
-        "begun to mount it.",
-        evidence=(_said_of(attachment), f"{node.name} does not list the volume in volumesInUse"),
+        f"{pod.ref} waits on {node.name}: {case.volume} is attached there, but kubelet has not "
+        "started to mount it.",
+        evidence=(
+            _attachment_line(attachment),
+            f"{node.name} does not list the volume in volumesInUse",
+        ),
         commands=(
             kubectl("describe node", node.name),
             over_ssh(node.name, command("journalctl -u kubelet -n 50")),
@@ -287,44 +294,44 @@ def _not_taken(pod: Pod, attachment: Attachment, case: Case) -> Iterator[Finding
 
 
 def attach_fails(case: Case) -> Iterator[Finding]:
-    """RBD413, or what its words mean: what the attacher wrote into the VolumeAttachment."""
-    for each in observed_of(case.use.attachments):
-        if each.attached or each.deleting_since or not each.attach_error:
+    """Report RBD413, or the code that the attachError in the VolumeAttachment means."""
+    for attachment in observed_of(case.use.attachments):
+        if attachment.attached or attachment.deleting_since or not attachment.attach_error:
             continue
-        show = (_describe(each),)
-        meant = meant_by(each.attach_error)
+        show = (_describe(attachment),)
+        meant = meant_by(attachment.attach_error)
         if meant is None or meant[0].code is None:
-            code, means = "RBD413", each.attach_error
-            looks: tuple[Command, ...] = show
+            code, means = "RBD413", attachment.attach_error
+            commands: tuple[Command, ...] = show
         else:
-            fields = fields_of(each.node_name, case, meant[1])
+            fields = fields_of(attachment.node_name, case, meant[1])
             code, means = meant[0].code, meant[0].means.format_map(fields) + "."
-            looks = (*filled(meant[0].commands, fields), *show)
-        is_back = code == "RBD731" and _is_back(each, case)
+            commands = (*filled(meant[0].commands, fields), *show)
+        is_back = code == "RBD731" and _is_back(attachment, case)
         yield finding(
             code,
-            f"volumeattachment {each.name}",
-            f"{case.volume} cannot be attached to {each.node_name}: {means}"
+            f"volumeattachment {attachment.name}",
+            f"{case.volume} cannot be attached to {attachment.node_name}: {means}"
             f"{BY_NOW if is_back else ''}",
-            evidence=(each.attach_error,),
-            commands=looks,
+            evidence=(attachment.attach_error,),
+            commands=commands,
             severity=Severity.INFO
-            if is_back or (code == "RBD731" and _is_new(each, case))
+            if is_back or (code == "RBD731" and _is_new(attachment, case))
             else None,
-            heals=Heals(by="the external attacher", within_s=_VERIFIED.total_seconds())
+            heals=Heals(by="external-attacher", within_s=_VERIFIED.total_seconds())
             if is_back
             else None,
         )
 
 
 def _is_back(attachment: Attachment, case: Case) -> bool:
-    """Tell whether the driver is back; an attachError is never older than its attachment."""
-    said, made = attachment.attach_error, attachment.created_at
-    return is_registered_by_now(said, made, attachment.node_name, case)
+    """Return whether the driver is back; an attachError is never older than its attachment."""
+    error, created_at = attachment.attach_error, attachment.created_at
+    return is_registered_by_now(error, created_at, attachment.node_name, case)
 
 
 def _is_new(attachment: Attachment, case: Case) -> bool:
-    """Tell whether attachment or node are so new that the driver may yet come up."""
+    """Return whether the attachment or the node is so new that the driver may still start."""
     young = is_young(attachment.created_at, case.snapshot.observed_at, MOVING) is True
     return young or has_just_come(attachment.node_name, case)
 
@@ -335,28 +342,28 @@ def _is_new(attachment: Attachment, case: Case) -> bool:
 
 
 def detach_fails(case: Case) -> Iterator[Finding]:
-    """RBD409, RBD410, RBD713, RBD714, RBD716: attachments that are to go, and do not."""
-    for each in observed_of(case.use.attachments):
-        show = (_describe(each),)
-        if each.deleting_since is not None:
-            yield from _leaving(each, show, case)
-        if node_named(each.node_name, case.snapshot) is None:
+    """Report RBD409, RBD410, RBD713, RBD714, RBD716: attachments that should be gone, but exist."""
+    for attachment in observed_of(case.use.attachments):
+        show = (_describe(attachment),)
+        if attachment.deleting_since is not None:
+            yield from _leaving(attachment, show, case)
+        if node_named(attachment.node_name, case.snapshot) is None:
             yield finding(
                 "RBD410",
-                f"volumeattachment {each.name}",
-                f"{case.volume} is attached to {each.node_name}, and there is no such node any "
-                "more. Prove that the machine is off before anything else gets the volume.",
-                evidence=(f"no Node object {each.node_name}",),
+                f"volumeattachment {attachment.name}",
+                f"{case.volume} is attached to {attachment.node_name}, but that Node no longer "
+                "exists. Prove that the machine is off before another node gets the volume.",
+                evidence=(f"no Node object {attachment.node_name}",),
                 commands=show,
                 severity=Severity.ERROR if waiters(case) else None,
             )
-        if _is_of_gone_volume(each, case):
+        if _is_of_gone_volume(attachment, case):
             yield finding(
                 "RBD716",
-                f"volumeattachment {each.name}",
-                f"{each.name} attaches {each.persistent_volume} to {each.node_name}, and there is "
-                "no such PV.",
-                evidence=(_said_of(each),),
+                f"volumeattachment {attachment.name}",
+                f"{attachment.name} attaches {attachment.persistent_volume} to "
+                f"{attachment.node_name}, but that PV does not exist.",
+                evidence=(_attachment_line(attachment),),
                 commands=show,
             )
 
@@ -364,21 +371,18 @@ def detach_fails(case: Case) -> Iterator[Finding]:
 def _leaving(attachment: Attachment, show: tuple[Command, ...], case: Case) -> Iterator[Finding]:
     since = age(attachment.deleting_since, case.snapshot.observed_at)
     if attachment.detach_error:
-        gone = (
-            "persistentvolume" in attachment.detach_error and "not found" in attachment.detach_error
-        )
+        gone = Recognised.VOLUME_GONE.is_in(attachment.detach_error)
         yield finding(
             "RBD409",
             f"volumeattachment {attachment.name}",
             f"{case.volume} cannot be detached from {attachment.node_name}: "
-            f"{attachment.detach_error}. Repair that. Never remove the finalizer by "
-            "hand.",
+            f"{attachment.detach_error}. Repair the cause. Never remove the finalizer by hand.",
             evidence=(
                 f"being deleted since {attachment.deleting_since}",
                 attachment.detach_error,
             ),
             commands=show,
-            heals=Heals(note="the attacher does not find the PV again") if gone else None,
+            heals=Heals(note="external-attacher does not find the PV again") if gone else None,
         )
         return
     waiting = pod_names(waiters(case))
@@ -387,26 +391,30 @@ def _leaving(attachment: Attachment, show: tuple[Command, ...], case: Case) -> I
             yield finding(
                 "RBD714",
                 f"volumeattachment {attachment.name}",
-                f"{case.volume} is being detached from {attachment.node_name}, since "
+                f"{case.volume} has been detaching from {attachment.node_name} for "
                 f"{spoken(since)}. Waiting for it: {waiting}.",
-                evidence=(_said_of(attachment),),
+                evidence=(_attachment_line(attachment),),
                 commands=(look_again(case),),
             )
         return
-    held = ", ".join(attachment.finalizers) or "none was seen"
+    finalizers = ", ".join(attachment.finalizers) or "none observed"
     own = not attachment.finalizers or any(
-        each.startswith("external-attacher/") for each in attachment.finalizers
+        finalizer.startswith("external-attacher/") for finalizer in attachment.finalizers
     )
-    silent = "the external attacher does not answer" if own else "somebody's finalizer holds it"
+    reason = (
+        "external-attacher does not respond"
+        if own
+        else "a finalizer of another component prevents it"
+    )
     yield finding(
         "RBD713",
         f"volumeattachment {attachment.name}",
-        f"The detach of {case.volume} from {attachment.node_name} was asked for {spoken(since)} "
-        f"ago, and {silent}." + (f" Waiting for it: {waiting}." if waiting else ""),
-        evidence=(_said_of(attachment), f"finalizers: {held}", "no detachError"),
+        f"The detach of {case.volume} from {attachment.node_name} was requested {spoken(since)} "
+        f"ago, and {reason}." + (f" Waiting for it: {waiting}." if waiting else ""),
+        evidence=(_attachment_line(attachment), f"finalizers: {finalizers}", "no detachError"),
         commands=(*((LIST_CONTROLLERS,) if own else ()), *show),
         severity=None if waiting else Severity.WARNING,
-        heals=None if own else Heals(by="whoever set the finalizer"),
+        heals=None if own else Heals(by="the component that set the finalizer"),
     )
 
 
@@ -416,131 +424,137 @@ def _is_of_gone_volume(attachment: Attachment, case: Case) -> bool:
         return False
     if not kube.volumes_complete or attachment.persistent_volume is None:
         return False
-    known = {each.name for each in volumes_of_use(case.use)}
+    known = {volume.name for volume in volumes_of_use(case.use)}
     return attachment.persistent_volume not in known and all(
-        each.name != attachment.persistent_volume for each in kube.persistent_volumes
+        volume.name != attachment.persistent_volume for volume in kube.persistent_volumes
     )
 
 
 def idle(case: Case) -> Iterator[Finding]:
-    """RBD715: attached, and neither a pod nor kubelet there wants it any more."""
+    """Report RBD715: the volume is attached, but no pod and no kubelet there needs it any more."""
     if not knows_every_user(case) or case.verdict is Verdict.ATTACHED_ON_PAPER:
         return
     names = names_of_use(case.use).in_use_names
     seen = {
-        each.holder.node for each in case.judged if each.holder.mapping or each.holder.published
+        judged.holder.node
+        for judged in case.judged
+        if judged.holder.mapping or judged.holder.published
     }
-    for each in observed_of(case.use.attachments):
-        since = age(each.created_at, case.snapshot.observed_at)
-        if not each.attached or each.deleting_since or users_on(each.node_name, case):
+    for attachment in observed_of(case.use.attachments):
+        name = attachment.node_name
+        since = age(attachment.created_at, case.snapshot.observed_at)
+        if not attachment.attached or attachment.deleting_since or users_on(name, case):
             continue
-        node = None if each.node_name in seen else node_named(each.node_name, case.snapshot)
+        node = None if name in seen else node_named(name, case.snapshot)
         if not isinstance(node, Node) or node.ready is not True:
             continue
         if not names.isdisjoint(node.volumes_in_use) or since is None or since < MOVING:
             continue
-        waiting = [one for one in waiters(case) if one.node_name != each.node_name]
-        long = any(has_waited(one, case.snapshot, LONG) for one in waiting)
+        waiting = [pod for pod in waiters(case) if pod.node_name != name]
+        long = any(has_waited(pod, case.snapshot, LONG) for pod in waiting)
         after = f" Waiting for it: {pod_names(waiting)}." if waiting else ""
         yield finding(
             "RBD715",
-            f"volumeattachment {each.name}",
-            f"{case.volume} is attached to {each.node_name}, no pod there uses it, and kubelet "
-            f"there no longer wants it: the controller has yet to detach it.{after}",
-            evidence=(_said_of(each), f"{each.node_name} does not list it in volumesInUse"),
-            commands=(look_there(case, each.node_name),),
+            f"volumeattachment {attachment.name}",
+            f"{case.volume} is attached to {name}, but no pod there uses it, and kubelet there no "
+            f"longer lists it: the controller has not detached it yet.{after}",
+            evidence=(_attachment_line(attachment), f"{name} does not list it in volumesInUse"),
+            commands=(look_there(case, name),),
             severity=None if long else Severity.INFO,
         )
 
 
 def two_attachments(case: Case) -> Iterator[Finding]:
-    """RBD717: the guard of the controller is off, that of ceph-csi alone is left."""
+    """Report RBD717: the controller does not prevent two writers; only ceph-csi still does."""
     found = observed_of(case.use.attachments)
-    nodes = sorted({each.node_name for each in found})
+    nodes = sorted({attachment.node_name for attachment in found})
     if len(nodes) < 2 or not is_exclusive(case.use):
         return
-    leaving = [each.node_name for each in found if each.deleting_since]
-    older = f" {', '.join(leaving)} is to let go." if leaving else ""
+    leaving = [attachment.node_name for attachment in found if attachment.deleting_since]
+    older = f" Being detached: {', '.join(leaving)}." if leaving else ""
     yield finding(
         "RBD717",
         case.volume,
-        f"{case.volume} is for one node, and is attached to {' and '.join(nodes)}: the controller "
-        f"no longer keeps two writers apart, ceph-csi's look at the watchers alone does.{older}",
-        evidence=tuple(_said_of(each) for each in found),
+        f"{case.volume} is for one node, but is attached to {' and '.join(nodes)}: the controller "
+        "no longer prevents two writers, only ceph-csi's check of the watchers still "
+        f"does.{older}",
+        evidence=tuple(_attachment_line(attachment) for attachment in found),
         commands=(look_again(case),),
     )
 
 
 # --------------------------------------------------------------------------------------------------
-# On paper
+# Stale attachments
 # --------------------------------------------------------------------------------------------------
 
 
 def on_paper(case: Case) -> Iterator[Finding]:
-    """RBD408: attached, and nothing there; RBD120 as long as that may be passing.
+    """Report RBD408: attached, but not held by the node; RBD120 while that may be transient.
 
-    The controller detaches a moment after kubelet has told what it let go: by one look nobody can
-    tell this moment from stale books, which harm nobody until a pod waits for them.
+    The controller detaches a moment after kubelet has reported what it released. One snapshot
+    cannot distinguish this moment from a stale cached state, which does no harm until a pod waits.
     """
     nothing_staged = case.verdict is Verdict.STAGED and not case.those(Verdict.STAGED)
     if case.verdict is not Verdict.ATTACHED_ON_PAPER and not nothing_staged:
         return
     attached = observed_of(case.use.attachments)
-    long = any(has_waited(each, case.snapshot, MOVING) for each in waiters(case))
+    long = any(has_waited(pod, case.snapshot, MOVING) for pod in waiters(case))
     for node in attached_on_paper(case.use, case.snapshot):
-        attachment = next(each for each in attached if each.node_name == node)
+        attachment = next(found for found in attached if found.node_name == node)
         if nothing_staged:
             yield _between(node, attachment, case)
             continue
         down = _is_down(node, case)
-        yield _stale(node, attachment, case, down=down, passing=not (long or down))
+        yield _stale(node, attachment, case, down=down, transient=not (long or down))
 
 
-def _stale(node: str, attachment: Attachment, case: Case, *, down: bool, passing: bool) -> Finding:
+def _stale(
+    node: str, attachment: Attachment, case: Case, *, down: bool, transient: bool
+) -> Finding:
     seen = knows_every_user(case)
-    looked = "was looked at and" if node == case.here else "has no watch, and so"
-    said = [
-        f"The control plane says that {case.volume} is attached to {node}; {node} {looked} holds "
-        "nothing. No unmap will help: "
-        + ("it is about to detach it, or " if passing else "")
-        + "the books are wrong."
+    nothing = "was observed and holds" if node == case.here else "has no watch, and so holds"
+    message = [
+        f"The control plane reports {case.volume} as attached to {node}, but {node} {nothing} "
+        "nothing. An unmap will not help: "
+        + ("the controller is about to detach it, or " if transient else "")
+        + "the controller's cached state is stale."
     ]
     if attachment.deleting_since:
-        said.append("It is being deleted already.")
+        message.append("The VolumeAttachment is already being deleted.")
     if not seen:
-        said.append("Whether a pod there is about to use it was not observed.")
+        message.append("Whether a pod there is about to use the volume was not observed.")
     if down:
-        said.append(
-            f"{node} is not Ready: the controller detaches it by force six minutes after its pods "
-            "are gone."
+        message.append(
+            f"{node} is not Ready: the controller detaches the volume by force six minutes after "
+            "the node's pods are gone."
         )
     return finding(
         "RBD408",
         f"node {node}",
-        " ".join(said),
+        " ".join(message),
         evidence=(f"VolumeAttachment {attachment.name}: attached {attachment.attached}",),
         commands=(_describe(attachment),),
-        severity=_weight_on_paper(seen=seen, passing=passing),
-        heals=_who_detaches(down=down, passing=passing),
+        severity=_stale_severity(seen=seen, transient=transient),
+        heals=_stale_recovery(down=down, transient=transient),
     )
 
 
-def _who_detaches(*, down: bool, passing: bool) -> Heals | None:
+def _stale_recovery(*, down: bool, transient: bool) -> Heals | None:
     by = "the attach/detach controller"
     if down:
-        return Heals(by=by, once="its pods are gone", within_s=_FORCED_S)
-    return Heals(by=by, note="unless its books are stale") if passing else None
+        return Heals(by=by, once="the node's pods are gone", within_s=_FORCED_S)
+    return Heals(by=by, note="unless its cached state is stale") if transient else None
 
 
-def _weight_on_paper(*, seen: bool, passing: bool) -> Severity | None:
-    if passing:
+def _stale_severity(*, seen: bool, transient: bool) -> Severity | None:
+    if transient:
         return Severity.INFO
     return None if seen else Severity.WARNING
 
 
 def _is_down(node: str, case: Case) -> bool:
-    there = node_named(node, case.snapshot)
-    return isinstance(there, Node) and there.ready is not True
+    found = node_named(node, case.snapshot)
+    return isinstance(found, Node) and found.ready is not True
 
 
 def _between(node: str, attachment: Attachment, case: Case) -> Finding:
@@ -548,10 +562,10 @@ def _between(node: str, attachment: Attachment, case: Case) -> Finding:
     return finding(
         "RBD120",
         f"node {node}",
-        f"{case.volume} is attached to {node}, and nothing there has mapped it yet, or any more. "
-        "Wait, and look again.",
+        f"{case.volume} is attached to {node}, but is not mapped there yet, or is not mapped any "
+        "more. Wait, then run the command again.",
         evidence=(
-            f"VolumeAttachment {attachment.name}: made {attachment.created_at}"
+            f"VolumeAttachment {attachment.name}: created {attachment.created_at}"
             + (f", being deleted since {leaving}" if leaving else ""),
         ),
         commands=(look_again(case),),

@@ -1,7 +1,7 @@
-"""What the rules of binding and reclaiming share: what was seen, who is at work, what to type.
+"""Shared parts of the rules of binding and reclaiming: observations, controllers, commands.
 
-What these rules know was read in Kubernetes 1.36, pkg/controller/volume/persistentvolume
-(syncUnboundClaim, syncBoundClaim, syncVolume), and in external-provisioner 5 and 6.
+These rules follow the source code of Kubernetes 1.36, pkg/controller/volume/persistentvolume
+(syncUnboundClaim, syncBoundClaim, syncVolume), and of external-provisioner 5 and 6.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from rbdagent.model import (
     TargetKind,
     observed_of,
 )
+from rbdagent.parse.recognised import Recognised
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,48 +44,49 @@ if TYPE_CHECKING:
 BINDER: Final = "the PV controller"
 PROVISIONER: Final = "external-provisioner"
 SYNC_S: Final = 15.0
-"""How often the PV controller looks at every claim and PV (``--pvclaimbinder-sync-period``)."""
+"""The interval between two syncs of the PV controller (``--pvclaimbinder-sync-period``)."""
 RETRY_S: Final = 300.0
-"""How far external-provisioner's tries are apart at most (``--retry-interval-max``)."""
+"""The longest interval between two tries of external-provisioner (``--retry-interval-max``)."""
 YOUNG: Final = timedelta(seconds=30)
-"""Two looks of the PV controller: what is younger may be about to change."""
+"""Two syncs of the PV controller: the state of a younger object may be about to change."""
 SILENT: Final = timedelta(minutes=1)
-"""Who is at work says so within seconds, and the PV controller has looked four times."""
+"""A working component reports within seconds, and the PV controller has synced four times."""
 WORDS_LAST: Final = timedelta(minutes=15)
-"""A controller tries again within five minutes, and of what it repeats the recorder's spam filter
-lets one word through every five minutes: who was last heard of before that has stopped."""
-_LAPSED: Final = timedelta(minutes=1)
-"""Four lengths of a lease, so that clocks which differ a little call nobody dead."""
-_MOST_NEAR: Final = 5
-_MOST_WORDS: Final = 2
-_COMBINED: Final = "(combined from similar events): "
+"""A controller retries within five minutes, and the spam filter of the event recorder passes one
+repeated event every five minutes: a controller with no event in this time has stopped."""
+_EXPIRED: Final = timedelta(minutes=1)
+"""Four lengths of a lease, so that a small difference between clocks is not read as a failure."""
+_MAX_CANDIDATES: Final = 5
+_MAX_EVENTS: Final = 2
 CONTROLLER_MANAGER: Final = "kube-controller-manager"
 
 
 # --------------------------------------------------------------------------------------------------
-# What was seen
+# Observations
 # --------------------------------------------------------------------------------------------------
 
 
 def claims_meant(case: Case) -> tuple[Claim, ...]:
-    """Give the claims that the answer is about: a pod waits for every one of its own."""
+    """Return the claims of the target: a pod waits for all of its claims."""
     found = [] if case.use.claim is None else [case.use.claim]
     target, kube = case.snapshot.target, case.snapshot.kubernetes
     if target.kind is TargetKind.POD:
         wanted = target_claims(target, kube)
-        found += [each for each in claims_of(kube) if (each.ref.namespace, each.ref.name) in wanted]
+        found += [
+            claim for claim in claims_of(kube) if (claim.ref.namespace, claim.ref.name) in wanted
+        ]
     return tuple(dict.fromkeys(found))
 
 
 def asked_for_life(kube: KubeView | None) -> bool:
-    """Tell whether the API was asked for what the life of a volume depends on."""
+    """Return whether the API server was asked for the objects that a volume's life cycle needs."""
     return kube is not None and not (
         isinstance(kube.storage_classes, NotObserved) and isinstance(kube.drivers, NotObserved)
     )
 
 
 def every_volume(case: Case) -> tuple[PersistentVolume, ...] | None:
-    """Give all PVs of the cluster, in no order; None where there may be others."""
+    """Return all PVs of the cluster, in no order; None if there may be more."""
     kube = case.snapshot.kubernetes
     if kube is None or not asked_for_life(kube) or not kube.volumes_complete:
         return None
@@ -93,22 +95,22 @@ def every_volume(case: Case) -> tuple[PersistentVolume, ...] | None:
 
 
 def volume_named(name: str, case: Case) -> PersistentVolume | NotObserved | None:
-    """Give the PV of that name."""
+    """Return the PV with a name."""
     kube = case.snapshot.kubernetes
     volumes = () if kube is None else observed_of(kube.persistent_volumes)
-    found = next((each for each in volumes if each.name == name), None)
+    found = next((volume for volume in volumes if volume.name == name), None)
     if found is not None or every_volume(case) is not None:
         return found
     if kube is not None and isinstance(kube.persistent_volumes, NotObserved):
         return kube.persistent_volumes
-    # The PVs of a claim, and of a pod's claims, are asked for by their names.
+    # The PVs of a claim, and of a pod's claims, are requested by name.
     if kube is not None and case.snapshot.target.kind in {TargetKind.CLAIM, TargetKind.POD}:
         return None
     return NotObserved(reason=f"{name} was not asked for")
 
 
 def volumes_seen(case: Case) -> tuple[PersistentVolume, ...]:
-    """Give all PVs, or, where there may be others, the one that was asked about; in no order."""
+    """Return all PVs, in no order; only the target's PV if there may be more."""
     found = every_volume(case)
     if found is not None:
         return found
@@ -116,11 +118,11 @@ def volumes_seen(case: Case) -> tuple[PersistentVolume, ...]:
 
 
 def claim_named(ref: ObjectRef, case: Case) -> Claim | NotObserved | None:
-    """Give the living claim that a PV of the target names, whatever its uid."""
+    """Return the existing claim that a PV of the target names, whatever its uid."""
     kube, kind = case.snapshot.kubernetes, case.snapshot.target.kind
-    for each in claims_of(kube):
-        if (each.ref.namespace, each.ref.name) == (ref.namespace, ref.name):
-            return each
+    for claim in claims_of(kube):
+        if (claim.ref.namespace, claim.ref.name) == (ref.namespace, ref.name):
+            return claim
     if kube is None or isinstance(kube.claims, NotObserved) or kind is TargetKind.DEVICE:
         return NotObserved(reason=f"claim {ref} was not asked for")
     if kind is TargetKind.NONE and not asked_for_life(kube):
@@ -129,39 +131,39 @@ def claim_named(ref: ObjectRef, case: Case) -> Claim | NotObserved | None:
 
 
 def users(case: Case, claim: Claim) -> tuple[Pod, ...]:
-    """Give the pods that name a claim."""
+    """Return the pods that name a claim."""
     return pods_naming(claim.ref, case.snapshot.kubernetes)
 
 
 def live_users(case: Case, claim: Claim) -> tuple[Pod, ...]:
-    """Give those of them that still have something to do."""
+    """Return the pods that name a claim, have not finished and are not being deleted."""
     return tuple(
-        each
-        for each in users(case, claim)
-        if each.phase not in {"Succeeded", "Failed"} and each.deleting_since is None
+        pod
+        for pod in users(case, claim)
+        if pod.phase not in {"Succeeded", "Failed"} and pod.deleting_since is None
     )
 
 
 def users_seen(case: Case, claim: Claim) -> bool:
-    """Tell whether a pod that would use a claim must be among those that were seen."""
+    """Return whether every pod that uses a claim was observed."""
     kube = case.snapshot.kubernetes
     names = VolumeNames(image=None, claims=frozenset({(claim.ref.namespace, claim.ref.name)}))
     return kube is not None and covers_claims(kube, names)
 
 
 def since(stamp: str | None, case: Case) -> timedelta | None:
-    """Give how long ago something was; None: nobody knows."""
+    """Return how long ago a time was; None if it is unknown."""
     return age(stamp, case.snapshot.observed_at)
 
 
 def is_over(limit: timedelta, stamp: str | None, case: Case) -> bool:
-    """Tell whether something was longer ago; what has no known age is not called young."""
+    """Return whether a time is at least as long ago as a limit; True if its age is unknown."""
     passed = since(stamp, case)
     return passed is None or passed >= limit
 
 
 def weight(case: Case, stamp: str | None, limit: timedelta = YOUNG) -> Severity | None:
-    """Give the catalogue's severity, or less as long as it may be passing."""
+    """Return None for the catalogue's severity, or INFO while the state may be transient."""
     return None if is_over(limit, stamp, case) else Severity.INFO
 
 
@@ -171,114 +173,115 @@ def weight(case: Case, stamp: str | None, limit: timedelta = YOUNG) -> Severity 
 
 
 def told(case: Case, kind: str, ref: ObjectRef) -> tuple[KubeEvent, ...]:
-    """Give an object's own events, the newest last; a PV's have no namespace."""
+    """Return the events of an object, the newest last; events of a PV have no namespace."""
     return tuple(
-        each
-        for each in case.use.events
-        if each.kind == kind
-        and each.subject.name == ref.name
-        and each.subject.namespace in {ref.namespace, ""}
-        and each.subject.uid in (None, ref.uid)
+        event
+        for event in case.use.events
+        if event.kind == kind
+        and event.subject.name == ref.name
+        and event.subject.namespace in {ref.namespace, ""}
+        and event.subject.uid in (None, ref.uid)
     )
 
 
 def told_of_claim(case: Case, claim: Claim) -> tuple[KubeEvent, ...]:
-    """Give a claim's own events, the newest last."""
+    """Return the events of a claim, the newest last."""
     return told(case, "PersistentVolumeClaim", claim.ref)
 
 
 def told_of_volume(case: Case, volume: PersistentVolume) -> tuple[KubeEvent, ...]:
-    """Give a PV's own events, the newest last."""
+    """Return the events of a PV, the newest last."""
     ref = ObjectRef(namespace="", name=volume.name, uid=volume.uid)
     return told(case, "PersistentVolume", ref)
 
 
 def is_fresh(event: KubeEvent, case: Case) -> bool:
-    """Tell whether whoever said it is still at it, as far as that can be told."""
+    """Return whether the reporter of an event may still be working, as far as that is known."""
     passed = since(event.last_seen, case)
     return passed is None or passed < WORDS_LAST
 
 
 def words(event: KubeEvent) -> str:
-    """Give what an event says."""
-    return event.message.removeprefix(_COMBINED)
+    """Return the message of an event."""
+    return Recognised.COMBINED.left_out_of(event.message)
 
 
 def last_words(case: Case, claim: Claim) -> tuple[str, ...]:
-    """Quote the newest events of a claim."""
-    return tuple(quoted(each) for each in told_of_claim(case, claim)[-_MOST_WORDS:])
+    """Return the newest events of a claim, quoted."""
+    return tuple(quoted(event) for event in told_of_claim(case, claim)[-_MAX_EVENTS:])
 
 
 # --------------------------------------------------------------------------------------------------
-# Who is at work
+# Controllers
 # --------------------------------------------------------------------------------------------------
 
 
 def controller_lease(case: Case) -> Lease | None:
-    """Give kube-controller-manager's lease; None where there is none, or nobody looked."""
+    """Return the lease of kube-controller-manager; None if there is none or it was not observed."""
     kube = case.snapshot.kubernetes
     leases = () if kube is None else observed_of(kube.leases)
     wanted = ("kube-system", CONTROLLER_MANAGER)
-    return next((each for each in leases if (each.namespace, each.name) == wanted), None)
+    return next((lease for lease in leases if (lease.namespace, lease.name) == wanted), None)
 
 
 def lapsed(lease: Lease | None, case: Case) -> bool:
-    """Tell whether nobody holds a lease any more: whoever did has stopped."""
+    """Return whether a lease has expired: its last holder has stopped."""
     if lease is None or lease.renewed_at is None:
         return False
     passed = since(lease.renewed_at, case)
-    return passed is not None and passed > max(_LAPSED, 4 * seconds(lease.duration_s))
+    return passed is not None and passed > max(_EXPIRED, 4 * seconds(lease.duration_s))
 
 
 def spoken_lease(lease: Lease, case: Case) -> str:
-    """Tell of a lease."""
-    who = f", held by {lease.holder}" if lease.holder else ""
+    """Return a lease as a line of evidence."""
+    holder = f", held by {lease.holder}" if lease.holder else ""
     renewed = spoken(since(lease.renewed_at, case))
-    return f"lease {lease.namespace}/{lease.name}{who}, renewed {renewed} ago"
+    return f"lease {lease.namespace}/{lease.name}{holder}, renewed {renewed} ago"
 
 
 def binder(case: Case, once: str = "", *, note: str = "") -> Heals:
-    """Say that the PV controller does it at its next look, once something has happened."""
+    """Return the recovery by the PV controller at its next sync, after a condition is met."""
     runs = f"{CONTROLLER_MANAGER} runs again" if lapsed(controller_lease(case), case) else ""
-    both = " and ".join(each for each in (once, runs) if each)
+    both = " and ".join(condition for condition in (once, runs) if condition)
     return Heals(by=BINDER, once=both, within_s=SYNC_S, note=note)
 
 
 # --------------------------------------------------------------------------------------------------
-# PVs that come near
+# PVs that are close to a claim's requirements
 # --------------------------------------------------------------------------------------------------
 
 
 def near(case: Case, claim: Claim, *, delayed: bool = False) -> tuple[Candidate, ...]:
-    """Give the PVs that come nearest to a claim, with what is against each."""
-    return candidates(claim, every_volume(case) or (), delayed=delayed)[:_MOST_NEAR]
+    """Return the PVs that are closest to a claim's requirements, with the objections to them."""
+    return candidates(claim, every_volume(case) or (), delayed=delayed)[:_MAX_CANDIDATES]
 
 
 def fitting(case: Case, claim: Claim) -> PersistentVolume | None:
-    """Give the PV that the PV controller would choose for a claim: the smallest that fits."""
-    fits = [each for each in every_volume(case) or () if not objections(claim, each)]
-    return min(fits, key=lambda each: (each.capacity_bytes or 0, each.name), default=None)
+    """Return the PV that the PV controller would choose for a claim: the smallest that fits."""
+    fits = [volume for volume in every_volume(case) or () if not objections(claim, volume)]
+    return min(fits, key=lambda volume: (volume.capacity_bytes or 0, volume.name), default=None)
 
 
 def spoken_candidate(candidate: Candidate) -> str:
-    """Tell why a PV is not it: what is asked first comes first."""
+    """Return why a claim does not get a PV, in the order of the controller's checks."""
     return f"{candidate.volume.name} {spoken_objections(candidate.objections)}"
 
 
 def spoken_objections(objections: Iterable[Objection]) -> str:
-    """Tell every reason, to be read after a PV's name."""
-    return "; ".join(str(each) for each in objections) or "would fit"
+    """Return all reasons as text that follows the name of a PV."""
+    return "; ".join(str(objection) for objection in objections) or "would fit"
 
 
 def changes(
     claim: Claim, volume: PersistentVolume, objections: tuple[Objection, ...], case: Case
 ) -> tuple[Command, ...]:
-    """Give what would make a PV fit a claim; none where one thing cannot, or must not, be changed.
+    """Return the commands that make a PV fit a claim; none if a change is impossible or unsafe.
 
-    A PV's access modes are what keeps a second node off: they are never widened beyond one node.
+    The access modes of a PV keep a second node from using it: they are never widened beyond one
+    node.
     """
-    found = [_change(each.why, claim, volume, case) for each in objections]
-    return tuple(each for each in found if each) if all(found) else ()
+    found = [_change(objection.why, claim, volume, case) for objection in objections]
+    return tuple(patch for patch in found if patch) if all(found) else ()
 
 
 def _change(why: Why, claim: Claim, volume: PersistentVolume, case: Case) -> Command | None:
@@ -298,7 +301,7 @@ def _change(why: Why, claim: Claim, volume: PersistentVolume, case: Case) -> Com
 
 
 def _image_size(volume: PersistentVolume, case: Case) -> int | None:
-    """Give the size of the image itself: a PV's capacity is a mere word."""
+    """Return the size of the image itself: a PV's capacity is only a declaration."""
     shown = case.use.persistent_volume
     view = case.use.image_view
     if shown is None or shown.name != volume.name or view is None:
@@ -308,9 +311,9 @@ def _image_size(volume: PersistentVolume, case: Case) -> int | None:
 
 def _label(claim: Claim, volume: PersistentVolume) -> Command | None:
     has = dict(volume.labels)
-    lacking = [each for each in claim.selector or () if has.get(each.key) not in each.values]
+    lacking = [term for term in claim.selector or () if has.get(term.key) not in term.values]
     if not all(
-        each.operator == "In" and len(each.values) == 1 and each.key not in has for each in lacking
+        term.operator == "In" and len(term.values) == 1 and term.key not in has for term in lacking
     ):
         return None
     labels = [f"{term.key}={term.values[0]}" for term in lacking]
@@ -318,27 +321,27 @@ def _label(claim: Claim, volume: PersistentVolume) -> Command | None:
 
 
 # --------------------------------------------------------------------------------------------------
-# What to type
+# Commands
 # --------------------------------------------------------------------------------------------------
 
 
 def describe_claim(claim: Claim) -> Command:
-    """Show a claim."""
+    """Return the command that shows a claim."""
     return kubectl("describe pvc", claim.ref.name, namespace=claim.ref.namespace)
 
 
 def describe_volume(volume: PersistentVolume) -> Command:
-    """Show a PV."""
+    """Return the command that shows a PV."""
     return kubectl("describe pv", volume.name)
 
 
 def patch_volume(volume: PersistentVolume, spec: dict[str, object]) -> Command:
-    """Change a PV's spec."""
+    """Return the command that changes the spec of a PV."""
     return kubectl("patch pv", volume.name, options=_merged(spec))
 
 
 def patch_claim(claim: Claim, spec: dict[str, object]) -> Command:
-    """Change a claim's spec."""
+    """Return the command that changes the spec of a claim."""
     name, namespace = claim.ref.name, claim.ref.namespace
     return kubectl("patch pvc", name, namespace=namespace, options=_merged(spec))
 
@@ -348,27 +351,27 @@ def _merged(spec: dict[str, object]) -> tuple[str, ...]:
 
 
 def annotate_claim(claim: Claim, annotation: str) -> Command:
-    """Set an annotation of a claim, or with a ``-`` behind its name take it away."""
+    """Return the command that sets an annotation of a claim; a trailing ``-`` removes it."""
     return kubectl("annotate pvc", claim.ref.name, annotation, namespace=claim.ref.namespace)
 
 
 def retain(volume: PersistentVolume) -> tuple[Command, ...]:
-    """Keep a PV's image from being deleted, where it is not kept already."""
+    """Return the command that sets Retain, unless the PV already has it."""
     if volume.reclaim_policy == "Retain":
         return ()
     return (patch_volume(volume, {"persistentVolumeReclaimPolicy": "Retain"}),)
 
 
 def free(volume: PersistentVolume) -> Command:
-    """Take the claimRef out of a PV: whichever claim fits next gets it, with its data."""
+    """Return the command that removes a PV's claimRef: the next claim that fits gets its data."""
     operation = [*_unchanged(volume), {"op": "remove", "path": "/spec/claimRef"}]
     return kubectl("patch pv", volume.name, options=("--type", "json", "-p", _json(operation)))
 
 
 def give_to(claim: Claim, volume: PersistentVolume) -> Command:
-    """Have a PV's claimRef mean this very claim, if it still says what was seen.
+    """Return the command that points a PV's claimRef at a claim, if it has not changed since.
 
-    Its uid must be the living claim's: without one, a claim that carries bind-completed stays Lost
+    It sets the uid of the existing claim: without it, a claim with bind-completed stays Lost
     (syncBoundClaim, binder_test.go "3-4").
     """
     operation: list[dict[str, object]] = _unchanged(volume)
@@ -387,7 +390,7 @@ def give_to(claim: Claim, volume: PersistentVolume) -> Command:
 
 
 def _unchanged(volume: PersistentVolume) -> list[dict[str, object]]:
-    """Give what has the API server refuse a patch to a PV that is another claim's by now."""
+    """Return the tests that let the API server reject a patch if the claimRef has changed."""
     if volume.claim is None:
         return []
     parts = {"namespace": volume.claim.namespace, "name": volume.claim.name}
@@ -402,43 +405,46 @@ def _json(value: object) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# Before a PV changes hands
+# Checks before a PV is bound to another claim
 # --------------------------------------------------------------------------------------------------
 
 
 def outsiders(case: Case, volume: PersistentVolume) -> tuple[Holder, ...] | NotObserved:
-    """Give who watches a PV's image from no node of this cluster: perhaps the one it came from."""
+    """Return the watchers of a PV's image outside this cluster, perhaps in its original cluster."""
     shown, view, kube = case.use.persistent_volume, case.use.image_view, case.snapshot.kubernetes
     if shown is None or shown.name != volume.name or view is None:
-        return NotObserved(reason="its image was not looked at")
+        return NotObserved(reason="its image was not observed")
     if isinstance(view.watchers, NotObserved):
         return view.watchers
     if kube is None or isinstance(kube.nodes, NotObserved) or not kube.nodes_complete:
-        return NotObserved(reason="which watchers are nodes of this cluster was not observed")
-    return tuple(each for each in strangers(case.use) if each.node is None)
+        return NotObserved(reason="the nodes of this cluster were not observed")
+    return tuple(holder for holder in strangers(case.use) if holder.node is None)
 
 
 def spoken_outsiders(case: Case, volume: PersistentVolume) -> str:
-    """Say whom of them there is, or that nobody could look."""
+    """Return the watchers outside this cluster as text, or why they were not observed."""
     found = outsiders(case, volume)
     if isinstance(found, NotObserved):
-        return f"whether another cluster has the image of {volume.name} open: {found.reason}"
+        return (
+            f"not known whether another cluster has the image of {volume.name} open: {found.reason}"
+        )
     if not found:
-        return f"nobody outside this cluster has the image of {volume.name} open"
-    named = ", ".join(subject_of(each) for each in found)
-    return f"{volume.name}'s image is watched by {named}: an address that no node here lists"
+        return f"no client outside this cluster has the image of {volume.name} open"
+    named = ", ".join(subject_of(holder) for holder in found)
+    return f"{volume.name}'s image is watched by {named}: no node of this cluster lists the address"
 
 
 def hand_over(case: Case, claim: Claim, volume: PersistentVolume) -> tuple[Command, ...]:
-    """Give what binds a PV to a claim that it was not made for, in order.
+    """Return the commands that bind a PV to a claim that it was not created for, in order.
 
-    First the data is kept. As long as somebody outside has the image open, that is where to begin.
+    The first command keeps the data. If a client outside this cluster has the image open, the
+    commands only show that client and do not bind the PV.
     """
     if isinstance(volume.source, OtherSource):
         return (*retain(volume), *((give_to(claim, volume),) if claim.ref.uid else ()))
     found = outsiders(case, volume)
-    look = command("rbdagent who-holds", f"pv/{volume.name}")
+    holders = command("rbdagent who-holds", f"pv/{volume.name}")
     if found and not isinstance(found, NotObserved):
-        return (*retain(volume), look)
-    asked = (look,) if isinstance(found, NotObserved) else ()
-    return (*retain(volume), *asked, *((give_to(claim, volume),) if claim.ref.uid else ()))
+        return (*retain(volume), holders)
+    check = (holders,) if isinstance(found, NotObserved) else ()
+    return (*retain(volume), *check, *((give_to(claim, volume),) if claim.ref.uid else ()))

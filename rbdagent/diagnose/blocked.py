@@ -1,4 +1,4 @@
-"""Pods of the node that looked that cannot start, because a volume of theirs is held."""
+"""Pods of the observed node that cannot start because another client holds their volume."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _Blocker = tuple[Verdict, str | None]
-"""What is made of whoever is in the way, and its node."""
+"""The verdict on the client that blocks the volume, and the node of that client."""
 
 
 def blocked_volumes(snapshot: Snapshot, uses: Iterable[VolumeUse]) -> tuple[BlockedVolume, ...]:
-    """Tell which volumes keep a pod from starting.
+    """Return the volumes that keep a pod from starting.
 
     Args:
-        snapshot: a look that asked Ceph for the images of all these volumes.
-        uses: one a pod that waits and volume of its, see
+        snapshot: the snapshot, for which Ceph was queried for the images of all these volumes.
+        uses: one for each waiting pod and each of its volumes, see
             :func:`rbdagent.correlate.correlate_waiting`.
 
     Returns:
-        Those that somebody else holds, or of which that was not observed. One that nobody holds, or
-        that this node is about to mount, is not among them: its pod waits as every pod does.
+        The volumes that another client holds, or for which that was not observed. A volume that no
+        client holds, or that this node is about to mount, is not among them: its pod waits as every
+        pod does.
     """
     return tuple(
         BlockedVolume(
@@ -50,24 +51,24 @@ def blocked_volumes(snapshot: Snapshot, uses: Iterable[VolumeUse]) -> tuple[Bloc
 def _blocker(use: VolumeUse, snapshot: Snapshot) -> _Blocker | None:
     if may_be_shared(use):
         return None
-    if any(_is_at_hand(each) for each in use.holders):
+    if any(_is_at_hand(holder) for holder in use.holders):
         return None
     if is_ambiguous(use, snapshot):
         return Verdict.UNDETERMINED, None
-    mapped = [each for each in use.holders if each.mapping is not None]
-    judged = [judge(each, use, snapshot) for each in (*mapped, *strangers(use))]
-    holding = [each for each in judged if not is_left_behind(each)]
+    mapped = [holder for holder in use.holders if holder.mapping is not None]
+    judged = [judge(holder, use, snapshot) for holder in (*mapped, *strangers(use))]
+    holding = [entry for entry in judged if not is_left_behind(entry)]
     if not holding:
         return _by_the_books(use, snapshot)
-    worst = min(holding, key=lambda each: ORDER.index(each.verdict))
+    worst = min(holding, key=lambda entry: ORDER.index(entry.verdict))
     return worst.verdict, worst.holder.node
 
 
 def _is_at_hand(holder: Holder) -> bool:
-    """Tell whether this node has it mapped, and kubelet or the driver goes on with it.
+    """Return whether this node has it mapped, and kubelet or the driver continues to work on it.
 
-    What a failed stage has left, or somebody has mapped by hand, is in the driver's way instead.
-    What was not observed may be at hand.
+    A mapping that a failed stage left behind, or that was made by hand, blocks the driver instead.
+    If the mounts or the calls in flight were not observed, the result is True.
     """
     mapping, found = holder.mapping, evidence_of(holder)
     if mapping is None:
@@ -84,9 +85,13 @@ def _is_at_hand(holder: Holder) -> bool:
 
 
 def _by_the_books(use: VolumeUse, snapshot: Snapshot) -> _Blocker | None:
-    """Nobody was seen: what the controller takes for attached it attaches to no second node."""
+    """Return the blocker according to the VolumeAttachments, if no holder was observed.
+
+    The controller does not attach a volume to a second node while it considers the volume attached
+    to the first.
+    """
     attached = () if isinstance(use.attachments, NotObserved) else use.attachments
-    nodes = sorted(each.node_name for each in attached if each.attached)
+    nodes = sorted(attachment.node_name for attachment in attached if attachment.attached)
     here = snapshot.node.node_name if snapshot.node is not None else None
     elsewhere = nodes[0] if nodes and here not in nodes else None
     view, kube = use.image_view, snapshot.kubernetes
@@ -94,6 +99,6 @@ def _by_the_books(use: VolumeUse, snapshot: Snapshot) -> _Blocker | None:
         return Verdict.UNDETERMINED, elsewhere
     if elsewhere is not None:
         return Verdict.ATTACHED_ON_PAPER, elsewhere
-    # To which other node it may be attached an agent has not asked: see docs/adr/0004.
+    # An agent does not request the attachments to other nodes: see docs/adr/0004.
     asked_for_all = kube is not None and kube.attachments_complete
     return None if here in nodes or asked_for_all else (Verdict.UNDETERMINED, None)

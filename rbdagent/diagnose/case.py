@@ -1,4 +1,4 @@
-"""What a rule has before it, and how it says what it found."""
+"""The input of a rule, and the parts from which rules build findings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from rbdagent.model import (
 
 
 class Case(Struct, frozen=True, kw_only=True):
-    """One target, judged: the input of every rule."""
+    """Holds one target with its verdicts: the input of every rule."""
 
     use: VolumeUse
     snapshot: Snapshot
@@ -36,7 +36,7 @@ class Case(Struct, frozen=True, kw_only=True):
 
     @property
     def volume(self) -> str:
-        """What the answer calls the volume."""
+        """The name of the volume in findings."""
         if self.use.persistent_volume is not None:
             return self.use.persistent_volume.name
         if self.use.image is not None:
@@ -45,7 +45,7 @@ class Case(Struct, frozen=True, kw_only=True):
 
     @property
     def ask(self) -> str:
-        """The TARGET to copy into a command on another node: a device means something only here."""
+        """The TARGET for a command on another node: a device name is valid only on this node."""
         if self.use.persistent_volume is not None:
             return f"pv/{self.use.persistent_volume.name}"
         if self.use.image is not None and self.use.image.spec.pool:
@@ -54,12 +54,12 @@ class Case(Struct, frozen=True, kw_only=True):
 
     @property
     def here(self) -> str:
-        """The node that looked."""
+        """The node that was observed."""
         return self.snapshot.node.node_name if self.snapshot.node is not None else "this node"
 
     def those(self, *verdicts: Verdict) -> tuple[JudgedHolder, ...]:
-        """Give the holders with one of these verdicts."""
-        return tuple(each for each in self.judged if each.verdict in verdicts)
+        """Return the holders with one of these verdicts."""
+        return tuple(judged for judged in self.judged if judged.verdict in verdicts)
 
 
 def finding(
@@ -73,7 +73,7 @@ def finding(
     severity: Severity | None = None,
     heals: Heals | None = None,
 ) -> Finding:
-    """Give a finding; what is not said is the catalogue's, unless the case knows better."""
+    """Return a finding; arguments that are not given are taken from the catalogue."""
     known = CATALOG[code]
     return Finding(
         code=code,
@@ -88,14 +88,14 @@ def finding(
 
 
 def quoted(event: KubeEvent) -> str:
-    """Give an event in its own words."""
-    # What has no namespace is named without one.
+    """Return an event with its message as it was reported."""
+    # The name of an object without a namespace starts with a slash.
     about = str(event.subject).lstrip("/")
     return f"{event.kind} {about}, {event.reason}: {event.message}"
 
 
 def subject_of(holder: Holder) -> str:
-    """Name a holder: the device on its node, else the client."""
+    """Return the name of a holder: the device and its node, else the client."""
     if holder.mapping is not None:
         return f"{holder.mapping.device} on {holder.node}"
     if holder.watcher is not None:
@@ -107,40 +107,41 @@ def subject_of(holder: Holder) -> str:
 
 
 def identity_lines(case: Case, holder: Holder) -> tuple[str, ...]:
-    """Give what proves that this device, this client and this image are one."""
-    said = []
+    """Return the lines that prove that this device and this client belong to this image."""
+    lines = []
     if case.use.image is not None:
         fsid = f" in cluster {case.use.image.fsid}" if case.use.image.fsid else ""
-        said.append(f"image {case.use.image.spec}{fsid}")
+        lines.append(f"image {case.use.image.spec}{fsid}")
     mapping, watcher = holder.mapping, holder.watcher
     if mapping is not None and mapping.client_id is not None:
         both = "mapped and watched" if watcher is not None else "mapped"
-        said.append(f"{both} by client.{mapping.client_id} {mapping.client_address}")
+        lines.append(f"{both} by client.{mapping.client_id} {mapping.client_address}")
     elif watcher is not None:
-        said.append(f"watched by client.{watcher.client} {watcher.address}")
+        lines.append(f"watched by client.{watcher.client} {watcher.address}")
     elif holder.published is not None and holder.published.client_id is not None:
         reported = holder.published
-        said.append(f"reported as mapped by client.{reported.client_id} {reported.client_address}")
+        lines.append(f"reported as mapped by client.{reported.client_id} {reported.client_address}")
     if isinstance(holder.attachment, Attachment):
         state = "attached" if holder.attachment.attached else "not attached"
         leaving = ", being deleted" if holder.attachment.deleting_since else ""
-        said.append(f"VolumeAttachment {holder.attachment.name}: {holder.node}, {state}{leaving}")
+        lines.append(f"VolumeAttachment {holder.attachment.name}: {holder.node}, {state}{leaving}")
     if holder.in_volumes_in_use is True:
-        said.append(f"{holder.node} lists the volume in volumesInUse")
-    return tuple(said)
+        lines.append(f"{holder.node} lists the volume in volumesInUse")
+    return tuple(lines)
 
 
 LIST_CONTROLLERS: Final = kubectl("get deployments -A -o wide")
-"""Names their containers: csi-provisioner and csi-attacher, whatever the Deployment is called."""
+"""``-o wide`` shows their containers: csi-provisioner and csi-attacher, whatever the name of the
+Deployment."""
 
 
 def look_there(case: Case, node: str) -> Command:
-    """Return the command that asks on the holder's own node."""
+    """Return the command that queries the target on the holder's own node."""
     return over_ssh(node, command("rbdagent who-holds", case.ask))
 
 
 def look_again(case: Case) -> Command:
-    """Return the command that asks again from here."""
+    """Return the command that queries the target again on this node."""
     by_device = case.use.target.kind is TargetKind.DEVICE
     return command("rbdagent who-holds", case.use.target.given if by_device else case.ask)
 
@@ -156,24 +157,24 @@ def pods_on(node: str) -> Command:
 
 
 def pod_by_uid(uid: str | None, case: Case) -> Pod | None:
-    """Give the pod of that uid."""
+    """Return the pod with that uid; None without it."""
     kube = case.snapshot.kubernetes
     if uid is None or kube is None or isinstance(kube.pods, NotObserved):
         return None
-    return next((each for each in kube.pods if each.ref.uid == uid), None)
+    return next((pod for pod in kube.pods if pod.ref.uid == uid), None)
 
 
 def waiting_elsewhere(case: Case, node: str | None) -> tuple[Pod, ...]:
-    """Give the pods that wait for the volume on other nodes."""
-    return tuple(each for each in case.use.waiting_pods if each.node_name != node)
+    """Return the pods that wait for the volume on other nodes."""
+    return tuple(pod for pod in case.use.waiting_pods if pod.node_name != node)
 
 
 def then_starts(case: Case, node: str | None) -> str:
-    """Say who is waiting for the holder to go; empty where nobody is."""
+    """Return a sentence that names the pods that wait for the holder; "" without such pods."""
     pods = waiting_elsewhere(case, node)
     if not pods:
         return ""
     named = ", ".join(
-        f"{each.ref} on {each.node_name}" if each.node_name else str(each.ref) for each in pods
+        f"{pod.ref} on {pod.node_name}" if pod.node_name else str(pod.ref) for pod in pods
     )
     return f" Waiting for it: {named}."

@@ -1,4 +1,4 @@
-"""RBD3xx: what Ceph itself says of the image."""
+"""RBD3xx: rules on the state of the image in Ceph."""
 
 from __future__ import annotations
 
@@ -34,31 +34,31 @@ _LEGACY = "kubelet_lock_magic_"
 
 
 def image_gone(case: Case) -> Iterator[Finding]:
-    """RBD301, RBD302: deleted, or in the trash."""
+    """Yield RBD301 for an image that was deleted, RBD302 for one in the trash."""
     view, image = case.use.image_view, case.use.image
     if view is None or image is None:
         return
-    still = _who_maps(case)
+    mappings = _remaining_mappings(case)
     if view.presence is ImagePresence.GONE:
         yield finding(
             "RBD301",
             str(image.spec),
-            f"Image {image.spec} does not exist in cluster {view.fsid} (any more).{still}",
-            evidence=(f"cluster {view.fsid} was asked for {image.spec} and has no such image",),
+            f"Image {image.spec} does not exist in cluster {view.fsid} (any more).{mappings}",
+            evidence=(f"cluster {view.fsid} was queried for {image.spec} and has no such image",),
             commands=(_trash(image.spec),),
         )
     elif view.presence is ImagePresence.TRASH:
         yield finding(
             "RBD302",
             str(image.spec),
-            f"Image {image.spec} is in the trash of its pool.{still}",
+            f"Image {image.spec} is in the trash of its pool.{mappings}",
             evidence=(f"id {view.image_id} in cluster {view.fsid}",),
             commands=(_trash(image.spec, long=True),),
         )
 
 
-def _who_maps(case: Case) -> str:
-    """Return a sentence on the mappings that are left: of this node, or as agents reported them."""
+def _remaining_mappings(case: Case) -> str:
+    """Return a sentence on the mappings that are left: on this node, or as agents reported them."""
     holders = [judged.holder for judged in case.judged]
     mapped = [holder for holder in holders if holder.mapping is not None]
     if mapped:
@@ -80,39 +80,40 @@ def _unlock(spec: ImageSpec, locker: Locker) -> Command:
 
 
 def legacy_lock(case: Case) -> Iterator[Finding]:
-    """RBD303: a lock of a kubelet that is long gone."""
+    """Yield RBD303 for a lock that an old kubelet left behind."""
     view, image = case.use.image_view, case.use.image
     if view is None or image is None or isinstance(view.lockers, NotObserved):
         return
     if isinstance(view.watchers, NotObserved):
         return
-    watching = {each.client for each in (*view.watchers, *view.passing_watchers)}
-    for each in sorted(view.lockers, key=lambda each: (each.lock_id, each.client)):
-        if not each.lock_id.startswith(_LEGACY) or each.client in watching:
+    watching = {watcher.client for watcher in (*view.watchers, *view.passing_watchers)}
+    for locker in sorted(view.lockers, key=lambda locker: (locker.lock_id, locker.client)):
+        if not locker.lock_id.startswith(_LEGACY) or locker.client in watching:
             continue
-        node = each.lock_id.removeprefix(_LEGACY)
+        node = locker.lock_id.removeprefix(_LEGACY)
         yield finding(
             "RBD303",
             str(image.spec),
-            f"An old kubelet's lock of node {node} is left on {image.spec}; its client watches "
-            "nothing any more.",
-            evidence=(f"lock {each.lock_id!r} of client.{each.client}",),
+            f"A lock of an old kubelet on node {node} is left on {image.spec}. Its client no "
+            "longer watches the image.",
+            evidence=(f"lock {locker.lock_id!r} of client.{locker.client}",),
             remedy=f"When {node} holds nothing, remove the lock: "
-            f"{line_of(_unlock(image.spec, each))}",
+            f"{line_of(_unlock(image.spec, locker))}",
             commands=(command("rbd lock ls", str(image.spec)),),
         )
 
 
 def lock_of_former_client(case: Case) -> Iterator[Finding]:
-    """RBD304: this node's address, nobody's nonce."""
+    """Yield RBD304 for a lock with this node's address and the nonce of none of its clients."""
     view = case.use.image_view
-    local = [each.holder for each in case.judged if each.holder.mapping is not None]
+    local = [judged.holder for judged in case.judged if judged.holder.mapping is not None]
     if view is None or isinstance(view.lockers, NotObserved) or not local:
         return
-    own = [each.mapping.client_address for each in local if each.mapping is not None]
-    watching = () if isinstance(view.watchers, NotObserved) else view.watchers
-    for locker in sorted(view.lockers, key=lambda each: (each.lock_id, each.client)):
-        if not _is_former(locker, own) or any(each.client == locker.client for each in watching):
+    own = [holder.mapping.client_address for holder in local if holder.mapping is not None]
+    watchers = () if isinstance(view.watchers, NotObserved) else view.watchers
+    watching = {watcher.client for watcher in watchers}
+    for locker in sorted(view.lockers, key=lambda locker: (locker.lock_id, locker.client)):
+        if not _is_former(locker, own) or locker.client in watching:
             continue
         yield finding(
             "RBD304",
@@ -127,52 +128,52 @@ def _is_former(locker: Locker, own: list[EntityAddress | None]) -> bool:
     address = locker.address
     if address is None or locker.lock_id.startswith(_LEGACY):
         return False
-    known = [each for each in own if each is not None]
-    if any(same_client(each, address) for each in known):
+    known = [client for client in own if client is not None]
+    if any(same_client(client, address) for client in known):
         return False
-    return any(same_ip(each.ip, address.ip) for each in known)
+    return any(same_ip(client.ip, address.ip) for client in known)
 
 
 def watch_lingers(case: Case) -> Iterator[Finding]:
-    """RBD305: wait thirty seconds."""
-    for each in case.those(Verdict.UNDETERMINED):
-        holder = each.holder
+    """Yield RBD305 for a watch that Ceph has not ended yet."""
+    for judged in case.those(Verdict.UNDETERMINED):
+        holder = judged.holder
         if not holder.is_local or holder.mapping is not None or holder.watcher is None:
             continue
-        if holder.kind is not HolderKind.KRBD or "lingers" not in each.because[0]:
+        if holder.kind is not HolderKind.KRBD or "lingers" not in judged.because[0]:
             continue
         yield finding(
             "RBD305",
             subject_of(holder),
             f"{subject_of(holder)} watches the image, and {holder.node} has no such mapping (any "
-            "more). A dead client's watch goes after 30 s: look again then.",
-            evidence=each.because,
+            "more). The watch of a client that ended expires after 30 s: run rbdagent again then.",
+            evidence=judged.because,
             commands=(look_again(case),),
         )
 
 
 def node_on_blocklist(case: Case) -> Iterator[Finding]:
-    """RBD306: entries that hit the holders' nodes, other than the dead client's own."""
+    """Yield RBD306 for entries that match the holders' nodes and are not reported as RBD103."""
     fsid = case.use.image.fsid if case.use.image is not None else None
     cluster = cluster_with(fsid, case.snapshot)
     if cluster is None or isinstance(cluster.blocklist, NotObserved):
         return
-    told = {each.holder.blocklisted_by for each in case.judged}
-    for entry in sorted(cluster.blocklist, key=lambda each: (each.network, each.nonce)):
+    reported = {judged.holder.blocklisted_by for judged in case.judged}
+    for entry in sorted(cluster.blocklist, key=lambda entry: (entry.network, entry.nonce)):
         node = _node_hit(entry, case)
-        if node is None or entry in told:
+        if node is None or entry in reported:
             continue
         whole = entry.nonce == 0
         devices = None if whole else _devices_of_client(entry, node, case)
         daemons = _daemons_hit(entry, cluster)
-        hosts = f" It also hits {', '.join(daemons)}." if daemons else ""
+        hosts = f" It also matches {', '.join(daemons)}." if daemons else ""
         ends = f" until {entry.until}" if entry.until else ""
         is_former = devices == ()
         yield finding(
             "RBD306",
             f"node {node}",
-            f"{node} is on the blocklist: {'range ' if entry.is_range else ''}{entry} hits "
-            f"{_what_is_hit(devices, whole=whole)}{ends}.{hosts}",
+            f"{node} is on the blocklist{ends}: {'range ' if entry.is_range else ''}{entry} "
+            f"matches {_what_is_hit(devices, whole=whole)}.{hosts}",
             evidence=(f"{entry} {entry.until}".rstrip(),),
             remedy="" if is_former or whole else _KEEP_ENTRY,
             commands=() if is_former else (_list_there(node, case),),
@@ -182,13 +183,13 @@ def node_on_blocklist(case: Case) -> Iterator[Finding]:
 
 
 _KEEP_ENTRY: Final = (
-    "Look at what the node has mapped. While a client still has a device mapped, do not lift its "
-    "entry, and do not wait for it to end: the device is writable again then, without a watch, and "
-    "another node maps the image beside it (RBD105). Stop the pods there and unmap, or reboot the "
-    "node, before the entry ends."
+    "List the node's mappings. While a client still has a device mapped, do not remove its entry, "
+    "and do not wait for it to expire: the device is then writable again without a watch, and "
+    "another node maps the image too (RBD105). Stop the pods there and unmap, or reboot the node, "
+    "before the entry expires."
 )
 _ENTRY_ENDS: Final = (
-    "the end of the entry makes what its client still has mapped writable without a watch"
+    "after the entry expires, devices that its client still has mapped are writable without a watch"
 )
 
 
@@ -196,10 +197,10 @@ def _what_is_hit(devices: tuple[str, ...] | None, *, whole: bool) -> str:
     if whole:
         return "every client on it"
     if devices is None:
-        return "a client of it, and whether that has a device mapped was not observed"
+        return "a client of it. Whether this client has a device mapped was not observed"
     if not devices:
         return "a former client of it, which has nothing mapped"
-    return f"its client of {', '.join(devices)}: writes there fail, and so does each new map"
+    return f"its client of {', '.join(devices)}: writes there fail, and so does every new map"
 
 
 def _list_there(node: str, case: Case) -> Command:
@@ -208,10 +209,10 @@ def _list_there(node: str, case: Case) -> Command:
 
 
 def _devices_of_client(entry: BlocklistEntry, node: str, case: Case) -> tuple[str, ...] | None:
-    """Return what the client of an entry has mapped on its node; None where that is unknown.
+    """Return what the client of an entry has mapped on its node; None if that is unknown.
 
-    krbd shares one client between a node's mappings of one user: that of this volume need not be
-    among them.
+    krbd shares one client between a node's mappings of one user. The mapping of this volume may
+    belong to another client.
     """
     seen, complete = _mapped_on(node, case)
     hit = tuple(device for device, client in seen if client and entry_hits(entry, client))
@@ -220,11 +221,11 @@ def _devices_of_client(entry: BlocklistEntry, node: str, case: Case) -> tuple[st
 
 
 def _mapped_on(node: str, case: Case) -> tuple[tuple[tuple[str, EntityAddress | None], ...], bool]:
-    """Return a node's devices with their clients, and whether these are all that it has now."""
-    looked = case.snapshot.node
-    if looked is not None and node == case.here:
-        seen = tuple((mapping.device, mapping.client_address) for mapping in mappings_of(looked))
-        return seen, not isinstance(looked.mappings, NotObserved)
+    """Return a node's devices with their clients, and whether these are all its devices now."""
+    local = case.snapshot.node
+    if local is not None and node == case.here:
+        seen = tuple((mapping.device, mapping.client_address) for mapping in mappings_of(local))
+        return seen, not isinstance(local.mappings, NotObserved)
     kube = case.snapshot.kubernetes
     published = () if kube is None else observed_of(kube.published)
     theirs = next((agent for agent in published if agent.name == node), None)
@@ -238,40 +239,40 @@ def _mapped_on(node: str, case: Case) -> tuple[tuple[tuple[str, EntityAddress | 
 
 
 def _node_hit(entry: BlocklistEntry, case: Case) -> str | None:
-    """Give the node of this volume whose address an entry hits, whatever its nonce."""
-    for each in case.judged:
-        node = each.holder.node_object
+    """Return the node of this volume whose address an entry matches, whatever its nonce."""
+    for judged in case.judged:
+        holder, node = judged.holder, judged.holder.node_object
         addresses = () if node is None or isinstance(node, NotObserved) else node.internal_ips
-        if each.holder.mapping is not None and each.holder.mapping.client_address is not None:
-            addresses = (*addresses, each.holder.mapping.client_address.ip)
+        if holder.mapping is not None and holder.mapping.client_address is not None:
+            addresses = (*addresses, holder.mapping.client_address.ip)
         for ip in addresses:
-            anyone = EntityAddress(ip=ip, port=entry.port, nonce=entry.nonce)
-            if entry_hits(entry, anyone):
-                return each.holder.node
+            client = EntityAddress(ip=ip, port=entry.port, nonce=entry.nonce)
+            if entry_hits(entry, client):
+                return holder.node
     return None
 
 
 def _daemons_hit(entry: BlocklistEntry, cluster: ClusterView) -> tuple[str, ...]:
-    hit = (each for each in daemons_of(cluster) if entry_hits(entry, each.address))
-    return tuple(sorted({f"{each.kind}.{each.name}" for each in hit}))
+    hit = (daemon for daemon in daemons_of(cluster) if entry_hits(entry, daemon.address))
+    return tuple(sorted({f"{daemon.kind}.{daemon.name}" for daemon in hit}))
 
 
 def ambiguous(case: Case) -> Iterator[Finding]:
-    """RBD307: equal names in several clusters."""
+    """Yield RBD307 for equal image names in several clusters."""
     image = case.use.image
     if image is None or not is_ambiguous(case.use, case.snapshot):
         return
     fsids = fsids_of(image, case.snapshot.node, case.snapshot.ceph)
     devices = [
-        command("rbdagent who-holds", each.holder.mapping.device, node=each.holder.node)
-        for each in case.judged
-        if each.holder.mapping is not None
+        command("rbdagent who-holds", judged.holder.mapping.device, node=judged.holder.node)
+        for judged in case.judged
+        if judged.holder.mapping is not None
     ]
     yield finding(
         "RBD307",
         str(image.spec),
-        f"{len(fsids)} clusters have an image {image.spec}, and nothing tells which is meant. "
-        "The holders of all of them are shown.",
-        evidence=tuple(f"cluster {each}" for each in fsids),
+        f"{len(fsids)} clusters have an image {image.spec}. Which of these images is meant is "
+        "unknown. The holders of all of them are shown.",
+        evidence=tuple(f"cluster {fsid}" for fsid in fsids),
         commands=tuple(devices),
     )

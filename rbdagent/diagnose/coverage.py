@@ -61,7 +61,7 @@ def missing_of_nodes(use: VolumeUse, snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def _unreported(others: list[Node], snapshot: Snapshot) -> Iterator[str]:
-    """Name the nodes that no fresh report covers: those in doubt first, and of many a few."""
+    """Yield a line that names nodes without a fresh report, unhealthy ones first, at most five."""
     reporting = reporting_nodes(snapshot)
     unseen = [node for node in others if node.name not in reporting]
     if not unseen:
@@ -74,7 +74,7 @@ def _unreported(others: list[Node], snapshot: Snapshot) -> Iterator[str]:
 
 
 def _without_node(others: list[Node], snapshot: Snapshot) -> Iterator[str]:
-    """An agent may report from a machine whose Node was deleted."""
+    """Yield the machines whose agent reports, but not completely, and whose Node was deleted."""
     names = {node.name for node in others}
     for report in reports(snapshot):
         known = report.name in names or _is_complete(report)
@@ -94,7 +94,7 @@ def _described(node: Node, reported_at: str | None, snapshot: Snapshot) -> str:
 
 
 def _in_volumes_in_use(others: list[Node], use: VolumeUse) -> Iterator[str]:
-    """A kubelet lists what it has mounted, and what it waits for."""
+    """Yield the nodes whose kubelet lists the volume: it has it mounted, or waits for it."""
     names = names_of_use(use).in_use_names
     for node in others:
         if not names.isdisjoint(node.volumes_in_use):
@@ -109,7 +109,7 @@ def _attached(use: VolumeUse) -> Iterator[str]:
 
 
 def _warned_of(use: VolumeUse, snapshot: Snapshot) -> Iterator[str]:
-    """An agent's warning about the volume outlives the report that it came from."""
+    """Yield recent warnings of agents about the volume: an event outlives the agent's report."""
     for event in use.events:
         if _is_recent_warning(event, snapshot):
             since = spoken(age(event.last_seen, snapshot.observed_at))

@@ -1,7 +1,7 @@
-"""RBD77x: one image, and machines that are no nodes of this cluster.
+"""RBD77x: an image that machines outside this cluster use.
 
-No object of this cluster knows the other one: what tells of it is the watch of a client from an
-address that no Node has, and what ceph-csi wrote into the image.
+No object of this cluster names the other cluster. The evidence is the watch of a client from an
+address that no Node lists, and the metadata that ceph-csi wrote to the image.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _CLUSTER: Final = "csi.ceph.com/cluster/name"
 
 
 def from_outside(case: Case) -> Iterator[Finding]:
-    """RBD771, RBD773, RBD774: a machine outside this cluster has it mapped."""
+    """Report RBD771, RBD773, RBD774: a machine outside this cluster has the image mapped."""
     found = outsiders(case)
     if not found:
         return
-    who = ", ".join(subject_of(each.holder) for each in found)
+    who = ", ".join(subject_of(judged.holder) for judged in found)
     evidence = (*_identity(case, found), *_written(case), *_known_addresses(case))
     head = f"{case.volume} is mapped by a machine that, by its address, is no node here: {who}."
     if not is_exclusive(case.use):
@@ -54,13 +54,13 @@ def from_outside(case: Case) -> Iterator[Finding]:
         return
     users = _users_here(case)
     if users:
-        nodes = ", ".join(sorted({str(each.holder.node) for each in users}))
+        nodes = ", ".join(sorted({str(user.holder.node) for user in users}))
         yield finding(
             "RBD774",
             case.volume,
             f"{head} It is in use on {nodes} here as well: two clusters write to one image. Stop "
             "one side, now.",
-            evidence=(*evidence, *(each.because[0] for each in users)),
+            evidence=(*evidence, *(user.because[0] for user in users)),
             commands=(*_retain(case), *_there(case)),
         )
         return
@@ -68,8 +68,8 @@ def from_outside(case: Case) -> Iterator[Finding]:
     yield finding(
         "RBD771",
         case.volume,
-        f"{head} Another cluster uses the same image, or somebody mapped it by hand."
-        + (f" {waiting} waits for it, and ceph-csi lets nobody in beside it." if waiting else ""),
+        f"{head} Another cluster uses the same image, or an administrator mapped it manually."
+        + (f" {waiting} waits for it: ceph-csi waits while it has a watcher." if waiting else ""),
         evidence=evidence,
         commands=(*_retain(case), *_there(case), look_again(case)),
         severity=None if waiting else Severity.WARNING,
@@ -77,12 +77,12 @@ def from_outside(case: Case) -> Iterator[Finding]:
 
 
 def outsiders(case: Case) -> tuple[JudgedHolder, ...]:
-    """Give the holders that are no nodes of this cluster, as far as that can be known from here.
+    """Return the holders outside this cluster, as far as the objects of this cluster show them.
 
-    An address that no Node lists may be a node's second network: it counts only where nodes of this
-    cluster are seen to reach Ceph from addresses that their Nodes do list; and only if no pod and
-    no attachment here lacks the watch that it should have. What the image says of itself proves no
-    machine: a PV that was made anew under another name leaves the old name in it.
+    An address that no Node lists may be a node's second network. It counts only if a node of this
+    cluster reaches Ceph from an address that its Node lists, and only if no pod and no attachment
+    here lacks the watch that it should have. The image metadata proves no machine: a PV that was
+    created again under another name leaves the old name in the metadata.
     """
     if not volumes_of_use(case.use) or not knows_every_user(case):
         return ()
@@ -93,7 +93,7 @@ def outsiders(case: Case) -> tuple[JudgedHolder, ...]:
 
 
 def _unknown_mappings(case: Case) -> tuple[JudgedHolder, ...]:
-    return tuple(each for each in case.judged if _is_unknown_mapping(each, case))
+    return tuple(judged for judged in case.judged if _is_unknown_mapping(judged, case))
 
 
 def _is_unknown_mapping(judged: JudgedHolder, case: Case) -> bool:
@@ -106,22 +106,26 @@ def _is_unknown_mapping(judged: JudgedHolder, case: Case) -> bool:
 
 
 def _is_watch_missing(case: Case) -> bool:
-    """Tell whether a pod or an attachment here has neither mapping nor watch: this may be its."""
+    """Return whether a pod or attachment here lacks mapping and watch: the watch may be its own."""
     bare = {
-        each.holder.node
-        for each in case.judged
-        if each.holder.mapping is None and each.holder.watcher is None
+        judged.holder.node
+        for judged in case.judged
+        if judged.holder.mapping is None and judged.holder.watcher is None
     }
-    seen = {each.holder.node for each in case.judged} - bare
-    attached = {each.node_name for each in observed_of(case.use.attachments) if each.attached}
-    return bool(bare or attached - seen - {each.node_name for each in waiters(case)})
+    seen = {judged.holder.node for judged in case.judged} - bare
+    attached = {
+        attachment.node_name
+        for attachment in observed_of(case.use.attachments)
+        if attachment.attached
+    }
+    return bool(bare or attached - seen - {pod.node_name for pod in waiters(case)})
 
 
 def _known_addresses(case: Case) -> tuple[str, ...]:
-    """Name a node of this cluster that reaches Ceph from the address that its Node lists."""
+    """Return evidence that a node here reaches Ceph from an address that its Node lists."""
     clients = {}
-    for each in case.judged:
-        watcher, node = each.holder.watcher, each.holder.node_object
+    for judged in case.judged:
+        watcher, node = judged.holder.watcher, judged.holder.node_object
         if watcher is not None and isinstance(node, Node):
             clients[node.name] = (watcher.address.ip, node.internal_ips)
     local = case.snapshot.node
@@ -133,7 +137,7 @@ def _known_addresses(case: Case) -> tuple[str, ...]:
     known = [
         name
         for name, (ip, listed) in sorted(clients.items())
-        if any(same_ip(ip, each) for each in listed)
+        if any(same_ip(ip, address) for address in listed)
     ]
     return (
         (f"{known[0]} reaches Ceph from the address that its Node lists; these do not",)
@@ -144,23 +148,23 @@ def _known_addresses(case: Case) -> tuple[str, ...]:
 
 def _users_here(case: Case) -> list[JudgedHolder]:
     return [
-        each
-        for each in case.those(Verdict.IN_USE)
-        if each.holder.node is not None
-        and (is_writable(each.holder.mapping) is True or each.holder.watcher is not None)
+        judged
+        for judged in case.those(Verdict.IN_USE)
+        if judged.holder.node is not None
+        and (is_writable(judged.holder.mapping) is True or judged.holder.watcher is not None)
     ]
 
 
 # --------------------------------------------------------------------------------------------------
-# What is written in the image
+# Image metadata
 # --------------------------------------------------------------------------------------------------
 
 
 def named_elsewhere(case: Case) -> Iterator[Finding]:
-    """RBD772: the image says that it belongs to a PV that is not here."""
+    """Report RBD772: the image metadata names a PV that is not in this cluster."""
     if not _names_another(case):
         return
-    volumes = ", ".join(each.name for each in volumes_of_use(case.use))
+    volumes = ", ".join(volume.name for volume in volumes_of_use(case.use))
     yield finding(
         "RBD772",
         case.volume,
@@ -172,11 +176,11 @@ def named_elsewhere(case: Case) -> Iterator[Finding]:
 
 
 def _watched(case: Case) -> str:
-    """Say who has it mapped, where nobody knows whether that is a node of this cluster."""
+    """Return the clients that map it, if it is unknown whether they are nodes of this cluster."""
     found = _unknown_mappings(case)
     if not found or outsiders(case):
         return ""
-    who = ", ".join(subject_of(each.holder) for each in found)
+    who = ", ".join(subject_of(judged.holder) for judged in found)
     return (
         f" It is mapped by {who}: that may be another cluster's machine, or a node of this one by "
         "the address of its second network."
@@ -199,7 +203,7 @@ def _names_another(case: Case) -> bool:
         or not knows_every_volume_of(case.use.image, case.snapshot.kubernetes)
     ):
         return False
-    return all(each.name != named for each in volumes)
+    return all(volume.name != named for volume in volumes)
 
 
 def _written(case: Case) -> tuple[str, ...]:
@@ -208,7 +212,7 @@ def _written(case: Case) -> tuple[str, ...]:
     if known.get(_CLUSTER):
         said.append(f"ceph-csi wrote into the image: cluster {known[_CLUSTER]}")
     if known.get(_PV):
-        claim = "/".join(filter(None, (known.get(each) for each in _CLAIM)))
+        claim = "/".join(filter(None, (known.get(key) for key in _CLAIM)))
         said.append(
             f"ceph-csi wrote into the image: PV {known[_PV]}"
             + (f", claim {claim}" if claim else "")
@@ -223,16 +227,16 @@ def _identity(case: Case, found: tuple[JudgedHolder, ...]) -> tuple[str, ...]:
     return (
         *head,
         *(
-            f"watched by client.{each.holder.watcher.client} {each.holder.watcher.address}, which "
-            "no Node lists"
-            for each in found
-            if each.holder.watcher is not None
+            f"watched by client.{judged.holder.watcher.client} {judged.holder.watcher.address}, "
+            "which no Node lists"
+            for judged in found
+            if judged.holder.watcher is not None
         ),
     )
 
 
 # --------------------------------------------------------------------------------------------------
-# What to type
+# Commands
 # --------------------------------------------------------------------------------------------------
 
 
@@ -241,7 +245,7 @@ def _retain(case: Case) -> tuple[Command, ...]:
 
 
 def _there(case: Case) -> tuple[Command, ...]:
-    """Give what finds the PV of this image in another cluster."""
+    """Return the commands that find the PV of this image in another cluster."""
     volume, image = case.use.persistent_volume, case.use.image
     if image is None:
         return ()
@@ -252,7 +256,7 @@ def _there(case: Case) -> tuple[Command, ...]:
     return tuple(
         with_note(_volumes_with(field, value), "in the other cluster")
         for field, value in wanted.items()
-        # In a filter of kubectl's jsonpath no quote can be escaped.
+        # A jsonpath filter of kubectl cannot contain an escaped quote.
         if '"' not in value and "\\" not in value
     )
 

@@ -1,4 +1,4 @@
-"""RBD1xx: the holders and their verdicts."""
+"""RBD1xx: rules on the holders of a volume and their verdicts."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from rbdagent.diagnose.case import (
     then_starts,
 )
 from rbdagent.diagnose.coverage import missing_of_nodes
+from rbdagent.diagnose.daemons import not_excluded, supposed
 from rbdagent.diagnose.elsewhere import outsiders
 from rbdagent.diagnose.evidence import (
     Evidence,
@@ -69,41 +70,46 @@ from rbdagent.model import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_RETRY = "kubelet retries by itself, at most 2m2s apart"
+_RETRY = "kubelet retries automatically, at most 2m2s apart"
 _RETRY_S = 122.0
-_BY_KUBELET_THERE = Heals(by="kubelet and the CSI driver there", note="unless it forgot the volume")
+_BY_KUBELET_THERE = Heals(
+    by="kubelet and the CSI driver there", note="unless kubelet no longer tracks the volume"
+)
 
 
 def not_backed(case: Case) -> Iterator[Finding]:
-    """RBD108: say before anything else that deleting the pod destroys the data."""
-    for each in case.use.unbacked:
-        pod = pod_by_uid(each.pod_uid, case)
-        name = str(pod.ref) if pod is not None else each.pod_uid
+    """Yield RBD108, which warns first that deleting the pod destroys the data."""
+    for unbacked in case.use.unbacked:
+        pod = pod_by_uid(unbacked.pod_uid, case)
+        name = str(pod.ref) if pod is not None else unbacked.pod_uid
         yield finding(
             "RBD108",
             f"pod {name}",
-            f"Pod {name} writes to {case.here}'s own disk: {each.path} is not on {case.volume}. "
-            "Do not delete the pod: that destroys what it wrote.",
+            f"Pod {name} writes to {case.here}'s own disk: {unbacked.path} is not on "
+            f"{case.volume}. Do not delete the pod: that destroys the data that it wrote.",
             evidence=(
-                f"{each.path} in {said_of_process(each.process)} lies on {each.source}",
+                f"{unbacked.path} in {said_of_process(unbacked.process)} is on {unbacked.source}",
                 f"{case.here} has no mapping under that mount",
             ),
-            commands=(_rescue(each, case),),
+            commands=(_rescue(unbacked, case),),
         )
 
 
 def _rescue(unbacked: UnbackedMount, case: Case) -> Command:
-    """Return what saves the data: on the node, so that no program of the pod is trusted with it."""
+    """Return the command that saves the data.
+
+    It runs on the node, so that it does not depend on a program of the pod.
+    """
     root, path = f"/proc/{unbacked.process.pid}/root", f"./{unbacked.path.lstrip('/')}"
     return command("tar --create --file=rescue.tar -C", root, path, node=case.here)
 
 
 def conflict(case: Case) -> Iterator[Finding]:
-    """RBD106: two writers."""
+    """Yield RBD106 for two writers."""
     writers = conflicting(case.use, case.judged, case.snapshot)
     if not writers:
         return
-    nodes = ", ".join(sorted(str(each.holder.node) for each in writers))
+    nodes = ", ".join(sorted(str(writer.holder.node) for writer in writers))
     volume = case.use.persistent_volume
     modes = ", ".join(volume.access_modes) if volume is not None else "it has no PV"
     first = _first_to_stop(writers)
@@ -116,23 +122,26 @@ def conflict(case: Case) -> Iterator[Finding]:
     advice = (
         f"Stop {' and '.join(subject_of(writer.holder) for writer in first[0])} first: {first[1]}."
         if first is not None
-        else "Nothing shows which of them is right: stop all of them."
+        else "No observation shows which of them is right: stop all of them."
     )
     yield finding(
         "RBD106",
         case.volume,
-        f"{case.volume} is held read-write on {nodes} at once, and its access mode allows one "
-        f"node ({modes}). Two writers destroy the file system. {advice}",
+        f"{case.volume} is held read-write on {nodes} at the same time, and its access mode allows "
+        f"one node ({modes}). Two writers destroy the file system. {advice}",
         evidence=(
-            *(f"{subject_of(each.holder)}: {each.verdict}, {each.because[0]}" for each in writers),
-            *(said for each in writers if (said := _how_sure(each.holder, case))),
+            *(
+                f"{subject_of(writer.holder)}: {writer.verdict}, {writer.because[0]}"
+                for writer in writers
+            ),
+            *(certainty for writer in writers if (certainty := _certainty(writer.holder, case))),
         ),
         commands=(
             commands
             or tuple(
-                look_there(case, str(each.holder.node))
-                for each in writers
-                if each.holder.mapping is None
+                look_there(case, str(writer.holder.node))
+                for writer in writers
+                if writer.holder.mapping is None
             )
         ),
     )
@@ -141,10 +150,11 @@ def conflict(case: Case) -> Iterator[Finding]:
 def _first_to_stop(
     writers: tuple[JudgedHolder, ...],
 ) -> tuple[tuple[JudgedHolder, ...], str] | None:
-    """Return the writers that have no right to the volume, and why; None where all look alike.
+    """Return the writers to stop first, and the reason; None if nothing separates the writers.
 
-    A node that Kubernetes has let go of, and one that Ceph does not see, are refused nowhere: the
-    other one is where the controller and the next NodeStage expect the volume.
+    A node that Kubernetes no longer uses for the volume, or that Ceph does not show, keeps no other
+    node from mapping the image. The controller and the next NodeStage expect the volume on the
+    other node.
     """
     for is_wrong, reason in _REASONS_TO_STOP:
         wrong = tuple(writer for writer in writers if is_wrong(writer))
@@ -168,33 +178,34 @@ _REASONS_TO_STOP: Final[tuple[tuple[Callable[[JudgedHolder], bool], str], ...]] 
     ),
     (
         lambda writer: bool(writer.holder.lost_pod_uids),
-        "the API does not know its pod any more",
+        "its pod is no longer in the API",
     ),
     (
         lambda writer: writer.holder.attachment is None,
-        "no VolumeAttachment ties the volume to its node",
+        "there is no VolumeAttachment of the volume to its node",
     ),
 )
-"""In this order: the first that separates the writers decides."""
+"""In order of priority: the first one that applies to some of the writers, not to all, decides."""
 
 
-def _how_sure(holder: Holder, case: Case) -> str:
-    """Say how sure it is that a watcher's node has the image mapped read-write."""
+def _certainty(holder: Holder, case: Case) -> str:
+    """Return how certain it is that a watcher's node has the image mapped read-write."""
     if holder.mapping is not None or holder.watcher is None:
         return ""
-    who, node = f"client.{holder.watcher.client}", holder.node
+    client, node = f"client.{holder.watcher.client}", holder.node
     published, by = fresh_word(holder, case.snapshot), holder.published_by
     if published is not None and published.read_only is False:
-        return f"certain: {published.device} on {node} is {who}, read-write, by its agent's word"
+        device = f"{published.device} on {node}"
+        return f"certain: {device} is {client}, read-write, according to the agent there"
     if by is not None:
-        return f"{who} is {node}'s, but what it has mapped there now its agent does not tell"
-    return f"probable: {who} has an address of {node}; no agent there has told of it"
+        return f"{client} is on {node}, but the agent there does not report what it has mapped now"
+    return f"probable: {client} has an address of {node}; no agent there has reported it"
 
 
 def unwatched(case: Case) -> Iterator[Finding]:
-    """RBD105: live, writable, invisible."""
-    for each in case.those(Verdict.UNWATCHED):
-        holder = each.holder
+    """Yield RBD105 for a writable mapping without a watch."""
+    for judged in case.those(Verdict.UNWATCHED):
+        holder = judged.holder
         pods = evidence_of(holder).running
         sure = holder.mapping is not None and holder.mapping.watch is False
         is_elsewhere = holder.mapping is None and holder.node is not None
@@ -203,47 +214,49 @@ def unwatched(case: Case) -> Iterator[Finding]:
         yield finding(
             "RBD105",
             subject_of(holder),
-            f"{subject_of(holder)} is writable and invisible to Ceph: its watch is gone. Another "
-            "node will be let in beside it. Stop the volume here before it starts anywhere else.",
-            evidence=(*each.because, *identity_lines(case, holder)),
-            # Without the kernel's own word a mapping that has just gone looks the same: look twice.
+            f"{subject_of(holder)} is writable and invisible to Ceph: its watch is gone. Nothing "
+            "keeps another node from mapping the image too. Stop the volume there before it starts "
+            "anywhere else.",
+            evidence=(*judged.because, *identity_lines(case, holder)),
+            # A mapping that was removed a moment ago looks the same, except where the kernel itself
+            # reports the lost watch: observe it again before the other commands.
             commands=(*act, again) if sure else (again, *act),
         )
 
 
 def returned_dirty(case: Case) -> Iterator[Finding]:
-    """RBD107: the dead man walks."""
-    for each in case.those(Verdict.RETURNED_DIRTY):
-        node = each.holder.node
+    """Yield RBD107 for a node that was taken out of service, runs and still holds the volume."""
+    for judged in case.those(Verdict.RETURNED_DIRTY):
+        node = judged.holder.node
         yield finding(
             "RBD107",
             f"node {node}",
-            f"{node} was taken out of service, is alive, and still holds {case.volume}. Stop what "
-            "runs there and reboot it before you remove the taint.",
-            evidence=(*each.because, *identity_lines(case, each.holder)),
+            f"{node} was taken out of service, but it runs and still holds {case.volume}. Stop the "
+            "workloads on it and reboot it before you remove the taint.",
+            evidence=(*judged.because, *identity_lines(case, judged.holder)),
             commands=(
-                *_cordon(each.holder),
+                *_cordon(judged.holder),
                 over_ssh(str(node), command("systemctl reboot")),
             ),
         )
 
 
 def blocklisted(case: Case) -> Iterator[Finding]:
-    """RBD103: one client, all its devices."""
-    for each in case.those(Verdict.DEAD):
-        holder = each.holder
+    """Yield RBD103 for a blocklisted client, with all its devices."""
+    for judged in case.those(Verdict.DEAD):
+        holder = judged.holder
         entry = holder.blocklisted_by
         if not isinstance(entry, BlocklistEntry):
             continue
         devices = ", ".join(
             (*((holder.mapping.device,) if holder.mapping else ()), *holder.sibling_devices)
         )
-        lasts = f" The entry ends {entry.until}." if entry.until else ""
+        expiry = f" The entry expires {entry.until}." if entry.until else ""
         pods = evidence_of(holder).running
         others = _pods_of_siblings(holder, pods, case)
         shared = (
-            f" The same client serves {devices}: all of them are dead, and with them "
-            f"{pod_names(others) if others else 'the pods that use them'}."
+            f" The same client serves {devices}: I/O fails on all of them. This affects "
+            f"{pod_names(others) if others else 'the pods that use them'} as well."
             if holder.sibling_devices
             else ""
         )
@@ -251,9 +264,9 @@ def blocklisted(case: Case) -> Iterator[Finding]:
             "RBD103",
             subject_of(holder),
             f"The Ceph client of {subject_of(holder)} is blocklisted: writes there fail (-108), "
-            f"and every new map on {holder.node or 'that machine'} fails too.{shared}{lasts} "
-            f"{_lifting(entry)}",
-            evidence=(*each.because, *identity_lines(case, holder)),
+            f"and every new map on {holder.node or 'that machine'} fails too.{shared}{expiry} "
+            f"{_removal_advice(entry)}",
+            evidence=(*judged.because, *identity_lines(case, holder)),
             commands=(
                 *_cordon(holder),
                 *(delete_pod(pod) for pod in (*pods, *others)),
@@ -263,7 +276,7 @@ def blocklisted(case: Case) -> Iterator[Finding]:
 
 
 def _pods_of_siblings(holder: Holder, own: tuple[Pod, ...], case: Case) -> tuple[Pod, ...]:
-    """Return the pods on the other devices of a client: they have to go as well."""
+    """Return the pods on the other devices of a client: they must be deleted as well."""
     node = case.snapshot.node
     mappings = observed_of(node.mappings) if node is not None and holder.is_local else ()
     uids = {
@@ -280,48 +293,49 @@ def _cordon(holder: Holder) -> tuple[Command, ...]:
     return () if holder.node is None else (kubectl("cordon", holder.node),)
 
 
-def _lifting(entry: BlocklistEntry) -> str:
+def _removal_advice(entry: BlocklistEntry) -> str:
     if entry.nonce != 0:
-        return "Do not lift the entry while these mappings live."
+        return "Do not remove the entry while these mappings exist."
     covered = "that range" if entry.is_range else "that host"
     return (
-        f"The entry blocks every client of {covered}, a new one too. `{removal_of(entry)}` removes "
-        "it: not before the last mapping that it blocks is gone."
+        f"The entry blocks every client of {covered}, including new clients. "
+        f"`{removal_of(entry)}` removes it. Do not run this before the last mapping that the entry "
+        "blocks is gone."
     )
 
 
 def dead_nbd(case: Case) -> Iterator[Finding]:
-    """RBD104: the process is gone, the device stays."""
-    for each in case.those(Verdict.DEAD):
-        holder = each.holder
+    """Yield RBD104 for an nbd device whose rbd-nbd process no longer exists."""
+    for judged in case.those(Verdict.DEAD):
+        holder = judged.holder
         if holder.mapping is None or holder.mapping.kind is not DeviceKind.NBD:
             continue
         if isinstance(holder.blocklisted_by, BlocklistEntry):
             continue
-        in_place = [one for one in case.those(Verdict.IN_USE) if one.holder.node == holder.node]
-        replaced = is_left_behind(each) and bool(in_place)
+        in_place = [user for user in case.those(Verdict.IN_USE) if user.holder.node == holder.node]
+        replaced = is_left_behind(judged) and bool(in_place)
         pods = () if replaced else evidence_of(holder).running
         advice = (
-            f"Delete {pod_names(pods)}: its next start takes a fresh device."
+            f"Delete {pod_names(pods)}: the next stage uses another device."
             if pods
-            else "Nothing uses it; the dead device harms nobody and goes with a reboot."
+            else "Nothing uses it. The device is harmless, and a reboot removes it."
         )
         yield finding(
             "RBD104",
             subject_of(holder),
-            f"{subject_of(holder)} has no rbd-nbd process any more: I/O on it hangs, then fails. "
-            f"{advice}",
-            evidence=each.because,
+            f"The rbd-nbd process of {subject_of(holder)} no longer exists: I/O on it hangs, then "
+            f"fails. {advice}",
+            evidence=judged.because,
             commands=tuple(delete_pod(pod) for pod in pods),
             severity=None if pods or mounts_of(holder.mapping) else Severity.WARNING,
         )
 
 
 def lost_pod(case: Case) -> Iterator[Finding]:
-    """RBD109: its container runs, its pod is not in the API."""
-    for each in case.judged:
-        holder = each.holder
-        if not holder.lost_pod_uids or each.verdict not in (
+    """Yield RBD109 for a container or a path whose pod is not in the API."""
+    for judged in case.judged:
+        holder = judged.holder
+        if not holder.lost_pod_uids or judged.verdict not in (
             Verdict.IN_USE,
             Verdict.RETURNED_DIRTY,
             Verdict.UNWATCHED,
@@ -330,19 +344,24 @@ def lost_pod(case: Case) -> Iterator[Finding]:
         ):
             continue
         alive = [
-            one for one in processes_on(evidence_of(holder)) if one.pod_uid in holder.lost_pod_uids
+            process
+            for process in processes_on(evidence_of(holder))
+            if process.pod_uid in holder.lost_pod_uids
         ]
-        if not alive and each.verdict is Verdict.STAGED and holder.driver_registered is False:
-            # Deleted the usual way; only the driver is missing that would unmount it.
+        if not alive and judged.verdict is Verdict.STAGED and holder.driver_registered is False:
+            # The pod was deleted normally, and only the driver that would unmount it is down.
             continue
         uids = ", ".join(holder.lost_pod_uids)
-        what = "A container still runs on" if alive else "A pod's path still shows"
+        what = "A container still runs on" if alive else "A pod's path still refers to"
         yield finding(
             "RBD109",
             subject_of(holder),
-            f"{what} {subject_of(holder)}, and the API does not know its pod ({uids}): it was "
-            "force-deleted. Stop it first. Never unmap under it.",
-            evidence=(*(said_of_process(one) for one in alive), *identity_lines(case, holder)),
+            f"{what} {subject_of(holder)}, and its pod ({uids}) is no longer in the API: it was "
+            "force-deleted. Stop its containers first. Never unmap the device under them.",
+            evidence=(
+                *(said_of_process(process) for process in alive),
+                *identity_lines(case, holder),
+            ),
             commands=(
                 command("systemctl start kubelet", node=holder.node),
                 *(_sandbox(uid, holder) for uid in holder.lost_pod_uids),
@@ -351,7 +370,7 @@ def lost_pod(case: Case) -> Iterator[Finding]:
 
 
 def reported(case: Case) -> Iterator[Finding]:
-    """RBD109, RBD201, RBD202 of another node: its agent sees them, and no API object shows them."""
+    """Yield RBD109, RBD201, RBD202 of another node: only its agent's report shows them."""
     for judged in case.judged:
         holder = judged.holder
         mapping = fresh_word(holder, case.snapshot)
@@ -371,19 +390,20 @@ def reported(case: Case) -> Iterator[Finding]:
 
 
 _REPORTED: Final = {
-    "RBD109": "a container or a pod's path still shows {device} there, and the API does not know "
-    "its pod: it was force-deleted. Stop it first. Never unmap under it.",
+    "RBD109": "a container or a pod's path still refers to {device} there, and the pod is no "
+    "longer in the API: it was force-deleted. Stop its containers first. Never unmap the device "
+    "under them.",
     "RBD201": "the CSI driver does not answer there, so nothing can be unmounted. Bring its node "
     "plugin back.",
-    "RBD202": "kubelet does not run there, so containers run on, and nothing is unmounted until it "
-    "is back.",
+    "RBD202": "kubelet does not run there. Containers keep running, and nothing is unmounted until "
+    "kubelet is back.",
 }
 
 
 def pinned(case: Case) -> Iterator[Finding]:
-    """RBD102: name the one that keeps it open, and say what follows when it goes."""
-    for each in case.those(Verdict.PINNED, Verdict.STAGED):
-        holder = each.holder
+    """Yield RBD102, with what keeps the device open and what happens after that ends."""
+    for judged in case.those(Verdict.PINNED, Verdict.STAGED):
+        holder = judged.holder
         found = evidence_of(holder)
         kept = pins(found, holder) if holder.mapping is not None else ()
         if not kept:
@@ -401,40 +421,41 @@ def pinned(case: Case) -> Iterator[Finding]:
         )
 
 
-_UNKNOWN_TO_KUBELET = "if it still knows the volume, which was not observed"
+_UNKNOWN_TO_KUBELET = "if kubelet still tracks the volume, which was not observed"
 
 
 def _once_released(holder: Holder) -> tuple[str, Heals]:
-    """Return what follows when nothing keeps the device open, as a sentence and as a forecast."""
+    """Return what happens when nothing keeps the device open, as a sentence and as recovery."""
     released = "nothing keeps the device open"
-    match _knows(holder):
+    match _is_tracked(holder):
         case True:
             return (
-                f"When that ends, {_RETRY}, and the volume is free.",
+                f"When that ends, {_RETRY}, and the volume becomes free.",
                 Heals(by="kubelet", once=released, within_s=_RETRY_S),
             )
         case False:
             return (
                 (
-                    "kubelet has forgotten this volume: when that ends, look again, and unmap it "
-                    "if it is Orphaned then."
+                    "kubelet no longer tracks this volume. When that ends, run rbdagent again, and "
+                    "unmap the device if it is Orphaned then."
                 ),
-                Heals(note="kubelet has forgotten the volume"),
+                Heals(note="kubelet no longer tracks the volume"),
             )
         case None:
             return (
                 (
-                    "Whether kubelet still knows this volume was not observed: when that ends, "
-                    "wait two minutes, look again, and unmap it if it is Orphaned then."
+                    "Whether kubelet still tracks this volume was not observed. When that ends, "
+                    "wait two minutes, run rbdagent again, and unmap the device if it is Orphaned "
+                    "then."
                 ),
                 Heals(by="kubelet", once=released, note=_UNKNOWN_TO_KUBELET),
             )
 
 
-def _knows(holder: Holder) -> bool | None:
+def _is_tracked(holder: Holder) -> bool | None:
     """Return whether kubelet on the holder's node still tries to unstage the volume.
 
-    It lists the volume in volumesInUse until NodeUnstage has succeeded, and only then does the
+    kubelet lists the volume in volumesInUse until NodeUnstage has succeeded, and only then does the
     controller delete the VolumeAttachment. A kubelet that restarts in between finds neither.
     """
     attachment, listed = holder.attachment, holder.in_volumes_in_use
@@ -446,7 +467,10 @@ def _knows(holder: Holder) -> bool | None:
 
 
 def _unpinning(case: Case, holder: Holder, found: Evidence) -> tuple[Command, ...]:
-    """Give what ends each pin; a process that is nobody's pod is shown, never killed."""
+    """Return the commands that release the device.
+
+    A process that belongs to no pod is shown, never killed.
+    """
     commands = [
         shown
         for mount in (*foreign_mounts(found, holder), *found.other_mounts)
@@ -481,7 +505,7 @@ def _show_stacked(stacked: BlockHolder, holder: Holder) -> Command:
 
 
 def _in_namespace(mount: Mount, case: Case, holder: Holder) -> Iterator[Command]:
-    """Return what shows a mount in a namespace of its own: its process, the mount, its pod."""
+    """Yield what shows a mount in another namespace: its process, the mount, its pod."""
     process = mount.namespace.process
     yield _show(process, holder)
     yield command("findmnt --task", str(process.pid), mount.path, node=holder.node)
@@ -501,9 +525,9 @@ def _show(process: ProcessRef, holder: Holder) -> Command:
 
 
 def orphaned(case: Case) -> Iterator[Finding]:
-    """RBD101: nothing uses it, nobody else will clear it."""
-    for each in case.those(Verdict.ORPHANED):
-        holder = each.holder
+    """Yield RBD101 for a mapping that nothing uses and no other component removes."""
+    for judged in case.those(Verdict.ORPHANED):
+        holder = judged.holder
         found = evidence_of(holder)
         if holder.mapping is None or found.staging_mounts or found.own_luks:
             continue
@@ -513,9 +537,9 @@ def orphaned(case: Case) -> Iterator[Finding]:
         yield finding(
             "RBD101",
             subject_of(holder),
-            f"{subject_of(holder)} is mapped and nothing there uses it. {_how_it_came(holder)}"
+            f"{subject_of(holder)} is mapped, and nothing there uses it. {_why_orphaned(holder)}"
             f"{then_starts(case, holder.node)}",
-            evidence=(*each.because, *identity_lines(case, holder)),
+            evidence=(*judged.because, *identity_lines(case, holder)),
             remedy=_orphan_remedy(holder),
             heals=_recovery_of_orphan(holder),
             commands=(again, *unmap) if has_attachment else (*unmap, again),
@@ -523,7 +547,7 @@ def orphaned(case: Case) -> Iterator[Finding]:
 
 
 def _recovery_of_orphan(holder: Holder) -> Heals | None:
-    match _knows(holder):
+    match _is_tracked(holder):
         case True:
             once = "its next NodeUnstage succeeds"
             return Heals(by="kubelet", once=once, within_s=_RETRY_S)
@@ -534,94 +558,101 @@ def _recovery_of_orphan(holder: Holder) -> Heals | None:
 
 
 def _ask_to_unmap(case: Case, holder: Holder) -> tuple[Command, ...]:
-    """Give the plan, then the act: it looks on for the grace period where no agent did."""
+    """Return the commands that print the plan and execute it.
+
+    The second command first observes the device for the grace period if no agent has done so.
+    """
     mapping, volume = holder.mapping, case.use.persistent_volume
     if mapping is None or mapping.kind is not DeviceKind.KRBD:
         return ()
-    mapped = [each for each in case.judged if each.holder.mapping is not None]
+    mapped = [judged for judged in case.judged if judged.holder.mapping is not None]
     by_name = volume is not None and len(mapped) == 1
     target = case.ask if by_name else mapping.device
-    act = ("--wait", "--yes")
+    execute = ("--wait", "--yes")
     return (
         command("rbdagent unmap", target, node=holder.node),
-        command("rbdagent unmap", target, options=act, node=holder.node),
+        command("rbdagent unmap", target, options=execute, node=holder.node),
     )
 
 
 def _unmap(holder: Holder) -> tuple[Command, ...]:
-    """A plain unmap by device. rbd-nbd has no guard against being in use: no command for it."""
+    """Return the command of a plain unmap by device.
+
+    There is none for rbd-nbd: nothing prevents the disconnect of a device that is in use.
+    """
     mapping = holder.mapping
     if mapping is None or mapping.kind is not DeviceKind.KRBD:
         return ()
     return (command("rbd unmap", mapping.device, node=holder.node),)
 
 
-def _how_it_came(holder: Holder) -> str:
+def _why_orphaned(holder: Holder) -> str:
     attachment = holder.attachment
     if isinstance(attachment, Attachment) and attachment.deleting_since is None:
         return (
-            "Its VolumeAttachment is still there: kubelet has not finished NodeUnstage, and "
+            "Its VolumeAttachment still exists: kubelet has not completed NodeUnstage, and "
             f"{_RETRY}."
         )
     if isinstance(attachment, Attachment):
-        return "Its VolumeAttachment is being deleted: the controller has let it go."
+        return "Its VolumeAttachment is being deleted: the controller detaches the volume."
     if not holder.staging and not isinstance(holder.staging, NotObserved):
         return (
-            "There is no staging directory and no stash either: a stage that failed left it and "
-            "could not unmap it, or an unstage left it out. Nothing will clear it."
+            "There is no staging directory and no image-meta.json either: a failed stage left the "
+            "mapping and could not unmap it, or an unstage skipped it. No component will remove it."
         )
     if holder.in_volumes_in_use is True:
         return (
             f"Its VolumeAttachment is gone, and {holder.node} still lists it in volumesInUse: "
-            f"kubelet has not finished NodeUnstage, and {_RETRY}."
+            f"kubelet has not completed NodeUnstage, and {_RETRY}."
         )
     return (
-        "kubelet has forgotten it: its staging directory is left, its VolumeAttachment is gone. "
-        "Nothing will clear it."
+        "kubelet no longer tracks it: its staging directory is left, its VolumeAttachment is gone. "
+        "No component will remove it."
     )
 
 
 def _orphan_remedy(holder: Holder) -> str:
     if holder.mapping is not None and holder.mapping.kind is DeviceKind.NBD:
         return (
-            "rbd-nbd devices have no guard against being in use: make sure by a second look, then "
-            "unmap it by hand."
+            "Nothing prevents the disconnect of an rbd-nbd device that is in use. Run rbdagent a "
+            "second time to make sure that it is still Orphaned, then unmap it by hand."
         )
     device = holder.mapping.device if holder.mapping is not None else "it"
     unmap = (
-        "rbdagent unmap tells its plan or every reason against it, and acts with --yes alone. By "
-        f"hand: look directly before, then {line_of(command('rbd unmap', device))}. The kernel "
-        "refuses (EBUSY) if anybody has it open: stop then, never use force."
+        "rbdagent unmap prints its plan, or every reason not to unmap. It executes the plan only "
+        "with --yes. By hand: run rbdagent directly before, then "
+        f"{line_of(command('rbd unmap', device))}. The kernel refuses (EBUSY) if any process has "
+        "the device open: then stop, and never use force."
     )
     if isinstance(holder.attachment, Attachment):
         return (
-            f"Look again in two minutes. If it is still Orphaned, unmap it. {unmap} "
+            f"Run rbdagent again in two minutes. If it is still Orphaned, unmap it. {unmap} "
             "kubelet's next retry then succeeds, and the controller detaches."
         )
     return unmap
 
 
 def staging_left(case: Case) -> Iterator[Finding]:
-    """RBD110: umount, luksClose, unmap; stop at the first refusal."""
-    for each in case.those(Verdict.ORPHANED):
-        holder = each.holder
+    """Yield RBD110, with the commands in order: umount, luksClose, unmap."""
+    for judged in case.those(Verdict.ORPHANED):
+        holder = judged.holder
         found = evidence_of(holder)
         staged = found.staging_mounts
         if holder.mapping is None or not (staged or found.own_luks):
             continue
-        left = "is mounted at its staging path alone" if staged else "has its LUKS mapping left"
+        left = "is mounted only at its staging path" if staged else "still has its LUKS mapping"
         yield finding(
             "RBD110",
             subject_of(holder),
             f"{subject_of(holder)} {left}, and no pod uses it. "
-            f"kubelet will not clear it.{then_starts(case, holder.node)}",
-            evidence=(*each.because, *identity_lines(case, holder)),
+            f"kubelet will not remove it.{then_starts(case, holder.node)}",
+            evidence=(*judged.because, *identity_lines(case, holder)),
             commands=(
                 look_again(case),
-                *(command("umount", one.path, node=holder.node) for one in staged),
+                *(command("umount", mount.path, node=holder.node) for mount in staged),
                 *(
-                    command("cryptsetup luksClose", one.label or one.name, node=holder.node)
-                    for one in found.own_luks
+                    command("cryptsetup luksClose", luks.label or luks.name, node=holder.node)
+                    for luks in found.own_luks
                 ),
                 *_unmap(holder),
             ),
@@ -629,101 +660,104 @@ def staging_left(case: Case) -> Iterator[Finding]:
 
 
 def running_without_mapping(case: Case) -> Iterator[Finding]:
-    """RBD416: the API says that it runs, and neither watch nor mapping says so too."""
+    """Yield RBD416 for a pod that runs according to the API, with neither watch nor mapping."""
     if is_read_only(case.use):
         return
-    for each in case.judged:
-        holder = each.holder
+    for judged in case.judged:
+        holder = judged.holder
         if holder.mapping is not None or holder.watcher is not None:
             continue
-        if each.verdict not in (Verdict.IN_USE, Verdict.UNDETERMINED):
+        if judged.verdict not in (Verdict.IN_USE, Verdict.UNDETERMINED):
             continue
         view = case.use.image_view
         seen = view is not None and not isinstance(view.watchers, NotObserved)
         if not holder.is_local and not seen:
             continue
-        # One that was killed may stand there long after, with nothing mapped any more.
-        running = [one for one in evidence_of(holder).running if not is_terminated(one)]
+        # A pod that was killed may stay in the API long after its volume was unmapped.
+        running = [pod for pod in evidence_of(holder).running if not is_terminated(pod)]
         if not running:
             continue
         what = "no mapping of it" if holder.is_local else "no watch from that node"
         yield finding(
             "RBD416",
             f"node {holder.node}",
-            f"{pod_names(running)} runs on {holder.node} with {case.volume}, and there is {what}. "
-            "Look there before you let any other node have it.",
-            evidence=each.because,
+            f"{pod_names(running)} runs on {holder.node} with {case.volume}, but there is {what}. "
+            "Observe that node before any other node gets the volume.",
+            evidence=judged.because,
             commands=() if holder.is_local else (look_there(case, str(holder.node)),),
-            severity=_weight_of_missing(holder, running, case),
+            severity=_severity_of_missing(holder, running, case),
         )
 
 
-def _weight_of_missing(holder: Holder, running: list[Pod], case: Case) -> Severity | None:
-    # Ceph and the node are looked at after the API, which said that it was about to end.
-    if all(is_ending_in_time(each, case) for each in running):
+def _severity_of_missing(holder: Holder, running: list[Pod], case: Case) -> Severity | None:
+    # Ceph and the node are observed after the API: a terminating pod may have ended in between.
+    if all(is_ending_in_time(pod, case) for pod in running):
         return Severity.INFO
     return None if holder.is_local or not _unplaced(case) else Severity.WARNING
 
 
 def _unplaced(case: Case) -> tuple[JudgedHolder, ...]:
-    """Give the watchers of no known node: one of them may be that pod's mapping."""
-    return tuple(each for each in case.judged if each.holder.watcher and not each.holder.node)
+    """Return the watchers on no known node: one of them may be the pod's mapping."""
+    return tuple(
+        judged for judged in case.judged if judged.holder.watcher and not judged.holder.node
+    )
 
 
 def undetermined(case: Case) -> Iterator[Finding]:
-    """RBD119: say where to look."""
+    """Yield RBD119 for a holder whose use is unknown, with the nodes on which to observe it."""
     outside = outsiders(case)
-    for each in case.those(Verdict.UNDETERMINED):
-        holder = each.holder
-        if each in outside:
-            # RBD771 and its like say who that is.
+    for judged in case.those(Verdict.UNDETERMINED):
+        holder = judged.holder
+        if judged in outside:
+            # RBD771, RBD773 or RBD774 reports this client.
             continue
         if holder.mapping is None and holder.watcher is None and holder.published is None:
             continue
         if holder.is_local and holder.mapping is None:
             continue
-        passing = _may_be_leaving(holder, case)
+        is_transient = _is_unmap_expected(holder, case)
         shares = _shares(holder, case)
         if holder.is_local:
             message = (
-                f"What {subject_of(holder)} is used for could not be fully seen: do not unmap it."
+                f"The use of {subject_of(holder)} could not be fully observed: do not unmap it."
             )
             commands: tuple[Command, ...] = (command("rbdagent check"),)
         elif holder.node is not None and holder.watcher is None:
             message = (
-                f"{subject_of(holder)} may still have {case.volume} mapped: {each.because[0]}. "
-                f"Do not start it elsewhere before you have looked there."
+                f"{subject_of(holder)} may still have {case.volume} mapped: {judged.because[0]}. "
+                f"Do not start the volume elsewhere before you have run rbdagent there."
                 f"{then_starts(case, holder.node)}"
             )
             commands = (look_there(case, holder.node),)
         elif holder.node is not None:
-            soon = " kubelet there may be about to let it go." if passing else ""
+            soon = " kubelet there may be about to unmap it." if is_transient else ""
             message = (
-                f"{subject_of(holder)} holds {case.volume}; what it does can be seen only there."
-                f"{soon}{then_starts(case, holder.node)}"
+                f"{subject_of(holder)} holds {case.volume}. Its use can be observed only on that "
+                f"node.{soon}{then_starts(case, holder.node)}"
             )
             commands = (look_there(case, holder.node),)
         else:
             message = (
-                f"{subject_of(holder)} holds {case.volume}, and no node is known by that address. "
-                f"Run rbdagent on the nodes that may be it.{then_starts(case, None)}"
+                f"{subject_of(holder)} holds {case.volume}, and no known node has that address. "
+                f"Run rbdagent on the nodes that may have it.{then_starts(case, None)}"
             )
             commands = tuple(look_there(case, node) for node in _candidates(case))
+        guess = supposed(holder, case.use)
         yield finding(
             "RBD119",
             subject_of(holder),
-            message,
-            evidence=(*each.because, *identity_lines(case, holder)),
+            f"{message} It is {guess}." if guess else message,
+            evidence=(*judged.because, *identity_lines(case, holder)),
             commands=commands,
-            severity=Severity.INFO if passing or shares else None,
-            heals=_BY_KUBELET_THERE if passing else None,
+            severity=Severity.INFO if is_transient or shares else None,
+            heals=_BY_KUBELET_THERE if is_transient else None,
         )
 
 
 def _shares(holder: Holder, case: Case) -> bool:
-    """Return whether a holder of another node is one of several that the access mode allows.
+    """Return whether a holder on another node is one of several that the access mode allows.
 
-    Without its VolumeAttachment it is not: the control plane then knows of no use there.
+    A holder without a VolumeAttachment is not: the control plane knows of no use there.
     """
     return (
         not holder.is_local
@@ -734,11 +768,11 @@ def _shares(holder: Holder, case: Case) -> bool:
     )
 
 
-def _may_be_leaving(holder: Holder, case: Case) -> bool:
-    """Tell whether kubelet there may be about to unmap what no pod uses any more.
+def _is_unmap_expected(holder: Holder, case: Case) -> bool:
+    """Return whether kubelet there may be about to unmap a volume that no pod uses any more.
 
-    It unstages after the pod is gone from the API, and the controller detaches after that: of every
-    pod that moves or ends, the watch and the VolumeAttachment are left for some seconds.
+    kubelet unstages after the pod is gone from the API, and the controller detaches after that:
+    whenever a pod moves or ends, the watch and the VolumeAttachment remain for some seconds.
     """
     attachment, is_librbd = holder.attachment, holder.kind is HolderKind.LIBRBD
     return (
@@ -747,23 +781,23 @@ def _may_be_leaving(holder: Holder, case: Case) -> bool:
         and isinstance(attachment, Attachment)
         and not attachment.detach_error
         and knows_every_user(case)
-        and not any(has_waited(each, case.snapshot, MOVING) for each in case.use.waiting_pods)
+        and not any(has_waited(pod, case.snapshot, MOVING) for pod in case.use.waiting_pods)
     )
 
 
 def published(case: Case) -> Iterator[Finding]:
-    """RBD101, RBD102 of another node, by the word of its own agent: act there, not here."""
+    """Yield RBD101 and RBD102 of another node, as its own agent reports them."""
     for verdict, code in ((Verdict.ORPHANED, "RBD101"), (Verdict.PINNED, "RBD102")):
-        for each in case.those(verdict):
-            holder = each.holder
+        for judged in case.those(verdict):
+            holder = judged.holder
             if holder.mapping is not None or holder.published is None or holder.node is None:
                 continue
             yield finding(
                 code,
                 subject_of(holder),
-                f"{holder.published.device} on {holder.node} is {verdict}, by the word of the "
+                f"{holder.published.device} on {holder.node} is {verdict}, according to the "
                 f"agent there.{then_starts(case, holder.node)}",
-                evidence=(*each.because, *identity_lines(case, holder)),
+                evidence=(*judged.because, *identity_lines(case, holder)),
                 commands=(look_there(case, holder.node),),
                 heals=_once_released(holder)[1]
                 if verdict is Verdict.PINNED
@@ -772,112 +806,127 @@ def published(case: Case) -> Iterator[Finding]:
 
 
 def _candidates(case: Case) -> tuple[str, ...]:
-    """Give the nodes where an unknown client may be: attached, or with a pod of the volume."""
+    """Return the nodes where an unknown client may run: attached, or with a pod of the volume."""
     attached = () if isinstance(case.use.attachments, NotObserved) else case.use.attachments
-    nodes = {each.node_name for each in attached}
-    for each in case.judged:
-        pods = () if isinstance(each.holder.pods, NotObserved) else each.holder.pods
+    nodes = {attachment.node_name for attachment in attached}
+    for judged in case.judged:
+        pods = () if isinstance(judged.holder.pods, NotObserved) else judged.holder.pods
         nodes |= {pod.node_name for pod in pods if pod.node_name and runs(pod)}
     return tuple(sorted(nodes - {case.here}))
 
 
 def shared(case: Case) -> Iterator[Finding]:
-    """RBD114: several, and rightly so."""
+    """Yield RBD114 for several holders that the access mode allows."""
     if case.verdict is not Verdict.SHARED:
         return
-    nodes = ", ".join(str(each.holder.node) for each in sharing(case.judged))
+    nodes = ", ".join(str(judged.holder.node) for judged in sharing(case.judged))
     volume = case.use.persistent_volume
     modes = ", ".join(volume.access_modes) if volume is not None else "unknown"
     yield finding(
         "RBD114",
         case.volume,
         f"{case.volume} is in use on {nodes}; its access mode ({modes}) allows that.",
-        evidence=tuple(each.because[0] for each in sharing(case.judged)),
+        evidence=tuple(judged.because[0] for judged in sharing(case.judged)),
     )
 
 
 def foreign(case: Case) -> Iterator[Finding]:
-    """RBD115, RBD116, RBD117: clients that are not Kubernetes' mappings."""
-    for each in case.those(Verdict.FOREIGN):
-        holder = each.holder
+    """Yield RBD115, RBD116 and RBD117 for clients that are not mappings of Kubernetes."""
+    for judged in case.those(Verdict.FOREIGN):
+        holder = judged.holder
         if holder.passing:
             yield finding(
                 "RBD117",
                 subject_of(holder),
                 f"{subject_of(holder)} opened the image for a moment: it does not hold it.",
-                evidence=each.because,
+                evidence=judged.because,
             )
         elif is_ceph_daemon(holder):
             yield finding(
                 "RBD116",
                 subject_of(holder),
-                f"{subject_of(holder)} is {each.because[0]}: it belongs there.",
-                evidence=each.because,
+                f"{subject_of(holder)} is {judged.because[0]}: this is expected.",
+                evidence=judged.because,
+            )
+        elif holder.probably is not None:
+            yield finding(
+                "RBD116",
+                subject_of(holder),
+                f"{subject_of(holder)} is {supposed(holder, case.use)}. Any other librbd client "
+                "would look the same.",
+                evidence=(*judged.because, *not_excluded(case.use, case.snapshot)),
+                commands=(command("rbdagent check"),),
+                severity=Severity.WARNING if case.use.waiting_pods else None,
             )
         else:
             blocks = bool(case.use.waiting_pods)
+            is_librbd = holder.kind is HolderKind.LIBRBD
             yield finding(
                 "RBD115",
                 subject_of(holder),
-                f"{subject_of(holder)} holds the image and is no mapping of Kubernetes: find its "
-                f"owner. rbdagent does not touch it.{then_starts(case, None)}",
-                evidence=(*each.because, *identity_lines(case, holder)),
+                f"{subject_of(holder)} holds the image and is not a mapping of Kubernetes: find "
+                f"its owner. rbdagent does not act on it.{then_starts(case, None)}",
+                evidence=(
+                    *judged.because,
+                    *identity_lines(case, holder),
+                    *(not_excluded(case.use, case.snapshot) if is_librbd else ()),
+                ),
                 severity=Severity.ERROR if blocks else None,
             )
 
 
 def between_steps(case: Case) -> Iterator[Finding]:
-    """RBD120: wait."""
-    for each in case.those(Verdict.STAGED):
-        if each.holder.driver_registered is False:
+    """Yield RBD120 for a holder between two steps."""
+    for judged in case.those(Verdict.STAGED):
+        if judged.holder.driver_registered is False:
             continue
         yield finding(
             "RBD120",
-            subject_of(each.holder),
-            f"{subject_of(each.holder)} is between two steps: {each.because[0]}. Wait, and look "
-            "again.",
-            evidence=(*each.because, *identity_lines(case, each.holder)),
+            subject_of(judged.holder),
+            f"{subject_of(judged.holder)} is between two steps: {judged.because[0]}. Wait, then "
+            "run rbdagent again.",
+            evidence=(*judged.because, *identity_lines(case, judged.holder)),
             commands=(look_again(case),),
         )
 
 
 def in_use(case: Case) -> Iterator[Finding]:
-    """RBD100: rightly held."""
-    for each in case.those(Verdict.IN_USE):
-        if each.holder.lost_pod_uids and not evidence_of(each.holder).running:
+    """Yield RBD100 for a holder that a pod uses as expected."""
+    for judged in case.those(Verdict.IN_USE):
+        if judged.holder.lost_pod_uids and not evidence_of(judged.holder).running:
             continue
-        if case.use.unbacked and each.holder.is_local:
-            # The pod's container is not on this device, whatever the API says.
+        if case.use.unbacked and judged.holder.is_local:
+            # The pod's container does not use this device, whatever the API reports.
             continue
         yield finding(
             "RBD100",
-            subject_of(each.holder),
-            f"{subject_of(each.holder)} is in use: {each.because[0]}.",
-            evidence=(*each.because, *identity_lines(case, each.holder)),
+            subject_of(judged.holder),
+            f"{subject_of(judged.holder)} is in use: {judged.because[0]}.",
+            evidence=(*judged.because, *identity_lines(case, judged.holder)),
         )
 
 
 def nobody(case: Case) -> Iterator[Finding]:
-    """RBD118: only where every source that it needs was observed."""
+    """Yield RBD118 if no client holds the volume and every source that proves it was observed."""
     if case.verdict is not Verdict.FREE:
         return
     yield finding(
         "RBD118",
         case.volume,
         f"No client holds {case.volume}: it has no watcher, no node has a mapping of it, no pod "
-        "runs with it, and it is attached nowhere.",
+        "runs with it, and it is attached to no node.",
         evidence=(
             "Ceph lists no watcher",
             f"{case.here} was observed and has no mapping of it",
-            "the agent of every other node has reported lately, and none has a mapping of it",
+            "the agent of every other node has reported recently, and none has a mapping of it",
             "no node lists it in volumesInUse, and it has no VolumeAttachment",
         ),
     )
 
 
 def unknown_whether_nobody(case: Case) -> Iterator[Finding]:
-    """RBD119: no holder was seen, and that proves nothing."""
-    holding = [each for each in case.judged if not each.holder.passing]
+    """Yield RBD119 if no holder was observed, but a source that proves this is missing."""
+    holding = [judged for judged in case.judged if not judged.holder.passing]
     if holding or case.use.image is None or case.verdict is not Verdict.UNDETERMINED:
         return
     view = case.use.image_view
@@ -889,19 +938,19 @@ def unknown_whether_nobody(case: Case) -> Iterator[Finding]:
     yield finding(
         "RBD119",
         case.volume,
-        f"No holder of {case.volume} was seen, and that does not prove that it is free. Not "
+        f"No holder of {case.volume} was observed. This does not prove that it is free. Not "
         f"observed: {'; '.join(missing) or 'which cluster is meant'}.",
         evidence=tuple(f"not observed: {fact}" for fact in missing),
         remedy=_REMEDY_OF_NODES if of_nodes_alone else "",
         commands=_how_to_observe(case, missing, of_nodes_alone=of_nodes_alone),
-        # Where no agent runs, every unused volume is so: that is no alarm.
+        # Without agents this applies to every unused volume: no reason for an alarm.
         severity=Severity.INFO if of_nodes_alone else None,
     )
 
 
 _REMEDY_OF_NODES = (
-    "Run rbdagent who-holds on each of these nodes, or run the agent there. Prove that a node that "
-    "is not Ready is off before the volume starts elsewhere."
+    "Run rbdagent who-holds on each of these nodes, or run the agent there. Verify that a node "
+    "that is not Ready is off before the volume starts elsewhere."
 )
 
 

@@ -1,4 +1,4 @@
-"""RBD4xx: attaching, and what the events mean."""
+"""RBD407, RBD411, RBD412, RBD414, RBD415: the PVs of the target, and the target itself."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
 
 def duplicate_handle(case: Case) -> Iterator[Finding]:
-    """RBD411: two PVs that kubelet takes for one."""
+    """Report RBD411: two PVs that kubelet treats as one volume."""
     by_handle: dict[tuple[str, str], list[PersistentVolume]] = {}
-    for each in volumes_of_use(case.use):
-        pair = handle_of(each.source)
+    for volume in volumes_of_use(case.use):
+        pair = handle_of(volume.source)
         if pair is not None:
-            by_handle.setdefault(pair, []).append(each)
+            by_handle.setdefault(pair, []).append(volume)
     for (driver, handle), volumes in sorted(by_handle.items()):
         if len(volumes) < 2:
             continue
-        named = ", ".join(each.name for each in volumes)
+        named = ", ".join(volume.name for volume in volumes)
         yield finding(
             "RBD411",
             f"pv {volumes[0].name}",
-            f"{named} share the volume handle {handle}: kubelet and the attacher take them for one "
-            "volume.",
+            f"{named} have the same volume handle {handle}: kubelet and external-attacher treat "
+            "them as one volume.",
             evidence=(
                 f"driver {driver}, volumeHandle {handle}",
                 *(_owner_of(volume) for volume in volumes),
@@ -63,7 +63,7 @@ def _owner_of(volume: PersistentVolume) -> str:
 
 
 def not_rbd(case: Case) -> Iterator[Finding]:
-    """RBD407, RBD414: another driver's volume, or an image that nobody can name."""
+    """Report RBD407, RBD414: a volume of another driver, or a PV whose image name is unknown."""
     volume = case.use.persistent_volume
     if volume is None or case.use.image is not None:
         return
@@ -77,14 +77,14 @@ def not_rbd(case: Case) -> Iterator[Finding]:
         case CsiSource() if image is None:
             yield _of_another(volume, volume.source.driver)
         case CsiSource() | InTreeRbdSource():
-            reason = image.reason if isinstance(image, NotObserved) else "its source names none"
-            cure = image.cure if isinstance(image, NotObserved) else ""
+            reason = image.reason if isinstance(image, NotObserved) else "its source names no image"
+            hint = image.cure if isinstance(image, NotObserved) else ""
             yield finding(
                 "RBD414",
                 f"pv {volume.name}",
-                f"Which image {volume.name} stands for cannot be told: {reason}.",
+                f"The image that {volume.name} refers to is unknown: {reason}.",
                 evidence=(reason,),
-                remedy=cure,
+                remedy=hint,
                 commands=(kubectl("get pv", volume.name, options=("-o", "yaml")),),
             )
 
@@ -95,9 +95,9 @@ def _of_a_gateway(volume: PersistentVolume, source: OtherSource) -> Finding:
         "RBD407",
         f"pv {volume.name}",
         f"{volume.name} is an NVMe-oF volume of {source.kind}: the gateway holds its RBD image"
-        f"{image}, and the nodes reach the gateway by NVMe. rbdagent does not judge that.",
+        f"{image}, and the nodes reach the gateway by NVMe. rbdagent does not evaluate NVMe.",
         evidence=(f"source {source.kind}",),
-        remedy="The gateway's own tools show which node is connected; `nvme list` does on a node.",
+        remedy="Use the gateway's tools to see which node is connected, or `nvme list` on a node.",
         commands=() if source.image is None else (command("rbd status", str(source.image)),),
         severity=Severity.INFO,
     )
@@ -114,24 +114,24 @@ def _of_another(volume: PersistentVolume, owner: str) -> Finding:
 
 
 def target_not_seen(case: Case) -> Iterator[Finding]:
-    """RBD415: say what was looked for, and which source could not be asked."""
+    """Report RBD415: the target was not found, and which sources were not observed."""
     use = case.use
     if use.image is not None or use.persistent_volume or use.claim or use.holders:
         return
     if _names_missing_claims(case):
-        # The scheduler says so, or kubelet does.
+        # An event of the scheduler or of kubelet reports it.
         return
     if use.target.kind is TargetKind.POD and _pod_seen(case):
         yield finding(
             "RBD415",
             f"pod {use.target.namespace}/{use.target.name}",
             f"Pod {use.target.namespace}/{use.target.name} has no RBD volume.",
-            remedy="Nothing to do here.",
+            remedy="Nothing to do.",
             severity=Severity.INFO,
         )
         return
     states = case.snapshot.sources
-    unseen = [
+    not_observed = [
         f"{name}: {source.state}, {source.reason}"
         for name, source in (
             ("node", states.node),
@@ -144,17 +144,17 @@ def target_not_seen(case: Case) -> Iterator[Finding]:
         "RBD415",
         use.target.given,
         f"{use.target.given} was not found"
-        f"{', and not every source could be asked' if unseen else ''}.",
-        evidence=tuple(unseen),
-        commands=(command("rbdagent check"),) if unseen else (),
+        f"{', and not every source was observed' if not_observed else ''}.",
+        evidence=tuple(not_observed),
+        commands=(command("rbdagent check"),) if not_observed else (),
     )
 
 
 def _names_missing_claims(case: Case) -> bool:
-    """Tell whether a pod waits for claims of which none was found."""
+    """Return whether a pod waits for claims of which none was found."""
     kube = case.snapshot.kubernetes
     claims = () if kube is None else observed_of(kube.claims)
-    known = {(each.ref.namespace, each.ref.name) for each in claims}
+    known = {(claim.ref.namespace, claim.ref.name) for claim in claims}
     return any(
         pod.claims and known.isdisjoint((pod.ref.namespace, name) for name in pod.claims)
         for pod in case.use.waiting_pods
@@ -166,18 +166,18 @@ def _pod_seen(case: Case) -> bool:
     if kube is None or isinstance(kube.pods, NotObserved):
         return False
     wanted = (case.use.target.namespace, case.use.target.name)
-    return any((each.ref.namespace, each.ref.name) == wanted for each in kube.pods)
+    return any((pod.ref.namespace, pod.ref.name) == wanted for pod in kube.pods)
 
 
 def several_volumes(case: Case) -> Iterator[Finding]:
-    """RBD412: an answer speaks of one volume, a pod may have more."""
+    """Report RBD412: the report covers one volume, but the pod has more."""
     further = further_volumes(case.use, case.snapshot)
     if not further or case.use.target.kind is not TargetKind.POD:
         return
     yield finding(
         "RBD412",
         f"pod {case.use.target.namespace}/{case.use.target.name}",
-        f"This answer is about {case.volume}. The pod also has "
-        f"{', '.join(each.name for each in further)}.",
+        f"This report is about {case.volume}. The pod also has "
+        f"{', '.join(other.name for other in further)}.",
         commands=tuple(command("rbdagent who-holds", f"pv/{other.name}") for other in further),
     )

@@ -1,8 +1,9 @@
-"""RBD113, RBD72x: pods and nodes that do not let go of a volume.
+"""RBD113, RBD72x: pods and nodes that do not release a volume.
 
-A pod's deletionTimestamp is the request and its grace period together. What the controllers count
-as ended is IsPodTerminated (pkg/volume/util); the taint is obeyed on a Ready node as well
-(attachdetach/reconciler), and by podgc on one that is not Ready alone. Read in Kubernetes 1.36.
+A pod's deletionTimestamp is the time of the request plus the grace period. IsPodTerminated
+(pkg/volume/util) defines which pods the controllers count as ended. attachdetach/reconciler acts on
+the out-of-service taint on a Ready node as well; podgc acts on it only on a node that is not Ready.
+Source: Kubernetes 1.36.
 """
 
 from __future__ import annotations
@@ -56,14 +57,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _TAINT: Final = "node.kubernetes.io/out-of-service"
-_TOLD: Final = frozenset({Verdict.ORPHANED, Verdict.PINNED, Verdict.DEAD, Verdict.UNWATCHED})
-"""What says by itself why a node does not let go."""
+_EXPLAINED: Final = frozenset({Verdict.ORPHANED, Verdict.PINNED, Verdict.DEAD, Verdict.UNWATCHED})
+"""Verdicts whose own findings explain why a node does not release a volume."""
 _CAUSES: Final = frozenset({"RBD109", "RBD201", "RBD202"})
-"""The same, as another node's agent publishes it."""
+"""Codes with such an explanation, as the agent of another node publishes them."""
 
 
 def ending(case: Case) -> Iterator[Finding]:
-    """RBD721 to RBD725: each pod with the volume that is being deleted, and what keeps it."""
+    """Report RBD721 to RBD725: pods with the volume that are being deleted, and the delay."""
     for pod in case.use.pods:
         if pod.deleting_since is None or pod.node_name is None:
             continue
@@ -88,8 +89,8 @@ def _late(pod: Pod, case: Case) -> str:
     return spoken(age(pod.deleting_since, case.snapshot.observed_at))
 
 
-def _waits(case: Case, node: str | None) -> str:
-    waiting = [each for each in waiters(case) if each.node_name != node]
+def _waiting_sentence(case: Case, node: str | None) -> str:
+    waiting = [pod for pod in waiters(case) if pod.node_name != node]
     return f" Waiting for its volume: {pod_names(waiting)}." if waiting else ""
 
 
@@ -99,8 +100,8 @@ def _in_time(pod: Pod, case: Case) -> Finding:
     return finding(
         "RBD721",
         f"pod {pod.ref}",
-        f"{pod.ref} on {pod.node_name} is ending: its time is not over yet."
-        f"{_waits(case, pod.node_name)}",
+        f"{pod.ref} on {pod.node_name} is terminating, and its time limit is not over yet."
+        f"{_waiting_sentence(case, pod.node_name)}",
         evidence=(f"its grace period ends at {pod.deleting_since}",),
         commands=(look_again(case),),
         heals=Heals(by="kubelet", within_s=left),
@@ -108,12 +109,15 @@ def _in_time(pod: Pod, case: Case) -> Finding:
 
 
 def _does_not_end(pod: Pod, case: Case) -> Finding:
-    running = ", ".join(each.name for each in pod.containers if each.state == "running")
+    running = ", ".join(
+        container.name for container in pod.containers if container.state == "running"
+    )
     return finding(
         "RBD722",
         f"pod {pod.ref}",
-        f"{pod.ref} on {pod.node_name} should have ended {_late(pod, case)} ago, and its container "
-        f"{running} still runs: its process does not end.{_waits(case, pod.node_name)}",
+        f"{pod.ref} on {pod.node_name} should have ended {_late(pod, case)} ago, but its container "
+        f"{running} is still running: its process does not end."
+        f"{_waiting_sentence(case, pod.node_name)}",
         evidence=(
             f"its grace period ended at {pod.deleting_since}",
             f"node {pod.node_name} is Ready",
@@ -124,67 +128,68 @@ def _does_not_end(pod: Pod, case: Case) -> Finding:
 
 
 def _sleeping(pod: Pod, case: Case) -> tuple[str, ...]:
-    """Name the processes of the pod that cannot be killed, where this is its node."""
+    """Return the pod's processes that cannot be killed, if the pod runs on this node."""
     node = case.snapshot.node
     if node is None or node.node_name != pod.node_name:
         return ()
     return tuple(
-        f"process {each.pid} ({each.command}) is in uninterruptible sleep"
-        for each in node.processes
-        if each.pod_uid == pod.ref.uid and each.state == "D"
+        f"process {process.pid} ({process.command}) is in uninterruptible sleep"
+        for process in node.processes
+        if process.pod_uid == pod.ref.uid and process.state == "D"
     )
 
 
 def _ended(pod: Pod, case: Case) -> Iterator[Finding]:
-    """RBD724; a finalizer (RBD654) holds the object alone, and kubelet unmounts all the same."""
+    """Report RBD724; a finalizer (RBD654) only keeps the object, and kubelet unmounts anyway."""
     held = any(
-        each.holder.mapping is not None or each.holder.watcher is not None
-        for each in case.judged
-        # What another pod there uses is that one's.
-        if each.holder.node == pod.node_name
-        and not each.holder.passing
-        and each.verdict is not Verdict.IN_USE
+        judged.holder.mapping is not None or judged.holder.watcher is not None
+        for judged in case.judged
+        # A mapping that another pod there uses belongs to that pod.
+        if judged.holder.node == pod.node_name
+        and not judged.holder.passing
+        and judged.verdict is not Verdict.IN_USE
     )
-    if (held or not pod.finalizers) and not _is_told_of(str(pod.node_name), case):
+    if (held or not pod.finalizers) and not _is_explained(str(pod.node_name), case):
         yield _not_unmounted(pod, case)
 
 
 def _on_lost_node(pod: Pod, node: Node | None, case: Case) -> Iterator[Finding]:
     if node is None:
-        # podgc deletes the pods of a Node that is gone by force, within 80 s.
+        # podgc force-deletes the pods of a Node that no longer exists, within 80 s.
         return
-    silent = "is NotReady" if node.ready is False else "is silent"
+    state = "is NotReady" if node.ready is False else "is not reporting"
     spec = case.use.image.spec if case.use.image is not None else None
     alive = [
-        subject_of(each.holder)
-        for each in case.judged
-        if each.holder.node == node.name and each.holder.watcher and not each.holder.passing
+        subject_of(judged.holder)
+        for judged in case.judged
+        if judged.holder.node == node.name and judged.holder.watcher and not judged.holder.passing
     ]
     watch = (
-        f" Its watch on the image is alive ({', '.join(alive)}): that machine runs and may write."
+        f" The node's watch on the image is alive ({', '.join(alive)}): that machine runs and may "
+        "write."
         if alive
         else ""
     )
     counted = (
         ""
         if is_terminated(pod)
-        else " As long as its containers are said to run, the volume stays attached there, for "
-        "ever."
+        else " As long as its containers are reported as running, the volume stays attached there "
+        "indefinitely."
     )
     taint = (
-        f" {node.name} carries the out-of-service taint: the pod goes within 20 s."
+        f" {node.name} has the out-of-service taint: the pod is removed within 20 s."
         if node.out_of_service
         else ""
     )
     yield finding(
         "RBD725",
         f"pod {pod.ref}",
-        f"{pod.ref} should have ended {_late(pod, case)} ago, and {node.name}, whose kubelet must "
-        f"end it, {silent}.{counted}{watch}{taint}{_waits(case, node.name)}",
+        f"{pod.ref} should have ended {_late(pod, case)} ago, but {node.name}, whose kubelet must "
+        f"end it, {state}.{counted}{watch}{taint}{_waiting_sentence(case, node.name)}",
         evidence=(
             f"its grace period ended at {pod.deleting_since}",
             (
-                f"node {node.name}: Ready is {_ready_word(node)} since "
+                f"node {node.name}: Ready is {_ready_status(node)} since "
                 f"{node.ready_changed_at or 'an unknown time'}"
             ),
         ),
@@ -201,27 +206,27 @@ def _status(image: ImageSpec | None) -> tuple[Command, ...]:
     return () if image is None or not image.pool else (command("rbd status", str(image)),)
 
 
-def _ready_word(node: Node) -> str:
+def _ready_status(node: Node) -> str:
     return "False" if node.ready is False else "Unknown"
 
 
 def safe_order(node: str, image: ImageSpec | None) -> str:
-    """Give the only safe way to free a volume of a node that is down."""
+    """Return the only safe sequence of steps to release a volume from a node that is down."""
     status = f" ({line_of(command('rbd status', str(image)))})" if image is not None else ""
     taint = line_of(kubectl("taint node", node, f"{_TAINT}=nodeshutdown:NoExecute"))
     back = line_of(kubectl("taint node", node, f"{_TAINT}-"))
     return (
-        f"Bring {node} back if you can: its kubelet then finishes by itself. If not, in this "
-        f"order. 1. Look whether its watch is alive{status}: while it is, that machine writes, and "
-        f"nothing may be forced. 2. Power {node} off. 3. Only then: {taint} (its pods and "
-        f"attachments go within 20 s). 4. After its return: {back}"
+        f"Bring {node} back if you can: its kubelet then finishes automatically. If not, keep to "
+        f"this order. 1. Check whether its watch is alive{status}: while it is alive, that machine "
+        f"writes, and nothing may be forced. 2. Power {node} off. 3. Only then: {taint} (its pods "
+        f"and attachments are removed within 20 s). 4. When the node is back: {back}"
     )
 
 
-def _is_told_of(node: str, case: Case) -> bool:
-    """Tell whether another rule says why this node does not let go."""
+def _is_explained(node: str, case: Case) -> bool:
+    """Return whether another rule reports why this node does not release the volume."""
     return any(
-        judged.verdict in _TOLD
+        judged.verdict in _EXPLAINED
         or judged.holder.driver_registered is False
         or (judged.holder.mapping is not None and _is_kubelet_down(case))
         or _is_reported(judged.holder, case)
@@ -240,7 +245,7 @@ def _is_kubelet_down(case: Case) -> bool:
 
 
 def _is_reported(holder: Holder, case: Case) -> bool:
-    """Return whether the agent there reports a lost pod, a dead CSI driver, or a dead kubelet."""
+    """Return whether the agent there reports a lost pod, a CSI driver or a kubelet that is down."""
     published = fresh_word(holder, case.snapshot)
     return published is not None and not _CAUSES.isdisjoint(published.findings)
 
@@ -249,26 +254,26 @@ def _not_unmounted(pod: Pod, case: Case) -> Finding:
     return finding(
         "RBD724",
         f"pod {pod.ref}",
-        f"The containers of {pod.ref} have ended, and {pod.node_name} has not let its volumes go "
-        f"for {_late(pod, case)}: an unmount fails there, of this volume or of another of the "
-        f"pod.{_waits(case, pod.node_name)}",
+        f"The containers of {pod.ref} have ended, but {pod.node_name} has not released the pod's "
+        f"volumes for {_late(pod, case)}: an unmount fails there, of this volume or of another "
+        f"volume of the pod.{_waiting_sentence(case, pod.node_name)}",
         evidence=(
             f"being deleted since {pod.deleting_since}",
             f"node {pod.node_name} is Ready",
             *_unknown_there(str(pod.node_name), case),
         ),
-        commands=_look_on(str(pod.node_name), case),
+        commands=_inspect(str(pod.node_name), case),
     )
 
 
 def _unknown_there(node: str, case: Case) -> tuple[str, ...]:
-    """Return what RBD724 cannot know of another node, though its Node says Ready."""
+    """Return the facts about another node that RBD724 lacks, even if that Node is Ready."""
     if node == case.here:
         return ()
     return (f"not observed from here: whether kubelet and the CSI driver work on {node} now",)
 
 
-def _look_on(node: str, case: Case) -> tuple[Command, ...]:
+def _inspect(node: str, case: Case) -> tuple[Command, ...]:
     return (
         look_again(case) if node == case.here else look_there(case, node),
         pods_on(node),
@@ -276,36 +281,37 @@ def _look_on(node: str, case: Case) -> tuple[Command, ...]:
 
 
 def unmount_fails(case: Case) -> Iterator[Finding]:
-    """RBD724: no pod there any more, and kubelet still wants the volume: its unmount fails.
+    """Report RBD724: no pod is left on the node, but kubelet still lists the volume.
 
-    While a pod merely waits on a node, kubelet lists the volume there too: it needs an attachment.
+    kubelet also lists the volume while a pod only waits on a node, because the pod needs the
+    attachment.
     """
     if not knows_every_user(case):
         return
-    for each in observed_of(case.use.attachments):
-        name = each.node_name
-        if each.deleting_since or users_on(name, case) or _is_told_of(name, case):
+    for attachment in observed_of(case.use.attachments):
+        name = attachment.node_name
+        if attachment.deleting_since or users_on(name, case) or _is_explained(name, case):
             continue
         if name == case.here and case.those(Verdict.STAGED):
             continue
-        if any(one.node_name == name and one.deleting_since for one in case.use.pods):
+        if any(pod.node_name == name and pod.deleting_since for pod in case.use.pods):
             continue
         if not is_listed(case.use, name, case.snapshot):
             continue
-        waiting = [one for one in waiters(case) if one.node_name != name]
-        long = any(has_waited(one, case.snapshot, LONG) for one in waiting)
+        waiting = [pod for pod in waiters(case) if pod.node_name != name]
+        long = any(has_waited(pod, case.snapshot, LONG) for pod in waiting)
         yield finding(
             "RBD724",
             f"node {name}",
-            f"No pod on {name} uses {case.volume} any more, and kubelet there has not let it go: "
-            "its unmount is under way, or fails. No event tells of it."
-            f"{_waits(case, name)}",
+            f"No pod on {name} uses {case.volume} any more, but kubelet there has not released it: "
+            "its unmount is in progress, or fails. No event reports it."
+            f"{_waiting_sentence(case, name)}",
             evidence=(
                 f"{name} lists the volume in volumesInUse",
-                f"VolumeAttachment {each.name}: {name}, not being deleted",
+                f"VolumeAttachment {attachment.name}: {name}, not being deleted",
                 *_unknown_there(name, case),
             ),
-            commands=_look_on(name, case),
+            commands=_inspect(name, case),
             severity=None if long else Severity.INFO,
         )
 
@@ -316,13 +322,13 @@ def unmount_fails(case: Case) -> Iterator[Finding]:
 
 
 def out_of_service(case: Case) -> Iterator[Finding]:
-    """RBD726: the taint says that the node is off, and it is Ready."""
-    dirty = {each.holder.node for each in case.those(Verdict.RETURNED_DIRTY)}
+    """Report RBD726: a node has the taint for nodes that are off, but is Ready."""
+    dirty = {judged.holder.node for judged in case.those(Verdict.RETURNED_DIRTY)}
     kube = case.snapshot.kubernetes
     tainted = [
-        each
-        for each in (() if kube is None else observed_of(kube.nodes))
-        if each.out_of_service and each.ready is True and each.name not in dirty
+        node
+        for node in (() if kube is None else observed_of(kube.nodes))
+        if node.out_of_service and node.ready is True and node.name not in dirty
     ]
     concerned = _nodes_of(case) if tainted else frozenset()
     for node in tainted:
@@ -334,15 +340,15 @@ def out_of_service(case: Case) -> Iterator[Finding]:
         yield finding(
             "RBD726",
             f"node {node.name}",
-            f"{node.name} is Ready and carries the out-of-service taint: whatever volume a pod "
-            "leaves there is detached without waiting for its unmount, and the next node gets it "
-            "at once.",
+            f"{node.name} is Ready and has the out-of-service taint: when a pod leaves the node, "
+            "its volumes are detached without waiting for their unmount, and the next node gets "
+            "them at once.",
             evidence=(
                 f"node {node.name}: Ready since {node.ready_changed_at or 'an unknown time'}",
                 *((f"{pod_names(running)} on it uses the volume",) if running else ()),
             ),
-            remedy=f"If the machine was off since the taint was set, take it away: {back}. If "
-            "not, stop the pods with volumes there and reboot it first.",
+            remedy=f"If the machine was off at any time since the taint was set, remove the taint: "
+            f"{back}. If not, stop the pods with volumes there and reboot the machine first.",
             commands=(kubectl("describe node", node.name),),
             severity=Severity.WARNING if lately and not running else None,
         )
@@ -350,40 +356,40 @@ def out_of_service(case: Case) -> Iterator[Finding]:
 
 def _nodes_of(case: Case) -> frozenset[str | None]:
     """Return the nodes that hold the volume, are attached to it, or have a pod that needs it."""
-    names = {each.holder.node for each in case.judged if not each.holder.passing}
-    names |= {each.node_name for each in observed_of(case.use.attachments)}
-    return frozenset(names | {each.node_name for each in case.use.pods if needs_volumes(each)})
+    names = {judged.holder.node for judged in case.judged if not judged.holder.passing}
+    names |= {attachment.node_name for attachment in observed_of(case.use.attachments)}
+    return frozenset(names | {pod.node_name for pod in case.use.pods if needs_volumes(pod)})
 
 
 def node_down(case: Case) -> Iterator[Finding]:
-    """RBD113: alive for Ceph, or gone for Ceph too."""
-    for each in case.those(Verdict.NODE_DOWN):
-        holder = each.holder
+    """Report RBD113: a node that is not Ready, with or without a watch in Ceph."""
+    for judged in case.those(Verdict.NODE_DOWN):
+        holder = judged.holder
         node = str(holder.node)
         if holder.watcher is not None:
             message = (
-                f"{node} is not Ready, and its watch on {case.volume} is alive: that machine runs "
+                f"{node} is not Ready, but its watch on {case.volume} is alive: that machine runs "
                 "and may write. Do not detach by force. Prove that it is off first."
             )
         else:
             message = (
-                f"{node} is not Ready, and Ceph sees no watch of it on {case.volume}. Prove that "
-                "the machine is off, then set the out-of-service taint."
+                f"{node} is not Ready, and Ceph lists no watch of that node on {case.volume}. "
+                "Prove that the machine is off, then set the out-of-service taint."
             )
-        there = holder.node_object
-        tainted = isinstance(there, Node) and there.out_of_service
+        node_object = holder.node_object
+        tainted = isinstance(node_object, Node) and node_object.out_of_service
         if tainted and holder.watcher is not None:
             message += (
-                " It carries the out-of-service taint already, so its volumes are detached all the "
-                "same: stop the volume's pods on other nodes."
+                f" {node} already has the out-of-service taint, so its volumes are detached "
+                "anyway: stop the volume's pods on other nodes."
             )
         spec = case.use.image.spec if case.use.image is not None else None
         yield finding(
             "RBD113",
             f"node {node}",
             message,
-            evidence=(*each.because, *identity_lines(case, holder), *_fencing(case, holder)),
-            remedy=safe_order(node, spec) if isinstance(there, Node) else "",
+            evidence=(*judged.because, *identity_lines(case, holder), *_fencing(case, holder)),
+            remedy=safe_order(node, spec) if isinstance(node_object, Node) else "",
             commands=(
                 kubectl("describe node", node),
                 *_status(spec),
@@ -392,25 +398,25 @@ def node_down(case: Case) -> Iterator[Finding]:
 
 
 def _fencing(case: Case, holder: Holder) -> tuple[str, ...]:
-    """Give the exact entry that would fence this client alone; a whole IP may be Ceph's own."""
+    """Return the blocklist entry for this client only; Ceph daemons may use the same IP address."""
     watcher = holder.watcher
     if watcher is None:
         return ()
     exact = f"{watcher.address.ip}:0/{watcher.address.nonce}"
     if ":" in watcher.address.ip:
         exact = f"[{watcher.address.ip}]:0/{watcher.address.nonce}"
-    said = [f"should you fence it, fence this client alone: {exact}, never the whole address"]
+    lines = [f"if you fence it, fence only this client: {exact}, never the whole address"]
     fsid = case.use.image.fsid if case.use.image is not None else None
     daemons = _daemons_at(watcher.address.ip, cluster_with(fsid, case.snapshot))
     if daemons:
-        said.append(f"{watcher.address.ip} also hosts {', '.join(daemons)}: fencing it stops Ceph")
-    return tuple(said)
+        lines.append(f"{watcher.address.ip} also hosts {', '.join(daemons)}: fencing it stops Ceph")
+    return tuple(lines)
 
 
 def _daemons_at(ip: str, cluster: ClusterView | None) -> tuple[str, ...]:
-    here = {
+    names = {
         f"{daemon.kind}.{daemon.name}"
         for daemon in daemons_of(cluster)
         if same_ip(daemon.address.ip, ip)
     }
-    return tuple(sorted(here))
+    return tuple(sorted(names))

@@ -1,6 +1,6 @@
-"""The life of a volume: which step is done, which is broken, and what everything waits for.
+"""The lifecycle of a volume: which steps are done, which failed, and which finding blocks them.
 
-What a step is broken by, the findings say: each code of the catalogue names its step.
+Findings show why a step failed: each code in the catalogue names its step.
 """
 
 from __future__ import annotations
@@ -59,13 +59,14 @@ _BLOCKS_FIRST: Final = (
     LifeStep.RELEASE,
     LifeStep.RECLAIM,
 )
-"""What one node has not let go, the next one cannot attach and map."""
+"""The detach steps come before the attach steps: a volume that one node has not released cannot be
+attached and mapped by the next node."""
 
 _WATCHERS_UNSEEN: Final = "the image's watchers were not observed"
 
 
 def life_of(use: VolumeUse, snapshot: Snapshot) -> Life:
-    """Follow a volume through its life."""
+    """Return the lifecycle of a volume with its findings, the most blocking one first."""
     diagnosis = diagnose(use, snapshot)
     findings = tuple(sorted(diagnosis.findings, key=_blocks_first))
     diagnosis = replace(diagnosis, findings=findings, next_commands=next_commands(findings))
@@ -85,24 +86,24 @@ def _blocks_first(finding: Finding) -> tuple[int, int]:
 
 
 def _pod_of(use: VolumeUse, snapshot: Snapshot) -> Pod | None:
-    """Give the pod that was asked about, else one that waits, else one that uses the volume."""
+    """Return the pod of the target, else a pod that waits, else a pod that uses the volume."""
     pods = pods_of(snapshot.kubernetes)
     target = use.target
     if target.kind is TargetKind.POD:
         wanted = (target.namespace, target.name)
-        return next((each for each in pods if (each.ref.namespace, each.ref.name) == wanted), None)
+        return next((pod for pod in pods if (pod.ref.namespace, pod.ref.name) == wanted), None)
     if use.waiting_pods:
         return use.waiting_pods[0]
     if use.claim is not None and use.persistent_volume is None:
         return next(iter(pods_naming(use.claim.ref, snapshot.kubernetes)), None)
     names = names_of(use.image, volumes_of_use(use), snapshot.kubernetes, ceph=snapshot.ceph)
     users = users_of(names, snapshot.kubernetes)
-    living = [each for each in users if each.deleting_since is None]
-    return next(iter(living or users), None)
+    remaining = [pod for pod in users if pod.deleting_since is None]
+    return next(iter(remaining or users), None)
 
 
 # --------------------------------------------------------------------------------------------------
-# There
+# Attach path
 # --------------------------------------------------------------------------------------------------
 
 
@@ -126,22 +127,27 @@ def _stage_of(step: LifeStep, state: StepState, said: str) -> LifeStage:
 
 
 def why_unseen(snapshot: Snapshot, found: tuple[object, ...] | NotObserved | None) -> str:
-    """Say why a kind of object was not observed; empty where it was. None: no API at all."""
+    """Return why a kind of object was not observed, or "" if it was.
+
+    ``found`` is None if the Kubernetes API was not observed at all.
+    """
     if found is None:
-        return snapshot.sources.kubernetes.reason or "the Kubernetes API was not asked"
+        return snapshot.sources.kubernetes.reason or "the Kubernetes API was not queried"
     return found.reason if isinstance(found, NotObserved) else ""
 
 
 def _provision(use: VolumeUse, unseen: str) -> LifeStage:
     step, volume = LifeStep.PROVISION, use.persistent_volume
     if volume is not None:
-        by = f"by {volume.provisioner}" if volume.provisioner else "by hand"
-        return _stage_of(step, StepState.DONE, f"{volume.name}, made {by}")
+        origin = (
+            f"provisioned by {volume.provisioner}" if volume.provisioner else "created manually"
+        )
+        return _stage_of(step, StepState.DONE, f"{volume.name}, {origin}")
     if use.image is not None:
         return _stage_of(step, StepState.DONE, f"image {use.image.spec}")
     if unseen:
         return _stage_of(step, StepState.UNSEEN, unseen)
-    return _stage_of(step, StepState.WAITING, "there is no volume yet")
+    return _stage_of(step, StepState.WAITING, "no volume exists yet")
 
 
 def _bind(use: VolumeUse, unseen: str) -> LifeStage:
@@ -151,7 +157,7 @@ def _bind(use: VolumeUse, unseen: str) -> LifeStage:
             return _stage_of(step, StepState.UNSEEN, unseen)
         if volume is None or volume.claim is None:
             return _stage_of(step, StepState.UNNEEDED, "no claim")
-        return _stage_of(step, StepState.WAITING, f"its claim {volume.claim} is not there")
+        return _stage_of(step, StepState.WAITING, f"its claim {volume.claim} does not exist")
     if claim.phase == "Bound" and volume is not None and volume.phase == "Bound":
         return _stage_of(step, StepState.DONE, f"claim {claim.ref}")
     phases = f"claim {claim.ref} is {claim.phase or 'new'}"
@@ -168,7 +174,7 @@ def _schedule(pod: Pod | None, unseen: str) -> LifeStage:
         return _stage_of(step, StepState.UNNEEDED, "no pod uses it")
     if pod.node_name:
         return _stage_of(step, StepState.DONE, f"pod {pod.ref} on {pod.node_name}")
-    return _stage_of(step, StepState.WAITING, f"pod {pod.ref} has no node")
+    return _stage_of(step, StepState.WAITING, f"pod {pod.ref} is not scheduled to a node")
 
 
 def _attach(use: VolumeUse, node: str | None) -> LifeStage:
@@ -177,9 +183,11 @@ def _attach(use: VolumeUse, node: str | None) -> LifeStage:
         return _stage_of(step, StepState.AHEAD, "")
     if isinstance(use.attachments, NotObserved):
         return _stage_of(step, StepState.UNSEEN, use.attachments.reason)
-    found = next((each for each in use.attachments if each.node_name == node), None)
+    found = next(
+        (attachment for attachment in use.attachments if attachment.node_name == node), None
+    )
     if found is None:
-        return _stage_of(step, StepState.WAITING, f"no VolumeAttachment to {node}")
+        return _stage_of(step, StepState.WAITING, f"no VolumeAttachment for {node}")
     if found.deleting_since is not None:
         return _stage_of(step, StepState.WAITING, f"{found.name} is being deleted")
     if not found.attached:
@@ -191,9 +199,9 @@ def _stage(diagnosis: Diagnosis, node: str | None) -> LifeStage:
     step = LifeStep.STAGE
     if node is None:
         return _stage_of(step, StepState.AHEAD, "")
-    here = [each for each in diagnosis.holders if each.holder.node == node]
-    for each in here:
-        mapping = each.holder.mapping
+    here = [judged.holder for judged in diagnosis.holders if judged.holder.node == node]
+    for holder in here:
+        mapping = holder.mapping
         if mapping is not None:
             return _stage_of(step, StepState.DONE, f"{mapping.device} on {node}")
     if here:
@@ -208,56 +216,56 @@ def _publish(pod: Pod | None) -> LifeStage:
     step = LifeStep.PUBLISH
     if pod is None or pod.node_name is None:
         return _stage_of(step, StepState.AHEAD, "")
-    if pod.phase == "Running" or any(each.state == "running" for each in pod.containers):
-        return _stage_of(step, StepState.DONE, f"pod {pod.ref} runs")
+    if pod.phase == "Running" or any(container.state == "running" for container in pod.containers):
+        return _stage_of(step, StepState.DONE, f"pod {pod.ref} is running")
     if pod.phase in {"Succeeded", "Failed"}:
-        return _stage_of(step, StepState.UNNEEDED, f"pod {pod.ref} has ended")
+        return _stage_of(step, StepState.UNNEEDED, f"pod {pod.ref} has finished")
     return _stage_of(step, StepState.WAITING, f"pod {pod.ref} is {pod.phase}")
 
 
 def _with_findings(
     stages: tuple[LifeStage, ...], findings: tuple[Finding, ...]
 ) -> tuple[LifeStage, ...]:
-    """Mark what is broken, and that what comes after it has to wait."""
-    told = []
+    """Mark steps that have findings as failed, and waiting steps after them as not started."""
+    marked = []
     is_ahead = False
-    for each in stages:
-        codes = _codes(each.step, findings)
-        state = each.state
+    for stage in stages:
+        codes = _codes(stage.step, findings)
+        state = stage.state
         if codes and state is not StepState.DONE:
             state = StepState.BROKEN
         elif is_ahead and state is StepState.WAITING:
             state = StepState.AHEAD
         is_ahead |= state in {StepState.BROKEN, StepState.WAITING}
-        told.append(LifeStage(step=each.step, state=state, said=each.said, codes=codes))
-    return tuple(told)
+        marked.append(LifeStage(step=stage.step, state=state, said=stage.said, codes=codes))
+    return tuple(marked)
 
 
 def _codes(step: LifeStep, findings: tuple[Finding, ...]) -> tuple[str, ...]:
     return tuple(
         dict.fromkeys(
-            each.code
-            for each in findings
-            if each.severity is not Severity.INFO and CATALOG[each.code].step is step
+            finding.code
+            for finding in findings
+            if finding.severity is not Severity.INFO and CATALOG[finding.code].step is step
         )
     )
 
 
 # --------------------------------------------------------------------------------------------------
-# Back
+# Detach path
 # --------------------------------------------------------------------------------------------------
 
 
 def _back(diagnosis: Diagnosis, pod: Pod | None) -> tuple[WayBack, ...]:
-    """Follow each node that holds the volume, or is attached to it, and is not the pod's own.
+    """Return the detach path of each other node that holds the volume or has it attached.
 
-    A node that shares the volume with the pod's has no way to go back. What is said of another
-    node's holder stands in no way here.
+    The pod's own node has no detach path, and neither does a node that shares the volume with it.
+    A finding about a holder on another node does not block the path.
     """
     use = diagnosis.use
     own = pod.node_name if pod is not None and pod.deleting_since is None else None
-    nodes = [each.holder.node for each in diagnosis.holders if not each.holder.passing]
-    nodes += [each.node_name for each in observed_of(use.attachments)]
+    nodes = [judged.holder.node for judged in diagnosis.holders if not judged.holder.passing]
+    nodes += [attachment.node_name for attachment in observed_of(use.attachments)]
     sharing = _sharing_nodes(use)
     return tuple(
         WayBack(
@@ -270,7 +278,7 @@ def _back(diagnosis: Diagnosis, pod: Pod | None) -> tuple[WayBack, ...]:
 
 
 def _sharing_nodes(use: VolumeUse) -> frozenset[str | None]:
-    """Return the nodes whose pods may go on using the volume beside those of other nodes."""
+    """Return the nodes whose pods may use the volume at the same time as pods on other nodes."""
     if not may_be_shared(use):
         return frozenset()
     return frozenset(
@@ -279,28 +287,31 @@ def _sharing_nodes(use: VolumeUse) -> frozenset[str | None]:
 
 
 def _without_others(diagnosis: Diagnosis, node: str) -> tuple[Finding, ...]:
-    holders = {subject_of(each.holder) for each in diagnosis.holders if each.holder.node != node}
+    holders = {
+        subject_of(judged.holder) for judged in diagnosis.holders if judged.holder.node != node
+    }
     return tuple(
-        each
-        for each in diagnosis.findings
-        if each.subject not in holders
-        and (each.subject == f"node {node}" or not each.subject.startswith("node "))
+        finding
+        for finding in diagnosis.findings
+        if finding.subject not in holders
+        and (finding.subject == f"node {node}" or not finding.subject.startswith("node "))
     )
 
 
 def _leaving(diagnosis: Diagnosis, node: str) -> tuple[LifeStage, ...]:
     use = diagnosis.use
-    held = [each for each in diagnosis.holders if each.holder.node == node]
-    unstage = _unstage(held, use.image_view, strangers=_strangers(diagnosis))
+    held = [judged for judged in diagnosis.holders if judged.holder.node == node]
+    unstage = _unstage(held, use.image_view, unknown_clients=_unknown_clients(diagnosis))
     return (_unpublish(held), unstage, _detach(use.attachments, node))
 
 
-def _strangers(diagnosis: Diagnosis) -> tuple[str, ...]:
-    """Name the watchers that are of no node that is known: they may be of any."""
+def _unknown_clients(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """Return the watchers whose node is unknown: each of them may run on any node."""
+    holders = [judged.holder for judged in diagnosis.holders]
     return tuple(
-        subject_of(each.holder)
-        for each in diagnosis.holders
-        if each.holder.node is None and each.holder.watcher is not None and not each.holder.passing
+        subject_of(holder)
+        for holder in holders
+        if holder.node is None and holder.watcher is not None and not holder.passing
     )
 
 
@@ -308,43 +319,46 @@ def _unpublish(held: list[JudgedHolder]) -> LifeStage:
     step = LifeStep.UNPUBLISH
     lost = [uid for judged in held for uid in judged.holder.lost_pod_uids]
     if lost:
-        said = f"a container or a path of pod {lost[0]}, which the API has lost, is still there"
+        said = f"the API does not list pod {lost[0]}, but its container or path still exists"
         return _stage_of(step, StepState.WAITING, said)
     if any(
         "RBD109" in judged.holder.published.findings for judged in held if judged.holder.published
     ):
-        said = "the agent there reports a container or a path of a pod that the API has lost"
+        said = "the agent there reports a container or path of a pod that the API does not list"
         return _stage_of(step, StepState.WAITING, said)
-    pods = [pod for each in held for pod in observed_of(each.holder.pods)]
+    pods = [pod for judged in held for pod in observed_of(judged.holder.pods)]
     if pods:
-        named = ", ".join(str(each.ref) for each in pods)
-        return _stage_of(step, StepState.WAITING, f"pod {named}")
-    if any(isinstance(each.holder.pods, NotObserved) for each in held):
+        named = ", ".join(str(pod.ref) for pod in pods)
+        return _stage_of(step, StepState.WAITING, f"{'pod' if len(pods) == 1 else 'pods'} {named}")
+    if any(isinstance(judged.holder.pods, NotObserved) for judged in held):
         return _stage_of(step, StepState.UNSEEN, "its pods were not observed")
     return _stage_of(step, StepState.DONE, "no pod uses it there")
 
 
 def _unstage(
-    held: list[JudgedHolder], view: ImageView | None, *, strangers: tuple[str, ...]
+    held: list[JudgedHolder], view: ImageView | None, *, unknown_clients: tuple[str, ...]
 ) -> LifeStage:
     step = LifeStep.UNSTAGE
     if not held and (view is None or isinstance(view.watchers, NotObserved)):
         return _stage_of(step, StepState.UNSEEN, _WATCHERS_UNSEEN)
-    if not held and strangers:
-        return _stage_of(step, StepState.UNSEEN, f"{', '.join(strangers)} may be there")
+    if not held and unknown_clients:
+        said = f"{', '.join(unknown_clients)} may be on this node"
+        return _stage_of(step, StepState.UNSEEN, said)
     if not held:
-        return _stage_of(step, StepState.DONE, "nothing there has it mapped")
+        return _stage_of(step, StepState.DONE, "no client there has it mapped")
     mapping = held[0].holder.mapping
     what = mapping.device if mapping is not None else "its watch"
-    return _stage_of(step, StepState.WAITING, f"{what} is there: {held[0].verdict}")
+    return _stage_of(step, StepState.WAITING, f"{what} still exists: {held[0].verdict}")
 
 
 def _detach(attachments: tuple[Attachment, ...] | NotObserved, node: str) -> LifeStage:
     step = LifeStep.DETACH
     if isinstance(attachments, NotObserved):
         return _stage_of(step, StepState.UNSEEN, attachments.reason)
-    attached = next((each for each in attachments if each.node_name == node), None)
+    attached = next(
+        (attachment for attachment in attachments if attachment.node_name == node), None
+    )
     if attached is None:
         return _stage_of(step, StepState.DONE, "no VolumeAttachment")
-    leaving = "is being deleted" if attached.deleting_since else "is there"
-    return _stage_of(step, StepState.WAITING, f"{attached.name} {leaving}")
+    state = "is being deleted" if attached.deleting_since else "still exists"
+    return _stage_of(step, StepState.WAITING, f"{attached.name} {state}")

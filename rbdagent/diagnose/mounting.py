@@ -1,12 +1,12 @@
-"""RBD73x to RBD76x, RBD402, RBD308: what kubelet and the driver said, and what it means.
+"""RBD73x to RBD76x, RBD402, RBD308: the errors that kubelet and the driver report.
 
-Texts read in Kubernetes 1.36 (pkg/volume, pkg/kubelet/volumemanager, mount-utils), ceph-csi of
-October 2024 (internal/rbd, internal/util) and external-attacher 4.9; older ones where they differ.
+parse/recognised.py has the texts and their sources, parse/faults.py the error numbers of Ceph's
+calls.
 """
 
 from __future__ import annotations
 
-import re
+import errno
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.commands import Template, command, filled, kubectl, template
@@ -50,25 +50,27 @@ from rbdagent.model import (
     Verdict,
     observed_of,
 )
+from rbdagent.parse.faults import FAULTS, Call, Fault, Kind, failure_in, first_meant
+from rbdagent.parse.recognised import Recognised
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
 class Saying(NamedTuple):
-    """What is meant by a text."""
+    """Holds the meaning of an error text."""
 
-    pattern: str
+    kinds: tuple[Kind, ...]
     code: str | None
-    """None: another rule says it, from more than the text."""
+    """None: another rule reports it, based on more than the text."""
     means: str = ""
-    """Goes on after "cannot start on NODE: "; groups of the pattern, and what `fields_of` has."""
+    """Follows "cannot start on NODE: "; may contain fields of the pattern and of `fields_of`."""
     commands: tuple[Template, ...] = ()
-    """In the same way; one whose fields are not all known is left out."""
+    """May contain the same fields; a command is omitted if one of its fields is unknown."""
     remedy: str = ""
-    """Where it is another than the catalogue's."""
+    """Only if it differs from the catalogue's."""
     heals: Heals | None = None
-    """In the same way."""
+    """Only if it differs from the catalogue's."""
 
 
 def _field_of_volume(path: str) -> Template:
@@ -80,6 +82,7 @@ def _config_maps(name: str) -> Template:
     return template(listing, f"metadata.name={name}")
 
 
+_CONFIG_MAPS: Final = (_config_maps("ceph-csi-config"), _config_maps("rook-ceph-csi-config"))
 _NODE_PODS: Final = template("kubectl get pods -A -o wide --field-selector", "spec.nodeName={node}")
 _CSI_NODE: Final = template("kubectl get csinode", "{node}", options=("-o", "yaml"))
 _FS_TYPE: Final = _field_of_volume("csi.fsType")
@@ -89,374 +92,349 @@ _KERNEL_VERSION: Final = template(
 _KERNEL_LOG: Final = template(
     "journalctl --dmesg --no-pager --lines=10 --grep=rbd:|libceph:", node="{node}"
 )
-"""Without case: the pattern has no capital (journalctl(1))."""
+"""The match ignores case, because the pattern has no capital letter (journalctl(1))."""
 _MAP_OPTIONS: Final = _field_of_volume("csi.volumeAttributes.mapOptions")
 _NODE_STAGE: Final = _field_of_volume("csi.nodeStageSecretRef")
 _MONITORS: Final = template("ceph mon dump")
 _IMAGE: Final = template("rbd info", "{image}")
 _LOCKS: Final = template("rbd lock ls", "{image}")
 _USERS: Final = template("ceph auth ls")
-_KEY_REFUSED: Final = r"failed to add secret '(?P<user>client\.[\w.-]+)' to kernel"
-"""Of rbd, where add_key(2) fails (build_map_buf, ceph src/krbd.cc)."""
 _SHOW_ACCESS: Final = template("kubectl describe secret", "{name}", namespace="{namespace}")
 
-MULTI_ATTACH: Final = r"Multi-Attach error|Waiting for detach for volume"
-"""How the attach/detach controller begins its event; the second way since Kubernetes 1.37
-(pkg/controller/volume/attachdetach/reconciler/reconciler.go, reportMultiAttachError)."""
+
+def _failed(fault: Fault, *calls: Call) -> tuple[Kind, ...]:
+    """Return the calls that fail for a reason; without arguments, every call that can."""
+    return tuple(
+        (call, fault)
+        for call, numbers in FAULTS.items()
+        if fault in numbers.values() and (call in calls or not calls)
+    )
+
 
 SAYINGS: Final = (
-    Saying(MULTI_ATTACH, None),
-    Saying(r"is still being used", None),
-    Saying(r"an operation with the given Volume ID \S+ already exists", None),
-    Saying(r"code = DeadlineExceeded", None),
-    Saying(r"map failed: \(108\)|exit status 108", None),
-    Saying(r"volume attachment is being deleted", None),
+    Saying((Recognised.MULTI_ATTACH,), None),
+    Saying((Recognised.IN_USE,), None),
+    Saying((Recognised.UNDER_WAY,), None),
+    Saying((Recognised.DEADLINE,), None),
+    Saying(_failed(Fault.BLOCKLISTED, Call.MAP, Call.RUN), None),
+    Saying((Recognised.BEING_DETACHED,), None),
     Saying(
-        r"timed out waiting for external-attacher",
+        (Recognised.ATTACHER_SILENT,),
         "RBD712",
-        "the external attacher does not answer",
+        "external-attacher does not respond",
         (template("kubectl get deployments -A -o wide"),),
     ),
-    Saying(r"WaitForAttach failed", None),
-    Saying(r"ReadWriteOncePod access mode and is already in use", None),
-    Saying(r"found PV object .* does not point to claim", None),
-    Saying(r"pod is not owner", None),
+    Saying((Recognised.WAIT_FOR_ATTACH,), None),
+    Saying((Recognised.ONE_POD_ONLY,), None),
+    Saying((Recognised.NOT_THE_CLAIMS,), None),
+    Saying((Recognised.NOT_OWNER,), None),
     Saying(
-        r"error processing PVC (?P<claim>[\w.-]+/[\w.-]+): (?P<why>.+)",
+        (Recognised.CLAIM_OF_POD,),
         "RBD701",
         "its claim {claim} is not ready: {why}",
         (template("rbdagent diagnose", "pvc/{claim}"),),
     ),
     Saying(
-        r"NodeAffinity check failed",
+        (Recognised.NODE_AFFINITY,),
         "RBD702",
-        "{volume} may not be used on that node, by the PV's node affinity",
+        "the PV's node affinity does not allow {volume} on that node",
         (_field_of_volume("nodeAffinity"),
          template("kubectl get node", "{node}", options=("--show-labels",))),
     ),
     Saying(
-        r"code = ResourceExhausted desc = (?P<why>.+)",
+        (Recognised.EXHAUSTED,),
         "RBD703",
-        "the node takes no further volume of {driver}: {why}",
+        "the node accepts no more volumes of {driver}: {why}",
         (_CSI_NODE,),
     ),
     Saying(
-        r"driver name (?P<name>\S+) not found in the list of registered CSI drivers"
-        r"|CSINode \S+ does not contain driver (?P<other>\S+)"
-        r"|code = Unavailable desc = connection error"
-        r"|dial unix \S+: connect: (?:connection refused|no such file or directory)",
+        (Recognised.DRIVER_NOT_REGISTERED, Recognised.DRIVER_SILENT),
         "RBD731",
-        "the CSI driver {driver} does not answer there",
+        "the CSI driver {driver} does not respond there",
         (_NODE_PODS, _CSI_NODE),
     ),
     Saying(
-        r"failed to find the secret (?P<name>[\w.-]+) in the namespace (?P<namespace>[\w.-]+)",
+        (Recognised.SECRET_MISSING, Recognised.ATTACHERS_SECRET_MISSING),
         "RBD733",
-        "the driver needs the secret {namespace}/{name}, and cannot read it",
+        "the driver needs the secret {namespace}/{name}, but cannot read it",
         (_SHOW_ACCESS,),
     ),
     Saying(
-        r'failed to load secret "(?P<namespace>[\w.-]+)/(?P<name>[\w.-]+)"',
-        "RBD733",
-        "the driver needs the secret {namespace}/{name}, and cannot read it",
-        (_SHOW_ACCESS,),
-    ),
-    Saying(
-        r'missing configuration for cluster ID "(?P<cluster>[^"]*)"',
+        (Recognised.NO_CLUSTER,),
         "RBD734",
-        "ceph-csi's configuration has no cluster {cluster}",
-        (_config_maps("ceph-csi-config"), _config_maps("rook-ceph-csi-config")),
+        "ceph-csi's configuration does not contain the cluster {cluster}",
+        _CONFIG_MAPS,
     ),
     Saying(
-        r"flatten in progress",
+        _failed(Fault.NO_CONFIGURATION),
+        "RBD734",
+        "the CSI driver has no monitors or no keyring for the volume's cluster",
+        _CONFIG_MAPS,
+        "Add the monitors of the volume's clusterID to ceph-csi's configuration, and check the "
+        "secret with the user's key. Make sure that it is the right cluster: different clusters "
+        "can have the same pool IDs and image names.",
+    ),
+    Saying(
+        (Recognised.FLATTENING,),
         "RBD745",
         "Ceph's manager is flattening the image first",
         (template("ceph rbd task list"),),
     ),
     Saying(
-        r"cannot map image \S+ it is not primary",
+        (Recognised.NOT_PRIMARY,),
         "RBD743",
-        "the image is a mirror's copy, not the primary",
+        "the image is a non-primary mirror image",
         (template("rbd mirror image status", "{image}"),),
     ),
     Saying(
-        r"failed to (?:blocklist|blacklist)",
-        "RBD742",
-        "the driver's user may not put the former owner of the lock on the blocklist",
-    ),
-    Saying(
-        r"modprobe: (?:FATAL|ERROR)|failed to load rbd kernel module|Module rbd not found",
+        (Recognised.NO_MODULE,),
         "RBD739",
-        "its kernel has no module rbd",
+        "its kernel has no rbd module",
         (template("modprobe rbd", node="{node}"),),
     ),
     Saying(
-        # ceph-csi reads the PV's imageFeatures here, and not the image (validateImageFeatures,
-        # internal/rbd/rbd_util.go@52fcb7b).
-        r"feature (?P<feature>[\w-]+) requires rbd-nbd for mounter",
+        (Recognised.NEEDS_RBD_NBD,),
         "RBD740",
-        "the volume asks for the image feature {feature}, which ceph-csi leaves to rbd-nbd",
+        "the volume asks for the image feature {feature}, which ceph-csi maps only with rbd-nbd",
         (_field_of_volume("csi.volumeAttributes"), _IMAGE),
         "The attributes of a PV cannot be changed: set Retain and create the PV again, with "
         "mounter: rbd-nbd, or without the feature in imageFeatures. In the second case the image "
-        "must not have the feature either. Correct the class in the same way.",
+        "must not have the feature either. Correct the StorageClass in the same way.",
         Heals(note="the attributes of a PV cannot be changed"),
     ),
     Saying(
-        r"image feature set mismatch|unsupported krbd Feature|map failed: \(6\)",
+        (Recognised.KRBD_LACKS_FEATURE, *_failed(Fault.FEATURES)),
         "RBD740",
-        "its kernel does not know all features of the image",
+        "its kernel does not support all features of the image",
         (_IMAGE, template("cat /sys/bus/rbd/supported_features", node="{node}"),
          template("rbd feature disable", "{image}", "{lacking}")),
     ),
     Saying(
-        # The kernel checks the length of a key (22) since ac431d597a9b ("libceph: define and
-        # enforce CEPH_MAX_KEY_LEN"), which stable kernels have; before, its type alone (524). It
-        # knows the type since b7cc142dbafe ("add support for CEPH_CRYPTO_AES256KRB5", 7.0).
-        _KEY_REFUSED + r"[\s\S]*map failed: \((?P<number>22|524)\)",
+        _failed(Fault.KEY_TYPE),
         "RBD747",
         "its kernel cannot use the key of {user} ({number}); kernels before 7.0 do not know keys "
         "of type aes256k",
         (_KERNEL_VERSION, _NODE_STAGE, _KERNEL_LOG, _MONITORS),
     ),
     Saying(
-        # Here the kernel's keyring refuses: seccomp without add_key(2), or the user's key quota.
-        _KEY_REFUSED + r"[\s\S]*map failed: \((?P<number>\d+)\)",
+        # The kernel's keyring refuses: seccomp without add_key(2), or the user's key quota.
+        (Recognised.KEY_NOT_ADDED,),
         "RBD744",
-        "its kernel does not take the key of {user} ({number})",
+        "its kernel does not accept the key of {user} ({number})",
         (_KERNEL_LOG,),
-        "Look at the seccomp profile of the CSI node plugin, which must allow add_key(2), and at "
-        "`/proc/key-users` on that node. Ceph has not been asked yet.",
+        "Check the seccomp profile of the CSI node plugin, which must allow add_key(2), and "
+        "`/proc/key-users` on that node. The driver has not contacted Ceph yet.",
     ),
     Saying(
-        # librados of ceph-csi, which passes the key as keyfile (measured with 16.2 and 18.2).
-        r"connecting failed: rados: ret=-22,",
+        # From the librados of ceph-csi, which passes the key as keyfile (measured with 16.2, 18.2).
+        _failed(Fault.UNUSABLE),
         "RBD747",
         "the CSI driver cannot read the key of its Ceph user: the key is of a type that the "
-        "driver's librados does not know (aes256k), or is no key",
+        "driver's librados does not support (aes256k), or is not a key; or the name of a monitor "
+        "cannot be resolved",
         (_NODE_PODS, _NODE_STAGE, _MONITORS),
-        "Update ceph-csi to 3.16.3, 3.17.1 or later, which know aes256k; or give the secret a new "
-        "user whose key is of type aes (`ceph auth get-or-create client.USER-aes CAPS "
-        "--key-type=aes`, where `ceph mon dump` lists aes in auth_allowed_ciphers; a user that "
+        "Update ceph-csi to 3.16.3, 3.17.1 or later, which support aes256k; or give the secret a "
+        "new user whose key is of type aes (`ceph auth get-or-create client.USER-aes CAPS "
+        "--key-type=aes`, if `ceph mon dump` lists aes in auth_allowed_ciphers; a user that "
         "exists keeps its key). See docs/install.md, Key types.",
     ),
     Saying(
-        # rbd itself, before it asks the kernel (build_map_buf, ceph src/krbd.cc,
-        # https://tracker.ceph.com/issues/54128). Kernels know ms_mode since 00498b994113 (5.11).
-        r"failed to get mon address \(possible ms_mode mismatch\)",
+        # Kernels support ms_mode since 00498b994113 (5.11).
+        (Recognised.NO_ADDRESS,),
         "RBD748",
         "the monitors have no address for the ms_mode of the map",
         (_MONITORS, _MAP_OPTIONS, template("ceph config get client rbd_default_map_options"),
          _KERNEL_VERSION),
     ),
     Saying(
-        r"rados: ret=-110|map failed: \(110\)|Connection timed out|exit status 110\).* running rbd",
+        (*_failed(Fault.TIMED_OUT), Recognised.TIMED_OUT),
         "RBD735",
-        "it does not reach Ceph's monitors",
+        "the node does not reach Ceph's monitors",
         (_MONITORS, template("ceph health detail")),
     ),
     Saying(
-        # Where rbd does not get as far as the kernel, its exit status alone tells.
-        r"rados: ret=-(?:1|13),|map failed: \((?:1|13)\)|exit status 13\).* running rbd",
+        _failed(Fault.DENIED),
         "RBD736",
         "Ceph refuses the driver's user",
         (_USERS,),
     ),
     Saying(
-        r"pool not found|pool (?:ID)?\(\S+\) not found in Ceph cluster",
+        (Recognised.POOL_GONE,),
         "RBD737",
-        "the image's pool is not in the Ceph cluster that was asked",
+        "the image's pool does not exist in the Ceph cluster that the driver uses",
         (template("ceph fsid"), template("ceph osd pool ls")),
     ),
     Saying(
-        r"image not found|map failed: \(2\)",
+        (Recognised.IMAGE_GONE, *_failed(Fault.NO_IMAGE)),
         "RBD738",
         "the driver does not find the image",
         (_IMAGE, template("rbd trash ls --all --pool", "{pool}")),
     ),
     Saying(
-        r"map failed: \((?P<number>22|95)\)",
+        _failed(Fault.NOT_TAKEN),
         "RBD741",
-        "its kernel refuses the map ({number}): an option that it does not know, or a chain of "
-        "parents that is too long or is being flattened",
+        "its kernel rejects the map ({number}): an option that the kernel does not know, or a "
+        "chain of parents that is too long or is being flattened",
         (_KERNEL_LOG, _MAP_OPTIONS, _IMAGE),
     ),
     Saying(
-        r"rbd: map failed|map failed: \(\d+\)",
+        (Recognised.MAP_FAILED,),
         "RBD744",
         "the image cannot be mapped",
         (_KERNEL_LOG,),
     ),
     Saying(
-        r"unexpected encryption status",
+        (Recognised.ENCRYPTION_STATUS,),
         "RBD766",
-        "the metadata of the image does not say that it is, or is to be, encrypted",
+        "the metadata of the image does not state that it is, or is to be, encrypted",
         (template("rbd image-meta list", "{image}"),),
     ),
     Saying(
-        r"passphrase|encryption kms|encryption status|failed to encrypt volume|can not fetch DEK",
+        (Recognised.ENCRYPTION_FAILED,),
         "RBD746",
-        "the passphrase of the encrypted volume cannot be had",
+        "the passphrase of the encrypted volume is not available",
     ),
     Saying(
-        # e2fsck and mke2fs say so of a device that is open exclusively: mount-utils has these words
-        # in the text of "'fsck' found errors" and of "format of disk" (mount_linux.go).
-        r"/dev/\S+ is in use\.|apparently in use by the system"
-        r"|opened exclusively by another program|cannot open /dev/\S+: Device or resource busy",
+        (Recognised.DEVICE_IN_USE,),
         "RBD764",
-        "something on that node has the device already",
+        "something on that node already uses the device",
         (template("rbdagent who-holds", "pv/{volume}", node="{node}"),),
     ),
     Saying(
-        r"unsupported feature\(s\)|Get a newer version of e2fsck",
+        (Recognised.E2FSCK_TOO_OLD,),
         "RBD765",
         "the e2fsck of its CSI driver is older than the file system, which is not damaged",
         (_NODE_PODS,),
     ),
     Saying(
-        r"'fsck' found errors on device (?P<device>\S+) but could not correct",
+        (Recognised.FSCK_FAILED,),
         "RBD752",
-        "its file system has errors that fsck leaves to a person",
+        "its file system has errors that fsck does not correct automatically",
         (template("rbd snap create", "{image}@before-fsck"),),
     ),
     Saying(
-        r"cannot mount unformatted disk",
+        (Recognised.UNFORMATTED,),
         "RBD754",
-        "the image is empty, and is to be mounted read-only",
+        "the image is empty and is to be mounted read-only",
     ),
     Saying(
-        # mount-utils (formatAndMountSensitive) has looked with blkid: this comes before mount's
-        # own words, which are in the same text.
-        r"it already contains|unknown data, probably partitions",
+        (Recognised.ANOTHER_FILE_SYSTEM,),
         "RBD753",
-        "what is on the image is not the file system that is asked for ({fs_type})",
+        "the image does not contain the requested file system ({fs_type})",
         (_FS_TYPE,),
-        "See what is there (`blkid` on a read-only mapping). The fsType of a PV cannot be "
-        "changed: set Retain and make the PV anew with the right one.",
+        "Check what is on the image (`blkid` on a read-only mapping). The fsType of a PV cannot "
+        "be changed: set Retain and create the PV again with the right one.",
         Heals(note="a PV's fsType cannot be changed"),
     ),
     Saying(
-        # util-linux says so of whatever the kernel answers with EINVAL
-        # (libmount/src/context_mount.c).
-        r"wrong fs type, bad option",
+        (Recognised.MOUNT_REFUSED,),
         "RBD753",
-        "mount refuses a mount option, the type ({fs_type}), or the file system itself: its "
-        "superblock, or a feature that is newer than that node's kernel",
+        "mount refuses a mount option, the type ({fs_type}), or the file system: its superblock, "
+        "or a feature that is newer than that node's kernel",
         (_field_of_volume("mountOptions"), _FS_TYPE, _KERNEL_LOG),
     ),
     Saying(
-        r"RWX access mode request is only valid|multi node access modes are only supported",
+        (Recognised.MANY_WRITERS,),
         "RBD756",
-        "RBD gives no file system to many nodes (ReadWriteMany)",
+        "RBD does not support a file system on many nodes (ReadWriteMany)",
     ),
     Saying(
-        r"volume (?P<name>\S+) has volumeMode (?P<mode>\w+), but is specified in (?P<list>\w+)",
+        (Recognised.WRONG_MODE,),
         "RBD757",
-        "its volume {name} has volumeMode {mode}, and the pod names it in {list}",
+        "its volume {name} has volumeMode {mode}, but the pod names it in {list}",
     ),
     Saying(
-        r"conflicting SELinux labels|already mounted to a different pod with a different SELinux",
+        (Recognised.SELINUX,),
         "RBD759",
-        "another pod has the volume there with another SELinux label",
+        "another pod there uses the volume with a different SELinux label",
         (_NODE_PODS,),
     ),
     Saying(
-        r"Setting volume ownership for",
+        (Recognised.SETTING_OWNERSHIP,),
         "RBD763",
-        "kubelet is giving the volume's files to the pod's group",
+        "kubelet is changing the group of the volume's files to the pod's fsGroup",
     ),
     Saying(
-        r"applyFSGroup failed",
+        (Recognised.OWNERSHIP_FAILED,),
         "RBD758",
-        "kubelet cannot give the volume's files to the pod's group",
+        "kubelet cannot change the group of the volume's files to the pod's fsGroup",
     ),
     Saying(
-        r"while expanding volume|NodeExpandVolume failed",
+        (Recognised.EXPANSION_FAILED,),
         "RBD761",
-        "the file system cannot be grown",
+        "the file system cannot be expanded",
         (template("kubectl describe pvc", "{claim_name}", namespace="{claim_namespace}"), _IMAGE),
     ),
     Saying(
-        r"no volume plugin matched",
+        (Recognised.NO_PLUGIN,),
         "RBD760",
-        "its kubelet has no plugin for this volume any more",
+        "its kubelet no longer has a plugin for this volume",
     ),
     Saying(
-        r"format of disk|desc = exit status \d+\s*$",
+        (Recognised.FORMAT_FAILED,),
         "RBD751",
         "no file system can be made on the image",
     ),
 )  # fmt: skip
-"""In this order; the first that fits is meant.
+"""In this order; the first that matches applies."""
 
-Whoever may write events may write anything into them: what goes into a command is a name, and no
-more than that.
-"""
-
-BY_NOW: Final = " By now it is registered there: the next try gets it."
+BY_NOW: Final = " The driver is registered there now: the next retry will succeed."
 _MOST_NAMED: Final = 3
-"""Pods, and nodes, of which the same is told."""
+"""How many pods, and how many nodes, one finding names."""
 _JOURNAL: Final = "journaling"
-"""Which the kernel still lacks, and a mirror by journal lives on."""
-_PATTERNS: Final = tuple((re.compile(each.pattern), each) for each in SAYINGS)
-_ATTACH: Final = "AttachVolume.Attach failed"
-"""What follows is the VolumeAttachment's attachError, verbatim."""
+"""The feature that no kernel supports, and that journal-based mirroring needs."""
 
 
 def meant_by(text: str) -> tuple[Saying, dict[str, str]] | None:
-    """Give what a text means, and what it names."""
-    for pattern, saying in _PATTERNS:
-        match = pattern.search(text)
-        if match is not None:
-            return saying, {name: found or "" for name, found in match.groupdict().items()}
-    return None
+    """Return the meaning of a text, and the names that the text contains."""
+    return first_meant(SAYINGS, text)
 
 
 def told(case: Case) -> Iterator[Finding]:
-    """RBD701 to RBD703, RBD73x to RBD76x: what the newest word to a waiting pod means.
+    """Report what the newest event of a waiting pod means: RBD701 to RBD703, RBD73x to RBD76x.
 
-    Pods that were told the same are told of together.
+    Pods with the same error share one finding.
     """
     by_code: dict[str, list[Word]] = {}
     by_objects = not isinstance(case.use.attachments, NotObserved)
     for word in words(case):
         code = _code_of(word)
         if code == "RBD701" and _is_own_and_not_bound(word, case):
-            # The rules of binding say why.
+            # The rules of binding report the cause.
             continue
-        if code is not None and not (by_objects and _ATTACH in word.text):
+        if code is not None and not (by_objects and Recognised.ATTACH_FAILED.is_in(word.text)):
             by_code.setdefault(code, []).append(word)
     for code, alike in by_code.items():
-        if code == "RBD731" and any(_lacks_driver(each.node, case) for each in alike):
+        if code == "RBD731" and any(_lacks_driver(word.node, case) for word in alike):
             continue
         if code == "RBD738" and _image_is_known_gone(case):
             continue
         if code == "RBD760" and not _may_be_in_tree(case):
-            # It is another volume of the pod that has no plugin.
+            # The volume without a plugin is another volume of the pod.
             continue
-        yield _told(code, alike, case)
+        yield _event_finding(code, alike, case)
 
 
 def _code_of(word: Word) -> str | None:
     found = meant_by(word.text)
     if found is not None:
         return found[0].code
-    if _ATTACH in word.text:
+    if Recognised.ATTACH_FAILED.is_in(word.text):
         return "RBD413"
-    # Where a volume is not named the words may be of any other volume of the pod.
-    named = word.event.reason in {"FailedMount", "FailedMapVolume"} and "for volume" in word.text
-    return "RBD762" if named else None
+    # An event that names no volume may be about any other volume of the pod.
+    is_mount = word.event.reason in {"FailedMount", "FailedMapVolume"}
+    return "RBD762" if is_mount and Recognised.NAMES_A_VOLUME.is_in(word.text) else None
 
 
 def _is_own_and_not_bound(word: Word, case: Case) -> bool:
-    """Tell whether a word is of the claim that is asked about, and that lacks its volume."""
+    """Return whether an event is about the target's own claim, and that claim lacks its volume."""
     found, claim = meant_by(word.text), case.use.claim
     if found is None or claim is None:
         return False
     return found[1].get("claim") == str(claim.ref) and claim.phase in {"Pending", "Lost"}
 
 
-def _told(code: str, alike: list[Word], case: Case) -> Finding:
+def _event_finding(code: str, alike: list[Word], case: Case) -> Finding:
     word = alike[0]
     found = meant_by(word.text)
     templates = (_NODE_PODS,) if found is None else found[0].commands
@@ -464,17 +442,17 @@ def _told(code: str, alike: list[Word], case: Case) -> Finding:
     fields = fields_of(word.node, case, groups)
     means = _bare(word.text) if found is None else found[0].means.format_map(fields)
     nodes = tuple(dict.fromkeys(waiter.node for waiter in alike))
-    looks = tuple(
-        command
+    commands = tuple(
+        made
         for node in nodes[:_MOST_NAMED]
-        for command in filled(templates, fields_of(node, case, groups))
+        for made in filled(templates, fields_of(node, case, groups))
     )
     without = code == "RBD731"
-    is_back = without and all(_is_back(each, case) for each in alike)
-    is_new = without and all(has_just_come(each.node, case) for each in alike)
-    # RBD742 says what Ceph refuses; where Ceph was not asked, RBD736 alone is known.
+    is_back = without and all(_is_back(waiter, case) for waiter in alike)
+    is_new = without and all(has_just_come(waiter.node, case) for waiter in alike)
+    # RBD742 reports what Ceph refuses; if Ceph was not queried, only RBD736 is known.
     is_explained = code == "RBD736" and _is_for_lock(word, case)
-    # What keeps the claim that this answer is about, is said of the claim itself.
+    # The findings of the claim that is the target report what that claim waits for.
     is_minor = is_back or is_new or is_explained or _is_own_claim(fields, case)
     heals = found[0].heals if found is not None else None
     return finding(
@@ -483,14 +461,14 @@ def _told(code: str, alike: list[Word], case: Case) -> Finding:
         f"{_named_with_nodes(alike)}: {means}.{BY_NOW if is_back else ''}",
         evidence=evidence_of_word(word, case),
         remedy=found[0].remedy if found is not None else "",
-        commands=looks,
+        commands=commands,
         severity=Severity.INFO if is_minor else None,
         heals=Heals(by="kubelet", within_s=_BACK_OFF_S) if is_back else heals,
     )
 
 
 def _named_with_nodes(alike: list[Word]) -> str:
-    """Name the pods that wait, and where: each with its node, unless all are on one."""
+    """Return the waiting pods with their nodes, or with one node if all wait there."""
     nodes = {word.node for word in alike}
     named = [
         f"{word.event.subject} on {word.node}"
@@ -510,12 +488,12 @@ def _is_own_claim(fields: dict[str, str], case: Case) -> bool:
 
 
 def _bare(text: str) -> str:
-    """Leave out what every one of kubelet's errors begins with."""
-    return re.sub(r'^\S+ failed for volume "[^"]+" ?: ', "", text).strip().rstrip(".")
+    """Return the text without the prefix that all errors of kubelet have."""
+    return Recognised.FAILED_FOR_VOLUME.left_out_of(text).strip().rstrip(".")
 
 
 def fields_of(node: str | None, case: Case, groups: dict[str, str]) -> dict[str, str]:
-    """Give what the sentences and commands of `SAYINGS` are filled in with; unknown is empty."""
+    """Return the values for the sentences and commands of `SAYINGS`; unknown ones are empty."""
     use = case.use
     volume, claim = use.persistent_volume, use.claim
     driver = driver_of(use)
@@ -536,7 +514,7 @@ def fields_of(node: str | None, case: Case, groups: dict[str, str]) -> dict[str,
 
 
 def _lacking(case: Case) -> str:
-    """Name the feature of the image that no krbd knows, where it may be disabled without harm."""
+    """Return the feature of the image that krbd lacks and that can be disabled without harm."""
     view = case.use.image_view
     if view is None or view.mirrored is not False or _JOURNAL not in view.features:
         return ""
@@ -544,13 +522,13 @@ def _lacking(case: Case) -> str:
 
 
 def _may_be_in_tree(case: Case) -> bool:
-    """Tell whether the volume is of Kubernetes' own RBD plugin; one in a pod has no PV."""
+    """Return whether the volume may use the in-tree RBD plugin; a volume in a pod has no PV."""
     volume = case.use.persistent_volume
     return volume is None or isinstance(volume.source, InTreeRbdSource)
 
 
 def _image_is_known_gone(case: Case) -> bool:
-    """Ceph itself has said so: RBD301 or RBD302 tells it better."""
+    """Return whether Ceph reports the image as gone: RBD301 or RBD302 has more details."""
     view = case.use.image_view
     return view is not None and view.presence in {"gone", "trash"}
 
@@ -561,20 +539,20 @@ def _image_is_known_gone(case: Case) -> bool:
 
 
 def driver_wanted(case: Case) -> Iterator[Finding]:
-    """RBD731, RBD732: the node where a pod waits has no driver for its volume."""
-    without = [each for each in waiters(case) if _lacks_driver(each.node_name, case)]
+    """Report RBD731, RBD732: the node where a pod waits has no driver for its volume."""
+    without = [pod for pod in waiters(case) if _lacks_driver(pod.node_name, case)]
     driver, pods = driver_of(case.use), pod_names(without)
     if not without or driver is None:
         return
-    nodes = sorted({str(each.node_name) for each in without})
+    nodes = sorted({str(pod.node_name) for pod in without})
     if is_installed_nowhere(driver, case):
         known = _known_drivers(case)
         yield finding(
             "RBD732",
             f"pod {without[0].ref}",
-            f"{pods} cannot start: {case.volume} is of the CSI driver {driver}, and this cluster "
-            f"has none of that name. It has: {', '.join(known) or 'none at all'}.",
-            evidence=(f"no CSIDriver {driver}, and no CSINode lists it",),
+            f"{pods} cannot start: {case.volume} requires the CSI driver {driver}, which is not "
+            f"installed in this cluster. Installed drivers: {', '.join(known) or 'none'}.",
+            evidence=(f"no CSIDriver {driver} exists, and no CSINode lists it",),
             commands=(kubectl("get csidriver"),),
         )
         return
@@ -582,54 +560,50 @@ def driver_wanted(case: Case) -> Iterator[Finding]:
         "RBD731",
         f"pod {without[0].ref}",
         f"{pods} cannot start on {', '.join(nodes)}: the CSI driver {driver} is not registered "
-        "there. Its node plugin does not run on that node, or did not reach kubelet.",
-        evidence=tuple(f"CSINode {each} does not list {driver}" for each in nodes),
+        "there. Its node plugin is not running on that node, or did not reach kubelet.",
+        evidence=tuple(f"CSINode {node} does not list {driver}" for node in nodes),
         commands=tuple(pods_on(node) for node in nodes),
     )
 
 
 def _lacks_driver(node: str | None, case: Case) -> bool:
-    """Tell whether a node has no driver for the volume; one that has just come may yet get it."""
+    """Return whether a node lacks the volume's driver; false if the node is new."""
     kube, driver = case.snapshot.kubernetes, driver_of(case.use)
     if kube is None or driver is None:
         return False
-    seen = [each for each in observed_of(kube.csi_nodes) if each.node_name == node]
-    if not seen or any(driver in each.drivers for each in seen):
+    seen = [listed for listed in observed_of(kube.csi_nodes) if listed.node_name == node]
+    if not seen or any(driver in listed.drivers for listed in seen):
         return False
     return not has_just_come(node, case)
 
 
 def has_just_come(node: str | None, case: Case) -> bool:
-    """Tell whether a node became Ready so lately that its drivers may yet come up."""
-    there = node_named(node, case.snapshot)
-    return isinstance(there, Node) and (
-        is_young(there.ready_changed_at, case.snapshot.observed_at, MOVING) is True
+    """Return whether a node became Ready so recently that its drivers may still start."""
+    found = node_named(node, case.snapshot)
+    return isinstance(found, Node) and (
+        is_young(found.ready_changed_at, case.snapshot.observed_at, MOVING) is True
     )
 
 
 def is_registered_by_now(text: str, said: str | None, node: str | None, case: Case) -> bool:
-    """Tell whether a driver that was missed a moment ago is registered now: the next try gets it.
+    """Return whether a driver that was missing a moment ago is registered now.
 
-    Not if it is missed for longer. CSINode keeps what it lists while kubelet restarts, and drops a
-    driver only when kubelet sees it go (pkg/volume/csi/nodeinfomanager).
+    False if it has been missing for longer. CSINode keeps its list while kubelet restarts: a driver
+    is removed only when kubelet sees it unregister (pkg/volume/csi/nodeinfomanager).
     """
     kube, driver = case.snapshot.kubernetes, driver_of(case.use)
-    if kube is None or driver is None or not _UNREGISTERED.search(text):
+    if kube is None or driver is None or not Recognised.DRIVER_NOT_REGISTERED.is_in(text):
         return False
     if is_young(said, case.snapshot.observed_at, seconds(_BACK_OFF_S)) is not True:
         return False
     return any(
-        each.node_name == node and driver in each.drivers for each in observed_of(kube.csi_nodes)
+        listed.node_name == node and driver in listed.drivers
+        for listed in observed_of(kube.csi_nodes)
     )
 
 
-_UNREGISTERED: Final = re.compile(
-    r"not registered|not found in the list of registered CSI drivers|does not contain driver"
-)
-
-
 def _is_back(word: Word, case: Case) -> bool:
-    """Tell whether the driver is back since a word to a pod that has not waited for long."""
+    """Return whether the driver is back since the event of a pod that has not waited for long."""
     if word.pod is None or has_waited(word.pod, case.snapshot, LONG):
         return False
     return is_registered_by_now(word.text, word.event.last_seen, word.node, case)
@@ -641,11 +615,11 @@ def _known_drivers(case: Case) -> tuple[str, ...]:
 
 
 def is_installed_nowhere(driver: str, case: Case) -> bool:
-    """Tell whether no CSI driver of that name is in this cluster."""
+    """Return whether no CSI driver of that name is installed in this cluster."""
     kube = case.snapshot.kubernetes
     if kube is None or isinstance(kube.drivers, NotObserved) or not kube.nodes_complete:
         return False
-    registered = any(driver in each.drivers for each in observed_of(kube.csi_nodes))
+    registered = any(driver in listed.drivers for listed in observed_of(kube.csi_nodes))
     return driver not in kube.drivers and not registered
 
 
@@ -654,27 +628,29 @@ def is_installed_nowhere(driver: str, case: Case) -> bool:
 # --------------------------------------------------------------------------------------------------
 
 _IN_USE_WAIT_S: Final = 54.0
-"""How long ceph-csi waits for a watcher to go before it gives up (measured)."""
+"""How long ceph-csi waits for a watch to end before it returns an error (measured)."""
 _BACK_OFF_S: Final = 122.0
 
 
 def still_being_used(case: Case) -> Iterator[Finding]:
-    """RBD402: the watcher that ceph-csi met, and whether it goes by itself."""
-    word = word_with(case, "is still being used")
+    """Report RBD402: the watcher that ceph-csi found, and whether its watch ends automatically."""
+    word = word_with(case, Recognised.IN_USE.is_in)
     if word is None:
         return
-    watching = [each for each in case.judged if each.holder.watcher and not each.holder.passing]
-    goes_on = _goes_on(case) or _is_adopted(watching, word.node, case)
+    watching = [
+        judged for judged in case.judged if judged.holder.watcher and not judged.holder.passing
+    ]
+    continues = _has_no_watcher(case) or _is_adopted(watching, word.node, case)
     yield finding(
         "RBD402",
         f"pod {word.event.subject}",
         f"{word.event.subject} waits: ceph-csi will not stage {case.volume} while the image has "
-        f"another watcher.{_who(watching)}{'' if goes_on else clear_first(case)}"
+        f"another watcher.{_other_watchers(watching)}{'' if continues else clear_first(case)}"
         f"{_how_long(watching, word.node, case)}",
         evidence=evidence_of_word(word, case)[: 1 + _is_old(word, case)],
-        remedy="Wait for kubelet's next try." if goes_on else _mirror_remedy(watching),
-        severity=Severity.INFO if goes_on else None,
-        heals=Heals(by="kubelet", within_s=_IN_USE_WAIT_S + _BACK_OFF_S) if goes_on else None,
+        remedy="Wait for kubelet's next retry." if continues else _mirror_remedy(watching),
+        severity=Severity.INFO if continues else None,
+        heals=Heals(by="kubelet", within_s=_IN_USE_WAIT_S + _BACK_OFF_S) if continues else None,
     )
 
 
@@ -683,13 +659,15 @@ def _is_old(word: Word, case: Case) -> bool:
     return since is not None and since.total_seconds() > 2 * _BACK_OFF_S
 
 
-def _who(watching: list[JudgedHolder]) -> str:
-    named = ", ".join(subject_of(each.holder) for each in watching)
-    return f" That is {named}." if watching else ""
+def _other_watchers(watching: list[JudgedHolder]) -> str:
+    if not watching:
+        return ""
+    named = ", ".join(subject_of(judged.holder) for judged in watching)
+    return f" The {'watchers are' if len(watching) > 1 else 'watcher is'} {named}."
 
 
-def _goes_on(case: Case) -> bool:
-    """Tell whether nobody watches any more, so that the next try gets it."""
+def _has_no_watcher(case: Case) -> bool:
+    """Return whether no client watches the image any more, so that the next retry succeeds."""
     view = case.use.image_view
     return view is not None and view.watchers == ()
 
@@ -697,9 +675,9 @@ def _goes_on(case: Case) -> bool:
 def _is_adopted(watching: list[JudgedHolder], node: str | None, case: Case) -> bool:
     """Return whether the waiting node itself has the image mapped, and no other client has.
 
-    ceph-csi first lists what its node has mapped, by krbd or by rbd-nbd as the volume asks, and
-    uses a device of the same image. It lists the watchers only where it finds none, so that its
-    own node's watch is never in its way (attachRBDImage, internal/rbd/rbd_attach.go@52fcb7b).
+    ceph-csi first lists the mappings of its node, by krbd or by rbd-nbd as the volume asks, and
+    uses a device of the same image. It lists the watchers only if it finds no such device, so the
+    watch of that node never blocks it (attachRBDImage, internal/rbd/rbd_attach.go@52fcb7b).
     """
     kind = DeviceKind.NBD if maps_by_nbd(case.use) else DeviceKind.KRBD
     return bool(watching) and all(
@@ -712,24 +690,24 @@ def _is_adopted(watching: list[JudgedHolder], node: str | None, case: Case) -> b
 
 
 def _how_long(watching: list[JudgedHolder], node: str | None, case: Case) -> str:
-    """Say whether the watcher goes by itself."""
-    if _goes_on(case):
-        return " Nobody watches it any more: the next try gets it."
+    """Return a sentence about whether the watch ends automatically; empty if that is unknown."""
+    if _has_no_watcher(case):
+        return " No client watches the image any more: the next retry will succeed."
     if _is_adopted(watching, node, case):
-        return f" ceph-csi uses what {node} itself has mapped: the next try gets it."
-    forever = {Verdict.ORPHANED, Verdict.PINNED, Verdict.UNWATCHED}
-    if any(each.verdict in forever for each in watching):
+        return f" ceph-csi uses the device that {node} has mapped: the next retry will succeed."
+    permanent = {Verdict.ORPHANED, Verdict.PINNED, Verdict.UNWATCHED}
+    if any(judged.verdict in permanent for judged in watching):
         return " Nothing else makes that client release the image."
     if _only_mirrors(watching):
         return (
-            " Only rbd-mirror watches: ceph-csi lets one of its daemons pass, and each further "
-            "one only if its configuration says how many there are."
+            " Only rbd-mirror watches the image: ceph-csi accepts one rbd-mirror daemon, and more "
+            "only if its configuration states how many there are."
         )
     return ""
 
 
 def _only_mirrors(watching: list[JudgedHolder]) -> bool:
-    kinds = {each.holder.kind for each in watching}
+    kinds = {judged.holder.kind for judged in watching}
     return kinds == {HolderKind.MIRROR}
 
 
@@ -742,18 +720,17 @@ def _mirror_remedy(watching: list[JudgedHolder]) -> str:
     )
 
 
-_MAP_NOT_PERMITTED: Final = "map failed: (13)"
 _AUTOMATIC: Final = "auto "
-"""Of locks that librbd and krbd take by themselves (RBD_LOCK_COOKIE_PREFIX, rbd_types.h)."""
+"""Prefix of locks that librbd and krbd take automatically (RBD_LOCK_COOKIE_PREFIX, rbd_types.h)."""
 
 
 def lock_not_broken(case: Case) -> Iterator[Finding]:
-    """RBD742: the owner of the exclusive lock is gone, and the map that needs it is refused.
+    """Report RBD742: the owner of the exclusive lock is gone, and the map that needs it fails.
 
     The kernel puts the owner on the blocklist before it breaks the lock (rbd_try_lock,
-    drivers/block/rbd.c). A monitor refuses that with 13, and the kernel's log alone says of what.
+    drivers/block/rbd.c). A monitor refuses that with 13; only the kernel log names the reason.
     """
-    word = next((one for one in words(case) if _is_for_lock(one, case)), None)
+    word = next((word for word in words(case) if _is_for_lock(word, case)), None)
     if word is None:
         return
     (owner, *_) = _gone_owners(case)
@@ -762,36 +739,39 @@ def lock_not_broken(case: Case) -> Iterator[Finding]:
         "RBD742",
         f"pod {word.event.subject}",
         f"{_named_with_nodes([word])}: the exclusive lock of {fields['image']} belongs to "
-        f"client.{owner.client}, which has no watch any more, and Ceph refuses to put that "
+        f"client.{owner.client}, which no longer watches the image, and Ceph refuses to put that "
         "client on the blocklist.",
         evidence=(
             *evidence_of_word(word, case),
-            f"lock {owner.lock_id!r} of client.{owner.client} {owner.address}: no watch of it",
+            f"lock {owner.lock_id!r} of client.{owner.client} {owner.address}, which has no watch",
         ),
         commands=filled((_LOCKS, _USERS, _KERNEL_LOG), fields),
     )
 
 
 def _is_for_lock(word: Word, case: Case) -> bool:
-    return _MAP_NOT_PERMITTED in word.text and bool(_gone_owners(case))
+    failure = failure_in(word.text)
+    if failure is None or (failure.call, failure.number) != (Call.MAP, errno.EACCES):
+        return False
+    return bool(_gone_owners(case))
 
 
 def _gone_owners(case: Case) -> tuple[Locker, ...]:
-    """Return the owners of the exclusive lock that do not watch the image any more."""
+    """Return the owners of the exclusive lock that no longer watch the image."""
     view = case.use.image_view
     if view is None or isinstance(view.watchers, NotObserved):
         return ()
-    watching = {one.client for one in (*view.watchers, *view.passing_watchers)}
+    watching = {watcher.client for watcher in (*view.watchers, *view.passing_watchers)}
     return tuple(
-        one
-        for one in observed_of(view.lockers)
-        if one.lock_id.startswith(_AUTOMATIC) and one.client not in watching
+        locker
+        for locker in observed_of(view.lockers)
+        if locker.lock_id.startswith(_AUTOMATIC) and locker.client not in watching
     )
 
 
 def map_refused(case: Case) -> Iterator[Finding]:
-    """RBD308: every new map on a node fails while its shared client is blocklisted."""
-    word = word_with(case, "map failed: (108)", "exit status 108")
+    """Report RBD308: every new map on a node fails while its shared client is blocklisted."""
+    word = word_with(case, _is_blocklisted_map)
     if word is None:
         return
     place = f"Ceph client of {word.node}" if word.node else "Ceph client of its node"
@@ -804,8 +784,13 @@ def map_refused(case: Case) -> Iterator[Finding]:
     )
 
 
+def _is_blocklisted_map(text: str) -> bool:
+    failure = failure_in(text)
+    return failure is not None and failure.kind in _failed(Fault.BLOCKLISTED, Call.MAP, Call.RUN)
+
+
 def clear_first(case: Case) -> str:
-    """Point to the holder that everything waits for."""
+    """Return the sentence that names the holder to clear first; empty without one."""
     blocking = case.those(Verdict.ORPHANED, Verdict.PINNED, Verdict.DEAD, Verdict.UNWATCHED)
     return f" Clear {subject_of(blocking[0].holder)} first." if blocking else ""
 
@@ -816,46 +801,46 @@ def clear_first(case: Case) -> str:
 
 
 def turned_read_only(case: Case) -> Iterator[Finding]:
-    """RBD755: the super block is read-only, and nobody asked for that."""
+    """Report RBD755: the superblock is read-only, but mapping and PV do not ask for that."""
     if is_read_only(case.use) or _asks_for_read_only(case):
         return
-    for each in case.judged:
-        mapping = each.holder.mapping
-        if mapping is None or each.verdict is Verdict.DEAD or is_writable(mapping) is not True:
+    for judged in case.judged:
+        mapping, node = judged.holder.mapping, judged.holder.node
+        if mapping is None or judged.verdict is Verdict.DEAD or is_writable(mapping) is not True:
             continue
-        turned = [
-            one
-            for one in observed_of(mapping.mounts)
-            if one.read_only and one.kind is MountKind.FILE_SYSTEM
+        read_only = [
+            mount
+            for mount in observed_of(mapping.mounts)
+            if mount.read_only and mount.kind is MountKind.FILE_SYSTEM
         ]
-        if not turned:
+        if not read_only:
             continue
-        pods = [one for one in case.use.pods if one.node_name == each.holder.node]
+        pods = [pod for pod in case.use.pods if pod.node_name == node]
         yield finding(
             "RBD755",
-            subject_of(each.holder),
-            f"The file system of {subject_of(each.holder)} has turned read-only: writes of "
-            f"{pod_names(pods) or 'whoever uses it'} fail.",
+            subject_of(judged.holder),
+            f"The file system of {subject_of(judged.holder)} has become read-only: writes of "
+            f"{pod_names(pods) or 'every process that uses it'} fail.",
             evidence=tuple(
-                f"{one.fs_type} at {one.path} is read-only, {mapping.device} is not"
-                for one in turned[:3]
+                f"{mount.fs_type} at {mount.path} is read-only, {mapping.device} is not"
+                for mount in read_only[:3]
             ),
             commands=(
                 command(
                     "journalctl --dmesg --no-pager --lines=10",
                     options=(f"--grep={mapping.kernel_name}",),
-                    node=each.holder.node,
+                    node=node,
                 ),
                 command("ceph health detail"),
-                *(delete_pod(one) for one in pods),
+                *(delete_pod(pod) for pod in pods),
             ),
         )
 
 
 def _asks_for_read_only(case: Case) -> bool:
-    # An entry may hold several: mount-utils joins them all by commas for `mount -o` as they are.
+    # An entry may hold several options: mount-utils joins all entries with commas for `mount -o`.
     return any(
         "ro" in entry.split(",")
-        for each in volumes_of_use(case.use)
-        for entry in each.mount_options
+        for volume in volumes_of_use(case.use)
+        for entry in volume.mount_options
     )

@@ -1,4 +1,4 @@
-"""Whose agent is worth asking what it published: as few as watch what this node may write to."""
+"""Nodes whose RBDNode is worth reading: only those that watch an image this node may write to."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ if TYPE_CHECKING:
 
 
 def neighbours(use: VolumeUse, node_name: str) -> tuple[str, ...]:
-    """Give the other nodes whose RBDNode may make a conflict over an image certain, in order.
+    """Return, in order, the other nodes whose RBDNode may prove a conflict over an image.
 
-    None where this node only reads, or where several may write.
+    Empty if this node only reads, or if several nodes may write.
     """
     return nodes_of_strangers(use, node_name) if would_conflict(use) else ()
 
 
 def would_conflict(use: VolumeUse) -> bool:
-    """Tell whether a second writer would be one too many."""
-    writes = any(is_writable(each.mapping) is not False for each in use.holders if each.mapping)
+    """Return whether a second writer would be a conflict."""
+    writes = any(
+        is_writable(holder.mapping) is not False for holder in use.holders if holder.mapping
+    )
     return writes and not may_share_writing(use)

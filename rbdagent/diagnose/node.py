@@ -1,4 +1,4 @@
-"""RBD2xx: the node that looked, its kubelet and its CSI driver."""
+"""RBD2xx: rules on the observed node, its kubelet and its CSI driver."""
 
 from __future__ import annotations
 
@@ -39,34 +39,31 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.parse.krbd import KEEP_ALIVE
+from rbdagent.parse.recognised import Recognised
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-_HANGS: Final = ("an operation with the given Volume ID", "code = DeadlineExceeded")
-"""The first call has not come back within 2m; the driver lets no other in meanwhile."""
-
 
 _CSI_VOLUMES: Final = "kubernetes.io~csi"
 
 
 def driver_down(case: Case) -> Iterator[Finding]:
-    """RBD201: everything waits for the node plugin."""
-    for each in case.judged:
-        holder = each.holder
+    """Yield RBD201 for a node whose CSI driver does not answer."""
+    for judged in case.judged:
+        holder = judged.holder
         if holder.driver_registered is not False or holder.passing or holder.node is None:
             continue
-        hanging = _hanging_pods(each)
-        stuck = f" {pod_names(hanging)} cannot end until then." if hanging else ""
+        hanging_pods = _hanging_pods(judged)
+        stuck = f" {pod_names(hanging_pods)} cannot end until then." if hanging_pods else ""
         yield finding(
             "RBD201",
             f"node {holder.node}",
             f"The CSI driver does not answer on {holder.node}, so nothing can be unmounted there. "
-            f"Bring its node plugin back; the rest follows by itself.{stuck}"
+            f"Bring its node plugin back: kubelet then continues automatically.{stuck}"
             f"{then_starts(case, holder.node)}",
-            evidence=each.because,
+            evidence=judged.because,
             commands=(pods_on(holder.node),),
-            severity=None if _blocks(each, case) else Severity.WARNING,
+            severity=None if _blocks(judged, case) else Severity.WARNING,
         )
 
 
@@ -77,7 +74,7 @@ def _hanging_pods(judged: JudgedHolder) -> tuple[Pod, ...]:
 
 
 def _blocks(judged: JudgedHolder, case: Case) -> bool:
-    """Return whether a pod waits for what kubelet and its CSI driver do not do to a holder now."""
+    """Return whether a pod waits for a step of kubelet or its CSI driver on a holder."""
     running = evidence_of(judged.holder).running
     living = any(pod.deleting_since is None for pod in running)
     awaited = bool(waiting_elsewhere(case, judged.holder.node)) and not living
@@ -85,14 +82,16 @@ def _blocks(judged: JudgedHolder, case: Case) -> bool:
 
 
 def kubelet_down(case: Case) -> Iterator[Finding]:
-    """RBD202: a node without kubelet finishes nothing."""
+    """Yield RBD202 for a node without a kubelet process."""
     kubelet = _kubelet(case)
-    local = [each for each in case.judged if each.holder.mapping is not None]
+    local = [judged for judged in case.judged if judged.holder.mapping is not None]
     if kubelet is None or not _is_down(kubelet) or not local:
         return
-    if not any(each.holder.kubernetes_made for each in local):
+    if not any(judged.holder.kubernetes_made for judged in local):
         return
-    is_used = all(each.verdict is Verdict.IN_USE and not _blocks(each, case) for each in local)
+    is_used = all(
+        judged.verdict is Verdict.IN_USE and not _blocks(judged, case) for judged in local
+    )
     yield _without_kubelet(kubelet, case.here, Severity.WARNING if is_used else None)
 
 
@@ -104,8 +103,8 @@ def _without_kubelet(kubelet: KubeletView, node: str, severity: Severity | None)
     return finding(
         "RBD202",
         f"node {node}",
-        f"kubelet does not run on {node}: containers run on, and nothing is unmounted until it is "
-        "back.",
+        f"kubelet does not run on {node}. Containers keep running, and nothing is unmounted until "
+        "kubelet is back.",
         evidence=(f"no kubelet process; its directories are at {', '.join(kubelet.roots)}",),
         commands=(command("systemctl status kubelet", node=node),),
         severity=severity,
@@ -113,9 +112,9 @@ def _without_kubelet(kubelet: KubeletView, node: str, severity: Severity | None)
 
 
 def of_node(snapshot: Snapshot) -> Iterator[Finding]:
-    """RBD201, RBD202: what is wrong with the node that looked, whichever volume is asked about.
+    """Yield RBD201 and RBD202 for the observed node, whichever volume is the target.
 
-    Volumes that are in use there go on: these do not wait for it.
+    Volumes that are in use there keep working: they need neither kubelet nor the driver.
     """
     node = snapshot.node
     if node is None or isinstance(node.kubelet, NotObserved) or not mappings_of(node):
@@ -146,132 +145,140 @@ def _kubelet(case: Case) -> KubeletView | None:
 
 
 def hanging(case: Case) -> Iterator[Finding]:
-    """RBD203: a step that does not end; Ceph is the first suspect, not the process."""
+    """Yield RBD203 for an operation that hangs; the likely cause is Ceph, not the process."""
     event = _hanging_event(case)
     evidence = [] if event is None else [f"{event.kind} {event.subject}: {event.message}"]
-    is_sure = event is not None
-    for each in case.judged:
-        found = evidence_of(each.holder)
+    is_certain = event is not None
+    for judged in case.judged:
+        found = evidence_of(judged.holder)
         asleep = [
-            f"{said_of_process(one.process)}"
-            for one in (*found.bringing_up, *found.tearing_down)
-            if one.process.state == "D"
+            said_of_process(operation.process)
+            for operation in (*found.bringing_up, *found.tearing_down)
+            if operation.process.state == "D"
         ]
-        requests = _hanging_requests(each)
+        requests = _hanging_requests(judged)
         evidence += asleep
         evidence += [f"hanging request of its client: {request}" for request in requests]
-        is_sure |= bool(asleep) or (bool(requests) and each.verdict is not Verdict.IN_USE)
+        is_certain |= bool(asleep) or (bool(requests) and judged.verdict is not Verdict.IN_USE)
     if not evidence:
         return
     yield finding(
         "RBD203",
         case.volume,
-        f"A step on {case.volume} hangs. Look at Ceph first: when it answers again, the step ends "
-        "by itself. Do not kill the processes.",
+        f"An operation on {case.volume} hangs. Check Ceph first: when Ceph answers again, the "
+        "operation completes. Do not kill the processes.",
         evidence=tuple(evidence),
         commands=(command("ceph health detail"),),
-        severity=None if is_sure else Severity.WARNING,
+        severity=None if is_certain else Severity.WARNING,
     )
 
 
 def _hanging_requests(judged: JudgedHolder) -> tuple[str, ...]:
-    """Return the requests to Ceph that are not merely under way.
+    """Return the requests to Ceph that hang, rather than being in progress.
 
-    osdc has no times: each write of a pod, of mkfs or of an unmount is in it until its OSD answers.
-    The ping of the watch is one small operation each few seconds, so that one which waits beside
-    them hints at an OSD that does not answer (recording 29-debugfs).
+    osdc has no times: it lists each write of a pod, of mkfs or of an unmount until the OSD answers.
+    The ping of the watch is one small operation every few seconds. A ping in osdc beside other
+    requests therefore hints at an OSD that does not answer (recording 29-debugfs).
     """
     found = evidence_of(judged.holder)
-    works = judged.verdict is Verdict.IN_USE or found.bringing_up or found.tearing_down
-    pings = any(request.startswith(KEEP_ALIVE) for request in found.hung)
-    return found.hung if pings or not works else ()
+    is_busy = judged.verdict is Verdict.IN_USE or found.bringing_up or found.tearing_down
+    has_ping = any(request.startswith(KEEP_ALIVE) for request in found.hung)
+    return found.hung if has_ping or not is_busy else ()
 
 
 def _hanging_event(case: Case) -> KubeEvent | None:
-    """Give the newest word of a pod that waits, if it is of a call that has not come back."""
-    word = word_with(case, *_HANGS)
+    """Return the newest event of a waiting pod, if it reports a call that has not returned."""
+    word = word_with(case, _is_about_hanging_call)
     if word is not None:
         return word.event
     if case.use.target.kind is not TargetKind.NONE:
         return None
-    # Whoever looks at one node knows the events of pods on others, and not whether they wait.
-    known = {(each.ref.namespace, each.ref.name) for each in case.use.pods}
+    # A snapshot of one node has the events of pods on other nodes, and not whether they wait.
+    known = {(pod.ref.namespace, pod.ref.name) for pod in case.use.pods}
     found = [
-        each
-        for each in case.use.events
-        if (each.subject.namespace, each.subject.name) not in known
-        and any(text in each.message for text in _HANGS)
+        event
+        for event in case.use.events
+        if (event.subject.namespace, event.subject.name) not in known
+        and _is_about_hanging_call(event.message)
     ]
     return found[-1] if found else None
 
 
+def _is_about_hanging_call(text: str) -> bool:
+    # The first call has not returned within 2m; the driver accepts no other one until it has.
+    return Recognised.UNDER_WAY.is_in(text) or Recognised.DEADLINE.is_in(text)
+
+
 def device_node_missing(case: Case) -> Iterator[Finding]:
-    """RBD204: sysfs has it, /dev has not."""
-    for each in case.judged:
-        mapping = each.holder.mapping
+    """Yield RBD204 for a mapping in sysfs without a device node in /dev."""
+    for judged in case.judged:
+        mapping = judged.holder.mapping
         if mapping is None or mapping.node_present is not False:
             continue
         yield finding(
             "RBD204",
-            subject_of(each.holder),
-            f"{mapping.device} is mapped on {each.holder.node}, and its device node is missing "
+            subject_of(judged.holder),
+            f"{mapping.device} is mapped on {judged.holder.node}, and its device node is missing "
             "from /dev.",
             evidence=(f"{mapping.number} has no node {mapping.device}",),
-            commands=(_make_node(mapping, each.holder.node),),
+            commands=(_make_node(mapping, judged.holder.node),),
         )
 
 
 def _make_node(mapping: Mapping, node: str | None) -> Command:
-    """Return the command for a device node: devtmpfs makes it once, udev never (NEWS of 176)."""
+    """Return the command that creates a device node.
+
+    devtmpfs creates a node only once, and udev never does (NEWS of 176).
+    """
     number = (str(mapping.number.major), str(mapping.number.minor))
     return command("mknod -m 600", mapping.device, "b", *number, node=node)
 
 
 def pod_directories_left(case: Case) -> Iterator[Finding]:
-    """RBD205: litter, named so that nobody takes it for use."""
-    for each in case.use.leftovers:
+    """Yield RBD205 for a pod's directory that is left and is no use of the volume."""
+    for leftover in case.use.leftovers:
         yield finding(
             "RBD205",
-            f"pod {each.pod_uid}",
-            f"A directory of pod {each.pod_uid} is left on {case.here}; the API does not know "
-            "that pod, and nothing is mounted there.",
-            evidence=(_directory(each),),
-            commands=(command("ls -la", _directory(each), node=case.here),),
+            f"pod {leftover.pod_uid}",
+            f"A directory of pod {leftover.pod_uid} is left on {case.here}. The pod is not in the "
+            "API, and nothing is mounted in the directory.",
+            evidence=(_directory(leftover),),
+            commands=(command("ls -la", _directory(leftover), node=case.here),),
         )
 
 
 def _directory(left: PodVolumeDirectory) -> str:
-    """Return the volume's directory: kubelet's rmdir takes an empty mount point below it."""
+    """Return the volume's directory: kubelet's rmdir removes an empty mount point below it."""
     is_mount_point = left.plugin == _CSI_VOLUMES and not left.block
     return left.path.removesuffix("/mount") if is_mount_point else left.path
 
 
 def staged_without_volume_data(case: Case) -> Iterator[Finding]:
-    """RBD206: kubelet's own note is gone."""
-    for each in case.judged:
-        staging = each.holder.staging
-        if isinstance(staging, NotObserved) or each.holder.mapping is None:
+    """Yield RBD206 for a staged volume without kubelet's vol_data.json."""
+    for judged in case.judged:
+        staging = judged.holder.staging
+        if isinstance(staging, NotObserved) or judged.holder.mapping is None:
             continue
-        mounted = [one.path for one in evidence_of(each.holder).staging_mounts]
+        mounted = [mount.path for mount in evidence_of(judged.holder).staging_mounts]
         for directory in staging:
             covers = any(path.startswith(directory.path) for path in mounted)
             if directory.volume_data is not None or directory.block or not covers:
                 continue
             yield finding(
                 "RBD206",
-                subject_of(each.holder),
-                f"{subject_of(each.holder)} is staged, and the vol_data.json beside it is gone: "
-                "kubelet cannot unstage it.",
+                subject_of(judged.holder),
+                f"{subject_of(judged.holder)} is staged, and the vol_data.json beside it is "
+                "missing: kubelet cannot unstage the volume.",
                 evidence=(directory.path,),
             )
 
 
 def same_name_elsewhere(case: Case) -> Iterator[Finding]:
-    """RBD207: equal names, another cluster, namespace or image."""
+    """Yield RBD207 for a mapping with the same names in another cluster, namespace or image."""
     image = case.use.image
     if image is None or (image.fsid is None and image.image_id is None):
         return
-    held = {each.holder.mapping for each in case.judged}
+    held = {judged.holder.mapping for judged in case.judged}
     for mapping in mappings_of(case.snapshot.node):
         other = identity_of_mapping(mapping)
         if other is None or other.spec.name != image.spec.name:
@@ -282,7 +289,7 @@ def same_name_elsewhere(case: Case) -> Iterator[Finding]:
             "RBD207",
             f"{mapping.device} on {case.here}",
             f"{mapping.device} on {case.here} is another image of the same name: "
-            f"{_difference(mapping, case)}. Go by the device, never by the name.",
+            f"{_difference(mapping, case)}. Use the device in commands, never the name.",
             evidence=(
                 f"{mapping.device}: {other.spec}, cluster {other.fsid}, id {other.image_id}",
             ),

@@ -1,4 +1,4 @@
-"""Why a claim that was never bound has no volume: judged in the order of ``syncUnboundClaim``."""
+"""Claims that were never bound and have no volume, in the order of ``syncUnboundClaim``."""
 
 from __future__ import annotations
 
@@ -54,6 +54,7 @@ from rbdagent.model import (
     StorageClass,
     observed_of,
 )
+from rbdagent.parse.recognised import Recognised
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,15 +63,13 @@ NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 WAITS: Final = "WaitForFirstConsumer"
 _IN_TREE: Final = "kubernetes.io/"
 _REMOVED: Final = {"kubernetes.io/rbd": (1, 31)}
-"""In-tree plugins without a CSI driver that has taken over, and the version that lacks them."""
-_NO_PLUGIN: Final = "no volume plugin matched"
-_GIVES_DEFAULT: Final = (1, 26)
-"""Since then a default class is given to claims that are there already."""
-_GATES: Final = "scheduling gates"
+"""In-tree plugins that no CSI driver has replaced, and the first version without them."""
+_SETS_DEFAULT_LATER: Final = (1, 26)
+"""Since this version, existing claims without a class also get the default class."""
 
 
 def unbound(case: Case) -> Iterator[Finding]:
-    """RBD403, RBD601 to RBD626: why a claim that was never bound has no volume."""
+    """Report RBD403, RBD601 to RBD626: why a claim that was never bound has no volume."""
     for claim in claims_meant(case):
         if _is_pending(claim):
             yield from _pending(case, claim)
@@ -85,7 +84,7 @@ def _is_pending(claim: Claim) -> bool:
 
 
 def _pending(case: Case, claim: Claim) -> Iterator[Finding]:
-    """Ask first for the PV that it names, then for PVs that name it, then for its class."""
+    """Check the PV that the claim names, then PVs that name the claim, then its class."""
     if claim.volume_name is not None:
         yield from _named(case, claim, claim.volume_name)
         return
@@ -97,26 +96,26 @@ def _pending(case: Case, claim: Claim) -> Iterator[Finding]:
     if kube is None or isinstance(kube.storage_classes, NotObserved):
         yield _unexplained(case, claim)
         return
-    kept = [each for each in every_volume(case) or () if is_kept_for(claim, each)]
-    if kept:
-        yield from _kept(case, claim, sorted(kept, key=lambda each: each.name))
+    reserved = [volume for volume in every_volume(case) or () if is_kept_for(claim, volume)]
+    if reserved:
+        yield from _reserved(case, claim, sorted(reserved, key=lambda volume: volume.name))
         return
     yield from _by_class(case, claim, kube.storage_classes)
 
 
 def _unexplained(case: Case, claim: Claim) -> Finding:
-    """RBD403: all that can be said where the classes were not observed."""
+    """Report RBD403: the storage classes or PVs were not observed."""
     events = told_of_claim(case, claim)
     why = f" {events[-1].message}" if events else ""
     storage_class = f"storage class {claim.storage_class}" if claim.storage_class else "no class"
     return finding(
         "RBD403",
         f"pvc {claim.ref}",
-        f"Claim {claim.ref} is {claim.phase or 'new'} and has no volume yet: there is nothing that "
-        f"anybody could hold.{why}",
+        f"Claim {claim.ref} is {claim.phase or 'new'} and has no volume yet. There is no image "
+        f"that a client could hold.{why}",
         evidence=(
             f"phase {claim.phase}, {storage_class}, {', '.join(claim.access_modes) or 'no modes'}",
-            *(quoted(each) for each in events[-3:]),
+            *(quoted(event) for event in events[-3:]),
         ),
         commands=(
             *(() if asked_for_life(case.snapshot.kubernetes) else (_diagnose(claim),)),
@@ -136,7 +135,7 @@ def _diagnose(claim: Claim) -> Command:
 
 
 def _named(case: Case, claim: Claim, name: str) -> Iterator[Finding]:
-    """RBD609, RBD610, RBD624: a claim that names a PV, by its user's or its backup's will."""
+    """Report RBD609, RBD610, RBD624: a claim whose user or backup has set volumeName."""
     volume = volume_named(name, case)
     if isinstance(volume, NotObserved):
         yield _unexplained(case, claim)
@@ -144,7 +143,8 @@ def _named(case: Case, claim: Claim, name: str) -> Iterator[Finding]:
         yield finding(
             "RBD609",
             f"pvc {claim.ref}",
-            f"Claim {claim.ref} asks for PV {name} by name, and there is none. No event says so.",
+            f"Claim {claim.ref} requests PV {name} by name, and there is no such PV. Kubernetes "
+            "records no event for this.",
             evidence=(f"phase {claim.phase}, volumeName {name}",),
             commands=(kubectl("get pv"), describe_claim(claim)),
             heals=binder(case, f"a PV {name} exists that is free or names this claim"),
@@ -162,70 +162,74 @@ def _named(case: Case, claim: Claim, name: str) -> Iterator[Finding]:
         yield finding(
             "RBD610",
             f"pvc {claim.ref}",
-            f"Claim {claim.ref} asks for PV {volume.name} by name, and cannot have it: that "
+            f"Claim {claim.ref} requests PV {volume.name} by name and cannot get it: {volume.name} "
             f"{spoken_objections(against)}.",
             evidence=(f"{volume.name} is {volume.phase}", *last_words(case, claim)),
             commands=changes(claim, volume, against, case)
             or (describe_volume(volume), describe_claim(claim)),
-            heals=binder(case, f"{volume.name} is as the claim asks for"),
+            heals=binder(case, f"{volume.name} meets the claim's requirements"),
             severity=weight(case, claim.created_at),
         )
 
 
 def _taken(case: Case, claim: Claim, volume: PersistentVolume) -> Finding:
-    """RBD624: with the way to get it only where whoever had it is gone for certain."""
+    """Report RBD624: the commands rebind the PV only if its earlier claim is certainly gone."""
     bound = volume.claim
     other = None if bound is None else claim_named(bound, case)
     same_name = str(bound) == str(claim.ref)
     if same_name:
-        whose = f"an older claim of the same name, whose uid was {bound.uid if bound else ''}"
+        owner = f"an older claim of the same name, whose uid was {bound.uid if bound else ''}"
     elif isinstance(other, Claim) and is_kept_for(other, volume):
-        whose = f"claim {bound}, which lives"
+        owner = f"claim {bound}, which exists"
     elif other is None:
-        whose = f"claim {bound}, which is gone"
+        owner = f"claim {bound}, which is gone"
     else:
-        whose = f"claim {bound}"
+        owner = f"claim {bound}"
     gone = same_name or other is None
     return finding(
         "RBD624",
         f"pvc {claim.ref}",
-        f"Claim {claim.ref} asks for PV {volume.name} by name, and that belongs to {whose}.",
+        f"Claim {claim.ref} requests PV {volume.name} by name, but that PV belongs to {owner}.",
         evidence=(
             f"{volume.name} is {volume.phase}, reclaim policy {volume.reclaim_policy}",
             *((spoken_outsiders(case, volume),) if gone else ()),
             *last_words(case, claim),
         ),
-        remedy="Make sure that nobody uses the image in another cluster. Set the PV to Retain, "
-        "then let its claimRef mean this claim; it binds by itself."
+        remedy="Make sure that no client in another cluster uses the image. Set the PV to Retain, "
+        "then change its claimRef to this claim. The PV controller then binds them."
         if gone
         else "",
         commands=hand_over(case, claim, volume)
         if gone
         else (describe_volume(volume), describe_claim(claim)),
-        heals=binder(case, f"the claimRef of {volume.name} means this claim, or is gone"),
+        heals=binder(case, f"the claimRef of {volume.name} refers to this claim, or is removed"),
         severity=weight(case, claim.created_at),
     )
 
 
 # --------------------------------------------------------------------------------------------------
-# A PV that names the claim, or fits it
+# A PV that names the claim or fits it
 # --------------------------------------------------------------------------------------------------
 
 
-def _kept(case: Case, claim: Claim, kept: list[PersistentVolume]) -> Iterator[Finding]:
-    """RBD625, RBD626: PVs whose claimRef means this claim."""
-    fits = next((each for each in kept if not objections(claim, each)), None)
+def _reserved(case: Case, claim: Claim, reserved: list[PersistentVolume]) -> Iterator[Finding]:
+    """Report RBD625, RBD626: PVs whose claimRef refers to this claim."""
+    fits = next((volume for volume in reserved if not objections(claim, volume)), None)
     if fits is not None:
         yield due(case, claim, fits)
         return
-    makes = _provisioner_of(case, claim)
-    danger = f" Meanwhile {makes} makes it another volume, an empty one." if makes else ""
-    for volume in kept:
+    provisioner = _provisioner_of(case, claim)
+    danger = (
+        f" Meanwhile {provisioner} creates another, empty volume for the claim."
+        if provisioner
+        else ""
+    )
+    for volume in reserved:
         against = objections(claim, volume)
         yield finding(
             "RBD625",
             f"pv {volume.name}",
-            f"{volume.name} is kept for claim {claim.ref}, and does not fit it: it "
+            f"{volume.name} is reserved for claim {claim.ref} and does not fit it: {volume.name} "
             f"{spoken_objections(against)}.{danger}",
             evidence=(
                 f"{volume.name} is {volume.phase}, claimRef {volume.claim}",
@@ -233,13 +237,13 @@ def _kept(case: Case, claim: Claim, kept: list[PersistentVolume]) -> Iterator[Fi
             ),
             commands=changes(claim, volume, against, case)
             or (describe_volume(volume), describe_claim(claim)),
-            heals=binder(case, f"{volume.name} is as the claim asks for"),
+            heals=binder(case, f"{volume.name} meets the claim's requirements"),
             severity=weight(case, claim.created_at),
         )
 
 
 def _provisioner_of(case: Case, claim: Claim) -> str:
-    """Name who makes volumes of a claim's class; empty: nobody."""
+    """Return the name of the provisioner of a claim's class; empty if it has none."""
     found = _class_of(case, claim)
     if found is None or found.provisioner == NO_PROVISIONER:
         return ""
@@ -249,18 +253,21 @@ def _provisioner_of(case: Case, claim: Claim) -> str:
 def _class_of(case: Case, claim: Claim) -> StorageClass | None:
     kube = case.snapshot.kubernetes
     classes = () if kube is None else observed_of(kube.storage_classes)
-    return next((each for each in classes if each.name == claim.storage_class), None)
+    return next(
+        (storage_class for storage_class in classes if storage_class.name == claim.storage_class),
+        None,
+    )
 
 
 def due(case: Case, claim: Claim, volume: PersistentVolume) -> Finding:
-    """Say RBD626: everything is as it must be; only what was just changed may still be unseen."""
+    """Return RBD626: claim and PV fit, and the PV controller has not bound them yet."""
     stamps = (claim.created_at, volume.created_at, volume.phase_since)
-    late = all(is_over(SILENT, each, case) for each in stamps)
+    late = all(is_over(SILENT, stamp, case) for stamp in stamps)
     return finding(
         "RBD626",
         f"pvc {claim.ref}",
-        f"Claim {claim.ref} gets {volume.name}: {BINDER} binds them at its next look, at most "
-        f"{SYNC_S:.0f} s away. If nothing was changed in the last minute, it does not run.",
+        f"Claim {claim.ref} gets {volume.name}: {BINDER} binds them at its next sync, within "
+        f"{SYNC_S:.0f} s. If nothing was changed in the last minute, the controller does not run.",
         evidence=(
             f"claim {claim.phase or 'without a phase'}, {volume.name} {volume.phase}",
             f"claimRef of {volume.name}: {volume.claim or 'none'}",
@@ -277,8 +284,11 @@ def due(case: Case, claim: Claim, volume: PersistentVolume) -> Finding:
 
 
 def _by_class(case: Case, claim: Claim, classes: tuple[StorageClass, ...]) -> Iterator[Finding]:
-    """Follow the rest of syncUnboundClaim: a class that waits, a PV that fits, a provisioner."""
-    found = next((each for each in classes if each.name == claim.storage_class), None)
+    """Check the rest of syncUnboundClaim: delayed binding, a PV that fits, a provisioner."""
+    found = next(
+        (storage_class for storage_class in classes if storage_class.name == claim.storage_class),
+        None,
+    )
     if found is not None and found.binding_mode == WAITS and claim.selected_node is None:
         yield from _delayed(case, claim, found)
         return
@@ -288,72 +298,74 @@ def _by_class(case: Case, claim: Claim, classes: tuple[StorageClass, ...]) -> It
     elif claim.storage_class and found is None:
         yield _class_missing(case, claim, classes)
     elif found is None or found.provisioner == NO_PROVISIONER:
-        yield _only_a_volume(case, claim, found, classes)
+        yield _without_provisioner(case, claim, found, classes)
     elif _is_removed(case, claim, found):
         yield _plugin_removed(case, claim, found)
-    elif not _is_unasked(case, claim, found):
+    elif not _is_not_handed_over(case, claim, found):
         yield from provisioning.explained(case, claim, found)
 
 
-def _only_a_volume(
+def _without_provisioner(
     case: Case, claim: Claim, found: StorageClass | None, classes: tuple[StorageClass, ...]
 ) -> Finding:
-    """RBD602, RBD615: a claim for which nobody makes a volume."""
+    """Report RBD602, RBD615: no provisioner creates a volume for the claim."""
     if every_volume(case) is None:
         return _unexplained(case, claim)
     if found is not None:
-        why = f"storage class {found.name} makes none ({NO_PROVISIONER})"
+        why = f"storage class {found.name} provisions none ({NO_PROVISIONER})"
         return _nothing_fits(case, claim, why)
     if claim.storage_class is not None:
-        return _nothing_fits(case, claim, 'it wants no storage class (storageClassName "")')
+        return _nothing_fits(case, claim, 'it requests no storage class (storageClassName "")')
     return _without_class(case, claim, classes)
 
 
 def _class_missing(case: Case, claim: Claim, classes: tuple[StorageClass, ...]) -> Finding:
-    known = ", ".join(sorted(each.name for each in classes)) or "none"
+    known = ", ".join(sorted(storage_class.name for storage_class in classes)) or "none"
     return finding(
         "RBD601",
         f"pvc {claim.ref}",
-        f"Claim {claim.ref} asks for storage class {claim.storage_class}, and there is none of "
-        f"that name. There are: {known}.",
+        f"Claim {claim.ref} requests storage class {claim.storage_class}, which does not exist. "
+        f"Existing storage classes: {known}.",
         evidence=(*last_words(case, claim), *_near(case, claim)),
         commands=(
             kubectl("get storageclass", str(claim.storage_class)),
             kubectl("get storageclass"),
         ),
-        heals=binder(case, f"a storage class {claim.storage_class} exists, or a PV of it fits"),
+        heals=binder(case, f"storage class {claim.storage_class} exists, or a PV of it fits"),
         severity=weight(case, claim.created_at),
     )
 
 
 def _without_class(case: Case, claim: Claim, classes: tuple[StorageClass, ...]) -> Finding:
-    default = next((each.name for each in classes if each.is_default), None)
+    default = next(
+        (storage_class.name for storage_class in classes if storage_class.is_default), None
+    )
     if default is None:
         why = "no class is the default"
-        heals = binder(case, "a class is made the default, or a PV fits")
+        heals = binder(case, "a class is marked as the default, or a PV fits")
         name = classes[0].name if len(classes) == 1 else None
-    elif _is_before(case, _GIVES_DEFAULT):
-        why = f"{default} became the default later than it was made"
-        heals = Heals(note="this version gives a default class to new claims only")
+    elif _is_before(case, _SETS_DEFAULT_LATER):
+        why = f"{default} became the default after the claim was created"
+        heals = Heals(note="this version sets the default class on new claims only")
         name = default
     else:
-        why = f"the default class {default} is not given to it yet"
+        why = f"the default class {default} is not set on it yet"
         heals = binder(case)
         name = default
-    give = () if name is None else (patch_claim(claim, {"storageClassName": name}),)
+    set_class = () if name is None else (patch_claim(claim, {"storageClassName": name}),)
     return finding(
         "RBD615",
         f"pvc {claim.ref}",
         f"Claim {claim.ref} names no storage class, {why}, and no PV fits.",
         evidence=(*_near(case, claim), *last_words(case, claim)),
-        commands=(kubectl("get storageclass"), *give),
+        commands=(kubectl("get storageclass"), *set_class),
         heals=heals,
         severity=weight(case, claim.created_at),
     )
 
 
 def _is_before(case: Case, version: tuple[int, int]) -> bool:
-    """Tell whether the API server is older for certain."""
+    """Return whether the API server is certainly older than a version."""
     found = provisioning.server_version(case)
     return found is not None and found < version
 
@@ -361,43 +373,46 @@ def _is_before(case: Case, version: tuple[int, int]) -> bool:
 def _nothing_fits(case: Case, claim: Claim, why: str) -> Finding:
     nearest = near(case, claim)
     seen = every_volume(case)
-    # How many there are, the part of a look does not know: it has those that come nearest.
-    count = "Not one of the PVs does" if seen else "There is no PV"
-    # Of several that come equally near nobody can tell which is meant.
-    one = [each for each in nearest if len(each.objections) == 1]
-    cure = changes(claim, one[0].volume, one[0].objections, case) if len(one) == 1 else ()
+    # A slice of the snapshot contains only the closest PVs, so the text gives no number.
+    count = "No PV fits" if seen else "There is no PV"
+    # If several PVs are equally close, it is unknown which of them the user intended.
+    one = [candidate for candidate in nearest if len(candidate.objections) == 1]
+    fix = changes(claim, one[0].volume, one[0].objections, case) if len(one) == 1 else ()
     return finding(
         "RBD602",
         f"pvc {claim.ref}",
         f"Claim {claim.ref} waits for a PV that fits: {why}. {count}.",
-        evidence=(*(spoken_candidate(each) for each in nearest), *last_words(case, claim)),
-        commands=(describe_claim(claim), kubectl("get pv"), *cure),
+        evidence=(
+            *(spoken_candidate(candidate) for candidate in nearest),
+            *last_words(case, claim),
+        ),
+        commands=(describe_claim(claim), kubectl("get pv"), *fix),
         heals=binder(case, "a PV fits"),
         severity=weight(case, claim.created_at),
     )
 
 
 def _near(case: Case, claim: Claim, *, delayed: bool = False) -> tuple[str, ...]:
-    return tuple(spoken_candidate(each) for each in near(case, claim, delayed=delayed))
+    return tuple(spoken_candidate(candidate) for candidate in near(case, claim, delayed=delayed))
 
 
 def _is_removed(case: Case, claim: Claim, found: StorageClass) -> bool:
-    """Tell whether Kubernetes itself was to make the volume, and cannot any more."""
+    """Return whether an in-tree plugin had to create the volume, and no longer exists."""
     if not found.provisioner.startswith(_IN_TREE):
         return False
     since_version = _REMOVED.get(found.provisioner)
     version = provisioning.server_version(case)
     if since_version is not None and version is not None:
         return version >= since_version
-    return any(_NO_PLUGIN in each.message for each in told_of_claim(case, claim))
+    return any(Recognised.NO_PLUGIN.is_in(event.message) for event in told_of_claim(case, claim))
 
 
 def _plugin_removed(case: Case, claim: Claim, found: StorageClass) -> Finding:
     return finding(
         "RBD616",
         f"pvc {claim.ref}",
-        f"Claim {claim.ref} waits for {found.provisioner}, and Kubernetes has no such plugin any "
-        f"more: nobody makes volumes of storage class {found.name}.",
+        f"Claim {claim.ref} waits for {found.provisioner}, and Kubernetes has removed this plugin: "
+        f"no provisioner creates volumes of storage class {found.name}.",
         evidence=(
             f"storage class {found.name}: {found.provisioner}",
             *last_words(case, claim),
@@ -414,35 +429,39 @@ def _plugin_removed(case: Case, claim: Claim, found: StorageClass) -> Finding:
 
 
 def _delayed(case: Case, claim: Claim, found: StorageClass) -> Iterator[Finding]:
-    """RBD603, RBD604, RBD623: a class that leaves the choice to the first pod's node."""
+    """Report RBD603, RBD604, RBD623: a class with delayed binding (WaitForFirstConsumer)."""
     live = live_users(case, claim)
-    unscheduled = [each for each in live if each.node_name is None]
+    unscheduled = [pod for pod in live if pod.node_name is None]
     if unscheduled:
         yield _not_scheduled(case, claim, found, unscheduled)
     elif live:
-        yield _past_the_scheduler(case, claim, found, live[0])
+        yield _scheduler_bypassed(case, claim, found, live[0])
     else:
         seen = users_seen(case, claim)
         yield finding(
             "RBD603",
             f"pvc {claim.ref}",
-            f"Claim {claim.ref} waits for its first pod: storage class {found.name} makes a volume "
-            "only when the scheduler has chosen a node. "
-            + ("No pod uses the claim yet." if seen else "Whether a pod uses it was not observed."),
+            f"Claim {claim.ref} waits for its first pod: storage class {found.name} provisions a "
+            "volume only after the scheduler has chosen a node. "
+            + (
+                "No pod uses the claim yet."
+                if seen
+                else "It was not observed whether a pod uses it."
+            ),
             evidence=last_words(case, claim),
         )
 
 
 def _not_scheduled(case: Case, claim: Claim, found: StorageClass, pods: list[Pod]) -> Finding:
-    pod = next((each for each in pods if each.unschedulable), pods[0])
-    why = pod.unschedulable or "the scheduler has said nothing of it"
-    by_wish = _GATES in pod.unschedulable
+    pod = next((pod for pod in pods if pod.unschedulable), pods[0])
+    why = pod.unschedulable or "the scheduler has reported nothing about it"
+    by_wish = Recognised.GATES.is_in(pod.unschedulable)
     young = weight(case, pod.created_at) if not pod.unschedulable else None
     static = found.provisioner == NO_PROVISIONER
     return finding(
         "RBD604",
         f"pod {pod.ref}",
-        f"Claim {claim.ref} waits for {pod.ref} to get a node, and it gets none: {why}",
+        f"Claim {claim.ref} waits for a node for pod {pod.ref}, and the pod gets none: {why}",
         evidence=(
             f"storage class {found.name}: {WAITS}",
             f"pod {pod.ref}: PodScheduled is False, {why}"
@@ -459,28 +478,32 @@ def _not_scheduled(case: Case, claim: Claim, found: StorageClass, pods: list[Pod
     )
 
 
-def _past_the_scheduler(case: Case, claim: Claim, found: StorageClass, pod: Pod) -> Finding:
-    """RBD623: only the scheduler tells the node of a claim's first pod."""
+def _scheduler_bypassed(case: Case, claim: Claim, found: StorageClass, pod: Pod) -> Finding:
+    """Report RBD623: only the scheduler writes the node of the first pod into the claim."""
     if found.provisioner != NO_PROVISIONER:
         node = f"volume.kubernetes.io/selected-node={pod.node_name}"
-        cure: tuple[Command, ...] = (annotate_claim(claim, node),)
-        heals = Heals(note="only the scheduler chooses a node for the volume, and it never asks")
+        fix: tuple[Command, ...] = (annotate_claim(claim, node),)
+        heals = Heals(
+            note="only the scheduler chooses a node for the volume, and it never sees the pod"
+        )
     else:
-        fits = [each for each in every_volume(case) or () if not objections(claim, each)]
-        cure = (patch_claim(claim, {"volumeName": fits[0].name}),) if len(fits) == 1 else ()
-        heals = Heals(note="only the scheduler chooses a PV for the claim, and it never asks")
+        fits = [volume for volume in every_volume(case) or () if not objections(claim, volume)]
+        fix = (patch_claim(claim, {"volumeName": fits[0].name}),) if len(fits) == 1 else ()
+        heals = Heals(
+            note="only the scheduler chooses a PV for the claim, and it never sees the pod"
+        )
     return finding(
         "RBD623",
         f"pvc {claim.ref}",
-        f"Claim {claim.ref} waits for the scheduler, which never saw pod {pod.ref}: that was put "
-        f"on {pod.node_name} by its nodeName. The pod waits for the claim, and the claim for it.",
+        f"Claim {claim.ref} waits for the scheduler, which never saw pod {pod.ref}: its nodeName "
+        f"put the pod on {pod.node_name}. The pod and the claim wait for each other.",
         evidence=(
             f"storage class {found.name}: {WAITS}",
             f"pod {pod.ref}: nodeName {pod.node_name}, phase {pod.phase}",
-            "the claim carries no volume.kubernetes.io/selected-node",
+            "the claim has no volume.kubernetes.io/selected-node",
             *last_words(case, claim),
         ),
-        commands=cure or (describe_claim(claim),),
+        commands=fix or (describe_claim(claim),),
         heals=heals,
         severity=weight(case, pod.created_at),
     )
@@ -491,10 +514,11 @@ def _past_the_scheduler(case: Case, claim: Claim, found: StorageClass, pod: Pod)
 # --------------------------------------------------------------------------------------------------
 
 
-def _is_unasked(case: Case, claim: Claim, found: StorageClass) -> bool:
-    """Tell whether the PV controller has not even handed a claim over to its provisioner.
+def _is_not_handed_over(case: Case, claim: Claim, found: StorageClass) -> bool:
+    """Return whether the PV controller has not handed a claim over to its provisioner.
 
-    When the scheduler chose a node for one that waited nobody knows: it may be just now.
+    Claims with delayed binding are left out: the time when the scheduler chose a node is unknown,
+    and may be just now.
     """
     passed = since(claim.created_at, case)
     return (
@@ -508,14 +532,14 @@ def _is_unasked(case: Case, claim: Claim, found: StorageClass) -> bool:
 
 
 def controller_down(case: Case) -> Iterator[Finding]:
-    """RBD627: one finding for the cluster, however much waits for it."""
+    """Report RBD627: one finding for the cluster, whatever the number of waiting objects."""
     kube = case.snapshot.kubernetes
     if kube is None:
         return
     lease = controller_lease(case)
-    evidence = (*_untouched(case), *_unasked(case))
+    evidence = (*_untouched(case), *_not_handed_over(case))
     if lapsed(lease, case) and _is_unsettled(case):
-        evidence += (f"{lease and spoken_lease(lease, case)}: whoever held it has stopped",)
+        evidence += (f"{lease and spoken_lease(lease, case)}: its holder has stopped",)
     if not evidence:
         return
     if lease is not None:
@@ -534,44 +558,44 @@ def controller_down(case: Case) -> Iterator[Finding]:
 
 
 def _untouched(case: Case) -> tuple[str, ...]:
-    """Tell of PVs that have no phase yet: they get one within moments."""
+    """Return a line about PVs without a phase: the PV controller sets one within moments."""
     kube = case.snapshot.kubernetes
     volumes = () if kube is None else observed_of(kube.persistent_volumes)
     old = [
-        each
-        for each in volumes
-        if each.phase in {"", "Pending"}
-        and (passed := since(each.phase_since or each.created_at, case)) is not None
+        volume
+        for volume in volumes
+        if volume.phase in {"", "Pending"}
+        and (passed := since(volume.phase_since or volume.created_at, case)) is not None
         and passed >= SILENT
     ]
     if not old:
         return ()
-    first = min(old, key=lambda each: each.name)
+    first = min(old, key=lambda volume: volume.name)
     more = f", and {len(old) - 1} more" if len(old) > 1 else ""
-    made = spoken(since(first.phase_since or first.created_at, case))
-    return (f"{first.name} has been without a phase for {made}{more}",)
+    waited = spoken(since(first.phase_since or first.created_at, case))
+    return (f"{first.name} has been without a phase for {waited}{more}",)
 
 
-def _unasked(case: Case) -> tuple[str, ...]:
+def _not_handed_over(case: Case) -> tuple[str, ...]:
     return tuple(
-        f"claim {each.ref} of storage class {found.name} was not handed to {found.provisioner} in "
-        f"{spoken(since(each.created_at, case))}"
-        for each in claims_meant(case)
-        if _is_pending(each)
-        and each.volume_name is None
-        and (found := _class_of(case, each)) is not None
+        f"claim {claim.ref} of storage class {found.name} was not handed to {found.provisioner} in "
+        f"{spoken(since(claim.created_at, case))}"
+        for claim in claims_meant(case)
+        if _is_pending(claim)
+        and claim.volume_name is None
+        and (found := _class_of(case, claim)) is not None
         and found.provisioner != NO_PROVISIONER
-        and _is_unasked(case, each, found)
-        and fitting(case, each) is None
+        and _is_not_handed_over(case, claim, found)
+        and fitting(case, claim) is None
     )
 
 
 def _is_unsettled(case: Case) -> bool:
-    """Tell whether the PV controller has anything left to do for the target."""
+    """Return whether the PV controller has work left for the target."""
     volume = case.use.persistent_volume
     if volume is not None and volume.phase == "Available" and volume.claim is None:
-        # It is to be had: that is for a claim to begin.
+        # The PV is free: the next step is a claim, not the PV controller.
         volume = None
-    return any(each.phase != "Bound" for each in claims_meant(case)) or (
+    return any(claim.phase != "Bound" for claim in claims_meant(case)) or (
         volume is not None and volume.phase != "Bound"
     )

@@ -1,4 +1,4 @@
-"""What becomes of a PV without its claim: judged in the order of ``syncVolume``."""
+"""PVs without their claim, in the order of ``syncVolume``."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ from rbdagent.model import (
     Verdict,
     observed_of,
 )
+from rbdagent.parse.recognised import Recognised
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _FAILED: Final = "VolumeFailedDelete"
-_USED: Final = ("is still being used", "still attached to node")
 _UNSTAGING: Final = timedelta(minutes=2)
-"""The last pod's node may still be at its unstage: two tries of kubelet."""
+"""The node of the last pod may still unstage the volume: two tries of kubelet."""
 _DELETING: Final = timedelta(minutes=3)
-"""ceph-csi's provisioner gives one call 150 s; after that it says that it failed."""
+"""The provisioner of ceph-csi allows one call 150 s. After that it reports a failure."""
 
 
 def reserved(case: Case) -> Iterator[Finding]:
-    """RBD611: a PV that waits for a claim by name, which was never made."""
+    """Report RBD611: a PV that is reserved by name for a claim that was never created."""
     volume = case.use.persistent_volume
     if volume is None or volume.phase != "Available" or volume.claim is None:
         return
@@ -65,53 +65,57 @@ def reserved(case: Case) -> Iterator[Finding]:
     yield finding(
         "RBD611",
         f"pv {volume.name}",
-        f"{volume.name} is kept for claim {volume.claim}, and there is no such claim. No other "
-        "claim gets it.",
+        f"{volume.name} is reserved for claim {volume.claim}, which does not exist. No other claim "
+        "gets it.",
         evidence=(f"phase Available, claimRef {volume.claim}, uid {volume.claim.uid or 'none'}",),
         commands=(describe_volume(volume),),
-        heals=binder(case, f"a claim {volume.claim} exists that fits it"),
+        heals=binder(case, f"a claim {volume.claim} exists and fits {volume.name}"),
     )
 
 
 def failed(case: Case) -> Iterator[Finding]:
-    """RBD612: Kubernetes itself was to delete the image, and cannot."""
+    """Report RBD612: Kubernetes itself had to delete the image, and cannot."""
     volume = case.use.persistent_volume
     if volume is None or volume.phase != "Failed" or volume.deleting_since is not None:
         return
-    events = [each for each in told_of_volume(case, volume) if each.type == "Warning"]
-    why = volume.reason or (words(events[-1]) if events else "its status says no reason")
+    events = [event for event in told_of_volume(case, volume) if event.type == "Warning"]
+    why = volume.reason or (words(events[-1]) if events else "its status has no reason")
     yield finding(
         "RBD612",
         f"pv {volume.name}",
         f"{volume.name} is Failed: {why}. Its image is untouched.",
         evidence=(
             f"reclaim policy {volume.reclaim_policy}, claimRef {volume.claim}",
-            *(quoted(each) for each in events[-1:]),
+            *(quoted(event) for event in events[-1:]),
         ),
         commands=(describe_volume(volume), *retain(volume), free(volume)),
     )
 
 
 def released(case: Case) -> Iterator[Finding]:
-    """RBD405, RBD406, RBD640 to RBD643: whose PV it was, and what is done with its image."""
+    """Report RBD405, RBD406, RBD640 to RBD643: a Released PV, by its claim and reclaim policy."""
     volume = case.use.persistent_volume
     if volume is None or volume.phase not in {"Released", "Bound"} or volume.claim is None:
         return
     found = claim_named(volume.claim, case)
-    living = found if isinstance(found, Claim) else None
-    if living is not None and living.ref.uid is not None and living.ref.uid == volume.claim.uid:
-        yield from _of_living(case, volume, living)
+    existing = found if isinstance(found, Claim) else None
+    if (
+        existing is not None
+        and existing.ref.uid is not None
+        and existing.ref.uid == volume.claim.uid
+    ):
+        yield from _of_existing_claim(case, volume, existing)
     elif volume.phase == "Released" and not _is_wanted(case, volume):
-        yield from _of_dead(case, volume)
+        yield from _of_deleted_claim(case, volume)
 
 
 def _is_wanted(case: Case, volume: PersistentVolume) -> bool:
-    """Tell whether a claim asks for the very PV: what is between the two is said of the claim."""
-    return any(each.volume_name == volume.name for each in claims_meant(case))
+    """Return whether a claim requests this PV by name: the findings about the claim explain it."""
+    return any(claim.volume_name == volume.name for claim in claims_meant(case))
 
 
-def _of_living(case: Case, volume: PersistentVolume, claim: Claim) -> Iterator[Finding]:
-    """RBD406: the claim lives; the PV controller rights it at its next look."""
+def _of_existing_claim(case: Case, volume: PersistentVolume, claim: Claim) -> Iterator[Finding]:
+    """Report RBD406: the claim exists; the PV controller corrects the phase at its next sync."""
     if claim.volume_name != volume.name or volume.phase == "Bound":
         return
     overdue = is_over(SILENT, volume.phase_since, case)
@@ -121,23 +125,27 @@ def _of_living(case: Case, volume: PersistentVolume, claim: Claim) -> Iterator[F
     yield finding(
         "RBD406",
         f"pv {volume.name}",
-        f"{volume.name} is Released although its claim {claim.ref} lives, for "
-        f"{spoken(since(volume.phase_since, case))}. Do not delete it."
-        + (" The PV controller, which rights that within 15 s, does not work." if overdue else ""),
+        f"{volume.name} has been Released for {spoken(since(volume.phase_since, case))} although "
+        f"its claim {claim.ref} exists. Do not delete the PV."
+        + (
+            " The PV controller corrects this within 15 s when it runs: it does not work."
+            if overdue
+            else ""
+        ),
         evidence=(f"claimRef.uid and the claim's uid are both {claim.ref.uid}",),
         commands=(*retain(volume), describe_volume(volume)),
         heals=heals,
-        severity=_at_first(case, volume),
+        severity=_early_severity(case, volume),
     )
 
 
-def _at_first(case: Case, volume: PersistentVolume) -> Severity | None:
-    """Give less than an error as long as the PV controller may not have looked again."""
+def _early_severity(case: Case, volume: PersistentVolume) -> Severity | None:
+    """Return a lower severity until the PV controller must have synced again."""
     return None if is_over(SILENT, volume.phase_since, case) else Severity.WARNING
 
 
 def bound_elsewhere(case: Case) -> Iterator[Finding]:
-    """RBD644: two PVs came for one claim; the PV controller lets go of one at its next look."""
+    """Report RBD644: two PVs for one claim; the PV controller releases one at its next sync."""
     for claim in claims_meant(case):
         for volume in volumes_seen(case):
             bound = volume.claim
@@ -149,42 +157,48 @@ def bound_elsewhere(case: Case) -> Iterator[Finding]:
 
 
 def _elsewhere(case: Case, volume: PersistentVolume, claim: Claim) -> Finding:
-    goes = volume.reclaim_policy == "Delete" and volume.provisioner is not None
+    loses_image = volume.reclaim_policy == "Delete" and volume.provisioner is not None
     return finding(
         "RBD644",
         f"pv {volume.name}",
-        f"{volume.name} is {volume.phase} for claim {claim.ref}, and that claim is bound to "
+        f"{volume.name} is {volume.phase} for claim {claim.ref}, but that claim is bound to "
         f"{claim.volume_name}."
-        + (" It was provisioned with reclaim policy Delete: its image goes." if goes else ""),
+        + (
+            " It was provisioned with reclaim policy Delete: its image will be deleted."
+            if loses_image
+            else ""
+        ),
         evidence=(
             f"claimRef.uid and the claim's uid are both {claim.ref.uid}",
             f"the claim's volumeName: {claim.volume_name}",
         ),
         commands=(*retain(volume), describe_volume(volume), describe_claim(claim)),
-        heals=binder(case, note="it gives its image up" if goes else "it frees the PV"),
-        severity=_at_first(case, volume),
+        heals=binder(
+            case, note="its image is then deleted" if loses_image else "it then frees the PV"
+        ),
+        severity=_early_severity(case, volume),
     )
 
 
-def _of_dead(case: Case, volume: PersistentVolume) -> Iterator[Finding]:
+def _of_deleted_claim(case: Case, volume: PersistentVolume) -> Iterator[Finding]:
     if volume.reclaim_policy == "Delete":
         yield _to_be_deleted(case, volume)
         return
     if volume.deleting_since is not None:
-        # Its object goes, the image stays: whatever holds it, its finalizers tell.
+        # The object is deleted and the image stays. Finalizers report what holds the object.
         return
     yield finding(
         "RBD405",
         f"pv {volume.name}",
         f"{volume.name} is Released: its claim {volume.claim} is gone, and its reclaim policy "
-        f"({volume.reclaim_policy or 'unknown'}) keeps it and its data.",
+        f"({volume.reclaim_policy or 'unknown'}) keeps the PV and its data.",
         evidence=(f"claimRef {volume.claim}, reclaim policy {volume.reclaim_policy}",),
-        commands=(describe_volume(volume), *_look_first(case, volume)),
+        commands=(describe_volume(volume), *_check_first(case, volume)),
     )
 
 
-def _look_first(case: Case, volume: PersistentVolume) -> tuple[Command, ...]:
-    """Before anybody else gets it: is it free?"""
+def _check_first(case: Case, volume: PersistentVolume) -> tuple[Command, ...]:
+    """Return the command that checks for holders before the PV is bound to another claim."""
     if isinstance(outsiders(case, volume), NotObserved):
         return (command("rbdagent who-holds", f"pv/{volume.name}"),)
     return ()
@@ -195,60 +209,75 @@ def _look_first(case: Case, volume: PersistentVolume) -> tuple[Command, ...]:
 # --------------------------------------------------------------------------------------------------
 
 
+def _is_in_use_error(text: str) -> bool:
+    return Recognised.IN_USE.is_in(text) or Recognised.STILL_ATTACHED.is_in(text)
+
+
 def _to_be_deleted(case: Case, volume: PersistentVolume) -> Finding:
-    """RBD640 to RBD643: under way, held by somebody, failing, or nobody's business."""
-    events = [each for each in told_of_volume(case, volume) if each.reason == _FAILED]
+    """Report RBD640 to RBD643: a deletion runs, is blocked by a holder, fails, or is missing."""
+    events = [event for event in told_of_volume(case, volume) if event.reason == _FAILED]
     event = events[-1] if events and is_fresh(events[-1], case) else None
-    if event is not None and not any(each in event.message for each in _USED):
+    if event is not None and not _is_in_use_error(event.message):
         return _deletion_fails(volume, event)
     if event is not None or (_holders(case) and not _only_mirror(case)):
         return _held(case, volume, event)
-    stranger = _of_a_stranger(case, volume)
-    young = not is_over(SILENT if stranger else _DELETING, volume.phase_since, case)
+    foreign = _foreign_reason(case, volume)
+    young = not is_over(SILENT if foreign else _DELETING, volume.phase_since, case)
     kube = case.snapshot.kubernetes
     blind = kube is None or isinstance(kube.events, NotObserved)
     if young or blind:
-        unseen = "" if young else " Whether anybody is at it was not observed: no events."
+        unseen = (
+            ""
+            if young
+            else " Whether a provisioner is deleting it is unknown: events were not observed."
+        )
         return finding(
             "RBD640",
             f"pv {volume.name}",
-            f"{volume.name} is Released, and its image is to be deleted, for "
-            f"{spoken(since(volume.phase_since, case))}.{unseen}",
+            f"{volume.name} has been Released for {spoken(since(volume.phase_since, case))}, and "
+            f"its image is to be deleted.{unseen}",
             evidence=(f"claimRef {volume.claim}, reclaim policy Delete",),
             commands=(describe_volume(volume),),
             severity=Severity.WARNING if unseen else None,
         )
-    return _nobody_deletes(case, volume, stranger, events)
+    return _not_deleted(case, volume, foreign, events)
 
 
 def _holders(case: Case) -> list[str]:
-    """Name who has the image open; Ceph's own daemons come and go with it."""
+    """Return the holders of the image, without ceph-mgr, which opens images for a short time."""
     return [
-        subject_of(each.holder)
-        for each in case.judged
-        if not each.holder.passing and each.holder.kind is not HolderKind.MGR
+        subject_of(judged.holder)
+        for judged in case.judged
+        if not judged.holder.passing and judged.holder.kind is not HolderKind.MGR
     ]
 
 
 def _only_mirror(case: Case) -> bool:
-    kinds = {each.holder.kind for each in case.judged if not each.holder.passing}
+    kinds = {judged.holder.kind for judged in case.judged if not judged.holder.passing}
     return bool(kinds) and kinds <= {HolderKind.MIRROR, HolderKind.MGR}
 
 
 def _held(case: Case, volume: PersistentVolume, event: KubeEvent | None) -> Finding:
-    holding = _holders(case)
+    open_by = _holders(case)
     attached = observed_of(case.use.attachments)
-    nodes = sorted({each.node_name for each in attached if each.persistent_volume == volume.name})
-    who = f" {', '.join(holding)} has it open." if holding else ""
-    if not holding and nodes:
-        who = f" By the controller's books {', '.join(nodes)} has it."
+    nodes = sorted(
+        {
+            attachment.node_name
+            for attachment in attached
+            if attachment.persistent_volume == volume.name
+        }
+    )
+    holders = f" Clients that have it open: {', '.join(open_by)}." if open_by else ""
+    if not open_by and nodes:
+        holders = f" According to its VolumeAttachments, it is attached to {', '.join(nodes)}."
     mirror = (
-        " It is rbd-mirror's daemons alone: ceph-csi counts those beyond mirrorDaemonCount of its "
-        "ConfigMap (1, where it says nothing) as users."
+        " Only rbd-mirror daemons have it open: ceph-csi counts each daemon above "
+        "mirrorDaemonCount of its ConfigMap (1 if not set) as a user."
         if _only_mirror(case)
         else ""
     )
-    # A node that is still unstaging ends by itself; a client outside, or one that stays, does not.
+    # A node that still unstages the volume finishes without help. A client outside the cluster, or
+    # a permanent one, does not.
     found = outsiders(case, volume)
     outside = bool(found) and not isinstance(found, NotObserved)
     stays = outside or bool(case.those(*_STAYS))
@@ -256,17 +285,22 @@ def _held(case: Case, volume: PersistentVolume, event: KubeEvent | None) -> Find
     return finding(
         "RBD641",
         f"pv {volume.name}",
-        f"{volume.name} is Released and is to be deleted; that waits until nobody has its image "
-        f"open.{who}{mirror}",
+        f"{volume.name} is Released and is to be deleted. The deletion waits until no client has "
+        f"its image open.{holders}{mirror}",
         evidence=(
             f"claimRef {volume.claim}, reclaim policy Delete",
-            *(f"VolumeAttachment {each.name}: {each.node_name}" for each in attached),
+            *(
+                f"VolumeAttachment {attachment.name}: {attachment.node_name}"
+                for attachment in attached
+            ),
             *((quoted(event),) if event is not None else ()),
         ),
         commands=(command("rbdagent who-holds", f"pv/{volume.name}"),),
         heals=Heals(
             by=PROVISIONER,
-            once=f"{holding[0]} has let go" if len(holding) == 1 else "nobody has the image open",
+            once=f"{open_by[0]} has released the image"
+            if len(open_by) == 1
+            else "no client has the image open",
             within_s=RETRY_S,
         ),
         severity=Severity.INFO if passing else None,
@@ -280,7 +314,7 @@ def _deletion_fails(volume: PersistentVolume, event: KubeEvent) -> Finding:
     return finding(
         "RBD642",
         f"pv {volume.name}",
-        f"{volume.name} is Released and is to be deleted, and deleting its image fails: "
+        f"{volume.name} is Released and is to be deleted, but the deletion of its image fails: "
         f"{words(event)}",
         evidence=(
             quoted(event),
@@ -291,43 +325,45 @@ def _deletion_fails(volume: PersistentVolume, event: KubeEvent) -> Finding:
     )
 
 
-def _of_a_stranger(case: Case, volume: PersistentVolume) -> str:
-    """Say why no provisioner that is here takes the PV for its own, where that is certain."""
+def _foreign_reason(case: Case, volume: PersistentVolume) -> str:
+    """Return why no provisioner in this cluster deletes the PV; empty if this is not certain."""
     driver = volume.source.driver if isinstance(volume.source, CsiSource) else None
     if volume.migrated_to is not None or driver is None:
         return ""
     if volume.provisioner not in (None, driver):
-        return f"it is marked as {volume.provisioner}'s, and its driver is {driver}"
+        return (
+            f"its provisioned-by annotation names {volume.provisioner}, but its driver is {driver}"
+        )
     kube = case.snapshot.kubernetes
     if kube is None or not asked_for_life(kube) or isinstance(kube.drivers, NotObserved):
         return ""
     return "" if driver in kube.drivers else f"no CSIDriver {driver} is installed"
 
 
-def _nobody_deletes(
-    case: Case, volume: PersistentVolume, stranger: str, events: list[KubeEvent]
+def _not_deleted(
+    case: Case, volume: PersistentVolume, foreign: str, events: list[KubeEvent]
 ) -> Finding:
     static = (
-        "it is a static PV: external-provisioner deletes such images since 3.5 only"
-        if volume.provisioner is None and not stranger
+        "it is a static PV, and external-provisioner deletes such images only since 3.5"
+        if volume.provisioner is None and not foreign
         else ""
     )
-    why = stranger or static
+    why = foreign or static
     unknown = volume.phase_since is None
     driver = volume.source.driver if isinstance(volume.source, CsiSource) else volume.provisioner
     return finding(
         "RBD643",
         f"pv {volume.name}",
         f"{volume.name} has been Released and to be deleted for "
-        f"{spoken(since(volume.phase_since, case))}, and nobody deletes it"
+        f"{spoken(since(volume.phase_since, case))}, and no provisioner deletes it"
         f"{f': {why}' if why else ''}.",
         evidence=(
             f"claimRef {volume.claim}, reclaim policy Delete",
-            f"made by {volume.provisioner or 'hand'}",
+            f"provisioned by {volume.provisioner or 'hand'}",
             *(signs_of(case, driver) if driver else ()),
-            *(f"{quoted(each)}, last at {each.last_seen}" for each in events[-1:]),
+            *(f"{quoted(event)}, last at {event.last_seen}" for event in events[-1:]),
         ),
         commands=(*(look_for(case, driver) if driver else ()), *retain(volume)),
-        heals=Heals(note=why) if stranger else None,
+        heals=Heals(note=why) if foreign else None,
         severity=Severity.WARNING if unknown else None,
     )

@@ -1,7 +1,7 @@
-"""RBD111, RBD112, RBD704, RBD719: two pods that want a volume which one of them can have.
+"""RBD111, RBD112, RBD704, RBD719: two pods need a volume that only one of them can have.
 
-How a Deployment rolls: pkg/controller/deployment/rolling.go and util/deployment_util.go
-(ResolveFenceposts), read in Kubernetes 1.36.
+Source of the rules for rolling updates: pkg/controller/deployment/rolling.go and
+util/deployment_util.go (ResolveFenceposts), read in Kubernetes 1.36.
 """
 
 from __future__ import annotations
@@ -33,40 +33,41 @@ from rbdagent.model import (
     Workload,
     observed_of,
 )
+from rbdagent.parse.recognised import Recognised
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _QUARTER: Final = "25%"
-"""What maxSurge and maxUnavailable are where nobody wrote them."""
+"""Default of maxSurge and maxUnavailable."""
 _RECREATE: Final = '{"type":"Recreate","rollingUpdate":null}'
 _NO_SURGE: Final = '{"type":"RollingUpdate","rollingUpdate":{"maxSurge":0,"maxUnavailable":1}}'
-"""Both figures: not both may be 0."""
+"""Sets both values, because maxSurge and maxUnavailable must not both be 0."""
 _ONCE: Final = "ReadWriteOncePod"
-# pkg/controller/statefulset/stateful_set_utils.go (updateClaimOwnerRefForSetAndPod): with Delete
-# the replica that is to go owns its claims, and the garbage collector deletes them with it.
+# pkg/controller/statefulset/stateful_set_utils.go (updateClaimOwnerRefForSetAndPod): with Delete,
+# a replica that is to be removed owns its claims, and the garbage collector deletes them with it.
 _LOOK_FIRST: Final = (
-    "Look at its persistentVolumeClaimRetentionPolicy before anybody scales it down: with "
-    "whenScaled: Delete the claims of the replicas that go are deleted and, with reclaim policy "
-    "Delete, their images. With Retain, scale it to one replica; or let volumeClaimTemplates give "
-    "each replica a volume of its own; or use a volume for many (CephFS)."
+    "Check its persistentVolumeClaimRetentionPolicy before you scale it down: with whenScaled: "
+    "Delete, Kubernetes deletes the claims of the removed replicas and, with reclaim policy "
+    "Delete, their images. With Retain, scale it to one replica; or let volumeClaimTemplates "
+    "create a separate volume for each replica; or use a shared volume (CephFS)."
 )
 
 
 class Deployment(NamedTuple):
-    """Whose pod it is, and the object where it was seen."""
+    """The name of the Deployment of a pod, and its object if it was observed."""
 
     name: str
     found: Workload | None
 
 
 def blocked_by_user(case: Case) -> Iterator[Finding]:
-    """RBD111, RBD112, RBD719: the holder is right to hold it, and a pod waits elsewhere."""
+    """Report RBD111, RBD112, RBD719: a running pod rightly holds it, and a pod elsewhere waits."""
     if volumes_of_use(case.use) and not is_exclusive(case.use):
         return
-    for each in case.those(Verdict.IN_USE):
-        running = [one for one in evidence_of(each.holder).running if one.deleting_since is None]
-        waiting = [one for one in waiters(case) if one.node_name != each.holder.node]
+    for judged in case.those(Verdict.IN_USE):
+        running = [one for one in evidence_of(judged.holder).running if one.deleting_since is None]
+        waiting = [one for one in waiters(case) if one.node_name != judged.holder.node]
         if not running or not waiting:
             continue
         replicas = [one for one in waiting if any(_owner_of_both(one, old) for old in running)]
@@ -77,11 +78,11 @@ def blocked_by_user(case: Case) -> Iterator[Finding]:
         ]
         others = [one for one in waiting if one not in replicas and one not in rolling]
         if rolling:
-            yield _rolling(rolling, running, each, case)
+            yield _rolling(rolling, running, judged, case)
         if replicas:
-            yield _replicas(replicas, running, each, case)
+            yield _replicas(replicas, running, judged, case)
         if others:
-            yield _others(others, running, each)
+            yield _others(others, running, judged)
 
 
 def _held(running: list[Pod], judged: JudgedHolder) -> str:
@@ -103,7 +104,7 @@ def _rolling(waiting: list[Pod], running: list[Pod], judged: JudgedHolder, case:
         f"pod {pod.ref}",
         f"{pod_names(waiting)} waits for the volume that {_held(running, judged)} uses, and both "
         f"belong to one workload, Deployment {name}: {keeps} the old pod until the new one is "
-        "ready, so this rolling update cannot end by itself.",
+        "ready, so this rolling update cannot finish.",
         evidence=(
             *judged.because,
             *(f"{one.ref}: {', '.join(one.owners)}" for one in (*waiting, *running)),
@@ -135,10 +136,11 @@ def _strategy_of(deployment: Workload) -> tuple[str, ...]:
 
 
 def _is_deadlock(new: Pod, old: Pod, case: Case) -> bool:
-    """Tell whether a Deployment keeps the old pod until the new one is ready.
+    """Return whether a Deployment keeps the old pod until the new pod is ready.
 
-    The old ReplicaSet is scaled down by as many as may be unavailable; where that is none, only
-    ready new pods let it go. If the one that waits is the older, the new one is ready: it goes.
+    The controller scales the old ReplicaSet down by the number of pods that may be unavailable. If
+    this number is 0, it removes an old pod only after a new pod is ready. If the waiting pod is the
+    older one, the newer pod is ready, and the waiting pod is removed.
     """
     mine, theirs = _deployment_of(new, case), _deployment_of(old, case)
     if mine is None or theirs is None or mine.name != theirs.name:
@@ -155,7 +157,7 @@ def _is_older(one: Pod, other: Pod) -> bool:
 
 
 def _most_unavailable(deployment: Workload) -> int:
-    """Resolve maxUnavailable: its share is rounded down, that of maxSurge up; not both are 0."""
+    """Resolve maxUnavailable: a percentage is rounded down, that of maxSurge up; not both are 0."""
     surge = _share(deployment.max_surge or _QUARTER, deployment.replicas, up=True)
     fewer = _share(deployment.max_unavailable or _QUARTER, deployment.replicas, up=False)
     return fewer if surge or fewer else 1
@@ -169,30 +171,34 @@ def _share(text: str, replicas: int, *, up: bool) -> int:
 
 
 def _deployment_of(pod: Pod, case: Case) -> Deployment | None:
-    """Give the Deployment of a pod, by its ReplicaSet.
+    """Return the Deployment of a pod, found through its ReplicaSet.
 
-    Where that was not asked for its name tells: a Deployment's ReplicaSets differ from it, and from
-    each other, in the hash that ends them alone.
+    If the ReplicaSet was not observed, its name shows the Deployment: the name of a ReplicaSet is
+    the name of its Deployment and a hash.
     """
-    name = next((each for each in pod.owners if each.startswith("ReplicaSet/")), None)
+    name = next(
+        (reference for reference in pod.owners if reference.startswith("ReplicaSet/")), None
+    )
     if name is None:
         return None
     kube = case.snapshot.kubernetes
     known = () if kube is None else observed_of(kube.workloads)
-    own = [each for each in known if each.ref.namespace == pod.ref.namespace]
-    replica_set = next((each for each in own if each.name == name), None)
+    own = [workload for workload in known if workload.ref.namespace == pod.ref.namespace]
+    replica_set = next((workload for workload in own if workload.name == name), None)
     if replica_set is None:
         guessed = name.removeprefix("ReplicaSet/").rpartition("-")[0]
         return Deployment(guessed, None) if guessed else None
-    owner = next((each for each in replica_set.owners if each.startswith("Deployment/")), None)
+    owner = next(
+        (reference for reference in replica_set.owners if reference.startswith("Deployment/")), None
+    )
     if owner is None:
         return None
-    found = next((each for each in own if each.name == owner), None)
+    found = next((workload for workload in own if workload.name == owner), None)
     return Deployment(owner.removeprefix("Deployment/"), found)
 
 
 # --------------------------------------------------------------------------------------------------
-# Replicas, and anybody else
+# Replicas, and other pods
 # --------------------------------------------------------------------------------------------------
 
 
@@ -224,7 +230,7 @@ def _replicas(waiting: list[Pod], running: list[Pod], judged: JudgedHolder, case
 
 
 def _fewer(namespace: str, kind: str, name: str) -> tuple[Command, ...]:
-    """Give what scales a workload down; of a StatefulSet what to look at before that."""
+    """Return the command that scales a workload down; for a StatefulSet, the check before it."""
     if kind == "StatefulSet":
         policy = ("-o", "jsonpath={.spec.persistentVolumeClaimRetentionPolicy}")
         return (kubectl("get statefulset", name, namespace=namespace, options=policy),)
@@ -255,19 +261,22 @@ def _others(waiting: list[Pod], running: list[Pod], judged: JudgedHolder) -> Fin
 
 
 def once_pod(case: Case) -> Iterator[Finding]:
-    """RBD704: ReadWriteOncePod, and another pod has it, on the same node or before scheduling."""
+    """Report RBD704: another pod has the ReadWriteOncePod volume that a pod waits for.
+
+    Both are on the same node, or the waiting pod has no node yet.
+    """
     volume = case.use.persistent_volume
     if volume is None or volume.access_modes != (_ONCE,):
         return
-    word = word_with(case, f"{_ONCE} access mode and is already in use")
+    word = word_with(case, Recognised.ONE_POD_ONLY.is_in)
     told = word.pod if word is not None else None
     for pod in case.use.waiting_pods:
         if not waits_for_volumes(pod):
             continue
-        rivals = [each for each in case.use.pods if _is_rival(each, pod, case)]
+        rivals = [other for other in case.use.pods if _is_rival(other, pod, case)]
         if pod is not told and not (rivals and has_waited(pod, case.snapshot, MOVING)):
             continue
-        rolling = [each for each in rivals if _is_deadlock(pod, each, case)]
+        rolling = [rival for rival in rivals if _is_deadlock(pod, rival, case)]
         mine = _deployment_of(pod, case) if rolling else None
         named = pod_names(rivals) or "a mount that is left of another pod"
         yield finding(

@@ -1,12 +1,7 @@
-"""RBD701 to RBD706: why a pod gets no node, by the scheduler's own words and the objects.
-
-Texts read in Kubernetes 1.36 (pkg/scheduler/framework/plugins: volumebinding, nodevolumelimits,
-volumerestrictions); where older ones differ, both are known.
-"""
+"""RBD701 to RBD706: why a pod gets no node, from the scheduler's message and the objects."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command, kubectl
@@ -31,52 +26,37 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.parse.handle import in_use_name
+from rbdagent.parse.recognised import Recognised
 from rbdagent.parse.selector import selects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_CLAIM: Final = re.compile(
-    r'persistentvolumeclaim "(?P<name>[\w.-]+)" (?P<why>not found|is being deleted|bound to .+)'
-)
 _NO_CLAIM: Final = "not found"
-_CLAIMS_UNBOUND: Final = "unbound immediate PersistentVolumeClaims"
-_NO_VOLUME: Final = "pvc(s) bound to non-existent pv(s)"
-_AFFINITY: Final = (
-    "didn't match PersistentVolume's node affinity",
-    "volume node affinity conflict",
-    "had no available volume zone",
-)
-_LIMIT: Final = "exceed max volume count"
-_NO_DRIVER: Final = re.compile(r"(?P<driver>\S+) CSI driver is not installed on the node")
-_OF_VOLUMES: Final = re.compile(
-    r"volume|pvc|disk|(?<!ephemeral-)storage|not owner|CSI driver", re.IGNORECASE
-)
-"""What a text that speaks of volumes has in it; other rules know more of it than its words."""
 _ZONES: Final = (
     "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region",
     "failure-domain.beta.kubernetes.io/zone",
     "failure-domain.beta.kubernetes.io/region",
 )
-"""Labels of a PV that tie it to nodes with the same (volumezone); __ joins several zones."""
+"""PV labels that limit a PV to nodes with the same labels (volumezone); __ joins zones."""
 
 
 def without_node(case: Case) -> Iterator[Finding]:
-    """RBD701, RBD702, RBD703, RBD706: what keeps a pod from getting a node."""
+    """Report RBD701, RBD702, RBD703, RBD706: what keeps a pod from getting a node."""
     for pod in case.use.waiting_pods:
         why = pod.unschedulable
         if pod.node_name is not None or not why or not has_waited(pod, case.snapshot, MOVING):
             continue
-        said = [
+        findings = [
             *_claims_not_ready(pod, case),
-            *(_tied(pod, case) if any(each in why for each in _AFFINITY) else ()),
-            *((_limit(pod, case),) if _LIMIT in why else ()),
+            *(_tied(pod, case) if Recognised.AFFINITY.is_in(why) else ()),
+            *((_limit(pod, case),) if Recognised.LIMIT.is_in(why) else ()),
             *_without_driver(pod, case),
         ]
-        if not said and not _OF_VOLUMES.search(why):
-            said = [_of_other_reasons(pod)]
-        yield from said
+        if not findings and not Recognised.OF_VOLUMES.is_in(why):
+            findings = [_of_other_reasons(pod)]
+        yield from findings
 
 
 _LIMITS: Final = (
@@ -89,21 +69,24 @@ def _describe(pod: Pod) -> Command:
     return kubectl("describe pod", pod.ref.name, namespace=pod.ref.namespace)
 
 
-def _scheduler_says(pod: Pod) -> str:
+def _scheduler_message(pod: Pod) -> str:
     return f"the scheduler: {pod.unschedulable}"
 
 
 def _claims_not_ready(pod: Pod, case: Case) -> Iterator[Finding]:
     kube = case.snapshot.kubernetes
     own = {
-        each.ref.name: each
-        for each in (() if kube is None else observed_of(kube.claims))
-        if each.ref.namespace == pod.ref.namespace and each.ref.name in pod.claims
+        claim.ref.name: claim
+        for claim in (() if kube is None else observed_of(kube.claims))
+        if claim.ref.namespace == pod.ref.namespace and claim.ref.name in pod.claims
     }
-    named = {each["name"]: each["why"] for each in _CLAIM.finditer(pod.unschedulable)}
-    if _CLAIMS_UNBOUND in pod.unschedulable or _NO_VOLUME in pod.unschedulable:
-        unbound = {name: each.phase for name, each in own.items() if each.phase != "Bound"}
-        # Those that were not seen may be the ones.
+    why_not = Recognised.CLAIM_NOT_READY.every_in(pod.unschedulable)
+    named = {match["name"]: match["why"] for match in why_not}
+    if Recognised.CLAIMS_UNBOUND.is_in(pod.unschedulable) or Recognised.NO_VOLUME.is_in(
+        pod.unschedulable
+    ):
+        unbound = {name: claim.phase for name, claim in own.items() if claim.phase != "Bound"}
+        # A claim that was not observed may be the unbound one.
         unseen = {name: "" for name in pod.claims if name not in own} if not unbound else {}
         named |= {name: f"is {phase or 'not bound'}" for name, phase in (unbound | unseen).items()}
     for name, why in named.items():
@@ -113,11 +96,11 @@ def _claims_not_ready(pod: Pod, case: Case) -> Iterator[Finding]:
             "RBD701",
             f"pod {pod.ref}",
             f"{pod.ref} gets no node: its claim {claim} {_in_a_sentence(why)}.",
-            evidence=(_scheduler_says(pod),),
+            evidence=(_scheduler_message(pod),),
             commands=(kubectl("get pvc", namespace=pod.ref.namespace),)
             if why == _NO_CLAIM
             else (command("rbdagent diagnose", f"pvc/{claim}"),),
-            # What keeps the claim that this answer is about, is said of the claim itself.
+            # The findings about the target's own claim report why it is not ready.
             severity=Severity.INFO if mine else None,
         )
 
@@ -129,47 +112,47 @@ def _in_a_sentence(why: str) -> str:
 
 
 def _tied(pod: Pod, case: Case) -> Iterator[Finding]:
-    """RBD702, of each PV that is bound to certain nodes."""
+    """Report RBD702: one finding per PV that is limited to certain nodes."""
     kube = case.snapshot.kubernetes
     for volume in volumes_of_use(case.use):
         if not _ties(volume) or kube is None:
             continue
-        terms = " or ".join(_spoken(each) for each in _ties(volume))
+        terms = " or ".join(_spoken(term) for term in _ties(volume))
         nodes = _nodes_for(volume, kube)
         if nodes is None:
             where, severity = "", None
         elif not nodes:
             where, severity = " No node has these labels.", None
         else:
-            # The scheduler refuses those for other reasons; the volume narrows the choice.
+            # The scheduler rejects these nodes for other reasons; the volume limits the choice.
             named = ", ".join(nodes[:5])
             where = (
-                f" It may be used on {named}, and the scheduler refuses these for other reasons."
+                f" It may be used on {named}, and the scheduler rejects these for other reasons."
             )
             severity = Severity.WARNING
         yield finding(
             "RBD702",
             f"pod {pod.ref}",
             f"{pod.ref} gets no node: {volume.name} may be used only where {terms}.{where}",
-            evidence=(_scheduler_says(pod), f"{volume.name}: {terms}"),
+            evidence=(_scheduler_message(pod), f"{volume.name}: {terms}"),
             commands=(kubectl("get nodes --show-labels"), _describe(pod)),
             severity=severity,
         )
 
 
 def _spoken(term: NodeTerm) -> str:
-    return " and ".join(str(each) for each in term)
+    return " and ".join(str(requirement) for requirement in term)
 
 
 def _nodes_for(volume: PersistentVolume, kube: KubeView) -> tuple[str, ...] | None:
-    """Give the nodes that a PV may be used on; None where not all nodes were observed."""
+    """Return the nodes that a PV may be used on; None if not all nodes were observed."""
     if isinstance(kube.nodes, NotObserved) or not kube.nodes_complete:
         return None
-    return tuple(sorted(each.name for each in kube.nodes if fits(volume, each)))
+    return tuple(sorted(node.name for node in kube.nodes if fits(volume, node)))
 
 
 def _ties(volume: PersistentVolume) -> tuple[NodeTerm, ...]:
-    """Give what a node must have for a PV: its affinity, else its labels of zone and region."""
+    """Return the node terms of a PV: its affinity, else its labels of zone and region."""
     if volume.node_affinity:
         return volume.node_affinity
     zones = tuple(
@@ -181,25 +164,25 @@ def _ties(volume: PersistentVolume) -> tuple[NodeTerm, ...]:
 
 
 def fits(volume: PersistentVolume, node: Node) -> bool:
-    """Tell whether a PV may be used on a node: one of its terms must hold, and all of that."""
+    """Return whether a PV may be used on a node: all requirements of one term must match."""
     terms = _ties(volume)
     labels = {**dict(node.labels), "metadata.name": node.name}
     return not terms or any(term and selects(term, labels) for term in terms)
 
 
 def _limit(pod: Pod, case: Case) -> Finding:
-    """RBD703: the scheduler names no driver, and the pod may have volumes of several."""
+    """Report RBD703: the scheduler names no driver; the pod may use volumes of several drivers."""
     driver = driver_of(case.use)
     mine = driver if driver is not None and _is_limit_of(driver, pod, case) else None
     full = _counts(mine, case) if mine is not None else ()
-    of_whom = f"{mine} as it allows" if mine is not None else "a CSI driver as that allows"
+    of_driver = mine if mine is not None else "a CSI driver"
     doubt = "" if mine is not None or driver is None else _another_volume(driver)
     return finding(
         "RBD703",
         f"pod {pod.ref}",
-        f"{pod.ref} gets no node: nodes that could run it have as many volumes of {of_whom}"
+        f"{pod.ref} gets no node: nodes that could run it are at the volume limit of {of_driver}"
         f"{f' ({full[0]})' if full else ''}.{doubt}",
-        evidence=(_scheduler_says(pod), *full[1:]),
+        evidence=(_scheduler_message(pod), *full[1:]),
         commands=(
             kubectl("get csinodes -o", _LIMITS),
             kubectl("get volumeattachments -o wide"),
@@ -208,61 +191,61 @@ def _limit(pod: Pod, case: Case) -> Finding:
 
 
 def _another_volume(driver: str) -> str:
-    return f" No node is known to limit {driver}: it may be another volume of the pod."
+    return f" No node is known to limit {driver}: another volume of the pod may be the cause."
 
 
 def _is_limit_of(driver: str, pod: Pod, case: Case) -> bool:
-    """Tell whether a limit can be that of the driver: it has one, or the pod has no other."""
+    """Return whether the limit can be the driver's: it has one, or the pod uses no other driver."""
     kube = case.snapshot.kubernetes
     if kube is None:
         return True
-    limited = {name for each in observed_of(kube.csi_nodes) for name, _ in each.limits}
+    limited = {name for csi_node in observed_of(kube.csi_nodes) for name, _ in csi_node.limits}
     return driver in limited or _only_of(driver, pod, kube)
 
 
 def _only_of(driver: str, pod: Pod, kube: KubeView) -> bool:
-    """Tell whether every claim of a pod was seen, and has a PV of that driver."""
+    """Return whether every claim of a pod was observed and has a PV of that driver."""
     names = {
-        each.ref.name: each.volume_name
-        for each in observed_of(kube.claims)
-        if each.ref.namespace == pod.ref.namespace
+        claim.ref.name: claim.volume_name
+        for claim in observed_of(kube.claims)
+        if claim.ref.namespace == pod.ref.namespace
     }
-    volumes = {each.name: each.source for each in observed_of(kube.persistent_volumes)}
-    sources = [volumes.get(names.get(each) or "") for each in pod.claims]
-    return all(isinstance(each, CsiSource) and each.driver == driver for each in sources)
+    volumes = {volume.name: volume.source for volume in observed_of(kube.persistent_volumes)}
+    sources = [volumes.get(names.get(name) or "") for name in pod.claims]
+    return all(isinstance(source, CsiSource) and source.driver == driver for source in sources)
 
 
 def _counts(driver: str, case: Case) -> tuple[str, ...]:
-    """Count what each node has of the driver against its limit, the fullest first."""
+    """Return the volumes of the driver and the limit per node, the fullest node first."""
     kube = case.snapshot.kubernetes
     if kube is None:
         return ()
     of_driver = in_use_name(driver, "")
     counts = {
-        each.name: sum(name.startswith(of_driver) for name in each.volumes_attached)
-        for each in observed_of(kube.nodes)
+        node.name: sum(name.startswith(of_driver) for name in node.volumes_attached)
+        for node in observed_of(kube.nodes)
     }
     limits = {
-        each.node_name: limit
-        for each in observed_of(kube.csi_nodes)
-        for name, limit in each.limits
-        if name == driver and each.node_name in counts
+        csi_node.node_name: limit
+        for csi_node in observed_of(kube.csi_nodes)
+        for name, limit in csi_node.limits
+        if name == driver and csi_node.node_name in counts
     }
     full = sorted(((counts[node], node) for node in limits), reverse=True)
     return tuple(f"{node}: {count} of {limits[node]}" for count, node in full[:5])
 
 
 def _without_driver(pod: Pod, case: Case) -> Iterator[Finding]:
-    """RBD731, of the volume's own driver: the text names the one that is not installed."""
+    """Report RBD731 for the volume's driver: the message names the unregistered driver."""
     own = driver_of(case.use)
-    named = {each["driver"] for each in _NO_DRIVER.finditer(pod.unschedulable)}
+    named = {match["driver"] for match in Recognised.NO_DRIVER.every_in(pod.unschedulable)}
     for driver in sorted(named if case.use.persistent_volume is None else named & {own}):
         yield finding(
             "RBD731",
             f"pod {pod.ref}",
-            f"{pod.ref} gets no node: on nodes that could run it the CSI driver {driver} is not "
-            "registered.",
-            evidence=(_scheduler_says(pod),),
+            f"{pod.ref} gets no node: the CSI driver {driver} is not registered on nodes that "
+            "could run the pod.",
+            evidence=(_scheduler_message(pod),),
             commands=(kubectl("get csinodes"),),
         )
 
@@ -272,17 +255,17 @@ def _of_other_reasons(pod: Pod) -> Finding:
         "RBD706",
         f"pod {pod.ref}",
         f"{pod.ref} gets no node, and not because of its volumes: {pod.unschedulable}",
-        evidence=(_scheduler_says(pod),),
+        evidence=(_scheduler_message(pod),),
         commands=(_describe(pod),),
     )
 
 
 def name_taken(case: Case) -> Iterator[Finding]:
-    """RBD705: a generic ephemeral volume whose claim's name is another's."""
-    told = {each.pod: each for each in words(case) if _NOT_OWNER.search(each.text)}
+    """Report RBD705: a generic ephemeral volume whose claim name is already in use."""
+    not_owned = {word.pod: word for word in words(case) if Recognised.NOT_OWNER.is_in(word.text)}
     for pod in case.use.waiting_pods:
-        word = told.get(pod)
-        match = _NOT_OWNER.search(word.text if word is not None else pod.unschedulable)
+        word = not_owned.get(pod)
+        match = Recognised.NOT_OWNER.search(word.text if word is not None else pod.unschedulable)
         if match is None:
             continue
         name = match["claim"]
@@ -292,10 +275,14 @@ def name_taken(case: Case) -> Iterator[Finding]:
         yield finding(
             "RBD705",
             f"pod {pod.ref}",
-            f"{pod.ref} gets no volume of its own: claim {name} has the name of its ephemeral "
-            f"volume, and was not made for it.{_LEAVING if leaving else ''}",
-            evidence=evidence_of_word(word, case) if word is not None else (_scheduler_says(pod),),
-            remedy="Ask for that claim: what keeps it is said there." if leaving else "",
+            f"{pod.ref} gets no ephemeral volume: claim {name} has the name of the volume's claim, "
+            f"but was not created for this pod.{_LEAVING if leaving else ''}",
+            evidence=evidence_of_word(word, case)
+            if word is not None
+            else (_scheduler_message(pod),),
+            remedy="Run `rbdagent diagnose` for that claim: it reports what keeps the claim."
+            if leaving
+            else "",
             commands=(
                 command("rbdagent diagnose", f"pvc/{name}") if leaving else _show_claim(name),
             ),
@@ -312,14 +299,14 @@ def _show_claim(claim: str) -> Command:
 def _claim_named(name: str, case: Case) -> Claim | None:
     kube = case.snapshot.kubernetes
     known = () if kube is None else observed_of(kube.claims)
-    return next((each for each in known if str(each.ref) == name), None)
+    return next((claim for claim in known if str(claim.ref) == name), None)
 
 
 def _may_be_collected(claim: Claim | None, pod: Pod, case: Case) -> bool:
-    """Tell whether the claim may be that of the pod before, which is still being collected.
+    """Return whether the claim may belong to the previous pod and is still being collected.
 
-    So it is whenever a StatefulSet makes its pod again: the garbage collector deletes the claim
-    once its pod is gone, and the new pod may be there first.
+    This happens when a StatefulSet creates its pod again: the garbage collector deletes the claim
+    after its pod is gone, and the new pod may exist before that.
     """
     now = case.snapshot.observed_at
     if claim is None:
@@ -332,9 +319,6 @@ def _may_be_collected(claim: Claim | None, pod: Pod, case: Case) -> bool:
 _LEAVING: Final = " It is being deleted."
 _IF_COLLECTED: Final = Heals(
     by="the garbage collector and the ephemeral-volume controller",
-    note="if the claim is that of the pod before",
+    note="if the claim belongs to the previous pod",
 )
 _ONCE_FREE: Final = Heals(by="the ephemeral-volume controller", once="that claim is gone")
-_NOT_OWNER: Final = re.compile(
-    r"PVC (?P<claim>[\w.-]+/[\w.-]+) was not created for pod .*pod is not owner"
-)

@@ -1,6 +1,7 @@
-"""Everything that is stuck: the life of whoever may be in trouble, and what many wait for at once.
+"""Everything that is stuck in a cluster: unhealthy objects, and the causes that several share.
 
-Each is judged by the same rules as a single target, on the part of the look that concerns it.
+The rules are the same as for a single target. Each object is diagnosed on the part of the snapshot
+that concerns it.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from rbdagent.model import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_AROUND: Final = ".,:;()[]{}\"'"
+_PUNCTUATION: Final = ".,:;()[]{}\"'"
 _KINDS: Final = (
     TargetKind.CLAIM,
     TargetKind.DEVICE,
@@ -54,24 +55,24 @@ _KINDS: Final = (
     TargetKind.PERSISTENT_VOLUME,
     TargetKind.POD,
 )
-"""By which name one and the same trouble is told: the first of these that it has."""
+"""If several objects have the same findings, the object of the first of these kinds is reported."""
 _OF_NODE: Final = frozenset({"RBD201", "RBD202"})
-"""A node whose driver or kubelet is down: of volumes that are in use there it stops none."""
+"""The driver or kubelet of a node is down. Volumes that are in use there continue to work."""
 _UNSEEN: Final = "RBD119"
-_UNTOLD: Final = frozenset({"RBD115", _UNSEEN})
-"""Of what is no PV's: somebody's own mapping is his own affair."""
+_OMITTED: Final = frozenset({"RBD115", _UNSEEN})
+"""Not reported for a device or image without a PV: mappings outside Kubernetes are out of scope."""
 
 
 def stuck_in(snapshot: Snapshot, scope: Scope = EVERYTHING) -> LifeList:
-    """Give everything that is stuck, the worst first.
+    """Return everything that is stuck, the worst first.
 
     Args:
-        snapshot: a look at all that there is, see :data:`rbdagent.model.Also.EVERYTHING`.
-        scope: whose volumes are asked about.
+        snapshot: a snapshot of the whole cluster, see :data:`rbdagent.model.Also.EVERYTHING`.
+        scope: the namespace and labels of the volumes to diagnose.
     """
     whole = whole_of(snapshot)
     subjects, suspicion = subjects_of(whole, scope), Suspicion(whole)
-    suspects = (each for each in subjects.targets if suspicion.falls_on(each))
+    suspects = (target for target in subjects.targets if suspicion.falls_on(target))
     stuck = without_repetition(lives_that_are_stuck(whole, suspects))
     return LifeList(
         causes=_causes(stuck),
@@ -84,16 +85,19 @@ def stuck_in(snapshot: Snapshot, scope: Scope = EVERYTHING) -> LifeList:
 
 
 def unseen_of(snapshot: Snapshot) -> str | None:
-    """Give why nobody could tell that nothing is stuck; None: all that there is was seen."""
+    """Return why objects that are stuck may be missing; None if all objects were observed."""
     kube = snapshot.kubernetes
     if kube is None:
-        return snapshot.sources.kubernetes.reason or "Kubernetes was not asked"
+        return snapshot.sources.kubernetes.reason or "Kubernetes was not queried"
     parts = (kube.claims, kube.pods, kube.persistent_volumes)
-    return next((each.reason for each in parts if isinstance(each, NotObserved)), None)
+    return next((part.reason for part in parts if isinstance(part, NotObserved)), None)
 
 
 def is_complete(found: LifeList) -> bool:
-    """Tell whether all was observed that was to be; what was left out on purpose is mentioned."""
+    """Return whether everything requested was observed.
+
+    A source that was skipped on request has a finding of severity INFO and does not count.
+    """
     return all(
         finding.severity is Severity.INFO
         for finding in found.findings
@@ -102,14 +106,14 @@ def is_complete(found: LifeList) -> bool:
 
 
 def is_empty(found: LifeList) -> bool:
-    """Tell whether there was nothing to look at: who named a namespace may have mistyped it."""
+    """Return whether no object was in scope: the name of the namespace may be misspelled."""
     return not (found.claims or found.volumes or found.pods or found.others)
 
 
 def lives_that_are_stuck(whole: Whole, targets: Iterable[Target]) -> Iterator[Stuck]:
-    """Give those targets of which the rules say something at warning or above."""
-    for each in targets:
-        part = part_of(whole, each)
+    """Yield the targets that have a finding of severity WARNING or above."""
+    for target in targets:
+        part = part_of(whole, target)
         life = among_all(life_of(correlate(part, whole.here.directories), part), part)
         serious = serious_findings(life)
         if serious:
@@ -117,19 +121,19 @@ def lives_that_are_stuck(whole: Whole, targets: Iterable[Target]) -> Iterator[St
 
 
 def among_all(life: Life, snapshot: Snapshot) -> Life:
-    """Leave out what a list says once, of the look as a whole, and what is no trouble in it."""
-    untold = unseen.CODES | unseen.OF_ONE_VOLUME | _untold(life, snapshot)
-    told = tuple(
+    """Return a lifecycle without the findings that the list reports once or does not report."""
+    omitted = unseen.CODES | unseen.OF_ONE_VOLUME | _omitted(life, snapshot)
+    kept = tuple(
         finding
         for finding in life.findings
-        if finding.code not in untold and not _is_of_node(finding, snapshot)
+        if finding.code not in omitted and not _is_of_node(finding, snapshot)
     )
-    diagnosis = replace(life.diagnosis, findings=told, next_commands=next_commands(told))
+    diagnosis = replace(life.diagnosis, findings=kept, next_commands=next_commands(kept))
     return replace(life, diagnosis=diagnosis)
 
 
 def _is_of_node(finding: Finding, snapshot: Snapshot) -> bool:
-    """Return whether it is wrong with the node that looked, and keeps no volume there waiting."""
+    """Return whether a finding is about the observed node and no volume there waits for its fix."""
     node = snapshot.node
     return (
         node is not None
@@ -140,59 +144,59 @@ def _is_of_node(finding: Finding, snapshot: Snapshot) -> bool:
 
 
 def _of_node(snapshot: Snapshot, stuck: Iterable[Stuck]) -> tuple[Finding, ...]:
-    """Return what is wrong with the node that looked, once, unless a volume waits for just that."""
+    """Return the findings about the observed node that are not the cause of a stuck volume."""
     causes = {(cause.finding.code, cause.finding.subject) for cause in stuck}
     return tuple(
         finding for finding in of_node(snapshot) if (finding.code, finding.subject) not in causes
     )
 
 
-def _untold(life: Life, snapshot: Snapshot) -> frozenset[str]:
+def _omitted(life: Life, snapshot: Snapshot) -> frozenset[str]:
     use = life.diagnosis.use
     if use.target.kind in {TargetKind.DEVICE, TargetKind.IMAGE}:
-        return _UNTOLD
-    holding = [each.holder for each in life.diagnosis.holders if not each.holder.passing]
+        return _OMITTED
+    holding = [judged.holder for judged in life.diagnosis.holders if not judged.holder.passing]
     is_held = any(holder.mapping or holder.watcher or holder.published for holder in holding)
-    waits = any(has_waited(each, snapshot, MOVING) for each in use.waiting_pods)
-    # Whether anybody holds what nobody waits for, nobody has asked.
+    waits = any(has_waited(pod, snapshot, MOVING) for pod in use.waiting_pods)
+    # Without a pod that waits, it does not matter that the holders are unknown.
     return frozenset() if is_held or waits else frozenset({_UNSEEN})
 
 
 def serious_findings(life: Life) -> tuple[Finding, ...]:
-    """Give the findings for which a life is told of."""
-    return tuple(each for each in life.findings if each.severity is not Severity.INFO)
+    """Return the findings for which a lifecycle is reported."""
+    return tuple(finding for finding in life.findings if finding.severity is not Severity.INFO)
 
 
 def _of_sources(snapshot: Snapshot) -> tuple[Finding, ...]:
     use = VolumeUse(target=snapshot.target, image=None, image_view=None, persistent_volume=None)
     case = Case(use=use, snapshot=snapshot, judged=(), verdict=Verdict.UNDETERMINED)
-    told = (*unseen.sources(case), *unseen.clusters(case), *unseen.gaps(case))
-    return tuple(sorted(dict.fromkeys(told), key=lambda each: WEIGHT[each.severity]))
+    findings = (*unseen.sources(case), *unseen.clusters(case), *unseen.gaps(case))
+    return tuple(sorted(dict.fromkeys(findings), key=lambda finding: WEIGHT[finding.severity]))
 
 
 def without_repetition(stuck: Iterable[Stuck]) -> list[Stuck]:
-    """Leave out PVs and pods of which nothing is said that is not said of a claim, or before."""
-    told: list[Stuck] = []
-    said: set[Finding] = set()
-    by_kind = sorted(stuck, key=_place_of_kind)
-    for _, alike in groupby(by_kind, key=_place_of_kind):
-        new = [each for each in alike if not said.issuperset(serious_findings(each.life))]
-        said.update(finding for each in new for finding in serious_findings(each.life))
-        told += new
-    return told
+    """Return the objects without those whose findings an object of an earlier kind already has."""
+    kept: list[Stuck] = []
+    reported: set[Finding] = set()
+    by_kind = sorted(stuck, key=_kind_order)
+    for _, of_kind in groupby(by_kind, key=_kind_order):
+        new = [item for item in of_kind if not reported.issuperset(serious_findings(item.life))]
+        reported.update(finding for item in new for finding in serious_findings(item.life))
+        kept += new
+    return kept
 
 
-def _place_of_kind(stuck: Stuck) -> int:
+def _kind_order(stuck: Stuck) -> int:
     return _KINDS.index(stuck.life.diagnosis.use.target.kind)
 
 
 # --------------------------------------------------------------------------------------------------
-# Since when
+# Start times
 # --------------------------------------------------------------------------------------------------
 
 
 def _since(life: Life, finding: Finding) -> str | None:
-    """Give since when at the earliest a life stands still, by what stands in its way."""
+    """Return the earliest time since which a volume is stuck, based on the step of its finding."""
     use, step = life.diagnosis.use, CATALOG[finding.code].step
     claim, volume, pod = use.claim, use.persistent_volume, life.pod
     moments: list[str | None] = []
@@ -202,15 +206,15 @@ def _since(life: Life, finding: Finding) -> str | None:
     if volume is not None and step in {LifeStep.RELEASE, LifeStep.RECLAIM}:
         moments += [volume.deleting_since, volume.phase_since]
     if step is LifeStep.DETACH:
-        moments += [_leaving(observed_of(use.attachments))]
-    moments += [_first(each.created_at for each in use.waiting_pods)]
-    moments += [_first(_since_of_holder(each) for each in life.diagnosis.holders)]
+        moments += [_detaching_since(observed_of(use.attachments))]
+    moments += [_first(waiter.created_at for waiter in use.waiting_pods)]
+    moments += [_first(_since_of_holder(judged) for judged in life.diagnosis.holders)]
     moments += [None if pod is None else pod.deleting_since]
-    return next((each for each in moments if each is not None), None)
+    return next((moment for moment in moments if moment is not None), None)
 
 
 def _since_of_holder(judged: JudgedHolder) -> str | None:
-    """Give since when its node is down, or its agent says what it says."""
+    """Return since when the holder's node is down or its agent reports the same verdict."""
     holder = judged.holder
     if isinstance(holder.node_object, Node) and holder.node_object.ready is not True:
         return holder.node_object.ready_changed_at
@@ -218,28 +222,28 @@ def _since_of_holder(judged: JudgedHolder) -> str | None:
 
 
 def _first(moments: Iterable[str | None]) -> str | None:
-    return min((each for each in moments if each is not None), default=None)
+    return min((moment for moment in moments if moment is not None), default=None)
 
 
-def _leaving(attachments: Iterable[Attachment]) -> str | None:
-    return _first(each.deleting_since for each in attachments)
+def _detaching_since(attachments: Iterable[Attachment]) -> str | None:
+    return _first(attachment.deleting_since for attachment in attachments)
 
 
 # --------------------------------------------------------------------------------------------------
-# What many wait for
+# Shared causes
 # --------------------------------------------------------------------------------------------------
 
 
 def _causes(stuck: Iterable[Stuck]) -> tuple[Cause, ...]:
-    """Put together who waits for the same; data in danger comes first, then whoever has most."""
-    found: dict[tuple[str, str], list[Stuck]] = {}
-    for each in stuck:
-        found.setdefault(_cause_of(each), []).append(each)
+    """Group objects by cause. Data in danger comes first, then the cause of most objects."""
+    by_cause: dict[tuple[str, str], list[Stuck]] = {}
+    for item in stuck:
+        by_cause.setdefault(_cause_of(item), []).append(item)
     causes = [
-        Cause(finding=each[0].finding, victims=tuple(each))
-        for each in (sorted(each, key=_place) for each in found.values())
+        Cause(finding=victims[0].finding, victims=tuple(victims))
+        for victims in (sorted(group, key=_place) for group in by_cause.values())
     ]
-    return tuple(sorted(causes, key=_badness))
+    return tuple(sorted(causes, key=_cause_order))
 
 
 def _place(stuck: Stuck) -> tuple[str, str]:
@@ -247,7 +251,7 @@ def _place(stuck: Stuck) -> tuple[str, str]:
     return (target.namespace, target.given)
 
 
-def _badness(cause: Cause) -> tuple[int, int, str, tuple[str, str]]:
+def _cause_order(cause: Cause) -> tuple[int, int, str, tuple[str, str]]:
     return (
         WEIGHT[cause.finding.severity],
         -len(cause.victims),
@@ -257,10 +261,11 @@ def _badness(cause: Cause) -> tuple[int, int, str, tuple[str, str]]:
 
 
 def _cause_of(stuck: Stuck) -> tuple[str, str]:
-    """Give what tells a cause from others: its code, and what it is about.
+    """Return the key of a cause: the code of its finding, and its subject or message.
 
-    Where a finding is about something that is not the victim's own (a node, a Deployment), that is
-    the cause. Else those wait for the same of whom the same is said but for their names and ages.
+    If the finding is about another object (a node, a Deployment), its subject is the key. Otherwise
+    the key is the message without the object's own names and ages: objects with the same key have
+    the same cause.
     """
     own, finding = _own_names(stuck), stuck.finding
     subject = _nameless(finding.subject, own)
@@ -270,22 +275,23 @@ def _cause_of(stuck: Stuck) -> tuple[str, str]:
 
 
 def _nameless(text: str, own: frozenset[str]) -> str:
-    return " ".join("*" if each.strip(_AROUND) in own else each for each in text.split())
+    return " ".join("*" if word.strip(_PUNCTUATION) in own else word for word in text.split())
 
 
 def _own_names(stuck: Stuck) -> frozenset[str]:
     life, use = stuck.life, stuck.life.diagnosis.use
     volumes = (use.persistent_volume, *use.other_volumes)
     pods = (life.pod, *use.waiting_pods, *_pods_of_holders(life))
-    names = {each.name for each in volumes if each is not None}
-    names |= {str(each.claim) for each in volumes if each is not None and each.claim is not None}
-    names |= {str(each.ref) for each in pods if each is not None}
-    names |= {each.name for each in observed_of(use.attachments)}
+    names = {volume.name for volume in volumes if volume is not None}
+    claims = {volume.claim for volume in volumes if volume is not None}
+    names |= {str(claim) for claim in claims if claim is not None}
+    names |= {str(pod.ref) for pod in pods if pod is not None}
+    names |= {attachment.name for attachment in observed_of(use.attachments)}
     names |= set() if use.claim is None else {str(use.claim.ref), use.claim.volume_name or ""}
     names |= set() if use.image is None else {str(use.image.spec), use.image.spec.name}
     return frozenset({*names, use.target.given, f"{use.target.namespace}/{use.target.name}"})
 
 
 def _pods_of_holders(life: Life) -> Iterator[Pod]:
-    for each in life.diagnosis.holders:
-        yield from observed_of(each.holder.pods)
+    for judged in life.diagnosis.holders:
+        yield from observed_of(judged.holder.pods)

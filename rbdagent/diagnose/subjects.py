@@ -1,4 +1,4 @@
-"""Whatever of a whole cluster can be asked about: each claim, PV, pod and device once."""
+"""All possible targets in a whole cluster: each claim, PV, pod and device once."""
 
 from __future__ import annotations
 
@@ -34,38 +34,40 @@ _AT_PEACE: Final = frozenset(
         Verdict.UNDETERMINED,
     }
 )
-"""What an agent may say of a mapping that is no PV's without anything being stuck."""
+"""Verdicts of an agent on a mapping without a PV that do not show anything stuck."""
 
 _ABSENT: Final = frozenset({"NotIn", "DoesNotExist"})
 
 
 class Scope(NamedTuple):
-    """Whose volumes are asked about."""
+    """The part of a cluster whose volumes are targets."""
 
     namespace: str | None = None
-    """Of the claim or pod; None: of every one, and what belongs to none."""
+    """Namespace of the claim or pod; None: all namespaces, and volumes that belong to none."""
     selector: Selector = ()
-    """On the labels of a claim, or of a pod that uses it."""
+    """Label selector for a claim, or for a pod that uses it."""
 
     @property
     def is_all(self) -> bool:
-        """Whether nobody is left out."""
+        """Whether the scope excludes nothing."""
         return self.namespace is None and not self.selector
 
     def holds(self, namespace: str, *labels: tuple[tuple[str, str], ...]) -> bool:
-        """Tell whether something is within it.
+        """Return whether an object is in the scope.
 
         Args:
-            namespace: of it.
-            labels: of a claim and of its pods; any may have what is asked for, and none may have
-                what is asked not to be there.
+            namespace: the namespace of the object.
+            labels: the labels of a claim and of its pods. One of them must meet a requirement, but
+                all must meet NotIn and DoesNotExist.
         """
         if self.namespace not in {None, namespace}:
             return False
-        known = [dict(each) for each in labels]
+        known = [dict(pairs) for pairs in labels]
         return all(
-            (all if each.operator in _ABSENT else any)(meets(each, one) for one in known)
-            for each in self.selector
+            (all if requirement.operator in _ABSENT else any)(
+                meets(requirement, one) for one in known
+            )
+            for requirement in self.selector
         )
 
 
@@ -73,41 +75,43 @@ EVERYTHING: Final = Scope()
 
 
 class Subjects(NamedTuple):
-    """Whom there is to ask about."""
+    """The targets in a scope, and the number of objects."""
 
     targets: tuple[Target, ...]
     claims: int | None
-    """How many; None: they were not observed."""
+    """Number of claims; None: claims were not observed."""
     volumes: int | None
     pods: int | None
-    """With volumes."""
+    """Number of pods with volumes."""
     others: int
-    """PVs of other drivers: none of ours."""
+    """Number of PVs of other drivers, which are not targets."""
 
 
 def subjects_of(whole: Whole, scope: Scope = EVERYTHING) -> Subjects:
-    """Give everybody within a scope.
+    """Return all targets in a scope.
 
-    A PV is asked about by its claim, where both name each other, and a pod by its own name as well:
-    it may hang on more than one volume, or on a claim that is not there. PVs of other drivers, and
-    who has no other, are left out.
+    The claim is the target for a PV if both name each other. A pod is a target as well: it may
+    depend on several volumes, or on a claim that does not exist. PVs of other drivers are left out,
+    and so are claims and pods that have only such PVs.
     """
-    claims = [each for each in whole.claims.by_key.values() if _is_in_scope(each, whole, scope)]
-    claims = [each for each in claims if not _is_of_others(whole, key_of(each.ref))]
-    volumes = [each for each in whole.volumes.every if _is_volume_in_scope(each, whole, scope)]
-    ours = [each for each in volumes if not isinstance(each.source, OtherSource)]
+    claims = [claim for claim in whole.claims.by_key.values() if _is_in_scope(claim, whole, scope)]
+    claims = [claim for claim in claims if not _is_of_others(whole, key_of(claim.ref))]
+    volumes = [
+        volume for volume in whole.volumes.every if _is_volume_in_scope(volume, whole, scope)
+    ]
+    ours = [volume for volume in volumes if not isinstance(volume.source, OtherSource)]
     pods = [
-        each
-        for each in whole.pods.by_key.values()
-        if _has_volumes(each, whole) and _is_pod_in_scope(each, whole, scope)
+        pod
+        for pod in whole.pods.by_key.values()
+        if _has_volumes(pod, whole) and _is_pod_in_scope(pod, whole, scope)
     ]
-    targets = [_target(TargetKind.CLAIM, each.ref.namespace, each.ref.name) for each in claims]
+    targets = [_target(TargetKind.CLAIM, claim.ref.namespace, claim.ref.name) for claim in claims]
     targets += [
-        Target(given=f"pv/{each.name}", kind=TargetKind.PERSISTENT_VOLUME, name=each.name)
-        for each in ours
-        if not _is_told_by_its_claim(each, whole)
+        Target(given=f"pv/{volume.name}", kind=TargetKind.PERSISTENT_VOLUME, name=volume.name)
+        for volume in ours
+        if not _is_told_by_its_claim(volume, whole)
     ]
-    targets += [_target(TargetKind.POD, each.ref.namespace, each.ref.name) for each in pods]
+    targets += [_target(TargetKind.POD, pod.ref.namespace, pod.ref.name) for pod in pods]
     if scope.is_all:
         targets += [*_devices(whole), *_images(whole)]
     kube = whole.snapshot.kubernetes
@@ -130,12 +134,12 @@ def _target(kind: TargetKind, namespace: str, name: str) -> Target:
 
 def _is_in_scope(claim: Claim, whole: Whole, scope: Scope) -> bool:
     users = whole.pods.of_claim.get(key_of(claim.ref), ())
-    return scope.holds(claim.ref.namespace, claim.labels, *(each.labels for each in users))
+    return scope.holds(claim.ref.namespace, claim.labels, *(user.labels for user in users))
 
 
 def _is_pod_in_scope(pod: Pod, whole: Whole, scope: Scope) -> bool:
-    claims = (whole.claims.by_key.get((pod.ref.namespace, each)) for each in pod.claims)
-    known = (each.labels for each in claims if each is not None)
+    claims = (whole.claims.by_key.get((pod.ref.namespace, name)) for name in pod.claims)
+    known = (claim.labels for claim in claims if claim is not None)
     return scope.holds(pod.ref.namespace, pod.labels, *known)
 
 
@@ -156,48 +160,48 @@ def _is_told_by_its_claim(volume: PersistentVolume, whole: Whole) -> bool:
 
 
 def _is_of_others(whole: Whole, key: Key) -> bool:
-    """Tell whether a claim's volume is another driver's."""
+    """Return whether the volume of a claim belongs to another driver."""
     claim = whole.claims.by_key.get(key)
     if claim is None:
         volumes = whole.volumes.by_claim.get(key, [])
     else:
         volume = whole.volumes.by_name.get(claim.volume_name or "")
         volumes = [] if volume is None else [volume]
-    return bool(volumes) and all(isinstance(each.source, OtherSource) for each in volumes)
+    return bool(volumes) and all(isinstance(volume.source, OtherSource) for volume in volumes)
 
 
 def _has_volumes(pod: Pod, whole: Whole) -> bool:
     if pod.inline_images or pod.inline_volumes:
         return True
-    return any(not _is_of_others(whole, (pod.ref.namespace, each)) for each in pod.claims)
+    return any(not _is_of_others(whole, (pod.ref.namespace, name)) for name in pod.claims)
 
 
 # --------------------------------------------------------------------------------------------------
-# What is mapped, and is no PV's
+# Mapped images without a PV
 # --------------------------------------------------------------------------------------------------
 
 
 def _devices(whole: Whole) -> Iterator[Target]:
-    """Give the devices of the node that looked whose image no PV stands for, one an image."""
+    """Yield the devices of the observed node whose image has no PV, one device for each image."""
     seen: set[ImageIdentity] = set()
     handles = {handle for _, handle in whole.volumes.joins.by_handle}
-    for each in mappings_of(whole.snapshot.node):
-        image = identity_of_mapping(each)
+    for mapping in mappings_of(whole.snapshot.node):
+        image = identity_of_mapping(mapping)
         if image is None or image in seen or _has_volume(image, whole):
             continue
-        if each.nbd is not None and each.nbd.backend in handles:
+        if mapping.nbd is not None and mapping.nbd.backend in handles:
             continue
         seen.add(image)
-        yield Target(given=each.device, kind=TargetKind.DEVICE, name=each.device)
+        yield Target(given=mapping.device, kind=TargetKind.DEVICE, name=mapping.device)
 
 
 def _images(whole: Whole) -> Iterator[Target]:
-    """Give the images that agents of other nodes find fault with, and that no PV stands for."""
+    """Yield the images without a PV for which agents of other nodes report an unhealthy verdict."""
     kube = whole.snapshot.kubernetes
     own = None if whole.snapshot.node is None else whole.snapshot.node.node_name
     nodes = () if kube is None else observed_of(kube.published)
-    mappings = [one for each in nodes if each.name != own for one in observed_of(each.mappings)]
-    specs = dict.fromkeys(each.spec for each in mappings if _is_lost(each, whole))
+    mappings = [one for node in nodes if node.name != own for one in observed_of(node.mappings)]
+    specs = dict.fromkeys(mapping.spec for mapping in mappings if _is_lost(mapping, whole))
     for spec in specs:
         if spec is not None:
             yield Target(given=str(spec), kind=TargetKind.IMAGE, image=spec)
@@ -211,7 +215,7 @@ def _is_lost(mapping: PublishedMapping, whole: Whole) -> bool:
 
 
 def _has_volume(image: ImageIdentity, whole: Whole) -> bool:
-    """Tell whether a PV stands for an image; where PVs were not observed, it may."""
+    """Return whether the image has a PV; False if PVs were not observed, though one may exist."""
     kube = whole.snapshot.kubernetes
     if kube is None or isinstance(kube.persistent_volumes, NotObserved):
         return False

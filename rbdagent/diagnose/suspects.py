@@ -1,8 +1,8 @@
-"""Who of a whole cluster may be in trouble: everybody whose peace is not plain to see.
+"""The targets of a whole cluster that the rules must judge: all that are not plainly healthy.
 
-This decides only whom the rules look at. It knows no trouble, it knows one state of peace: claim
-and PV are bound to each other alone, attached where the pods run and nowhere else, these run on
-nodes that are well, and nobody complains. Whatever differs is for the rules to judge.
+This module only selects targets for the rules. It knows no failure, only one healthy state: claim
+and PV are bound only to each other, the PV is attached only to the nodes of its pods, the pods run
+on healthy nodes, and no object has warning events. The rules judge every target that differs.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     from rbdagent.model import Attachment, Claim, KubeEvent
 
 _OF_CONTAINERS: Final = frozenset({"Unhealthy", "BackOff"})
-"""Reasons of warnings that say nothing of volumes, and that a cluster is full of."""
+"""Reasons of warning events that do not concern volumes and are frequent in a cluster."""
 
 
 class Suspicion:
-    """Looks for peace; what is asked of many is found out once."""
+    """Checks whether targets are healthy; facts that many targets share are computed once."""
 
     def __init__(self, whole: Whole) -> None:
-        """Take what was indexed."""
+        """Read from the indexed snapshot the facts that all checks need."""
         self._whole = whole
         kube = whole.snapshot.kubernetes
         self._claims_seen = kube is not None and not isinstance(kube.claims, NotObserved)
@@ -62,7 +62,7 @@ class Suspicion:
         self._peace: dict[Key, bool] = {}
 
     def falls_on(self, target: Target) -> bool:
-        """Tell whether the rules must look at a target."""
+        """Return whether the rules must judge a target."""
         whole, key = self._whole, (target.namespace, target.name)
         match target.kind:
             case TargetKind.CLAIM:
@@ -79,7 +79,7 @@ class Suspicion:
     # Claims and PVs ------------------------------------------------------------------------------
 
     def _is_claim_at_peace(self, key: Key) -> bool:
-        """Its pods ask as well."""
+        """Return whether a claim is healthy; the result is kept for the checks of its pods."""
         known = self._peace.get(key)
         if known is None:
             claim = self._whole.claims.by_key.get(key)
@@ -92,12 +92,12 @@ class Suspicion:
             return False
         kube = whole.snapshot.kubernetes
         if kube is None or isinstance(kube.persistent_volumes, NotObserved):
-            return all(self._is_user_at_peace(each, None) for each in self._users(key))
+            return all(self._is_user_at_peace(user, None) for user in self._users(key))
         volume = whole.volumes.by_name.get(claim.volume_name or "")
         if volume is None or volume.claim is None or volume.claim.uid != claim.ref.uid:
             return False
         is_mutual = key_of(volume.claim) == key
-        # No other PV is kept for it, nor does another claim name its own.
+        # No other PV names the claim. _is_volume_at_peace checks that no other claim names its PV.
         is_alone = len(whole.volumes.by_claim.get(key, ())) == 1
         return is_mutual and is_alone and self._is_volume_at_peace(volume)
 
@@ -106,9 +106,9 @@ class Suspicion:
             return False
         if any(map(self._complains, keys_of_volume(volume))) or self._is_seen_elsewhere(volume):
             return False
-        claims = [key_of(each.ref) for each in self._whole.claims.of_volume.get(volume.name, ())]
+        claims = [key_of(claim.ref) for claim in self._whole.claims.of_volume.get(volume.name, ())]
         if volume.claim is None:
-            # One to be had; whatever else is not bound has lost somebody.
+            # A free PV is healthy; any other PV that names no claim is not.
             is_attached = any(self._attachments_of(volume))
             return volume.phase == "Available" and not claims and not is_attached
         key = key_of(volume.claim)
@@ -119,7 +119,7 @@ class Suspicion:
         return self._is_use_at_peace(volume, self._users(key))
 
     def _is_only_itself(self, volume: PersistentVolume) -> bool:
-        """Tell whether nobody comes to its image or handle by another way."""
+        """Return whether no other PV and no inline volume of a pod has its image name or handle."""
         joins, pods = self._whole.volumes.joins, self._whole.pods
         image, handle = volume_image(volume), handle_of(volume.source)
         if image is None or len(joins.by_image_name.get(image.spec.name, ())) != 1:
@@ -129,21 +129,21 @@ class Suspicion:
         return image.spec.name not in pods.of_image
 
     def _is_seen_elsewhere(self, volume: PersistentVolume) -> bool:
-        """Tell whether Ceph or the node that looked shows anything of it: that is to be judged."""
+        """Return whether the observed node or Ceph shows the volume: the rules judge that."""
         image, handle = volume_image(volume), handle_of(volume.source)
         words = {volume.name}
         words |= {image.spec.name} if image is not None else set()
         words |= {handle[1], staging_hash(handle[1])} if handle is not None else set()
         if not words.isdisjoint(self._whole.here.words):
             return True
-        return any(each in views.by_name for views in self._whole.views for each in words)
+        return any(word in views.by_name for views in self._whole.views for word in words)
 
     def _is_use_at_peace(self, volume: PersistentVolume, users: Iterable[Pod]) -> bool:
         driver = volume.source.driver if isinstance(volume.source, CsiSource) else None
-        if not all(self._is_user_at_peace(each, driver) for each in users):
+        if not all(self._is_user_at_peace(user, driver) for user in users):
             return False
-        using = [each for each in users if not is_finished(each)]
-        nodes = {each.node_name for each in using if each.node_name}
+        using = [user for user in users if not is_finished(user)]
+        nodes = {user.node_name for user in using if user.node_name}
         if len(nodes) > 1 and not may_volume_be_shared(volume):
             return False
         if len(using) > 1 and volume.access_modes == ("ReadWriteOncePod",):
@@ -159,17 +159,18 @@ class Suspicion:
         )
 
     def _listing(self, volume: PersistentVolume) -> set[str]:
-        """Give the nodes that have it in use, or attached, by their own status."""
+        """Return the nodes whose status lists the volume as in use or attached."""
         listing = self._whole.nodes.listing
         return {node for name in names_in_status(volume) for node in listing.get(name, ())}
 
     def _is_told_at_peace(self, volume: PersistentVolume, nodes: set[str]) -> bool:
-        """Tell whether agents see it in use, and only where its pods are."""
+        """Return whether agents report it only as in use, and only on the nodes of its pods."""
         known, image = self._whole.published, volume_image(volume)
         told = [*known.of_volume.get(volume.name, ())]
         told += [] if image is None else known.of_image.get(image.spec.name, ())
         return all(
-            each.mapping.verdict is Verdict.IN_USE and each.node.name in nodes for each in told
+            report.mapping.verdict is Verdict.IN_USE and report.node.name in nodes
+            for report in told
         )
 
     def _attachments_of(self, volume: PersistentVolume) -> Iterator[Attachment]:
@@ -193,13 +194,13 @@ class Suspicion:
     def _is_pod_at_peace(self, pod: Pod) -> bool:
         if pod.inline_images or pod.inline_volumes:
             return False
-        claims = ((pod.ref.namespace, each) for each in pod.claims)
-        if self._claims_seen and not all(self._is_claim_at_peace(each) for each in claims):
+        claims = ((pod.ref.namespace, name) for name in pod.claims)
+        if self._claims_seen and not all(self._is_claim_at_peace(key) for key in claims):
             return False
         return self._is_user_at_peace(pod, None)
 
     def _is_user_at_peace(self, pod: Pod, driver: str | None) -> bool:
-        """Tell whether a pod runs on a node that is well, or has ended for good."""
+        """Return whether a pod runs on a healthy node, or has finished."""
         if pod.deleting_since is not None or self._complains(key_of(pod.ref)):
             return False
         if is_finished(pod):
@@ -220,17 +221,17 @@ class Suspicion:
         return self._whole.pods.of_claim.get(key, [])
 
     def _complains(self, key: Key) -> bool:
-        return any(_is_complaint(each) for each in self._whole.events.get(key, ()))
+        return any(_is_complaint(event) for event in self._whole.events.get(key, ()))
 
-    # In which order ------------------------------------------------------------------------------
+    # Order ---------------------------------------------------------------------------------------
 
     def waits(self, target: Target) -> bool:
-        """Tell whether a pod waits for a target, or is going: what holds it is wanted first."""
+        """Return whether a pod of a target is Pending or being deleted: it is judged first."""
         key = (target.namespace, target.name)
         pods = self._users(key) if target.kind is TargetKind.CLAIM else []
         if target.kind is TargetKind.POD:
             pods = [self._whole.pods.by_key[key]]
-        return any(each.phase == "Pending" or each.deleting_since is not None for each in pods)
+        return any(pod.phase == "Pending" or pod.deleting_since is not None for pod in pods)
 
 
 def _is_complaint(event: KubeEvent) -> bool:
@@ -239,39 +240,39 @@ def _is_complaint(event: KubeEvent) -> bool:
 
 def _nodes_that_are_well(whole: Whole) -> Iterable[str]:
     listed, ranges = _blocklisted(whole)
-    for each in whole.nodes.by_name.values():
-        ips = {spelled(ip) for ip in each.internal_ips}
+    for node in whole.nodes.by_name.values():
+        ips = {spelled(ip) for ip in node.internal_ips}
         is_hit = not ips.isdisjoint(listed) or any(_is_within(ip, ranges) for ip in ips)
-        if each.ready is True and not each.out_of_service and not is_hit:
-            yield each.name
+        if node.ready is True and not node.out_of_service and not is_hit:
+            yield node.name
 
 
 def _blocklisted(whole: Whole) -> tuple[set[str], list[str]]:
-    """Give addresses and ranges of which any client is on a blocklist."""
+    """Return the addresses and ranges of which at least one client is on a blocklist."""
     entries = [
         entry
         for cluster in clusters_of(whole.snapshot.ceph)
         for entry in observed_of(cluster.blocklist)
     ]
     ranges = [entry.network for entry in entries if entry.is_range]
-    return {spelled(each.network) for each in entries}, ranges
+    return {spelled(entry.network) for entry in entries}, ranges
 
 
 def _is_within(ip: str, ranges: list[str]) -> bool:
     try:
-        return any(ip_address(ip) in ip_network(each, strict=False) for each in ranges)
+        return any(ip_address(ip) in ip_network(network, strict=False) for network in ranges)
     except ValueError:
         return bool(ranges)
 
 
 def suspects_of(whole: Whole, scope: Scope) -> tuple[Target, ...]:
-    """Give whom the rules must look at, those first that a pod waits for."""
+    """Return the targets that the rules must judge, targets of waiting or ending pods first."""
     suspicion = Suspicion(whole)
-    found = [each for each in subjects_of(whole, scope).targets if suspicion.falls_on(each)]
-    return tuple(sorted(found, key=lambda each: not suspicion.waits(each)))
+    found = [target for target in subjects_of(whole, scope).targets if suspicion.falls_on(target)]
+    return tuple(sorted(found, key=lambda target: not suspicion.waits(target)))
 
 
 def images_of_suspects(whole: Whole, scope: Scope) -> tuple[ImageIdentity, ...]:
-    """Give the images whose watchers tell more of suspects, in the same order."""
+    """Return the images of the suspects in the same order: their watchers are further evidence."""
     found = suspects_of(whole, scope)
-    return tuple(dict.fromkeys(image for each in found for image in images_meant(whole, each)))
+    return tuple(dict.fromkeys(image for target in found for image in images_meant(whole, target)))

@@ -1,4 +1,4 @@
-"""The verdict on the target as a whole: the worst and most telling of its holders, or none."""
+"""The verdict on a target: that of its most severe holder, or the verdict without a holder."""
 
 from __future__ import annotations
 
@@ -53,36 +53,38 @@ ORDER: Final = (
     Verdict.ORPHANED,
     Verdict.FOREIGN,
 )
-"""What endangers data, then whoever uses it, then what nobody could see, then what lies idle.
+"""Danger for data first, then use, then facts that were not observed, then unused holders.
 
-A target is Orphaned only when everybody who holds it is: one user, or one unknown, outranks it.
+A target is Orphaned only if all its holders are. A user, or a holder whose state was not observed,
+takes precedence.
 """
 
 PODS_ELSEWHERE: Final = "pods on other nodes"
-"""Missing where the target named no claim: then only this node's pods were listed."""
+"""Not observed if the target names no claim: then only the pods of this node were listed."""
 
 
 def target_verdict(use: VolumeUse, judged: tuple[JudgedHolder, ...], snapshot: Snapshot) -> Verdict:
-    """Give the verdict on the target."""
+    """Return the verdict on the target."""
     if use.unbacked:
         return Verdict.NOT_BACKED
     if conflicting(use, judged, snapshot):
         return Verdict.CONFLICT
     if is_ambiguous(use, snapshot):
         return Verdict.UNDETERMINED
-    holding = [each for each in judged if not each.holder.passing]
+    holding = [candidate for candidate in judged if not candidate.holder.passing]
     if not holding or only_ceph_itself(holding):
-        # mgr and rbd-mirror come with the image: somebody else may still hold it unseen.
-        return _verdict_of_nobody(use, snapshot)
-    # The device of a killed rbd-nbd stays for ever; who has taken its place is what matters.
-    holding = [each for each in holding if not is_left_behind(each)] or holding
-    worst = next(each for each in ORDER if any(one.verdict is each for one in holding))
+        # ceph-mgr and rbd-mirror may watch any image. Another client may hold it unobserved.
+        return _verdict_without_holder(use, snapshot)
+    # The device of a killed rbd-nbd remains indefinitely. The client that replaced it matters.
+    holding = [candidate for candidate in holding if not is_left_behind(candidate)] or holding
+    verdicts = {candidate.verdict for candidate in holding}
+    worst = next(verdict for verdict in ORDER if verdict in verdicts)
     is_shared = worst is Verdict.IN_USE and len(sharing(judged)) > 1
     return Verdict.SHARED if is_shared else worst
 
 
 def is_left_behind(judged: JudgedHolder) -> bool:
-    """Tell a dead nbd device that nothing is mounted from, and that nobody has open."""
+    """Return whether it is a dead nbd device that is not mounted, not open and not stacked on."""
     mapping = judged.holder.mapping
     return (
         judged.verdict is Verdict.DEAD
@@ -93,14 +95,15 @@ def is_left_behind(judged: JudgedHolder) -> bool:
 
 
 def only_ceph_itself(holding: list[JudgedHolder]) -> bool:
-    """Tell whether nobody but Ceph's own daemons watches."""
-    return all(is_ceph_daemon(each.holder) for each in holding)
+    """Return whether all holders are Ceph's own daemons."""
+    return all(is_ceph_daemon(judged.holder) for judged in holding)
 
 
 def sharing(judged: tuple[JudgedHolder, ...]) -> tuple[JudgedHolder, ...]:
-    """Give the holders that are in use, each on a node of its own."""
-    used = [each for each in judged if each.verdict is Verdict.IN_USE]
-    return tuple({each.holder.node or str(each.holder.watcher): each for each in used}.values())
+    """Return the holders that are in use, one per node."""
+    used = [candidate for candidate in judged if candidate.verdict is Verdict.IN_USE]
+    by_node = {user.holder.node or str(user.holder.watcher): user for user in used}
+    return tuple(by_node.values())
 
 
 # --------------------------------------------------------------------------------------------------
@@ -111,29 +114,30 @@ def sharing(judged: tuple[JudgedHolder, ...]) -> tuple[JudgedHolder, ...]:
 def conflicting(
     use: VolumeUse, judged: tuple[JudgedHolder, ...], snapshot: Snapshot
 ) -> tuple[JudgedHolder, ...]:
-    """Give the holders that have it read-write on two nodes or more, where nothing allows that.
+    """Return the holders that have the image read-write on several nodes without permission.
 
-    Watches that pass by, librbd's (ceph-csi's own check, a shell) and unknown nodes prove nothing.
+    Short-lived watches, librbd watches (ceph-csi's in-use check, an ``rbd`` shell) and watches from
+    unknown nodes are no proof.
     """
-    # Another PV of the image may allow it.
+    # A PV of the image that was not observed may allow several writers.
     if not knows_every_volume_of(use.image, snapshot.kubernetes) or may_share_writing(use):
         return ()
     writers = {
-        each.holder.node: each
-        for each in judged
-        if each.holder.node and _writes(each, use, snapshot)
+        candidate.holder.node: candidate
+        for candidate in judged
+        if candidate.holder.node and _writes(candidate, use, snapshot)
     }
     return tuple(writers[node] for node in sorted(writers)) if len(writers) > 1 else ()
 
 
 def volumes_of_use(use: VolumeUse) -> tuple[PersistentVolume, ...]:
-    """Give every PV of the image."""
+    """Return all PVs of the image."""
     first = () if use.persistent_volume is None else (use.persistent_volume,)
     return (*first, *use.other_volumes)
 
 
 def driver_of(use: VolumeUse) -> str | None:
-    """Give the CSI driver of the PV; None without one."""
+    """Return the CSI driver of the PV; None without one."""
     volume = use.persistent_volume
     pair = handle_of(volume.source) if volume is not None else None
     return pair[0] if pair is not None else None
@@ -145,26 +149,26 @@ def may_share_writing(use: VolumeUse) -> bool:
 
 
 def is_read_only(use: VolumeUse) -> bool:
-    """Return whether each PV of the image is staged read-only: its mappings may take no watch."""
+    """Return whether all PVs of the image are staged read-only: such mappings take no watch."""
     volumes = volumes_of_use(use)
     return bool(volumes) and all(_has_readers_only(volume) for volume in volumes)
 
 
 def may_be_shared(use: VolumeUse) -> bool:
-    """Return whether several nodes may have the image: as raw block to write, or read-only."""
+    """Return whether several nodes may map the image: as a raw block device, or read-only."""
     return may_share_writing(use) or is_read_only(use)
 
 
 def may_volume_be_shared(volume: PersistentVolume) -> bool:
-    """Return the same of one PV."""
+    """Return whether several nodes may map the image of one PV."""
     return _has_many_writers(volume) or _has_readers_only(volume)
 
 
 def _has_many_writers(volume: PersistentVolume) -> bool:
-    """Return whether several nodes may write: ReadWriteMany on a raw block device, nothing else.
+    """Return whether several nodes may write: only ReadWriteMany on a raw block device allows it.
 
-    Nothing attaches a ReadWriteMany file system to one node alone, but two nodes that write an ext4
-    destroy it.
+    Kubernetes attaches a ReadWriteMany file system to several nodes too, but two nodes that write
+    to the same ext4 destroy it.
     """
     return "ReadWriteMany" in volume.access_modes and volume.volume_mode == "Block"
 
@@ -179,16 +183,16 @@ def _has_readers_only(volume: PersistentVolume) -> bool:
 
 
 def maps_by_nbd(use: VolumeUse) -> bool:
-    """Tell whether ceph-csi maps it by rbd-nbd, which watches as every librbd program does."""
-    sources = (each.source for each in volumes_of_use(use))
+    """Return whether ceph-csi maps it by rbd-nbd, whose watch is that of any librbd client."""
+    sources = (volume.source for volume in volumes_of_use(use))
     return any(
-        isinstance(each, CsiSource) and dict(each.attributes).get("mounter") == DeviceKind.NBD
-        for each in sources
+        isinstance(source, CsiSource) and dict(source.attributes).get("mounter") == DeviceKind.NBD
+        for source in sources
     )
 
 
 def is_writable(mapping: Mapping | None) -> bool | NotObserved:
-    """Tell whether a mapping is read-write."""
+    """Return whether a mapping is read-write."""
     if mapping is None or mapping.snapshot is not None:
         return False
     if isinstance(mapping.read_only, NotObserved):
@@ -197,13 +201,13 @@ def is_writable(mapping: Mapping | None) -> bool | NotObserved:
 
 
 def fresh_word(holder: Holder, snapshot: Snapshot) -> PublishedMapping | None:
-    """Give what the agent of another node published of its holder, as long as that is fresh."""
+    """Return the mapping that the agent of another node published, if its report is fresh."""
     fresh = not holder.is_local and has_fresh_report(holder, snapshot)
     return holder.published if fresh else None
 
 
 def report_of(holder: Holder, now: str) -> str:
-    """Return what the agent of another node reported of its mapping and when; "" without that."""
+    """Return a phrase about the report of another node's agent and its age; "" without a report."""
     node, mapping = holder.published_by, holder.published
     if node is None or mapping is None:
         return ""
@@ -218,8 +222,8 @@ def _writes(judged: JudgedHolder, use: VolumeUse, snapshot: Snapshot) -> bool:
     if holder.mapping is not None:
         return is_writable(holder.mapping) is True
     published = fresh_word(holder, snapshot)
-    # A report of a client that has no watch now may be older than its unmap, unless its agent
-    # saw it without one.
+    # If a client has no watch now, its report may be older than its unmap, unless the report
+    # already shows the client without a watch.
     is_mapped = holder.watcher is not None or judged.verdict is Verdict.UNWATCHED
     if published is not None and published.read_only is False and is_mapped:
         return True
@@ -230,64 +234,71 @@ def _writes(judged: JudgedHolder, use: VolumeUse, snapshot: Snapshot) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------
-# Nobody
+# Without a holder
 # --------------------------------------------------------------------------------------------------
 
 
-def _verdict_of_nobody(use: VolumeUse, snapshot: Snapshot) -> Verdict:
+def _verdict_without_holder(use: VolumeUse, snapshot: Snapshot) -> Verdict:
     if use.image is None:
         return Verdict.UNDETERMINED
-    papers = attached_on_paper(use, snapshot)
-    if papers:
-        if any(about_to_stage(use, each) or under_way(use, each, snapshot) for each in papers):
+    nodes = attached_on_paper(use, snapshot)
+    if nodes:
+        if any(about_to_stage(use, node) or under_way(use, node, snapshot) for node in nodes):
             return Verdict.STAGED
         return Verdict.ATTACHED_ON_PAPER
     if missing_for_free(use, snapshot):
         return Verdict.UNDETERMINED
-    # No node stages a volume before the attacher is done: this one is on its way there.
+    # No node stages a volume before the attacher is done: this volume is being attached.
     return Verdict.STAGED if observed_of(use.attachments) else Verdict.FREE
 
 
 def attached_on_paper(use: VolumeUse, snapshot: Snapshot) -> tuple[str, ...]:
-    """Give the nodes that the control plane calls attached, and that certainly hold nothing.
+    """Return the nodes whose VolumeAttachment is attached and that certainly have no mapping.
 
-    Certain is a node that was observed, by this snapshot or by a fresh report of its agent. No
-    watch proves nothing: read-only mappings take none, and a client may have lost its own.
+    A node is certain if it was observed, by this snapshot or by a fresh report of its agent. The
+    absence of a watch is no proof: read-only mappings take no watch, and a client may have lost its
+    watch.
     """
     if missing_devices(snapshot) or is_ambiguous(use, snapshot):
         return ()
-    attached = () if isinstance(use.attachments, NotObserved) else use.attachments
-    nodes = {each.node_name for each in attached if each.attached}
+    attachments = () if isinstance(use.attachments, NotObserved) else use.attachments
+    attached = {attachment.node_name for attachment in attachments if attachment.attached}
     local = snapshot.node.node_name if snapshot.node is not None else None
     elsewhere = reporting_nodes(snapshot) if _no_watchers(use) else frozenset()
     return tuple(
         sorted(
-            each
-            for each in nodes
-            if (each == local and _looked_here(snapshot)) or (each != local and each in elsewhere)
+            node
+            for node in attached
+            if (node == local and _is_local_observed(snapshot))
+            or (node != local and node in elsewhere)
         )
     )
 
 
 def under_way(use: VolumeUse, node: str, snapshot: Snapshot) -> bool:
-    """Tell whether an attachment may be passing: young, lately being deleted, or still listed.
+    """Return whether an attachment may be in transition: recent, being deleted, or still listed.
 
-    kubelet tells up to ten seconds later what it has let go, and the controllers follow (recorded):
-    as long as it lists the volume in volumesInUse, nothing is wrong with the books.
+    kubelet updates volumesInUse up to ten seconds after it has released a volume, and the
+    controllers follow (recorded). While kubelet lists the volume in volumesInUse, the attachment is
+    correct.
     """
-    attached = () if isinstance(use.attachments, NotObserved) else use.attachments
-    there = [each for each in attached if each.node_name == node and not each.detach_error]
+    attachments = () if isinstance(use.attachments, NotObserved) else use.attachments
+    there = [
+        attachment
+        for attachment in attachments
+        if attachment.node_name == node and not attachment.detach_error
+    ]
     if there and is_listed(use, node, snapshot):
         return True
     return any(
         is_young(moment, snapshot.observed_at)
-        for each in there
-        for moment in (each.created_at, each.deleting_since)
+        for attachment in there
+        for moment in (attachment.created_at, attachment.deleting_since)
     )
 
 
 def is_listed(use: VolumeUse, node: str, snapshot: Snapshot) -> bool:
-    """Tell whether the kubelet of a node that is Ready says that it has the volume in use."""
+    """Return whether the node is Ready and lists the volume in volumesInUse."""
     found = node_named(node, snapshot)
     return (
         isinstance(found, Node)
@@ -297,29 +308,29 @@ def is_listed(use: VolumeUse, node: str, snapshot: Snapshot) -> bool:
 
 
 def about_to_stage(use: VolumeUse, node: str) -> bool:
-    """Tell whether a pod on the node waits for the volume: attached, and its stage comes next."""
-    return any(each.node_name == node for each in use.waiting_pods)
+    """Return whether a pod on the node waits for the volume: staging follows the attach."""
+    return any(pod.node_name == node for pod in use.waiting_pods)
 
 
 def missing_for_free(use: VolumeUse, snapshot: Snapshot) -> tuple[str, ...]:
-    """Return what was not observed, or speaks against it, before a volume may be called free.
+    """Return what must still be observed, or is a contradiction, before a volume may be `Free`.
 
-    `Free` is the word on which people start a second writer: everything that could hold the image
-    must have been observed.
+    Users start a second writer when they read `Free`. Therefore everything that could hold the
+    image must have been observed.
     """
     return (*missing_sources(use, snapshot), *missing_of_nodes(use, snapshot))
 
 
 def missing_sources(use: VolumeUse, snapshot: Snapshot) -> tuple[str, ...]:
-    """Return which of the sources that answer for a whole volume was not observed."""
+    """Return which of the sources of a volume's state were not observed."""
     missing = []
     if not _no_watchers(use):
         missing.append("the watchers of the image")
     if not _every_cluster_answered(use, snapshot):
         missing.append("every cluster that may have an image of this name")
-    if not _looked_here(snapshot):
+    if not _is_local_observed(snapshot):
         missing.append("the mappings of this node")
-    missing += [f"which image {each.device} is" for each in missing_devices(snapshot)]
+    missing += [f"the image of {mapping.device}" for mapping in missing_devices(snapshot)]
     kube = snapshot.kubernetes
     if not knows_every_volume_of(use.image, kube):
         missing.append("PersistentVolumes")
@@ -333,52 +344,59 @@ def missing_sources(use: VolumeUse, snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def _no_watchers(use: VolumeUse) -> bool:
-    """Tell whether the watchers were observed, and are Ceph's own daemons at most."""
+    """Return whether the watchers were observed and all belong to Ceph's own daemons."""
     view = use.image_view
     if view is None or isinstance(view.watchers, NotObserved):
         return False
     if view.presence not in (ImagePresence.PRESENT, ImagePresence.TRASH):
         return False
     return all(
-        each.passing or is_ceph_daemon(each) for each in use.holders if each.watcher is not None
+        holder.passing or is_ceph_daemon(holder)
+        for holder in use.holders
+        if holder.watcher is not None
     )
 
 
 def _every_cluster_answered(use: VolumeUse, snapshot: Snapshot) -> bool:
-    """An unknown cluster's image of the same name may be the one that was meant."""
+    """Return whether every cluster was observed that may have an image of this name.
+
+    The target may be the image of a cluster that did not answer.
+    """
     clusters = clusters_of(snapshot.ceph)
     fsid = use.image.fsid if use.image is not None else None
     if fsid is None or cluster_with(fsid, snapshot) is None:
         return False
-    return all(each.fsid == fsid or each.source.state is SourceState.OBSERVED for each in clusters)
+    return all(
+        cluster.fsid == fsid or cluster.source.state is SourceState.OBSERVED for cluster in clusters
+    )
 
 
-def _looked_here(snapshot: Snapshot) -> bool:
+def _is_local_observed(snapshot: Snapshot) -> bool:
     node = snapshot.node
     return node is not None and not isinstance(node.mappings, NotObserved)
 
 
 def missing_devices(snapshot: Snapshot) -> tuple[Mapping, ...]:
-    """Give the devices of this node whose image was not observed."""
+    """Return the devices of this node whose image was not observed."""
     return tuple(
-        each
-        for each in device_identity_unknown(snapshot.node)
-        if each.kind is DeviceKind.KRBD or each.nbd is None or each.nbd.backend is None
+        mapping
+        for mapping in device_identity_unknown(snapshot.node)
+        if mapping.kind is DeviceKind.KRBD or mapping.nbd is None or mapping.nbd.backend is None
     )
 
 
 def is_ambiguous(use: VolumeUse, snapshot: Snapshot) -> bool:
-    """Tell whether several clusters have an image of this name and nothing tells which is meant."""
+    """Return whether several clusters have an image of this name and the target names none."""
     if use.image is None or use.image.fsid is not None:
         return False
     return len(fsids_of(use.image, snapshot.node, snapshot.ceph)) > 1
 
 
 def attachment_of(holder: Holder) -> Attachment | None:
-    """Give a holder's attachment where it was seen."""
+    """Return a holder's attachment; None if it was not observed."""
     return None if isinstance(holder.attachment, NotObserved) else holder.attachment
 
 
 def node_of(holder: Holder) -> Node | None:
-    """Give a holder's Node object where it was seen."""
+    """Return a holder's Node object; None if it was not observed."""
     return None if isinstance(holder.node_object, NotObserved) else holder.node_object

@@ -1,4 +1,4 @@
-"""Ages between two ISO 8601 stamps of a snapshot: the core has no clock of its own."""
+"""Ages between two ISO 8601 timestamps of a snapshot: the core reads no clock."""
 
 from __future__ import annotations
 
@@ -11,35 +11,36 @@ from rbdagent.parse.times import age
 __all__ = ["AGES", "GRACE", "LONG", "MOVING", "age", "is_young", "seconds", "spoken"]
 
 GRACE: Final = timedelta(minutes=10)
-"""Above the controller's six minutes (force detach) and ceph-csi's and kubelet's back-off."""
+"""Longer than the six minutes before the controller detaches by force, and than the back-off of
+ceph-csi and kubelet."""
 
 
 MOVING: Final = timedelta(minutes=1)
-"""A volume that is free follows its pod in ten seconds to a minute, by way of two nodes' kubelets,
-the controller and the attacher (recorded)."""
+"""A free volume follows its pod within ten seconds to one minute, through the kubelets of two
+nodes, the controller and the attacher (recorded)."""
 
 LONG: Final = timedelta(minutes=3)
-"""kubelet, the controllers and the attacher come back to what failed at most 2m2s later: what
-still waits then waits for somebody else."""
+"""kubelet, the controllers and the attacher retry a failed operation at most 2m2s later. An
+operation that still waits after that depends on another component."""
 
 
 def seconds(value: float) -> timedelta:
-    """Give a time that was counted in seconds."""
+    """Return a number of seconds as a timedelta."""
     return timedelta(seconds=value)
 
 
 def is_young(then: str | None, now: str, grace: timedelta = GRACE) -> bool | None:
-    """Tell whether something is younger than the grace period; None where its age is unknown."""
+    """Return whether an object is younger than the grace period; None if its age is unknown."""
     since = age(then, now)
     return None if since is None else since < grace
 
 
 AGES: Final = re.compile(r"(?<![\w-])\d+(?:\.\d+)?(?:ms|[smhd])(?:\d+[smh])*\b")
-"""Ages and times in a text: by these alone answers to the same state differ."""
+"""Ages and times in a text: two outputs about the same state differ only in these."""
 
 
 def spoken(since: timedelta | None) -> str:
-    """Give an age as kubectl writes it, in its largest unit or two: ``45s``, ``7m``, ``3h``."""
+    """Return an age as kubectl prints it, in the largest unit that fits twice: ``45s``, ``7m``."""
     if since is None:
         return "an unknown time"
     seconds = max(int(since.total_seconds()), 0)

@@ -1,4 +1,4 @@
-"""RBD9xx: what was not observed, each as a line of the answer."""
+"""RBD9xx: sources and facts that were not observed, one finding for each."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CODES: Final = CODES_OF_GAPS
-"""Findings on a look as a whole, whatever it was taken for."""
+"""Codes of findings about the whole snapshot, whatever the target is."""
 
 OF_ONE_VOLUME: Final = frozenset({"RBD905"})
-"""What they mean for one volume; of many it is said once, by those of the look as a whole."""
+"""Codes for the effect on one volume; with many volumes, the findings about the whole snapshot
+report it once."""
 
 
 def sources(case: Case) -> Iterator[Finding]:
-    """RBD901 to RBD903: a whole source; one that was left out on purpose is only mentioned."""
+    """Report RBD901 to RBD903: a whole source was not observed; INFO if skipped on purpose."""
     states = case.snapshot.sources
     yield from _source("RBD901", "This node", states.node, "mappings here")
     yield from _source("RBD902", "Ceph", states.ceph, "holders on other nodes")
@@ -45,30 +46,30 @@ def _source(code: str, name: str, source: Source, hidden: str) -> Iterator[Findi
 
 
 def clusters(case: Case) -> Iterator[Finding]:
-    """RBD902: one cluster of several."""
-    for each in clusters_of(case.snapshot.ceph):
-        if each.source.state is SourceState.OBSERVED:
+    """Report RBD902: one cluster of several was not observed."""
+    for cluster in clusters_of(case.snapshot.ceph):
+        if cluster.source.state is SourceState.OBSERVED:
             continue
         if case.snapshot.sources.ceph.state is not SourceState.OBSERVED and (
-            each.source.reason == case.snapshot.sources.ceph.reason
+            cluster.source.reason == case.snapshot.sources.ceph.reason
         ):
             continue
         yield finding(
             "RBD902",
-            f"cluster {each.name}",
-            f"Ceph cluster {each.name} could not be asked: its watchers were not seen"
-            f"{f' ({each.source.reason})' if each.source.reason else ''}.",
-            evidence=(each.source.reason,) if each.source.reason else (),
-            remedy=each.source.cure,
+            f"cluster {cluster.name}",
+            f"Ceph cluster {cluster.name} could not be asked: its watchers were not seen"
+            f"{f' ({cluster.source.reason})' if cluster.source.reason else ''}.",
+            evidence=(cluster.source.reason,) if cluster.source.reason else (),
+            remedy=cluster.source.cure,
         )
 
 
 _SILENCE: Final = re.compile(r"\bno (?:monitor answered|answer)\b")
-"""In the reasons of what did not answer in time, and in no other."""
+"""Matches only the reasons of sources and facts that had no answer in time."""
 
 
 def silence(case: Case) -> Iterator[Finding]:
-    """RBD905: what it means for this volume that Ceph did not answer in time."""
+    """Report RBD905: the effect on this volume if Ceph did not answer in time."""
     image, late = case.use.image, _late(case)
     if image is None or late is None:
         return
@@ -83,7 +84,7 @@ def silence(case: Case) -> Iterator[Finding]:
 
 
 def _late(case: Case) -> NotObserved | Source | None:
-    """Return what of the image's own cluster did not answer in time."""
+    """Return the source or fact of the image's own cluster that had no answer in time."""
     source, view = case.snapshot.sources.ceph, case.use.image_view
     if source.state is SourceState.FAILED:
         return source if _SILENCE.search(source.reason) else None
@@ -94,13 +95,13 @@ def _late(case: Case) -> NotObserved | Source | None:
     fsid = None if case.use.image is None else case.use.image.fsid
     if cluster_with(fsid, case.snapshot) is not None:
         return None
-    # Nothing is known of a cluster that failed, not even which one it is.
+    # Nothing is known about a cluster that failed, not even its fsid.
     unnamed = [view for view in clusters_of(case.snapshot.ceph) if view.fsid is None]
     return next((view.source for view in unnamed if _SILENCE.search(view.source.reason)), None)
 
 
 def gaps(case: Case) -> Iterator[Finding]:
-    """RBD904: a fact within a source that was observed otherwise."""
+    """Report RBD904: a single fact is missing in a source that was observed."""
     states = case.snapshot.sources
     found = [
         (name, gap)
@@ -112,9 +113,9 @@ def gaps(case: Case) -> Iterator[Finding]:
         for gap in source.gaps
     ]
     found += [
-        (f"cluster {each.name}", gap)
-        for each in clusters_of(case.snapshot.ceph)
-        for gap in each.source.gaps
+        (f"cluster {cluster.name}", gap)
+        for cluster in clusters_of(case.snapshot.ceph)
+        for gap in cluster.source.gaps
         if gap not in states.ceph.gaps
     ]
     for name, gap in found:

@@ -1,19 +1,20 @@
-"""The verdict on one holder: a ladder, from what endangers data down to what is free to go.
+"""The verdict on one holder: an ordered list of checks, from data in danger to safe to release.
 
-The first step that speaks decides. `Orphaned` stands last: it is said only when every step above
-it looked, saw and had nothing to say. A fact that was not observed stops the ladder before that.
+The first check that returns a verdict decides. `Orphaned` is the last one: it is returned only when
+every check before it observed its facts and found nothing. A fact that was not observed ends the
+list before `Orphaned`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
 from rbdagent.correlate.blocklist import entry_text
 from rbdagent.correlate.holders import is_finished
-from rbdagent.correlate.local import pod_uid_of_path
 from rbdagent.correlate.reports import is_nbd
+from rbdagent.diagnose.daemons import name_of, supposed
 from rbdagent.diagnose.evidence import (
     Evidence,
     evidence_of,
@@ -48,6 +49,7 @@ from rbdagent.model import (
     Verdict,
     VolumeUse,
 )
+from rbdagent.parse.kubelet import pod_uid_of_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
 
 
 class Bench(Struct, frozen=True, kw_only=True):
-    """What a step of the ladder has before it."""
+    """Holds the input of one check: a holder, its evidence, the volume and the snapshot."""
 
     holder: Holder
     found: Evidence
@@ -65,7 +67,7 @@ class Bench(Struct, frozen=True, kw_only=True):
 
     @property
     def now(self) -> str:
-        """The time of the look."""
+        """The time of the snapshot."""
         return self.snapshot.observed_at
 
     @property
@@ -75,7 +77,7 @@ class Bench(Struct, frozen=True, kw_only=True):
 
 
 class Word(Struct, frozen=True, kw_only=True):
-    """What a step said."""
+    """Holds the result of a check: a verdict and its evidence."""
 
     verdict: Verdict
     because: tuple[str, ...]
@@ -84,22 +86,22 @@ class Word(Struct, frozen=True, kw_only=True):
 def judge(
     holder: Holder, use: VolumeUse, snapshot: Snapshot, grace: timedelta = GRACE
 ) -> JudgedHolder:
-    """Give the verdict on a holder, with its evidence."""
+    """Return the verdict on a holder, with its evidence."""
     bench = Bench(holder=holder, found=evidence_of(holder), use=use, snapshot=snapshot, grace=grace)
-    ladder = LOCAL if holder.mapping is not None else REMOTE
-    word = next(word for step in ladder if (word := step(bench)) is not None)
+    checks = LOCAL if holder.mapping is not None else REMOTE
+    result = next(result for check in checks if (result := check(bench)) is not None)
     return JudgedHolder(
-        holder=holder, verdict=word.verdict, because=word.because, since=snapshot.observed_at
+        holder=holder, verdict=result.verdict, because=result.because, since=snapshot.observed_at
     )
 
 
 # --------------------------------------------------------------------------------------------------
-# Mappings of the node that looked
+# Mappings of the node that was observed
 # --------------------------------------------------------------------------------------------------
 
 
 def unknown_image(bench: Bench) -> Word | None:
-    """A device whose image nobody could read may be anybody's."""
+    """Return `Undetermined` for a device whose image was not observed."""
     mapping = bench.holder.mapping
     if mapping is None or not isinstance(mapping.spec, NotObserved):
         return None
@@ -107,25 +109,31 @@ def unknown_image(bench: Bench) -> Word | None:
         return None
     return Word(
         verdict=Verdict.UNDETERMINED,
-        because=(f"which image {mapping.device} is was not observed: {mapping.spec.reason}",),
+        because=(f"the image of {mapping.device} was not observed: {mapping.spec.reason}",),
     )
 
 
 def dead_nbd(bench: Bench) -> Word | None:
-    """An nbd device without its process: sysfs keeps pid and backend for ever."""
+    """Return `Dead` for an nbd device without its process.
+
+    sysfs keeps the pid and the backend indefinitely.
+    """
     mapping = bench.holder.mapping
     if mapping is None or mapping.nbd is None or mapping.nbd.process is not None:
         return None
     recorded = mapping.nbd.recorded_pid
-    noted = f" (sysfs still notes pid {recorded}, which proves nothing)" if recorded else ""
+    noted = f" (sysfs shows the pid {recorded} of a process that has ended)" if recorded else ""
     return Word(
         verdict=Verdict.DEAD,
-        because=(f"no rbd-nbd process serves {mapping.device} any more{noted}",),
+        because=(f"no rbd-nbd process serves {mapping.device}{noted}",),
     )
 
 
 def blocklisted(bench: Bench) -> Word | None:
-    """A blocklisted client keeps its mappings and mounts; every write fails with -108."""
+    """Return `Dead` for a blocklisted client.
+
+    Such a client keeps its mappings and mounts; every write fails with -108.
+    """
     entry = bench.holder.blocklisted_by
     if not isinstance(entry, BlocklistEntry):
         return None
@@ -136,10 +144,10 @@ def blocklisted(bench: Bench) -> Word | None:
 
 
 def watch_seen(holder: Holder, view: ImageView | None) -> bool | NotObserved | None:
-    """Tell whether the mapping has its watch on the header; None where it takes none.
+    """Return whether the mapping has its watch on the header; None if it does not take a watch.
 
-    Read-only and snapshot mappings take none (kernel 5.5), nor is there a header to watch when the
-    image is gone. rbd-nbd's client is not in sysfs: its watch is never missed.
+    Read-only and snapshot mappings do not take a watch (kernel 5.5). An image that is gone has no
+    header to watch. The client of rbd-nbd is not in sysfs, so its watch cannot be identified.
     """
     mapping = holder.mapping
     if mapping is None or mapping.kind is not DeviceKind.KRBD:
@@ -152,7 +160,7 @@ def watch_seen(holder: Holder, view: ImageView | None) -> bool | NotObserved | N
         return None
     facts = (view.presence, view.watchers) if view is not None else (_NO_VIEW,)
     facts = (*facts, mapping.read_only, mapping.client_address or _NO_ADDRESS)
-    unseen = [each for each in facts if isinstance(each, NotObserved)]
+    unseen = [fact for fact in facts if isinstance(fact, NotObserved)]
     return unseen[0] if unseen else False
 
 
@@ -161,9 +169,9 @@ _NO_ADDRESS: Final = NotObserved(reason="the address of its client was not obser
 
 
 def unwatched(bench: Bench) -> Word | None:
-    """Live, writable, and invisible to Ceph: its watch is gone and does not come back.
+    """Return `Unwatched` for a writable mapping whose watch is gone: Ceph does not list its client.
 
-    Recorded after a blocklist entry was lifted: I/O came back, the watch did not.
+    Recorded after a blocklist entry was removed: I/O worked again, the watch did not return.
     """
     holder, mapping = bench.holder, bench.holder.mapping
     seen = watch_seen(holder, bench.use.image_view)
@@ -175,35 +183,37 @@ def unwatched(bench: Bench) -> Word | None:
         return Word(verdict=Verdict.UNWATCHED, because=_without_watch(bench, "the kernel lists no"))
     moving = bench.found.bringing_up or bench.found.tearing_down
     if seen is not False or mapping.watch is True or moving:
-        # The node and Ceph are looked at one after the other: what comes or goes between the two
-        # looks is not without its watch.
+        # The node and Ceph are observed one after the other. A mapping that appears or disappears
+        # between the two observations has not lost its watch.
         return None
     if isinstance(holder.blocklisted_by, NotObserved):
         reason = holder.blocklisted_by.reason
         return Word(
             verdict=Verdict.UNDETERMINED,
             because=(
-                f"{mapping.device} is mapped read-write, and Ceph lists no watch of its client",
+                f"{mapping.device} is mapped read-write, but Ceph lists no watch of its client",
                 f"whether that client is blocklisted was not observed: {reason}",
             ),
         )
     return Word(verdict=Verdict.UNWATCHED, because=_without_watch(bench, "Ceph lists no"))
 
 
-def _without_watch(bench: Bench, who: str) -> tuple[str, ...]:
+def _without_watch(bench: Bench, source: str) -> tuple[str, ...]:
     mapping = bench.holder.mapping
-    assert mapping is not None  # noqa: S101 - the caller looked
+    assert mapping is not None  # noqa: S101 - the caller checked it
     client = f"client.{mapping.client_id} {mapping.client_address}"
-    said = [f"{mapping.device} is mapped read-write, and {who} watch of {client} on its header"]
+    lines = [f"{mapping.device} is mapped read-write, but {source} watch of {client} on its header"]
     if isinstance(bench.holder.blocklisted_by, NotObserved):
-        said.append("whether the client is blocklisted was not observed: if so, it is Dead instead")
+        lines.append(
+            "whether the client is blocklisted was not observed: if it is, the verdict is Dead"
+        )
     else:
-        said.append("the client is not blocklisted (any more): it can write")
-    return tuple(said)
+        lines.append("the client is not on the blocklist, or no longer: it can write")
+    return tuple(lines)
 
 
 def returned_dirty(bench: Bench) -> Word | None:
-    """The node was taken for lost, is alive, and still holds what was taken from it."""
+    """Return `ReturnedDirty` for a node that was declared lost and still has the image mapped."""
     holder = bench.holder
     node = holder.node_object
     if not isinstance(node, Node) or not node.out_of_service:
@@ -212,18 +222,18 @@ def returned_dirty(bench: Bench) -> Word | None:
         return None
     if isinstance(holder.attachment, NotObserved | Attachment):
         return None
-    said = [
-        f"node {node.name} carries the out-of-service taint, so its volumes were detached by force",
-        "it still has this image mapped",
+    lines = [
+        f"node {node.name} has the out-of-service taint, so its volumes were force-detached",
+        "the node still has this image mapped",
     ]
     boot_id = bench.snapshot.node.boot_id if bench.snapshot.node is not None else None
     if boot_id and node.boot_id == boot_id:
-        said.append("it has not rebooted since kubelet last reported")
-    return Word(verdict=Verdict.RETURNED_DIRTY, because=tuple(said))
+        lines.append("the node has not rebooted since kubelet last reported")
+    return Word(verdict=Verdict.RETURNED_DIRTY, because=tuple(lines))
 
 
 def in_use(bench: Bench) -> Word | None:
-    """A pod runs on it, or a container or a pod's path shows it; in doubt so, too."""
+    """Return `InUse` if a pod, a container or a pod's path uses the volume, or may use it."""
     holder, found = bench.holder, bench.found
     if found.running:
         return Word(
@@ -231,67 +241,82 @@ def in_use(bench: Bench) -> Word | None:
             because=(f"used by {_pods(found.running)} on {holder.node}",),
         )
     groups: tuple[tuple[str, tuple[ProcessRef, ...]], ...] = (
-        ("a container of its pod still runs on it", own_processes(found, holder)),
-        ("a container runs on it whose pod the API does not know", lost_processes(found, holder)),
+        ("a container of its pod still uses the device", own_processes(found, holder)),
         (
-            "a container runs on it, and nobody could tell whether its pod uses the volume",
+            "a container of a pod that the API does not list uses the device",
+            lost_processes(found, holder),
+        ),
+        (
+            "a container uses the device, and whether its pod uses the volume was not observed",
             unsorted_processes(found, holder, bench.snapshot),
         ),
     )
     for reason, processes in groups:
         if processes:
-            said = tuple(said_of_process(each) for each in processes)
-            return Word(verdict=Verdict.IN_USE, because=(reason, *said))
+            lines = tuple(said_of_process(process) for process in processes)
+            return Word(verdict=Verdict.IN_USE, because=(reason, *lines))
     return _in_use_by_path(bench) or _in_use_by_directory(bench)
 
 
 def _in_use_by_path(bench: Bench) -> Word | None:
-    """Mounted at a pod's path: in use, unless the API or a dead plugin explains it."""
+    """Return `InUse` for a mount at a pod's path.
+
+    It does not apply if the API lists the pod, or if the plugin is down and cannot unmount.
+    """
     holder, found = bench.holder, bench.found
     pods = () if isinstance(holder.pods, NotObserved) else holder.pods
-    explained = {each.ref.uid for each in pods}
-    unexplained = [each for each in found.pod_mounts if pod_uid_of_path(each.path) not in explained]
+    explained = {pod.ref.uid for pod in pods}
+    unexplained = [
+        mount for mount in found.pod_mounts if pod_uid_of_path(mount.path) not in explained
+    ]
     driver_is_down = holder.driver_registered is False and not isinstance(holder.pods, NotObserved)
     if not unexplained or driver_is_down:
         return None
     return Word(
         verdict=Verdict.IN_USE,
-        because=tuple(f"{said_of_mount(each)}, where a pod would see it" for each in unexplained),
+        because=tuple(f"{said_of_mount(mount)}, a volume path of a pod" for mount in unexplained),
     )
 
 
 def _in_use_by_directory(bench: Bench) -> Word | None:
-    """A living pod's directory of the volume counts as use, whatever claim the API says it has."""
+    """Return `InUse` for a pod that has not finished and has a directory of the volume.
+
+    The directory counts as use, whichever claims the pod has according to the API.
+    """
     kube = bench.snapshot.kubernetes
     pods = () if kube is None or isinstance(kube.pods, NotObserved) else kube.pods
     seen = bench.holder.pods
-    known = set() if isinstance(seen, NotObserved) else {each.ref.uid for each in seen}
-    living = {each.ref.uid: each for each in pods if not is_finished(each)}
-    said = tuple(
-        f"pod {living[each.pod_uid].ref} has a directory of it: {each.path}"
-        for each in _pod_directories(bench.holder)
-        if each.pod_uid in living and each.pod_uid not in known
+    known = set() if isinstance(seen, NotObserved) else {pod.ref.uid for pod in seen}
+    active = {pod.ref.uid: pod for pod in pods if not is_finished(pod)}
+    lines = tuple(
+        f"kubelet has a volume directory of pod {active[directory.pod_uid].ref}: {directory.path}"
+        for directory in _pod_directories(bench.holder)
+        if directory.pod_uid in active and directory.pod_uid not in known
     )
-    return Word(verdict=Verdict.IN_USE, because=said) if said else None
+    return Word(verdict=Verdict.IN_USE, because=lines) if lines else None
 
 
 def _pods(pods: tuple[Pod, ...]) -> str:
     return f"{'pod' if len(pods) == 1 else 'pods'} {pod_names(pods)}"
 
 
+def _pods_are(pods: tuple[Pod, ...]) -> str:
+    return f"{_pods(pods)} {'is' if len(pods) == 1 else 'are'}"
+
+
 def between_steps(bench: Bench) -> Word | None:
-    """Kubelet or the driver has begun something, or is kept from ending it, and will go on."""
+    """Return `Staged` while kubelet or the driver works on the volume or waits to retry."""
     found, node = bench.found, bench.holder.node
     if found.waiting:
         return Word(
             verdict=Verdict.STAGED,
-            because=(f"{_pods(found.waiting)} is scheduled to {node} and does not run yet",),
+            because=(f"{_pods_are(found.waiting)} scheduled to {node} but not running yet",),
         )
     if found.ending:
         return Word(
             verdict=Verdict.STAGED,
             because=(
-                f"{_pods(found.ending)} on {node} has finished and is being deleted",
+                f"{_pods_are(found.ending)} finished and being deleted on {node}",
                 *_plugin(bench),
             ),
         )
@@ -301,27 +326,33 @@ def between_steps(bench: Bench) -> Word | None:
         return Word(
             verdict=Verdict.STAGED,
             because=tuple(
-                f"{said_of_process(each.process)} is at work on it" for each in found.bringing_up
+                f"{said_of_process(flight.process)} is working on it"
+                for flight in found.bringing_up
             ),
         )
     if found.pod_mounts:
-        said = tuple(said_of_mount(each) for each in found.pod_mounts)
-        return Word(verdict=Verdict.STAGED, because=("its pod has finished", *said))
+        lines = tuple(said_of_mount(mount) for mount in found.pod_mounts)
+        return Word(verdict=Verdict.STAGED, because=("its pod has finished", *lines))
     return None
 
 
 def _plugin(bench: Bench) -> tuple[str, ...]:
-    """Say that the driver is down, where that keeps kubelet from tearing the volume down."""
+    """Return a line if the driver is down and kubelet therefore cannot unmount the volume."""
     holder, found = bench.holder, bench.found
     if holder.driver_registered is not False:
         return ()
     if not (found.staging_mounts or found.pod_mounts or isinstance(holder.attachment, Attachment)):
         return ()
-    return (f"the CSI driver does not answer on {holder.node}: kubelet cannot unmount it",)
+    return (
+        f"the CSI driver on {holder.node} does not respond, so kubelet cannot unmount the volume",
+    )
 
 
 def administrators(bench: Bench) -> Word | None:
-    """Nothing says that Kubernetes made it: an administrator's own map is never touched."""
+    """Return `Foreign` if nothing shows that Kubernetes created the image.
+
+    The agent never unmaps the mapping of an administrator.
+    """
     holder = bench.holder
     if holder.kubernetes_made or isinstance(holder.pods, NotObserved):
         return None
@@ -329,8 +360,8 @@ def administrators(bench: Bench) -> Word | None:
         verdict=Verdict.FOREIGN,
         because=(
             (
-                "no PersistentVolume, staging directory, image metadata or name says that "
-                "Kubernetes made it: somebody mapped it by hand"
+                "no PersistentVolume, staging directory, image metadata or name shows that "
+                "Kubernetes created the image: it was mapped manually"
             ),
             *pins(bench.found, holder),
         ),
@@ -338,7 +369,7 @@ def administrators(bench: Bench) -> Word | None:
 
 
 def pinned(bench: Bench) -> Word | None:
-    """Kubernetes has let go, something else has not."""
+    """Return `Pinned` if no pod uses the device, but something else keeps it busy."""
     holder = bench.holder
     kept = pins(bench.found, holder)
     if not kept:
@@ -352,13 +383,14 @@ def pinned(bench: Bench) -> Word | None:
 
 
 def finishing(bench: Bench) -> Word | None:
-    """Somebody is taking it down at this moment, or a request hangs."""
+    """Return `Staged` while a process unmounts or unmaps the device, or a request hangs."""
     found = bench.found
     if found.tearing_down:
-        said = tuple(
-            f"{said_of_process(each.process)} is taking it down" for each in found.tearing_down
+        lines = tuple(
+            f"{said_of_process(flight.process)} is unmounting, closing or unmapping it"
+            for flight in found.tearing_down
         )
-        return Word(verdict=Verdict.STAGED, because=said)
+        return Word(verdict=Verdict.STAGED, because=lines)
     if found.hung:
         return Word(
             verdict=Verdict.STAGED,
@@ -368,7 +400,7 @@ def finishing(bench: Bench) -> Word | None:
 
 
 def not_observed(bench: Bench) -> Word | None:
-    """Stop where a fact is missing that `Orphaned` would rest on."""
+    """Return `Undetermined` if a fact that `Orphaned` requires was not observed."""
     missing = unseen_facts(bench)
     if not missing:
         return None
@@ -379,9 +411,9 @@ def not_observed(bench: Bench) -> Word | None:
 
 
 def unseen_facts(bench: Bench) -> tuple[tuple[str, NotObserved], ...]:
-    """Give the facts that `Orphaned` rests on and that nobody could look at."""
+    """Return the facts that `Orphaned` requires and that were not observed."""
     holder, mapping = bench.holder, bench.holder.mapping
-    assert mapping is not None  # noqa: S101 - the local ladder only
+    assert mapping is not None  # noqa: S101 - only the checks of LOCAL call this
     process = mapping.nbd.process if mapping.nbd is not None else None
     facts: tuple[tuple[str, object], ...] = (
         ("mounts in all mount namespaces", mapping.mounts),
@@ -389,7 +421,7 @@ def unseen_facts(bench: Bench) -> tuple[tuple[str, NotObserved], ...]:
         ("device-mapper, loop and swap on it", mapping.holders),
         ("live file systems in the kernel", mapping.kernel_traces),
         ("its rbd-nbd process", process),
-        ("processes in flight", holder.in_flight),
+        ("running map, mount and unmap processes", holder.in_flight),
         ("kubelet's staging directories", holder.staging),
         ("kubelet's pod directories", holder.pod_volumes),
         ("pods on this node", holder.pods),
@@ -400,40 +432,46 @@ def unseen_facts(bench: Bench) -> tuple[tuple[str, NotObserved], ...]:
     )
     missing = [(what, fact) for what, fact in facts if isinstance(fact, NotObserved)]
     if watch_seen(holder, bench.use.image_view) is False:
-        # The kernel says that it watches, Ceph does not show it: one of them is out of date.
-        reason = "the kernel lists it and Ceph does not, look again"
+        # The kernel lists the watch, Ceph does not: one of the two observations is out of date.
+        reason = "the kernel lists it and Ceph does not: run the command again"
         missing.append(("its watch on the image", NotObserved(reason=reason)))
     return tuple(missing)
 
 
 def _presence(view: ImageView | None) -> ImagePresence | NotObserved:
-    return NotObserved(reason="no cluster told of this image") if view is None else view.presence
+    return (
+        NotObserved(reason="no Ceph cluster reported this image") if view is None else view.presence
+    )
 
 
 def young(bench: Bench) -> Word | None:
-    """Let kubelet and the controller finish: what is younger than the grace period is `Staged`."""
+    """Return `Staged` within the grace period, so that kubelet and the controller can finish."""
     holder, now = bench.holder, bench.now
     attachment = holder.attachment
     has_attachment = isinstance(attachment, Attachment) and attachment.deleting_since is None
     found = bench.found
     left = bool(found.staging_mounts or found.own_luks or _pod_directories(holder))
     if not has_attachment and not left:
-        # kubelet finishes what has an attachment, a staging mount or a pod's directory. A mapping
-        # with none of them is nobody's, however lately kubelet started (recorded: kubelet forgets).
+        # kubelet cleans up a mapping that has an attachment, a staging mount or a pod's directory.
+        # kubelet does not know a mapping with none of them, even if kubelet started only just now
+        # (recorded: kubelet forgets).
         return None
-    said: list[str] = []
+    lines: list[str] = []
     created = attachment.created_at if isinstance(attachment, Attachment) else None
     if has_attachment and is_young(created, now, bench.grace) is not False:
-        said.append(f"its VolumeAttachment is {spoken(age(created, now))} old")
-    said += _lately_ended(bench)
-    said += _kubelet_at_work(bench)
-    if not said:
+        lines.append(f"its VolumeAttachment is {spoken(age(created, now))} old")
+    lines += _recent_kill(bench)
+    lines += _kubelet_cleanup(bench)
+    if not lines:
         return None
-    if said == [_KUBELET_UNSEEN]:
-        return Word(verdict=Verdict.UNDETERMINED, because=tuple(said))
-    patience = spoken(bench.grace)
+    if lines == [_KUBELET_UNSEEN]:
+        return Word(verdict=Verdict.UNDETERMINED, because=tuple(lines))
     return Word(
-        verdict=Verdict.STAGED, because=(*said, f"younger than {patience}: wait and look again")
+        verdict=Verdict.STAGED,
+        because=(
+            *lines,
+            f"within the grace period of {spoken(bench.grace)}: wait, then run the command again",
+        ),
     )
 
 
@@ -442,18 +480,22 @@ def _pod_directories(holder: Holder) -> tuple[PodVolumeDirectory, ...]:
 
 
 _KUBELET_UNSEEN: Final = (
-    "when kubelet started was not observed: it may still be at work on this volume"
+    "when kubelet started was not observed: kubelet may still be working on this volume"
 )
 
 
-def _kubelet_at_work(bench: Bench) -> list[str]:
-    """Kubelet's start restarts the clock; one that is down finishes nothing until it is up."""
+def _kubelet_cleanup(bench: Bench) -> list[str]:
+    """Return a line if kubelet may still clean up the volume.
+
+    The grace period starts again when kubelet starts. A kubelet that is down finishes nothing until
+    it runs again.
+    """
     node = bench.snapshot.node
     kubelet = None if node is None or isinstance(node.kubelet, NotObserved) else node.kubelet
     if kubelet is None or isinstance(kubelet.process, NotObserved):
         return [_KUBELET_UNSEEN]
     if kubelet.process is None:
-        return [f"kubelet does not run on {bench.holder.node}: it finishes this when it is back"]
+        return [f"kubelet is not running on {bench.holder.node}: it finishes this after it starts"]
     fresh = is_young(kubelet.process.started_at, bench.now, bench.grace)
     if fresh is None:
         return [_KUBELET_UNSEEN]
@@ -462,41 +504,43 @@ def _kubelet_at_work(bench: Bench) -> list[str]:
     return []
 
 
-def _lately_ended(bench: Bench) -> list[str]:
-    """A pod that was killed here a moment ago: kubelet is tearing down what it left."""
+def _recent_kill(bench: Bench) -> list[str]:
+    """Return a line if kubelet stopped a pod here recently: its cleanup may still be running."""
     return [
-        f"pod {each.subject} was stopped {spoken(age(each.last_seen, bench.now))} ago"
-        for each in bench.use.events
-        if each.kind == "Pod"
-        and each.reason == "Killing"
-        and is_young(each.last_seen, bench.now, bench.grace)
-        and each.reporter in ("", "kubelet", f"kubelet, {bench.holder.node}")
+        f"pod {event.subject} was stopped {spoken(age(event.last_seen, bench.now))} ago"
+        for event in bench.use.events
+        if event.kind == "Pod"
+        and event.reason == "Killing"
+        and is_young(event.last_seen, bench.now, bench.grace)
+        and event.reporter in ("", "kubelet", f"kubelet, {bench.holder.node}")
     ][:1]
 
 
 def orphaned(bench: Bench) -> Word | None:
-    """Everything that could use it was looked at, and nothing does."""
+    """Return `Orphaned`: everything that could use the device was observed, and nothing does."""
     holder, found = bench.holder, bench.found
     own = found.own_luks
-    said = [
+    lines = [
         (
-            "no pod on this node uses it, no container sees it, no process has it open, "
+            "no pod on this node uses it, no container has it mounted, no process has it open, "
             f"and nothing{' else' if own else ''} is stacked on it"
         )
     ]
-    said += [f"its LUKS mapping {each.label} is left, and nobody has it open" for each in own]
+    lines += [
+        f"its LUKS mapping {device.label} remains, and no process has it open" for device in own
+    ]
     if found.staging_mounts:
-        said.append(f"only its staging mount is left: {found.staging_mounts[0].path}")
+        lines.append(f"only its staging mount remains: {found.staging_mounts[0].path}")
     else:
-        said.append("it is mounted nowhere")
+        lines.append("it is not mounted anywhere")
     attachment = holder.attachment
     if isinstance(attachment, Attachment):
-        state = "being deleted" if attachment.deleting_since else "there, and nobody needs it"
-        said.append(f"VolumeAttachment {attachment.name} is {state}")
+        state = "is being deleted" if attachment.deleting_since else "exists, but no pod needs it"
+        lines.append(f"VolumeAttachment {attachment.name} {state}")
     else:
-        said.append("no VolumeAttachment ties it to this node: nobody else will ever clear it")
-    said.append(f"seen so in this one look, at {bench.now}")
-    return Word(verdict=Verdict.ORPHANED, because=tuple(said))
+        lines.append("no VolumeAttachment refers to this node, so no controller will clean it up")
+    lines.append(f"observed once, at {bench.now}")
+    return Word(verdict=Verdict.ORPHANED, because=tuple(lines))
 
 
 LOCAL: Final[tuple[Callable[[Bench], Word | None], ...]] = (
@@ -514,101 +558,105 @@ LOCAL: Final[tuple[Callable[[Bench], Word | None], ...]] = (
     young,
     orphaned,
 )
-"""In this order; `orphaned` always speaks."""
+"""In this order; `orphaned` always returns a result."""
 
 
 # --------------------------------------------------------------------------------------------------
-# Everything else: watchers, and pods whose node has shown neither watch nor mapping
+# Other holders: watchers, and pods whose node shows neither a watch nor a mapping
 # --------------------------------------------------------------------------------------------------
 
 
 def passing_by(bench: Bench) -> Word | None:
-    """ceph-csi's own in-use check opens the image for a moment, again and again (recorded)."""
+    """Return `Foreign` for a short open of the image.
+
+    ceph-csi's in-use check opens the image for a moment, repeatedly (recorded).
+    """
     if not bench.holder.passing:
         return None
     return Word(
         verdict=Verdict.FOREIGN,
-        because=("seen in one look of two: a short open, such as ceph-csi's in-use check",),
+        because=("seen in one of two observations: a short open, such as ceph-csi's in-use check",),
     )
 
 
 def ceph_service(bench: Bench) -> Word | None:
-    """Mgr and rbd-mirror watch images as part of their work."""
-    match bench.holder.kind:
-        case HolderKind.MGR:
-            return Word(verdict=Verdict.FOREIGN, because=("a Ceph manager (rbd_support tasks)",))
-        case HolderKind.MIRROR:
-            return Word(verdict=Verdict.FOREIGN, because=("an rbd-mirror daemon",))
-        case HolderKind.KRBD | HolderKind.NBD | HolderKind.LIBRBD | HolderKind.UNKNOWN:
-            return None
-        case _ as never:
-            assert_never(never)
+    """Return `Foreign` for ceph-mgr and rbd-mirror, which watch images as part of their work."""
+    daemon = bench.holder.daemon
+    if daemon is None:
+        return None
+    return Word(verdict=Verdict.FOREIGN, because=(name_of(daemon, bench.use),))
 
 
 def lingering(bench: Bench) -> Word | None:
-    """This node's address, and no mapping of it here: a program, or a watch that has yet to go."""
+    """Return the verdict on a watch from this node's address that belongs to no mapping here.
+
+    It is a librbd program, or a watch that has not expired yet.
+    """
     holder, node = bench.holder, bench.snapshot.node
     if not holder.is_local or holder.watcher is None or node is None:
         return None
     if isinstance(node.mappings, NotObserved):
         reason = f"the mappings of {holder.node} were not observed: {node.mappings.reason}"
         return Word(verdict=Verdict.UNDETERMINED, because=(reason,))
-    unnamed = [each.device for each in node.mappings if isinstance(each.spec, NotObserved)]
+    unnamed = [mapping.device for mapping in node.mappings if isinstance(mapping.spec, NotObserved)]
     if unnamed:
-        reason = f"which image {', '.join(unnamed)} is was not observed"
+        reason = f"the image of {', '.join(unnamed)} was not observed"
         return Word(verdict=Verdict.UNDETERMINED, because=(reason,))
     if holder.kind is HolderKind.KRBD:
         return Word(
             verdict=Verdict.UNDETERMINED,
             because=(
                 (
-                    f"the watch comes from {holder.node}, and no mapping there is its client: a "
-                    "watch lingers up to 30s after its client died"
+                    f"the watch comes from {holder.node}, and no mapping there belongs to its "
+                    "client: a watch lingers for up to 30s after its client died"
                 ),
             ),
         )
+    program = supposed(holder, bench.use) or "rbd, qemu"
     return Word(
         verdict=Verdict.FOREIGN,
-        because=(f"a librbd program on {holder.node} (rbd, qemu), not a mapped device",),
+        because=(f"a librbd program on {holder.node} ({program}), not a mapped device",),
     )
 
 
 def unknown_node(bench: Bench) -> Word | None:
-    """An address that no Node object lists: an overlay, another cluster, somebody's shell."""
+    """Return the verdict on a client whose address no Node object lists.
+
+    Its address may be in an overlay network or another cluster, or its client an ``rbd`` shell.
+    """
     holder, kube = bench.holder, bench.snapshot.kubernetes
     if holder.node is not None or holder.watcher is None:
         return None
     ip = holder.watcher.address.ip
     if not knows_every_node_at(holder.watcher.address, kube):
-        reason = f"whose address {ip} is was not observed: the nodes of the cluster are unknown"
+        reason = f"the nodes of the cluster are unknown, so {ip} may be the address of any of them"
         return Word(verdict=Verdict.UNDETERMINED, because=(reason,))
     if holder.kind is HolderKind.LIBRBD:
+        program = supposed(holder, bench.use) or "qemu, an rbd shell"
         return Word(
             verdict=Verdict.FOREIGN,
-            because=(
-                f"no node has the address {ip}; the client looks like librbd (qemu, an rbd shell)",
-            ),
+            because=(f"no node has the address {ip}; the client is probably librbd ({program})",),
         )
     return Word(
         verdict=Verdict.UNDETERMINED,
         because=(
             (
-                f"no node lists the address {ip}: a node's second network or overlay, or a machine "
-                "outside this cluster"
+                f"no Node object lists the address {ip}: it belongs to a second network or an "
+                "overlay of a node, or to a machine outside this cluster"
             ),
         ),
     )
 
 
 def knows_every_node_at(address: EntityAddress, kube: KubeView | None) -> bool:
-    """Tell whether an address that no Node seen has is one that no Node has."""
+    """Return whether all Nodes that can have this address were observed."""
     if kube is None or isinstance(kube.nodes, NotObserved):
         return False
     return kube.nodes_complete or str(address) in kube.searched
 
 
 def node_down(bench: Bench) -> Word | None:
-    """The node is gone or not Ready: nobody there answers for what it holds."""
+    """Return `NodeDown` if the node is gone or not Ready: its kubelet does not report holders."""
     holder = bench.holder
     node = holder.node_object
     if isinstance(node, NotObserved) or holder.node is None:
@@ -616,23 +664,26 @@ def node_down(bench: Bench) -> Word | None:
     if node is None:
         if holder.is_local:
             return None
-        said = [f"there is no Node object {holder.node}"]
-        said += [f"{bench.report}: {holder.published.verdict}"] if holder.published else []
-        return Word(verdict=Verdict.NODE_DOWN, because=tuple(said))
+        lines = [f"there is no Node object {holder.node}"]
+        lines += [f"{bench.report}: {holder.published.verdict}"] if holder.published else []
+        return Word(verdict=Verdict.NODE_DOWN, because=tuple(lines))
     if node.ready is True or holder.is_local:
         return None
-    state = "NotReady" if node.ready is False else "Unknown: its kubelet is silent"
+    state = "NotReady" if node.ready is False else "Unknown: its kubelet has not reported"
     since = f" for {spoken(age(node.ready_changed_at, bench.now))}" if node.ready_changed_at else ""
-    said = [f"node {node.name} is {state}{since}"]
+    lines = [f"node {node.name} is {state}{since}"]
     if holder.watcher is not None:
-        said.append("its watch is alive: for Ceph that machine is running and may write")
+        lines.append("its watch is alive: according to Ceph, the machine is running and may write")
     elif holder.published is not None:
-        said.append(f"{bench.report}: {holder.published.verdict}")
-    return Word(verdict=Verdict.NODE_DOWN, because=tuple(said))
+        lines.append(f"{bench.report}: {holder.published.verdict}")
+    return Word(verdict=Verdict.NODE_DOWN, because=tuple(lines))
 
 
 def returned_remotely(bench: Bench) -> Word | None:
-    """The node is tainted out-of-service, and its watch or its agent shows that it is alive."""
+    """Return `ReturnedDirty` for a node with the out-of-service taint that is alive.
+
+    Its watch or its agent shows that it is alive.
+    """
     holder = bench.holder
     node = holder.node_object
     if not isinstance(node, Node) or not node.out_of_service:
@@ -647,12 +698,12 @@ def returned_remotely(bench: Bench) -> Word | None:
         return None
     return Word(
         verdict=Verdict.RETURNED_DIRTY,
-        because=(f"node {node.name} is Ready and carries the out-of-service taint", proof),
+        because=(f"node {node.name} is Ready and has the out-of-service taint", proof),
     )
 
 
 def own_check(bench: Bench) -> Word | None:
-    """The waiting node's NodeStage opens the image by librbd: not a holder of it."""
+    """Return `Foreign` for the client of NodeStage: it opens the image by librbd before it maps."""
     holder = bench.holder
     if holder.kind is not HolderKind.LIBRBD or bench.use.persistent_volume is None:
         return None
@@ -662,7 +713,7 @@ def own_check(bench: Bench) -> Word | None:
         verdict=Verdict.FOREIGN,
         because=(
             (
-                f"{_pods(bench.found.waiting)} waits on {holder.node}, and this looks like "
+                f"{_pods_are(bench.found.waiting)} waiting on {holder.node}: this is probably "
                 "ceph-csi's own in-use check there"
             ),
         ),
@@ -670,35 +721,33 @@ def own_check(bench: Bench) -> Word | None:
 
 
 def pods_there(bench: Bench) -> Word | None:
-    """What the API says of the pods on the holder's node."""
+    """Return the verdict that follows from the pods on the holder's node, according to the API."""
     holder, found = bench.holder, bench.found
     if found.running:
-        said = [f"used by {_pods(found.running)} on {holder.node}, by the API's word"]
+        lines = [f"used by {_pods(found.running)} on {holder.node}, according to the API"]
         if holder.watcher is None:
-            said.append("no watch of that node was seen")
+            lines.append("no watch of that node was observed")
         if holder.is_local and holder.mapping is None:
-            said.append(f"and no mapping of the image on {holder.node}")
-            return Word(verdict=Verdict.UNDETERMINED, because=tuple(said))
-        return Word(verdict=Verdict.IN_USE, because=tuple(said))
+            lines.append(f"no mapping of the image was observed on {holder.node}")
+            return Word(verdict=Verdict.UNDETERMINED, because=tuple(lines))
+        return Word(verdict=Verdict.IN_USE, because=tuple(lines))
     if found.waiting or found.ending:
         pods = found.waiting or found.ending
-        return Word(
-            verdict=Verdict.STAGED,
-            because=(
-                f"{_pods(pods)} on {holder.node} is {'starting' if found.waiting else 'ending'}",
-            ),
-        )
+        state = "starting" if found.waiting else "terminating"
+        reason = f"{_pods_are(pods)} {state} on {holder.node}"
+        return Word(verdict=Verdict.STAGED, because=(reason,))
     return None
 
 
 _DANGERS: Final = frozenset({Verdict.UNWATCHED, Verdict.RETURNED_DIRTY, Verdict.DEAD})
-"""What outweighs a pod that runs there, or a node that is not Ready: it endangers the data."""
+"""These endanger data, so they take precedence over a running pod and over a node that is not
+Ready."""
 
 
 def reported_danger(bench: Bench) -> Word | None:
-    """Return what the agent there lately reported, where that endangers the data.
+    """Return the fresh report of the agent on that node, if its verdict means danger for the data.
 
-    Ceph's own answer is newer: a watch that is back, or a blocklist entry that is gone.
+    Ceph's own answer is newer: a watch that has returned, or a blocklist entry that is gone.
     """
     holder = bench.holder
     mapping = fresh_word(holder, bench.snapshot)
@@ -713,13 +762,13 @@ def reported_danger(bench: Bench) -> Word | None:
         verdict=Verdict.UNWATCHED,
         because=(
             f"{bench.report}: Dead, and Ceph no longer lists a blocklist entry of its client",
-            "a client whose entry is gone writes again, and does not get its watch back",
+            "after its entry is removed, a client can write again, but its watch does not return",
         ),
     )
 
 
 def published(bench: Bench) -> Word | None:
-    """What the agent of the holder's own node said, as long as its word is fresh."""
+    """Return the verdict that the agent of the holder's node reported, if the report is fresh."""
     mapping = fresh_word(bench.holder, bench.snapshot)
     if mapping is None or mapping.verdict not in ORDER:
         return None
@@ -729,8 +778,8 @@ def published(bench: Bench) -> Word | None:
             because=(
                 f"{bench.report}: {mapping.verdict}",
                 (
-                    "Ceph lists no watch of that client now: it was unmapped since then, or it "
-                    "lost its watch and can still write"
+                    "Ceph lists no watch of that client now: the device was unmapped since then, "
+                    "or the client lost its watch and can still write"
                 ),
                 *mapping.because,
             ),
@@ -739,9 +788,9 @@ def published(bench: Bench) -> Word | None:
 
 
 def _lacks_its_watch(bench: Bench, mapping: PublishedMapping) -> bool:
-    """Return whether a mapping that takes a watch is reported, and Ceph lists none.
+    """Return whether a mapping that takes a watch is reported, but Ceph lists no watch of it.
 
-    Read-only mappings take none (kernel 5.5); the client of rbd-nbd is not in sysfs.
+    Read-only mappings take no watch (kernel 5.5); the client of rbd-nbd is not in sysfs.
     """
     view = bench.use.image_view
     return (
@@ -755,25 +804,25 @@ def _lacks_its_watch(bench: Bench, mapping: PublishedMapping) -> bool:
 
 
 def not_looked(bench: Bench) -> Word | None:
-    """Only its own node can tell what the holder does."""
+    """Return `Undetermined`: only the holder's own node shows what the holder does."""
     holder = bench.holder
     if holder.node is None:
         return Word(verdict=Verdict.UNDETERMINED, because=("its node is unknown",))
-    said = [f"what it does on {holder.node} can be seen only there"]
+    lines = [f"its use on {holder.node} can be observed only on that node"]
     node, mapping = holder.published_by, holder.published
     if node is not None and mapping is not None:
         ago = spoken(age(node.observed_at, bench.now))
-        said.append(f"the agent there last said {mapping.verdict}, {ago} ago, and nothing since")
+        lines.append(f"the last report of the agent there is {ago} old: {mapping.verdict}")
     if isinstance(holder.pods, NotObserved):
-        said.append(f"pods there: {holder.pods.reason}")
+        lines.append(f"pods there were not observed: {holder.pods.reason}")
     else:
-        said.append(f"no pod on {holder.node} uses the volume, by the API's word")
+        lines.append(f"according to the API, no pod on {holder.node} uses the volume")
     if holder.attachment is None:
-        said.append(
-            f"no VolumeAttachment ties it to {holder.node}: if it is a mapping, kubelet there has "
+        lines.append(
+            f"no VolumeAttachment refers to {holder.node}: if it is a mapping, kubelet there has "
             "most likely forgotten it"
         )
-    return Word(verdict=Verdict.UNDETERMINED, because=tuple(said))
+    return Word(verdict=Verdict.UNDETERMINED, because=tuple(lines))
 
 
 REMOTE: Final[tuple[Callable[[Bench], Word | None], ...]] = (
@@ -790,4 +839,4 @@ REMOTE: Final[tuple[Callable[[Bench], Word | None], ...]] = (
     published,
     not_looked,
 )
-"""In this order; `not_looked` always speaks."""
+"""In this order; `not_looked` always returns a result."""

@@ -1,8 +1,8 @@
-"""The node's own words, put beside the findings that they explain.
+"""Log lines of the node, added as evidence to the findings that they explain.
 
-What kubelet, the CSI node plugin and the kernel complain of is evidence, never a verdict: a rule
-rests on state. Words are quoted where a step of this node fails, those of that step; in place of a
-log that could not be read stands what would tell more.
+Errors of kubelet, the CSI node plugin and the kernel are evidence, never a verdict: a rule is based
+on state. If a step fails on this node, the log lines of that step are quoted. If a log could not be
+read, the evidence shows how to make it readable.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from rbdagent.correlate.identity import pods_of
 from rbdagent.correlate.words import called
 from rbdagent.diagnose.times import age, spoken
 from rbdagent.model import Heard, LifeStep, NotObserved, Severity, observed_of
+from rbdagent.parse.recognised import Recognised
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,69 +26,77 @@ if TYPE_CHECKING:
     from rbdagent.model import Finding, NodeWords, Word
 
 _Logs = tuple[tuple[str, Heard | NotObserved], ...]
-"""Who speaks, and what was heard of him."""
+"""Pairs of a log's name and its lines."""
 
 _BACK: Final = frozenset({LifeStep.UNPUBLISH, LifeStep.UNSTAGE})
 _THERE: Final = frozenset({LifeStep.STAGE, LifeStep.PUBLISH})
 _EITHER: Final = frozenset({"RBD120", "RBD203"})
-"""What is between two steps, or hangs in one, may be on either way."""
+"""A volume between two steps, or with a hanging step, may be on the attach or the detach path."""
 _OF_THE_HOLDER: Final = frozenset({"RBD401"})
-"""What a pod elsewhere waits for is this node's step."""
-_LETS_GO: Final = re.compile(r"\b(?:Node)?Un(?:mount|map|stage|publish)")
+"""A pod on another node waits for a step of this node."""
+_DETACH_CALLS: Final = re.compile(r"\b(?:Node)?Un(?:mount|map|stage|publish)")
 """``NodeUnstageVolume``, ``UnmountDevice``, ``UnmapVolume.TearDownVolume``."""
 
-_MEANS: Final = (
-    ("unmap failed: (16)", "somebody has the device open"),
-    ("target is busy", "somebody has a file on it open"),
-    ("operation with the given Volume ID", "an earlier call has not ended yet"),
-    ("DeadlineExceeded", "the call took longer than kubelet waits, and may be under way still"),
-    ("list of registered CSI drivers", "the node plugin has not registered with kubelet"),
-    ("csi.sock: connect: ", "the node plugin does not listen"),
-    ("watch error: -107", "Ceph has ended its watch"),
-    (" -108", "its client is on Ceph's blocklist"),
-    ("(108)", "the node's client is on Ceph's blocklist"),
-    ("secret too big", "it does not know keys of type aes256k"),
-    ("blocked for more than", "it waits for its disk, and cannot be killed"),
+_MEANINGS: Final = (
+    (Recognised.UNMAP_BUSY, "the device is still open"),
+    (Recognised.UMOUNT_BUSY, "a file on it is still open"),
+    (Recognised.UNDER_WAY, "an earlier call has not finished yet"),
+    (Recognised.DEADLINE, "the call exceeded kubelet's timeout and may still be running"),
+    (Recognised.DRIVER_NOT_REGISTERED, "the node plugin has not registered with kubelet"),
+    (Recognised.DRIVER_SILENT, "the node plugin is not listening on its socket"),
+    (Recognised.WATCH_ENDED, "Ceph has removed its watch"),
+    (Recognised.KERNEL_BLOCKLISTED, "its client is on Ceph's blocklist"),
+    (Recognised.MAP_BLOCKLISTED, "the node's client is on Ceph's blocklist"),
+    (
+        Recognised.BLOCKLIST_REFUSED,
+        "its Ceph user is not allowed to break the lock of a client that is gone",
+    ),
+    (Recognised.SECRET_TOO_BIG, "it does not support keys of type aes256k"),
+    (Recognised.TASK_HUNG, "the process waits for its disk and cannot be killed"),
 )
-"""What a text tells to whoever knows it, where it does not say so itself."""
+"""What a recognised text means, where the text itself does not state it."""
 
 
 def with_words(findings: tuple[Finding, ...], words: NodeWords, case: Case) -> tuple[Finding, ...]:
-    """Give findings with what the node said of their step as further evidence."""
-    kubelet, kernel = _about(case, words)
-    holds_on = any(_steps(each) & _BACK and _is_here(each, case) for each in findings)
-    told = []
-    for each in findings:
+    """Return findings with the log lines of their step as further evidence."""
+    kubelet, kernel = _logs_of_volume(case, words)
+    has_detach_step = any(
+        _steps(finding) & _BACK and _is_here(finding, case) for finding in findings
+    )
+    extended = []
+    for finding in findings:
         lines: tuple[str, ...] = ()
-        steps = _steps(each)
-        if each.code in _OF_THE_HOLDER and not holds_on and _is_attached_here(case):
-            lines = _said(_BACK, kubelet, kernel, case, is_trouble=True)
-        elif steps and _is_here(each, case):
-            is_trouble = each.severity is not Severity.INFO
-            lines = _said(steps, kubelet, kernel, case, is_trouble=is_trouble)
-        elif CATALOG[each.code].step is LifeStep.USE and _is_here(each, case):
-            # What became of a device in use, only the kernel tells.
+        steps = _steps(finding)
+        if finding.code in _OF_THE_HOLDER and not has_detach_step and _is_attached_here(case):
+            lines = _log_lines(_BACK, kubelet, kernel, case, is_problem=True)
+        elif steps and _is_here(finding, case):
+            is_problem = finding.severity is not Severity.INFO
+            lines = _log_lines(steps, kubelet, kernel, case, is_problem=is_problem)
+        elif CATALOG[finding.code].step is LifeStep.USE and _is_here(finding, case):
+            # Only the kernel logs errors of a device in use.
             lines = tuple(_quoted(kernel, _BACK | _THERE, case))
-        told.append(replace(each, evidence=(*each.evidence, *lines)) if lines else each)
-    return tuple(told)
+        extended.append(
+            replace(finding, evidence=(*finding.evidence, *lines)) if lines else finding
+        )
+    return tuple(extended)
 
 
 def _steps(finding: Finding) -> frozenset[LifeStep]:
-    """Give the steps whose words explain a finding."""
+    """Return the steps whose log lines explain a finding."""
     if finding.code in _EITHER:
         return _BACK | _THERE
     step = CATALOG[finding.code].step
-    return next((way for way in (_BACK, _THERE) if step in way), frozenset())
+    return next((path for path in (_BACK, _THERE) if step in path), frozenset())
 
 
-def _about(case: Case, words: NodeWords) -> tuple[_Logs, _Logs]:
-    """Give what kubelet and the plugin said of this volume, and what the kernel said."""
+def _logs_of_volume(case: Case, words: NodeWords) -> tuple[_Logs, _Logs]:
+    """Return the lines of this volume: those of kubelet and the plugin, and those of the kernel."""
     names = called(case.use)
 
     def of(heard: Heard | NotObserved, known: frozenset[str]) -> Heard | NotObserved:
         if isinstance(heard, NotObserved):
             return heard
-        kept = tuple(each for each in heard.words if not known.isdisjoint(each.names))
+        kept = tuple(word for word in heard.words if not known.isdisjoint(word.names))
         return replace(heard, words=kept)
 
     return (
@@ -97,26 +106,27 @@ def _about(case: Case, words: NodeWords) -> tuple[_Logs, _Logs]:
 
 
 def _is_here(finding: Finding, case: Case) -> bool:
-    """Tell whether a finding is about the node that looked, by its subject.
+    """Return whether a finding is about the node that was observed, based on its subject.
 
-    That is the volume, ``pod NAMESPACE/NAME``, ``node NODE`` or ``DEVICE on NODE``. A pod that the
-    API does not know is one whose traces are on this node.
+    The subject is the volume, ``pod NAMESPACE/NAME``, ``node NODE`` or ``DEVICE on NODE``. A pod
+    that the API does not list has its traces on this node.
     """
     kind, _, name = finding.subject.partition(" ")
     if finding.subject == case.volume:
         pods = case.use.waiting_pods
-        return any(each.holder.is_local for each in case.judged) or any(
-            each.node_name == case.here for each in pods
+        return any(judged.holder.is_local for judged in case.judged) or any(
+            pod.node_name == case.here for pod in pods
         )
     if kind == "pod":
-        nodes = {str(each.ref): each.node_name for each in pods_of(case.snapshot.kubernetes)}
+        nodes = {str(pod.ref): pod.node_name for pod in pods_of(case.snapshot.kubernetes)}
         return nodes.get(name, case.here) == case.here
     return finding.subject == f"node {case.here}" or finding.subject.endswith(f" on {case.here}")
 
 
 def _is_attached_here(case: Case) -> bool:
     return any(
-        each.attached and each.node_name == case.here for each in observed_of(case.use.attachments)
+        attachment.attached and attachment.node_name == case.here
+        for attachment in observed_of(case.use.attachments)
     )
 
 
@@ -125,61 +135,64 @@ def _is_attached_here(case: Case) -> bool:
 # --------------------------------------------------------------------------------------------------
 
 
-def _said(
-    steps: frozenset[LifeStep], kubelet: _Logs, kernel: _Logs, case: Case, *, is_trouble: bool
+def _log_lines(
+    steps: frozenset[LifeStep], kubelet: _Logs, kernel: _Logs, case: Case, *, is_problem: bool
 ) -> tuple[str, ...]:
-    """Quote what was said of some steps; of trouble also say who was silent, or not heard."""
+    """Quote the log lines of some steps.
+
+    For a problem, also name the logs without such lines and the logs that could not be read.
+    """
     lines = [*_quoted((*kubelet, *kernel), steps, case)]
-    if is_trouble:
-        lines += _silent(kubelet, steps, case)
-        lines += _unseen((*kubelet, *kernel))
+    if is_problem:
+        lines += _logs_without_errors(kubelet, steps, case)
+        lines += _unread_logs((*kubelet, *kernel))
     return tuple(lines)
 
 
 def _quoted(logs: _Logs, steps: frozenset[LifeStep], case: Case) -> Iterator[str]:
-    for who, heard in logs:
-        for each in () if isinstance(heard, NotObserved) else heard.words:
-            if _tells_of(each, steps):
-                yield _line(who, each, case.snapshot.observed_at)
+    for source, heard in logs:
+        for word in () if isinstance(heard, NotObserved) else heard.words:
+            if _is_of_steps(word, steps):
+                yield _line(source, word, case.snapshot.observed_at)
 
 
-def _tells_of(word: Word, steps: frozenset[LifeStep]) -> bool:
-    """Tell whether a word is of one of the steps; one that does not say may be of any."""
+def _is_of_steps(word: Word, steps: frozenset[LifeStep]) -> bool:
+    """Return whether a log line is of one of the steps; a line without a call may be of any."""
     if not word.call:
         return True
-    return not steps.isdisjoint(_BACK if _LETS_GO.search(word.call) else _THERE)
+    return not steps.isdisjoint(_BACK if _DETACH_CALLS.search(word.call) else _THERE)
 
 
-def _line(who: str, word: Word, now: str) -> str:
-    said = f"{who} {spoken(age(word.at, now))} ago"
+def _line(source: str, word: Word, now: str) -> str:
+    origin = f"{source} {spoken(age(word.at, now))} ago"
     if word.unanswered:
-        return f"{said}: {word.call} was called, and has no answer since"
+        return f"{origin}: {word.call} was called and has not returned"
     if word.times > 1:
-        said += f" ({word.times} times)"
+        origin += f" ({word.times} times)"
     if word.call and word.call not in word.text:
-        said += f", {word.call}"
+        origin += f", {word.call}"
     if word.retry_at is not None and word.retry_at > now:
-        said += f", next try in {spoken(age(now, word.retry_at))}"
-    means = next((f" ({meaning})" for text, meaning in _MEANS if text in word.text), "")
-    return f'{said}: "{word.text}"{means}'
+        origin += f", next retry in {spoken(age(now, word.retry_at))}"
+    meanings = (f" ({meaning})" for pattern, meaning in _MEANINGS if pattern.is_in(word.text))
+    return f'{origin}: "{word.text}"{next(meanings, "")}'
 
 
-def _silent(logs: _Logs, steps: frozenset[LifeStep], case: Case) -> Iterator[str]:
+def _logs_without_errors(logs: _Logs, steps: frozenset[LifeStep], case: Case) -> Iterator[str]:
     now = case.snapshot.observed_at
-    silent = [
-        f"{who} in the last {spoken(age(heard.since, now))}"
-        for who, heard in logs
-        if isinstance(heard, Heard) and not any(_tells_of(each, steps) for each in heard.words)
+    without = [
+        f"{source} in the last {spoken(age(heard.since, now))}"
+        for source, heard in logs
+        if isinstance(heard, Heard) and not any(_is_of_steps(word, steps) for word in heard.words)
     ]
-    if silent:
-        yield f"of this step no complaint was logged by {', nor by '.join(silent)}"
+    if without:
+        yield f"no error of this step was logged by {' or by '.join(without)}"
 
 
-def _unseen(logs: _Logs) -> Iterator[str]:
-    """Say in one line what would tell more."""
-    unseen = [(who, heard) for who, heard in logs if isinstance(heard, NotObserved)]
-    if not unseen:
+def _unread_logs(logs: _Logs) -> Iterator[str]:
+    """Yield one line that names the logs that could not be read, and how to read them."""
+    unread = [(source, heard) for source, heard in logs if isinstance(heard, NotObserved)]
+    if not unread:
         return
-    reasons = "; ".join(f"{who} ({heard.reason})" for who, heard in unseen)
-    cures = "; ".join(dict.fromkeys(heard.cure for _, heard in unseen if heard.cure))
-    yield f"not observed: the words of {reasons}{f'. To see them: {cures}' if cures else ''}"
+    reasons = "; ".join(f"{source} ({heard.reason})" for source, heard in unread)
+    hints = "; ".join(dict.fromkeys(heard.cure for _, heard in unread if heard.cure))
+    yield f"not observed: the log of {reasons}{f'. To read it: {hints}' if hints else ''}"

@@ -1,1 +1,1 @@
-"""Looks at the node, Ceph and Kubernetes: I/O only, no judgement."""
+"""Observation of the node, Ceph and Kubernetes: I/O only, without rules and verdicts."""

@@ -1,11 +1,13 @@
-"""A look in a process of its own.
+"""Observation in a separate process.
 
-Two processors share the work, and what hangs or crashes in a library there takes nobody with it: a
-process can be ended, a thread that waits inside librados cannot.
+The two processes run in parallel on two processors. A library that hangs or crashes in the other
+process does not affect this one. A process can be ended; a thread that waits inside librados
+cannot.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import select
@@ -13,40 +15,54 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from rbdagent.errors import RbdagentError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
 _Question = TypeVar("_Question")
 _Answer = TypeVar("_Answer")
+_Given = TypeVar("_Given")
 _CHUNK = 1 << 16
 
 
+_ENDING_S = 1.0
+
+
 class GoneError(Exception):
-    """The other process ended, or let go, before it had said all."""
+    """The other process ended, or closed its pipe, before its answer was complete."""
+
+
+class StuckError(RbdagentError):
+    """The other process cannot be ended: it is in an uninterruptible wait in the kernel."""
 
 
 class Apart(Generic[_Question, _Answer]):
-    """Work in a forked process; begin it before this one has threads."""
+    """A forked process that answers questions; start it before this process has threads."""
 
     def __init__(self, begin: Callable[[], Callable[[_Question], _Answer]]) -> None:
-        """Begin.
+        """Start the process.
 
         Args:
-            begin: called there, does what needs no question, and gives what answers questions.
-                Question and answer are pickled on their way.
+            begin: runs in the new process. It does the work that needs no question, and returns the
+                function that answers questions. Questions and answers are pickled.
         """
         question_in, self._question_out = os.pipe()
         self._answer_in, answer_out = os.pipe()
-        self._pid = os.fork()
-        if self._pid == 0:
+        self.pid = os.fork()
+        if self.pid == 0:
+            # The garbage collector must ignore the parent's objects here: a visit would copy their
+            # memory pages.
+            gc.freeze()
             _close_all_but(question_in, answer_out)
+            _close_answers()
             _work(begin, question_in, answer_out)
         os.close(question_in)
         os.close(answer_out)
 
     def __enter__(self) -> Apart[_Question, _Answer]:
-        """Lend it."""
+        """Return the process."""
         return self
 
     def __exit__(
@@ -55,32 +71,42 @@ class Apart(Generic[_Question, _Answer]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End it."""
+        """End the process."""
         self.end()
 
-    def end(self) -> None:
-        """End the process, whatever it is at."""
+    def end(self) -> bool:
+        """Kill the process; return whether it has ended."""
         os.close(self._question_out)
+        os.kill(self.pid, signal.SIGKILL)
+        is_closed = _is_closed(self._answer_in, time.monotonic() + _ENDING_S)
         os.close(self._answer_in)
-        os.kill(self._pid, signal.SIGKILL)
-        os.waitpid(self._pid, 0)
+        return is_closed and has_ended(self.pid, options=0)
 
     def answer(self, question: _Question, deadline: float) -> _Answer:
-        """Ask, and wait for the answer.
+        """Send a question, and wait for the answer; see `ask` and `receive`."""
+        self.ask(question)
+        return self.receive(deadline)
 
-        Args:
-            question: what is not answered in time is never asked again here: the late answer would
-                be taken for that of the next question.
-            deadline: of the monotonic clock.
+    def ask(self, question: _Question) -> None:
+        """Send a question; never send one after a timeout.
+
+        The late answer would then be read as the answer to the next question.
 
         Raises:
-            TimeoutError: there is none yet.
-            GoneError: the process ended without one.
+            GoneError: the process has ended.
         """
         try:
             _write(self._question_out, question)
         except BrokenPipeError:
             raise GoneError from None
+
+    def receive(self, deadline: float) -> _Answer:
+        """Wait for the answer until a time of the monotonic clock.
+
+        Raises:
+            TimeoutError: there is no answer yet.
+            GoneError: the process ended without an answer.
+        """
         answer, error = _read(self._answer_in, deadline)
         if error is not None:
             raise error
@@ -88,38 +114,97 @@ class Apart(Generic[_Question, _Answer]):
         return given
 
 
+def has_ended(pid: int, *, options: int = os.WNOHANG) -> bool:
+    """Return whether a killed process has ended, and reap it."""
+    return os.waitpid(pid, options)[0] == pid
+
+
+def _is_closed(answers: int, deadline: float) -> bool:
+    """Return whether the other end of a pipe is closed before a deadline.
+
+    It is closed when all threads have ended. A thread in an uninterruptible wait keeps the process
+    and its files open.
+    """
+    while select.select([answers], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        if not os.read(answers, _CHUNK):
+            return True
+    return False
+
+
 class Kept(Generic[_Question, _Answer]):
-    """The same, for whoever asks again and again: one that failed is followed by a new one."""
+    """A process for many questions: after a failure the next question starts a new one."""
 
     def __init__(self, begin: Callable[[], Callable[[_Question], _Answer]]) -> None:
-        """Begin, see :class:`Apart`."""
+        """Start the process, see :class:`Apart`."""
         self._begin = begin
         self._apart: Apart[_Question, _Answer] | None = Apart(begin)
+        self._stuck: int | None = None
+        """The process that could not be ended."""
 
     def answer(self, question: _Question, deadline: float) -> _Answer:
-        """Ask, and wait for the answer, see :meth:`Apart.answer`."""
+        """Send a question, and wait for the answer, see :meth:`Apart.answer`.
+
+        Raises:
+            StuckError: the previous process still runs; no second one is started.
+        """
+        self.ask(question)
+        return self.receive(deadline)
+
+    def ask(self, question: _Question) -> None:
+        """Send a question, see :meth:`Apart.ask` and `answer`."""
         if self._apart is None:
+            self._must_have_ended()
             self._apart = Apart(self._begin)
+        self._ended_on_failure(lambda apart: apart.ask(question))
+
+    def receive(self, deadline: float) -> _Answer:
+        """Wait for the answer, see :meth:`Apart.receive`."""
+        return self._ended_on_failure(lambda apart: apart.receive(deadline))
+
+    def _ended_on_failure(self, call: Callable[[Apart[_Question, _Answer]], _Given]) -> _Given:
+        if self._apart is None:
+            raise GoneError
         try:
-            return self._apart.answer(question, deadline)
+            return call(self._apart)
         except (TimeoutError, GoneError):
             self.end()
             raise
 
+    def _must_have_ended(self) -> None:
+        if self._stuck is not None and not has_ended(self._stuck):
+            raise StuckError(
+                f"process {self._stuck} of rbdagent still runs, and cannot be ended",
+                hint=f"/proc/{self._stuck}/task/*/stack shows where it waits in the kernel",
+            )
+        self._stuck = None
+
     def end(self) -> None:
-        """End the process; the next question begins another."""
+        """End the process; the next question starts a new one."""
         if self._apart is not None:
-            self._apart.end()
+            if not self._apart.end():
+                self._stuck = self._apart.pid
             self._apart = None
 
 
 def _close_all_but(*kept: int) -> None:
-    """Let go of what the parent has open: its locks and sockets must not outlive it here."""
+    """Close the parent's files: its locks and sockets must not stay open after the parent ends."""
     first = _FIRST_OWN
-    for each in sorted(kept):
-        os.closerange(first, each)
-        first = each + 1
+    for descriptor in sorted(kept):
+        os.closerange(first, descriptor)
+        first = descriptor + 1
     os.closerange(first, os.sysconf("SC_OPEN_MAX"))
+
+
+def _close_answers() -> None:
+    """Replace standard input and output with /dev/null.
+
+    A reader of the output waits until all copies are closed. So a process that cannot be ended
+    would make ``kubectl exec`` and every pipe wait.
+    """
+    null = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1):
+        os.dup2(null, standard)
+    os.close(null)
 
 
 _LENGTH = 8
@@ -127,7 +212,7 @@ _FIRST_OWN = 3
 
 
 def _write(descriptor: int, value: object) -> None:
-    """Write a value behind its length."""
+    """Write the length of a pickled value, and the value."""
     data = pickle.dumps(value)
     data = len(data).to_bytes(_LENGTH, "little") + data
     while data:
@@ -135,16 +220,16 @@ def _write(descriptor: int, value: object) -> None:
 
 
 def _read(descriptor: int, deadline: float | None = None) -> Any:  # noqa: ANN401 - any value
-    """Read what :func:`_write` wrote at the other end.
+    """Read a value that :func:`_write` wrote to the pipe.
 
     Raises:
-        TimeoutError: it is not whole at the deadline.
-        GoneError: the other end was closed before it was whole.
+        TimeoutError: the value is not complete at the deadline.
+        GoneError: the other end was closed before the value was complete.
     """
     received = bytearray()
     while not _is_whole(received):
-        patience = None if deadline is None else max(0.0, deadline - time.monotonic())
-        if not select.select([descriptor], [], [], patience)[0]:
+        timeout_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+        if not select.select([descriptor], [], [], timeout_s)[0]:
             raise TimeoutError
         chunk = os.read(descriptor, _CHUNK)
         if not chunk:
@@ -162,16 +247,16 @@ def _is_whole(received: bytearray) -> bool:
 def _work(
     begin: Callable[[], Callable[[_Question], _Answer]], question_in: int, answer_out: int
 ) -> None:
-    """Answer until nobody asks any more, and end: no buffer or handler of the parent's is run."""
+    """Answer questions until the parent ends, and exit without the parent's exit handlers."""
     try:
         answer = begin()
         while True:
             question: _Question = _read(question_in)
             try:
-                told: tuple[object, Exception | None] = (answer(question), None)
-            except Exception as error:  # noqa: BLE001 - carried over to the parent
-                told = (None, error)
-            _write(answer_out, told)
+                outcome: tuple[object, Exception | None] = (answer(question), None)
+            except Exception as error:  # noqa: BLE001 - passed on to the parent
+                outcome = (None, error)
+            _write(answer_out, outcome)
     except (GoneError, BrokenPipeError):
         os._exit(0)
     finally:

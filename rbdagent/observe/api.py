@@ -1,7 +1,7 @@
-"""One way to one Kubernetes API server: GETs that are under way together on one connection.
+"""A client of one Kubernetes API server: parallel GETs on one connection.
 
-libcurl, by pycurl: it multiplexes all requests over one TLS handshake (HTTP/2) in one thread, and
-is loaded in a tenth of the time that a client written in Python takes: docs/adr/0001.
+It uses libcurl through pycurl. libcurl multiplexes all requests over one TLS handshake (HTTP/2) in
+one thread, and loads in a tenth of the time of a client written in Python (docs/adr/0001).
 """
 
 from __future__ import annotations
@@ -32,14 +32,20 @@ _UNAUTHORIZED: Final = 401
 _FORBIDDEN: Final = 403
 _CONNECT_S: Final = 5.0
 _CONNECTIONS: Final = 16
-"""With HTTP/2 one carries all; a proxy that knows no HTTP/2 is not asked everything at once."""
+"""With HTTP/2 one connection is enough. The limit protects a proxy without HTTP/2."""
 _LATE_S: Final = 30
-"""A watch that lives on so long after its own end has lost its server."""
+"""A watch that is still open this long after its timeout has lost its server."""
 _KEEPALIVE_S: Final = 30
 _IDLE_S: Final = 0.002
 _WAIT_S: Final = 0.1
+_LARGEST: Final = 32 << 20
+"""Limit of an answer, or of one change of a watch, in bytes; decoding may need ten times as much. A
+page of 500 pods has some 10 MiB, and etcd accepts objects of 1.5 MiB (--max-request-bytes)."""
+_FEWER: Final = 5
+"""Divisor of the page size after a page that is too large."""
+_LONGEST_MESSAGE: Final = 1000
 _WATCH_WAIT_S: Final = 30.0
-"""Any word of the server wakes; waiting in short steps is what an idle agent would pay for."""
+"""Any data from the server ends the wait. Shorter steps would cost an idle agent CPU time."""
 _NO_CREDENTIALS: Final = frozenset({pycurl.E_SSL_CERTPROBLEM, pycurl.E_SSL_CACERT_BADFILE})
 _TLS: Final = frozenset(
     {pycurl.E_SSL_CONNECT_ERROR, pycurl.E_SSL_CACERT, pycurl.E_SSL_PEER_CERTIFICATE}
@@ -54,27 +60,43 @@ class StatusError(SourceError):
         self.status = status
 
 
+class TooLargeError(SourceError):
+    """The answer of the API server is larger than the limit."""
+
+
 class Asked:
-    """A request under way; its answer is waited for when it is wanted."""
+    """A request that was sent; :meth:`answer` waits for the answer."""
 
     def __init__(self, api: Api, handle: pycurl.Curl, method: str, path: str) -> None:
         self.handle = handle
         self.body = bytearray()
         self.failed: tuple[int, str] | None = None
         self.done = False
+        self.is_too_large = False
         self.method = method
         self.path = path
         self._api = api
+
+    def take(self, piece: bytes) -> int | None:
+        """Append a piece of the answer; return 0, which ends the transfer, above the limit."""
+        if len(self.body) + len(piece) > _LARGEST:
+            self.is_too_large = True
+            return 0
+        self.body += piece
+        return None
 
     def answer(self) -> Json:
         """Wait for the answer.
 
         Raises:
-            SourceError: none came, or none that is JSON.
+            SourceError: no answer arrived, or it is not JSON.
             StatusError: an error status.
+            TooLargeError: it has more than `_LARGEST` bytes.
         """
         self._api.wait(self)
         what = f"{self.method} {self._api.server}{self.path}"
+        if self.is_too_large:
+            raise _too_large(what)
         if self.failed is not None:
             raise self._api.no_answer(self, what)
         status = int(self.handle.getinfo(pycurl.RESPONSE_CODE))
@@ -82,18 +104,18 @@ class Asked:
             raise _refused(self.method, self.path, status, bytes(self.body))
         try:
             data = msgspec.json.decode(self.body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:
             raise SourceError(
                 f"{what}: the answer is not JSON",
-                cure="is that the API server? kubectl cluster-info tells its address",
+                cure="check the address of the API server: kubectl cluster-info prints it",
             ) from error
         if not isinstance(data, dict):
-            raise SourceError(f"{what}: the answer is no object")
+            raise SourceError(f"{what}: the answer is not a JSON object")
         return data
 
 
 class Listing:
-    """A list under way, page by page."""
+    """A list request, page by page."""
 
     def __init__(self, api: Api, path: str, query: dict[str, str | int]) -> None:
         self._api = api
@@ -102,81 +124,97 @@ class Listing:
         self._asked = api.ask(path, self._query)
 
     def items(self) -> list[Json]:
-        """Wait for every page; one that fails fails the list.
+        """Wait for all pages; the list fails if one page fails.
 
         Raises:
             SourceError: as for one request.
         """
-        return [each for page in self.pages() for each in page]
+        return [item for page in self.pages() for item in page]
 
     def pages(self) -> Iterator[list[Json]]:
-        """Give page by page as they come: of a long list that is all that need be kept of it.
+        """Yield page by page, so that a long list need not be in memory at once.
 
         Raises:
             SourceError: as for one request.
         """
         while True:
-            page = self._asked.answer()
-            items = page.get("items")
-            if not isinstance(items, list):
-                raise SourceError(f"GET {self._path}: the answer is no list")
-            more = (page.get("metadata") or {}).get("continue")
+            page = self._page()
+            items, metadata = page.get("items"), page.get("metadata") or {}
+            if not isinstance(items, list) or not isinstance(metadata, dict):
+                raise SourceError(f"GET {self._path}: the answer is not a list")
+            more = metadata.get("continue")
             if more:
-                # It is under way while this one is read.
+                # The next page is requested while the caller reads this one.
                 self._query["continue"] = more
                 self._asked = self._api.ask(self._path, self._query)
             yield items
             if not more:
                 return
 
+    def _page(self) -> Json:
+        """Wait for a page; if it is too large, request it again with fewer objects."""
+        while True:
+            try:
+                return self._asked.answer()
+            except TooLargeError:
+                fewer = int(self._query["limit"]) // _FEWER
+                if not fewer:
+                    raise
+            self._query["limit"] = fewer
+            self._asked = self._api.ask(self._path, self._query)
+
 
 class _Changes:
-    """Takes a watch's answer in pieces, and tells each line of it, which is one change."""
+    """Receives a watch's answer in pieces, and reports each line, which is one change."""
 
     def __init__(self, asked: Asked, told: Callable[[str, Json], None]) -> None:
         self._asked = asked
-        self._told = told
+        self._on_change = told
         self._refused = False
         self.failed: SourceError | None = None
 
     def head(self, line: bytes) -> None:
-        """Take a line of the answer's head; the first tells the status."""
+        """Read a line of the answer's header; the first one has the status."""
         version, _, rest = line.partition(b" ")
         if version.startswith(b"HTTP/"):
-            self._refused = int(rest[:3]) >= _BAD_REQUEST
+            self._refused = not rest[:3].isdigit() or int(rest[:3]) >= _BAD_REQUEST
 
     def take(self, piece: bytes) -> int | None:
-        """Take a piece; give 0, which ends the transfer, where it is no change."""
+        """Read a piece; return 0, which ends the transfer, if a line is not a change."""
+        if self._asked.take(piece) == 0:
+            self.failed = _too_large(f"GET {self._asked.path}")
+            return 0
         body = self._asked.body
-        body += piece
         if self._refused:
             return None
         *lines, rest = bytes(body).split(b"\n")
         body[:] = rest
         try:
-            for each in lines:
-                self._tell(each)
+            for line in lines:
+                self._read_line(line)
         except SourceError as error:
             self.failed = error
             return 0
         return None
 
-    def _tell(self, line: bytes) -> None:
+    def _read_line(self, line: bytes) -> None:
         path = self._asked.path
         try:
             change = msgspec.json.decode(line)
             kind, changed = str(change["type"]), dict(change["object"])
-        except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError):
-            raise SourceError(f"GET {path}: a watch told what is no change") from None
+            status = int(changed.get("code") or 0) if kind == "ERROR" else 0
+        except (KeyError, OverflowError, RecursionError, TypeError, ValueError):
+            raise SourceError(
+                f"GET {path}: the watch returned a line that is not a change"
+            ) from None
         if kind == "ERROR":
-            raise StatusError(
-                f"GET {path}: {changed.get('message', '')}", status=int(changed.get("code") or 0)
-            )
-        self._told(kind, changed)
+            message = str(changed.get("message", ""))[:_LONGEST_MESSAGE]
+            raise StatusError(f"GET {path}: {message}", status=status)
+        self._on_change(kind, changed)
 
 
 class Api:
-    """One user's way to one API server; for one thread."""
+    """A client for one user and one API server; for one thread only."""
 
     def __init__(self, credentials: Credentials, *, timeout_s: float) -> None:
         self.server = credentials.server
@@ -194,33 +232,31 @@ class Api:
         *,
         accept: str = "application/json",
     ) -> Asked:
-        """Send a GET and do not wait."""
+        """Send a GET, and return without waiting."""
         return self._send("GET", f"{path}?{urlencode(query)}" if query else path, path, accept)
 
     def create(self, path: str, body: Json) -> Asked:
-        """POST an object, or a review, which asks and stores nothing."""
+        """POST an object, or a review; the server answers a review and does not store it."""
         return self._send("POST", path, path, "application/json", body)
 
     def patch(self, path: str, body: Json) -> Asked:
-        """Merge a body into the object at a path (RFC 7386: null takes a field away)."""
+        """Merge a body into the object at a path (RFC 7386: null removes a field)."""
         return self._send("PATCH", path, path, "application/json", body)
 
     def list(self, path: str, **query: str | int) -> Listing:
-        """Ask for the first page of a list and do not wait."""
+        """Request the first page of a list, and return without waiting."""
         return Listing(self, path, query)
 
     def watch(self, path: str, told: Callable[[str, Json], None], **query: str | int) -> None:
-        """Follow a list's changes until the server ends that, which it does after a while.
+        """Report the changes of the list at a path until the server ends the watch.
 
-        Args:
-            path: of the list.
-            told: is given each change's type (``ADDED``, ``MODIFIED``, ``DELETED``, ``BOOKMARK``)
-                and object, in this thread.
-            query: ``timeoutSeconds`` among it.
+        The callback receives the type of each change (``ADDED``, ``MODIFIED``, ``DELETED``,
+        ``BOOKMARK``) and the object, in this thread. The server ends a watch after
+        ``timeoutSeconds``, a required parameter of the query.
 
         Raises:
             SourceError: the connection failed or ended early.
-            StatusError: an error status, also in the midst: 410 Gone, for a version too old.
+            StatusError: an error status, also after changes: 410 Gone if the version is too old.
         """
         url = f"{path}?{urlencode({**query, 'watch': 'true'})}"
         handle = self._handle("GET", url, "application/json")
@@ -243,21 +279,22 @@ class Api:
             raise _refused("GET", path, status, bytes(asked.body))
 
     def wait(self, asked: Asked, *, step_s: float = _WAIT_S) -> None:
-        """Let everything that is under way go on until one request is done.
+        """Process all transfers until one request is done.
 
         Args:
             asked: that request.
-            step_s: to wait at a time where nothing comes and nothing is due.
+            step_s: longest single wait, if no data arrives and no timer expires.
         """
         while True:
             self._multi.perform()
             self._collect()
             if asked.done:
                 return
-            # What libcurl has read and not yet worked off no socket shows: its own timer does.
+            # Data that libcurl has read but not processed causes no socket event. The timer of
+            # libcurl expires instead.
             due_ms = self._multi.timeout()
             most_s = step_s if due_ms < 0 else min(due_ms / 1000, step_s)
-            # -1: libcurl has nothing to wait for yet, as while a name is resolved.
+            # -1: libcurl has no socket to wait for yet, for example during name resolution.
             if most_s > 0 and self._multi.select(most_s) < 0:
                 time.sleep(_IDLE_S)
 
@@ -279,7 +316,7 @@ class Api:
     ) -> Asked:
         handle = self._handle(method, url, accept, body)
         asked = Asked(self, handle, method, path)
-        handle.setopt(pycurl.WRITEFUNCTION, asked.body.extend)
+        handle.setopt(pycurl.WRITEFUNCTION, asked.take)
         self._begin(asked)
         return asked
 
@@ -327,15 +364,15 @@ class Api:
             handle.setopt(pycurl.PROXY, given.proxy)
 
     def no_answer(self, asked: Asked, what: str) -> SourceError:
-        """Tell why no answer came, in an administrator's words."""
+        """Return an error that states why no answer arrived."""
         number, message = asked.failed or (0, "")
         cure = "kubectl get --raw /readyz shows whether the API server is up"
         system = int(asked.handle.getinfo(pycurl.OS_ERRNO))
         if number in _NO_CREDENTIALS:
             return SourceError(
                 f"certificates for {self.server} cannot be used: {message}",
-                cure="correct the kubeconfig's certificate-authority, client-certificate, "
-                "client-key",
+                cure="correct certificate-authority, client-certificate and client-key in the "
+                "kubeconfig",
             )
         if number == pycurl.E_OPERATION_TIMEDOUT:
             why = f"no answer within {self._timeout_s:g} s"
@@ -349,7 +386,7 @@ class Api:
 
 
 def _named(handle: pycurl.Curl, given: Credentials) -> str:
-    """Give the server's URL; by the name on its certificate where the kubeconfig tells another."""
+    """Return the server's URL, with the kubeconfig's tls-server-name if it has one."""
     if given.server_name is None:
         return given.server
     scheme, _, rest = given.server.partition("://")
@@ -360,24 +397,31 @@ def _named(handle: pycurl.Curl, given: Credentials) -> str:
 
 
 def _system_cas() -> str:
-    """Give the distribution's certificates: a kubeconfig without any trusts them."""
+    """Return the path of the distribution's CA certificates, for a kubeconfig without any."""
     import ssl
 
     paths = ssl.get_default_verify_paths()
     return paths.cafile or "/etc/ssl/certs/ca-certificates.crt"
 
 
+def _too_large(what: str) -> TooLargeError:
+    return TooLargeError(f"{what}: the answer is larger than {_LARGEST >> 20} MiB")
+
+
 def _refused(method: str, path: str, status: int, raw: bytes) -> StatusError:
     try:
-        message = str(msgspec.json.decode(raw)["message"])
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
+        message = str(msgspec.json.decode(raw)["message"])[:_LONGEST_MESSAGE]
+    except (ValueError, RecursionError, KeyError, TypeError):
         message = raw.decode(errors="replace")[:200]
     cure = ""
     if status == _UNAUTHORIZED:
         message = "the API server does not accept the credentials (401 Unauthorized)"
         cure = "the token or certificate is wrong or expired: log in again, or renew the kubeconfig"
     elif status == _FORBIDDEN:
-        cure = f"grant it (docs/privileges.md); {line_of(_can_i(path))} shows whether it is"
+        cure = (
+            f"grant the permission (docs/privileges.md); {line_of(_can_i(path))} shows whether it "
+            "is granted"
+        )
     return StatusError(f"{method} {path}: {message}", status=status, cure=cure)
 
 

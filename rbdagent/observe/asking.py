@@ -1,4 +1,4 @@
-"""How the Kubernetes API is asked: an error becomes "not observed", a 404 "there is none"."""
+"""Requests to the Kubernetes API: an error becomes "not observed", a 404 "does not exist"."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RBD_NODES: Final = "/apis/rbdagent.dev/v1alpha1/rbdnodes"
 
 
 def within(namespace: str | None, plural: str, *, group: str = "/api/v1") -> str:
-    """Give where objects of a namespace are listed; None: those of all of them."""
+    """Return the path of a list in a namespace, or in all namespaces if it is None."""
     return (
         f"{group}/{plural}"
         if namespace is None
@@ -38,42 +38,42 @@ def within(namespace: str | None, plural: str, *, group: str = "/api/v1") -> str
 
 
 def claim_path(namespace: str, name: str) -> str:
-    """Give where a claim is."""
+    """Return the path of a claim."""
     return f"/api/v1/namespaces/{quote(namespace)}/persistentvolumeclaims/{quote(name)}"
 
 
 def listed(
     api: Api, path: str, reader: Callable[[Json], _T], **query: str
 ) -> Callable[[], tuple[_T, ...] | NotObserved]:
-    """Ask for a list; give what waits for all of it."""
+    """Request a list; return a function that waits for all its pages."""
     listing = api.list(path, **query)
 
     def wait() -> tuple[_T, ...] | NotObserved:
         try:
             return tuple(
-                read.parse_object(reader, each, what=path)
+                read.parse_object(reader, item, what=path)
                 for page in listing.pages()
-                for each in page
+                for item in page
             )
-        except Exception as error:  # noqa: BLE001 - one kind of object never hides the others
+        except Exception as error:  # noqa: BLE001 - a failed list must not hide the others
             return not_observed(error, path)
 
     return wait
 
 
 def found_object(asked: Asked, reader: Callable[[Json], _T]) -> _T | NotObserved | None:
-    """Wait for an object; None: the API has none of that name."""
+    """Wait for an object; return None if no object has that name."""
     try:
         return read.parse_object(reader, asked.answer(), what=asked.path)
     except StatusError as error:
         return None if error.status == NOT_FOUND else not_observed(error, asked.path)
-    except Exception as error:  # noqa: BLE001 - one object never hides the others
+    except Exception as error:  # noqa: BLE001 - a failed request must not hide the others
         return not_observed(error, asked.path)
 
 
 def all_observed(found: Sequence[_T | NotObserved | None]) -> tuple[_T, ...] | NotObserved:
-    """Give what is there; one that was not observed makes the whole not observed."""
-    for each in found:
-        if isinstance(each, NotObserved):
-            return each
-    return tuple(each for each in found if each is not None and not isinstance(each, NotObserved))
+    """Return the existing objects, or NotObserved if one of them was not observed."""
+    for item in found:
+        if isinstance(item, NotObserved):
+            return item
+    return tuple(item for item in found if item is not None and not isinstance(item, NotObserved))

@@ -1,17 +1,15 @@
-"""Ceph: an image's header, its watchers and lockers, the blocklist. Read-only, always.
+"""Ceph: an image's header, watchers and lockers, and the blocklist. Always read-only.
 
-An image that is opened read-only gets no watch and no lock from us: a watch of ours would make
-ceph-csi refuse to stage. librados waits for ever by default, so every call has a time limit, and
-what still hangs is left behind in a daemon thread and reported as not observed.
+rbdagent opens images read-only, which sets no watch and no lock: a watch would make ceph-csi refuse
+to stage the volume. librados waits indefinitely by default, so every call has a time limit. A call
+that still hangs stays in a daemon thread, and its result is reported as not observed.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import re
-import shlex
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -42,17 +40,20 @@ from rbdagent.model import (
     observed_of,
 )
 from rbdagent.observe.cluster import (
-    CAPS,
     CephAccess,
     Cluster,
-    bindings,
-    is_shutdown,
+    caps_cure,
+    fault_in,
+    name_of,
+    rados_module,
+    rbd_module,
     reach_cure,
     read_blocklist,
     read_managers,
     read_monitors,
     read_pools,
 )
+from rbdagent.observe.daemons import mirror_daemons, tasks_of
 from rbdagent.observe.failure import failed, not_observed
 from rbdagent.observe.together import all_of, start
 from rbdagent.parse.address import (
@@ -60,28 +61,33 @@ from rbdagent.parse.address import (
     parse_address_vector,
     parse_client,
 )
+from rbdagent.parse.faults import Call, Fault
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    _DaemonsOf = Callable[[int, str], tuple[Watcher, ...] | NotObserved]
+    _DaemonsOf = Callable[[int, str], tuple[ServiceAddress, ...] | NotObserved]
     _WatchersOf = Callable[[ImageIdentity], tuple[Watcher, ...]]
     Handle = Any  # rados.Ioctx or rbd.Image: the bindings carry no types
 
-_SECOND_LOOK_S: Final = 0.3
-"""ceph-csi's own in-use check shows as a watcher for some 0.15 s (recorded)."""
+_SECOND_CHECK_S: Final = 0.3
+"""Seconds. ceph-csi's in-use check is visible as a watcher for some 0.15 s (recorded)."""
 
 _MANY_IMAGES: Final = 8
-"""From here on only watches are asked for, without opening the images."""
+"""From this number of images on, only the watches are requested, without opening the images."""
 
 _A_DIRECTORY_OF_IMAGES: Final = 100
-"""From here on a pool's whole directory is read, which may name many that nobody asked for."""
+"""From this number of images on, a pool's whole directory is read. It may list many others."""
 
-_WATCHES_ONLY: Final = NotObserved(reason="of many images only the watches are asked for")
+_WATCHES_ONLY: Final = NotObserved(
+    reason="only the watches are queried where there are many images"
+)
+
+_NO_UNKNOWN_WATCHER: Final = NotObserved(
+    reason="queried only where an unknown client watches the image"
+)
 
 _LONGEST_ID: Final = 256
-_MIRRORING: Final = "rbd_mirroring"
-_MGR_CURE: Final = "mon caps 'allow r' beside the profile"
 _NEAR_NAMES: Final = 3
 _MOST_NAMES: Final = 2000
 
@@ -108,16 +114,25 @@ _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 
 
 class CephLook:
-    """Looks at every cluster; what needs no image, the connection above all, begins at once.
+    """Observes every cluster; connections and requests that need no image start immediately.
 
-    Connections stay for the next look.
+    The connections stay open for the next snapshot.
     """
 
-    def __init__(self, clusters: Sequence[CephAccess]) -> None:
-        """Begin to connect to those that were configured."""
+    def __init__(self, clusters: Sequence[CephAccess], *, opens_images: bool = True) -> None:
+        """Start to connect to the configured clusters.
+
+        Args:
+            clusters: the configured clusters.
+            opens_images: load librbd while the connections start, not when the first image is
+                opened.
+        """
         self._clusters = clusters
         self._connected: dict[CephAccess, Cluster] = {}
         self._begun: _Begun | None = self._begin()
+        if opens_images:
+            with contextlib.suppress(SourceError):
+                rbd_module()
 
     def _begin(self) -> _Begun:
         return start(
@@ -125,10 +140,10 @@ class CephLook:
         )
 
     def _ask(self, access: CephAccess) -> _Connected:
-        """Ask a cluster's monitors what concerns every image."""
+        """Connect to a cluster, and query its monitors for the facts that need no image."""
         if access in self._connected:
             cluster = self._connected[access]
-            # A pool may have gone, and another come by its name.
+            # A pool may have been deleted, and another one created with the same name.
             cluster.forget_pools()
         else:
             cluster = self._connected[access] = Cluster(access)
@@ -136,7 +151,7 @@ class CephLook:
             cluster=cluster,
             blocklist=cluster.monitor_or_gap("osd blocklist ls", read_blocklist),
             pools=cluster.monitor_or_gap("osd lspools", read_pools),
-            services=cluster.monitor_or_gap("mgr dump", read_managers, cure="mon caps 'allow r'"),
+            services=cluster.monitor_or_gap("mgr dump", read_managers),
             monitors=cluster.monitor_or_gap("mon dump", read_monitors),
         )
 
@@ -147,34 +162,35 @@ class CephLook:
         deadline: float,
         known: frozenset[EntityAddress] = frozenset(),
     ) -> tuple[CephView | None, Source]:
-        """Ask every cluster that may have the images, all of them at once.
+        """Query every cluster that may have the images, all of them in parallel.
 
         Args:
-            images: an identity without fsid is sought in every cluster.
-            deadline: of the monotonic clock; what has not answered by then is not observed.
-            known: addresses of clients whose mappings were seen. Any other watcher is looked at
-                twice, a moment apart: somebody's short read-write open is no holder.
+            images: an identity without fsid is searched in every cluster.
+            deadline: of the monotonic clock; a request without an answer by then is not observed.
+            known: addresses of clients whose mappings were observed. Watchers are read a second
+                time after a short pause if another client is among them: a client that opens the
+                image read-write for a short time is not a holder.
 
         Returns:
-            The view and the state of the source: failed only where every cluster failed.
+            The view and the state of the source, which is failed only if every cluster failed.
         """
         try:
-            bindings()
+            rados_module()
         except SourceError as error:
             return None, Source(state=SourceState.FAILED, reason=str(error), cure=error.cure)
         begun, self._begun = self._begun or self._begin(), None
         answers = begun(deadline)
-        there = [each for each in answers if isinstance(each, _Connected)]
-        seen = iter(_of_clusters(there, images, deadline, known))
+        connected = [answer for answer in answers if isinstance(answer, _Connected)]
+        observed = iter(_of_clusters(connected, images, deadline, known))
         views = tuple(
-            next(seen) if isinstance(answer, _Connected) else _failed(access, answer)
+            next(observed) if isinstance(answer, _Connected) else _failed(access, answer)
             for access, answer in zip(self._clusters, answers, strict=True)
         )
         return CephView(clusters=views), _source(views)
 
 
 class _Connected(Struct, frozen=True, kw_only=True):
-    """A cluster, and what its monitors told."""
+    """Holds a cluster and the answers of its monitors."""
 
     cluster: Cluster
     blocklist: tuple[BlocklistEntry, ...] | NotObserved
@@ -202,41 +218,42 @@ def _failed(access: CephAccess, error: BaseException | None) -> ClusterView:
 
 
 def _source(views: Sequence[ClusterView]) -> Source:
-    failed = [each for each in views if each.source.state is SourceState.FAILED]
+    failed = [view for view in views if view.source.state is SourceState.FAILED]
     if views and len(failed) == len(views):
         first = failed[0].source
-        return replace(first, reason="; ".join(each.source.reason for each in failed))
+        return replace(first, reason="; ".join(view.source.reason for view in failed))
     gaps = [
-        Gap(fact=f"cluster {each.name}", reason=each.source.reason, cure=each.source.cure)
-        for each in failed
+        Gap(fact=f"cluster {view.name}", reason=view.source.reason, cure=view.source.cure)
+        for view in failed
     ]
-    gaps += [gap for each in views if each not in failed for gap in each.source.gaps]
+    gaps += [gap for view in views if view not in failed for gap in view.source.gaps]
     return Source(state=SourceState.OBSERVED, gaps=tuple(gaps))
 
 
 def _of_clusters(
-    there: Sequence[_Connected],
+    clusters: Sequence[_Connected],
     images: Sequence[ImageIdentity],
     deadline: float,
     known: frozenset[EntityAddress],
 ) -> list[ClusterView]:
-    ours = [
-        [image for image in images if image.fsid in (None, each.cluster.fsid)] for each in there
+    images_of = [
+        [image for image in images if image.fsid in (None, connected.cluster.fsid)]
+        for connected in clusters
     ]
-    looks = [
-        _calls(each.cluster, wanted, known, deadline)
-        for each, wanted in zip(there, ours, strict=True)
+    calls_of = [
+        _calls(connected.cluster, wanted, known, deadline)
+        for connected, wanted in zip(clusters, images_of, strict=True)
     ]
-    answers = all_of([call for calls in looks for call in calls], deadline)
+    answers = all_of([call for calls in calls_of for call in calls], deadline)
     views, first = [], 0
-    for each, wanted in zip(there, ours, strict=True):
+    for connected, wanted in zip(clusters, images_of, strict=True):
         part = answers[first : first + len(wanted)]
         first += len(wanted)
         found = [
-            _view_or_gap(image, answer, each.cluster)
+            _view_or_gap(image, answer, connected.cluster)
             for image, answer in zip(wanted, part, strict=True)
         ]
-        views.append(_view(each, tuple(view for view in found if view is not None)))
+        views.append(_view(connected, tuple(view for view in found if view is not None)))
     return views
 
 
@@ -246,29 +263,29 @@ def _calls(
     known: frozenset[EntityAddress],
     deadline: float,
 ) -> list[Callable[[], ImageView]]:
-    """Give a call an image: of many only their watches are asked for.
+    """Return one call per image; for many images the calls read the watches only.
 
-    Whose id nobody knows must be opened anyway, and is looked at as one of few is.
+    An image without a known id must be opened anyway, so its call reads all facts.
     """
-    named = [each for each in images if each.image_id is not None]
+    named = [image for image in images if image.image_id is not None]
     if len(named) < _MANY_IMAGES:
         return [lambda image=image: _image(cluster, image, known) for image in images]  # type: ignore[misc]
-    dumping = start([lambda: _dumped(cluster)])
-    (there,) = all_of([lambda: _there(cluster, named)], deadline)
-    if not callable(there):
-        there = _is_not_known
+    dumping = start([lambda: _watchers_by_dump(cluster)])
+    (exists,) = all_of([lambda: _existing(cluster, named)], deadline)
+    if not callable(exists):
+        exists = _is_not_known
     (dumped,) = dumping(deadline)
-    watchers = dumped if callable(dumped) else _asked(cluster, deadline)
+    watchers = dumped if callable(dumped) else _watchers_by_request(cluster, deadline)
 
     @functools.cache
-    def daemons(pool_id: int, namespace: str) -> tuple[Watcher, ...] | NotObserved:
-        return _mirror_daemons(cluster, pool_id, namespace)
+    def daemons(pool_id: int, namespace: str) -> tuple[ServiceAddress, ...] | NotObserved:
+        return mirror_daemons(cluster, pool_id, namespace)
 
     return [
         lambda image=image: (  # type: ignore[misc]
             _image(cluster, image, known)
             if image.image_id is None
-            else _with_daemons(_watches_of(cluster, image, watchers, there), known, daemons)
+            else _with_daemons(_watches_of(cluster, image, watchers, exists), known, daemons)
         )
         for image in images
     ]
@@ -303,6 +320,12 @@ def _gaps(view: ClusterView) -> tuple[Gap, ...]:
         for image in view.images
         if isinstance(image.watchers, NotObserved)
     ]
+    gaps += [
+        Gap(fact=f"locks of {image.spec}", reason=image.lockers.reason, cure=image.lockers.cure)
+        for image in view.images
+        if isinstance(image.lockers, NotObserved)
+        and image.lockers not in {_WATCHES_ONLY, image.watchers}
+    ]
     return tuple(gaps)
 
 
@@ -314,7 +337,7 @@ def _gaps(view: ClusterView) -> tuple[Gap, ...]:
 def _view_or_gap(
     image: ImageIdentity, answer: ImageView | BaseException | None, cluster: Cluster
 ) -> ImageView | None:
-    """Give the view; one that hung or was refused is there, and says that it was not observed."""
+    """Return the view; after a timeout or an error, a view whose facts are not observed."""
     if isinstance(answer, ImageView):
         return answer
     if answer is None:
@@ -341,13 +364,13 @@ def _view_or_gap(
 
 
 class _NoPoolError(SourceError):
-    """The cluster has no pool of that name: it cannot have the image."""
+    """The cluster has no pool with that name, and so cannot have the image."""
 
 
 def _image(
     cluster: Cluster, image: ImageIdentity, known: frozenset[EntityAddress] | None
 ) -> ImageView:
-    """Open one image read-only and read its facts; where known is None its watches alone."""
+    """Open one image read-only and read its facts, or only its watches if ``known`` is None."""
     try:
         context = cluster.pool(image)
         if context is None:
@@ -372,16 +395,17 @@ def _open(
     context: Handle,
     image: ImageIdentity,
 ) -> tuple[Any | None, ImagePresence, ImageSpec]:
-    """Open by name, else by id: an image in the trash, or renamed, keeps its id."""
+    """Open by name, else by id: an image that is in the trash or renamed keeps its id."""
     rbd = cluster.rbd
-    spec = replace(image.spec, pool=context.get_pool_name())
+    spec = replace(image.spec, pool=name_of(context.get_pool_name))
     with contextlib.suppress(rbd.ImageNotFound):
         return rbd.Image(context, spec.name, read_only=True), ImagePresence.PRESENT, spec
-    name = _journaled_name(cluster, context, spec.name)
+    name = _journaled_name(cluster, context, image)
     if name is not None:
         with contextlib.suppress(rbd.ImageNotFound):
             opened = rbd.Image(context, name, read_only=True)
-            return opened, ImagePresence.PRESENT, replace(spec, name=name)
+            written = name.decode(errors="backslashreplace")
+            return opened, ImagePresence.PRESENT, replace(spec, name=written)
     if image.image_id is None:
         return None, ImagePresence.GONE, spec
     try:
@@ -390,20 +414,21 @@ def _open(
         return None, ImagePresence.GONE, spec
     if _is_in_trash(cluster, context, image.image_id):
         return opened, ImagePresence.TRASH, spec
-    return opened, ImagePresence.PRESENT, replace(spec, name=opened.get_name())
+    return opened, ImagePresence.PRESENT, replace(spec, name=name_of(opened.get_name))
 
 
 def _is_in_trash(cluster: Cluster, context: Handle, image_id: str) -> bool:
-    """Return whether a pool's trash holds an image (cls_rbd.cc, trash: ``rbd_trash``, ``id_<id>``).
+    """Return whether an image is in the trash of a pool.
 
-    ``RBD.trash_get`` asks the same. But rbd.pyx converts the times of its answer with
-    ``datetime.utcfromtimestamp``, which Python 3.12 deprecates (python/cpython#103857).
+    The trash is the object ``rbd_trash`` with the keys ``id_<id>`` (cls_rbd.cc). ``RBD.trash_get``
+    reads the same. But rbd.pyx converts its times with ``datetime.utcfromtimestamp``, which Python
+    3.12 deprecates (python/cpython#103857).
     """
     return _omap_value(cluster, context, "rbd_trash", f"id_{image_id}") is not None
 
 
 def _omap_value(cluster: Cluster, context: Handle, name: str, key: str) -> bytes | None:
-    """Return the value of a key of an object; None where the object or the key does not exist."""
+    """Return the value of a key of an object; None if the object or the key does not exist."""
     with cluster.rados.ReadOpCtx() as operation:
         values, _ = context.get_omap_vals_by_keys(operation, (key,))
         try:
@@ -413,19 +438,23 @@ def _omap_value(cluster: Cluster, context: Handle, name: str, key: str) -> bytes
         return next((value for _, value in values), None)
 
 
-def _journaled_name(cluster: Cluster, context: Handle, name: str) -> str | None:
-    """Give the name that ceph-csi's journal has for a volume: its prefix is configurable.
+def _journaled_name(cluster: Cluster, context: Handle, image: ImageIdentity) -> bytes | None:
+    """Return the image name in ceph-csi's journal: the prefix of image names is configurable.
 
-    Object ``csi.volume.<uuid>``, omap key ``csi.imagename`` (ceph-csi, internal/journal).
+    Object ``csi.volume.<uuid>``, omap key ``csi.imagename`` (ceph-csi, internal/journal). The name
+    may not be UTF-8; rbd.pyx passes on a name of type bytes unchanged (``cstr``).
     """
-    uuid = _UUID.search(name)
+    uuid = _UUID.search(image.spec.name)
     if uuid is None:
         return None
     try:
-        value = _omap_value(cluster, context, f"csi.volume.{uuid[0]}", "csi.imagename")
+        return _omap_value(cluster, context, f"csi.volume.{uuid[0]}", "csi.imagename")
     except cluster.rados.Error:
+        if image.image_id is None:
+            # Without an id, only this name leads to the image. If the error was ignored, the image
+            # would be reported as deleted.
+            raise
         return None
-    return None if value is None else value.decode()
 
 
 def _facts(
@@ -441,11 +470,14 @@ def _facts(
     watchers, passing = (_watchers_now(opened), ()) if known is None else _watchers(opened, known)
     bits = int(opened.features())
     mirrored = _WATCHES_ONLY if known is None else _mirrored(cluster, opened)
-    daemons: tuple[Watcher, ...] | NotObserved = ()
+    daemons: tuple[ServiceAddress, ...] | NotObserved = ()
     if mirrored is True:
-        daemons = _mirror_daemons(cluster, context.get_pool_id(), spec.namespace)
+        daemons = mirror_daemons(cluster, context.get_pool_id(), spec.namespace)
     elif isinstance(mirrored, NotObserved):
         daemons = mirrored
+    tasks: tuple[str, ...] | NotObserved = _NO_UNKNOWN_WATCHER
+    if image_id is not None and known is not None and _has_unknown_watcher(watchers, known):
+        tasks = tasks_of(cluster, context, image_id)
     return ImageView(
         spec=spec,
         fsid=cluster.fsid,
@@ -458,39 +490,45 @@ def _facts(
         features=tuple(name for bit, name in enumerate(_FEATURES) if bits & 1 << bit),
         watchers=watchers,
         passing_watchers=passing,
-        lockers=_WATCHES_ONLY if known is None else _lockers(opened),
+        lockers=_WATCHES_ONLY if known is None else _lockers(opened, spec),
         metadata=_WATCHES_ONLY if known is None else _metadata(opened),
         mirrored=mirrored,
         mirror_daemons=daemons,
+        tasks=tasks,
     )
+
+
+def _has_unknown_watcher(watchers: tuple[Watcher, ...], known: frozenset[EntityAddress]) -> bool:
+    """Return whether one of the watchers has no observed mapping."""
+    return any(watcher.address not in known for watcher in watchers)
 
 
 def _watchers(
     opened: Handle,
     known: frozenset[EntityAddress],
 ) -> tuple[tuple[Watcher, ...], tuple[Watcher, ...]]:
-    """Look once, and again where somebody unknown watches: who is there only once passes by."""
+    """Return permanent and transient watchers; read twice if an unknown client watches."""
     first = _watchers_now(opened)
-    if all(each.address in known for each in first):
+    if not _has_unknown_watcher(first, known):
         return first, ()
-    time.sleep(_SECOND_LOOK_S)
+    time.sleep(_SECOND_CHECK_S)
     second = _watchers_now(opened)
-    clients = {(each.address, each.client) for each in second}
-    before = {(each.address, each.client) for each in first}
-    staying = tuple(each for each in second if (each.address, each.client) in before)
-    passing = [each for each in first if (each.address, each.client) not in clients]
-    passing += [each for each in second if (each.address, each.client) not in before]
+    clients = {(watcher.address, watcher.client) for watcher in second}
+    before = {(watcher.address, watcher.client) for watcher in first}
+    staying = tuple(watcher for watcher in second if (watcher.address, watcher.client) in before)
+    passing = [watcher for watcher in first if (watcher.address, watcher.client) not in clients]
+    passing += [watcher for watcher in second if (watcher.address, watcher.client) not in before]
     return staying, tuple(passing)
 
 
 def _watchers_now(opened: Handle) -> tuple[Watcher, ...]:
     found = (
         Watcher(
-            address=parse_address(each["addr"], where="a watcher"),
-            client=int(each["id"]),
-            cookie=int(each["cookie"]),
+            address=parse_address(entry["addr"], where="a watcher"),
+            client=int(entry["id"]),
+            cookie=int(entry["cookie"]),
         )
-        for each in opened.watchers_list()
+        for entry in opened.watchers_list()
     )
     return tuple(sorted(found, key=_by_client))
 
@@ -499,8 +537,15 @@ def _by_client(watcher: Watcher) -> tuple[int, int]:
     return watcher.client, watcher.cookie
 
 
-def _lockers(opened: Handle) -> tuple[Locker, ...]:
-    answer = opened.list_lockers()
+def _lockers(opened: Handle, spec: ImageSpec) -> tuple[Locker, ...] | NotObserved:
+    try:
+        answer = opened.list_lockers()
+    except UnicodeDecodeError:
+        # If one name is invalid, the binding fails for all locks; clients choose the names.
+        return NotObserved(
+            reason=f"locks of {spec}: the name of a lock is not UTF-8",
+            cure=f"{line_of(command('rbd lock ls', str(spec)))} shows them",
+        )
     if not answer:
         return ()
     return tuple(
@@ -515,11 +560,11 @@ def _lockers(opened: Handle) -> tuple[Locker, ...]:
 
 
 def _metadata(opened: Handle) -> tuple[tuple[str, str], ...]:
-    """Ask for keys by name: metadata_list of 16.2 misaligns on empty values."""
+    """Return the metadata, read key by key: metadata_list of 16.2 misaligns on empty values."""
     found = []
     for key in _METADATA_KEYS:
         with contextlib.suppress(KeyError):
-            found.append((key, str(opened.metadata_get(key))))
+            found.append((key, name_of(functools.partial(opened.metadata_get, key))))
     return tuple(found)
 
 
@@ -528,68 +573,48 @@ def _mirrored(cluster: Cluster, opened: Handle) -> bool | NotObserved:
         state = opened.mirror_image_get_info()["state"]
     except cluster.rbd.Error as error:
         return NotObserved(reason=f"mirroring: {error}")
-    # A daemon has it open while its mirroring is being set up or taken away as well.
+    # rbd-mirror also has the image open while its mirroring is being enabled or disabled.
     return bool(state != cluster.rbd.RBD_MIRROR_IMAGE_DISABLED)
 
 
-def _mirror_daemons(
-    cluster: Cluster, pool_id: int, namespace: str
-) -> tuple[Watcher, ...] | NotObserved:
-    """Return the clients that watch ``rbd_mirroring`` of a pool: rbd-mirror's alone.
-
-    A daemon watches it and the headers of its images by one client, in its own cluster and in the
-    peer's (tools/rbd_mirror/PoolWatcher.cc; measured with Ceph 18.2 and 20.2). The service map of
-    the monitors has another client of it, and none of the daemons of a peer.
-    """
-    try:
-        watches = cluster.watches
-        if watches is None:
-            return NotObserved(reason="this librados lists no watches of an object")
-        return watches.of(pool_id, namespace, _MIRRORING)
-    except FileNotFoundError:
-        return ()
-    except OSError as error:
-        return NotObserved(reason=f"{_MIRRORING}: {error}")
-
-
 def _image_error(cluster: Cluster, spec: ImageSpec, error: Exception) -> SourceError:
-    who = f"client.{cluster.access.client_id}"
-    if is_shutdown(error):
-        return cluster.blocked(str(spec))
-    number = abs(getattr(error, "errno", None) or 0)
-    if number == errno.ETIMEDOUT:
-        return SourceError(
-            f"{spec}: no answer within {cluster.access.timeout_s:g} s",
-            cure="ceph health detail shows placement groups and OSDs that are down",
-        )
-    if number in {errno.EPERM, errno.EACCES}:
-        return SourceError(
-            f"{spec}: {who} may not read it",
-            cure=line_of(command("ceph auth caps", who, *shlex.split(CAPS))),
-        )
-    return SourceError(
-        f"{spec}: {error}", cure=f"{line_of(command('rbd info', str(spec)))} may show more"
-    )
+    user = f"client.{cluster.access.client_id}"
+    match fault_in(Call.IMAGE, error):
+        case Fault.BLOCKLISTED:
+            return cluster.blocked(str(spec))
+        case Fault.TIMED_OUT:
+            return SourceError(
+                f"{spec}: no answer within {cluster.access.timeout_s:g} s",
+                cure="ceph health detail shows placement groups and OSDs that are down",
+            )
+        case Fault.DENIED:
+            return SourceError(
+                f"{spec}: {user} has no permission to read it",
+                cure=caps_cure(user),
+            )
+        case _:
+            shown = line_of(command("rbd info", str(spec)))
+            return SourceError(f"{spec}: {error}", cure=f"{shown} may show more")
 
 
-def _dumped(cluster: Cluster) -> _WatchersOf | None:
-    """Return what finds watchers in all watches; None where these cannot be had."""
+def _watchers_by_dump(cluster: Cluster) -> _WatchersOf | None:
+    """Return a function that finds an image's watchers in a dump of all; None without a dump."""
     dumped = cluster.dump_watchers()
     if isinstance(dumped, NotObserved):
         return None
     found: dict[tuple[str, str], list[Watcher]] = {}
-    for each in dumped:
+    for entry in dumped:
         watcher = Watcher(
-            address=_dumped_address(each["entity_addr_t"]),
-            client=int(each["entity_name"]["num"]),
-            cookie=int(each["cookie"]),
+            address=_dumped_address(entry["entity_addr_t"]),
+            client=int(entry["entity_name"]["num"]),
+            cookie=int(entry["cookie"]),
         )
-        found.setdefault((each.get("namespace", ""), each["object"]), []).append(watcher)
+        found.setdefault((entry.get("namespace", ""), entry["object"]), []).append(watcher)
     return lambda image: tuple(found.get((image.spec.namespace, _header(image)), ()))
 
 
-def _asked(cluster: Cluster, deadline: float) -> _WatchersOf:
-    """Give watchers by an operation an image; by opening it where that cannot be had."""
+def _watchers_by_request(cluster: Cluster, deadline: float) -> _WatchersOf:
+    """Return a function that reads an image's watchers with one operation, or by opening it."""
     watches = all_of([lambda: cluster.watches], deadline)[0]
     if watches is None or isinstance(watches, BaseException):
         return lambda image: _opened_watchers(cluster, image)
@@ -606,11 +631,15 @@ def _header(image: ImageIdentity) -> str:
     return f"rbd_header.{image.image_id}"
 
 
-def _there(cluster: Cluster, images: Sequence[ImageIdentity]) -> Callable[[ImageIdentity], bool]:
-    """Give what tells of an image whether it is plainly there, under its name and with its id."""
+def _existing(cluster: Cluster, images: Sequence[ImageIdentity]) -> Callable[[ImageIdentity], bool]:
+    """Return a function that checks whether an image exists with its name and its id."""
     if len(images) < _A_DIRECTORY_OF_IMAGES:
         return lambda image: _is_named(cluster, image)
-    found = _listed(cluster, images)
+    try:
+        found = _listed(cluster, images)
+    except UnicodeDecodeError:
+        # The binding's iterator ends at a name that is not UTF-8.
+        return lambda image: _is_named(cluster, image)
     return lambda image: (
         (image.pool_id, image.spec.namespace, image.spec.name, image.image_id) in found
     )
@@ -621,9 +650,10 @@ def _is_not_known(_: ImageIdentity) -> bool:
 
 
 def _is_named(cluster: Cluster, image: ImageIdentity) -> bool:
-    """Read the object rbd_id.NAME: an image that is gone, renamed or in the trash has none.
+    """Return whether the object rbd_id.NAME has the image's id.
 
-    Its content is the id behind its length (src/cls/rbd/cls_rbd.cc, set_id).
+    An image that was deleted, renamed or moved to the trash has no such object. Its content is the
+    length of the id and the id (src/cls/rbd/cls_rbd.cc, set_id).
     """
     context = None if image.pool_id is None else cluster.pool(image)
     if context is None or image.image_id is None:
@@ -637,18 +667,18 @@ def _is_named(cluster: Cluster, image: ImageIdentity) -> bool:
 
 
 def _listed(cluster: Cluster, images: Sequence[ImageIdentity]) -> frozenset[tuple[Any, ...]]:
-    """Give pool, namespace, name and id of every image of the pools in question.
+    """Return pool, namespace, name and id of every image in the pools of the given images.
 
-    A pool's directory names what is neither gone nor in the trash, a thousand images an answer.
+    A pool's directory names the images that are not in the trash, a thousand per answer.
     """
     found: set[tuple[Any, ...]] = set()
-    pools = {(each.pool_id, each.spec.namespace): each for each in images}
+    pools = {(image.pool_id, image.spec.namespace): image for image in images}
     for (pool_id, namespace), image in pools.items():
         context = None if pool_id is None else cluster.pool(image)
         if context is not None:
             found |= {
-                (pool_id, namespace, each["name"], each["id"])
-                for each in cluster.rbd.RBD().list2(context)
+                (pool_id, namespace, entry["name"], entry["id"])
+                for entry in cluster.rbd.RBD().list2(context)
             }
     return frozenset(found)
 
@@ -657,14 +687,14 @@ def _watches_of(
     cluster: Cluster,
     image: ImageIdentity,
     watchers_of: _WatchersOf,
-    there: Callable[[ImageIdentity], bool],
+    exists: Callable[[ImageIdentity], bool],
 ) -> ImageView:
-    """Give an image's watchers alone.
+    """Return an image's watchers only.
 
-    One that is not plainly there, under its name and with its id, is looked for in every way.
+    If no image with this name and id exists, the image is also searched in all other ways.
     """
     try:
-        if not there(image):
+        if not exists(image):
             return _image(cluster, image, None)
         watchers = watchers_of(image)
     except (OSError, cluster.rbd.Error, cluster.rados.Error) as error:
@@ -687,10 +717,8 @@ def _watches_of(
 def _with_daemons(
     view: ImageView, known: frozenset[EntityAddress], daemons: _DaemonsOf
 ) -> ImageView:
-    """Add the rbd-mirror daemons of an image's pool, where an unknown client watches the image."""
-    if view.pool_id is None or all(
-        watcher.address in known for watcher in observed_of(view.watchers)
-    ):
+    """Add the rbd-mirror daemons of an image's pool if an unknown client watches the image."""
+    if view.pool_id is None or not _has_unknown_watcher(observed_of(view.watchers), known):
         return view
     return replace(view, mirror_daemons=daemons(view.pool_id, view.spec.namespace))
 
@@ -707,7 +735,7 @@ def _dumped_address(data: dict[str, Any]) -> EntityAddress:
 def near_images(
     clusters: Sequence[CephAccess], spec: ImageSpec, *, deadline_s: float
 ) -> tuple[str, ...]:
-    """Give names of images that come close to one that is not there."""
+    """Return names of images that are similar to the name of a missing image."""
 
     def names(access: CephAccess) -> list[str]:
         cluster = Cluster(access)
@@ -728,7 +756,7 @@ def near_images(
 
 
 def check_ceph(access: CephAccess) -> tuple[CheckResult, ...]:
-    """Try what rbdagent needs of one cluster: a line each."""
+    """Check what rbdagent needs from one cluster; return one result per check."""
 
     def line(sentence: str, state: CheckState, detail: str = "", hint: str = "") -> CheckResult:
         return CheckResult(source="ceph", sentence=sentence, state=state, detail=detail, hint=hint)
@@ -747,16 +775,15 @@ def check_ceph(access: CephAccess) -> tuple[CheckResult, ...]:
     def read_own(values: tuple[object, ...]) -> None:
         blocked.append(cluster.entry_of_own(read_blocklist(values)))
 
-    readers: tuple[tuple[str, str, Callable[[tuple[Any, ...]], object], str | None], ...] = (
-        ("the blocklist can be read", "osd blocklist ls", read_own, None),
-        ("pools can be listed", "osd lspools", read_pools, None),
-        ("the mgr's own clients are known", "mgr dump", read_managers, _MGR_CURE),
+    readers: tuple[tuple[str, str, Callable[[tuple[Any, ...]], object], CheckState], ...] = (
+        ("the blocklist can be read", "osd blocklist ls", read_own, CheckState.FAILED),
+        ("pools can be listed", "osd lspools", read_pools, CheckState.FAILED),
+        ("the clients of the mgr can be listed", "mgr dump", read_managers, CheckState.WARNING),
     )
-    for sentence, prefix, read, cure in readers:
-        found = cluster.monitor_or_gap(prefix, read, cure=cure)
+    for sentence, prefix, read, without in readers:
+        found = cluster.monitor_or_gap(prefix, read)
         if isinstance(found, NotObserved):
-            state = CheckState.FAILED if cure is None else CheckState.WARNING
-            results.append(line(sentence, state, found.reason, found.cure))
+            results.append(line(sentence, without, found.reason, found.cure))
         else:
             results.append(line(sentence, CheckState.OK))
     for entry in blocked:
@@ -768,9 +795,9 @@ def check_ceph(access: CephAccess) -> tuple[CheckResult, ...]:
     fast = isinstance(dumped, tuple)
     results.append(
         line(
-            "all watches of an OSD can be read at once (faster where many images are asked)",
+            "all watches of an OSD can be read at once (faster for many images)",
             CheckState.OK if fast else CheckState.SKIPPED,
-            "" if fast else "needs osd caps 'allow *', which rbdagent does not ask for",
+            "" if fast else "needs osd caps 'allow *', which rbdagent does not require",
         )
     )
     return tuple(results)

@@ -1,8 +1,8 @@
-"""Which type of CephX key a client has, and whether its librados can use it.
+"""The type of a client's CephX key, and whether librados can use it.
 
 Ceph 19.2.6 and 20.2.4 create keys of type aes256k (CVE-2025-30156). An older librados does not
-connect with one: errno 5 where the key is in a keyring, 22 where it is in ``keyfile`` or ``key``
-(measured with 16.2.15 and 18.2.7).
+connect with one. It returns errno 5 if the key is in a keyring, and 22 if it is in ``keyfile`` or
+``key`` (measured with 16.2.15 and 18.2.7).
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _MOST: Final = 1 << 20
-"""Bytes that are read of a keyring."""
+"""Maximum of bytes that are read from a keyring."""
 _FIRST_WITH_AES256K: Final = {19: (19, 2, 6), 20: (20, 2, 4)}
-"""By release (Ceph's release notes of 19.2.6 and 20.2.4); every later release can use it."""
+"""By release (release notes of Ceph 19.2.6 and 20.2.4); every later release can use the type."""
 
 
 def client_key_type(option: Callable[[str], str], entity: str) -> str | None:
-    """Return the type of the key that librados uses; None where none could be read.
+    """Return the type of the key that librados uses; None if no key could be read.
 
     The order is that of librados: ``key``, ``keyfile``, then the first file of ``keyring`` that
     can be opened (KeyRing::from_ceph_context, ceph src/auth/KeyRing.cc).
 
     Args:
-        option: returns the value of one of Ceph's options, as ``Rados.conf_get``.
+        option: returns the value of a Ceph option, as ``Rados.conf_get`` does.
         entity: ``client.rbdagent``.
     """
     key = option("key")
@@ -55,8 +55,9 @@ def _read(path: str) -> str | None:
 def librados_version() -> str | None:
     """Return the version of the Ceph libraries in this process, ``18.2.7``; None if unknown.
 
-    ``rados.Rados.version`` is that of an interface. ``ceph_version_to_str`` is C++ without
-    parameters (ceph src/common/version.h; the symbol is the same in 16.2.15, 18.2.7 and 20.2.4).
+    ``rados.Rados.version`` returns the version of the interface. ``ceph_version_to_str`` is a C++
+    function without parameters (ceph src/common/version.h; the symbol is the same in 16.2.15,
+    18.2.7 and 20.2.4).
     """
     try:
         version = ctypes.CDLL("libceph-common.so.2")["_Z19ceph_version_to_strv"]
@@ -68,7 +69,7 @@ def librados_version() -> str | None:
 
 
 def can_use(kind: str, version: str | None) -> bool:
-    """Return whether a librados can use a type of key; False where its version is unknown."""
+    """Return whether a librados can use a type of key; False if its version is unknown."""
     if kind == AES:
         return True
     numbers = tuple(int(number) for number in re.findall(r"\d{1,9}", version or "")[:3])

@@ -1,21 +1,21 @@
-"""One connection to one Ceph cluster, and what its monitors tell. Read-only, always.
+"""One connection to one Ceph cluster, and the answers of its monitors. Always read-only.
 
-librados waits for ever by default, so every call has a time limit.
+librados waits indefinitely by default, so every call has a time limit.
 """
 
 from __future__ import annotations
 
-import errno
 import functools
+import importlib.util
 import math
 import os
 import re
 import shlex
+import sys
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from rbdagent.commands import command, line_of
 from rbdagent.errors import ParseError, SourceError
@@ -35,6 +35,7 @@ from rbdagent.parse.address import (
     parse_blocklist_range,
 )
 from rbdagent.parse.excerpt import shortened
+from rbdagent.parse.faults import Call, Fault, fault_of
 from rbdagent.parse.keyring import AES
 
 if TYPE_CHECKING:
@@ -45,26 +46,32 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-CAPS: Final = "mon 'profile rbd-read-only' osd 'profile rbd-read-only'"
-"""Enough to list watchers and the blocklist; mon ``profile rbd`` could blocklist others."""
+CAPS: Final = "mon 'profile rbd-read-only, allow command \"mgr dump\"' osd 'profile rbd-read-only'"
+"""The caps for watchers, the blocklist and the mgr's clients. mon ``profile rbd`` could also add
+entries to the blocklist.
+
+No profile of RBD allows ``mgr dump`` (measured with Ceph 16.2 and 20.2; MonCap.cc).
+"""
 
 
 OLDEST: Final = (16, 2)
-"""The oldest Ceph that is supported; ``osd blocklist`` exists since 16."""
+"""The oldest supported Ceph release; ``osd blocklist`` exists since 16."""
 
 _VERSION: Final = "version"
+_NOT_UTF8: Final = re.compile("[\udc80-\udcff]")
+"""A byte that is not UTF-8, as PEP 383 decodes it."""
 _RELEASE: Final = re.compile(r"ceph version (?P<release>(?P<major>\d+)\.(?P<minor>\d+)\S*)")
 
 
 class CephAccess(Struct, frozen=True, kw_only=True):
-    """How to reach one cluster."""
+    """Holds the access parameters of one cluster."""
 
     name: str
     conf: Path
     client_id: str
-    """``rbdagent`` of ``client.rbdagent``."""
+    """``rbdagent`` for ``client.rbdagent``."""
     keyring: Path | None
-    """None: librados looks where it always does."""
+    """If None, librados searches its default paths."""
     timeout_s: float
 
     @property
@@ -72,33 +79,53 @@ class CephAccess(Struct, frozen=True, kw_only=True):
         """The limit of a call in whole seconds.
 
         Bindings that Cython 3 built (Ceph 18.2 and 20.2 of current distributions) refuse a float
-        where rados.pyx has ``timeout: int``, and librados 16.2 refuses fractions in its options.
+        for a parameter ``timeout: int`` of rados.pyx. librados 16.2 refuses fractions in options.
         """
         return math.ceil(self.timeout_s)
 
 
-def bindings() -> tuple[Any, Any]:
-    """Give the modules rados and rbd.
+def rados_module() -> Any:  # noqa: ANN401 - the module
+    """Return the module rados; check that rbd is installed, and do not load it.
+
+    librbd takes 5.7 MiB (Pss, librbd 16.2), and the watchers of many images are read without it.
 
     Raises:
-        SourceError: they are not installed; it names the packages.
+        SourceError: one of the two is not installed; the hint names the packages.
     """
+    if not (sys.modules.get("rbd") or importlib.util.find_spec("rbd")):
+        raise _missing("rbd")
     try:
         import rados
+    except ImportError as error:
+        raise _missing(error.name or str(error)) from error
+    return rados
+
+
+def rbd_module() -> Any:  # noqa: ANN401 - the module
+    """Return the module rbd.
+
+    Raises:
+        SourceError: as `rados_module`.
+    """
+    try:
         import rbd
     except ImportError as error:
-        raise SourceError(
-            f"Ceph's Python bindings are missing ({error.name or error})",
-            cure="apt install python3-rados python3-rbd (dnf has the same names), and make the "
-            "virtual environment with --system-site-packages",
-        ) from error
-    return rados, rbd
+        raise _missing(error.name or str(error)) from error
+    return rbd
+
+
+def _missing(what: str) -> SourceError:
+    return SourceError(
+        f"Ceph's Python bindings are missing ({what})",
+        cure="apt install python3-rados python3-rbd (dnf has the same names), and create "
+        "the virtual environment with --system-site-packages",
+    )
 
 
 def _settings(access: CephAccess) -> dict[str, str]:
-    """Give the options of a connection, which stand above Ceph's configuration file."""
+    """Return the options of a connection, which override Ceph's configuration file."""
     limit = str(access.limit_s)
-    given = {
+    options = {
         "admin_socket": "",
         "log_file": "",
         "log_to_stderr": "false",
@@ -106,22 +133,29 @@ def _settings(access: CephAccess) -> dict[str, str]:
         "client_mount_timeout": limit,
         "rados_mon_op_timeout": limit,
         "rados_osd_op_timeout": limit,
-        # One look asks little: more messenger threads cost more to start than they save.
+        # A snapshot needs few requests: starting more messenger threads costs more than they save.
         "ms_async_op_threads": "1",
-        # MonClient::tick runs at the shorter of this (1 s) and the ping interval (10 s), to send
-        # what a client has for the cluster's log. rbdagent has nothing for it.
+        # MonClient::tick runs at the shorter of this interval (1 s) and the ping interval (10 s),
+        # to send a client's entries for the cluster's log. rbdagent has no such entries.
         "mon_client_log_interval": "60",
     }
-    return given if access.keyring is None else given | {"keyring": str(access.keyring)}
+    return options if access.keyring is None else options | {"keyring": str(access.keyring)}
+
+
+def caps_cure(user: str) -> str:
+    """Return a hint with the command for a user's caps at its end, where it can be copied."""
+    grant = line_of(command("ceph auth caps", user, *shlex.split(CAPS)))
+    shown = line_of(command("ceph auth get", user))
+    return f"the next command replaces all caps of the user, which {shown} shows: {grant}"
 
 
 class Cluster:
-    """One connection."""
+    """A connection to a cluster."""
 
     def __init__(self, access: CephAccess) -> None:
         self.access = access
         self._contexts: dict[tuple[int | None, str, str], Any] = {}
-        self._rados, self._rbd = bindings()
+        self._rados = rados_module()
         self._check_files()
         self._handle: Any = None
         try:
@@ -134,7 +168,7 @@ class Cluster:
             raise self._not_connected(error) from error
 
     def _check_files(self) -> None:
-        """Librados says "No such file" without a name: look first."""
+        """Check that the files can be read: librados reports "No such file" without the name."""
         for path, flag in (
             (self.access.conf, "--ceph-conf"),
             (self.access.keyring, "--ceph-keyring"),
@@ -147,59 +181,66 @@ class Cluster:
             except OSError as error:
                 raise SourceError(
                     f"{self.access.name}: cannot read {path}: {error.strerror}",
-                    cure=f"pass {flag}, or use --no-ceph to look away on purpose",
+                    cure=f"pass {flag}, or use --no-ceph to skip Ceph",
                 ) from error
 
     def _not_connected(self, error: Exception) -> SourceError:
-        who = f"{self.access.name}: client.{self.access.client_id}"
-        by_key = self._refused_by_key(who, abs(getattr(error, "errno", None) or 0))
-        if by_key is not None:
-            return by_key
-        if isinstance(error, self._rados.ObjectNotFound):
-            return SourceError(
-                f"{who} has no keyring that librados could find",
-                cure="pass --ceph-keyring, or write the key to "
-                f"/etc/ceph/ceph.client.{self.access.client_id}.keyring",
-            )
-        if isinstance(error, self._rados.TimedOut):
-            return SourceError(
-                f"{who}: no monitor answered within {self.access.timeout_s:g} s",
-                cure=reach_cure(self.access),
-            )
-        if is_shutdown(error):
-            return self.refused(who, None)
-        return SourceError(f"{who}: cannot connect: {error}", cure=reach_cure(self.access))
+        client = f"{self.access.name}: client.{self.access.client_id}"
+        match fault_in(Call.CONNECT, error):
+            case Fault.DENIED:
+                return self._denied(client)
+            case Fault.UNUSABLE:
+                return self._unusable(client, error)
+            case Fault.NO_CONFIGURATION:
+                return SourceError(
+                    f"{client}: librados finds no keyring, or {self.access.conf} names no monitors",
+                    cure="pass --ceph-keyring, or write the key to "
+                    f"/etc/ceph/ceph.client.{self.access.client_id}.keyring; mon_host of "
+                    f"{self.access.conf} names the monitors",
+                )
+            case Fault.TIMED_OUT:
+                return SourceError(
+                    f"{client}: no monitor answered within {self.access.timeout_s:g} s",
+                    cure=reach_cure(self.access),
+                )
+            case Fault.BLOCKLISTED:
+                return self.refused(client, None)
+            case _:
+                return SourceError(
+                    f"{client}: cannot connect: {error}", cure=reach_cure(self.access)
+                )
 
-    def _refused_by_key(self, who: str, number: int) -> SourceError | None:
-        """Return what an error number says of this client's key; None where it is not the key."""
-        if number not in {errno.EPERM, errno.EACCES, errno.EIO, errno.EINVAL}:
-            return None
-        kind = self._key_type()
-        if number in {errno.EPERM, errno.EACCES} and kind == AES:
+    def _denied(self, client: str) -> SourceError:
+        if self._key_type() == AES:
             return SourceError(
-                f"{who} was refused: its key is wrong, there is no such user, or the cluster does "
-                f"not allow keys of type {AES}",
+                f"{client} was refused: its key is wrong, there is no such user, or the cluster "
+                f"does not allow keys of type {AES}",
                 cure=f"{self._grant('ceph auth get-or-create')}; ceph mon dump shows the key types "
                 "that the cluster allows (auth_allowed_ciphers)",
             )
-        if number in {errno.EPERM, errno.EACCES}:
-            return SourceError(
-                f"{who} was refused: its key is wrong, or there is no such user",
-                cure=self._grant("ceph auth get-or-create"),
-            )
-        version = librados_version()
-        if kind is None or can_use(kind, version):
-            return None
         return SourceError(
-            f"{who}: its key is of type {kind}, which this librados "
+            f"{client} was refused: its key is wrong, or there is no such user",
+            cure=self._grant("ceph auth get-or-create"),
+        )
+
+    def _unusable(self, client: str, error: Exception) -> SourceError:
+        """Return the error that librados cannot use the type of the key, or reports no cause."""
+        kind, version = self._key_type(), librados_version()
+        if kind is None or can_use(kind, version):
+            return SourceError(
+                f"{client}: cannot connect: {Fault.UNUSABLE} ({error})",
+                cure=reach_cure(self.access),
+            )
+        return SourceError(
+            f"{client}: its key is of type {kind}, which this librados "
             f"({version or 'of unknown version'}) cannot use",
-            cure=f"{self._grant('ceph auth get-or-create', AES)} creates a user that it can "
-            "connect as, where the cluster allows that; or use librados 19.2.6, 20.2.4 or later "
-            "(docs/install.md, Key types)",
+            cure=f"{self._grant('ceph auth get-or-create', AES)} creates a user with a key that "
+            "this librados can use, where the cluster allows that; or use librados 19.2.6, 20.2.4 "
+            "or later (docs/install.md, Key types)",
         )
 
     def _grant(self, begin: str, key_type: str = "") -> str:
-        """Return the command that gives this user its caps, or one of its name and another key."""
+        """Return the command that grants the caps to this user, or to one with another key type."""
         user = f"client.{self.access.client_id}" + (f"-{key_type}" if key_type else "")
         options = (f"--key-type={key_type}",) if key_type else ()
         return line_of(command(begin, user, *shlex.split(CAPS), options=options))
@@ -211,36 +252,36 @@ class Cluster:
         return client_key_type(lambda name: str(self._handle.conf_get(name) or ""), entity)
 
     def blocked(self, subject: str) -> SourceError:
-        """Return that OSDs refuse this connection's own client, and which entry blocks it.
+        """Return the error that OSDs refuse this connection's client, with the blocklist entry.
 
         An OSD answers a blocklisted client with EBLOCKLISTED, which is ESHUTDOWN
-        (src/include/rados.h). Monitors answer it all the same: the blocklist can still be read.
+        (src/include/rados.h). Monitors still answer such a client: the blocklist can be read.
         """
         entries = self.monitor_or_gap("osd blocklist ls", read_blocklist)
         return self.refused(subject, self.entry_of_own(observed_of(entries)))
 
     def refused(self, subject: str, entry: BlocklistEntry | None) -> SourceError:
-        """Return the same of a known entry; None where the entry could not be found."""
+        """Return the same error for an entry, or for None if the entry was not found."""
         if entry is None:
             return SourceError(
                 f"{subject}: Ceph refuses this node's client (errno 108): it is on the blocklist, "
                 "or was until now",
                 cure="run rbdagent on another node; ceph osd blocklist ls shows whether an entry "
-                "hits this node, and until when",
+                "matches this node, and until when",
             )
         from rbdagent.correlate.blocklist import entry_text
 
         return SourceError(
             f"{subject}: Ceph refuses this node's client (errno 108): on the blocklist is "
             f"{entry_text(entry)}",
-            cure="run it again: a new client has another nonce, and the entry is of this one alone"
+            cure="run it again: a new client has another nonce, and the entry blocks this one only"
             if entry.nonce
             else "run rbdagent on another node: the entry (ceph osd blocklist ls) blocks every "
-            "client of this one. Do not remove it while this node has an image mapped",
+            "client on this node. Do not remove it while this node has an image mapped",
         )
 
     def entry_of_own(self, entries: tuple[BlocklistEntry, ...]) -> BlocklistEntry | None:
-        """Return the entry that blocks this connection's own client; None where none does."""
+        """Return the entry that blocks this connection's own client; None if none does."""
         from rbdagent.correlate.holders import entry_hits
 
         own = parse_address_vector(self._handle.get_addrs(), where="own address")
@@ -248,8 +289,8 @@ class Cluster:
 
     @functools.cached_property
     def watches(self) -> Watches | None:
-        """What lists the watches of single objects; None where that cannot be had."""
-        # Needed where many images are asked alone: an answer about one need not load ctypes.
+        """Lists the watches of single objects; None if librados does not support it."""
+        # Needed for many images only: a query for one image need not load ctypes.
         from rbdagent.observe.watches import Watches
 
         try:
@@ -258,15 +299,15 @@ class Cluster:
             return None
 
     def forget_pools(self) -> None:
-        """Open each pool anew when it is asked for next."""
+        """Drop the open pools: the next request opens them again."""
         self._contexts = {}
 
     def monitor(self, prefix: str) -> tuple[Any, ...]:
-        """Ask the monitors; return the JSON values of the answer, of most commands a single one.
+        """Query the monitors; return the JSON values of the answer, usually a single one.
 
         Raises:
             SourceError: refused, or no answer in time.
-            ParseError: the answer is not JSON alone.
+            ParseError: the answer is not JSON only.
         """
         command = msgspec.json.encode({"prefix": prefix, "format": "json"}).decode()
         try:
@@ -277,22 +318,23 @@ class Cluster:
             raise SourceError(
                 f"{self.access.name}: {prefix!r} failed: {error}", cure=reach_cure(self.access)
             ) from error
-        if code == -errno.ETIMEDOUT:
+        fault = fault_of(Call.MONITOR, code)
+        if fault is Fault.TIMED_OUT:
             raise SourceError(
                 f"{self.access.name}: no answer to {prefix!r} within {self.access.timeout_s:g} s",
                 cure=reach_cure(self.access),
             )
-        if code == -errno.EINVAL and prefix != _VERSION:
+        if fault is Fault.NOT_KNOWN and prefix != _VERSION:
             self._check_version()
         if code != 0:
             raise SourceError(
                 f"{self.access.name}: {prefix!r} failed: {status or _errno_text(code)}",
-                cure=self._grant("ceph auth caps"),
+                cure=caps_cure(f"client.{self.access.client_id}"),
             )
         return _json_values(output, prefix)
 
     def _check_version(self) -> None:
-        """Raise a SourceError where the monitors are too old to know what they are asked.
+        """Raise a SourceError if the monitors are too old to know the command.
 
         Ceph 16 renamed the blocklist's commands; older monitors answer EINVAL.
         """
@@ -303,24 +345,22 @@ class Cluster:
             raise SourceError(
                 f"{self.access.name} runs Ceph {found['release']}: rbdagent supports Ceph {oldest} "
                 "and later",
-                cure="upgrade the cluster, or use --no-ceph for what the other sources show",
+                cure="upgrade the cluster, or use --no-ceph to query the other sources only",
             )
 
     def monitor_or_gap(
-        self, prefix: str, read: Callable[[tuple[Any, ...]], _T], *, cure: str | None = None
+        self, prefix: str, read: Callable[[tuple[Any, ...]], _T]
     ) -> _T | NotObserved:
-        """Ask the monitors; a refusal is not observed."""
+        """Query the monitors; return NotObserved after an error."""
         try:
             return read(self.monitor(prefix))
-        except Exception as error:  # noqa: BLE001 - one answer never hides the others
-            missing = not_observed(error, f"{self.access.name}: {prefix!r}")
-            is_refused = isinstance(error, SourceError)
-            return replace(missing, cure=cure) if cure and is_refused else missing
+        except Exception as error:  # noqa: BLE001 - a failed request must not hide the others
+            return not_observed(error, f"{self.access.name}: {prefix!r}")
 
     def pool(self, image: ImageIdentity) -> Any | None:  # noqa: ANN401 - rados.Ioctx
-        """Open the image's pool and namespace; None where this cluster has no such pool.
+        """Open the image's pool and namespace; None if this cluster has no such pool.
 
-        Many images share one context: librados lets several threads read by it.
+        Many images share one context: librados allows several threads to read with it.
         """
         key = (image.pool_id, image.spec.pool, image.spec.namespace)
         if key not in self._contexts:
@@ -331,7 +371,7 @@ class Cluster:
         try:
             if image.pool_id is not None:
                 context = self._handle.open_ioctx2(image.pool_id)
-                if image.spec.pool and context.get_pool_name() != image.spec.pool:
+                if image.spec.pool and name_of(context.get_pool_name) != image.spec.pool:
                     return None
             else:
                 context = self._handle.open_ioctx(image.spec.pool)
@@ -341,7 +381,7 @@ class Cluster:
         return context
 
     def dump_watchers(self) -> tuple[dict[str, Any], ...] | NotObserved:
-        """Ask every OSD for all its watches in one call each; needs osd caps ``allow *``."""
+        """Return the watches of every OSD, one call per OSD; needs osd caps ``allow *``."""
         osds = self.monitor_or_gap("osd ls", lambda values: _only(values, "osd ls"))
         if isinstance(osds, NotObserved):
             return osds
@@ -354,7 +394,7 @@ class Cluster:
             if code != 0:
                 return NotObserved(
                     reason=f"dump_watchers of osd.{osd}: {status or _errno_text(code)}",
-                    cure="osd caps 'allow *' would allow it; single images are asked instead",
+                    cure="osd caps 'allow *' would allow it; each image is queried instead",
                 )
             found += _only(_json_values(output, "dump_watchers"), "dump_watchers")
         return tuple(found)
@@ -367,12 +407,24 @@ class Cluster:
     @property
     def rbd(self) -> Any:  # noqa: ANN401 - the module
         """The module ``rbd``."""
-        return self._rbd
+        return rbd_module()
 
 
-def is_shutdown(error: Exception) -> bool:
-    """Return whether an operation failed because its client is blocklisted (EBLOCKLISTED)."""
-    return bool(abs(getattr(error, "errno", None) or 0) == errno.ESHUTDOWN)
+def fault_in(call: Call, error: Exception) -> Fault | None:
+    """Return the meaning of a failed call's errno; None if the table has none."""
+    return fault_of(call, getattr(error, "errno", None))
+
+
+def name_of(read: Callable[[], str]) -> str:
+    r"""Return a name that a binding returns, with ``\xff`` for each byte that is not UTF-8.
+
+    The bindings decode strictly (``decode_cstr`` in rados.pyx and rbd.pyx), but Ceph accepts any
+    bytes as a name. The decoding error contains these bytes.
+    """
+    try:
+        return str(read())
+    except UnicodeDecodeError as error:
+        return error.object.decode(errors="backslashreplace")
 
 
 def _errno_text(code: int) -> str:
@@ -387,7 +439,7 @@ def reach_cure(access: CephAccess) -> str:
 
 
 class _Blocked(Struct, frozen=True):
-    """An entry of either list: a client has ``addr``, a range has ``range``."""
+    """Holds an entry of one of the two lists: a client has ``addr``, a range has ``range``."""
 
     addr: str = ""
     range: str = ""
@@ -395,13 +447,13 @@ class _Blocked(Struct, frozen=True):
 
 
 def read_blocklist(values: tuple[object, ...]) -> tuple[BlocklistEntry, ...]:
-    """Read ``osd blocklist ls``: a list of clients and, since ranges exist, a list of ranges.
+    """Parse ``osd blocklist ls``: a list of clients and, in later releases, a list of ranges.
 
-    The monitor prints the two arrays one behind the other, without an object around them
+    The monitor prints the two arrays one after the other, without an object around them
     (OSDMonitor::preprocess_command, src/mon/OSDMonitor.cc; the same in Ceph 16.2, 18.2 and 20.2).
 
     Raises:
-        ParseError: an entry was not understood. It may be the one that blocks the client.
+        ParseError: an entry cannot be parsed. It may be the entry that blocks the client.
     """
     where = "osd blocklist ls"
     try:
@@ -420,28 +472,41 @@ def _blocked(entry: _Blocked, where: str) -> BlocklistEntry:
 
 
 def _json_values(output: bytes, where: str) -> tuple[Any, ...]:
-    """Return all JSON values of an answer; raise a ParseError where something else is in it."""
+    r"""Return all JSON values of an answer, with ``\xff`` for a byte that is not UTF-8.
+
+    Ceph accepts any byte in a name, and writes those from 0x80 on unchanged
+    (src/common/escape.cc).
+
+    Raises:
+        ParseError: it contains something else, a number is too long, or it is nested too deeply.
+    """
     try:
-        # The usual answer, and the only fast way for the megabytes of `mgr dump`.
+        # The usual form. Only this decoder is fast enough for the megabytes of `mgr dump`.
         return (msgspec.json.decode(output),)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         pass
     import json
 
-    decoder, values = json.JSONDecoder(), []
+    text = _NOT_UTF8.sub(
+        lambda byte: rf"\\x{ord(byte[0]) & 0xFF:02x}",
+        output.decode(errors="surrogateescape").strip(),
+    )
+    decoder, values, at = json.JSONDecoder(), [], 0
     try:
-        rest = output.decode().strip()
-        while rest:
-            value, end = decoder.raw_decode(rest)
-            values.append(value)
-            rest = rest[end:].lstrip()
-    except ValueError as error:
+        while at < len(text):
+            _, end = decoder.raw_decode(text, at)
+            # Python's decoder also accepts NaN and lone surrogates, which are not valid JSON.
+            values.append(msgspec.json.decode(text[at:end]))
+            at = end
+            while at < len(text) and text[at].isspace():
+                at += 1
+    except (ValueError, RecursionError) as error:
         raise _unexpected(output, where, "JSON") from error
     return tuple(values)
 
 
 def _only(values: tuple[Any, ...], where: str) -> Any:  # noqa: ANN401 - any JSON value
-    """Return the value of an answer that has one alone."""
+    """Return the only JSON value of an answer."""
     if len(values) != 1:
         raise _unexpected(values, where, "one JSON value")
     return values[0]
@@ -454,25 +519,25 @@ def _unexpected(answer: object, where: str, expected: str) -> ParseError:
 
 
 def read_pools(values: tuple[object, ...]) -> tuple[tuple[int, str], ...]:
-    """Read ``osd lspools``: number and name."""
+    """Parse ``osd lspools``: number and name."""
     pools = cast("list[dict[str, Any]]", _only(values, "osd lspools"))
-    return tuple((int(each["poolnum"]), str(each["poolname"])) for each in pools)
+    return tuple((int(pool["poolnum"]), str(pool["poolname"])) for pool in pools)
 
 
 def read_managers(values: tuple[object, ...]) -> tuple[ServiceAddress, ...]:
-    """Read the active mgr's clients: its rbd_support module watches images under way."""
+    """Parse the active mgr's clients: its rbd_support module watches images that it works on."""
     data = cast("dict[str, Any]", _only(values, "mgr dump"))
     name = str(data.get("active_name", ""))
     found = []
     for client in data.get("active_clients") or ():
-        for each in client.get("addrvec") or ():
-            address = parse_address(f"{each['addr']}/{each['nonce']}", where="mgr dump")
+        for entry in client.get("addrvec") or ():
+            address = parse_address(f"{entry['addr']}/{entry['nonce']}", where="mgr dump")
             found.append(ServiceAddress(kind="mgr", name=name, address=address))
     return tuple(found)
 
 
 def read_monitors(values: tuple[object, ...]) -> tuple[ServiceAddress, ...]:
-    """Read ``mon dump``: each monitor, an entry for each version of the messenger it speaks."""
+    """Parse ``mon dump``: one entry per monitor and version of the messenger protocol."""
     data = cast("dict[str, Any]", _only(values, "mon dump"))
     return tuple(
         ServiceAddress(

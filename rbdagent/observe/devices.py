@@ -1,4 +1,4 @@
-"""Block devices of RBD images as sysfs shows them, and what the kernel stacked upon them."""
+"""Block devices of RBD images in sysfs, and the devices that the kernel stacks on them."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ Nodes = tuple[str, ...] | NotObserved
 
 
 class BlockDevice(Struct, frozen=True, kw_only=True):
-    """A mapped device with everything that lies upon it: what a mount or descriptor may name."""
+    """A mapped device with all devices stacked on it, which a mount or descriptor may refer to."""
 
     mapping: Mapping
     numbers: frozenset[DeviceNumber]
-    """The device itself, its partitions, and its dm and md children."""
+    """The device, its partitions, and its dm and md children."""
     names: frozenset[str]
-    """Kernel names of the same: ``rbd0``, ``rbd0p1``, ``dm-0``."""
+    """Kernel names of these devices: ``rbd0``, ``rbd0p1``, ``dm-0``."""
     node_paths: frozenset[str]
-    """Paths below /dev of the same, the mapper's names included."""
+    """Paths of these devices below /dev, including the device mapper's names."""
     by_name: tuple[tuple[str, DeviceNumber], ...]
 
 
 def observe_krbd(sysfs: Path, host_root: Path) -> tuple[BlockDevice, ...] | NotObserved:
-    """Read every ``/sys/bus/rbd/devices/N``; an absent bus is absent only where sysfs is there."""
+    """Read every ``/sys/bus/rbd/devices/N``; NotObserved if sysfs is missing."""
     bus = sysfs / "bus" / "rbd" / "devices"
     names = names_in(bus)
     if isinstance(names, NotObserved):
@@ -69,7 +69,8 @@ def observe_krbd(sysfs: Path, host_root: Path) -> tuple[BlockDevice, ...] | NotO
     if names is None:
         if names_in(sysfs / "kernel") is None:
             return NotObserved(
-                reason=f"{sysfs}: no sysfs is mounted there", cure="pass --sysfs where /sys is"
+                reason=f"{sysfs}: no sysfs is mounted there",
+                cure="pass --sysfs with the path of the host's /sys",
             )
         return ()
     nodes = _nodes(host_root)
@@ -78,12 +79,12 @@ def observe_krbd(sysfs: Path, host_root: Path) -> tuple[BlockDevice, ...] | NotO
 
 
 def module_loaded(sysfs: Path) -> bool:
-    """Tell whether the rbd module is there: its bus exists."""
+    """Return whether the rbd module is loaded: its bus exists."""
     return names_in(sysfs / "bus" / "rbd") is not None
 
 
 def _krbd(sysfs: Path, nodes: Nodes, number: int) -> BlockDevice | None:
-    """Read one device; None where it was unmapped while we looked."""
+    """Read one device; None if it was unmapped in the meantime."""
     directory = f"{sysfs}/bus/rbd/devices/{number}"
     read = {
         name: read_text(f"{directory}/{name}")
@@ -131,7 +132,7 @@ def _krbd(sysfs: Path, nodes: Nodes, number: int) -> BlockDevice | None:
 
 
 def observe_nbd(sysfs: Path, host_root: Path) -> tuple[BlockDevice, ...]:
-    """Read every connected nbd device; whose it is, its process and its backend must tell."""
+    """Read every connected nbd device; only its process and its backend identify the image."""
     found = []
     nodes = _nodes(host_root)
     for name in listed(sysfs / "block"):
@@ -139,7 +140,8 @@ def observe_nbd(sysfs: Path, host_root: Path) -> tuple[BlockDevice, ...]:
             continue
         pid = text_or_none(sysfs / "block" / name / "pid")
         if pid is None:
-            # Not connected: the kernel makes the attribute at connect and removes it at disconnect.
+            # Not connected: the kernel creates the attribute at connect and removes it at
+            # disconnect.
             continue
         size = text_or_none(sysfs / "block" / name / "size")
         mapping = Mapping(
@@ -166,10 +168,10 @@ def observe_nbd(sysfs: Path, host_root: Path) -> tuple[BlockDevice, ...]:
 
 
 def _incarnation(sysfs: Path, directory: str, kernel_name: str) -> str | None:
-    """Tell this device from one that had its number before.
+    """Return a value that distinguishes this device from an earlier one with the same number.
 
-    ``diskseq`` counts disks since boot (Linux 5.15, commit cf179948554a). Before that the inode of
-    its directory in sysfs serves: kernfs gives them out in turn (Linux 4.14).
+    ``diskseq`` counts disks since boot (Linux 5.15, commit cf179948554a). Earlier kernels have the
+    inode of the device's directory in sysfs: kernfs assigns inodes in sequence (Linux 4.14).
     """
     sequence = text_or_none(f"{sysfs}/block/{kernel_name}/diskseq")
     if sequence:
@@ -179,7 +181,7 @@ def _incarnation(sysfs: Path, directory: str, kernel_name: str) -> str | None:
 
 
 def _number_of(sysfs: Path, kernel_name: str) -> DeviceNumber | None:
-    """Read ``dev``: the bus gives the first minor, the block device knows its own."""
+    """Read ``dev`` of the block device: the bus has only the first minor of the driver."""
     text = text_or_none(f"{sysfs}/block/{kernel_name}/dev")
     if text is None:
         text = text_or_none(f"{sysfs}/class/block/{kernel_name}/dev")
@@ -199,10 +201,10 @@ def _read_only(sysfs: Path, kernel_name: str) -> bool | NotObserved:
 
 
 def _io_counters(sysfs: Path, kernel_name: str) -> IoCounters | NotObserved:
-    """Read what a device has completed. Reading sysfs is no I/O of the device.
+    """Read the counters of completed I/O. Reading sysfs causes no I/O on the device.
 
-    With ``queue/iostats`` at 0 the kernel counts nothing, and the counters stay equal whatever is
-    read or written (Documentation/ABI/stable/sysfs-block).
+    With ``queue/iostats`` at 0 the kernel counts nothing, and I/O does not change the counters
+    (Documentation/ABI/stable/sysfs-block).
     """
     block = f"{sysfs}/block/{kernel_name}"
     switch = read_text(f"{block}/queue/iostats")
@@ -223,12 +225,12 @@ def _io_counters(sysfs: Path, kernel_name: str) -> IoCounters | NotObserved:
 
 
 def _nodes(host_root: Path) -> Nodes:
-    """List the host's /dev; every host has one, so that none is one that is not shown."""
+    """List the host's /dev; a missing directory is "not observed", because every host has one."""
     nodes = names_in(host_root / "dev")
     if nodes is None:
         return NotObserved(
             reason=f"{host_root / 'dev'}: no such directory",
-            cure="pass --host-root where the host's /dev is",
+            cure="pass --host-root with the path below which the host's /dev is",
         )
     return nodes
 
@@ -238,7 +240,7 @@ def _node_present(nodes: Nodes, kernel_name: str) -> bool | NotObserved:
 
 
 def _with_stack(sysfs: Path, mapping: Mapping) -> BlockDevice:
-    """Follow partitions and ``holders/`` upwards."""
+    """Return the device with its partitions, and with all devices found through ``holders/``."""
     name = mapping.kernel_name
     partitions = tuple(
         child for child in listed(f"{sysfs}/block/{name}") if child.startswith(f"{name}p")
@@ -267,13 +269,13 @@ def _with_stack(sysfs: Path, mapping: Mapping) -> BlockDevice:
             if holder.device is not None:
                 numbers[holder_name] = holder.device
             waiting.append((holder_name, f"{sysfs}/block/{holder_name}"))
-    labels = {each.label for each in holders if each.label}
+    labels = {holder.label for holder in holders if holder.label}
     return BlockDevice(
         mapping=_replace_holders(mapping, numbers, partitions, holders, failure),
         numbers=frozenset(numbers.values()),
         names=frozenset(numbers),
         node_paths=frozenset(
-            {f"/{each}" for each in numbers} | {f"/mapper/{label}" for label in labels}
+            {f"/{name}" for name in numbers} | {f"/mapper/{label}" for label in labels}
         ),
         by_name=tuple(sorted(numbers.items())),
     )
@@ -309,7 +311,7 @@ def _holder(sysfs: Path, name: str, *, of: str) -> BlockHolder:
 
 
 def observe_loops(sysfs: Path) -> tuple[tuple[BlockHolder, str], ...]:
-    """Give every loop device with its backing file."""
+    """Return every loop device with its backing file."""
     found = []
     for name in listed(sysfs / "block"):
         if not name.startswith("loop"):
@@ -327,7 +329,7 @@ def observe_loops(sysfs: Path) -> tuple[tuple[BlockHolder, str], ...]:
 
 
 def observe_swaps(procfs: Path) -> tuple[str, ...] | NotObserved:
-    """Give the paths of every swap area from ``/proc/swaps``."""
+    """Return the path of every swap area, from ``/proc/swaps``."""
     text = read_text(procfs / "swaps")
     if isinstance(text, NotObserved):
         return text
@@ -335,7 +337,7 @@ def observe_swaps(procfs: Path) -> tuple[str, ...] | NotObserved:
 
 
 def observe_kernel_traces(sysfs: Path, procfs: Path) -> Iterator[tuple[str, str]]:
-    """Give device and directory that a live file system keeps, mounted or not."""
+    """Yield device and directory of every file system in the kernel, even if it is unmounted."""
     for fs_type in ("ext4", "xfs", "f2fs"):
         for name in listed(sysfs / "fs" / fs_type):
             yield name, f"/sys/fs/{fs_type}/{name}"
@@ -353,8 +355,10 @@ Clients = dict[tuple[str | None, int | None], ClientRequests | NotObserved]
 
 
 def observe_clients(sysfs: Path, mappings: Iterable[Mapping]) -> Clients:
-    """Read the kernel's own list of watches and requests under way of each mapping's client."""
-    clients = {(each.fsid, each.client_id) for each in mappings if each.kind is DeviceKind.KRBD}
+    """Read the kernel's list of watches and pending requests for the clients of the mappings."""
+    clients = {
+        (mapping.fsid, mapping.client_id) for mapping in mappings if mapping.kind is DeviceKind.KRBD
+    }
     return {
         (fsid, client): _requests(f"{sysfs}/kernel/debug/ceph/{fsid}.client{client}/osdc")
         for fsid, client in clients
@@ -372,22 +376,24 @@ def _requests(path: str) -> ClientRequests | NotObserved:
 def requests_of(
     mapping: Mapping, clients: Clients
 ) -> tuple[bool | NotObserved, tuple[str, ...] | NotObserved]:
-    """Give whether a mapping's client watches its header, and what it waits for of its image."""
-    missing = NotObserved(reason=f"{mapping.device}: its client is not known")
+    """Return whether a mapping's client watches the header, and its pending requests."""
+    missing = NotObserved(reason=f"{mapping.device}: its client is unknown")
     if mapping.kind is not DeviceKind.KRBD:
-        missing = NotObserved(reason="rbd-nbd runs in user space: the kernel keeps no list")
-    told = clients.get((mapping.fsid, mapping.client_id), missing)
-    if isinstance(told, NotObserved):
-        return told, told
+        missing = NotObserved(
+            reason="rbd-nbd runs in user space: the kernel has no list of its requests"
+        )
+    requests = clients.get((mapping.fsid, mapping.client_id), missing)
+    if isinstance(requests, NotObserved):
+        return requests, requests
     if mapping.image_id is None:
         name = "" if isinstance(mapping.spec, NotObserved) else mapping.spec.name
-        return told.of_image(header=f"{name}.rbd", data_prefix=f"rb.{name}")
+        return requests.of_image(header=f"{name}.rbd", data_prefix=f"rb.{name}")
     image_id = mapping.image_id
-    return told.of_image(header=f"rbd_header.{image_id}", data_prefix=f"rbd_data.{image_id}")
+    return requests.of_image(header=f"rbd_header.{image_id}", data_prefix=f"rbd_data.{image_id}")
 
 
 def nbd_image(process: ProcessRef, arguments: Sequence[str]) -> ImageSpec | NotObserved:
-    """Read the image out of an rbd-nbd process's arguments: ``rbd-nbd … map POOL/IMAGE …``."""
+    """Read the image from the arguments of an rbd-nbd process: ``rbd-nbd … map POOL/IMAGE …``."""
     for word, following in itertools.pairwise(arguments):
         if word in {"map", "attach"}:
             parts = following.partition("@")[0].split("/")

@@ -1,8 +1,8 @@
-"""The Kubernetes API: everything that volumes hang on, of the whole cluster or of one namespace.
+"""All API objects that volumes depend on, of the whole cluster or of one namespace.
 
-All of it is listed, page by page, all lists at once: what belongs to which volume is sorted out
-afterwards. Of a namespace only what is its own is asked for there, so that a Role is enough for it;
-what is the cluster's (PVs, Nodes, VolumeAttachments) is a gap where that is forbidden.
+All lists are requested in parallel, page by page. The correlation assigns the objects to volumes
+afterwards. For a namespace, namespaced objects are requested only there, so that a Role is enough.
+Objects of the cluster (PVs, Nodes, VolumeAttachments) are a gap if the user may not list them.
 """
 
 from __future__ import annotations
@@ -57,20 +57,20 @@ _EVENTS = tuple[KubeEvent, ...] | NotObserved
 def observe_everything(
     access: KubeAccess, *, namespace: str | None, node_name: str
 ) -> tuple[KubeView | None, Source]:
-    """Ask the API for everything.
+    """Return all API objects that volumes depend on.
 
     Args:
-        access: where and as whom.
-        namespace: whose claims, pods and events; None: everybody's.
-        node_name: this node, whose pods are asked for as well.
+        access: API server and credentials.
+        namespace: of the claims, pods and events; None for all namespaces.
+        node_name: this node, whose pods are also requested.
 
     Returns:
-        The view, or None with the reason why there is none. A kind that alone was refused is
-        NotObserved in the view and a gap of the source.
+        The view, or None with the reason why there is none. If the API refused only some kinds,
+        these are NotObserved in the view and gaps of the source.
     """
     try:
         api = Api(credentials(access), timeout_s=access.timeout_s)
-        view, gaps = _look(api, namespace, node_name)
+        view, gaps = _request_all(api, namespace, node_name)
     except (SourceError, ParseError) as error:
         return None, Source(state=SourceState.FAILED, reason=str(error), cure=error.hint)
     refused = _refused(view)
@@ -80,14 +80,16 @@ def observe_everything(
 
 
 def _refused(view: KubeView) -> NotObserved | None:
-    """Give why nothing was told of all that is to be judged; None: something was."""
-    asked = (view.claims, view.pods, view.persistent_volumes, view.nodes, view.attachments)
-    unseen = [each for each in asked if isinstance(each, NotObserved)]
-    return unseen[0] if len(unseen) == len(asked) else None
+    """Return the reason if all required kinds were refused; None if at least one was observed."""
+    wanted = (view.claims, view.pods, view.persistent_volumes, view.nodes, view.attachments)
+    unseen = [kind for kind in wanted if isinstance(kind, NotObserved)]
+    return unseen[0] if len(unseen) == len(wanted) else None
 
 
-def _look(api: Api, namespace: str | None, node_name: str) -> tuple[KubeView, tuple[Gap, ...]]:
-    """Send everything at once, and wait for one after the other."""
+def _request_all(
+    api: Api, namespace: str | None, node_name: str
+) -> tuple[KubeView, tuple[Gap, ...]]:
+    """Send all requests, then wait for the answers one after the other."""
     pods = _ask_pods(api, namespace, node_name)
     events = _ask_events(api, namespace)
     claims = listed(api, within(namespace, "persistentvolumeclaims"), read.claim)
@@ -101,10 +103,10 @@ def _look(api: Api, namespace: str | None, node_name: str) -> tuple[KubeView, tu
     found_pods, scope = pods()
     found_events, further = events()
     found_claims, found_volumes = claims(), volumes()
-    # The controllers of all pods are listed, none is asked for by its name.
-    told = life(Meant((), (), ()))._replace(workloads=workloads())
-    meant = Meant((), _at_work(found_claims), _at_work(found_volumes))
-    told = with_provisioners(api, told, meant)
+    # The controllers of all pods are listed; no controller is requested by its name.
+    lifecycle = life(Meant((), (), ()))._replace(workloads=workloads())
+    meant = Meant((), _in_progress(found_claims), _in_progress(found_volumes))
+    lifecycle = with_provisioners(api, lifecycle, meant)
     view = KubeView(
         server=api.server,
         persistent_volumes=found_volumes,
@@ -115,30 +117,30 @@ def _look(api: Api, namespace: str | None, node_name: str) -> tuple[KubeView, tu
         attachments=attachments(),
         events=found_events,
         pods_scope=scope,
-        # Every list was asked for without a resourceVersion: a quorum read.
+        # All lists were requested without a resourceVersion: quorum reads.
         consistent=True,
         published=published(),
     )
-    view = with_life(view, told)
+    view = with_life(view, lifecycle)
     return view, (*gaps_of_life(view), *gap("RBDNodes", view.published), *further)
 
 
-def _at_work(listed: tuple[_V, ...] | NotObserved) -> tuple[_V, ...]:
-    """Give the claims or PVs that somebody makes, binds or deletes."""
+def _in_progress(listed: tuple[_V, ...] | NotObserved) -> tuple[_V, ...]:
+    """Return the claims or PVs that are being created, bound or deleted."""
     return tuple(
-        each
-        for each in observed_of(listed)
-        if each.phase not in {"Bound", "Available"} or each.deleting_since is not None
+        item
+        for item in observed_of(listed)
+        if item.phase not in {"Bound", "Available"} or item.deleting_since is not None
     )
 
 
 def _ask_pods(api: Api, namespace: str | None, node_name: str) -> Callable[[], tuple[_PODS, str]]:
-    """Ask for them; give what waits, and tells what the lists cover."""
-    asked = listed(api, within(namespace, "pods"), read.pod)
+    """Request the pods; return a function that waits for them and returns the lists' scope."""
+    pods = listed(api, within(namespace, "pods"), read.pod)
     if namespace is None:
-        return lambda: _all_pods(asked())
+        return lambda: _all_pods(pods())
     here = listed(api, PODS, read.pod, fieldSelector=f"spec.nodeName={node_name}")
-    return lambda: _joined(asked(), here(), namespace, node_name)
+    return lambda: _joined(pods(), here(), namespace, node_name)
 
 
 def _all_pods(pods: _PODS) -> tuple[_PODS, str]:
@@ -146,17 +148,17 @@ def _all_pods(pods: _PODS) -> tuple[_PODS, str]:
 
 
 def _joined(pods: _PODS, here: _PODS, namespace: str, node_name: str) -> tuple[_PODS, str]:
-    """Join a namespace's pods and those of this node; who may not list all nodes' has the first."""
+    """Merge the pods of the namespace and of this node; only the former if the latter failed."""
     if isinstance(pods, NotObserved):
         return pods, ""
     if isinstance(here, NotObserved):
         return pods, f"namespace/{namespace}"
-    every = {(each.ref.namespace, each.ref.name): each for each in (*here, *pods)}
+    every = {(pod.ref.namespace, pod.ref.name): pod for pod in (*here, *pods)}
     return tuple(every.values()), f"node/{node_name},namespace/{namespace}"
 
 
 def _ask_events(api: Api, namespace: str | None) -> Callable[[], tuple[_EVENTS, tuple[Gap, ...]]]:
-    """Ask for them; a PV's are in namespace default, whichever namespace its claim is in."""
+    """Request the events; those of a PV are in namespace default, not in that of its claim."""
     own = listed(api, within(namespace, "events"), read.event)
     if namespace is None:
         return lambda: (own(), ())

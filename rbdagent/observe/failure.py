@@ -1,4 +1,4 @@
-"""Why a source failed, whatever it raised: one failing source never ends the others."""
+"""Conversion of errors to reasons, so that a failing source does not end the others."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from rbdagent.model import NotObserved, Source, SourceState
 from rbdagent.parse.excerpt import printable, shortened
 
 LOGGER: Final = "rbdagent"
-"""Of the standard library; silent below warnings unless ``--debug`` shows it (``rbdagent.log``)."""
+"""Name of the logger; its debug messages are written only with ``--debug`` (``rbdagent.log``)."""
 
 DEFECT: Final = "this is a defect of rbdagent: run it again with --debug and report what it prints"
 
 
 def as_source_error(error: BaseException, subject: str) -> SourceError:
-    """Return what to report of an error; the traceback of one without a cure is logged.
+    """Return the error to report; log the traceback of an unexpected one.
 
     Args:
-        error: whatever observing the subject raised. What is no ``Exception`` (KeyboardInterrupt)
-            is raised again.
-        subject: what was observed, as a user names it: ``the node``, ``cluster ceph``.
+        error: the error raised while the subject was observed. It is raised again if it is not an
+            ``Exception`` (KeyboardInterrupt).
+        subject: the name of the subject in output: ``the node``, ``cluster ceph``.
     """
     if isinstance(error, SourceError):
         return error
@@ -38,12 +38,12 @@ def as_source_error(error: BaseException, subject: str) -> SourceError:
 
 
 def not_observed(error: BaseException, subject: str) -> NotObserved:
-    """Return that a fact was not observed, and why."""
+    """Return a NotObserved with the reason."""
     found = as_source_error(error, subject)
     return NotObserved(reason=str(found), cure=found.cure)
 
 
 def failed(error: BaseException, subject: str) -> Source:
-    """Return the state of a source that failed, and why."""
+    """Return the state of a failed source with the reason."""
     found = as_source_error(error, subject)
     return Source(state=SourceState.FAILED, reason=str(found), cure=found.cure)

@@ -1,7 +1,7 @@
-"""Bounded reads below an injected root; what cannot be read says why.
+"""Bounded reads below a given root, with the reason if a file cannot be read.
 
-A tenant chooses how large many files of /proc are: his command line by prctl(PR_SET_MM_MAP), his
-mounts, his memory mappings. So each read has a bound, and a larger file is not observed.
+A tenant controls the size of many files in /proc: the command line by prctl(PR_SET_MM_MAP), the
+mounts, the memory mappings. So every read has a limit, and a larger file is not observed.
 """
 
 from __future__ import annotations
@@ -22,20 +22,31 @@ if TYPE_CHECKING:
     from rbdagent.observe.shares import Share
 
 SMALL: Final = 1 << 16
-"""An attribute of sysfs has a page at most. JSON files of kubelet and ceph-csi have less, and so
-have the files of /proc that tell of one process in a few lines."""
+"""An attribute of sysfs has at most a page. JSON files of kubelet and ceph-csi are smaller than
+this limit, and so are the files of /proc that describe one process in a few lines."""
 LISTS: Final = 1 << 24
 """Lists that grow with the node: sockets, routes, requests to Ceph."""
 COMMAND_LINE: Final = 1 << 12
-"""As much of a command line as is looked at: 200 characters of it are shown."""
+"""The part of a command line that is read; 200 characters of it are shown."""
 ARGUMENTS: Final = 1 << 14
-"""Of programs whose arguments matter. A path has 4,095 bytes at most, mount options a page."""
+"""For programs whose arguments are parsed. A path has at most 4,095 bytes, mount options a page."""
 MOUNTINFO: Final = 1 << 24
 """The kernel allows 100,000 mounts (fs.mount-max), of some 150 bytes each."""
 MAPS: Final = 1 << 26
-"""262,144 mappings, which search engines ask for (vm.max_map_count), of some 120 bytes each."""
+"""262,144 mappings, which search engines require (vm.max_map_count), of some 120 bytes each."""
 
-_CHUNK: Final = 1 << 20
+_CHUNK: Final = 1 << 16
+_LINE: Final = 1 << 20
+_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
+"""With O_NONBLOCK, open does not wait at a pipe."""
+
+
+_LAST: Final[list[str | Path]] = [""]
+
+
+def last_path() -> str:
+    """Return the file or directory that was read last; if a read hangs, this path is the cause."""
+    return str(_LAST[0])
 
 
 class UnreadError(Exception):
@@ -44,101 +55,104 @@ class UnreadError(Exception):
     def __init__(self, what: NotObserved | None, number: int | None = None) -> None:
         super().__init__(what.reason if what else "")
         self.what = what
-        """Why; None: there is no such file, or not any more."""
+        """The reason; None if the file does not exist, or no longer exists."""
         self.number = number
-        """The error's number, where the kernel gave one."""
+        """The errno, if the kernel returned one."""
 
 
 def read_bytes(path: str | Path, most: int = SMALL) -> bytes | NotObserved | None:
-    """Read a whole file: None where there is none, NotObserved where it may not be read.
+    """Read a whole file: None if it does not exist, NotObserved if it cannot be read.
 
     Args:
-        path: a regular file.
-        most: bytes; a larger file is not observed.
+        path: a file of /proc or /sys; for other files use `read_file`, which checks the type.
+        most: the limit in bytes; a larger file is not observed.
     """
+    raw = read_head(path, most + 1)
+    return _too_large(path, most) if isinstance(raw, bytes) and len(raw) > most else raw
+
+
+def read_file(path: str | Path, most: int = SMALL) -> bytes | NotObserved | None:
+    """Read a whole file on a disk, as `read_bytes`; a pipe, device or directory is not observed."""
     try:
-        return b"".join(_chunks(path, most))
-    except UnreadError as error:
-        return error.what
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return NotObserved(reason=f"{path}: not a regular file")
+    except OSError as error:
+        return failure(path, error)
+    return read_bytes(path, most)
 
 
 def read_head(path: str | Path, most: int) -> bytes | NotObserved | None:
-    """Read the first bytes of a file; what has ``most`` of them may have more."""
-    head = bytearray()
+    """Read the first bytes of a file, up to ``most``; the file may be longer."""
+    _LAST[0] = path
     try:
-        for chunk in _chunks(path, None, size=most):
+        descriptor = os.open(path, _FLAGS)
+    except OSError as error:
+        return failure(path, error)
+    try:
+        head = os.read(descriptor, min(most, _CHUNK))
+        while 0 < len(head) < most and (chunk := os.read(descriptor, min(most, _CHUNK))):
             head += chunk
-            if len(head) >= most:
-                break
-    except UnreadError as error:
-        return error.what
-    return bytes(head[:most])
+    except OSError as error:
+        return failure(path, error)
+    finally:
+        os.close(descriptor)
+    return head[:most]
 
 
 def read_blocks(path: str | Path, most: int, share: Share | None = None) -> Iterator[bytes]:
-    """Yield whole lines, many at once and without the last newline, as they are read.
+    """Yield blocks of whole lines, without the last newline, while the file is read.
 
     Args:
-        path: as of `read_bytes`.
-        most: as of `read_bytes`.
-        share: the time that it may take.
+        path: a file of /proc.
+        most: the limit, as for `read_bytes`.
+        share: the time limit.
 
     Raises:
-        UnreadError: it was not read to its end.
+        UnreadError: the file was not read to its end.
     """
-    rest = b""
-    for chunk in _chunks(path, most):
-        block, newline, tail = chunk.rpartition(b"\n")
-        if newline:
-            yield rest + block
-            rest = tail
-        else:
-            rest += chunk
-        if share is not None and share.is_over:
-            raise UnreadError(NotObserved(reason=share.reason(str(path))))
-    if rest:
-        yield rest
-
-
-def _chunks(path: str | Path, most: int | None, *, size: int = _CHUNK) -> Iterator[bytes]:
-    """Yield a file as the kernel gives it: of /proc a page at a time (fs/seq_file.c)."""
+    _LAST[0] = path
     try:
-        # A pipe does not keep the open waiting then.
-        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
-        descriptor = os.open(path, flags)
+        descriptor = os.open(path, _FLAGS)
     except OSError as error:
         raise UnreadError(failure(path, error), error.errno) from error
+    rest, left = b"", most
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise UnreadError(NotObserved(reason=f"{path}: no regular file"))
-        left = most
-        while chunk := os.read(descriptor, size):
-            if left is not None:
-                left -= len(chunk)
-                if left < 0:
-                    reason = f"{path}: larger than {_spoken(most)}"
-                    raise UnreadError(NotObserved(reason=reason))
-            yield chunk
+        # The kernel returns at most a page per read (seq_read_iter() in fs/seq_file.c).
+        while chunk := os.read(descriptor, _CHUNK):
+            left -= len(chunk)
+            if left < 0:
+                raise UnreadError(_too_large(path, most))
+            block, newline, tail = (rest + chunk).rpartition(b"\n")
+            if newline:
+                yield block
+            rest = tail
+            if len(rest) > _LINE:
+                raise UnreadError(NotObserved(reason=f"{path}: a line of more than 1 MiB"))
+            if share is not None and share.is_over:
+                raise UnreadError(NotObserved(reason=share.reason(str(path))))
     except OSError as error:
         raise UnreadError(failure(path, error), error.errno) from error
     finally:
         os.close(descriptor)
+    if rest:
+        yield rest
 
 
-def _spoken(size: int | None) -> str:
-    assert size is not None  # noqa: S101 - the caller looked
-    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
+def _too_large(path: str | Path, most: int) -> NotObserved:
+    size = f"{most >> 20} MiB" if most >= 1 << 20 else f"{most >> 10} KiB"
+    return NotObserved(reason=f"{path}: larger than {size}")
 
 
 def read_text(path: str | Path, most: int = SMALL) -> str | NotObserved | None:
-    r"""Read a text file without its last newline; ``\xe9`` stands for a byte not UTF-8."""
+    r"""Read a text file without its last newline; a byte that is not UTF-8 becomes ``\xe9``."""
     raw = read_bytes(path, most)
-    # As parse.mountinfo has it: a loop device's file is compared with the paths of mounts.
+    # As in parse.mountinfo: the backing file of a loop device is compared with paths of mounts.
     return raw.decode(errors="backslashreplace").rstrip("\n") if isinstance(raw, bytes) else raw
 
 
 def names_in(path: str | Path) -> tuple[str, ...] | NotObserved | None:
-    """Give the sorted names in a directory; it is listed, nothing in it is touched."""
+    """Return the sorted names in a directory, without access to its entries."""
+    _LAST[0] = path
     try:
         return tuple(sorted(os.listdir(path)))
     except OSError as error:
@@ -154,15 +168,15 @@ def link_text(path: str | Path) -> str | NotObserved | None:
 
 
 _MOST_LINKS = 40
-"""As many as the kernel follows (MAXSYMLINKS)."""
+"""The kernel's limit (MAXSYMLINKS)."""
 
 
 def followed(host_root: str | Path, path: str) -> str:
-    """Give where a path of the host leads there; below another root an absolute link would not.
+    """Return the target of a path on the host, with links resolved below the host's root.
 
     Args:
-        host_root: where the host's ``/`` is.
-        path: an absolute one, as the host names it.
+        host_root: the path of the host's ``/``.
+        path: an absolute path on the host.
     """
     left, done, links = path.split("/"), "", 0
     while left:
@@ -183,16 +197,34 @@ def followed(host_root: str | Path, path: str) -> str:
 
 
 class Identity(NamedTuple):
-    """What a path leads to."""
+    """The file that a path leads to: fields of struct statx."""
 
+    attributes: int
     mode: int
     inode: int
-    is_root: bool | None
-    """Whether it is the root of what is mounted there; None: the kernel does not say (5.8)."""
-    special: tuple[int, int]
-    """Major and minor of a device node."""
-    device: tuple[int, int]
-    """Major and minor of the file system."""
+    known: int
+    """Which attributes the file system reports."""
+    special_major: int
+    """Of a device node."""
+    special_minor: int
+    major: int
+    """Of the file system."""
+    minor: int
+
+    @property
+    def device(self) -> tuple[int, int]:
+        """Major and minor number of the file system."""
+        return self.major, self.minor
+
+    @property
+    def special(self) -> tuple[int, int]:
+        """Major and minor number of a device node."""
+        return self.special_major, self.special_minor
+
+    @property
+    def is_root(self) -> bool | None:
+        """Whether it is the root of a mount; None if the kernel does not report it."""
+        return bool(self.attributes & _MOUNT_ROOT) if self.known & _MOUNT_ROOT else None
 
 
 _STATX: Final = ctypes.CDLL(None, use_errno=True).statx
@@ -206,35 +238,46 @@ _MOUNT_ROOT: Final = 0x2000
 """STATX_ATTR_MOUNT_ROOT (Linux 5.8, commit 80340fe3605c)."""
 _Buffer = ctypes.c_char * 256
 _FIELDS: Final = struct.Struct("=8xQ12xH2xQ16xQ64x4I").unpack_from
-"""Attributes, mode, inode, which attributes are known, and two device numbers (struct statx)."""
+"""In the order of `Identity`."""
 
 
 def identity_of(path: str) -> Identity:
-    """Return what a path leads to, by what this kernel has in memory of it.
+    """Return the file that a path leads to, from the inode that this kernel has in memory.
 
-    stat(2) asks the server of a FUSE, NFS or Ceph file system, and waits for as long as it does not
-    answer. statx(2) with AT_STATX_DONT_SYNC does not (Linux 4.11, glibc 2.28): measured 60 us for
-    an inode of a FUSE server that never answers, and 4 us elsewhere, as long as stat(2) takes.
+    stat(2) sends a request to the server of a FUSE, NFS or Ceph file system, and waits until it
+    answers. statx(2) with AT_STATX_DONT_SYNC does not (Linux 4.11, glibc 2.28): measured 60 us for
+    an inode of a FUSE server that never answers, and 4 us elsewhere, the same as stat(2).
 
     Raises:
-        OSError: it is not there, or may not be looked at.
+        OSError: it does not exist, or access is denied.
     """
+    return _statx(path, _WANTED)
+
+
+def file_system_at(path: str) -> tuple[int, int] | None:
+    """Return the device of the file system that a path leads to, even if the file is hidden.
+
+    A FUSE file system of a user, or of a user namespace, reports only this fact about a file to
+    other users, and only if the request contains nothing else (fuse_getattr() in fs/fuse/dir.c).
+    Measured on Linux 6.18: root gets EACCES, but not for this request. A security module refuses
+    both.
+    """
+    try:
+        return _statx(path, 0).device
+    except OSError:
+        return None
+
+
+def _statx(path: str, wanted: int) -> Identity:
     buffer = _Buffer()
-    if _STATX(_AT_FDCWD, os.fsencode(path), _DONT_ASK, _WANTED, buffer):
+    if _STATX(_AT_FDCWD, os.fsencode(path), _DONT_ASK, wanted, buffer):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), path)
-    attributes, mode, inode, known, *numbers = _FIELDS(buffer)
-    return Identity(
-        mode,
-        inode,
-        bool(attributes & _MOUNT_ROOT) if known & _MOUNT_ROOT else None,
-        (numbers[0], numbers[1]),
-        (numbers[2], numbers[3]),
-    )
+    return Identity._make(_FIELDS(buffer))
 
 
 def is_same(path: str, other: str) -> bool:
-    """Return whether two names lead to one file; no where either cannot be looked at."""
+    """Return whether two names lead to the same file; False if access to one is denied."""
     try:
         first, second = identity_of(path), identity_of(other)
     except OSError:
@@ -243,7 +286,7 @@ def is_same(path: str, other: str) -> bool:
 
 
 def is_mount_point(directory: str) -> bool:
-    """Return whether something is mounted on a directory: what is in it is another's."""
+    """Return whether a file system is mounted on a directory, and so contains the files in it."""
     try:
         found = identity_of(directory)
         if found.is_root is not None:
@@ -254,7 +297,7 @@ def is_mount_point(directory: str) -> bool:
 
 
 def inode_of(path: str) -> int | None:
-    """Return the inode of what a path leads to."""
+    """Return the inode of the file that a path leads to."""
     try:
         return identity_of(path).inode
     except OSError:
@@ -262,20 +305,20 @@ def inode_of(path: str) -> int | None:
 
 
 def listed(path: str | Path) -> tuple[str, ...]:
-    """Give the names in a directory where "cannot look" and "is not there" come to the same."""
+    """Return the names in a directory; empty if the directory cannot be read or does not exist."""
     names = names_in(path)
     return names if isinstance(names, tuple) else ()
 
 
 def text_or_none(path: str | Path) -> str | None:
-    """Give a text where "cannot look" and "is not there" come to the same."""
+    """Return the text of a file; None if it cannot be read or does not exist."""
     text = read_text(path)
     return text if isinstance(text, str) else None
 
 
 def failure(path: str | Path, error: OSError) -> NotObserved | None:
-    """Tell why a file was not read; None: it is not there, or not any more."""
-    # ESRCH and ENODEV: the process or device went away while we looked.
+    """Return why a file was not read; None if it does not exist, or no longer exists."""
+    # ESRCH and ENODEV: the process or device ended during the read.
     if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ESRCH, errno.ENODEV, errno.ENXIO}:
         return None
     return NotObserved(reason=f"{path}: {error.strerror or error}", cure=_cure(error))

@@ -1,4 +1,4 @@
-"""The Kubernetes API: only what belongs to the target, in as few requests as that takes."""
+"""Requests to the Kubernetes API for the objects of a target; as few as possible."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ _T = TypeVar("_T")
 
 _PAGE: Final = 500
 _REPORTS_AT_ONCE: Final = 100
-"""Of RBDNodes, which hold 27 KiB each where fifty images are mapped."""
+"""Page size for RBDNodes; an RBDNode with fifty mappings has 27 KiB."""
 _METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _CLOSE: Final = 0.5
 _MOST_EVENT_SUBJECTS: Final = 8
 
 _NAMESPACES: Final = "/api/v1/namespaces"
-_NOT_ASKED: Final = NotObserved(reason="not asked: nobody wants to act")
+_NOT_ASKED: Final = NotObserved(reason="not queried: only an unmap needs it")
 
 
 def observe_kube(
@@ -78,24 +78,24 @@ def observe_kube(
     images: Sequence[ImageIdentity] = (),
     also: Also = Also.NOTHING,
 ) -> tuple[KubeView | None, Source]:
-    """Ask the API for what belongs to the target.
+    """Return the API objects that belong to the target.
 
     Args:
-        access: where and as whom.
-        target: what the user named; for an image, handle or device every PV is listed.
+        access: API server and credentials.
+        target: the TARGET argument; for an image, handle or device every PV is listed.
         node_name: this node, for its pods and its attachments.
-        images: what the node's devices are, when the target is a device.
-        also: the annotations of namespaces (SWITCHES); classes, drivers, and the controllers of
-            its pods (LIFE).
+        images: the images of the node's devices, when the target is a device.
+        also: also request the annotations of namespaces (SWITCHES), or the classes, drivers and
+            controllers of its pods (LIFE).
 
     Returns:
-        The view, or None with the reason why there is none. A kind that alone was refused is
-        NotObserved in the view and a gap of the source.
+        The view, or None with the reason why there is none. If the API refused only one kind, that
+        kind is NotObserved in the view and a gap of the source.
 
     Raises:
-        NotFoundError: the API answered, and the object that the target names is not there.
+        NotFoundError: the API answered, and the target's object does not exist.
     """
-    del images  # PVs are matched by the pure core; the list is the same for every image.
+    del images  # The correlation matches PVs; the list is the same for every image.
     try:
         api = Api(credentials(access), timeout_s=access.timeout_s)
         view, gaps = _Look(api, node_name).view(target, also)
@@ -108,10 +108,10 @@ def observe_kube(
 
 
 class _Look:
-    """One look at the API: what is found leads to what is asked next.
+    """A series of requests to the API: each answer leads to the next requests.
 
-    Requests are sent as early as can be, and are under way together; a call of what such a method
-    gave waits for the answer.
+    Requests are sent in parallel and as early as possible. A method that sends a request returns a
+    function that waits for the answer.
     """
 
     def __init__(self, api: Api, node_name: str) -> None:
@@ -119,7 +119,7 @@ class _Look:
         self._node_name = node_name
 
     def view(self, target: Target, also: Also) -> tuple[KubeView, tuple[Gap, ...]]:
-        # Another PV may lead to the same image, whatever the target is.
+        # For every kind of target, another PV may lead to the same image.
         every = functools.cache(self._list(VOLUMES, read.persistent_volume))
         start = self._start(target, every)
         ask_further = ask_life(self._api) if Also.LIFE in also else None
@@ -129,27 +129,31 @@ class _Look:
         csi_nodes = self._list(CSI_NODES, read.csi_node)
         own_pods = self._list(PODS, read.pod, fieldSelector=f"spec.nodeName={self._node_name}")
         volumes, claims, pods = start()
-        meant = _meant(target, observed_of(volumes))
+        meant = _target_volumes(target, observed_of(volumes))
         is_unclaimed = bool(meant) and not _namespaces(meant, claims, pods)
         naming = self._claims_naming(meant) if is_unclaimed else None
         claims = claims if naming is None else naming
         namespaces = _namespaces(meant, claims, pods)
         listed = [
-            self._list(f"/api/v1/namespaces/{quote(each)}/pods", read.pod) for each in namespaces
+            self._list(f"/api/v1/namespaces/{quote(namespace)}/pods", read.pod)
+            for namespace in namespaces
         ]
         everywhere = naming == ()
         if everywhere:
-            # No claim leads to its pods: an inline volume, in whichever namespace, may.
+            # No claim leads to the pods, but an inline volume of a pod in any namespace may.
             listed.append(self._list(PODS, read.pod))
         more_claims = self._claims_of_volumes(meant, observed_of(claims))
         subjects = _subjects(meant, claims)
         early = self._events(subjects)
-        scopes = [f"node/{self._node_name}", *(f"namespace/{each}" for each in namespaces)]
+        scopes = [
+            f"node/{self._node_name}",
+            *(f"namespace/{namespace}" for namespace in namespaces),
+        ]
         scopes += ["cluster"] if everywhere else []
-        found_pods, scope = _joined(pods, [own_pods(), *(each() for each in listed)], scopes)
+        found_pods, scope = _joined(pods, [own_pods(), *(wait() for wait in listed)], scopes)
         using = _using_pods(target, meant, claims, found_pods)
-        # A claim and its pod may share a name: the events of both came with the first.
-        late = self._events([each for each in using if each not in subjects])
+        # A claim and its pod may have the same name: the first request returned events of both.
+        late = self._events([subject for subject in using if subject not in subjects])
         all_attachments = attachments()
         found_attachments = self._attachments(all_attachments, volumes, found_pods)
         names = _node_names(self._node_name, found_pods, found_attachments)
@@ -159,18 +163,18 @@ class _Look:
         every_volume = every()
         view = KubeView(
             server=self._api.server,
-            persistent_volumes=_joined_volumes(every_volume, volumes),
+            persistent_volumes=_merged_volumes(every_volume, volumes),
             volumes_complete=isinstance(every_volume, tuple),
             claims=claims,
             pods=found_pods,
             nodes=self._named(all_nodes, NODES, names, read.node),
             csi_nodes=self._named(csi_nodes(), CSI_NODES, names, read.csi_node),
             attachments=found_attachments,
-            events=_some_or_why([*early(), *late()]),
+            events=_all_events([*early(), *late()]),
             attachments_complete=isinstance(all_attachments, tuple),
             nodes_complete=isinstance(all_nodes, tuple),
             pods_scope=scope,
-            # Every list and object was asked for without a resourceVersion: a quorum read.
+            # All requests were sent without a resourceVersion: quorum reads.
             consistent=True,
             frozen_namespaces=_NOT_ASKED if frozen is None else frozen(),
         )
@@ -179,17 +183,19 @@ class _Look:
         )
         if ask_further is None:
             return view, gaps
-        mine = [
-            each for each in observed_of(found_pods) if (each.ref.namespace, each.ref.name) in using
+        using_pods = [
+            pod for pod in observed_of(found_pods) if (pod.ref.namespace, pod.ref.name) in using
         ]
-        return with_life(view, ask_further(Meant(tuple(mine), observed_of(claims), meant))), gaps
+        return with_life(
+            view, ask_further(Meant(tuple(using_pods), observed_of(claims), meant))
+        ), gaps
 
     def _frozen_namespaces(self) -> Callable[[], tuple[str, ...] | NotObserved]:
         listed = self._list(_NAMESPACES, _name_if_frozen)
         return lambda: (
             found
             if isinstance(found := listed(), NotObserved)
-            else tuple(each for each in found if each)
+            else tuple(name for name in found if name)
         )
 
     def _list(
@@ -200,13 +206,13 @@ class _Look:
     def _find_all(
         self, paths: Iterable[str], reader: Callable[[Json], _T]
     ) -> Callable[[], list[_T | NotObserved | None]]:
-        asked = [self._api.ask(each) for each in paths]
-        return lambda: [found_object(each, reader) for each in asked]
+        asked = [self._api.ask(path) for path in paths]
+        return lambda: [found_object(request, reader) for request in asked]
 
     # The objects that the target names ------------------------------------------------------------
 
     def _start(self, target: Target, every: _Volumes) -> Callable[[], _Start]:
-        """Send what can be sent at once, and give what waits for the rest."""
+        """Send the first requests; return a function that sends the next ones and waits."""
         match target.kind:
             case TargetKind.PERSISTENT_VOLUME:
                 asked = self._api.ask(f"{VOLUMES}/{quote(target.name)}")
@@ -239,30 +245,32 @@ class _Look:
             near = near_names(self._api, target)
             raise NotFoundError(
                 f"{target.given}: {self._api.server} has no such {_KIND_WORDS[target.kind]}",
-                hint=_did_you_mean(target, near),
+                hint=_hint(target, near),
                 near=near,
             ) from error
 
     def _volumes_of(self, claims: Iterable[Claim]) -> tuple[PersistentVolume, ...] | NotObserved:
-        names = dict.fromkeys(each.volume_name for each in claims if each.volume_name)
+        names = dict.fromkeys(claim.volume_name for claim in claims if claim.volume_name)
         paths = [f"{VOLUMES}/{quote(name)}" for name in names]
         return all_observed(self._find_all(paths, read.persistent_volume)())
 
     def _claims_of_volumes(
         self, volumes: tuple[PersistentVolume, ...], known: tuple[Claim, ...]
     ) -> Callable[[], tuple[Claim, ...] | NotObserved]:
-        """Ask for the claims that the target's PVs refer to and that are not known yet."""
-        have = {(each.ref.namespace, each.ref.name) for each in known}
+        """Request the claims that the target's PVs refer to, except the known ones."""
+        have = {(claim.ref.namespace, claim.ref.name) for claim in known}
         wanted = {
-            (each.claim.namespace, each.claim.name) for each in volumes if each.claim is not None
+            (volume.claim.namespace, volume.claim.name)
+            for volume in volumes
+            if volume.claim is not None
         }
-        found = self._find_all([claim_path(*each) for each in sorted(wanted - have)], read.claim)
+        found = self._find_all([claim_path(*name) for name in sorted(wanted - have)], read.claim)
         return lambda: all_observed(found())
 
     def _claims_naming(self, volumes: tuple[PersistentVolume, ...]) -> tuple[Claim, ...] | None:
-        """Return the claims that name PVs which name no claim; None where these were not observed.
+        """Return the claims that name PVs without a claimRef; None if claims were not observed.
 
-        A PV whose claimRef was taken away is still used by the pods that run: their claim names it.
+        Running pods still use a PV whose claimRef was removed: their claim names the PV.
         """
         names = {volume.name for volume in volumes}
         found = self._list(CLAIMS, read.claim)()
@@ -270,7 +278,7 @@ class _Look:
             return None
         return tuple(claim for claim in found if claim.volume_name in names)
 
-    # What belongs to them -------------------------------------------------------------------------
+    # The objects that belong to the target's objects ----------------------------------------------
 
     def _attachments(
         self,
@@ -278,21 +286,21 @@ class _Look:
         volumes: tuple[PersistentVolume, ...] | NotObserved,
         pods: tuple[Pod, ...] | NotObserved,
     ) -> tuple[Attachment, ...] | NotObserved:
-        """Where the list is forbidden, ask by name for this node's and the pods' nodes'."""
+        """Return the attachments; request them by name and node if the list is forbidden."""
         if not isinstance(listed, NotObserved) or isinstance(volumes, NotObserved):
             return listed
         if len(volumes) > _MOST_EVENT_SUBJECTS:
             return listed
         nodes = _node_names(self._node_name, pods, ())
         names = [
-            attachment_name(each.source.volume_handle, each.source.driver, node)
-            for each in volumes
-            if isinstance(each.source, CsiSource)
+            attachment_name(volume.source.volume_handle, volume.source.driver, node)
+            for volume in volumes
+            if isinstance(volume.source, CsiSource)
             for node in nodes
         ]
         found = self._find_all([f"{ATTACHMENTS}/{name}" for name in names], read.attachment)
-        some = tuple(each for each in found() if isinstance(each, Attachment))
-        # Absent by name on some nodes says nothing about the others.
+        some = tuple(attachment for attachment in found() if isinstance(attachment, Attachment))
+        # If these nodes have no attachment, other nodes may still have one.
         return some or listed
 
     def _named(
@@ -302,7 +310,7 @@ class _Look:
         names: Iterable[str],
         reader: Callable[[Json], _T],
     ) -> tuple[_T, ...] | NotObserved:
-        """Where the list is forbidden, ask for those that are known by name."""
+        """Return the objects; request them by name if the list is forbidden."""
         if not isinstance(listed, NotObserved):
             return listed
         found = all_observed(self._find_all([f"{path}/{quote(name)}" for name in names], reader)())
@@ -319,7 +327,7 @@ class _Look:
             )
             for namespace, name in [*dict.fromkeys(subjects)][:_MOST_EVENT_SUBJECTS]
         ]
-        return lambda: [each() for each in asked]
+        return lambda: [wait() for wait in asked]
 
 
 _Volumes = Callable[[], tuple[PersistentVolume, ...] | NotObserved]
@@ -332,39 +340,39 @@ def _name_if_frozen(namespace: Json) -> str:
     return str(namespace["metadata"]["name"]) if read.is_frozen(namespace) else ""
 
 
-def _joined_volumes(
+def _merged_volumes(
     every: tuple[PersistentVolume, ...] | NotObserved,
     named: tuple[PersistentVolume, ...] | NotObserved,
 ) -> tuple[PersistentVolume, ...] | NotObserved:
-    """Put together what was listed and what was then asked for by name; the latter is newer."""
+    """Merge the list with the objects requested by name afterwards; the latter are newer."""
     if isinstance(every, NotObserved):
         return named
-    return tuple({each.name: each for each in (*every, *observed_of(named))}.values())
+    return tuple({volume.name: volume for volume in (*every, *observed_of(named))}.values())
 
 
-def _some_or_why(
+def _all_events(
     parts: Sequence[tuple[KubeEvent, ...] | NotObserved],
 ) -> tuple[KubeEvent, ...] | NotObserved:
-    """Give all events; where there is none, and a list was refused, why."""
+    """Return all events, or the reason if there are none and a request failed."""
     found = tuple(event for part in parts for event in observed_of(part))
-    missing = next((each for each in parts if isinstance(each, NotObserved)), None)
+    missing = next((part for part in parts if isinstance(part, NotObserved)), None)
     return found if found or missing is None else missing
 
 
 def _subjects(
     meant: tuple[PersistentVolume, ...], claims: tuple[Claim, ...] | NotObserved
 ) -> list[tuple[str, str]]:
-    """Give namespace and name of the volumes and claims; a volume's events are in default."""
-    subjects = [("default", each.name) for each in meant]
+    """Return namespace and name of the volumes and claims; a volume's events are in default."""
+    subjects = [("default", volume.name) for volume in meant]
     return subjects + sorted(_claim_names(meant, claims))
 
 
 def _claim_names(
     meant: tuple[PersistentVolume, ...], claims: tuple[Claim, ...] | NotObserved
 ) -> set[tuple[str, str]]:
-    known = {(each.ref.namespace, each.ref.name) for each in observed_of(claims)}
+    known = {(claim.ref.namespace, claim.ref.name) for claim in observed_of(claims)}
     return known | {
-        (each.claim.namespace, each.claim.name) for each in meant if each.claim is not None
+        (volume.claim.namespace, volume.claim.name) for volume in meant if volume.claim is not None
     }
 
 
@@ -374,13 +382,13 @@ def _using_pods(
     claims: tuple[Claim, ...] | NotObserved,
     pods: tuple[Pod, ...] | NotObserved,
 ) -> list[tuple[str, str]]:
-    """Give the pods whose events belong to the target."""
+    """Return namespace and name of the pods whose events belong to the target."""
     wanted = _claim_names(meant, claims)
     return [
-        (each.ref.namespace, each.ref.name)
-        for each in observed_of(pods)
-        if any((each.ref.namespace, name) in wanted for name in each.claims)
-        or (target.kind is TargetKind.POD and each.ref.name == target.name)
+        (pod.ref.namespace, pod.ref.name)
+        for pod in observed_of(pods)
+        if any((pod.ref.namespace, name) in wanted for name in pod.claims)
+        or (target.kind is TargetKind.POD and pod.ref.name == target.name)
     ]
 
 
@@ -396,26 +404,30 @@ def _namespaces(
     claims: tuple[Claim, ...] | NotObserved,
     pods: tuple[Pod, ...],
 ) -> tuple[str, ...]:
-    """Give the namespaces where users of the target may live."""
-    found = {each.claim.namespace for each in meant if each.claim is not None}
-    found |= {each.ref.namespace for each in observed_of(claims)}
-    found |= {each.ref.namespace for each in pods}
+    """Return the namespaces in which pods may use the target."""
+    found = {volume.claim.namespace for volume in meant if volume.claim is not None}
+    found |= {claim.ref.namespace for claim in observed_of(claims)}
+    found |= {pod.ref.namespace for pod in pods}
     return tuple(sorted(found))
 
 
-def _meant(target: Target, volumes: tuple[PersistentVolume, ...]) -> tuple[PersistentVolume, ...]:
-    """Give the PVs that the target means: of all PVs those of the image, or with the handle.
+def _target_volumes(
+    target: Target, volumes: tuple[PersistentVolume, ...]
+) -> tuple[PersistentVolume, ...]:
+    """Return the PVs that the target refers to: those of the image, or with the handle.
 
-    Which image a device is only the node knows: its pods are on this node, and these are listed.
+    Only the node knows the image of a device. The pods that use the device run on this node, whose
+    pods are listed.
     """
     match target.kind:
         case TargetKind.IMAGE:
-            return tuple(each for each in volumes if _has_image(each, target.image))
+            return tuple(volume for volume in volumes if _has_image(volume, target.image))
         case TargetKind.VOLUME_HANDLE:
             return tuple(
-                each
-                for each in volumes
-                if isinstance(each.source, CsiSource) and each.source.volume_handle == target.name
+                volume
+                for volume in volumes
+                if isinstance(volume.source, CsiSource)
+                and volume.source.volume_handle == target.name
             )
         case TargetKind.DEVICE | TargetKind.NONE:
             return ()
@@ -427,14 +439,14 @@ def _has_image(volume: PersistentVolume, spec: ImageSpec | None) -> bool:
     image = image_of(volume)
     if image is None or spec is None or isinstance(image, NotObserved):
         return False
-    # A handle without volumeAttributes tells the pool by its id alone.
+    # A handle without volumeAttributes names the pool only by its id.
     return image.spec.name == spec.name and image.spec.pool in {"", spec.pool}
 
 
 def _joined(
     known: tuple[Pod, ...], parts: Sequence[tuple[Pod, ...] | NotObserved], scopes: Sequence[str]
 ) -> tuple[tuple[Pod, ...] | NotObserved, str]:
-    """Join lists of pods; the scope names the lists that were observed."""
+    """Merge lists of pods; the scope names the lists that were observed."""
     observed: list[tuple[tuple[Pod, ...], str]] = []
     for part, scope in zip(parts, scopes, strict=True):
         if not isinstance(part, NotObserved):
@@ -442,9 +454,9 @@ def _joined(
     if not observed:
         first = parts[0]
         return (first if isinstance(first, NotObserved) else known), ""
-    pods = {(each.ref.namespace, each.ref.name): each for each in known}
+    pods = {(pod.ref.namespace, pod.ref.name): pod for pod in known}
     for part, _ in observed:
-        pods |= {(each.ref.namespace, each.ref.name): each for each in part}
+        pods |= {(pod.ref.namespace, pod.ref.name): pod for pod in part}
     return tuple(pods.values()), ",".join(scope for _, scope in observed)
 
 
@@ -453,16 +465,17 @@ def _node_names(
     pods: tuple[Pod, ...] | NotObserved,
     attachments: tuple[Attachment, ...] | NotObserved,
 ) -> tuple[str, ...]:
-    names = [own, *(each.node_name for each in observed_of(attachments))]
-    names += [each.node_name for each in observed_of(pods) if each.node_name]
+    names = [own, *(attachment.node_name for attachment in observed_of(attachments))]
+    names += [pod.node_name for pod in observed_of(pods) if pod.node_name]
     return tuple(dict.fromkeys(names))
 
 
 def published_nodes(access: KubeAccess) -> tuple[PublishedNode, ...]:
-    """Give what the agents of all nodes published.
+    """Return the RBDNodes of all nodes.
 
     Raises:
-        SourceError: the API did not tell; where it has no such resource, how to get it.
+        SourceError: the request failed. If the API has no such resource, the hint shows how to
+            install it.
     """
     api = Api(credentials(access), timeout_s=access.timeout_s)
     try:
@@ -479,14 +492,14 @@ def published_nodes(access: KubeAccess) -> tuple[PublishedNode, ...]:
 def published_or_gap(
     access: KubeAccess, reduced: Callable[[PublishedNode], PublishedNode]
 ) -> tuple[PublishedNode, ...] | NotObserved:
-    """Return what the agents of all nodes published, each report reduced as it comes.
+    """Return the RBDNodes of all nodes; each one is reduced when it is read.
 
-    Reports of a thousand nodes with fifty mappings each are 27 MB of JSON: what concerns other
-    volumes is dropped page by page.
+    RBDNodes of a thousand nodes with fifty mappings each are 27 MB of JSON. The parts about other
+    volumes are dropped page by page.
     """
     try:
         api = Api(credentials(access), timeout_s=access.timeout_s)
-    except Exception as error:  # noqa: BLE001 - what the look has seen already stays
+    except Exception as error:  # noqa: BLE001 - the snapshot keeps what it has already
         return not_observed(error, RBD_NODES)
     return begin_reports(api, reduced)()
 
@@ -494,7 +507,10 @@ def published_or_gap(
 def begin_reports(
     api: Api, reduced: Callable[[PublishedNode], PublishedNode] = lambda report: report
 ) -> Callable[[], tuple[PublishedNode, ...] | NotObserved]:
-    """Ask for every RBDNode; return what waits for them. Without the resource there is no agent."""
+    """Request all RBDNodes; return a function that waits for them.
+
+    Without the resource there is no agent, and the result is empty.
+    """
     listing = api.list(RBD_NODES, limit=_REPORTS_AT_ONCE)
 
     def wait() -> tuple[PublishedNode, ...] | NotObserved:
@@ -502,7 +518,7 @@ def begin_reports(
             return tuple(reduced(report) for report in _rbd_nodes(listing))
         except StatusError as error:
             return () if error.status == NOT_FOUND else not_observed(error, RBD_NODES)
-        except Exception as error:  # noqa: BLE001 - what the look has seen already stays
+        except Exception as error:  # noqa: BLE001 - the snapshot keeps what it has already
             return not_observed(error, RBD_NODES)
 
     return wait
@@ -511,13 +527,13 @@ def begin_reports(
 def rbd_nodes_named(
     access: KubeAccess, names: Iterable[str]
 ) -> dict[str, PublishedNode | NotObserved | None]:
-    """Give what the agents of some nodes published, a request each; None: no agent is there."""
+    """Return the RBDNodes of the named nodes, one request each; None if a node has no agent."""
     try:
         api = Api(credentials(access), timeout_s=access.timeout_s)
     except Exception as error:  # noqa: BLE001 - as above
         return dict.fromkeys(names, not_observed(error, RBD_NODES))
     asked = {name: api.ask(f"{RBD_NODES}/{quote(name)}") for name in names}
-    return {name: found_object(each, read.rbd_node) for name, each in asked.items()}
+    return {name: found_object(request, read.rbd_node) for name, request in asked.items()}
 
 
 def _rbd_nodes(listing: Listing) -> Iterator[PublishedNode]:
@@ -527,7 +543,7 @@ def _rbd_nodes(listing: Listing) -> Iterator[PublishedNode]:
 
 
 def near_names(api: Api, target: Target) -> tuple[str, ...]:
-    """Give names of the same kind that come close to a name that is not there."""
+    """Return names of the same kind that are similar to a name that does not exist."""
     paths = {
         TargetKind.PERSISTENT_VOLUME: VOLUMES,
         TargetKind.CLAIM: f"/api/v1/namespaces/{quote(target.namespace)}/persistentvolumeclaims",
@@ -535,7 +551,7 @@ def near_names(api: Api, target: Target) -> tuple[str, ...]:
     }
     try:
         page = api.ask(paths[target.kind], {"limit": _PAGE}, accept=_METADATA_ONLY).answer()
-        names = [str(each["metadata"]["name"]) for each in page.get("items") or ()]
+        names = [str(item["metadata"]["name"]) for item in page.get("items") or ()]
     except (SourceError, KeyError, TypeError):
         return ()
     import difflib
@@ -545,14 +561,16 @@ def near_names(api: Api, target: Target) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*inside, *close]))[:3]
 
 
-def _did_you_mean(target: Target, near: tuple[str, ...]) -> str:
+def _hint(target: Target, near: tuple[str, ...]) -> str:
     if not near:
-        return f"{line_of(kubectl('get', str(target.kind), options=('-A',)))} lists what there is"
+        return (
+            f"{line_of(kubectl('get', str(target.kind), options=('-A',)))} lists the existing ones"
+        )
     return "did you mean " + " or ".join(f"{target.kind}/{name}" for name in near) + "?"
 
 
 def gaps_of(view: KubeView) -> tuple[Gap, ...]:
-    """Give the kinds that were not observed."""
+    """Return the kinds of objects that were not observed, as gaps."""
     return (
         *gap("PersistentVolumes", view.persistent_volumes),
         *gap("PersistentVolumeClaims", view.claims),

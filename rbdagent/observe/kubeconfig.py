@@ -1,7 +1,7 @@
-"""Where the Kubernetes API is and as whom to ask it: kubeconfigs, and the in-cluster account.
+"""Address and credentials of the Kubernetes API: from a kubeconfig, or in-cluster.
 
-The ``kubernetes`` package is imported only where a kubeconfig asks for an exec plugin or an auth
-provider (docs/adr/0001-kubernetes-transport.md).
+The ``kubernetes`` package runs exec plugins and refreshes the tokens of auth providers, in a
+separate program (docs/adr/0001-kubernetes-transport.md).
 """
 
 from __future__ import annotations
@@ -19,30 +19,35 @@ from rbdagent.observe.user_files import read_user_file
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from rbdagent.observe.plugins import Given, Plugin
+
 Json = dict[str, Any]
 
 _Entry = tuple[Json, Path]
-"""A cluster, user or context, and the kubeconfig that it is from."""
+"""A cluster, user or context, and the kubeconfig that contains it."""
 
 _IN_CLUSTER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _MOST: Final = 4 << 20
-"""Bytes of a kubeconfig: some 700 clusters with their certificates."""
+"""Largest kubeconfig in bytes: some 700 clusters with their certificates."""
 _MOST_OF_TOKEN: Final = 1 << 20
-_SHOWS_FAULT: Final = "kubectl config view tells what is wrong"
+_SHOWS_FAULT: Final = "kubectl config view shows the error"
 
 
 class KubeAccess(Struct, frozen=True, kw_only=True):
-    """How to reach the API: as kubectl does, by flag, ``KUBECONFIG``, in-cluster, ``~/.kube``."""
+    """Holds the access to the API: as for kubectl, from flag, ``KUBECONFIG``, in-cluster, HOME."""
 
     kubeconfig: Path | None
     context: str | None
     timeout_s: float
+    """Time limit of a request."""
+    answer_s: float = 30.0
+    """Time limit of the whole snapshot, which a credential plugin must not exceed."""
     environment: tuple[tuple[str, str], ...] = ()
-    """What matters of it: ``KUBECONFIG``, ``HOME``, ``KUBERNETES_SERVICE_HOST`` and ``_PORT``."""
+    """The variables in use: ``KUBECONFIG``, ``HOME``, ``KUBERNETES_SERVICE_HOST``, ``_PORT``."""
 
 
 class Credentials(Struct, frozen=True, kw_only=True):
-    """One API server, and what proves who asks."""
+    """Holds the address of one API server, and the credentials for it."""
 
     server: str
     token: str | None = None
@@ -55,20 +60,20 @@ class Credentials(Struct, frozen=True, kw_only=True):
     proxy: str | None = None
 
     def __repr__(self) -> str:
-        """Name the server alone: the rest is secret."""
+        """Return the server only: the other fields are secret."""
         return f"Credentials(server={self.server!r})"
 
 
 def credentials(access: KubeAccess) -> Credentials:
-    """Find the server and the credentials.
+    """Return the server and the credentials.
 
     Raises:
-        SourceError: there are none, or they cannot be read; it tells what was tried.
+        SourceError: there are none, or they cannot be read; the message names the tried sources.
     """
     found = _found(access)
     if found.token is not None and not (found.token.isascii() and found.token.isprintable()):
         raise SourceError(
-            f"the token for {found.server} has characters that no token has",
+            f"the token for {found.server} has characters that are not valid in a token",
             cure="log in again, or correct the kubeconfig or token file",
         )
     return found
@@ -79,7 +84,7 @@ def _found(access: KubeAccess) -> Credentials:
     if access.kubeconfig is not None:
         return _from_kubeconfig((access.kubeconfig,), access)
     if environment.get("KUBECONFIG"):
-        paths = tuple(Path(each) for each in environment["KUBECONFIG"].split(os.pathsep) if each)
+        paths = tuple(Path(path) for path in environment["KUBECONFIG"].split(os.pathsep) if path)
         return _from_kubeconfig(paths, access)
     if environment.get("KUBERNETES_SERVICE_HOST") and access.context is None:
         return _in_cluster(environment)
@@ -90,7 +95,7 @@ def _found(access: KubeAccess) -> Credentials:
     raise SourceError(
         "no kubeconfig: tried --kubeconfig (not given), KUBECONFIG (not set), in-cluster "
         f"(KUBERNETES_SERVICE_HOST not set), {candidates[0]} (no such file)",
-        cure="pass --kubeconfig FILE, set KUBECONFIG, or use --no-kube to look away on purpose",
+        cure="pass --kubeconfig FILE, set KUBECONFIG, or use --no-kube to skip Kubernetes",
     )
 
 
@@ -115,16 +120,16 @@ def _token_of(file: Path) -> str:
 
 
 def _from_kubeconfig(paths: Sequence[Path], access: KubeAccess) -> Credentials:
-    """Merge kubeconfig files as kubectl does: the first file that sets something wins."""
+    """Merge kubeconfig files as kubectl does: the first file that sets a value has precedence."""
     merged: dict[str, dict[str, _Entry]] = {"clusters": {}, "users": {}, "contexts": {}}
     current: str | None = None
-    there = [path for path in paths if path.exists()]
-    if not there:
+    existing = [path for path in paths if path.exists()]
+    if not existing:
         raise SourceError(
             f"kubeconfig {', '.join(map(str, paths))}: no such file",
             cure="pass --kubeconfig FILE or correct KUBECONFIG",
         )
-    for path in there:
+    for path in existing:
         data = _yaml(path)
         current = current or _text((data, path), "current-context")
         for kind, entries in merged.items():
@@ -135,26 +140,30 @@ def _from_kubeconfig(paths: Sequence[Path], access: KubeAccess) -> Credentials:
         known = ", ".join(sorted(merged["contexts"])) or "none"
         wanted = f"context {name!r}" if name else "a current-context"
         raise SourceError(
-            f"kubeconfig {', '.join(map(str, there))}: no {wanted}; it has: {known}",
+            f"kubeconfig {', '.join(map(str, existing))}: no {wanted}; it has: {known}",
             cure="pass --context with one of them",
         )
     context = merged["contexts"][name]
     wanted_cluster = _text(context, "cluster") or ""
     cluster = merged["clusters"].get(wanted_cluster)
-    user = merged["users"].get(_text(context, "user") or "", ({}, there[0]))
+    user = merged["users"].get(_text(context, "user") or "", ({}, existing[0]))
     if cluster is None or not _text(cluster, "server"):
         raise SourceError(
-            f"kubeconfig {there[0]}: context {name!r} names cluster {wanted_cluster!r}, "
+            f"kubeconfig {existing[0]}: context {name!r} names cluster {wanted_cluster!r}, "
             "which it does not have or which has no server",
             cure="correct the kubeconfig (kubectl config view shows it)",
         )
     if "exec" in user[0] or "auth-provider" in user[0]:
-        return _from_plugin(there, name, cluster)
+        # Imported here: few kubeconfigs need the module, and its imports take time.
+        from rbdagent.observe.plugins import given_by
+
+        plugin = _plugin(existing, name, user)
+        return _with(given_by(plugin, answer_s=access.answer_s), cluster)
     return _static(cluster, user)
 
 
 def _named(data: Json, kind: str, path: Path) -> Iterator[tuple[str, Json]]:
-    """Return the clusters, users or contexts of a kubeconfig by their names."""
+    """Yield the clusters, users or contexts of a kubeconfig with their names."""
     entries = data.get(kind) or []
     if not isinstance(entries, list):
         raise _mistyped(path, kind, "a list")
@@ -168,11 +177,11 @@ def _named(data: Json, kind: str, path: Path) -> Iterator[tuple[str, Json]]:
 
 
 def _text(entry: _Entry, key: str) -> str | None:
-    """Return a field of a kubeconfig; None where it is absent or empty."""
+    """Return a field of a kubeconfig; None if it is absent or empty."""
     content, path = entry
     value = content.get(key)
     if value is not None and not (isinstance(value, str) and "\0" not in value):
-        raise _mistyped(path, key, "a text")
+        raise _mistyped(path, key, "a string")
     return value or None
 
 
@@ -187,12 +196,12 @@ def _yaml(path: Path) -> Json:
         data = yaml.safe_load(read_user_file(path, most=_MOST))
     except OSError as error:
         raise SourceError(f"kubeconfig {path}: cannot be read: {error.strerror}") from error
-    # PyYAML's constructors of numbers and dates raise what their conversions raise.
+    # PyYAML's constructors of numbers and dates do not catch the errors of their conversions.
     except (
         yaml.YAMLError, RecursionError, ArithmeticError, AttributeError, LookupError, TypeError,
         ValueError,
     ) as error:  # fmt: skip
-        # The message of a YAML error quotes the text around it, which may be a token.
+        # The message of a YAML error quotes the surrounding text, which may be a token.
         mark = getattr(error, "problem_mark", None)
         at = f" at line {mark.line + 1}" if mark is not None else ""
         raise SourceError(f"kubeconfig {path}: not YAML{at}", cure=_SHOWS_FAULT) from error
@@ -244,53 +253,27 @@ def _decoded(text: str, key: str, path: Path) -> bytes:
         return binascii.a2b_base64(text)
     except ValueError as error:
         raise SourceError(
-            f"kubeconfig {path}: {key} is not base64", cure="write the kubeconfig anew"
+            f"kubeconfig {path}: {key} is not base64", cure="write the kubeconfig again"
         ) from error
 
 
-def _from_plugin(paths: Sequence[Path], context: str, cluster: _Entry) -> Credentials:
-    """Let the client library run the exec plugin or refresh the auth provider's token."""
-    import logging
+def _plugin(files: Sequence[Path], context: str, user: _Entry) -> Plugin:
+    from rbdagent.observe.plugins import Plugin
 
-    try:
-        from kubernetes import client, config
-        from kubernetes.config.config_exception import ConfigException
-    except ImportError as error:
-        raise SourceError(
-            f"kubeconfig {paths[0]}: context {context!r} has a credential plugin, and the Python "
-            "package that runs it is not installed: kubernetes",
-            cure="apt install python3-kubernetes, or pip install kubernetes; a context with a "
-            "token or a certificate needs neither",
-        ) from error
+    content, path = user
+    kind, key = ("exec", "command") if "exec" in content else ("auth-provider", "name")
+    settings = content[kind]
+    if not isinstance(settings, dict):
+        raise _mistyped(path, kind, "a mapping")
+    program = _text((settings, path), key) or ""
+    return Plugin(files=tuple(files), context=context, program=program)
 
-    configuration = client.Configuration()
-    failed = SourceError(
-        f"kubeconfig {paths[0]}: the credential plugin of context {context!r} failed",
-        cure="kubectl get --raw /version with the same context shows the plugin's words",
-    )
-    # The loader logs what the plugin said, which may be a secret, and goes on without credentials.
-    logging.disable(logging.CRITICAL)
-    try:
-        config.load_kube_config(
-            config_file=os.pathsep.join(map(str, paths)),
-            context=context,
-            client_configuration=configuration,
-            persist_config=False,
-        )
-    except ConfigException as error:
-        raise failed from error
-    finally:
-        logging.disable(logging.NOTSET)
-    # The loader's key is BearerToken from 36.0.1 on, authorization before (pull request 2585 of
-    # kubernetes-client/python). auth_settings() of 36.0.0 has neither (issue 2582 there).
-    keys = configuration.api_key
-    header = keys.get("BearerToken") or keys.get("authorization") or ""
-    static = _static(cluster, ({}, cluster[1]))
-    cert = (configuration.cert_file, configuration.key_file)
-    if not header and not all(cert):
-        raise failed
+
+def _with(given: Given, cluster: _Entry) -> Credentials:
+    """Return the credentials for a cluster that a plugin returned."""
+    cert = given.cert
     return replace(
-        static,
-        token=header.removeprefix("Bearer ") or None,
-        cert=cert if all(cert) else None,
+        _static(cluster, ({}, cluster[1])),
+        token=given.token,
+        cert_data=None if cert is None else (cert[0].encode(), cert[1].encode()),
     )

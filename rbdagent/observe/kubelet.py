@@ -1,11 +1,12 @@
-"""What kubelet and the CSI drivers keep on the node's disk.
+"""Files and directories of kubelet and the CSI drivers on the node's disk.
 
-Only directories above the mount points are listed: nothing inside a volume is touched.
+Only directories above the mount points are listed. Nothing inside a volume is accessed.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -21,14 +22,21 @@ from rbdagent.model import (
     VolumeData,
 )
 from rbdagent.observe.files import (
+    SMALL,
+    UnreadError,
     followed,
     is_mount_point,
     is_same,
     names_in,
-    read_bytes,
+    read_file,
+    read_head,
 )
-from rbdagent.observe.processes import flag_value
+from rbdagent.observe.mounts import OnDisk
+from rbdagent.observe.places import mount_of
+from rbdagent.observe.processes import KUBELETS, flag_value, named
+from rbdagent.observe.shares import Shares
 from rbdagent.observe.sockets import listening_names, listens
+from rbdagent.parse.excerpt import printable, shortened
 from rbdagent.parse.kubelet import parse_stash, parse_volume_data
 
 if TYPE_CHECKING:
@@ -36,7 +44,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rbdagent.model import ProcessRef
-    from rbdagent.observe.processes import ProcessEntry
+    from rbdagent.observe.processes import ProcessEntry, ProcessScan
 
 KNOWN_ROOTS: Final = (
     "/var/lib/kubelet",
@@ -45,7 +53,7 @@ KNOWN_ROOTS: Final = (
     "/var/lib/rancher/k3s/agent/kubelet",
     "/var/data/kubelet",
 )
-"""Where distributions move kubelet's root; /var/lib/kubelet may be a link to one of them."""
+"""kubelet's root directory in the distributions; /var/lib/kubelet may be a link to one of them."""
 
 _CSI: Final = "plugins/kubernetes.io/csi"
 _DEVICES: Final = f"{_CSI}/volumeDevices"
@@ -55,7 +63,7 @@ _STASH: Final = "image-meta.json"
 
 
 class _DeniedError(Exception):
-    """A directory of kubelet's may not be listed."""
+    """A directory of kubelet cannot be listed."""
 
     def __init__(self, what: NotObserved) -> None:
         super().__init__(what.reason)
@@ -73,37 +81,39 @@ def observe_kubelet(
     """Read staging and pod directories below every root that exists.
 
     Args:
-        host_root: where the host's ``/`` is.
+        host_root: the path of the host's ``/``.
         procfs: the host's /proc, for its unix sockets.
-        roots: kubelet's root directories as the host names them, the likeliest first.
+        roots: paths of kubelet's root directories on the host, the most likely one first.
         process: the running kubelet.
-        own: its root directory, as it names that; None: it does not tell.
+        own: its root directory, from its arguments; None if it is unknown.
     """
-    there = tuple(root for root in roots if names_in(_below(host_root, root)) is not None)
-    if process is not None and not _has_own(host_root, procfs, there, process, own):
+    existing = tuple(root for root in roots if names_in(_below(host_root, root)) is not None)
+    if process is not None and not _has_own(host_root, procfs, existing, process, own):
         missed = NotObserved(
-            reason=f"kubelet (process {process.pid}) keeps its volumes in {own or 'a directory'}"
-            f" that was not looked at; looked at: {', '.join(there) or 'none'}",
-            cure="show that directory of the host to rbdagent, and name it: --kubelet-root"
+            reason=f"kubelet (process {process.pid}) has its volumes in {own or 'a directory'}"
+            f" that was not read; read: {', '.join(existing) or 'none'}",
+            cure="make that directory of the host visible to rbdagent, and pass --kubelet-root"
             f" {own or 'DIRECTORY'} (the chart: kubeletRoot)",
         )
         return KubeletView(
-            roots=there, process=process, staging=missed, pod_volumes=missed, sockets=missed
+            roots=existing, process=process, staging=missed, pod_volumes=missed, sockets=missed
         )
     return KubeletView(
-        roots=there,
+        roots=existing,
         process=process,
-        staging=_staging_below(host_root, there),
-        pod_volumes=_pod_volumes_below(host_root, there),
-        sockets=_sockets(host_root, procfs, there),
+        staging=_staging_below(host_root, existing),
+        pod_volumes=_pod_volumes_below(host_root, existing),
+        sockets=_sockets(host_root, procfs, existing),
     )
 
 
 def existing_roots(host_root: Path, told: str | None, given: tuple[str, ...]) -> tuple[str, ...]:
-    """Choose kubelet's roots: those that were given, else the running kubelet's, else the known.
+    """Return kubelet's root directories on the host whose ``/`` is at ``host_root``.
 
-    Two names of one directory (a link from /var/lib/kubelet) count once. A link that leads nowhere
-    from here, or where nobody may look from here, is followed as the host would.
+    These are the configured ones (``given``). Without these, they are the existing ones among the
+    root directory of the running kubelet, if it is known, and the known root directories. Two names
+    of one directory (a link from /var/lib/kubelet) count once. A link whose target does not exist
+    or cannot be read below the host's root is resolved as on the host.
     """
     if given:
         return given
@@ -111,28 +121,101 @@ def existing_roots(host_root: Path, told: str | None, given: tuple[str, ...]) ->
     chosen: dict[str, str] = {}
     for root in candidates:
         target = followed(host_root, root)
-        seen = {name: names_in(_below(host_root, name)) for name in (root, target)}
-        listed = [name for name, names in seen.items() if isinstance(names, tuple)]
-        denied = [name for name, names in seen.items() if isinstance(names, NotObserved)]
+        entries = {name: names_in(_below(host_root, name)) for name in (root, target)}
+        listed = [name for name, names in entries.items() if isinstance(names, tuple)]
+        denied = [name for name, names in entries.items() if isinstance(names, NotObserved)]
         if listed or denied:
             chosen.setdefault(target, (listed or denied)[0])
     return tuple(chosen.values())
 
 
-def own_root(kubelet: ProcessEntry) -> str | None:
-    """Give the root directory of a running kubelet; None where another program runs it inside.
+_SUBCOMMANDS: Final = {
+    "k3s": frozenset({"server", "agent"}),
+    "rke2": frozenset({"server", "agent"}),
+    "k0s": frozenset({"controller", "worker"}),
+}
+"""For programs that contain kubelet (pkg/cli/server/server.go of k3s) or start it (k0s, RKE2)."""
+_ROOT: Final = frozenset({b"0"})
+_UIDS: Final = re.compile(rb"^Uid:((?:\t\d+)+)$", re.MULTILINE)
 
-    Its configuration file cannot name it: the flag alone can, and has a default.
+
+def find_kubelet(procfs: Path, scan: ProcessScan) -> ProcessEntry | NotObserved | None:
+    """Return the process of the host's kubelet; of several, the one that started last.
+
+    A process with that name in a pod does not count: the process of a pod can choose its name and
+    its pid. The host's kubelet runs as root, in the mount namespace of pid 1, and in no pod's
+    cgroup.
+
+    Returns:
+        NotObserved if a process may be kubelet but is not certain, None if there is none.
     """
-    told = flag_value(kubelet.arguments, "--root-dir")
-    is_itself = os.path.basename(kubelet.arguments[0]) == "kubelet"
-    return told or (KNOWN_ROOTS[0] if is_itself else None)
+    host = {namespace.key for namespace in scan.namespaces if namespace.is_host}
+    found: list[ProcessEntry] = []
+    doubts: list[NotObserved] = []
+    for entry in scan.entries:
+        if entry.is_over or entry.ref.pod_uid is not None or not _runs_kubelet(entry):
+            continue
+        uids = _uids_of(procfs, entry)
+        if uids is None or uids - _ROOT:
+            continue
+        doubt = _doubt_of(entry, uids, host)
+        if not doubt:
+            found.append(entry)
+        else:
+            doubts.append(NotObserved(reason=f"{named(entry.ref)}: {doubt}"))
+    if found:
+        return max(found, key=lambda entry: entry.ticks)
+    return doubts[0] if doubts else None
+
+
+def _runs_kubelet(entry: ProcessEntry) -> bool:
+    if not entry.arguments:
+        # The command line was not read: only the name of the process is known.
+        return entry.is_cut and entry.name.partition("-")[0] in KUBELETS
+    program, *words = [*entry.arguments[0].split(" "), *entry.arguments[1:]]
+    name = os.path.basename(program)
+    subcommand = next((word for word in words if word and not word.startswith("-")), "")
+    return name == "kubelet" or subcommand in _SUBCOMMANDS.get(name, ())
+
+
+def _uids_of(procfs: Path, entry: ProcessEntry) -> frozenset[bytes] | None:
+    """Return the user ids of a process; empty if access is denied, None if it has ended."""
+    status = read_head(procfs / str(entry.ref.pid) / "status", SMALL)
+    found = _UIDS.search(status) if isinstance(status, bytes) else None
+    if found is None:
+        return None if status is None else frozenset()
+    return frozenset(found[1].split())
+
+
+def _doubt_of(entry: ProcessEntry, uids: frozenset[bytes], host: set[int | bytes]) -> str:
+    """Return why a process may not be the host's kubelet; empty if it certainly is."""
+    doubts = {
+        "its user cannot be read": not uids,
+        "its cgroup cannot be read": not entry.has_cgroup,
+        entry.unread or "its command line cannot be read": not entry.arguments,
+        "its mount namespace, or that of pid 1, was not observed": not (host and entry.namespaces),
+        "it is in another mount namespace, with other directories than the host": host.isdisjoint(
+            entry.namespaces[:1]
+        ),
+    }
+    return next((doubt for doubt, holds in doubts.items() if holds), "")
+
+
+def own_root(kubelet: ProcessEntry) -> str | None:
+    """Return the root directory of a running kubelet; None if another program contains it.
+
+    Only the flag sets it, and the flag has a default. kubelet's configuration file has no such
+    field.
+    """
+    root = flag_value(kubelet.arguments, "--root-dir")
+    is_kubelet = os.path.basename(kubelet.arguments[0]) == "kubelet"
+    return root or (KNOWN_ROOTS[0] if is_kubelet else None)
 
 
 def _has_own(
     host_root: Path, procfs: Path, roots: tuple[str, ...], process: ProcessRef, own: str | None
 ) -> bool:
-    """Tell whether kubelet's own root is among those: by its name, or as the same directory."""
+    """Return whether kubelet's root directory is among the given ones, by its path or inode."""
     if own is None:
         return bool(roots)
     target = followed(host_root, own)
@@ -141,6 +224,26 @@ def _has_own(
         followed(host_root, root) == target or is_same(_below(host_root, root), inside)
         for root in roots
     )
+
+
+def on_disk(
+    host_root: Path, procfs: Path, roots: tuple[str, ...]
+) -> tuple[OnDisk, ...] | NotObserved:
+    """Return the positions of kubelet's root directories in their file systems, from mountinfo."""
+    mountinfo = str(procfs / "1" / "mountinfo")
+    found = []
+    try:
+        for root in roots:
+            path = followed(host_root, root)
+            mount = mount_of(path, mountinfo, Shares().of(None))
+            if mount is not None:
+                above, below = mount.path.rstrip("/"), mount.root.rstrip("/")
+                found.append(OnDisk(mount.device, below + path.removeprefix(above)))
+    except ParseError as error:
+        return NotObserved(reason=shortened(printable(str(error))))
+    except UnreadError as error:
+        return error.what or NotObserved(reason=f"{mountinfo}: no such file")
+    return tuple(found)
 
 
 def _below(host_root: Path, path: str) -> str:
@@ -169,7 +272,7 @@ def _staging_below(
 
 
 def _csi_staging(host_root: Path, root: str) -> Iterator[StagingDirectory]:
-    """``<driver>/<sha256 of the handle>/globalmount/<handle>``, since Kubernetes 1.24."""
+    """Yield ``<driver>/<sha256 of the handle>/globalmount/<handle>``, since Kubernetes 1.24."""
     base = f"{root}/{_CSI}"
     for driver in _listed(_below(host_root, base)):
         if driver in {"volumeDevices", "pv"}:
@@ -184,10 +287,10 @@ def _csi_staging(host_root: Path, root: str) -> Iterator[StagingDirectory]:
 
 
 def _staged(host_root: Path, mount: str, handle: str | None) -> StagingDirectory:
-    """Read what ceph-csi keeps in ``globalmount``, beside the directory that it mounts.
+    """Read ceph-csi's file in ``globalmount``, next to the directory that it mounts.
 
-    Other drivers mount on ``globalmount`` itself: what is in it then is their volume's, which a pod
-    writes, and the server of which may not answer.
+    Other drivers mount on ``globalmount`` directly. Its content then belongs to the volume: a pod
+    writes it, and the file server of the volume may not answer.
     """
     below = _below(host_root, mount)
     if is_mount_point(below):
@@ -205,7 +308,7 @@ def _staged(host_root: Path, mount: str, handle: str | None) -> StagingDirectory
 
 
 def _old_csi_staging(host_root: Path, root: str) -> Iterator[StagingDirectory]:
-    """``pv/<pv>/globalmount``, before Kubernetes 1.24; still there for volumes staged then."""
+    """Yield ``pv/<pv>/globalmount``, of volumes that were staged before Kubernetes 1.24."""
     base = f"{root}/{_CSI}/pv"
     for volume in _listed(_below(host_root, base)):
         data = _volume_data(_below(host_root, f"{base}/{volume}/vol_data.json"))
@@ -220,7 +323,7 @@ def _old_csi_staging(host_root: Path, root: str) -> Iterator[StagingDirectory]:
 
 
 def _block_staging(host_root: Path, root: str) -> Iterator[StagingDirectory]:
-    """``volumeDevices/staging/<pv>/<handle>``: a file that the device node is bound to."""
+    """Yield ``volumeDevices/staging/<pv>/<handle>``: a file with the device node bind-mounted."""
     base = f"{root}/{_DEVICES}/staging"
     for volume in _listed(_below(host_root, base)):
         inside = _listed(_below(host_root, f"{base}/{volume}"))
@@ -241,7 +344,7 @@ def _block_staging(host_root: Path, root: str) -> Iterator[StagingDirectory]:
 
 
 def _in_tree_staging(host_root: Path, root: str) -> Iterator[StagingDirectory]:
-    """``plugins/kubernetes.io/rbd/mounts/<pool>-image-<image>`` of the in-tree plugin."""
+    """Yield ``plugins/kubernetes.io/rbd/mounts/<pool>-image-<image>`` of the in-tree plugin."""
     base = f"{root}/{_IN_TREE}"
     for name in _listed(_below(host_root, base)):
         yield StagingDirectory(path=f"{base}/{name}", driver=None, volume_handle=None)
@@ -261,7 +364,8 @@ def _pod_volumes(host_root: Path, root: str) -> Iterator[PodVolumeDirectory]:
         for plugin in _POD_PLUGINS:
             base = f"{root}/pods/{uid}/volumes/{plugin}"
             for volume in _listed(_below(host_root, base)):
-                # A CSI volume is mounted on ``mount`` below, an in-tree one on the directory.
+                # A CSI volume is mounted on ``mount`` below the directory. An in-tree volume is
+                # mounted on the directory.
                 is_csi = plugin == "kubernetes.io~csi"
                 yield PodVolumeDirectory(
                     path=f"{base}/{volume}/mount" if is_csi else f"{base}/{volume}",
@@ -286,7 +390,7 @@ def _pod_volumes(host_root: Path, root: str) -> Iterator[PodVolumeDirectory]:
 
 
 def _volume_data(path: str) -> VolumeData | NotObserved | None:
-    raw = read_bytes(path)
+    raw = read_file(path)
     if not isinstance(raw, bytes):
         return raw
     try:
@@ -296,7 +400,7 @@ def _volume_data(path: str) -> VolumeData | NotObserved | None:
 
 
 def _stash(path: str) -> Stash | NotObserved | None:
-    raw = read_bytes(path)
+    raw = read_file(path)
     if not isinstance(raw, bytes):
         return raw
     try:
@@ -324,10 +428,11 @@ def _sockets(
 
 
 def _socket(host_root: Path, root: str, name: str, names: frozenset[str]) -> PluginSocket:
-    """Look at the driver's own socket; the one in the registry is its registrar's.
+    """Return the state of the driver's own socket; the socket in the registry is the registrar's.
 
-    The registrar is a container of its own, and runs on while the driver's restarts in a loop.
-    kubelet calls the endpoint that the registrar reported, by convention the file below.
+    The registrar is a separate container, and continues to run while the driver restarts in a loop.
+    kubelet calls the endpoint that the registrar reported. By convention, the endpoint has the path
+    below.
     """
     driver = name.removesuffix(".sock").removesuffix("-reg")
     own, registry = f"/plugins/{driver}/csi.sock", f"/plugins_registry/{name}"
@@ -337,11 +442,11 @@ def _socket(host_root: Path, root: str, name: str, names: frozenset[str]) -> Plu
     registrar = listens(_below(host_root, root + registry), suffix=registry, names=names)
     if registrar is False:
         return PluginSocket(driver=driver, path=root + registry, listening=False)
-    unknown = f"the driver's registrar listens, and there is no {root + own}"
+    unknown = f"the driver's registrar listens, but {root + own} does not exist"
     return PluginSocket(
         driver=driver,
         path=root + registry,
         listening=registrar
         if isinstance(registrar, NotObserved)
-        else NotObserved(reason=f"{unknown}: its endpoint is elsewhere, or is not made yet"),
+        else NotObserved(reason=f"{unknown}: the endpoint has another path, or does not exist yet"),
     )

@@ -1,4 +1,4 @@
-"""What the life of a volume needs of the Kubernetes API beyond who holds it."""
+"""Requests to the Kubernetes API for a volume's lifecycle, in addition to those for its holders."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ _APPS: Final = (
     "cephfs-provisioner",
     "nfs-client-provisioner",
 )
-"""Labels ``app`` of provisioners: ceph-csi's manifests and Rook, ceph-csi's chart, what was
-external-storage."""
+"""Labels ``app`` of provisioners: the manifests of ceph-csi and Rook, the chart of ceph-csi, the
+former external-storage."""
 _LABEL: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
-NOTHING_WAITS: Final = NotObserved(reason="not asked: nothing here waits for a provisioner")
+NOTHING_WAITS: Final = NotObserved(reason="not queried: nothing here waits for a provisioner")
 _KINDS: Final = {
     "ReplicaSet": "replicasets",
     "Deployment": "deployments",
@@ -62,7 +62,7 @@ _KINDS: Final = {
 
 
 class Life(NamedTuple):
-    """What was found."""
+    """Holds the observed objects of the lifecycle."""
 
     storage_classes: tuple[StorageClass, ...] | NotObserved
     drivers: tuple[str, ...] | NotObserved
@@ -72,14 +72,14 @@ class Life(NamedTuple):
 
 
 class Provisioners(NamedTuple):
-    """Whether they run who make and delete volumes, and bind them."""
+    """Holds the leases and pods of the controllers that create, delete and bind volumes."""
 
     leases: tuple[Lease, ...] | NotObserved = NOTHING_WAITS
     pods: tuple[DriverPod, ...] | NotObserved = NOTHING_WAITS
 
 
 class Meant(NamedTuple):
-    """What belongs to the target."""
+    """Holds the objects that belong to the target."""
 
     pods: tuple[Pod, ...]
     claims: tuple[Claim, ...]
@@ -87,7 +87,7 @@ class Meant(NamedTuple):
 
 
 def with_life(view: KubeView, life: Life) -> KubeView:
-    """Give a view with it."""
+    """Return a view with the objects of the lifecycle."""
     return replace(
         view,
         storage_classes=life.storage_classes,
@@ -100,7 +100,7 @@ def with_life(view: KubeView, life: Life) -> KubeView:
 
 
 def gaps_of_life(view: KubeView) -> tuple[Gap, ...]:
-    """Give the kinds that were asked for, and not observed."""
+    """Return gaps for the kinds that were requested but not observed."""
     return (
         *gap("storage classes", view.storage_classes),
         *gap("controllers of pods", view.workloads),
@@ -111,14 +111,14 @@ def gaps_of_life(view: KubeView) -> tuple[Gap, ...]:
 
 
 def gap(fact: str, found: object) -> tuple[Gap, ...]:
-    """Give what is missing, if it is."""
+    """Return a gap if a fact was not observed."""
     if not isinstance(found, NotObserved) or found == NOTHING_WAITS:
         return ()
     return (Gap(fact=fact, reason=found.reason, cure=found.cure),)
 
 
 def ask_life(api: Api) -> Callable[[Meant], Life]:
-    """Send what can be sent at once; give what asks for what the target leads to, and waits."""
+    """Send the first requests; return a function that sends those for the target, and waits."""
     classes = listed(api, CLASSES, read.storage_class)
     drivers = listed(api, DRIVERS, read.object_name)
     version = api.ask(_VERSION)
@@ -129,12 +129,14 @@ def ask_life(api: Api) -> Callable[[Meant], Life]:
         provisioners = Provisioners()
         if _waits(meant):
             provisioners = provisioners_of(api, _provisioners(meant, observed_of(found)))
-        told = found_object(version, read.version)
+        found_version = found_object(version, read.version)
         return Life(
             found,
             drivers(),
             workloads,
-            NotObserved(reason=f"{_VERSION} is not there") if told is None else told,
+            NotObserved(reason=f"{_VERSION} does not exist")
+            if found_version is None
+            else found_version,
             provisioners,
         )
 
@@ -142,7 +144,7 @@ def ask_life(api: Api) -> Callable[[Meant], Life]:
 
 
 def with_provisioners(api: Api, life: Life, meant: Meant) -> Life:
-    """Ask who makes and deletes volumes, where these were known only by what was found."""
+    """Request the provisioners that only the observed objects name."""
     if not _waits(meant):
         return life
     names = _provisioners(meant, observed_of(life.storage_classes))
@@ -150,24 +152,24 @@ def with_provisioners(api: Api, life: Life, meant: Meant) -> Life:
 
 
 def _waits(meant: Meant) -> bool:
-    """Tell whether anybody but a node has something to do."""
+    """Return whether a claim or PV waits for a controller, not for a node."""
     every: tuple[Claim | PersistentVolume, ...] = (*meant.claims, *meant.volumes)
-    return any(each.phase != "Bound" or each.deleting_since is not None for each in every)
+    return any(item.phase != "Bound" or item.deleting_since is not None for item in every)
 
 
 def _provisioners(meant: Meant, classes: tuple[StorageClass, ...]) -> set[str]:
-    """Name who makes, or has made, the target's volumes."""
-    names = {each.storage_class for each in meant.claims}
-    found = {each.provisioner for each in classes if each.name in names}
-    found |= {each.provisioner for each in meant.claims if each.provisioner}
-    found |= {each.provisioner for each in meant.volumes if each.provisioner}
+    """Return the names of the provisioners that create, or have created, the target's volumes."""
+    names = {claim.storage_class for claim in meant.claims}
+    found = {storage_class.provisioner for storage_class in classes if storage_class.name in names}
+    found |= {claim.provisioner for claim in meant.claims if claim.provisioner}
+    found |= {volume.provisioner for volume in meant.volumes if volume.provisioner}
     return found | {
-        each.source.driver for each in meant.volumes if isinstance(each.source, CsiSource)
+        volume.source.driver for volume in meant.volumes if isinstance(volume.source, CsiSource)
     }
 
 
 def provisioners_of(api: Api, names: Iterable[str]) -> Provisioners:
-    """Ask for the leases of provisioners by their names, and for the pods behind them."""
+    """Request the leases of provisioners by name, and the pods that hold them."""
     known = sorted(names)
     begun = [
         listed(api, LEASES, read.lease, fieldSelector=f"metadata.name={lease}")
@@ -180,55 +182,57 @@ def provisioners_of(api: Api, names: Iterable[str]) -> Provisioners:
         )
     )
     labels = (*_APPS, *(f"{name}-ctrlplugin" for name in known))
-    app = ",".join(each for each in labels if _LABEL.fullmatch(each))
+    app = ",".join(label for label in labels if _LABEL.fullmatch(label))
     by_label = listed(
         api, PODS, read.driver_pod, labelSelector=f"app in ({app}),component!=nodeplugin"
     )
-    leases = _together([each() for each in begun])
-    leaders = [each for each in observed_of(leases) if each.name != _CONTROLLER_MANAGER]
-    asked = [
-        api.ask(f"/api/v1/namespaces/{quote(each.namespace)}/pods/{quote(each.holder)}")
-        for each in leaders
-        if each.holder
+    leases = _merged([wait() for wait in begun])
+    leaders = [lease for lease in observed_of(leases) if lease.name != _CONTROLLER_MANAGER]
+    requests = [
+        api.ask(f"/api/v1/namespaces/{quote(lease.namespace)}/pods/{quote(lease.holder)}")
+        for lease in leaders
+        if lease.holder
     ]
-    leading = all_observed([found_object(each, read.driver_pod) for each in asked])
-    return Provisioners(leases, _together([by_label(), leading]))
+    leading = all_observed([found_object(request, read.driver_pod) for request in requests])
+    return Provisioners(leases, _merged([by_label(), leading]))
 
 
-def _together(parts: list[tuple[_T, ...] | NotObserved]) -> tuple[_T, ...] | NotObserved:
-    """Give all, each once; one that was not observed makes the whole not observed."""
-    missing = next((each for each in parts if isinstance(each, NotObserved)), None)
-    return missing or tuple(dict.fromkeys(one for each in parts for one in observed_of(each)))
+def _merged(parts: list[tuple[_T, ...] | NotObserved]) -> tuple[_T, ...] | NotObserved:
+    """Merge lists without duplicates; NotObserved if one of them was not observed."""
+    missing = next((part for part in parts if isinstance(part, NotObserved)), None)
+    return missing or tuple(dict.fromkeys(item for part in parts for item in observed_of(part)))
 
 
 def workloads_of(api: Api, pods: Iterable[Pod]) -> tuple[Workload, ...] | NotObserved:
-    """Give the controllers of pods, and theirs, each asked for by its name."""
-    owners = {(each.ref.namespace, owner) for each in pods for owner in each.owners}
+    """Return the controllers of pods, and the owners of these, each requested by name."""
+    owners = {(pod.ref.namespace, owner) for pod in pods for owner in pod.owners}
     found: tuple[Workload, ...] = ()
     while owners:
         answer = _named(api, owners)
         if isinstance(answer, NotObserved):
             return answer
         found += answer
-        known = {(each.ref.namespace, each.name) for each in found}
-        owners = {(each.ref.namespace, owner) for each in answer for owner in each.owners} - known
+        known = {(workload.ref.namespace, workload.name) for workload in found}
+        owners = {
+            (workload.ref.namespace, owner) for workload in answer for owner in workload.owners
+        } - known
     return found
 
 
 def _named(api: Api, owners: set[tuple[str, str]]) -> tuple[Workload, ...] | NotObserved:
-    asked = []
+    requests = []
     for namespace, owner in sorted(owners):
         kind, _, name = owner.partition("/")
         if kind in _KINDS:
             path = f"/apis/apps/v1/namespaces/{quote(namespace)}/{_KINDS[kind]}/{quote(name)}"
-            asked.append((api.ask(path), functools.partial(read.workload, kind=kind)))
-    return all_observed([found_object(each, reader) for each, reader in asked])
+            requests.append((api.ask(path), functools.partial(read.workload, kind=kind)))
+    return all_observed([found_object(request, reader) for request, reader in requests])
 
 
 def list_workloads(
     api: Api, namespace: str | None
 ) -> Callable[[], tuple[Workload, ...] | NotObserved]:
-    """List every controller there is, or of a namespace; give what waits for all of them."""
+    """List all controllers, or those of a namespace; return a function that waits for them."""
     begun = [
         listed(
             api,
@@ -238,4 +242,4 @@ def list_workloads(
         for kind, plural in _KINDS.items()
     ]
 
-    return lambda: _together([each() for each in begun])
+    return lambda: _merged([wait() for wait in begun])

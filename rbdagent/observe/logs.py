@@ -1,4 +1,4 @@
-"""How a node's logs are read: the end of a file, systemd's journal, the kernel's ring buffer."""
+"""Readers of a node's logs: the end of a file, systemd's journal, the kernel's ring buffer."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Tail(NamedTuple):
 
     raw: bytes
     is_all: bool
-    """False: what stands before it was not read, and the first line is a whole one all the same."""
+    """False if earlier lines were not read. The first line is complete in any case."""
     written_at: float
-    """When the file was last written to."""
+    """The time of the last write to the file."""
 
 
 def read_tail(path: str | Path, most: int) -> Tail | NotObserved | None:
-    """Read the last lines of a regular file; nothing else is opened: a pipe would wait for ever."""
+    """Read the last lines of a regular file; no other file is opened: a pipe could block."""
     try:
         if not stat.S_ISREG(os.lstat(path).st_mode):
             return _irregular(path)
@@ -59,7 +59,7 @@ def read_tail(path: str | Path, most: int) -> Tail | NotObserved | None:
 
 
 def _irregular(path: str | Path) -> NotObserved:
-    return NotObserved(reason=f"{path}: no regular file")
+    return NotObserved(reason=f"{path}: not a regular file")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ GUESSED_UNITS: Final = (
     "kubelet", "k3s", "k3s-agent", "rke2-server", "rke2-agent", "k0sworker", "k0scontroller",
     "snap.microk8s.daemon-kubelite", "snap.microk8s.daemon-kubelet",
 )  # fmt: skip
-"""The units in which distributions run kubelet; a running one tells its own."""
+"""The units of kubelet in the distributions; the cgroup of a running kubelet names its unit."""
 
 MOST_LINES: Final = 4000
 _READ: Final = 1 << 16
@@ -82,7 +82,7 @@ _UNIT: Final = re.compile(r"/(?P<unit>[^/]+\.service)$", re.MULTILINE)
 
 
 def kubelets_unit(procfs: Path, pid: int) -> str | None:
-    """Give the unit in which a process runs, by its cgroup."""
+    """Return the systemd unit of a process, from its cgroup."""
     text = read_text(procfs / str(pid) / "cgroup")
     found = _UNIT.search(text) if isinstance(text, str) else None
     return found["unit"] if found else None
@@ -91,31 +91,31 @@ def kubelets_unit(procfs: Path, pid: int) -> str | None:
 def read_journal(
     host_root: Path, units: Iterable[str], *, age_s: float, most: int, within_s: float
 ) -> bytes | NotObserved:
-    """Have journalctl tell the newest lines of units, each with its time in seconds.
+    """Read the newest lines of units with journalctl, with their times in seconds.
 
-    The journal's files are a binary form with compressed parts: nobody else reads them here.
+    The journal's files are binary with compressed parts: only journalctl reads them here.
 
     Args:
-        host_root: where the host's ``/`` is.
-        units: their names; a unit that is not there says nothing.
-        age_s: older lines are left out.
-        most: bytes that are kept, the last ones.
-        within_s: journalctl is ended after that.
+        host_root: the path of the host's ``/``.
+        units: their names; a unit that does not exist has no lines.
+        age_s: older lines are omitted.
+        most: the limit in bytes; the last bytes are kept.
+        within_s: the time limit, after which journalctl is killed.
     """
-    if not any(names_in(f"{host_root}{each}") for each in JOURNALS):
+    if not any(names_in(f"{host_root}{path}") for path in JOURNALS):
         return NotObserved(reason=f"no journal in {' or '.join(JOURNALS)}")
     program = shutil.which("journalctl", path=PROGRAMS)
     if program is None:
         return NotObserved(
-            reason="journalctl is not there, and the journal is read by nothing else",
+            reason="journalctl is not installed, and only journalctl can read the journal",
             cure="on the node: journalctl --unit kubelet --since=-1h",
         )
-    # Another root's journal is another machine's: its id is not this one's.
+    # The journal below another root belongs to another machine with another machine id.
     root = () if str(host_root) == "/" else (f"--root={host_root}",)
     command = (
         program,
         *root,
-        *(f"--unit={each}" for each in units),
+        *(f"--unit={unit}" for unit in units),
         f"--since=-{age_s:.0f}s",
         f"--lines={MOST_LINES}",
         "--output=short-unix",
@@ -127,17 +127,17 @@ def read_journal(
         return NotObserved(reason=f"{program}: {error.strerror or error}")
     if _HIDDEN.search(raw):
         return NotObserved(
-            reason="the journal shows this user his own messages alone",
-            cure="run as root, or as one of the group systemd-journal",
+            reason="the journal shows this user only the user's own messages",
+            cure="run as root, or as a member of the group systemd-journal",
         )
     if code or _NO_FILES in raw:
         last = decoded(raw).strip().rpartition("\n")[2]
-        return NotObserved(reason=f"journalctl ended with {code}: {last or 'it says nothing'}")
+        return NotObserved(reason=f"journalctl exited with {code}: {last or 'no output'}")
     return raw
 
 
 def _output(command: tuple[str, ...], most: int, within_s: float) -> tuple[int, bytes]:
-    """Run a program; give its exit code and the end of what it says."""
+    """Run a program; return its exit code and the end of its output."""
     kept: deque[bytes] = deque(maxlen=-(-most // _READ))
     with subprocess.Popen(
         command,
@@ -160,25 +160,26 @@ def _output(command: tuple[str, ...], most: int, within_s: float) -> tuple[int, 
 
 _KMSG: Final = os.makedev(1, 11)
 _RECORD: Final = 8192
-"""Above PRINTK_MESSAGE_MAX: a read into less fails (Documentation/ABI/testing/dev-kmsg)."""
+"""Above PRINTK_MESSAGE_MAX: a smaller read fails (Documentation/ABI/testing/dev-kmsg)."""
 _MOST_RECORDS: Final = 20_000
 _READ_ALL, _SIZE_BUFFER = 3, 10
-"""Of syslog(2)."""
+"""Actions of syslog(2)."""
 _MOST_BUFFER: Final = 1 << 22
-_MAY_NOT: Final = "run as root with CAP_SYSLOG (the chart: logs.enabled); on the node: dmesg"
+_NO_ACCESS: Final = "run as root with CAP_SYSLOG (the chart: logs.enabled); on the node: dmesg"
 
 
 def read_ring(host_root: Path, procfs: Path) -> tuple[KernelLine, ...] | NotObserved:
-    """Read what the kernel said, the oldest line first; nothing is taken out of the buffer.
+    """Read the kernel's log, the oldest line first; the read removes nothing from the buffer.
 
-    A container may hold CAP_SYSLOG and still be kept from the device by its device rules: there
-    syslog(2) tells the same. But it tells of this kernel alone, and the host may be another.
+    A container may have CAP_SYSLOG although its device rules forbid the device. Then syslog(2)
+    returns the same lines. But syslog(2) always reads this kernel, and the root may belong to
+    another host.
     """
-    told = _device_lines(f"{host_root}/dev/kmsg")
-    if not isinstance(told, NotObserved) or not _is_own_kernel(procfs):
-        return told
-    called = _called_lines()
-    return told if isinstance(called, NotObserved) else called
+    device_lines = _device_lines(f"{host_root}/dev/kmsg")
+    if not isinstance(device_lines, NotObserved) or not _is_own_kernel(procfs):
+        return device_lines
+    lines = _syslog_lines()
+    return device_lines if isinstance(lines, NotObserved) else lines
 
 
 def _device_lines(path: str) -> tuple[KernelLine, ...] | NotObserved:
@@ -197,11 +198,11 @@ def _device_lines(path: str) -> tuple[KernelLine, ...] | NotObserved:
     finally:
         os.close(descriptor)
     lines = b"".join(records).split(b"\n")
-    return tuple(line for each in lines if (line := parse_kmsg(decoded(each))) is not None)
+    return tuple(line for record in lines if (line := parse_kmsg(decoded(record))) is not None)
 
 
 def _records(read: Callable[[], bytes]) -> deque[bytes]:
-    """Read a record a call, until there is none; EPIPE: the next one was overwritten meanwhile."""
+    """Read one record per call until there is none; on EPIPE, a record was overwritten."""
     kept: deque[bytes] = deque(maxlen=_MOST_RECORDS)
     for _ in range(4 * _MOST_RECORDS):
         try:
@@ -217,17 +218,17 @@ def _records(read: Callable[[], bytes]) -> deque[bytes]:
 
 
 def _refused(path: str, error: OSError) -> NotObserved:
-    return NotObserved(reason=f"{path}: {error.strerror or error}", cure=_MAY_NOT)
+    return NotObserved(reason=f"{path}: {error.strerror or error}", cure=_NO_ACCESS)
 
 
 def _is_own_kernel(procfs: Path) -> bool:
-    """Tell whether the host's kernel is the one that runs this process: not so for a file tree."""
+    """Return whether this process runs on the host's kernel; False for a copy of a file tree."""
     boot_id = "sys/kernel/random/boot_id"
     own = read_bytes(f"/proc/{boot_id}")
     return isinstance(own, bytes) and own == read_bytes(procfs / boot_id)
 
 
-def _called_lines() -> tuple[KernelLine, ...] | NotObserved:
+def _syslog_lines() -> tuple[KernelLine, ...] | NotObserved:
     library = ctypes.CDLL(None, use_errno=True)
     size = library.klogctl(_SIZE_BUFFER, None, 0)
     buffer = ctypes.create_string_buffer(max(1, min(size, _MOST_BUFFER)))
@@ -235,4 +236,4 @@ def _called_lines() -> tuple[KernelLine, ...] | NotObserved:
     if length < 0:
         return _refused("syslog(2)", OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno())))
     lines = buffer.raw[:length].split(b"\n")
-    return tuple(line for each in lines if (line := parse_dmesg(decoded(each))) is not None)
+    return tuple(line for text in lines if (line := parse_dmesg(decoded(text))) is not None)

@@ -1,4 +1,4 @@
-"""Mount namespaces: which mounts of devices, and of volumes' bare directories, each shows."""
+"""Mount namespaces: their mounts of devices, and of volume directories without a device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import Struct
 
-from rbdagent.correlate.local import pod_uid_of_path
 from rbdagent.errors import ParseError
 from rbdagent.model import (
     DeviceNumber,
@@ -22,6 +21,7 @@ from rbdagent.model import (
 from rbdagent.observe.files import MOUNTINFO, UnreadError, read_blocks
 from rbdagent.observe.shares import ROOM
 from rbdagent.parse.excerpt import printable, shortened
+from rbdagent.parse.kubelet import pod_uid_of_path
 from rbdagent.parse.mountinfo import MountLine, parse_mount_line
 
 if TYPE_CHECKING:
@@ -31,30 +31,31 @@ if TYPE_CHECKING:
     from rbdagent.observe.shares import Share
 
 _VOLUMES: Final = b"/volumes/kubernetes.io~"
-_VOLUME_ROOT: Final = re.compile(
+_POD_VOLUME: Final = re.compile(
     r"/pods/(?P<uid>[0-9a-f-]{32,36})/volumes/kubernetes\.io~(?:csi|rbd)/(?P<volume>[^/]+)(?:/mount)?"
 )
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """The devices whose mounts are looked for."""
+    """Holds the devices whose mounts are searched."""
 
     numbers: frozenset[DeviceNumber]
     node_paths: Mapping[str, DeviceNumber]
-    """Path below ``/dev`` (``/rbd0``) to the device that it is the node of.
+    """The number of the device by its path below ``/dev`` (``/rbd0``).
 
-    A bind of it shows devtmpfs with this root, not the device's number.
+    A bind mount of the device node has devtmpfs and this path as its root in mountinfo, not the
+    number.
     """
     devices: frozenset[bytes]
-    """The numbers as mountinfo writes them."""
+    """The numbers in mountinfo's format."""
     roots: frozenset[bytes]
-    """The paths as mountinfo writes them."""
+    """The paths in mountinfo's format."""
 
     @classmethod
     def of(
         cls, numbers: Iterable[DeviceNumber], node_paths: Mapping[str, DeviceNumber] | None = None
     ) -> Wanted:
-        """Make one; what mountinfo is searched for is the same for all of them."""
+        """Build the search terms once for all mountinfo files."""
         known, paths = frozenset(numbers), node_paths or {}
         return cls(
             numbers=known,
@@ -65,46 +66,46 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 
 class Namespace(Struct, kw_only=True):
-    """A mount namespace in which some process lives, and what its mountinfo shows."""
+    """A mount namespace of a process, and the content of its mountinfo."""
 
     key: int | bytes
-    """Its inode; where that may not be looked at, a digest of its mountinfo."""
+    """Its inode, or a digest of its mountinfo if access is denied."""
     process: ProcessRef
     mounts: tuple[MountLine, ...] | NotObserved
-    """Those that were looked for."""
+    """The mounts that match the search."""
     is_host: bool = False
 
     @property
     def ref(self) -> MountNamespace:
-        """The model's view of it."""
+        """The namespace as a type of the model."""
         inode = self.key if isinstance(self.key, int) else 0
         return MountNamespace(inode=inode, process=self.process, is_host=self.is_host)
 
 
 class Shown(NamedTuple):
-    """What one mountinfo shows."""
+    """Holds the content of one mountinfo."""
 
     mounts: tuple[MountLine, ...] | NotObserved
     digest: bytes
-    """Of all that was read; empty: there was nothing."""
+    """Digest of the whole file; empty if the file was empty."""
 
 
 def read_mounts(path: str, wanted: Wanted, share: Share | None = None) -> Shown | None:
-    """Read the mounts that are of the devices, bind their nodes, or show a volume's directory.
+    """Read the mounts of the devices, of their device nodes, and of a volume's directory.
 
-    A line that cannot be read may be any of these, and so may what lies beyond a bound: then what
-    the namespace shows is not observed.
+    A line that cannot be parsed may be one of these, and so may the lines beyond a limit. Then the
+    mounts of the namespace are not observed.
 
     Args:
         path: a mountinfo.
-        wanted: what is looked for.
-        share: the time that it may take.
+        wanted: the devices and paths to search.
+        share: the time limit.
 
     Returns:
-        None where the process is gone, or about to be.
+        None if the process has ended, or is about to end.
 
     Raises:
-        UnreadError: it may not be read.
+        UnreadError: access is denied.
     """
     devices, roots = wanted.devices, wanted.roots
     found: list[MountLine] = []
@@ -129,7 +130,8 @@ def read_mounts(path: str, wanted: Wanted, share: Share | None = None) -> Shown 
         unread = NotObserved(reason=shortened(printable(str(error))))
     except UnreadError as error:
         if error.what is None or error.number == errno.EINVAL:
-            # EINVAL: it has left its namespace (mounts_open_common in fs/proc_namespace.c).
+            # EINVAL: the process has left its namespace (mounts_open_common in
+            # fs/proc_namespace.c).
             return None
         if error.number is not None:
             raise
@@ -138,7 +140,7 @@ def read_mounts(path: str, wanted: Wanted, share: Share | None = None) -> Shown 
 
 
 def mounts_of(namespaces: Iterable[Namespace], wanted: Wanted) -> Iterator[Mount]:
-    """Return the mounts of all namespaces that are of the devices, or bind their device nodes."""
+    """Yield the mounts of the devices and the bind mounts of their nodes, in all namespaces."""
     for namespace in namespaces:
         for line in _lines(namespace):
             bound = wanted.node_paths.get(line.root) if line.fs_type == "devtmpfs" else None
@@ -166,10 +168,10 @@ def _mount(namespace: Namespace, line: MountLine, device: DeviceNumber, kind: Mo
 
 
 def shows_use(mount: Mount, others: Iterable[Mount]) -> bool:
-    """Return whether a mount of a device shows that more than a staging mount is left of it.
+    """Return whether a mount shows that more than a staging mount of a device is left.
 
-    That is so of a pod's path, and of what another namespace than the host's shows. A copy of a
-    mount that the host has is none: it goes with the host's.
+    This is true for a mount at a pod's path, and for a mount in another namespace than the host's.
+    A copy of a mount of the host does not count: it is removed together with the host's mount.
     """
     if pod_uid_of_path(mount.path) is not None:
         return True
@@ -178,22 +180,50 @@ def shows_use(mount: Mount, others: Iterable[Mount]) -> bool:
     )
 
 
-def unbacked_of(namespace: Namespace, numbers: frozenset[DeviceNumber]) -> Iterator[UnbackedMount]:
-    """Return a container's mounts of a volume's bare directory: writes there go to the node.
+class OnDisk(NamedTuple):
+    """A directory by its position in its file system; every mount of it has the same two values."""
 
-    A backed volume shows the image's own root; a bare directory shows its path within the parent's
-    file system, ``…/pods/<uid>/volumes/kubernetes.io~csi/<pv>/mount``.
-    """
+    device: DeviceNumber
+    root: str
+
+
+def shows_a_volume(namespace: Namespace) -> bool:
+    """Return whether a container has a mount whose root may be a volume's directory."""
     if namespace.is_host or namespace.process.pod_uid is None:
+        return False
+    return any(_VOLUMES.decode() in line.root for line in _lines(namespace))
+
+
+def unbacked_of(
+    namespace: Namespace, numbers: frozenset[DeviceNumber], kubelet: Iterable[OnDisk]
+) -> Iterator[UnbackedMount]:
+    """Yield a container's mounts of a volume directory without a device.
+
+    Writes to such a directory go to the disk of the node. The root of a mounted volume is the root
+    of the image's file system. The root of a directory without a device is its path in the parent's
+    file system, ``…/pods/<uid>/volumes/kubernetes.io~csi/<pv>/mount``. A tenant can create any path
+    in another file system or in an emptyDir. So a path counts only below kubelet's directory, on
+    the same file system, and for the pod to which the directory belongs.
+
+    Args:
+        namespace: a mount namespace of a process.
+        numbers: the devices; a mount of one of them is not reported.
+        kubelet: kubelet's directories.
+    """
+    if not shows_a_volume(namespace):
         return
     for line in _lines(namespace):
-        match = _VOLUME_ROOT.search(line.root)
-        if match is None or match.end() != len(line.root) or line.device in numbers:
-            continue
-        yield UnbackedMount(
-            pod_uid=match["uid"],
-            persistent_volume=match["volume"],
-            path=line.path,
-            source=line.source,
-            process=namespace.process,
-        )
+        below = [
+            line.root.removeprefix(directory.root)
+            for directory in kubelet
+            if directory.device == line.device and line.root.startswith(f"{directory.root}/pods/")
+        ]
+        match = _POD_VOLUME.fullmatch(below[0]) if below and line.device not in numbers else None
+        if match is not None and match["uid"] == namespace.process.pod_uid:
+            yield UnbackedMount(
+                pod_uid=match["uid"],
+                persistent_volume=match["volume"],
+                path=line.path,
+                source=line.source,
+                process=namespace.process,
+            )

@@ -1,9 +1,10 @@
-"""The Kubernetes API, of one node, again and again: objects by name, and kept while at rest.
+"""An agent's requests to the Kubernetes API: objects by name, cached while they do not change.
 
-A look at a target lists all PVs, VolumeAttachments and Nodes there are. An agent looks for ever, on
-every node: what it asks grows with what its own node maps. A pod leads to its claim, and that to
-its PV; kubelet's directories, and the look before, name the PVs of what no pod uses any more; the
-name of a VolumeAttachment is computed. PVs are listed only for what is led to by no name.
+A snapshot of a target lists all PVs, VolumeAttachments and Nodes. Agents run permanently on every
+node, so the number of an agent's requests may grow only with the mappings of its node. A pod leads
+to its claim, and the claim to its PV. kubelet's directories and the previous cycle name the PVs
+that no pod uses any more. The name of a VolumeAttachment is computed. PVs are listed only for
+mappings and claims without such a name.
 """
 
 from __future__ import annotations
@@ -57,19 +58,19 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 _SEARCHED_S: Final = 3600.0
-"""A list of all there is that was searched for something is not searched for it again so long: an
-administrator's own map must not list the cluster every five minutes. What that hides is a PV that
-was made since, and that no pod of this node uses, for such a pod leads to it at once."""
-_TURN_S: Final = 300.0
-_TURN: Final = 5
-"""So many of the kept objects, the oldest, are asked for anew in that time: a net, should anything
-have changed that was held to be at rest. With this node's pods, Node and CSINode, and the heartbeat
-of its RBDNode that stays within two requests a minute."""
-_UNASKED: Final = Source(state=SourceState.SKIPPED)
+"""Seconds before the lists of all objects are searched again for the same image or client: a
+mapping that an administrator made must not cause a list every five minutes. Only a PV that was
+created since and that no pod of this node uses is missed: such a pod would lead to it at once."""
+_REFRESH_S: Final = 300.0
+_REFRESHED: Final = 5
+"""Number of the oldest cached objects that are requested again in that time, in case a change was
+missed. Together with this node's pods, Node and CSINode, and the heartbeat of its RBDNode, an agent
+sends at most two requests per minute."""
+_NOT_QUERIED: Final = Source(state=SourceState.SKIPPED)
 
 
 class User(NamedTuple):
-    """What of a pod tells how it stands to its claims."""
+    """Holds the fields of a pod that show whether it uses its claims."""
 
     uid: str | None
     phase: str
@@ -79,23 +80,23 @@ class User(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What the API told of an object, and when; None: it has none of that name."""
+    """Holds the API's answer about an object, and its time; None if the object does not exist."""
 
     value: Any
     at: float
 
 
 class Known(NamedTuple):
-    """What one look leaves to the next."""
+    """Holds what one cycle caches for the next."""
 
     objects: dict[str, Answer]
-    """By path."""
+    """The answers by path."""
     users: dict[str, frozenset[User]]
     """The pods of each claim, by the claim's path."""
     volumes: frozenset[str]
-    """The PVs of what is mapped here."""
+    """The names of the PVs that are mapped on this node."""
     searched: dict[str, float]
-    """When all there is was searched, and for what; see :attr:`KubeView.searched`."""
+    """The subjects of searches in all objects, with their times; see :attr:`KubeView.searched`."""
     turned_at: float = 0.0
 
 
@@ -103,13 +104,13 @@ NOTHING: Final = Known(objects={}, users={}, volumes=frozenset(), searched={})
 
 
 def lately(searched: dict[str, float]) -> dict[str, float]:
-    """Give what need not be searched for again yet."""
+    """Return the subjects that need no new search yet."""
     since = time.monotonic() - _SEARCHED_S
-    return {each: at for each, at in searched.items() if at > since}
+    return {subject: at for subject, at in searched.items() if at > since}
 
 
 class NamedLook:
-    """One look: what is found by name leads to what is asked next."""
+    """The requests of one cycle: each answer leads to the next requests."""
 
     def __init__(
         self,
@@ -120,42 +121,42 @@ class NamedLook:
         before: Known,
         elsewhere: frozenset[str],
     ) -> None:
-        """Prepare it.
+        """Store the parameters, and drop the oldest cached objects if that is due.
 
         Args:
-            api: whom to ask.
+            api: the API client.
             node_name: this node.
-            node: what it shows.
-            before: what the look before left.
-            elsewhere: paths of Nodes and VolumeAttachments of others that are asked for as well.
+            node: the observed state of this node.
+            before: the cache of the previous cycle.
+            elsewhere: paths of further Nodes and VolumeAttachments, of other nodes.
         """
         self._api = api
         self._node_name = node_name
         self._node = node
         self._elsewhere = elsewhere
         self._now = time.monotonic()
-        self._before = self._turned(before)
+        self._before = self._without_oldest(before)
         self._pods: tuple[Pod, ...] | NotObserved = ()
         self._users: dict[str, frozenset[User]] = {}
-        self._told: dict[str, Answer] = {}
+        self._answers: dict[str, Answer] = {}
         self._searched = lately(before.searched)
         self.gaps: tuple[Gap, ...] = ()
-        """Lists that failed."""
+        """The lists that failed."""
 
-    def _turned(self, before: Known) -> Known:
-        """Forget the objects whose turn it is."""
-        if self._now - before.turned_at < _TURN_S:
+    def _without_oldest(self, before: Known) -> Known:
+        """Return the cache without its oldest objects, if a refresh is due."""
+        if self._now - before.turned_at < _REFRESH_S:
             return before
         by_age = sorted(before.objects, key=lambda path: before.objects[path].at)
-        kept = {path: before.objects[path] for path in by_age[_TURN:]}
+        kept = {path: before.objects[path] for path in by_age[_REFRESHED:]}
         return before._replace(objects=kept, turned_at=self._now)
 
     def view(self) -> KubeView:
-        """Ask round after round, each for what the one before it named."""
+        """Send the requests in rounds: each round requests what the previous one names."""
         own = quote(self._node_name)
-        others = [each for each in self._elsewhere if each.startswith(NODES)]
-        nodes = self._asked([f"{NODES}/{own}", *sorted(others)], read.node)
-        csi_node = self._asked([f"{CSI_NODES}/{own}"], read.csi_node)
+        others = [path for path in self._elsewhere if path.startswith(NODES)]
+        nodes = self._request([f"{NODES}/{own}", *sorted(others)], read.node)
+        csi_node = self._request([f"{CSI_NODES}/{own}"], read.csi_node)
         self._pods = listed(
             self._api, PODS, read.pod, fieldSelector=f"spec.nodeName={self._node_name}"
         )()
@@ -167,29 +168,29 @@ class NamedLook:
             self._ask_volumes(self._names_of_volumes())
             self._ask_attachments()
             self._ask_volumes(
-                each.persistent_volume
-                for each in observed_of(self._view().attachments)
-                if each.persistent_volume is not None
+                attachment.persistent_volume
+                for attachment in observed_of(self._view().attachments)
+                if attachment.persistent_volume is not None
             )
             self._search()
             self._ask_attachments()
         return self._view()
 
     def known(self) -> Known:
-        """Give what the next look needs."""
+        """Return the cache for the next cycle."""
         if isinstance(self._pods, NotObserved):
             return self._before
         seen = self._view().persistent_volumes
         found = {volume for names in self._names().values() for volume in names.volumes}
         found |= self._of_lost_claims(observed_of(seen))
-        volumes = frozenset(each.name for each in found)
+        volumes = frozenset(volume.name for volume in found)
         if isinstance(seen, NotObserved) or not mappings_seen(self._node):
-            # What was not seen is not forgotten.
+            # Without an observation, the PVs of the previous cycle stay in the cache.
             volumes |= self._before.volumes
         return Known(
             objects={
                 path: kept
-                for path, kept in self._told.items()
+                for path, kept in self._answers.items()
                 if not isinstance(kept.value, NotObserved)
             },
             users=self._users,
@@ -198,20 +199,20 @@ class NamedLook:
             turned_at=self._before.turned_at,
         )
 
-    # What was told --------------------------------------------------------------------------------
+    # Answers --------------------------------------------------------------------------------------
 
     def _view(self) -> KubeView:
-        """Give all that was told up to now."""
+        """Return a view of all answers so far."""
         claims: tuple[Claim, ...] | NotObserved = all_observed(
-            [self._told[path].value for path in self._users if path in self._told]
+            [self._answers[path].value for path in self._users if path in self._answers]
         )
         volumes: tuple[PersistentVolume, ...] | NotObserved = self._all(VOLUMES)
         attachments = self._all(ATTACHMENTS)
         if isinstance(self._pods, NotObserved):
-            # Without them nobody knows the names of what to ask for.
+            # Without the pods, the names of the other objects are unknown.
             claims = attachments = self._pods
         if isinstance(claims, NotObserved):
-            # The PV of a claim that was not seen may be any image's.
+            # The PV of a claim that was not observed may have any image.
             volumes = claims
         return KubeView(
             server=self._api.server,
@@ -229,7 +230,7 @@ class NamedLook:
                 *sorted(self._searched),
                 *(
                     path.rpartition("/")[2]
-                    for path, kept in self._told.items()
+                    for path, kept in self._answers.items()
                     if path.startswith((NODES, ATTACHMENTS))
                     and not isinstance(kept.value, NotObserved)
                 ),
@@ -238,17 +239,17 @@ class NamedLook:
 
     def _all(self, path: str) -> Any:  # noqa: ANN401 - objects of any kind
         return all_observed(
-            [kept.value for each, kept in self._told.items() if each.startswith(f"{path}/")]
+            [kept.value for key, kept in self._answers.items() if key.startswith(f"{path}/")]
         )
 
     def _names(self, every: tuple[PersistentVolume, ...] = ()) -> dict[Mapping, VolumeNames]:
-        """Give what each mapping is called, by what was told up to now, and by a list of all."""
+        """Return the names of each mapping, from the answers so far and from a list of all PVs."""
         view = self._view()
         if every:
             view = replace(view, persistent_volumes=every)
         snapshot = self._snapshot(view)
-        look = indexed(snapshot)
-        return {each: names_of_mapping(each, look) for each in mappings_of(self._node)}
+        index = indexed(snapshot)
+        return {mapping: names_of_mapping(mapping, index) for mapping in mappings_of(self._node)}
 
     def _snapshot(self, view: KubeView) -> Snapshot:
         return Snapshot(
@@ -258,98 +259,103 @@ class NamedLook:
             node=self._node,
             ceph=None,
             kubernetes=view,
-            sources=Sources(node=_UNASKED, ceph=_UNASKED, kubernetes=_UNASKED),
+            sources=Sources(node=_NOT_QUERIED, ceph=_NOT_QUERIED, kubernetes=_NOT_QUERIED),
         )
 
-    # Asking ---------------------------------------------------------------------------------------
+    # Requests -------------------------------------------------------------------------------------
 
-    def _asked(
+    def _request(
         self,
         paths: Iterable[str],
         reader: Callable[[Json], Any],
-        rests: Callable[[str, Any], bool] = lambda _, __: False,
+        is_unchanged: Callable[[str, Any], bool] = lambda _, __: False,
     ) -> Callable[[], None]:
-        """Ask for objects, but for those of which the look before knows all; give what waits."""
-        asked = {}
+        """Request objects, or use the cache for unchanged ones; return a function that waits."""
+        requests = {}
         for path in paths:
             kept = self._before.objects.get(path)
-            if path in self._told:
+            if path in self._answers:
                 continue
-            if kept is not None and rests(path, kept.value):
-                self._told[path] = kept
+            if kept is not None and is_unchanged(path, kept.value):
+                self._answers[path] = kept
             else:
-                asked[path] = self._api.ask(path)
+                requests[path] = self._api.ask(path)
 
         def wait() -> None:
-            for path, each in asked.items():
-                self._told[path] = Answer(found_object(each, reader), self._now)
+            for path, request in requests.items():
+                self._answers[path] = Answer(found_object(request, reader), self._now)
 
         return wait
 
     def _is_changed(self, claim: str) -> bool:
-        """Tell whether a claim's pods are not what they were when the look before asked."""
+        """Return whether a claim's pods have changed since the previous cycle."""
         return self._users.get(claim) != self._before.users.get(claim)
 
     def _ask_claims(self) -> None:
-        def rests(path: str, claim: Any) -> bool:  # noqa: ANN401 - or None
-            # One that is not bound yet will be, and no pod tells.
+        def is_unchanged(path: str, claim: Any) -> bool:  # noqa: ANN401 - or None
+            # A claim that is not bound yet may become bound without a change of its pods.
             return (
                 isinstance(claim, Claim) and bool(claim.volume_name) and not self._is_changed(path)
             )
 
-        self._asked(self._users, read.claim, rests)()
+        self._request(self._users, read.claim, is_unchanged)()
 
     def _names_of_volumes(self) -> set[str]:
         directories = directories_of(self._snapshot(self._view()))
-        names = {each.volume_name for each in observed_of(self._view().claims) if each.volume_name}
+        names = {
+            claim.volume_name for claim in observed_of(self._view().claims) if claim.volume_name
+        }
         names |= self._before.volumes
         for mapping in mappings_of(self._node):
             names |= volumes_on_node(mapping, directories)
         return names
 
     def _ask_volumes(self, names: Iterable[str]) -> None:
-        paths = [f"{VOLUMES}/{quote(each)}" for each in sorted(names)]
-        self._asked(paths, read.persistent_volume, lambda _, volume: self._rests(volume))()
+        paths = [f"{VOLUMES}/{quote(name)}" for name in sorted(names)]
+        self._request(paths, read.persistent_volume, lambda _, volume: self._is_unchanged(volume))()
 
-    def _rests(self, volume: PersistentVolume | None) -> bool:
-        """Tell whether nothing of a PV can have changed that a verdict rests on.
+    def _is_unchanged(self, volume: PersistentVolume | None) -> bool:
+        """Return whether no field of a PV that a verdict depends on can have changed.
 
-        What is mapped here rests while a pod runs with it, and no pod of its claim came, went or
-        changed: whatever the API says of PV and attachment, it is in use.
+        A PV that is mapped here counts as unchanged while a pod runs with it and no pod of its
+        claim was added, removed or changed. The PV is then in use, whatever the API shows for the
+        PV and the VolumeAttachment.
         """
         if volume is None or volume.claim is None:
             return False
         claim = claim_path(volume.claim.namespace, volume.claim.name)
         if claim not in self._users or self._is_changed(claim):
             return False
-        is_run = any(each.runs and not each.deleting_since for each in self._users[claim])
+        is_run = any(user.runs and not user.deleting_since for user in self._users[claim])
         return is_run or volume.name not in self._before.volumes
 
     def _ask_attachments(self) -> None:
-        at_rest: dict[str, bool] = {
-            each: False for each in self._elsewhere if each.startswith(ATTACHMENTS)
+        unchanged: dict[str, bool] = {
+            path: False for path in self._elsewhere if path.startswith(ATTACHMENTS)
         }
         for names in self._names().values():
-            rest = bool(names.volumes) and all(self._rests(each) for each in names.volumes)
+            is_unchanged = bool(names.volumes) and all(
+                self._is_unchanged(volume) for volume in names.volumes
+            )
             for name in names.attachment_names(self._node_name):
-                at_rest[f"{ATTACHMENTS}/{name}"] = rest
-        self._asked(sorted(at_rest), read.attachment, lambda path, _: at_rest[path])()
+                unchanged[f"{ATTACHMENTS}/{name}"] = is_unchanged
+        self._request(sorted(unchanged), read.attachment, lambda path, _: unchanged[path])()
 
-    # Searching ------------------------------------------------------------------------------------
+    # Search in all objects ------------------------------------------------------------------------
 
     def _search(self) -> None:
-        """List the PVs for mappings that are led to none, and for claims of pods that are gone."""
+        """List all PVs for mappings without a known PV, and for pods whose claims are deleted."""
         if isinstance(self._view().persistent_volumes, NotObserved):
             return
-        unled = {
-            key: each
-            for each, names in self._names().items()
-            if not names.volumes and (key := _key_of(each)) is not None
+        unmatched = {
+            key: mapping
+            for mapping, names in self._names().items()
+            if not names.volumes and (key := _key_of(mapping)) is not None
         }
         needed = {
-            each for each in self._lost_claims() if any(user.needs for user in self._users[each])
+            claim for claim in self._lost_claims() if any(user.needs for user in self._users[claim])
         }
-        wanted = {*unled, *needed} - self._searched.keys()
+        wanted = {*unmatched, *needed} - self._searched.keys()
         if not wanted:
             return
         every = listed(self._api, VOLUMES, read.persistent_volume)()
@@ -358,19 +364,20 @@ class NamedLook:
             return
         self._searched |= dict.fromkeys(wanted, self._now)
         names = self._names(every)
-        found = {volume for each in unled.values() for volume in names[each].volumes}
+        found = {volume for mapping in unmatched.values() for volume in names[mapping].volumes}
         for volume in found | self._of_lost_claims(every):
-            self._told[f"{VOLUMES}/{quote(volume.name)}"] = Answer(volume, self._now)
+            self._answers[f"{VOLUMES}/{quote(volume.name)}"] = Answer(volume, self._now)
 
     def _lost_claims(self) -> set[str]:
-        return {path for path in self._users if self._told[path].value is None}
+        return {path for path in self._users if self._answers[path].value is None}
 
     def _of_lost_claims(self, volumes: Iterable[PersistentVolume]) -> set[PersistentVolume]:
         lost = self._lost_claims()
         return {
-            each
-            for each in volumes
-            if each.claim is not None and claim_path(each.claim.namespace, each.claim.name) in lost
+            volume
+            for volume in volumes
+            if volume.claim is not None
+            and claim_path(volume.claim.namespace, volume.claim.name) in lost
         }
 
 
@@ -384,7 +391,7 @@ def _users_of(pods: Iterable[Pod]) -> dict[str, frozenset[User]]:
 
 
 def _key_of(mapping: Mapping) -> str | None:
-    """Give what all PVs are searched for: the image, or the handle that an nbd device carries."""
+    """Return the search term for all PVs: the image, or the handle of an nbd device's backend."""
     if not isinstance(mapping.spec, NotObserved):
         return str(mapping.spec)
     return mapping.nbd.backend if mapping.nbd is not None else None

@@ -1,4 +1,4 @@
-"""The node: devices joined with the mounts, descriptors and stacked devices that keep them busy."""
+"""The node: devices with the mounts, descriptors and stacked devices that keep them busy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rbdagent.correlate.local import server_pid
 from rbdagent.errors import ParseError
 from rbdagent.model import (
     BlockHolder,
@@ -44,13 +43,26 @@ from rbdagent.observe.devices import (
     requests_of,
 )
 from rbdagent.observe.files import LISTS, names_in, read_text
-from rbdagent.observe.kubelet import existing_roots, observe_kubelet, own_root
-from rbdagent.observe.mounts import Wanted, mounts_of, shows_use, unbacked_of
+from rbdagent.observe.kubelet import (
+    existing_roots,
+    find_kubelet,
+    observe_kubelet,
+    on_disk,
+    own_root,
+)
+from rbdagent.observe.mounts import (
+    OnDisk,
+    Wanted,
+    mounts_of,
+    shows_a_volume,
+    shows_use,
+    unbacked_of,
+)
 from rbdagent.observe.processes import (
+    ProcessEntry,
     ProcessPass,
     ProcessScan,
     Turns,
-    find_kubelet,
     flag_value,
     in_flight_of,
     is_nbd_server,
@@ -63,18 +75,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_LOOK_AT_IT: Final = "look at that process: it does not answer, or has more than is read"
-_PTRACE: Final = "run as root with CAP_SYS_PTRACE; other users need CAP_DAC_READ_SEARCH beside it"
+_CHECK_PROCESS: Final = "check that process: it does not answer, or exceeds the read limits"
+_PTRACE: Final = "run as root with CAP_SYS_PTRACE; other users also need CAP_DAC_READ_SEARCH"
 
 
 class NodeRoots(Struct, frozen=True, kw_only=True):
-    """Where the host's file systems are seen: in a container below ``/host``."""
+    """Holds the paths of the host's file systems: in a container they are below ``/host``."""
 
     procfs: Path
     sysfs: Path
     host_root: Path
     kubelet_roots: tuple[str, ...] = ()
-    """As the host names them; empty: found from kubelet's command line, then the known places."""
+    """Paths on the host; if empty, from kubelet's command line, then the known directories."""
 
 
 def observe_node(
@@ -84,25 +96,26 @@ def observe_node(
     turns: Turns | None = None,
     deadline: float = math.inf,
 ) -> tuple[NodeView | None, Source]:
-    """Look at everything on this node that concerns RBD devices.
+    """Return everything on this node that concerns RBD devices.
 
-    Never raises for broken surroundings: without /proc or with unreadable sysfs attributes the
-    source is ``failed``; a fact that a missing right hides is NotObserved and a gap of the source.
+    The environment never causes an exception: without /proc, or with unreadable sysfs attributes,
+    the source is ``failed``. A fact that a missing permission hides is NotObserved and a gap of the
+    source.
 
     Args:
-        roots: where the host's file systems are seen.
+        roots: the paths of the host's file systems.
         node_name: this node.
-        turns: remembers from one observation to the next which processes hang.
+        turns: stores between observations which processes hang.
         deadline: of the monotonic clock, for the processes of the node.
     """
     if names_in(roots.procfs / "1") is None:
         return None, Source(
             state=SourceState.FAILED,
             reason=f"{roots.procfs}: no /proc of the host is mounted there",
-            cure="mount the host's /proc there, or pass --procfs where it is",
+            cure="mount the host's /proc there, or pass --procfs with its path",
         )
     try:
-        # Names are kept as they are while files are reached by them.
+        # Names are converted only here, because until now they are paths of files to read.
         return in_all_texts(_observe(roots, node_name, turns, deadline), as_unicode)
     except ParseError as error:
         return None, Source(state=SourceState.FAILED, reason=str(error))
@@ -119,12 +132,20 @@ def _observe(
     processes = ProcessPass(roots.procfs, wanted, turns=turns, deadline=deadline)
     scan = processes.scan()
     mounts = tuple(mounts_of(scan.namespaces, wanted))
-    if _seems_idle(devices, mounts, scan) and (more := processes.scan_threads()):
+    if _needs_threads(devices, mounts, scan) and (more := processes.scan_threads()):
         scan = more
         mounts = tuple(mounts_of(scan.namespaces, wanted))
     shared = _shared(roots, scan, mounts, devices)
-    kubelet_entry = find_kubelet(scan.entries)
-    own = own_root(kubelet_entry) if kubelet_entry else None
+    found = find_kubelet(roots.procfs, scan)
+    running = found if isinstance(found, ProcessEntry) else None
+    own = own_root(running) if running else None
+    kubelet = observe_kubelet(
+        roots.host_root,
+        roots.procfs,
+        roots=existing_roots(roots.host_root, own, roots.kubelet_roots),
+        process=running.ref if running else None,
+        own=own,
+    )
     mappings = tuple(_mapping(device, scan, shared) for device in devices)
     view = NodeView(
         node_name=node_name,
@@ -132,16 +153,10 @@ def _observe(
         boot_id=_text(roots.procfs / "sys" / "kernel" / "random" / "boot_id") or None,
         module_loaded=module_loaded(roots.sysfs),
         mappings=krbd if isinstance(krbd, NotObserved) else mappings,
-        kubelet=observe_kubelet(
-            roots.host_root,
-            roots.procfs,
-            roots=existing_roots(roots.host_root, own, roots.kubelet_roots),
-            process=kubelet_entry.ref if kubelet_entry else None,
-            own=own,
-        ),
+        kubelet=replace(kubelet, process=found) if isinstance(found, NotObserved) else kubelet,
         addresses=_addresses(roots.procfs),
-        in_flight=in_flight_of(scan),
-        unbacked=_unbacked(scan, numbers),
+        in_flight=in_flight_of(roots.procfs, scan),
+        unbacked=_unbacked(roots, scan, numbers, kubelet.roots),
         processes=_containers(scan),
         uptime_s=uptime(roots.procfs),
     )
@@ -150,16 +165,17 @@ def _observe(
     )
 
 
-def _seems_idle(
+def _needs_threads(
     devices: tuple[BlockDevice, ...], mounts: tuple[Mount, ...], scan: ProcessScan
 ) -> bool:
-    """Tell whether some device is open nowhere and mounted for no pod.
+    """Return whether a device is open in no process and mounted for no pod.
 
-    Then it matters what single threads keep; of all devices on all nodes that is dear to know.
+    Then the files and mounts of single threads are read as well. Reading them always would cost too
+    much.
     """
-    used = {each.device for each in scan.openers}
-    used |= {each.device for each in mounts if "/pods/" in each.path}
-    return any(used.isdisjoint(each.numbers) for each in devices)
+    used = {opener.device for opener in scan.openers}
+    used |= {mount.device for mount in mounts if "/pods/" in mount.path}
+    return any(used.isdisjoint(device.numbers) for device in devices)
 
 
 def _text(path: Path) -> str:
@@ -168,7 +184,7 @@ def _text(path: Path) -> str:
 
 
 def uptime(procfs: Path) -> float | None:
-    """Read the seconds since boot; suspension counts (CLOCK_BOOTTIME, Linux 5.3 and before)."""
+    """Read the seconds since boot, including suspend (CLOCK_BOOTTIME, Linux 5.3 and before)."""
     words = _text(procfs / "uptime").split()
     try:
         return float(words[0])
@@ -177,16 +193,16 @@ def uptime(procfs: Path) -> float | None:
 
 
 class _Shared(Struct, frozen=True, kw_only=True):
-    """What is read once for all devices."""
+    """Holds the facts that are read once for all devices."""
 
     mounts: dict[DeviceNumber, list[Mount]]
     hidden_mounts: NotObserved | None
-    """Why the mounts of some namespace were not observed."""
+    """Why the mounts of a namespace were not observed; None if all were."""
     openers: dict[DeviceNumber, list[Opener]]
     hidden_files: NotObserved | None
-    """Why the open files of some process were not observed."""
+    """Why the open files of a process were not observed; None if all were."""
     traces: dict[str, list[str]]
-    """Kernel name of a device to what a live file system on it keeps."""
+    """The kernel objects of a file system on a device, by the kernel name of the device."""
     swaps: tuple[str, ...] | NotObserved
     loops: tuple[tuple[BlockHolder, str], ...]
     clients: Clients
@@ -218,12 +234,12 @@ def _shared(
         traces=traces,
         swaps=observe_swaps(roots.procfs),
         loops=observe_loops(roots.sysfs),
-        clients=observe_clients(roots.sysfs, [each.mapping for each in devices]),
+        clients=observe_clients(roots.sysfs, [device.mapping for device in devices]),
     )
 
 
 def _mapping(device: BlockDevice, scan: ProcessScan, shared: _Shared) -> Mapping:
-    """Join one device with all that keeps it busy."""
+    """Return one mapping with everything that keeps the device busy."""
     found = tuple(
         mount for number in sorted(device.numbers) for mount in shared.mounts.get(number, ())
     )
@@ -232,7 +248,7 @@ def _mapping(device: BlockDevice, scan: ProcessScan, shared: _Shared) -> Mapping
     return replace(
         mapping,
         mounts=_all_mounts(found, shared.hidden_mounts),
-        openers=_openers(device, shared, server_pid(mapping)),
+        openers=_openers(device, shared, mapping.server_pid),
         holders=_holders(device, found, shared),
         kernel_traces=tuple(
             trace for name in sorted(device.names) for trace in shared.traces.get(name, ())
@@ -245,10 +261,10 @@ def _mapping(device: BlockDevice, scan: ProcessScan, shared: _Shared) -> Mapping
 def _all_mounts(
     found: tuple[Mount, ...], hidden: NotObserved | None
 ) -> tuple[Mount, ...] | NotObserved:
-    """Return a device's mounts, where those that were found tell enough.
+    """Return a device's mounts, or NotObserved if the hidden ones may matter.
 
-    One that shows use is evidence whatever else is hidden. Without one, a namespace that was not
-    observed may have it: what was found proves nothing.
+    A mount that shows use is proof, whatever else is hidden. Without such a mount, a namespace that
+    was not observed may have one, so the found mounts prove nothing.
     """
     if hidden is None or any(shows_use(mount, found) for mount in found):
         return found
@@ -258,11 +274,11 @@ def _all_mounts(
 def _openers(
     device: BlockDevice, shared: _Shared, server: int | None
 ) -> tuple[Opener, ...] | NotObserved:
-    """Return a device's openers; the rbd-nbd process that serves it is no proof that it is used."""
+    """Return a device's openers; the rbd-nbd process that serves the device does not prove use."""
     found = tuple(
         opener for number in sorted(device.numbers) for opener in shared.openers.get(number, ())
     )
-    if shared.hidden_files is None or any(each.process.pid != server for each in found):
+    if shared.hidden_files is None or any(opener.process.pid != server for opener in found):
         return found
     return shared.hidden_files
 
@@ -270,13 +286,13 @@ def _openers(
 def _holders(
     device: BlockDevice, mounts: tuple[Mount, ...], shared: _Shared
 ) -> tuple[BlockHolder, ...] | NotObserved:
-    """Add loop devices and swap to what sysfs lists as holders."""
+    """Return the holders in sysfs, with loop devices and swap areas."""
     if isinstance(device.mapping.holders, NotObserved):
         return device.mapping.holders
     if isinstance(shared.swaps, NotObserved):
         return shared.swaps
-    binds = {each.path for each in mounts if each.kind is MountKind.DEVICE_BIND}
-    below = tuple(f"{each.path}/" for each in mounts if each.kind is MountKind.FILE_SYSTEM)
+    binds = {mount.path for mount in mounts if mount.kind is MountKind.DEVICE_BIND}
+    below = tuple(f"{mount.path}/" for mount in mounts if mount.kind is MountKind.FILE_SYSTEM)
     nodes = {f"/dev{path}" for path in device.node_paths}
     loops = tuple(
         replace(holder, of=device.mapping.kernel_name)
@@ -297,15 +313,15 @@ def _holders(
 
 
 def _with_nbd_process(mapping: Mapping, scan: ProcessScan) -> Mapping:
-    """Find the process that serves an nbd device: by the cookie, by the device, by the pid.
+    """Return an nbd mapping with its process, found by the cookie, the device or the pid.
 
-    ``pid`` alone lies both ways: it survives a killed process, and after a restart of the plugin it
-    still names the dead one. So it counts only where that process is an rbd-nbd one.
+    ``pid`` alone is unreliable: it remains after the process was killed, and after a restart of the
+    plugin it still names the old process. So it counts only if that process is rbd-nbd.
     """
     if mapping.nbd is None:
         return mapping
-    # After a killed process the same volume gets a second device with the same cookie: who says
-    # which device it serves, serves no other (recorded).
+    # After the process was killed, the same volume gets a second device with the same cookie. A
+    # process whose arguments name a device serves no other device (recorded).
     servers = [
         entry
         for entry in scan.entries
@@ -315,12 +331,12 @@ def _with_nbd_process(mapping: Mapping, scan: ProcessScan) -> Mapping:
     backend = mapping.nbd.backend
     recorded = mapping.nbd.recorded_pid
     ours = [
-        each
-        for each in servers
-        if (backend and flag_value(each.arguments, "--cookie") == backend)
-        or mapping.device in each.arguments
+        entry
+        for entry in servers
+        if (backend and flag_value(entry.arguments, "--cookie") == backend)
+        or mapping.device in entry.arguments
     ]
-    ours += [each for each in servers if each.ref.pid == recorded]
+    ours += [entry for entry in servers if entry.ref.pid == recorded]
     chosen = ours[0] if ours else None
     if chosen is None:
         return mapping
@@ -332,7 +348,7 @@ def _with_nbd_process(mapping: Mapping, scan: ProcessScan) -> Mapping:
 
 
 def _node_paths(devices: tuple[BlockDevice, ...]) -> dict[str, DeviceNumber]:
-    """Return the path of each device node below /dev, the mapper's names included."""
+    """Return the path of each device node below /dev, including the device mapper's names."""
     found = {f"/{name}": number for device in devices for name, number in device.by_name}
     for device in devices:
         for holder in observed_of(device.mapping.holders):
@@ -342,20 +358,28 @@ def _node_paths(devices: tuple[BlockDevice, ...]) -> dict[str, DeviceNumber]:
 
 
 def _unbacked(
-    scan: ProcessScan, numbers: frozenset[DeviceNumber]
+    roots: NodeRoots,
+    scan: ProcessScan,
+    numbers: frozenset[DeviceNumber],
+    kubelet: tuple[str, ...],
 ) -> tuple[UnbackedMount, ...] | NotObserved:
+    """Return the volume directories without a device that containers have mounted."""
+    own: tuple[OnDisk, ...] | NotObserved = ()
+    if any(map(shows_a_volume, scan.namespaces)):
+        own = on_disk(roots.host_root, roots.procfs, kubelet)
+    if isinstance(own, NotObserved):
+        return own
     found = tuple(
-        mount for namespace in scan.namespaces for mount in unbacked_of(namespace, numbers)
+        mount for namespace in scan.namespaces for mount in unbacked_of(namespace, numbers, own)
     )
     return found or _hidden_mounts(scan) or ()
 
 
 def _hidden_mounts(scan: ProcessScan) -> NotObserved | None:
-    """Return why the mounts of some namespace were not observed; None: all were."""
+    """Return why the mounts of a namespace were not observed; None if all were."""
     return _hidden(
-        f"mountinfo of {scan.denied_mounts} processes may not be read"
-        if scan.denied_mounts
-        else "",
+        "mountinfo of {} cannot be read",
+        scan.denied_mounts,
         [
             f"mount namespace of {named(namespace.process)}: {namespace.mounts.reason}"
             for namespace in scan.namespaces
@@ -366,11 +390,10 @@ def _hidden_mounts(scan: ProcessScan) -> NotObserved | None:
 
 
 def _hidden_files(scan: ProcessScan) -> NotObserved | None:
-    """Return why the open files of some process were not observed; None: all were."""
+    """Return why the open files of a process were not observed; None if all were."""
     return _hidden(
-        f"open files of {scan.denied_files} processes may not be looked at"
-        if scan.denied_files
-        else "",
+        "open files of {} cannot be read",
+        scan.denied_files,
         scan.unread_files,
     )
 
@@ -378,19 +401,25 @@ def _hidden_files(scan: ProcessScan) -> NotObserved | None:
 _MOST_NAMED: Final = 3
 
 
-def _hidden(denied: str, unread: list[str]) -> NotObserved | None:
-    """Return what a right hides, and what was too large or too slow, by name."""
+def _hidden(reason: str, denied: list[str], unread: list[str]) -> NotObserved | None:
+    """Return the processes that a missing permission hides, and those too large or too slow."""
     more = len(unread) - _MOST_NAMED
-    reasons = ([denied] if denied else []) + unread[:_MOST_NAMED]
+    reasons = [reason.format(_some(denied))] if denied else []
+    reasons += unread[:_MOST_NAMED]
     if more > 0:
         reasons.append(f"and {more} more")
     if not reasons:
         return None
-    return NotObserved(reason="; ".join(reasons), cure=_PTRACE if denied else _LOOK_AT_IT)
+    return NotObserved(reason="; ".join(reasons), cure=_PTRACE if denied else _CHECK_PROCESS)
+
+
+def _some(processes: list[str]) -> str:
+    first, *others = processes
+    return f"{len(processes)} processes, including {first}," if others else first
 
 
 def _containers(scan: ProcessScan) -> tuple[ProcessRef, ...]:
-    """Give one process of each container of a pod."""
+    """Return one process of every container of a pod."""
     first: dict[tuple[str, str | None], ProcessRef] = {}
     for entry in scan.entries:
         if entry.ref.pod_uid is not None:
@@ -399,7 +428,7 @@ def _containers(scan: ProcessScan) -> tuple[ProcessRef, ...]:
 
 
 def _addresses(procfs: Path) -> tuple[str, ...] | NotObserved:
-    """Read the host's own addresses from init's network namespace."""
+    """Read the host's addresses from the network namespace of pid 1."""
     trie = read_text(procfs / "1" / "net" / "fib_trie", LISTS)
     six = read_text(procfs / "1" / "net" / "if_inet6", LISTS)
     for hidden in (trie, six):
@@ -432,6 +461,7 @@ def _gaps(view: NodeView, scan: ProcessScan, *, any_device: bool) -> tuple[Gap, 
     kubelet = view.kubelet
     if isinstance(kubelet, KubeletView):
         facts += [
+            ("kubelet's process", kubelet.process),
             ("kubelet's staging directories", kubelet.staging),
             ("kubelet's pod directories", kubelet.pod_volumes),
         ]
@@ -444,15 +474,15 @@ def _gaps(view: NodeView, scan: ProcessScan, *, any_device: bool) -> tuple[Gap, 
 
 
 def _gaps_of_devices(view: NodeView) -> Iterator[Gap]:
-    """Give what is hidden of every device, once."""
+    """Yield one gap per fact that was not observed of devices."""
     mappings = () if isinstance(view.mappings, NotObserved) else view.mappings
     facts = {
-        "device nodes": [each.node_present for each in mappings],
+        "device nodes": [mapping.node_present for mapping in mappings],
         "the kernel's own list of watches and hung requests": [
-            each.watch for each in mappings if each.kind is DeviceKind.KRBD
+            mapping.watch for mapping in mappings if mapping.kind is DeviceKind.KRBD
         ],
     }
     for fact, values in facts.items():
-        hidden = next((each for each in values if isinstance(each, NotObserved)), None)
+        hidden = next((value for value in values if isinstance(value, NotObserved)), None)
         if hidden is not None:
             yield Gap(fact=fact, reason=hidden.reason, cure=hidden.cure)

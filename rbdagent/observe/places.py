@@ -1,4 +1,4 @@
-"""On which file system a process keeps what does not answer."""
+"""The file system of a path, according to the mounts of a process."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from rbdagent.parse.mountinfo import MountLine
 
 _ARG_START = 45
-"""Field 48 of ``/proc/PID/stat`` (proc(5)), counted from the state, the third."""
+"""Field 48 of ``/proc/PID/stat`` (proc(5)), counted from the state, which is field 3."""
 
 
 def file_system_of(directory: str, at: str, share: Share) -> str:
-    """Return type and source of the file system behind a file of a process; empty: not known.
+    """Return type and source of the file system of a process's file; empty if it is unknown.
 
     Args:
-        directory: the process's, below /proc.
-        at: a link of it, or its ``cmdline``, which is read from its memory: a file may be mapped
-            where the kernel looks for it (prctl(PR_SET_MM_MAP)).
-        share: the time that it may take.
+        directory: the process's directory below /proc.
+        at: a link in it, or ``cmdline``. The kernel reads ``cmdline`` from the process's memory,
+            where a file may be mapped (prctl(PR_SET_MM_MAP)).
+        share: the time limit.
     """
     try:
         path = _path_of_arguments(directory, share) if at.endswith("/cmdline") else os.readlink(at)
-        mount = _mount_of(path, directory, share) if path.startswith("/") else None
+        mount = mount_of(path, f"{directory}/mountinfo", share) if path.startswith("/") else None
     except (OSError, UnreadError, ParseError):
         return ""
     return "" if mount is None else shortened(printable(f"{mount.fs_type} ({mount.source})"))
@@ -49,11 +49,16 @@ def _path_of_arguments(directory: str, share: Share) -> str:
     return ""
 
 
-def _mount_of(path: str, directory: str, share: Share) -> MountLine | None:
-    """Return the mount that shows a path; of several on one directory the last one does."""
+def mount_of(path: str, mountinfo: str, share: Share) -> MountLine | None:
+    """Return the mount that contains a path; of several on one directory, the last one.
+
+    Raises:
+        ParseError: a line cannot be parsed.
+        UnreadError: mountinfo was not read to its end.
+    """
     found: MountLine | None = None
-    for line in _lines(f"{directory}/mountinfo", MOUNTINFO, share):
-        mount = parse_mount_line(line, where=directory)
+    for line in _lines(mountinfo, MOUNTINFO, share):
+        mount = parse_mount_line(line, where=mountinfo)
         above = mount.path.rstrip("/")
         if path != above and not path.startswith(f"{above}/"):
             continue

@@ -1,11 +1,12 @@
-"""One pass over /proc: who has which device open, in which mount namespace, for which pod.
+"""One pass over /proc: the processes that have a device open, with mount namespace and pod.
 
-Nothing here touches a path inside a volume: a stat below a dead device hangs for minutes. Links of
-``/proc/PID`` lead to inodes that are in memory already, and no server is asked about them.
+This module accesses no path inside a volume: a stat below a dead device hangs for minutes. Links of
+``/proc/PID`` lead to inodes that are already in memory, and cause no request to a file server.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import errno
 import functools
@@ -13,7 +14,6 @@ import math
 import os
 import re
 import stat
-from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
@@ -33,7 +33,9 @@ from rbdagent.observe.files import (
     COMMAND_LINE,
     LISTS,
     MAPS,
+    SMALL,
     UnreadError,
+    file_system_at,
     identity_of,
     inode_of,
     read_blocks,
@@ -42,7 +44,7 @@ from rbdagent.observe.files import (
 )
 from rbdagent.observe.mounts import Namespace, Shown, Wanted, read_mounts
 from rbdagent.observe.places import file_system_of
-from rbdagent.observe.shares import PROCESS_S, ROOM, Share, Shares
+from rbdagent.observe.shares import MOUNTS_S, PROCESS_S, ROOM, Share, Shares
 from rbdagent.observe.together import InTurn
 from rbdagent.parse.excerpt import printable, shortened
 from rbdagent.parse.secrets import command_without_secrets, without_secrets
@@ -56,7 +58,7 @@ _KERNEL_THREAD: Final = 0x00200000
 """PF_KTHREAD in the flags of ``/proc/PID/stat`` (include/linux/sched.h)."""
 
 _ENDED: Final = frozenset("ZX")
-"""States of ``/proc/PID/stat``: ended, and nobody has asked how yet (proc(5))."""
+"""States of ``/proc/PID/stat``: ended, but not yet reaped by the parent (proc(5))."""
 
 # kubepods-besteffort-pod<uid with _>.slice (systemd) or kubepods/besteffort/pod<uid> (cgroupfs).
 _POD: Final = re.compile(
@@ -69,38 +71,43 @@ _PROGRAMS: Final = frozenset(
 )  # fmt: skip
 
 
-_KUBELETS: Final = frozenset({"kubelet", "k3s", "k0s"})
+KUBELETS: Final = frozenset({"kubelet", "k3s", "rke2", "k0s"})
+"""Programs that are kubelet or contain it."""
 
 
 class ProcessEntry(Struct, kw_only=True):
-    """What was observed of one process: as far as that has come."""
+    """Holds the facts observed so far of one process."""
 
     ref: ProcessRef
-    """Its command is the program's name until the command line was read."""
+    """Its ``command`` is the program's name until the command line has been read."""
     name: str
-    """``comm``: cut to 15 letters by the kernel."""
+    """``comm``: the kernel cuts it to 15 characters."""
     is_kernel_thread: bool
     directory: str
-    """Where it is looked at below /proc: where its first thread has ended, another one's."""
+    """Its directory below /proc; that of another thread if the first one has ended."""
     threads: int = 1
+    ticks: int = 0
+    """Its start time, in clock ticks since boot."""
+    has_cgroup: bool = True
+    """Whether its cgroup was read. If the cgroup names no pod, the process belongs to no pod."""
     is_over: bool = False
-    """It has ended and waits for its parent: it keeps nothing busy, and its files are gone."""
+    """Whether it is a zombie: it keeps no device busy, and has no files."""
     arguments: tuple[str, ...] = ()
-    """Of a program whose arguments matter; of others the first one, the program."""
+    """All arguments of a program whose arguments are parsed; for others, only the program."""
     is_cut: bool = False
-    """Its command line was not read, or not to its end."""
+    """Whether its command line was not read, or only in part."""
     namespaces: list[int | bytes] = field(default_factory=list)
-    """Its mount namespace, and those that only threads of it live in."""
+    """Its mount namespace, and those of its threads."""
     openers: list[Opener] = field(default_factory=list)
-    found: Counter[DeviceNumber] = field(default_factory=Counter)
-    """How many openers of each device."""
+    found: dict[DeviceNumber, int] = field(default_factory=dict)
+    """The number of openers by device."""
     has_denied_mounts: bool = False
     has_denied_files: bool = False
-    """Descriptors, cwd, root or mappings may not be looked at."""
+    """Whether access to its descriptors, cwd, root or mappings is denied."""
     at: str = ""
-    """The file that was looked at last."""
+    """The file that was read last."""
     unread: str = ""
-    """Why not all of it was observed."""
+    """Why the process was not observed completely; empty if it was."""
 
 
 class ProcessScan(Struct, kw_only=True):
@@ -110,23 +117,23 @@ class ProcessScan(Struct, kw_only=True):
     namespaces: list[Namespace]
     openers: list[Opener]
     unknown: list[str]
-    """The processes of which nothing was observed, and why."""
-    denied_mounts: int
-    """How many processes' mounts may not be looked at."""
-    denied_files: int
-    """How many processes' descriptors, cwd, root or mappings may not be looked at."""
+    """The processes that were not observed at all, with the reason."""
+    denied_mounts: list[str]
+    """The processes with denied access to their mounts."""
+    denied_files: list[str]
+    """The processes with denied access to their descriptors, cwd, root or mappings."""
     unread_mounts: list[str]
-    """The processes of which the mount namespace was not observed, and why."""
+    """The processes whose mount namespace was not observed, with the reason."""
     unread_files: list[str]
-    """The processes of which not all files were observed, and why."""
+    """The processes whose files were not all observed, with the reason."""
 
 
 Turns = InTurn[tuple[str, int]]
-"""A part of the observation of a process, and its pid."""
+"""The keys are the part of the observation and the pid."""
 
 
 class ProcessPass:
-    """One pass over the processes of a node, for the devices that they may have mounted or open."""
+    """One pass over a node's processes, for the given devices that they have mounted or open."""
 
     def __init__(
         self,
@@ -136,13 +143,14 @@ class ProcessPass:
         turns: Turns | None = None,
         deadline: float = math.inf,
     ) -> None:
-        """Prepare it.
+        """Store the parameters, and read the boot time.
 
         Args:
             procfs: the host's /proc.
-            wanted: what is looked for.
-            turns: remembers the processes that still hang since an earlier pass.
-            deadline: of the monotonic clock; a process that was not observed by then is left out.
+            wanted: the devices to search.
+            turns: contains the processes that hang since an earlier pass.
+            deadline: of the monotonic clock; a process that was not observed by then is reported
+                as not observed.
         """
         self._root = str(procfs)
         self._wanted = wanted
@@ -155,6 +163,7 @@ class ProcessPass:
         self._unread: list[str] = []
         self._shown: dict[int | bytes, Shown] = {}
         self._shares = Shares()
+        self._shares_of_mounts = Shares(MOUNTS_S, 2 * MOUNTS_S)
 
     def scan(self) -> ProcessScan:
         """Observe every process."""
@@ -168,10 +177,10 @@ class ProcessPass:
         return self._scan()
 
     def scan_threads(self) -> ProcessScan | None:
-        """Observe the threads in mount namespaces of their own; None: there are none.
+        """Observe the threads in other mount namespaces than their process; None without any.
 
-        unshare(2) and setns(2) move one thread: a runtime's thread that stays in a namespace keeps
-        what is mounted there, and its process does not show it.
+        unshare(2) and setns(2) move a single thread. A thread of a container runtime that stays in
+        a namespace keeps the mounts there busy, and the files of the process do not show it.
         """
         known = len(self._shown)
         many = [
@@ -182,10 +191,10 @@ class ProcessPass:
         self._run("threads", many, self._observe_threads)
         return self._scan() if len(self._shown) > known else None
 
-    # In turn --------------------------------------------------------------------------------------
+    # Run ------------------------------------------------------------------------------------------
 
     def _run(self, what: str, pids: Sequence[int], observe: Callable[[int], None]) -> None:
-        """Observe a part of processes, of each in turn, and note which of them hang."""
+        """Observe one part of the given processes, and record which processes hang."""
         left = self._turns.run(
             [(what, pid) for pid in pids],
             lambda item: self._contained(item[1], observe),
@@ -202,16 +211,16 @@ class ProcessPass:
         if what == "files" and new:
             self._run("place", [pid for _, pid in new[:_MOST_PLACES]], self._describe)
         for item in left.hung:
-            self._leave(item[1], self._turns.notes[item])
+            self._mark_unread(item[1], self._turns.notes[item])
 
     def _contained(self, pid: int, observe: Callable[[int], None]) -> None:
         try:
             observe(pid)
-        except Exception as error:  # noqa: BLE001 - one process never hides the others
-            self._leave(pid, not_observed(error, f"process {pid}").reason)
+        except Exception as error:  # noqa: BLE001 - a failed process must not hide the others
+            self._mark_unread(pid, not_observed(error, f"process {pid}").reason)
 
-    def _leave(self, pid: int, why: str) -> None:
-        """Note why a process was not observed."""
+    def _mark_unread(self, pid: int, why: str) -> None:
+        """Record why a process was not observed."""
         entry = self._entries.get(pid)
         if entry is None:
             self._unread.append(f"process {pid}: {why}")
@@ -219,7 +228,7 @@ class ProcessPass:
             entry.unread = why
 
     def _describe(self, pid: int) -> None:
-        """Add to what is noted of a process the file system that does not answer."""
+        """Add the file system that does not answer to the reason of a hanging process."""
         entry = self._entries[pid]
         found = file_system_of(entry.directory, entry.at, Shares().of(None))
         if found:
@@ -236,9 +245,7 @@ class ProcessPass:
             return
         self._entries[pid] = entry
         if not entry.is_over:
-            share = self._shares.of(entry.ref.pod_uid)
-            self._join_namespace(entry, entry.directory, share)
-            share.end()
+            self._join_namespace(entry, entry.directory)
 
     def _observe_files(self, pid: int) -> None:
         entry = self._entries[pid]
@@ -257,51 +264,54 @@ class ProcessPass:
                 break
             inode = inode_of(f"{directory}/ns/mnt")
             if inode is None or inode in self._shown:
-                # Where it may not be told, open files may not be either: a gap as it is.
+                # If access to the namespace is denied, access to the open files is denied too. That
+                # is already a gap.
                 continue
-            self._join_namespace(entry, directory, share)
+            self._join_namespace(entry, directory)
             self._join_openers(entry, directory, share)
         share.end()
 
     def _scan(self) -> ProcessScan:
-        """Join what was observed, in the order of the pids."""
+        """Return the result of the pass, in the order of the pids."""
         entries = [self._entries[pid] for pid in sorted(self._entries)]
         namespaces: dict[int | bytes, Namespace] = {}
         for entry in entries:
             for key in entry.namespaces:
                 if key not in namespaces:
-                    shown = self._shown.get(key, _NOT_SHOWN)
+                    shown = self._shown.get(key, _UNREAD)
                     namespaces[key] = Namespace(key=key, process=entry.ref, mounts=shown.mounts)
                 found = namespaces[key]
                 if found.process.pod_uid is None and entry.ref.pod_uid is not None:
-                    # A container's process names it better than a passer-by without a pod.
+                    # A process of a container identifies the namespace better than a process
+                    # without a pod that entered the namespace.
                     found.process = entry.ref
         self._mark_host(namespaces)
+        hidden = [f"process {pid}" for pid in sorted(self._hidden)]
         return ProcessScan(
             entries=entries,
             namespaces=list(namespaces.values()),
             openers=[opener for entry in entries for opener in entry.openers],
-            unknown=[f"the state of process {pid} may not be read" for pid in sorted(self._hidden)]
-            + self._unread,
-            denied_mounts=len(self._hidden) + sum(entry.has_denied_mounts for entry in entries),
-            denied_files=len(self._hidden) + sum(entry.has_denied_files for entry in entries),
+            unknown=[f"the state of {process} cannot be read" for process in hidden] + self._unread,
+            denied_mounts=hidden
+            + [named(entry.ref) for entry in entries if entry.has_denied_mounts],
+            denied_files=hidden + [named(entry.ref) for entry in entries if entry.has_denied_files],
             unread_mounts=self._unread
-            + [_said(entry) for entry in entries if entry.unread and not entry.namespaces],
-            unread_files=self._unread + [_said(entry) for entry in entries if entry.unread],
+            + [_reason_of(entry) for entry in entries if entry.unread and not entry.namespaces],
+            unread_files=self._unread + [_reason_of(entry) for entry in entries if entry.unread],
         )
 
     # Mount namespaces -----------------------------------------------------------------------------
 
     def _mark_host(self, namespaces: dict[int | bytes, Namespace]) -> None:
-        """Mark the namespace of pid 1: by its inode, or where that is hidden by what it shows."""
+        """Mark the namespace of pid 1: by its inode, or by the digest if the inode is hidden."""
         init = self._entries.get(1)
         for own in init.namespaces[:1] if init else ():
             for key, namespace in namespaces.items():
-                shown = self._shown.get(key, _NOT_SHOWN)
+                shown = self._shown.get(key, _UNREAD)
                 namespace.is_host = own in (key, shown.digest)
 
-    def _join_namespace(self, entry: ProcessEntry, directory: str, share: Share) -> None:
-        """Read each namespace's mountinfo once; hidden namespaces are told apart by content."""
+    def _join_namespace(self, entry: ProcessEntry, directory: str) -> None:
+        """Read the mountinfo of a new namespace; the digest identifies a hidden namespace."""
         entry.at = f"{directory}/mountinfo"
         try:
             inode = identity_of(f"{directory}/ns/mnt").inode
@@ -313,16 +323,18 @@ class ProcessPass:
             entry.namespaces.append(inode)
             return
         if inode:
-            # A process that is observed meanwhile does not read it again.
+            # Meanwhile, other processes of this namespace must not read the file again.
             unread = NotObserved(reason=f"{entry.at} does not answer")
             self._shown[inode] = Shown(unread, b"")
             entry.namespaces.append(inode)
+        share = self._shares_of_mounts.of(entry.ref.pod_uid)
         try:
             shown = read_mounts(entry.at, self._wanted, share)
         except UnreadError:
             shown = None
             entry.has_denied_mounts = True
-        if shown is not None and (shown.digest or not entry.is_kernel_thread):
+        share.end()
+        if shown is not None and (inode or shown.digest or not entry.is_kernel_thread):
             self._shown[inode or shown.digest] = shown
             if not inode:
                 entry.namespaces.append(shown.digest)
@@ -342,7 +354,7 @@ class ProcessPass:
                     if number % _OFTEN == 0 and share.is_over:
                         entry.unread = share.reason(f"{directory}/fd")
                         return
-                    self._join_link(entry, descriptor.path, OpenHow.DESCRIPTOR, share)
+                    self._join_descriptor(entry, descriptor.path, share)
         except PermissionError:
             entry.has_denied_files = True
         except OSError:
@@ -357,20 +369,36 @@ class ProcessPass:
             elif error.what is not None:
                 entry.unread = error.what.reason
 
+    def _join_descriptor(self, entry: ProcessEntry, link: str, share: Share) -> None:
+        """Check a descriptor if it leads to a file.
+
+        Sockets, pipes and anonymous inodes have special names, ``socket:[4711]``. The name of every
+        file begins with a slash (d_path() in fs/d_path.c).
+        """
+        try:
+            is_file = os.readlink(link).startswith("/")
+        except OSError:
+            # The path may be longer than a page. The link can be followed nevertheless.
+            is_file = True
+        if is_file:
+            self._join_link(entry, link, OpenHow.DESCRIPTOR, share)
+
     def _join_link(self, entry: ProcessEntry, link: str, how: OpenHow, share: Share) -> None:
-        """Follow one link of a process."""
+        """Record an opener if a link of a process leads to a device or to a file system on it."""
         entry.at = link
         try:
             found = identity_of(link)
         except OSError as error:
-            entry.has_denied_files |= error.errno in {errno.EACCES, errno.EPERM}
+            if error.errno in {errno.EACCES, errno.EPERM}:
+                shown = file_system_at(link)
+                entry.has_denied_files |= shown is None or shown in self._columns.by_number
             return
         by_number = self._columns.by_number
-        on_device = found.special in by_number and stat.S_ISBLK(found.mode)
+        on_device = stat.S_ISBLK(found.mode) and found.special in by_number
         if not on_device and found.device not in by_number:
             return
         device = by_number[found.special if on_device else found.device]
-        if entry.found[device] >= _MOST_ALIKE:
+        if entry.found.get(device, 0) >= _MOST_ALIKE:
             return
         try:
             path = os.readlink(link)
@@ -385,23 +413,23 @@ class ProcessPass:
 
 def _add(entry: ProcessEntry, opener: Opener, share: Share) -> None:
     if share.has_room(1):
-        entry.found[opener.device] += 1
+        entry.found[opener.device] = entry.found.get(opener.device, 0) + 1
         entry.openers.append(opener)
     else:
         entry.unread = f"more open files and mounts of volumes than {ROOM}"
 
 
-def _said(entry: ProcessEntry) -> str:
+def _reason_of(entry: ProcessEntry) -> str:
     return f"{named(entry.ref)}: {entry.unread}"
 
 
-_NOT_SHOWN: Final = Shown(NotObserved(reason="the process that showed it has ended"), b"")
+_UNREAD: Final = Shown(NotObserved(reason="the process in this namespace has ended"), b"")
 _PATIENCE_S: Final = PROCESS_S + 0.5
-"""Of a process that reads on, its share is over before."""
+"""Longer than the share of a process: only a read that hangs takes this long."""
 _MOST_PLACES: Final = 3
 _OFTEN: Final = 256
 _MOST_ALIKE: Final = 100
-"""Open files of one process on one device: more of them prove nothing more."""
+"""Limit of open files per process and device: more files would add no evidence."""
 _LINKS: Final = (
     ("cwd", OpenHow.CWD),
     ("root", OpenHow.ROOT),
@@ -410,28 +438,30 @@ _LINKS: Final = (
 
 
 def _threads(directory: str) -> list[str]:
-    """Give the threads of a process; none where it is gone, or they are hidden."""
+    """Return the threads of a process; empty if it has ended, or access is denied."""
     try:
-        return [f"{directory}/task/{each}" for each in sorted(os.listdir(f"{directory}/task"))]
+        return [f"{directory}/task/{thread}" for thread in sorted(os.listdir(f"{directory}/task"))]
     except OSError:
         return []
 
 
 class _Columns(Struct, frozen=True, kw_only=True):
-    """The devices that are looked for, in the forms in which /proc shows them."""
+    """Holds the devices to search, in the formats of /proc."""
 
     by_number: dict[tuple[int, int], DeviceNumber]
     columns: dict[bytes, DeviceNumber]
-    """``MAJOR:MINOR`` of maps: in hex, two digits at least (fs/proc/task_mmu.c)."""
+    """``MAJOR:MINOR`` of maps: in hex, at least two digits (fs/proc/task_mmu.c)."""
     majors: tuple[bytes, ...]
-    """The beginnings of these columns: files without any of them have no such line."""
+    """The first parts of these columns: a file without any of them has no such line."""
 
     @classmethod
     def of(cls, numbers: frozenset[DeviceNumber]) -> _Columns:
         return cls(
-            by_number={(each.major, each.minor): each for each in numbers},
-            columns={f"{each.major:02x}:{each.minor:02x}".encode(): each for each in numbers},
-            majors=tuple({f" {each.major:02x}:".encode() for each in numbers}),
+            by_number={(number.major, number.minor): number for number in numbers},
+            columns={
+                f"{number.major:02x}:{number.minor:02x}".encode(): number for number in numbers
+            },
+            majors=tuple({f" {number.major:02x}:".encode() for number in numbers}),
         )
 
 
@@ -440,7 +470,7 @@ def _pids(root: str) -> list[int]:
 
 
 def _boot_time(procfs: Path) -> int | None:
-    # One number for each interrupt line of the machine: more than a small file.
+    # The file has a number for every interrupt of the machine, and may exceed the small limit.
     raw = read_bytes(procfs / "stat", LISTS)
     for line in raw.splitlines() if isinstance(raw, bytes) else ():
         if line.startswith(b"btime "):
@@ -449,19 +479,18 @@ def _boot_time(procfs: Path) -> int | None:
 
 
 def _entry(root: str, pid: int, boot: int | None) -> ProcessEntry | NotObserved | None:
-    """Read a process: None where it is gone, NotObserved where it is hidden (hidepid, proc(5))."""
+    """Read a process; None if it has ended, NotObserved if hidepid hides it (proc(5))."""
     directory = f"{root}/{pid}"
     raw = read_bytes(f"{directory}/stat")
     if not isinstance(raw, bytes):
         return raw
-    # The name stands in parentheses and may itself hold spaces and parentheses.
+    # The name is in parentheses and may contain spaces and parentheses.
     head, _, tail = raw.decode(errors="replace").rpartition(")")
     name, fields = head.partition("(")[2], tail.split()
     is_thread = bool(int(fields[6]) & _KERNEL_THREAD)
-    living = _living_thread(directory) if fields[0] in _ENDED else directory
-    pod_uid, container = (
-        (None, None) if is_thread else _container_of(read_bytes(f"{root}/{pid}/cgroup"))
-    )
+    living = _running_thread(directory) if fields[0] in _ENDED else directory
+    cgroup = b"" if is_thread else read_bytes(f"{root}/{pid}/cgroup")
+    pod_uid, container = _container_of(cgroup)
     return ProcessEntry(
         ref=ProcessRef(
             pid=pid,
@@ -475,17 +504,20 @@ def _entry(root: str, pid: int, boot: int | None) -> ProcessEntry | NotObserved 
         is_kernel_thread=is_thread,
         directory=living or directory,
         threads=int(fields[17]),
+        ticks=int(fields[19]),
+        has_cgroup=isinstance(cgroup, bytes),
         is_over=living is None,
         is_cut=not is_thread and living is not None,
     )
 
 
 def _read_command(entry: ProcessEntry) -> None:
-    """Read a process's command line; of a process without one its name is shown."""
+    """Read a process's command line; without one, show the process's name."""
     entry.at = f"{entry.directory}/cmdline"
     arguments, entry.is_cut = _command_line(entry.at)
     if not arguments:
-        entry.ref = replace(entry.ref, command=f"[{entry.name}]")
+        name = entry.name if entry.is_cut else f"[{entry.name}]"
+        entry.ref = replace(entry.ref, command=name)
         return
     entry.ref = replace(entry.ref, command=_shown(arguments, is_cut=entry.is_cut))
     entry.arguments = arguments if _matters(arguments[0]) else arguments[:1]
@@ -507,15 +539,18 @@ def _command_line(path: str) -> tuple[tuple[str, ...], bool]:
     if not line:
         return (), False
     is_cut = len(line) == most
-    # Half a secret does not look like one: a word that was cut off is left out.
+    # Part of a secret is not recognised as a secret: an incomplete argument is omitted.
     whole = line.rpartition(b"\0")[0] or line if is_cut else line.rstrip(b"\0")
     return tuple(word.decode(errors="replace") for word in whole.split(b"\0")), is_cut
 
 
 def _matters(argument: str) -> bool:
-    """Return whether the arguments of a program count, by the first one."""
-    program = os.path.basename(argument)
-    return program in _KUBELETS or _is_worker(program)
+    """Return whether the arguments of a program are parsed, according to the first one.
+
+    k3s and RKE2 put all of their arguments into the first one: ``/usr/local/bin/k3s server``.
+    """
+    program = os.path.basename(argument.partition(" ")[0])
+    return program in KUBELETS or _is_worker(program)
 
 
 def _shown(arguments: tuple[str, ...], *, is_cut: bool) -> str:
@@ -525,15 +560,16 @@ def _shown(arguments: tuple[str, ...], *, is_cut: bool) -> str:
     return f"{text[: _COMMAND_CHARACTERS - 2]} …"
 
 
-def _living_thread(directory: str) -> str | None:
-    """Give a thread that lives on where the first one has ended: only there are its files.
+def _running_thread(directory: str) -> str | None:
+    """Return a running thread of a process whose first thread has ended.
 
-    The process itself then shows none (fs/proc/fd.c, fs/proc_namespace.c: the leader has let go).
+    Only the directory of such a thread shows the files. The directory of the process shows none,
+    because the leader has released them (fs/proc/fd.c, fs/proc_namespace.c).
     """
-    for each in _threads(directory):
-        raw = read_bytes(f"{each}/stat")
+    for thread in _threads(directory):
+        raw = read_bytes(f"{thread}/stat")
         if isinstance(raw, bytes) and raw.rpartition(b")")[2].split()[0].decode() not in _ENDED:
-            return each
+            return thread
     return None
 
 
@@ -557,13 +593,13 @@ def _started_at(boot: int | None, ticks: int) -> str | None:
 
 
 def _mappings(entry: ProcessEntry, path: str, columns: _Columns, share: Share) -> Iterator[Opener]:
-    """Yield one opener for each device that some memory mapping's file lies on.
+    """Yield one opener per device that has the file of a memory mapping.
 
-    The device is the fourth field. The path is the rest of the line and may hold anything but a
-    newline (show_map_vma() in fs/proc/task_mmu.c), also what reads like a device.
+    The device is the fourth field. The path is the rest of the line and may contain any character
+    except a newline (show_map_vma() in fs/proc/task_mmu.c), also text in the format of a device.
 
     Raises:
-        UnreadError: it was not read to its end.
+        UnreadError: the file was not read to its end.
     """
     left = dict(columns.columns)
     for block in read_blocks(path, MAPS, share):
@@ -584,7 +620,7 @@ def _mappings(entry: ProcessEntry, path: str, columns: _Columns, share: Share) -
 
 
 # --------------------------------------------------------------------------------------------------
-# What the entries tell
+# Facts from the entries
 # --------------------------------------------------------------------------------------------------
 
 
@@ -593,7 +629,7 @@ def _is_worker(program: str) -> bool:
     return program in _PROGRAMS or program.startswith(("mkfs", "mke2fs", "fsck"))
 
 
-def in_flight_of(scan: ProcessScan) -> tuple[InFlight, ...] | NotObserved:
+def in_flight_of(procfs: Path, scan: ProcessScan) -> tuple[InFlight, ...] | NotObserved:
     """Return the processes that map, unmap, format, check, mount or unlock, in any state."""
     if scan.unknown:
         return NotObserved(reason=scan.unknown[0])
@@ -601,7 +637,7 @@ def in_flight_of(scan: ProcessScan) -> tuple[InFlight, ...] | NotObserved:
     for entry in scan.entries:
         unread = entry.name if entry.is_cut else ""
         program = os.path.basename(entry.arguments[0]) if entry.arguments else unread
-        if not _is_worker(program) or is_nbd_server(entry):
+        if not _is_worker(program) or is_nbd_server(entry) or _lacks_rights(procfs, entry):
             continue
         if entry.is_cut:
             why = f"its command line is larger than {ARGUMENTS >> 10} KiB"
@@ -617,15 +653,42 @@ def in_flight_of(scan: ProcessScan) -> tuple[InFlight, ...] | NotObserved:
     return tuple(found)
 
 
+_PERMITTED: Final = re.compile(rb"^CapPrm:\t([0-9a-f]+)$", re.MULTILINE)
+_SYS_ADMIN: Final = 1 << 21
+"""CAP_SYS_ADMIN (include/uapi/linux/capability.h)."""
+
+
+def _lacks_rights(procfs: Path, entry: ProcessEntry) -> bool:
+    """Return whether a pod's process has no right to map, mount or unlock, whatever its name.
+
+    These need CAP_SYS_ADMIN in the initial user namespace: rbd_add() since commit f44d04e696fe,
+    a mount of a block device's file system (FS_USERNS_MOUNT in fs/super.c), ctl_ioctl() in
+    drivers/md/dm-ioctl.c. A process that formats or checks without this capability has the device
+    open, and is found as an opener.
+
+    Returns:
+        False if the rights cannot be read.
+    """
+    if entry.ref.pod_uid is None:
+        return False
+    own = procfs / str(entry.ref.pid)
+    with contextlib.suppress(OSError):
+        if os.readlink(own / "ns" / "user") != os.readlink(procfs / "1" / "ns" / "user"):
+            return True
+    status = read_head(own / "status", SMALL)
+    permitted = _PERMITTED.search(status) if isinstance(status, bytes) else None
+    return permitted is not None and not int(permitted[1], 16) & _SYS_ADMIN
+
+
 def named(process: ProcessRef) -> str:
-    """Name a process by its pid, program and pod; arguments may hold what no report should."""
+    """Return pid, program and pod of a process; without arguments, which may contain secrets."""
     program = shortened(printable(os.path.basename(process.command.partition(" ")[0])))
     pod = f" of pod {process.pod_uid}" if process.pod_uid else ""
     return f"process {process.pid} ({program}){pod}"
 
 
 def is_nbd_server(entry: ProcessEntry) -> bool:
-    """Tell the rbd-nbd process that serves a device from one that unmaps or lists."""
+    """Return whether a process is rbd-nbd and serves a device: it does not unmap or list."""
     arguments = entry.arguments
     return (
         bool(arguments)
@@ -635,9 +698,10 @@ def is_nbd_server(entry: ProcessEntry) -> bool:
 
 
 def thread_traces(entries: Iterable[ProcessEntry]) -> Iterator[tuple[str, str]]:
-    """Give the device and the name of kernel threads of a live file system: ``[jbd2/rbd0-8]``.
+    """Yield device and name of the kernel threads of active file systems: ``[jbd2/rbd0-8]``.
 
-    Names are cut to 15 letters, so that xfs's lose the device's number: sysfs tells there.
+    Names are cut to 15 characters, so that those of xfs lack the device's number. sysfs shows the
+    file systems of type xfs.
     """
     for entry in entries:
         if entry.is_kernel_thread and "/" in entry.name:
@@ -646,16 +710,8 @@ def thread_traces(entries: Iterable[ProcessEntry]) -> Iterator[tuple[str, str]]:
                 yield name, f"[{entry.name}]"
 
 
-def find_kubelet(entries: Sequence[ProcessEntry]) -> ProcessEntry | None:
-    """Find kubelet by its program's name; the oldest where a wrapper has the same."""
-    for entry in entries:
-        if entry.arguments and os.path.basename(entry.arguments[0]) in _KUBELETS:
-            return entry
-    return None
-
-
 def flag_value(arguments: Sequence[str], flag: str) -> str | None:
-    """Give the value of ``--flag=VALUE`` or ``--flag VALUE``."""
+    """Return the value of ``--flag=VALUE`` or ``--flag VALUE``."""
     for word, following in zip(arguments, (*arguments[1:], ""), strict=True):
         if word == flag:
             return following or None

@@ -1,4 +1,4 @@
-"""What this user may ask of the Kubernetes API, and what is lost where he may not."""
+"""Check of a user's permissions in the Kubernetes API, with the consequences of missing ones."""
 
 from __future__ import annotations
 
@@ -18,42 +18,42 @@ if TYPE_CHECKING:
 
 
 class _Right(NamedTuple):
-    """Something that a user may or may not do."""
+    """A permission of a user."""
 
     verb: str
     resource: str
-    """As kubectl writes it: ``rbdnodes.rbdagent.dev/status``."""
+    """In kubectl's format: ``rbdnodes.rbdagent.dev/status``."""
     loses: str = ""
-    """What is missing without it; empty: no answer can be relied on."""
+    """What is missing without it; empty if no output is reliable without it."""
 
 
 _OWN: Final = "rbdnodes.rbdagent.dev"
 _GROUP: Final = "/apis/rbdagent.dev/v1alpha1"
-"""Its discovery: each user who is authenticated may read it (system:discovery)."""
-_POORER: Final = "the answer is poorer, never wrong"
-_AGENT: Final = "an agent needs it, nobody else"
-_NO_LIFE: Final = "diagnose says less of why a claim or a pod waits"
-_SLOWER: Final = "an agent sees a change there at its next look only"
+"""Its discovery, which every authenticated user may read (system:discovery)."""
+_LESS: Final = "the answer has fewer details, but no errors"
+_AGENT: Final = "only an agent needs it"
+_LESS_WHY: Final = "diagnose shows fewer reasons why a claim or a pod waits"
+_SLOWER: Final = "an agent sees a change only in its next cycle"
 _RIGHTS: Final = (
     _Right("get", "persistentvolumes"),
     _Right("list", "persistentvolumes"),
     _Right("get", "persistentvolumeclaims"),
     _Right("list", "pods"),
     _Right("get", "nodes"),
-    _Right("list", "nodes", _POORER),
-    _Right("get", "volumeattachments.storage.k8s.io", "an agent calls nothing an orphan"),
+    _Right("list", "nodes", _LESS),
+    _Right("get", "volumeattachments.storage.k8s.io", "an agent reports no mapping as orphaned"),
     _Right("list", "volumeattachments.storage.k8s.io"),
-    _Right("get", "csinodes.storage.k8s.io", _POORER),
-    _Right("list", "events", _POORER),
-    _Right("list", "storageclasses.storage.k8s.io", _NO_LIFE),
-    _Right("list", "csidrivers.storage.k8s.io", _NO_LIFE),
-    _Right("list", "leases.coordination.k8s.io", _NO_LIFE),
-    _Right("get", "replicasets.apps", _NO_LIFE),
-    _Right("get", "deployments.apps", _NO_LIFE),
-    _Right("get", "statefulsets.apps", _NO_LIFE),
+    _Right("get", "csinodes.storage.k8s.io", _LESS),
+    _Right("list", "events", _LESS),
+    _Right("list", "storageclasses.storage.k8s.io", _LESS_WHY),
+    _Right("list", "csidrivers.storage.k8s.io", _LESS_WHY),
+    _Right("list", "leases.coordination.k8s.io", _LESS_WHY),
+    _Right("get", "replicasets.apps", _LESS_WHY),
+    _Right("get", "deployments.apps", _LESS_WHY),
+    _Right("get", "statefulsets.apps", _LESS_WHY),
     _Right("list", "rbdnodes.rbdagent.dev", "holders on other nodes are probable, not certain"),
     _Right("get", "rbdnodes.rbdagent.dev", "an agent's conflicts with other nodes are probable"),
-    _Right("list", "namespaces", "nothing can be unmapped: nobody knows which are frozen"),
+    _Right("list", "namespaces", "nothing can be unmapped: the frozen namespaces are unknown"),
     _Right("watch", "pods", _SLOWER),
     _Right("watch", "rbdnodes.rbdagent.dev", _SLOWER),
     _Right("create", "rbdnodes.rbdagent.dev", _AGENT),
@@ -64,7 +64,7 @@ _RIGHTS: Final = (
 
 
 def check_kube(access: KubeAccess, node_name: str) -> tuple[CheckResult, ...]:
-    """Ask the API server what this user may do (SelfSubjectAccessReview)."""
+    """Return what this user may do, according to the API server (SelfSubjectAccessReview)."""
     source = "kubernetes"
     try:
         api = Api(credentials(access), timeout_s=access.timeout_s)
@@ -103,9 +103,10 @@ def check_kube(access: KubeAccess, node_name: str) -> tuple[CheckResult, ...]:
 
 
 def _lacks_resource(group: Asked) -> CheckResult | None:
-    """Return that the API server has no RBDNodes; None: it has them, or that was not observed.
+    """Return a warning if the API server has no RBDNodes; None if it has, or if not observed.
 
-    A SelfSubjectAccessReview goes by rules alone, and allows what there is none of.
+    A SelfSubjectAccessReview checks the RBAC rules only. It also allows resources that do not
+    exist.
     """
     try:
         group.answer()
@@ -120,7 +121,7 @@ def _lacks_resource(group: Asked) -> CheckResult | None:
         source="kubernetes",
         sentence=f"the API server has {_OWN}",
         state=CheckState.WARNING,
-        detail="not installed: no agent publishes, and holders on other nodes are probable only",
+        detail="not installed: no agent publishes, and holders on other nodes are only probable",
         hint="kubectl apply -f helm/rbdagent/files/rbdnodes.yaml, and run rbdagent agent",
     )
 

@@ -1,11 +1,11 @@
-"""Whether a process listens on a unix socket of the host.
+"""Check whether a process listens on a unix socket of the host.
 
 ``/proc/net/unix`` shows the name that the process passed to bind(2), in its own mount namespace:
 ``/csi/csi.sock`` for ceph-csi (deploy/csi-rbdplugin.yaml), ``/registration/…-reg.sock`` for the
-node-driver-registrar (cmd/csi-node-driver-registrar, ``--plugin-registration-path``), and it lists
+node-driver-registrar (cmd/csi-node-driver-registrar, ``--plugin-registration-path``). It lists only
 the sockets of one network namespace. So a name that is missing there proves nothing. connect(2)
-goes by the inode (net/unix/af_unix.c, unix_find_bsd) and answers for every namespace: that is what
-kubelet and the livenessprobe sidecar do for each call. The connection is closed at once.
+uses the inode (net/unix/af_unix.c, unix_find_bsd) and works for every namespace: kubelet and the
+livenessprobe sidecar do the same for each call. rbdagent closes the connection at once.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def listening_names(procfs: Path) -> frozenset[str]:
 
 
 def listens(path: str, *, suffix: str, names: frozenset[str]) -> bool | NotObserved | None:
-    """Return whether a process listens on a socket; None: there is no such file.
+    """Return whether a process listens on a socket; None if the file does not exist.
 
     Args:
-        path: where the file is seen from here.
-        suffix: how its name ends on the host, whatever kubelet's root is called there.
-        names: of `listening_names`, for where connecting is not permitted.
+        path: of the file, as visible to rbdagent.
+        suffix: the end of its path on the host, without kubelet's root directory.
+        names: the result of `listening_names`, used if connect(2) is not permitted.
     """
     state = _connects(path)
     if isinstance(state, NotObserved) and any(name.endswith(suffix) for name in names):
@@ -60,12 +60,13 @@ def _connects(path: str) -> bool | NotObserved | None:
         return failure(path, error)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as to:
-            # A socket's address holds 107 bytes, which kubelet's roots below /host may exceed.
+            # A socket address has at most 107 bytes. A path below kubelet's root in /host may be
+            # longer.
             to.connect(f"/proc/self/fd/{held}/{name}")
     except OSError as error:
         if error.errno == errno.ECONNREFUSED:
             return False
-        # The queue of connections that nothing has accepted yet is full.
+        # EAGAIN: the process listens, but its queue of unaccepted connections is full.
         return True if error.errno == errno.EAGAIN else failure(path, error)
     finally:
         os.close(held)

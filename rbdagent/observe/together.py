@@ -1,4 +1,4 @@
-"""Calls that may hang, made at once or in turn; what is late is left behind."""
+"""Calls that may hang, in parallel or one after the other; late calls stay in their threads."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _MOST_HUNG: Final = 64
 
 
 def all_of(calls: Sequence[Callable[[], _T]], deadline: float) -> list[_T | BaseException | None]:
-    """Make calls in daemon threads and wait; None for each that has not ended at the deadline.
+    """Run calls in daemon threads and wait; None for each call without a result at the deadline.
 
     Args:
-        calls: an exception that one raises is its answer.
+        calls: the functions; an exception is returned as the result.
         deadline: of the monotonic clock.
     """
     return start(calls)(deadline)
@@ -30,10 +30,10 @@ def all_of(calls: Sequence[Callable[[], _T]], deadline: float) -> list[_T | Base
 def start(
     calls: Sequence[Callable[[], _T]],
 ) -> Callable[[float], list[_T | BaseException | None]]:
-    """Begin calls in daemon threads; give what waits for them as :func:`all_of` does, once.
+    """Start calls in daemon threads; return a function that waits as :func:`all_of` does, once.
 
-    An executor's threads are joined when the interpreter ends: one hung librados call would keep
-    the program from ending.
+    The interpreter joins the threads of an executor at exit, so a librados call that hangs would
+    prevent the exit of the program.
     """
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
     done: queue.SimpleQueue[tuple[int, _T | BaseException]] = queue.SimpleQueue()
@@ -46,7 +46,7 @@ def start(
                 number = waiting.get_nowait()
                 try:
                     done.put((number, calls[number]()))
-                except BaseException as error:  # noqa: BLE001 - carried over to the caller
+                except BaseException as error:  # noqa: BLE001 - passed on to the caller
                     done.put((number, error))
 
     for _ in range(min(THREADS, len(calls))):
@@ -69,25 +69,25 @@ _Item = TypeVar("_Item", bound="Hashable")
 
 
 class Left(NamedTuple, Generic[_Item]):
-    """The items that were not worked off."""
+    """Holds the items that were not processed."""
 
     hung: list[_Item]
-    """Begun, now or earlier, and not ended in time."""
+    """Items that were started, now or earlier, and did not end in time."""
     waiting: list[_Item]
-    """Not begun: the time was over, or too many hang."""
+    """Items that were not started: the deadline had passed, or too many items hang."""
 
 
 class InTurn(Generic[_Item]):
-    """Works items off one after the other; one that keeps the others waiting goes on beside them.
+    """Processes items one after the other; a slow item continues in parallel with the next ones.
 
-    What hangs is left behind in its thread, and is not begun again as long as it does: there are
-    never more threads than items that hang. They end with the process.
+    An item that hangs stays in its thread, and is not started again while it hangs. So only items
+    that hang keep a thread. These threads end with the process.
     """
 
     def __init__(self) -> None:
         self._hung: dict[_Item, _Runner[_Item]] = {}
         self.notes: dict[_Item, str] = {}
-        """What the caller notes of items that hang, as long as they do."""
+        """The caller's notes on items, kept while they hang."""
 
     def run(
         self,
@@ -97,27 +97,27 @@ class InTurn(Generic[_Item]):
         patience_s: float,
         deadline: float,
     ) -> Left[_Item]:
-        """Work items off.
+        """Process items.
 
         Args:
-            items: each once.
-            work: raises nothing. After what was left behind here it may still end.
-            patience_s: how long each item may take.
-            deadline: of the monotonic clock, for all of them.
+            items: without duplicates.
+            work: processes an item, and never raises; it may end after this call has returned.
+            patience_s: the time limit of one item.
+            deadline: of the monotonic clock, for all items.
         """
         self._hung = {item: runner for item, runner in self._hung.items() if runner.is_alive()}
         self.notes = {item: note for item, note in self.notes.items() if item in self._hung}
         todo = iter([item for item in items if item not in self._hung])
         left = Left([item for item in items if item in self._hung], [])
         all_begun = threading.Event()
-        runners = [_begun(todo, work, all_begun)]
+        runners = [_start_runner(todo, work, all_begun)]
         while not all_begun.wait(_QUICK_S):
             if time.monotonic() > deadline or len(self._hung) + len(runners) > _MOST_HUNG:
                 break
             if runners[-1].is_slow:
                 runners[-1].is_last = True
                 runners = [runner for runner in runners if runner.is_alive()]
-                runners.append(_begun(todo, work, all_begun))
+                runners.append(_start_runner(todo, work, all_begun))
         left.waiting.extend(todo)
         for runner in runners:
             until = min(runner.since + patience_s, deadline)
@@ -130,7 +130,7 @@ class InTurn(Generic[_Item]):
 
 
 class _Runner(threading.Thread, Generic[_Item]):
-    """Works items off until another one takes over."""
+    """Processes items until another runner replaces it."""
 
     def __init__(
         self, todo: Iterator[_Item], work: Callable[[_Item], None], all_begun: threading.Event
@@ -142,19 +142,19 @@ class _Runner(threading.Thread, Generic[_Item]):
         self.since = time.monotonic()
         self.item: _Item | None = None
         self.is_last = False
-        """Another runner has taken over."""
+        """Whether another runner has replaced this one."""
 
     @property
     def is_slow(self) -> bool:
-        """Whether the others have waited long enough for its item."""
+        """Whether its item takes so long that another runner should process the others."""
         return self.item is not None and time.monotonic() - self.since > _QUICK_S
 
     def run(self) -> None:
-        """Work."""
+        """Process items until the list is empty or another runner replaces this one."""
         while not self.is_last:
-            # Both are set by one runner and read by the other thread: the time before the item.
+            # Another thread reads both fields, so the time must be set before the item.
             self.since = time.monotonic()
-            # next() of a list's iterator is one step under the interpreter's lock.
+            # next() of a list's iterator is atomic under the interpreter's lock.
             self.item = next(self._todo, None)
             if self.item is None:
                 self._all_begun.set()
@@ -163,7 +163,7 @@ class _Runner(threading.Thread, Generic[_Item]):
             self.item = None
 
 
-def _begun(
+def _start_runner(
     todo: Iterator[_Item], work: Callable[[_Item], None], all_begun: threading.Event
 ) -> _Runner[_Item]:
     runner = _Runner(todo, work, all_begun)

@@ -1,4 +1,4 @@
-"""Files that a user names: snapshots, configuration, kubeconfigs."""
+"""Reads of files that a user names: snapshots, configuration, kubeconfigs."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _KINDS: Final = {
 def read_user_file(path: Path, *, most: int) -> bytes:
     """Read a regular file of at most ``most`` bytes.
 
-    A device may never end, and a FIFO may never begin: neither is opened.
+    Devices and FIFOs are not opened: reading a device may never end, and opening a FIFO may block.
 
     Raises:
-        OSError: it cannot be read, is no regular file, or is larger; ``strerror`` says which.
+        OSError: it cannot be read, is not a regular file, or is larger; ``strerror`` has the cause.
     """
     kind = stat.S_IFMT(os.stat(path).st_mode)
     if kind != stat.S_IFREG:
         found = _KINDS.get(kind, "something else")
         raise OSError(errno.EINVAL, f"it is {found}, not a regular file", str(path))
-    # Files of /proc are regular, and some of them (kmsg) wait for more.
+    # Files of /proc are regular, and a read of some of them (kmsg) waits for more data.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK)
     content = bytearray()
     try:
@@ -45,6 +45,6 @@ def read_user_file(path: Path, *, most: int) -> bytes:
 
 
 def check_size(size: int, *, most: int) -> None:
-    """Raise an OSError where a file or stream of ``size`` bytes is larger than ``most``."""
+    """Raise an OSError if a file or stream of ``size`` bytes is larger than ``most``."""
     if size > most:
         raise OSError(errno.EFBIG, f"it is larger than {most >> 10} KiB")

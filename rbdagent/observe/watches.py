@@ -1,10 +1,10 @@
-"""Whose watches an object has, in one operation: librados' own C++ interface, called as it is.
+"""Watchers of an object in one operation, through the C++ interface of librados.
 
 An image's watchers are the watchers of its header object. Neither librados' C interface nor the
-Python bindings list them; librbd does, but opens the image first, which takes several operations
+Python bindings list them. librbd does, but opens the image first, which takes several operations
 and a copy of Ceph's whole configuration. ``librados::IoCtx::list_watchers`` is public, and its
-name carries the version of its binary interface (``v14_2_0``, ``__cxx11``): every program that was
-built since Ceph 14.2 calls this very symbol. Where a librados has it not, images are opened.
+name contains the version of its binary interface (``v14_2_0``, ``__cxx11``): every program built
+since Ceph 14.2 calls this symbol. If librados does not have it, rbdagent opens the images.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _LIST_WATCHERS: Final = (
     "PNS2_4listI11obj_watch_tSaISB_EEE"
 )
 _DELETE: Final = "_ZdlPv"
-"""operator delete(void*), which frees what librados made for its caller."""
+"""operator delete(void*), which frees the memory that librados allocated for its caller."""
 
 
 class _String(ctypes.Structure):
-    """std::string (libstdc++, __cxx11) that is lent: it may point at any bytes."""
+    """std::string (libstdc++, __cxx11) as an argument; it may point to any bytes."""
 
     _fields_ = (("data", c_char_p), ("length", c_size_t), ("local", c_char * 16))
 
@@ -66,14 +66,14 @@ class _Node(ctypes.Structure):
 
 
 class _List(ctypes.Structure):
-    """std::list (libstdc++, __cxx11): a ring through its own head."""
+    """std::list (libstdc++, __cxx11): a circular list that includes its head."""
 
     _fields_ = (("next", c_void_p), ("previous", c_void_p), ("length", c_size_t))
 
 
 @functools.cache
 def _library() -> tuple[Any, Any, Any] | None:
-    """Give librados, its list_watchers and operator delete; None where one is missing."""
+    """Return librados, its list_watchers and operator delete; None if one is missing."""
     try:
         rados = ctypes.CDLL("librados.so.2")
         listed, delete = rados[_LIST_WATCHERS], ctypes.CDLL("libstdc++.so.6")[_DELETE]
@@ -89,15 +89,15 @@ def _library() -> tuple[Any, Any, Any] | None:
 
 
 class Watches:
-    """A connection that lists watches, as long as the process; several threads may ask by it."""
+    """A connection that lists watches, open until the process ends; several threads may use it."""
 
     def __init__(self, conf: Path, client_id: str, settings: dict[str, str]) -> None:
         """Connect.
 
         Args:
             conf: the cluster's ceph.conf.
-            client_id: ``rbdagent`` of ``client.rbdagent``.
-            settings: options of Ceph that stand above its configuration file.
+            client_id: ``rbdagent`` for ``client.rbdagent``.
+            settings: options of Ceph that override its configuration file.
 
         Raises:
             OSError: refused, or no answer in time.
@@ -118,15 +118,15 @@ class Watches:
         _checked(rados.rados_connect(self._cluster))
 
     def of(self, pool_id: int, namespace: str, name: str) -> tuple[Watcher, ...]:
-        """Give the watchers of an object.
+        """Return the watchers of an object.
 
         Raises:
-            OSError: refused, gone, or no answer in time.
+            OSError: refused, the object does not exist, or no answer in time.
         """
         pool = self._pool(pool_id, namespace)
         object_name = name.encode()
         found = _List()
-        # An empty ring; what fails leaves it empty.
+        # An empty list; a failed call leaves it empty.
         head = ctypes.addressof(found)
         found.next = found.previous = head
         code = self._list(byref(pool), byref(_String(object_name, len(object_name))), byref(found))
@@ -137,7 +137,7 @@ class Watches:
             at, done = node.next, at
             self._delete(done)
         _checked(code)
-        return tuple(_watcher(each) for each in watches)
+        return tuple(_watcher(watch) for watch in watches)
 
     def _pool(self, pool_id: int, namespace: str) -> c_void_p:
         with self._opening:
@@ -151,7 +151,7 @@ class Watches:
 
 def _watcher(watch: _Watch) -> Watcher:
     return Watcher(
-        address=parse_address(watch.address.decode(), where="a watcher"),
+        address=parse_address(watch.address.decode(errors="backslashreplace"), where="a watcher"),
         client=watch.client,
         cookie=watch.cookie,
     )

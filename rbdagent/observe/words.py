@@ -1,8 +1,8 @@
-"""The node's own words: what kubelet, the CSI node plugin and the kernel last complained of.
+"""Log excerpts of the node: the last errors of kubelet, the CSI node plugin and the kernel.
 
-A failing NodeUnstage is told nowhere else: no event, no condition (measured). Everything here is
-read-only and bounded, and only lines that name a volume that is asked about are kept. Each log is
-read in a thread of its own: a file that hangs is left behind.
+A failing NodeUnstage appears in no event and no condition (measured), only in logs. All reads are
+bounded and change nothing, and only lines that name a requested volume are kept. Each log is read
+in a separate thread, so a read that hangs does not delay the others.
 """
 
 from __future__ import annotations
@@ -55,22 +55,25 @@ if TYPE_CHECKING:
     from rbdagent.observe.node import NodeRoots
 
 WITHIN_S: Final = 5.0
-"""For all of it: a log is no reason to wait for an answer."""
+"""Time limit for all logs: they must not delay the output."""
 MOST_WORDS: Final = 3
-"""Of each volume and log."""
+"""Limit per volume and log."""
 _TAIL: Final = 1 << 20
 _MOST_CONTAINERS, _MOST_FILES = 3, 2
 _AGE_S: Final = 3600.0
 _KERNELS_AGE_S: Final = 86400.0
-"""A file system that went read-only is so until it is mounted anew, and nobody repeats it."""
-_AHEAD_S: Final = 120.0
-"""Clocks are read one after the other; what lies further ahead is no time at all."""
+"""A file system that becomes read-only is logged once, and stays read-only until it is mounted
+again."""
+_CLOCK_SKEW_S: Final = 120.0
+"""The clocks are read one after the other. A time further in the future is invalid."""
 _PODS: Final = "/var/log/pods"
-_SHOW: Final = "run it on the node as root, or show /var/log to it (the chart: logs.enabled)"
+_NO_LOGS: Final = (
+    "run it on the node as root, or make /var/log visible to it (the chart: logs.enabled)"
+)
 
 
 class Look(NamedTuple):
-    """What is looked for, and when."""
+    """The search terms, and the time of the search."""
 
     roots: NodeRoots
     kubelet: ProcessRef | None
@@ -80,8 +83,8 @@ class Look(NamedTuple):
     """Seconds since the epoch."""
 
 
-class _Said(NamedTuple):
-    """A line that names a volume."""
+class _Entry(NamedTuple):
+    """A log entry that names a volume."""
 
     at: float
     text: str
@@ -94,16 +97,16 @@ class _Said(NamedTuple):
 def begin_words(
     roots: NodeRoots, view: NodeView, calls: tuple[Called, ...], *, now: str
 ) -> Callable[[float], NodeWords | NotObserved]:
-    """Begin to read the logs; give what waits for the words about some volumes until a deadline.
+    """Start to read the logs; return a function that waits for the excerpts until a deadline.
 
     Args:
-        roots: where the host's file systems are seen.
-        view: what was seen of that node.
+        roots: the paths of the host's file systems.
+        view: the observed state of the node.
         calls: the names of the volumes.
         now: the time, ISO 8601 in UTC.
     """
     if not calls:
-        nothing = NotObserved(reason="not asked: the target leads to no volume")
+        nothing = NotObserved(reason="not read: the target leads to no volume")
         return lambda _: nothing
     process = view.kubelet.process if isinstance(view.kubelet, KubeletView) else None
     look = Look(
@@ -114,26 +117,26 @@ def begin_words(
         now=datetime.fromisoformat(now).timestamp(),
     )
     begun = time.monotonic()
-    wait = start([functools.partial(each, look) for each in (of_kubelet, of_plugin, of_kernel)])
+    wait = start([functools.partial(read, look) for read in (of_kubelet, of_plugin, of_kernel)])
 
     def words(deadline: float) -> NodeWords:
-        answers = [_ended(each) for each in wait(min(deadline, begun + WITHIN_S))]
+        answers = [_answer(answer) for answer in wait(min(deadline, begun + WITHIN_S))]
         return NodeWords(kubelet=answers[0], plugin=answers[1], kernel=answers[2])
 
     return words
 
 
-def _ended(answer: Heard | NotObserved | BaseException | None) -> Heard | NotObserved:
+def _answer(answer: Heard | NotObserved | BaseException | None) -> Heard | NotObserved:
     if answer is None:
         return NotObserved(
-            reason=f"not read within {WITHIN_S:g} s", cure="its disk is slow, or hangs"
+            reason=f"not read within {WITHIN_S:g} s", cure="the disk of the log is slow, or hangs"
         )
     if isinstance(answer, OSError):
         return NotObserved(reason=printable(str(answer)))
     if isinstance(answer, BaseException):
         return not_observed(answer, "the log")
     if isinstance(answer, NotObserved):
-        # It may quote a file's name, or what a program said.
+        # The reason may quote a file name, or the output of a program.
         return replace(answer, reason=printable(answer.reason))
     return answer
 
@@ -146,12 +149,12 @@ _LOG: Final = re.compile(r"(?P<instance>\d+)\.log(?:\.\d{8}-\d{6})?")
 """A container's log, or the newest rotated part of it; older ones are compressed."""
 _NUMBERED: Final = re.compile(r"ID: (?P<id>\d+) (?:Req-ID: \S+ )?(?P<text>.*)", re.DOTALL)
 _CALL, _RESPONSE, _ERROR = "GRPC call: ", "GRPC response: ", "GRPC error: "
-"""ceph-csi's (internal/csi-common/utils.go), recorded."""
+"""Texts of ceph-csi (internal/csi-common/utils.go), recorded."""
 _SLOW: Final = re.compile(
     r"Slow GRPC call (?P<method>\S+) \((?:(?P<h>\d{1,4})h)?"
     r"(?:(?P<m>\d{1,4})m)?(?:(?P<s>\d{1,4})(?:\.\d+)?s)?\)"
 )
-"""Said again and again while a call is under way."""
+"""Logged repeatedly while a call is in progress."""
 _DESCRIBED: Final = "desc = "
 
 
@@ -160,14 +163,14 @@ class _File(NamedTuple):
 
     written_at: float
     is_current: bool
-    """Not rotated away."""
+    """Whether the part is not rotated."""
     path: str
     instance: int
-    """How often the container was started before."""
+    """The number of earlier starts of the container."""
 
 
 def of_plugin(look: Look) -> Heard | NotObserved:
-    """Read the logs of ceph-csi's node plugin, as the runtime keeps them for kubelet.
+    """Read the logs of ceph-csi's node plugin, which the container runtime writes for kubelet.
 
     ``NAMESPACE_POD_UID/CONTAINER/INSTANCE.log`` below /var/log/pods
     (k8s.io/kubernetes/pkg/kubelet/kuberuntime, BuildContainerLogsDirectory).
@@ -176,31 +179,33 @@ def of_plugin(look: Look) -> Heard | NotObserved:
     if isinstance(containers, NotObserved):
         return containers
     since = look.now - _AGE_S
-    said: list[_Said] = []
+    entries: list[_Entry] = []
     for files in containers[:_MOST_CONTAINERS]:
-        heard = _container(files[:_MOST_FILES], look)
-        if isinstance(heard, NotObserved):
-            return heard
-        since = max(since, heard[0])
-        said += heard[1]
-    return _heard(said, since, look, _AGE_S)
+        part = _container(files[:_MOST_FILES], look)
+        if isinstance(part, NotObserved):
+            return part
+        since = max(since, part[0])
+        entries += part[1]
+    return _excerpt(entries, since, look, _AGE_S)
 
 
 def _containers(host_root: Path) -> list[list[_File]] | NotObserved:
-    """Give the files of each node plugin's container, the newest first."""
+    """Return the log files of every node plugin container, the newest first."""
     base = f"{host_root}{followed(host_root, _PODS)}"
     pods = names_in(base)
     if isinstance(pods, NotObserved):
         return pods
     if pods is None:
-        return NotObserved(reason=f"{_PODS} is not there, or not shown to rbdagent", cure=_SHOW)
+        return NotObserved(
+            reason=f"{_PODS} does not exist, or is not visible to rbdagent", cure=_NO_LOGS
+        )
     found = []
     for pod in pods:
         names = names_in(f"{base}/{pod}")
         if isinstance(names, NotObserved):
             return names
-        # Of the provisioner's pod a container has the same name, and works for no node.
-        if names is None or any(each.startswith("csi-provisioner") for each in names):
+        # The provisioner's pod has a container of the same name, which works for no node.
+        if names is None or any(name.startswith("csi-provisioner") for name in names):
             continue
         for name in names:
             files = _files(f"{base}/{pod}/{name}") if "rbdplugin" in name else []
@@ -233,8 +238,8 @@ def _files(directory: str) -> list[_File] | NotObserved:
     return sorted(found, reverse=True)
 
 
-def _container(files: list[_File], look: Look) -> tuple[float, list[_Said]] | NotObserved:
-    """Give what a container said, and since when that is known."""
+def _container(files: list[_File], look: Look) -> tuple[float, list[_Entry]] | NotObserved:
+    """Return the entries of a container's log, and the time of the first line that was read."""
     oldest = look.now - _AGE_S
     since = look.now
     parts: list[tuple[int, list[Message]]] = []
@@ -245,17 +250,17 @@ def _container(files: list[_File], look: Look) -> tuple[float, list[_Said]] | No
         part = _part(file)
         if isinstance(part, NotObserved):
             return part
-        parts.append((file.instance, part.told))
+        parts.append((file.instance, part.log_messages))
         since = max(oldest, min(since, part.began))
         if not part.is_all or since == oldest:
             break
-    return since, _of_instances(parts[::-1], look)
+    return since, _of_containers(parts[::-1], look)
 
 
 class _Part(NamedTuple):
-    """What was read of a container's log."""
+    """The part of a container's log that was read."""
 
-    told: list[Message]
+    log_messages: list[Message]
     began: float
     is_all: bool
 
@@ -268,34 +273,34 @@ def _part(file: _File) -> _Part | NotObserved:
         return _Part([], file.written_at, is_all=tail is None or tail.is_all)
     lines = list(join_cri(tail.raw.split(b"\n")))
     if not lines:
-        return NotObserved(reason=f"{file.path}: not in the form of CRI")
+        return NotObserved(reason=f"{file.path}: not in the format of CRI")
     return _Part(list(messages(lines)), lines[0].at or file.written_at, tail.is_all)
 
 
-def _of_instances(parts: list[tuple[int, list[Message]]], look: Look) -> list[_Said]:
-    """Give what went wrong in each call, and the calls that nobody has answered yet.
+def _of_containers(parts: list[tuple[int, list[Message]]], look: Look) -> list[_Entry]:
+    """Return the errors of every call, and the calls without a response.
 
-    A container that was started again has forgotten what the one before was asked.
+    After a restart, a container does not continue the calls of the previous one.
     """
-    said: list[_Said] = []
-    waiting: list[_Said] = []
+    entries: list[_Entry] = []
+    waiting: list[_Entry] = []
     for _, group in itertools.groupby(parts, key=lambda part: part[0]):
-        told = [message for _, part in group for message in part]
-        wrong, waiting = _of_calls(told, look)
-        said += wrong
-    return said + waiting
+        log_messages = [message for _, part in group for message in part]
+        wrong, waiting = _of_calls(log_messages, look)
+        entries += wrong
+    return entries + waiting
 
 
-def _of_calls(told: list[Message], look: Look) -> tuple[list[_Said], list[_Said]]:
-    said: list[_Said] = []
-    open_calls: dict[str, _Said] = {}
+def _of_calls(log_messages: list[Message], look: Look) -> tuple[list[_Entry], list[_Entry]]:
+    entries: list[_Entry] = []
+    open_calls: dict[str, _Entry] = {}
     methods: dict[str, str] = {}
     known: dict[str, list[str]] = {}
-    tells_answers = False
-    for message in told:
+    has_responses = False
+    for message in log_messages:
         head = _NUMBERED.match(message.text)
         number, text = ("", message.text) if head is None else (head["id"], head["text"])
-        tells_answers |= text.startswith(_RESPONSE)
+        has_responses |= text.startswith(_RESPONSE)
         named = look.naming.in_log(message.text)
         if not named or message.at is None:
             continue
@@ -304,7 +309,7 @@ def _of_calls(told: list[Message], look: Look) -> tuple[list[_Said], list[_Said]
             method, at = call
             if number not in open_calls:
                 known[number] = []
-                open_calls[number] = _Said(at, _CALL + method, named, method, unanswered=True)
+                open_calls[number] = _Entry(at, _CALL + method, named, method, unanswered=True)
             methods[number] = method
             continue
         if text.startswith((_RESPONSE, _ERROR)):
@@ -312,29 +317,30 @@ def _of_calls(told: list[Message], look: Look) -> tuple[list[_Said], list[_Said]
         if message.severity == "I" or _is_known(text, known.get(number, [])):
             continue
         known.setdefault(number, []).append(text)
-        said.append(_Said(message.at, text, named, methods.get(number, "")))
-    # Calls are logged from verbosity 4 on, good answers from 5 on: without these nobody can tell.
-    return said, list(open_calls.values()) if tells_answers else []
+        entries.append(_Entry(message.at, text, named, methods.get(number, "")))
+    # Calls are logged from verbosity 4 on, successful responses from 5 on. Without the latter, a
+    # call without a logged response may have succeeded.
+    return entries, list(open_calls.values()) if has_responses else []
 
 
 def _call(text: str, at: float) -> tuple[str, float] | None:
-    """Give which call a line tells of, and when that began."""
+    """Return the method and the start time of the call in a line; None if the line is no call."""
     slow = _SLOW.match(text)
     if slow is not None:
-        hours, minutes, seconds = (int(slow[each] or 0) for each in "hms")
+        hours, minutes, seconds = (int(slow[unit] or 0) for unit in "hms")
         return _method(slow["method"]), at - 3600 * hours - 60 * minutes - seconds
     return (_method(text), at) if text.startswith(_CALL) else None
 
 
 def _method(path: str) -> str:
-    """Give ``NodeStageVolume`` of ``/csi.v1.Node/NodeStageVolume``."""
+    """Return ``NodeStageVolume`` of ``/csi.v1.Node/NodeStageVolume``."""
     return path.rpartition("/")[2]
 
 
 def _is_known(text: str, before: list[str]) -> bool:
-    """Tell whether an answer only repeats an error that its call has told in full."""
+    """Return whether a response only repeats an error that was logged in full before."""
     described = text.partition(_DESCRIBED)[2] if text.startswith(_ERROR) else ""
-    return bool(described) and any(described in each for each in before)
+    return bool(described) and any(described in error for error in before)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -349,15 +355,15 @@ _OPERATION: Final = re.compile(
     r"(?P<until>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d+)? (?P<zone>[+-]\d{4}).{0,200}?"
     r"\(durationBeforeRetry [^)]{1,40}\)\. Error: ",
 )
-_WHOM: Final = re.compile(
+_VOLUME_NAME: Final = re.compile(
     r"(?<=failed) for volume \"[^\"]*\" \(UniqueName: \"[^\"]*\"\)"
     r"(?: pod \"[^\"]*\" \(UID: \"[^\"]*\"\))?(?: on node \"[^\"]*\")? ?:"
 )
-_DOING: Final = re.compile(r"(?P<call>[A-Z][A-Za-z]+(?:\.[A-Z][A-Za-z]+)?) failed\b")
+_FAILED_CALL: Final = re.compile(r"(?P<call>[A-Z][A-Za-z]+(?:\.[A-Z][A-Za-z]+)?) failed\b")
 
 
 def of_kubelet(look: Look) -> Heard | NotObserved:
-    """Read kubelet's log: the journal's, else a file that somebody writes it to."""
+    """Read kubelet's log: from the journal, else from a file."""
     refused = []
     syslogs = [functools.partial(_syslog, path) for path in _SYSLOGS]
     places: tuple[Callable[[Look], _Read], ...] = (_journal, _plain, *syslogs)
@@ -366,16 +372,16 @@ def of_kubelet(look: Look) -> Heard | NotObserved:
         if isinstance(found, NotObserved):
             refused.append(found)
         elif found is not None:
-            since, told = found
-            return _heard(_complaints(told, look), since, look, _AGE_S)
+            since, log_messages = found
+            return _excerpt(_kubelet_errors(log_messages, look), since, look, _AGE_S)
     return NotObserved(
-        reason="; ".join(each.reason for each in refused),
-        cure=next((each.cure for each in refused if each.cure), _SHOW),
+        reason="; ".join(answer.reason for answer in refused),
+        cure=next((answer.cure for answer in refused if answer.cure), _NO_LOGS),
     )
 
 
 _Read = tuple[float, list[Message]] | NotObserved | None
-"""Since when, and the messages; None: there is no such file."""
+"""The time of the first line, and the messages; None if the file does not exist."""
 
 
 def _journal(look: Look) -> _Read:
@@ -391,11 +397,11 @@ def _journal(look: Look) -> _Read:
     )
     if isinstance(raw, NotObserved):
         return raw
-    lines = [line for each in raw.split(b"\n") if (line := parse_journal(each)) is not None]
+    lines = [line for raw_line in raw.split(b"\n") if (line := parse_journal(raw_line)) is not None]
     if not lines and unit is None:
         return NotObserved(
-            reason=f"the journal has no line of {', '.join(GUESSED_UNITS[:3])} and the like",
-            cure="it may run under another name: systemctl list-units '*kube*'",
+            reason=f"the journal has no line of {', '.join(GUESSED_UNITS[:3])} or similar units",
+            cure="kubelet's unit may have another name: systemctl list-units '*kube*'",
         )
     is_cut = len(lines) >= MOST_LINES or len(raw) >= _TAIL
     since = lines[0].at if is_cut and lines else None
@@ -403,17 +409,17 @@ def _journal(look: Look) -> _Read:
 
 
 def _plain(look: Look) -> _Read:
-    """Read what kubelet writes to a file by itself."""
+    """Read the log file that kubelet writes."""
     tail = read_tail(_path(look, _PLAIN), _TAIL)
     if not isinstance(tail, Tail):
         return tail
-    told = list(messages(Line("", decoded(each)) for each in tail.raw.split(b"\n")))
-    lines = [Line("", "", each.at, each.stamp) for each in told]
-    return _timed(told, lines, tail, _PLAIN, look)
+    log_messages = list(messages(Line("", decoded(raw_line)) for raw_line in tail.raw.split(b"\n")))
+    lines = [Line("", "", message.at, message.stamp) for message in log_messages]
+    return _with_times(log_messages, lines, tail, _PLAIN, look)
 
 
 def _path(look: Look, path: str) -> str:
-    """Give where a file of the host's is seen: its directory may be a link."""
+    """Return the path of a host's file below the host's root; its directory may be a link."""
     directory, _, name = path.rpartition("/")
     return f"{look.roots.host_root}{followed(look.roots.host_root, directory)}/{name}"
 
@@ -422,44 +428,53 @@ def _syslog(path: str, look: Look) -> _Read:
     tail = read_tail(_path(look, path), _TAIL)
     if not isinstance(tail, Tail):
         return tail
-    lines = [line for each in tail.raw.split(b"\n") if (line := parse_syslog(each)) is not None]
-    told = list(messages(each for each in lines if _WRITERS.match(each.writer)))
-    return _timed(told, lines, tail, path, look)
+    lines = [
+        line for raw_line in tail.raw.split(b"\n") if (line := parse_syslog(raw_line)) is not None
+    ]
+    log_messages = list(messages(line for line in lines if _WRITERS.match(line.writer)))
+    return _with_times(log_messages, lines, tail, path, look)
 
 
-def _timed(told: list[Message], lines: list[Line], tail: Tail, path: str, look: Look) -> _Read:
-    """Give each message its time, by the file's own where the lines tell neither year nor zone."""
-    if not told:
+def _with_times(
+    log_messages: list[Message], lines: list[Line], tail: Tail, path: str, look: Look
+) -> _Read:
+    """Return the messages with times; the file's time supplies a missing year or time zone."""
+    if not log_messages:
         return NotObserved(reason=f"{path}: no line of kubelet")
     zone = zone_of(lines[-1].stamp, tail.written_at)
 
     def moment(at: float | None, stamp: str) -> float | None:
         return zone.epoch(stamp) if at is None and zone is not None else at
 
-    since, last = moment(lines[0].at, lines[0].stamp), moment(told[-1].at, told[-1].stamp)
+    since, last = (
+        moment(lines[0].at, lines[0].stamp),
+        moment(log_messages[-1].at, log_messages[-1].stamp),
+    )
     if since is None or last is None:
-        return NotObserved(reason=f"{path}: the times of its lines do not fit its own")
+        return NotObserved(reason=f"{path}: the times of its lines do not match the file's time")
     if last < look.now - _AGE_S:
-        # What kubelet once wrote there proves nothing about where it writes now.
+        # Old lines in the file do not prove that kubelet still writes to it.
         return NotObserved(reason=f"{path}: no line of kubelet since {_iso(last)}")
-    return since, [each._replace(at=moment(each.at, each.stamp)) for each in told]
+    return since, [
+        message._replace(at=moment(message.at, message.stamp)) for message in log_messages
+    ]
 
 
-def _complaints(told: list[Message], look: Look) -> Iterator[_Said]:
-    for each in told:
-        if each.severity == "I" or each.at is None:
+def _kubelet_errors(log_messages: list[Message], look: Look) -> Iterator[_Entry]:
+    for message in log_messages:
+        if message.severity == "I" or message.at is None:
             continue
-        named = look.naming.in_log(each.text)
+        named = look.naming.in_log(message.text)
         if not named:
             continue
-        text = each.text.replace('\\"', '"')
+        text = message.text.replace('\\"', '"')
         operation = _OPERATION.match(text)
         if operation is not None:
             text = text[operation.end() :]
-        doing = _DOING.match(text)
-        yield _Said(
-            each.at,
-            _WHOM.sub(" …:", text),
+        doing = _FAILED_CALL.match(text)
+        yield _Entry(
+            message.at,
+            _VOLUME_NAME.sub(" …:", text),
             named,
             doing["call"] if doing else "",
             retry_at=None if operation is None else _retry_at(operation),
@@ -482,77 +497,81 @@ _WARNING: Final = 4
 _MAPPED: Final = re.compile(
     r"(?:rbd: )?(?P<device>(?:rbd|nbd)\d+): (?:capacity |detected capacity change from 0 to )"
 )
-"""What is said when a device begins; before that its name meant another image."""
+"""The line of a new device; earlier lines with this name belong to another image."""
 
 
 def of_kernel(look: Look) -> Heard | NotObserved:
-    """Read the kernel's warnings about the devices as they are mapped now."""
+    """Read the kernel's warnings about the present mappings of the devices."""
     lines = read_ring(look.roots.host_root, look.roots.procfs)
     if isinstance(lines, NotObserved):
         return lines
     up_s = uptime(look.roots.procfs)
     if up_s is None or not lines:
-        return NotObserved(reason="the kernel's lines, or since when it runs, could not be read")
+        return NotObserved(reason="the kernel's log or its uptime cannot be read")
     booted = look.now - up_s
     began = booted + lines[0].seconds
-    return _heard(_warnings(lines, booted, look), began, look, _KERNELS_AGE_S)
+    return _excerpt(_warnings(lines, booted, look), began, look, _KERNELS_AGE_S)
 
 
-def _warnings(lines: Iterable[KernelLine], booted: float, look: Look) -> list[_Said]:
-    said: dict[int, list[_Said]] = {}
+def _warnings(lines: Iterable[KernelLine], booted: float, look: Look) -> list[_Entry]:
+    entries: dict[int, list[_Entry]] = {}
     owners: dict[str, list[int]] = {}
-    for number, each in enumerate(look.calls):
-        for name in each.kernel:
+    for number, called in enumerate(look.calls):
+        for name in called.kernel:
             owners.setdefault(name, []).append(number)
     for line in lines:
         begun = _MAPPED.match(line.text)
         for number in owners.get(begun["device"], ()) if begun else ():
-            said.pop(number, None)
+            entries.pop(number, None)
         if line.level > _WARNING:
             continue
         for number, names in look.naming.in_kernel(line.text).items():
-            one = _Said(booted + line.seconds, line.text, {number: names})
-            said.setdefault(number, []).append(one)
-    return [each for found in said.values() for each in found]
+            warning = _Entry(booted + line.seconds, line.text, {number: names})
+            entries.setdefault(number, []).append(warning)
+    return [entry for found in entries.values() for entry in found]
 
 
 # --------------------------------------------------------------------------------------------------
-# What is kept
+# Excerpt
 # --------------------------------------------------------------------------------------------------
 
 _COUNTED: Final = re.compile(r"(?<![-(])(?<!status )\b\d{2,}\b")
-"""What differs where the same is said again; error numbers and exit codes are no such."""
+"""Numbers that differ between repeated entries, except error numbers and exit codes."""
 
 
-def _heard(said: Iterable[_Said], since: float, look: Look, age_s: float) -> Heard:
-    """Keep the last words of each volume; what was said again counts once."""
-    oldest, newest = look.now - age_s, look.now + _AHEAD_S
-    # A call without an answer is no old word: it is under way.
-    recent = [each for each in said if each.at <= newest and (each.unanswered or oldest <= each.at)]
-    recent.sort(key=lambda each: each.at, reverse=True)
+def _excerpt(entries: Iterable[_Entry], since: float, look: Look, age_s: float) -> Heard:
+    """Return the last entries about every volume; a repeated entry is kept once and counted."""
+    oldest, newest = look.now - age_s, look.now + _CLOCK_SKEW_S
+    # A call without a response is in progress, so it is kept whatever its age.
+    recent = [
+        entry
+        for entry in entries
+        if entry.at <= newest and (entry.unanswered or oldest <= entry.at)
+    ]
+    recent.sort(key=lambda entry: entry.at, reverse=True)
     kept: dict[tuple[object, ...], Word] = {}
     count = dict.fromkeys(range(len(look.calls)), 0)
-    for each in recent:
-        key = (_COUNTED.sub("0", each.text), each.call, frozenset(each.named))
+    for entry in recent:
+        key = (_COUNTED.sub("0", entry.text), entry.call, frozenset(entry.named))
         if key in kept:
             kept[key] = replace(kept[key], times=kept[key].times + 1)
-        elif any(count[number] < MOST_WORDS for number in each.named):
-            kept[key] = _word(each)
-            for number in each.named:
+        elif any(count[number] < MOST_WORDS for number in entry.named):
+            kept[key] = _log_entry(entry)
+            for number in entry.named:
                 count[number] += 1
     since = min(max(since, oldest), look.now)
     return Heard(since=_iso(since), words=tuple(kept.values()))
 
 
-def _word(said: _Said) -> Word:
-    names = sorted(name for each in said.named.values() for name in each)
+def _log_entry(entry: _Entry) -> Word:
+    names = sorted(name for found in entry.named.values() for name in found)
     return Word(
-        at=_iso(said.at),
-        text=shortened(without_secrets(printable(said.text))),
+        at=_iso(entry.at),
+        text=shortened(without_secrets(printable(entry.text))),
         names=tuple(dict.fromkeys(names)),
-        call=said.call,
-        unanswered=said.unanswered,
-        retry_at=said.retry_at,
+        call=entry.call,
+        unanswered=entry.unanswered,
+        retry_at=entry.retry_at,
     )
 
 

@@ -24,7 +24,7 @@ def parse_address(text: str, *, where: str) -> EntityAddress:
     """Read ``1.2.3.4:0/123``, ``[fd00::1]:0/123``, with or without ``v1:``, ``v2:`` or ``any:``.
 
     Raises:
-        ParseError: it is no such address.
+        ParseError: the text is not such an address.
     """
     match = _ADDRESS.fullmatch(text.strip())
     if match is None:
@@ -52,7 +52,7 @@ def parse_blocklist_entry(text: str, *, until: str, where: str) -> BlocklistEntr
     """Read ``IP:PORT/NONCE``, ``IP:0/0`` (a whole host) or ``cidr:IP:0/BITS`` (a range).
 
     Raises:
-        ParseError: it is none of them.
+        ParseError: the text is none of them.
     """
     if text.startswith(_RANGE):
         return parse_blocklist_range(text, until=until, where=where)
@@ -63,11 +63,11 @@ def parse_blocklist_entry(text: str, *, until: str, where: str) -> BlocklistEntr
 def parse_blocklist_range(text: str, *, until: str, where: str) -> BlocklistEntry:
     """Read ``IP:0/BITS``, with or without ``cidr:``.
 
-    Ceph prints a range as it prints a client (``entity_addr_t`` with ``TYPE_CIDR``,
-    src/msg/msg_types.h): what is a client's nonce is the length of the range's prefix.
+    Ceph prints a range in the form of a client (``entity_addr_t`` with ``TYPE_CIDR``,
+    src/msg/msg_types.h): the prefix length of the range is in the place of the nonce.
 
     Raises:
-        ParseError: it is no such range.
+        ParseError: the text is not such a range.
     """
     address = parse_address(text.strip().removeprefix(_RANGE), where=where)
     try:

@@ -1,4 +1,4 @@
-"""A text of another program, as an answer quotes it: on one line, and not too long."""
+"""Text of another program, as rbdagent quotes it: on one line, and not too long."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ _CUT: Final = " … "
 
 def printable(text: str) -> str:
     """Return a text on one line, without characters that are invisible or hide others."""
-    return " ".join("".join(each if each.isprintable() else " " for each in text).split())
+    return " ".join(
+        "".join(character if character.isprintable() else " " for character in text).split()
+    )
 
 
 def shortened(text: str) -> str:
-    """Cut the middle out of what is too long: errors begin with what failed, and end with why."""
+    """Cut the middle out of a long text: an error begins with what failed and ends with why."""
     if len(text) <= _SHOWN:
         return text
     return text[:_HEAD] + _CUT + text[len(_CUT) + _HEAD - _SHOWN :]

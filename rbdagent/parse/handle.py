@@ -19,23 +19,23 @@ _TAIL: Final = re.compile(
 )
 _MIGRATED: Final = re.compile(r"mig_mons-(?P<md5>[0-9a-f]{32})_image-(?P<image>.+)_(?P<pool>[^_]+)")
 
-# An in-tree provisioner's image; the handle of a migrated volume leaves this prefix out.
+# Prefix of the images of the in-tree provisioner. The handle of a migrated volume omits it.
 _IN_TREE_PREFIX: Final = "kubernetes-dynamic-pvc-"
 
 
 class VolumeHandle(Struct, frozen=True, kw_only=True):
-    """What ceph-csi composed: ``VVVV-LLLL-<cluster id>-<pool id>-<uuid>``."""
+    """A handle that ceph-csi composed: ``VVVV-LLLL-<cluster id>-<pool id>-<uuid>``."""
 
     version: int
     cluster_id: str
     """A name in ceph-csi's configuration, often not the fsid."""
     pool_id: int
     uuid: str
-    """The image is ``volumeNamePrefix`` (default ``csi-vol-``) and this."""
+    """The name of the image is ``volumeNamePrefix`` (default ``csi-vol-``) and this uuid."""
 
 
 class MigratedHandle(Struct, frozen=True, kw_only=True):
-    """What csi-translation-lib composed for an in-tree volume."""
+    """A handle that csi-translation-lib composed for an in-tree volume."""
 
     monitors_md5: str
     pool: str
@@ -43,15 +43,15 @@ class MigratedHandle(Struct, frozen=True, kw_only=True):
 
 
 def parse_volume_handle(handle: str) -> VolumeHandle:
-    """Read a composed handle; the cluster id may contain ``-``, so it is cut by its length.
+    """Parse a composed handle; the cluster id may contain ``-``, so its length delimits it.
 
     Raises:
-        ParseError: it is not one (a static volume's handle is any text).
+        ParseError: it is not a composed handle (the handle of a static volume is any text).
     """
     match = _COMPOSED.fullmatch(handle)
     if match is None:
         raise _not_composed(handle, "VVVV-LLLL-<cluster id>-<pool id, 16 hex>-<uuid>")
-    # ceph-csi is Go: its length counts bytes.
+    # ceph-csi is written in Go: the length is in bytes.
     length, rest = int(match["length"], 16), match["rest"].encode(errors="surrogatepass")
     cluster_id = rest[:length].decode(errors="replace")
     tail = _TAIL.fullmatch(rest[length:].decode(errors="replace"))
@@ -66,10 +66,10 @@ def parse_volume_handle(handle: str) -> VolumeHandle:
 
 
 def parse_migrated_handle(handle: str) -> MigratedHandle:
-    """Read the handle of a migrated in-tree volume: ``mig_mons-<md5>_image-<uuid>_<hex of pool>``.
+    """Parse the handle of a migrated in-tree volume: ``mig_mons-<md5>_image-<uuid>_<hex of pool>``.
 
     Raises:
-        ParseError: it is not one.
+        ParseError: it is not the handle of a migrated volume.
     """
     match = _MIGRATED.fullmatch(handle)
     expected = "mig_mons-<md5>_image-<uuid>_<pool name in hex>"
@@ -85,31 +85,31 @@ def parse_migrated_handle(handle: str) -> MigratedHandle:
 
 
 def migrated_handle(monitors: tuple[str, ...], pool: str, image: str) -> str:
-    """Compose the handle under which kubelet knows a migrated in-tree volume."""
-    # The digest is a name that csi-translation-lib chose, not a defence.
+    """Return the handle that kubelet uses for a migrated in-tree volume."""
+    # csi-translation-lib uses the digest as a name, not for security.
     digest = hashlib.md5(",".join(monitors).encode(), usedforsecurity=False).hexdigest()
     return f"mig_mons-{digest}_image-{image.removeprefix(_IN_TREE_PREFIX)}_{pool.encode().hex()}"
 
 
 def attachment_name(handle: str, driver: str, node: str) -> str:
-    """Give the name of the VolumeAttachment of a CSI volume to a node; kubelet computes it too."""
+    """Return the name of the VolumeAttachment of a CSI volume to a node, as kubelet computes it."""
     return "csi-" + hashlib.sha256(f"{handle}{driver}{node}".encode()).hexdigest()
 
 
 def staging_hash(handle: str) -> str:
-    """Give the name of a volume's staging directory below ``…/kubernetes.io/csi/<driver>``."""
+    """Return the name of a volume's staging directory below ``…/kubernetes.io/csi/<driver>``."""
     return hashlib.sha256(handle.encode()).hexdigest()
 
 
 def in_use_name(driver: str, handle: str) -> str:
-    """Give a CSI volume's name in a node's ``volumesInUse`` and ``volumesAttached``."""
+    """Return a CSI volume's name in a node's ``volumesInUse`` and ``volumesAttached``."""
     return f"kubernetes.io/csi/{driver}^{handle}"
 
 
 def lease_names(driver: str) -> tuple[str, ...]:
-    """Give the names that the lease of a driver's provisioner may have.
+    """Return the names that the lease of a driver's provisioner may have.
 
-    As csi-lib-utils writes it, and as it once was written.
+    The first is the name that csi-lib-utils uses, the second is an older form.
     """
     old = driver.replace("/", "-")
     return tuple(dict.fromkeys((re.sub(r"[^A-Za-z0-9-]", "-", old), old)))

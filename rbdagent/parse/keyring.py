@@ -1,4 +1,4 @@
-"""The type of a CephX key, and nothing else of it.
+"""The type of a CephX key, without the secret.
 
 A key is base64 of a little-endian head (type, seconds, nanoseconds, length) and the secret
 (CryptoKey::encode, ceph src/auth/Crypto.cc). Only the type leaves this module.
@@ -21,9 +21,9 @@ _LONGEST: Final = 4096
 
 
 def key_type(key: str) -> str | None:
-    """Return the type of a key by the name that Ceph gives it; None where it is no key.
+    """Return Ceph's name for the type of a key; None if the text is not a key.
 
-    Of a type that this module does not know, the name is its number.
+    For a type that this module does not know, return its number.
     """
     if len(key) > _LONGEST:
         return None
@@ -40,9 +40,9 @@ def key_type(key: str) -> str | None:
 
 
 def keyring_key_type(keyring: str, entity: str) -> str | None:
-    """Return the type of an entity's key in a keyring file; None where it has no such key.
+    """Return the type of an entity's key in a keyring file; None if the file has no such key.
 
-    The last key of ``[entity]`` is valid, as for librados.
+    Like librados, use the last key of ``[entity]``.
     """
     section, found = "", None
     for line in keyring.splitlines():

@@ -9,30 +9,30 @@ from rbdagent.errors import ParseError
 from rbdagent.model import IoCounters
 
 _HEAD: Final = "-"
-"""``current_snap`` of a mapping of the image itself."""
+"""``current_snap`` of a mapping of an image, not of a snapshot."""
 
 _READS, _WRITES, _IN_FLIGHT, _DISCARDS, _FLUSHES = 0, 4, 8, 11, 15
 """Columns of a block device's ``stat`` (Documentation/block/stat.rst)."""
 _OLDEST_COLUMNS: Final = 11
 _COUNT: Final = re.compile(r"[0-9]{1,20}")
-"""An unsigned number of 64 bits; Python refuses to read one of thousands of digits."""
+"""An unsigned number of 64 bits; Python refuses to parse a number with thousands of digits."""
 _LINGER_COLUMNS: Final = 7
 _REQUEST_COLUMNS: Final = 11
 KEEP_ALIVE: Final = "watch-ping"
-"""The client's own, of each watch every few seconds: by itself no sign of a hang."""
+"""The client sends one for each watch every few seconds. It alone is no sign of a hang."""
 
 
 def parse_snapshot(text: str) -> str | None:
-    """Read ``current_snap``: None for the image itself."""
+    """Parse ``current_snap``; None if the image is mapped, not a snapshot."""
     name = text.rstrip("\n")
     return None if name == _HEAD else name
 
 
 def parse_number(text: str, *, where: str) -> int:
-    """Read a decimal or ``0x`` number.
+    """Parse a decimal or ``0x`` number.
 
     Raises:
-        ParseError: it is none.
+        ParseError: the text is not a number.
     """
     try:
         return int(text.strip(), 0)
@@ -41,13 +41,13 @@ def parse_number(text: str, *, where: str) -> int:
 
 
 def parse_io_counters(text: str, *, where: str) -> IoCounters:
-    """Read a block device's ``stat``.
+    """Parse a block device's ``stat``.
 
     A line has 11 columns, 15 since Linux 4.18 (discards, commit bdca3c87fb7a), 17 since 5.5
-    (flushes, commit b6866318657); what follows these is not known yet and not read.
+    (flushes, commit b6866318657). Further columns are not known yet and are ignored.
 
     Raises:
-        ParseError: a column is missing, or is no count.
+        ParseError: a column is missing, or is not a count.
     """
     columns = text.split()
     if len(columns) < _OLDEST_COLUMNS or not all(map(_COUNT.fullmatch, columns)):
@@ -65,10 +65,10 @@ def parse_io_counters(text: str, *, where: str) -> IoCounters:
 
 
 def parse_user(config_info: str) -> str | None:
-    """Read the CephX user out of ``config_info``; nothing else of it is kept.
+    """Return the CephX user from ``config_info``; the rest is discarded.
 
-    The line is ``MONITORS name=USER,key=client.USER,… POOL IMAGE SNAP``; ``key=`` names a kernel
-    key, ``secret=`` would be the secret itself.
+    The line is ``MONITORS name=USER,key=client.USER,… POOL IMAGE SNAP``. ``key=`` names a kernel
+    key; ``secret=`` would contain the secret.
     """
     fields = config_info.split()
     for option in fields[1].split(",") if len(fields) > 1 else ():
@@ -78,24 +78,24 @@ def parse_user(config_info: str) -> str | None:
 
 
 class ClientRequests(NamedTuple):
-    """What one client of the kernel's asks of the OSDs, for all images that it maps."""
+    """The OSD requests of one kernel client, for all images that it maps."""
 
     lingering: frozenset[str]
-    """The columns of ``LINGER REQUESTS``: a watch's is among them by its header's name."""
+    """All columns of ``LINGER REQUESTS``; for a watch, they contain the name of the header."""
     under_way: tuple[tuple[str, str], ...]
     """Object and operation."""
 
     def of_image(self, *, header: str, data_prefix: str) -> tuple[bool, tuple[str, ...]]:
-        """Give what concerns one image.
+        """Return the watch and the requests of one image.
 
         Args:
             header: ``rbd_header.<id>``.
-            data_prefix: ``rbd_data.<id>``; with a data pool the pool's id stands between.
+            data_prefix: ``rbd_data.<id>``; with a data pool, ``rbd_data.<pool id>.<id>``.
 
         Returns:
-            Whether there is a watch on the header, and ``OP OBJECT`` of every request of this image
-            that is under way: hung only if it is still there at the next look. A keep-alive counts
-            only beside another request.
+            Whether a watch on the header exists, and ``OP OBJECT`` of every request of this image
+            that is under way. A request hangs only if the next snapshot still contains it.
+            Keep-alives are included only if another request is under way.
         """
         image_id = header.rpartition(".")[2]
         own = tuple(
@@ -108,7 +108,7 @@ class ClientRequests(NamedTuple):
 
 
 def parse_osdc(text: str) -> ClientRequests:
-    """Read ``/sys/kernel/debug/ceph/<fsid>.client<id>/osdc``."""
+    """Parse ``/sys/kernel/debug/ceph/<fsid>.client<id>/osdc``."""
     lingering: set[str] = set()
     under_way, section = [], ""
     for line in text.splitlines():

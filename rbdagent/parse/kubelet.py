@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 import msgspec
 
 from rbdagent.errors import ParseError
 from rbdagent.model import ImageSpec, Stash, VolumeData
 
+_POD_UID: Final = re.compile(r"/pods/([^/]+)/volume(?:s|Devices)/")
+"""The directory of a pod below the root directory of kubelet, which may be any path."""
+_BLOCK_POD_UID: Final = re.compile(r"/volumeDevices/(?:publish/[^/]+|[^/]+/dev)/([^/]+)$")
+"""Block mode: a bind mount of the device node in ``plugins/kubernetes.io/csi/volumeDevices``."""
+
+
+def pod_uid_of_path(path: str) -> str | None:
+    """Return the pod uid in a mount path that has kubelet's layout; None for any other path."""
+    found = _POD_UID.search(path) or _BLOCK_POD_UID.search(path)
+    return found.group(1) if found else None
+
 
 def parse_volume_data(raw: bytes, *, where: str) -> VolumeData:
-    """Read ``vol_data.json``: the staging one holds driver and handle, a pod's one the PV too.
+    """Parse ``vol_data.json``: driver and handle; the file of a pod also names the PV.
 
     Raises:
-        ParseError: it is no JSON object of texts.
+        ParseError: it is not a JSON object of texts.
     """
     data = _object(raw, where=where, what="kubelet's vol_data.json")
     return VolumeData(
@@ -25,10 +39,10 @@ def parse_volume_data(raw: bytes, *, where: str) -> VolumeData:
 
 
 def parse_stash(raw: bytes, *, where: str) -> Stash:
-    """Read ``image-meta.json``, version 3; the device is empty unless the volume is encrypted.
+    """Parse ``image-meta.json``, version 3; the device is empty unless the volume is encrypted.
 
     Raises:
-        ParseError: it is no JSON object, or names no pool and image.
+        ParseError: it is not a JSON object, or has no pool or no image.
     """
     data = _object(raw, where=where, what="ceph-csi's image-meta.json")
     pool, image = data.get("pool"), data.get("image")
@@ -47,11 +61,11 @@ def parse_stash(raw: bytes, *, where: str) -> Stash:
 
 
 def _object(raw: bytes, *, where: str, what: str) -> dict[str, str]:
-    """Read a JSON object; true and false become texts, so that every value is one."""
+    """Parse a JSON object; every value becomes a text, and null values are dropped."""
     text = raw.decode(errors="replace")
     try:
         data = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ParseError(
             what=what, where=where, text=text[:200], expected=f"a JSON object ({error})"
         ) from error

@@ -1,4 +1,4 @@
-"""Raw API objects (JSON) into our own types; what an old or new API server leaves out is absent."""
+"""Parser of API objects (JSON); a field that the API server omits has an empty value."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ _SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 _PROVISIONER: Final = "volume.kubernetes.io/storage-provisioner"
 _OLD_PROVISIONER: Final = "volume.beta.kubernetes.io/storage-provisioner"
 _OLD_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
-"""It outranks the field (GetPersistentVolumeClaimClass)."""
+"""The annotation has precedence over the field (GetPersistentVolumeClaimClass)."""
 _SERVES: Final = re.compile(r"--?(?:drivername|provisioner)[= ](?P<name>\S+)")
 _SERVES_BY_NAME: Final = "PROVISIONER_NAME"
-"""What external-storage's provisioners read their name from."""
+"""The variable from which the provisioners of external-storage read their name."""
 _DEFAULT_CLASS: Final = (
     "storageclass.kubernetes.io/is-default-class",
     "storageclass.beta.kubernetes.io/is-default-class",
@@ -76,14 +76,14 @@ _SPEC_FIELDS: Final = frozenset(
         "volumeMode",
     }
 )
-"""Fields of a PV's spec that are not its source."""
+"""Fields of a PV's spec other than its source."""
 
 
 def parse_object(read: Callable[[Json], _T], data: object, *, what: str) -> _T:
-    """Read one object; whatever is malformed becomes one kind of error.
+    """Parse one object; a malformed object always raises the same error.
 
     Raises:
-        ParseError: a field that must be there is not, or has another shape.
+        ParseError: a required field is missing, or has another shape.
     """
     try:
         return read(dict(data))  # type: ignore[call-overload]
@@ -133,9 +133,9 @@ def persistent_volume(data: Json) -> PersistentVolume:
 
 
 def is_frozen(data: Json) -> bool:
-    """Tell whether an object's annotation forbids every act that concerns it.
+    """Return whether the annotation of an object forbids every action on it.
 
-    Any value but "false" freezes: who typed it meant something.
+    Any value but "false" freezes the object: a mistyped value must not allow an action.
     """
     value = (data["metadata"].get("annotations") or {}).get(_FREEZE)
     return value is not None and str(value).strip().lower() != "false"
@@ -151,7 +151,7 @@ def _source(spec: Json) -> VolumeSource:
 
 
 def csi_source(csi: Json) -> CsiSource | OtherSource:
-    """Read ``spec.csi``; another driver's volume keeps only its driver and handle."""
+    """Parse ``spec.csi``; the volume of another driver has only driver, handle and served image."""
     attributes = {
         str(key): str(value) for key, value in (csi.get("volumeAttributes") or {}).items()
     }
@@ -171,7 +171,7 @@ def csi_source(csi: Json) -> CsiSource | OtherSource:
 
 
 def _image_served(attributes: dict[str, str]) -> ImageSpec | None:
-    """Return the RBD image that an NVMe-oF gateway serves, where the attributes name one."""
+    """Return the RBD image that an NVMe-oF gateway serves; None if the attributes name none."""
     pool, name = attributes.get("pool"), attributes.get("imageName")
     if not pool or not name:
         return None
@@ -179,7 +179,7 @@ def _image_served(attributes: dict[str, str]) -> ImageSpec | None:
 
 
 def in_tree_source(rbd: Json) -> InTreeRbdSource:
-    """Read ``spec.rbd`` of a PV, or ``rbd`` of a pod's volume: the default pool is ``rbd``."""
+    """Parse ``spec.rbd`` of a PV, or ``rbd`` of a pod's volume; the default pool is ``rbd``."""
     return InTreeRbdSource(
         spec=ImageSpec(pool=rbd.get("pool") or "rbd", name=rbd["image"]),
         monitors=tuple(rbd.get("monitors") or ()),
@@ -231,28 +231,30 @@ def _selector(selector: Json | None) -> Selector | None:
 
 
 def node_terms(selector: Json | None) -> tuple[NodeTerm, ...]:
-    """Read a NodeSelector: any of its terms is enough."""
+    """Parse a NodeSelector: a node matches if any of its terms matches."""
     terms = (selector or {}).get("nodeSelectorTerms") or ()
     return tuple(
-        (*_requirements(each.get("matchExpressions")), *_requirements(each.get("matchFields")))
-        for each in terms
+        (*_requirements(term.get("matchExpressions")), *_requirements(term.get("matchFields")))
+        for term in terms
     )
 
 
 def _requirements(expressions: list[Json] | None) -> tuple[Requirement, ...]:
     return tuple(
         Requirement(
-            key=each["key"], operator=each["operator"], values=tuple(each.get("values") or ())
+            key=expression["key"],
+            operator=expression["operator"],
+            values=tuple(expression.get("values") or ()),
         )
-        for each in expressions or ()
+        for expression in expressions or ()
     )
 
 
 def pod(data: Json) -> Pod:
-    """Read a Pod, of its volumes only claims and RBD images."""
+    """Parse a Pod; of its volumes, only claims and RBD images are kept."""
     meta, spec, status = data["metadata"], data["spec"], data.get("status") or {}
     volumes = spec.get("volumes") or ()
-    conditions = {each["type"]: each for each in status.get("conditions") or ()}
+    conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
     scheduled = conditions.get("PodScheduled") or {}
     statuses = [
         *(status.get("initContainerStatuses") or ()),
@@ -264,10 +266,12 @@ def pod(data: Json) -> Pod:
         phase=status.get("phase", ""),
         ready=(conditions.get("Ready") or {}).get("status") == "True",
         deleting_since=meta.get("deletionTimestamp"),
-        claims=tuple(name for each in volumes if (name := _claim_name(meta["name"], each))),
-        inline_images=tuple(in_tree_source(each["rbd"]) for each in volumes if each.get("rbd")),
+        claims=tuple(name for volume in volumes if (name := _claim_name(meta["name"], volume))),
+        inline_images=tuple(
+            in_tree_source(volume["rbd"]) for volume in volumes if volume.get("rbd")
+        ),
         owners=_owners(meta),
-        containers=tuple(_container(each) for each in statuses),
+        containers=tuple(_container(container) for container in statuses),
         created_at=meta.get("creationTimestamp"),
         finalizers=tuple(meta.get("finalizers") or ()),
         grace_s=meta.get("deletionGracePeriodSeconds"),
@@ -286,7 +290,7 @@ def _claim_name(pod_name: str, volume: Json) -> str | None:
     if (source := volume.get("persistentVolumeClaim")) is not None:
         return str(source["claimName"])
     if volume.get("ephemeral") is not None:
-        # A generic ephemeral volume's claim is named by its pod and volume.
+        # The claim of a generic ephemeral volume is named after its pod and volume.
         return f"{pod_name}-{volume['name']}"
     return None
 
@@ -302,25 +306,28 @@ def _container(data: Json) -> ContainerState:
 
 
 def driver_pod(data: Json) -> DriverPod:
-    """Read a pod for what it provisions: its images, and the names that it is started with."""
+    """Parse a pod of a driver: its images, and the driver names in its arguments and variables."""
     spec, status = data["spec"], data.get("status") or {}
     containers = spec.get("containers") or ()
     ready: Json = next(
-        (each for each in status.get("conditions") or () if each["type"] == "Ready"), {}
+        (condition for condition in status.get("conditions") or () if condition["type"] == "Ready"),
+        {},
     )
     return DriverPod(
         ref=_ref(data),
         node_name=spec.get("nodeName") or None,
         phase=status.get("phase", ""),
         ready=ready.get("status") == "True",
-        images=tuple(each.get("image") or "" for each in containers),
-        serves=tuple(dict.fromkeys(name for each in containers for name in _served(each))),
+        images=tuple(container.get("image") or "" for container in containers),
+        serves=tuple(
+            dict.fromkeys(name for container in containers for name in _served(container))
+        ),
     )
 
 
 def _served(container: Json) -> Iterator[str]:
     words = " ".join((*(container.get("command") or ()), *(container.get("args") or ())))
-    yield from (each["name"] for each in _SERVES.finditer(words))
+    yield from (match["name"] for match in _SERVES.finditer(words))
     for variable in container.get("env") or ():
         if variable["name"] == _SERVES_BY_NAME and variable.get("value"):
             yield variable["value"]
@@ -339,15 +346,16 @@ def lease(data: Json) -> Lease:
 
 
 def version(data: Json) -> str:
-    """Read what ``/version`` tells."""
+    """Return the version of the API server from ``/version``."""
     return str(data["gitVersion"])
 
 
 def node(data: Json) -> Node:
-    """Read a Node; Ready ``Unknown`` (kubelet is silent) is None."""
+    """Parse a Node; Ready ``Unknown`` (kubelet is not reporting) becomes None."""
     status, spec = data.get("status") or {}, data.get("spec") or {}
     ready: Json = next(
-        (each for each in status.get("conditions") or () if each["type"] == "Ready"), {}
+        (condition for condition in status.get("conditions") or () if condition["type"] == "Ready"),
+        {},
     )
     return Node(
         name=data["metadata"]["name"],
@@ -355,13 +363,17 @@ def node(data: Json) -> Node:
         ready={"True": True, "False": False}.get(ready.get("status", "")),
         boot_id=(status.get("nodeInfo") or {}).get("bootID"),
         internal_ips=tuple(
-            each["address"]
-            for each in status.get("addresses") or ()
-            if each["type"] == "InternalIP"
+            address["address"]
+            for address in status.get("addresses") or ()
+            if address["type"] == "InternalIP"
         ),
         volumes_in_use=tuple(status.get("volumesInUse") or ()),
-        volumes_attached=tuple(each["name"] for each in status.get("volumesAttached") or ()),
-        out_of_service=any(each.get("key") == _OUT_OF_SERVICE for each in spec.get("taints") or ()),
+        volumes_attached=tuple(
+            attached["name"] for attached in status.get("volumesAttached") or ()
+        ),
+        out_of_service=any(
+            taint.get("key") == _OUT_OF_SERVICE for taint in spec.get("taints") or ()
+        ),
         ready_changed_at=ready.get("lastTransitionTime"),
         frozen=is_frozen(data),
         labels=_labels(data["metadata"]),
@@ -372,10 +384,12 @@ def node(data: Json) -> Node:
 def csi_node(data: Json) -> CsiNode:
     """Read a CSINode."""
     drivers = (data.get("spec") or {}).get("drivers") or ()
-    limits = ((each["name"], (each.get("allocatable") or {}).get("count")) for each in drivers)
+    limits = (
+        (driver["name"], (driver.get("allocatable") or {}).get("count")) for driver in drivers
+    )
     return CsiNode(
         node_name=data["metadata"]["name"],
-        drivers=tuple(each["name"] for each in drivers),
+        drivers=tuple(driver["name"] for driver in drivers),
         limits=tuple((name, count) for name, count in limits if count is not None),
     )
 
@@ -423,7 +437,7 @@ def event(data: Json) -> KubeEvent:
 
 
 def object_name(data: Json) -> str:
-    """Read the name of an object of which nothing else counts."""
+    """Return the name of an object."""
     return str(data["metadata"]["name"])
 
 
@@ -436,20 +450,20 @@ def storage_class(data: Json) -> StorageClass:
         provisioner=data["provisioner"],
         binding_mode=data.get("volumeBindingMode") or "Immediate",
         reclaim_policy=data.get("reclaimPolicy") or "Delete",
-        is_default="true" in {annotations.get(each) for each in _DEFAULT_CLASS},
+        is_default="true" in {annotations.get(key) for key in _DEFAULT_CLASS},
         created_at=meta.get("creationTimestamp"),
         allowed_topologies=tuple(
             tuple(
                 Requirement(key=one["key"], operator="In", values=tuple(one["values"]))
-                for one in each.get("matchLabelExpressions") or ()
+                for one in term.get("matchLabelExpressions") or ()
             )
-            for each in data.get("allowedTopologies") or ()
+            for term in data.get("allowedTopologies") or ()
         ),
     )
 
 
 def workload(data: Json, *, kind: str) -> Workload:
-    """Read a ReplicaSet, Deployment or StatefulSet; a list's items do not name their kind."""
+    """Parse a ReplicaSet, Deployment or StatefulSet; the items of a list do not name their kind."""
     spec = data.get("spec") or {}
     strategy = spec.get("strategy") or spec.get("updateStrategy") or {}
     rolling = strategy.get("rollingUpdate") or {}
@@ -466,9 +480,9 @@ def workload(data: Json, *, kind: str) -> Workload:
 
 def _owners(meta: Json) -> tuple[str, ...]:
     return tuple(
-        f"{each['kind']}/{each['name']}"
-        for each in meta.get("ownerReferences") or ()
-        if each.get("controller")
+        f"{owner['kind']}/{owner['name']}"
+        for owner in meta.get("ownerReferences") or ()
+        if owner.get("controller")
     )
 
 
@@ -478,7 +492,7 @@ def _ref(data: Json) -> ObjectRef:
 
 
 def rbd_node(data: Json) -> PublishedNode:
-    """Read an RBDNode; one whose agent has not written yet says nothing of its mappings."""
+    """Parse an RBDNode; before the first write of its agent, the mappings are not observed."""
     status = data.get("status") or {}
     mappings = status.get("mappings")
     return PublishedNode(
@@ -487,7 +501,7 @@ def rbd_node(data: Json) -> PublishedNode:
         boot_id=status.get("bootID"),
         mappings=NotObserved(reason="its agent has not seen its devices")
         if mappings is None
-        else tuple(_published(each) for each in mappings),
+        else tuple(_published(mapping) for mapping in mappings),
     )
 
 

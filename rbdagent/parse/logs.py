@@ -1,7 +1,7 @@
-"""Lines of a node's logs: the runtime's (CRI), syslog's and the journal's, klog's, the kernel's.
+"""Parser of the log lines of a node: container runtime (CRI), syslog, journal, klog and kernel.
 
-What follows their forms is read; whatever does not is no line of theirs, and never an error: a log
-holds what anybody wrote into it. Each text is cut to `LONGEST` before anything else looks at it.
+A line in another form is skipped and is never an error: a log may contain any text. Each text is
+cut to `LONGEST` before it is parsed.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 LONGEST: Final = 16384
-"""As long as a piece of a line that containerd writes: more of one is no use to anybody."""
+"""The length of a piece of a line that containerd writes; the rest of a text is dropped."""
 
 
 class Line(NamedTuple):
     """A line of a log."""
 
     writer: str
-    """Whose it is: what is no beginning of a message goes on with its writer's last one."""
+    """The process or stream; a line without a head continues the last message of its writer."""
     text: str
     at: float | None = None
     """Seconds since the epoch."""
     stamp: str = ""
-    """What stands there instead, with neither year nor zone."""
+    """The time without year and zone, if the line has no full time."""
 
 
 class Message(NamedTuple):
-    """What klog wrote at once."""
+    """One message of klog, which may have several lines."""
 
     severity: str
     """``I``, ``W``, ``E`` or ``F``."""
     text: str
     at: float | None
     stamp: str
-    """``1121 00:46:43.130395``, or syslog's: in the zone of whoever wrote it, without the year."""
+    """``1121 00:46:43.130395``, or syslog's form: without the year, in the zone of the writer."""
 
 
 class KernelLine(NamedTuple):
-    """A line of the kernel's ring buffer."""
+    """A line of the ring buffer of the kernel."""
 
     level: int
     """0 to 7; 4 is a warning."""
@@ -57,17 +57,17 @@ class KernelLine(NamedTuple):
 
 
 class CriLine(NamedTuple):
-    """One line of it: a whole line of the container, or a piece of one."""
+    """A line of the log file: a whole line of the container, or a piece of one."""
 
     at: float
     stream: str
     is_whole: bool
-    """False: it goes on in the stream's next line."""
+    """False if the next line of the stream continues it."""
     text: str
 
 
 def parse_cri(raw: bytes) -> CriLine | None:
-    """Read ``TIME stdout|stderr F|P TEXT`` (k8s.io/cri-client/pkg/logs); None: it is no such."""
+    """Parse ``TIME stdout|stderr F|P TEXT`` (k8s.io/cri-client/pkg/logs); None for another form."""
     fields = raw.split(b" ", 3)
     if len(fields) < 3 or fields[1] not in {b"stdout", b"stderr"}:
         return None
@@ -80,7 +80,7 @@ def parse_cri(raw: bytes) -> CriLine | None:
 
 
 def join_cri(raws: Iterable[bytes]) -> Iterator[Line]:
-    """Give the lines that a container wrote, at the time of their first piece."""
+    """Yield the lines that a container wrote, each with the time of its first piece."""
     begun: dict[str, Line] = {}
     for raw in raws:
         piece = parse_cri(raw)
@@ -101,12 +101,12 @@ def _longer(line: Line | None, piece: CriLine) -> Line:
 
 
 def decoded(raw: bytes) -> str:
-    """Give the beginning of a text; bytes that are no UTF-8 are shown as such."""
+    """Decode the first `LONGEST` bytes; U+FFFD replaces bytes that are not UTF-8."""
     return raw[:LONGEST].decode(errors="replace")
 
 
 def _epoch(stamp: bytes) -> float | None:
-    """Read an ISO 8601 time with its zone."""
+    """Parse an ISO 8601 time; None if it is invalid or has no zone."""
     try:
         moment = datetime.fromisoformat(stamp.decode("ascii"))
     except ValueError:
@@ -126,7 +126,7 @@ _SYSLOG: Final = re.compile(
 
 
 def parse_journal(raw: bytes) -> Line | None:
-    """Read a line of ``journalctl -o short-unix``."""
+    """Parse a line of ``journalctl -o short-unix``."""
     head = _JOURNAL.match(raw[:LONGEST])
     if head is None:
         return None
@@ -134,7 +134,7 @@ def parse_journal(raw: bytes) -> Line | None:
 
 
 def parse_syslog(raw: bytes) -> Line | None:
-    """Read ``Nov 21 00:46:43 HOST TAG[PID]: TEXT``, or the same with an ISO 8601 time."""
+    """Parse ``Nov 21 00:46:43 HOST TAG[PID]: TEXT``, or the same with an ISO 8601 time."""
     head = _SYSLOG.match(raw[:LONGEST])
     if head is None:
         return None
@@ -153,15 +153,15 @@ _KLOG: Final = re.compile(
     r"(?P<severity>[IWEF])(?P<stamp>\d{4} \d\d:\d\d:\d\d\.\d{1,9})\s+\d+ [^\]\s]{1,200}\] ?"
 )
 _OTHERS: Final = re.compile(r"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:")
-"""How lines of librados, and of most other libraries, begin."""
+"""The beginning of log lines of librados and of most other libraries."""
 _MOST_LINES: Final = 8
 _AT_ONCE_S: Final = 1.0
 
 
 def messages(lines: Iterable[Line]) -> Iterator[Message]:
-    """Give klog's messages, each with the few lines that were written with it.
+    """Yield the messages of klog, each with the few lines that were written with it.
 
-    An error that quotes a program's output has several lines, and the last ones tell why.
+    An error that quotes the output of a program has several lines; the last ones contain the cause.
     """
     begun: dict[str, tuple[re.Match[str], list[Line]]] = {}
     for line in lines:
@@ -172,12 +172,12 @@ def messages(lines: Iterable[Line]) -> Iterator[Message]:
             begun[line.writer] = (head, [line])
         elif line.writer in begun and _goes_on(begun[line.writer][1], line):
             begun[line.writer][1].append(line)
-    for each in begun.values():
-        yield _message(*each)
+    for entry in begun.values():
+        yield _message(*entry)
 
 
 def _goes_on(message: list[Line], line: Line) -> bool:
-    """Tell whether a line without a head may be one of a message's further ones."""
+    """Return whether a line without a head may belong to the message."""
     if len(message) > _MOST_LINES or _OTHERS.match(line.text) is not None:
         return False
     begun = message[0].at
@@ -186,7 +186,7 @@ def _goes_on(message: list[Line], line: Line) -> bool:
 
 def _message(head: re.Match[str], lines: list[Line]) -> Message:
     first, *rest = lines
-    text = " ".join((first.text[head.end() :], *(each.text.strip() for each in rest)))
+    text = " ".join((first.text[head.end() :], *(line.text.strip() for line in rest)))
     return Message(head["severity"], text[:LONGEST], first.at, first.stamp or head["stamp"])
 
 
@@ -202,9 +202,9 @@ _LEVELS: Final = 8
 
 
 def parse_kmsg(line: str) -> KernelLine | None:
-    """Read a record of ``/dev/kmsg`` (Documentation/ABI/testing/dev-kmsg).
+    """Parse a record of ``/dev/kmsg`` (Documentation/ABI/testing/dev-kmsg).
 
-    None for what is no record, and for what a program wrote there: its facility is not 0.
+    Return None for another form, and for a record that a program wrote: its facility is not 0.
     """
     found = _KMSG.fullmatch(line)
     if found is None or int(found["priority"]) >= _LEVELS:
@@ -213,7 +213,7 @@ def parse_kmsg(line: str) -> KernelLine | None:
 
 
 def parse_dmesg(line: str) -> KernelLine | None:
-    """Read a line as syslog(2) gives it; None as above, and where times are left out."""
+    """Parse a line of syslog(2); None as in `parse_kmsg`, and if the line has no time."""
     found = _DMESG.fullmatch(line)
     if found is None or int(found["priority"]) >= _LEVELS:
         return None
@@ -226,20 +226,20 @@ def parse_dmesg(line: str) -> KernelLine | None:
 
 _FORMS: Final = ("%Y %m%d %H:%M:%S.%f", "%Y %b %d %H:%M:%S")
 _LATEST: Final = 1 << 34
-"""In the year 2514: no file was written later."""
+"""In the year 2514; a later modification time is not valid."""
 _YEAR: Final = timedelta(days=365.25)
 _ZONES_STEP: Final = timedelta(minutes=15)
 _TOLERANCE: Final = timedelta(minutes=2)
 
 
 class Zone(NamedTuple):
-    """How to read the times of one log: what its last line says, and when that was."""
+    """The local time in the last line of a log, and the offset of that log from UTC."""
 
     last: datetime
     offset: timedelta
 
     def epoch(self, stamp: str) -> float | None:
-        """Give the time that a stamp means; None: it is none."""
+        """Return the time of a stamp; None if the stamp is malformed."""
         moment = _in_year(stamp, self.last.year)
         if moment is None:
             return None
@@ -249,9 +249,10 @@ class Zone(NamedTuple):
 
 
 def zone_of(last_stamp: str, written_at: float) -> Zone | None:
-    """Find year and zone of a log from its last line and the time when the file was written to.
+    """Return year and zone of a log from its last line and the modification time of its file.
 
-    Offsets are whole quarters of an hour. None where the two do not fit: somebody else touched it.
+    Offsets are whole quarters of an hour. Return None if the two times do not match: another
+    program changed the modification time.
     """
     if not 0 < written_at < _LATEST:
         return None
@@ -270,15 +271,10 @@ def zone_of(last_stamp: str, written_at: float) -> Zone | None:
 
 
 def _in_year(stamp: str, year: int) -> datetime | None:
-    """Read a stamp as one of UTC; klog's has a fraction, of which six digits count."""
+    """Parse a stamp as UTC; a fraction (klog) is cut to six digits."""
     head, dot, fraction = stamp.partition(".")
     text = f"{year:04} {head}{dot}{fraction[:6]}"
     for form in _FORMS:
         with contextlib.suppress(ValueError):
             return datetime.strptime(text, form).replace(tzinfo=UTC)
     return None
-
-
-# --------------------------------------------------------------------------------------------------
-# To be shown
-# --------------------------------------------------------------------------------------------------

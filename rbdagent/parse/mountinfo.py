@@ -1,8 +1,8 @@
-r"""Lines of ``/proc/PID/mountinfo`` (Documentation/filesystems/proc.rst, section 3.5).
+r"""Parser of ``/proc/PID/mountinfo`` (Documentation/filesystems/proc.rst, section 3.5).
 
 One space ends a field, and a newline ends a line. The kernel escapes these two, tab and backslash
-(mangle() in fs/proc_namespace.c). All other bytes of a path pass: also ``\r``, ``\v`` and ``\f``,
-at which bytes.split() and bytes.splitlines() cut.
+(mangle() in fs/proc_namespace.c). All other bytes of a path are unchanged, also ``\r``, ``\v`` and
+``\f``, at which bytes.split() and bytes.splitlines() cut.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class MountLine(Struct, frozen=True, kw_only=True):
     fs_type: str
     source: str
     read_only: bool
-    """Of the super block: the options after the file system's type."""
+    """From the options of the super block, which follow file system type and source."""
 
 
 def parse_mount_line(line: bytes, *, where: str) -> MountLine:
-    r"""Read one line; a name has ``\xe9`` for a byte that is not UTF-8.
+    r"""Parse one line; a byte that is not UTF-8 becomes ``\xe9`` or the like.
 
     Raises:
         ParseError: it has too few fields, no separator, or no device number.

@@ -27,16 +27,16 @@ _QUANTITY: Final = re.compile(
 _LONGEST: Final = 64
 _MOST: Final = 2**63 - 1
 _MOST_POWER: Final = 64
-"""Of ten: further on the result is the most, or rounds to 0 or 1, and costs memory and time."""
+"""A power of ten. Beyond it the result is the limit, 0 or 1, and costs memory and time."""
 
 
 def parse_quantity(text: str) -> int:
-    """Read a quantity of bytes, rounded up and limited to 63 bits as Kubernetes does.
+    """Parse a quantity of bytes, rounded up and limited to 63 bits as in Kubernetes.
 
     The form is that of k8s.io/apimachinery/pkg/api/resource (Quantity, ParseQuantity).
 
     Raises:
-        ParseError: it is none.
+        ParseError: the text is not a quantity.
     """
     found = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
     if found is None:

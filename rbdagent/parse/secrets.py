@@ -1,11 +1,11 @@
-"""Secrets in lines of logs and in command lines, masked: answers and snapshots are passed on.
+"""Mask of the secrets in log lines and command lines, because users pass on output and snapshots.
 
-Too much is masked rather than too little. The path of a key file is masked like the key itself: the
-name ``--keyfile`` does not show which of the two follows.
+In doubt, a text is masked. The path of a key file is masked like the key: the name ``--keyfile``
+does not show which of the two follows.
 
-The cost grows with the length of a text, whatever is in it: what a pattern has read is not read
-again. Only single characters are repeated possessively: Python before 3.11.5 matches possessive
-groups wrongly (https://github.com/python/cpython/issues/106052).
+The cost grows with the length of a text, for any text: a pattern does not read the same part twice.
+Only single characters are repeated possessively: Python before 3.11.5 matches possessive groups
+wrongly (https://github.com/python/cpython/issues/106052).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ MASK: Final = "<redacted>"
 
 
 def without_secrets(text: str) -> str:
-    """Return a text with a mask in place of what looks like a secret."""
-    # First: a password in a URL may have the name of a secret in it.
+    """Return a text in which a mask replaces each probable secret."""
+    # URLs come first: a password in a URL may contain the name of a secret.
     text = _without_named(_without_userinfo(text))
     for shape in _SHAPES:
         text = shape.sub(MASK, text)
@@ -33,21 +33,21 @@ def without_secrets(text: str) -> str:
 
 
 def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
-    """Return where a match that begins here ends; where it begins, if there is none."""
+    """Return the end of a match that begins at ``start``; ``start`` if there is no match."""
     found = pattern.match(text, start)
     return start if found is None else found.end()
 
 
 # --------------------------------------------------------------------------------------------------
-# What has the name of a secret
+# Values after the name of a secret
 # --------------------------------------------------------------------------------------------------
 
 
 def _names(anywhere: str, at_end: str) -> re.Pattern[str]:
-    """Return a pattern of words in names: anywhere, or where no letter of the same case follows.
+    """Return a pattern for words in names.
 
-    Each alternative begins with a letter, so that re skips all places with another one (four times
-    as fast as with IGNORECASE).
+    A word of ``at_end`` matches only if no letter of the same case follows. Each alternative begins
+    with a letter, so that re skips all other characters (four times as fast as with IGNORECASE).
     """
     forms = [
         form
@@ -63,28 +63,28 @@ _STRONG: Final = (
     "pass cred creds pw psk",
 )
 _WEAK: Final = ("sess signature", "auth sig")
-"""Not before a colon and a blank: librados writes ``auth: unable to find a keyring``."""
+"""No value follows a colon and a blank: librados writes ``auth: unable to find a keyring``."""
 _STRONG_NAME: Final = _names(*_STRONG)
 _NAME: Final = _names(*map(" ".join, zip(_STRONG, _WEAK, strict=True)))
 _WEAK_WORDS: Final = frozenset(" ".join(_WEAK).split())
 _REST_OF_NAME: Final = re.compile(r"[\w.-]*+")
 _HEADER: Final = re.compile(r"(?i:authorization|cookie2?|auth-[\w-]*)")
-"""The ends of the names of HTTP headers whose value has several words."""
+"""The last part of the name of an HTTP header whose value has several words."""
 _SIGN: Final = re.compile(r"(?P<quote>\\*+[\"']?+)[ \t]*+(?P<sign>=>|:=|[=:])(?P<blank>\s*+)")
 _AFTER_FLAG: Final = re.compile(r"\\*+[\"']?+(?:,\s*+|\s++)(?!-)")
 _OPENING: Final = re.compile(r"[bBrRuU$]?\\*+[\"']")
 _CLOSING: Final = {
     '"': re.compile(r"(?<!\\)(?P<slashes>\\*+)\"(?P<goes_on>)"),
-    # How a shell, and shlex.quote, write an apostrophe in what is quoted by apostrophes.
+    # A shell, and shlex.quote, write an apostrophe within apostrophes like this.
     "'": re.compile(r"(?<!\\)(?P<slashes>\\*+)'(?P<goes_on>\\''|\"'\"'|)"),
 }
 _UNQUOTED: Final = re.compile(
     r"(?:(?:Bearer|Basic|Digest|Negotiate|Token|[|>][+-]?)\s++)?"
     r"(?:[\w.-]++:\s++)*\S*+(?:(?<=;)\s++[\w.-]++=\S*+)*"
 )
-"""A word, after a scheme of HTTP or the sign of a text block of YAML.
+"""A word; an HTTP scheme or the sign of a YAML text block may come before it.
 
-Another name belongs to it (``token: secret: …``), and so do further cookies.
+Further names before the word (``token: secret: …``) and further cookies after it are included.
 """
 _LINE: Final = re.compile(r"[^\n]*+")
 
@@ -106,7 +106,7 @@ def _without_named(text: str) -> str:
 
 
 def _start_of_value(text: str, name: re.Match[str], end: int, *, is_header: bool) -> int | None:
-    """Return where the value of a name begins; None where none follows the name's end."""
+    """Return where the value of a name begins; None if no value follows the name."""
     sign = _SIGN.match(text, end)
     if sign is not None:
         may_be_prose = sign["sign"] == ":" and sign["blank"] and not sign["quote"]
@@ -122,7 +122,7 @@ def _is_weak(text: str, name: re.Match[str], end: int) -> bool:
 
 
 def _is_flag(text: str, at: int) -> bool:
-    """Return whether a name begins with a dash; each name is read backwards once."""
+    """Return whether a dash precedes a name; each name is read backwards only once."""
     while at and (text[at - 1].isalnum() or text[at - 1] in "_.-"):
         at -= 1
     return text.startswith("-", at)
@@ -139,7 +139,7 @@ def _end_of_value(text: str, start: int, *, is_line: bool) -> int:
 
 
 def _end_of_quoted(text: str, opening: re.Match[str]) -> int:
-    r"""Return the end of a quoted text, or of the whole text where the quote is never closed.
+    r"""Return the end of a quoted text; the end of the whole text if no quote closes it.
 
     JSON within JSON has a backslash before each quote, and three one level deeper: each level
     doubles the number of backslashes before an inner quote and adds one.
@@ -157,18 +157,18 @@ def _end_of_quoted(text: str, opening: re.Match[str]) -> int:
 
 
 # --------------------------------------------------------------------------------------------------
-# What has the form of a secret
+# Texts in the form of a secret
 # --------------------------------------------------------------------------------------------------
 
 _SHAPES: Final = (
-    # CephX keys, and anything else that is base64 of some length.
+    # CephX keys, and other base64 of at least 22 letters with padding.
     re.compile(r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{22,}+={1,2}"),
-    # A CephX key whose end was cut off: it begins with a type below 256, and a time (see _KEYS).
+    # A CephX key without its end: it begins with a type below 256, and a time (see _KEYS).
     re.compile(r"(?<![A-Za-z0-9+/])A[Qg][A-D][A-Za-z0-9+/]{19,}+"),
-    # JSON as base64: tokens of Kubernetes (RFC 7519), and registries' credentials.
+    # JSON as base64: tokens of Kubernetes (RFC 7519), and credentials of registries.
     re.compile(r"\beyJ[\w.-]{8,}+"),
     re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY.*", re.DOTALL),
-    # What issuers begin their tokens with, so that they are found where they should not be.
+    # Prefixes that issuers put before their tokens, so that a leaked token is found.
     re.compile(
         r"\b(?:"
         r"gh[opsur]_|github_pat_|gl(?:pat|dt|rt|cbt|ptt|ft|soat|imt|agent)-"  # GitHub, GitLab
@@ -191,13 +191,13 @@ _USERINFO: Final = re.compile(r"(?P<first>[^\s\"/@]*+)(?P<rest>[^\s\"]*)@")
 
 
 def _without_userinfo(text: str) -> str:
-    """Mask ``USER:PASSWORD`` or a token before the host of a URL."""
+    """Mask ``USER:PASSWORD`` or a token before the host of each URL."""
     before, *urls = text.split("://")
     return "://".join((before, *map(_host_and_path, urls)))
 
 
 def _host_and_path(url: str) -> str:
-    """Return what follows ``://`` without the userinfo; a password may hold an unescaped slash.
+    """Mask the userinfo in the part after ``://``; a password may contain an unescaped slash.
 
     ``docker://HOST/NAME@sha256:…`` is the digest of an image.
     """
@@ -211,16 +211,16 @@ _KEYS: Final = re.compile(
     r"\bA(?:Q[A-Za-z0-9+/]{36}=|g[A-Za-z0-9+/]{57})="
     r"|(?<=\bkey=)[^\s,\]]{1,4096}|(?<=\bsecret=)[^\s,\]]{1,4096}"
 )
-"""A CephX key, and what rbd's arguments call one.
+"""A CephX key, and the value of ``key=`` or ``secret=`` in the arguments of rbd.
 
-A key of type aes has 40 letters and begins with AQ, one of type aes256k has 60 and begins with Ag:
-CryptoKey::encode writes type, time, length and secret (ceph src/auth/Crypto.cc; measured with
-ceph-authtool 20.2.4).
+A key of type aes has 40 letters and begins with AQ. A key of type aes256k has 60 letters and begins
+with Ag: CryptoKey::encode writes type, time, length and secret (ceph src/auth/Crypto.cc; measured
+with ceph-authtool 20.2.4).
 """
 
 
 def without_keys(text: str) -> str:
-    """Return a message of a controller or driver without keys: rules read the rest of it."""
+    """Return a message of a controller or driver without keys; rules parse the rest."""
     return _KEYS.sub(MASK, text)
 
 
@@ -230,15 +230,15 @@ def without_keys(text: str) -> str:
 
 
 class _Habit(NamedTuple):
-    """How programs take a secret that no name announces; patterns."""
+    """Patterns for arguments in which programs take a secret that has no name before it."""
 
     programs: str
     takes: str = ""
     """Flags: the rest of the word is the secret, or the next word if the flag is the whole word."""
     attached: str = ""
-    """Flags: the rest of the word is the secret; without it the program asks for one."""
+    """Flags: the rest of the word is the secret; the flag alone makes the program prompt for it."""
     rest: str = ""
-    """Words, also the program itself, after which each further word may be a secret."""
+    """Words, or the program name, after which each further word may be a secret."""
 
 
 _PROGRAMS: Final = (
@@ -306,7 +306,7 @@ _HABITS: Final = {
     for program in habit.programs.split()
 }
 _MOST_HABITS: Final = 3
-"""Programs of one command that count, as in ``timeout 5 kubectl exec POD -- mysql``."""
+"""Only the last programs of one command are used, as in ``timeout 5 kubectl exec POD -- mysql``."""
 _FLAG: Final = re.compile(r"--?+[A-Za-z][\w.-]*+")
 _FLAG_ALONE: Final = re.compile(r"--[\w.-]++=?|-[A-Za-z]|")
 _UNTIL_SIGN: Final = re.compile(r"[^\s=:\"']*+(?P<sign>[=:])")
@@ -320,7 +320,7 @@ _SHELL: Final = re.compile(
     r"|(?:[^\s;|&<>()`'\"\\]++|\\.?|'[^']*+'?|\"(?:[^\"\\]++|\\.?)*\"?)+",
     re.DOTALL,
 )
-"""The operators and the words of a shell; what is quoted belongs to its word."""
+"""The operators and the words of a shell; quoted text belongs to its word."""
 _QUOTED: Final = re.compile(
     r"'(?P<single>[^']*+)'?|\"(?P<double>(?:[^\"\\]++|\\.?)*)\"?|\\(?P<one>.)", re.DOTALL
 )
@@ -344,16 +344,16 @@ def command_without_secrets(arguments: Sequence[str]) -> str:
 
 
 class _Expected(Enum):
-    """What the next word of a command may be."""
+    """The possible meaning of the next word of a command."""
 
     SECRET = auto()
     SECRET_OR_FLAG = auto()
     SECRETS = auto()
-    """And so may each further word."""
+    """All further words may also be secrets."""
 
 
 class _Command:
-    """Masks the words of a command, one after the other."""
+    """Masks the words of a command, one by one."""
 
     def __init__(self, depth: int) -> None:
         self._depth = depth
@@ -361,7 +361,7 @@ class _Command:
         self._expected: _Expected | None = None
 
     def masked(self, word: str) -> str:
-        """Return a word without its secrets; of a script it may be an operator."""
+        """Return a word without its secrets; in a script the word may be an operator."""
         if self._depth and word[0] in _OPERATORS:
             self._pass(word)
             return word
@@ -375,7 +375,7 @@ class _Command:
         return word if end == len(word) else word[:end] + MASK
 
     def _pass(self, operator: str) -> None:
-        """Read an operator of the shell; redirections and parentheses do not end a command."""
+        """Process a shell operator; redirections and parentheses do not end a command."""
         self._expected = _Expected.SECRET if operator == _HERE else None
         if operator[0] not in "<>" and not _ENDS_COMMAND.isdisjoint(operator):
             self._habits.clear()
@@ -397,7 +397,7 @@ class _Command:
         return word if is_plain or _BLANK.search(word) is None else self._script(word)
 
     def _end_of_flag(self, word: str) -> int:
-        """Return where a flag ends that has its secret in the same word; 0: there is none."""
+        """Return the end of a flag whose secret is in the same word; 0 if there is none."""
         for habit in self._habits:
             found = habit.match(word)
             if found is None:
@@ -417,7 +417,7 @@ class _Command:
             self._expected = _Expected.SECRETS
 
     def _script(self, word: str) -> str:
-        """Mask the secrets of a script, or of one that is quoted within another."""
+        """Mask the secrets of a script, or of a script that is quoted within another script."""
         if not self._depth:
             return _script_without_secrets(word, 1)
         quote = word[0]
@@ -439,7 +439,7 @@ def _without_quotes(quoted: re.Match[str]) -> str:
 
 
 def _end_of_name(word: str) -> int:
-    """Return where the value of a secret begins in ``NAME=…=VALUE`` or ``NAME:VALUE``; 0: none."""
+    """Return where a secret begins in ``NAME=…=VALUE`` or ``NAME:VALUE``; 0 if there is none."""
     name = _NAME.search(word)
     if name is None:
         return 0

@@ -21,15 +21,15 @@ _EQUALS: Final = re.compile(rf"{_KEY}\s*(?P<operator>==|=|!=)(?P<values>[^,]*)",
 _LISTED: Final = re.compile(rf"{_KEY}\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)", re.ASCII)
 _OPERATORS: Final = {"=": "In", "==": "In", "in": "In", "!=": "NotIn", "notin": "NotIn"}
 _PART: Final = re.compile(r"[^,(]*(?:\([^)]*\)?[^,(]*)*")
-"""As far as the next comma that is not in parentheses."""
+"""A part up to the next comma that is not in parentheses."""
 _EXPECTED: Final = "KEY=VALUE, KEY!=VALUE, KEY in (A,B), KEY notin (A,B), KEY or !KEY, with commas"
 
 
 def parse_selector(text: str) -> tuple[Requirement, ...]:
-    """Read a selector; an empty one selects everything.
+    """Parse a selector; an empty selector selects all objects.
 
     Raises:
-        ParseError: it is none.
+        ParseError: the text is not a selector.
     """
     if not text.strip():
         return ()
@@ -59,12 +59,12 @@ def _requirement(part: str, text: str) -> Requirement:
 
 
 def selects(selector: tuple[Requirement, ...], labels: Mapping[str, str]) -> bool:
-    """Tell whether labels meet every requirement."""
-    return all(meets(each, labels) for each in selector)
+    """Return whether labels meet every requirement."""
+    return all(meets(requirement, labels) for requirement in selector)
 
 
 def meets(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    """Tell whether labels meet a requirement; what asks for no value is met without the label."""
+    """Return whether labels meet a requirement; NotIn and DoesNotExist match a missing label."""
     value = labels.get(requirement.key)
     match requirement.operator:
         case "In":
@@ -83,7 +83,7 @@ def meets(requirement: Requirement, labels: Mapping[str, str]) -> bool:
 
 def _compares(operator: str, value: str, limits: tuple[str, ...]) -> bool:
     try:
-        (limit,) = (int(each) for each in limits)
+        (limit,) = (int(text) for text in limits)
         return int(value) > limit if operator == "Gt" else int(value) < limit
     except ValueError:
         return False

@@ -1,8 +1,8 @@
-"""Text of others, as people may see it: nothing in it moves the cursor, hides, or turns around.
+"""Escapes for text of tenants, which must not move the cursor, hide text or change its direction.
 
-Names, paths, command lines and messages are chosen by tenants. What ``str.isprintable`` calls not
-printable is written as its escape: the Unicode categories Other (controls, marks of direction,
-characters of no width, surrogates) and Separator, but for the space.
+Tenants choose names, paths, command lines and messages. A character for which ``str.isprintable``
+is false is written as its escape: the Unicode categories Other (control characters, direction
+marks, zero-width characters, surrogates) and Separator, except the space.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 class _Escapes:
-    """A table for ``str.translate``. It remembers nothing: tenants choose among a million."""
+    """A table for ``str.translate``; it has no cache, because tenants could fill it."""
 
     def __init__(self, escape: Callable[[str], str]) -> None:
         self._escape = escape
@@ -41,6 +41,8 @@ def _as_python(character: str) -> str:
 
 
 def _as_json(character: str) -> str:
+    if (code := ord(character)) < 0x10000:
+        return f"\\u{code:04x}"
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
@@ -50,31 +52,31 @@ _AS_JSON: Final = _Escapes(_as_json)
 
 
 def shown(text: str) -> str:
-    r"""Return a text on one line, with ``\x1b`` or ``\u202e`` for what cannot be seen."""
+    r"""Return a text on one line, with escapes such as ``\x1b`` or ``\u202e``."""
     return text if text.isprintable() else text.translate(_AS_PYTHON)
 
 
 def shown_lines(text: str) -> str:
-    """Return the same of a text whose line breaks are those of its layout."""
+    """Escape each line of a text; keep its line breaks, which rbdagent wrote."""
     return "\n".join(map(shown, text.split("\n")))
 
 
 def in_json(encoded: str) -> str:
-    r"""Return encoded JSON with ``\u202e`` for what cannot be seen; it is parsed to the same data.
+    r"""Return encoded JSON with escapes such as ``\u202e``; parsers read the same data.
 
-    JSON itself forbids raw controls up to U+001F only (RFC 8259, section 7). Terminals also obey
-    DEL and U+0080 to U+009F, and turn text around at marks of direction.
+    JSON forbids raw control characters only up to U+001F (RFC 8259, section 7). Terminals also
+    interpret DEL and U+0080 to U+009F, and change the direction of text at direction marks.
     """
-    # A line at a time: to look up each character of a large snapshot takes seconds.
+    # Line by line: translating every character of a large snapshot takes seconds.
     lines = encoded.split("\n")
     return "\n".join(line if line.isprintable() else line.translate(_AS_JSON) for line in lines)
 
 
 def as_unicode(name: str) -> str:
-    r"""Return a file's name with ``\xe9`` for each byte that is not UTF-8, as it can be encoded.
+    r"""Return a file name with an escape such as ``\xe9`` for each byte that is not UTF-8.
 
-    Python has a lone surrogate for such a byte (PEP 383). No encoder takes one, so that a single
-    name would cost a whole answer.
+    Python represents such a byte as a lone surrogate (PEP 383). UTF-8 cannot encode a surrogate, so
+    a single name would make the whole output fail.
     """
     if name.isascii() or not _SURROGATE.search(name):
         return name
@@ -82,12 +84,13 @@ def as_unicode(name: str) -> str:
 
 
 def in_all_texts(value: _T, change: Callable[[str], str]) -> _T:
-    """Return a value of the model, or plain data, with every text in it changed.
+    """Return a value of the model, or plain data, with ``change`` applied to every text in it.
 
     Args:
-        value: a text, or a Struct, tuple, list or dict; anything else stays as it is, and so does a
-            command: ``rbdagent.commands`` prints none whose words cannot be seen.
-        change: returns the same object for a text that needs no change, and then so does this.
+        value: a text, or a Struct, tuple, list or dict. Other types stay unchanged, and so does a
+            command: ``rbdagent.commands`` prints no command with characters that are not printable.
+        change: returns the same object for a text without changes. If no text changes, this
+            function also returns the same object.
     """
     if isinstance(value, str):
         return cast("_T", change(value))

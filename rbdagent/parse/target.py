@@ -1,4 +1,4 @@
-"""What a user typed as TARGET."""
+"""Parser of the TARGET argument."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _MOST_PARTS: Final = 3
 
 
 def parse_target(given: str, *, namespace: str | None) -> Target:
-    """Read a TARGET; ``namespace`` is kubectl's ``-n`` and completes ``pvc/NAME`` and ``pod/NAME``.
+    """Parse a TARGET; ``namespace`` is the ``-n`` option and completes ``pvc/NAME``, ``pod/NAME``.
 
-    The first form that fits is meant: a kind before the first slash, then a device, then a composed
-    or migrated volume handle, then an image, then a bare PV name. A pool that is called like a kind
-    (``pv``, ``pod``, …) can be asked for by device or handle only.
+    The first form that matches is used: a kind before the first slash, a device, an image, a
+    composed or migrated volume handle, a bare PV name. For an image in a pool whose name is a kind
+    (``pv``, ``pod``, …), only a device or a handle can be the TARGET.
 
     Raises:
-        UsageError: it is empty, or a form is not complete.
+        UsageError: the TARGET is empty, or its form is not valid.
     """
     text = given.strip()
     if not text:

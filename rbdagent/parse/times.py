@@ -1,4 +1,4 @@
-"""ISO 8601 stamps of a snapshot: the pure core has no clock of its own."""
+"""ISO 8601 times of a snapshot; the pure core reads no clock."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 
 def age(then: str | None, now: str) -> timedelta | None:
-    """Return how long before ``now`` something was; None where a time is missing or unreadable."""
+    """Return the time from ``then`` to ``now``; None if a time is missing or malformed."""
     if then is None:
         return None
     try:

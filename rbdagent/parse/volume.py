@@ -1,4 +1,4 @@
-"""From a PersistentVolume to the image behind it."""
+"""The RBD image of a PersistentVolume."""
 
 from __future__ import annotations
 
@@ -18,16 +18,19 @@ from rbdagent.model import (
 from rbdagent.parse.handle import parse_migrated_handle, parse_volume_handle
 
 DRIVER_SUFFIX: Final = "rbd.csi.ceph.com"
-"""ceph-csi's driver; Rook puts its namespace before it."""
+"""The RBD driver of ceph-csi; Rook prefixes its namespace."""
 
 NVMEOF_SUFFIX: Final = "nvmeof.csi.ceph.com"
-"""ceph-csi's driver of volumes that an NVMe-oF gateway serves from RBD images (ceph-csi#6163)."""
+"""The ceph-csi driver for RBD images that an NVMe-oF gateway serves (ceph-csi#6163)."""
 
 _DEFAULT_PREFIX: Final = "csi-vol-"
 
 
 def is_rbd_driver(driver: str, attributes: dict[str, str]) -> bool:
-    """Tell ceph-csi's RBD driver by its name, or under another name by what it alone writes."""
+    """Return whether a driver is ceph-csi's RBD driver.
+
+    Under another name, the driver is recognised by the volume attributes that only ceph-csi writes.
+    """
     if driver.endswith(NVMEOF_SUFFIX):
         return False
     return driver.endswith(DRIVER_SUFFIX) or (
@@ -36,12 +39,12 @@ def is_rbd_driver(driver: str, attributes: dict[str, str]) -> bool:
 
 
 def image_of(volume: PersistentVolume) -> ImageIdentity | NotObserved | None:
-    """Give the image that a PV stands for; None where it is not RBD."""
+    """Return the image of a PV; None if the PV is not RBD."""
     return image_of_source(volume.source)
 
 
 def image_of_source(source: VolumeSource) -> ImageIdentity | NotObserved | None:
-    """Give the image of a volume source: ceph-csi dynamic, static, migrated, Rook, in-tree."""
+    """Return the image of a volume source: ceph-csi dynamic, static, migrated, Rook, in-tree."""
     match source:
         case OtherSource():
             return None

@@ -1,1 +1,1 @@
-"""Answers for people and programs, made of what was judged; and snapshots."""
+"""Output for people and for programs, and snapshots."""

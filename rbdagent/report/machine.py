@@ -1,7 +1,7 @@
-"""Answers for programs: plain data, stable and additive, with a published JSON Schema.
+"""Output as JSON and YAML: plain data, stable and additive, with a published JSON Schema.
 
-Where a list was not observed it is null, and ``notObserved`` of the same object says why: an empty
-list is a fact, null is none.
+A list that was not observed is null, and ``notObserved`` of the same object has the reason. An
+empty list was observed; null was not.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Holder,
         ImageIdentity,
         JudgedHolder,
+        Keeper,
         Life,
         LifeList,
         LifeStage,
@@ -43,7 +44,7 @@ Json = dict[str, Any]
 
 
 def holder_report(diagnosis: Diagnosis, snapshot: Snapshot) -> Json:
-    """Give the answer of ``who-holds -o json``."""
+    """Return the output of ``who-holds -o json``."""
     return {
         "apiVersion": API_VERSION,
         "kind": "HolderReport",
@@ -67,20 +68,20 @@ def _diagnosis(diagnosis: Diagnosis, names: Mapping[str, str]) -> Json:
         },
         "image": image_object(use.image),
         "verdict": str(diagnosis.verdict),
-        "holders": [_holder(each, names) for each in diagnosis.holders],
-        "findings": [_finding(each) for each in diagnosis.findings],
+        "holders": [_holder(judged, names) for judged in diagnosis.holders],
+        "findings": [_finding(finding) for finding in diagnosis.findings],
     }
 
 
 def life_report(life: Life, snapshot: Snapshot) -> Json:
-    """Give the answer of ``diagnose TARGET -o json``: that of ``who-holds``, and the life."""
+    """Return the output of ``diagnose TARGET -o json``: that of ``who-holds`` and the lifecycle."""
     return {**_life(life, snapshot, pod_names(snapshot)), "sources": sources(snapshot)}
 
 
 def life_list(found: LifeList, snapshot: Snapshot) -> Json:
-    """Give the answer of ``diagnose -A -o json``: what many wait for, and a life each, worst first.
+    """Return the output of ``diagnose -A -o json``: root causes and stuck items, the worst first.
 
-    An item is what ``diagnose TARGET`` would tell of it, but for the sources, which are told once.
+    An item is the output of ``diagnose TARGET`` without the sources, which are listed once.
     """
     names = pod_names(snapshot)
     return {
@@ -95,15 +96,15 @@ def life_list(found: LifeList, snapshot: Snapshot) -> Json:
         },
         "causes": [
             {
-                **_finding(each.finding),
-                "victims": [one.life.diagnosis.use.target.given for one in each.victims],
+                **_finding(cause.finding),
+                "victims": [one.life.diagnosis.use.target.given for one in cause.victims],
             }
-            for each in found.causes
+            for cause in found.causes
         ],
         "items": [
-            {**_life(each.life, snapshot, names), "since": each.since} for each in found.stuck
+            {**_life(stuck.life, snapshot, names), "since": stuck.since} for stuck in found.stuck
         ],
-        "findings": [_finding(each) for each in found.findings],
+        "findings": [_finding(finding) for finding in found.findings],
         "sources": sources(snapshot),
     }
 
@@ -119,9 +120,10 @@ def _life(life: Life, snapshot: Snapshot, names: Mapping[str, str]) -> Json:
         "pod": None
         if pod is None
         else {"namespace": pod.ref.namespace, "name": pod.ref.name, "phase": pod.phase},
-        "there": [_stage(each) for each in life.there],
+        "there": [_stage(stage) for stage in life.there],
         "back": [
-            {"node": way.node, "steps": [_stage(each) for each in way.stages]} for way in life.back
+            {"node": way.node, "steps": [_stage(stage) for stage in way.stages]}
+            for way in life.back
         ],
         "firstBroken": None if first is None else _finding(first),
     }
@@ -137,7 +139,7 @@ def _stage(stage: LifeStage) -> Json:
 
 
 def mapping_list(diagnoses: Sequence[Diagnosis], snapshot: Snapshot) -> Json:
-    """Give the answer of ``list -o json``: the holder objects of this node, each with its image."""
+    """Return the output of ``list -o json``: this node's holder objects, each with its image."""
     names = pod_names(snapshot)
     items = [
         {
@@ -145,25 +147,27 @@ def mapping_list(diagnoses: Sequence[Diagnosis], snapshot: Snapshot) -> Json:
             "persistentVolume": volume.name
             if (volume := diagnosis.use.persistent_volume)
             else None,
-            **_holder(each, names),
+            **_holder(judged, names),
         }
         for diagnosis in diagnoses
-        for each in diagnosis.local
+        for judged in diagnosis.local
     ]
     return {
         "apiVersion": API_VERSION,
         "kind": "MappingList",
         "observedAt": snapshot.observed_at,
         "items": items,
-        "findings": [_finding(each) for diagnosis in diagnoses for each in diagnosis.findings],
+        "findings": [
+            _finding(finding) for diagnosis in diagnoses for finding in diagnosis.findings
+        ],
         "sources": sources(snapshot),
     }
 
 
 def published_list(nodes: Sequence[PublishedNode]) -> Json:
-    """Give the answer of ``list -A -o json``: each node's mappings as its agent published them.
+    """Return the output of ``list -A -o json``: the mappings that the agent of each node published.
 
-    ``mappings`` is null where an agent has not seen its devices.
+    ``mappings`` is null if an agent has not observed its node's devices.
     """
     return {
         "apiVersion": API_VERSION,
@@ -175,7 +179,7 @@ def published_list(nodes: Sequence[PublishedNode]) -> Json:
                 "bootID": node.boot_id,
                 "mappings": None
                 if isinstance(node.mappings, NotObserved)
-                else [_published(each) for each in node.mappings],
+                else [_published(mapping) for mapping in node.mappings],
             }
             for node in nodes
         ],
@@ -198,37 +202,47 @@ def _published(mapping: PublishedMapping) -> Json:
 
 
 def unmap_plan(plan: UnmapPlan) -> Json:
-    """Give the plan that ``unmap -o json`` prints: every condition holds."""
+    """Return the plan that ``unmap -o json`` prints; all its conditions are met."""
     return {
         "apiVersion": API_VERSION,
         "kind": "UnmapPlan",
         **_mapping_of(plan),
-        "steps": [_step(each) for each in plan.steps],
-        "conditions": [_condition(each) for each in plan.conditions],
+        "steps": [_step(step) for step in plan.steps],
+        "conditions": [_condition(condition) for condition in plan.conditions],
         "expects": list(plan.expects),
     }
 
 
 def unmap_refusal(refusal: UnmapRefusal) -> Json:
-    """Give the refusal that ``unmap -o json`` prints, every condition with what was seen of it."""
+    """Return the refusal that ``unmap -o json`` prints: each condition with its evidence."""
     return {
         "apiVersion": API_VERSION,
         "kind": "UnmapRefusal",
         **_mapping_of(refusal),
         "codes": list(refusal.codes),
-        "conditions": [_condition(each) for each in refusal.conditions],
+        "keeper": None if refusal.keeper is None else _keeper(refusal.keeper),
+        "conditions": [_condition(condition) for condition in refusal.conditions],
+    }
+
+
+def _keeper(keeper: Keeper) -> Json:
+    return {
+        "kind": keeper.kind,
+        "namespace": keeper.namespace or None,
+        "name": keeper.name,
+        "pid": keeper.pid,
     }
 
 
 def unmap_result(result: UnmapResult) -> Json:
-    """Give what ``unmap --yes -o json`` prints when it acted, or was stopped on its way."""
+    """Return the output of ``unmap --yes -o json``, also after a plan that was executed in part."""
     return {
         "apiVersion": API_VERSION,
         "kind": "UnmapResult",
         **_mapping_of(result.plan),
         "outcome": str(result.outcome),
         "message": result.message,
-        "done": [_step(each) for each in result.done],
+        "done": [_step(step) for step in result.done],
         "refusal": unmap_refusal(result.refusal) if result.refusal else None,
         "expects": list(result.plan.expects),
     }
@@ -262,25 +276,25 @@ def _condition(condition: Condition) -> Json:
 
 
 def check_report(results: Sequence[CheckResult]) -> Json:
-    """Give the answer of ``check -o json``."""
+    """Return the output of ``check -o json``."""
     return {
         "apiVersion": API_VERSION,
         "kind": "CheckReport",
         "checks": [
             {
-                "source": each.source,
-                "sentence": each.sentence,
-                "state": str(each.state),
-                "detail": each.detail,
-                "hint": each.hint,
+                "source": result.source,
+                "sentence": result.sentence,
+                "state": str(result.state),
+                "detail": result.detail,
+                "hint": result.hint,
             }
-            for each in results
+            for result in results
         ],
     }
 
 
 def explanation(entry: Entry) -> Json:
-    """Give the answer of ``explain CODE -o json``."""
+    """Return the output of ``explain CODE -o json``."""
     return {
         "apiVersion": API_VERSION,
         "kind": "Explanation",
@@ -298,16 +312,16 @@ def explanation(entry: Entry) -> Json:
 
 
 def explanations(entries: Sequence[Entry]) -> Json:
-    """Give the answer of ``explain -o json``: every code."""
+    """Return the output of ``explain -o json``: all codes."""
     return {
         "apiVersion": API_VERSION,
         "kind": "ExplanationList",
-        "items": [explanation(each) for each in entries],
+        "items": [explanation(entry) for entry in entries],
     }
 
 
 def version_info(version: str, python: str) -> Json:
-    """Give the answer of ``version -o json``."""
+    """Return the output of ``version -o json``."""
     return {
         "apiVersion": API_VERSION,
         "kind": "Version",
@@ -317,15 +331,15 @@ def version_info(version: str, python: str) -> Json:
 
 
 def pod_names(snapshot: Snapshot) -> Mapping[str, str]:
-    """Give ``namespace/name`` of every pod uid that the API knows."""
+    """Return ``namespace/name`` of each pod in the API, by its uid."""
     kube = snapshot.kubernetes
     if kube is None or isinstance(kube.pods, NotObserved):
         return {}
-    return {each.ref.uid: str(each.ref) for each in kube.pods if each.ref.uid}
+    return {pod.ref.uid: str(pod.ref) for pod in kube.pods if pod.ref.uid}
 
 
 def sources(snapshot: Snapshot) -> Json:
-    """Give how the look at each source went."""
+    """Return the state of each source."""
     return {name: _source(source) for name, source in snapshot.sources.named}
 
 
@@ -334,14 +348,12 @@ def _source(source: Source) -> Json:
         "state": str(source.state),
         "reason": source.reason,
         "cure": source.cure,
-        "gaps": [
-            {"fact": each.fact, "reason": each.reason, "cure": each.cure} for each in source.gaps
-        ],
+        "gaps": [{"fact": gap.fact, "reason": gap.reason, "cure": gap.cure} for gap in source.gaps],
     }
 
 
 def image_object(image: ImageIdentity | None) -> Json | None:
-    """Give the identity of an image; null where it is unknown."""
+    """Return the identity of an image; null if it is unknown."""
     if image is None:
         return None
     return {
@@ -368,7 +380,7 @@ def _finding(finding: Finding) -> Json:
 
 
 def _command(given: Command) -> Json:
-    """Return a command as words and as text; null for text that a terminal would not show."""
+    """Return a command as words and as text; null if the text is not printable."""
     return {
         "argv": list(given.argv),
         "command": text_of(given),
@@ -379,7 +391,7 @@ def _command(given: Command) -> Json:
 
 
 def _heals(heals: Heals | None) -> Json | None:
-    """Give what happens next by itself; null where nothing is broken."""
+    """Return the automatic recovery of a finding; null if the finding has none."""
     if heals is None:
         return None
     return {
@@ -394,12 +406,12 @@ def _holder(judged: JudgedHolder, names: Mapping[str, str]) -> Json:
     holder = judged.holder
     missing: dict[str, str] = {}
 
-    def told(name: str, value: Any, give: Callable[[Any], object]) -> object:  # noqa: ANN401
-        """Give a value, or null and the reason why it was not observed."""
+    def observed(name: str, value: Any, convert: Callable[[Any], object]) -> object:  # noqa: ANN401
+        """Return a converted value, or null and record why it was not observed."""
         if isinstance(value, NotObserved):
             missing[name] = value.reason
             return None
-        return give(value)
+        return convert(value)
 
     mapping, watcher, published = holder.mapping, holder.watcher, holder.published
     client = mapping.client_id if mapping and mapping.client_id else None
@@ -408,12 +420,13 @@ def _holder(judged: JudgedHolder, names: Mapping[str, str]) -> Json:
         address = watcher.address
     report = {
         "kind": str(holder.kind),
+        "probably": None if holder.probably is None else str(holder.probably),
         "node": holder.node,
         "confidence": str(holder.confidence),
         "verdict": str(judged.verdict),
         "because": list(judged.because),
         "device": mapping.device if mapping else published.device if published else None,
-        "readOnly": told("readOnly", mapping.read_only, bool) if mapping else None,
+        "readOnly": observed("readOnly", mapping.read_only, bool) if mapping else None,
         "clientID": client or (watcher.client if watcher else None),
         "clientAddress": str(address) if address else None,
         "watcher": {
@@ -426,33 +439,36 @@ def _holder(judged: JudgedHolder, names: Mapping[str, str]) -> Json:
         "passing": holder.passing,
         "locks": [
             {
-                "id": each.lock_id,
-                "client": each.client,
-                "address": str(each.address) if each.address else None,
-                "exclusive": each.exclusive,
+                "id": locker.lock_id,
+                "client": locker.client,
+                "address": str(locker.address) if locker.address else None,
+                "exclusive": locker.exclusive,
             }
-            for each in holder.lockers
+            for locker in holder.lockers
         ],
-        "mounts": told("mounts", mapping.mounts if mapping else _unseen(holder), _mounts(names)),
-        "openedBy": told(
+        "mounts": observed(
+            "mounts", mapping.mounts if mapping else _unseen(holder), _mounts(names)
+        ),
+        "openedBy": observed(
             "openedBy", mapping.openers if mapping else _unseen(holder), _openers(names)
         ),
-        "heldBy": told(
+        "heldBy": observed(
             "heldBy",
             mapping.holders if mapping else _unseen(holder),
             lambda held: [
-                {"kind": str(each.kind), "name": each.name, "label": each.label} for each in held
+                {"kind": str(block.kind), "name": block.name, "label": block.label}
+                for block in held
             ],
         ),
-        "pods": told(
+        "pods": observed(
             "pods",
             holder.pods,
             lambda pods: [
-                {"namespace": each.ref.namespace, "name": each.ref.name, "phase": each.phase}
-                for each in pods
+                {"namespace": pod.ref.namespace, "name": pod.ref.name, "phase": pod.phase}
+                for pod in pods
             ],
         ),
-        "attachment": told("attachment", holder.attachment, _attachment),
+        "attachment": observed("attachment", holder.attachment, _attachment),
         "since": judged.since,
     }
     return report | {"notObserved": missing}
@@ -460,32 +476,32 @@ def _holder(judged: JudgedHolder, names: Mapping[str, str]) -> Json:
 
 def _unseen(holder: Holder) -> NotObserved:
     where = holder.node or "an unknown machine"
-    return NotObserved(reason=f"the client is on {where}, which nobody looked at")
+    return NotObserved(reason=f"the client is on {where}, which was not observed")
 
 
 def _mounts(names: Mapping[str, str]) -> Callable[[Any], object]:
-    def give(mounts: Iterable[Any]) -> object:
+    def convert(mounts: Iterable[Any]) -> object:
         return [
             {
-                "path": each.path,
-                "kind": str(each.kind),
-                "readOnly": each.read_only,
-                "mountNamespaceOf": _process(each.namespace.process, names),
+                "path": mount.path,
+                "kind": str(mount.kind),
+                "readOnly": mount.read_only,
+                "mountNamespaceOf": _process(mount.namespace.process, names),
             }
-            for each in mounts
+            for mount in mounts
         ]
 
-    return give
+    return convert
 
 
 def _openers(names: Mapping[str, str]) -> Callable[[Any], object]:
-    def give(openers: Iterable[Any]) -> object:
+    def convert(openers: Iterable[Any]) -> object:
         return [
-            _process(each.process, names) | {"how": str(each.how), "path": each.path}
-            for each in openers
+            _process(opener.process, names) | {"how": str(opener.how), "path": opener.path}
+            for opener in openers
         ]
 
-    return give
+    return convert
 
 
 def _process(process: ProcessRef, names: Mapping[str, str]) -> Json:

@@ -1,4 +1,4 @@
-"""Markup as a type of its own: whatever is not markup is text, and escaped."""
+"""Markup as a separate type: every other text is escaped."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 class Html(str):
-    """Markup. What str makes of it (a join, a slice) is text again: a slip escapes twice."""
+    """Markup. The methods of str (join, slice) return plain text, which is then escaped twice."""
 
     __slots__ = ()
 
 
 def el(tag: str, *inside: str, **attributes: str) -> Html:
-    """Give an element. ``class_`` and ``aria_label`` are names; an empty attribute is left out."""
+    """Return an element. ``class_`` and ``aria_label`` are names; empty attributes are left out."""
     given = "".join(
         f' {name.rstrip("_").replace("_", "-")}="{visible(value)}"'
         for name, value in attributes.items()
@@ -28,10 +28,10 @@ def el(tag: str, *inside: str, **attributes: str) -> Html:
 
 
 def several(parts: Iterable[str]) -> Html:
-    """Give markup and text in a row."""
-    return Html("".join(each if isinstance(each, Html) else visible(each) for each in parts))
+    """Join markup and text."""
+    return Html("".join(part if isinstance(part, Html) else visible(part) for part in parts))
 
 
 def visible(text: str) -> Html:
-    """Return text as markup, with what would not be seen of it."""
+    """Return text as markup; invisible characters are escaped."""
     return Html(escape(shown(text)))

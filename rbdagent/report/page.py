@@ -1,6 +1,7 @@
-"""The life of a volume as one page, for people who would rather look.
+"""The lifecycle of a volume as one HTML page.
 
-It needs no network and no scripts and forbids itself both, whatever the names in it say.
+The page needs no network and no scripts. Its policy forbids both, so that no name in it can use
+them.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _HEAD: Final = Html(
 
 
 def page(life: Life, snapshot: Snapshot) -> str:
-    """Give the answer of ``diagnose -o html``, in ASCII: no terminal and no server garbles it."""
+    """Return the output of ``diagnose -o html`` in ASCII: safe for every terminal and server."""
     given = life.diagnosis.use.target.given
     head = several(
         (_HEAD, el("title", f"{given}: {headline(life)}"), el("style", Html(style_sheet())))
@@ -51,7 +52,7 @@ def page(life: Life, snapshot: Snapshot) -> str:
             el(
                 "header",
                 el("p", "rbdagent diagnose ", el("code", given)),
-                el("p", f"seen {snapshot.observed_at}"),
+                el("p", f"observed {snapshot.observed_at}"),
             ),
             el("main", _answer(life), _picture(life, snapshot), _steps(life), _findings(life),
                 _holders(life, snapshot), _sources(snapshot)),
@@ -72,12 +73,12 @@ def _tone(state: StepState) -> str:
 
 
 def _icon(shape: str) -> Html:
-    """Give the shape of a state; its word stands beside it."""
+    """Return the icon of a state; the page shows the name of the state beside it."""
     return el("svg", Html(SHAPES[shape]), class_="icon", viewBox="0 0 24 24", aria_hidden="true")
 
 
 def _codes(codes: Iterable[str]) -> Html:
-    return several(several((" ", el("a", each, href=f"#{each}"))) for each in codes)
+    return several(several((" ", el("a", code, href=f"#{code}"))) for code in codes)
 
 
 def _pill(verdict: Verdict) -> Html:
@@ -92,28 +93,29 @@ def _tone_of(verdict: Verdict | None) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# What everything waits for
+# Root cause
 # --------------------------------------------------------------------------------------------------
 
 
 def _answer(life: Life) -> Html:
     first = life.first_broken
     if first is None:
-        is_waiting = any(each.state is StepState.WAITING for each in life.there)
+        is_waiting = any(stage.state is StepState.WAITING for stage in life.there)
         shape = "waiting" if is_waiting else "done"
         verdict = life.diagnosis.verdict
-        told: tuple[Html, ...] = (el("p", f"{verdict}: {WORDS[verdict]}."),)
+        details: tuple[Html, ...] = (el("p", f"{verdict}: {WORDS[verdict]}."),)
     else:
         shape = "warning" if first.severity is Severity.WARNING else "broken"
-        told = (
+        recovery = el("p", el("b", "Recovery: "), f"{first.heals}.")
+        details = (
             el("p", first.message),
-            *((el("p", el("b", "By itself: "), f"{first.heals}."),) if first.heals else ()),
-            el("p", el("a", "Evidence, and what to do", href=f"#{first.code}")),
+            *((recovery,) if first.heals else ()),
+            el("p", el("a", "Evidence and remedy", href=f"#{first.code}")),
         )
     return el(
         "div",
         _icon(shape),
-        el("div", el("h1", headline(life)), *told),
+        el("div", el("h1", headline(life)), *details),
         class_=f"answer card {shape}",
     )
 
@@ -126,12 +128,12 @@ def _answer(life: Life) -> Html:
 def _picture(life: Life, snapshot: Snapshot) -> Html:
     picture = picture_of(life, snapshot)
     fork = (_link(picture.fork),) if picture.fork.state else ()
-    lanes = el("ul", *(_lane(each) for each in picture.lanes), class_="lanes")
+    lanes = el("ul", *(_lane(lane) for lane in picture.lanes), class_="lanes")
     return _section(
-        "What hangs on what",
+        "Dependency chain",
         el(
             "div",
-            el("ol", *(_stop(each) for each in picture.trunk), class_="trunk"),
+            el("ol", *(_stop(stop) for stop in picture.trunk), class_="trunk"),
             *fork,
             *((lanes,) if picture.lanes else ()),
             class_="picture card",
@@ -145,8 +147,8 @@ def _lane(lane: Lane) -> Html:
     return el(
         "li",
         el("h3", el("span", lane.name or "no node yet", class_="names"), *pill),
-        el("p", "; ".join(each for each in about if each)),
-        el("ol", *(_stop(each) for each in lane.stops)),
+        el("p", "; ".join(phrase for phrase in about if phrase)),
+        el("ol", *(_stop(stop) for stop in lane.stops)),
         class_=f"lane {_tone_of(lane.verdict)}" + (" back" if lane.goes_back else ""),
     )
 
@@ -161,17 +163,17 @@ def _link(link: Link) -> Html:
         return el("div", class_="link plain")
     word = link.state.upper() if link.state is StepState.BROKEN else str(link.state)
     first = " first" if link.is_first else ""
-    told = el("span", el("b", word, class_="state"), _codes(link.codes), class_="told")
-    return el("div", _icon(_tone(link.state)), el("span", link.word, class_="step"), " ", told,
+    state = el("span", el("b", word, class_="state"), _codes(link.codes), class_="result")
+    return el("div", _icon(_tone(link.state)), el("span", link.word, class_="step"), " ", state,
         class_=f"link {_tone(link.state)}{first}")  # fmt: skip
 
 
 def _box(box: Box) -> Html:
-    notes = el("ul", *(several((" ", el("li", each))) for each in box.notes), class_="notes")
+    notes = el("ul", *(several((" ", el("li", note))) for note in box.notes), class_="notes")
     return el(
         "div",
         el("p", "PV" if box.kind == "pv" else box.kind, class_="kind"),
-        *(el("p", each, class_="names") for each in box.names),
+        *(el("p", name, class_="names") for name in box.names),
         *((notes,) if box.notes else ()),
         class_=f"box {box.kind} {box.look}",
     )
@@ -183,15 +185,16 @@ def _box(box: Box) -> Html:
 
 
 def _steps(life: Life) -> Html:
-    ways = [("There", life.there), *((f"Back from {way.node}", way.stages) for way in life.back)]
+    back = ((f"Detach path from {way.node}", way.stages) for way in life.back)
+    ways = [("Attach path", life.there), *back]
     return _section(
-        "Its life, step by step",
+        "Steps",
         el("div", *(_way(title, stages) for title, stages in ways), class_="ways"),
     )
 
 
 def _way(title: str, stages: Iterable[LifeStage]) -> Html:
-    steps = el("ol", *(_step(each) for each in stages), class_="steps")
+    steps = el("ol", *(_step(stage) for stage in stages), class_="steps")
     return el("div", el("h3", title), steps, class_="card")
 
 
@@ -215,16 +218,16 @@ def _step(stage: LifeStage) -> Html:
 def _findings(life: Life) -> Html:
     if not life.findings:
         return Html()
-    ids = {each.code: each for each in reversed(life.findings)}
-    told = (_finding(each, is_target=ids[each.code] is each) for each in life.findings)
-    return _section("What was found", el("div", *told, class_="findings"))
+    ids = {finding.code: finding for finding in reversed(life.findings)}
+    cards = (_finding(finding, is_target=ids[finding.code] is finding) for finding in life.findings)
+    return _section("Findings", el("div", *cards, class_="findings"))
 
 
 def _finding(finding: Finding, *, is_target: bool) -> Html:
-    evidence = el("ul", *(el("li", each) for each in finding.evidence))
+    evidence = el("ul", *(el("li", line) for line in finding.evidence))
     rows: list[tuple[str, tuple[str, ...]]] = [
         ("Evidence", (evidence,) if finding.evidence else ()),
-        ("By itself", (f"{finding.heals}.",) if finding.heals else ()),
+        ("Recovery", (f"{finding.heals}.",) if finding.heals else ()),
         ("Remedy", (finding.remedy,) if finding.remedy else ()),
         ("Commands", tuple(_command(line) for line in lines_of(finding.commands))),
     ]
@@ -254,24 +257,24 @@ def _facts(rows: Iterable[tuple[str, str]]) -> Html:
 def _holders(life: Life, snapshot: Snapshot) -> Html:
     if not life.diagnosis.holders:
         return Html()
-    said = {line for each in life.findings for line in each.evidence}
-    cards = (_holder(each, snapshot, said) for each in life.diagnosis.holders)
-    return _section("Who holds it", el("div", *cards, class_="holders"))
+    said = {line for finding in life.findings for line in finding.evidence}
+    cards = (_holder(judged, snapshot, said) for judged in life.diagnosis.holders)
+    return _section("Holders", el("div", *cards, class_="holders"))
 
 
 def _holder(judged: JudgedHolder, snapshot: Snapshot, said: set[str]) -> Html:
-    cells = {name: each.strip("<>") for name, each in holder_cells(judged, snapshot).items()}
+    cells = {name: cell.strip("<>") for name, cell in holder_cells(judged, snapshot).items()}
     title = f"{cells.pop('NODE')} {cells.pop('DEVICE')}"
     del cells["VERDICT"]
-    fresh = [each for each in judged.because if each not in said]
-    because = el("ul", *(el("li", each) for each in fresh))
+    fresh = [reason for reason in judged.because if reason not in said]
+    because = el("ul", *(el("li", reason) for reason in fresh))
     return el(
         "article",
         el("h3", el("span", title, class_="names"), _pill(judged.verdict)),
         _facts(
             (
-                *((name.capitalize(), each) for name, each in cells.items()),
-                *((("Because", because),) if fresh else ()),
+                *((name.capitalize(), cell) for name, cell in cells.items()),
+                *((("Reasons", because),) if fresh else ()),
             )
         ),
         class_=f"card {_tone_of(judged.verdict)}",
@@ -295,7 +298,7 @@ def _source(name: str, source: Source) -> Html:
             "div",
             el("p", el("b", name), " ", el("span", word, class_="word"), reason),
             *((_command(source.cure),) if source.cure else ()),
-            *(_gap(each) for each in source.gaps),
+            *(_gap(gap) for gap in source.gaps),
         ),
         class_=_tone(state),
     )

@@ -1,4 +1,4 @@
-"""What hangs on what, as boxes and links: pod, claim, PV, image, and a lane for each holder."""
+"""The dependency chain as boxes and links: pod, claim, PV, image, and a lane for each holder."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from rbdagent.catalog import CATALOG
-from rbdagent.correlate.local import pod_uid_of_path
 from rbdagent.diagnose.case import subject_of
 from rbdagent.diagnose.evidence import (
     evidence_of,
@@ -28,6 +27,7 @@ from rbdagent.model import (
     StepState,
     observed_of,
 )
+from rbdagent.parse.kubelet import pod_uid_of_path
 from rbdagent.report.machine import pod_names
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     Ways = MappingType[str, tuple[LifeStage, ...]]
 
 _MOST: Final = 4
-"""Lines of one box: a mount may be seen in many namespaces."""
+"""Maximum of lines in one box: a mount can be visible in many mount namespaces."""
 _SHORT: Final = {
     "ReadWriteOnce": "RWO",
     "ReadOnlyMany": "ROX",
@@ -62,7 +62,7 @@ NOT_OBSERVED: Final = "not observed"
 
 
 class Look(StrEnum):
-    """What was seen of a box."""
+    """Whether the object of a box was observed, and its condition."""
 
     THERE = "there"
     NONE = "none"
@@ -70,7 +70,7 @@ class Look(StrEnum):
 
 
 class Box(Struct, frozen=True, kw_only=True):
-    """One thing of the chain."""
+    """One object of the chain."""
 
     kind: str
     names: tuple[str, ...]
@@ -79,51 +79,51 @@ class Box(Struct, frozen=True, kw_only=True):
 
 
 class Link(Struct, frozen=True, kw_only=True):
-    """What leads to a box: a step of the life, where it is one."""
+    """The connection to a box: a step of the lifecycle, or a plain line."""
 
     word: str = ""
     state: StepState | None = None
-    """None: it is no step."""
+    """None if the connection is not a step."""
     codes: tuple[str, ...] = ()
     is_first: bool = False
-    """Everything waits for it."""
+    """Whether it is the root cause."""
 
 
 class Stop(Struct, frozen=True, kw_only=True):
     """A box, and the link that leads to it."""
 
     link: Link | None
-    """None: the chain begins here."""
+    """None if the chain begins here."""
     box: Box
 
 
 class Lane(Struct, frozen=True, kw_only=True):
-    """One holder, or a node that is to be one."""
+    """A holder, or a node that has not mapped the image yet."""
 
     name: str
     part: str
-    """What it has to do with the volume."""
+    """Its relation to the volume."""
     verdict: Verdict | None
     goes_back: bool
     stops: tuple[Stop, ...]
 
 
 class Picture(Struct, frozen=True, kw_only=True):
-    """All of it."""
+    """The whole chain with all lanes."""
 
     trunk: tuple[Stop, ...]
     fork: Link
-    """From the image to the lanes; broken by what is of no single holder."""
+    """From the image to the lanes; a finding that belongs to no single holder breaks it."""
     lanes: tuple[Lane, ...]
 
 
 def picture_of(life: Life, snapshot: Snapshot) -> Picture:
-    """Draw the chain as far as it is known."""
+    """Build the picture of the chain, as far as it is known."""
     trunk, lanes = _trunk(life, snapshot), tuple(_lanes(life, snapshot))
     stops = (*trunk, *(stop for lane in lanes for stop in lane.stops))
-    shown = {code for each in stops if each.link for code in each.link.codes}
+    shown = {code for stop in stops if stop.link for code in stop.link.codes}
     steps = {code: step for step in LifeStep for code in _codes(life.findings, step)}
-    left = tuple(each for each in steps if each not in shown)
+    left = tuple(code for code in steps if code not in shown)
     fork = _link(life, (), steps[left[0]] if left else None, codes=left)
     return Picture(trunk=trunk, fork=fork, lanes=lanes)
 
@@ -136,22 +136,22 @@ def picture_of(life: Life, snapshot: Snapshot) -> Picture:
 def _link(
     life: Life, stages: Iterable[LifeStage], step: LifeStep | None, *, codes: Codes = ()
 ) -> Link:
-    """Give the link that stands for a step; codes of findings beyond its stage's break it."""
-    stage = next((each for each in stages if each.step is step), None)
-    told = tuple(dict.fromkeys((*(stage.codes if stage else ()), *codes)))
+    """Return the link of a step; further finding codes, besides those of its stage, break it."""
+    stage = next((stage for stage in stages if stage.step is step), None)
+    all_codes = tuple(dict.fromkeys((*(stage.codes if stage else ()), *codes)))
     first = life.first_broken
-    is_first = first is not None and first.code in told
+    is_first = first is not None and first.code in all_codes
     broken = StepState.BROKEN if codes or is_first else None
     state = broken or (stage.state if stage else None)
-    return Link(word=str(step) if state else "", state=state, codes=told, is_first=is_first)
+    return Link(word=str(step) if state else "", state=state, codes=all_codes, is_first=is_first)
 
 
 def _codes(findings: Iterable[Finding], step: LifeStep) -> Codes:
     return tuple(
         dict.fromkeys(
-            each.code
-            for each in findings
-            if each.severity is not Severity.INFO and CATALOG[each.code].step is step
+            finding.code
+            for finding in findings
+            if finding.severity is not Severity.INFO and CATALOG[finding.code].step is step
         )
     )
 
@@ -189,7 +189,7 @@ def _absent(kind: str, unseen: str, words: str) -> Box:
 def _pod(life: Life, unseen: str) -> Box:
     pod = life.pod
     if pod is None:
-        return _absent("pod", unseen, "none seen")
+        return _absent("pod", unseen, "none found")
     phase = "being deleted" if pod.deleting_since else pod.phase
     where = f"on {pod.node_name}" if pod.node_name else "no node yet"
     return Box(kind="pod", names=(str(pod.ref),), notes=(phase, where))
@@ -204,7 +204,7 @@ def _claim(life: Life, unseen: str) -> Box:
     named = use.persistent_volume.claim if use.persistent_volume else None
     if named is None:
         return _absent("claim", unseen, "none known")
-    note = f"{NOT_OBSERVED}: {unseen}" if unseen else "is not there"
+    note = f"{NOT_OBSERVED}: {unseen}" if unseen else "does not exist"
     look = Look.UNSEEN if unseen else Look.NONE
     return Box(kind="claim", names=(str(named),), notes=(note,), look=look)
 
@@ -215,8 +215,8 @@ def _volume(life: Life, unseen: str) -> Box:
     if volume is None:
         return _absent("pv", unseen, "none known")
     phase = "being deleted" if volume.deleting_since else volume.phase
-    modes = ", ".join(_SHORT.get(each, each) for each in volume.access_modes)
-    others = tuple(f"shares its image with {each.name}" for each in use.other_volumes)
+    modes = ", ".join(_SHORT.get(mode, mode) for mode in volume.access_modes)
+    others = tuple(f"shares its image with {other.name}" for other in use.other_volumes)
     return Box(
         kind="pv", names=(volume.name,), notes=_notes(phase, modes, volume.reclaim_policy, *others)
     )
@@ -229,7 +229,7 @@ def _image(life: Life, snapshot: Snapshot) -> Box:
         return Box(kind="image", names=("none known",), look=Look.NONE)
     cluster = f"cluster {image.fsid}" if image.fsid else ""
     if view is None:
-        reason = snapshot.sources.ceph.reason or "Ceph was not asked about it"
+        reason = snapshot.sources.ceph.reason or "Ceph was not queried about it"
         notes = _notes(cluster, f"{NOT_OBSERVED}: {reason}")
         return Box(kind="image", names=(str(image.spec),), notes=notes, look=Look.UNSEEN)
     notes = _notes(cluster, _presence(view), _size(view.size_bytes), _watched(view))
@@ -240,7 +240,7 @@ def _image(life: Life, snapshot: Snapshot) -> Box:
 
 def _presence(view: ImageView) -> str:
     if isinstance(view.presence, NotObserved):
-        return f"whether it is there was {NOT_OBSERVED}"
+        return f"existence {NOT_OBSERVED}"
     gone = {ImagePresence.GONE: "does not exist", ImagePresence.TRASH: "is in the trash"}
     return gone.get(view.presence, "")
 
@@ -252,11 +252,11 @@ def _watched(view: ImageView) -> str:
 
 
 def _notes(*notes: str | None) -> tuple[str, ...]:
-    return tuple(each for each in notes if each)
+    return tuple(note for note in notes if note)
 
 
 def _size(count: int | None) -> str:
-    """Write a size as people do; empty where it is unknown."""
+    """Return a size with its unit; empty if it is unknown."""
     if not count:
         return ""
     for unit, shift in (("TiB", 40), ("GiB", 30), ("MiB", 20)):
@@ -275,7 +275,7 @@ _BACK: Final = (None, LifeStep.DETACH, LifeStep.UNSTAGE, LifeStep.UNPUBLISH, Lif
 
 
 def _lanes(life: Life, snapshot: Snapshot) -> Iterable[Lane]:
-    """Give a lane for each holder, each node that is attached alone, and the pod's node."""
+    """Yield a lane for each holder, each node that is only attached, and the pod's node."""
     pod = life.pod
     ways = {way.node: way.stages for way in life.back}
     own = None if pod is None or pod.node_name in ways else pod.node_name
@@ -303,7 +303,7 @@ def _lane(
     verdict: Verdict | None = None,
     used: Codes = (),
 ) -> Lane:
-    """Link a lane's boxes; what breaks its use breaks the last link."""
+    """Return a lane with linked boxes; the codes of ``used`` break its last link."""
     last = len(boxes) - 1
     stops = tuple(
         Stop(link=_link(life, stages, step, codes=used if place == last else ()), box=box)
@@ -316,16 +316,16 @@ def _way_of(life: Life) -> str:
     if life.pod is None:
         return ""
     runs = any(
-        each.step is LifeStep.PUBLISH and each.state is StepState.DONE for each in life.there
+        stage.step is LifeStep.PUBLISH and stage.state is StepState.DONE for stage in life.there
     )
-    return f"pod {life.pod.ref} {'runs' if runs else 'is to run'} here"
+    return f"pod {life.pod.ref} {'runs' if runs else 'will run'} here"
 
 
 def _held(
     life: Life, snapshot: Snapshot, judged: JudgedHolder, ways: Ways, own: str | None
 ) -> Lane:
     holder = judged.holder
-    mine = (each for each in life.findings if each.subject == subject_of(holder))
+    mine = (finding for finding in life.findings if finding.subject == subject_of(holder))
     is_own = own is not None and holder.node == own
     steps = _BACK if holder.node in ways else _THERE
     stages = life.there if is_own else ways.get(holder.node or "", ())
@@ -342,21 +342,21 @@ def _held(
 
 
 def _to_be(life: Life, snapshot: Snapshot, node: str, ways: Ways) -> Lane:
-    """Give the lane of a node that has nothing of the image, by what its stages say."""
+    """Return the lane of a node that has not mapped the image, from the states of its stages."""
     steps = _BACK if node in ways else _THERE
     stages = ways.get(node, life.there)
     boxes = (
         _watcher(life, None),
         _node(node, snapshot, _attachment(_attached(life.diagnosis.use.attachments, node))),
-        _told("device", stages, steps[2]),
-        _told("mounts", stages, steps[3]),
+        _box_of_stage("device", stages, steps[2]),
+        _box_of_stage("mounts", stages, steps[3]),
     )
     return _lane(life, node, "" if node in ways else _way_of(life), boxes, stages, steps)
 
 
-def _told(kind: str, stages: Iterable[LifeStage], step: LifeStep | None) -> Box:
-    """Give a box of which its stage alone tells."""
-    stage = next(each for each in stages if each.step is step)
+def _box_of_stage(kind: str, stages: Iterable[LifeStage], step: LifeStep | None) -> Box:
+    """Return a box with the state of its stages; no further facts are known."""
+    stage = next(stage for stage in stages if stage.step is step)
     look = Look.UNSEEN if stage.state is StepState.UNSEEN else Look.NONE
     word = NOT_OBSERVED if look is Look.UNSEEN else "none"
     return Box(kind=kind, names=(word,), notes=_notes(stage.said), look=look)
@@ -365,8 +365,8 @@ def _told(kind: str, stages: Iterable[LifeStage], step: LifeStep | None) -> Box:
 def _watcher(life: Life, holder: Holder | None) -> Box:
     watcher = holder.watcher if holder else None
     if holder is not None and watcher is not None:
-        passing = "seen in one look of two" if holder.passing else ""
-        locked = "has the lock" if holder.lockers else ""
+        passing = "seen in one of two observations" if holder.passing else ""
+        locked = "holds the lock" if holder.lockers else ""
         return Box(
             kind="watcher",
             names=(f"client.{watcher.client}",),
@@ -374,14 +374,14 @@ def _watcher(life: Life, holder: Holder | None) -> Box:
         )
     view = life.diagnosis.use.image_view
     if view is None:
-        return _absent("watcher", "Ceph was not asked about the image", "")
+        return _absent("watcher", "Ceph was not queried about the image", "")
     unseen = view.watchers.reason if isinstance(view.watchers, NotObserved) else ""
-    return _absent("watcher", unseen, "none from there")
+    return _absent("watcher", unseen, "none from this node")
 
 
 def _node_of(holder: Holder, snapshot: Snapshot) -> Box:
     if holder.node is None:
-        words = f"{holder.kind}, no node is known by its address"
+        words = f"{holder.kind}, its address belongs to no known node"
         return Box(kind="node", names=("unknown",), notes=(words,), look=Look.UNSEEN)
     sure = "" if holder.confidence is Confidence.CERTAIN else f"{holder.confidence}, by its address"
     return _node(holder.node, snapshot, sure, _attachment(holder.attachment))
@@ -390,8 +390,8 @@ def _node_of(holder: Holder, snapshot: Snapshot) -> Box:
 def _node(name: str, snapshot: Snapshot, *notes: str) -> Box:
     kube = snapshot.kubernetes
     nodes = () if kube is None else observed_of(kube.nodes)
-    ready = {True: "Ready", False: "not Ready", None: "Unknown: its kubelet is silent"}
-    state = next((ready[each.ready] for each in nodes if each.name == name), "")
+    ready = {True: "Ready", False: "not Ready", None: "Unknown: its kubelet is not reporting"}
+    state = next((ready[node.ready] for node in nodes if node.name == name), "")
     return Box(kind="node", names=(name,), notes=_notes(state, *notes))
 
 
@@ -400,7 +400,7 @@ def _attached(
 ) -> Attachment | NotObserved | None:
     if isinstance(found, NotObserved):
         return found
-    return next((each for each in found if each.node_name == node), None)
+    return next((attachment for attachment in found if attachment.node_name == node), None)
 
 
 def _attachment(found: Attachment | NotObserved | None) -> str:
@@ -409,12 +409,12 @@ def _attachment(found: Attachment | NotObserved | None) -> str:
     if found is None:
         return "no attachment"
     if found.deleting_since:
-        return "attachment is leaving"
+        return "attachment is being deleted"
     return "attached" if found.attached else "not attached yet"
 
 
 def _on_node(holder: Holder, snapshot: Snapshot) -> tuple[Box, ...]:
-    """Give device, mounts and processes, as far as somebody looked."""
+    """Return the boxes of device, mounts and processes, as far as they were observed."""
     mapping, published = holder.mapping, holder.published
     if mapping is not None:
         return (
@@ -423,10 +423,10 @@ def _on_node(holder: Holder, snapshot: Snapshot) -> tuple[Box, ...]:
             _processes(holder, mapping, snapshot),
         )
     if published is not None and holder.published_by is not None:
-        said = f"by its agent's word of {holder.published_by.observed_at}"
-        return (Box(kind="device", names=(published.device,), notes=(said,)),)
+        note = f"as its agent reported at {holder.published_by.observed_at}"
+        return (Box(kind="device", names=(published.device,), notes=(note,)),)
     where = holder.node or "that machine"
-    return (_absent("device", f"nobody looked at {where}", ""),)
+    return (_absent("device", f"{where} was not observed", ""),)
 
 
 def _device(mapping: Mapping) -> Box:
@@ -442,39 +442,41 @@ def _mounts(holder: Holder, mapping: Mapping, snapshot: Snapshot) -> Box:
     if isinstance(mapping.mounts, NotObserved):
         return _absent("mounts", mapping.mounts.reason, "")
     found = evidence_of(holder)
-    said = ["staged, once for the node" for _ in found.staging_mounts]
-    said += [
-        f"in the directory of pod {pod_uid_of_path(each.path)}, for its container"
-        for each in found.pod_mounts
+    lines = ["staged, once for the node" for _ in found.staging_mounts]
+    lines += [
+        f"in the directory of pod {pod_uid_of_path(mount.path)}, for its container"
+        for mount in found.pod_mounts
     ]
-    said += [
-        f"at {each.path}, as {said_of_process(each.namespace.process)} sees it"
-        for each in found.container_mounts
+    lines += [
+        f"at {mount.path} in the mount namespace of {said_of_process(mount.namespace.process)}"
+        for mount in found.container_mounts
     ]
-    said += [said_of_mount(each) for each in found.other_mounts]
-    return _lines("mounts", said, snapshot)
+    lines += [said_of_mount(mount) for mount in found.other_mounts]
+    return _lines("mounts", lines, snapshot)
 
 
 def _processes(holder: Holder, mapping: Mapping, snapshot: Snapshot) -> Box:
     facts = (mapping.openers, mapping.mounts, mapping.holders, mapping.kernel_traces)
-    unseen = tuple(dict.fromkeys(each.reason for each in facts if isinstance(each, NotObserved)))
+    unseen = tuple(dict.fromkeys(fact.reason for fact in facts if isinstance(fact, NotObserved)))
     found = evidence_of(holder)
-    busy = {each.process.pid for each in found.openers}
-    said = [said_of_opener(each) for each in found.openers]
-    said += [said_of_process(each) for each in processes_on(found) if each.pid not in busy]
-    said += [said_of_stacked(each) for each in (*found.own_luks, *found.stacked)]
+    busy = {opener.process.pid for opener in found.openers}
+    lines = [said_of_opener(opener) for opener in found.openers]
+    lines += [
+        said_of_process(process) for process in processes_on(found) if process.pid not in busy
+    ]
+    lines += [said_of_stacked(block) for block in (*found.own_luks, *found.stacked)]
     if found.traces and not mapping.mounts:
-        said.append("the kernel still has a file system on it")
-    return _lines("processes", said, snapshot, unseen)
+        lines.append("the kernel still has a file system on it")
+    return _lines("processes", lines, snapshot, unseen)
 
 
-def _lines(kind: str, said: list[str], snapshot: Snapshot, unseen: Codes = ()) -> Box:
-    """Give a box of several lines, in which pods have the names that the API knows."""
+def _lines(kind: str, lines: list[str], snapshot: Snapshot, unseen: Codes = ()) -> Box:
+    """Return a box of several lines; the names of pods in the API replace their uids."""
     for uid, name in pod_names(snapshot).items():
-        said = [each.replace(f"pod {uid}", f"pod {name}") for each in said]
-    lines = tuple(dict.fromkeys(said))
-    if not lines:
+        lines = [line.replace(f"pod {uid}", f"pod {name}") for line in lines]
+    names = tuple(dict.fromkeys(lines))
+    if not names:
         return _absent(kind, "; ".join(unseen), "none")
-    more = f"and {len(lines) - _MOST} more" if len(lines) > _MOST else ""
-    notes = _notes(more, *(f"{NOT_OBSERVED} all: {each}" for each in unseen))
-    return Box(kind=kind, names=lines[:_MOST], notes=notes)
+    more = f"and {len(names) - _MOST} more" if len(names) > _MOST else ""
+    notes = _notes(more, *(f"not all observed: {reason}" for reason in unseen))
+    return Box(kind=kind, names=names[:_MOST], notes=notes)

@@ -1,7 +1,7 @@
-"""What all may read who may look at the cluster's objects: RBDNodes, Events, the record of acts.
+"""Texts that every reader of cluster objects can see: RBDNodes, Events, the unmap record.
 
-Answers show command lines, with what looks like a secret masked; these name a process by its pid
-and its program alone. RBDNodes are part of the ClusterRole ``view``, and no mask knows every
+The output of the CLI shows command lines in which secrets are masked. These texts show only the pid
+and the program of a process: the ClusterRole ``view`` includes RBDNodes, and no mask finds every
 secret.
 """
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
     from rbdagent.model import Snapshot
 
 _PROCESS: Final = re.compile(r"\bprocess (?P<pid>\d+) \(")
-"""How sentences name a process: what follows is its command line, and a parenthesis."""
+"""The form in which sentences name a process; its command line and ``)`` follow."""
 
 
 class PublicText:
-    """Makes sentences about a look fit for them."""
+    """Removes command lines from sentences about one snapshot."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        """Take the look that the sentences come from."""
+        """Store the snapshot that the sentences describe."""
         self._snapshot = snapshot
 
     @functools.cached_property
     def _commands(self) -> dict[int, ProcessRef]:
-        """The processes of the look, by pid; most sentences name none."""
-        return {each.pid: each for each in _processes(self._snapshot.node)}
+        """The processes of the snapshot, by pid; most sentences name none."""
+        return {process.pid: process for process in _processes(self._snapshot.node)}
 
     def __call__(self, text: str) -> str:
-        """Return a sentence without command lines and without what cannot be seen."""
+        """Return a sentence without command lines, with invisible characters escaped."""
         parts, at = [], 0
         while (named := _PROCESS.search(text, at)) is not None:
             end = self._end_of_command(text, named)
@@ -51,13 +51,14 @@ class PublicText:
         known = self._commands.get(int(named["pid"]))
         if known is not None and text.startswith(f"{known.command})", named.end()):
             return named.end() + len(known.command)
-        # Not one of the look: a command line may hold parentheses, so rather too much is cut.
+        # The process is not in the snapshot. Cut at the last parenthesis: a command line may
+        # contain parentheses.
         last = text.rfind(")", named.end())
         return last if last != -1 else len(text)
 
 
 def _processes(value: object) -> Iterator[ProcessRef]:
-    """Iterate over the processes in a value of the model."""
+    """Yield the processes in a value of the model."""
     if isinstance(value, ProcessRef):
         yield value
     elif isinstance(value, Struct):

@@ -1,6 +1,6 @@
-"""What an agent publishes of its node: the status of the custom resource RBDNode.
+"""What an agent publishes about its node: the status of the custom resource RBDNode.
 
-Short on purpose: it is rewritten when something changes, and five thousand of them are listed.
+The object is small because each change writes it again, and a list can contain five thousand.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OF_POD: Final = re.compile(r"/pods/([0-9a-f-]{36})/volume(?:s|Devices)/")
 _STAGING: Final = re.compile(
     r"/plugins/kubernetes\.io/csi/.*/(?:globalmount(?:/|$)|volumeDevices/|dev/)"
 )
-"""Mounts, pods and reasons of one mapping."""
+"""Maximum of mounts, of pods and of reasons of one mapping."""
 _MOST_ACTS: Final = 10
 _WELL: Final = frozenset({Verdict.IN_USE, Verdict.STAGED, Verdict.SHARED, Verdict.FOREIGN})
 
@@ -40,19 +40,21 @@ def rbdnode_status(
     history: History | None,
     acts: Sequence[Act] | NotObserved,
 ) -> Json:
-    """Give the status of one node's RBDNode.
+    """Return the status of one node's RBDNode.
 
-    ``mappings`` is null where the node's devices were not observed, ``acts`` where the record was
-    not: an empty list is a fact.
+    ``mappings`` is null if the node's devices were not observed. ``acts`` is null if the record was
+    not observed. An empty list was observed.
     """
     node = snapshot.node
     names, public = pod_names(snapshot), PublicText(snapshot)
     held = [
-        (each, mapping, diagnosis) for diagnosis in diagnoses for each, mapping in diagnosis.mapped
+        (judged, mapping, diagnosis)
+        for diagnosis in diagnoses
+        for judged, mapping in diagnosis.mapped
     ]
     seen = mappings_seen(node)
     since = _since(history)
-    verdicts = [each.verdict for each, _, _ in held]
+    verdicts = [judged.verdict for judged, _, _ in held]
     return {
         "observedAt": snapshot.observed_at,
         "bootID": node.boot_id if node is not None else None,
@@ -60,36 +62,39 @@ def rbdnode_status(
         "mapped": len(held) if seen else None,
         "orphaned": verdicts.count(Verdict.ORPHANED),
         "problems": sum(
-            each.verdict not in _WELL or diagnosis.verdict is Verdict.CONFLICT
-            for each, _, diagnosis in held
+            judged.verdict not in _WELL or diagnosis.verdict is Verdict.CONFLICT
+            for judged, _, diagnosis in held
         ),
         "mappings": [
             {
                 **_identity(mapping, diagnosis),
-                **in_all_texts(_description(each, mapping, diagnosis, names, since), public),
+                **in_all_texts(_description(judged, mapping, diagnosis, names, since), public),
             }
-            for each, mapping, diagnosis in held
+            for judged, mapping, diagnosis in held
         ]
         if seen
         else None,
         "sources": {
-            name: {"state": each["state"], "reason": public(each["reason"])}
-            for name, each in sources(snapshot).items()
+            name: {"state": source["state"], "reason": public(source["reason"])}
+            for name, source in sources(snapshot).items()
         },
         "acts": None
         if isinstance(acts, NotObserved)
-        else [in_all_texts(_act(each), shown) for each in acts[-_MOST_ACTS:]],
+        else [in_all_texts(_act(act), shown) for act in acts[-_MOST_ACTS:]],
     }
 
 
 def _since(history: History | None) -> dict[str, str]:
-    """Give since when each device is orphaned, or else known at all."""
+    """Return since when each device is orphaned, or else when it was first observed."""
     known = history.mappings if history is not None else ()
-    return {each.identity.device: (each.orphaned_since or each.first_seen).at for each in known}
+    return {
+        mapping.identity.device: (mapping.orphaned_since or mapping.first_seen).at
+        for mapping in known
+    }
 
 
 def _identity(mapping: Mapping, diagnosis: Diagnosis) -> Json:
-    """Return what agents of other nodes compare with what they observe, so exactly as it is."""
+    """Return the fields that agents of other nodes compare with their observations, unescaped."""
     volume = diagnosis.use.persistent_volume
     image = image_object(diagnosis.use.image)
     return _seen(
@@ -111,29 +116,29 @@ def _description(
     names: Table[str, str],
     since: dict[str, str],
 ) -> Json:
-    """Return what people read about a mapping."""
+    """Return the fields of a mapping that only people read."""
     return _seen(
         {
             "verdict": str(judged.verdict),
             "because": list(judged.because[:_MOST_REASONS]),
             "findings": _findings(judged, diagnosis),
             "since": since.get(mapping.device),
-            "mounts": _few(mapping.mounts, lambda each: _short(each.path, names)),
-            "heldBy": _few(mapping.holders, lambda each: each.label or each.name),
+            "mounts": _few(mapping.mounts, lambda mount: _short(mount.path, names)),
+            "heldBy": _few(mapping.holders, lambda block: block.label or block.name),
             "pods": _few(
-                judged.holder.pods, lambda each: names.get(each.ref.uid or "", str(each.ref))
+                judged.holder.pods, lambda pod: names.get(pod.ref.uid or "", str(pod.ref))
             ),
         }
     )
 
 
 def _seen(found: Json) -> Json:
-    """Leave out what was not observed: a schema knows no null."""
+    """Return the observed values only: the schema of the resource has no null."""
     return {key: value for key, value in found.items() if value is not None}
 
 
 def _findings(judged: JudgedHolder, diagnosis: Diagnosis) -> list[str]:
-    """Return the codes of what is wrong with a mapping, or with its node, the worst first."""
+    """Return the finding codes of a mapping and of its node, the worst first."""
     about = {subject_of(judged.holder), f"node {judged.holder.node}"}
     codes = (
         finding.code
@@ -144,21 +149,21 @@ def _findings(judged: JudgedHolder, diagnosis: Diagnosis) -> list[str]:
 
 
 def _short(path: str, names: Table[str, str]) -> str:
-    """Name kubelet's own mounts by what they are: their paths are most of an object's size."""
+    """Return a short name for a mount of kubelet: full paths would be most of the object's size."""
     if found := _OF_POD.search(path):
         return f"pod {names.get(found[1], found[1])}"
     return "staging" if _STAGING.search(path) else path
 
 
 def _few(found: Any, name: Any) -> list[str] | None:  # noqa: ANN401 - any tuple of the model
-    """Give a few names, sorted, each once; null where nobody looked."""
+    """Return a few names, sorted and unique; null if they were not observed."""
     if isinstance(found, NotObserved):
         return None
-    return sorted({str(name(each)) for each in found})[:_MOST]
+    return sorted({str(name(value)) for value in found})[:_MOST]
 
 
 def _act(act: Act) -> Json:
-    """Return an act; its record names no command line either (``rbdagent.act``)."""
+    """Return an act; its record contains no command line either (``rbdagent.act``)."""
     return _seen(
         {
             "at": act.begun.at,

@@ -1,7 +1,7 @@
 """The JSON Schemas (2020-12) of every machine output.
 
-They are additive: a reader must bear fields that it does not know, so nothing forbids them; what is
-listed is there, and has the type that is told.
+They are additive: a reader must accept unknown fields, so no schema forbids them. Every required
+field exists and has the given type.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ _TIME: Final[Json] = {
 
 
 def schema(kind: str) -> Json:
-    """Give the schema of one kind.
+    """Return the schema of one kind.
 
     Raises:
-        NotFoundError: no machine output is of that kind.
+        NotFoundError: no machine output has that kind.
     """
-    known = {each.lower(): each for each in KINDS}
+    known = {name.lower(): name for name in KINDS}
     name = known.get(kind.lower())
     if name is None:
-        near = [known[each] for each in get_close_matches(kind.lower(), known, n=1)]
+        near = [known[name] for name in get_close_matches(kind.lower(), known, n=1)]
         meant = f"did you mean {near[0]}? " if near else ""
         raise NotFoundError(
-            f"no output is of kind {kind!r}", hint=f"{meant}kinds: {', '.join(KINDS)}"
+            f"no output has the kind {kind!r}", hint=f"{meant}kinds: {', '.join(KINDS)}"
         )
     return KINDS[name]
 
@@ -71,7 +71,7 @@ def _list(inner: Json) -> Json:
 
 
 def _enum(values: type[Enum]) -> Json:
-    return {"enum": [str(each.value) for each in values]}
+    return {"enum": [str(member.value) for member in values]}
 
 
 def _object(**properties: Json) -> Json:
@@ -79,14 +79,14 @@ def _object(**properties: Json) -> Json:
 
 
 def _with(known: Json, **further: Json) -> Json:
-    """Give the schema of an object that has further fields."""
+    """Return the schema of an object with additional fields."""
     properties = {**known["properties"], **further}
     required = [*known["required"], *further]
     return {"type": "object", "required": required, "properties": properties}
 
 
 def _without(known: Json, name: str) -> Json:
-    """Give the schema of an object that lacks a field."""
+    """Return the schema of an object without a field."""
     properties = {key: value for key, value in known["properties"].items() if key != name}
     return {"type": "object", "required": [*properties], "properties": properties}
 
@@ -126,6 +126,7 @@ _FINDING: Final = _object(
 )
 _HOLDER: Final = _object(
     kind=_enum(HolderKind),
+    probably=_maybe(_enum(HolderKind)),
     node=_maybe(_TEXT),
     confidence=_enum(Confidence),
     verdict=_enum(Verdict),
@@ -161,7 +162,7 @@ _LISTED: Final = {
 
 
 def _snapshot_schema() -> Json:
-    """Follow the model: what ``snapshot`` writes is the model itself."""
+    """Return the schema of the model, which ``snapshot`` writes unchanged."""
     definitions: dict[str, Json] = {}
     body = _of_class(Snapshot, definitions)
     head = _output("Snapshot")
@@ -194,11 +195,11 @@ def _of_hint(hint: Any, definitions: dict[str, Json]) -> Json:  # noqa: ANN401, 
     if hint is types.NoneType:
         return {"type": "null"}
     if origin in {types.UnionType, typing.Union}:
-        return {"anyOf": [_of_hint(each, definitions) for each in inner]}
+        return {"anyOf": [_of_hint(alternative, definitions) for alternative in inner]}
     if origin is tuple:
         if inner[-1] is Ellipsis:
             return _list(_of_hint(inner[0], definitions))
-        return {"type": "array", "prefixItems": [_of_hint(each, definitions) for each in inner]}
+        return {"type": "array", "prefixItems": [_of_hint(item, definitions) for item in inner]}
     if isinstance(hint, type) and issubclass(hint, Struct):
         name = hint.__name__
         if name not in definitions:
@@ -242,7 +243,11 @@ _PLANNED: Final = {
     "clientID": _maybe(_NUMBER),
 }
 _UNMAP_REFUSAL: Final = _output(
-    "UnmapRefusal", **_PLANNED, codes=_list(_TEXT), conditions=_list(_CONDITION)
+    "UnmapRefusal",
+    **_PLANNED,
+    codes=_list(_TEXT),
+    keeper=_maybe(_object(kind=_TEXT, namespace=_maybe(_TEXT), name=_TEXT, pid=_maybe(_NUMBER))),
+    conditions=_list(_CONDITION),
 )
 
 _REPORT: Final = {

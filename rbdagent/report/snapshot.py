@@ -1,8 +1,8 @@
-"""Snapshots as JSON: one file that replays a look, byte for byte.
+"""Snapshots as JSON: one file from which all output can be produced again, byte for byte.
 
-The form follows the model: a class is an object with camelCase keys, a field at its default is
-left out, ``NotObserved`` is ``{"notObserved": REASON, "cure": …}``, and where a field may hold one
-of several classes the object names its own in ``type``.
+The format follows the model. A class is an object with camelCase keys. A field with its default
+value is omitted. A value that was not observed has the reason in ``notObserved`` and may have a
+hint. If a field can have one of several classes, ``type`` contains the name of the class.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _S = TypeVar("_S", bound=Struct)
 
 
 def dump_snapshot(snapshot: Snapshot) -> str:
-    """Give a snapshot as indented JSON with a final newline."""
+    """Return a snapshot as indented JSON with a final newline."""
     head = {"apiVersion": API_VERSION, "kind": KIND}
     body = encode(snapshot)
     text = json.dumps(head | cast("dict[str, Any]", body), indent=1, ensure_ascii=False)
@@ -37,14 +37,14 @@ def dump_snapshot(snapshot: Snapshot) -> str:
 
 
 def load_snapshot(text: str, *, where: str) -> Snapshot:
-    """Read a snapshot; no error quotes the file, which may be any file that root can read.
+    """Parse a snapshot; errors do not quote the file, which may be any file that root can read.
 
     Args:
         text: the file's content.
         where: its name, for errors.
 
     Raises:
-        ParseError: it is truncated, no snapshot, of another version, or a field is wrong; the
+        ParseError: it is truncated, not a snapshot, of another version, or a field is wrong; the
             error names the field.
     """
     try:
@@ -70,7 +70,7 @@ def _no_snapshot(where: str, expected: str) -> ParseError:
 
 
 def _no_json(text: str, error: Exception) -> str:
-    """Return why a text is not JSON; msgspec's own words name a byte, and quote none."""
+    """Return why a text is not JSON; the message of msgspec has an offset and quotes no byte."""
     if not text.strip():
         return "the file is empty"
     if isinstance(error, RecursionError):
@@ -80,7 +80,7 @@ def _no_json(text: str, error: Exception) -> str:
 
 
 def _own_kind(kind: object) -> str:
-    """Return a kind of rbdagent's own outputs; of other files none is quoted."""
+    """Return the kind if it is an output of rbdagent; the kind of another file is not quoted."""
     from rbdagent.report.schema import KINDS
 
     return f"kind: {kind}" if isinstance(kind, str) and kind in KINDS else "another one"
@@ -92,7 +92,7 @@ def _own_kind(kind: object) -> str:
 
 
 def encode(value: object) -> object:
-    """Give a value of the model as plain JSON data."""
+    """Return a value of the model as plain JSON data."""
     if isinstance(value, NotObserved):
         return {"notObserved": value.reason} | ({"cure": value.cure} if value.cure else {})
     if isinstance(value, Struct):
@@ -107,13 +107,13 @@ def encode(value: object) -> object:
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, tuple):
-        return [encode(each) for each in value]
+        return [encode(item) for item in value]
     return value
 
 
 @functools.cache
 def _fields(kind: type[Struct]) -> tuple[FieldInfo, ...]:
-    """Give the fields of a class: finding them out takes ten times as long as writing them."""
+    """Return the fields of a class, cached: finding them takes ten times as long as writing."""
     return fields(kind)
 
 
@@ -127,15 +127,15 @@ def _is_default(field: FieldInfo, content: object) -> bool:
 
 @functools.cache
 def camel(name: str) -> str:
-    """Give ``client_id`` as ``clientID``, the way Kubernetes writes initialisms."""
+    """Return ``client_id`` as ``clientID``, as Kubernetes writes initialisms."""
     head, *rest = name.split("_")
     return head + "".join("ID" if word == "id" else word.capitalize() for word in rest)
 
 
 @functools.cache
 def _tagged() -> frozenset[str]:
-    """Give the classes that share a field with another class."""
-    return frozenset(each.__name__ for each in typing.get_args(model.VolumeSource))
+    """Return the classes that share a field with another class."""
+    return frozenset(kind.__name__ for kind in typing.get_args(model.VolumeSource))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def _tagged() -> frozenset[str]:
 
 
 def decode(kind: type[_S], data: object, *, where: str, path: str) -> _S:
-    """Read one class of the model out of plain JSON data.
+    """Return one class of the model from plain JSON data.
 
     Raises:
         ParseError: a field is missing, unknown, or of another type; ``path`` leads to it.
@@ -184,9 +184,9 @@ def _value(hint: Any, data: object, where: str, path: str) -> object:  # noqa: A
         try:
             return hint(data)
         except ValueError:
-            known = ", ".join(str(each.value) for each in hint)
+            known = ", ".join(str(member.value) for member in hint)
             raise _wrong(where, path, data, f"one of {known}") from None
-    # Python's numbers have no end, and further on there are times and floats made of them.
+    # Integers are unbounded in Python, and later code converts them to times and floats.
     is_number = type(data) is int and data.bit_length() <= _MOST_BITS
     if hint in {int, float} and is_number:
         return hint(data)
@@ -221,9 +221,11 @@ def _one_of(hints: tuple[Any, ...], data: object, where: str, path: str) -> obje
         if not (isinstance(reason, str) and isinstance(cure, str)):
             raise _wrong(where, path, data, "notObserved and cure as texts")
         return NotObserved(reason=reason, cure=cure)
-    rest = [each for each in hints if each not in {types.NoneType, NotObserved}]
+    rest = [
+        alternative for alternative in hints if alternative not in {types.NoneType, NotObserved}
+    ]
     if len(rest) > 1:
-        named = {each.__name__: each for each in rest}
+        named = {alternative.__name__: alternative for alternative in rest}
         kind = data.get("type") if isinstance(data, dict) else None
         if not isinstance(kind, str) or kind not in named:
             raise _wrong(where, f"{path}.type", kind, f"one of {', '.join(named)}")
@@ -239,8 +241,8 @@ def _items(hints: tuple[Any, ...], data: object, where: str, path: str) -> tuple
     if len(hints) != len(data):
         raise _wrong(where, path, data, f"a list of {len(hints)}")
     return tuple(
-        _value(hint, each, where, f"{path}[{number}]")
-        for number, (hint, each) in enumerate(zip(hints, data, strict=True))
+        _value(hint, item, where, f"{path}[{number}]")
+        for number, (hint, item) in enumerate(zip(hints, data, strict=True))
     )
 
 

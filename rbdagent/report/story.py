@@ -1,4 +1,4 @@
-"""The life of a volume for people: the chain, its steps, and what everything waits for."""
+"""The lifecycle of a volume as text: its dependency chain, its steps, and its root cause."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ _PAINT: Final = {
 
 @for_people
 def story(life: Life, snapshot: Snapshot, *, wide: bool, colour: bool) -> str:
-    """Give the answer of ``diagnose``; ``wide`` tells what is no trouble as well."""
+    """Return the output of ``diagnose``; with ``wide`` also the findings of severity info."""
     diagnosis = life.diagnosis
     parts = [
         _chain(life),
         _steps(life, colour=colour),
         painted(headline(life), BOLD, colour=colour),
     ]
-    told = [
-        each
-        for each in life.findings
-        if each.code not in OF_SOURCES and (wide or each.severity is not Severity.INFO)
+    findings = [
+        finding
+        for finding in life.findings
+        if finding.code not in OF_SOURCES and (wide or finding.severity is not Severity.INFO)
     ]
-    if not told:
-        told = [each for each in life.findings if each.code not in OF_SOURCES]
-    parts += [finding_text(each, colour=colour) for each in told]
+    if not findings:
+        findings = [finding for finding in life.findings if finding.code not in OF_SOURCES]
+    parts += [finding_text(finding, colour=colour) for finding in findings]
     if diagnosis.holders:
         parts.append(holder_table(diagnosis.holders, snapshot, wide=wide, colour=colour))
     parts.append(source_lines(snapshot))
@@ -59,12 +59,12 @@ def story(life: Life, snapshot: Snapshot, *, wide: bool, colour: bool) -> str:
 
 
 def _chain(life: Life) -> str:
-    """Name what hangs on what: ``pod -> claim -> PV -> image -> node``."""
+    """Return the dependency chain: ``pod -> claim -> PV -> image -> node``."""
     return wrapped(" -> ".join(chain(life)), first="", rest="  ")
 
 
 def chain(life: Life) -> Iterator[str]:
-    """Give each link of the chain, as far as it is known."""
+    """Yield each known object of the chain."""
     use = life.diagnosis.use
     if life.pod is not None:
         yield f"pod {life.pod.ref}"
@@ -74,16 +74,16 @@ def chain(life: Life) -> Iterator[str]:
         yield f"pv {use.persistent_volume.name}"
     if use.image is not None:
         yield f"image {use.image.spec}"
-    for node in dict.fromkeys(each.holder.node for each in life.diagnosis.holders):
+    for node in dict.fromkeys(judged.holder.node for judged in life.diagnosis.holders):
         if node is not None:
             yield f"node {node}"
 
 
 def _steps(life: Life, *, colour: bool) -> str:
-    lines = [_line(each, colour=colour) for each in life.there]
+    lines = [_line(stage, colour=colour) for stage in life.there]
     for way in life.back:
-        lines.append(f"back from {way.node}:")
-        lines += [_line(each, colour=colour) for each in way.stages]
+        lines.append(f"detach path from {way.node}:")
+        lines += [_line(stage, colour=colour) for stage in way.stages]
     return "\n".join(lines)
 
 
@@ -95,13 +95,13 @@ def _line(stage: LifeStage, *, colour: bool) -> str:
 
 
 def headline(life: Life) -> str:
-    """Return what everything waits for, or how the volume is as far as it was observed."""
+    """Return the root cause, or the state of the volume as far as it was observed."""
     first = life.first_broken
     if first is not None:
-        return f"Everything waits for {first.code}, {first.subject}."
-    waiting = next((each for each in life.there if each.state is StepState.WAITING), None)
+        return f"Root cause: {first.code}, {first.subject}."
+    waiting = next((stage for stage in life.there if stage.state is StepState.WAITING), None)
     if waiting:
-        return f"Nothing is broken; {waiting.step} is under way."
+        return f"Nothing is broken; {waiting.step} is in progress."
     if life.diagnosis.verdict is Verdict.UNDETERMINED:
         return "Nothing that was observed is broken. Not everything was observed."
     if life.gaps:

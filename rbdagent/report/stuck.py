@@ -1,4 +1,4 @@
-"""Everything that is stuck, for people: a table, then what it all waits for, the worst first."""
+"""Everything that is stuck, as text: a table, then the root causes, the worst first."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _NONE: Final = "<none>"
 _UNKNOWN: Final = "<unknown>"
 _MOST_ROWS: Final = 5
-"""Of one cause: of five hundred that wait for the same, some name it."""
+"""Maximum of rows for one cause: five hundred objects can have the same cause."""
 _MOST_CAUSES: Final = 5
 _MOST_NAMED: Final = 3
 
@@ -40,23 +40,23 @@ _MOST_NAMED: Final = 3
 def stuck_table(
     found: LifeList, snapshot: Snapshot, *, wide: bool, colour: bool, of: str = ""
 ) -> str:
-    """Give the answer of ``diagnose -A``.
+    """Return the output of ``diagnose -A``.
 
     Args:
-        found: what is stuck.
-        snapshot: the look that it comes from.
-        wide: every row and every cause, and each finding in its own words.
+        found: the stuck objects and their causes.
+        snapshot: the snapshot in which they were found.
+        wide: show every row and every cause, and the message of each finding.
         colour: whether the terminal shows colours.
-        of: says in words what was asked for, if not everything.
+        of: describes the selection, if there is one.
     """
     parts = [_rows(found, snapshot, wide=wide, colour=colour)] if found.causes else []
     parts.append(painted(_headline(found, snapshot, of), _tone(found), colour=colour))
-    parts.append(_looked_at(found, snapshot))
-    parts += [finding_text(each, colour=colour) for each in _of_node(found)]
-    told = found.causes if wide else found.causes[:_MOST_CAUSES]
-    parts += [_cause(each, colour=colour) for each in told]
-    if len(told) < len(found.causes):
-        parts.append(_rest(found.causes[len(told) :]))
+    parts.append(_coverage(found, snapshot))
+    parts += [finding_text(finding, colour=colour) for finding in _of_node(found)]
+    shown = found.causes if wide else found.causes[:_MOST_CAUSES]
+    parts += [_cause(cause, colour=colour) for cause in shown]
+    if len(shown) < len(found.causes):
+        parts.append(_rest(found.causes[len(shown) :]))
     parts.append(source_lines(snapshot))
     commands = _commands(found)
     if commands:
@@ -66,8 +66,8 @@ def stuck_table(
 
 @for_people
 def stuck_names(found: LifeList) -> str:
-    """Give ``-o name``: one TARGET a line, as ``diagnose`` takes it."""
-    return "".join(f"{_name(each)}\n" for each in found.stuck)
+    """Return the output of ``-o name``: one TARGET of ``diagnose`` per line."""
+    return "".join(f"{_name(stuck)}\n" for stuck in found.stuck)
 
 
 def _name(stuck: Stuck) -> str:
@@ -80,24 +80,24 @@ def _name(stuck: Stuck) -> str:
 
 
 def _rows(found: LifeList, snapshot: Snapshot, *, wide: bool, colour: bool) -> str:
-    """Give one row each; of many that wait for the same only the first."""
+    """Return the table of stuck objects, with only the first ones of many with the same cause."""
     head = ["NAMESPACE", "CLAIM/POD", "PERSISTENTVOLUME", "STEP", "CODE", "SINCE", "WHAT"]
-    shown = [each.victims if wide else each.victims[:_MOST_ROWS] for each in found.causes]
-    rows = [_row(each, snapshot, wide=wide) for victims in shown for each in victims]
+    shown = [cause.victims if wide else cause.victims[:_MOST_ROWS] for cause in found.causes]
+    rows = [_row(stuck, snapshot, wide=wide) for victims in shown for stuck in victims]
     paints = [
-        PAINT.get(each.finding.severity, "") if colour else ""
+        PAINT.get(stuck.finding.severity, "") if colour else ""
         for victims in shown
-        for each in victims
+        for stuck in victims
     ]
     first, *lines = aligned(head, rows, paints, head.index("CODE"))
-    told = [first]
+    table = [first]
     for cause, victims in zip(found.causes, shown, strict=True):
-        told += lines[: len(victims)]
+        table += lines[: len(victims)]
         del lines[: len(victims)]
         left = len(cause.victims) - len(victims)
         if left:
-            told.append(f"... and {left} more of the same ({cause.finding.code})")
-    return "\n".join(told)
+            table.append(f"... and {left} more of the same ({cause.finding.code})")
+    return "\n".join(table)
 
 
 def _row(stuck: Stuck, snapshot: Snapshot, *, wide: bool) -> list[str]:
@@ -120,12 +120,12 @@ def _row(stuck: Stuck, snapshot: Snapshot, *, wide: bool) -> list[str]:
 
 
 # --------------------------------------------------------------------------------------------------
-# What they wait for
+# Root causes
 # --------------------------------------------------------------------------------------------------
 
 
 def _headline(found: LifeList, snapshot: Snapshot, of: str) -> str:
-    """Say how much is stuck; that nothing is, only where everything was observed."""
+    """Return the number of stuck objects; "nothing" only if all sources were observed."""
     asked = f" {of}" if of else ""
     missing = unseen_of(snapshot)
     if found.causes:
@@ -133,13 +133,15 @@ def _headline(found: LifeList, snapshot: Snapshot, of: str) -> str:
         more = "" if is_complete(found) else " Not everything was observed: there may be more."
         return f"Stuck{asked}: {count}, for {causes} {'causes' if causes > 1 else 'cause'}.{more}"
     if missing is not None:
-        return f"Whether anything{asked} is stuck was not observed: {missing}."
+        return f"It is unknown whether anything{asked} is stuck: {missing}."
     if is_empty(found):
-        return f"There is nothing{asked} to look at: no claim, no PV, no pod with volumes."
+        return f"There is nothing{asked} to check: no claim, no PV, no pod with volumes."
     if not is_complete(found):
-        return f"Nothing{asked} that was observed is stuck; not everything was, see the sources."
+        return (
+            f"Nothing{asked} is stuck as far as observed: some sources are incomplete, see below."
+        )
     if snapshot.sources.ceph.state is SourceState.SKIPPED:
-        return f"Nothing{asked} is stuck, as far as Kubernetes tells: Ceph was not asked."
+        return f"Nothing{asked} is stuck according to Kubernetes. Ceph was not queried."
     return f"Nothing{asked} is stuck."
 
 
@@ -149,7 +151,7 @@ def _is_well(found: LifeList) -> bool:
 
 
 def _of_node(found: LifeList) -> tuple[Finding, ...]:
-    """Return what is wrong with the node that looked; the sources are told at the end."""
+    """Return the findings about this node; the end of the output shows the sources."""
     return tuple(finding for finding in found.findings if finding.code not in unseen.CODES)
 
 
@@ -157,22 +159,22 @@ def _tone(found: LifeList) -> str:
     return BOLD + GREEN if _is_well(found) else BOLD
 
 
-def _looked_at(found: LifeList, snapshot: Snapshot) -> str:
+def _coverage(found: LifeList, snapshot: Snapshot) -> str:
     counts = (("claims", found.claims), ("PVs", found.volumes), ("pods with volumes", found.pods))
     seen = [f"{count} {what}" for what, count in counts if count is not None]
     unseen = [what.partition(" ")[0] for what, count in counts if count is None]
-    said = [f"Looked at {_listed(seen)}"] if seen else []
-    said += [f"{found.others} PVs of other drivers were left out"] if found.others else []
-    said += [f"{_listed(unseen)} were not observed"] if unseen else []
-    told = f"{_capital('; '.join(said))}."
+    parts = [f"Checked {_listed(seen)}"] if seen else []
+    parts += [f"{found.others} PVs of other drivers were left out"] if found.others else []
+    parts += [f"{_listed(unseen)} were not observed"] if unseen else []
+    sentence = f"{_capital('; '.join(parts))}."
     if snapshot.ceph is None or not found.volumes:
-        return told
-    asked = {each.spec for cluster in snapshot.ceph.clusters for each in cluster.images}
+        return sentence
+    asked = {image.spec for cluster in snapshot.ceph.clusters for image in cluster.images}
     if len(asked) >= found.volumes:
-        return told
+        return sentence
     return (
-        f"{told} Of volumes that look well Ceph was not asked: who else has them, `rbdagent "
-        "diagnose TARGET` tells."
+        f"{sentence} Ceph was not queried about volumes that seem healthy: to see their other "
+        "holders, run `rbdagent diagnose TARGET`."
     )
 
 
@@ -190,34 +192,34 @@ def _cause(cause: Cause, *, colour: bool) -> str:
     if len(cause.victims) == 1:
         return text
     first, _, rest = text.partition("\n")
-    victims = wrapped(f"So of {len(cause.victims)}: {_named(cause)}.", first="  ", rest="  ")
+    victims = wrapped(f"Affects {len(cause.victims)}: {_named(cause)}.", first="  ", rest="  ")
     return f"{first}\n{victims}\n{rest}"
 
 
 def _named(cause: Cause) -> str:
-    names = ", ".join(_name(each) for each in cause.victims[:_MOST_NAMED])
+    names = ", ".join(_name(stuck) for stuck in cause.victims[:_MOST_NAMED])
     left = len(cause.victims) - _MOST_NAMED
     return f"{names} and {left} more" if left > 0 else names
 
 
 def _rest(causes: Sequence[Cause]) -> str:
-    """Give the causes that are not told in full, a line each, as many as fit a screen."""
-    lines = [f"And {len(causes)} further causes (-o wide tells them in full):"]
-    for each in causes[: 4 * _MOST_CAUSES]:
-        known = CATALOG[each.finding.code]
-        lines.append(f"  {each.finding.code} {known.name}: {_named(each)}")
+    """Return one line for each further cause, as many as fit a screen."""
+    lines = [f"And {len(causes)} further causes (-o wide shows them in full):"]
+    for cause in causes[: 4 * _MOST_CAUSES]:
+        known = CATALOG[cause.finding.code]
+        lines.append(f"  {cause.finding.code} {known.name}: {_named(cause)}")
     left = len(causes) - 4 * _MOST_CAUSES
     return "\n".join([*lines, *([f"  and {left} more"] if left > 0 else [])])
 
 
 def _commands(found: LifeList) -> tuple[Command, ...]:
-    """Give what to type now: what the worst asks for, then a closer look at each of the next."""
+    """Return the next commands: those of the worst cause, then one ``diagnose`` for each cause."""
     if not found.causes:
         return ()
     worst = found.causes[0].finding.commands[:_MOST_NAMED]
-    return tuple(dict.fromkeys((*worst, *_looks(found.causes))))[:MOST_COMMANDS]
+    return tuple(dict.fromkeys((*worst, *_diagnose_commands(found.causes))))[:MOST_COMMANDS]
 
 
-def _looks(causes: Sequence[Cause]) -> Iterator[Command]:
+def _diagnose_commands(causes: Sequence[Cause]) -> Iterator[Command]:
     for cause in causes:
         yield command("rbdagent diagnose", _name(cause.victims[0]))

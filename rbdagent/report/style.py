@@ -1,4 +1,4 @@
-"""How the page looks: colours in light and dark, shapes of the states, and one style sheet."""
+"""The style of the page: colours in light and dark, shapes of the states, and one style sheet."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ PALETTE: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "good-card": ("#e9f7ef", "#12281c"),
     }
 )
-"""Each colour in light and in dark. Text of every colour stands on page, card and code, and text
-of ``bad``, ``wait`` and ``good`` on its own card too: at 4.5:1 or more, as a test reckons."""
+"""Each colour in light and in dark. Text of every colour appears on page, card and code. Text of
+``bad``, ``wait`` and ``good`` also appears on its own card. A test checks for a contrast of 4.5:1.
+"""
 
-# Each state has a shape of its own: no colour is needed to tell them apart.
+# Each state has its own shape, so that states differ without colour.
 _FULL: Final = 'fill="currentColor"'
 _CUT: Final = (
     'fill="none" stroke="var(--card)" stroke-width="2.4" stroke-linecap="round"'
@@ -50,11 +51,11 @@ SHAPES: Final = MappingProxyType(
         "unneeded": f'<circle cx="12" cy="12" r="9.5" {_THIN}/><path d="M8 12h8" {_THIN}/>',
     }
 )
-"""The inside of a 24 x 24 drawing by the state's name."""
+"""The content of a 24 x 24 SVG drawing, by the name of the state."""
 
 
 def style_sheet() -> str:
-    """Give the whole style sheet."""
+    """Return the whole style sheet."""
     light, dark = (
         "".join(f"--{name}:{pair[place]};" for name, pair in PALETTE.items()) for place in (0, 1)
     )
@@ -119,7 +120,7 @@ h3{font-size:1rem;line-height:1.4;display:flex;flex-wrap:wrap;gap:.2rem .7rem;al
 .notes li{display:inline-block}
 .notes li:not(:last-child)::after{content:"\\b7";padding:0 .2em 0 .4em}
 
-/* A link stands, its words beside it; where there is room it lies, its words above and below. */
+/* A link is vertical, beside its words. On a wide page it is horizontal, between its words. */
 .link{position:relative;display:flex;flex-wrap:wrap;align-items:center;gap:0 .6rem;
   min-height:2.5rem;padding:.25rem 0 .25rem 2.9rem;font-size:.82rem;line-height:1.3}
 .link::before{content:"";position:absolute;left:1.35rem;top:0;bottom:0;
@@ -137,7 +138,7 @@ h3{font-size:1rem;line-height:1.4;display:flex;flex-wrap:wrap;gap:.2rem .7rem;al
   border-radius:50%}
 .link .step{font-weight:600}
 .link .state{color:var(--tone);font-weight:600}
-.link .told{display:flex;flex-wrap:wrap;gap:0 .5rem;align-items:center}
+.link .result{display:flex;flex-wrap:wrap;gap:0 .5rem;align-items:center}
 .link.broken .state{font-weight:750;letter-spacing:.04em}
 .link.first{min-height:3.6rem}
 .link.first .icon{width:2.2rem;height:2.2rem;left:calc(1.35rem + 1.5px - 1.1rem);
@@ -169,7 +170,7 @@ h3{font-size:1rem;line-height:1.4;display:flex;flex-wrap:wrap;gap:.2rem .7rem;al
 .findings{display:grid;gap:1rem}
 .finding{border-left:.4rem solid var(--tone)}
 .message{margin:.5rem 0 .7rem;max-width:100ch}
-dl{display:grid;grid-template-columns:5.5rem 1fr;gap:.35rem 1rem;font-size:.92rem}
+dl{display:grid;grid-template-columns:6.8rem 1fr;gap:.35rem 1rem;font-size:.92rem}
 dl > div{display:contents}
 dt{color:var(--muted)}
 dd{min-width:0;max-width:110ch}
@@ -211,7 +212,8 @@ dd pre + pre{margin-top:.4rem}
     border-right-color:var(--tone);border-left-width:0}
   .trunk > :not(:last-child) .link .icon,.lane .link .icon{position:relative;inset:0;grid-row:2}
   .trunk > :not(:last-child) .step,.lane .step{grid-row:1;align-self:end}
-  .trunk > :not(:last-child) .told,.lane .told{grid-row:3;align-self:start;flex-direction:column}
+  .trunk > :not(:last-child) .result,.lane .result{grid-row:3;align-self:start;
+    flex-direction:column}
 }
 @media print{
   @page{margin:12mm}

@@ -1,4 +1,4 @@
-"""Answers for people: aligned columns as kubectl prints them, then a short text, then ``Next:``."""
+"""Output as text: aligned columns as kubectl prints them, then a short text, then ``Next:``."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ _P = ParamSpec("_P")
 WIDTH: Final = 100
 _NONE: Final = "<none>"
 _MOST_REASONS: Final = 4
-"""Of one condition: a mount may be seen in many namespaces."""
+"""Maximum of reasons for one condition: a mount can be visible in many mount namespaces."""
 _MOST_GAPS: Final = 20
-"""Of one source: of many images each may have been out of reach."""
+"""Maximum of gaps for one source: each of many images can be unreachable."""
 _UNKNOWN: Final = "<unknown>"
 _NOT_OBSERVED: Final = "<not observed>"
 
 OF_SOURCES: Final = unseen.CODES
-"""Findings that say of a source what its own line says, with reason and cure."""
+"""Findings that repeat the line of the source, which shows the reason and the hint."""
 
 RED, YELLOW, GREEN, BOLD, PLAIN = "\033[31m", "\033[33m", "\033[32m", "\033[1m", "\033[0m"
 PAINT: Final = {Severity.CRITICAL: BOLD + RED, Severity.ERROR: RED, Severity.WARNING: YELLOW}
-COLOURS: Final = {  # what is not here is red
+COLOURS: Final = {  # every other verdict is red
     Verdict.IN_USE: GREEN,
     Verdict.SHARED: GREEN,
     Verdict.FREE: GREEN,
@@ -68,28 +68,28 @@ COLOURS: Final = {  # what is not here is red
 }
 WORDS: Final = {
     Verdict.IN_USE: "a pod uses it",
-    Verdict.STAGED: "kubelet or the CSI driver is between steps",
-    Verdict.ORPHANED: "it is mapped, and nothing there uses it",
-    Verdict.PINNED: "Kubernetes has let go, but something on the node keeps the device open",
-    Verdict.DEAD: "it is mapped by a client that can do no I/O any more",
+    Verdict.STAGED: "kubelet or the CSI driver is between two steps",
+    Verdict.ORPHANED: "it is mapped, and nothing on that node uses it",
+    Verdict.PINNED: "Kubernetes has released it, but something on the node keeps the device open",
+    Verdict.DEAD: "the client that maps it can no longer do I/O",
     Verdict.UNWATCHED: "it is mapped read-write without a watch: invisible to Ceph, and live",
     Verdict.SHARED: "several clients hold it, and that is legitimate",
     Verdict.CONFLICT: "it is mapped read-write on two nodes, and nothing makes that legitimate",
-    Verdict.FOREIGN: "a client holds it that is no Kubernetes node's mapping",
-    Verdict.NODE_DOWN: "its holder's node is not Ready or gone",
-    Verdict.RETURNED_DIRTY: "a node that was taken for lost came back and still holds it",
+    Verdict.FOREIGN: "the client that holds it is not a mapping of a Kubernetes node",
+    Verdict.NODE_DOWN: "the node of its holder is not Ready, or does not exist",
+    Verdict.RETURNED_DIRTY: "a node that was considered lost is back and still holds it",
     Verdict.UNDETERMINED: "not everything that the answer needs could be observed",
     Verdict.FREE: "every node was observed, and no client holds it",
-    Verdict.ATTACHED_ON_PAPER: "the control plane says attached, the node has nothing",
+    Verdict.ATTACHED_ON_PAPER: "the control plane reports it attached, but its node has no mapping",
     Verdict.NOT_BACKED: "a pod writes to its node's own disk instead of the volume",
 }
 
 
 def for_people(answer: Callable[_P, str]) -> Callable[_P, str]:
-    """Decorate what makes an answer for people: no text of others breaks a line or reaches colours.
+    """Decorate a function that returns output as text: escape all texts in its arguments.
 
-    Every text in the arguments is shown before it is laid out. What is not printable in the answer
-    is then the layout's own: its line breaks, and colours where these are asked for.
+    Every text is escaped before the layout. So every unprintable character of the output comes from
+    the layout: its line breaks, and its colours if they are requested.
     """
 
     @functools.wraps(answer)
@@ -101,17 +101,17 @@ def for_people(answer: Callable[_P, str]) -> Callable[_P, str]:
 
 @for_people
 def answer(diagnosis: Diagnosis, snapshot: Snapshot, *, wide: bool, colour: bool) -> str:
-    """Give the answer of ``who-holds``."""
+    """Return the output of ``who-holds``."""
     parts = []
     if diagnosis.holders:
         parts.append(holder_table(diagnosis.holders, snapshot, wide=wide, colour=colour))
     parts.append(_headline(diagnosis, colour=colour))
-    parts += [_judged(each) for each in diagnosis.holders if each.because]
-    said = frozenset(line for each in diagnosis.holders for line in each.because)
+    parts += [_judged(judged) for judged in diagnosis.holders if judged.because]
+    said = frozenset(line for judged in diagnosis.holders for line in judged.because)
     parts += [
-        finding_text(each, said, colour=colour)
-        for each in diagnosis.findings
-        if each.code not in OF_SOURCES
+        finding_text(finding, said, colour=colour)
+        for finding in diagnosis.findings
+        if finding.code not in OF_SOURCES
     ]
     parts.append(source_lines(snapshot))
     if diagnosis.next_commands:
@@ -128,27 +128,27 @@ def mapping_table(
     colour: bool,
     of: str = "",
 ) -> str:
-    """Give the answer of ``list``; ``of`` says in words what was asked for, if not everything."""
-    local = [(diagnosis, each) for diagnosis in diagnoses for each in diagnosis.local]
+    """Return the output of ``list``; ``of`` describes the selection, if there is one."""
+    local = [(diagnosis, judged) for diagnosis in diagnoses for judged in diagnosis.local]
     if local:
         head = ["DEVICE", "IMAGE", "PERSISTENTVOLUME", "CLAIM", "VERDICT", "PODS"]
         head += ["CLIENT", "ADDRESS", "ATTACHMENT"] if wide else []
-        rows = [_listed(diagnosis, each, snapshot, wide=wide) for diagnosis, each in local]
-        verdicts = [each.verdict for _, each in local]
+        rows = [_listed(diagnosis, judged, snapshot, wide=wide) for diagnosis, judged in local]
+        verdicts = [judged.verdict for _, judged in local]
         parts = [_table(head, rows, verdicts if colour else None, head.index("VERDICT"))]
     elif snapshot.sources.node.state is SourceState.OBSERVED and mappings_seen(snapshot.node):
         parts = [_nothing_mapped(snapshot, of)]
     else:
-        parts = ["Whether anything is mapped here was not observed."]
+        parts = ["The mappings of this node were not observed."]
     serious = [
         finding
         for diagnosis in diagnoses
         for finding in diagnosis.findings
         if finding.severity is not Severity.INFO and finding.code not in OF_SOURCES
     ]
-    parts += [finding_text(each, colour=colour) for each in dict.fromkeys(serious)]
+    parts += [finding_text(finding, colour=colour) for finding in dict.fromkeys(serious)]
     parts.append(source_lines(snapshot))
-    commands = tuple(dict.fromkeys(each for one in diagnoses for each in one.next_commands))
+    commands = tuple(dict.fromkeys(given for one in diagnoses for given in one.next_commands))
     if commands:
         parts.append(next_text(commands, colour=colour))
     return "\n\n".join(parts) + "\n"
@@ -164,18 +164,18 @@ def _nothing_mapped(snapshot: Snapshot, of: str) -> str:
 
 @for_people
 def names(holders: Sequence[JudgedHolder]) -> str:
-    """Give ``-o name``: one ``node/NAME DEVICE`` a line, as far as they are known."""
+    """Return the output of ``-o name``: one known ``node/NAME DEVICE`` per line."""
     lines = []
-    for each in holders:
-        mapping = each.holder.mapping
-        device = mapping.device if mapping else f"client.{_client(each.holder)}"
-        lines.append(f"node/{each.holder.node or _UNKNOWN} {device}")
+    for judged in holders:
+        mapping = judged.holder.mapping
+        device = mapping.device if mapping else f"client.{_client(judged.holder)}"
+        lines.append(f"node/{judged.holder.node or _UNKNOWN} {device}")
     return "".join(f"{line}\n" for line in lines)
 
 
 @for_people
 def check_lines(results: Sequence[CheckResult], *, colour: bool) -> str:
-    """Give the answer of ``check``: a line each, and below what is not well what to do."""
+    """Return the output of ``check``: one line per result, with a hint below each problem."""
     words = {
         CheckState.OK: ("ok     ", GREEN),
         CheckState.WARNING: ("warning", YELLOW),
@@ -184,91 +184,91 @@ def check_lines(results: Sequence[CheckResult], *, colour: bool) -> str:
     }
     lines: list[str] = []
     source = ""
-    for each in results:
-        if each.source != source:
-            source = each.source
+    for result in results:
+        if result.source != source:
+            source = result.source
             lines.append(("" if not lines else "\n") + source)
-        word, paint = words[each.state]
-        detail = f": {each.detail}" if each.detail else ""
-        lines.append(f"  {painted(word, paint, colour=colour)} {each.sentence}{detail}")
-        if each.hint and each.state in {CheckState.WARNING, CheckState.FAILED}:
-            lines.append(f"          -> {each.hint}")
-    failed = sum(each.state is CheckState.FAILED for each in results)
-    warned = sum(each.state is CheckState.WARNING for each in results)
+        word, paint = words[result.state]
+        detail = f": {result.detail}" if result.detail else ""
+        lines.append(f"  {painted(word, paint, colour=colour)} {result.sentence}{detail}")
+        if result.hint and result.state in {CheckState.WARNING, CheckState.FAILED}:
+            lines.append(f"          -> {result.hint}")
+    failed = sum(result.state is CheckState.FAILED for result in results)
+    warned = sum(result.state is CheckState.WARNING for result in results)
     if failed:
-        last = f"{failed} of {len(results)} checks failed: answers here will have gaps, and say so."
+        last = f"{failed} of {len(results)} checks failed: answers will have gaps, and report them."
     elif warned:
-        last = f"Everything that an answer needs is here; {warned} warnings."
+        last = f"All required checks passed; {warned} warnings."
     else:
-        last = "Everything that an answer needs is here."
+        last = "All required checks passed."
     return "\n".join([*lines, "", last]) + "\n"
 
 
 @for_people
 def published_table(nodes: Sequence[PublishedNode], *, now: str, wide: bool, colour: bool) -> str:
-    """Give what agents published as a table, and a line for each whose word is old or missing."""
+    """Return a table of published mappings, and a line for each outdated or missing report."""
     head = ["NODE", "DEVICE", "VERDICT", "PV", "IMAGE", "CLIENT", "PODS", "SEEN"]
     head += ["ADDRESS", "SINCE"] if wide else []
     rows, verdicts, notes = [], [], []
-    for node in sorted(nodes, key=lambda each: each.name):
+    for node in sorted(nodes, key=lambda node: node.name):
         since = age(node.observed_at, now)
         seen = spoken(since)
         if isinstance(node.mappings, NotObserved):
-            notes.append(f"{node.name}: not observed: {node.mappings.reason} (asked {seen} ago)")
+            notes.append(f"{node.name}: not observed: {node.mappings.reason} (reported {seen} ago)")
             continue
         if not is_fresh(node, now):
-            notes.append(
-                f"{node.name}: last heard of {seen} ago: what is mapped there now is not known"
-            )
-        for each in node.mappings:
+            notes.append(f"{node.name}: last report {seen} ago: its current mappings are unknown")
+        for mapping in node.mappings:
             row = [
                 node.name,
-                each.device,
-                str(each.verdict),
-                each.persistent_volume or _UNKNOWN,
-                str(each.spec or _UNKNOWN),
-                f"client.{each.client_id}" if each.client_id else _UNKNOWN,
-                ",".join(each.pods) or "none",
+                mapping.device,
+                str(mapping.verdict),
+                mapping.persistent_volume or _UNKNOWN,
+                str(mapping.spec or _UNKNOWN),
+                f"client.{mapping.client_id}" if mapping.client_id else _UNKNOWN,
+                ",".join(mapping.pods) or "none",
                 seen,
             ]
-            row += [str(each.client_address or _UNKNOWN), each.since or _UNKNOWN] if wide else []
+            row += (
+                [str(mapping.client_address or _UNKNOWN), mapping.since or _UNKNOWN] if wide else []
+            )
             rows.append(row)
-            verdicts.append(each.verdict)
+            verdicts.append(mapping.verdict)
     if not nodes:
         return "No agent has published anything yet.\n"
     table = _table(head, rows, verdicts if colour else None, head.index("VERDICT"))
     if not rows:
-        heard = sum(not isinstance(each.mappings, NotObserved) for each in nodes)
-        table = f"Nothing is mapped on the {heard} nodes whose agents were heard."
+        reported = sum(not isinstance(node.mappings, NotObserved) for node in nodes)
+        table = f"Nothing is mapped on the {reported} nodes whose agents reported."
     return "\n".join([table.rstrip(), *([""] if notes else []), *notes]) + "\n"
 
 
 @for_people
 def published_names(nodes: Sequence[PublishedNode]) -> str:
-    """Give NODE DEVICE lines of everything that was published."""
+    """Return one ``NODE DEVICE`` line for each published mapping."""
     return "".join(
-        f"{node.name} {each.device}\n"
+        f"{node.name} {mapping.device}\n"
         for node in nodes
         if not isinstance(node.mappings, NotObserved)
-        for each in node.mappings
+        for mapping in node.mappings
     )
 
 
 @for_people
 def unmap_plan(plan: UnmapPlan, *, colour: bool) -> str:
-    """Give the plan that ``unmap`` prints before it acts."""
+    """Return the plan that ``unmap`` prints before it executes it."""
     words = {
         StepKind.UMOUNT: "unmount its staging mount {}",
         StepKind.LUKS_CLOSE: "close its LUKS mapping {}",
         StepKind.UNMAP: "unmap {}",
     }
     steps = [
-        f"  {number}. {words[each.kind].format(each.subject)}"
-        for number, each in enumerate(plan.steps, start=1)
+        f"  {number}. {words[step.kind].format(step.subject)}"
+        for number, step in enumerate(plan.steps, start=1)
     ]
     parts = [
         f"{painted('May be unmapped', BOLD + GREEN, colour=colour)}: {_what(plan)}.",
-        "\n".join(["Steps, each after another look:", *steps]),
+        "\n".join(["Steps, each after a new observation:", *steps]),
         _conditions(plan.conditions, colour=colour),
     ]
     return "\n\n".join([*parts, *_follows(plan)]) + "\n"
@@ -276,18 +276,23 @@ def unmap_plan(plan: UnmapPlan, *, colour: bool) -> str:
 
 @for_people
 def unmap_refusal(refusal: UnmapRefusal, *, colour: bool) -> str:
-    """Give why nothing is unmapped: every condition, and what was seen of it."""
+    """Return why nothing is unmapped: every condition with its evidence."""
     parts = [
         f"{painted('Not unmapped', BOLD + RED, colour=colour)}: {_what(refusal)}.",
         _conditions(refusal.conditions, colour=colour),
+        *([] if refusal.keeper is None else [f"{refusal.only_keeper}."]),
         next_text(_after_refusal(refusal), colour=colour),
     ]
     return "\n\n".join(parts) + "\n"
 
 
 def _after_refusal(refusal: UnmapRefusal) -> list[Command]:
-    """Return what to run next: wait where only time is missing, else why it was refused."""
-    hard = [each.code for each in refusal.conditions if not each.met and not each.passes]
+    """Return the next commands: wait if only time is missing, else explain the refusal."""
+    hard = [
+        condition.code
+        for condition in refusal.conditions
+        if not condition.met and not condition.passes
+    ]
     explained = [command("rbdagent explain", code) for code in hard]
     if refusal.identity is None:
         return explained
@@ -299,47 +304,47 @@ def _after_refusal(refusal: UnmapRefusal) -> list[Command]:
 
 @for_people
 def unmap_result(result: UnmapResult, *, colour: bool) -> str:
-    """Give what was done, what stopped it, and what must follow."""
+    """Return the executed steps, why they stopped if they did, and what to do next."""
     well = result.outcome is UnmapOutcome.UNMAPPED
     word = painted(str(result.outcome), BOLD + (GREEN if well else RED), colour=colour)
     parts = [f"{word}: {result.message}."]
     if result.done:
         parts.append(
-            "\n".join(["Done:", *(f"  {each.kind} {each.subject}" for each in result.done)])
+            "\n".join(["Done:", *(f"  {step.kind} {step.subject}" for step in result.done)])
         )
     if result.refusal is not None:
         parts.append(_conditions(result.refusal.conditions, colour=colour))
-    if any(each.kind is StepKind.UNMAP for each in result.done):
+    if any(step.kind is StepKind.UNMAP for step in result.done):
         parts += _follows(result.plan)
     return "\n\n".join(parts) + "\n"
 
 
 def _what(plan: UnmapPlan | UnmapRefusal) -> str:
-    device = plan.identity.device if plan.identity else "nothing of it"
+    device = plan.identity.device if plan.identity else "no mapping"
     volume = f" (pv/{plan.persistent_volume})" if plan.persistent_volume else ""
     return f"{device} on {plan.node}{volume}"
 
 
 def _conditions(conditions: Sequence[Condition], *, colour: bool) -> str:
     lines = []
-    for each in conditions:
-        word = "ok" if each.met else "not yet" if each.passes else "REFUSED"
-        shown = painted(f"{word:<7}", GREEN if each.met else RED, colour=colour)
-        lines.append(f" {each.number:>2} {shown}  {each.demands} ({each.code})")
-        if not each.met:
-            told = [*each.observed[:_MOST_REASONS]]
-            if len(each.observed) > _MOST_REASONS:
-                told.append(
-                    f"and {len(each.observed) - _MOST_REASONS} more: -o json tells them all"
+    for condition in conditions:
+        word = "ok" if condition.met else "not yet" if condition.passes else "REFUSED"
+        shown = painted(f"{word:<7}", GREEN if condition.met else RED, colour=colour)
+        lines.append(f" {condition.number:>2} {shown}  {condition.demands} ({condition.code})")
+        if not condition.met:
+            reasons = [*condition.observed[:_MOST_REASONS]]
+            if len(condition.observed) > _MOST_REASONS:
+                reasons.append(
+                    f"and {len(condition.observed) - _MOST_REASONS} more: -o json lists all"
                 )
-            lines += [wrapped(f"- {why}", first=" " * 13, rest=" " * 15) for why in told]
+            lines += [wrapped(f"- {why}", first=" " * 13, rest=" " * 15) for why in reasons]
     return "\n".join(["Conditions:", *lines])
 
 
 def _follows(plan: UnmapPlan) -> list[str]:
     if not plan.expects:
         return []
-    lines = [wrapped(each, first="  - ", rest="    ") for each in plan.expects]
+    lines = [wrapped(line, first="  - ", rest="    ") for line in plan.expects]
     return ["\n".join(["What must follow:", *lines])]
 
 
@@ -357,16 +362,16 @@ _HOLDER_HEAD_WIDE: Final = ("KIND", "MODE", "WATCH", "MOUNTS", "OPENERS", "SINCE
 def holder_table(
     holders: Sequence[JudgedHolder], snapshot: Snapshot, *, wide: bool, colour: bool
 ) -> str:
-    """Give one row a holder."""
+    """Return a table with one row for each holder."""
     known = pod_names(snapshot)
     head = _HOLDER_HEAD + (_HOLDER_HEAD_WIDE if wide else ())
-    rows = [_row(each, known, wide=wide) for each in holders]
-    verdicts = [each.verdict for each in holders]
+    rows = [_row(judged, known, wide=wide) for judged in holders]
+    verdicts = [judged.verdict for judged in holders]
     return _table(head, rows, verdicts if colour else None, head.index("VERDICT"))
 
 
 def holder_cells(judged: JudgedHolder, snapshot: Snapshot) -> dict[str, str]:
-    """Give a holder's row of the wide table, by column."""
+    """Return a holder's row of the wide table, by column."""
     row = _row(judged, pod_names(snapshot), wide=True)
     return dict(zip(_HOLDER_HEAD + _HOLDER_HEAD_WIDE, row, strict=True))
 
@@ -405,7 +410,7 @@ def _row(judged: JudgedHolder, known: Mapping[str, str], *, wide: bool) -> list[
 
 
 def _absent(snapshot: Snapshot) -> str:
-    """Give the word for a volume that was not found: nobody may have looked for it."""
+    """Return the cell of a volume that was not found; PersistentVolumes may be unobserved."""
     kube = snapshot.kubernetes
     if kube is None or isinstance(kube.persistent_volumes, NotObserved):
         return _NOT_OBSERVED
@@ -448,7 +453,7 @@ def _client(holder: Holder) -> int | None:
 def _pods(holder: Holder, known: Mapping[str, str]) -> str:
     if isinstance(holder.pods, NotObserved):
         return _NOT_OBSERVED
-    found = [str(each.ref) for each in holder.pods]
+    found = [str(pod.ref) for pod in holder.pods]
     found += [known.get(uid, f"uid {uid}") for uid in holder.lost_pod_uids]
     return ",".join(found) or _NONE
 
@@ -491,7 +496,7 @@ def _headline(diagnosis: Diagnosis, *, colour: bool) -> str:
     shown = painted(verdict, BOLD + COLOURS.get(diagnosis.verdict, RED), colour=colour)
     words = WORDS[diagnosis.verdict]
     if use.image is None and diagnosis.verdict is Verdict.UNDETERMINED:
-        words = "it leads to no RBD image that could be asked about"
+        words = "it does not lead to an RBD image that could be queried"
     return f"{shown}: {words}.\n{subject}{about}"
 
 
@@ -500,19 +505,19 @@ def _judged(judged: JudgedHolder) -> str:
     where = holder.node or "an unknown machine"
     device = f" {holder.mapping.device}" if holder.mapping else ""
     lines = [f"{where}{device} is {judged.verdict}, because"]
-    lines += [wrapped(each, first="  - ", rest="    ") for each in judged.because]
+    lines += [wrapped(reason, first="  - ", rest="    ") for reason in judged.because]
     return "\n".join(lines)
 
 
 def finding_text(finding: Finding, said: frozenset[str] = frozenset(), *, colour: bool) -> str:
-    """Give a finding; evidence that was said of the holder already is not said again."""
+    """Return a finding, without the evidence that the reasons of its holder already show."""
     paint = PAINT.get(finding.severity, "")
     label = painted(f"{finding.code} {finding.severity}", paint, colour=colour)
     lines = [f"{label}  {finding.subject}", wrapped(finding.message, first="  ", rest="  ")]
-    fresh = [each for each in finding.evidence if each not in said]
-    lines += [wrapped(each, first="  - ", rest="    ") for each in fresh]
+    fresh = [line for line in finding.evidence if line not in said]
+    lines += [wrapped(line, first="  - ", rest="    ") for line in fresh]
     if finding.heals is not None:
-        lines.append(wrapped(f"By itself: {finding.heals}.", first="  ", rest="  "))
+        lines.append(wrapped(f"Recovery: {finding.heals}.", first="  ", rest="  "))
     if finding.remedy:
         lines.append(wrapped(f"Remedy: {finding.remedy}", first="  ", rest="  "))
     lines += [f"    {line}" for line in lines_of(finding.commands)]
@@ -520,7 +525,7 @@ def finding_text(finding: Finding, said: frozenset[str] = frozenset(), *, colour
 
 
 def source_lines(snapshot: Snapshot) -> str:
-    """Give how each source went: what was not observed is a line, never a silent gap."""
+    """Return the state of each source, with one line for each fact that was not observed."""
     lines = ["Sources:"]
     for name, source in snapshot.sources.named:
         lines += _source(name, source)
@@ -532,7 +537,7 @@ def _source(name: str, source: Source) -> list[str]:
     reason = f": {source.reason}" if source.reason else ""
     lines = [wrapped(f"{name:<10} {state}{reason}", first="  ", rest=" " * 13)]
     if source.cure:
-        # Never wrapped: it is there to be copied.
+        # Never wrap this line: users copy it.
         lines.append(f"{' ' * 13}-> {source.cure}")
     for gap in source.gaps[:_MOST_GAPS]:
         lines.append(
@@ -542,7 +547,7 @@ def _source(name: str, source: Source) -> list[str]:
             lines.append(f"{' ' * 15}-> {gap.cure}")
     if len(source.gaps) > _MOST_GAPS:
         left = len(source.gaps) - _MOST_GAPS
-        lines.append(f"{' ' * 13}and {left} facts more were not observed: -o json tells them all")
+        lines.append(f"{' ' * 13}and {left} more facts were not observed: -o json lists all")
     return lines
 
 
@@ -553,7 +558,7 @@ def next_text(commands: Sequence[Command], *, colour: bool) -> str:
 
 
 def wrapped(text: str, *, first: str, rest: str) -> str:
-    """Wrap a text to the width of an answer."""
+    """Wrap a text to the width of the output."""
     return textwrap.fill(
         text,
         WIDTH,
@@ -570,15 +575,15 @@ def _table(
     verdicts: Sequence[Verdict] | None,
     painted: int,
 ) -> str:
-    """Align as kubectl does: three spaces between columns; colour never counts as width."""
-    paints = [COLOURS.get(each, RED) for each in verdicts] if verdicts else [""] * len(rows)
+    """Align columns as kubectl does, with three spaces between them; colours have no width."""
+    paints = [COLOURS.get(verdict, RED) for verdict in verdicts] if verdicts else [""] * len(rows)
     return "\n".join(aligned(head, rows, paints, painted))
 
 
 def aligned(
     head: Sequence[str], rows: Sequence[Sequence[str]], paints: Sequence[str], painted: int
 ) -> list[str]:
-    """Give a table's lines, each with the paint of one of its columns."""
+    """Return a table's lines; one column has the colour of its row."""
     widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
 
     def line(row: Sequence[str], paint: str) -> str:
@@ -591,5 +596,5 @@ def aligned(
 
 
 def painted(text: str, paint: str, *, colour: bool) -> str:
-    """Colour a text, where colours may be shown."""
+    """Return a coloured text, if colours may be shown."""
     return f"{paint}{text}{PLAIN}" if colour and paint else text

@@ -1,8 +1,8 @@
-"""The only package that writes to the node: one step at a time, each after a look of its own.
+"""The only package that writes to the node: one step at a time, each after a new snapshot.
 
-What may hang in the kernel is done by a child process that nobody waits for longer than is said:
-a write to sysfs that waits for a hung OSD cannot be interrupted (uninterruptible sleep), and must
-not take rbdagent with it.
+A child process runs each operation that may hang in the kernel, and rbdagent waits for it only
+until a deadline. A write to sysfs that waits for a hung OSD cannot be interrupted (uninterruptible
+sleep), and must not block rbdagent.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _GONE_S: Final = 5.0
 _WATCH_S: Final = 40.0
 """A watch without its client ends after 30 s (osd_client_watch_timeout)."""
 _WATCH_EVERY_S: Final = 2.0
-_LOOK_EVERY_S: Final = 0.2
+_CHECK_EVERY_S: Final = 0.2
 
 
 class NodePaths(Struct, frozen=True, kw_only=True):
-    """Where the host is seen."""
+    """Holds the paths at which the host is visible."""
 
     sysfs: Path
     procfs: Path
@@ -52,19 +52,19 @@ class NodePaths(Struct, frozen=True, kw_only=True):
 
 
 def node_paths(roots: NodeRoots) -> NodePaths:
-    """Give the paths of a node that was looked at by these roots."""
+    """Return the paths of a node that was observed below these roots."""
     return NodePaths(sysfs=roots.sysfs, procfs=roots.procfs, host_root=roots.host_root)
 
 
 class Decide(Protocol):
-    """Observes everything again, with consistent reads, and plans again."""
+    """A function that observes every source again, with consistent reads, and plans again."""
 
     def __call__(self, *, after: Step | None = None) -> UnmapPlan | UnmapRefusal:
-        """Return what is decided; ``after`` is the step that was done since the last time."""
+        """Return the new decision; ``after`` is the step since the previous decision."""
 
 
-class _Stopped(Exception):  # noqa: N818 - the end of the ladder is no error
-    """A step did not work."""
+class _Stopped(Exception):  # noqa: N818 - that the steps end is not an error
+    """A step did not succeed."""
 
     def __init__(self, outcome: UnmapOutcome, message: str) -> None:
         super().__init__(message)
@@ -79,15 +79,15 @@ def carry_out(
     paths: NodePaths,
     deadline: float = math.inf,
 ) -> UnmapResult:
-    """Do what a plan says, as long as a new look before each step says the same.
+    """Execute a plan, as long as a new plan before each step is unchanged.
 
     Args:
         plan: the plan.
-        again: looks at everything once more, with consistent reads, and plans anew.
-        watched: looks whether the mapping's client still watches the image's header.
-        paths: where to write.
-        deadline: of the monotonic clock; no step begins after it, and nothing is waited for longer.
-            A step that has begun is left to the kernel.
+        again: observes every source again, with consistent reads, and plans again.
+        watched: checks whether the client of the mapping still watches the image's header.
+        paths: the paths to write to.
+        deadline: in seconds of the monotonic clock. After it, no step begins and no wait continues.
+            The kernel still finishes a step that has begun.
     """
     done: list[Step] = []
 
@@ -123,7 +123,7 @@ def carry_out(
 def _do(step: Step, plan: UnmapPlan, paths: NodePaths, deadline: float) -> None:
     match step.kind:
         case StepKind.UMOUNT:
-            # Never lazy, never forced: what is busy stays.
+            # Never unmount lazily or by force: a busy mount must stay.
             _run(step, _on_host(paths, "umount", step.subject), deadline)
         case StepKind.LUKS_CLOSE:
             _run(step, _on_host(paths, "cryptsetup", "luksClose", step.subject), deadline)
@@ -132,11 +132,12 @@ def _do(step: Step, plan: UnmapPlan, paths: NodePaths, deadline: float) -> None:
 
 
 def _on_host(paths: NodePaths, *command: str) -> list[str]:
-    """Give the command line that runs a program in the host's namespaces of mounts and of IPC.
+    """Return the command line that runs a program in the host's mount and IPC namespaces.
 
-    cryptsetup waits for udevd on a System V semaphore (libdevmapper's udev cookie): one of a pod's
-    own IPC namespace udevd never finds. Where that is the host's own, nothing needs to be entered,
-    and under systemd it could not be (RestrictNamespaces=mnt).
+    cryptsetup waits for udevd on a System V semaphore (the udev cookie of libdevmapper). udevd
+    never finds a semaphore in a pod's IPC namespace. If rbdagent is already in the host's IPC
+    namespace, it does not enter that namespace; under systemd it could not
+    (RestrictNamespaces=mnt).
     """
     host = paths.procfs / "1" / "ns"
     entered = [f"--mount={host / 'mnt'}"]
@@ -149,27 +150,27 @@ def _is_own(namespace: Path) -> bool:
     try:
         return os.path.samefile(namespace, f"/proc/self/ns/{namespace.name}")
     except OSError:
-        # Who may not look may not enter either: nsenter says so of the first.
+        # A process that may not read the namespace may not enter it; nsenter reports that error.
         return True
 
 
 def _run(step: Step, command: list[str], deadline: float) -> None:
-    code, said = _child(command, deadline)
+    code, output = _child(command, deadline)
     if code is None:
         raise _Stopped(UnmapOutcome.IN_PROGRESS, f"{step.kind} {step.subject} does not return")
     if code != 0:
-        busy = "busy" in said
+        busy = "busy" in output
         raise _Stopped(
             UnmapOutcome.BUSY if busy else UnmapOutcome.FAILED,
-            f"{step.kind} {step.subject}: {said or f'exit {code}'}",
+            f"{step.kind} {step.subject}: {output or f'exit {code}'}",
         )
 
 
 def _unmap(step: Step, plan: UnmapPlan, paths: NodePaths, deadline: float) -> None:
     number = step.subject.removeprefix("/dev/rbd")
-    code, said = _child(
+    code, output = _child(
         [
-            # Neither site nor anything of ours is imported: it shall begin at once.
+            # The child imports neither site nor rbdagent, so that it starts without delay.
             *(sys.executable, "-I", "-S", child.__file__),
             str(paths.host_root / "dev" / f"rbd{number}"),
             str(paths.sysfs / "bus" / "rbd"),
@@ -190,15 +191,15 @@ def _unmap(step: Step, plan: UnmapPlan, paths: NodePaths, deadline: float) -> No
             UnmapOutcome.REFUSED, f"{step.subject} had I/O since the last observation (RBD510)"
         )
     if code != 0:
-        why = os.strerror(code) if code in errno.errorcode else said
+        why = os.strerror(code) if code in errno.errorcode else output
         raise _Stopped(UnmapOutcome.FAILED, f"unmapping {step.subject}: {why}")
     device = paths.sysfs / "bus" / "rbd" / "devices" / number
     if not _within(_left(_GONE_S, deadline), lambda: not device.exists()):
-        raise _Stopped(UnmapOutcome.FAILED, f"{device} is still there")
+        raise _Stopped(UnmapOutcome.FAILED, f"{device} still exists")
 
 
 def counts_of(counters: IoCounters) -> str:
-    """Return counters as the child compares them: in the order of sysfs, without what is not."""
+    """Return counters in the child's format: in the order of sysfs, without missing counters."""
     counts = (
         counters.reads,
         counters.writes,
@@ -210,16 +211,16 @@ def counts_of(counters: IoCounters) -> str:
 
 
 def _left(longest_s: float, deadline: float) -> float:
-    """Return how long may be waited, in seconds."""
+    """Return the longest permitted wait, in seconds."""
     return max(min(longest_s, deadline - time.monotonic()), 0.0)
 
 
 def _child(command: list[str], deadline: float) -> tuple[int | None, str]:
-    """Run a program; return its exit code, None where it does not return, and what it said.
+    """Run a program; return its exit code, None if it does not return, and its error output.
 
     Raises:
-        _Stopped: the program cannot be started, so that nothing was done: one that is missing while
-            a package is replaced, for instance.
+        _Stopped: the program cannot be started, so nothing was done. For instance, it is missing
+            while a package is replaced.
     """
     try:
         process = subprocess.Popen(
@@ -234,16 +235,16 @@ def _child(command: list[str], deadline: float) -> tuple[int | None, str]:
     except OSError as error:
         raise _Stopped(UnmapOutcome.FAILED, f"{command[0]}: {error.strerror}") from error
     try:
-        _, said = process.communicate(timeout=_left(_STEP_S, deadline))
+        _, output = process.communicate(timeout=_left(_STEP_S, deadline))
     except subprocess.TimeoutExpired:
         return None, ""
-    return process.returncode, said.strip()
+    return process.returncode, output.strip()
 
 
 def _after(
     plan: UnmapPlan, watched: Callable[[], bool | NotObserved], deadline: float
 ) -> tuple[UnmapOutcome, str]:
-    """Look for the watch: with a hung OSD it stays when the device is gone."""
+    """Wait until the watch ends; if an OSD hangs, the watch remains after the device is gone."""
     device, seen = plan.identity.device, list[bool | NotObserved]()
 
     def is_gone() -> bool:
@@ -251,16 +252,19 @@ def _after(
         return seen[-1] is False
 
     if _within(_left(_WATCH_S, deadline), is_gone, every_s=_WATCH_EVERY_S):
-        return UnmapOutcome.UNMAPPED, f"{device} is unmapped, and nobody there watches the image"
+        return (
+            UnmapOutcome.UNMAPPED,
+            f"{device} is unmapped, and its client no longer watches the image",
+        )
     last = seen[-1]
     reason = f" ({last.reason})" if isinstance(last, NotObserved) else ""
     return (
         UnmapOutcome.WATCH_LINGERS,
-        f"{device} is unmapped; its watch was not seen to end{reason}",
+        f"{device} is unmapped; the end of its watch was not observed{reason}",
     )
 
 
-def _within(seconds: float, holds: Callable[[], bool], *, every_s: float = _LOOK_EVERY_S) -> bool:
+def _within(seconds: float, holds: Callable[[], bool], *, every_s: float = _CHECK_EVERY_S) -> bool:
     deadline = time.monotonic() + seconds
     while not holds():
         left = deadline - time.monotonic()

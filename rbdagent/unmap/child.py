@@ -1,7 +1,7 @@
-"""The child of an unmap: the last look at the device and the write, with nothing between them.
+"""The child process of an unmap: the last check of the device, and the write directly after it.
 
-It is run as a file, by an interpreter that imports nothing of rbdagent: see the command in
-``rbdagent.unmap``. What it imports itself is what the interpreter has loaded or built in.
+It runs as a file, in an interpreter that imports nothing from rbdagent (see the command in
+``rbdagent.unmap``). It imports only modules that are built in or that the interpreter has loaded.
 """
 
 import errno
@@ -10,25 +10,25 @@ import os
 import sys
 
 NOT_THE_SAME = 200
-"""Exit code where the device is another one now; above every errno."""
+"""Exit code if the device now has another identity; above every errno."""
 HAS_IO = 201
-"""Exit code where the device had I/O since the observation before."""
+"""Exit code if the device had I/O since the previous observation."""
 _COUNTS = (0, 4, 8, 11, 15)
-"""Columns of ``stat`` that count: reads, writes, in flight, discards, flushes."""
+"""Columns of ``stat`` to compare: reads, writes, in flight, discards, flushes."""
 _DISKSEQ_IOCTL = 0x80081280
 """BLKGETDISKSEQ, include/uapi/linux/fs.h."""
 
 
 def main(device: str, bus: str, number: str, incarnation: str, counts: str) -> int:
-    """Write a device's id to ``remove``, if it is free, had no I/O, and is the planned one.
+    """Write a device's id to ``remove``, if it is free, had no I/O, and is the planned device.
 
     Args:
         device: path of the device node.
         bus: path of ``/sys/bus/rbd``.
         number: the device's id.
-        incarnation: ``diskseq:N``, or another kind with the inode of its directory in sysfs.
-        counts: its reads, writes, requests in flight, discards and flushes at the observation
-            before, with commas between them; what the kernel does not count is left out.
+        incarnation: ``diskseq:N``, or another prefix and the inode of its directory in sysfs.
+        counts: its reads, writes, requests in flight, discards and flushes at the previous
+            observation, separated by commas; without those that the kernel does not count.
 
     Returns:
         0, an errno, :data:`NOT_THE_SAME` or :data:`HAS_IO`.
@@ -42,7 +42,7 @@ def main(device: str, bus: str, number: str, incarnation: str, counts: str) -> i
         target = single if os.path.exists(single) else f"{bus}/remove"
         descriptor = os.open(target, os.O_WRONLY)
         try:
-            # The plain id: never "force".
+            # Only the id, never "force".
             os.write(descriptor, number.encode())
         finally:
             os.close(descriptor)
@@ -52,7 +52,10 @@ def main(device: str, bus: str, number: str, incarnation: str, counts: str) -> i
 
 
 def _is_free_and_the_same(device: str, bus: str, number: str, incarnation: str) -> bool:
-    """Open it alone: EBUSY where it is mounted or held. It is closed again before the write."""
+    """Check a device by an exclusive open, which fails with EBUSY if it is mounted or held.
+
+    The device is closed before the write.
+    """
     descriptor = os.open(device, os.O_RDONLY | os.O_EXCL | os.O_NONBLOCK)
     try:
         kind, _, value = incarnation.partition(":")
@@ -65,7 +68,7 @@ def _is_free_and_the_same(device: str, bus: str, number: str, incarnation: str) 
 
 
 def _counts(path: str) -> str:
-    """Read a device's counters. Opening the device to read only, and closing it, is no I/O."""
+    """Read a device's counters. Opening and closing the device read-only causes no I/O."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         columns = os.read(descriptor, 4096).decode().split()

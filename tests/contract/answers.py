@@ -1,7 +1,7 @@
-"""The answers that documents quote: what rbdagent says today of what was recorded.
+"""The answers that documents quote: the current output of rbdagent for saved snapshots.
 
-``./dev docs`` writes them anew, so that whoever changes an answer sees the change in the document
-and has it reviewed. Everything between them is written by hand.
+``./dev docs`` writes them again, so that a change of the output is visible in the documents and
+gets a review. The text between the answers is written by hand.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 STORIES: Final = ROOT / "docs" / "stories"
 _README: Final = ROOT / "README.md"
 
-# The snapshot is told to whoever reads the page's source; the command is what the person typed.
+# The snapshot is named in a comment, which only the source of the page shows. The command is shown
+# as a user types it.
 _ANSWER: Final = re.compile(
     r"^<!-- answered from (?P<snapshot>\S+) -->\n"
     r"(?P<begin>```(?:console)?\n[\w-]*\$ rbdagent (?P<typed>[^\n]+)\n).*?^```$",
@@ -27,22 +28,22 @@ _ANSWER: Final = re.compile(
 
 
 def stories() -> list[Path]:
-    """Give every story."""
+    """Return the path of every story."""
     return [path for path in sorted(STORIES.glob("*.md")) if path.stem != "README"]
 
 
 def quoting() -> list[Path]:
-    """Give every document that quotes answers."""
+    """Return the path of every document that quotes answers."""
     return [_README, *stories()]
 
 
 def snapshots(document: Path) -> list[str]:
-    """Give the snapshots that a document's answers are of."""
-    return [each["snapshot"] for each in _ANSWER.finditer(document.read_text())]
+    """Return the snapshots from which the answers of a document come."""
+    return [answer["snapshot"] for answer in _ANSWER.finditer(document.read_text())]
 
 
 def as_answered_today(document: Path) -> str:
-    """Give a document with the answers that rbdagent gives now."""
+    """Return the text of a document with the current answers of rbdagent."""
     return _ANSWER.sub(_answer, document.read_text())
 
 
@@ -53,6 +54,6 @@ def _answer(found: re.Match[str]) -> str:
 
 
 def write() -> None:
-    """Write every document with today's answers."""
+    """Write the current answers into every document."""
     for path in quoting():
         path.write_text(as_answered_today(path))

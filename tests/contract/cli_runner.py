@@ -1,4 +1,4 @@
-"""The command line, run in this process, as a process of its own, and on a terminal."""
+"""The command line, run in this process, in a separate process, and on a terminal."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ OF_TARGET: Final = (
     *(("diagnose", form) for form in (*FORMS, "html")),
     *(("unmap", form) for form in ("table", "json", "yaml")),
 )
-"""What can be asked of one target, and the forms of the answer."""
+"""The verbs that take one target, with each of their output formats."""
 ORPHAN: Final = ROOT / "examples" / "true-orphan.json"
 
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended, and what it said."""
+    """The exit code of a command, and its output."""
 
     code: int
     stdout: str
@@ -40,7 +40,7 @@ class Done:
 
     @property
     def data(self) -> dict[str, Any]:
-        """Give the answer of ``-o json``."""
+        """Return the parsed output of ``-o json``."""
         found: dict[str, Any] = json.loads(self.stdout)
         return found
 
@@ -54,13 +54,13 @@ def ask(*args: str) -> Done:
 
 
 def process(*args: str) -> Done:
-    """Run rbdagent as a process of its own, with pipes."""
+    """Run rbdagent in a separate process, with pipes."""
     done = subprocess.run(_command(args), capture_output=True, text=True, check=False, cwd=ROOT)
     return Done(done.returncode, done.stdout, done.stderr)
 
 
 def on_terminal(*args: str) -> str:
-    """Give what rbdagent prints on a terminal."""
+    """Return the output of rbdagent on a terminal."""
     leader, follower = pty.openpty()
     with subprocess.Popen(_command(args), stdout=follower, cwd=ROOT):
         os.close(follower)
@@ -68,14 +68,14 @@ def on_terminal(*args: str) -> str:
 
 
 def read_terminal(leader: int) -> str:
-    """Give what is shown on a terminal until nobody has it open any more, and close it."""
+    """Return the output on a terminal until no other process has it open, and close it."""
     with open(leader, "rb") as terminal:
         shown = b"".join(iter(lambda: _read(terminal.fileno()), b""))
     return shown.decode().replace("\r\n", "\n")
 
 
 def _read(terminal: int) -> bytes:
-    """Read on; the kernel tells the end of a terminal with an error."""
+    """Read the next bytes; the kernel reports the end of a terminal as an error."""
     try:
         return os.read(terminal, 65536)
     except OSError:
@@ -83,7 +83,7 @@ def _read(terminal: int) -> bytes:
 
 
 def read_and_leave(*args: str, lines: int) -> str:
-    """Read some lines of rbdagent's answer and close the pipe; give what it says on stderr."""
+    """Read some lines of rbdagent's output, close the pipe, and return what it prints to stderr."""
     reader, writer = os.pipe()
     with open(reader) as pipe:
         if not lines:
@@ -104,7 +104,7 @@ def _command(args: tuple[str, ...]) -> list[str]:
 
 
 def modules_of(*args: str) -> set[str]:
-    """Give the modules that a command imports."""
+    """Return the modules that a command imports."""
     done = subprocess.run(
         [sys.executable, "-X", "importtime", *_command(args)[1:]],
         capture_output=True,
@@ -116,12 +116,12 @@ def modules_of(*args: str) -> set[str]:
 
 
 def node_snapshot(recording: str, claim: str, *, root: Path) -> Snapshot:
-    """Give what `rbdagent snapshot` without TARGET had written on the first node of a recording."""
+    """Return what `rbdagent snapshot` without TARGET writes on the first node of a recording."""
     found = recorded_snapshot(recording, claim, node_name="n1", root=root)
     assert found.node is not None
     assert not isinstance(found.node.mappings, NotObserved)
-    specs = [each.spec for each in found.node.mappings]
-    images = frozenset(each.name for each in specs if not isinstance(each, NotObserved))
+    specs = [mapping.spec for mapping in found.node.mappings]
+    images = frozenset(spec.name for spec in specs if not isinstance(spec, NotObserved))
     return replace(
         found,
         target=Target(given="", kind=TargetKind.NONE),

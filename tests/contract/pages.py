@@ -1,4 +1,4 @@
-"""Pages to look at: what is drawn for volumes that are well, broken, and half unseen."""
+"""Sample pages: volumes that are healthy, broken, or only partly observed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def drawn(seen: Snapshot) -> str:
 
 
 def in_use() -> Snapshot:
-    """A pod runs with its volume, as it should."""
+    """Return a snapshot in which a pod runs with its volume, and nothing is wrong."""
     return made.world(
         mapped={
             "mounts": (
@@ -61,7 +61,7 @@ def in_use() -> Snapshot:
 
 
 def two_writers() -> Snapshot:
-    """Two nodes have it mapped read-write, and a third waits."""
+    """Return a snapshot in which two nodes have the image mapped read-write, and a third waits."""
     return made.world(
         of_image={"watchers": (made.watcher(), made.remote_watcher())},
         in_kube={
@@ -78,14 +78,14 @@ def stranger(number: int = 1, cookie: int = made.COOKIE) -> Watcher:
 
 
 def strangers() -> Snapshot:
-    """Clients hold the image that no node of the cluster is known by."""
+    """Return a snapshot in which clients that belong to no known node hold the image."""
     watchers = (made.watcher(), stranger(), stranger(2, made.LIBRBD_COOKIE))
     waiting = {"pods": (made.waiting_pod("web-1", "worker-2"),)}
     return made.world(of_image={"watchers": watchers}, in_kube=waiting)
 
 
 def many_nodes() -> Snapshot:
-    """Twelve nodes read it, and a Ceph daemon watches."""
+    """Return a snapshot in which twelve nodes read the volume."""
     watchers = tuple(
         Watcher(
             address=EntityAddress(ip=f"10.77.0.{20 + number}", nonce=number),
@@ -103,21 +103,21 @@ def many_nodes() -> Snapshot:
         in_kube={
             "persistent_volumes": (made.volume(access_modes=("ReadOnlyMany",)),),
             "claims": (made.claim(access_modes=("ReadOnlyMany",)),),
-            "attachments": tuple(made.attachment(each.name) for each in nodes),
+            "attachments": tuple(made.attachment(node.name) for node in nodes),
             "nodes": nodes,
-            "pods": tuple(made.pod(f"reader-{each.name}", each.name) for each in nodes),
+            "pods": tuple(made.pod(f"reader-{node.name}", node.name) for node in nodes),
         },
     )
 
 
 def without_api() -> Snapshot:
-    """Kubernetes could not be asked."""
+    """Return a snapshot in which Kubernetes could not be queried."""
     image = Target(given=str(made.SPEC), kind=TargetKind.IMAGE, image=made.SPEC)
     return made.snapshot(kubernetes=None, target=image)
 
 
 def unbound() -> Snapshot:
-    """A claim has no volume, and its pod no node."""
+    """Return a snapshot in which a claim has no volume, and its pod has no node."""
     return made.unmapped(
         target=Target(given="pvc/data", kind=TargetKind.CLAIM, name="data", namespace="default"),
         ceph=None,
@@ -130,7 +130,7 @@ def unbound() -> Snapshot:
 
 
 def named(name: str) -> Snapshot:
-    """Everything that can have a name has this one."""
+    """Return a snapshot in which every object that can have a name has this name."""
     claim = ObjectRef(namespace=name, name=name, uid="claim-uid")
     ref = ObjectRef(namespace=name, name=name, uid=made.POD_UID)
     waiting = ObjectRef(namespace=name, name=f"{name}-2", uid="waiting-uid")
@@ -158,17 +158,17 @@ def named(name: str) -> Snapshot:
 
 
 def longest_names() -> Snapshot:
-    """Names as long as the API allows, with no place to break."""
+    """Return a snapshot with names as long as the API allows, without a place to break the line."""
     return named("n" * 253)
 
 
 def _example(stem: str) -> Callable[[], Snapshot]:
-    path = next(each for each in EXAMPLES if each.stem == stem)
+    path = next(example for example in EXAMPLES if example.stem == stem)
     return lambda: load_snapshot(path.read_text(), where=path.name)
 
 
 SCENES: Final[dict[str, Callable[[], Snapshot]]] = {
-    **{each.stem: _example(each.stem) for each in EXAMPLES},
+    **{example.stem: _example(example.stem) for example in EXAMPLES},
     "in-use": in_use,
     "two-writers": two_writers,
     "strangers": strangers,
@@ -184,7 +184,7 @@ SCENES: Final[dict[str, Callable[[], Snapshot]]] = {
 
 
 class Read(HTMLParser):
-    """A page as a strict reader finds it: every element is closed, in order."""
+    """A page as a strict parser reads it: every element is closed, in order."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -218,8 +218,8 @@ class Read(HTMLParser):
             self.words += data
 
     def values(self, name: str) -> list[str]:
-        """Give the values of an attribute, whatever element has it."""
-        return [value for _, each, value in self.attributes if each == name]
+        """Return the values of an attribute in all elements."""
+        return [value for _, attribute, value in self.attributes if attribute == name]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -228,19 +228,20 @@ class Read(HTMLParser):
 
 
 def rgb(colour: str) -> list[int]:
-    """Read ``#12ab90``."""
+    """Parse ``#12ab90``."""
     return [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
 
 
 def contrast(one: Sequence[float], other: Sequence[float]) -> float:
-    """Give the ratio of two colours as WCAG 2 reckons it: 1 to 21."""
+    """Return the contrast ratio of two colours as WCAG 2 defines it: 1 to 21."""
     dark, light = sorted((_luminance(one), _luminance(other)))
     return (light + 0.05) / (dark + 0.05)
 
 
 def _luminance(colour: Sequence[float]) -> float:
-    parts = (each / 255 for each in colour)
+    parts = (channel / 255 for channel in colour)
     red, green, blue = (
-        each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in parts
+        channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4
+        for channel in parts
     )
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue

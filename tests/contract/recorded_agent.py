@@ -1,4 +1,4 @@
-"""What an agent had seen, and served, on the nodes that were recorded."""
+"""What an agent observes and serves on the recorded nodes."""
 
 from __future__ import annotations
 
@@ -16,23 +16,39 @@ from rbdagent.correlate.identity import mappings_of, volume_image, volumes_of
 from rbdagent.diagnose import diagnose
 from rbdagent.diagnose.blocked import blocked_volumes
 from rbdagent.history import remember
-from rbdagent.model import History, NotObserved, Snapshot, Sources, Target, TargetKind
+from rbdagent.model import (
+    History,
+    NotObserved,
+    Policy,
+    Snapshot,
+    Sources,
+    Switches,
+    Target,
+    TargetKind,
+    UnmapRefusal,
+    Verdict,
+)
+from rbdagent.plan import plan_unmap
 from tests.contract.recordings import recorded_ceph, recorded_snapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from rbdagent.model import Diagnosis
 
 _ALL: Final = Target(given="", kind=TargetKind.NONE)
 _LOOKS: Final = 20
 _APART_S: Final = 60.0
+_UNMAPS: Final = Policy(may_unmap=True, grace_s=_LOOKS * _APART_S / 2)
 
 
 def recorded_look(recording: str, claim: str, *, root: Path, node_name: str = "n1") -> Seen:
-    """Give what the agent of a recorded node had seen after twenty looks a minute apart.
+    """Return what the agent of a recorded node knows after twenty cycles, one minute apart.
 
     Args:
-        recording: its directory's name.
-        claim: whose events are known.
+        recording: the name of its directory.
+        claim: the claim whose events are known.
         root: an empty directory for the node's files.
         node_name: the agent's node.
     """
@@ -40,7 +56,7 @@ def recorded_look(recording: str, claim: str, *, root: Path, node_name: str = "n
     ceph = recorded_ceph(recording, _images(one))
     snapshot = replace(one, target=_ALL, ceph=ceph, sources=_timed(one.sources))
     uses = uses_of_node(snapshot)
-    diagnoses = tuple(diagnose(each, snapshot) for each in uses.mapped)
+    diagnoses = tuple(diagnose(use, snapshot) for use in uses.mapped)
     assert snapshot.node is not None
     history: History | None = None
     for number in range(_LOOKS):
@@ -53,26 +69,47 @@ def recorded_look(recording: str, claim: str, *, root: Path, node_name: str = "n
         took_s=0.1,
         at=time.monotonic(),
         ended={"unmapped": 1},
+        refused=tuple(_refusals(diagnoses, snapshot, history)),
         blocked=blocked_volumes(snapshot, uses.waited_for),
         complete_at=snapshot.observed_at,
     )
 
 
+def _refusals(
+    diagnoses: tuple[Diagnosis, ...], snapshot: Snapshot, history: History | None
+) -> Iterator[UnmapRefusal]:
+    """Yield the refusal for each orphan: a recording alone is never enough to unmap an image."""
+    for diagnosis in diagnoses:
+        for judged in diagnosis.local:
+            if judged.verdict is Verdict.ORPHANED:
+                planned = plan_unmap(
+                    judged,
+                    diagnosis.use,
+                    snapshot,
+                    history=history,
+                    policy=_UNMAPS,
+                    switches=Switches(freeze_file=None),
+                    now=None,
+                )
+                assert isinstance(planned, UnmapRefusal)
+                yield planned
+
+
 def _images(snapshot: Snapshot) -> frozenset[str]:
-    """Give the names of all images that the node maps, or that a PV stands for."""
-    specs = [each.spec for each in mappings_of(snapshot.node)]
-    images = [volume_image(each) for each in volumes_of(snapshot.kubernetes)]
-    mapped = {each.name for each in specs if not isinstance(each, NotObserved)}
-    return frozenset(mapped | {each.spec.name for each in images if each is not None})
+    """Return the names of all images that the node has mapped, or that a PV refers to."""
+    specs = [mapping.spec for mapping in mappings_of(snapshot.node)]
+    images = [volume_image(volume) for volume in volumes_of(snapshot.kubernetes)]
+    mapped = {spec.name for spec in specs if not isinstance(spec, NotObserved)}
+    return frozenset(mapped | {image.spec.name for image in images if image is not None})
 
 
 def _timed(sources: Sources) -> Sources:
-    """A recording does not tell how long its sources took to answer."""
-    return Sources(**{name: replace(each, took_s=0.1) for name, each in sources.named})
+    """Return the sources with a fixed duration: a recording does not contain their durations."""
+    return Sources(**{name: replace(source, took_s=0.1) for name, source in sources.named})
 
 
 def exposition(seen: Seen) -> bytes:
-    """Give what an agent serves under /metrics."""
+    """Return what an agent serves under /metrics."""
     registry = CollectorRegistry()
     registry.register(Metrics(lambda: seen))
     return generate_latest(registry)

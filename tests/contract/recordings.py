@@ -1,9 +1,10 @@
-"""Recordings of real nodes, as file trees to observe, with what Ceph and the API said meanwhile.
+"""Recordings of real nodes, as file trees to observe, with the data of Ceph and the API then.
 
-Two recorders wrote them: the first a file for each thing it read (``n1.rbd-sysfs``), the second a
-file for each node (``n1.obs``). Either is read into a `RecordedNode`, which is planted below a
-temporary directory as the observers find a node: ``proc``, ``sys`` and the host's own files. What
-neither wrote down stands in ``facts.toml`` (see ``tests/fixtures/recordings/README.md``).
+Two recorders wrote them: the first a file for each source it read (``n1.rbd-sysfs``), the second a
+file for each node (``n1.obs``). Both are read into a `RecordedNode`. It is written below a
+temporary directory in the layout that the observers expect: ``proc``, ``sys`` and the files of the
+host. Facts that neither recorder wrote are in ``facts.toml`` (see
+``tests/fixtures/recordings/README.md``).
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ _SOCKETS: Final = (
     f"{_KUBELET}/plugins_registry/rbd.csi.ceph.com-reg.sock",
     f"{_KUBELET}/plugins/rbd.csi.ceph.com/csi.sock",
 )
-"""Of the driver's registrar, and its own."""
+"""The socket of the driver's registrar, and the socket of the driver."""
 _BOOT: Final = "2026-11-21T00:00:00Z"
 _KERNEL_THREAD: Final = 0x00200000
 _POOL, _POOL_ID = "k8s", 1
@@ -74,31 +75,34 @@ _NOT_RECORDED: Final = NotObserved(reason="not recorded")
 
 @dataclass(frozen=True)
 class Link:
-    """A link of ``/proc/PID`` and the device numbers of what it leads to."""
+    """A link of ``/proc/PID``, and the device numbers of its target."""
 
     target: str
     device: int
     special: int = 0
-    """``st_rdev``; 0 where it leads to no device node."""
+    """``st_rdev``; 0 if the target is not a device node."""
 
     @property
     def identity(self) -> Identity:
         return Identity(
+            attributes=0,
             mode=stat.S_IFBLK if self.special else stat.S_IFREG,
             inode=0,
-            is_root=False,
-            special=(os.major(self.special), os.minor(self.special)),
-            device=(os.major(self.device), os.minor(self.device)),
+            known=0,
+            special_major=os.major(self.special),
+            special_minor=os.minor(self.special),
+            major=os.major(self.device),
+            minor=os.minor(self.device),
         )
 
 
 @dataclass(kw_only=True)
 class Process:
-    """What was recorded of one process."""
+    """The recorded facts about one process."""
 
     name: str = ""
     command: str = ""
-    """Words with single blanks between; empty for a kernel thread."""
+    """Words with single spaces between them; empty for a kernel thread."""
     state: str = "S"
     namespace: str = _HOST_NAMESPACE
     pod: str | None = None
@@ -108,7 +112,7 @@ class Process:
 
 @dataclass(kw_only=True)
 class RecordedNode:
-    """A node, ready to be planted: absolute paths as the node has them."""
+    """A node, ready to be written as a file tree, with the absolute paths of the node."""
 
     name: str
     files: dict[str, str] = field(default_factory=dict)
@@ -117,21 +121,21 @@ class RecordedNode:
     """Unix sockets that no process listens on any more."""
     processes: dict[int, Process] = field(default_factory=dict)
     namespaces: dict[str, list[str]] = field(default_factory=lambda: {_HOST_NAMESPACE: []})
-    """Mount namespace, as its link reads, to lines of mountinfo."""
+    """Lines of mountinfo by mount namespace; the key is the target of the namespace's link."""
 
     def process(self, pid: str | int, command: str = "", name: str = "") -> Process:
-        """Give a process, told apart by its pid; of two command lines the longer is the whole."""
+        """Return the process with a pid, added if new; the longer command line is the full one."""
         found = self.processes.setdefault(int(pid), Process())
         found.command = max(found.command, command.strip(), key=len)
         found.name = name or found.name or os.path.basename(found.command.partition(" ")[0])
         return found
 
     def runs(self, program: str) -> bool:
-        """Tell whether a program runs."""
-        return any(each.name == program for each in self.processes.values())
+        """Return whether a program runs."""
+        return any(process.name == program for process in self.processes.values())
 
     def add_block_device(self, name: str, number: str, attributes: Json) -> None:
-        """Add ``/sys/block/NAME`` and its node."""
+        """Add ``/sys/block/NAME`` and its device node."""
         block = f"/sys/block/{name}"
         self.files[f"/dev/{name}"] = ""
         self.files[f"{block}/dev"] = number
@@ -160,7 +164,7 @@ def some_claim(recording: str) -> str:
 
 
 def recorded_node(recording: str, name: str) -> RecordedNode:
-    """Read one node of a recording, whichever recorder wrote it."""
+    """Read one node of a recording, from the files of either recorder."""
     directory = RECORDINGS / recording
     node = RecordedNode(name=name)
     if (directory / f"{name}.obs").exists():
@@ -172,7 +176,7 @@ def recorded_node(recording: str, name: str) -> RecordedNode:
 
 
 def _sections(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Give each ``== title`` with its lines."""
+    """Yield each ``== title`` with its lines."""
     for part in re.split(r"^== ", path.read_text(), flags=re.MULTILINE)[1:]:
         title, *lines = part.splitlines()
         yield title.strip(), lines
@@ -237,7 +241,7 @@ def _add_krbd(node: RecordedNode, lines: list[str]) -> None:
         minor = int(os.path.basename(path)) << _RBD_SHIFT
         bus = ("pool", "pool_ns", "name", "image_id", "client_id", "client_addr", "current_snap",
                "features", "size")  # fmt: skip
-        node.files |= {f"{path}/{each}": attributes[each] for each in bus}
+        node.files |= {f"{path}/{attribute}": attributes[attribute] for attribute in bus}
         node.files |= {
             f"{path}/pool_id": str(_POOL_ID),
             f"{path}/major": str(_RBD_MAJOR),
@@ -253,7 +257,7 @@ def _attributes(line: str) -> tuple[str, dict[str, str]]:
 
 
 def _add_nbd(node: RecordedNode, lines: list[str]) -> None:
-    """Read connected devices, and the processes that matter to them with whole command lines."""
+    """Read connected devices, and their processes with complete command lines."""
     for line in lines:
         if line.startswith("/sys/block/"):
             path, attributes = _attributes(line)
@@ -268,7 +272,9 @@ def _add_mappers(node: RecordedNode, lines: list[str]) -> None:
     for line in lines:
         if line.startswith("/sys/block/"):
             path, attributes = _attributes(line)
-            node.files |= {f"{path}/dm/{each}": attributes[each] for each in ("name", "uuid")}
+            node.files |= {
+                f"{path}/dm/{attribute}": attributes[attribute] for attribute in ("name", "uuid")
+            }
             node.add_block_device(os.path.basename(path), attributes["dev"], attributes)
 
 
@@ -283,8 +289,8 @@ def _add_loops(node: RecordedNode, lines: list[str]) -> None:
 
 
 def _add_threads(node: RecordedNode, lines: list[str]) -> None:
-    for each in " | ".join(lines).split(" | "):
-        pid, _, name = each.strip().partition(" ")
+    for thread in " | ".join(lines).split(" | "):
+        pid, _, name = thread.strip().partition(" ")
         node.process(pid, name=name)
 
 
@@ -336,15 +342,16 @@ def _add_kubelet_directories(node: RecordedNode, lines: list[str]) -> None:
 
 
 def _complete(node: RecordedNode, directory: Path) -> None:
-    """Add what was not recorded on the node, but told by the API, the logs or the timeline."""
+    """Add facts that were not recorded on the node, but come from the API, logs or timeline."""
     facts = _facts(directory.name)
     own = facts[node.name]
-    for each in own.get("processes", ()):
-        node.process(each["pid"], each["command"]).namespace = each["namespace"]
-        node.namespaces[each["namespace"]] = each["mounts"]
-    for each in own.get("links", ()):
-        node.process(each["pid"]).links[each["name"]] = Link(
-            each["target"], _number(each["st_dev"])
+    for entry in own.get("processes", ()):
+        node.process(entry["pid"], entry["command"]).namespace = entry["namespace"]
+        node.namespaces[entry["namespace"]] = entry["mounts"]
+    node.namespaces[_HOST_NAMESPACE] += own.get("mounts", ())
+    for entry in own.get("links", ()):
+        node.process(entry["pid"]).links[entry["name"]] = Link(
+            entry["target"], _number(entry["st_dev"])
         )
     for pid, uid in own.get("pods", {}).items():
         node.process(pid).pod = uid
@@ -366,10 +373,10 @@ def _complete(node: RecordedNode, directory: Path) -> None:
         f"0: 00000002 00000000 00010000 0001 01 1 {path}\n" for path in _SOCKETS if driver_runs
     )
     described = next(
-        each for each in _recorded(directory, "nodes") if each["metadata"]["name"] == node.name
+        item for item in _recorded(directory, "nodes") if item["metadata"]["name"] == node.name
     )["status"]
     address = next(
-        each["address"] for each in described["addresses"] if each["type"] == "InternalIP"
+        entry["address"] for entry in described["addresses"] if entry["type"] == "InternalIP"
     )
     boot = int(_moment(_BOOT).timestamp())
     node.files |= own.get("files", {})
@@ -383,7 +390,7 @@ def _complete(node: RecordedNode, directory: Path) -> None:
         "/proc/1/net/unix": f"Num RefCount Protocol Flags Type St Inode Path\n{listening}",
     }
     node.directories |= {"/sys/kernel", "/sys/bus/rbd/devices"}
-    for path in [each for each in node.files if each.startswith("/sys/bus/rbd/devices/")]:
+    for path in [path for path in node.files if path.startswith("/sys/bus/rbd/devices/")]:
         node.files[f"{os.path.dirname(path)}/cluster_fsid"] = facts["fsid"]
 
 
@@ -393,15 +400,15 @@ def _facts(recording: str) -> Json:
 
 
 # --------------------------------------------------------------------------------------------------
-# Planting and observing it
+# Writing a recorded node as a file tree, and observing it
 # --------------------------------------------------------------------------------------------------
 
 
 def observed(node: RecordedNode, root: Path) -> tuple[NodeView | None, Source]:
-    """Plant a node below a directory and look at it.
+    """Write a node below a directory and observe it.
 
-    A symbolic link stands for each link of ``/proc/PID``; only the kernel can give it the recorded
-    device numbers, so `identity_of` returns them.
+    Each link of ``/proc/PID`` is written as a symbolic link. Only the kernel can give it the
+    recorded device numbers, so a replacement of `identity_of` returns them.
     """
     roots = _plant(node, root)
     links = {
@@ -442,7 +449,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def bound_socket(path: Path) -> socket.socket:
-    """Make a unix socket at a path that may be longer than the 107 bytes of its address."""
+    """Return a socket bound to a path, which may be longer than the 107 bytes of a unix address."""
     path.parent.mkdir(parents=True, exist_ok=True)
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     directory = os.open(path.parent, os.O_PATH)
@@ -454,7 +461,7 @@ def bound_socket(path: Path) -> socket.socket:
 
 
 def _plant_process(root: Path, pid: int, process: Process) -> None:
-    """Make ``/proc/PID``: one inode for each mount namespace tells them apart, as in the kernel."""
+    """Write ``/proc/PID``; as in the kernel, each mount namespace has an inode."""
     directory = root / "proc" / str(pid)
     started = _moment(process.started_at) - _moment(_BOOT)
     ticks = int(started.total_seconds()) * os.sysconf("SC_CLK_TCK")
@@ -465,6 +472,7 @@ def _plant_process(root: Path, pid: int, process: Process) -> None:
     _write(directory / "cmdline", "".join(f"{word}\0" for word in words))
     pod = f"kubepods/besteffort/pod{process.pod}" if process.pod else ""
     _write(directory / "cgroup", f"0::/{pod}\n")
+    _write(directory / "status", "Name:\t-\nUid:\t0\t0\t0\t0\n")
     shown = root / "namespaces" / process.namespace
     _write(directory / "mountinfo", shown.read_text())
     (directory / "ns").mkdir()
@@ -479,16 +487,16 @@ def _moment(text: str) -> dt.datetime:
 
 
 # --------------------------------------------------------------------------------------------------
-# What the API said
+# The data of the API
 # --------------------------------------------------------------------------------------------------
 
 
 def recorded_volume(recording: str, claim: str) -> str:
-    """Give the name of the PV whose claimRef names a claim, deleted or not."""
+    """Return the name of the PV whose claimRef names a claim; the claim may be deleted."""
     return next(
-        str(each["metadata"]["name"])
-        for each in _recorded(RECORDINGS / recording, "pv")
-        if each["spec"]["claimRef"]["name"] == claim
+        str(volume["metadata"]["name"])
+        for volume in _recorded(RECORDINGS / recording, "pv")
+        if volume["spec"]["claimRef"]["name"] == claim
     )
 
 
@@ -498,7 +506,7 @@ def recorded_kube(recording: str, claim: str, observed_at: str) -> KubeView:
     pods = _parsed(directory, "pods", read.pod)
     subjects = {claim, recorded_volume(recording, claim)}
     if not isinstance(pods, NotObserved):
-        subjects |= {each.ref.name for each in pods if claim in each.claims}
+        subjects |= {pod.ref.name for pod in pods if claim in pod.claims}
     events = _events(directory, _moment(observed_at))
     return KubeView(
         server="https://recorded.example:6443",
@@ -508,7 +516,7 @@ def recorded_kube(recording: str, claim: str, observed_at: str) -> KubeView:
         nodes=_parsed(directory, "nodes", read.node),
         csi_nodes=_parsed(directory, "csinodes", read.csi_node),
         attachments=_parsed(directory, "volumeattachments", read.attachment),
-        events=tuple(each for each in events if each.subject.name in subjects),
+        events=tuple(event for event in events if event.subject.name in subjects),
     )
 
 
@@ -522,7 +530,7 @@ def _parsed(
 ) -> tuple[_T, ...] | NotObserved:
     if not (directory / f"kube.{kind}.json").exists():
         return _NOT_RECORDED
-    return tuple(read.parse_object(reader, each, what=kind) for each in _recorded(directory, kind))
+    return tuple(read.parse_object(reader, item, what=kind) for item in _recorded(directory, kind))
 
 
 _KINDS: Final = {
@@ -537,7 +545,7 @@ _UNITS: Final = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 def _events(directory: Path, observed_at: dt.datetime) -> Iterator[KubeEvent]:
     """Read events as JSON, or as ``kubectl get events`` lists them: with ages."""
     if (directory / "kube.events.json").exists():
-        yield from (read.event(each) for each in _recorded(directory, "events"))
+        yield from (read.event(event) for event in _recorded(directory, "events"))
         return
     shape = re.compile(r"(\S+) +(\S+)(?: \(x(\d+) over \S+\))? +(\S+) +(\S+) +(\w+)/(\S+) +(.*)")
     for line in (directory / "kube.events").read_text().splitlines()[1:]:
@@ -557,7 +565,7 @@ def _events(directory: Path, observed_at: dt.datetime) -> Iterator[KubeEvent]:
 
 
 # --------------------------------------------------------------------------------------------------
-# What Ceph said
+# The data of Ceph
 # --------------------------------------------------------------------------------------------------
 
 
@@ -626,28 +634,28 @@ def _image(name: str, fsid: str, told: str) -> ImageView:
 
 
 # --------------------------------------------------------------------------------------------------
-# All of it
+# The whole snapshot
 # --------------------------------------------------------------------------------------------------
 
 
 def recorded_snapshot(
     recording: str, claim: str, *, node_name: str, root: Path, later_minutes: int = 0
 ) -> Snapshot:
-    """Look at one volume as the recording has it, from one of its nodes.
+    """Return a snapshot of one volume of a recording, taken from one of its nodes.
 
     Args:
-        recording: its directory's name.
-        claim: the claim whose volume is asked about.
-        node_name: the node that looks.
+        recording: the name of its directory.
+        claim: the claim of the volume.
+        node_name: the node that takes the snapshot.
         root: an empty directory for the node's files.
-        later_minutes: how long after the recording, in which nothing happened, the look is.
+        later_minutes: time from the recording to the snapshot; nothing changes in this time.
     """
     recorded_at = _facts(recording)["observed_at"]
     target_name = recorded_volume(recording, claim)
     target = Target(given=f"pv/{target_name}", kind=TargetKind.PERSISTENT_VOLUME, name=target_name)
     node, node_source = observed(recorded_node(recording, node_name), root)
     kube = recorded_kube(recording, claim, recorded_at)
-    images = frozenset(each.spec.name for each in images_of(target, node, kube))
+    images = frozenset(image.spec.name for image in images_of(target, node, kube))
     now = _moment(recorded_at) + dt.timedelta(minutes=later_minutes)
     return Snapshot(
         observed_at=now.strftime("%Y-%m-%dT%H:%M:%SZ"),

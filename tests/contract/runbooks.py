@@ -1,6 +1,7 @@
-"""The pages below docs/runbooks: written from the catalogue and the alerts, kept by hand below.
+"""The pages in docs/runbooks: a generated part, and below it a part that is written by hand.
 
-``./dev docs`` writes them. What stands below a page's marker line is somebody's own: it stays.
+``./dev docs`` writes the pages from the catalogue and the alerts. It keeps the text below the
+marker line of a page.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ Json = dict[str, Any]
 
 @functools.cache
 def rules() -> list[Json]:
-    """Give every rule of the alerts."""
+    """Return every rule of the alerts."""
     found: Json = yaml.safe_load(ALERTS.read_text())
     return [rule for group in found["groups"] for rule in group["rules"]]
 
 
 def alerts() -> dict[str, list[Json]]:
-    """Give the rules of each alert: one, or one a severity."""
+    """Return the rules of each alert: one rule, or one for each severity."""
     found: dict[str, list[Json]] = {}
     for rule in rules():
         found.setdefault(rule["alert"], []).append(rule)
@@ -54,7 +55,7 @@ def alerts() -> dict[str, list[Json]]:
 
 
 def pages() -> dict[Path, str]:
-    """Give every page as it should be, with what stands below the markers now."""
+    """Return every page with its generated part, and with the existing text below its marker."""
     by_hand = {name: _by_hand(name) for name in (*alerts(), *CATALOG)}
     heads = {name: _of_alert(name, rules) for name, rules in alerts().items()}
     heads |= {code: _of_code(entry, by_hand) for code, entry in CATALOG.items()}
@@ -89,7 +90,7 @@ def _of_code(entry: Entry, by_hand: dict[str, str]) -> str:
         for title in ("cause", "evidence", "risk", "remedy")
     ]
     if entry.heals is not None:
-        parts.append(f"## By itself\n\n{_wrapped(_sentence(entry.heals))}")
+        parts.append(f"## Recovery\n\n{_wrapped(_sentence(entry.heals))}")
     link = f"({entry.code}.md)"
     naming = [f"[{name}]({name}.md)" for name in alerts() if link in by_hand[name]]
     if naming:

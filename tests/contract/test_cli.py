@@ -54,7 +54,7 @@ WHO: Final = ("who-holds", f"pv/{VOLUME}", "--from", str(ORPHAN))
 
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Let no setting of the developer's decide a test."""
+    """Remove all settings of the developer from the environment."""
     for name in os.environ:
         if name.startswith("RBDAGENT_") or name in {"KUBECONFIG", "NO_COLOR", "NODE_NAME"}:
             monkeypatch.delenv(name)
@@ -72,7 +72,7 @@ def ask(capsys: pytest.CaptureFixture[str]) -> Ask:
 
 @pytest.fixture(scope="session")
 def node_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A node with three mappings in use, for `list --from`."""
+    """Return the snapshot file of a node with three mappings in use, for `list --from`."""
     snapshot = node_snapshot(
         "24-read-only-and-shared", "crox", root=tmp_path_factory.mktemp("node")
     )
@@ -112,11 +112,11 @@ def test_every_form_of_a_target_leads_to_the_same_holders(
 ) -> None:
     report = ask("who-holds", *target, "--from", str(ORPHAN), "-o", "json").data
     assert report["holders"] == ask(*WHO, "-o", "json").data["holders"]
-    assert [each["device"] for each in report["holders"]] == ["/dev/rbd0"]
+    assert [holder["device"] for holder in report["holders"]] == ["/dev/rbd0"]
 
 
 @pytest.mark.parametrize("target", ["", " ", "pv/", "pvc/", "pvc//data", "pod/", "/dev/sda"])
-def test_a_wrong_form_is_told_all_forms(ask: Ask, target: str) -> None:
+def test_error_about_a_wrong_target_lists_all_forms(ask: Ask, target: str) -> None:
     done = ask("who-holds", target, "--from", str(ORPHAN))
     assert (done.code, done.stdout) == (2, "")
     for form in ("pv/NAME", "pvc/NAMESPACE/NAME", "pod/NAMESPACE/NAME",
@@ -132,9 +132,7 @@ def test_a_wrong_form_is_told_all_forms(ask: Ask, target: str) -> None:
         ("a/b/c/d", "POOL/NAMESPACE/IMAGE"),
     ],
 )
-def test_a_form_with_too_many_parts_is_told_the_form_of_its_kind(
-    ask: Ask, target: str, form: str
-) -> None:
+def test_error_about_too_many_parts_shows_the_right_form(ask: Ask, target: str, form: str) -> None:
     done = ask("who-holds", target)
     assert (done.code, done.stdout) == (2, "")
     assert form in done.stderr
@@ -149,29 +147,27 @@ def test_a_namespace_flag_that_contradicts_the_target_is_refused(ask: Ask) -> No
 
 @pytest.mark.parametrize("verb", ["who-holds", "diagnose"])
 @pytest.mark.parametrize("target", ["pv/pvc-0", "pvc/shop/data", "k8s/other", "/dev/rbd7"])
-def test_a_target_that_the_snapshot_does_not_hold_is_told_what_it_was_taken_for(
-    ask: Ask, verb: str, target: str
-) -> None:
+def test_error_names_the_target_of_the_snapshot(ask: Ask, verb: str, target: str) -> None:
     done = ask(verb, target, "--from", str(ORPHAN))
     assert (done.code, done.stdout) == (1, "")
     assert target in done.stderr
     assert f"rbdagent {verb} pv/{VOLUME} --from {ORPHAN}" in done.stderr
 
 
-def test_who_holds_of_a_nodes_snapshot_is_told_to_list_it(ask: Ask, node_file: Path) -> None:
+def test_who_holds_with_a_snapshot_of_a_node_suggests_list(ask: Ask, node_file: Path) -> None:
     done = ask("who-holds", "pv/x", "--from", str(node_file))
     assert (done.code, done.stdout) == (1, "")
     assert f"rbdagent list --from {node_file}" in done.stderr
 
 
-def test_list_of_a_volumes_snapshot_is_told_to_ask_who_holds_it(ask: Ask) -> None:
+def test_list_with_a_snapshot_of_a_volume_suggests_who_holds(ask: Ask) -> None:
     done = ask("list", "--from", str(ORPHAN))
     assert (done.code, done.stdout) == (1, "")
     assert f"rbdagent who-holds pv/{VOLUME} --from {ORPHAN}" in done.stderr
 
 
 # --------------------------------------------------------------------------------------------------
-# Forms of an answer
+# Output formats
 # --------------------------------------------------------------------------------------------------
 
 
@@ -181,8 +177,8 @@ def test_the_table_is_aligned_under_its_head(ask: Ask) -> None:
         assert row.index(cell) == head.index(column)
 
 
-def test_the_answer_ends_with_its_sources_and_the_next_commands(ask: Ask) -> None:
-    sections = [each.partition("\n") for each in ask(*WHO).stdout.split("\n\n")]
+def test_output_ends_with_sources_and_next_commands(ask: Ask) -> None:
+    sections = [section.partition("\n") for section in ask(*WHO).stdout.split("\n\n")]
     assert [title for title, _, _ in sections[-2:]] == ["Sources:", "Next:"]
 
 
@@ -199,7 +195,7 @@ def test_wide_adds_columns_to_the_tables(ask: Ask) -> None:
     assert len(wide) > len(head)
 
 
-def test_name_prints_one_line_a_holder(ask: Ask) -> None:
+def test_name_prints_one_line_per_holder(ask: Ask) -> None:
     assert ask(*WHO, "-o", "name").stdout == "node/worker-1 /dev/rbd0\n"
 
 
@@ -215,8 +211,8 @@ MACHINE: Final = (
 )
 
 
-@pytest.mark.parametrize(("command", "kind"), MACHINE, ids=lambda each: each[0])
-def test_json_is_valid_by_the_schema_that_rbdagent_prints(
+@pytest.mark.parametrize(("command", "kind"), MACHINE, ids=lambda value: value[0])
+def test_json_matches_the_schema_that_rbdagent_prints(
     ask: Ask, command: tuple[str, ...], kind: str
 ) -> None:
     answer = ask(*command, "-o", "json").data
@@ -224,8 +220,10 @@ def test_json_is_valid_by_the_schema_that_rbdagent_prints(
     jsonschema.validate(answer, ask("schema", kind).data)
 
 
-@pytest.mark.parametrize(("command", "_kind"), MACHINE, ids=lambda each: each[0])
-def test_yaml_says_what_json_says(ask: Ask, command: tuple[str, ...], _kind: str) -> None:
+@pytest.mark.parametrize(("command", "_kind"), MACHINE, ids=lambda value: value[0])
+def test_yaml_and_json_contain_the_same_data(
+    ask: Ask, command: tuple[str, ...], _kind: str
+) -> None:
     answer = ask(*command, "-o", "json").data
     assert yaml.safe_load(ask(*command, "-o", "yaml").stdout) == answer
 
@@ -234,7 +232,7 @@ def test_a_pipe_gets_no_escape_codes() -> None:
     assert "\033" not in process(*WHO).stdout
 
 
-def test_a_terminal_gets_colours_that_carry_nothing_alone() -> None:
+def test_colours_on_a_terminal_add_no_information() -> None:
     shown = on_terminal(*WHO)
     assert "\033[" in shown
     assert re.sub(r"\033\[\d+m", "", shown) == process(*WHO).stdout
@@ -251,13 +249,13 @@ def test_a_terminal_with_no_color_gets_no_escape_codes(monkeypatch: pytest.Monke
 
 
 def orphaned(_root: Path) -> Json:
-    """Give a look with findings that are errors."""
+    """Return a snapshot with findings that are errors."""
     found: Json = json.loads(ORPHAN.read_text())
     return found
 
 
 def unseen(root: Path) -> Json:
-    """Give a look that Kubernetes did not answer: warnings, and nothing is certain."""
+    """Return a snapshot without data of Kubernetes: warnings, and nothing is certain."""
     failed = {"state": "failed", "reason": "no route to host"}
     found = orphaned(root)
     return found | {
@@ -268,12 +266,12 @@ def unseen(root: Path) -> Json:
 
 
 def dead(root: Path) -> Json:
-    """Give a look with warnings that is certain: an rbd-nbd whose process has died."""
+    """Return a snapshot with warnings that is certain: the process of an rbd-nbd has died."""
     return json_of("28-orphan-blocks-delete", "cn", "n2", root)
 
 
 def healthy(root: Path) -> Json:
-    """Give a look at a volume in use, all of it seen."""
+    """Return a snapshot of a volume in use in which everything was observed."""
     found = json_of("01-fs-running", "c1", "n1", root)
     found["sources"]["node"].pop("gaps", None)
     return found
@@ -301,7 +299,7 @@ def json_of(recording: str, claim: str, node: str, root: Path) -> Json:
         (orphaned, ("--fail-on", "warning"), 3),
     ],
 )
-def test_the_exit_code_tells_findings_from_an_answer_and_from_none(
+def test_exit_code_follows_from_findings_and_completeness(
     ask: Ask,
     tmp_path: Path,
     look: Callable[[Path], Json],
@@ -322,7 +320,7 @@ def test_claim_that_waits_for_its_first_pod_is_a_complete_answer(ask: Ask, verb:
     assert ask(verb, "pvc/default/first-pod-missing", "--from", str(path)).code == 0
 
 
-def test_the_exit_code_does_not_depend_on_the_form(ask: Ask) -> None:
+def test_exit_code_does_not_depend_on_the_format(ask: Ask) -> None:
     assert {ask(*WHO, "-o", form).code for form in ("table", "wide", "json", "yaml", "name")} == {3}
 
 
@@ -362,7 +360,7 @@ def test_a_wrong_call_exits_2_and_prints_no_data(ask: Ask, wrong: tuple[str, ...
         (("list", "--namespac", "a"), "--namespace"),
         (("who-holds", "pv/a", "--kubconfig", "a"), "--kubeconfig"),
     ],
-    ids=lambda each: each[0] if isinstance(each, tuple) else each,
+    ids=lambda value: value[0] if isinstance(value, tuple) else value,
 )
 def test_a_typo_in_a_verb_or_flag_gets_a_near_match(
     ask: Ask, typo: tuple[str, ...], meant: str
@@ -377,7 +375,7 @@ def test_a_typo_in_a_verb_or_flag_gets_a_near_match(
 # --------------------------------------------------------------------------------------------------
 
 
-def test_list_prints_one_row_a_mapping(ask: Ask, node_file: Path) -> None:
+def test_list_prints_one_row_per_mapping(ask: Ask, node_file: Path) -> None:
     done = ask("list", "--from", str(node_file))
     head, *rows = done.stdout.partition("\n\n")[0].splitlines()
     assert done.code == 0
@@ -389,27 +387,27 @@ def test_list_prints_one_row_a_mapping(ask: Ask, node_file: Path) -> None:
 def test_list_as_json_is_valid_and_names_each_image(ask: Ask, node_file: Path) -> None:
     answer = ask("list", "--from", str(node_file), "-o", "json").data
     jsonschema.validate(answer, ask("schema", "MappingList").data)
-    assert [each["image"]["name"] for each in answer["items"]][2:] == ["rox1"]
-    assert {each["verdict"] for each in answer["items"]} == {"InUse"}
+    assert [item["image"]["name"] for item in answer["items"]][2:] == ["rox1"]
+    assert {item["verdict"] for item in answer["items"]} == {"InUse"}
 
 
-def test_list_as_yaml_says_what_json_says(ask: Ask, node_file: Path) -> None:
+def test_list_as_yaml_and_json_contains_the_same_data(ask: Ask, node_file: Path) -> None:
     command = ("list", "--from", str(node_file), "-o")
     assert yaml.safe_load(ask(*command, "yaml").stdout) == ask(*command, "json").data
 
 
-def test_list_as_names_prints_one_line_a_mapping(ask: Ask, node_file: Path) -> None:
+def test_list_as_names_prints_one_line_per_mapping(ask: Ask, node_file: Path) -> None:
     done = ask("list", "--from", str(node_file), "-o", "name")
     assert done.stdout == "".join(f"node/n1 /dev/rbd{number}\n" for number in range(3))
 
 
-def test_list_of_a_namespace_leaves_out_the_claims_of_others(
+def test_list_of_a_namespace_omits_other_namespaces(
     ask: Ask, node_file: Path, tmp_path: Path
 ) -> None:
     snapshot = json.loads(node_file.read_text())
     kube = snapshot["kubernetes"]
-    claims = [each["claim"] for each in kube["persistentVolumes"] if "claim" in each]
-    for claim in (*claims, *(each["ref"] for each in kube["claims"])):
+    claims = [volume["claim"] for volume in kube["persistentVolumes"] if "claim" in volume]
+    for claim in (*claims, *(item["ref"] for item in kube["claims"])):
         if claim["name"] == "crox":
             claim["namespace"] = "shop"
     path = written(tmp_path, json.dumps(snapshot))
@@ -430,7 +428,7 @@ def test_list_of_a_namespace_leaves_out_the_claims_of_others(
         ("tier notin (db)", "01"),
     ],
 )
-def test_list_with_a_selector_shows_the_volumes_whose_claims_have_the_labels(
+def test_list_with_a_selector_shows_volumes_of_matching_claims(
     ask: Ask, node_file: Path, tmp_path: Path, selector: str, devices: str
 ) -> None:
     snapshot = json.loads(node_file.read_text())
@@ -442,14 +440,12 @@ def test_list_with_a_selector_shows_the_volumes_whose_claims_have_the_labels(
     assert done.stdout == "".join(f"node/n1 /dev/rbd{number}\n" for number in devices)
 
 
-def test_a_selector_that_selects_nothing_is_not_a_node_without(ask: Ask, node_file: Path) -> None:
+def test_list_reports_a_selector_that_matches_no_volume(ask: Ask, node_file: Path) -> None:
     done = ask("list", "--from", str(node_file), "-n", "default", "-l", "tier=db")
     assert "No volume of namespace default with -l tier=db is mapped on n1" in done.stdout
 
 
-def test_a_malformed_selector_exits_2_and_says_how_one_is_written(
-    ask: Ask, node_file: Path
-) -> None:
+def test_malformed_selector_exits_2_and_shows_the_syntax(ask: Ask, node_file: Path) -> None:
     done = ask("list", "--from", str(node_file), "-l", "tier in db")
     assert (done.code, done.stdout) == (2, "")
     assert "'tier in db'" in done.stderr
@@ -457,9 +453,7 @@ def test_a_malformed_selector_exits_2_and_says_how_one_is_written(
 
 
 @pytest.mark.parametrize("more", [("-n", "default"), ("--from", str(ORPHAN)), ("--no-kube",)])
-def test_a_list_of_all_nodes_is_of_everything_that_was_published(
-    ask: Ask, more: tuple[str, ...]
-) -> None:
+def test_list_of_all_nodes_refuses_incompatible_flags(ask: Ask, more: tuple[str, ...]) -> None:
     done = ask("list", "-A", *more)
     assert (done.code, done.stdout) == (2, "")
     assert "list -A" in done.stderr
@@ -471,7 +465,7 @@ def test_a_list_of_all_nodes_is_of_everything_that_was_published(
 
 
 @pytest.mark.parametrize("name", ["RBD101", "rbd101", "MappingOrphaned"])
-def test_explain_tells_cause_evidence_risk_and_remedy(ask: Ask, name: str) -> None:
+def test_explain_prints_cause_evidence_risk_and_remedy(ask: Ask, name: str) -> None:
     done = ask("explain", name)
     assert done.code == 0
     assert done.stdout.startswith("RBD101 MappingOrphaned")
@@ -479,20 +473,20 @@ def test_explain_tells_cause_evidence_risk_and_remedy(ask: Ask, name: str) -> No
         assert f"\n{part}" in done.stdout
 
 
-def test_explain_without_a_code_lists_them_all(ask: Ask) -> None:
+def test_explain_without_a_code_lists_all_codes(ask: Ask) -> None:
     done = ask("explain")
     assert done.code == 0
     assert [line.split()[0] for line in done.stdout.splitlines()] == list(CATALOG)
 
 
-def test_an_unknown_code_is_named_and_told_where_all_are(ask: Ask) -> None:
+def test_error_about_an_unknown_code_suggests_explain(ask: Ask) -> None:
     done = ask("explain", "RBD1O1")
     assert (done.code, done.stdout) == (1, "")
     assert "RBD1O1" in done.stderr
     assert "rbdagent explain" in done.stderr
 
 
-def test_schema_without_a_kind_lists_kinds_each_with_a_valid_schema(ask: Ask) -> None:
+def test_every_kind_that_schema_lists_has_a_valid_schema(ask: Ask) -> None:
     kinds = ask("schema").stdout.split()
     assert {"HolderReport", "MappingList", "Snapshot"} <= set(kinds)
     for kind in kinds:
@@ -501,7 +495,7 @@ def test_schema_without_a_kind_lists_kinds_each_with_a_valid_schema(ask: Ask) ->
         assert schema["properties"]["kind"] == {"const": kind}
 
 
-def test_an_unknown_kind_is_told_the_kinds(ask: Ask) -> None:
+def test_error_about_an_unknown_kind_lists_the_kinds(ask: Ask) -> None:
     done = ask("schema", "HolderRaport")
     assert (done.code, done.stdout) == (1, "")
     assert "HolderRaport" in done.stderr
@@ -532,7 +526,7 @@ def test_the_script_for_bash_is_bash(ask: Ask) -> None:
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
 
 
-def test_a_shell_that_asks_is_told_the_verb(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_completion_returns_the_verb_to_the_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("_RBDAGENT_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_WORDS", "rbdagent who")
     monkeypatch.setenv("COMP_CWORD", "1")
@@ -557,7 +551,7 @@ def flags_of(done: Done) -> set[str]:
 
 @pytest.mark.parametrize("flag", ["-h", "--help"])
 @pytest.mark.parametrize("verb", [None, *VERBS])
-def test_help_works_everywhere(ask: Ask, verb: str | None, flag: str) -> None:
+def test_help_works_for_every_verb(ask: Ask, verb: str | None, flag: str) -> None:
     done = ask(*filter(None, (verb, flag)))
     assert (done.code, done.stderr) == (0, "")
     assert done.stdout.startswith(f"Usage: rbdagent {verb or ''}")
@@ -588,7 +582,7 @@ def test_the_help_of_a_verb_mentions_every_flag_of_the_contract(
     assert not flags - flags_of(ask(verb, "--help"))
 
 
-def test_the_help_of_who_holds_tells_every_form_of_a_target(ask: Ask) -> None:
+def test_help_of_who_holds_shows_every_form_of_a_target(ask: Ask) -> None:
     said = " ".join(ask("who-holds", "--help").stdout.split())
     for form in ("pv/NAME", "pvc/NAMESPACE/NAME", "pod/NAMESPACE/NAME",
                  "POOL[/NAMESPACE]/IMAGE", "CSI volume handle", "/dev/rbdN"):  # fmt: skip
@@ -600,7 +594,7 @@ def test_the_help_of_who_holds_tells_every_form_of_a_target(ask: Ask) -> None:
     [("--help",), ("who-holds", "--help"), ("version",), ("explain",), ("explain", "RBD101")],
     ids=" ".join,
 )
-def test_what_needs_no_source_imports_none(args: tuple[str, ...]) -> None:
+def test_commands_without_a_source_import_no_client_library(args: tuple[str, ...]) -> None:
     modules = modules_of(*args)
     assert "rbdagent.cli" in modules
     assert not modules & {"kubernetes", "rados", "rbd", "pycurl", "yaml"}
@@ -658,7 +652,7 @@ HEAD: Final = '{"apiVersion": "rbdagent.dev/v1alpha1", "kind": "Snapshot"'
     ],
 )
 @pytest.mark.parametrize("verb", [("who-holds", "pv/x"), ("list",)], ids=lambda verb: verb[0])
-def test_a_bad_snapshot_is_named_with_what_was_expected(
+def test_error_about_a_bad_snapshot_names_the_expected_form(
     ask: Ask,
     tmp_path: Path,
     verb: tuple[str, ...],
@@ -673,16 +667,16 @@ def test_a_bad_snapshot_is_named_with_what_was_expected(
     assert str(path) in done.stderr
     assert "defect" not in done.stderr
     assert "Traceback" not in done.stderr
-    for each in words:
-        assert each in done.stderr
+    for word in words:
+        assert word in done.stderr
 
 
-def test_what_snapshot_writes_is_valid_and_can_be_listed(ask: Ask, tmp_path: Path) -> None:
+def test_output_of_snapshot_is_valid_and_can_be_listed(ask: Ask, tmp_path: Path) -> None:
     done = ask("snapshot", "--no-node", "--no-ceph", "--no-kube")
     assert (done.code, done.stderr) == (0, "")
     jsonschema.validate(done.data, ask("schema", "Snapshot").data)
     listed = ask("list", "--from", str(written(tmp_path, done.stdout)))
-    assert "looked away on purpose" in listed.stdout
+    assert "not queried, as requested" in listed.stdout
 
 
 def test_debug_shows_the_traceback(ask: Ask, tmp_path: Path) -> None:
@@ -698,7 +692,7 @@ CHECK: Final = ("check", "--no-ceph", "--no-kube", "--no-node")
 
 
 def setting(done: Done, flag: str) -> tuple[str, str]:
-    """Give a flag's value and its origin, as `check` prints them."""
+    """Return the value and the origin of a flag, as `check` prints them."""
     found = re.search(rf"^  ok +{flag} is (.*): (.*)$", done.stdout, re.MULTILINE)
     assert found is not None, done
     return found[1], found[2]
@@ -706,7 +700,7 @@ def setting(done: Done, flag: str) -> tuple[str, str]:
 
 @pytest.fixture
 def config(tmp_path: Path) -> str:
-    """A file that sets the time limit to 7 s."""
+    """Return the path of a configuration file that sets the time limit to 7 s."""
     return str(written(tmp_path, 'timeout = "7s"\nceph-id = "watcher"\n'))
 
 
@@ -731,7 +725,7 @@ def test_the_file_outranks_the_default_and_is_named(ask: Ask, config: str) -> No
     assert setting(ask(*CHECK, "--config", config), "--timeout") == ("7s", config)
 
 
-def test_what_nobody_sets_is_the_default(ask: Ask) -> None:
+def test_setting_that_is_not_set_has_its_default(ask: Ask) -> None:
     done = ask(*CHECK)
     assert setting(done, "--timeout") == ("30s", "default")
     assert setting(done, "--ceph-conf") == ("/etc/ceph/ceph.conf", "default")
@@ -746,15 +740,15 @@ def test_the_environment_may_name_the_file(
     assert setting(ask(*CHECK), "--timeout") == ("7s", config)
 
 
-def test_the_environment_may_look_away_from_a_source(
-    ask: Ask, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_environment_may_exclude_a_source(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RBDAGENT_NO_NODE", "true")
     done = ask("check", "--no-ceph", "--no-kube")
     assert setting(done, "--no-node") == ("on", "environment")
 
 
-def test_the_environment_may_choose_the_form(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_may_choose_the_output_format(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RBDAGENT_OUTPUT", "name")
     assert ask(*WHO).stdout == "node/worker-1 /dev/rbd0\n"
 
@@ -770,7 +764,7 @@ def test_the_file_may_change_what_counts_as_a_failure(ask: Ask, tmp_path: Path) 
     assert ask(*command, "--config", str(file), "--fail-on", "error").code == 0
 
 
-def test_a_repeatable_flag_keeps_its_order_wherever_it_comes_from(
+def test_repeatable_flag_keeps_its_order_from_every_origin(
     ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = str(written(tmp_path, 'kubelet-root = ["/k2", "/k1"]\n'))
@@ -781,16 +775,16 @@ def test_a_repeatable_flag_keeps_its_order_wherever_it_comes_from(
     assert setting(ask(*CHECK, "--config", file, *flags), "--kubelet-root") == ("/f2 /f1", "flag")
 
 
-def test_check_tells_the_origin_of_every_flag(ask: Ask) -> None:
+def test_check_prints_the_origin_of_every_flag(ask: Ask) -> None:
     done = ask(*CHECK)
     for flag in OBSERVING:
         assert setting(done, flag)[1] in {"default", "flag"}
 
 
-def test_what_is_looked_away_from_is_a_line(ask: Ask) -> None:
+def test_check_prints_a_line_for_each_excluded_source(ask: Ask) -> None:
     lines = ask(*CHECK).stdout.splitlines()
     for source in ("node", "ceph", "kubernetes"):
-        assert "looked away on purpose" in lines[lines.index(source) + 1]
+        assert "not checked: disabled by a flag" in lines[lines.index(source) + 1]
 
 
 @pytest.mark.parametrize(
@@ -811,11 +805,11 @@ def test_a_wrong_configuration_exits_2_and_names_file_and_fault(
     done = ask(*CHECK, "--config", str(path))
     assert (done.code, done.stdout) == (2, "")
     assert str(path) in done.stderr
-    for each in words:
-        assert each in done.stderr
+    for word in words:
+        assert word in done.stderr
 
 
-def test_a_configuration_that_was_asked_for_must_be_there(ask: Ask, tmp_path: Path) -> None:
+def test_configuration_file_that_is_given_must_exist(ask: Ask, tmp_path: Path) -> None:
     path = str(tmp_path / "none.toml")
     done = ask(*CHECK, "--config", path)
     assert (done.code, done.stdout) == (2, "")
@@ -823,7 +817,7 @@ def test_a_configuration_that_was_asked_for_must_be_there(ask: Ask, tmp_path: Pa
 
 
 @pytest.mark.parametrize("origin", ["flag", "environment", "file"])
-def test_a_bad_duration_is_told_how_to_write_one(
+def test_error_about_a_bad_duration_shows_the_syntax(
     ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, origin: str
 ) -> None:
     args: tuple[str, ...] = ()
@@ -835,12 +829,12 @@ def test_a_bad_duration_is_told_how_to_write_one(
         args = ("--config", str(written(tmp_path, 'timeout = "soon"\n')))
     done = ask(*CHECK, *args)
     assert (done.code, done.stdout) == (2, "")
-    for each in ("--timeout", "soon", "1m30s"):
-        assert each in done.stderr
+    for word in ("--timeout", "soon", "1m30s"):
+        assert word in done.stderr
 
 
 # --------------------------------------------------------------------------------------------------
-# Readers that leave, and secrets
+# Closed pipes, incomplete observations, and secrets
 # --------------------------------------------------------------------------------------------------
 
 
@@ -849,11 +843,11 @@ def test_a_bad_duration_is_told_how_to_write_one(
     "args", [("explain",), ("schema", "Snapshot"), (*WHO, "-o", "json"), ("--help",)],
     ids=lambda args: args[0],
 )  # fmt: skip
-def test_a_reader_that_leaves_early_ends_it_silently(args: tuple[str, ...], lines: int) -> None:
+def test_closed_pipe_ends_the_command_without_an_error(args: tuple[str, ...], lines: int) -> None:
     assert read_and_leave(*args, lines=lines) == ""
 
 
-def test_the_code_of_an_answer_that_nobody_reads_is_no_failure() -> None:
+def test_exit_code_with_a_closed_pipe_is_0() -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "rbdagent", "explain"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -866,7 +860,7 @@ def test_the_code_of_an_answer_that_nobody_reads_is_no_failure() -> None:
 @pytest.mark.parametrize(
     ("redirection", "words"), [(">&-", ""), (">/dev/full", "No space left on device")]
 )
-def test_an_answer_that_cannot_be_written_is_no_defect(redirection: str, words: str) -> None:
+def test_output_that_cannot_be_written_is_not_a_defect(redirection: str, words: str) -> None:
     done = subprocess.run(
         ["sh", "-c", f"{sys.executable} -m rbdagent version {redirection}"],
         capture_output=True, text=True, check=False,
@@ -881,27 +875,27 @@ def test_a_typo_of_a_code_or_a_kind_gets_near_matches(ask: Ask) -> None:
     assert "did you mean HolderReport?" in ask("schema", "HolderRaport").stderr
 
 
-def test_every_explanation_at_once_is_data_too(ask: Ask) -> None:
+def test_explain_without_a_code_prints_valid_json(ask: Ask) -> None:
     found = ask("explain", "-o", "json").data
     jsonschema.validate(found, json.loads(ask("schema", "ExplanationList").stdout))
-    assert {each["code"] for each in found["items"]} == set(CATALOG)
+    assert {item["code"] for item in found["items"]} == set(CATALOG)
 
 
-def test_a_namespace_without_mappings_is_not_a_node_without(ask: Ask, node_file: Path) -> None:
+def test_list_reports_a_namespace_without_mappings(ask: Ask, node_file: Path) -> None:
     done = ask("list", "--from", str(node_file), "-n", "nobody")
     assert "No volume of namespace nobody is mapped on n1; 3 others are." in done.stdout
 
 
-def test_a_namespace_cannot_be_told_where_nobody_saw_the_claims(
+def test_list_of_a_namespace_fails_without_observed_claims(
     ask: Ask, node_file: Path, tmp_path: Path
 ) -> None:
     found = json.loads(node_file.read_text()) | {"kubernetes": None}
     done = ask("list", "--from", str(written(tmp_path, json.dumps(found))), "-n", "default")
     assert done.code == 1
-    assert "namespace default cannot be told" in done.stderr
+    assert "cannot select the mappings of namespace default" in done.stderr
 
 
-def test_volumes_that_nobody_looked_up_are_not_none(
+def test_list_marks_unobserved_volumes_as_not_observed(
     ask: Ask, node_file: Path, tmp_path: Path
 ) -> None:
     found = json.loads(node_file.read_text()) | {"kubernetes": None}
@@ -911,10 +905,10 @@ def test_volumes_that_nobody_looked_up_are_not_none(
 
 
 @pytest.mark.parametrize("flags", [("--no-node",), ("--procfs", "/none"), ("--sysfs", "/none")])
-def test_a_node_that_was_not_seen_is_no_success(ask: Ask, flags: tuple[str, ...]) -> None:
+def test_list_of_an_unobserved_node_is_not_a_success(ask: Ask, flags: tuple[str, ...]) -> None:
     done = ask("list", "--no-ceph", "--no-kube", *flags)
     assert done.code == 1
-    assert "was not observed" in done.stdout
+    assert "The mappings of this node were not observed." in done.stdout
 
 
 TABLES: Final = '[[ceph]]\nname = "a"\nconf = "/none/a.conf"\n'
@@ -928,7 +922,7 @@ def test_a_file_may_name_clusters(ask: Ask, tmp_path: Path) -> None:
     assert "/none/a.conf" in done.stdout
 
 
-def test_a_flag_that_names_a_cluster_outranks_those_of_the_file(ask: Ask, tmp_path: Path) -> None:
+def test_flag_for_a_cluster_outranks_the_clusters_of_the_file(ask: Ask, tmp_path: Path) -> None:
     file = str(written(tmp_path, TABLES))
     flags = ("--config", file, "--ceph-conf", "/none/flag.conf")
     done = ask("check", "--no-node", "--no-kube", *flags)
@@ -943,7 +937,7 @@ def test_a_flag_that_names_a_cluster_outranks_those_of_the_file(ask: Ask, tmp_pa
         ('timeout = "soon"', ("--timeout", "{file}")),
         ('fail-on = "fatal"', ("--fail-on", "{file}")),
         ('no-ceph = "maybe"', ("no-ceph", "{file}", "true or false")),
-        ("procfs = 5", ("procfs", "{file}", "text in quotes")),
+        ("procfs = 5", ("procfs", "{file}", "string in quotes")),
         ("kubelet-root = 7", ("kubelet-root", "{file}", "list of paths")),
     ],
 )
@@ -953,8 +947,8 @@ def test_a_bad_value_in_the_file_names_the_file(
     file = str(written(tmp_path, text))
     done = ask("list", "--no-node", "--no-ceph", "--no-kube", "--config", file)
     assert done.code == 2
-    for each in words:
-        assert each.format(file=file) in done.stderr
+    for word in words:
+        assert word.format(file=file) in done.stderr
 
 
 def test_a_bad_value_of_the_environment_names_the_variable(
@@ -966,12 +960,12 @@ def test_a_bad_value_of_the_environment_names_the_variable(
     assert "RBDAGENT_TIMEOUT" in done.stderr
 
 
-def test_one_root_of_kubelet_may_be_written_as_a_text(ask: Ask, tmp_path: Path) -> None:
+def test_single_kubelet_root_may_be_a_string(ask: Ask, tmp_path: Path) -> None:
     file = str(written(tmp_path, 'kubelet-root = "/k"\n'))
     assert setting(ask(*CHECK, "--config", file), "--kubelet-root") == ("/k", file)
 
 
-def test_a_form_that_a_verb_does_not_have_is_nothing_to_it(ask: Ask, tmp_path: Path) -> None:
+def test_check_ignores_an_output_format_that_it_lacks(ask: Ask, tmp_path: Path) -> None:
     file = str(written(tmp_path, 'output = "name"\n'))
     assert ask(*CHECK, "--config", file).code == 0
 
@@ -1038,7 +1032,7 @@ PLUGIN: Final = KUBECONFIG.replace(
 def test_a_credential_plugin_that_fails_is_named(tmp_path: Path) -> None:
     path = written(tmp_path, PLUGIN)
     done = process("check", "--no-ceph", "--no-node", "--kubeconfig", str(path))
-    assert "the credential plugin of context 'lab' failed" in done.stdout
+    assert "the credential plugin of context 'lab' (/bin/false) failed" in done.stdout
     assert "ERROR" not in done.stderr
 
 
@@ -1046,12 +1040,12 @@ AUTH_PROVIDER: Final = KUBECONFIG.replace(f"token: {HIDDEN}", "auth-provider: {n
 
 
 @pytest.mark.parametrize("text", [PLUGIN, AUTH_PROVIDER], ids=["exec", "auth-provider"])
-def test_the_package_that_runs_a_credential_plugin_is_named_where_it_is_missing(
+def test_error_names_the_missing_package_for_credential_plugins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
-    """The .deb does not bring it."""
+    """The .deb does not contain this package."""
     monkeypatch.setitem(sys.modules, "kubernetes", None)
     access = KubeAccess(kubeconfig=written(tmp_path, text), context=None, timeout_s=1.0)
-    with pytest.raises(SourceError, match="not installed: kubernetes") as raised:
+    with pytest.raises(SourceError, match="kubernetes, which runs it, is not installed") as raised:
         credentials(access)
     assert "python3-kubernetes" in raised.value.hint

@@ -1,4 +1,4 @@
-"""The image: what it installs is the .deb, so the two cannot drift."""
+"""The container image: it installs the .deb, so the two cannot drift apart."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DEFAULTS: Final = dict(
 
 
 def test_both_stages_have_the_same_base() -> None:
-    """Compiled modules fit one minor version of Python."""
+    """Compiled modules work with one minor version of Python only."""
     assert len(BASES) == 2
     assert len(set(BASES)) == 1
 
@@ -52,12 +52,12 @@ def test_both_stages_have_the_same_base() -> None:
         ),
     ],
 )
-def test_a_base_is_refused_that_is_not_named_by_its_digest(
-    given: dict[str, str], *, refused: bool
-) -> None:
-    """What follows an @ is a digest, else it is no reference (distribution/reference, regexp.go).
+def test_base_without_a_digest_is_refused(given: dict[str, str], *, refused: bool) -> None:
+    """Text after an @ must be a digest, else it is not a reference.
 
-    What buildah says to each: docs/packages.md.
+    Source: distribution/reference, regexp.go.
+
+    docs/packages.md lists what buildah reports for each case.
     """
     values = DEFAULTS | given
     names = {re.sub(r"\$\{(\w+)\}", lambda found: values.get(found[1], ""), it) for it in BASES}
@@ -65,13 +65,13 @@ def test_a_base_is_refused_that_is_not_named_by_its_digest(
     assert {reference.fullmatch(name) is None for name in names} == {refused}
 
 
-def test_the_comment_finds_the_digest_of_the_suite_that_is_built_on() -> None:
+def test_comment_names_the_image_of_the_default_suite() -> None:
     text = (CHECKOUT / "Containerfile").read_text()
     assert f"docker://{DEFAULTS['BASE']}:{DEFAULTS['SUITE']}-slim\n" in text
 
 
-def test_it_takes_nothing_of_pypi_but_what_is_locked() -> None:
-    """packaging/build_deb.py packs what requirements.txt has; the rest asks no index."""
+def test_image_contains_only_locked_packages_from_pypi() -> None:
+    """packaging/build_deb.py packs the entries of requirements.txt; pip itself uses no index."""
     commands = [
         command
         for line in LINES
@@ -85,30 +85,30 @@ def test_it_takes_nothing_of_pypi_but_what_is_locked() -> None:
     assert [line for line in LINES if line.startswith("COPY") and " requirements.txt " in line]
 
 
-def test_the_base_can_use_every_type_of_key_that_ceph_creates() -> None:
-    """A cluster that is created with Ceph 20.2.4 allows keys of type aes256k alone."""
+def test_base_supports_every_key_type_that_ceph_creates() -> None:
+    """A cluster that is created with Ceph 20.2.4 allows only keys of type aes256k."""
     assert set(image_base().keys) == {"aes", "aes256k"}
 
 
-def test_what_is_copied_is_there() -> None:
+def test_copied_files_exist() -> None:
     copied = [line.split()[1:-1] for line in LINES if line.startswith("COPY")]
-    sources = {source for each in copied for source in each}
+    sources = {source for paths in copied for source in paths}
     assert sources
-    assert not [each for each in sources if not (CHECKOUT / each).exists()]
+    assert not [source for source in sources if not (CHECKOUT / source).exists()]
 
 
-def test_it_is_labelled_with_the_version_that_is_in_it() -> None:
+def test_version_argument_is_the_packaged_version() -> None:
     assert f"ARG VERSION={__version__}" in FINAL
 
 
-def test_readme_installs_by_hand_what_the_deb_depends_on() -> None:
+def test_readme_installs_the_dependencies_of_the_deb() -> None:
     tree = ast.parse((CHECKOUT / "packaging" / "build_deb.py").read_text())
     (depends,) = [
-        ast.literal_eval(each.value)
-        for each in tree.body
-        if isinstance(each, ast.AnnAssign)
-        and isinstance(each.target, ast.Name)
-        and each.target.id == "DEPENDS"
-        and each.value is not None
+        ast.literal_eval(statement.value)
+        for statement in tree.body
+        if isinstance(statement, ast.AnnAssign)
+        and isinstance(statement.target, ast.Name)
+        and statement.target.id == "DEPENDS"
+        and statement.value is not None
     ]
     assert f"apt install {' '.join(depends)} " in (CHECKOUT / "README.md").read_text()

@@ -1,6 +1,6 @@
-"""Users of a kubeconfig with a credential plugin: the client library loads each, and no other.
+"""Users of a kubeconfig with a credential plugin: only they need the client library.
 
-The plugin is a real program. The API server is played on loopback, and keeps what it is asked with.
+The plugin is a real program. The API server is a fake on loopback, which records the requests.
 """
 
 from __future__ import annotations
@@ -12,12 +12,16 @@ import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from rbdagent.observe import plugins
 from rbdagent.observe.api import Api
 from rbdagent.observe.kubeconfig import KubeAccess, credentials
+from tests.contract.test_observe_kube import VOLUME, FakeApi
+from tests.lab.processes import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +41,7 @@ YEAR_2100: Final = 4_102_444_800
 
 
 class ApiServer:
-    """Answers each GET with an empty list, and keeps who asked."""
+    """Answers each GET with an empty list, and records its Authorization header."""
 
     def __init__(self) -> None:
         self.authorizations: list[str | None] = []
@@ -65,7 +69,7 @@ class ApiServer:
                 self.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         return Handler
 
@@ -78,7 +82,7 @@ def server() -> Iterator[ApiServer]:
 
 
 def with_exec(status: Json) -> Json:
-    """Return a user whose plugin is named as kubectl takes it: relative to the kubeconfig."""
+    """Return a user whose plugin has a path relative to the kubeconfig, as kubectl expects it."""
     return {
         "exec": {
             "apiVersion": EXEC_API,
@@ -138,19 +142,25 @@ def test_the_token_of_a_credential_plugin_reaches_the_api_server(
     assert server.authorizations == [f"Bearer {token}"]
 
 
-def test_the_certificate_of_an_exec_plugin_is_the_client_certificate(tmp_path: Path) -> None:
+def test_certificate_of_an_exec_plugin_is_the_client_certificate(tmp_path: Path) -> None:
     user = with_exec({"clientCertificateData": "of the plugin", "clientKeyData": "its key"})
     found = credentials(access_of(tmp_path, "https://127.0.0.1:1", user))
-    assert found.cert is not None
-    assert [Path(each).read_text() for each in found.cert] == ["of the plugin", "its key"]
+    assert found.cert_data == (b"of the plugin", b"its key")
     assert found.token is None
 
 
 _WHO_HOLDS: Final = """\
 import sys
+from rbdagent.observe import plugin_child
+begun = []
+def watch(event, args):
+    if event == "subprocess.Popen":
+        begun.append(plugin_child.__file__ in args[1])
+sys.addaudithook(watch)
 from rbdagent.cli import run
 run(["who-holds", "pv/x", "--no-node", "--no-ceph", "--kubeconfig", sys.argv[1]])
-print("loaded" if "kubernetes" in sys.modules else "not loaded")
+assert "kubernetes" not in sys.modules
+print("loaded" if any(begun) else "not loaded")
 """
 
 
@@ -165,10 +175,10 @@ print("loaded" if "kubernetes" in sys.modules else "not loaded")
         pytest.param({"token": TOKEN, **with_auth_provider()}, "loaded", id="token, auth-provider"),
     ],
 )
-def test_who_holds_loads_the_client_library_for_a_credential_plugin_alone(
+def test_client_library_is_loaded_only_for_a_credential_plugin(
     server: ApiServer, tmp_path: Path, user: Json, library: str
 ) -> None:
-    """Its import costs an answer half a second (docs/adr/0001)."""
+    """Its import delays an answer by half a second (docs/adr/0001)."""
     (tmp_path / "token").write_text(TOKEN)
     path = access_of(tmp_path, server.url, user).kubeconfig
     done = subprocess.run(
@@ -180,3 +190,109 @@ def test_who_holds_loads_the_client_library_for_a_credential_plugin_alone(
     )
     assert done.stdout.splitlines()[-1] == library
     assert server.authorizations, done.stderr
+
+
+# --------------------------------------------------------------------------------------------------
+# How often a plugin runs, and for how long
+# --------------------------------------------------------------------------------------------------
+
+COUNTS: Final = """\
+#!/bin/sh
+echo run >> runs
+printf '{"kind": "ExecCredential", "apiVersion": "%s", "status": %s}' "$1" "$STATUS"
+"""
+HANGS: Final = """\
+#!/bin/sh
+# Its own child hangs, and it waits for that one.
+echo $$ >> pids
+sleep 1000 &
+echo $! >> pids
+wait
+"""
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeApi]:
+    """Yield a fake API server with a volume; rbdagent requests the reports of agents later."""
+    fake = FakeApi()
+    yield fake
+    fake.stop()
+
+
+def who_holds(directory: Path, url: str, plugin: str, *flags: str) -> Json:
+    """Return the answer of who-holds with a plugin that runs in this directory."""
+    kubeconfig = access_of(directory, url, with_exec({"token": TOKEN})).kubeconfig
+    (directory / "plugin").write_text(plugin)
+    given = [f"pv/{VOLUME}", "--no-ceph", "--kubeconfig", str(kubeconfig), "-o", "json", *flags]
+    done = subprocess.run(
+        [sys.executable, "-m", "rbdagent", "who-holds", *given],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert done.stdout, done.stderr
+    answer: Json = json.loads(done.stdout)
+    return answer
+
+
+def test_a_plugin_runs_once_for_an_answer(cluster: FakeApi, tmp_path: Path) -> None:
+    found = who_holds(tmp_path, cluster.url, COUNTS, "--no-node")
+    assert found["sources"]["kubernetes"]["state"] == "observed"
+    assert any("rbdnodes" in request for request in cluster.requests), (
+        "the API was asked once alone"
+    )
+    assert (tmp_path / "runs").read_text() == "run\n"
+
+
+def test_a_plugin_runs_again_for_a_later_answer(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    access = access_of(tmp_path, "https://127.0.0.1:1", with_exec({"token": TOKEN}))
+    (tmp_path / "plugin").write_text(COUNTS)
+    runs = []
+    for now in (100.0, 129.0, 130.0):
+        monkeypatch.setattr(plugins, "time", SimpleNamespace(monotonic=lambda now=now: now))
+        assert credentials(access).token == TOKEN
+        runs.append((tmp_path / "runs").read_text().count("run"))
+    assert (access.answer_s, runs) == (30.0, [1, 1, 2])
+
+
+def is_running(pid: str) -> bool:
+    """Return whether a process runs; a process that has ended may still be a zombie."""
+    try:
+        return Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_hanging_plugin_fails_only_kubernetes_and_is_killed(
+    cluster: FakeApi, tmp_path: Path
+) -> None:
+    found = who_holds(tmp_path, cluster.url, HANGS, "--timeout", "8s")
+    failed = found["sources"]["kubernetes"]
+    assert failed["state"] == "failed"
+    assert "(./plugin) did not answer within 7.5 s, and was killed" in failed["reason"]
+    assert found["sources"]["node"]["state"] == "observed"
+    assert cluster.requests == []
+    pids = (tmp_path / "pids").read_text().split()
+    assert len(pids) == 2
+    assert [pid for pid in pids if is_running(pid)] == []
+
+
+def test_plugin_ends_when_rbdagent_is_killed(cluster: FakeApi, tmp_path: Path) -> None:
+    kubeconfig = access_of(tmp_path, cluster.url, with_exec({"token": TOKEN})).kubeconfig
+    (tmp_path / "plugin").write_text(HANGS)
+    given = ["who-holds", "pv/x", "--no-ceph", "--no-node", "--timeout", "8s"]
+    begun = subprocess.Popen(
+        [sys.executable, "-m", "rbdagent", *given, "--kubeconfig", str(kubeconfig)], cwd=ROOT
+    )
+
+    def pids() -> list[str]:
+        path = tmp_path / "pids"
+        return path.read_text().split() if path.exists() else []
+
+    wait_until(lambda: len(pids()) == 2, what="the plugin runs", timeout_s=60)
+    begun.kill()
+    begun.wait()
+    wait_until(lambda: not any(map(is_running, pids())), what="the plugin has ended", timeout_s=60)

@@ -1,4 +1,4 @@
-"""`diagnose -A`: what it asks the API and Ceph for, and what it says, to people and to programs."""
+"""`diagnose -A`: its requests to the API and to Ceph, and its output for people and programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from rbdagent.cli import run
 from rbdagent.correlate.whole import whole_of
-from rbdagent.look import _of_suspects
+from rbdagent.look import _ceph_of_suspects
 from rbdagent.model import (
     BlocklistEntry,
     CephView,
@@ -94,17 +94,17 @@ def look(access: KubeAccess, namespace: str | None = None) -> tuple[KubeView, So
 # --------------------------------------------------------------------------------------------------
 
 
-def test_everything_that_volumes_hang_on_is_listed_once(api: FakeApi, access: KubeAccess) -> None:
+def test_every_kind_that_volumes_depend_on_is_listed_once(api: FakeApi, access: KubeAccess) -> None:
     view, source = look(access)
     assert source == Source(state=SourceState.OBSERVED)
     assert len(observed_of(view.persistent_volumes)) == 4
     assert len(observed_of(view.claims)) == 4
-    assert [each.labels for each in observed_of(view.pods)] == [(("app", "app"),)] * 2
-    assert [each.name for each in observed_of(view.workloads)] == ["Deployment/web"]
-    assert [each.name for each in observed_of(view.storage_classes)] == ["rbd"]
+    assert [pod.labels for pod in observed_of(view.pods)] == [(("app", "app"),)] * 2
+    assert [workload.name for workload in observed_of(view.workloads)] == ["Deployment/web"]
+    assert [storage_class.name for storage_class in observed_of(view.storage_classes)] == ["rbd"]
     assert view.drivers == ("rbd.csi.ceph.com",)
     assert (view.pods_scope, view.consistent, view.published) == ("cluster", True, ())
-    asked = [each.partition("?")[0] for each in api.requests]
+    asked = [request.partition("?")[0] for request in api.requests]
     assert sorted(asked) == sorted(
         [
             *OF_CLUSTER,
@@ -123,15 +123,15 @@ def test_long_lists_are_read_page_by_page(api: FakeApi, access: KubeAccess) -> N
     api.requests.clear()
     api.page = 3
     assert look(access)[0] == whole
-    assert sum(each.startswith("/api/v1/events") for each in api.requests) == 3
+    assert sum(request.startswith("/api/v1/events") for request in api.requests) == 3
 
 
-def test_of_a_namespace_only_its_own_claims_pods_events_and_controllers_are_listed(
-    api: FakeApi, access: KubeAccess
-) -> None:
+def test_namespace_limits_the_lists_of_namespaced_objects(api: FakeApi, access: KubeAccess) -> None:
     view, _ = look(access, "default")
     asked = [
-        each.partition("?")[0] for each in api.requests if each.partition("?")[0] not in OF_CLUSTER
+        request.partition("?")[0]
+        for request in api.requests
+        if request.partition("?")[0] not in OF_CLUSTER
     ]
     own = "/api/v1/namespaces/default"
     apps = "/apis/apps/v1/namespaces/default"
@@ -147,21 +147,21 @@ def test_of_a_namespace_only_its_own_claims_pods_events_and_controllers_are_list
             f"{apps}/statefulsets",
         ]
     )
-    # The pods of this node are known as well: what is mapped here may be theirs.
-    assert {str(each.ref) for each in observed_of(view.pods)} == {"default/app", "shop/app"}
+    # The pods of this node are listed as well: they may use what is mapped here.
+    assert {str(pod.ref) for pod in observed_of(view.pods)} == {"default/app", "shop/app"}
     assert view.pods_scope == "node/n1,namespace/default"
 
 
-def test_with_a_role_alone_the_namespace_is_seen_and_what_is_the_clusters_is_a_gap(
+def test_role_alone_shows_the_namespace_and_leaves_cluster_gaps(
     api: FakeApi, access: KubeAccess
 ) -> None:
     for path in (*OF_CLUSTER, "/api/v1/pods"):
         api.broken[path] = refuse(403)
     view, source = look(access, "default")
     assert len(observed_of(view.claims)) == 4
-    assert [str(each.ref) for each in observed_of(view.pods)] == ["default/app"]
+    assert [str(pod.ref) for pod in observed_of(view.pods)] == ["default/app"]
     assert view.pods_scope == "namespace/default"
-    assert {each.fact for each in source.gaps} == {
+    assert {gap.fact for gap in source.gaps} == {
         "PersistentVolumes",
         "nodes",
         "CSINodes",
@@ -170,12 +170,10 @@ def test_with_a_role_alone_the_namespace_is_seen_and_what_is_the_clusters_is_a_g
         "CSIDrivers",
         "RBDNodes",
     }
-    assert all("docs/privileges.md" in each.cure for each in source.gaps)
+    assert all("docs/privileges.md" in gap.cure for gap in source.gaps)
 
 
-def test_events_of_volumes_that_may_not_be_read_are_a_gap_of_their_own(
-    api: FakeApi, access: KubeAccess
-) -> None:
+def test_forbidden_events_of_volumes_are_a_separate_gap(api: FakeApi, access: KubeAccess) -> None:
     api.lists["events"] = [
         {
             "metadata": {"namespace": "shop", "name": "e"},
@@ -185,19 +183,17 @@ def test_events_of_volumes_that_may_not_be_read_are_a_gap_of_their_own(
     ]
     api.broken["/api/v1/namespaces/default/events"] = refuse(403)
     view, source = look(access, "shop")
-    assert [each.reason for each in observed_of(view.events)] == ["FailedMount"]
-    assert [each.fact for each in source.gaps] == ["events of PersistentVolumes"]
+    assert [event.reason for event in observed_of(view.events)] == ["FailedMount"]
+    assert [gap.fact for gap in source.gaps] == ["events of PersistentVolumes"]
 
 
-def test_without_agents_there_is_nothing_published_and_nothing_is_missing(
-    api: FakeApi, access: KubeAccess
-) -> None:
+def test_missing_rbdnode_resource_is_not_a_gap(api: FakeApi, access: KubeAccess) -> None:
     api.broken["/apis/rbdagent.dev/v1alpha1/rbdnodes"] = refuse(404)
     view, source = look(access)
     assert (view.published, source.gaps) == ((), ())
 
 
-def test_a_server_that_refuses_everything_has_told_nothing_and_the_reason_once(
+def test_server_that_refuses_everything_is_a_failed_source(
     api: FakeApi, access: KubeAccess
 ) -> None:
     for path in ("/api/v1/pods", "/api/v1/persistentvolumeclaims", *OF_CLUSTER):
@@ -215,14 +211,14 @@ def test_a_server_that_refuses_everything_has_told_nothing_and_the_reason_once(
 
 
 class Ceph:
-    """Answers with what is on the blocklist, and remembers what it was asked."""
+    """Answers with a blocklist, and records the images of each query."""
 
     def __init__(self, *blocklist: BlocklistEntry) -> None:
         self.asked: list[list[str]] = []
         self._view = CephView(clusters=(cluster(images=(), blocklist=blocklist),))
 
     def ask(self, images: tuple[ImageIdentity, ...]) -> tuple[CephView | None, Source]:
-        self.asked.append([each.spec.name for each in images])
+        self.asked.append([image.spec.name for image in images])
         return self._view, OBSERVED
 
 
@@ -230,22 +226,22 @@ def without_ceph(maker: Maker) -> Snapshot:
     return replace(maker.from_afar(), ceph=None)
 
 
-def test_ceph_is_asked_about_suspects_alone() -> None:
+def test_ceph_is_queried_only_about_suspects() -> None:
     maker, ceph = Maker(Random(0)), Ceph()
     maker.pods[2] = replace(maker.pods[2], phase="Pending")
-    _of_suspects(whole_of(without_ceph(maker)), (), ceph.ask)
+    _ceph_of_suspects(whole_of(without_ceph(maker)), (), ceph.ask)
     assert ceph.asked == [["image-2"]]
 
 
-def test_whom_the_blocklist_hits_ceph_is_asked_about_afterwards() -> None:
+def test_ceph_is_queried_about_volumes_of_blocklisted_nodes() -> None:
     maker = Maker(Random(0))
     ceph = Ceph(BlocklistEntry(network=address("worker-2").ip, nonce=77))
-    _of_suspects(whole_of(without_ceph(maker)), (), ceph.ask)
-    # data-1 and data-4 are used there.
+    _ceph_of_suspects(whole_of(without_ceph(maker)), (), ceph.ask)
+    # Pods on worker-2 use data-1 and data-4.
     assert ceph.asked == [[], ["image-1", "image-4"]]
 
 
-def test_more_suspects_than_are_asked_about_are_counted_as_not_observed(
+def test_suspects_above_the_limit_are_counted_as_not_observed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("rbdagent.look._MOST_IMAGES", 2)
@@ -253,24 +249,26 @@ def test_more_suspects_than_are_asked_about_are_counted_as_not_observed(
     for number in range(5):
         maker.pods[number] = replace(maker.pods[number], phase="Unknown")
     maker.pods[4] = replace(maker.pods[4], phase="Pending")
-    _, source = _of_suspects(whole_of(without_ceph(maker)), (), ceph.ask)
+    _, source = _ceph_of_suspects(whole_of(without_ceph(maker)), (), ceph.ask)
     assert ceph.asked == [["image-4", "image-1"]]
-    assert [each.fact for each in source.gaps] == ["who holds 3 more images that may be in trouble"]
+    assert [gap.fact for gap in source.gaps] == [
+        "the holders of 3 more images that may have problems"
+    ]
 
 
-def test_a_ceph_that_does_not_answer_is_asked_once() -> None:
+def test_ceph_that_does_not_answer_is_queried_once() -> None:
     asked = []
 
     def ask(images: tuple[ImageIdentity, ...]) -> tuple[CephView | None, Source]:
         asked.append(images)
         return None, FAILED
 
-    assert _of_suspects(whole_of(without_ceph(Maker(Random(0)))), (), ask) == (None, FAILED)
+    assert _ceph_of_suspects(whole_of(without_ceph(Maker(Random(0)))), (), ask) == (None, FAILED)
     assert len(asked) == 1
 
 
 # --------------------------------------------------------------------------------------------------
-# The answer
+# The output
 # --------------------------------------------------------------------------------------------------
 
 
@@ -285,7 +283,7 @@ def ask(capsys: pytest.CaptureFixture[str]) -> Ask:
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A cluster in which very much is broken, as a file."""
+    """Return the snapshot file of a cluster with 400 broken volumes."""
     path = tmp_path_factory.mktemp("broken") / "file"
     path.write_text(dump_snapshot(many(volumes=600, broken=400, seed=1).snapshot))
     return str(path)
@@ -298,26 +296,26 @@ def written(directory: Path, snapshot: Snapshot) -> str:
 
 
 def silent(numbers: range, **changes: Any) -> Snapshot:  # noqa: ANN401 - of the snapshot
-    """Give a look at a cluster in which the provisioner is silent about some claims."""
+    """Return a snapshot of a cluster in which the provisioner reports nothing about some claims."""
     maker = Maker(Random(0))
-    gone = {f"pv-{each}" for each in numbers}
-    maker.volumes = [each for each in maker.volumes if each.name not in gone]
-    maker.attachments = [each for each in maker.attachments if each.persistent_volume not in gone]
-    for each in numbers:
-        maker.claims[each] = replace(
-            maker.claims[each],
+    gone = {f"pv-{number}" for number in numbers}
+    maker.volumes = [volume for volume in maker.volumes if volume.name not in gone]
+    maker.attachments = [
+        attachment for attachment in maker.attachments if attachment.persistent_volume not in gone
+    ]
+    for number in numbers:
+        maker.claims[number] = replace(
+            maker.claims[number],
             phase="Pending",
             volume_name=None,
             bind_completed=False,
             provisioner=DRIVER,
         )
-        maker.pods[each] = replace(maker.pods[each], phase="Pending", node_name=None)
+        maker.pods[number] = replace(maker.pods[number], phase="Pending", node_name=None)
     return replace(maker.from_afar(), **changes)
 
 
-def test_a_row_each_and_one_paragraph_for_all_that_wait_for_the_same(
-    ask: Ask, tmp_path: Path
-) -> None:
+def test_table_has_a_row_per_claim_and_one_paragraph_per_cause(ask: Ask, tmp_path: Path) -> None:
     done = ask("diagnose", "-A", "--from", written(tmp_path, silent(range(4))))
     head, *rows = done.stdout.partition("\n\n")[0].splitlines()
     assert head.split() == [
@@ -331,14 +329,12 @@ def test_a_row_each_and_one_paragraph_for_all_that_wait_for_the_same(
     ]
     assert "Stuck: 4, for 1 cause." in done.stdout
     assert done.stdout.count("RBD606 error") == 1
-    assert "So of 4: pvc/bank/data-1, pvc/bank/data-3, pvc/shop/data-0 and 1 more." in done.stdout
+    assert "Affects 4: pvc/bank/data-1, pvc/bank/data-3, pvc/shop/data-0 and 1 more." in done.stdout
     assert "rbdagent diagnose pvc/bank/data-1" in done.stdout.partition("Next:")[2]
     assert done.code == 3
 
 
-def test_of_very_many_rows_of_one_cause_the_first_are_shown_and_wide_shows_them_all(
-    ask: Ask, broken: str
-) -> None:
+def test_table_shortens_many_rows_of_one_cause_and_wide_does_not(ask: Ask, broken: str) -> None:
     told = ask("diagnose", "-A", "--from", broken).stdout
     wide = ask("diagnose", "-A", "--from", broken, "-o", "wide").stdout
     items = ask("diagnose", "-A", "--from", broken, "-o", "json").data["items"]
@@ -349,16 +345,14 @@ def test_of_very_many_rows_of_one_cause_the_first_are_shown_and_wide_shows_them_
     assert len(wide.partition("\n\n")[0].splitlines()) == len(items) + 1 == 401
 
 
-def test_json_is_a_life_each_without_the_sources_and_what_they_wait_for(
-    ask: Ask, broken: str
-) -> None:
+def test_json_lists_a_report_per_target_and_the_causes(ask: Ask, broken: str) -> None:
     done = ask("diagnose", "-A", "--from", broken, "-o", "json")
     answer = done.data
     jsonschema.validate(answer, ask("schema", "LifeList").data)
-    assert all("sources" not in each for each in answer["items"])
+    assert all("sources" not in item for item in answer["items"])
     assert set(answer["sources"]) == {"node", "ceph", "kubernetes"}
-    victims = [one for each in answer["causes"] for one in each["victims"]]
-    assert victims == [each["target"]["given"] for each in answer["items"]]
+    victims = [one for cause in answer["causes"] for one in cause["victims"]]
+    assert victims == [item["target"]["given"] for item in answer["items"]]
     assert answer["lookedAt"]["claims"] > 500
 
 
@@ -368,14 +362,14 @@ def test_names_are_targets_that_diagnose_takes(ask: Ask, broken: str) -> None:
     listed = ask("diagnose", "-A", "--from", broken, "-o", "json").data["items"]
     for name in names[::40]:
         one = ask("diagnose", name, "--from", broken, "-o", "json").data
-        same = next(each for each in listed if each["target"]["given"] == name)
-        # Whether a volume that no pod waits for is free, only who asks about it wants to know.
-        told = [each for each in one["findings"] if each["code"] != "RBD119"]
-        assert told == [each for each in same["findings"] if each["code"] != "RBD119"]
+        same = next(item for item in listed if item["target"]["given"] == name)
+        # RBD119 on a volume that no pod waits for is reported only if the volume is the target.
+        told = [finding for finding in one["findings"] if finding["code"] != "RBD119"]
+        assert told == [finding for finding in same["findings"] if finding["code"] != "RBD119"]
         assert one["there"] == same["there"]
 
 
-def test_yaml_and_table_exit_as_json_does(ask: Ask, broken: str) -> None:
+def test_exit_code_does_not_depend_on_the_format(ask: Ask, broken: str) -> None:
     codes = {
         ask("diagnose", "-A", "--from", broken, "-o", form).code
         for form in ("table", "wide", "json", "yaml", "name")
@@ -383,25 +377,23 @@ def test_yaml_and_table_exit_as_json_does(ask: Ask, broken: str) -> None:
     assert codes == {3}
 
 
-def test_a_cluster_at_peace_exits_0_and_says_how_much_it_looked_at(
-    ask: Ask, tmp_path: Path
-) -> None:
+def test_healthy_cluster_exits_0_and_prints_what_was_checked(ask: Ask, tmp_path: Path) -> None:
     done = ask("diagnose", "-A", "--from", written(tmp_path, silent(range(0))))
     assert done.code == 0
-    assert done.stdout.startswith("Nothing is stuck.\n\nLooked at 5 claims, 5 PVs and 5 pods")
+    assert done.stdout.startswith("Nothing is stuck.\n\nChecked 5 claims, 5 PVs and 5 pods")
 
 
-def test_of_whom_ceph_was_not_asked_it_says_so_and_how_to_ask(ask: Ask, tmp_path: Path) -> None:
+def test_output_shows_how_to_query_ceph_about_healthy_volumes(ask: Ask, tmp_path: Path) -> None:
     snapshot = silent(range(0))
     assert snapshot.ceph is not None
-    unasked = tuple(replace(each, images=()) for each in snapshot.ceph.clusters)
+    unasked = tuple(replace(ceph_cluster, images=()) for ceph_cluster in snapshot.ceph.clusters)
     snapshot = replace(snapshot, ceph=replace(snapshot.ceph, clusters=unasked))
     said = " ".join(ask("diagnose", "-A", "--from", written(tmp_path, snapshot)).stdout.split())
-    assert "Of volumes that look well Ceph was not asked" in said
-    assert "`rbdagent diagnose TARGET` tells" in said
+    assert "Ceph was not queried about volumes that seem healthy" in said
+    assert "run `rbdagent diagnose TARGET`" in said
 
 
-def test_warnings_alone_fail_where_warnings_are_to_fail(ask: Ask, tmp_path: Path) -> None:
+def test_fail_on_warning_makes_warnings_a_failure(ask: Ask, tmp_path: Path) -> None:
     maker = Maker(Random(0))
     maker.volumes[0] = replace(
         maker.volumes[0],
@@ -414,7 +406,7 @@ def test_warnings_alone_fail_where_warnings_are_to_fail(ask: Ask, tmp_path: Path
 
 
 @pytest.mark.parametrize("what", ["claims", "pods", "persistent_volumes"])
-def test_nothing_found_where_not_everything_was_seen_is_no_success(
+def test_no_finding_with_unobserved_kinds_is_not_a_success(
     ask: Ask, tmp_path: Path, what: str
 ) -> None:
     maker = Maker(Random(0))
@@ -422,12 +414,12 @@ def test_nothing_found_where_not_everything_was_seen_is_no_success(
     path = written(tmp_path, replace(maker.from_afar(), ceph=None))
     done = ask("diagnose", "-A", "--from", path)
     assert done.code == 1
-    assert done.stdout.startswith("Whether anything is stuck was not observed: permission denied.")
+    assert done.stdout.startswith("It is unknown whether anything is stuck: permission denied.")
     name = {"claims": "claims", "pods": "pods", "persistent_volumes": "PVs"}[what]
     assert f"; {name} were not observed." in done.stdout
     looked = ask("diagnose", "-A", "--from", path, "-o", "json").data["lookedAt"]
     key = {"persistent_volumes": "persistentVolumes"}.get(what, what)
-    assert [each for each, count in looked.items() if count is None] == [key]
+    assert [kind for kind, count in looked.items() if count is None] == [key]
 
 
 @pytest.mark.parametrize(
@@ -435,64 +427,58 @@ def test_nothing_found_where_not_everything_was_seen_is_no_success(
     [{"ceph": FAILED}, {"kubernetes": replace(OBSERVED, gaps=(Gap(fact="nodes", reason="no"),))}],
     ids=["a source failed", "a list was refused"],
 )
-def test_nothing_found_where_not_every_source_told_all_is_no_success(
+def test_no_finding_with_incomplete_sources_is_not_a_success(
     ask: Ask, tmp_path: Path, lack: dict[str, Source]
 ) -> None:
     snapshot = silent(range(0), ceph=None)
     snapshot = replace(snapshot, sources=replace(snapshot.sources, **lack))
     done = ask("diagnose", "-A", "--from", written(tmp_path, snapshot))
     assert done.code == 1
-    assert done.stdout.startswith("Nothing that was observed is stuck; not everything was")
+    assert done.stdout.startswith("Nothing is stuck as far as observed: some sources")
 
 
-def test_where_something_is_stuck_and_not_everything_was_seen_there_may_be_more(
-    ask: Ask, tmp_path: Path
-) -> None:
+def test_incomplete_observation_is_reported_with_the_findings(ask: Ask, tmp_path: Path) -> None:
     snapshot = silent(range(4), ceph=None)
     snapshot = replace(snapshot, sources=replace(snapshot.sources, ceph=FAILED))
     told = ask("diagnose", "-A", "--from", written(tmp_path, snapshot)).stdout
     assert "Stuck: 4, for 1 cause. Not everything was observed: there may be more." in told
 
 
-def test_where_ceph_was_left_out_on_purpose_nothing_is_stuck_as_far_as_kubernetes_tells(
-    ask: Ask, tmp_path: Path
-) -> None:
+def test_excluded_ceph_limits_the_result_to_kubernetes(ask: Ask, tmp_path: Path) -> None:
     snapshot = silent(range(0), ceph=None)
-    away = Source(state=SourceState.SKIPPED, reason="looked away on purpose")
+    away = Source(state=SourceState.SKIPPED, reason="not queried, as requested")
     snapshot = replace(snapshot, sources=replace(snapshot.sources, ceph=away))
     done = ask("diagnose", "-A", "--from", written(tmp_path, snapshot))
     assert done.code == 0
-    assert done.stdout.startswith("Nothing is stuck, as far as Kubernetes tells: Ceph was not")
+    assert done.stdout.startswith("Nothing is stuck according to Kubernetes. Ceph was not")
 
 
-def test_a_namespace_that_is_not_there_is_not_called_well(ask: Ask, tmp_path: Path) -> None:
+def test_missing_namespace_is_not_reported_as_healthy(ask: Ask, tmp_path: Path) -> None:
     done = ask("diagnose", "-n", "shopp", "--from", written(tmp_path, silent(range(0))))
     assert done.code == 1
-    assert done.stdout.startswith("There is nothing in namespace shopp to look at")
+    assert done.stdout.startswith("There is nothing in namespace shopp to check")
 
 
-def test_of_a_source_with_very_many_gaps_some_are_shown_and_the_rest_counted(
-    ask: Ask, tmp_path: Path
-) -> None:
+def test_table_shows_some_of_many_gaps_and_counts_the_rest(ask: Ask, tmp_path: Path) -> None:
     snapshot = silent(range(1))
-    gaps = tuple(Gap(fact=f"watchers of image {each}", reason="slow") for each in range(50))
+    gaps = tuple(Gap(fact=f"watchers of image {number}", reason="slow") for number in range(50))
     sources = replace(snapshot.sources, ceph=replace(OBSERVED, gaps=gaps))
     told = ask("diagnose", "-A", "--from", written(tmp_path, replace(snapshot, sources=sources)))
     assert told.stdout.count("not observed: watchers of image") == 20
-    assert "and 30 facts more were not observed" in told.stdout
+    assert "and 30 more facts were not observed" in told.stdout
 
 
 # --------------------------------------------------------------------------------------------------
-# Whose
+# Selection by namespace and labels
 # --------------------------------------------------------------------------------------------------
 
 
-def test_a_namespace_and_labels_narrow_what_is_told(ask: Ask, tmp_path: Path) -> None:
+def test_namespace_and_labels_narrow_the_output(ask: Ask, tmp_path: Path) -> None:
     snapshot = silent(range(4))
     assert snapshot.kubernetes is not None
     claims = tuple(
-        replace(each, labels=(("app", "db"),)) if each.ref.name == "data-2" else each
-        for each in observed_of(snapshot.kubernetes.claims)
+        replace(claim, labels=(("app", "db"),)) if claim.ref.name == "data-2" else claim
+        for claim in observed_of(snapshot.kubernetes.claims)
     )
     snapshot = replace(snapshot, kubernetes=replace(snapshot.kubernetes, claims=claims))
     path = written(tmp_path, snapshot)
@@ -503,7 +489,7 @@ def test_a_namespace_and_labels_narrow_what_is_told(ask: Ask, tmp_path: Path) ->
     both = ask("diagnose", "-n", "shop", "-l", "app!=db", "--from", path, "-o", "name").stdout
     assert both.split() == ["pvc/shop/data-0"]
     none = ask("diagnose", "-n", "bank", "-l", "app=db", "--from", path).stdout
-    assert none.startswith("There is nothing in namespace bank with labels app=db to look at")
+    assert none.startswith("There is nothing in namespace bank with labels app=db to check")
 
 
 @pytest.mark.parametrize(
@@ -518,13 +504,13 @@ def test_a_namespace_and_labels_narrow_what_is_told(ask: Ask, tmp_path: Path) ->
     ],
     ids=" ".join,
 )
-def test_a_call_that_does_not_say_what_is_meant_exits_2(ask: Ask, wrong: tuple[str, ...]) -> None:
+def test_ambiguous_call_exits_2(ask: Ask, wrong: tuple[str, ...]) -> None:
     done = ask("diagnose", *wrong)
     assert (done.code, done.stdout) == (2, "")
     assert done.stderr
 
 
-def test_a_call_without_anything_is_told_all_that_it_may_name(ask: Ask) -> None:
+def test_call_without_a_target_lists_the_possible_ones(ask: Ask) -> None:
     told = ask("diagnose").stderr
     for form in ("-A", "-n NAMESPACE", "-l LABELS", "pvc/NAMESPACE/NAME"):
         assert form in told
@@ -557,23 +543,23 @@ def test_the_clusters_snapshot_answers_the_other_verbs_too(ask: Ask, broken: str
     assert len(listed["items"]) > 30
     absent = ask("who-holds", "pv/pvc-999999", "--from", broken)
     assert (absent.code, absent.stdout) == (1, "")
-    assert f"{broken} holds nothing about pv/pvc-999999" in absent.stderr
+    assert f"{broken} contains nothing about pv/pvc-999999" in absent.stderr
 
 
 # --------------------------------------------------------------------------------------------------
-# Until it is well
+# Watching until nothing is stuck
 # --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("what", [("-A",), ("pvc/shop/data-0",)], ids=" ".join)
-def test_watching_ends_with_0_when_it_is_well(
+def test_watch_ends_with_0_when_nothing_is_stuck(
     ask: Ask, monkeypatch: pytest.MonkeyPatch, what: tuple[str, ...]
 ) -> None:
     target = Target(given="pvc/shop/data-0", kind=TargetKind.CLAIM, name="data-0", namespace="shop")
     later = silent(range(1), observed_at="2026-11-21T05:07:09Z")
     looks = [silent(range(4)), silent(range(1)), later, silent(range(0))]
     if what != ("-A",):
-        looks = [replace(each, target=target) for each in looks]
+        looks = [replace(snapshot, target=target) for snapshot in looks]
     left = iter(looks)
     slept: list[float] = []
     monkeypatch.setattr("rbdagent.cli.diagnose.snapshot_of", lambda *_, **__: next(left))
@@ -583,14 +569,12 @@ def test_watching_ends_with_0_when_it_is_well(
     assert len(slept) == 3
     assert next(left, None) is None
     if what == ("-A",):
-        # What has only become older is not said again.
+        # A snapshot that differs only in its time is not printed again.
         assert done.stdout.count("Stuck: ") == 2
         assert done.stdout.rstrip().partition("Nothing is stuck.")[1]
 
 
-def test_what_is_well_already_is_watched_no_further(
-    ask: Ask, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_watch_of_a_healthy_cluster_ends_at_once(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = iter([silent(range(0))])
     monkeypatch.setattr("rbdagent.cli.diagnose.snapshot_of", lambda *_, **__: next(looks))
     assert ask("diagnose", "-A", "-w").code == 0

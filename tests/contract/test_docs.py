@@ -1,4 +1,4 @@
-"""What the documents tell people to type exists, and their links lead somewhere."""
+"""The commands in the documents exist, and the links lead to files."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _LINK: Final = re.compile(r"\[[^]]*\]\(([^)#:]+)(?:#[^)]*)?\)")
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_to_files(document: Path) -> None:
     targets = _LINK.findall(document.read_text())
-    assert [each for each in targets if not (document.parent / each).exists()] == []
+    assert [target for target in targets if not (document.parent / target).exists()] == []
 
 
 def _calls(document: Path) -> Iterator[tuple[bool, list[str]]]:
-    """Give each call of rbdagent in a document: whether by kubectl, and its words."""
+    """Yield each call of rbdagent in a document: whether kubectl runs it, and its words."""
     text = document.read_text()
     lines = [line for block in _BLOCK.findall(text) for line in block.splitlines()]
     for line in (*lines, *_SPAN.findall(text)):
@@ -47,11 +47,11 @@ def _calls(document: Path) -> Iterator[tuple[bool, list[str]]]:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_verbs_and_flags_that_are_told_exist(document: Path) -> None:
+def test_documented_verbs_and_flags_exist(document: Path) -> None:
     for by_kubectl, (verb, *words) in _calls(document):
         command = cli.get_command(click.Context(cli), verb)
         assert command is not None, verb
-        known = {name for each in command.params for name in each.opts}
+        known = {name for option in command.params for name in option.opts}
         if by_kubectl:
             known |= OF_THE_PLUGIN
         flags = {word.partition("=")[0] for word in words if re.match(r"--?[a-zA-Z]", word)}
@@ -60,13 +60,13 @@ def test_verbs_and_flags_that_are_told_exist(document: Path) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_pip_installs_into_a_virtual_environment(document: Path) -> None:
-    """Elsewhere current distributions refuse it: PEP 668, externally-managed-environment."""
+    """Outside of one, current distributions refuse pip: PEP 668, externally-managed-environment."""
     for block in _BLOCK.findall(document.read_text()):
         assert list(_pips_without_environment(block.splitlines())) == []
 
 
 def _pips_without_environment(lines: list[str]) -> Iterator[str]:
-    """Return the calls of pip before which the same block makes or enters no environment."""
+    """Yield the calls of pip that come before the block makes or enters an environment."""
     made: set[str] = set()
     entered = False
     for line in lines:

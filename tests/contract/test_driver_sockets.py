@@ -1,4 +1,4 @@
-"""Whether a CSI driver answers on its node, by real unix sockets below a kubelet root."""
+"""Whether a CSI driver answers on its node, tested with real unix sockets below a kubelet root."""
 
 from __future__ import annotations
 
@@ -44,22 +44,22 @@ class Node:
         inside.rename(self._at(path))
 
     def died(self, path: str) -> None:
-        """Leave the file of a socket whose process has ended."""
+        """Create the file of a socket whose process has ended."""
         bound_socket(self._at(path)).close()
 
     def file(self, path: str) -> None:
-        """Make a file to which no connection can be made from here."""
+        """Create a file to which no connection is possible."""
         self._at(path).parent.mkdir(parents=True, exist_ok=True)
         self._at(path).touch()
 
     def driver(self) -> PluginSocket:
-        """Return what was seen of the one driver."""
+        """Return the observed socket of the only driver."""
         seen = self.observed().sockets
         assert not isinstance(seen, NotObserved)
         return seen[0]
 
     def observed(self) -> KubeletView:
-        """Look at kubelet's directories."""
+        """Observe the directories of kubelet."""
         return observe_kubelet(self.root, self.root / "proc", roots=(ROOT,), process=None)
 
     def _at(self, path: str) -> Path:
@@ -70,8 +70,8 @@ class Node:
 def node(tmp_path: Path) -> Iterator[Node]:
     made = Node(tmp_path / ("a-long-name-" * 10))
     yield made
-    for each in made.open:
-        each.close()
+    for listener in made.open:
+        listener.close()
 
 
 def test_a_dead_driver_is_seen_while_its_registrar_runs(node: Node) -> None:
@@ -81,7 +81,7 @@ def test_a_dead_driver_is_seen_while_its_registrar_runs(node: Node) -> None:
     assert node.driver() == PluginSocket(driver=DRIVER, path=OWN, listening=False)
 
 
-def test_a_driver_answers_whatever_its_socket_is_called_in_its_container(node: Node) -> None:
+def test_driver_answers_under_any_socket_name_in_its_container(node: Node) -> None:
     """ceph-csi binds /csi/csi.sock: /proc/net/unix has no other name."""
     node.table("0: 00000002 00000000 00010000 0001 01 1 /csi/csi.sock\n")
     node.listens(OWN)
@@ -95,7 +95,7 @@ def test_a_driver_answers_while_its_registrar_restarts(node: Node) -> None:
     assert node.driver().listening is True
 
 
-def test_an_endpoint_at_another_place_is_not_observed(node: Node) -> None:
+def test_endpoint_at_another_path_is_not_observed(node: Node) -> None:
     node.listens(REGISTRAR)
     seen = node.driver().listening
     assert isinstance(seen, NotObserved)
@@ -108,9 +108,7 @@ def test_a_driver_without_socket_is_down_with_its_registrar(node: Node) -> None:
 
 
 @pytest.mark.parametrize("name", [OWN, OWN.replace("/csi.sock", "//csi.sock")])
-def test_where_connecting_is_impossible_the_kernels_table_shows_a_listener(
-    node: Node, name: str
-) -> None:
+def test_kernel_table_shows_a_listener_without_a_connection(node: Node, name: str) -> None:
     node.file(OWN)
     node.listens(REGISTRAR)
     assert isinstance(node.driver().listening, NotObserved)

@@ -1,4 +1,4 @@
-"""What the agent serves, over real sockets of both families."""
+"""The HTTP endpoint of the agent, over real sockets of both address families."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Served:
-    """What the endpoint asks of an agent that has not looked yet."""
+    """What the endpoint reads from an agent that has no snapshot yet."""
 
     seen: None = None
     beat_age_s: float = 0.0
@@ -39,7 +39,7 @@ def status(host: str, port: int, path: str) -> int:
 
 
 def has_six() -> bool:
-    """Tell whether this machine's loopback has IPv6."""
+    """Return whether the loopback interface of this machine has IPv6."""
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
@@ -53,7 +53,7 @@ if has_six():
 
 
 @pytest.mark.parametrize(("listen", "reached"), LISTENS.items())
-def test_an_agent_listens_where_it_is_told_in_both_families(
+def test_agent_listens_on_the_given_address_in_both_families(
     listen: str, reached: tuple[str, ...]
 ) -> None:
     port = free_port()
@@ -77,7 +77,7 @@ def port() -> int:
 
 @pytest.fixture
 def half_sent(port: int) -> Iterator[Callable[[int], list[socket.socket]]]:
-    """Return what opens connections that send half a request."""
+    """Yield a function that opens connections that send half a request."""
     with contextlib.ExitStack() as stack:
 
         def connect(count: int) -> list[socket.socket]:
@@ -90,7 +90,7 @@ def half_sent(port: int) -> Iterator[Callable[[int], list[socket.socket]]]:
         yield connect
 
 
-def test_900_half_sent_requests_leave_it_answering_with_a_bound_on_threads(
+def test_900_half_sent_requests_do_not_block_the_endpoint(
     port: int, half_sent: Callable[[int], list[socket.socket]]
 ) -> None:
     before = threading.active_count()
@@ -99,11 +99,11 @@ def test_900_half_sent_requests_leave_it_answering_with_a_bound_on_threads(
     assert threading.active_count() - before <= endpoint._MOST_CONNECTIONS
 
 
-def test_a_request_that_is_sent_byte_by_byte_is_not_waited_for(
+def test_request_sent_byte_by_byte_is_disconnected(
     monkeypatch: pytest.MonkeyPatch,
     half_sent: Callable[[int], list[socket.socket]],
 ) -> None:
-    """Each byte comes in time, and the end of them does not."""
+    """Each byte arrives in time, but the end of the request does not."""
     monkeypatch.setattr(endpoint, "_WITHIN_S", 0.2)
     (connection,) = half_sent(1)
     connection.settimeout(0.05)
@@ -120,7 +120,7 @@ def test_a_request_that_is_sent_byte_by_byte_is_not_waited_for(
     wait_until(is_ended, timeout_s=60, what="the end of the connection")
 
 
-def test_no_more_is_read_of_a_request_than_a_request_needs() -> None:
+def test_request_is_read_up_to_its_limit() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(b"x" * 2 * endpoint._MOST_BYTES)
@@ -129,7 +129,7 @@ def test_no_more_is_read_of_a_request_than_a_request_needs() -> None:
         assert len(ours.recv(2 * endpoint._MOST_BYTES)) == endpoint._MOST_BYTES
 
 
-def test_what_is_sent_by_half_and_left_is_not_answered(
+def test_incomplete_request_is_not_answered(
     half_sent: Callable[[int], list[socket.socket]],
 ) -> None:
     (connection,) = half_sent(1)
@@ -137,12 +137,12 @@ def test_what_is_sent_by_half_and_left_is_not_answered(
     assert connection.recv(1) == b""
 
 
-def test_a_connection_that_has_asked_stays_where_others_have_not(
+def test_scrape_survives_many_half_sent_requests(
     port: int,
     half_sent: Callable[[int], list[socket.socket]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A scrape is not cut off by who opens connections after it."""
+    """Connections that are opened later do not interrupt a scrape."""
     begun, go_on = threading.Event(), threading.Event()
 
     def answer(*_: object) -> tuple[int, str, bytes]:
@@ -160,7 +160,7 @@ def test_a_connection_that_has_asked_stays_where_others_have_not(
     scrape.close()
 
 
-def test_where_nobody_can_listen_the_words_say_so() -> None:
+def test_address_in_use_is_reported() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
         pytest.raises(RbdagentError, match="cannot listen on"),

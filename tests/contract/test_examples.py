@@ -1,4 +1,4 @@
-"""The snapshots in examples/, recorded on real parts: answered without Ceph, network or root."""
+"""The snapshots in examples/, recorded on real systems: they need no Ceph, network or root."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rbdagent.report.schema import schema
 from rbdagent.report.snapshot import dump_snapshot, load_snapshot
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.json"))
-ORPHAN = next(each for each in EXAMPLES if each.stem == "true-orphan")
+ORPHAN = next(path for path in EXAMPLES if path.stem == "true-orphan")
 
 
 def rbdagent(*args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -41,7 +41,7 @@ def test_an_example_replays_byte_for_byte(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_and_its_answer_validate_against_the_published_schemas(path: Path) -> None:
+def test_example_and_its_report_match_the_published_schemas(path: Path) -> None:
     jsonschema.validate(json.loads(path.read_text()), schema("Snapshot"))
     done = rbdagent("who-holds", target_of(path), "--from", str(path), "-o", "json")
     jsonschema.validate(json.loads(done.stdout), schema("HolderReport"))
@@ -83,7 +83,7 @@ def test_every_name_of_the_volume_leads_to_the_same_holder() -> None:
         assert done.stdout == f"node/worker-1 {mapping['device']}\n", (target, done.stderr)
 
 
-def test_yaml_says_what_json_says() -> None:
+def test_yaml_and_json_contain_the_same_data() -> None:
     args = ("who-holds", target_of(ORPHAN), "--from", str(ORPHAN), "-o")
     assert yaml.safe_load(rbdagent(*args, "yaml").stdout) == json.loads(
         rbdagent(*args, "json").stdout
@@ -95,10 +95,10 @@ def test_a_snapshot_can_come_from_stdin() -> None:
     assert "Orphaned" in done.stdout
 
 
-def test_fail_on_decides_when_findings_are_a_failure() -> None:
+def test_target_that_is_not_in_the_snapshot_is_an_error() -> None:
     done = rbdagent("who-holds", "k8s/other", "--from", str(ORPHAN))
     assert done.returncode == 1
-    assert "holds nothing about k8s/other" in done.stderr
+    assert "contains nothing about k8s/other" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_fail_on_decides_when_findings_are_a_failure() -> None:
         ("not json", "JSON"),
     ],
 )
-def test_a_bad_snapshot_is_named_with_what_was_expected(text: str, words: str) -> None:
+def test_error_about_a_bad_snapshot_names_the_expected_form(text: str, words: str) -> None:
     done = rbdagent("who-holds", "pv/x", "--from", "-", stdin=text)
     assert done.returncode == 1
     assert words in done.stderr

@@ -1,4 +1,4 @@
-"""Whatever stands in a snapshot, no answer holds a control character but its own line breaks."""
+"""Output has no control characters except its line breaks, whatever a snapshot contains."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ RECORDED: Final = (
 
 @pytest.fixture(scope="module")
 def snapshots(tmp_path_factory: pytest.TempPathFactory) -> list[Snapshot]:
-    """Return snapshots with something in every part: recorded ones, and one that was saved."""
+    """Return snapshots with data in every part: several recorded, and one saved."""
     saved = load_snapshot(ORPHAN.read_text(), where="examples")
     root = tmp_path_factory.mktemp("recorded")
     return [
@@ -81,7 +81,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def answers(snapshot: Snapshot, file: Path) -> Iterator[tuple[str, Done]]:
-    """Ask every verb that reads, in every form."""
+    """Yield the output of every verb that reads, in every format."""
     saved = dump_snapshot(snapshot)
     assert is_clean(saved)
     file.write_text(saved)
@@ -110,7 +110,7 @@ def assert_clean(question: str, done: Done) -> None:
 
 @settings(max_examples=40)
 @given(data=st.data())
-def test_no_answer_holds_what_moves_hides_or_turns(
+def test_output_has_no_unsafe_characters(
     snapshots: list[Snapshot], file: Path, data: st.DataObject
 ) -> None:
     snapshot = data.draw(st.sampled_from(snapshots).flatmap(made_ill))
@@ -119,7 +119,7 @@ def test_no_answer_holds_what_moves_hides_or_turns(
 
 
 @pytest.mark.parametrize("ill", ILL, ids=map(ascii, ILL))
-def test_a_snapshot_keeps_every_text_as_it_is(snapshots: list[Snapshot], ill: str) -> None:
+def test_snapshot_keeps_hostile_text_unchanged(snapshots: list[Snapshot], ill: str) -> None:
     snapshot = with_ill(snapshots[0], texts_of(snapshots[0]), ill)
     told = dump_snapshot(snapshot)
     assert is_clean(told)
@@ -131,7 +131,9 @@ REFUSAL: Final = planned(seen(mapped={"openers": (opener(),)}), remembered=histo
 
 
 @given(made_ill((PLAN, REFUSAL)))
-def test_no_plan_and_no_refusal_holds_it(decided: tuple[UnmapPlan, UnmapRefusal]) -> None:
+def test_unmap_plan_and_refusal_have_no_unsafe_characters(
+    decided: tuple[UnmapPlan, UnmapRefusal],
+) -> None:
     plan, refusal = decided
     assert is_clean(text.unmap_plan(plan, colour=False))
     assert is_clean(text.unmap_refusal(refusal, colour=False))
@@ -147,7 +149,7 @@ CHECK: Final = CheckResult(
 
 
 @given(made_ill(CHECK))
-def test_no_line_of_check_holds_it(result: CheckResult) -> None:
+def test_check_output_has_no_unsafe_characters(result: CheckResult) -> None:
     assert is_clean(text.check_lines([result], colour=False))
 
 
@@ -161,7 +163,7 @@ REPORT: Final = rbd_node(
                 "verdict": "Pinned",
                 "image": {"pool": "k8s", "name": "csi-vol-1"},
                 "persistentVolume": "pvc-1",
-                "because": ["process 7 (sleep) has a file on it open"],
+                "because": ["process 7 (sleep) has an open file on it"],
                 "pods": ["default/web-0"],
                 "since": NOW,
             }],
@@ -171,13 +173,13 @@ REPORT: Final = rbd_node(
 
 
 @given(made_ill(REPORT), st.booleans())
-def test_what_agents_published_is_shown(report: PublishedNode, wide: bool) -> None:  # noqa: FBT001
+def test_published_table_has_no_unsafe_characters(report: PublishedNode, wide: bool) -> None:  # noqa: FBT001
     assert is_clean(text.published_table([report], now=NOW, wide=wide, colour=False))
     assert is_clean(text.published_names([report]))
 
 
 IDENTITY: Final = {"device", "image", "clientID", "clientAddress", "readOnly", "persistentVolume"}
-"""What agents of other nodes compare with what they observe: it stays as it is."""
+"""Keys that agents of other nodes compare with what they observe: their values stay unchanged."""
 ACT: Final = Act(
     boot_id="b001",
     begun=LOOK,
@@ -194,11 +196,11 @@ ACT: Final = Act(
 
 @settings(max_examples=60)
 @given(data=st.data())
-def test_what_an_agent_publishes_holds_it_neither(
+def test_published_status_has_no_unsafe_characters(
     snapshots: list[Snapshot], data: st.DataObject
 ) -> None:
     snapshot, act = data.draw(
-        st.sampled_from(snapshots).flatmap(lambda each: made_ill((each, ACT)))
+        st.sampled_from(snapshots).flatmap(lambda recorded: made_ill((recorded, ACT)))
     )
     whole = replace(snapshot, target=Target(given="", kind=TargetKind.NONE))
     uses = uses_of_node(whole)
@@ -213,14 +215,16 @@ def test_what_an_agent_publishes_holds_it_neither(
         blocked=blocked_volumes(whole, uses.waited_for),
     )
     status = rbdnode_status(look.diagnoses, whole, None, (act,))
-    told = [{key: each[key] for key in each.keys() - IDENTITY} for each in status["mappings"]]
+    told = [
+        {key: mapping[key] for key in mapping.keys() - IDENTITY} for mapping in status["mappings"]
+    ]
     texts = texts_of([told, status["sources"], status["acts"]])
-    texts |= {each.message for each in transitions(None, look, "n1")}
+    texts |= {event.message for event in transitions(None, look, "n1")}
     assert all(text.isprintable() for text in texts)
     assert is_clean(exposition(look).decode())
 
 
-def test_what_was_typed_is_shown_where_it_is_refused() -> None:
+def test_error_about_an_argument_has_no_unsafe_characters() -> None:
     for asked in (("who-holds", f"pv/{FORGED_LINE}/{TURNED}"), (f"who{TURNED}",)):
         done = ask(*asked)
         assert (done.code, done.stdout) == (2, "")

@@ -1,4 +1,4 @@
-"""Of every recorded node: RBDNode, Events and metrics hold no command line, answers do."""
+"""RBDNode, Events and metrics of every recorded node have no command line; answers have."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from rbdagent.agent.loop import Seen
 
 MARKER: Final = "--of=(MARKER"
-"""A word of each process's command line: with a parenthesis, as the sentences have them."""
+"""A word in the command line of each process; the sentences contain parentheses as well."""
 NODES: Final = recordings.recorded_nodes()
 
 
 @pytest.fixture(params=NODES, ids=[f"{recording}-{node}" for recording, node in NODES])
 def seen(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Seen:
-    """Return what the agent of a recorded node had seen, had each process that argument first."""
+    """Return what the agent of a recorded node knows; MARKER is each process's first argument."""
     recording, node_name = request.param
     read = recordings.recorded_node
 
@@ -43,19 +43,19 @@ def seen(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     return recorded_look(recording, claim, root=tmp_path / "node", node_name=node_name)
 
 
-def test_what_is_published_holds_no_command_line(seen: Seen) -> None:
+def test_published_data_contains_no_command_line(seen: Seen) -> None:
     assert any(MARKER in text for text in texts_of(seen.snapshot.node))
     node_name = seen.snapshot.node.node_name if seen.snapshot.node is not None else ""
     status = rbdnode_status(seen.diagnoses, seen.snapshot, seen.history, ())
     events = [
-        event_object(each, node_name, seen.snapshot.observed_at)
-        for each in transitions(None, seen, node_name)
+        event_object(event, node_name, seen.snapshot.observed_at)
+        for event in transitions(None, seen, node_name)
     ]
     assert "MARKER" not in json.dumps([status, events])
     assert b"MARKER" not in exposition(seen)
 
 
-def test_a_holder_is_published_by_program_and_pid_and_answered_in_full(tmp_path: Path) -> None:
+def test_holder_is_published_without_its_arguments(tmp_path: Path) -> None:
     """Recording 12: a shell's `sleep 100000` has its working directory on the volume."""
     seen = recorded_look("12-pinned-by-cwd-invisible", "c12", root=tmp_path)
     (mapping,) = rbdnode_status(seen.diagnoses, seen.snapshot, seen.history, ())["mappings"]

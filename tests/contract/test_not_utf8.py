@@ -1,4 +1,4 @@
-r"""A file's name that is not UTF-8 (``caf\xe9``, no attack) costs no answer and no writer."""
+r"""A file name that is not UTF-8 (``caf\xe9``, no attack) breaks no answer and no writer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAME: Final = "caf\udce9"
-"""As Python has the name of a file: the byte is a lone surrogate (PEP 383)."""
+"""The file name as Python returns it: the byte is a lone surrogate (PEP 383)."""
 SHOWN: Final = r"caf\xe9"
 RECORDING, CLAIM = "12-pinned-by-cwd-invisible", "c12"
 PODS: Final = "/var/lib/kubelet/pods"
@@ -36,7 +36,7 @@ PODS: Final = "/var/lib/kubelet/pods"
 
 @pytest.fixture(scope="module")
 def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
-    """Return a look at a node where an open file and a directory of kubelet's are so named."""
+    """Return a snapshot of a node with an open file and a directory of kubelet of that name."""
     read = recordings.recorded_node
 
     def with_name(recording: str, name: str) -> recordings.RecordedNode:
@@ -61,7 +61,7 @@ def test_surrogates_do_not_enter_the_model(snapshot: Snapshot) -> None:
         text.encode()
 
 
-def test_what_has_such_a_name_is_observed_all_the_same(snapshot: Snapshot) -> None:
+def test_file_with_such_a_name_is_observed(snapshot: Snapshot) -> None:
     assert snapshot.node is not None
     (mapping,) = observed_of(snapshot.node.mappings)
     assert f"/data/{SHOWN}" in {opener.path for opener in observed_of(mapping.openers)}
@@ -73,12 +73,12 @@ def test_a_mount_with_such_a_name_is_read() -> None:
 
 
 def test_a_file_and_a_mount_have_the_same_name_for_it(tmp_path: Path) -> None:
-    """A loop device's backing file (sysfs) is looked for below the mounts of a device."""
+    """The backing file of a loop device (sysfs) is searched below the mounts of a device."""
     (tmp_path / "backing_file").write_bytes(b"/mnt/caf\xe9/disk\n")
     assert read_text(tmp_path / "backing_file") == f"/mnt/{SHOWN}/disk"
 
 
-def test_every_form_of_an_answer_is_given(snapshot: Snapshot, tmp_path: Path) -> None:
+def test_every_verb_prints_every_format(snapshot: Snapshot, tmp_path: Path) -> None:
     file = tmp_path / "snapshot.json"
     file.write_text(dump_snapshot(snapshot))
     for verb, form in OF_TARGET:
@@ -105,7 +105,7 @@ def test_a_snapshot_with_half_a_character_is_refused(snapshot: Snapshot) -> None
 @pytest.fixture(scope="module")
 def seen(snapshot: Snapshot) -> Seen:
     whole = replace(snapshot, target=Target(given="", kind=TargetKind.NONE))
-    diagnoses = tuple(diagnose(each, whole) for each in uses_of_node(whole).mapped)
+    diagnoses = tuple(diagnose(use, whole) for use in uses_of_node(whole).mapped)
     return Seen(snapshot=whole, diagnoses=diagnoses, history=None, took_s=0.1, at=0.0)
 
 
@@ -115,5 +115,5 @@ def test_rbdnode_events_and_metrics_can_be_written(seen: Seen) -> None:
     assert any(SHOWN in reason for reason in mapping["because"])
     told = transitions(None, seen, "n1")
     assert told
-    msgspec.json.encode([status, *(event_object(each, "n1", "") for each in told)])
+    msgspec.json.encode([status, *(event_object(event, "n1", "") for event in told)])
     exposition(seen)

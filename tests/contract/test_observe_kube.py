@@ -1,4 +1,4 @@
-"""The Kubernetes observer against a server that answers as recorded, or refuses, or breaks."""
+"""The Kubernetes observer with a server that answers as recorded, refuses, or fails."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _VA = "/apis/storage.k8s.io/v1/volumeattachments"
 
 
 class FakeApi:
-    """Lists as recorded; ``broken`` maps a path to what happens there instead."""
+    """Serves the recorded lists; ``broken`` maps a path to a handler that answers instead."""
 
     def __init__(self) -> None:
         self.lists: dict[str, list[Json]] = json.loads(RECORDED.read_text())
@@ -119,7 +119,7 @@ class FakeApi:
             do_PATCH = do_POST  # noqa: N815 - the name that http.server calls
 
             def log_message(self, *_: object) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         return Handler
 
@@ -149,13 +149,13 @@ def _selected(items: list[Json], kinds: list[str], query: dict[str, list[str]]) 
     found = items
     if "namespaces" in kinds:
         space = kinds[kinds.index("namespaces") + 1]
-        found = [each for each in found if each["metadata"]["namespace"] == space]
+        found = [item for item in found if item["metadata"]["namespace"] == space]
     if field == "spec.nodeName":
-        found = [each for each in found if each["spec"].get("nodeName") == value]
+        found = [item for item in found if item["spec"].get("nodeName") == value]
     if field == "metadata.name":
-        found = [each for each in found if each["metadata"]["name"] == value]
+        found = [item for item in found if item["metadata"]["name"] == value]
     if field == "involvedObject.name":
-        found = [each for each in found if each["involvedObject"]["name"] == value]
+        found = [item for item in found if item["involvedObject"]["name"] == value]
     return found
 
 
@@ -202,15 +202,15 @@ def look(access: KubeAccess, wanted: Target | None = None) -> tuple[KubeView | N
     return observe_kube(access, wanted or target(), node_name="n1")
 
 
-def test_a_volume_brings_its_claim_pods_nodes_attachment_and_events(access: KubeAccess) -> None:
+def test_volume_leads_to_claim_pods_nodes_attachment_and_events(access: KubeAccess) -> None:
     """Recording 12."""
     view, source = look(access)
     assert source.state is SourceState.OBSERVED
     assert source.gaps == ()
     assert view is not None
-    assert VOLUME in {each.name for each in view.persistent_volumes}  # type: ignore[union-attr]
-    assert [each.ref.name for each in view.claims] == ["c12"]  # type: ignore[union-attr]
-    assert {each.name for each in view.nodes} == {"n1", "n2"}  # type: ignore[union-attr]
+    assert VOLUME in {volume.name for volume in view.persistent_volumes}  # type: ignore[union-attr]
+    assert [claim.ref.name for claim in view.claims] == ["c12"]  # type: ignore[union-attr]
+    assert {node.name for node in view.nodes} == {"n1", "n2"}  # type: ignore[union-attr]
     (attachment,) = view.attachments  # type: ignore[misc]
     assert (attachment.node_name, attachment.attached) == ("n1", True)
     assert view.pods_scope == "node/n1,namespace/default"
@@ -219,48 +219,48 @@ def test_a_volume_brings_its_claim_pods_nodes_attachment_and_events(access: Kube
 def test_a_claim_and_a_handle_lead_to_the_same_volume(access: KubeAccess) -> None:
     by_claim, _ = look(access, target("c12", TargetKind.CLAIM))
     assert by_claim is not None
-    (volume,) = (each for each in observed_of(by_claim.persistent_volumes) if each.name == VOLUME)
+    (volume,) = (pv for pv in observed_of(by_claim.persistent_volumes) if pv.name == VOLUME)
     assert isinstance(volume.source, CsiSource)
     by_handle, _ = look(access, target(volume.source.volume_handle, TargetKind.VOLUME_HANDLE))
     assert by_handle is not None
     assert volume in by_handle.persistent_volumes  # type: ignore[operator]
-    assert [each.ref.name for each in by_handle.claims] == ["c12"]  # type: ignore[union-attr]
+    assert [claim.ref.name for claim in by_handle.claims] == ["c12"]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("kind", [TargetKind.PERSISTENT_VOLUME, TargetKind.CLAIM])
-def test_a_pv_of_the_same_image_is_seen_whatever_was_asked_about(
+def test_other_pvs_of_the_image_are_observed_for_every_target(
     api: FakeApi, access: KubeAccess, kind: TargetKind
 ) -> None:
-    """Whether anybody else may hold, share or wait for an image, its other PVs tell."""
+    """The other PVs of an image show whether other clients may hold, share or wait for it."""
     view, _ = look(access, target("c12" if kind is TargetKind.CLAIM else VOLUME, kind))
     assert view is not None
     assert view.volumes_complete
     assert len(observed_of(view.persistent_volumes)) == len(api.lists["persistentvolumes"])
 
 
-def test_where_pvs_cannot_be_listed_the_own_one_is_there_and_others_are_a_gap(
+def test_refused_list_of_pvs_leaves_the_target_pv_and_a_gap(
     api: FakeApi, access: KubeAccess
 ) -> None:
     api.broken["/api/v1/persistentvolumes"] = refuse(403)
     view, source = look(access)
     assert view is not None
     assert not view.volumes_complete
-    assert [each.name for each in observed_of(view.persistent_volumes)] == [VOLUME]
-    assert [each.fact for each in source.gaps] == ["all PersistentVolumes"]
+    assert [volume.name for volume in observed_of(view.persistent_volumes)] == [VOLUME]
+    assert [gap.fact for gap in source.gaps] == ["all PersistentVolumes"]
     assert "can-i list persistentvolumes" in source.gaps[0].cure
 
 
 def unclaimed(api: FakeApi) -> None:
-    """Take the claimRef away, as `kubectl patch pv` with `claimRef: null` does."""
-    for each in api.lists["persistentvolumes"]:
-        if each["metadata"]["name"] == VOLUME:
-            del each["spec"]["claimRef"]
+    """Remove the claimRef, as `kubectl patch pv` with `claimRef: null` does."""
+    for volume in api.lists["persistentvolumes"]:
+        if volume["metadata"]["name"] == VOLUME:
+            del volume["spec"]["claimRef"]
 
 
-def test_the_pods_of_a_pv_without_claim_are_looked_for_everywhere(
+def test_pods_of_a_pv_without_claim_are_listed_cluster_wide(
     api: FakeApi, access: KubeAccess
 ) -> None:
-    """No namespace leads to them: without this list they would count as not observed."""
+    """No namespace leads to these pods: without this list they would count as not observed."""
     unclaimed(api)
     api.lists["persistentvolumeclaims"] = []
     view, _ = look(access)
@@ -269,17 +269,17 @@ def test_the_pods_of_a_pv_without_claim_are_looked_for_everywhere(
     assert len(observed_of(view.pods)) == len(api.lists["pods"])
 
 
-def test_the_claim_that_names_a_pv_without_claimref_leads_to_its_pods(
+def test_claim_that_names_a_pv_without_claimref_leads_to_pods(
     api: FakeApi, access: KubeAccess
 ) -> None:
     unclaimed(api)
     view, _ = look(access)
     assert view is not None
-    assert [each.ref.name for each in observed_of(view.claims)] == ["c12"]
+    assert [claim.ref.name for claim in observed_of(view.claims)] == ["c12"]
     assert view.pods_scope == "node/n1,namespace/default"
 
 
-def test_where_claims_cannot_be_listed_the_pods_of_a_pv_without_claim_are_unknown(
+def test_refused_claims_hide_the_pods_of_a_pv_without_claim(
     api: FakeApi, access: KubeAccess
 ) -> None:
     unclaimed(api)
@@ -296,28 +296,28 @@ def test_a_typo_gets_near_matches(access: KubeAccess) -> None:
     assert f"pv/{VOLUME}" in error.value.hint
 
 
-def test_one_refused_resource_is_a_gap_and_the_rest_is_there(
+def test_refused_resource_is_a_gap_and_the_rest_is_observed(
     api: FakeApi, access: KubeAccess
 ) -> None:
     api.broken["/api/v1/namespaces/default/events"] = refuse(403)
     view, source = look(access)
     assert view is not None
     assert isinstance(view.events, NotObserved)
-    assert [each.fact for each in source.gaps] == ["events"]
+    assert [gap.fact for gap in source.gaps] == ["events"]
     assert "can-i list events" in source.gaps[0].cure
 
 
-def test_a_refused_list_of_nodes_is_asked_by_name_and_not_taken_for_all(
+def test_refused_list_of_nodes_is_replaced_by_a_request_by_name(
     api: FakeApi, access: KubeAccess
 ) -> None:
     api.broken["/api/v1/nodes"] = refuse(403)
     view, _ = look(access)
     assert view is not None
-    assert {each.name for each in view.nodes} == {"n1"}  # type: ignore[union-attr]
+    assert {node.name for node in view.nodes} == {"n1"}  # type: ignore[union-attr]
     assert not view.nodes_complete
 
 
-def test_a_refused_list_of_attachments_is_asked_by_computed_name(
+def test_refused_attachments_are_requested_by_computed_name(
     api: FakeApi, access: KubeAccess
 ) -> None:
     api.broken[_VA] = refuse(403)
@@ -353,10 +353,10 @@ def test_a_page_that_fails_fails_its_list(api: FakeApi, access: KubeAccess) -> N
         (refuse(401, "Unauthorized"), "expired"),
         (refuse(500, "etcdserver: no leader"), "no leader"),
         (lambda handler: answer(handler, 200, b"<html>"), "not JSON"),
-        (lambda handler: answer(handler, 200, b"[]"), "no object"),
+        (lambda handler: answer(handler, 200, b"[]"), "not a JSON object"),
     ],
 )
-def test_a_server_that_does_not_answer_for_the_target_fails_the_source(
+def test_failed_request_for_the_target_fails_the_source(
     api: FakeApi,
     access: KubeAccess,
     broken: Callable[[BaseHTTPRequestHandler], None],
@@ -370,7 +370,7 @@ def test_a_server_that_does_not_answer_for_the_target_fails_the_source(
     assert TOKEN not in f"{source}"
 
 
-def test_a_server_that_is_silent_costs_one_time_limit(api: FakeApi, access: KubeAccess) -> None:
+def test_server_that_does_not_answer_costs_one_time_limit(api: FakeApi, access: KubeAccess) -> None:
     release = threading.Event()
 
     def wait(_: BaseHTTPRequestHandler) -> None:
@@ -385,7 +385,7 @@ def test_a_server_that_is_silent_costs_one_time_limit(api: FakeApi, access: Kube
     assert "no answer within 1 s" in source.reason
 
 
-def test_a_closed_port_is_said_plainly(api: FakeApi, access: KubeAccess) -> None:
+def test_closed_port_is_reported(api: FakeApi, access: KubeAccess) -> None:
     api.stop()
     _, source = look(access)
     assert source.state is SourceState.FAILED
@@ -393,7 +393,7 @@ def test_a_closed_port_is_said_plainly(api: FakeApi, access: KubeAccess) -> None
 
 
 # --------------------------------------------------------------------------------------------------
-# What only the life of a volume needs
+# What only the lifecycle of a volume needs
 # --------------------------------------------------------------------------------------------------
 
 
@@ -435,9 +435,9 @@ def provisioner_pod(name: str, namespace: str = "csi") -> Json:
 
 @pytest.fixture
 def pending(api: FakeApi) -> FakeApi:
-    """Have the recorded claim wait for a provisioner that runs."""
+    """Return an API in which the recorded claim waits for a provisioner that runs."""
     (claim,) = [
-        each for each in api.lists["persistentvolumeclaims"] if each["metadata"]["name"] == "c12"
+        item for item in api.lists["persistentvolumeclaims"] if item["metadata"]["name"] == "c12"
     ]
     del claim["spec"]["volumeName"]
     claim["status"] = {"phase": "Pending"}
@@ -464,50 +464,50 @@ def look_at_life(access: KubeAccess) -> KubeView:
     return view
 
 
-def test_of_a_claim_that_waits_the_leases_and_pods_that_work_for_it_are_asked_for(
+def test_pending_claim_requests_leases_and_driver_pods(
     pending: FakeApi, access: KubeAccess
 ) -> None:
     pending.broken["/version"] = lambda handler: answer(handler, 200, {"gitVersion": "v1.36.3"})
     view = look_at_life(access)
-    leases = [f"{each.namespace}/{each.name}" for each in view.leases]  # type: ignore[union-attr]
+    leases = [f"{lease.namespace}/{lease.name}" for lease in view.leases]  # type: ignore[union-attr]
     assert sorted(leases) == ["csi/rbd-csi-ceph-com", "kube-system/kube-controller-manager"]
     (pod,) = [
-        each
-        for each in view.driver_pods  # type: ignore[union-attr]
-        if each.ref.namespace == "csi"
+        driver_pod
+        for driver_pod in view.driver_pods  # type: ignore[union-attr]
+        if driver_pod.ref.namespace == "csi"
     ]
     assert pod.serves == ("rbd.csi.ceph.com",)
     assert pod.images[0].endswith("csi-provisioner:v5.3.0")
     assert pod.ready
     assert view.version == "v1.36.3"
-    (asked,) = [each for each in pending.requests if "labelSelector" in each]
+    (asked,) = [request for request in pending.requests if "labelSelector" in request]
     assert "component%21%3Dnodeplugin" in asked
     assert "rbd.csi.ceph.com-ctrlplugin" in asked
 
 
-def test_of_a_bound_claim_no_provisioner_is_asked_for(api: FakeApi, access: KubeAccess) -> None:
+def test_bound_claim_requests_no_provisioner(api: FakeApi, access: KubeAccess) -> None:
     view = look_at_life(access)
     assert isinstance(view.leases, NotObserved)
     assert isinstance(view.driver_pods, NotObserved)
-    assert not any("leases" in each or "labelSelector" in each for each in api.requests)
+    assert not any("leases" in request or "labelSelector" in request for request in api.requests)
 
 
-def test_a_pv_that_came_after_the_list_was_made_is_known_by_its_name(
+def test_pv_that_is_newer_than_the_list_is_requested_by_name(
     api: FakeApi, access: KubeAccess
 ) -> None:
-    """A claim that is read as bound has a PV, even one that the list does not have yet."""
+    """A claim that is read as bound has a PV, even if the list does not contain it yet."""
     api.broken[_PV] = lambda handler: answer(handler, 200, {"items": [], "metadata": {}})
     view = look_at_life(access)
     (volume,) = view.persistent_volumes  # type: ignore[misc]
     assert volume.name == VOLUME
 
 
-def test_leases_that_were_refused_are_not_none(pending: FakeApi, access: KubeAccess) -> None:
+def test_refused_leases_are_not_observed(pending: FakeApi, access: KubeAccess) -> None:
     pending.broken["/apis/coordination.k8s.io/v1/leases"] = refuse(403)
     view = look_at_life(access)
     assert isinstance(view.leases, NotObserved)
     assert "can-i list leases" in view.leases.cure
-    # They are found by their label as well.
+    # The driver pods are found by their label as well.
     assert view.driver_pods
 
 
@@ -519,23 +519,25 @@ def test_leases_that_were_refused_are_not_none(pending: FakeApi, access: KubeAcc
         ("/apis/coordination.k8s.io/v1/leases", "leases of controllers"),
     ],
 )
-def test_what_a_life_needs_and_was_refused_is_a_gap(
+def test_refused_list_for_the_lifecycle_is_a_gap(
     pending: FakeApi, access: KubeAccess, path: str, fact: str
 ) -> None:
     pending.broken[path] = refuse(403)
     _, source = observe_kube(
         access, target("c12", TargetKind.CLAIM), node_name="n1", also=Also.LIFE
     )
-    assert [each.fact for each in source.gaps] == [fact]
+    assert [gap.fact for gap in source.gaps] == [fact]
 
 
-def test_what_no_life_was_asked_for_is_no_gap(pending: FakeApi, access: KubeAccess) -> None:
+def test_lists_for_the_lifecycle_are_no_gap_without_it(
+    pending: FakeApi, access: KubeAccess
+) -> None:
     pending.broken["/apis/storage.k8s.io/v1/storageclasses"] = refuse(403)
     _, source = observe_kube(access, target("c12", TargetKind.CLAIM), node_name="n1")
     assert source.gaps == ()
 
 
-def test_an_idle_look_asks_little(api: FakeApi, access: KubeAccess) -> None:
+def test_snapshot_needs_few_requests(api: FakeApi, access: KubeAccess) -> None:
     look(access)
     assert len(api.requests) <= 10
 
@@ -563,7 +565,7 @@ def test_a_wrong_kubeconfig_is_named(
     assert str(tmp_path) in source.reason
 
 
-def test_no_kubeconfig_at_all_tells_what_was_tried(tmp_path: Path) -> None:
+def test_missing_kubeconfig_reports_the_path_tried(tmp_path: Path) -> None:
     environment = (("HOME", str(tmp_path)),)
     _, source = look(
         KubeAccess(kubeconfig=None, context=None, timeout_s=1, environment=environment)
@@ -572,7 +574,7 @@ def test_no_kubeconfig_at_all_tells_what_was_tried(tmp_path: Path) -> None:
     assert "--no-kube" in source.cure
 
 
-def test_several_files_in_kubeconfig_are_one(api: FakeApi, tmp_path: Path) -> None:
+def test_several_kubeconfig_files_are_merged(api: FakeApi, tmp_path: Path) -> None:
     whole = kubeconfig(api.url)
     first, second = tmp_path / "one", tmp_path / "two"
     first.write_text(json.dumps({"current-context": "lab", "contexts": whole["contexts"]}))
@@ -582,7 +584,7 @@ def test_several_files_in_kubeconfig_are_one(api: FakeApi, tmp_path: Path) -> No
     assert look(access)[1].state is SourceState.OBSERVED
 
 
-def test_in_cluster_without_a_token_is_named() -> None:
+def test_missing_in_cluster_token_is_reported() -> None:
     environment = (("KUBERNETES_SERVICE_HOST", "10.0.0.1"),)
     _, source = look(
         KubeAccess(kubeconfig=None, context=None, timeout_s=1, environment=environment)
@@ -594,12 +596,12 @@ def test_in_cluster_without_a_token_is_named() -> None:
     ("refused", "state", "words"),
     [
         ("list pods", "failed", "not allowed"),
-        ("list events", "warning", "poorer, never wrong"),
+        ("list events", "warning", "fewer details"),
         ("list namespaces", "warning", "nothing can be unmapped"),
         ("patch rbdnodes.rbdagent.dev/status", "warning", "an agent needs it"),
     ],
 )
-def test_check_names_what_a_missing_right_costs_and_how_it_is_granted(
+def test_check_reports_the_effect_and_fix_of_a_missing_right(
     api: FakeApi, access: KubeAccess, refused: str, state: str, words: str
 ) -> None:
     def review(body: Json) -> Json:
@@ -609,24 +611,24 @@ def test_check_names_what_a_missing_right_costs_and_how_it_is_granted(
         return {"status": {"allowed": f"{asked['verb']} {name}" != refused}}
 
     api.review = review
-    results = {each.sentence: each for each in check_kube(access, "n1")}
+    results = {result.sentence: result for result in check_kube(access, "n1")}
     found = results.pop(f"this user may {refused}")
     assert (str(found.state), words in found.detail) == (state, True)
     verb, resource = refused.split()
     assert f"--verb={verb} --resource={resource}, and bind" in found.hint
-    assert {str(each.state) for each in results.values()} == {"ok"}
+    assert {str(result.state) for result in results.values()} == {"ok"}
 
 
 @pytest.mark.parametrize(("status", "state"), [(404, "skipped"), (403, "ok")])
-def test_check_says_that_the_rbdnode_resource_is_not_installed(
+def test_check_reports_a_missing_rbdnode_resource(
     api: FakeApi, access: KubeAccess, status: int, state: str
 ) -> None:
-    """A review of access allows what there is none of; a refusal of discovery proves nothing."""
+    """An access review allows even a missing resource; a refused discovery proves nothing."""
     api.broken["/apis/rbdagent.dev/v1alpha1"] = refuse(status)
-    results = {each.sentence: each for each in check_kube(access, "n1")}
+    results = {result.sentence: result for result in check_kube(access, "n1")}
     of_rights = {
-        str(each.state)
-        for sentence, each in results.items()
+        str(result.state)
+        for sentence, result in results.items()
         if "may" in sentence and "rbdnodes" in sentence
     }
     assert of_rights == {state}
@@ -644,7 +646,7 @@ def test_check_says_that_the_rbdnode_resource_is_not_installed(
 _STATUS = f"{RBD_NODES}/n1/status"
 
 
-def test_what_did_not_change_is_written_once_and_then_by_the_heartbeat(
+def test_unchanged_status_is_written_only_by_the_heartbeat(
     api: FakeApi, access: KubeAccess
 ) -> None:
     publisher = Publisher(access, "n1", heartbeat_s=3600)
@@ -666,7 +668,7 @@ def missing_once(api: FakeApi, key: str) -> Callable[[BaseHTTPRequestHandler], N
     return refuse_once
 
 
-def test_an_object_that_is_not_there_is_made_and_owned_by_its_node(
+def test_missing_rbdnode_is_created_with_its_node_as_owner(
     api: FakeApi, access: KubeAccess
 ) -> None:
     api.broken[f"PATCH {_STATUS}"] = missing_once(api, f"PATCH {_STATUS}")
@@ -680,14 +682,16 @@ def test_an_object_that_is_not_there_is_made_and_owned_by_its_node(
     assert (owner["kind"], owner["name"], owner["uid"]) == ("Node", "n1", "node-uid")
 
 
-def test_without_the_node_s_uid_no_object_is_made(api: FakeApi, access: KubeAccess) -> None:
+def test_rbdnode_is_not_created_without_the_uid_of_the_node(
+    api: FakeApi, access: KubeAccess
+) -> None:
     api.broken[f"PATCH {_STATUS}"] = refuse(404)
     with pytest.raises(SourceError):
         Publisher(access, "n1", heartbeat_s=60).publish({"mapped": 0}, node_uid=None)
     assert [method for method, _, _ in api.writes] == ["PATCH"]
 
 
-def test_what_was_not_written_is_tried_again(api: FakeApi, access: KubeAccess) -> None:
+def test_failed_write_is_retried(api: FakeApi, access: KubeAccess) -> None:
     publisher = Publisher(access, "n1", heartbeat_s=3600)
     api.broken[f"PATCH {_STATUS}"] = refuse(403)
     with pytest.raises(SourceError):
@@ -696,7 +700,7 @@ def test_what_was_not_written_is_tried_again(api: FakeApi, access: KubeAccess) -
     assert publisher.publish({"mapped": 0}, node_uid="u")
 
 
-def test_an_event_that_is_there_counts_up(api: FakeApi, access: KubeAccess) -> None:
+def test_existing_event_counts_up(api: FakeApi, access: KubeAccess) -> None:
     now = looked(seen_by_agent())
     Events(access, "worker-1").tell(now)
     posts = [path for method, path, _ in api.writes if method == "POST"]
@@ -706,14 +710,14 @@ def test_an_event_that_is_there_counts_up(api: FakeApi, access: KubeAccess) -> N
     api.lists["events"] = [first | {"count": 4}]
     api.broken["POST /api/v1/namespaces/default/events"] = refuse(409)
     with pytest.raises(SourceError):
-        # The second event, on the node, is not in the list: that is told, and ends nothing.
+        # The second event, on the node, is not in the list: this is reported, and stops nothing.
         Events(access, "worker-1").tell(now)
     patched = [body for method, _, body in api.writes if method == "PATCH"]
-    assert [each["count"] for each in patched] == [5]
+    assert [body["count"] for body in patched] == [5]
 
 
-def test_an_event_that_is_refused_keeps_back_no_other(api: FakeApi, access: KubeAccess) -> None:
-    """As one in a namespace that is being deleted: the Node's are in another."""
+def test_refused_event_does_not_stop_the_others(api: FakeApi, access: KubeAccess) -> None:
+    """An example is a namespace that is being deleted: events on the Node are in another."""
     api.broken["POST /api/v1/namespaces/default/events"] = refuse(403)
     with pytest.raises(SourceError):
         Events(access, "worker-1").tell(looked(seen_by_agent()))
@@ -721,10 +725,10 @@ def test_an_event_that_is_refused_keeps_back_no_other(api: FakeApi, access: Kube
     assert told == ["PersistentVolumeClaim", "Node"]
 
 
-def test_a_writer_that_fails_keeps_back_no_other(
+def test_failing_writer_does_not_stop_the_others(
     api: FakeApi, access: KubeAccess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever it fails with: a surrogate in one name ended all that the agent wrote."""
+    """Any exception counts: a surrogate in one name once stopped all writes of the agent."""
 
     def fail(*_: object) -> Json:
         raise UnicodeEncodeError("utf-8", "caf\udce9", 3, 4, "surrogates not allowed")
@@ -737,7 +741,9 @@ def test_a_writer_that_fails_keeps_back_no_other(
     assert [call.kwargs["what"] for call in log.warning.call_args_list] == ["RBDNode"]
 
 
-def test_no_published_node_is_told_from_no_such_resource(api: FakeApi, access: KubeAccess) -> None:
+def test_no_published_node_differs_from_a_missing_resource(
+    api: FakeApi, access: KubeAccess
+) -> None:
     assert published_nodes(access) == ()
     api.broken[RBD_NODES] = refuse(404)
     with pytest.raises(SourceError, match="no agent publishes here"):
@@ -745,7 +751,7 @@ def test_no_published_node_is_told_from_no_such_resource(api: FakeApi, access: K
 
 
 # --------------------------------------------------------------------------------------------------
-# What an agent asks of other nodes' agents
+# What an agent reads from the agents of other nodes
 # --------------------------------------------------------------------------------------------------
 
 
@@ -768,14 +774,14 @@ CONFLICT = seen_by_agent(
 
 
 def told_of(neighbours: Neighbours, snapshot: Snapshot = CONFLICT) -> tuple[str, Confidence]:
-    """Give the verdict, and how sure the other node is."""
+    """Return the verdict, and the confidence in the holder on the other node."""
     uses = neighbours.told_of(uses_of_node(snapshot))
     (use,) = uses.mapped
     diagnosis = diagnose(use, uses.snapshot)
     return diagnosis.verdict, diagnosis.holders[-1].holder.confidence
 
 
-def test_the_other_node_of_a_conflict_is_asked_by_name_and_once(
+def test_rbdnode_of_a_conflicting_node_is_requested_once_by_name(
     api: FakeApi, access: KubeAccess
 ) -> None:
     api.lists["rbdnodes"] = [rbd_node_object(f"worker-{number}") for number in range(2, 5)]
@@ -796,7 +802,7 @@ WAITED_FOR = seen_by_agent(
 )
 
 
-def test_of_what_a_pod_waits_for_the_node_that_watches_is_asked_by_name_and_once(
+def test_rbdnode_of_a_watching_node_is_requested_once_by_name(
     api: FakeApi, access: KubeAccess
 ) -> None:
     api.lists["rbdnodes"] = [rbd_node_object(f"worker-{number}") for number in range(2, 5)]
@@ -808,13 +814,13 @@ def test_of_what_a_pod_waits_for_the_node_that_watches_is_asked_by_name_and_once
     assert api.requests == [f"{RBD_NODES}/worker-2"]
 
 
-def test_where_nobody_else_watches_nobody_is_asked(api: FakeApi, access: KubeAccess) -> None:
+def test_no_rbdnode_is_requested_without_another_watcher(api: FakeApi, access: KubeAccess) -> None:
     alone = seen_by_agent(target=Target(given="", kind=TargetKind.NONE))
     Neighbours(access, "worker-1").told_of(uses_of_node(alone))
     assert api.requests == []
 
 
-def test_a_node_without_an_agent_is_probable_and_not_asked_again_at_once(
+def test_node_without_an_agent_is_probable_and_not_retried(
     api: FakeApi, access: KubeAccess
 ) -> None:
     api.lists["rbdnodes"] = []
@@ -824,23 +830,21 @@ def test_a_node_without_an_agent_is_probable_and_not_asked_again_at_once(
     assert len(api.requests) == 1
 
 
-def test_an_rbdnode_that_was_refused_is_a_gap_and_is_asked_for_again(
-    api: FakeApi, access: KubeAccess
-) -> None:
+def test_refused_rbdnode_is_a_gap_and_is_retried(api: FakeApi, access: KubeAccess) -> None:
     api.lists["rbdnodes"] = [rbd_node_object("worker-2")]
     api.broken[f"{RBD_NODES}/worker-2"] = refuse(403)
     neighbours = Neighbours(access, "worker-1")
     looked_at = neighbours.told_of(uses_of_node(CONFLICT)).snapshot
-    assert [each.fact for each in looked_at.sources.kubernetes.gaps] == ["RBDNodes"]
+    assert [gap.fact for gap in looked_at.sources.kubernetes.gaps] == ["RBDNodes"]
     assert told_of(neighbours) == (Verdict.CONFLICT, Confidence.PROBABLE)
     del api.broken[f"{RBD_NODES}/worker-2"]
     assert told_of(neighbours) == (Verdict.CONFLICT, Confidence.CERTAIN)
 
 
-def test_no_credentials_for_the_neighbours_are_a_gap_too(tmp_path: Path) -> None:
+def test_missing_credentials_for_rbdnodes_are_a_gap(tmp_path: Path) -> None:
     access = KubeAccess(kubeconfig=tmp_path / "none", context=None, timeout_s=1)
     looked_at = Neighbours(access, "worker-1").told_of(uses_of_node(CONFLICT)).snapshot
-    assert [each.fact for each in looked_at.sources.kubernetes.gaps] == ["RBDNodes"]
+    assert [gap.fact for gap in looked_at.sources.kubernetes.gaps] == ["RBDNodes"]
 
 
 ELSEWHERE = seen_by_agent(
@@ -851,26 +855,24 @@ ELSEWHERE = seen_by_agent(
 
 
 def holders_with_reports(access: KubeAccess, seen: Snapshot = ELSEWHERE) -> tuple[Holder, ...]:
-    """Return who holds the image according to what who-holds lists of all agents."""
+    """Return the holders of the image according to the reports that who-holds lists."""
     settings = replace(NOWHERE, kube=access)
     found = look_module._begin_reports(seen, settings, Also.NOTHING)(time.monotonic() + 10)
     return correlate(look_module.with_published(seen, found)).holders
 
 
 def test_who_holds_lists_the_reports_of_all_agents(api: FakeApi, access: KubeAccess) -> None:
-    """A client that lost its watch shows in the report of its own node alone."""
+    """A client that lost its watch is visible only in the report of its node."""
     api.lists["rbdnodes"] = [rbd_node_object("worker-7")]
-    assert [each.confidence for each in holders_with_reports(access)] == [Confidence.CERTAIN]
+    assert [holder.confidence for holder in holders_with_reports(access)] == [Confidence.CERTAIN]
     unwatched = replace(ELSEWHERE, ceph=seen_by_agent(of_image={"watchers": ()}).ceph)
     (holder,) = holders_with_reports(access, unwatched)
     assert (holder.node, holder.watcher) == ("worker-7", None)
     assert api.requests == [f"{RBD_NODES}?limit=100"] * 2
 
 
-def test_reports_are_kept_without_what_concerns_other_volumes(
-    api: FakeApi, access: KubeAccess
-) -> None:
-    """One mapping of each client stays: it shows whose client a watcher is."""
+def test_reports_omit_mappings_of_other_volumes(api: FakeApi, access: KubeAccess) -> None:
+    """One mapping of each client is kept: it shows the node of the client of a watcher."""
     report = rbd_node_object("worker-7")
     (mapping,) = report["status"]["mappings"]
     other = {**mapping, "device": "/dev/rbd9", "image": {**mapping["image"], "id": "f00"}}
@@ -881,13 +883,13 @@ def test_reports_are_kept_without_what_concerns_other_volumes(
     settings = replace(NOWHERE, kube=access)
     (found,) = look_module._begin_reports(ELSEWHERE, settings, Also.NOTHING)(time.monotonic() + 10)
     assert isinstance(found, PublishedNode)
-    devices = [each.device for each in observed_of(found.mappings)]
+    devices = [kept.device for kept in observed_of(found.mappings)]
     assert devices == [mapping["device"], "/dev/rbd59", "/dev/rbd99"]
 
 
-def test_who_holds_goes_on_where_no_agent_publishes(api: FakeApi, access: KubeAccess) -> None:
+def test_who_holds_answers_where_no_agent_publishes(api: FakeApi, access: KubeAccess) -> None:
     api.broken[RBD_NODES] = refuse(404, "the server could not find the requested resource")
-    assert [each.confidence for each in holders_with_reports(access)] == [Confidence.PROBABLE]
+    assert [holder.confidence for holder in holders_with_reports(access)] == [Confidence.PROBABLE]
 
 
 def test_reports_that_are_refused_are_a_gap(api: FakeApi, access: KubeAccess) -> None:
@@ -895,4 +897,4 @@ def test_reports_that_are_refused_are_a_gap(api: FakeApi, access: KubeAccess) ->
     settings = replace(NOWHERE, kube=access)
     found = look_module._begin_reports(ELSEWHERE, settings, Also.NOTHING)(time.monotonic() + 10)
     told = look_module.with_published(ELSEWHERE, found)
-    assert [each.fact for each in told.sources.kubernetes.gaps] == ["RBDNodes"]
+    assert [gap.fact for gap in told.sources.kubernetes.gaps] == ["RBDNodes"]

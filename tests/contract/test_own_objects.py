@@ -1,9 +1,10 @@
-"""What an agent asks of the API: by name, little, and never less than a verdict rests on."""
+"""Requests of an agent to the API: by name, few, and never fewer than a verdict needs."""
 
 # ruff: noqa: ANN401 - as the builders
 
 from __future__ import annotations
 
+import contextlib
 import json
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -158,20 +159,20 @@ def mapped(number: int, **changes: Any) -> Mapping:
 
 
 class World:
-    """A cluster with three volumes more than this node has, its API, and an agent's clock."""
+    """A cluster with three volumes that this node lacks, its API, and the clock of an agent."""
 
     def __init__(self, api: FakeApi, path: Path, mapped_here: int) -> None:
         self.api = api
         self.now = 1000.0
-        self.mappings = [mapped(each) for each in range(mapped_here)]
-        self.watchers = {each.spec: [watcher()] for each in self.mappings}
+        self.mappings = [mapped(number) for number in range(mapped_here)]
+        self.watchers = {device.spec: [watcher()] for device in self.mappings}
         self.of_kubelet: dict[str, Any] = {"staging": ()}
         numbers = range(mapped_here + 3)
         api.lists = {
-            "persistentvolumes": [volume(each) for each in numbers],
-            "persistentvolumeclaims": [claim(each) for each in numbers],
-            "pods": [pod(each) for each in range(mapped_here)],
-            "volumeattachments": [attachment(each) for each in numbers],
+            "persistentvolumes": [volume(number) for number in numbers],
+            "persistentvolumeclaims": [claim(number) for number in numbers],
+            "pods": [pod(number) for number in range(mapped_here)],
+            "volumeattachments": [attachment(number) for number in numbers],
             "nodes": [node(NODE, "10.77.0.11"), node("worker-2", "10.77.0.12")],
             "csinodes": [
                 {"metadata": {"name": NODE}, "spec": {"drivers": [{"name": DRIVER}]}},
@@ -190,25 +191,25 @@ class World:
     def snapshot(self, view: Any, source: Any) -> Snapshot:
         images = tuple(
             image_view(
-                spec=each.spec,
-                image_id=each.image_id,
-                watchers=tuple(self.watchers.get(each.spec, ())),
+                spec=device.spec,
+                image_id=device.image_id,
+                watchers=tuple(self.watchers.get(device.spec, ())),
                 metadata=(),
             )
-            for each in self.mappings
+            for device in self.mappings
         )
         ceph = CephView(clusters=(cluster(images=images),))
         seen = snapshot(target=ALL, node=self.node(), ceph=ceph, kubernetes=view)
         return replace(seen, sources=replace(seen.sources, kubernetes=source))
 
     def look(self) -> Snapshot:
-        """Let the agent's objects be asked for once."""
+        """Return a snapshot for which the objects of the agent are requested once."""
         return self.own.with_strangers(
             uses_of_node(self.snapshot(*self.own.observe(self.node())))
         ).snapshot
 
     def asked(self) -> set[str]:
-        """Give what was asked since the last time, but for what is always asked."""
+        """Return the requests since the last call, without those that every cycle makes."""
         found = self.api.requests.copy()
         self.api.requests.clear()
         return set(found) - ALWAYS
@@ -218,7 +219,7 @@ class World:
 
 
 def verdicts(seen: Snapshot) -> list[Verdict]:
-    return [each.verdict for use in correlate_node(seen) for each in diagnose(use, seen).local]
+    return [holder.verdict for use in correlate_node(seen) for holder in diagnose(use, seen).local]
 
 
 @pytest.fixture
@@ -233,14 +234,14 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 
 def object_paths(*numbers: int) -> set[str]:
-    """Give the paths of the objects that stand for some volumes of this node."""
+    """Return the paths of the API objects of some volumes of this node."""
     return {
         path
-        for each in numbers
+        for number in numbers
         for path in (
-            f"/api/v1/namespaces/default/persistentvolumeclaims/data-{each}",
-            f"{VOLUMES}/pv-{each}",
-            f"{ATTACHMENTS}/{attachment_name(handle_of(each), DRIVER, NODE)}",
+            f"/api/v1/namespaces/default/persistentvolumeclaims/data-{number}",
+            f"{VOLUMES}/pv-{number}",
+            f"{ATTACHMENTS}/{attachment_name(handle_of(number), DRIVER, NODE)}",
         )
     }
 
@@ -250,7 +251,7 @@ def object_paths(*numbers: int) -> set[str]:
 # --------------------------------------------------------------------------------------------------
 
 
-def test_what_pods_of_this_node_run_with_is_asked_for_by_name_and_once(world: World) -> None:
+def test_volumes_of_local_pods_are_requested_once_by_name(world: World) -> None:
     assert verdicts(world.look()) == [Verdict.IN_USE, Verdict.IN_USE]
     assert world.asked() == object_paths(0, 1)
     world.later()
@@ -258,7 +259,7 @@ def test_what_pods_of_this_node_run_with_is_asked_for_by_name_and_once(world: Wo
     assert world.asked() == set()
 
 
-def test_a_pod_that_goes_has_its_volume_asked_for_again_and_no_other(world: World) -> None:
+def test_deleted_pod_causes_a_request_for_its_volume_only(world: World) -> None:
     world.look()
     world.asked()
     del world.api.lists["pods"][0]
@@ -269,7 +270,7 @@ def test_a_pod_that_goes_has_its_volume_asked_for_again_and_no_other(world: Worl
     }
 
 
-def test_an_orphan_is_asked_for_at_every_look_and_nothing_is_listed_for_it(world: World) -> None:
+def test_orphan_is_requested_in_every_cycle_without_a_list(world: World) -> None:
     del world.api.lists["pods"][0]
     world.of_kubelet = {"staging": (), "pod_volumes": (directory(0),)}
     world.look()
@@ -284,7 +285,7 @@ def test_an_orphan_is_asked_for_at_every_look_and_nothing_is_listed_for_it(world
 
 
 def directory(number: int) -> Any:
-    """Give the directory that a pod left."""
+    """Return a directory that a deleted pod left behind."""
     return pod_directory(
         pod_uid="gone",
         path=f"/var/lib/kubelet/pods/gone/volumes/kubernetes.io~csi/pv-{number}/mount",
@@ -302,7 +303,7 @@ def staged(number: int) -> Any:
 
 
 def test_a_staging_directory_leads_by_its_attachment_to_the_volume(world: World) -> None:
-    """An agent that starts after the pod has gone: no list is needed."""
+    """An agent that starts after the deletion of the pod needs no list."""
     del world.api.lists["pods"][0]
     world.of_kubelet = {"staging": (staged(0),)}
     seen = world.look()
@@ -312,10 +313,10 @@ def test_a_staging_directory_leads_by_its_attachment_to_the_volume(world: World)
     assert use.persistent_volume.name == "pv-0"
 
 
-def test_another_volume_of_the_image_that_a_pod_here_has_is_found_by_its_claim(
+def test_other_pv_of_the_image_is_found_by_its_claim(
     world: World,
 ) -> None:
-    """Orphaned may rest on names: nothing that is used here goes by another way."""
+    """Orphaned may be based on requests by name: they find every PV that a pod here uses."""
     other = volume(0) | {"metadata": {"name": "pv-other", "uid": "u"}}
     other["spec"] = other["spec"] | {"claimRef": {"namespace": "default", "name": "data-9"}}
     world.api.lists["persistentvolumes"].append(other)
@@ -327,7 +328,7 @@ def test_another_volume_of_the_image_that_a_pod_here_has_is_found_by_its_claim(
     assert EVERY_VOLUME not in world.asked()
 
 
-def test_without_the_pods_nobody_knows_what_to_ask_for_and_nothing_is_forgotten(
+def test_failed_list_of_pods_requests_and_forgets_nothing(
     world: World,
 ) -> None:
     world.look()
@@ -340,7 +341,7 @@ def test_without_the_pods_nobody_knows_what_to_ask_for_and_nothing_is_forgotten(
     assert world.asked() == set()
 
 
-def test_a_node_that_was_not_seen_forgets_no_volume(world: World) -> None:
+def test_unobserved_node_forgets_no_volume(world: World) -> None:
     del world.api.lists["pods"][0]
     world.look()
     world.own.observe(None)
@@ -349,8 +350,8 @@ def test_a_node_that_was_not_seen_forgets_no_volume(world: World) -> None:
     assert EVERY_VOLUME not in world.asked()
 
 
-def test_a_claim_that_was_not_seen_hides_the_volumes_and_is_asked_for_again(world: World) -> None:
-    (path,) = [each for each in object_paths(1) if each.endswith("/data-1")]
+def test_unobserved_claim_hides_the_volumes_and_is_retried(world: World) -> None:
+    (path,) = [object_path for object_path in object_paths(1) if object_path.endswith("/data-1")]
     world.api.broken[path] = refuse(500)
     del world.api.lists["pods"][0]
     seen = world.look()
@@ -364,20 +365,20 @@ def test_a_claim_that_was_not_seen_hides_the_volumes_and_is_asked_for_again(worl
     assert path in world.asked()
 
 
-def test_an_attachment_that_was_refused_is_not_absent(world: World) -> None:
+def test_refused_attachment_is_not_absent(world: World) -> None:
     del world.api.lists["pods"][0]
     world.api.lists["volumeattachments"] = []
     world.of_kubelet = {"staging": (staged(0),)}
     assert verdicts(world.look())[0] is Verdict.ORPHANED
-    for each in object_paths(0):
-        if each.startswith(ATTACHMENTS):
-            world.api.broken[each] = refuse(403)
+    for path in object_paths(0):
+        if path.startswith(ATTACHMENTS):
+            world.api.broken[path] = refuse(403)
     world.later()
     assert verdicts(world.look())[0] is Verdict.UNDETERMINED
 
 
 # --------------------------------------------------------------------------------------------------
-# Beside a look at everything
+# Compared with a snapshot of everything
 # --------------------------------------------------------------------------------------------------
 
 
@@ -467,10 +468,10 @@ NO_ATTACHMENT = without("volumeattachments")
         (without("csinodes"),),
     ],
 )
-def test_what_is_asked_for_by_name_leads_to_the_verdicts_of_everything(
+def test_requests_by_name_lead_to_the_same_verdicts_as_lists(
     world: World, changes: tuple[Callable[[World], None], ...]
 ) -> None:
-    """Of each mapping and image, at the first look and at those that know something already."""
+    """The verdicts on each mapping and image are the same, in the first cycle and in later ones."""
     world.look()
     fresh = OwnObjects(world.access, NODE)
     for change in changes:
@@ -483,10 +484,10 @@ def test_what_is_asked_for_by_name_leads_to_the_verdicts_of_everything(
     assert told_by(world.look()) == everything
 
 
-def test_a_volume_that_is_deleted_by_force_is_in_use_as_long_as_its_pod_stays_as_it_is(
+def test_pv_deleted_by_force_is_in_use_while_its_pod_is_unchanged(
     world: World,
 ) -> None:
-    """What is kept can err on the side of use alone."""
+    """Cached objects can be wrong in one direction only: towards use."""
     world.look()
     NO_VOLUME(world)
     world.later()
@@ -498,7 +499,9 @@ def test_a_volume_that_is_deleted_by_force_is_in_use_as_long_as_its_pod_stays_as
 
 def told_by(seen: Snapshot) -> list[tuple[Verdict, list[Verdict]]]:
     diagnoses = [diagnose(use, seen) for use in correlate_node(seen)]
-    return [(each.verdict, [one.verdict for one in each.holders]) for each in diagnoses]
+    return [
+        (diagnosis.verdict, [one.verdict for one in diagnosis.holders]) for diagnosis in diagnoses
+    ]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -506,7 +509,7 @@ def told_by(seen: Snapshot) -> list[tuple[Verdict, list[Verdict]]]:
 # --------------------------------------------------------------------------------------------------
 
 
-def test_an_administrators_own_map_lists_the_volumes_once_an_hour(world: World) -> None:
+def test_manual_mapping_lists_the_volumes_once_an_hour(world: World) -> None:
     world.mappings.append(mapped(7))
     by_hand = replace(world.mappings[-1], spec=ImageSpec(pool="k8s", name="scratch"))
     world.mappings[-1] = by_hand
@@ -519,10 +522,10 @@ def test_an_administrators_own_map_lists_the_volumes_once_an_hour(world: World) 
     assert lists == 2
 
 
-def test_what_a_list_has_told_of_a_mapping_is_asked_for_by_name_from_then_on(
+def test_pv_that_a_list_found_is_requested_by_name_afterwards(
     world: World,
 ) -> None:
-    """The agent starts, and all that leads to the PV is gone: an orphan by kubelet's own fault."""
+    """The agent starts when nothing on the node leads to the PV: kubelet caused the orphan."""
     del world.api.lists["pods"][0]
     for _ in range(2):
         (use, _) = correlate_node(world.look())
@@ -532,7 +535,7 @@ def test_what_a_list_has_told_of_a_mapping_is_asked_for_by_name_from_then_on(
     assert world.api.requests.count(f"{VOLUMES}/pv-0") == 1
 
 
-def test_a_volume_that_is_gone_is_searched_for_and_then_it_is_nowhere(world: World) -> None:
+def test_deleted_pv_is_searched_once(world: World) -> None:
     world.look()
     del world.api.lists["pods"][0]
     del world.api.lists["persistentvolumes"][0]
@@ -543,19 +546,19 @@ def test_a_volume_that_is_gone_is_searched_for_and_then_it_is_nowhere(world: Wor
     assert EVERY_VOLUME not in world.asked()
 
 
-def test_a_list_that_fails_makes_nothing_absent_and_is_made_again(world: World) -> None:
+def test_failed_list_is_not_absence_and_is_retried(world: World) -> None:
     del world.api.lists["pods"][0]
     world.api.broken[VOLUMES] = refuse(403)
     seen = world.look()
     assert verdicts(seen)[0] is Verdict.UNDETERMINED
-    assert [each.fact for each in seen.sources.kubernetes.gaps] == ["all PersistentVolumes"]
+    assert [gap.fact for gap in seen.sources.kubernetes.gaps] == ["all PersistentVolumes"]
     del world.api.broken[VOLUMES]
     world.asked()
     assert verdicts(world.look())[0] is Verdict.ORPHANED
     assert EVERY_VOLUME in world.asked()
 
 
-def test_a_pod_whose_claim_is_gone_is_led_to_its_volume_by_the_list(world: World) -> None:
+def test_list_finds_the_volume_of_a_pod_whose_claim_is_gone(world: World) -> None:
     del world.api.lists["persistentvolumeclaims"][0]
     for _ in range(2):
         assert verdicts(world.look())[0] is Verdict.IN_USE
@@ -570,19 +573,19 @@ def test_a_finished_pod_whose_claim_is_gone_lists_nothing(world: World) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Who watches from elsewhere
+# Watchers on other nodes
 # --------------------------------------------------------------------------------------------------
 
 
 def shared(world: World) -> None:
-    """Let another node watch an image that several may write to."""
+    """Add a watcher on another node to an image that several nodes may write to."""
     world.api.lists["persistentvolumes"][0] = volume(
         0, accessModes=["ReadWriteMany"], volumeMode="Block"
     )
     world.watchers[spec_of(0)] = [watcher(), remote_watcher()]
 
 
-def test_a_strangers_node_is_searched_for_once_and_then_asked_for_by_name(world: World) -> None:
+def test_node_of_a_stranger_is_listed_once_then_requested(world: World) -> None:
     shared(world)
     for expected in ({EVERY_NODE}, {"/api/v1/nodes/worker-2"}, {"/api/v1/nodes/worker-2"}):
         (use, _) = correlate_node(world.look())
@@ -591,7 +594,7 @@ def test_a_strangers_node_is_searched_for_once_and_then_asked_for_by_name(world:
         world.later()
 
 
-def test_a_stranger_at_no_node_s_address_lists_the_nodes_once_an_hour(world: World) -> None:
+def test_unknown_address_lists_the_nodes_once_an_hour(world: World) -> None:
     shared(world)
     del world.api.lists["nodes"][1]
     lists = 0
@@ -604,7 +607,7 @@ def test_a_stranger_at_no_node_s_address_lists_the_nodes_once_an_hour(world: Wor
     assert str(remote_watcher().address) in seen.kubernetes.searched
 
 
-def test_an_address_that_another_node_has_got_is_searched_for_again(world: World) -> None:
+def test_address_that_moves_to_another_node_is_searched_again(world: World) -> None:
     shared(world)
     world.look()
     world.api.lists["nodes"][1] = node("worker-3", "10.77.0.12")
@@ -613,12 +616,12 @@ def test_an_address_that_another_node_has_got_is_searched_for_again(world: World
     assert use.holders[-1].node == "worker-3"
 
 
-def test_where_nobody_else_watches_no_node_is_asked_for(world: World) -> None:
+def test_no_node_is_requested_without_another_watcher(world: World) -> None:
     world.look()
-    assert not [each for each in world.asked() if "/nodes" in each]
+    assert not [path for path in world.asked() if "/nodes" in path]
 
 
-def test_a_second_writer_is_a_conflict_only_after_all_volumes_were_searched(
+def test_second_writer_is_a_conflict_after_all_pvs_were_searched(
     world: World,
 ) -> None:
     world.watchers[spec_of(0)] = [watcher(), remote_watcher()]
@@ -641,7 +644,7 @@ def test_another_volume_of_the_image_may_allow_a_second_writer(world: World) -> 
         world.later()
 
 
-def test_a_stranger_without_a_node_is_led_to_those_that_it_may_be_by_attachments(
+def test_attachments_of_a_stranger_without_a_node_are_listed(
     world: World,
 ) -> None:
     world.watchers[spec_of(0)] = [watcher(), remote_watcher()]
@@ -650,7 +653,7 @@ def test_a_stranger_without_a_node_is_led_to_those_that_it_may_be_by_attachments
     for _ in range(2):
         (use, _) = correlate_node(world.look())
         assert isinstance(use.attachments, tuple)
-        assert {each.node_name for each in use.attachments} == {NODE, "worker-2"}
+        assert {attached.node_name for attached in use.attachments} == {NODE, "worker-2"}
         world.later()
 
 
@@ -659,11 +662,12 @@ def test_a_stranger_without_a_node_is_led_to_those_that_it_may_be_by_attachments
 # --------------------------------------------------------------------------------------------------
 
 
-def test_a_look_by_name_is_given_what_the_node_shows_and_lists_nothing(
+def test_snapshot_by_name_uses_the_observed_node_and_no_list(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     roots = NodeRoots(procfs=tmp_path, sysfs=tmp_path, host_root=tmp_path)
-    monkeypatch.setattr(look_module, "_node", lambda _: (world.node(), OBSERVED))
+    observed = contextlib.nullcontext(lambda: (world.node(), OBSERVED))
+    monkeypatch.setattr(look_module, "_begin_node", lambda *_: observed)
     given: list[NodeView | None] = []
 
     def own(seen: NodeView | None) -> tuple[None, Source]:
@@ -688,7 +692,7 @@ def settings_of(world: World, roots: NodeRoots) -> Settings:
 
 
 def agent_of(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
-    """Give an agent whose looks at node and Ceph are played, and whose look at the API is not."""
+    """Return an agent with fake observations of node and Ceph, and with requests to the API."""
 
     def look(
         asked: Target, _: Settings, *, kube: Any = None, own: Any = None, **__: Any
@@ -717,7 +721,7 @@ def agent_of(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> A
 
 
 def requests_of_an_hour(world: World, agent: Agent) -> list[str]:
-    """Let it go round as its resync has it, and give what it asked after the first look."""
+    """Run an agent for an hour of resyncs; return the requests after the first cycle."""
     agent._cycle("start")
     world.api.requests.clear()
     for _ in range(60):
@@ -727,10 +731,10 @@ def requests_of_an_hour(world: World, agent: Agent) -> list[str]:
 
 
 @pytest.mark.timeout(120)
-def test_an_idle_agent_with_fifty_mappings_asks_at_most_twice_a_minute(
+def test_idle_agent_makes_at_most_two_requests_a_minute(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beside its watches, and with the heartbeat of its RBDNode every five minutes."""
+    """Its watches do not count; the heartbeat of its RBDNode every five minutes counts."""
     world = World(world.api, tmp_path, 50)
     monkeypatch.setattr(named, "time", SimpleNamespace(monotonic=lambda: world.now))
     monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: world.now))
@@ -740,14 +744,14 @@ def test_an_idle_agent_with_fifty_mappings_asks_at_most_twice_a_minute(
     assert not {EVERY_VOLUME, EVERY_NODE, EVERY_ATTACHMENT} & {*asked}
 
 
-def test_every_object_s_turn_comes(
+def test_every_object_is_requested_again_within_an_hour(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = requests_of_an_hour(world, agent_of(world, tmp_path, monkeypatch))
     assert object_paths(0, 1) <= {*asked}
 
 
-def test_what_came_of_an_act_is_looked_for_in_all_there_is(
+def test_outcome_of_an_unmap_is_searched_in_all_objects(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = agent_of(world, tmp_path, monkeypatch)

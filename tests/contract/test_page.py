@@ -1,4 +1,4 @@
-"""The page of ``diagnose -o html``, as markup; a browser looks at it in tests/integration."""
+"""The page of ``diagnose -o html``, as markup; tests/integration opens it in a browser."""
 
 from __future__ import annotations
 
@@ -57,89 +57,95 @@ _PIECES: Final = (
 _PIECE: Final = st.sampled_from(_PIECES) | st.characters(codec="utf-8")
 NAMES: Final = st.lists(_PIECE, min_size=1).map("".join)
 TEXTS: Final = st.lists(_PIECE | st.characters(categories=["Cs"]), min_size=1).map("".join)
-"""What the kernel tells may be no UTF-8: Python then has lone surrogates for it."""
+"""Text from the kernel may not be UTF-8: Python then represents it with lone surrogates."""
 DEVICE: Final = ("diagnose", "/dev/rbd0", "--from", str(ORPHAN))
-OF_STATES: Final = {str(each).replace(" ", "-") for each in StepState}
+OF_STATES: Final = {str(state).replace(" ", "-") for state in StepState}
 
 
-@pytest.fixture(scope="module", params=[*SCENES, *(each[0] for each in RECORDED)])
+@pytest.fixture(scope="module", params=[*SCENES, *(recording[0] for recording in RECORDED)])
 def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
     if request.param in SCENES:
         return SCENES[request.param]()
-    name, claim, node = next(each for each in RECORDED if each[0] == request.param)
+    name, claim, node = next(recording for recording in RECORDED if recording[0] == request.param)
     return recorded_snapshot(name, claim, node_name=node, root=tmp_path_factory.mktemp("node"))
 
 
 def links_of(scene: Snapshot) -> list[Link]:
     picture = picture_of(life(scene), scene)
-    stops = itertools.chain(picture.trunk, *(each.stops for each in picture.lanes))
-    return [picture.fork, *(each.link for each in stops if each.link)]
+    stops = itertools.chain(picture.trunk, *(lane.stops for lane in picture.lanes))
+    return [picture.fork, *(stop.link for stop in stops if stop.link)]
 
 
 # --------------------------------------------------------------------------------------------------
-# What it says
+# Content
 # --------------------------------------------------------------------------------------------------
 
 
-def test_every_finding_is_there_with_evidence_remedy_and_commands(scene: Snapshot) -> None:
+def test_page_shows_findings_with_evidence_remedy_and_commands(scene: Snapshot) -> None:
     words = Read(drawn(scene)).words
-    for each in life(scene).findings:
-        for said in (each.code, each.subject, each.message, each.remedy, str(each.heals or "")):
+    for finding in life(scene).findings:
+        for said in (
+            finding.code,
+            finding.subject,
+            finding.message,
+            finding.remedy,
+            str(finding.heals or ""),
+        ):
             assert said in words
         assert [
-            said for said in (*each.evidence, *lines_of(each.commands)) if said not in words
+            said for said in (*finding.evidence, *lines_of(finding.commands)) if said not in words
         ] == []
 
 
-def test_a_command_stands_alone_in_a_block_to_be_copied(scene: Snapshot) -> None:
+def test_every_command_has_a_separate_block_for_copying(scene: Snapshot) -> None:
     page = drawn(scene)
-    for command in (one for each in life(scene).findings for one in lines_of(each.commands)):
+    for command in (one for finding in life(scene).findings for one in lines_of(finding.commands)):
         assert el("pre", el("code", command)) in page
 
 
-def test_every_step_is_there_with_its_state_in_words(scene: Snapshot) -> None:
+def test_page_shows_every_step_with_its_state_in_words(scene: Snapshot) -> None:
     found = life(scene)
     words = Read(drawn(scene)).words
-    for each in (*found.there, *(step for way in found.back for step in way.stages)):
-        state = each.state.upper() if each.state is StepState.BROKEN else each.state
-        assert f"{each.step}{state}" in words
-        assert each.said in words
+    for stage in (*found.there, *(step for way in found.back for step in way.stages)):
+        state = stage.state.upper() if stage.state is StepState.BROKEN else stage.state
+        assert f"{stage.step}{state}" in words
+        assert stage.said in words
 
 
-def test_what_everything_waits_for_is_the_heading(scene: Snapshot) -> None:
+def test_root_cause_is_the_heading(scene: Snapshot) -> None:
     first = life(scene).first_broken
     (heading,) = re.findall(r"<h1>(.*?)</h1>", drawn(scene), re.DOTALL)
     if first is None:
         assert "waits" not in heading
     else:
-        assert f"Everything waits for {first.code}" in heading
+        assert f"Root cause: {first.code}" in heading
 
 
-def test_the_first_broken_link_is_marked_where_the_finding_belongs_to_a_step(
+def test_first_broken_link_is_marked_if_its_finding_has_a_step(
     scene: Snapshot,
 ) -> None:
     first = life(scene).first_broken
-    marked = [each for each in links_of(scene) if each.is_first]
+    marked = [link for link in links_of(scene) if link.is_first]
     belongs = first is not None and CATALOG[first.code].step is not None
     assert bool(marked) is belongs
-    for each in marked:
-        assert each.state is StepState.BROKEN
+    for link in marked:
+        assert link.state is StepState.BROKEN
     page = drawn(scene)
     assert page.count(' first">') == len(marked)
     assert page.count(' first"><svg class="icon"') == len(marked)
 
 
 def test_every_finding_that_breaks_a_step_is_on_a_link(scene: Snapshot) -> None:
-    drawn_codes = {code for each in links_of(scene) for code in each.codes}
+    drawn_codes = {code for link in links_of(scene) for code in link.codes}
     broken = {
-        each.code
-        for each in life(scene).findings
-        if each.severity is not Severity.INFO and CATALOG[each.code].step is not None
+        finding.code
+        for finding in life(scene).findings
+        if finding.severity is not Severity.INFO and CATALOG[finding.code].step is not None
     }
     assert broken <= drawn_codes
 
 
-def test_a_broken_link_is_told_by_a_word_and_a_shape_of_its_own() -> None:
+def test_broken_link_has_a_word_and_a_distinct_shape() -> None:
     page = drawn(SCENES["true-orphan"]())
     (link,) = re.findall(r'<div class="link broken first">(.*?)</div>', page)
     assert SHAPES["broken"] in link
@@ -149,35 +155,35 @@ def test_a_broken_link_is_told_by_a_word_and_a_shape_of_its_own() -> None:
     assert SHAPES.keys() >= OF_STATES
 
 
-def test_a_use_that_is_broken_for_no_single_holder_is_marked_where_the_nodes_part() -> None:
+def test_fault_of_no_single_holder_is_marked_at_the_fork() -> None:
     scene = SCENES["two-writers"]()
     picture = picture_of(life(scene), scene)
     assert (picture.fork.codes, picture.fork.is_first) == (("RBD106",), True)
 
 
-def test_a_holder_that_is_well_has_no_broken_link_because_of_another_one() -> None:
+def test_healthy_holder_has_no_broken_link() -> None:
     scene = SCENES["two-writers"]()
-    lanes = {each.name: each for each in picture_of(life(scene), scene).lanes}
+    lanes = {lane.name: lane for lane in picture_of(life(scene), scene).lanes}
     broken = {
-        name: [each.link.word for each in lane.stops if each.link and each.link.codes]
+        name: [stop.link.word for stop in lane.stops if stop.link and stop.link.codes]
         for name, lane in lanes.items()
     }
     assert broken == {"worker-1": ["unstage"], "worker-2": [], "worker-3": ["attach"]}
 
 
-def test_the_whole_chain_is_drawn_as_far_as_the_processes() -> None:
+def test_page_draws_the_chain_from_pod_to_processes() -> None:
     scene = in_use()
     picture = picture_of(life(scene), scene)
     (lane,) = picture.lanes
-    assert [each.box.kind for each in picture.trunk] == ["pod", "claim", "pv", "image"]
+    assert [stop.box.kind for stop in picture.trunk] == ["pod", "claim", "pv", "image"]
     kinds = ["watcher", "node", "device", "mounts", "processes"]
-    assert [each.box.kind for each in lane.stops] == kinds
+    assert [stop.box.kind for stop in lane.stops] == kinds
     assert lane.stops[-1].box.names == (
-        "process 6790 (/bin/app) of pod default/web-0 has a file on it open (/data/x)",
+        "process 6790 (/bin/app) of pod default/web-0 has an open file on it (/data/x)",
     )
 
 
-def test_what_was_not_observed_is_said_to_be_so_and_never_none() -> None:
+def test_unobserved_objects_are_marked_as_not_observed() -> None:
     page = drawn(SCENES["without-api"]())
     for kind in ("pod", "claim", "pv"):
         (box,) = re.findall(rf'<div class="box {kind} unseen">(.*?)</div>', page)
@@ -186,34 +192,34 @@ def test_what_was_not_observed_is_said_to_be_so_and_never_none() -> None:
     assert Read(page).words.count("kubernetes not observed (failed): connection refused") == 1
 
 
-def test_of_mounts_and_processes_that_were_not_observed_none_is_said_to_be_there() -> None:
+def test_unobserved_mounts_and_processes_are_not_shown_as_none() -> None:
     page = drawn(SCENES["unseen-parts"]())
     for kind in ("mounts", "processes"):
         (box,) = re.findall(rf'<div class="box {kind} unseen">(.*?)</div>', page)
         assert "permission denied" in box
 
 
-def test_what_could_be_stacked_on_a_device_is_not_said_to_be_none_where_nobody_saw() -> None:
+def test_unobserved_holders_of_a_device_are_not_shown_as_none() -> None:
     page = drawn(world(mapped={"holders": UNSEEN}))
     (box,) = re.findall(r'<div class="box processes unseen">(.*?)</div>', page)
     assert "permission denied" in box
 
 
-def test_a_node_whose_attachments_nobody_saw_is_not_said_to_have_none() -> None:
+def test_unobserved_attachments_are_not_shown_as_none() -> None:
     parts = {"attachments": UNSEEN, "pods": (waiting_pod("web-1", "worker-2"),)}
     page = drawn(unmapped(in_kube=parts))
     (box,) = re.findall(r'<div class="box node there">(.*?)</div>', page)
     assert "attachment not observed" in box
 
 
-def test_a_stranger_is_not_taken_for_the_pods_own_node_where_there_is_no_pod() -> None:
+def test_stranger_is_not_shown_as_the_node_of_a_pod() -> None:
     scene = world(of_image={"watchers": (watcher(), stranger())})
     (*_, lane) = picture_of(life(scene), scene).lanes
     assert lane.name == "an unknown machine"
-    assert [each.link.state for each in lane.stops if each.link] == [None, None, None]
+    assert [stop.link.state for stop in lane.stops if stop.link] == [None, None, None]
 
 
-def test_a_secret_of_a_volume_is_nowhere() -> None:
+def test_page_contains_no_secret_of_a_volume() -> None:
     attributes = (("imageName", "x"), ("userKey", "AQBsecret=="))
     source = CsiSource(driver=DRIVER, volume_handle=HANDLE, attributes=attributes)
     page = drawn(world(in_kube={"persistent_volumes": (volume(source=source),)}))
@@ -225,23 +231,23 @@ def test_a_secret_of_a_volume_is_nowhere() -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def test_it_is_well_formed_and_in_ascii(scene: Snapshot) -> None:
+def test_page_is_well_formed_and_ascii(scene: Snapshot) -> None:
     page = drawn(scene)
     assert page.startswith('<!DOCTYPE html>\n<html lang="en">')
     assert page.isascii()
     Read(page)
 
 
-def test_every_place_that_is_named_exists_once(scene: Snapshot) -> None:
+def test_every_referenced_id_exists_once(scene: Snapshot) -> None:
     read = Read(drawn(scene))
     names = read.values("id")
     assert len(names) == len(set(names))
     assert set(read.values("aria-labelledby")) <= set(names)
-    within = {each.removeprefix("#") for each in read.values("href") if each.startswith("#")}
+    within = {href.removeprefix("#") for href in read.values("href") if href.startswith("#")}
     assert within <= set(names)
 
 
-def test_it_loads_nothing_and_runs_nothing(scene: Snapshot) -> None:
+def test_page_loads_nothing_and_runs_nothing(scene: Snapshot) -> None:
     page = drawn(scene)
     read = Read(page)
     assert not {"script", "link", "img", "iframe", "object", "embed", "base"} & set(read.tags)
@@ -250,20 +256,18 @@ def test_it_loads_nothing_and_runs_nothing(scene: Snapshot) -> None:
     }
     assert not [name for _, name, _ in read.attributes if name.startswith("on")]
     assert "default-src 'none'" in "".join(read.values("content"))
-    elsewhere = [each for each in read.values("href") if not each.startswith("#")]
-    assert [each for each in elsewhere if not each.startswith(RUNBOOKS)] == []
+    elsewhere = [href for href in read.values("href") if not href.startswith("#")]
+    assert [href for href in elsewhere if not href.startswith(RUNBOOKS)] == []
 
 
 def test_the_style_sheet_loads_nothing() -> None:
     assert not re.search(r"url\(|@import|@font-face|http|</|javascript", style_sheet())
 
 
-def test_it_has_a_title_landmarks_and_headings_in_order(scene: Snapshot) -> None:
+def test_page_has_title_landmarks_and_headings_in_order(scene: Snapshot) -> None:
     read = Read(drawn(scene))
-    assert [read.tags.count(each) for each in ("title", "header", "main", "footer", "h1")] == [
-        1
-    ] * 5
-    levels = [int(each[1]) for each in read.tags if re.fullmatch("h[1-6]", each)]
+    assert [read.tags.count(tag) for tag in ("title", "header", "main", "footer", "h1")] == [1] * 5
+    levels = [int(tag[1]) for tag in read.tags if re.fullmatch("h[1-6]", tag)]
     assert levels[0] == 1
     assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
 
@@ -273,16 +277,20 @@ _KNOWN: Final = {tag for scene in SCENES.values() for tag in Read(drawn(scene())
 
 @settings(max_examples=150)
 @given(NAMES)
-def test_no_name_becomes_markup_and_every_one_can_be_read(name: str) -> None:
+def test_no_name_becomes_markup_and_every_name_is_readable(name: str) -> None:
     read = Read(drawn(named(name)))
     assert set(read.tags) <= _KNOWN
-    assert not [each for _, each, _ in read.attributes if each.startswith("on") or each == "src"]
+    assert not [
+        attribute
+        for _, attribute, _ in read.attributes
+        if attribute.startswith("on") or attribute == "src"
+    ]
     assert read.words.count(unescape(visible(name))) > 10
 
 
 @settings(max_examples=300)
 @given(TEXTS)
-def test_text_is_read_back_as_it_was_and_what_would_not_be_seen_is_made_visible(text: str) -> None:
+def test_text_is_unchanged_except_for_invisible_characters(text: str) -> None:
     read = Read(el("p", text, title=text))
     assert read.words == shown(text)
     assert read.words.isprintable()
@@ -290,7 +298,7 @@ def test_text_is_read_back_as_it_was_and_what_would_not_be_seen_is_made_visible(
     assert read.attributes == [("p", "title", shown(text))]
 
 
-def test_what_is_cut_out_of_markup_is_text_again() -> None:
+def test_part_of_markup_is_plain_text_again() -> None:
     assert el("p", el("b", "x")[:3]) == "<p>&lt;b&gt;</p>"
     assert el("p", "".join([Html("<b>"), Html("</b>")])) == "<p>&lt;b&gt;&lt;/b&gt;</p>"
 
@@ -311,11 +319,11 @@ _PAIRS: Final = (
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 @pytest.mark.parametrize(("text", "ground"), _PAIRS)
-def test_text_stands_out_from_what_it_stands_on(text: str, ground: str, scheme: int) -> None:
+def test_text_has_enough_contrast_to_its_background(text: str, ground: str, scheme: int) -> None:
     assert contrast(rgb(PALETTE[text][scheme]), rgb(PALETTE[ground][scheme])) >= 4.5
 
 
-def test_the_style_sheet_has_no_colour_of_its_own() -> None:
+def test_style_sheet_uses_only_colours_of_the_palette() -> None:
     rules = style_sheet().split("\n", 2)[2]
     assert not re.search(r"#[0-9a-f]{3}|rgb|hsl", rules)
     used = set(re.findall(r"var\(--([a-z-]+)\)", rules + "".join(SHAPES.values())))
@@ -323,7 +331,7 @@ def test_the_style_sheet_has_no_colour_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_its_picture_in_the_readme_is_there_and_small(scheme: str) -> None:
+def test_picture_of_the_page_in_the_readme_exists_and_is_small(scheme: str) -> None:
     picture = f"docs/diagnose-{scheme}.png"
     assert f'"{picture}"' in (ROOT / "README.md").read_text()
     assert (ROOT / picture).read_bytes().startswith(b"\x89PNG")
@@ -335,10 +343,10 @@ def test_its_picture_in_the_readme_is_there_and_small(scheme: str) -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def test_diagnose_gives_the_page_with_the_exit_code_of_its_findings() -> None:
+def test_diagnose_prints_the_page_and_exits_for_its_findings() -> None:
     done = process(*DEVICE, "-o", "html")
     assert done.code == 3
-    assert "Everything waits for RBD101" in Read(done.stdout).words
+    assert "Root cause: RBD101" in Read(done.stdout).words
 
 
 @pytest.mark.parametrize("verb", [("who-holds", "/dev/rbd0"), ("list",)], ids=" ".join)
@@ -347,7 +355,7 @@ def test_other_verbs_have_no_page(verb: tuple[str, ...]) -> None:
     assert (done.code, done.stdout) == (2, "")
 
 
-def test_a_page_is_not_watched() -> None:
+def test_page_cannot_be_watched() -> None:
     done = process(*DEVICE, "-o", "html", "--watch")
     assert (done.code, done.stdout) == (2, "")
     assert "one page" in done.stderr

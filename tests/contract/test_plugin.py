@@ -1,7 +1,7 @@
-"""The kubectl plugin in every shell that may run it, before a kubectl that answers from files.
+"""The kubectl plugin in every shell that may run it, with a fake kubectl that answers from files.
 
-Which node it finds, and what it says of refusals, is shown on a real API server in
-tests/integration/test_plugin.py.
+tests/integration/test_plugin.py tests with a real API server which node the plugin finds, and what
+it prints about refusals.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PLUGIN: Final = ROOT / "plugin" / "kubectl-rbdagent"
 COMPLETION: Final = ROOT / "plugin" / "kubectl_complete-rbdagent"
 SHELLS: Final = ("dash", "busybox sh", "bash --posix")
 VERBS: Final = tuple(cli.list_commands(click.Context(cli)))
-# Of its own node alone, or not asked for by kubectl.
+# Verbs for the local node only, or verbs that kubectl does not run.
 ELSEWHERE: Final = {"agent"}
 
 KUBECTL: Final = """\
@@ -69,7 +69,7 @@ rbdagent rbdagent-c worker-3 NotReady
 
 
 class Done(NamedTuple):
-    """How the plugin ended, what it said, and how it called kubectl."""
+    """The exit code and the output of the plugin, and its calls of kubectl."""
 
     code: int
     stdout: str
@@ -78,18 +78,18 @@ class Done(NamedTuple):
 
     @property
     def exec(self) -> list[str]:
-        """Give the words of the one call that runs the verb."""
+        """Return the words of the only call that runs the verb."""
         (found,) = [call for call in self.calls if "exec" in call]
         return found
 
     @property
     def in_pod(self) -> list[str]:
-        """Give what runs in the pod."""
+        """Return the command that runs in the pod."""
         return self.exec[self.exec.index("--") + 1 :]
 
 
 class Laptop:
-    """A directory with a kubectl, and the answers that it gives."""
+    """A directory with a fake kubectl and its answers."""
 
     def __init__(self, directory: Path, shell: str) -> None:
         self._directory = directory
@@ -151,12 +151,12 @@ def laptop(request: pytest.FixtureRequest, tmp_path: Path) -> Laptop:
 
 @pytest.fixture
 def dash(tmp_path: Path) -> Laptop:
-    """For what no shell does differently."""
+    """Return a laptop with dash, for behaviour that is the same in every shell."""
     return Laptop(tmp_path, "dash")
 
 
 # --------------------------------------------------------------------------------------------------
-# What is typed, and where it goes
+# Arguments, and where they go
 # --------------------------------------------------------------------------------------------------
 
 ODD: Final = ("it's", 'a "b"', "$(id)", "*", "`x`", "\\", "two\nlines", "ö", "")
@@ -199,7 +199,7 @@ def test_a_context_without_a_namespace_means_default(dash: Laptop) -> None:
     assert "--namespace=default" in dash.run("who-holds", "pvc/data").in_pod
 
 
-def test_what_says_how_to_reach_the_cluster_goes_to_every_call_of_kubectl(laptop: Laptop) -> None:
+def test_connection_flags_go_to_every_call_of_kubectl(laptop: Laptop) -> None:
     laptop.answers(rbdnodes="", volumeattachments="")
     given = ("--context", "my lab", "--as=o'hara", "-v", "6", "--insecure-skip-tls-verify")
     done = laptop.run("who-holds", *given, "pv-1")
@@ -211,8 +211,8 @@ def test_what_says_how_to_reach_the_cluster_goes_to_every_call_of_kubectl(laptop
         assert places == sorted(places)
 
 
-def test_every_flag_with_a_value_is_known_to_have_one() -> None:
-    """Else its value would be taken for the TARGET."""
+def test_plugin_knows_every_flag_that_has_a_value() -> None:
+    """Otherwise the plugin would use the value as the TARGET."""
     ours = {"--kubeconfig", "--context"}
     values = {
         name
@@ -227,14 +227,14 @@ def test_every_flag_with_a_value_is_known_to_have_one() -> None:
     assert ours <= _words("KUBECTL_VALUES")
 
 
-def test_the_verbs_that_it_offers_are_rbdagents() -> None:
+def test_plugin_offers_the_verbs_of_rbdagent() -> None:
     assert set(VERBS) - ELSEWHERE <= _words("VERBS")
 
 
 def _options(verb: str) -> list[click.Option]:
     command = cli.get_command(click.Context(cli), verb)
     assert command is not None
-    return [each for each in command.params if isinstance(each, click.Option)]
+    return [parameter for parameter in command.params if isinstance(parameter, click.Option)]
 
 
 def _words(variable: str) -> set[str]:
@@ -249,7 +249,7 @@ def _words(variable: str) -> set[str]:
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 3, 4])
-def test_an_answer_passes_through_untouched_with_its_exit_code(laptop: Laptop, code: int) -> None:
+def test_output_and_exit_code_pass_through_unchanged(laptop: Laptop, code: int) -> None:
     told = f"command terminated with exit code {code}\n" if code else ""
     laptop.verb_ends(code, stdout="a\\nb  \n\n\tc", stderr="rbdagent: \\ a warning  \n" + told)
     done = laptop.run("version")
@@ -257,7 +257,7 @@ def test_an_answer_passes_through_untouched_with_its_exit_code(laptop: Laptop, c
     assert done.stderr == "rbdagent: \\ a warning  \n"
 
 
-def test_a_verb_that_was_killed_is_told_with_its_likely_reason(dash: Laptop) -> None:
+def test_killed_verb_is_reported_with_its_pod(dash: Laptop) -> None:
     dash.verb_ends(137, stderr="command terminated with exit code 137\n")
     done = dash.run("version")
     assert done.code == 137
@@ -266,13 +266,13 @@ def test_a_verb_that_was_killed_is_told_with_its_likely_reason(dash: Laptop) -> 
     )
 
 
-def test_without_a_terminal_none_is_asked_for_and_stdin_is_left_alone(laptop: Laptop) -> None:
+def test_verb_gets_no_terminal_and_no_stdin_without_a_terminal(laptop: Laptop) -> None:
     done = laptop.run("version", stdin="for somebody else")
     assert done.exec[:3] == ["exec", "--namespace=rbdagent", "rbdagent-a"]
     assert not {"-i", "-t"} & set(done.exec)
 
 
-def test_on_a_terminal_the_verb_has_one_and_knows_what_it_must_not_colour(laptop: Laptop) -> None:
+def test_verb_gets_a_terminal_and_the_no_color_setting(laptop: Laptop) -> None:
     laptop.verb_ends(3, stdout="answer\n", stderr="command terminated with exit code 3\n")
     shown, done = laptop.run_on_terminal("version")
     assert (done.code, shown) == (3, "answer\n")
@@ -280,17 +280,17 @@ def test_on_a_terminal_the_verb_has_one_and_knows_what_it_must_not_colour(laptop
     assert words == ["-i", "-t", "--", "env", "NO_COLOR=1", "rbdagent", "version"]
 
 
-def test_with_one_stream_redirected_it_has_none(dash: Laptop) -> None:
-    """In a terminal both streams are one."""
+def test_verb_gets_no_terminal_if_one_stream_is_redirected(dash: Laptop) -> None:
+    """A terminal merges both streams into one."""
     _, done = dash.run_on_terminal("version", redirect_stderr=True)
     assert "-t" not in done.exec
 
 
 @pytest.mark.parametrize("command", ["who-holds pv-1 --watch", "list -Aw", "unmap pv-1 --wait"])
-def test_what_nothing_would_end_in_the_pod_takes_a_terminal(dash: Laptop, command: str) -> None:
+def test_verb_that_would_run_on_in_the_pod_needs_a_terminal(dash: Laptop, command: str) -> None:
     done = dash.run(*command.split())
     assert (done.code, done.calls) == (2, [])
-    assert "takes a terminal: without one it would go on in the pod" in done.stderr
+    assert "needs a terminal: without one it runs on in the pod" in done.stderr
     _, on_terminal = dash.run_on_terminal(*command.split(), "--node=worker-1")
     assert on_terminal.code == 0
 
@@ -316,18 +316,18 @@ def test_a_snapshot_may_come_on_stdin(laptop: Laptop) -> None:
 @pytest.mark.parametrize(
     ("typed", "words"),
     [
-        ("who-holds pv-1 --node", "--node wants a value"),
-        ("who-holds pv-1 -o", "--output wants a value"),
-        ("list --node=", "--node wants a value"),
-        ("list --from=", "--from wants a value"),
+        ("who-holds pv-1 --node", "--node needs a value"),
+        ("who-holds pv-1 -o", "--output needs a value"),
+        ("list --node=", "--node needs a value"),
+        ("list --from=", "--from needs a value"),
         ("list --from /nowhere", "/nowhere: no such file"),
         ("list --from /", "/: cannot be read"),
         ("-o json", "the verb is missing"),
-        ("agent", "the agent is not started by kubectl: it is a DaemonSet"),
+        ("agent", "kubectl does not start the agent: it is a DaemonSet"),
         ("unmap pv-1 --node-name worker-1", "--node-name is not for kubectl rbdagent"),
     ],
 )
-def test_a_wrong_call_is_refused_before_anything_is_asked(
+def test_wrong_call_is_refused_before_any_call_of_kubectl(
     dash: Laptop, typed: str, words: str
 ) -> None:
     done = dash.run(*typed.split())
@@ -336,20 +336,20 @@ def test_a_wrong_call_is_refused_before_anything_is_asked(
 
 
 @pytest.mark.parametrize("typed", [(), ("--help",), ("-h",)])
-def test_help_is_told_without_a_cluster(laptop: Laptop, typed: tuple[str, ...]) -> None:
+def test_help_is_printed_without_a_cluster(laptop: Laptop, typed: tuple[str, ...]) -> None:
     done = laptop.run(*typed)
     assert (done.code, done.stderr, done.calls) == (0, "", [])
     assert all(verb in done.stdout for verb in VERBS if verb not in ELSEWHERE)
 
 
-def test_without_kubectl_it_says_so(laptop: Laptop, tmp_path: Path) -> None:
+def test_missing_kubectl_is_reported(laptop: Laptop, tmp_path: Path) -> None:
     shells = tmp_path / "shells"
     shells.mkdir()
     for name in ("dash", "busybox", "bash"):
         (shells / name).symlink_to(f"/usr/bin/{name}")
     done = laptop.run("version", PATH=str(shells))
     assert done.code == 1
-    assert done.stderr.startswith("kubectl rbdagent: there is no kubectl on PATH\n")
+    assert done.stderr.startswith("kubectl rbdagent: kubectl is not on PATH\n")
 
 
 @pytest.mark.parametrize(
@@ -357,15 +357,15 @@ def test_without_kubectl_it_says_so(laptop: Laptop, tmp_path: Path) -> None:
     [
         ("", "version", 1, "no agent is installed: there is no pod labelled"),
         ("a x w1 Pending\n", "version", 1, "rbdagent is installed, but none of its agents runs"),
-        ("a x - Pending\n", "list", 2, "list tells of one node: say of which, --node NODE"),
-        (AGENTS, "check", 2, "check tells of one node: say of which, --node NODE"),
-        (AGENTS, "snapshot", 2, "snapshot tells of one node"),
+        ("a x - Pending\n", "list", 2, "list reports one node: name the node, --node NODE"),
+        (AGENTS, "check", 2, "check reports one node: name the node, --node NODE"),
+        (AGENTS, "snapshot", 2, "snapshot reports one node"),
         (AGENTS, "who-holds /dev/rbd0", 2, "/dev/rbd0 is a device of one node"),
         (AGENTS, "unmap rbd0p1", 2, "rbd0p1 is a device of one node"),
         ("a x w1 Terminating\n", "list --node w1", 1, "the agent on w1 does not run: pod a/x is"),
     ],
 )
-def test_where_no_agent_can_be_chosen_it_says_why(
+def test_plugin_reports_why_no_agent_can_be_chosen(
     dash: Laptop, agents: str, typed: str, code: int, words: str
 ) -> None:
     dash.answers(pods=agents)
@@ -409,15 +409,15 @@ def test_a_refused_exec_names_the_command_that_grants_it(laptop: Laptop) -> None
     assert done.code == 1
     assert done.stderr == (
         "Error from server (Forbidden): pods is forbidden\n"
-        "kubectl rbdagent: you have no right to run commands in the agents' pods\n"
-        "  an administrator grants it, to those who may be root on every node:\n"
+        "kubectl rbdagent: you may not run commands in the agents' pods\n"
+        "  an administrator can grant it, to users who may be root on every node:\n"
         "    kubectl create rolebinding rbdagent-exec -n rbdagent --role=rbdagent-exec --user=ann\n"
-        "  or run it on worker-1 itself: rbdagent version\n"
+        "  or run it directly on worker-1: rbdagent version\n"
     )
 
 
 # --------------------------------------------------------------------------------------------------
-# Completion, and what is released
+# Completion and release files
 # --------------------------------------------------------------------------------------------------
 
 
@@ -432,7 +432,7 @@ def test_a_refused_exec_names_the_command_that_grants_it(laptop: Laptop) -> None
         (("list", ""), []),
     ],
 )
-def test_completion_offers_what_can_stand_there(
+def test_completion_offers_possible_values(
     laptop: Laptop, typed: tuple[str, ...], offered: list[str]
 ) -> None:
     *lines, directive = laptop.run("__complete", *typed).stdout.splitlines()
@@ -443,7 +443,7 @@ def test_completion_leaves_files_to_the_shell(laptop: Laptop) -> None:
     assert laptop.run("__complete", "list", "--from", "").stdout == ":0\n"
 
 
-@pytest.mark.parametrize("verb", [each for each in VERBS if each not in ELSEWHERE])
+@pytest.mark.parametrize("verb", [name for name in VERBS if name not in ELSEWHERE])
 def test_flags_that_are_offered_exist(dash: Laptop, verb: str) -> None:
     *offered, _ = dash.run("__complete", verb, "--").stdout.splitlines()
     known = {name for option in _options(verb) for name in option.opts}
@@ -467,7 +467,7 @@ def test_shellcheck_finds_nothing(script: Path) -> None:
 
 
 def test_the_krew_manifest_installs_these_files(tmp_path: Path) -> None:
-    """After a change: plugin/release.py ARCHIVE.zip."""
+    """After a change, run plugin/release.py ARCHIVE.zip."""
     manifest = yaml.safe_load((ROOT / "plugin" / "rbdagent.yaml").read_text())
     (platform,) = manifest["spec"]["platforms"]
     release = runpy.run_path(str(ROOT / "plugin" / "release.py"))
@@ -475,8 +475,8 @@ def test_the_krew_manifest_installs_these_files(tmp_path: Path) -> None:
     release["write_archive"](archive)
 
     with zipfile.ZipFile(archive) as files:
-        modes = {each.filename: each.external_attr >> 16 for each in files.infolist()}
-    assert modes.keys() == {each["from"] for each in platform["files"]}
+        modes = {file.filename: file.external_attr >> 16 for file in files.infolist()}
+    assert modes.keys() == {file["from"] for file in platform["files"]}
     assert modes[platform["bin"]] == modes[COMPLETION.name] == 0o755
     assert platform["sha256"] == release["digest"](archive)
     assert manifest["spec"]["version"] == f"v{__version__}"

@@ -1,7 +1,7 @@
-"""Recorded nodes, observed and judged: what was seen on real parts leads to the right verdict.
+"""Recorded nodes, observed and diagnosed: the data of real systems leads to the right verdict.
 
-A row is one look: a recording (``tests/fixtures/recordings``), the claim whose volume is asked
-about, and the node that looks. Which verdict is right follows from what the recording shows.
+A row is one snapshot: a recording (``tests/fixtures/recordings``), the claim of the volume, and the
+node that takes the snapshot. The content of the recording determines which verdict is right.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ORPHAN: Final = frozenset({"RBD101", "RBD110"})
-"""What tells somebody to clear the volume away."""
+"""Findings that lead a user to remove the volume from the node."""
 TROUBLE: Final = ORPHAN | {"RBD102", "RBD103", "RBD104", "RBD105", "RBD106", "RBD107", "RBD108"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """One look and what is to be said of it."""
+    """One snapshot and its expected diagnosis."""
 
     recording: str
     claim: str
     node: str = "n1"
     later: int = 0
-    """Minutes after the recording, in which nothing happened."""
+    """Minutes after the recording; nothing changed in this time."""
     verdict: Verdict
     here: tuple[Verdict, ...]
-    """The verdicts on the holders of the node that looks."""
+    """The verdicts on the holders of the node that takes the snapshot."""
     says: frozenset[str] = frozenset()
     never: frozenset[str] = ORPHAN
 
@@ -63,7 +63,7 @@ class Look:
 
 
 def codes(*numbers: int) -> frozenset[str]:
-    return frozenset(f"RBD{each}" for each in numbers)
+    return frozenset(f"RBD{number}" for number in numbers)
 
 
 IN_USE, STAGED, ORPHANED, PINNED = (
@@ -86,7 +86,7 @@ HEALTHY: Final = (
     ("27-after-hang-b", "ch", "n1"),
     ("27-after-hang-b", "cm", "n1"),
 )
-"""A pod runs with the volume on the node that looks, and nothing is wrong."""
+"""A pod runs with the volume on the node that takes the snapshot, and nothing is wrong."""
 
 ELSEWHERE: Final = (
     ("09b-pinned", "c7", "n1"),
@@ -107,27 +107,27 @@ LOOKS: Final = (
              says=codes(100), never=TROUBLE)
         for recording, claim, node in ELSEWHERE
     ),
-    # Deleted by force while kubelet is down: the container writes on, for hours if need be.
+    # Deleted by force while kubelet is down: the container continues to write, possibly for hours.
     Look(recording="05-force-delete-kubelet-stopped", claim="c1", verdict=IN_USE, here=(IN_USE,),
          says=codes(109, 202), never=TROUBLE | codes(100)),
     Look(recording="05-force-delete-kubelet-stopped", claim="c1", later=120, verdict=IN_USE,
          here=(IN_USE,), says=codes(109, 202), never=TROUBLE | codes(100)),
-    # The controller has detached it by force since; the second pod waits on n2.
+    # Since then the controller has detached it by force; the second pod waits on n2.
     Look(recording="06-after-6min-force-detach", claim="c1", verdict=IN_USE, here=(IN_USE,),
          says=codes(109, 202, 402), never=TROUBLE | codes(100)),
-    # A bind in another mount namespace; Multi-Attach.
+    # A bind mount in another mount namespace; Multi-Attach.
     Look(recording="09b-pinned", claim="c1", verdict=PINNED, here=(PINNED,), says=codes(102, 401)),
     Look(recording="09b-pinned", claim="c1", later=120, verdict=PINNED, here=(PINNED,),
          says=codes(102, 401)),
     # A working directory in a detached mount: no mountinfo shows it.
     Look(recording="12-pinned-by-cwd-invisible", claim="c12", verdict=PINNED, here=(PINNED,),
          says=codes(102)),
-    # kubelet has forgotten the volume: no attachment, and still pinned.
+    # kubelet no longer knows the volume: the volume has no attachment, and is still pinned.
     Look(recording="13-after-kubelet-restart", claim="c12", verdict=PINNED, here=(PINNED,),
          says=codes(102, 402)),
     Look(recording="13-after-kubelet-restart", claim="c12", later=120, verdict=PINNED,
          here=(PINNED,), says=codes(102, 402)),
-    # The driver is down, so both mounts stay: nothing is forgotten, however long it lasts.
+    # The driver is down, so both mounts stay: kubelet keeps the volume, however long this lasts.
     Look(recording="15-plugin-stopped", claim="c1", verdict=STAGED, here=(STAGED,),
          says=codes(201, 401), never=ORPHAN | codes(109)),
     Look(recording="15-plugin-stopped", claim="c1", later=120, verdict=STAGED, here=(STAGED,),
@@ -137,44 +137,44 @@ LOOKS: Final = (
          says=codes(120)),
     Look(recording="18-staging-left-mounted", claim="c7", later=30, verdict=ORPHANED,
          here=(ORPHANED,), says=codes(110), never=codes(101)),
-    # rbd-nbd killed under a running pod; later its device is left, with pid and backend.
+    # rbd-nbd was killed under a running pod; later its device remains, with pid and backend.
     Look(recording="20-nbd-killed", claim="cn", node="n2", verdict=DEAD, here=(DEAD,),
          says=codes(104), never=ORPHAN | codes(100)),
     Look(recording="24-read-only-and-shared", claim="cn", node="n2", verdict=DEAD, here=(DEAD,),
          says=codes(104)),
     Look(recording="28-orphan-blocks-delete", claim="cn", node="n2", verdict=DEAD, here=(DEAD,),
          says=codes(104)),
-    # The LUKS mapping held open by a process; a file of a lazily unmounted file system.
+    # A process holds the LUKS mapping open, or a file of a lazily unmounted file system.
     Look(recording="21-enc-dm-held", claim="ce", verdict=PINNED, here=(PINNED,), says=codes(102)),
     Look(recording="22-xfs-lazy", claim="cx", verdict=PINNED, here=(PINNED,), says=codes(102)),
-    # An ordinary detach: unmapped, and the attachment not yet deleted.
+    # An ordinary detach: the image is unmapped, and the attachment is not deleted yet.
     Look(recording="22-xfs-lazy", claim="ce", verdict=STAGED, here=(), says=codes(120),
          never=ORPHAN | codes(408)),
-    # One entry of the blocklist kills both volumes of the node.
+    # One entry of the blocklist makes both volumes of the node fail.
     Look(recording="23-blocklisted", claim="cb1", verdict=DEAD, here=(DEAD,), says=codes(103),
          never=ORPHAN | codes(100, 105)),
     Look(recording="23-blocklisted", claim="cb2", verdict=DEAD, here=(DEAD,), says=codes(103),
          never=ORPHAN | codes(100, 105)),
-    # ReadOnlyMany (no watches), and ReadWriteMany on raw block devices: two nodes by right.
+    # ReadOnlyMany (no watches), and ReadWriteMany on raw block devices: two nodes are allowed.
     *(
         Look(recording="24-read-only-and-shared", claim=claim, node=node, verdict=SHARED,
              here=(IN_USE,), says=codes(114), never=TROUBLE)
         for claim in ("crox", "crwx")
         for node in ("n1", "n2")
     ),
-    # ceph-csi's rollback: while the pod waits, and after it has gone.
+    # The rollback of ceph-csi: while the pod waits, and after the pod is gone.
     Look(recording="25-rollback-failing", claim="cl", verdict=STAGED, here=(STAGED,),
          says=codes(102, 120)),
     Look(recording="25-after", claim="cl", verdict=ORPHANED, here=(ORPHANED,), says=codes(101),
          never=codes(102, 110)),
-    # The container was restarted on the bare directory.
+    # The container was restarted on the directory without the mount.
     Look(recording="26-not-backed", claim="cz", verdict=Verdict.NOT_BACKED, here=(IN_USE,),
          says=codes(108), never=ORPHAN | codes(100)),
-    # The claim is deleted, an orphan on n2 keeps its image.
+    # The claim is deleted, but an orphan on n2 keeps its image.
     Look(recording="28-orphan-blocks-delete", claim="cq", node="n2", verdict=ORPHANED,
          here=(ORPHANED,), says=codes(101, 641), never=codes(102, 110)),
-    # The blocklist entry was lifted: n1 writes without a watch, and pv-dup let n2 in beside it.
-    # Two nbd devices with one cookie: the first lost its process, the second took over.
+    # The blocklist entry was removed: n1 writes without a watch, and pv-dup let n2 write as well.
+    # Two nbd devices have one cookie: the first lost its process, and the second took over.
     Look(recording="30-two-writers-after-blocklist-rm", claim="cn", node="n2", verdict=IN_USE,
          here=(DEAD, IN_USE), says=codes(100, 104), never=ORPHAN | codes(416)),
     Look(recording="30-two-writers-after-blocklist-rm", claim="ch", verdict=CONFLICT,
@@ -214,15 +214,13 @@ def test_the_verdict_on_the_volume_is_right(look: Look, diagnosis: Diagnosis) ->
     assert diagnosis.verdict is look.verdict
 
 
-def test_the_verdict_on_what_this_node_holds_is_right(look: Look, diagnosis: Diagnosis) -> None:
-    here = tuple(each.verdict for each in diagnosis.holders if each.holder.is_local)
-    assert here == look.here, [each.because for each in diagnosis.holders]
+def test_the_verdicts_on_local_holders_are_right(look: Look, diagnosis: Diagnosis) -> None:
+    here = tuple(judged.verdict for judged in diagnosis.holders if judged.holder.is_local)
+    assert here == look.here, [judged.because for judged in diagnosis.holders]
 
 
-def test_the_findings_say_what_is_wrong_and_nothing_that_is_not(
-    look: Look, diagnosis: Diagnosis
-) -> None:
-    said = {each.code for each in diagnosis.findings}
+def test_findings_report_what_is_wrong_and_nothing_else(look: Look, diagnosis: Diagnosis) -> None:
+    said = {finding.code for finding in diagnosis.findings}
     assert not look.says - said
     assert not look.never & said
 
@@ -231,7 +229,7 @@ def test_forecast_does_not_contradict_its_finding(diagnosis: Diagnosis) -> None:
     assert list(contradictions(diagnosis)) == []
 
 
-def test_remedy_keeps_the_data_before_it_deletes(diagnosis: Diagnosis) -> None:
+def test_remedy_saves_the_data_before_it_deletes(diagnosis: Diagnosis) -> None:
     assert advice_that_loses_data(diagnosis.findings) == []
 
 
@@ -244,20 +242,20 @@ def test_gap_is_never_the_cause(look: Look, snapshot: Snapshot) -> None:
         assert headline(life).startswith(("OK", "Nothing is broken"))
 
 
-def test_headline_of_a_healthy_volume_says_what_was_not_observed(tmp_path: Path) -> None:
+def test_headline_of_a_healthy_volume_names_unobserved_facts(tmp_path: Path) -> None:
     snapshot = recorded_snapshot("01-fs-running", "c1", node_name="n1", root=tmp_path)
     found = headline(life_of(correlate(snapshot), snapshot))
     assert found.startswith("OK as far as observed. Not observed: the kernel's own list of watches")
 
 
-def test_orphan_that_blocks_a_deletion_is_told_with_what_it_blocks(tmp_path: Path) -> None:
+def test_orphan_is_reported_with_the_deletion_that_it_blocks(tmp_path: Path) -> None:
     snapshot = recorded_snapshot("28-orphan-blocks-delete", "cq", node_name="n2", root=tmp_path)
     findings = life_of(correlate(snapshot), snapshot).findings
     told = [finding.code for finding in findings if finding.severity is Severity.ERROR]
     assert told == ["RBD101", "RBD641"]
 
 
-def test_unpublish_is_not_done_while_a_lost_pod_is_there(snapshot: Snapshot) -> None:
+def test_unpublish_is_not_done_while_a_lost_pod_exists(snapshot: Snapshot) -> None:
     life = life_of(correlate(snapshot), snapshot)
     holders = [judged.holder for judged in life.diagnosis.holders]
     lost = {holder.node for holder in holders if holder.lost_pod_uids}
@@ -281,15 +279,15 @@ def test_the_snapshot_replays_to_the_same_report(snapshot: Snapshot, diagnosis: 
     assert holder_report(again, replayed) == holder_report(diagnosis, snapshot)
 
 
-def test_all_of_the_node_was_observed(snapshot: Snapshot) -> None:
-    """But for debugfs, which the recorders did not copy: or a tree would hide what pins."""
+def test_whole_node_was_observed(snapshot: Snapshot) -> None:
+    """Only debugfs may be missing: another gap in the tree could hide what pins a device."""
     assert snapshot.sources.node.state is SourceState.OBSERVED
-    gaps = {each.fact for each in snapshot.sources.node.gaps}
+    gaps = {gap.fact for gap in snapshot.sources.node.gaps}
     assert gaps <= {"the kernel's own list of watches and hung requests"}
 
 
-def test_every_mount_namespace_is_told_apart(snapshot: Snapshot) -> None:
-    """The one of init is the host's, whoever else is in it."""
+def test_mount_namespaces_are_distinguished(snapshot: Snapshot) -> None:
+    """The mount namespace of init is the host's, whatever other processes are in it."""
     assert snapshot.node is not None
     assert not isinstance(snapshot.node.mappings, NotObserved)
     mounts = [
@@ -298,8 +296,8 @@ def test_every_mount_namespace_is_told_apart(snapshot: Snapshot) -> None:
         if not isinstance(mapping.mounts, NotObserved)
         for mount in mapping.mounts
     ]
-    host = {each.namespace.inode for each in mounts if each.namespace.is_host}
-    others = {each.namespace.inode for each in mounts if not each.namespace.is_host}
+    host = {mount.namespace.inode for mount in mounts if mount.namespace.is_host}
+    others = {mount.namespace.inode for mount in mounts if not mount.namespace.is_host}
     assert len(host) <= 1
     assert 0 not in host | others
     assert not host & others
@@ -313,9 +311,9 @@ def test_every_mount_namespace_is_told_apart(snapshot: Snapshot) -> None:
     ],
     ids=["left by a failed stage", "being mounted"],
 )
-def test_what_a_failed_stage_has_left_blocks_its_own_pod_and_a_stage_under_way_does_not(
+def test_failed_stage_blocks_its_pod_and_running_stage_does_not(
     recording: str, claim: str, told: list[tuple[str, Verdict, str]], tmp_path: Path
 ) -> None:
     seen = recorded_snapshot(recording, claim, node_name="n1", root=tmp_path)
     found = blocked_volumes(seen, correlate_waiting(seen))
-    assert [(each.pod, each.cause, each.holder_node) for each in found] == told
+    assert [(blocked.pod, blocked.cause, blocked.holder_node) for blocked in found] == told

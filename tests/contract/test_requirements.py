@@ -1,6 +1,6 @@
-"""What is installed of PyPI: the two locked lists, and what pyproject.toml asks for.
+"""Packages from PyPI: the two locked lists, and the requirements of pyproject.toml.
 
-After a change of pyproject.toml: ./dev lock. All is read from files: no index is asked.
+After a change of pyproject.toml, run ./dev lock. The tests read files only: they use no index.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOCKED: Final = {
     "requirements.txt": PROJECT["dependencies"],
     REQUIREMENTS.name: [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]],
 }
-"""Each list, and what pyproject.toml asks of it."""
+"""Each list, and the requirements of pyproject.toml for it."""
 
 PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14")
 MACHINES: Final = ("x86_64", "aarch64")
@@ -45,7 +45,7 @@ def entries(text: str) -> Iterator[str]:
 
 
 def fault(entry: str) -> str:
-    """Return why an entry does not name one version by its digests; empty when it does."""
+    """Return why an entry does not name one version by its digests; empty if it does."""
     name, *digests = entry.split(" --hash=")
     try:
         requirement = Requirement(name)
@@ -77,13 +77,13 @@ def fault(entry: str) -> str:
         ("-r more.txt", "no requirement"),
     ],
 )
-def test_an_entry_that_does_not_name_one_version_by_digest_is_refused(entry: str, why: str) -> None:
+def test_entry_without_one_version_and_a_digest_is_refused(entry: str, why: str) -> None:
     assert fault(entry) == why
 
 
 @pytest.mark.parametrize("name", LOCKED)
 def test_each_locked_entry_names_one_version_by_digest(name: str) -> None:
-    """Also no option and no address: no registry is named beside the one that pip asks."""
+    """There is no option and no address either: a list names no registry besides that of pip."""
     text = (CHECKOUT / name).read_text()
     found = list(entries(text))
     assert found
@@ -107,7 +107,7 @@ def version(requirement: Requirement) -> str:
 
 
 def environment(python: str, machine: str = "x86_64") -> dict[str, str]:
-    """Return how a marker sees a Python on Linux."""
+    """Return the environment in which a marker is evaluated, for a Python on Linux."""
     return {
         "python_version": python,
         "python_full_version": f"{python}.0",
@@ -138,7 +138,7 @@ def test_the_locked_versions_are_those_that_pyproject_allows(
 
 
 @pytest.mark.parametrize("python", PYTHONS)
-def test_tests_run_with_the_versions_that_are_handed_out(python: str) -> None:
+def test_tests_run_with_the_released_versions(python: str) -> None:
     handed_out, tested = (
         {name: version(found) for name, found in locked(file, environment(python)).items()}
         for file in LOCKED
@@ -147,8 +147,8 @@ def test_tests_run_with_the_versions_that_are_handed_out(python: str) -> None:
 
 
 @pytest.mark.parametrize("name", LOCKED)
-def test_what_a_locked_package_needs_is_locked(name: str) -> None:
-    """As the packages that are installed here say it: pip would refuse a need without a digest."""
+def test_requirements_of_locked_packages_are_locked(name: str) -> None:
+    """The metadata of the installed packages lists the needs; pip refuses one without a digest."""
     there = locked(name, environment("3.11"))
     missing = {
         f"{package} needs {needed}"
@@ -160,7 +160,7 @@ def test_what_a_locked_package_needs_is_locked(name: str) -> None:
 
 
 def needs(name: str) -> Iterator[Requirement]:
-    """Yield what an installed package needs without its extras; nothing where it is not there."""
+    """Yield what a package needs without its extras; nothing if it is not installed."""
     try:
         found = requires(name) or ()
     except PackageNotFoundError:
@@ -171,7 +171,7 @@ def needs(name: str) -> Iterator[Requirement]:
 
 
 def test_each_package_that_the_agent_depends_on_is_imported() -> None:
-    """What nothing uses is code that runs as root on every node all the same."""
+    """An unused package is still code that runs as root on every node."""
     of_module = packages_distributions()
     imported = {
         canonicalize_name(package)
@@ -195,7 +195,7 @@ def imported_modules() -> set[str]:
 
 
 def test_dev_installs_what_is_locked_and_nothing_else() -> None:
-    """A source distribution would be built by packages that pip takes without a digest."""
+    """The build of a source distribution uses packages that pip installs without a digest."""
     of_pypi, of_checkout = install_commands(Path("python"))
     assert {"--require-hashes", "--only-binary=:all:", REQUIREMENTS} <= set(of_pypi)
     assert {"--no-index", "--no-deps", "--no-build-isolation"} <= set(of_checkout)
@@ -203,7 +203,7 @@ def test_dev_installs_what_is_locked_and_nothing_else() -> None:
 
 @pytest.fixture(scope="module")
 def wanted_of() -> Callable[[Message, str], str]:
-    """Return what chooses the requirements of the .deb."""
+    """Return the function that selects the requirements of the .deb."""
     script = runpy.run_path(str(CHECKOUT / "packaging" / "build_deb.py"))
     found: Callable[[Message, str], str] = script["wanted_of"]
     return found
@@ -217,10 +217,10 @@ def metadata(*needed: str) -> Message:
     return message
 
 
-def test_the_deb_takes_what_the_wheel_needs_out_of_what_is_locked(
+def test_deb_contains_the_locked_requirements_of_the_wheel(
     wanted_of: Callable[[Message, str], str],
 ) -> None:
-    """But for the client library, which Debian has, and what is for developers."""
+    """Exceptions are the client library, which Debian has, and packages for developers."""
     lines = (
         f"# by ./dev lock\nclick==8.5.1 \\\n    {DIGEST}\n    # via rbdagent\n"
         f"kubernetes==36.0.3 {DIGEST}\nprometheus-client==0.26.0 {DIGEST}\n"
@@ -232,7 +232,7 @@ def test_the_deb_takes_what_the_wheel_needs_out_of_what_is_locked(
     ]
 
 
-def test_the_deb_is_not_built_with_what_is_not_locked(
+def test_deb_is_not_built_with_an_unlocked_requirement(
     wanted_of: Callable[[Message, str], str],
 ) -> None:
     with pytest.raises(SystemExit, match="not locked: psutil"):

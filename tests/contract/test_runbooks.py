@@ -1,4 +1,4 @@
-"""The runbooks say what the catalogue and the alerts say, and every link to one leads somewhere."""
+"""The runbooks match the catalogue and the alerts, and every link to a runbook leads to a page."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 _HEADINGS = [
     "What it means",
     "Who is affected",
-    "What to look at",
+    "What to check",
     "What to do",
-    "When it ends by itself",
+    "When it recovers",
     "When to escalate",
 ]
 
 
-def test_every_page_is_what_the_catalogue_and_the_alerts_say() -> None:
+def test_every_page_matches_the_catalogue_and_the_alerts() -> None:
     wanted = pages()
     found = {path: path.read_text() for path in FOLDER.glob("*.md")}
     other = sorted(
@@ -35,7 +35,7 @@ def test_every_page_is_what_the_catalogue_and_the_alerts_say() -> None:
     assert other == [], "run ./dev docs, and remove the pages of what is no more"
 
 
-def test_what_was_written_by_hand_stays_when_a_page_is_written_anew(
+def test_handwritten_text_is_kept_when_a_page_is_generated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "RBD101.md").write_text(f"# Old\n{MARKER}\nOur storage team: 555.\n")
@@ -46,7 +46,7 @@ def test_what_was_written_by_hand_stays_when_a_page_is_written_anew(
 
 
 @pytest.mark.parametrize("code", CATALOG)
-def test_a_findings_page_has_the_title_and_every_word_of_explain(code: str) -> None:
+def test_page_of_a_finding_contains_the_text_of_explain(code: str) -> None:
     page = (FOLDER / f"{code}.md").read_text()
     title = page.partition("\n")[0].removeprefix("# ")
     assert explanation(code).startswith(f"{title} (")
@@ -57,14 +57,14 @@ def test_a_findings_page_has_the_title_and_every_word_of_explain(code: str) -> N
 
 
 @pytest.mark.parametrize("alert", alerts())
-def test_an_alerts_page_answers_the_same_questions_in_the_same_order(alert: str) -> None:
+def test_page_of_an_alert_has_all_headings_in_order(alert: str) -> None:
     by_hand = (FOLDER / f"{alert}.md").read_text().partition(MARKER)[2]
     parts = re.split(r"^## (.+)\n", by_hand, flags=re.MULTILINE)
     assert parts[1::2] == _HEADINGS
     assert all(part.strip() for part in parts[2::2])
 
 
-def test_every_link_between_the_pages_leads_to_one() -> None:
+def test_every_link_between_pages_leads_to_a_file() -> None:
     missing = [
         f"{path.name}: {link}"
         for path in FOLDER.glob("*.md")
@@ -75,6 +75,6 @@ def test_every_link_between_the_pages_leads_to_one() -> None:
 
 
 @pytest.mark.parametrize("name", [*CATALOG, *alerts()])
-def test_the_link_of_a_finding_or_an_alert_leads_to_a_page_of_the_repository(name: str) -> None:
+def test_link_of_a_finding_or_an_alert_leads_to_a_page(name: str) -> None:
     assert (FOLDER / runbook(name).removeprefix(RUNBOOKS)).exists()
     assert RUNBOOKS.endswith(f"/blob/main/{FOLDER.relative_to(ROOT)}/")

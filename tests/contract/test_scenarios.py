@@ -71,7 +71,7 @@ def _asserted(test: str) -> str:
     text = _functions(path)[function]
     tables: dict[str, Mapping[str, Iterable[str]]] = {
         "test_a_state_that_controllers_have_made_is_recognised": SAYS,
-        "test_a_state_that_a_node_has_come_to_is_recognised": SAYS_ON_NODES,
+        "test_state_of_a_node_is_recognised": SAYS_ON_NODES,
     }
     played = tables.get(function) or {
         state: codes for state, codes in SAYS_ON_NODES.items() if f'"{state}"' in text
@@ -104,7 +104,7 @@ def test_verdicts_and_codes_exist(row: Row) -> None:
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.parts == "real"], ids=_number)
-def test_what_is_real_is_proven_in_the_lab(row: Row) -> None:
+def test_real_scenarios_are_tested_in_the_lab(row: Row) -> None:
     assert all(test.startswith(("tests/e2e/", "tests/integration/")) for test in row.tests)
     asserted = " ".join(_asserted(test) for test in row.tests)
     assert [word for word in row.said if word not in asserted] == []

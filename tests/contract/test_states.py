@@ -1,4 +1,4 @@
-"""The table of states in docs/diagnose.md: each is there, and where it is proven, it is."""
+"""The table of states in docs/diagnose.md: it is complete, and the tests that it names exist."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ class Row(NamedTuple):
 
 ROWS: Final = tuple(
     Row(
-        each["text"],
-        frozenset(each["codes"].split(", ")),
-        each["info"] is not None,
-        each["made"],
-        each["shown"],
+        found["text"],
+        frozenset(found["codes"].split(", ")),
+        found["info"] is not None,
+        found["made"],
+        found["shown"],
     )
-    for each in _ROW.finditer(_TEXT)
+    for found in _ROW.finditer(_TEXT)
 )
 BY_CONTROLLERS: Final = {
-    each.shown.strip("`"): each for each in ROWS if each.made.startswith("controllers")
+    row.shown.strip("`"): row for row in ROWS if row.made.startswith("controllers")
 }
 
-BY_NODES: Final = {each.shown.strip("`"): each for each in ROWS if each.made.startswith("nodes")}
+BY_NODES: Final = {row.shown.strip("`"): row for row in ROWS if row.made.startswith("nodes")}
 
 
 def _ids(row: Row) -> str:
@@ -59,18 +59,18 @@ def test_every_line_with_a_code_is_a_row() -> None:
     assert len(_LINE.findall(_TEXT)) == len(ROWS)
 
 
-def test_each_state_that_controllers_make_is_recorded_and_has_one_row() -> None:
-    made = [each.__name__ for each in STATES]
+def test_each_state_made_by_controllers_has_one_row() -> None:
+    made = [state.__name__ for state in STATES]
     assert len(made) == len({*made})
     assert {*made} == SAYS.keys() == BY_CONTROLLERS.keys()
-    assert sum(each.made.startswith("controllers") for each in ROWS) == len(made)
+    assert sum(row.made.startswith("controllers") for row in ROWS) == len(made)
 
 
 @pytest.mark.parametrize("state", BY_CONTROLLERS)
 def test_the_codes_of_a_recorded_state_are_those_in_the_table(state: str) -> None:
     row = BY_CONTROLLERS[state]
     if row.info:
-        said = {each.code for each in life(state).findings}
+        said = {finding.code for finding in life(state).findings}
         assert SAYS[state] == frozenset()
         assert row.codes <= said
     else:
@@ -79,8 +79,8 @@ def test_the_codes_of_a_recorded_state_are_those_in_the_table(state: str) -> Non
     assert ("heals" in row.made) is (state in HEALS)
 
 
-@pytest.mark.parametrize("row", [each for each in ROWS if each.made == "built"], ids=_ids)
-def test_a_state_that_is_built_is_in_that_tests_table(row: Row) -> None:
+@pytest.mark.parametrize("row", [entry for entry in ROWS if entry.made == "built"], ids=_ids)
+def test_built_state_is_in_the_table_of_its_test(row: Row) -> None:
     named = _BUILT.fullmatch(row.shown)
     assert named is not None
     table = importlib.import_module(f"tests.unit.{named['module']}").SAID
@@ -90,7 +90,7 @@ def test_a_state_that_is_built_is_in_that_tests_table(row: Row) -> None:
 
 def test_each_state_of_real_nodes_is_recorded_and_has_one_row() -> None:
     assert SAYS_ON_NODES.keys() == BY_NODES.keys()
-    assert sum(each.made.startswith("nodes") for each in ROWS) == len(SAYS_ON_NODES)
+    assert sum(row.made.startswith("nodes") for row in ROWS) == len(SAYS_ON_NODES)
 
 
 @pytest.mark.parametrize("state", BY_NODES)
@@ -100,12 +100,12 @@ def test_the_codes_of_a_state_on_real_nodes_are_those_in_the_table(state: str) -
     assert ("cured" in row.made) is (state in CURED_ON_NODES)
 
 
-def test_every_code_of_a_life_is_in_the_table() -> None:
-    told = frozenset[str]().union(*(each.codes for each in ROWS))
+def test_every_lifecycle_code_is_in_the_table() -> None:
+    told = frozenset[str]().union(*(row.codes for row in ROWS))
     assert [code for code in CATALOG if code[:4] in {"RBD6", "RBD7"} and code not in told] == []
 
 
 def test_enough_states_are_real() -> None:
-    real = [each for each in ROWS if each.made != "built"]
+    real = [row for row in ROWS if row.made != "built"]
     assert len(ROWS) >= 45
     assert len(real) >= 30

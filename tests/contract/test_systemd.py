@@ -1,4 +1,4 @@
-"""The units in systemd/, as systemd itself reads and rates them."""
+"""The units in systemd/, as systemd reads and rates them."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ CHART: Final = UNITS.parent / "helm" / "rbdagent"
 UNMAP: Final = "rbdagent-unmap.conf"
 STAGED: Final = "rbdagent-unmap-staged.conf"
 
-# What is added to rbdagent.service, and the highest exposure that systemd may then see.
+# The drop-ins of each mode for rbdagent.service, and the highest exposure that systemd may report.
 MODES: Final = {"observe": ((), 2.0), "unmap": ((UNMAP,), 2.4), "staged": ((UNMAP, STAGED), 2.7)}
 
 
-# As systemd names them, which has the likes of CAP_DAC_READ_SEARCH in one line.
+# The names are those of systemd, which has one line for CAP_DAC_READ_SEARCH and similar ones.
 _UNMAPS: Final = {"CAP_SYS_PTRACE", "CAP_SYS_ADMIN"}
 CAPABILITIES: Final = {
     "observe": {"CAP_SYS_PTRACE", "CAP_(DAC_*|FOWNER|IPC_OWNER)"},
@@ -47,7 +47,7 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Callable[[str], Path]:
-    """Give what lays the units of a mode out as they are installed, with a program that is here."""
+    """Return a function that writes the units of a mode as installed, with an existing program."""
 
     def lay_out(mode: str) -> Path:
         unit = tmp_path / "rbdagent.service"
@@ -55,8 +55,8 @@ def installed(tmp_path: Path) -> Callable[[str], Path]:
         unit.write_text(text.replace("/usr/bin/rbdagent", sys.executable))
         beside = tmp_path / "rbdagent.service.d"
         beside.mkdir()
-        for each in MODES[mode][0]:
-            shutil.copy(UNITS / each, beside)
+        for name in MODES[mode][0]:
+            shutil.copy(UNITS / name, beside)
         return unit
 
     return lay_out
@@ -74,7 +74,7 @@ def analyze(*args: object) -> subprocess.CompletedProcess[str]:
 
 
 def settings(name: str) -> dict[str, list[str]]:
-    """Give every setting of a unit file with its values in their order."""
+    """Return every setting of a unit file with its values in order."""
     found: dict[str, list[str]] = {}
     for line in (UNITS / name).read_text().splitlines():
         key, equals, value = line.partition("=")
@@ -83,15 +83,13 @@ def settings(name: str) -> dict[str, list[str]]:
     return found
 
 
-def test_systemd_has_nothing_to_say_against_them(
-    installed: Callable[[str], Path], mode: str
-) -> None:
-    # Without the option it also reads this machine's own units, and prints what is wrong with them.
+def test_systemd_verify_reports_nothing(installed: Callable[[str], Path], mode: str) -> None:
+    # Without the option it also reads the units of this machine, and prints their errors.
     done = analyze("--recursive-errors=no", "verify", installed(mode))
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_the_exposure_stays_as_low_as_it_is(installed: Callable[[str], Path], mode: str) -> None:
+def test_exposure_does_not_increase(installed: Callable[[str], Path], mode: str) -> None:
     """interfaces.md: at most 2.0 for observe."""
     limit = round(MODES[mode][1] * 10)
     done = analyze("security", "--offline=yes", f"--threshold={limit}", installed(mode))
@@ -100,30 +98,30 @@ def test_the_exposure_stays_as_low_as_it_is(installed: Callable[[str], Path], mo
 
 
 def test_every_drop_in_belongs_to_a_mode() -> None:
-    assert {each.name for each in UNITS.glob("*.conf")} == {UNMAP, STAGED}
+    assert {path.name for path in UNITS.glob("*.conf")} == {UNMAP, STAGED}
 
 
 def test_the_watchdog_waits_as_long_as_livez() -> None:
     assert settings("rbdagent.service")["WatchdogSec"] == [f"{endpoint._HUNG_S:g}"]
 
 
-def test_an_agent_takes_no_more_of_the_node_than_the_charts_may() -> None:
+def test_unit_limits_are_those_of_the_chart() -> None:
     """Both write binary units: M and Mi are 1024 KiB (systemd.resource-control(5))."""
     unit = settings("rbdagent.service")
     limits = yaml.safe_load((CHART / "values.yaml").read_text())["resources"]["limits"]
-    assert [f"{each}i" for each in unit["MemoryMax"]] == [limits["memory"]] == ["512Mi"]
+    assert [f"{size}i" for size in unit["MemoryMax"]] == [limits["memory"]] == ["512Mi"]
     (tasks,) = map(int, unit["TasksMax"])
-    # Beside the endpoint's a thread for each source, and librados's of each cluster: 20 or so.
+    # The other threads are one for each source, and those of librados for each cluster: about 20.
     assert 2 * endpoint._MOST_CONNECTIONS < tasks <= 256
 
 
 def test_no_drop_in_lifts_a_limit() -> None:
-    for each in (UNMAP, STAGED):
-        assert not settings(each).keys() & {"MemoryMax", "TasksMax", "MemoryHigh"}
+    for name in (UNMAP, STAGED):
+        assert not settings(name).keys() & {"MemoryMax", "TasksMax", "MemoryHigh"}
 
 
-def test_no_mode_has_a_capability_that_its_facts_or_acts_do_not_need() -> None:
-    """docs/privileges.md: nobody's two for what is seen, root's for the act."""
+def test_each_mode_has_only_the_capabilities_that_it_needs() -> None:
+    """docs/privileges.md: a user with two capabilities observes, and root unmaps."""
     observe = settings("rbdagent.service")
     seen = ["CAP_SYS_PTRACE CAP_DAC_READ_SEARCH"]
     assert observe["AmbientCapabilities"] == observe["CapabilityBoundingSet"] == seen
@@ -131,40 +129,42 @@ def test_no_mode_has_a_capability_that_its_facts_or_acts_do_not_need() -> None:
     unmap = settings(UNMAP)
     assert unmap["User"] == ["root"]
     assert unmap["CapabilityBoundingSet"] == ["~CAP_DAC_READ_SEARCH", "CAP_SYS_ADMIN"]
-    # The empty value takes back what stood before.
+    # The empty value resets the earlier values.
     assert unmap["AmbientCapabilities"] == [""]
     assert settings(STAGED)["CapabilityBoundingSet"] == ["CAP_SYS_CHROOT"]
 
 
-def test_the_files_of_a_mode_leave_its_capabilities_in_the_order_that_systemd_reads_them(
+def test_unit_files_of_a_mode_leave_only_its_capabilities(
     installed: Callable[[str], Path], mode: str
 ) -> None:
     done = analyze("security", "--offline=yes", "--json=short", installed(mode))
-    kept = {each["name"].partition("=~")[2] for each in json.loads(done.stdout) if not each["set"]}
-    assert {each for each in kept if each.startswith("CAP_")} == CAPABILITIES[mode]
+    kept = {
+        check["name"].partition("=~")[2] for check in json.loads(done.stdout) if not check["set"]
+    }
+    assert {name for name in kept if name.startswith("CAP_")} == CAPABILITIES[mode]
 
 
 def test_only_a_drop_in_may_unmap_or_write_to_sysfs() -> None:
     observe = settings("rbdagent.service")
     assert observe["ProtectKernelTunables"] == ["yes"]
     assert "ReadWritePaths" not in observe
-    assert not any("MODE" in each for each in observe["Environment"])
+    assert not any("MODE" in variable for variable in observe["Environment"])
     assert settings(UNMAP)["Environment"] == ["RBDAGENT_MODE=unmap"]
     assert settings(UNMAP)["ReadWritePaths"] == ["/sys/bus/rbd"]
 
 
 @pytest.mark.parametrize("unit", ["rbdagent.service", UNMAP, STAGED])
-def test_every_variable_of_ours_is_that_of_a_flag(unit: str) -> None:
-    known = {each.envvar for each in command.params}
-    variables = [each.partition("=")[0] for each in settings(unit)["Environment"]]
-    assert {each for each in variables if each.startswith("RBDAGENT_")} <= known
+def test_every_rbdagent_variable_belongs_to_a_flag(unit: str) -> None:
+    known = {parameter.envvar for parameter in command.params}
+    variables = [assignment.partition("=")[0] for assignment in settings(unit)["Environment"]]
+    assert {variable for variable in variables if variable.startswith("RBDAGENT_")} <= known
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGABRT, -6)])
-def test_an_agent_is_ready_alive_and_at_its_end_as_systemd_hears_it(
+def test_agent_notifies_systemd_of_its_state(
     tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
-    """SIGABRT is the watchdog's: the log then tells where the loop was."""
+    """SIGABRT is the signal of the watchdog: the log then shows where the loop was."""
     agent = ["agent", "--no-ceph", "--no-kube", "--listen", "127.0.0.1:0"]
     address = str(tmp_path / "notify")
     environment = {**os.environ, "NOTIFY_SOCKET": address, "WATCHDOG_USEC": "180000000"}

@@ -1,4 +1,4 @@
-"""``rbdagent unmap``: what it answers, and that a look from a file never leads to an act."""
+"""``rbdagent unmap``: its output, and that a snapshot from a file never leads to an unmap."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ def ask(capsys: pytest.CaptureFixture[str], *args: str) -> Done:
     return Done(code, *capsys.readouterr())
 
 
-def test_a_recorded_orphan_is_refused_with_every_condition_and_its_reasons(
+def test_refusal_lists_every_condition_with_its_reasons(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     done = ask(capsys, "unmap", VOLUME, *FROM, "-o", "json")
     refusal = done.data
     jsonschema.validate(refusal, schema("UnmapRefusal"))
     assert done.code == 4
-    assert [each["number"] for each in refusal["conditions"]] == list(range(1, 11))
+    assert [condition["number"] for condition in refusal["conditions"]] == list(range(1, 11))
     assert {"RBD501", "RBD508", "RBD509"} <= set(refusal["codes"])
-    met = {each["code"] for each in refusal["conditions"] if each["met"]}
+    met = {condition["code"] for condition in refusal["conditions"] if condition["met"]}
     assert {"RBD502", "RBD503", "RBD504", "RBD506", "RBD507"} == met
-    assert all(each["observed"] for each in refusal["conditions"])
+    assert all(condition["observed"] for condition in refusal["conditions"])
 
 
-def test_the_refusal_in_words_names_the_device_and_what_to_read(
+def test_refusal_as_text_names_the_device_and_an_explain_command(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     done = ask(capsys, "unmap", VOLUME, *FROM)
@@ -48,25 +48,27 @@ def test_the_refusal_in_words_names_the_device_and_what_to_read(
 
 
 @pytest.mark.parametrize("flag", ["--yes", "--wait"])
-def test_a_look_from_a_file_leads_to_no_act(capsys: pytest.CaptureFixture[str], flag: str) -> None:
+def test_snapshot_from_a_file_never_leads_to_an_unmap(
+    capsys: pytest.CaptureFixture[str], flag: str
+) -> None:
     done = ask(capsys, "unmap", VOLUME, *FROM, flag)
     assert (done.code, done.stdout) == (2, "")
-    assert "--from shows what would be decided" in done.stderr
+    assert "--from prints the plan for a snapshot" in done.stderr
 
 
-def test_the_process_that_asks_ceph_ends_with_it(
+def test_process_that_queries_ceph_ends_with_the_command(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """In a container it would stay behind: the agent there is process 1, and waits for no other."""
+    """In a container it would remain: the agent is process 1 there, and waits for no other."""
     before = set(psutil.Process().children())
-    nowhere = [f"--{each}={tmp_path}" for each in ("procfs", "sysfs", "state-dir")]
+    nowhere = [f"--{name}={tmp_path}" for name in ("procfs", "sysfs", "state-dir")]
     done = ask(capsys, "unmap", "/dev/rbd0", "--no-kube", f"--ceph-conf={tmp_path}/x", *nowhere)
     assert done.code == 1
     # A child of an earlier test may have ended meanwhile.
     assert set(psutil.Process().children()) <= before
 
 
-def test_there_is_no_force(capsys: pytest.CaptureFixture[str]) -> None:
+def test_force_flag_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
     done = ask(capsys, "unmap", VOLUME, *FROM, "--force")
     assert done.code == 2
     assert "No such option" in done.stderr
@@ -77,8 +79,8 @@ def test_there_is_no_force(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("max-unmaps-per-hour = true", "expected a number"),
         ("unmap-staged = 1", "expected true or false"),
-        ("grace-period = 5", "expected a text in quotes"),
-        ('grace-period = "soon"', "no duration"),
+        ("grace-period = 5", "expected a string in quotes"),
+        ('grace-period = "soon"', "not a duration"),
         ("grace-perod = '5m'", "did you mean grace-period"),
     ],
 )

@@ -41,7 +41,7 @@ def asked(capsys: pytest.CaptureFixture[str], *args: str) -> Done:
 
 
 def refusal(capsys: pytest.CaptureFixture[str], flag: tuple[str, ...], path: Path) -> str:
-    """Return what a command prints that refuses a file."""
+    """Return the output of a command that refuses a file."""
     done = asked(capsys, *flag, str(path))
     said = done.stdout + done.stderr
     assert done.code in {1, 2}
@@ -51,7 +51,7 @@ def refusal(capsys: pytest.CaptureFixture[str], flag: tuple[str, ...], path: Pat
     return said
 
 
-# What is in a file --------------------------------------------------------------------------------
+# Content of a file --------------------------------------------------------------------------------
 
 HEAD: Final = '{"apiVersion": "rbdagent.dev/v1alpha1", "kind": "Snapshot"'
 CONTENTS: Final = {
@@ -176,7 +176,7 @@ def test_each_setting_of_a_cluster_has_a_type(
 ) -> None:
     path = tmp_path / "file"
     path.write_text(f"[[ceph]]\n{key} = [1]\n")
-    assert f"ceph[0].{key}: expected a text" in refusal(capsys, CONFIG, path)
+    assert f"ceph[0].{key}: expected a string" in refusal(capsys, CONFIG, path)
 
 
 # What kind of file it is --------------------------------------------------------------------------
@@ -198,7 +198,7 @@ def make_socket(path: Path) -> None:
     ],
     ids=["FIFO", "directory", "socket", "device"],
 )
-def test_what_is_no_regular_file_is_not_opened(
+def test_only_regular_files_are_opened(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     flag: tuple[str, ...],

@@ -1,4 +1,4 @@
-"""What wakes an agent: this machine's own kernel, and the agent's other threads."""
+"""What wakes an agent: the kernel of this machine, and other threads of the agent."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def wake() -> Iterator[Wake]:
-    """An agent has one as long as it lives; what it listens to is never closed."""
+    """Yield a `Wake` and close its socket afterwards; an agent keeps its socket until it exits."""
     made = Wake(Path("/proc"))
     yield made
     if made._uevents is not None:
         made._uevents.close()
 
 
-def test_a_wait_without_any_time_tells_what_came_before(wake: Wake) -> None:
-    """An agent rests after a look, perhaps as long as it would have waited."""
+def test_wait_of_zero_seconds_returns_the_earlier_cause(wake: Wake) -> None:
+    """An agent rests after a cycle, possibly as long as it would have waited."""
     assert wake.wait(0) == "time"
     wake.tell()
     assert wake.wait(0) == "change"
     assert wake.wait(0) == "time"
 
 
-def test_the_end_comes_before_all_else(wake: Wake) -> None:
+def test_end_takes_precedence(wake: Wake) -> None:
     wake.tell()
     wake.end()
     assert wake.rest(0)

@@ -1,4 +1,4 @@
-"""Watches on the API: what wakes the agent, and what it does where a watch ends or fails."""
+"""Watches on the API: what wakes the agent, and what it does when a watch ends or fails."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlparse
 
 import pytest
-import structlog
 
 from rbdagent.agent.watching import ApiWatch, Pods
 from rbdagent.errors import SourceError
+from rbdagent.log import Log
 from rbdagent.observe.api import StatusError
 from rbdagent.observe.kubeconfig import KubeAccess
 from tests.contract.test_observe_kube import FakeApi, answer, kubeconfig
@@ -38,7 +38,7 @@ def change(kind: str, changed: Json) -> bytes:
 
 
 class Stage:
-    """A server that plays watches one after another, and who watches it."""
+    """A server that plays one watch after another, and the client of these watches."""
 
     def __init__(self, api: FakeApi, path: Path) -> None:
         self.api = api
@@ -56,7 +56,7 @@ class Stage:
             "spec.nodeName=worker-1",
             told=self.pods.told,
             missed=self._miss,
-            log=structlog.get_logger(),
+            log=Log(),
         )
 
     def _wake(self) -> None:
@@ -88,7 +88,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     api.stop()
 
 
-def test_a_pod_that_comes_changes_its_phase_or_goes_wakes(stage: Stage) -> None:
+def test_added_changed_or_deleted_pod_wakes_the_agent(stage: Stage) -> None:
     stage.play(change("ADDED", pod(phase="Pending")))
     assert stage.woken == 1
     stage.play(change("MODIFIED", pod(phase="Running")))
@@ -97,47 +97,49 @@ def test_a_pod_that_comes_changes_its_phase_or_goes_wakes(stage: Stage) -> None:
     assert stage.woken == 3
 
 
-def test_what_is_there_at_first_is_known(stage: Stage) -> None:
+def test_pods_of_the_first_list_are_known(stage: Stage) -> None:
     stage.there = [pod()]
     stage.play(change("MODIFIED", pod(version="6")))
     assert stage.woken == 1
 
 
-def test_a_word_of_a_probe_wakes_nobody(stage: Stage) -> None:
+def test_change_of_the_version_alone_does_not_wake_the_agent(stage: Stage) -> None:
     stage.play(change("ADDED", pod()), change("MODIFIED", pod(version="6")))
     assert stage.woken == 1
 
 
-def test_a_pod_without_such_volumes_wakes_nobody(stage: Stage) -> None:
+def test_pod_without_a_claim_does_not_wake_the_agent(stage: Stage) -> None:
     stage.play(change("ADDED", pod(claim=False)), change("DELETED", pod(claim=False)))
     assert stage.woken == 0
 
 
-def test_only_this_nodes_pods_are_watched_from_the_last_version_on(stage: Stage) -> None:
+def test_watch_covers_local_pods_from_the_last_version(stage: Stage) -> None:
     bookmark = {"metadata": {"resourceVersion": "9"}}
     stage.play(change("ADDED", pod(version="7")), change("BOOKMARK", bookmark))
     stage.play()
-    assert all(each["fieldSelector"] == ["spec.nodeName=worker-1"] for each in stage.queries)
-    assert [each["resourceVersion"] for each in stage.queries] == [["0"], ["3"], ["9"]]
+    assert all(query["fieldSelector"] == ["spec.nodeName=worker-1"] for query in stage.queries)
+    assert [query["resourceVersion"] for query in stage.queries] == [["0"], ["3"], ["9"]]
     assert stage.woken == 1
 
 
-def test_a_version_that_is_too_old_begins_anew_and_says_so(stage: Stage) -> None:
+def test_version_that_is_too_old_starts_a_new_list(stage: Stage) -> None:
     stage.play(change("ADDED", pod()))
     with pytest.raises(StatusError, match="too old") as caught:
         stage.play(change("ERROR", {"code": 410, "message": "too old resource version"}))
     stage.watch._fail(caught.value)
     assert stage.missed == 1
     stage.play()
-    assert [each["resourceVersion"] for each in stage.queries[-2:]] == [["0"], ["3"]]
+    assert [query["resourceVersion"] for query in stage.queries[-2:]] == [["0"], ["3"]]
 
 
-def test_what_is_no_change_is_an_error_that_names_the_path(stage: Stage) -> None:
-    with pytest.raises(SourceError, match="/api/v1/pods: a watch told what is no change"):
+def test_invalid_change_is_an_error_that_names_the_path(stage: Stage) -> None:
+    with pytest.raises(
+        SourceError, match="/api/v1/pods: the watch returned a line that is not a change"
+    ):
         stage.play(b"<html>\n")
 
 
-def test_a_refused_watch_tells_why(stage: Stage) -> None:
+def test_refused_watch_reports_the_reason(stage: Stage) -> None:
     def refuse(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(403)
         handler.end_headers()

@@ -1,4 +1,4 @@
-"""The node's own words: recorded logs below a host's root, and what is made of them."""
+"""The logs of a node: recorded logs below the root of a host, and the entries read from them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ POD: Final = "var/log/pods/rook-ceph_csi-rbdplugin-x7k2p_3d5f0c1e-5f0e-4b39-9d53
 PLUGIN: Final = f"{POD}/csi-rbdplugin"
 
 PINNED: Final = "2026-11-21T00:47:04Z"
-"""When the recording of that name was made; the others likewise."""
+"""The time of the recording with that name; likewise for the next constants."""
 STAGING_BUSY, HUNG, ROLLED_BACK = (
     "2026-11-21T00:58:40Z",
     "2026-11-21T01:42:55Z",
@@ -63,7 +63,7 @@ HANGS: Final = (
 LEAKS: Final = (Called(volume=frozenset({f"{HANDLES}9198df69-fd09-437b-a0c8-c20c4445d606"})),)
 
 
-# A host's root ------------------------------------------------------------------------------------
+# Files of a host ----------------------------------------------------------------------------------
 
 
 def epoch(moment: str) -> float:
@@ -71,7 +71,7 @@ def epoch(moment: str) -> float:
 
 
 def write(root: Path, name: str, text: str | bytes, *, at: str) -> Path:
-    """Write a file whose last change was then."""
+    """Write a file with that time as its last change."""
     path = root / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text.encode() if isinstance(text, str) else text)
@@ -84,7 +84,7 @@ def recorded(name: str) -> str:
 
 
 def in_frames(text: str, day: str = "2026-11-21") -> str:
-    """Put the runtime's frame round the lines of a container."""
+    """Add the frame of the container runtime to the lines of a container."""
     clock, framed = "00:00:00.000000", []
     for line in text.splitlines():
         head = re.match(r"[IWEF]\d{4} (\S+)", line)
@@ -94,7 +94,7 @@ def in_frames(text: str, day: str = "2026-11-21") -> str:
 
 
 def in_records(text: str) -> str:
-    """Write lines of dmesg as /dev/kmsg gives them; errors are told by what they say."""
+    """Return lines of dmesg in the format of /dev/kmsg; the text shows which are errors."""
     wrong = re.compile(r"error|result -|failed|blocked for|Aborting|read-only|Detected")
     records = []
     for number, line in enumerate(text.splitlines()):
@@ -105,7 +105,7 @@ def in_records(text: str) -> str:
 
 
 def host(root: Path, *, up_s: float = 1720.0) -> NodeRoots:
-    """Give a host without any log."""
+    """Return a host without any log."""
     write(root, "proc/uptime", f"{up_s} 1.0\n", at=PINNED)
     write(root, "proc/sys/kernel/random/boot_id", "b001\n", at=PINNED)
     (root / "dev").mkdir(exist_ok=True)
@@ -113,7 +113,7 @@ def host(root: Path, *, up_s: float = 1720.0) -> NodeRoots:
 
 
 def pinned_host(root: Path) -> NodeRoots:
-    """Give the host of the recording in which a working directory pins the device."""
+    """Return the host of the recording in which a working directory pins the device."""
     write(root, f"{PLUGIN}/0.log", in_frames(recorded("pinned.csi.log")), at=PINNED)
     write(root, "var/log/kubelet.log", recorded("pinned.kubelet.log"), at="2026-11-21T00:46:54Z")
     write(root, "dev/kmsg", in_records(recorded("pinned.dmesg")), at=PINNED)
@@ -123,7 +123,7 @@ def pinned_host(root: Path) -> NodeRoots:
 def words_of(
     roots: NodeRoots, calls: tuple[Called, ...] = ITSELF, *, now: str = PINNED, pid: int = 300
 ) -> NodeWords:
-    """Read the words of a host."""
+    """Return the log entries of a host."""
     running = kubelet(process=process(pid=pid, command="kubelet"))
     wait = begin_words(roots, node_view(kubelet=running), calls, now=now)
     found = wait(time.monotonic() + 60)
@@ -144,7 +144,7 @@ def unseen(answer: Heard | NotObserved) -> NotObserved:
 # Recorded -----------------------------------------------------------------------------------------
 
 
-def test_kubelets_complaint_is_kept_with_its_last_time_and_its_next_try(tmp_path: Path) -> None:
+def test_error_of_kubelet_has_its_last_time_and_next_retry(tmp_path: Path) -> None:
     (word,) = heard(words_of(pinned_host(tmp_path)).kubelet)
     assert word.text.startswith("UnmountDevice failed …: kubernetes.io/csi: attacher.UnmountDevice")
     assert (word.at, word.times, word.call) == ("2026-11-21T00:46:43Z", 3, "UnmountDevice")
@@ -152,23 +152,23 @@ def test_kubelets_complaint_is_kept_with_its_last_time_and_its_next_try(tmp_path
     assert {PV, HANDLE} <= set(word.names)
 
 
-def test_the_plugins_complaint_is_kept_once_with_its_last_line_and_its_call(tmp_path: Path) -> None:
-    """The plugin tells an error, and then answers with it: the same thing twice a try."""
+def test_error_of_the_plugin_is_kept_once_with_its_call(tmp_path: Path) -> None:
+    """The plugin logs an error and then answers with it: the same text twice for each try."""
     (word,) = heard(words_of(pinned_host(tmp_path)).plugin)
     assert word.text.startswith("error unmapping volume (0001-000a-lab-ceph-1")
     assert word.text.endswith("rbd: unmap failed: (16) Device or resource busy ))")
     assert (word.at, word.times, word.call) == ("2026-11-21T00:46:43Z", 2, "NodeUnstageVolume")
 
 
-def test_a_complaint_of_several_lines_is_one(tmp_path: Path) -> None:
+def test_error_of_several_lines_is_one_entry(tmp_path: Path) -> None:
     text = recorded("staging-busy.kubelet.log")
     write(tmp_path, "var/log/kubelet.log", text, at="2026-11-21T00:58:32Z")
     words = heard(words_of(host(tmp_path), BUSY, now=STAGING_BUSY).kubelet)
-    assert [each.text[-25:] for each in words] == ["f4ab2a7b14aa: target is busy."[-25:]]
+    assert [word.text[-25:] for word in words] == ["f4ab2a7b14aa: target is busy."[-25:]]
 
 
-def test_why_a_stage_failed_is_kept_though_the_answer_hides_it(tmp_path: Path) -> None:
-    """The driver answers "exit status 1"; its log has mkfs's own output, and the rollback's."""
+def test_reason_of_a_failed_stage_is_kept(tmp_path: Path) -> None:
+    """The driver answers "exit status 1"; its log has the output of mkfs and of the rollback."""
     write(tmp_path, f"{PLUGIN}/0.log", in_frames(recorded("rollback.csi.log")), at=ROLLED_BACK)
     rollback, mkfs = heard(words_of(host(tmp_path), LEAKS, now=ROLLED_BACK).plugin)
     assert "failed to unmap rbd device" in rollback.text
@@ -176,7 +176,7 @@ def test_why_a_stage_failed_is_kept_though_the_answer_hides_it(tmp_path: Path) -
     assert {rollback.call, mkfs.call} == {"NodeStageVolume"}
 
 
-def test_a_call_that_hangs_is_kept_with_its_begin_and_the_retries_that_meet_it(
+def test_hanging_call_is_kept_with_its_start_and_retries(
     tmp_path: Path,
 ) -> None:
     write(tmp_path, f"{PLUGIN}/0.log", in_frames(recorded("hung.csi.log")), at=HUNG)
@@ -187,8 +187,8 @@ def test_a_call_that_hangs_is_kept_with_its_begin_and_the_retries_that_meet_it(
     assert call.at == "2026-11-21T01:40:12Z", "slow for 2m29s by then"
 
 
-def test_a_call_counts_as_unanswered_only_where_good_answers_are_logged(tmp_path: Path) -> None:
-    """At verbosity 4 calls are logged, and answers are not."""
+def test_call_is_unanswered_only_where_responses_are_logged(tmp_path: Path) -> None:
+    """At verbosity 4 the driver logs calls, but no answers."""
     quiet = "".join(
         f"{line}\n" for line in recorded("hung.csi.log").splitlines() if "response" not in line
     )
@@ -197,42 +197,42 @@ def test_a_call_counts_as_unanswered_only_where_good_answers_are_logged(tmp_path
     assert not retry.unanswered
 
 
-def test_a_restarted_plugin_owes_no_answer(tmp_path: Path) -> None:
+def test_call_before_a_plugin_restart_is_not_unanswered(tmp_path: Path) -> None:
     write(tmp_path, f"{PLUGIN}/0.log", in_frames(recorded("hung.csi.log")), at=HUNG)
     later = in_frames("I1121 01:42:50.000000     300 utils.go:273] ID: 1 GRPC response: {}")
     write(tmp_path, f"{PLUGIN}/1.log", later, at=HUNG)
     words = heard(words_of(host(tmp_path), HANGS, now=HUNG).plugin)
-    assert [each.unanswered for each in words] == [False]
+    assert [word.unanswered for word in words] == [False]
 
 
-def test_the_kernel_names_tasks_that_hang_by_device_and_by_process(tmp_path: Path) -> None:
+def test_kernel_entries_name_hung_tasks_by_device_and_process(tmp_path: Path) -> None:
     write(tmp_path, "dev/kmsg", in_records(recorded("hung.dmesg")), at=HUNG)
     words = heard(words_of(host(tmp_path, up_s=410), HANGS, now=HUNG).kernel)
-    assert [(each.at, each.text) for each in words] == [
+    assert [(word.at, word.text) for word in words] == [
         ("2026-11-21T01:42:08Z", "INFO: task umount:1331 blocked for more than 120 seconds."),
         ("2026-11-21T01:42:08Z", "INFO: task jbd2/rbd0-8:1195 blocked for more than 120 seconds."),
     ]
 
 
-def test_the_kernels_warnings_are_of_the_own_device_and_the_newest_of_each_kind(
+def test_kernel_warnings_are_the_newest_of_the_device(
     tmp_path: Path,
 ) -> None:
     write(tmp_path, "dev/kmsg", in_records(recorded("blocklisted.dmesg")), at=HUNG)
     roots = host(tmp_path, up_s=760)
     own = words_of(roots, (Called(kernel=frozenset({"rbd1"})),), now=HUNG).kernel
-    assert [each.text for each in heard(own)] == [
+    assert [word.text for word in heard(own)] == [
         "rbd: rbd1: failed to reregister watch: -108",
         "rbd: rbd1: failed to unwatch: -108",
         "rbd: rbd1: encountered watch error: -107",
     ]
     both = (Called(kernel=frozenset({"rbd0"})), Called(kernel=frozenset({"rbd1"})))
     words = heard(words_of(roots, both, now=HUNG).kernel)
-    assert [each.names for each in words] == [("rbd0",)] * 3 + [("rbd1",)] * 3
+    assert [word.names for word in words] == [("rbd0",)] * 3 + [("rbd1",)] * 3
     assert words[0].text == "rbd: rbd0: write result -108"
     assert words[0].times == 4
 
 
-def test_kernel_line_of_a_refused_key_is_kept_for_the_volume_that_waits_for_it(
+def test_kernel_line_about_a_refused_key_is_kept(
     tmp_path: Path,
 ) -> None:
     # pr_err of ceph_crypto_key_decode (net/ceph/crypto.c), which names neither image nor user.
@@ -243,7 +243,7 @@ def test_kernel_line_of_a_refused_key_is_kept_for_the_volume_that_waits_for_it(
     assert (word.text, word.names) == ("libceph: secret too big 32", ("libceph: secret too big",))
 
 
-def test_a_devices_earlier_life_is_another_images(tmp_path: Path) -> None:
+def test_kernel_lines_before_the_current_mapping_are_ignored(tmp_path: Path) -> None:
     early = "[  100.000000] rbd: rbd0: encountered watch error: -107\n"
     write(tmp_path, "dev/kmsg", in_records(early + recorded("pinned.dmesg")), at=PINNED)
     assert heard(words_of(host(tmp_path)).kernel) == ()
@@ -252,25 +252,25 @@ def test_a_devices_earlier_life_is_another_images(tmp_path: Path) -> None:
     assert len(heard(words_of(host(tmp_path)).kernel)) == 1
 
 
-def test_what_names_another_volume_is_never_kept(tmp_path: Path) -> None:
-    """Both logs are full of it."""
+def test_lines_about_another_volume_are_not_kept(tmp_path: Path) -> None:
+    """Both logs have many lines about another volume."""
     words = words_of(pinned_host(tmp_path), (Called(volume=frozenset({"pvc-of-nobody-here-1"})),))
-    assert [heard(each) for each in (words.kubelet, words.plugin, words.kernel)] == [()] * 3
+    assert [heard(answer) for answer in (words.kubelet, words.plugin, words.kernel)] == [()] * 3
 
 
 # Three states -------------------------------------------------------------------------------------
 
 
-def test_where_there_is_no_log_each_says_so_and_what_would_show_it(tmp_path: Path) -> None:
+def test_missing_logs_are_reported_with_a_hint(tmp_path: Path) -> None:
     words = words_of(host(tmp_path))
-    assert "/var/log/pods is not there" in unseen(words.plugin).reason
+    assert "/var/log/pods does not exist" in unseen(words.plugin).reason
     assert "no journal" in unseen(words.kubelet).reason
     assert "dev/kmsg: No such file" in unseen(words.kernel).reason
-    for each in (words.plugin, words.kubelet, words.kernel):
-        assert "logs.enabled" in unseen(each).cure
+    for answer in (words.plugin, words.kubelet, words.kernel):
+        assert "logs.enabled" in unseen(answer).cure
 
 
-def test_silence_is_told_with_how_far_back_was_looked(tmp_path: Path) -> None:
+def test_log_without_entries_reports_how_far_back_it_was_read(tmp_path: Path) -> None:
     lines = [f"I1121 00:{minute}:00.000000     1 a.go:1] idle" for minute in (10, 20, 40)]
     write(tmp_path, f"{PLUGIN}/0.log", in_frames("\n".join(lines)), at="2026-11-21T00:40:00Z")
     write(tmp_path, "var/log/kubelet.log", "\n".join(lines), at="2026-11-21T00:40:00Z")
@@ -278,19 +278,19 @@ def test_silence_is_told_with_how_far_back_was_looked(tmp_path: Path) -> None:
     assert words.plugin == words.kubelet == Heard(since="2026-11-21T00:10:00Z")
 
 
-def test_words_older_than_an_hour_are_no_last_words(tmp_path: Path) -> None:
+def test_entries_older_than_an_hour_are_not_kept(tmp_path: Path) -> None:
     words = words_of(pinned_host(tmp_path), now="2026-11-21T01:46:33Z")
     (plugin,) = heard(words.plugin)
     assert plugin.times == 2
     assert heard(words_of(pinned_host(tmp_path), now="2026-11-21T01:46:44Z").plugin) == ()
 
 
-def test_a_log_that_kubelet_no_longer_writes_to_is_no_silence(tmp_path: Path) -> None:
+def test_log_that_kubelet_no_longer_writes_is_not_observed(tmp_path: Path) -> None:
     words = words_of(pinned_host(tmp_path), now="2026-11-21T03:00:00Z")
     assert "no line of kubelet since 2026-11-21T00:46:5" in unseen(words.kubelet).reason
 
 
-def test_the_provisioners_log_is_not_the_node_plugins(tmp_path: Path) -> None:
+def test_log_of_the_provisioner_is_not_read_for_the_plugin(tmp_path: Path) -> None:
     write(tmp_path, f"{PLUGIN}/0.log", in_frames(recorded("pinned.csi.log")), at=PINNED)
     (tmp_path / POD / "csi-provisioner").mkdir()
     assert "no log of a ceph-csi node plugin" in unseen(words_of(host(tmp_path)).plugin).reason
@@ -298,27 +298,27 @@ def test_the_provisioners_log_is_not_the_node_plugins(tmp_path: Path) -> None:
 
 def test_without_a_volume_nothing_is_read(tmp_path: Path) -> None:
     answer = begin_words(host(tmp_path), node_view(), (), now=PINNED)(time.monotonic())
-    assert answer == NotObserved(reason="not asked: the target leads to no volume")
+    assert answer == NotObserved(reason="not read: the target leads to no volume")
 
 
 # Hostile ------------------------------------------------------------------------------------------
 
 
-def test_a_pipe_a_link_or_a_directory_in_a_logs_place_is_not_opened(tmp_path: Path) -> None:
+def test_pipe_link_or_directory_is_not_opened_as_a_plugin_log(tmp_path: Path) -> None:
     roots = host(tmp_path)
     (tmp_path / PLUGIN).mkdir(parents=True)
     place = tmp_path / PLUGIN / "0.log"
     os.mkfifo(place)
-    assert "no regular file" in unseen(words_of(roots).plugin).reason
+    assert "not a regular file" in unseen(words_of(roots).plugin).reason
     place.unlink()
     place.symlink_to("/etc/shadow")
-    assert "no regular file" in unseen(words_of(roots).plugin).reason
+    assert "not a regular file" in unseen(words_of(roots).plugin).reason
     place.unlink()
     place.mkdir()
-    assert "no regular file" in unseen(words_of(roots).plugin).reason
+    assert "not a regular file" in unseen(words_of(roots).plugin).reason
 
 
-def test_a_pipe_in_the_place_of_kubelets_log_or_the_kernels_is_not_opened(tmp_path: Path) -> None:
+def test_pipe_is_not_opened_as_a_log_of_kubelet_or_the_kernel(tmp_path: Path) -> None:
     roots = host(tmp_path)
     os.mkfifo(tmp_path / "dev" / "kmsg")
     (tmp_path / "var" / "log").mkdir(parents=True)
@@ -326,24 +326,24 @@ def test_a_pipe_in_the_place_of_kubelets_log_or_the_kernels_is_not_opened(tmp_pa
         os.mkfifo(tmp_path / "var" / "log" / name)
     words = words_of(roots)
     assert "not the kernel's log" in unseen(words.kernel).reason
-    assert unseen(words.kubelet).reason.count("no regular file") == 3
+    assert unseen(words.kubelet).reason.count("not a regular file") == 3
 
 
-def test_links_in_a_circle_are_told(tmp_path: Path) -> None:
+def test_circular_links_are_reported(tmp_path: Path) -> None:
     roots = host(tmp_path)
     (tmp_path / "var" / "log" / "pods").mkdir(parents=True)
     (tmp_path / POD).symlink_to(tmp_path / POD)
     assert "Too many levels of symbolic links" in unseen(words_of(roots).plugin).reason
 
 
-def test_a_directory_of_logs_that_was_moved_is_followed_as_the_host_would(tmp_path: Path) -> None:
+def test_link_to_a_moved_log_directory_is_resolved_in_the_host(tmp_path: Path) -> None:
     roots = pinned_host(tmp_path)
     (tmp_path / "var/log/pods").rename(tmp_path / "moved")
     (tmp_path / "var/log/pods").symlink_to("/moved")
     assert len(heard(words_of(roots).plugin)) == 1
 
 
-def test_what_may_not_be_read_is_told_with_its_cure(
+def test_log_without_permission_is_reported_with_a_hint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     roots = pinned_host(tmp_path)
@@ -356,13 +356,13 @@ def test_what_may_not_be_read_is_told_with_its_cure(
 
     monkeypatch.setattr(os, "open", denied)
     words = words_of(roots)
-    for each in (words.plugin, words.kubelet, words.kernel):
-        assert "Permission denied" in unseen(each).reason
+    for answer in (words.plugin, words.kubelet, words.kernel):
+        assert "Permission denied" in unseen(answer).reason
     assert "CAP_DAC_READ_SEARCH" in unseen(words.plugin).cure
     assert "CAP_SYSLOG" in unseen(words.kernel).cure
 
 
-def test_zeros_partial_lines_and_a_line_without_end_hide_nothing_of_the_rest(
+def test_damaged_lines_do_not_hide_the_other_lines(
     tmp_path: Path,
 ) -> None:
     error = f"E1121 00:46:50.000000     211 a.go:1] Req-ID: {HANDLE} in two"
@@ -378,7 +378,7 @@ def test_zeros_partial_lines_and_a_line_without_end_hide_nothing_of_the_rest(
     assert len(words) == 2
 
 
-def test_of_a_long_log_only_the_end_is_read_and_the_silence_before_is_not_claimed(
+def test_only_the_end_of_a_long_log_is_read(
     tmp_path: Path,
 ) -> None:
     error = f"E1121 00:00:01.000000     211 a.go:1] Req-ID: {HANDLE} early\n"
@@ -395,7 +395,7 @@ def test_of_a_long_log_only_the_end_is_read_and_the_silence_before_is_not_claime
     assert plugin.since > "2026-11-21T00:10:00Z"
 
 
-def test_a_rotated_log_is_read_on_and_a_compressed_one_is_not(tmp_path: Path) -> None:
+def test_rotated_log_is_read_and_a_compressed_log_is_not(tmp_path: Path) -> None:
     first, second = in_frames(recorded("pinned.csi.log")).split("ID: 112 GRPC call", 1)
     rotated = write(tmp_path, f"{PLUGIN}/0.log.20261121-004642", first, at="2026-11-21T00:46:42Z")
     write(tmp_path, f"{PLUGIN}/0.log", second.partition("\n")[2], at=PINNED)
@@ -409,7 +409,7 @@ def test_a_rotated_log_is_read_on_and_a_compressed_one_is_not(tmp_path: Path) ->
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
 @given(complaints=st.lists(st.tuples(st.integers(0, 9), st.text(max_size=350)), max_size=30))
-def test_whatever_is_complained_of_a_few_short_lines_of_each_volume_are_kept(
+def test_few_short_entries_of_each_volume_are_kept(
     tmp_path: Path, complaints: list[tuple[int, str]]
 ) -> None:
     calls = tuple(
@@ -424,12 +424,12 @@ def test_whatever_is_complained_of_a_few_short_lines_of_each_volume_are_kept(
     write(tmp_path, f"{PLUGIN}/0.log", text or b"\n", at=PINNED)
     words = heard(words_of(host(tmp_path), calls).plugin)
     for call in calls:
-        own = [each for each in words if not call.volume.isdisjoint(each.names)]
+        own = [word for word in words if not call.volume.isdisjoint(word.names)]
         assert len(own) <= observed.MOST_WORDS
-    assert all(len(each.text) <= 300 and each.text.isprintable() for each in words)
-    assert [each.at for each in words] == sorted((each.at for each in words), reverse=True)
+    assert all(len(word.text) <= 300 and word.text.isprintable() for word in words)
+    assert [word.at for word in words] == sorted((word.at for word in words), reverse=True)
     named = {volume for volume, _ in complaints if volume < len(calls)}
-    assert {name[11] for each in words for name in each.names} == {str(each) for each in named}
+    assert {name[11] for word in words for name in word.names} == {str(number) for number in named}
 
 
 LINES: Final = st.sampled_from(
@@ -461,7 +461,7 @@ MANGLED: Final = st.lists(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 @given(plugin=MANGLED, kubelets=MANGLED, kernel=MANGLED, at=st.integers(-(1 << 31), 1 << 33))
-def test_whatever_stands_in_the_logs_the_answer_comes_and_can_be_written_down(
+def test_any_log_leads_to_a_result_that_can_be_saved(
     tmp_path: Path, plugin: bytes, kubelets: bytes, kernel: bytes, at: int
 ) -> None:
     roots = host(tmp_path)
@@ -473,7 +473,7 @@ def test_whatever_stands_in_the_logs_the_answer_comes_and_can_be_written_down(
     assert decode(NodeWords, json.loads(shown), where="test", path="$") == words
 
 
-def test_a_log_that_hangs_is_left_behind_and_the_others_are_told(
+def test_log_that_hangs_does_not_hide_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     roots = pinned_host(tmp_path)
@@ -497,7 +497,7 @@ def test_a_log_that_hangs_is_left_behind_and_the_others_are_told(
 # Secrets ------------------------------------------------------------------------------------------
 
 KEY: Final = "AQBPnnpgAAAAABAAcPb8S8gLKXhXJ1yJ5rwQ2A=="
-TOKEN: Final = "eyJhbGciOiJSUzI1NiIsImtpZCI6IjEifQ.eyJzdWIiOiJub2JvZHkifQ.c2lnbmF0dXJl"  # noqa: S105 - nobody's
+TOKEN: Final = "eyJhbGciOiJSUzI1NiIsImtpZCI6IjEifQ.eyJzdWIiOiJub2JvZHkifQ.c2lnbmF0dXJl"  # noqa: S105 - of no user
 
 
 @pytest.mark.parametrize(
@@ -521,18 +521,18 @@ TOKEN: Final = "eyJhbGciOiJSUzI1NiIsImtpZCI6IjEifQ.eyJzdWIiOiJub2JvZHkifQ.c2lnbm
         ("tenantToken=abc-def", "abc-def"),
     ],
 )
-def test_what_looks_like_a_secret_never_passes(tmp_path: Path, text: str, secret: str) -> None:
+def test_text_like_a_secret_is_redacted(tmp_path: Path, text: str, secret: str) -> None:
     assert secret not in without_secrets(text)
     line = f"E1121 00:46:50.000000     211 a.go:1] Req-ID: {HANDLE} {text}"
     write(tmp_path, f"{PLUGIN}/0.log", in_frames(line), at=PINNED)
     write(tmp_path, "var/log/kubelet.log", line, at="2026-11-21T00:46:50Z")
-    for each in (words_of(host(tmp_path)).plugin, words_of(host(tmp_path)).kubelet):
-        (word,) = heard(each)
+    for answer in (words_of(host(tmp_path)).plugin, words_of(host(tmp_path)).kubelet):
+        (word,) = heard(answer)
         assert secret not in word.text
         assert "<redacted>" in word.text
 
 
-def test_what_is_no_secret_stays() -> None:
+def test_text_without_a_secret_is_unchanged() -> None:
     for name in ("pinned.csi.log", "pinned.kubelet.log"):
         for line in recorded(name).splitlines():
             if "E1121" in line and "key" not in line:
@@ -540,7 +540,7 @@ def test_what_is_no_secret_stays() -> None:
 
 
 @pytest.mark.parametrize("piece", ["key", "-", "--key ", 'key="', "key={", "eyJ-", "A", "://a:b"])
-def test_masking_ends_soon_whatever_the_line_is(piece: str) -> None:
+def test_redaction_is_fast_for_every_line(piece: str) -> None:
     without_secrets((piece * 16384)[:16384])
 
 
@@ -548,7 +548,7 @@ def test_masking_ends_soon_whatever_the_line_is(piece: str) -> None:
 
 
 def with_journalctl(root: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> NodeRoots:
-    """Give a host with a journal, and a journalctl that does as told."""
+    """Return a host with a journal, and with a journalctl that runs a script."""
     roots = host(root)
     (root / "var/log/journal/b001").mkdir(parents=True)
     program = root / "programs" / "journalctl"
@@ -560,7 +560,7 @@ def with_journalctl(root: Path, script: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def in_journal(text: str) -> str:
-    """Write kubelet's lines as the journal gives them, each as an entry of its own."""
+    """Return kubelet's lines in the format of the journal, with one entry for each line."""
     at, lines = 0.0, []
     for line in text.splitlines():
         head = re.match(r"[IWEF]\d{4} (\S+)", line)
@@ -569,7 +569,7 @@ def in_journal(text: str) -> str:
     return "\n".join(lines)
 
 
-def test_kubelets_words_are_asked_of_the_journal_of_its_own_unit(
+def test_journal_is_read_for_the_unit_of_kubelet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     roots = with_journalctl(
@@ -578,20 +578,22 @@ def test_kubelets_words_are_asked_of_the_journal_of_its_own_unit(
     (tmp_path / "told").write_text(in_journal(recorded("staging-busy.kubelet.log")))
     write(roots.procfs, "3486/cgroup", "0::/system.slice/k3s-agent.service\n", at=PINNED)
     words = heard(words_of(roots, BUSY, now=STAGING_BUSY, pid=3486).kubelet)
-    assert [each.text[-25:] for each in words] == ["f4ab2a7b14aa: target is busy."[-25:]]
+    assert [word.text[-25:] for word in words] == ["f4ab2a7b14aa: target is busy."[-25:]]
     asked = (tmp_path / "asked").read_text().split()
     assert f"--root={tmp_path}" in asked
-    assert [each for each in asked if "unit" in each] == ["--unit=k3s-agent.service"]
+    assert [argument for argument in asked if "unit" in argument] == ["--unit=k3s-agent.service"]
     assert {"--since=-3600s", "--lines=4000", "--output=short-unix"} <= set(asked)
 
 
-def test_a_unit_that_is_silent_was_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_unit_without_entries_is_observed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     roots = with_journalctl(tmp_path, "echo '-- No entries --'", monkeypatch)
     write(roots.procfs, "300/cgroup", "1:name=systemd:/system.slice/kubelet.service\n", at=PINNED)
     assert words_of(roots).kubelet == Heard(since="2026-11-20T23:47:04Z")
 
 
-def test_a_unit_that_was_guessed_and_is_silent_was_not(
+def test_guessed_unit_without_entries_is_not_observed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     roots = with_journalctl(tmp_path, "echo '-- No entries --'", monkeypatch)
@@ -601,47 +603,51 @@ def test_a_unit_that_was_guessed_and_is_silent_was_not(
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
-        ("echo 'Hint: You are currently not seeing messages from other users' >&2", "his own"),
-        ("echo 'No journal files were opened due to insufficient permissions.'; exit 1", "his own"),
+        (
+            "echo 'Hint: You are currently not seeing messages from other users' >&2",
+            "only the user",
+        ),
+        (
+            "echo 'No journal files were opened due to insufficient permissions.'; exit 1",
+            "only the user",
+        ),
         ("echo 'No journal files were found.' >&2", "No journal files were found"),
         ("echo 'Failed to add filter for units: x' >&2; exit 1", "Failed to add filter"),
-        ("exit 3", "ended with 3"),
-        ("head -c 5000000 /dev/zero; exit 1", "ended with 1"),
+        ("exit 3", "exited with 3"),
+        ("head -c 5000000 /dev/zero; exit 1", "exited with 1"),
     ],
 )
-def test_why_the_journal_tells_nothing_is_told(
+def test_reason_of_an_unreadable_journal_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, reason: str
 ) -> None:
     roots = with_journalctl(tmp_path, script, monkeypatch)
     assert reason in unseen(words_of(roots).kubelet).reason
 
 
-def test_a_journalctl_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_journalctl_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     roots = with_journalctl(tmp_path, f"exec cat {pipe}", monkeypatch)
     answer = logs.read_journal(roots.host_root, ("kubelet",), age_s=1, most=1, within_s=0.01)
-    assert "ended with -9" in unseen(answer).reason  # type: ignore[arg-type]
+    assert "exited with -9" in unseen(answer).reason  # type: ignore[arg-type]
 
 
-def test_without_journalctl_the_answer_says_what_to_type(
+def test_missing_journalctl_is_reported_with_a_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     roots = with_journalctl(tmp_path, "", monkeypatch)
     monkeypatch.setattr(logs, "PROGRAMS", str(tmp_path))
     answer = unseen(words_of(roots).kubelet)
-    assert "journalctl is not there" in answer.reason
+    assert "journalctl is not installed" in answer.reason
     assert answer.cure == "on the node: journalctl --unit kubelet --since=-1h"
 
 
-# Files that somebody writes it to -----------------------------------------------------------------
+# Files of a syslog daemon -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["syslog", "messages"])
 @pytest.mark.parametrize("stamp", ["{:%b %e %H:%M:%S}", "{:%Y-%m-%dT%H:%M:%S.%f}+02:00"])
-def test_kubelets_words_are_found_among_all_others_in_syslog(
-    tmp_path: Path, name: str, stamp: str
-) -> None:
+def test_entries_of_kubelet_are_found_in_syslog(tmp_path: Path, name: str, stamp: str) -> None:
     lines = []
     for line in in_journal(recorded("staging-busy.kubelet.log")).splitlines():
         seconds, _, rest = line.partition(" ")
@@ -653,7 +659,7 @@ def test_kubelets_words_are_found_among_all_others_in_syslog(
     assert word.at.startswith("2026-11-21T00:58:")
 
 
-def test_a_syslog_without_kubelet_was_not_heard(tmp_path: Path) -> None:
+def test_syslog_without_kubelet_is_not_observed(tmp_path: Path) -> None:
     write(tmp_path, "var/log/syslog", "Nov 21 00:47:00 n1 sshd[9]: x\n", at="2026-11-21T00:47:00Z")
     assert "/var/log/syslog: no line of kubelet" in unseen(words_of(host(tmp_path)).kubelet).reason
 
@@ -661,12 +667,12 @@ def test_a_syslog_without_kubelet_was_not_heard(tmp_path: Path) -> None:
 # The kernel's log ---------------------------------------------------------------------------------
 
 
-def test_syslog_2_is_asked_where_the_device_may_not_be_opened_and_of_the_own_kernel_alone(
+def test_syslog_call_is_used_only_for_the_running_kernel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Capability without device: a container's place."""
+    """A container may have the capability without the device."""
     said = (KernelLine(4, 1700.0, "rbd: rbd0: encountered watch error: -107"),)
-    monkeypatch.setattr(logs, "_called_lines", lambda: said)
+    monkeypatch.setattr(logs, "_syslog_lines", lambda: said)
     roots = host(tmp_path)
     assert "No such file" in unseen(words_of(roots).kernel).reason, "another kernel's"
     own = Path("/proc/sys/kernel/random/boot_id").read_text()
@@ -675,20 +681,20 @@ def test_syslog_2_is_asked_where_the_device_may_not_be_opened_and_of_the_own_ker
     assert word.text == "rbd: rbd0: encountered watch error: -107"
 
 
-def test_the_real_ring_buffer_is_read_or_says_why_not() -> None:
-    for answer in (logs._device_lines("/dev/kmsg"), logs._called_lines()):
+def test_real_ring_buffer_is_read_or_the_reason_is_reported() -> None:
+    for answer in (logs._device_lines("/dev/kmsg"), logs._syslog_lines()):
         if isinstance(answer, NotObserved):
             assert "CAP_SYSLOG" in answer.cure
         else:
-            assert all(each.level < 8 for each in answer)
+            assert all(line.level < 8 for line in answer)
 
 
-# In a look ----------------------------------------------------------------------------------------
+# In a snapshot ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def recorded_host(tmp_path: Path) -> NodeRoots:
-    """Give the whole node of the recording, with its logs."""
+    """Return the whole node of the recording, with its logs."""
     roots = _plant(recorded_node("12-pinned-by-cwd-invisible", "n1"), tmp_path)
     pinned_host(tmp_path / "logs")
     shutil.copytree(tmp_path / "logs" / "var" / "log", roots.host_root / "var" / "log")
@@ -705,7 +711,7 @@ def seen(roots: NodeRoots, also: Also) -> Snapshot:
     return look(DEVICE, surroundings, now=lambda: PINNED, also=also)
 
 
-def test_a_look_at_a_volumes_life_has_the_nodes_words_and_its_snapshot_too(
+def test_snapshot_for_the_lifecycle_contains_log_entries(
     recorded_host: NodeRoots,
 ) -> None:
     found = seen(recorded_host, Also.LIFE)
@@ -717,17 +723,17 @@ def test_a_look_at_a_volumes_life_has_the_nodes_words_and_its_snapshot_too(
 
 
 @pytest.mark.parametrize("also", [Also.NOTHING, Also.SWITCHES])
-def test_no_other_look_reads_a_log(
+def test_other_snapshots_read_no_log(
     recorded_host: NodeRoots, also: Also, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(observed, "begin_words", None)
     found = seen(recorded_host, also)
     assert found.node is not None
     assert isinstance(found.node.words, NotObserved)
-    assert "not asked" in found.node.words.reason
+    assert "not requested" in found.node.words.reason
 
 
-def test_who_holds_imports_nothing_of_it(recorded_host: NodeRoots) -> None:
+def test_who_holds_imports_no_log_module(recorded_host: NodeRoots) -> None:
     code = (
         "import sys; from rbdagent.cli import run; run(sys.argv[1:]);"
         "found = [each for each in sys.modules if each.endswith(('.words', '.logs'))];"
@@ -747,6 +753,6 @@ def test_who_holds_imports_nothing_of_it(recorded_host: NodeRoots) -> None:
     assert not done.stderr
 
 
-def test_a_node_that_is_not_looked_at_has_no_words(recorded_host: NodeRoots) -> None:
+def test_unobserved_node_has_no_log_entries(recorded_host: NodeRoots) -> None:
     found = seen(replace(recorded_host, procfs=Path("/none")), Also.LIFE)
     assert found.node is None

@@ -1,4 +1,4 @@
-"""``./dev docs``: write anew what stands in the documents as rbdagent says it."""
+"""``./dev docs``: write the generated pages and the quoted answers of the documents."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""One lab a run: real Ceph, a real control plane, two nodes with real kubelets and krbd.
+"""One lab per run: real Ceph, a real control plane, two nodes with real kubelets and krbd.
 
-Tests share it, and may run at the same time (pytest-xdist): each has volumes and faults of its own.
-One that disturbs a whole node or the cluster is marked ``alone``, and waits for its turn.
+The tests share the lab and may run at the same time (pytest-xdist). Each test has its own volumes
+and faults. A test that disturbs a whole node or the cluster has the mark ``alone``: it runs while
+no other test runs.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 _ALONE_IN_FIRST_LAB: Final = frozenset(
     {"test_scenarios_of_the_cluster.py", "test_scenarios_on_nodes.py", "test_unmap.py"}
 )
-"""Their tests are alone behind those that share the first lab: so both take equally long."""
+"""Files whose tests run alone at the end of the first lab, so that both labs take equally long."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -41,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Choose the tests of this lab, and play last what must be alone: others wait for it."""
+    """Select the tests of this lab, and put the tests with the mark ``alone`` last."""
     items.sort(key=_is_alone)
     lab = config.getoption("--lab")
     if lab != "both":
@@ -57,10 +58,10 @@ def _lab_of(item: pytest.Item) -> str:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Deal out by file, and last, to one worker, what must be alone.
+    """Distribute the tests by file; one worker runs all ``alone`` tests last.
 
-    By files alone a worker that comes to such a test waits for all others, and has tests left that
-    it could play.
+    With files alone, a worker that reaches an ``alone`` test waits for all other workers, although
+    it has other tests that it could run.
     """
     alone = _those_alone()
 
@@ -68,20 +69,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
         file, _, name = nodeid.partition("::")
         return "alone" if (Path(file).name, name.partition("[")[0]) in alone else file
 
-    # In the order of collection, not by the number of tests: what is alone is the last there.
+    # In the order of collection, not by the number of tests: the ``alone`` tests come last.
     config.option.loadscopereorder = False
     by_scope: Any = importlib.import_module("xdist.scheduler").LoadScopeScheduling
     return type("LastAlone", (by_scope,), {"_split_scope": staticmethod(scope_of)})(config, log)
 
 
 def _those_alone() -> set[tuple[str, str]]:
-    """Give file and name of the tests that are marked so: who deals out knows of names alone."""
+    """Return file and name of the tests with the mark: the scheduler knows only names."""
     return {
-        (file.name, each.name)
+        (file.name, node.name)
         for file in Path(__file__).parent.glob("test_*.py")
-        for each in ast.parse(file.read_text()).body
-        if isinstance(each, ast.FunctionDef)
-        and any(ast.unparse(one) == "pytest.mark.alone" for one in each.decorator_list)
+        for node in ast.parse(file.read_text()).body
+        if isinstance(node, ast.FunctionDef)
+        and any(ast.unparse(one) == "pytest.mark.alone" for one in node.decorator_list)
     }
 
 
@@ -91,7 +92,7 @@ def _is_alone(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Bring the lab up before there are workers: they share it."""
+    """Start the lab before the workers start: they share it."""
     config = session.config
     is_worker = hasattr(config, "workerinput")
     if not is_worker and config.getoption("numprocesses", default=None) and not _is_kept():
@@ -102,9 +103,10 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Share the lab with those that share it; a test that must be alone waits until it is.
+    """Hold a shared lock on the lab; a test with the mark ``alone`` holds an exclusive lock.
 
-    Around everything of a test: a module's fixtures, too, must not meet another's faults.
+    The lock covers the whole test with its fixtures: the fixtures of a module must not meet the
+    faults of another test either.
     """
     if not _is_lent():
         return (yield)
@@ -121,7 +123,7 @@ def _turn(kind: int) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def shared_turn() -> Iterator[None]:
-    """Share the lab between a module's tests too: nobody is alone with what its fixtures made."""
+    """Keep the shared lock between the tests of a module: its fixtures leave objects in the lab."""
     with _turn(fcntl.LOCK_SH) if _is_lent() else contextlib.nullcontext():
         yield
 
@@ -136,7 +138,7 @@ def _is_lent() -> bool:
 
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
-    """Bring the lab up once; with RBDAGENT_TEST_LAB=kept use the one that `./dev lab up` left."""
+    """Start the lab once; with RBDAGENT_TEST_LAB=kept use the lab of `./dev lab up`."""
     if _is_lent():
         lent = Lab()
         yield lent
@@ -148,7 +150,7 @@ def lab() -> Iterator[Lab]:
 
 @pytest.fixture
 def scene(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Scene]:
-    """Give a stage with names of its own, and clear it whatever happened on it."""
+    """Yield a scene with unique names, and clear it after the test in every case."""
     scene = Scene(lab, request.node.name)
     yield scene
     scene.clear()

@@ -1,14 +1,14 @@
-"""Episodes: lives of volumes on the real kernel, drawn at random, beside agents that may unmap.
+"""Episodes: random lifecycles of volumes on the real kernel, next to agents that may unmap.
 
-A volume is provisioned, staged, published and written to; its pod goes, and what kubelet and the
-driver do behind it goes wrong in one of many ways, some of which leave the mapping behind, while
-something may keep the device busy. Agents that are killed again and again are free to unmap after a
-few seconds, and now and then a node loses its network. Whatever happens: no byte is lost, no pod
-that lives sees an error, nobody's device is taken away, and every orphan is gone in the end.
+A volume is provisioned, staged, published and written to. Then its pod is deleted. The cleanup by
+kubelet and the driver fails in one of many ways. Some of them leave the mapping behind, and
+something may keep the device busy. The agents may unmap after a few seconds, and are killed
+repeatedly. From time to time a node loses its network. In every case: no byte is lost, no running
+pod sees an error, no device that is in use is unmapped, and every orphan is gone at the end.
 
-A few episodes share a pod, as volumes do: they come and go together, each in its own way. Most have
-none: they are mapped and mounted by hand, as a rollback that failed leaves them, and cost an
-emulated processor a tenth.
+A few episodes share a pod, as volumes do: they start and end together, each in its own way. Most
+episodes have no pod. They are mapped and mounted by hand, as a failed rollback leaves them, and
+cost an emulated processor a tenth.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NODES: Final = ("worker-1", "worker-2")
 TOGETHER: Final = 4
 _WAIT_S: Final = 300.0
 _GRACE_S: Final = 5.0
-"""Of the agents that may unmap."""
+"""The grace period of the agents that may unmap."""
 _CUT_S: Final = (2.0, 6.0)
 _PEACE_S: Final = (20.0, 50.0)
 
@@ -46,7 +46,7 @@ _FAULTS: Final[dict[str, tuple[tuple[str, str] | None, int]]] = {
     "umount is refused": (("NodeUnstage.umount", "error"), 14),
     "the plugin crashes": (("NodeUnstage.unmap", "crash"), 10),
 }
-"""What goes wrong when a volume is unstaged: the driver's step and fault, and how often."""
+"""What fails when a volume is unstaged: the driver's step and fault, and how often."""
 
 _PINS: Final = {
     "Filesystem": ("cwd", "bind", "private mount", "open"),
@@ -56,7 +56,7 @@ _PINS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """What happens to one volume."""
+    """Plan for one volume."""
 
     number: int
     luks: bool
@@ -66,48 +66,48 @@ class Draw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Life:
-    """What happens to a pod, and to each of its volumes."""
+    """Plan for a pod and for each of its volumes."""
 
     number: int
     mode: str
     """``Filesystem`` or ``Block``."""
     stumbles: bool
-    """The first stage of one volume fails, and leaves its mapping behind."""
+    """The first stage of one volume fails and leaves its mapping behind."""
     gives_up: bool
-    """Then the pod is deleted; else its next try uses what is mapped."""
+    """Then the pod is deleted; otherwise the next attempt uses the existing mapping."""
     forced: bool
-    """It is deleted as ``kubectl delete --force`` does."""
+    """The pod is deleted as ``kubectl delete --force`` does."""
     pinned_s: float
     moves: bool
-    """Another pod reads at the end; else the images are mapped by hand there."""
+    """Another pod reads at the end; otherwise the images are mapped by hand on the other node."""
     volumes: tuple[Draw, ...]
 
     @property
     def node(self) -> str:
-        """Where the pod lives."""
+        """The node on which the pod runs."""
         return NODES[self.number % 2]
 
     @property
     def other(self) -> str:
-        """Where its volumes are read at the end."""
+        """The node on which its volumes are read at the end."""
         return NODES[1 - self.number % 2]
 
 
 def draw(seed: int, number: int) -> Life:
-    """Give the life of a number: the same for the same seed."""
+    """Return the lifecycle with this number: the same one for the same seed."""
     chance = random.Random(f"{seed}/{number}")
     mode = "Block" if chance.random() < 0.25 else "Filesystem"
-    volumes = tuple(_draw(chance, mode, number * TOGETHER + each) for each in range(TOGETHER))
+    volumes = tuple(_draw(chance, mode, number * TOGETHER + index) for index in range(TOGETHER))
     return Life(
         number=number,
         mode=mode,
         stumbles=mode == "Filesystem" and chance.random() < 0.25,
         forced=chance.random() < 0.25,
         pinned_s=chance.uniform(1, 12),
-        # kubelet tries an unstage that was refused again after two minutes: the attachment waits.
-        moves=chance.random() < 0.5 and not any("refused" in each.fault for each in volumes),
+        # kubelet retries a refused unstage after two minutes: the attachment stays until then.
+        moves=chance.random() < 0.5 and not any("refused" in volume.fault for volume in volumes),
         volumes=volumes,
-        # Last: what else a seed draws stays as it was.
+        # Drawn last, so that everything else that a seed draws stays the same.
         gives_up=chance.random() < 0.5,
     )
 
@@ -125,7 +125,7 @@ def _draw(chance: random.Random, mode: str, number: int) -> Draw:
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """A mapping as sysfs has it: what comes again under the same name is another."""
+    """A mapping as sysfs shows it: a later mapping with the same name is a different one."""
 
     device: str
     client: str
@@ -153,11 +153,11 @@ class Volume:
 
     @property
     def pinned(self) -> bool:
-        """Whether something keeps its device busy."""
+        """Return whether something keeps its device busy."""
         return self._release is not None
 
     def settle(self, pod: str) -> None:
-        """Write to it, take note of its mapping, and pin it where that was drawn."""
+        """Write to the volume, record its mapping, and pin it if the episode draws a pin."""
         there = self.mapped()
         assert there is not None, f"{self.drawn}: the pod runs, and nothing is mapped"
         self._was = there
@@ -173,27 +173,27 @@ class Volume:
         self._release = self._pin(pod, there)
 
     def check_still_mapped(self, why: str) -> None:
-        """What is needed, or pinned, was not taken away."""
-        assert self.mapped() == self._was, f"{self.drawn}: its mapping was taken away {why}"
+        """Check that the mapping still exists while it is needed or pinned."""
+        assert self.mapped() == self._was, f"{self.drawn}: its mapping was removed {why}"
 
     def let_go(self) -> None:
-        """End its pin."""
+        """Remove the pin."""
         if self._release is not None:
             self._release()
             self._release = None
 
     def mapped(self) -> Mapped | None:
-        """Give its mapping on the pod's node."""
+        """Return the mapping of the volume on the pod's node."""
         return mapped(self._lab, self._life.node, self.image)
 
     def wait_gone(self) -> None:
-        """Wait until its mapping on the pod's node is gone."""
+        """Wait until the mapping on the pod's node is gone."""
         there = self._was or self.mapped()
         if there is not None:
             wait_gone(self._vm, there)
 
     def check_whole(self, pod: str | None) -> None:
-        """On the other node it has every byte, in a pod or mapped by hand."""
+        """Check on the other node that the image has every byte, in a pod or mapped by hand."""
         if pod is None:
             found = self._read_by_hand()
         else:
@@ -205,16 +205,16 @@ class Volume:
     # Faults ---------------------------------------------------------------------------------------
 
     def set_fault(self, step: str, action: str) -> None:
-        """Have the driver meet a fault with this volume."""
+        """Make the driver fail with this fault for this volume."""
         times = 1 if action == "crash" else 0
         self._lab.set_fault(self._life.node, step, action, volume=self.handle, times=times)
 
     def clear_fault(self, step: str) -> None:
-        """End it."""
+        """Remove the fault."""
         self._lab.clear_fault(self._life.node, step, volume=self.handle)
 
     def _pin(self, pod: str, there: Mapped) -> Callable[[], object] | None:
-        """Keep the device busy; give what lets it go."""
+        """Keep the device busy; return the function that releases it."""
         node, scene = self._life.node, self._scene
         match self.drawn.pin:
             case "cwd":
@@ -281,7 +281,7 @@ def _block(device: str) -> str:
 
 
 class Episodes:
-    """A pod's life with its volumes; :meth:`play` raises where a promise is broken."""
+    """The lifecycle of a pod with its volumes; :meth:`play` raises if an invariant is broken."""
 
     def __init__(self, lab: Lab, life: Life, seed: int) -> None:
         self._lab = lab
@@ -291,15 +291,15 @@ class Episodes:
         self._volumes: list[Volume] = []
 
     def play(self) -> None:
-        """Play it, and clear the stage whatever happened."""
+        """Run the episode, and clear the scene in every case."""
         try:
             self._play()
         except (LabError, AssertionError) as error:
             raise AssertionError(f"{self._life}:\n{error}") from error
         finally:
-            for each in self._volumes:
+            for volume in self._volumes:
                 with contextlib.suppress(LabError):
-                    each.let_go()
+                    volume.let_go()
             self._scene.clear()
 
     def _play(self) -> None:
@@ -307,10 +307,10 @@ class Episodes:
         self._volumes += [Volume(self._scene, drawn, life) for drawn in life.volumes]
         pod = (self._stumble() if life.stumbles else None) or self._start(life.node)
         workloads.wait_running(pod, timeout_s=_WAIT_S)
-        for each in self._volumes:
-            each.settle(pod)
-        for each in self._volumes:
-            each.check_still_mapped("while its pod lived")
+        for volume in self._volumes:
+            volume.settle(pod)
+        for volume in self._volumes:
+            volume.check_still_mapped("while its pod lived")
         assert not beats_missed(self._lab, life.node, pod), f"{life}: the living pod saw an error"
         with self._faults():
             if life.forced:
@@ -318,23 +318,23 @@ class Episodes:
             else:
                 workloads.delete("Pod", pod, wait=False)
             self._release()
-            for each in self._volumes:
-                each.wait_gone()
+            for volume in self._volumes:
+                volume.wait_gone()
         self._read()
 
     def _start(self, node: str) -> str:
-        """Start a pod that writes to each volume every few seconds, and says where that fails."""
-        claims = [each.claim for each in self._volumes]
+        """Start a pod that writes to each volume every few seconds and reports a failed write."""
+        claims = [volume.claim for volume in self._volumes]
         return start_beating(self._scene, node, self._life.mode, claims)
 
     def _stumble(self) -> str | None:
-        """Have one volume's first stage fail, and its mapping stay; return the pod, if it lives on.
+        """Make one volume's first stage fail and leave its mapping; return the pod unless deleted.
 
-        The next try on that node uses the mapping: ceph-csi first lists what its node has mapped
-        (attachRBDImage, internal/rbd/rbd_attach.go@52fcb7b).
+        The next attempt on that node uses the mapping: ceph-csi first lists the mappings of its
+        node (attachRBDImage, internal/rbd/rbd_attach.go@52fcb7b).
         """
         scene = self._scene
-        volume = next((each for each in self._volumes if not each.drawn.luks), None)
+        volume = next((candidate for candidate in self._volumes if not candidate.drawn.luks), None)
         if volume is None:
             return None
         steps = {"NodeStage.mkfs": "error", "NodeStage.rollback-unmap": "skip"}
@@ -343,9 +343,9 @@ class Episodes:
         pod = self._start(self._life.node)
         leaked = wait_until(volume.mapped, timeout_s=_WAIT_S, what="a mapping", interval_s=2)
         scene.workloads.wait_event(pod, reason="FailedMount", timeout_s=_WAIT_S)
-        # Longer than the grace period: a pod needs what lies there, mapped and not mounted.
+        # Longer than the grace period: a pod needs this mapping, which is not mounted.
         self._patience.wait(8)
-        assert volume.mapped() == leaked, "the mapping of a waiting pod was taken away"
+        assert volume.mapped() == leaked, "the mapping of a waiting pod was removed"
         if self._life.gives_up:
             scene.workloads.delete("Pod", pod)
         for step in steps:
@@ -359,9 +359,11 @@ class Episodes:
 
     @contextlib.contextmanager
     def _faults(self) -> Iterator[None]:
-        """Have go wrong what was drawn, until every mapping is gone."""
+        """Set the drawn faults until every mapping is gone."""
         faults = [
-            (each, *fault) for each in self._volumes if (fault := _FAULTS[each.drawn.fault][0])
+            (faulty, *fault)
+            for faulty in self._volumes
+            if (fault := _FAULTS[faulty.drawn.fault][0])
         ]
         for volume, step, action in faults:
             volume.set_fault(step, action)
@@ -372,27 +374,27 @@ class Episodes:
                 volume.clear_fault(step)
 
     def _release(self) -> None:
-        """Let every pin go after a while, and find its volume as it was."""
-        pinned = [each for each in self._volumes if each.pinned]
+        """Remove every pin after a while, and check that its volume is unchanged."""
+        pinned = [volume for volume in self._volumes if volume.pinned]
         self._patience.wait(self._life.pinned_s if pinned else 0)
-        for each in pinned:
-            each.check_still_mapped(f"although it was pinned ({each.drawn.pin})")
-            each.let_go()
+        for volume in pinned:
+            volume.check_still_mapped(f"although it was pinned ({volume.drawn.pin})")
+            volume.let_go()
 
     def _read(self) -> None:
         pod = None
         if self._life.moves:
-            # Before that the controller would refuse, and try again later and later.
-            for each in self._volumes:
-                self._scene.wait_detached(each.pv, self._life.node, timeout_s=_WAIT_S)
+            # Before that the controller would refuse, and retry with growing delays.
+            for volume in self._volumes:
+                self._scene.wait_detached(volume.pv, self._life.node, timeout_s=_WAIT_S)
             pod = self._start(self._life.other)
             self._scene.workloads.wait_running(pod, timeout_s=_WAIT_S)
-        for each in self._volumes:
-            each.check_whole(pod)
+        for volume in self._volumes:
+            volume.check_whole(pod)
 
 
 def start_beating(scene: Scene, node: str, mode: str, claims: list[str]) -> str:
-    """Start a pod that writes to its volumes every few seconds, and says so where that fails.
+    """Start a pod that writes to its volumes every few seconds and reports a failed write.
 
     Returns:
         Its name.
@@ -414,24 +416,25 @@ def start_beating(scene: Scene, node: str, mode: str, claims: list[str]) -> str:
 
 
 def beats_missed(lab: Lab, node: str, pod: str) -> bool:
-    """Tell whether a pod said that a write failed."""
+    """Return whether a pod reported a failed write."""
     script = f"grep -q missed /var/log/pods/default_{pod}_*/box/*.log"
     return lab.nodes[node].run(script, check=False).exit_code == 0
 
 
 def mapped(lab: Lab, node: str, image: str) -> Mapped | None:
-    """Give the mapping of an image on a node."""
+    """Return the mapping of an image on a node."""
     name = image.rpartition("/")[2]
-    told = "read c <$d/client_id; read s </sys/block/rbd$n/diskseq; echo /dev/rbd$n $c $s"
-    script = _where_mapped(name, told)
+    command = "read c <$d/client_id; read s </sys/block/rbd$n/diskseq; echo /dev/rbd$n $c $s"
+    script = _where_mapped(name, command)
     found = lab.nodes[node].run(script, check=False).stdout.split()
     return Mapped(*found) if len(found) == 3 else None
 
 
 def _where_mapped(name: str, command: str) -> str:
-    """Give a script that runs a command for an image's device: number $n, sysfs directory $d.
+    """Return a script that runs a command for an image's device: number $n, sysfs directory $d.
 
-    Others come and go meanwhile: what cannot be read must not leave the last one's name.
+    Other mappings appear and disappear meanwhile: an entry that cannot be read must not leave the
+    name of the previous entry in the variable.
     """
     return (
         "for d in /sys/bus/rbd/devices/*; do { read i <$d/name; } 2>/dev/null || continue;"
@@ -440,7 +443,7 @@ def _where_mapped(name: str, command: str) -> str:
 
 
 def wait_gone(vm: Vm, there: Mapped) -> None:
-    """Wait in the guest, and start no program there: both cost an emulated processor too much."""
+    """Wait in the guest without new programs: requests and programs cost it too much."""
     number = there.device.removeprefix("/dev/rbd")
     script = (
         f"exec 3<> <(:); while read now 2>/dev/null </sys/block/rbd{number}/diskseq"
@@ -449,12 +452,12 @@ def wait_gone(vm: Vm, there: Mapped) -> None:
     try:
         vm.run(["bash", "-c", script], timeout_s=_WAIT_S)
     except LabError as error:
-        said = vm.run(f"tail -n 40 {LOG_DIR}/mortal.log | cut -c 1-500").stdout
-        raise LabError(f"{there} is not gone: {error}\n--- its agents:\n{said}") from error
+        log = vm.run(f"tail -n 40 {LOG_DIR}/mortal.log | cut -c 1-500").stdout
+        raise LabError(f"{there} is not gone: {error}\n--- its agents:\n{log}") from error
 
 
 class Bare:
-    """One episode without a pod: an in-tree volume that is mapped, mounted, and forgotten."""
+    """One episode without a pod: an in-tree volume that is mapped, mounted and left behind."""
 
     def __init__(self, lab: Lab, seed: int, number: int) -> None:
         chance = random.Random(f"{seed}/bare/{number}")
@@ -469,7 +472,7 @@ class Bare:
         self._patience = threading.Event()
 
     def play(self) -> None:
-        """Play it, and clear the stage whatever happened."""
+        """Run the episode, and clear the scene in every case."""
         try:
             self._play()
         except (LabError, AssertionError) as error:
@@ -484,7 +487,7 @@ class Bare:
         there = mapped(self._lab, self._node, image)
         assert there is not None
         self._vm.run(f"cat >{self._place}/data && sync -f {self._place}/data", stdin=self._data)
-        # Longer than the grace period, now and then: what is mounted is no orphan.
+        # Sometimes longer than the grace period: a mounted mapping is no orphan.
         self._patience.wait(self._mounted_s)
         pid = self._pin(there.device)
         assert mapped(self._lab, self._node, image) == there, "it was unmapped while it was mounted"
@@ -501,9 +504,10 @@ class Bare:
         assert self._lab.ceph.file_of(image, "/data") == self._data, "bytes were lost"
 
     def _check_reader(self) -> None:
-        """It was not unmapped within a grace period of a read, although no look saw the reader.
+        """Check that no unmap came within a grace period of a read that no observation saw.
 
-        A reader that an emulated processor did not run for longer has had no I/O in that time.
+        If an emulated processor does not run the reader for longer than that, the reader has no I/O
+        in that time.
         """
         ended = self._scene.reader_ended(self._node)
         if ended is not None:
@@ -511,10 +515,10 @@ class Bare:
             assert end - last > _GRACE_S, f"unmapped {end - last:.1f} s after it was read"
 
     def _mount(self, image: str) -> None:
-        """Map and mount it in one go, for it is an orphan in between.
+        """Map and mount in one command, because the mapping is an orphan in between.
 
-        What `rbd map` tells the kernel is told without it: its start is most of what it takes on an
-        emulated processor.
+        The script writes what `rbd map` writes to the kernel, without `rbd map`: starting it takes
+        most of its time on an emulated processor.
         """
         ceph, (pool, _, name) = self._lab.ceph, image.partition("/")
         mount = f"mount /dev/rbd$n {self._place}"
@@ -541,26 +545,26 @@ class Bare:
 
 
 class Disturbance:
-    """Cuts one node after another off its network, and starts a driver again that crashed."""
+    """Cuts one node after another off its network, and restarts a driver that crashed."""
 
     def __init__(self, lab: Lab, seed: int) -> None:
         self._lab = lab
         self._chance = random.Random(f"{seed}/disturbance")
         self._over = threading.Event()
-        self._threads = [threading.Thread(target=each) for each in (self._cut, self._start_again)]
+        self._threads = [threading.Thread(target=work) for work in (self._cut, self._start_again)]
         self.cuts = 0
 
     def __enter__(self) -> Self:
-        """Begin."""
-        for each in self._threads:
-            each.start()
+        """Start the disturbance."""
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End, with every node on the network."""
+        """Stop it, with every node on the network."""
         self._over.set()
-        for each in self._threads:
-            each.join()
+        for thread in self._threads:
+            thread.join()
 
     def _cut(self) -> None:
         while not self._over.wait(self._chance.uniform(*_PEACE_S)):

@@ -1,4 +1,4 @@
-"""Asks `rbdagent diagnose` on a node, and keeps what it saw: RBDAGENT_RECORD=1 writes the file."""
+"""Runs `rbdagent diagnose` on a node; with RBDAGENT_RECORD=1 it writes the snapshot to a file."""
 
 from __future__ import annotations
 
@@ -15,55 +15,55 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 FIXTURES: Final = CHECKOUT / "tests" / "fixtures" / "life"
-_SAID_S: Final = 300.0
+_RECOGNISED_S: Final = 300.0
 
 
 class Asked(NamedTuple):
-    """What is asked about, and where."""
+    """Holds the target of a diagnosis, and where it runs."""
 
     target: str
     node: str
-    """Which has most to say of it: a recording is made there."""
+    """The node that shows most of the state: a recording is made there."""
     there: bool = False
-    """It takes a look from that node; else somebody asks from no node, which costs none."""
+    """Whether the snapshot is taken on that node; otherwise outside any node, at no cost."""
     pause_s: float = 3.0
-    """Between two looks."""
+    """Pause between two snapshots."""
 
 
 def findings(scene: Scene, asked: Asked) -> list[Json]:
-    """Give the findings at warning or above, what blocks first first."""
-    told = scene.diagnose(asked.node if asked.there else None, asked.target)
-    return [each for each in told["findings"] if each["severity"] != "info"]
+    """Return the findings at warning or above, the blocking one first."""
+    report = scene.diagnose(asked.node if asked.there else None, asked.target)
+    return [finding for finding in report["findings"] if finding["severity"] != "info"]
 
 
 def wait_recognised(scene: Scene, state: str, asked: Asked) -> list[Json]:
-    """Wait until that is told which the table has for a state, and nothing else; give it."""
+    """Wait until diagnose reports exactly the table's codes for a state; return the findings."""
     first, *others = SAYS_ON_NODES[state]
     what = f"{state} to be {first}, {others}"
-    told: list[Json] = []
+    found: list[Json] = []
 
-    def said() -> bool:
-        told[:] = findings(scene, asked)
-        codes = [each["code"] for each in told]
+    def recognised() -> bool:
+        found[:] = findings(scene, asked)
+        codes = [finding["code"] for finding in found]
         return codes[:1] == [first] and set(codes) == {first, *others}
 
     try:
-        wait_until(said, timeout_s=_SAID_S, what=what, interval_s=asked.pause_s)
+        wait_until(recognised, timeout_s=_RECOGNISED_S, what=what, interval_s=asked.pause_s)
     except LabError as error:
-        lines = "\n".join(f"{each['code']}: {each['message']}" for each in told)
+        lines = "\n".join(f"{finding['code']}: {finding['message']}" for finding in found)
         raise LabError(f"{error}\n{lines}") from None
     if os.environ.get("RBDAGENT_RECORD"):
         _record(scene, state, asked)
-    return told
+    return found
 
 
 def _record(scene: Scene, state: str, asked: Asked) -> None:
-    """Write a look from the node that tells the same."""
+    """Write a snapshot of the node that leads to the same findings."""
     taken = scene.lab.rbdagent_warm(asked.node, "snapshot", asked.target)
     (FIXTURES / f"{state}.json").write_text(_anywhere(taken.stdout))
     assert set(told_of(state)) == set(SAYS_ON_NODES[state]), f"the recording of {state}"
 
 
 def _anywhere(text: str) -> str:
-    """Have programs be where a node has them, and not where this machine has."""
+    """Replace the paths of this machine's programs by the paths that a node has."""
     return text.replace(str(bin_dir()), "/usr/bin").replace(str(cache_dir()), "/opt")

@@ -1,7 +1,7 @@
-"""States that real kubelets and krbd can be brought into, each by what a user or an accident does.
+"""States of real kubelets and krbd, each caused by an action of a user or by an accident.
 
-Each is made in names of its own, and without what other volumes of the lab need. What fails is
-really broken: each text is that of the program that says it, with either driver.
+Each state uses its own names, and nothing that other volumes of the lab need. The failures are
+real: each text comes from the program that fails, with either driver.
 """
 
 from __future__ import annotations
@@ -32,36 +32,36 @@ if TYPE_CHECKING:
 
 ONE, OTHER = "worker-1", "worker-2"
 _NAMESPACE: Final = "default"
-_TOLD_S: Final = 300.0
+_EVENT_S: Final = 300.0
 _SLOW_S: Final = 15.0
-"""Between two looks at what is called so after a minute: a look costs a node seconds."""
+"""Pause between two snapshots for a finding that appears after a minute: each takes seconds."""
 _IN_USE: Final = "is still being used"
 
 
-def _told(
+def _with_event(
     scene: Scene,
     node: str,
     words: str,
     **settings: Any,  # noqa: ANN401 - pod()'s own
 ) -> Asked:
-    """Start a pod with the scene's claim, which is asked about once its events have these words."""
+    """Start a pod with the scene's claim; return it as target once its events have these words."""
     name = scene.start_pod(node, **settings)
     wait_until(
-        lambda: any(words in each["message"] for each in scene.workloads.events(name)),
-        timeout_s=_TOLD_S,
-        what=f"an event of {name} that says {words!r}",
+        lambda: any(words in event["message"] for event in scene.workloads.events(name)),
+        timeout_s=_EVENT_S,
+        what=f"an event of {name} with {words!r}",
         interval_s=1,
     )
     return Asked(f"pod/{_NAMESPACE}/{name}", node)
 
 
 def _run(scene: Scene, node: str, **settings: Any) -> str:  # noqa: ANN401 - pod()'s own
-    """Start a pod with the scene's claim, wait until it runs, and give its name."""
-    return scene.run_pod(node, timeout_s=_TOLD_S, **settings)
+    """Start a pod with the scene's claim, wait until it runs, and return its name."""
+    return scene.run_pod(node, timeout_s=_EVENT_S, **settings)
 
 
 def _running(scene: Scene, name: str) -> None:
-    scene.workloads.wait_running(name, timeout_s=_TOLD_S)
+    scene.workloads.wait_running(name, timeout_s=_EVENT_S)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ def _running(scene: Scene, name: str) -> None:
 
 
 def held_by_an_orphan(scene: Scene) -> Asked:
-    """Unstage has leaked the mapping, kubelet has forgotten it; the next node is refused."""
+    """Unstage left the mapping behind and kubelet has no record of it; the next node is refused."""
     volume = scene.claim()
     handle = scene.handle(volume)
     old = _run(scene, ONE)
@@ -78,7 +78,7 @@ def held_by_an_orphan(scene: Scene) -> Asked:
     scene.workloads.delete("Pod", old)
     scene.wait_detached(volume, ONE)
     scene.lab.clear_fault(ONE, "NodeUnstage.unmap", volume=handle)
-    return _told(scene, OTHER, _IN_USE)._replace(node=ONE, there=True)
+    return _with_event(scene, OTHER, _IN_USE)._replace(node=ONE, there=True)
 
 
 def held_by_a_stranger(scene: Scene) -> Asked:
@@ -87,7 +87,7 @@ def held_by_a_stranger(scene: Scene) -> Asked:
     stranger = ExitStack()
     stranger.enter_context(librbd_client(scene.lab, image, scene.name))
     scene.undo(stranger.close)
-    return _told(scene, OTHER, _IN_USE)
+    return _with_event(scene, OTHER, _IN_USE)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -99,40 +99,40 @@ def key_of_somebody_else(scene: Scene) -> Asked:
     """The secret has the user's name, and another user's key."""
     secret = scene.secret(user="csi", key=scene.lab.ceph.key_of("rbdagent"))
     scene.volume_by_hand(source={"nodeStageSecretRef": secret})
-    return _told(scene, ONE, "rados: ret=-13")
+    return _with_event(scene, ONE, "rados: ret=-13")
 
 
 def features_that_krbd_lacks(scene: Scene) -> Asked:
-    """The image keeps a journal."""
+    """The image has the journaling feature."""
     image = scene.image(scene.name, features="layering,exclusive-lock,journaling")
     scene.volume_by_hand(image=image)
-    return _told(scene, OTHER, "unsupported krbd Feature")
+    return _with_event(scene, OTHER, "unsupported krbd Feature")
 
 
 def monitors_out_of_reach(scene: Scene) -> Asked:
-    """ceph-csi's configuration names an address where no machine is."""
+    """ceph-csi's configuration names an address that no machine has."""
     secret = scene.secret(user=FAR_USER, key=scene.lab.ceph.key_of("csi"))
     scene.volume_by_hand(
         attributes={"clusterID": FAR_CLUSTER_ID}, source={"nodeStageSecretRef": secret}
     )
-    return _told(scene, OTHER, "rados: ret=-110")
+    return _with_event(scene, OTHER, "rados: ret=-110")
 
 
 def cluster_that_is_not_configured(scene: Scene) -> Asked:
     """A PV of another Ceph cluster: config.json has no such clusterID."""
     scene.volume_by_hand(attributes={"clusterID": "ceph-of-old"})
-    return _told(scene, ONE, "missing configuration")
+    return _with_event(scene, ONE, "missing configuration")
 
 
 def image_missing(scene: Scene) -> Asked:
     scene.volume_by_hand(image=f"{scene.name}-gone")
-    return _told(scene, OTHER, "not found")
+    return _with_event(scene, OTHER, "not found")
 
 
 def secret_missing(scene: Scene) -> Asked:
     ref = {"name": f"{scene.name}-secret", "namespace": _NAMESPACE}
     scene.volume_by_hand(source={"nodeStageSecretRef": ref})
-    return _told(scene, ONE, "failed to find the secret")
+    return _with_event(scene, ONE, "failed to find the secret")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -141,82 +141,82 @@ def secret_missing(scene: Scene) -> Asked:
 
 
 def image_too_small_for_its_file_system(scene: Scene) -> Asked:
-    """mkfs.xfs makes none in 8 MiB: ceph-csi's log has its words, kubelet an exit status."""
+    """mkfs.xfs fails in 8 MiB: its error is in ceph-csi's log, kubelet shows an exit status."""
     scene.volume_by_hand(source={"fsType": "xfs"})
-    return _told(scene, OTHER, "exit status 1")
+    return _with_event(scene, OTHER, "exit status 1")
 
 
 def file_system_damaged(scene: Scene) -> Asked:
-    """Its root directory is gone, and the superblock records an error: fsck -a repairs none."""
+    """The root directory is gone and the superblock records an error: fsck -a cannot repair it."""
     image = scene.image(scene.name, damage=("clri <2>", "set_super_value state 2"))
     scene.volume_by_hand(image=image)
-    return _told(scene, ONE, "could not correct")
+    return _with_event(scene, ONE, "could not correct")
 
 
 def another_file_system(scene: Scene) -> Asked:
-    """ext4 is on it, and the PV asks for xfs."""
+    """The image has ext4, and the PV asks for xfs."""
     scene.volume_by_hand(image=scene.image(scene.name, formatted=True), source={"fsType": "xfs"})
-    return _told(scene, OTHER, "wrong fs type")
+    return _with_event(scene, OTHER, "wrong fs type")
 
 
 def empty_and_only_to_be_read(scene: Scene) -> Asked:
     scene.volume_by_hand(accessModes=["ReadOnlyMany"])
-    return _told(scene, ONE, "unformatted disk", read_only=True)
+    return _with_event(scene, ONE, "unformatted disk", read_only=True)
 
 
 def files_for_many_nodes(scene: Scene) -> Asked:
     scene.volume_by_hand(accessModes=["ReadWriteMany"])
-    return _told(scene, OTHER, "RWX access mode")
+    return _with_event(scene, OTHER, "RWX access mode")
 
 
 def device_used_as_a_directory(scene: Scene) -> Asked:
     scene.claim(volume_mode="Block")
-    return _told(scene, ONE, "has volumeMode Block")
+    return _with_event(scene, ONE, "has volumeMode Block")
 
 
 def directory_used_as_a_device(scene: Scene) -> Asked:
     scene.claim()
-    return _told(scene, OTHER, "has volumeMode Filesystem", block=True)
+    return _with_event(scene, OTHER, "has volumeMode Filesystem", block=True)
 
 
 def outside_of_its_affinity(scene: Scene) -> Asked:
-    """A pod that was put on its node past the scheduler."""
+    """A pod that was bound to its node without the scheduler."""
     term = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["worker-9"]}
     affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}}
     scene.volume_by_hand(nodeAffinity=affinity)
-    return _told(scene, ONE, "NodeAffinity check failed")
+    return _with_event(scene, ONE, "NodeAffinity check failed")
 
 
 def plugin_of_old(scene: Scene) -> Asked:
-    """A PV of Kubernetes' own RBD plugin, which left with 1.31."""
+    """A PV of Kubernetes' own RBD plugin, which was removed in 1.31."""
     image = scene.image(scene.name)
     source = {"monitors": [scene.lab.ceph.monitor], "pool": POOL, "image": image}
     scene.volume_by_hand(image=image, rbd=source)
-    return _told(scene, OTHER, "no volume plugin matched")
+    return _with_event(scene, OTHER, "no volume plugin matched")
 
 
 def driver_missing_on_its_node(scene: Scene) -> Asked:
-    """It is installed, and its node plugin runs on other nodes alone."""
+    """The driver is installed, but its node plugin runs on other nodes only."""
     driver = f"second.{DRIVER}"
     _create(scene, "CSIDriver", driver, {"spec": {"attachRequired": False}})
     scene.volume_by_hand(source={"driver": driver})
-    return _told(scene, ONE, "not found in the list")
+    return _with_event(scene, ONE, "not found in the list")
 
 
 def driver_that_nobody_installed(scene: Scene) -> Asked:
-    """YAML of a cluster with Rook."""
+    """YAML of a cluster with Rook, whose driver is not installed here."""
     scene.volume_by_hand(source={"driver": f"rook-ceph.{DRIVER}"})
     return Asked(f"pod/{_NAMESPACE}/{scene.start_pod(OTHER)}", OTHER)
 
 
 def restored_and_misbound(scene: Scene) -> Asked:
-    """The PV names the claim of another cluster, by its uid."""
+    """The PV names the claim of another cluster by its uid."""
     scene.volume_by_hand()
     path = f"{collection('PersistentVolume')}/{scene.name}"
     api = scene.lab.control_plane.api
     api.patch(path, {"spec": {"claimRef": {"uid": str(uuid.uuid4())}}})
     wait_until(lambda: _phase(scene) == "Lost", timeout_s=60, what=f"claim {scene.name} to be Lost")
-    return _told(scene, ONE, "PVC is not bound")
+    return _with_event(scene, ONE, "PVC is not bound")
 
 
 def _phase(scene: Scene) -> str:
@@ -230,7 +230,7 @@ def _phase(scene: Scene) -> str:
 
 
 def kept_by_another_pod(scene: Scene) -> Asked:
-    """A pod with a hostPath into kubelet's directory has a bind of the volume of its own."""
+    """A pod with a hostPath into kubelet's directory has its own bind mount of the volume."""
     volume = scene.claim()
     old = _run(scene, ONE)
     keeper = pod(f"{scene.name}-keeper", node=ONE, claims=[])
@@ -240,7 +240,9 @@ def kept_by_another_pod(scene: Scene) -> Asked:
     scene.add(keeper)
     _running(scene, keeper["metadata"]["name"])
     scene.workloads.delete("Pod", old)
-    return _told(scene, OTHER, multi_attach_words())._replace(node=ONE, there=True, pause_s=_SLOW_S)
+    return _with_event(scene, OTHER, multi_attach_words())._replace(
+        node=ONE, there=True, pause_s=_SLOW_S
+    )
 
 
 def process_that_cannot_be_killed(scene: Scene) -> Asked:
@@ -263,7 +265,7 @@ def pod_kept_by_a_finalizer(scene: Scene) -> Asked:
 
 
 def turned_read_only(scene: Scene) -> Asked:
-    """As the kernel does after an I/O error, with errors=remount-ro."""
+    """The kernel remounts read-only like this after an I/O error, with errors=remount-ro."""
     volume = scene.claim()
     name = _run(scene, OTHER)
     scene.lab.nodes[OTHER].run(["mount", "-o", "remount,ro", scene.mount_of(name, volume)])
@@ -285,7 +287,7 @@ def rolling_update_with_surge(scene: Scene) -> Asked:
 
 
 def replicas_with_one_claim(scene: Scene) -> Asked:
-    """Two replicas; the scheduler's one word about each, its node, is said here."""
+    """Two replicas; the lab does here what the scheduler does: it sets the node of each."""
     scene.claim()
     spec = pod_spec(node=ONE, claims=[scene.name])
     del spec["nodeName"]
@@ -303,16 +305,16 @@ def replicas_with_one_claim(scene: Scene) -> Asked:
 
 
 def second_pod_of_a_volume_for_one(scene: Scene) -> Asked:
-    """ReadWriteOncePod, and both are on one node."""
+    """ReadWriteOncePod, and both pods are on one node."""
     scene.claim(access_mode="ReadWriteOncePod")
     _run(scene, ONE)
-    return _told(scene, ONE, "ReadWriteOncePod", suffix="-second")
+    return _with_event(scene, ONE, "ReadWriteOncePod", suffix="-second")
 
 
 def pod_of_somebody_else(scene: Scene) -> Asked:
     scene.claim()
     _run(scene, OTHER)
-    return _told(scene, ONE, multi_attach_words())._replace(pause_s=_SLOW_S)
+    return _with_event(scene, ONE, multi_attach_words())._replace(pause_s=_SLOW_S)
 
 
 def _deploy(scene: Scene, template: Json, *, replicas: int = 1) -> None:
@@ -329,7 +331,7 @@ def _waiting_pod_of(scene: Scene) -> Asked:
 
 def _pods(scene: Scene) -> list[str]:
     found = scene.lab.control_plane.api.items(collection("Pod"))
-    return [str(each["metadata"]["name"]) for each in found]
+    return [str(pod["metadata"]["name"]) for pod in found]
 
 
 def _bind(scene: Scene, name: str, node: str) -> None:
@@ -349,7 +351,7 @@ def _create(scene: Scene, kind: str, name: str, fields: Json) -> None:
 
 
 STATES: Final[tuple[Callable[[Scene], Asked], ...]] = (
-    # What is called so after a minute begins first.
+    # A state whose finding appears only after a minute begins first.
     kept_by_another_pod,
     rolling_update_with_surge,
     process_that_cannot_be_killed,

@@ -1,4 +1,4 @@
-"""A stage for one incident: pods with volumes, ways to break things, and looks at the result."""
+"""A scene for one incident: pods with volumes, ways to break things, and checks of the result."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _UNMAP_S: Final = 20.0
 
 
 class Report:
-    """What `who-holds -o json` answered, checked against its published schema."""
+    """The output of `who-holds -o json`, checked against its published schema."""
 
     def __init__(self, data: Json, exit_code: int) -> None:
         jsonschema.validate(data, schema(str(data["kind"])))
@@ -48,36 +48,45 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """Of the target as a whole."""
+        """The verdict on the target."""
         return str(self.data["verdict"])
 
     @property
     def holders(self) -> list[Json]:
-        """Every holder."""
+        """All holders."""
         found: list[Json] = self.data["holders"]
         return found
 
     @property
     def codes(self) -> set[str]:
-        """Codes of the findings."""
-        return {str(each["code"]) for each in self.data["findings"]}
+        """The codes of the findings."""
+        return {str(finding["code"]) for finding in self.data["findings"]}
 
     def finding(self, code: str) -> Json:
-        """Return the one finding of that code."""
+        """Return the only finding with that code."""
         found: list[Json] = [entry for entry in self.data["findings"] if entry["code"] == code]
         assert len(found) == 1, f"{len(found)} findings {code}: {self}"
         return found[0]
 
     @property
     def next(self) -> list[str]:
-        """Commands to copy, without the node that each is for."""
+        """The commands to copy, without the node that each is for."""
         return [str(given["command"]) for given in self.data["next"]]
 
     def holder(self, node: str | None) -> Json:
-        """Give the one holder on a node."""
-        found = [each for each in self.holders if each["node"] == node]
+        """Return the only holder on a node."""
+        found = [holder for holder in self.holders if holder["node"] == node]
         assert len(found) == 1, f"{len(found)} holders on {node}: {self}"
         return found[0]
+
+    @property
+    def summary(self) -> str:
+        """The verdict, and one line per finding with its evidence."""
+        findings = [
+            f"{found['code']} {found['message']} {found['evidence']}"
+            for found in self.data["findings"]
+        ]
+        return "\n".join([f"{self.verdict}, exit code {self.exit_code}", *findings])
 
     def __str__(self) -> str:
         return json.dumps(self.data, indent=1)
@@ -86,14 +95,14 @@ class Report:
 def _said(refusal: Json, chosen: Callable[[Json], bool]) -> dict[str, str]:
     assert refusal["kind"] == "UnmapRefusal", refusal
     return {
-        each["code"]: "; ".join(each["observed"])
-        for each in refusal["conditions"]
-        if not each["met"] and chosen(each)
+        condition["code"]: "; ".join(condition["observed"])
+        for condition in refusal["conditions"]
+        if not condition["met"] and chosen(condition)
     }
 
 
 class Scene:
-    """Names of its own in the shared lab; ``clear`` removes what it made."""
+    """Uses unique names in the shared lab; ``clear`` removes what it made."""
 
     def __init__(self, lab: Lab, name: str) -> None:
         self.lab = lab
@@ -107,13 +116,13 @@ class Scene:
 
     @property
     def workloads(self) -> Workloads:
-        """Claims, pods and events of the lab."""
+        """The workloads of the lab: claims, pods and events."""
         return self.lab.workloads
 
     # Making --------------------------------------------------------------------------------------
 
     def claim(self, suffix: str = "", **settings: Any) -> str:  # noqa: ANN401 - claim()'s own
-        """Create a claim, wait until it is bound, and give the name of its PV."""
+        """Create a claim, wait until it is bound, and return the name of its PV."""
         name = f"{self.name}{suffix}"
         self._claims.append(name)
         self.workloads.apply(claim(name, **settings))
@@ -136,7 +145,7 @@ class Scene:
         return name
 
     def add(self, made: Json) -> None:
-        """Create a pod that was made elsewhere."""
+        """Create a pod from this object; ``clear`` deletes it."""
         self._pods.append(made["metadata"]["name"])
         self.workloads.apply(made)
 
@@ -148,7 +157,7 @@ class Scene:
         timeout_s: float = RETRIED_S,
         **settings: Any,  # noqa: ANN401 - pod()'s own
     ) -> str:
-        """Create a pod and wait until it runs; give its name."""
+        """Create a pod and wait until it runs; return its name."""
         name = self.start_pod(node, suffix, **settings)
         self.workloads.wait_running(name, timeout_s=timeout_s)
         return name
@@ -164,10 +173,10 @@ class Scene:
         """Create a static PV of an image, and the scene's claim, which is bound to it.
 
         Args:
-            image: one that is there (or is not); by default an empty one is made.
-            attributes: laid over its volumeAttributes.
-            source: laid over its spec.csi.
-            spec: laid over its spec.
+            image: an image that exists, or does not; by default an empty image is created.
+            attributes: override its volumeAttributes.
+            source: overrides its spec.csi.
+            spec: overrides its spec.
         """
         image = image or self.image(self.name)
         made = static_volume(self.name, pool=POOL, image=image)
@@ -195,13 +204,13 @@ class Scene:
         features: str = "layering",
         damage: Sequence[str] = (),
     ) -> str:
-        """Create an image; it is removed once the scene's pods have let it go.
+        """Create an image; it is removed once the scene's pods have released it.
 
         Args:
             name: in the lab's pool.
-            formatted: an ext4 is in it.
+            formatted: whether it has an ext4.
             size: as rbd writes it.
-            features: of an empty one.
+            features: of an empty image.
             damage: what debugfs does to its ext4.
         """
         ceph, path = self.lab.ceph, f"{POOL}/{name}"
@@ -213,9 +222,9 @@ class Scene:
         return name
 
     def in_tree_volume(self, *, formatted: bool = False) -> str:
-        """Create an image and the in-tree PV of it, named like the scene; give the image.
+        """Create an image and the in-tree PV of it, named like the scene; return the image.
 
-        As CSI migration has it: a driver serves it under a handle of its own.
+        As with CSI migration: a driver serves the volume under another handle.
         """
         ceph, image = self.lab.ceph, f"{POOL}/kubernetes-dynamic-pvc-{uuid.uuid4()}"
         (ceph.create_formatted if formatted else ceph.create_image)(image)
@@ -248,57 +257,58 @@ class Scene:
         return reference
 
     def volume_source(self, volume: str) -> Json:
-        """Give spec.csi of a PV."""
+        """Return spec.csi of a PV."""
         found = self.workloads.find("PersistentVolume", volume)
         assert found is not None
         source: Json = found["spec"]["csi"]
         return source
 
     def attachment_of(self, volume: str) -> str:
-        """Give the name of a volume's one VolumeAttachment."""
+        """Return the name of a volume's only VolumeAttachment."""
         (found,) = self.workloads.attachments(volume)
         return str(found["metadata"]["name"])
 
     def handle(self, volume: str) -> str:
-        """Give a PV's volume handle."""
+        """Return the volume handle of a PV."""
         return str(self.volume_source(volume)["volumeHandle"])
 
     def image_of(self, volume: str) -> str:
-        """Give a PV's image as POOL/NAME."""
+        """Return the image of a PV as POOL/NAME."""
         attributes = self.volume_source(volume)["volumeAttributes"]
         return f"{attributes['pool']}/{attributes['imageName']}"
 
     def mount_of(self, pod_name: str, volume: str) -> str:
-        """Give the path at which kubelet shows a volume to a pod."""
+        """Return the path of the volume mount that kubelet makes for a pod."""
         uid = self.uid(pod_name)
         return f"/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~csi/{volume}/mount"
 
     def wait_detached(self, volume: str, node: str, *, timeout_s: float = RETRIED_S) -> None:
-        """Wait until no VolumeAttachment ties a volume to a node."""
+        """Wait until no VolumeAttachment of a volume names the node."""
         wait_until(
             lambda: all(
-                each["spec"]["nodeName"] != node for each in self.workloads.attachments(volume)
+                attachment["spec"]["nodeName"] != node
+                for attachment in self.workloads.attachments(volume)
             ),
             timeout_s=timeout_s,
             what=f"{volume} to be detached from {node}",
         )
 
     def uid(self, pod_name: str) -> str:
-        """Give a pod's uid."""
+        """Return the uid of a pod."""
         found = self.workloads.find("Pod", pod_name)
         assert found is not None
         return str(found["metadata"]["uid"])
 
     def undo(self, action: Callable[[], object]) -> None:
-        """Have something undone at the end, the last first."""
+        """Register an action for the end of the scene; the last one runs first."""
         self._undo.append(action)
 
     # Breaking ------------------------------------------------------------------------------------
 
     def pin_by_cwd(self, node: str, path: str) -> int:
-        """Start a process that lives in a private copy of a mount, and give its pid.
+        """Start a process with its working directory in a private copy of a mount; return its pid.
 
-        When kubelet unmounts and removes the mount point, the copy is detached: no mountinfo shows
+        When kubelet unmounts and removes the mount point, the copy is detached. No mountinfo shows
         it any more, and the device stays busy (recorded).
         """
         return self._started(
@@ -308,7 +318,7 @@ class Scene:
         )
 
     def hold_open(self, node: str, device: str) -> int:
-        """Start a process that has a device node open, and give its pid."""
+        """Start a process that has a device node open, and return its pid."""
         return self._started(
             node, f"( exec 9<{device}; exec sleep 100000 >/dev/null 2>&1 </dev/null ) & echo $!"
         )
@@ -316,8 +326,8 @@ class Scene:
     def read_now_and_then(self, node: str, device: str) -> int:
         """Start a process that opens a device every second, reads a sector, and closes it.
 
-        It reads past the page cache, and ends when the device is another one or is gone; when the
-        last read and its end were is in :meth:`reader_ended` then. Returns its pid.
+        It reads past the page cache. It ends when the device is another one or is gone; then
+        :meth:`reader_ended` returns the times of its last read and of its end. Returns its pid.
         """
         vm = self.lab.nodes[node]
         number = device.removeprefix("/dev/rbd")
@@ -334,13 +344,13 @@ class Scene:
         return pid
 
     def reader_ended(self, node: str) -> tuple[float, float] | None:
-        """Return the uptimes of such a reader's last read and of its end; None: it goes on."""
+        """Return the uptimes of such a reader's last read and of its end; None while it runs."""
         text = self.lab.nodes[node].run(f"cat /run/{self.name}-reader", check=False).stdout
         last, _, end = text.strip().partition(" ")
         return (float(last), float(end)) if end else None
 
     def pin_by_bind(self, node: str, path: str) -> int:
-        """Bind a mount elsewhere, in a mount namespace of its own; give the pid there."""
+        """Bind a mount elsewhere in a new mount namespace; return the pid of its process."""
         keep = f"/run/{self.name}-keep"
         script = (
             f"mkdir -p {keep}; /usr/bin/unshare -m --propagation private sh -c"
@@ -350,7 +360,7 @@ class Scene:
         return self._started(node, script)
 
     def private_mount(self, node: str, device: str) -> int:
-        """Mount a device in a mount namespace of its own; give the pid there."""
+        """Mount a device in a new mount namespace; return the pid of its process."""
         script = (
             "mkdir -p /run/private; /usr/bin/unshare -m --propagation private sh -c"
             f" 'mount {device} /run/private && exec sleep 100000'"
@@ -377,13 +387,13 @@ class Scene:
         return pid
 
     def hold_file_open(self, node: str, path: str) -> int:
-        """Start a process that has a file open for writing, and give its pid."""
+        """Start a process that has a file open for writing, and return its pid."""
         return self._started(
             node, f"( exec 9>{path}; exec sleep 100000 >/dev/null 2>&1 </dev/null ) & echo $!"
         )
 
     def _started(self, node: str, script: str) -> int:
-        """Run a script that prints the pid of what it leaves; wait until that sleeps."""
+        """Run a script that prints the pid of its background process; wait until that sleeps."""
         vm = self.lab.nodes[node]
         pid = int(vm.run(["/bin/bash", "-c", script]).stdout)
         wait_until(
@@ -395,16 +405,16 @@ class Scene:
         return pid
 
     def map_by_hand(self, node: str, image: str, *flags: str, netns: str = "") -> str:
-        """Map an image as an administrator would, and give the device.
+        """Map an image as an administrator would, and return the device.
 
-        ``netns``: the network namespace of the node that its client is in.
+        ``netns``: the network namespace of the node in which the client runs.
         """
         device = self.map_and_leave(node, image, *flags, netns=netns)
         self.undo(lambda: self.lab.nodes[node].run(["rbd", "unmap", "-o", "noudev", device]))
         return device
 
     def map_and_leave(self, node: str, image: str, *flags: str, netns: str = "") -> str:
-        """Do the same where somebody else will unmap it: its name may be another's by then."""
+        """Map an image that another program unmaps: its device name may be reused by then."""
         vm = self.lab.nodes[node]
         key = self.lab.ceph.key_of("csi")
         inside = f"nsenter --net=/run/netns/{netns} " if netns else ""
@@ -423,10 +433,10 @@ class Scene:
         vm.run(["rbd", "unmap", "-o", "noudev", device])
 
     def clean_mapping(self, node: str, holder: Json) -> None:
-        """Do what the answer advises: unmount what is left, and unmap."""
+        """Run the commands of the answer: unmount the remaining mounts, and unmap."""
         vm = self.lab.nodes[node]
-        for each in holder["mounts"]:
-            vm.run(["umount", each["path"]], check=False)
+        for mount in holder["mounts"]:
+            vm.run(["umount", mount["path"]], check=False)
         vm.run(["rbd", "unmap", "-o", "noudev", holder["device"]])
 
     def kill_nbd(self, node: str, handle: str) -> None:
@@ -440,19 +450,19 @@ class Scene:
 
     @contextlib.contextmanager
     def without_right(self, resource: str) -> Iterator[None]:
-        """Take the right to a resource away from rbdagent's user in the API server."""
+        """Remove the right to a resource from rbdagent's user in the API server."""
         rules = [
-            rule | {"resources": [each for each in rule["resources"] if each != resource]}
+            rule | {"resources": [name for name in rule["resources"] if name != resource]}
             for rule in RBDAGENT_RULES
         ]
         try:
-            self._grant([each for each in rules if each["resources"]], resource, allowed=False)
+            self._grant([rule for rule in rules if rule["resources"]], resource, allowed=False)
             yield
         finally:
             self._grant(list(RBDAGENT_RULES), resource, allowed=True)
 
     def _grant(self, rules: list[Json], resource: str, *, allowed: bool) -> None:
-        """Set the rules, and wait until the authorizer has seen them."""
+        """Set the rules, and wait until the authorizer uses them."""
         api = self.lab.control_plane.api
         roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
         api.patch(f"{roles}/{RBDAGENT_ROLE}", {"rules": rules})
@@ -471,24 +481,24 @@ class Scene:
 
     @contextlib.contextmanager
     def librbd_client(self, image: str) -> Iterator[None]:
-        """Have a program outside the cluster keep an image open read-write."""
+        """Keep an image open read-write by a program outside the cluster."""
         with librbd_client(self.lab, image, self.name):
             yield
 
     @contextlib.contextmanager
     def flashing_client(self, node: str, image: str) -> Iterator[None]:
-        """Have a program on a node open an image for a moment, again and again."""
+        """Run a program on a node that opens an image for a moment, repeatedly."""
         key = self.lab.ceph.key_of("csi")
         with flashing_client(self.lab.nodes[node], image, self.name, key=key):
             yield
 
     def kill(self, node: str, pid: int) -> None:
-        """End a process of ours in a guest."""
+        """Kill a process of the scene in a guest."""
         self.lab.nodes[node].run(f"kill -KILL {pid}", check=False)
 
     @contextlib.contextmanager
     def agent(self, node: str, *flags: str) -> Iterator[Service]:
-        """Run an agent on a node while this lasts."""
+        """Run an agent on a node during the block."""
         program, state = venv_python().parent / "rbdagent", f"/run/{self.name}-agent"
         service = self.lab.nodes[node].define_service(
             "rbdagent", [str(program), "agent", f"--state-dir={state}", *flags]
@@ -500,7 +510,7 @@ class Scene:
             if service.vm.running and service.pid() is not None:
                 service.stop()
 
-    # Looking -------------------------------------------------------------------------------------
+    # Observing -----------------------------------------------------------------------------------
 
     def look(self, node: str, target: str, *flags: str) -> Report:
         """Run `who-holds TARGET -o json` on a node."""
@@ -517,7 +527,7 @@ class Scene:
     def wait_verdict(
         self, node: str, target: str, verdict: str, *flags: str, timeout_s: float = 90
     ) -> Report:
-        """Look again and again until the target has a verdict; give that report."""
+        """Run `who-holds` again until the target has a verdict; return that report."""
         last: list[Report] = []
 
         def as_wanted() -> Report | None:
@@ -529,10 +539,12 @@ class Scene:
                 as_wanted, timeout_s=timeout_s, what=f"{target} to be {verdict}", interval_s=3
             )
         except LabError as error:
-            raise LabError(f"{error}\n{last[0] if last else ''}") from None
+            # The full answer is long, and CI prints only the beginning of a failure.
+            answer = f"{last[0].summary}\n{last[0]}" if last else ""
+            raise LabError(f"{error}\n{answer}") from None
 
     def diagnose(self, node: str | None, target: str) -> Json:
-        """Run `diagnose TARGET -o json` on a node, or (None) as somebody who looks from none."""
+        """Run `diagnose TARGET -o json` on a node, or (None) as a user outside any node."""
         words = ("diagnose", target, "-o", "json")
         done = (
             self.lab.rbdagent_from_afar(*words)
@@ -549,7 +561,7 @@ class Scene:
         return data
 
     def aged(self, node: str, target: str, *, minutes: int) -> Report:
-        """Look, and replay the look as if it had been made later: one look has no history."""
+        """Take a snapshot, and read it as if it were older: one snapshot has no history."""
         taken = self.lab.rbdagent_warm(node, "snapshot", target, timeout_s=_LOOK_S)
         snapshot = json.loads(taken.stdout)
         taken_at = dt.datetime.fromisoformat(snapshot["observedAt"])
@@ -563,7 +575,7 @@ class Scene:
     # Acting --------------------------------------------------------------------------------------
 
     def unmap(self, node: str, target: str, *flags: str, under: Sequence[str] = ()) -> Json:
-        """Run `unmap TARGET -o json` on a node, with a memory of its own; give what it says.
+        """Run `unmap TARGET -o json` on a node with its own state directory; return its output.
 
         ``under``: a program that runs it with less than root's rights.
         """
@@ -588,21 +600,21 @@ class Scene:
     def refused(
         self, node: str, target: str, *flags: str, under: Sequence[str] = ()
     ) -> dict[str, str]:
-        """Ask for a plan and give the refusal: what was seen by code, of what time will not cure.
+        """Ask for a plan; return by code the facts of the conditions that time alone cannot meet.
 
-        One look has no history: that a grace period must pass is always missing.
+        One snapshot has no history, so the condition that a grace period has passed is never met.
         """
         refusal = self.unmap(node, target, *flags, under=under)
-        return _said(refusal, lambda each: not each["passes"])
+        return _said(refusal, lambda condition: not condition["passes"])
 
     def all_refusals(self, node: str, target: str) -> dict[str, str]:
-        """Ask for a plan with the default grace period; give what was seen, by code."""
+        """Ask for a plan with the default grace period; return all observed facts by code."""
         return _said(self.unmap(node, target), lambda _: True)
 
     def leak_mapping(self, node: str, volume: str, pod_name: str) -> str:
-        """Delete the pod and have NodeUnstage leave its mapping behind; give the device.
+        """Delete the pod and make NodeUnstage leave its mapping behind; return the device.
 
-        Without attachment, staging mount or pod: the orphan that kubelet has forgotten.
+        There is no attachment, staging mount or pod: an orphan of which kubelet has no record.
         """
         handle = self.handle(volume)
         self.lab.set_fault(node, "NodeUnstage.unmap", "skip", volume=handle)
@@ -628,7 +640,7 @@ class Scene:
         self.undo(lambda: self._annotate(path, None))
 
     def thaw(self, path: str) -> None:
-        """Take the annotation away again."""
+        """Remove the annotation again."""
         self._annotate(path, None)
 
     def _annotate(self, path: str, value: str | None) -> None:
@@ -638,7 +650,7 @@ class Scene:
     # Ending --------------------------------------------------------------------------------------
 
     def clear(self) -> None:
-        """Undo, delete pods and claims, and wait until the nodes have let go."""
+        """Undo, delete pods and claims, and wait until the nodes have released the volumes."""
         for action in reversed(self._undo):
             with contextlib.suppress(LabError):
                 action()
@@ -654,6 +666,6 @@ class Scene:
                 wait_until(
                     functools.partial(self.lab.ceph.rbd, "rm", "--no-progress", path),
                     timeout_s=_UNMAP_S,
-                    what=f"{path} to be nobody's",
+                    what=f"{path} to have no client",
                     interval_s=1,
                 )

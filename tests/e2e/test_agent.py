@@ -1,4 +1,4 @@
-"""The agent on real nodes: it publishes, it ends an incident alone, and it ends when it is told."""
+"""The agent on real nodes: it publishes, resolves an incident, and stops on request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 _GET = ("busybox", "wget", "-q", "-O", "-")
-"""A node's Debian brings no curl."""
+"""A node's Debian has no curl."""
 _AGENT = "http://127.0.0.1:9464"
 
 
@@ -40,17 +40,17 @@ def agent(lab: Lab) -> Iterator[Service]:
 
 
 def published(lab: Lab, node: str = "worker-1") -> Json:
-    """Give what an agent published last; nothing is an empty object."""
+    """Return what an agent published last; an empty object if there is nothing."""
     found = lab.workloads.find("RBDNode", node) or {}
     status: Json = found.get("status") or {}
     return status
 
 
 def mapping_of(lab: Lab, volume: str) -> Json | None:
-    """Give the published mapping of a volume."""
-    for each in published(lab).get("mappings") or ():
-        if each.get("persistentVolume") == volume:
-            found: Json = each
+    """Return the published mapping of a volume."""
+    for mapping in published(lab).get("mappings") or ():
+        if mapping.get("persistentVolume") == volume:
+            found: Json = mapping
             return found
     return None
 
@@ -66,10 +66,8 @@ def wait_published(lab: Lab, volume: str, verdict: str) -> Json:
 
 
 @pytest.mark.alone
-def test_an_agent_publishes_its_node_and_ends_the_incident_alone(
-    scene: Scene, agent: Service
-) -> None:
-    """From any node the holder is certain; the orphan goes, and the waiting pod starts."""
+def test_agent_publishes_its_node_and_resolves_the_incident(scene: Scene, agent: Service) -> None:
+    """From any node the holder is certain; the orphan is unmapped, and the waiting pod starts."""
     lab = scene.lab
     volume = scene.claim()
     old = scene.run_pod("worker-1")
@@ -98,19 +96,19 @@ def test_an_agent_publishes_its_node_and_ends_the_incident_alone(
     scene.workloads.wait_running(new)
     wait_until(lambda: mapping_of(lab, volume) is None, timeout_s=60, what="the mapping to be gone")
     scene.workloads.wait_event(scene.name, reason="RBDUnmapped", contains=mapping["device"])
-    acts = [each for each in published(lab)["acts"] if each["persistentVolume"] == volume]
-    # What was refused on the way there is on record, too.
-    assert [(each["by"], each["outcome"]) for each in acts][-1:] == [("agent", "unmapped")]
+    acts = [act for act in published(lab)["acts"] if act["persistentVolume"] == volume]
+    # Refusals before the unmap are on record, too.
+    assert [(act["by"], act["outcome"]) for act in acts][-1:] == [("agent", "unmapped")]
     metrics = scene.lab.nodes["worker-1"].run([*_GET, f"{_AGENT}/metrics"]).stdout
     assert re.search(r'rbdagent_unmaps_total\{outcome="unmapped"\} [1-9]', metrics), metrics
     lines = [json.loads(line) for line in agent.logs().splitlines() if line.startswith("{")]
-    told = [each for each in lines if each["event"] == "unmap"]
-    assert volume in [each["persistent_volume"] for each in told]
+    unmaps = [line for line in lines if line["event"] == "unmap"]
+    assert volume in [act["persistent_volume"] for act in unmaps]
     assert read_back(scene, new, volume) == WORDS
 
 
 @pytest.mark.alone
-def test_an_agent_ends_when_it_is_told_and_goes_on_after_kill(lab: Lab, agent: Service) -> None:
+def test_agent_stops_on_sigterm_and_resumes_after_kill(lab: Lab, agent: Service) -> None:
     """SIGTERM ends it within its time; after kill -9 the next one starts, and only one runs."""
     node = lab.nodes["worker-1"]
 

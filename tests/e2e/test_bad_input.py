@@ -1,4 +1,4 @@
-"""Bad input and broken surroundings, on the real parts: named, curable, never a wrong "nobody"."""
+"""Bad input and a broken environment on real parts: errors are reported, never "not in use"."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NODE = "worker-1"
 
 
 def ask(scene: Scene, *arguments: str) -> Completed:
-    """Run `who-holds` on a node; whatever it says, it is no traceback."""
+    """Run `who-holds` on a node; its output must never be a traceback."""
     done = scene.lab.rbdagent_warm(_NODE, "who-holds", *arguments)
     assert "Traceback" not in done.stderr
     assert "defect" not in done.stderr
@@ -28,7 +28,7 @@ def ask(scene: Scene, *arguments: str) -> Completed:
 
 
 def static_volume(scene: Scene, source: Json) -> str:
-    """Create a PV by hand and give its name."""
+    """Create a PV by hand and return its name."""
     name = f"{scene.name}-static"
     scene.workloads.apply(
         {
@@ -49,18 +49,18 @@ def static_volume(scene: Scene, source: Json) -> str:
 
 
 def csi_source(handle: str, **attributes: str) -> Json:
-    """Give a PV's source as ceph-csi's provisioner writes it."""
+    """Return a PV's source as ceph-csi's provisioner writes it."""
     return {"csi": {"driver": DRIVER, "volumeHandle": handle, "volumeAttributes": attributes}}
 
 
-def test_a_volume_that_is_not_there_is_no_free_volume(scene: Scene) -> None:
+def test_missing_volume_is_not_reported_as_free(scene: Scene) -> None:
     done = ask(scene, "pvc-00000000-no-such-volume", "-o", "json")
     assert done.exit_code == 1
     assert done.stdout == ""
     assert "no such PersistentVolume" in done.stderr
 
 
-def test_a_typo_gets_the_name_that_was_meant(scene: Scene) -> None:
+def test_misspelled_target_suggests_the_right_name(scene: Scene) -> None:
     volume = scene.claim()
     done = ask(scene, volume[:-2])
     assert done.exit_code == 1
@@ -69,7 +69,7 @@ def test_a_typo_gets_the_name_that_was_meant(scene: Scene) -> None:
     assert f"pvc/{scene.name}" in claimed.stderr
 
 
-def test_a_volume_of_another_driver_is_not_ours_to_judge(scene: Scene) -> None:
+def test_volume_of_another_driver_gets_no_verdict(scene: Scene) -> None:
     name = static_volume(scene, {"hostPath": {"path": "/nowhere"}})
     report = scene.look(_NODE, name)
     assert report.verdict == "Undetermined"
@@ -78,7 +78,7 @@ def test_a_volume_of_another_driver_is_not_ours_to_judge(scene: Scene) -> None:
     assert report.data["sources"]["ceph"]["state"] == "skipped"
 
 
-def test_a_volume_whose_image_is_gone_says_so(scene: Scene) -> None:
+def test_volume_without_its_image_reports_the_missing_image(scene: Scene) -> None:
     name = static_volume(
         scene,
         csi_source(
@@ -90,11 +90,13 @@ def test_a_volume_whose_image_is_gone_says_so(scene: Scene) -> None:
     report = scene.look(_NODE, name)
     assert report.verdict != "Free"
     assert report.exit_code == 3
-    (finding,) = [each for each in report.data["findings"] if each["code"] == "RBD301"]
+    (finding,) = [
+        candidate for candidate in report.data["findings"] if candidate["code"] == "RBD301"
+    ]
     assert "does not exist in cluster" in finding["message"]
 
 
-def test_an_unbound_claim_leads_to_no_image_and_says_why(scene: Scene) -> None:
+def test_unbound_claim_reports_why_it_has_no_image(scene: Scene) -> None:
     name = f"{scene.name}-unbound"
     scene.workloads.apply(claim(name, storage_class="no-such-class"))
     scene.undo(lambda: scene.workloads.delete("PersistentVolumeClaim", name, wait=False))
@@ -104,7 +106,7 @@ def test_an_unbound_claim_leads_to_no_image_and_says_why(scene: Scene) -> None:
     assert "Pending" in str(report)
 
 
-def test_a_malformed_volume_handle_is_quoted_with_what_was_expected(scene: Scene) -> None:
+def test_malformed_volume_handle_is_quoted_with_the_format(scene: Scene) -> None:
     name = static_volume(scene, csi_source("not-a-handle"))
     report = scene.look(_NODE, name)
     assert report.verdict == "Undetermined"
@@ -115,9 +117,7 @@ def test_a_malformed_volume_handle_is_quoted_with_what_was_expected(scene: Scene
     ("user", "words"),
     [("expired", "401 Unauthorized"), ("stranger", "forbidden")],
 )
-def test_credentials_that_the_api_server_refuses_fail_that_source_only(
-    scene: Scene, user: str, words: str
-) -> None:
+def test_refused_credentials_fail_only_that_source(scene: Scene, user: str, words: str) -> None:
     volume = scene.claim()
     path = f"/run/{user}.kubeconfig"
     scene.lab.nodes[_NODE].put(path, scene.lab.control_plane.kubeconfig(user).read_bytes(), 0o600)
@@ -130,7 +130,7 @@ def test_credentials_that_the_api_server_refuses_fail_that_source_only(
     assert report["sources"]["node"]["state"] == "observed"
 
 
-def test_a_missing_kubeconfig_is_named(scene: Scene) -> None:
+def test_missing_kubeconfig_is_named(scene: Scene) -> None:
     volume = scene.claim()
     done = ask(scene, volume, "--kubeconfig", "/none/kubeconfig")
     assert done.exit_code == 1
@@ -138,21 +138,21 @@ def test_a_missing_kubeconfig_is_named(scene: Scene) -> None:
 
 
 @pytest.mark.alone
-def test_one_refused_resource_is_a_gap_and_no_verdict_rests_on_it(scene: Scene) -> None:
-    """403 on pods alone: nobody may be called unused."""
+def test_refused_resource_is_a_gap_without_a_verdict(scene: Scene) -> None:
+    """The API server returns 403 only for pods: no volume may be reported as unused."""
     volume = scene.claim()
     scene.run_pod(_NODE)
     with scene.without_right("pods"):
         report = scene.look(_NODE, volume)
     kubernetes = report.data["sources"]["kubernetes"]
     assert kubernetes["state"] == "observed"
-    assert "pods" in {each["fact"] for each in kubernetes["gaps"]}
+    assert "pods" in {gap["fact"] for gap in kubernetes["gaps"]}
     assert report.verdict in {"InUse", "Undetermined"}
     assert "docs/privileges.md" in str(kubernetes)
 
 
 @pytest.mark.alone
-def test_a_cluster_that_is_cut_off_costs_the_time_limit_and_is_not_observed(scene: Scene) -> None:
+def test_unreachable_cluster_is_not_observed_after_the_timeout(scene: Scene) -> None:
     volume = scene.claim()
     vm = scene.lab.nodes["worker-2"]
     vm.cut()
@@ -167,15 +167,15 @@ def test_a_cluster_that_is_cut_off_costs_the_time_limit_and_is_not_observed(scen
     scene.workloads.wait_node_ready("worker-2")
 
 
-def test_a_node_without_the_module_has_mapped_nothing_and_that_is_certain(scene: Scene) -> None:
-    """The VM's real sysfs, with the rbd bus out of sight."""
+def test_node_without_the_module_certainly_has_no_mapping(scene: Scene) -> None:
+    """The VM's real sysfs, without the rbd bus."""
     volume = scene.claim()
     vm = scene.lab.nodes[_NODE]
     vm.run("mkdir -p /run/no-module/kernel /run/no-module/block")
     done = ask(scene, volume, "-o", "json", "--sysfs", "/run/no-module")
     report = Report(json.loads(done.stdout), done.exit_code).data
     assert report["sources"]["node"]["state"] == "observed"
-    # No agent reports from worker-2: that alone keeps the volume from being called free.
+    # No agent reports from worker-2: this alone keeps the volume from being reported as free.
     (unseen,) = (found for found in report["findings"] if found["code"] == "RBD119")
     (fact,) = unseen["evidence"]
     assert fact.startswith("not observed: what is mapped on worker-2")

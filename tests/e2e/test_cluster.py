@@ -1,4 +1,4 @@
-"""The chart on a real cluster: kubelets run its agents, which tell of an incident and end it."""
+"""The chart on a real cluster: kubelets run its agents, which report an incident and resolve it."""
 
 from __future__ import annotations
 
@@ -40,48 +40,48 @@ PORT: Final = 9090
 _SYS_PTRACE: Final = 1 << 19
 _FILTERED: Final = "2"
 _SHORT: Final = {r"(?m)^( +for:) \d+m$": r"\1 2s", r"> 600$": "> 5"}
-"""What an alert waits for is minutes, and here seconds."""
+"""Alerts wait for minutes; here they wait for seconds."""
 
 
 class Cluster:
-    """The lab's cluster as its administrator has it before him: helm, kubectl and the plugin."""
+    """The lab's cluster as its administrator uses it: helm, kubectl and the plugin."""
 
     def __init__(self, lab: Lab, home: Path) -> None:
         self.lab = lab
         admin = lab.control_plane.kubeconfig("admin")
         self.laptop = Laptop(lab.netns, admin, home, ceph_conf=lab.ceph.conf)
-        # As in the checkout that docs/install.md has one sit in.
+        # As in the checkout in which docs/install.md runs its commands.
         (home / "helm").symlink_to(CHART.parent)
 
     def type(self, heading: str, *, only: str | tuple[str, ...] = "") -> str:
-        """Type what docs/install.md says below a heading, and give all that is printed."""
-        commands = [each for each in typed(INSTALL, heading) if each.startswith(only)]
+        """Run the commands of docs/install.md below a heading, and return all that they print."""
+        commands = [line for line in typed(INSTALL, heading) if line.startswith(only)]
         assert commands, heading
-        return "".join(self.laptop.done("bash", "-ec", each) for each in commands)
+        return "".join(self.laptop.done("bash", "-ec", command) for command in commands)
 
     def wait_rolled_out(self) -> None:
-        """Wait for what kubelets make of the release."""
+        """Wait until kubelets have rolled out the release."""
         self.lab.workloads.wait_rolled_out("rbdagent", namespace=NAMESPACE)
 
     def wait_listed(self, *nodes: str) -> None:
         """Wait until `kubectl get rbdnodes` shows these nodes and no others."""
 
-        def as_told() -> bool:
+        def is_shown() -> bool:
             listed = self.laptop.done("kubectl", "get", "rbdnodes", "--no-headers").splitlines()
             return tuple(line.split()[0] for line in listed) == nodes
 
-        wait_until(as_told, timeout_s=60, what=f"RBDNodes of {', '.join(nodes)}")
+        wait_until(is_shown, timeout_s=60, what=f"RBDNodes of {', '.join(nodes)}")
 
     def wait_published(self, node: str, volume: str, *, mapped: bool = True) -> None:
-        """Wait until a node's RBDNode says that the volume is mapped there, or not any more."""
+        """Wait until a node's RBDNode shows that the volume is mapped there, or no longer."""
         path = "jsonpath={.status.mappings[*].persistentVolume}"
 
-        def as_told() -> bool:
-            told = self.laptop.run("kubectl", "get", "rbdnode", node, f"--output={path}")
-            return told.code == 0 and (volume in told.stdout.split()) is mapped
+        def is_shown() -> bool:
+            done = self.laptop.run("kubectl", "get", "rbdnode", node, f"--output={path}")
+            return done.code == 0 and (volume in done.stdout.split()) is mapped
 
         try:
-            wait_until(as_told, timeout_s=120, what=f"{volume} in {node}'s RBDNode: {mapped}")
+            wait_until(is_shown, timeout_s=120, what=f"{volume} in {node}'s RBDNode: {mapped}")
         except LabError as error:
             published = self.laptop.run("kubectl", "get", "rbdnode", node, "--output=yaml").said
             agents = ("--selector=app.kubernetes.io/name=rbdagent", "--prefix", "--tail=30")
@@ -89,11 +89,11 @@ class Cluster:
             raise LabError(f"{error}\n{published}\n{logs}") from error
 
     def agent(self, node: str) -> Process:
-        """Give the agent's process on a node, as its kernel has it."""
+        """Return the agent's process on a node, as its kernel shows it."""
         (pod,) = (
-            each
-            for each in self.lab.control_plane.api.items(collection("Pod", NAMESPACE))
-            if each["spec"]["nodeName"] == node and not each["metadata"].get("deletionTimestamp")
+            item
+            for item in self.lab.control_plane.api.items(collection("Pod", NAMESPACE))
+            if item["spec"]["nodeName"] == node and not item["metadata"].get("deletionTimestamp")
         )
         script = (
             f"for p in $(grep -sl {pod['metadata']['uid']} /proc/[0-9]*/cgroup); do d=${{p%/*}};"
@@ -104,7 +104,7 @@ class Cluster:
 
 
 class Process:
-    """A process by /proc/PID/status and /proc/PID/mountinfo, one after the other."""
+    """A process, parsed from /proc/PID/status followed by /proc/PID/mountinfo."""
 
     def __init__(self, text: str) -> None:
         self._status = dict(re.findall(r"(?m)^(\w+):\t(.*)$", text))
@@ -116,50 +116,50 @@ class Process:
 
     @property
     def capabilities(self) -> int:
-        """What it may do, as a mask; the bounding set says no more."""
+        """The mask of its effective capabilities; the bounding set has no more."""
         assert self._status["CapEff"] == self._status["CapBnd"] == self._status["CapPrm"]
         return int(self._status["CapEff"], 16)
 
     @property
     def is_among_its_own(self) -> bool:
-        """Whether it is in a pid namespace below the host's, and can address its own alone."""
+        """Whether its pid namespace is below the host's, and it can address only that one."""
         return len(self._status["NSpid"].split()) > 1
 
     @property
     def is_filtered(self) -> bool:
-        """Whether seccomp filters what it asks of the kernel, and it can gain no right."""
+        """Whether seccomp filters its system calls, and it can gain no privilege."""
         return (self._status["Seccomp"], self._status["NoNewPrivs"]) == (_FILTERED, "1")
 
     def is_writable(self, path: str) -> bool:
-        """Tell whether a mount may be written to."""
+        """Return whether a mount is writable."""
         return "rw" in self._mounts[path][5].split(",")
 
     def follows_the_host(self, path: str) -> bool:
-        """Tell whether what the host mounts and unmounts below goes there as well."""
-        return any(each.startswith("master:") for each in self._mounts[path][6:9])
+        """Return whether mounts and unmounts of the host below it propagate to it."""
+        return any(mount.startswith("master:") for mount in self._mounts[path][6:9])
 
 
 class Prometheus:
-    """A real one in the lab."""
+    """A real Prometheus in the lab."""
 
     def __init__(self, lab: Lab, targets: Path) -> None:
         self._lab = lab
         self._targets = targets
 
     def find_agents(self) -> None:
-        """Have it scrape the agents' pods: Debian's cannot ask Kubernetes for them."""
+        """Make it scrape the agents' pods: Debian's Prometheus has no Kubernetes discovery."""
         pods = self._lab.control_plane.api.items(collection("Pod", NAMESPACE))
         agents = [
-            f"{each['status']['podIP']}:9464"
-            for each in pods
-            if not each["metadata"].get("deletionTimestamp")
+            f"{pod['status']['podIP']}:9464"
+            for pod in pods
+            if not pod["metadata"].get("deletionTimestamp")
         ]
         new = self._targets.with_suffix(".new")
         new.write_text(json.dumps([{"targets": agents}]))
         new.replace(self._targets)
 
     def firing(self) -> dict[str, Json]:
-        """Give the labels of the alerts that fire, by their names."""
+        """Return the labels of the alerts that fire, by their names."""
         connection = http.client.HTTPConnection(ADDRESS, PORT, timeout=20)
         query = urlencode({"query": 'ALERTS{alertstate="firing"}'})
         try:
@@ -170,13 +170,13 @@ class Prometheus:
             raise LabError(f"Prometheus: {error}") from error
         finally:
             connection.close()
-        found = [each["metric"] for each in answer["data"]["result"]]
-        return {each["alertname"]: each for each in found}
+        found = [sample["metric"] for sample in answer["data"]["result"]]
+        return {labels["alertname"]: labels for labels in found}
 
 
 @pytest.fixture
 def cluster(lab: Lab, tmp_path: Path) -> Iterator[Cluster]:
-    """Give a cluster that has ceph-csi, and nothing of ours."""
+    """Yield a cluster that has ceph-csi, and no part of rbdagent."""
     given = Cluster(lab, tmp_path)
     lab.control_plane.forget_rbdnodes()
     try:
@@ -220,7 +220,7 @@ def prometheus(lab: Lab, tmp_path: Path) -> Iterator[Prometheus]:
 
 
 def _configuration(directory: Path) -> Json:
-    """Give the chart's PodMonitor as Prometheus has it, but for its intervals."""
+    """Return the chart's PodMonitor as a configuration of Prometheus, with shorter intervals."""
     agents = {
         "job_name": "rbdagent",
         "honor_labels": True,
@@ -234,15 +234,15 @@ def _configuration(directory: Path) -> Json:
 
 
 def _values() -> Json:
-    """Give what docs/install.md has one write, and what is particular to the lab."""
+    """Return the values that docs/install.md asks for, and those that only the lab needs."""
     plain, *_ = written(INSTALL, "## 2. Helm")
     values: Json = yaml.safe_load(plain)
     values["ceph"]["clusters"][0]["monitorsFrom"]["clusterID"] = CLUSTER_ID
-    # The image that is the node's own files.
+    # The image consists of the node's own files.
     image = {"repository": "localhost/rbdagent", "tag": "lab", "pullPolicy": "Never"}
     # Both nodes at once: one after the other takes twice as long.
     update = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": len(NODES)}}
-    # A detach wakes no agent: it is seen by the next look.
+    # A detach does not wake an agent: the next observation shows it.
     short = {"resync": "10s", "unmap": {"gracePeriod": "10s"}}
     return {**values, **short, "image": image, "updateStrategy": update}
 
@@ -250,20 +250,20 @@ def _values() -> Json:
 def _wait_firing(prometheus: Prometheus, *names: str) -> dict[str, Any]:
     def firing() -> dict[str, Json] | None:
         found = prometheus.firing()
-        return found if all(each in found for each in names) else None
+        return found if all(name in found for name in names) else None
 
     return wait_until(firing, timeout_s=120, what=f"{' and '.join(names)} to fire")
 
 
 @pytest.mark.alone
-def test_an_installed_chart_tells_of_an_orphan_alerts_and_takes_it_down(
+def test_chart_reports_alerts_on_and_unmaps_an_orphan(
     cluster: Cluster,
     scene: Scene,
     prometheus: Prometheus,
     tmp_path: Path,
     record_property: Callable[[str, object], None],
 ) -> None:
-    """scenarios.md 3 and 4, each command typed as docs/install.md has it."""
+    """scenarios.md 3 and 4, with each command of docs/install.md."""
     (tmp_path / "my-values.yaml").write_text(json.dumps(_values()))
     volume = scene.claim()
     old = scene.start_pod("worker-1")
@@ -273,14 +273,14 @@ def test_an_installed_chart_tells_of_an_orphan_alerts_and_takes_it_down(
     prometheus.find_agents()
     cluster.wait_published("worker-1", volume)
     cluster.wait_listed(*NODES)
-    # On a machine that plays two labs the first check may take longer than its own 30 s.
+    # On a machine that runs two labs the first check may take longer than its own 30 s.
     works = wait_until(
         lambda: cluster.type("### Does it work?"), timeout_s=60, what="rbdagent check to succeed"
     )
-    assert all(each in works for each in (*NODES, "successfully rolled out")), works
+    assert all(node in works for node in (*NODES, "successfully rolled out")), works
     _check_observing(cluster.agent("worker-1"))
-    told = cluster.laptop.run("kubectl", "rbdagent", "who-holds", f"pv/{volume}")
-    assert (told.code, "InUse" in told.stdout, "certain" in told.stdout) == (0, True, True), told
+    done = cluster.laptop.run("kubectl", "rbdagent", "who-holds", f"pv/{volume}")
+    assert (done.code, "InUse" in done.stdout, "certain" in done.stdout) == (0, True, True), done
 
     with scene.lab.fault("worker-1", "NodeUnstage.unmap", "skip"):
         scene.workloads.delete("Pod", old)
@@ -290,13 +290,13 @@ def test_an_installed_chart_tells_of_an_orphan_alerts_and_takes_it_down(
     scene.workloads.wait_event(new, reason="FailedMount", contains="is still being used")
     blocked_at = time.monotonic()
     firing = _wait_firing(prometheus, "RBDMappingOrphaned", "RBDVolumeMultiAttachStuck")
-    orphaned_s, blocked_s = (time.monotonic() - each for each in (orphaned_at, blocked_at))
+    orphaned_s, blocked_s = (time.monotonic() - at for at in (orphaned_at, blocked_at))
     record_property(TOLD, f"alerts {orphaned_s:.0f} s after detach, {blocked_s:.0f} s after event")
     assert firing["RBDMappingOrphaned"]["node"] == "worker-1"
     assert firing["RBDMappingOrphaned"]["persistentvolume"] == volume
     assert firing["RBDVolumeMultiAttachStuck"]["pod"] == new
-    told = cluster.laptop.run("kubectl", "rbdagent", "who-holds", f"pv/{volume}")
-    assert (told.code, "Orphaned" in told.stdout, "RBD101" in told.stdout) == (3, True, True), told
+    done = cluster.laptop.run("kubectl", "rbdagent", "who-holds", f"pv/{volume}")
+    assert (done.code, "Orphaned" in done.stdout, "RBD101" in done.stdout) == (3, True, True), done
 
     cluster.type("### Unmap orphans", only="helm")
     cluster.wait_rolled_out()
@@ -310,7 +310,7 @@ def test_an_installed_chart_tells_of_an_orphan_alerts_and_takes_it_down(
     cluster.wait_published("worker-2", volume)
     _fence_and_lift(scene, prometheus, volume, record_property)
 
-    # The user stays: the rest of the lab asks Ceph by its key.
+    # The user stays: the rest of the lab uses its key for Ceph.
     cluster.type("## Uninstall", only=("helm", "kubectl"))
     crds = ("get", "customresourcedefinitions", "--output=name")
     wait_until(
@@ -326,7 +326,7 @@ def _fence_and_lift(
     volume: str,
     record_property: Callable[[str, object], None],
 ) -> None:
-    """scenarios.md 19 and 50: a range fences worker-2, as csi-addons' NetworkFence has it."""
+    """scenarios.md 19 and 50: a range fences worker-2, as csi-addons' NetworkFence does."""
     address = scene.look("worker-1", volume).holder("worker-2")["clientAddress"]
     fenced = f"{address.partition(':')[0]}/32"
     fence = ("osd", "blocklist", "range")
@@ -346,7 +346,7 @@ def _fence_and_lift(
 
 
 def _check_observing(agent: Process) -> None:
-    """docs/privileges.md: what it may do is look."""
+    """Assert that the agent may only read, as docs/privileges.md states."""
     assert agent.capabilities == _SYS_PTRACE
     assert agent.is_filtered
     assert agent.is_among_its_own
@@ -359,7 +359,10 @@ def _check_observing(agent: Process) -> None:
 
 
 def _check_unmapping(agent: Process) -> None:
-    """Privileged, as writing to sysfs and entering the host's namespace takes, and no more."""
+    """Assert a privileged agent, which writing to sysfs and entering the host's namespace need.
+
+    Apart from sysfs, the agent may not write to the host.
+    """
     assert agent.capabilities.bit_count() > 1
     assert agent.is_writable("/host/sys")
     for path in ("/", "/host/proc", "/host/dev", "/host/var/lib/kubelet"):

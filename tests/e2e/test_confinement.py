@@ -1,8 +1,8 @@
-"""What the chart gives to an agent's pod, each thing taken away once: what is lost then.
+"""Remove each privilege of an agent's pod in the chart once, and check which function fails.
 
-Real kubelets run the container as the real helm renders it. What is played in mode unmap is true of
-mode observe, which has nothing that mode unmap has not: what is lost with more rights is lost with
-fewer.
+Real kubelets run the container as the real helm renders it. The cases run in mode unmap. They hold
+for mode observe too, which has no privilege that mode unmap does not have: what fails with more
+privileges also fails with fewer.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ OBSERVE, UNMAP = MODES = ("observe", "unmap")
 """In the order of the document's columns."""
 NODE_OF: Final = {UNMAP: "worker-1", OBSERVE: "worker-2"}
 
-# What is given, by name --------------------------------------------------------------------------
+# Names of the privileges -------------------------------------------------------------------------
 
 _TAKES_AWAY: Final[dict[str, object]] = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-"""Settings that leave a container less than it had without them (tests/e2e/test_cluster.py)."""
+"""Settings that leave a container less than its default (tests/e2e/test_cluster.py)."""
 _NO_RIGHT_OF_A_POD: Final = frozenset(
     {"serviceAccountName", "priorityClassName", "nodeSelector", "tolerations", "containers",
      "volumes"}
@@ -53,12 +53,12 @@ _NO_RIGHT_OF_A_CONTAINER: Final = frozenset(
     {"name", "image", "imagePullPolicy", "command", "env", "ports", "livenessProbe",
      "readinessProbe", "resources", "securityContext", "volumeMounts"}
 )  # fmt: skip
-# What a privileged container has by that one word.
+# Privileges that a privileged container has through that single setting.
 _PRIVILEGED_HAS: Final = {"capability SYS_PTRACE", "appArmorProfile", "seLinuxOptions"}
 
 
 def given_to(pod: Json) -> set[str]:
-    """Give the names of all that a pod is given, as docs/privileges.md calls them."""
+    """Return the names of everything that a pod is given, as docs/privileges.md writes them."""
     container = only_container(pod)
     security = {
         key: value
@@ -67,7 +67,7 @@ def given_to(pod: Json) -> set[str]:
     }
     capabilities = security.pop("capabilities", {"drop": ["ALL"]})
     assert capabilities["drop"] == ["ALL"]
-    found = {*security, *(f"capability {each}" for each in capabilities.get("add", ()))}
+    found = {*security, *(f"capability {name}" for name in capabilities.get("add", ()))}
     found |= (pod.keys() - _NO_RIGHT_OF_A_POD) | (container.keys() - _NO_RIGHT_OF_A_CONTAINER)
     for mount in container["volumeMounts"]:
         name = mount["name"]
@@ -85,7 +85,7 @@ def only_container(pod: Json) -> Json:
     return only
 
 
-# What is taken away, and what is told then --------------------------------------------------------
+# Removed privileges and the output without them ---------------------------------------------------
 
 _LOOK_AWAY: Final = ("--no-ceph", "--no-kube")
 _CHECK: Final = ("rbdagent", "check", *_LOOK_AWAY)
@@ -93,37 +93,37 @@ _PLAN: Final = ("rbdagent", "unmap", "{device}", "-o", "json", *_LOOK_AWAY)
 _AGENT: Final = ("rbdagent", "agent", "--once", *_LOOK_AWAY)
 _ACT: Final = (str(venv_python()), "-I", "-S", child.__file__, "/host{device}", "/host/sys/bus/rbd",
                "{number}", "{incarnation}", "{counts}")  # fmt: skip
-"""What an act ends with: the device is opened alone and compared, its id is written."""
+"""The last step of an unmap: open the device exclusively, compare it, write its id."""
 _ENTER: Final = "nsenter --mount=/host/proc/1/ns/mnt --ipc=/host/proc/1/ns/ipc -- true"
 _OPENERS: Final = "open files and working directories of other users' processes can be seen"
 _NOBODY: Final = "65534"
 _OF_THE_UNIT: Final = ["SYS_PTRACE", "SYS_ADMIN", "SYS_CHROOT"]
-"""All that systemd/rbdagent-unmap-staged.conf leaves the service."""
+"""All capabilities that systemd/rbdagent-unmap-staged.conf leaves the service."""
 
 
 class Case(NamedTuple):
-    """An entry of the chart, and what shows that it is needed."""
+    """A privilege of the chart, and the output that shows that it is needed."""
 
     entry: str
     run: Sequence[str]
     told: str
-    """What is said without it, and is not where everything is there."""
+    """Printed without the privilege, and not printed with all of them."""
     lost: str
-    """What is not said without it, and is where everything is there."""
+    """Not printed without the privilege, and printed with all of them."""
     take: tuple[str, str] | None = None
-    """How tests/lab/guest/without.py takes it away; of a mount its name."""
+    """How tests/lab/guest/without.py removes it; for a mount, the name of the mount."""
     security: Mapping[str, object] | None = None
-    """Laid over the security context of a container of its own: a fork cannot do without."""
+    """Overrides the security context of a separate container: a fork cannot drop this."""
     mode: str = UNMAP
 
 
 def unseen(entry: str, take: tuple[str, str], fact: str) -> Case:
-    """Give a case of which `check` tells."""
+    """Return a case that `check` reports."""
     return Case(entry, _CHECK, f"FAILED  {fact}", f"ok      {fact}", take)
 
 
 _ALL: Final = "all there"
-"""The container that the chart has."""
+"""The container of the chart, unchanged."""
 _ALL_RUN: Final = {OBSERVE: (_CHECK, _PLAN), UNMAP: (_CHECK, _PLAN, _AGENT)}
 
 CASES: Final = (
@@ -147,7 +147,8 @@ CASES: Final = (
     Case("runAsUser", _CHECK, "Permission denied", f"ok      {_OPENERS}", ("be", _NOBODY)),
     Case(
         "privileged",
-        # The same as a list of capabilities: those of the systemd unit, which do for all but one.
+        # The same privilege as a list of capabilities: those of the systemd unit are enough for
+        # all cases but one.
         ("/bin/sh", "-c", f"{_ENTER} && echo entered && exec {shlex.join(_ACT)}"),
         f"entered\nexit {errno.EPERM}",
         "",
@@ -168,17 +169,17 @@ CASES: Final = (
 
 
 def rendered(lab: Lab, **values: object) -> list[Json]:
-    """Have helm render the chart."""
+    """Render the chart with helm."""
     cluster = {"name": "lab", "config": "[global]\n", "keyring": "[client.rbdagent]\n"}
     given = {"ceph": {"clusters": [cluster]}, **values}
     template = ("helm", "template", "rbdagent", str(CHART), "--values=-")
-    told = lab.control_plane.laptop().done(*template, stdin=json.dumps(given))
-    return [each for each in yaml.safe_load_all(told) if each]
+    manifest = lab.control_plane.laptop().done(*template, stdin=json.dumps(given))
+    return [document for document in yaml.safe_load_all(manifest) if document]
 
 
 def pod_of(objects: Sequence[Json]) -> Json:
-    """Give the spec of the agents' pods."""
-    (found,) = (each for each in objects if each["kind"] == "DaemonSet")
+    """Return the spec of the agents' pods."""
+    (found,) = (document for document in objects if document["kind"] == "DaemonSet")
     spec: Json = found["spec"]["template"]["spec"]
     return spec
 
@@ -186,9 +187,9 @@ def pod_of(objects: Sequence[Json]) -> Json:
 def running(
     pod: Json, command: Sequence[str], security: Mapping[str, object] | None = None
 ) -> Json:
-    """Give the pod's container with another command, and a security context that is changed."""
+    """Return the pod's container with another command, and another security context."""
     container = only_container(pod)
-    # Nobody asks it whether it is ready, and there are several of them in one pod.
+    # Without probes: one pod has several of these containers.
     needless = ("livenessProbe", "readinessProbe", "ports", "resources")
     kept = {key: value for key, value in container.items() if key not in needless}
     changed = container["securityContext"] | (security or {})
@@ -197,27 +198,29 @@ def running(
 
 
 def path_of(pod: Json, mount: str) -> str:
-    """Give where a container has a mount."""
+    """Return the path of a mount in a container."""
     mounts = only_container(pod)["volumeMounts"]
-    return next(str(each["mountPath"]) for each in mounts if each["name"] == mount)
+    return next(
+        str(volume_mount["mountPath"]) for volume_mount in mounts if volume_mount["name"] == mount
+    )
 
 
 class Stage(Scene):
-    """A chart of its own, with directories of its own on the nodes: it disturbs nobody."""
+    """Runs a separate chart with separate directories on the nodes: it disturbs no other test."""
 
     def __init__(self, lab: Lab) -> None:
         super().__init__(lab, "confinement")
         self.directory = f"/run/{self.name}"
 
     def map(self, node: str, name: str, *, formatted: bool = False) -> str:
-        """Make and map an image; give the device."""
+        """Create and map an image; return the device."""
         ceph, image = self.lab.ceph, f"{POOL}/{self.name}-{name}"
         (ceph.create_formatted if formatted else ceph.create_image)(image)
         self.undo(lambda: ceph.rbd("rm", "--no-progress", image))
         return self.map_by_hand(node, image)
 
     def chart(self, mode: str, **values: object) -> Json:
-        """Create what the chart's pod mounts and runs as; give the pod's spec."""
+        """Create what the chart's pod mounts and its service account; return the pod's spec."""
         repository, _, tag = AGENT.rpartition(":")
         objects = rendered(
             self.lab,
@@ -228,22 +231,24 @@ class Stage(Scene):
             freezeDir=f"{self.directory}/freeze",
             **values,
         )
-        for each in objects:
-            if each["kind"] in {"ConfigMap", "Secret", "ServiceAccount"}:
-                self.workloads.apply(each)
-                self.undo(functools.partial(self._delete, each))
+        for document in objects:
+            if document["kind"] in {"ConfigMap", "Secret", "ServiceAccount"}:
+                self.workloads.apply(document)
+                self.undo(functools.partial(self._delete, document))
         return pod_of(objects)
 
     def _delete(self, made: Json) -> None:
         self.workloads.delete(made["kind"], made["metadata"]["name"])
 
     def start(self, name: str, node: str, pod: Json, containers: Mapping[str, Json]) -> str:
-        """Start a pod of the chart with these containers in place of its one; give its name."""
+        """Start a pod of the chart with these containers instead; return its name."""
         of_ours = {
             "nodeName": node,
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 0,
-            "containers": [each | {"name": slug(key)} for key, each in containers.items()],
+            "containers": [
+                container | {"name": slug(key)} for key, container in containers.items()
+            ],
         }
         name = f"{self.name}-{name}"
         meta = {"name": name, "namespace": "default"}
@@ -251,7 +256,7 @@ class Stage(Scene):
         return name
 
     def said(self, name: str, containers: Mapping[str, Json]) -> dict[str, str]:
-        """Wait until every container of a pod has ended; give what they said, and how they did."""
+        """Wait until every container of a pod has ended; return the output and the exit codes."""
 
         def ended() -> Json | None:
             found = self.workloads.find("Pod", name)
@@ -259,8 +264,8 @@ class Stage(Scene):
 
         found = wait_until(ended, timeout_s=180, what=f"every container of {name} to have ended")
         codes = {
-            each["name"]: each["state"]["terminated"]["exitCode"]
-            for each in found["status"]["containerStatuses"]
+            status["name"]: status["state"]["terminated"]["exitCode"]
+            for status in found["status"]["containerStatuses"]
         }
         kubectl = self.lab.control_plane.kubectl
         return {
@@ -269,13 +274,13 @@ class Stage(Scene):
         }
 
     def execute(self, name: str, container: str, command: Sequence[str]) -> str:
-        """Run a command in a container; give what it said, and how it ended."""
+        """Run a command in a container; return its output, and its exit code."""
         script = f"{shlex.join(command)} 2>&1; echo exit $?"
         run = ("exec", name, f"--container={slug(container)}", "--", "/bin/sh", "-c", script)
         return self.lab.control_plane.kubectl(*run)
 
     def about(self, node: str, device: str) -> dict[str, str]:
-        """Give what commands about a device name."""
+        """Return the values for the placeholders of commands about a device."""
         number = device.removeprefix("/dev/rbd")
         sequence = self.lab.nodes[node].get(f"/sys/block/rbd{number}/diskseq").decode().strip()
         stat = self.lab.nodes[node].get(f"/sys/block/rbd{number}/stat").decode()
@@ -288,12 +293,12 @@ class Stage(Scene):
 
 
 def filled(command: Sequence[str], known: Mapping[str, str]) -> list[str]:
-    """Give a command about a device."""
-    return [each.format(**known) for each in command]
+    """Return a command with the values of a device."""
+    return [word.format(**known) for word in command]
 
 
 def slug(entry: str) -> str:
-    """Give a container's name."""
+    """Return the name of a container."""
     return re.sub(r"[^a-z0-9]+", "-", entry.lower())
 
 
@@ -307,7 +312,7 @@ def stage(lab: Lab) -> Iterator[Stage]:
 
 
 class Said(NamedTuple):
-    """What was said in each mode with everything there, and without each entry."""
+    """Holds the output in each mode with every privilege, and without each of them."""
 
     all_there: dict[str, str]
     without: dict[str, str]
@@ -315,7 +320,7 @@ class Said(NamedTuple):
 
 @pytest.fixture(scope="module")
 def said(stage: Stage) -> Said:
-    """Play all cases at once: a pod for each mode, on a node with an RBD device."""
+    """Run all cases at once: one pod per mode, on a node with an RBD device."""
     begun = {mode: begin(stage, mode) for mode in (UNMAP, OBSERVE)}
     all_there: dict[str, str] = {}
     without: dict[str, str] = {}
@@ -323,19 +328,19 @@ def said(stage: Stage) -> Said:
         without |= stage.said(pod, containers)
         *forks, end = without.pop(_ALL).splitlines()
         assert end == "exit 0", forks
-        told = [json.loads(each) for each in forks]
-        all_there[mode] = "\n".join(told[: len(_ALL_RUN[mode])])
-        without |= dict(zip(forked(mode), told[len(_ALL_RUN[mode]) :], strict=True))
+        outputs = [json.loads(fork) for fork in forks]
+        all_there[mode] = "\n".join(outputs[: len(_ALL_RUN[mode])])
+        without |= dict(zip(forked(mode), outputs[len(_ALL_RUN[mode]) :], strict=True))
     return Said(all_there, without)
 
 
 def forked(mode: str) -> dict[str, Case]:
-    """Give the cases that one container of a mode plays."""
-    return {each.entry: each for each in CASES if each.mode == mode and each.take is not None}
+    """Return the cases that one container of a mode runs."""
+    return {case.entry: case for case in CASES if case.mode == mode and case.take is not None}
 
 
 def begin(stage: Stage, mode: str) -> tuple[str, dict[str, Json]]:
-    """Start what plays the cases of a mode; give the pod and its containers."""
+    """Start the containers for the cases of a mode; return the pod and its containers."""
     node, pod = NODE_OF[mode], stage.chart(mode)
     device = stage.map(node, mode)
     stage.lab.nodes[node].put(f"{stage.directory}/freeze/freeze", b"")
@@ -343,21 +348,21 @@ def begin(stage: Stage, mode: str) -> tuple[str, dict[str, Json]]:
         stage.hold_open(node, device)
     known = stage.about(node, device)
     forks = [("nothing", "", filled(run, known)) for run in _ALL_RUN[mode]]
-    for each in forked(mode).values():
-        how, what = each.take or ("", "")
+    for case in forked(mode).values():
+        how, what = case.take or ("", "")
         what = path_of(pod, what) if how in {"hide", "lock"} else what
-        forks.append((how, what, filled(each.run, known)))
+        forks.append((how, what, filled(case.run, known)))
     containers = {_ALL: running(pod, guest_program("without", json.dumps(forks)))}
     containers |= {
-        each.entry: running(pod, filled(each.run, known), each.security)
-        for each in CASES
-        if each.mode == mode and each.security is not None
+        case.entry: running(pod, filled(case.run, known), case.security)
+        for case in CASES
+        if case.mode == mode and case.security is not None
     }
     return stage.start(mode, node, pod, containers), containers
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_with_everything_there_nothing_is_lost(said: Said, mode: str) -> None:
+def test_full_privileges_lose_no_function(said: Said, mode: str) -> None:
     text = said.all_there[mode]
     for case in CASES:
         if case.mode in {mode, UNMAP} and case.run in _ALL_RUN[mode]:
@@ -366,39 +371,39 @@ def test_with_everything_there_nothing_is_lost(said: Said, mode: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.entry)
-def test_without_it_something_definite_is_lost(said: Said, case: Case) -> None:
+def test_missing_privilege_loses_its_function(said: Said, case: Case) -> None:
     text = said.without[case.entry]
     assert case.told in text, text
     assert not case.lost or case.lost not in text, text
 
 
-# What it takes a change on the node to see --------------------------------------------------------
+# Privileges for later changes on the node ---------------------------------------------------------
 
 
 class Following(NamedTuple):
-    """A pod whose containers were there before the node's mounts changed."""
+    """A pod whose containers started before the node's mounts changed."""
 
     pod: str
     device: str
-    """It was mounted below kubelet's directory, and no longer is."""
+    """A device that was mounted below kubelet's directory, and no longer is."""
 
 
 _PRIVATE: Final = {"kubelet HostToContainer": "kubelet", "sys HostToContainer": "sys"}
-"""Entry, and the mount that has no propagation without it."""
+"""Privilege, and the mount that has no propagation without it."""
 
 
 @pytest.fixture(scope="module")
 def following(stage: Stage) -> Following:
-    """Unmount a volume, and mount debugfs, under the eyes of agents that run."""
+    """Unmount a volume and mount debugfs while agents run."""
     node = NODE_OF[UNMAP]
     vm, root = stage.lab.nodes[node], f"{stage.directory}/kubelet"
     device = stage.map(node, "mounted", formatted=True)
     vm.run(f"mkdir -p {root}/volume && mount {device} {root}/volume")
     stage.undo(lambda: vm.run(f"umount {root}/volume", check=False))
     pod = stage.chart(UNMAP, kubeletRoot=root)
-    idle = running(pod, ("sleep", "100000"))
-    containers = {_ALL: idle} | {
-        entry: idle | {"volumeMounts": without_propagation(idle, mount)}
+    sleeper = running(pod, ("sleep", "100000"))
+    containers = {_ALL: sleeper} | {
+        entry: sleeper | {"volumeMounts": without_propagation(sleeper, mount)}
         for entry, mount in _PRIVATE.items()
     }
     vm.run("umount -R /sys/kernel/debug")
@@ -414,31 +419,31 @@ def following(stage: Stage) -> Following:
 
 def without_propagation(container: Json, mount: str) -> list[Json]:
     return [
-        {key: value for key, value in each.items() if key != "mountPropagation"}
-        if each["name"] == mount
-        else each
-        for each in container["volumeMounts"]
+        {key: value for key, value in volume_mount.items() if key != "mountPropagation"}
+        if volume_mount["name"] == mount
+        else volume_mount
+        for volume_mount in container["volumeMounts"]
     ]
 
 
 @pytest.mark.alone
-def test_debugfs_that_is_mounted_later_is_seen(stage: Stage, following: Following) -> None:
-    """What `check` advises needs no restart of the agent."""
+def test_debugfs_mounted_later_is_visible(stage: Stage, following: Following) -> None:
+    """The remedy of `check` needs no restart of the agent."""
     look = ("test", "-d", "/host/sys/kernel/debug/ceph")
     assert stage.execute(following.pod, _ALL, look) == "exit 0\n"
     assert stage.execute(following.pod, "sys HostToContainer", look) == "exit 1\n"
 
 
 @pytest.mark.alone
-def test_a_private_copy_of_kubelets_directory_keeps_a_device_busy(
+def test_private_copy_of_kubelet_directory_keeps_device_busy(
     stage: Stage, following: Following
 ) -> None:
-    """And an act ends well where there is none."""
+    """Without such a copy an unmap succeeds."""
     pod, device = following
     vm = stage.lab.nodes[NODE_OF[UNMAP]]
 
     def act() -> str:
-        # With the I/O counters of this moment: the last umount of a file system writes.
+        # The I/O counters must be current: the last umount of a file system writes.
         return stage.execute(pod, _ALL, filled(_ACT, stage.about(vm.name, device)))
 
     assert act() == f"exit {errno.EBUSY}\n"
@@ -457,9 +462,9 @@ def test_a_private_copy_of_kubelets_directory_keeps_a_device_busy(
 # Chart, cases and document ------------------------------------------------------------------------
 
 _SHOWN_BY: Final = {
-    **{each.entry: f"[{each.entry}]" for each in CASES},
-    "sys HostToContainer": "test_debugfs_that_is_mounted_later_is_seen",
-    "kubelet HostToContainer": "test_a_private_copy_of_kubelets_directory_keeps_a_device_busy",
+    **{case.entry: f"[{case.entry}]" for case in CASES},
+    "sys HostToContainer": "test_debugfs_mounted_later_is_visible",
+    "kubelet HostToContainer": "test_private_copy_of_kubelet_directory_keeps_device_busy",
     # The lab's kernel runs without AppArmor and SELinux.
     "appArmorProfile": "not played",
     "seLinuxOptions": "not played",
@@ -471,21 +476,21 @@ _ROW: Final = re.compile(
 
 @pytest.fixture(scope="module")
 def given(lab: Lab) -> dict[str, set[str]]:
-    """Give the names of what the chart gives in each mode."""
+    """Return the names of what the chart gives in each mode."""
     return {mode: given_to(pod_of(rendered(lab, mode=mode))) for mode in MODES}
 
 
-def test_nothing_is_in_the_chart_without_a_case(given: dict[str, set[str]]) -> None:
+def test_chart_has_a_case_for_each_privilege(given: dict[str, set[str]]) -> None:
     assert given[OBSERVE] | given[UNMAP] == set(_SHOWN_BY)
-    assert {each.entry for each in CASES if each.mode == UNMAP} <= given[UNMAP]
+    assert {case.entry for case in CASES if case.mode == UNMAP} <= given[UNMAP]
 
 
-def test_mode_observe_has_nothing_that_mode_unmap_has_not(given: dict[str, set[str]]) -> None:
+def test_mode_observe_has_only_privileges_of_mode_unmap(given: dict[str, set[str]]) -> None:
     assert given[OBSERVE] - _PRIVILEGED_HAS < given[UNMAP]
 
 
-def test_the_document_has_a_row_for_each_entry_of_each_mode(given: dict[str, set[str]]) -> None:
-    rows = [each for each in _ROW.findall(DOCUMENT.read_text()) if each[0] in _SHOWN_BY]
+def test_document_has_a_row_for_each_privilege_of_each_mode(given: dict[str, set[str]]) -> None:
+    rows = [match for match in _ROW.findall(DOCUMENT.read_text()) if match[0] in _SHOWN_BY]
     assert {entry: shown.strip() for entry, _, _, shown in rows} == _SHOWN_BY
     for column, mode in enumerate(MODES, start=1):
         assert {row[0] for row in rows if row[column] != "no"} == given[mode]

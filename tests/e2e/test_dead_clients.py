@@ -1,4 +1,4 @@
-"""Clients that can do no I/O any more, or do it unseen."""
+"""Clients that can do no more I/O, or whose I/O no watch shows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.alone
-def test_one_blocklist_entry_kills_every_volume_of_a_node(scene: Scene) -> None:
+def test_blocklist_entry_makes_all_volumes_of_a_node_dead(scene: Scene) -> None:
     """scenarios.md 19, 20, 50, 51, recordings 23 and 30: Dead, then lifted: Unwatched."""
     first = scene.claim()
     scene.workloads.apply(claim(f"{scene.name}-2"))
@@ -39,9 +39,9 @@ def test_one_blocklist_entry_kills_every_volume_of_a_node(scene: Scene) -> None:
     text = str(dead)
     assert "/dev/rbd0" in text
     assert "/dev/rbd1" in text
-    assert not any("blocklist rm" in each for each in dead.next)
+    assert not any("blocklist rm" in command for command in dead.next)
 
-    # 51: the kernel shares one client among all mappings of a node, so no new one works either.
+    # 51: the kernel shares one client among all mappings of a node, so a new mapping fails too.
     scene.claim("-3")
     late = scene.start_pod("worker-2", "-late", claim_suffix="-3")
     event = scene.workloads.wait_event(late, reason="FailedMount", contains="108")
@@ -56,8 +56,8 @@ def test_one_blocklist_entry_kills_every_volume_of_a_node(scene: Scene) -> None:
     assert unwatched.holder("worker-2")["watcher"] is None
 
 
-def test_the_same_image_read_write_on_two_nodes_is_a_conflict(scene: Scene) -> None:
-    """scenarios.md 32: an administrator maps what a pod uses elsewhere."""
+def test_image_read_write_on_two_nodes_is_a_conflict(scene: Scene) -> None:
+    """scenarios.md 32: an administrator maps an image on another node that a pod uses."""
     volume = scene.claim()
     scene.run_pod("worker-1")
     scene.map_by_hand("worker-2", f"{POOL}/{scene.image_of(volume).rpartition('/')[2]}")
@@ -65,14 +65,14 @@ def test_the_same_image_read_write_on_two_nodes_is_a_conflict(scene: Scene) -> N
     assert report.verdict == "Conflict"
     assert report.exit_code == 3
     assert "RBD106" in report.codes
-    assert {each["node"] for each in report.holders} == {"worker-1", "worker-2"}
+    assert {holder["node"] for holder in report.holders} == {"worker-1", "worker-2"}
 
 
-def test_an_nbd_device_without_its_process_is_dead(scene: Scene) -> None:
+def test_nbd_device_without_its_process_is_dead(scene: Scene) -> None:
     """scenarios.md 34, recording 20: sysfs keeps pid and backend; no process serves it.
 
-    Its deletion takes five minutes of hanging I/O: what that leaves (52) is judged from recordings
-    24, 28 and 30. An idle device the kernel clears away itself.
+    Deleting its pod takes five minutes of hanging I/O. The state after that (52) is judged from
+    recordings 24, 28 and 30. The kernel removes an idle device automatically.
     """
     volume = scene.claim(storage_class="rbd-nbd")
     scene.run_pod("worker-2")
@@ -83,15 +83,15 @@ def test_an_nbd_device_without_its_process_is_dead(scene: Scene) -> None:
 
     scene.kill_nbd("worker-2", scene.handle(volume))
     dead = scene.wait_verdict("worker-2", volume, "Dead")
-    # The watch of its process lingers up to 30 s: that is a second line of the answer.
-    mapped = [each for each in dead.holders if each["device"] == holder["device"]]
-    assert [each["verdict"] for each in mapped] == ["Dead"]
+    # The watch of its process remains for up to 30 s: that is a second line of the answer.
+    mapped = [other for other in dead.holders if other["device"] == holder["device"]]
+    assert [nbd["verdict"] for nbd in mapped] == ["Dead"]
     assert "RBD104" in dead.codes
-    assert not any("unmap" in each for each in dead.next)
+    assert not any("unmap" in command for command in dead.next)
 
 
-def test_two_clusters_with_equal_names_are_kept_apart(scene: Scene) -> None:
-    """scenarios.md 37: the fsid tells them apart, also where pool and image are called alike."""
+def test_clusters_with_equal_names_are_distinguished(scene: Scene) -> None:
+    """scenarios.md 37: the fsid distinguishes them, even if pool and image have the same names."""
     volume = scene.claim()
     scene.run_pod("worker-1")
     image = scene.image_of(volume)

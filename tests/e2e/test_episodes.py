@@ -1,4 +1,4 @@
-"""Many random lives of volumes beside agents that may unmap, and are killed all the time."""
+"""Many random lifecycles of volumes next to agents that may unmap, and are killed repeatedly."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 COUNT: Final = int(os.environ.get("RBDAGENT_EPISODES", "50"))
 SEED: Final = int(os.environ.get("RBDAGENT_EPISODES_SEED", "1"))
-"""The same lives in each run of the tier; ``./dev soak`` draws another seed."""
+"""The same lifecycles in each run of the tier; ``./dev soak`` draws another seed."""
 AT_ONCE: Final = 10
 _FREE: Final = ("--mode", "unmap", "--grace-period", "5s", "--unmap-staged",
                 "--max-unmaps-per-hour", "100000", "--resync", "10s")  # fmt: skip
@@ -42,7 +42,7 @@ STATE: Final = "/run/rbdagent-mortal"
 
 @pytest.fixture
 def mortals(lab: Lab) -> Iterator[None]:
-    """Run an agent on each node that unmaps after five seconds, and is killed all the time."""
+    """Run an agent on each node that unmaps after five seconds, and kill it repeatedly."""
     for node in NODES:
         lab.nodes[node].define_service(
             "mortal",
@@ -54,28 +54,32 @@ def mortals(lab: Lab) -> Iterator[None]:
 
 
 @pytest.mark.alone
-def test_no_byte_no_pod_and_no_orphan_is_lost_in_many_lives(
+def test_random_lifecycles_lose_no_byte_pod_or_orphan(
     lab: Lab, scene: Scene, mortals: None, record_property: Callable[[str, object], None]
 ) -> None:
-    """safety.md's invariants; the seed is told, and RBDAGENT_EPISODES_SEED plays it again."""
+    """safety.md's invariants; the seed is printed, and RBDAGENT_EPISODES_SEED repeats the run."""
     record_property(TOLD, f"{COUNT} episodes, seed {SEED}")
     residents = [Resident(lab, node, mode) for node in NODES for mode in ("Filesystem", "Block")]
     try:
         with ThreadPoolExecutor(AT_ONCE) as together, Disturbance(lab, SEED) as disturbance:
-            begun = [each.move_in for each in residents] + [each.play for each in _episodes(lab)]
-            played = [together.submit(each) for each in begun]
-            broken = [str(each.exception()) for each in played if each.exception() is not None]
+            begun = [resident.move_in for resident in residents] + [
+                episode.play for episode in _episodes(lab)
+            ]
+            played = [together.submit(action) for action in begun]
+            broken = [
+                str(future.exception()) for future in played if future.exception() is not None
+            ]
         for node in NODES if broken else ():
             log = lab.nodes[node].service("mortal").logs()
             (lab.state_dir / "log" / f"mortal-{node}.log").write_text(log)
         assert not broken, "\n\n".join(broken)
-        for each in residents:
-            each.check()
+        for resident in residents:
+            resident.check()
         killed = sum(_killed(lab, node) for node in NODES)
         done = sum(_unmapped(lab, node) for node in NODES)
     finally:
-        for each in residents:
-            each.scene.clear()
+        for resident in residents:
+            resident.scene.clear()
     record_property(TOLD, f"{killed} kills, {disturbance.cuts} cuts, {done} unmaps on record")
     for node in NODES:
         wait_until(
@@ -86,7 +90,7 @@ def test_no_byte_no_pod_and_no_orphan_is_lost_in_many_lives(
 
 
 def _episodes(lab: Lab) -> list[Episodes | Bare]:
-    """Give so many episodes: a sixth with pods, the rest without, in turns."""
+    """Return COUNT episodes: one in six with a pod, the rest without, in turns."""
     lives = round(COUNT / TOGETHER / 6)
     bare = COUNT - lives * TOGETHER
     found: list[Episodes | Bare] = [Bare(lab, SEED, number) for number in range(bare)]
@@ -98,7 +102,7 @@ def _episodes(lab: Lab) -> list[Episodes | Bare]:
 
 
 class Resident:
-    """A pod that lives through all of it."""
+    """A pod that runs during the whole test."""
 
     def __init__(self, lab: Lab, node: str, mode: str) -> None:
         self._lab = lab
@@ -107,19 +111,19 @@ class Resident:
         self.scene = Scene(lab, f"resident-{node}-{mode}-{SEED}")
 
     def move_in(self) -> None:
-        """Start it."""
+        """Start the pod."""
         self._image = self.scene.image_of(self.scene.claim(volume_mode=self._mode))
         self._pod = start_beating(self.scene, self._node, self._mode, [self.scene.name])
         self.scene.workloads.wait_running(self._pod, timeout_s=300)
         self._mapped = mapped(self._lab, self._node, self._image)
 
     def check(self) -> None:
-        """It has not missed one beat, and its device is the one that it had."""
+        """Check that no write failed, and that its device is still the same one."""
         assert not beats_missed(self._lab, self._node, self._pod)
         assert mapped(self._lab, self._node, self._image) == self._mapped
         found = self.scene.workloads.find("Pod", self._pod)
         assert found is not None
-        assert [each["restartCount"] for each in found["status"]["containerStatuses"]] == [0]
+        assert [status["restartCount"] for status in found["status"]["containerStatuses"]] == [0]
 
 
 def _killed(lab: Lab, node: str) -> int:
@@ -129,7 +133,7 @@ def _killed(lab: Lab, node: str) -> int:
 
 
 def _unmapped(lab: Lab, node: str) -> int:
-    """Count the unmaps that the node's agents have on record, once every act is closed."""
+    """Return the number of unmaps on record at the node's agents, once every unmap is closed."""
     path = f"{STATE}/acts.json"
     vm = lab.nodes[node]
     if vm.run(["test", "-e", path], check=False).exit_code != 0:
@@ -137,11 +141,11 @@ def _unmapped(lab: Lab, node: str) -> int:
 
     def closed() -> dict[str, Any] | None:
         found: dict[str, Any] = json.loads(vm.get(path))
-        return found if all(each.get("outcome") for each in found["acts"]) else None
+        return found if all(act.get("outcome") for act in found["acts"]) else None
 
     found: dict[str, Any] = wait_until(
         closed, timeout_s=120, what=f"every act on {node} to be closed"
     )
-    kept: int = sum(each["outcome"] == "unmapped" for each in found["acts"])
+    kept: int = sum(act["outcome"] == "unmapped" for act in found["acts"])
     forgotten: dict[str, int] = dict(found.get("forgotten") or ())
     return kept + forgotten.get("unmapped", 0)

@@ -1,7 +1,7 @@
-"""The incident that rbdagent was founded for, from its first minute to its end.
+"""The incident for which rbdagent was written, from its first minute to its end.
 
-scenarios.md 1, 3, 4, 46; recordings 12, 13, 14. With RBDAGENT_RECORD=1 the looks that
-docs/stories/founding-multi-attach.md tells of are written anew.
+scenarios.md 1, 3, 4, 46; recordings 12, 13, 14. With RBDAGENT_RECORD=1 the test writes the
+snapshots of docs/stories/founding-multi-attach.md again.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.alone
-def test_founding_incident(scene: Scene) -> None:  # noqa: PLR0915 - one story, told in one go
-    """A pinned volume, Multi-Attach, kubelet's restart, `still being used`, and the way out."""
+def test_founding_incident(scene: Scene) -> None:  # noqa: PLR0915 - one incident from start to end
+    """A pinned volume, Multi-Attach, a restart of kubelet, `still being used`, and the solution."""
     volume = scene.claim()
     old = scene.run_pod("worker-1")
     uid = scene.uid(old)
@@ -34,7 +34,7 @@ def test_founding_incident(scene: Scene) -> None:  # noqa: PLR0915 - one story, 
     assert holder["confidence"] == "certain"
     assert holder["watcher"]["client"] == holder["clientID"]
     assert holder["watcher"]["address"] == holder["clientAddress"]
-    assert [each["name"] for each in holder["pods"]] == [old]
+    assert [pod["name"] for pod in holder["pods"]] == [old]
     assert holder["attachment"]["attached"]
     assert holder["mounts"]
 
@@ -52,27 +52,27 @@ def test_founding_incident(scene: Scene) -> None:  # noqa: PLR0915 - one story, 
     pinned = scene.wait_verdict("worker-1", volume, "Pinned")
     holder = pinned.holder("worker-1")
     assert pinned.exit_code == 3
-    assert pin in [each["pid"] for each in holder["openedBy"]]
+    assert pin in [opener["pid"] for opener in holder["openedBy"]]
     assert holder["mounts"] == []
     assert holder["attachment"]["attached"]
-    assert not any("unmap" in each for each in pinned.next)
+    assert not any("unmap" in command for command in pinned.next)
     _ask(scene, "founding_pinned")
 
     scene.lab.nodes["worker-1"].service("kubelet").restart()
     wait_until(
         lambda: (
-            [each["spec"]["nodeName"] for each in scene.workloads.attachments(volume)]
+            [attachment["spec"]["nodeName"] for attachment in scene.workloads.attachments(volume)]
             == ["worker-2"]
         ),
         timeout_s=90,
-        what="the controller to detach from worker-1, which kubelet has forgotten",
+        what="the controller to detach from worker-1, of which kubelet has no record",
     )
     scene.workloads.wait_event(new, reason="FailedMount", contains="is still being used")
     forgotten = scene.look("worker-1", volume)
     holder = forgotten.holder("worker-1")
     assert forgotten.verdict == "Pinned"
     assert holder["attachment"] is None
-    assert pin in [each["pid"] for each in holder["openedBy"]]
+    assert pin in [opener["pid"] for opener in holder["openedBy"]]
 
     scene.kill("worker-1", pin)
     orphan = scene.wait_verdict("worker-1", volume, "Orphaned")
@@ -85,7 +85,7 @@ def test_founding_incident(scene: Scene) -> None:  # noqa: PLR0915 - one story, 
 
     elsewhere = scene.look("worker-2", volume)
     assert elsewhere.holder("worker-1")["verdict"] == "Undetermined"
-    assert any("worker-1" in each for each in elsewhere.next)
+    assert any("worker-1" in command for command in elsewhere.next)
 
     scene.lab.nodes["worker-1"].run(["rbd", "unmap", "-o", "noudev", holder["device"]])
     scene.workloads.wait_running(new)
@@ -93,7 +93,7 @@ def test_founding_incident(scene: Scene) -> None:  # noqa: PLR0915 - one story, 
 
 
 def _ask(scene: Scene, state: str) -> None:
-    """See that `diagnose` tells first what everything waits for; what is young says so later."""
+    """Check that the first finding of `diagnose` is the root cause of the state."""
     asked = Asked(f"pvc/default/{scene.name}", "worker-1", there=True)
     if os.environ.get("RBDAGENT_RECORD"):
         wait_recognised(scene, state, asked)

@@ -1,4 +1,4 @@
-"""Volumes that are where they should be, or that several clients hold for a good reason."""
+"""Volumes in regular use, some of them by several clients for a good reason."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from tests.e2e.scene import Scene
 
 
-def test_rolling_update_with_surge_waits_for_itself(scene: Scene) -> None:
-    """scenarios.md 2: the old pod runs, the new one of the same owner waits elsewhere."""
+def test_rolling_update_with_surge_blocks_itself(scene: Scene) -> None:
+    """scenarios.md 2: the old pod runs, the new pod of the same owner waits on another node."""
     volume = scene.claim()
     old = pod_spec(node="worker-1", claims=[scene.name])
     scene.workloads.apply(deployment(scene.name, template=old, max_surge=1))
@@ -29,10 +29,12 @@ def test_rolling_update_with_surge_waits_for_itself(scene: Scene) -> None:
     report = scene.look("worker-1", volume)
     assert report.verdict == "InUse"
     assert "RBD111" in report.codes
-    assert any("maxSurge" in each["remedy"] + each["message"] for each in report.data["findings"])
+    assert any(
+        "maxSurge" in finding["remedy"] + finding["message"] for finding in report.data["findings"]
+    )
 
 
-def test_a_block_volume_on_two_nodes_is_shared(scene: Scene) -> None:
+def test_block_volume_on_two_nodes_is_shared(scene: Scene) -> None:
     """scenarios.md 31: RWX block, two watchers, both legitimate (recording 24)."""
     volume = scene.claim(access_mode="ReadWriteMany", volume_mode="Block")
     first = scene.start_pod("worker-1", block=True)
@@ -45,12 +47,12 @@ def test_a_block_volume_on_two_nodes_is_shared(scene: Scene) -> None:
     assert "RBD114" in report.codes
     assert report.holder("worker-1")["confidence"] == "certain"
     assert report.holder("worker-2")["confidence"] == "probable"
-    binds = {each["kind"] for each in report.holder("worker-1")["mounts"]}
+    binds = {mount["kind"] for mount in report.holder("worker-1")["mounts"]}
     assert binds == {"device-bind"}
 
 
-def test_a_read_only_mapping_has_no_watcher_and_is_not_missed(scene: Scene) -> None:
-    """A static ROX volume (recording 24): mapped read-only, no watcher, and InUse all the same."""
+def test_read_only_mapping_without_watcher_is_in_use(scene: Scene) -> None:
+    """A static ROX volume (recording 24): mapped read-only, no watcher, and still InUse."""
     image = f"{scene.name}-image"
     scene.lab.ceph.create_image(f"{POOL}/{image}")
     scene.undo(lambda: scene.lab.ceph.rbd("rm", "--no-progress", f"{POOL}/{image}"))
@@ -72,8 +74,8 @@ def test_a_read_only_mapping_has_no_watcher_and_is_not_missed(scene: Scene) -> N
     assert holder["watcher"] is None
 
 
-def test_a_client_outside_the_cluster_is_foreign(scene: Scene) -> None:
-    """scenarios.md 18 and 33: a librbd client whose address no Node has, no agent reports."""
+def test_client_outside_the_cluster_is_foreign(scene: Scene) -> None:
+    """scenarios.md 18 and 33: a librbd client whose address no Node has and no agent reports."""
     volume = scene.claim()
     image = scene.image_of(volume)
     with scene.librbd_client(image):
@@ -83,10 +85,10 @@ def test_a_client_outside_the_cluster_is_foreign(scene: Scene) -> None:
     holder = report.holder(None)
     assert holder["confidence"] == "unknown"
     assert holder["clientAddress"].startswith(f"{scene.lab.ceph.host}:")
-    assert not any("unmap" in each for each in report.next)
+    assert not any("unmap" in command for command in report.next)
 
 
-def test_volumes_in_a_rados_namespace_are_kept_apart(scene: Scene) -> None:
+def test_images_in_two_rados_namespaces_are_distinguished(scene: Scene) -> None:
     """scenarios.md 38: the same image name in two namespaces is two images."""
     volume = scene.claim(storage_class="rbd-namespace")
     scene.run_pod("worker-1")
@@ -101,8 +103,8 @@ def test_volumes_in_a_rados_namespace_are_kept_apart(scene: Scene) -> None:
     assert scene.look("worker-1", twin).holders == []
 
 
-def test_a_migrated_volume_is_found_by_both_its_names(scene: Scene) -> None:
-    """scenarios.md 39: an in-tree PV that a CSI driver serves under a handle of its own."""
+def test_migrated_volume_is_found_by_both_names(scene: Scene) -> None:
+    """scenarios.md 39: an in-tree PV that a CSI driver serves under another handle."""
     image = scene.in_tree_volume()
     scene.map_by_hand("worker-1", image)
 

@@ -1,4 +1,4 @@
-"""Mappings that Kubernetes has forgotten, or that something on the node keeps."""
+"""Mappings of which Kubernetes has no record, or that something on the node keeps."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 _GRACE_MINUTES = 11
 
 
-def test_a_bind_in_a_foreign_namespace_pins(scene: Scene) -> None:
-    """scenarios.md 3 and 4, recording 09b: EBUSY again and again, and nothing on the host."""
+def test_bind_mount_in_another_namespace_pins_the_device(scene: Scene) -> None:
+    """scenarios.md 3 and 4, recording 09b: repeated EBUSY, and no mount on the host."""
     volume = scene.claim()
     pod = scene.run_pod("worker-1")
     pin = scene.pin_by_bind("worker-1", scene.mount_of(pod, volume))
@@ -25,7 +25,7 @@ def test_a_bind_in_a_foreign_namespace_pins(scene: Scene) -> None:
 
     report = scene.wait_verdict("worker-1", volume, "Pinned")
     holder = report.holder("worker-1")
-    assert pin in [each["mountNamespaceOf"]["pid"] for each in holder["mounts"]]
+    assert pin in [mount["mountNamespaceOf"]["pid"] for mount in holder["mounts"]]
     assert "RBD102" in report.codes
     plugin = scene.lab.nodes["worker-1"].service("csi")
     # The first unmap may come after the pod is gone: kubelet unstages when it next reconciles.
@@ -38,8 +38,8 @@ def test_a_bind_in_a_foreign_namespace_pins(scene: Scene) -> None:
 
 
 @pytest.mark.alone
-def test_a_staging_mount_left_behind_is_an_orphan_once_kubelet_is_settled(scene: Scene) -> None:
-    """scenarios.md 5, recording 18 (kubernetes#121937): staged, forgotten by kubelet."""
+def test_leftover_staging_mount_is_an_orphan_after_a_delay(scene: Scene) -> None:
+    """scenarios.md 5, recording 18 (kubernetes#121937): staged, without a record in kubelet."""
     volume = scene.claim()
     pod = scene.run_pod("worker-1")
     step = "NodeUnstage.umount"
@@ -56,20 +56,20 @@ def test_a_staging_mount_left_behind_is_an_orphan_once_kubelet_is_settled(scene:
     old = scene.aged("worker-1", volume, minutes=_GRACE_MINUTES)
     assert old.verdict == "Orphaned"
     assert "RBD110" in old.codes
-    assert not any(each.startswith("rbd unmap") for each in old.next[:1])
+    assert not any(command.startswith("rbd unmap") for command in old.next[:1])
     scene.clean_mapping("worker-1", old.holder("worker-1"))
 
 
-def test_what_a_failed_rollback_leaks_is_an_orphan(scene: Scene) -> None:
+def test_mapping_leaked_by_failed_rollback_is_an_orphan(scene: Scene) -> None:
     """scenarios.md 7, recording 25: no stash, no staging directory, no attachment."""
     volume = scene.claim()
     handle = scene.handle(volume)
-    # ceph-csi tells its log what mkfs said, and kubelet only this.
-    said = "exit status 1"
-    scene.lab.set_fault("worker-1", "NodeStage.mkfs", "error", message=said, volume=handle)
+    # ceph-csi writes the error of mkfs to its log; kubelet shows only this.
+    error = "exit status 1"
+    scene.lab.set_fault("worker-1", "NodeStage.mkfs", "error", message=error, volume=handle)
     scene.lab.set_fault("worker-1", "NodeStage.rollback-unmap", "skip", volume=handle)
     pod = scene.start_pod("worker-1")
-    scene.workloads.wait_event(pod, reason="FailedMount", contains=said)
+    scene.workloads.wait_event(pod, reason="FailedMount", contains=error)
     scene.workloads.delete("Pod", pod)
     scene.wait_detached(volume, "worker-1")
     scene.lab.clear_fault("worker-1", "NodeStage.mkfs", volume=handle)
@@ -80,9 +80,9 @@ def test_what_a_failed_rollback_leaks_is_an_orphan(scene: Scene) -> None:
     scene.clean_mapping("worker-1", report.holder("worker-1"))
 
 
-def test_a_lazily_unmounted_file_system_pins(scene: Scene) -> None:
+def test_lazily_unmounted_file_system_pins_the_device(scene: Scene) -> None:
     """scenarios.md 9 in its nearest form, recording 22: `umount -l` with a file open."""
-    # mkfs.xfs makes none below 300 MiB.
+    # mkfs.xfs fails below 300 MiB.
     volume = scene.claim(storage_class="rbd-xfs", size="320Mi")
     pod = scene.run_pod("worker-1")
     mount = scene.mount_of(pod, volume)
@@ -93,28 +93,28 @@ def test_a_lazily_unmounted_file_system_pins(scene: Scene) -> None:
     report = scene.wait_verdict("worker-1", volume, "Pinned")
     holder = report.holder("worker-1")
     assert holder["mounts"] == []
-    assert pin in [each["pid"] for each in holder["openedBy"]]
+    assert pin in [opener["pid"] for opener in holder["openedBy"]]
 
 
-def test_an_open_luks_device_pins(scene: Scene) -> None:
-    """scenarios.md 14, recording 21: somebody has the dm child open."""
+def test_open_luks_device_pins_the_device(scene: Scene) -> None:
+    """scenarios.md 14, recording 21: a process has the dm child open."""
     volume = scene.claim(storage_class="rbd-luks")
     pod = scene.run_pod("worker-1")
     running = scene.look("worker-1", volume)
     held = running.holder("worker-1")["heldBy"]
     assert running.verdict == "InUse"
-    assert [each["kind"] for each in held] == ["luks"]
+    assert [device["kind"] for device in held] == ["luks"]
     assert held[0]["label"] == f"luks-rbd-{scene.handle(volume)}"
 
     pin = scene.hold_open("worker-1", f"/dev/mapper/{held[0]['label']}")
     scene.workloads.delete("Pod", pod)
     report = scene.wait_verdict("worker-1", volume, "Pinned")
-    assert pin in [each["pid"] for each in report.holder("worker-1")["openedBy"]]
+    assert pin in [opener["pid"] for opener in report.holder("worker-1")["openedBy"]]
     assert "RBD102" in report.codes
 
 
 @pytest.mark.alone
-def test_a_container_whose_pod_the_api_has_lost_is_still_in_use(scene: Scene) -> None:
+def test_container_of_a_force_deleted_pod_is_still_in_use(scene: Scene) -> None:
     """scenarios.md 44 and 47, recording 05: force delete while kubelet is down."""
     volume = scene.claim()
     pod = scene.run_pod("worker-1")
@@ -130,18 +130,18 @@ def test_a_container_whose_pod_the_api_has_lost_is_still_in_use(scene: Scene) ->
         kubelet.start()
     holder = report.holder("worker-1")
     assert report.verdict == "InUse"
-    assert "which the API has lost" in refused["RBD505"]
+    assert "the API server has no such pod" in refused["RBD505"]
     assert holder["pods"] == []
-    assert any(uid in str(each["mountNamespaceOf"]["pod"]) for each in holder["mounts"])
+    assert any(uid in str(mount["mountNamespaceOf"]["pod"]) for mount in holder["mounts"])
     (lost,) = (found for found in report.data["findings"] if found["code"] == "RBD109")
-    assert f"does not know its pod ({uid}): it was force-deleted" in lost["message"]
+    assert f"its pod ({uid}) is no longer in the API: it was force-deleted" in lost["message"]
     assert lost["commands"][0]["command"].startswith("systemctl start kubelet")
-    assert not any("unmap" in each for each in report.next)
+    assert not any("unmap" in command for command in report.next)
 
 
 @pytest.mark.alone
-def test_a_dead_plugin_leaves_the_volume_staged(scene: Scene) -> None:
-    """scenarios.md 48, recording 15: the pod hangs, both mounts stay, the driver must come back."""
+def test_dead_plugin_leaves_the_volume_staged(scene: Scene) -> None:
+    """scenarios.md 48, recording 15: the pod hangs, both mounts stay, the driver must run again."""
     volume = scene.claim()
     pod = scene.run_pod("worker-1")
     csi = scene.lab.nodes["worker-1"].service("csi")
@@ -153,15 +153,16 @@ def test_a_dead_plugin_leaves_the_volume_staged(scene: Scene) -> None:
         wait_recognised(scene, "plugin_that_does_not_run", asked)
     finally:
         csi.start()
-    assert any("driver" in each for each in report.holder("worker-1")["because"])
+    assert any("driver" in reason for reason in report.holder("worker-1")["because"])
     scene.workloads.wait_gone("Pod", pod)
 
 
 @pytest.mark.alone
-def test_a_kernel_without_the_module_is_recognised(scene: Scene) -> None:
-    """The module is unloaded, and modprobe finds none: a kernel that was updated without a reboot.
+def test_kernel_without_the_module_is_recognised(scene: Scene) -> None:
+    """The module is unloaded, and modprobe finds none: a kernel update without a reboot.
 
-    The driver runs, and has read at its start what krbd knows: a restart would end it instead.
+    The driver runs; at its start it has read the features that krbd supports. A restart would end
+    it.
     """
     vm = scene.lab.nodes["worker-1"]
     wait_until(
@@ -179,17 +180,17 @@ def test_a_kernel_without_the_module_is_recognised(scene: Scene) -> None:
 
 
 @pytest.mark.alone
-def test_a_hanging_stage_is_waited_for(scene: Scene) -> None:
-    """scenarios.md 15: a call hangs, each retry says that an operation already exists."""
+def test_hanging_stage_is_reported(scene: Scene) -> None:
+    """scenarios.md 15: a call hangs, and each retry reports that an operation already exists."""
     volume = scene.claim()
     with scene.lab.fault("worker-1", "NodeStage.after-map", "hang", volume=scene.handle(volume)):
         pod = scene.start_pod("worker-1")
         wait_until(
-            lambda: any(each["device"] for each in scene.look("worker-1", volume).holders),
+            lambda: any(holder["device"] for holder in scene.look("worker-1", volume).holders),
             timeout_s=90,
             what="the image to be mapped",
         )
-        # kubelet gives a call two minutes; restarted, it asks again at once.
+        # kubelet's timeout for a call is two minutes; after a restart it retries at once.
         scene.lab.nodes["worker-1"].service("kubelet").restart()
         scene.workloads.wait_event(pod, reason="FailedMount", contains="already exists")
         wait_recognised(
@@ -202,10 +203,10 @@ def test_a_hanging_stage_is_waited_for(scene: Scene) -> None:
     scene.workloads.wait_running(pod)
 
 
-def test_a_watch_from_the_waiting_node_that_comes_and_goes_is_no_second_writer(
+def test_transient_watch_of_waiting_node_is_no_second_writer(
     scene: Scene,
 ) -> None:
-    """scenarios.md 49, recording 13: ceph-csi's own in-use check, beside the pod that holds it."""
+    """scenarios.md 49, recording 13: ceph-csi's own in-use check, next to the pod that holds it."""
     volume = scene.claim()
     scene.run_pod("worker-1")
     scene.start_pod("worker-2")
@@ -213,17 +214,19 @@ def test_a_watch_from_the_waiting_node_that_comes_and_goes_is_no_second_writer(
 
         def seen() -> Report | None:
             report = scene.look("worker-1", volume)
-            return report if any(each["node"] == "worker-2" for each in report.holders) else None
+            return (
+                report if any(holder["node"] == "worker-2" for holder in report.holders) else None
+            )
 
         report = wait_until(seen, timeout_s=120, what="the client on worker-2 to be seen")
     assert report.verdict == "InUse"
     assert report.codes.isdisjoint({"RBD106", "RBD110"})
-    (there,) = {each["verdict"] for each in report.holders if each["node"] == "worker-2"}
+    (there,) = {holder["verdict"] for holder in report.holders if holder["node"] == "worker-2"}
     assert there == "Foreign"
 
 
-def test_a_deleted_claim_waits_for_its_orphan(scene: Scene) -> None:
-    """scenarios.md 42, recording 28: Released, VolumeFailedDelete, and who holds it."""
+def test_deleted_claim_waits_for_its_orphan(scene: Scene) -> None:
+    """scenarios.md 42, recording 28: Released, VolumeFailedDelete, and its holder."""
     volume = scene.claim()
     pod = scene.run_pod("worker-1")
     handle = scene.handle(volume)

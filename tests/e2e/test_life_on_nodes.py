@@ -1,7 +1,7 @@
-"""`rbdagent diagnose` on what real kubelets and krbd have come to, and the cures that it tells.
+"""`rbdagent diagnose` on states of real kubelets and krbd, and the remedies that it prints.
 
-Several states are made at a time, asked about, ended and cleared. Their snapshots are
-tests/fixtures/life: RBDAGENT_RECORD=1 writes them anew.
+Several states at a time are made, diagnosed, ended and cleared. Their snapshots are in
+tests/fixtures/life: RBDAGENT_RECORD=1 writes them again.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 _AT_ONCE: Final = 4
-"""Others play on these nodes meanwhile."""
+"""Other tests run on these nodes at the same time."""
 _OVER_S: Final = 300.0
 """kubelet's back-off is up to 2m2s."""
 
 
 class World:
-    """Every state, each made in a scene of its own, some at a time, and somebody who types."""
+    """Makes every state in a separate scene, some at a time, and runs commands as a user."""
 
     def __init__(self, lab: Lab, home: Path) -> None:
         self._lab = lab
         self._laptop = Laptop(
             lab.netns, lab.control_plane.kubeconfig("admin"), home, ceph_conf=lab.ceph.conf
         )
-        self._recognised: dict[str, Future[None]] = {each.__name__: Future() for each in STATES}
+        self._recognised: dict[str, Future[None]] = {make.__name__: Future() for make in STATES}
         self._threads = ThreadPoolExecutor(_AT_ONCE)
-        self._lives = {each.__name__: self._threads.submit(self._play, each) for each in STATES}
+        self._lives = {make.__name__: self._threads.submit(self._play, make) for make in STATES}
 
     def close(self) -> None:
         """Wait until every scene is cleared."""
         self._threads.shutdown()
 
     def wait_recognised(self, state: str) -> None:
-        """Wait until a state was told of as it should be."""
+        """Wait until diagnose has reported a state as the table expects."""
         self._recognised[state].result()
 
     def wait_over(self, state: str) -> None:
-        """Wait until a state was ended by what was told."""
+        """Wait until the printed remedy has ended a state."""
         self._lives[state].result()
 
     def _play(self, make: Callable[[Scene], Asked]) -> None:
@@ -62,10 +62,10 @@ class World:
         scene, recognised = Scene(self._lab, state), self._recognised[state]
         try:
             asked = make(scene)
-            told = wait_recognised(scene, state, asked)
+            found = wait_recognised(scene, state, asked)
             recognised.set_result(None)
             if state in CURED_ON_NODES:
-                self._end(scene, asked, told[0])
+                self._end(scene, asked, found[0])
         except BaseException as error:
             if not recognised.done():
                 recognised.set_exception(error)
@@ -73,27 +73,27 @@ class World:
         finally:
             scene.clear()
 
-    def _end(self, scene: Scene, asked: Asked, told: Json) -> None:
-        """Type what a finding tells to type, and wait until nothing more is told."""
-        commands, _ = ways(lines_in(told["commands"]))
-        assert commands, told
-        for each in commands:
-            self._type(each)
+    def _end(self, scene: Scene, asked: Asked, finding: Json) -> None:
+        """Run the commands of a finding, and wait until diagnose reports nothing more."""
+        commands, _ = ways(lines_in(finding["commands"]))
+        assert commands, finding
+        for command in commands:
+            self._type(command)
         wait_until(
             lambda: not findings(scene, asked),
             timeout_s=_OVER_S,
-            what=f"{told['code']} to be over after {commands}",
+            what=f"{finding['code']} to be over after {commands}",
             interval_s=asked.pause_s,
         )
 
     def _type(self, command: str) -> None:
-        told, _, node = command.partition("  # on ")
+        text, _, node = command.partition("  # on ")
         if not node:
-            self._laptop.done("bash", "-ec", told)
+            self._laptop.done("bash", "-ec", text)
             return
-        # Whoever set this has minutes less to wait.
+        # Shorter than the default, which is minutes.
         settings = f"PATH={venv_python().parent}:$PATH RBDAGENT_GRACE_PERIOD=5s"
-        script = f"export {settings} RBDAGENT_STATE_DIR=/run/life-state; {told}"
+        script = f"export {settings} RBDAGENT_STATE_DIR=/run/life-state; {text}"
         self._lab.nodes[node].run(["/bin/bash", "-ec", script], timeout_s=_OVER_S)
 
 
@@ -104,11 +104,11 @@ def world(lab: Lab, shared_turn: None, tmp_path_factory: pytest.TempPathFactory)
     world.close()
 
 
-@pytest.mark.parametrize("state", [each.__name__ for each in STATES])
-def test_a_state_that_a_node_has_come_to_is_recognised(world: World, state: str) -> None:
+@pytest.mark.parametrize("state", [make.__name__ for make in STATES])
+def test_state_of_a_node_is_recognised(world: World, state: str) -> None:
     world.wait_recognised(state)
 
 
 @pytest.mark.parametrize("state", CURED_ON_NODES)
-def test_what_is_told_first_ends_the_state(world: World, state: str) -> None:
+def test_first_finding_has_a_remedy_that_ends_the_state(world: World, state: str) -> None:
     world.wait_over(state)

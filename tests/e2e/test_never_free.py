@@ -1,7 +1,8 @@
 """`Free` is never the answer on one node while another node can use the image.
 
-Three mappings on worker-1, and the question asked on worker-2: while worker-1 is Ready, tainted,
-cut off or powered off, and while its agent reports, reported lately, reported long ago, or never.
+Three mappings exist on worker-1, and worker-2 is asked about them. Meanwhile worker-1 is
+Ready, tainted, cut off or powered off, and its agent reports now, reported recently, reported long
+ago, or never.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def agent(scene: Scene) -> Iterator[Service]:
 
 
 class Volumes(Struct, frozen=True):
-    """PVs by what their mapping on worker-1 is."""
+    """PVs by the kind of their mapping on worker-1."""
 
     watched: str
     unwatched: str
@@ -57,7 +58,7 @@ class Volumes(Struct, frozen=True):
 
     @property
     def names(self) -> dict[str, str]:
-        """What each is called in the table."""
+        """The name of each kind in the table."""
         return {
             self.watched: "rw, watch",
             self.unwatched: "rw, no watch",
@@ -66,7 +67,7 @@ class Volumes(Struct, frozen=True):
 
 
 def three_mappings(scene: Scene) -> Volumes:
-    """Map three images on worker-1; the client of one loses its watch as recordings 23 and 30."""
+    """Map three images on worker-1; one client loses its watch as in recordings 23 and 30."""
     unwatched = scene.claim("-unwatched")
     scene.run_pod(_HOLDER, "-unwatched", claim_suffix="-unwatched")
     address = scene.look(_HOLDER, unwatched).holder(_HOLDER)["clientAddress"]
@@ -84,7 +85,7 @@ def three_mappings(scene: Scene) -> Volumes:
 
 
 class Reports:
-    """What the agent of worker-1 reports: as it does, lately, long ago or never."""
+    """Controls what the agent of worker-1 reports: now, recently, long ago or never."""
 
     def __init__(self, scene: Scene) -> None:
         self._api = scene.lab.control_plane.api
@@ -103,7 +104,7 @@ class Reports:
         wait_until(reported, timeout_s=120, what="the agent to report its mappings")
 
     def reported(self, *, minutes_ago: int) -> None:
-        """Have the last report be so old."""
+        """Set the time of the last report to so many minutes ago."""
         if self._api.find(_REPORT) is None:
             body = {"apiVersion": "rbdagent.dev/v1alpha1", "kind": "RBDNode"}
             self._api.create(_REPORTS, body | {"metadata": {"name": _HOLDER}})
@@ -112,7 +113,7 @@ class Reports:
         self._api.patch(f"{_REPORT}/status", {"status": status})
 
     def never_reported(self) -> None:
-        """Have no report, as where no agent was ever installed."""
+        """Remove the report, as if no agent was ever installed."""
         if self._api.find(_REPORT) is not None:
             self._api.delete(_REPORT)
 
@@ -127,7 +128,7 @@ class Reports:
 
 
 class Table:
-    """What worker-2 answers about each volume, a row a state of worker-1."""
+    """What worker-2 answers about each volume, one row for each state of worker-1."""
 
     def __init__(self, scene: Scene, volumes: Volumes) -> None:
         self._scene = scene
@@ -136,24 +137,24 @@ class Table:
         self.free: list[str] = []
 
     def ask(self, node: str, agent: str) -> None:
-        """Ask about every volume; diagnose about the one that Ceph does not show."""
+        """Ask about every volume; run diagnose for the volume that Ceph does not show."""
         verdicts = {
             name: self._scene.look(_ASKED, volume).verdict
             for volume, name in self._volumes.names.items()
         }
-        told = self._scene.diagnose(_ASKED, self._volumes.unwatched)
-        verdicts["diagnose: rw, no watch"] = str(told["verdict"])
+        report = self._scene.diagnose(_ASKED, self._volumes.unwatched)
+        verdicts["diagnose: rw, no watch"] = str(report["verdict"])
         row = f"{node:<24} {agent:<16} " + "  ".join(f"{k}: {v}" for k, v in verdicts.items())
         self.rows.append(row)
-        self.free += [f"{row} ({name})" for name, told in verdicts.items() if told == "Free"]
+        self.free += [f"{row} ({name})" for name, verdict in verdicts.items() if verdict == "Free"]
 
 
 @pytest.mark.alone
-def test_free_is_never_the_answer_beside_a_mapping_of_another_node(
+def test_volume_mapped_on_another_node_is_never_free(
     scene: Scene, agent: Service, record_property: Callable[[str, object], None]
 ) -> None:
     volumes, reports = three_mappings(scene), Reports(scene)
-    # No agent follows that would correct what is reported here.
+    # No agent follows that would correct the reports made here.
     scene.undo(reports.never_reported)
     reports.wait_for(volumes)
     vm, table = scene.lab.nodes[_HOLDER], Table(scene, volumes)
@@ -195,9 +196,9 @@ def test_free_is_never_the_answer_beside_a_mapping_of_another_node(
     ask_all("powered off")
     reports.reported(minutes_ago=2)
     lost = scene.look(_ASKED, volumes.watched)
-    (told,) = (one for one in lost.data["findings"] if one["code"] == "RBD113")
+    (finding,) = (one for one in lost.data["findings"] if one["code"] == "RBD113")
     assert lost.verdict == "NodeDown"
-    assert "Ceph sees no watch of it" in told["message"]
+    assert "Ceph lists no watch of that node" in finding["message"]
     for row in table.rows:
         record_property(TOLD, row)
     assert table.free == []

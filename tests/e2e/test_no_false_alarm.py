@@ -1,7 +1,7 @@
-"""A healthy cluster with every legitimate form of use, on real nodes: `diagnose` raises no alarm.
+"""A healthy cluster with every legitimate form of use on real nodes: `diagnose` reports no warning.
 
-Each test is alone: `-A` asks about all that there is. The lab has no scheduler: its words, a node
-for the claim and for the pod, are said here.
+Each test is alone, because `-A` covers the whole cluster. The lab has no scheduler: the tests set
+the node of a claim and of a pod instead.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _RUNS_S: Final = 300.0
 
 
 class Healthy:
-    """A namespace in which all is well; ``clear`` removes it."""
+    """A namespace without any fault; ``clear`` removes it."""
 
     def __init__(self, lab: Lab, name: str) -> None:
         self.lab = lab
@@ -58,7 +58,7 @@ class Healthy:
         self.workloads.apply(made)
 
     def static(self, name: str, access_mode: str) -> None:
-        """Make an image with a file system, a PV of it by hand, and its claim."""
+        """Create an image with a file system, a static PV of it, and its claim."""
         image = f"{self.name}-{name}"
         self.lab.ceph.create_formatted(f"{POOL}/{image}", size="8M")
         self._images.append(image)
@@ -66,7 +66,7 @@ class Healthy:
         self.claim(name, storage_class="", access_mode=access_mode, volume_name=image)
 
     def bind(self, name: str, node: str) -> None:
-        """Put a pod on a node, as the scheduler does."""
+        """Bind a pod to a node, as the scheduler does."""
         binding = {
             "metadata": {"name": name},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
@@ -74,36 +74,36 @@ class Healthy:
         self.api.create(f"{collection('Pod', self.name)}/{name}/binding", binding)
 
     def running(self, *names: str) -> None:
-        for each in names:
-            self.workloads.wait_running(each, namespace=self.name, timeout_s=_RUNS_S)
+        for name in names:
+            self.workloads.wait_running(name, namespace=self.name, timeout_s=_RUNS_S)
 
     def forget_reports(self) -> None:
-        """Delete what agents of other tests reported: they have ended, and will not correct it."""
+        """Delete reports of other tests' agents: they have ended and will not correct them."""
         path = collection("RBDNode")
         for report in self.api.items(path):
             self.api.delete(f"{path}/{report['metadata']['name']}")
 
     def pods(self) -> list[str]:
-        return [each["metadata"]["name"] for each in self.api.items(collection("Pod", self.name))]
+        return [item["metadata"]["name"] for item in self.api.items(collection("Pod", self.name))]
 
-    # Looking --------------------------------------------------------------------------------------
+    # Observing ------------------------------------------------------------------------------------
 
     def alarms(self, target: str, node: str | None = None) -> list[str]:
-        """Give what `diagnose TARGET` tells at warning or above, on a node or far from any."""
+        """Return what `diagnose TARGET` reports at warning or above, on a node or outside any."""
         return _alarms(self._asked(node, target, "-n", self.name))
 
     def alarms_of_all(self, node: str | None = None) -> list[str]:
-        """Give what `diagnose -A` tells at warning or above, on a node or far from any."""
+        """Return what `diagnose -A` reports at warning or above, on a node or outside any."""
         return self._alarms_of_list(node, "-A")
 
     def alarms_of_namespace(self, node: str) -> list[str]:
-        """Give what `diagnose -n NAMESPACE` tells at warning or above."""
+        """Return what `diagnose -n NAMESPACE` reports at warning or above."""
         return self._alarms_of_list(node, "-n", self.name)
 
     def _alarms_of_list(self, node: str | None, *scope: str) -> list[str]:
-        told = self._asked(node, *scope)
-        assert told["lookedAt"]["claims"], told
-        return [*_alarms(told), *(line for each in told["items"] for line in _alarms(each))]
+        report = self._asked(node, *scope)
+        assert report["lookedAt"]["claims"], report
+        return [*_alarms(report), *(line for item in report["items"] for line in _alarms(item))]
 
     def _asked(self, node: str | None, *words: str) -> Json:
         asked = ("diagnose", *words, "-o", "json")
@@ -113,18 +113,18 @@ class Healthy:
             else self.lab.rbdagent_warm(node, *asked, timeout_s=120)
         )
         try:
-            told: Json = json.loads(done.stdout)
+            report: Json = json.loads(done.stdout)
         except ValueError:
             raise LabError(f"{words} on {node}: {done.exit_code}\n{done.stderr}") from None
-        jsonschema.validate(told, schema(str(told["kind"])))
-        return told
+        jsonschema.validate(report, schema(str(report["kind"])))
+        return report
 
     # Ending ---------------------------------------------------------------------------------------
 
     def clear(self) -> None:
         for kind in ("Deployment", "StatefulSet"):
-            for each in self.api.items(collection(kind, self.name)):
-                self.workloads.delete(kind, each["metadata"]["name"], namespace=self.name)
+            for item in self.api.items(collection(kind, self.name)):
+                self.workloads.delete(kind, item["metadata"]["name"], namespace=self.name)
         for name in self.pods():
             path = f"{collection('Pod', self.name)}/{name}"
             self.api.delete(path, gracePeriodSeconds=1)
@@ -135,21 +135,21 @@ class Healthy:
             wait_until(
                 functools.partial(self.lab.ceph.rbd, "rm", "--no-progress", f"{POOL}/{image}"),
                 timeout_s=60,
-                what=f"{image} to be nobody's",
+                what=f"{image} to have no client",
                 interval_s=1,
             )
 
 
-def _alarms(told: Json) -> list[str]:
+def _alarms(report: Json) -> list[str]:
     return [
-        f"{each['code']} {each['subject']}: {each['message']}"
-        for each in told["findings"]
-        if each["severity"] != "info"
+        f"{finding['code']} {finding['subject']}: {finding['message']}"
+        for finding in report["findings"]
+        if finding["severity"] != "info"
     ]
 
 
 def _stateful(name: str, node: str) -> Json:
-    """Give a StatefulSet, whose claims are its own."""
+    """Return a StatefulSet with its own claims."""
     spec = pod_spec(node=node, claims=["data"])
     spec["volumes"] = []
     spec["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
@@ -183,7 +183,7 @@ def healthy(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Healthy]:
         wait_until(
             quiet,
             timeout_s=_RUNS_S,
-            what="what others have left behind to go",
+            what="the remains of other tests to be removed",
             interval_s=3,
         )
         yield healthy
@@ -192,7 +192,7 @@ def healthy(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Healthy]:
 
 
 def _settle(healthy: Healthy) -> Sequence[str]:
-    """Make what goes on for good. Give the targets."""
+    """Create the workloads that run permanently; return the targets."""
     healthy.static("rox", "ReadOnlyMany")
     healthy.claim("rwx", access_mode="ReadWriteMany", volume_mode="Block")
     healthy.claim("luks", storage_class="rbd-luks")
@@ -217,14 +217,14 @@ def _settle(healthy: Healthy) -> Sequence[str]:
             == "Succeeded"
         ),
         timeout_s=_RUNS_S,
-        what="the pod to be done",
+        what="the pod to complete",
     )
     claims = ("rox", "rwx", "luks", "twice", "done", "unused", "unused-first-pod", "data-set-0")
-    return tuple(f"pvc/{each}" for each in claims)
+    return tuple(f"pvc/{name}" for name in claims)
 
 
 @pytest.mark.alone
-def test_whatever_is_legitimate_raises_no_alarm(healthy: Healthy) -> None:
+def test_legitimate_use_raises_no_alarm(healthy: Healthy) -> None:
     """Shared, encrypted, two pods on one node, a finished pod, unused, a StatefulSet."""
     seen = {target: healthy.alarms(target) for target in _settle(healthy)}
     for node in (*NODES, None):
@@ -233,10 +233,10 @@ def test_whatever_is_legitimate_raises_no_alarm(healthy: Healthy) -> None:
 
 
 @pytest.mark.alone
-def test_whatever_is_under_way_raises_no_alarm(healthy: Healthy) -> None:
-    """A first pod in time, a pod that starts, a young Terminating pod, a Recreate that moves."""
+def test_operations_in_progress_raise_no_alarm(healthy: Healthy) -> None:
+    """A first pod in time, a starting pod, a young Terminating pod, a Recreate rollout."""
     healthy.claim("ending")
-    # It takes its time when it is told to end.
+    # Its termination takes a while.
     stays = (
         "/bin/sh",
         "-c",
@@ -254,11 +254,11 @@ def test_whatever_is_under_way_raises_no_alarm(healthy: Healthy) -> None:
     healthy.pod("first", "", "first")
     seen = {"pvc/first, whose pod has no node yet": healthy.alarms("pvc/first")}
     wait_until(
-        lambda: [each for each in healthy.pods() if each.startswith("moves-")],
+        lambda: [name for name in healthy.pods() if name.startswith("moves-")],
         timeout_s=60,
         what="a pod of the Deployment",
     )
-    healthy.running("ending", *(each for each in healthy.pods() if each.startswith("moves-")))
+    healthy.running("ending", *(name for name in healthy.pods() if name.startswith("moves-")))
 
     path = f"{collection('PersistentVolumeClaim', healthy.name)}/first"
     healthy.api.patch(path, {"metadata": {"annotations": {_SELECTED: ONE}}})

@@ -1,4 +1,4 @@
-"""Which fact needs which right: measured, as docs/privileges.md and `rbdagent check` tell it."""
+"""Measure which privilege each fact needs; compare docs/privileges.md and `rbdagent check`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STAGING: Final = "kubelet's staging directories"
 _PODS: Final = "kubelet's pod directories"
 _WATCHES: Final = "the kernel's own list of watches and hung requests"
 _NOBODY: Final = ("--reuid=65534", "--regid=65534", "--clear-groups")
-# The look happens below a read-only /proc and /sys, as in the DaemonSet's container.
+# The snapshot is taken below a read-only /proc and /sys, as in the DaemonSet's container.
 _READ_ONLY: Final = (
     "/usr/bin/unshare", "-m", "sh", "-c",
     'mount -o remount,bind,ro /proc; mount -o remount,bind,ro /sys; exec "$@"', "sh",
@@ -30,9 +30,9 @@ _READ_ONLY: Final = (
 
 
 def with_only(*capabilities: str) -> tuple[str, ...]:
-    """Give setpriv's flags for a process that has these capabilities and no other."""
-    kept = "".join(f",+{each}" for each in capabilities)
-    ambient = [f"--ambient-caps={','.join(f'+{each}' for each in capabilities)}"]
+    """Return setpriv's flags for a process that has these capabilities and no other."""
+    kept = "".join(f",+{capability}" for capability in capabilities)
+    ambient = [f"--ambient-caps={','.join(f'+{capability}' for capability in capabilities)}"]
     return (
         f"--bounding-set=-all{kept}",
         f"--inh-caps=-all{kept}",
@@ -57,7 +57,7 @@ RIGHTS: Final = {
 
 @pytest.fixture(scope="module")
 def scene(lab: Lab) -> Iterator[Scene]:
-    """Give one stage with one running pod, for all the looks."""
+    """Yield one scene with one running pod, for all snapshots."""
     scene = Scene(lab, "privileges")
     try:
         scene.claim()
@@ -68,7 +68,7 @@ def scene(lab: Lab) -> Iterator[Scene]:
 
 
 def snapshot(scene: Scene, rights: Sequence[str]) -> Any:  # noqa: ANN401 - JSON
-    """Take the node's snapshot with these rights only."""
+    """Return the node's snapshot, taken with these privileges only."""
     program = str(venv_python().parent / "rbdagent")
     done = scene.lab.nodes[_NODE].run(
         [*_READ_ONLY, "setpriv", *rights, program, "snapshot", "--no-ceph", "--no-kube"],
@@ -78,22 +78,24 @@ def snapshot(scene: Scene, rights: Sequence[str]) -> Any:  # noqa: ANN401 - JSON
 
 
 @pytest.mark.parametrize("name", RIGHTS)
-def test_what_a_right_hides_is_a_gap_and_nothing_else_is(scene: Scene, name: str) -> None:
+def test_missing_privilege_causes_exactly_its_gaps(scene: Scene, name: str) -> None:
     rights, hidden = RIGHTS[name]
     seen = snapshot(scene, rights)
-    gaps = {each["fact"] for each in seen["sources"]["node"].get("gaps", ())}
+    gaps = {gap["fact"] for gap in seen["sources"]["node"].get("gaps", ())}
     assert gaps == hidden
     volume = scene.workloads.wait_bound(scene.name)
     image = scene.image_of(volume).rpartition("/")[2]
-    (mapping,) = [each for each in seen["node"]["mappings"] if each["spec"]["name"] == image]
+    (mapping,) = [
+        candidate for candidate in seen["node"]["mappings"] if candidate["spec"]["name"] == image
+    ]
     assert mapping["clientID"]
     assert mapping["clientAddress"]["nonce"]
-    assert {each["path"] for each in mapping["mounts"]}
+    assert {mount["path"] for mount in mapping["mounts"]}
     assert "user" not in mapping, "config_info needs CAP_SYS_ADMIN"
 
 
-def test_check_tells_the_right_of_each_fact(scene: Scene) -> None:
-    """With every right each line is ok; without any it names what is missing and the cure."""
+def test_check_prints_the_privilege_for_each_fact(scene: Scene) -> None:
+    """With all privileges each line is ok; without any it names what is missing and the remedy."""
     lines = scene.lab.rbdagent(_NODE, "check").stdout
     for fact in (_OPEN, _STAGING, _PODS, _WATCHES):
         assert f"ok      {fact} can be seen: needs" in lines
@@ -108,7 +110,7 @@ def test_check_tells_the_right_of_each_fact(scene: Scene) -> None:
     assert "CAP_DAC_READ_SEARCH" in poor.stdout
 
 
-def test_the_document_tells_what_was_measured() -> None:
+def test_document_matches_the_measured_privileges() -> None:
     text = (Path(__file__).parents[2] / "docs" / "privileges.md").read_text()
     for fact in (_OPEN, _STAGING, _PODS, _WATCHES):
         assert fact in text

@@ -37,12 +37,12 @@ def _wait_watched(scene: Scene, volume: str, *, watched: bool) -> Report:
 
 
 @pytest.mark.alone
-def test_a_node_that_was_taken_for_lost_comes_back_dirty(scene: Scene) -> None:
-    """scenarios.md 17 and 23: cut off, tainted without a proof, back, and rebooted as advised."""
+def test_tainted_node_comes_back_with_its_mappings(scene: Scene) -> None:
+    """scenarios.md 17 and 23: cut off, tainted without proof, back, and rebooted as advised."""
     volume = scene.claim()
     pod = scene.run_pod(_LOST)
     vm = scene.lab.nodes[_LOST]
-    # What a hung server does to an unstage that begins late: the mapping stays.
+    # Like a hung server before a late unstage: the mapping stays.
     step, handle = "NodeUnstage.unmap", scene.handle(volume)
     scene.lab.set_fault(_LOST, step, "error", message="busy", volume=handle)
     scene.undo(lambda: scene.lab.clear_fault(_LOST, step, volume=handle))
@@ -55,10 +55,10 @@ def test_a_node_that_was_taken_for_lost_comes_back_dirty(scene: Scene) -> None:
 
     gone = _wait_watched(scene, volume, watched=False)
     assert gone.verdict == "NodeDown"
-    told = gone.finding("RBD113")
-    assert "Ceph sees no watch of it" in told["message"]
-    assert "Prove that the machine is off, then set the out-of-service taint" in told["message"]
-    assert f"2. Power {_LOST} off. 3. Only then: kubectl taint node {_LOST}" in told["remedy"]
+    finding = gone.finding("RBD113")
+    assert "Ceph lists no watch of that node" in finding["message"]
+    assert "Prove that the machine is off, then set the out-of-service taint" in finding["message"]
+    assert f"2. Power {_LOST} off. 3. Only then: kubectl taint node {_LOST}" in finding["remedy"]
     assert not any("unmap" in command for command in gone.next)
 
     api = scene.lab.control_plane.api
@@ -69,18 +69,18 @@ def test_a_node_that_was_taken_for_lost_comes_back_dirty(scene: Scene) -> None:
     vm.mend()
     alive = _wait_watched(scene, volume, watched=True)
     assert alive.verdict == "NodeDown"
-    told = alive.finding("RBD113")
-    assert "is alive: that machine runs and may write. Do not detach by force" in told["message"]
-    assert "It carries the out-of-service taint already" in told["message"]
+    finding = alive.finding("RBD113")
+    assert "is alive: that machine runs and may write. Do not detach by force" in finding["message"]
+    assert f"{_LOST} already has the out-of-service taint" in finding["message"]
 
     kubelet.start()
     scene.workloads.wait_node_ready(_LOST)
     for node in (_LOST, _ASKED):
         dirty = scene.wait_verdict(node, volume, "ReturnedDirty")
-        told = dirty.finding("RBD107")
+        finding = dirty.finding("RBD107")
         assert dirty.exit_code == 3
-        assert told["severity"] == "critical"
-        assert f"{_LOST} was taken out of service, is alive" in told["message"]
+        assert finding["severity"] == "critical"
+        assert f"{_LOST} was taken out of service, but it runs" in finding["message"]
         assert not any("unmap" in command for command in dirty.next)
     refused = scene.refused(_LOST, volume)
     assert refused
@@ -94,10 +94,11 @@ def test_a_node_that_was_taken_for_lost_comes_back_dirty(scene: Scene) -> None:
 
 
 @pytest.mark.alone
-def test_what_is_attached_on_paper_alone_needs_no_unmap(scene: Scene) -> None:
-    """scenarios.md 28 (kubernetes#131410): the node is clean, and no controller acts on that.
+def test_stale_attachment_needs_no_unmap(scene: Scene) -> None:
+    """scenarios.md 28 (kubernetes#131410): the node is clean, but the attachment remains.
 
-    A controller with stale books does as one that is stopped: nothing. A restart is the cure.
+    A controller with a stale cached state behaves like a stopped one: it does nothing. A restart
+    fixes it.
     """
     volume = scene.claim()
     pod = scene.run_pod(_LOST)
@@ -115,8 +116,8 @@ def test_what_is_attached_on_paper_alone_needs_no_unmap(scene: Scene) -> None:
     assert scene.workloads.attachments(volume)
     assert young.verdict == "Staged"
     assert old.verdict == "AttachedOnPaper"
-    told = old.finding("RBD408")
-    assert "No unmap will help" in told["message"]
+    finding = old.finding("RBD408")
+    assert "An unmap will not help" in finding["message"]
     assert not any("unmap" in command for command in old.next)
     scene.wait_detached(volume, _LOST)
 
@@ -126,16 +127,16 @@ def _volumes_in_use(scene: Scene) -> list[str]:
     return found
 
 
-def test_a_user_that_may_not_blocklist_cannot_break_a_lock(scene: Scene) -> None:
+def test_user_without_blocklist_cap_cannot_break_a_lock(scene: Scene) -> None:
     """scenarios.md 22 (ceph-csi#5150): the owner of the exclusive lock is dead, and keeps it.
 
-    rbd_try_lock (drivers/block/rbd.c) puts the owner on the blocklist before it breaks the lock.
-    Monitors let `profile rbd` do so, and not `allow r`.
+    rbd_try_lock (drivers/block/rbd.c) adds the owner to the blocklist before it breaks the lock.
+    Monitors allow that with `profile rbd`, and not with `allow r`.
     """
     image = scene.image(scene.name, formatted=True)
     path = f"{POOL}/{image}"
     scene.lab.ceph.rbd("feature", "enable", path, "exclusive-lock")
-    # A client of its own: others share the node's.
+    # A separate client: other mappings share the node's client.
     device = scene.map_by_hand(_ASKED, path, "-o", "noshare")
     owner = scene.lab.nodes[_ASKED].get(
         f"/sys/bus/rbd/devices/{device.removeprefix('/dev/rbd')}/client_addr"
@@ -164,39 +165,39 @@ def test_a_user_that_may_not_blocklist_cannot_break_a_lock(scene: Scene) -> None
     scene.workloads.wait_running(pod)
 
 
-def test_the_lock_of_an_old_kubelet_is_told_with_the_command_that_removes_it(scene: Scene) -> None:
+def test_old_kubelet_lock_is_reported_with_removal_command(scene: Scene) -> None:
     """scenarios.md 29 (kubernetes#31790): in-tree RBD took such a lock, and a crash left it."""
     image = scene.image(scene.name)
     path = f"{POOL}/{image}"
     scene.lab.ceph.rbd("lock", "add", path, "kubelet_lock_magic_worker-9")
     volume = scene.volume_by_hand(image=image)
-    told = scene.look(_ASKED, volume).finding("RBD303")
-    _, _, command = told["remedy"].partition("remove the lock: rbd ")
+    finding = scene.look(_ASKED, volume).finding("RBD303")
+    _, _, command = finding["remedy"].partition("remove the lock: rbd ")
     scene.lab.ceph.rbd(*shlex.split(command))
     assert "RBD303" not in scene.look(_ASKED, volume).codes
 
 
-def test_an_image_that_was_deleted_while_it_was_mapped_is_told_with_its_device(
+def test_image_deleted_while_mapped_is_reported_with_device(
     scene: Scene,
 ) -> None:
-    """scenarios.md 16 (rook#8741): a read-only mapping takes no watch, so that rbd removes it."""
+    """scenarios.md 16 (rook#8741): a read-only mapping has no watch, so rbd removes the image."""
     path = f"{POOL}/{scene.name}"
     scene.lab.ceph.create_image(path)
     volume = scene.volume_by_hand(image=scene.name)
     device = scene.map_and_leave(_ASKED, path, "-o", "ro")
     scene.lab.ceph.rbd("rm", "--no-progress", path)
     report = scene.look(_ASKED, volume)
-    told = report.finding("RBD301")
-    assert f"{device} on {_ASKED} still maps it" in told["message"]
+    finding = report.finding("RBD301")
+    assert f"{device} on {_ASKED} still maps it" in finding["message"]
     assert report.verdict != "Free"
     scene.lab.nodes[_ASKED].run(["rbd", "unmap", "-o", "noudev", device])
 
 
-def test_a_file_system_that_only_the_kernel_keeps_pins(scene: Scene) -> None:
+def test_file_system_kept_only_by_the_kernel_pins_the_device(scene: Scene) -> None:
     """scenarios.md 9 (incus#1087): lazily unmounted, and no process has a file of it open.
 
-    The layer of an overlay is a mount of its own, in no namespace (clone_private_mount of the
-    kernel, fs/namespace.c): no mountinfo has the device, and it stays busy.
+    The layer of an overlay is a private mount in no namespace (clone_private_mount of the kernel,
+    fs/namespace.c): no mountinfo has the device, and it stays busy.
     """
     volume = scene.claim()
     pod = scene.run_pod(_ASKED)
@@ -210,14 +211,14 @@ def test_a_file_system_that_only_the_kernel_keeps_pins(scene: Scene) -> None:
     report = scene.wait_verdict(_ASKED, volume, "Pinned")
     holder = report.holder(_ASKED)
     assert (holder["mounts"], holder["openedBy"]) == ([], [])
-    told = report.finding("RBD102")
-    assert not any("force" in given["command"] for given in told["commands"])
+    finding = report.finding("RBD102")
+    assert not any("force" in given["command"] for given in finding["commands"])
 
 
-def test_a_container_that_writes_to_the_nodes_own_disk_is_not_backed(scene: Scene) -> None:
+def test_container_writing_to_the_node_disk_is_not_backed(scene: Scene) -> None:
     """scenarios.md 12 (ceph-csi#4762), recording 26: unmounted by hand, and the container restarts.
 
-    kubelet gives the new container the directory that is left.
+    kubelet gives the new container the directory below the former mount.
     """
     volume = scene.claim()
     pod = scene.run_pod(_ASKED)
@@ -228,7 +229,7 @@ def test_a_container_that_writes_to_the_nodes_own_disk_is_not_backed(scene: Scen
     vm.run(["kill", "-KILL", *map(str, inside)])
 
     report = scene.wait_verdict(_ASKED, volume, "NotBacked")
-    told = report.finding("RBD108")
+    finding = report.finding("RBD108")
     assert report.exit_code == 3
-    assert "Do not delete the pod: that destroys what it wrote" in told["message"]
+    assert "Do not delete the pod: that destroys the data that it wrote" in finding["message"]
     assert report.next[0].endswith("/root ./data")

@@ -1,4 +1,4 @@
-"""States of a node and of its Ceph clients, each made the way it happens."""
+"""States of a node and of its Ceph clients, each caused in the way in which it happens."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def staging_of(handle: str) -> str:
 # --------------------------------------------------------------------------------------------------
 
 
-def test_staging_without_vol_data_json_is_left_by_kubelet(scene: Scene) -> None:
+def test_staging_without_vol_data_json_is_skipped_by_kubelet(scene: Scene) -> None:
     """scenarios.md 6 (kubernetes#101911): kubelet skips NodeUnstage where the file is missing.
 
     csi_attacher.go, UnmountDevice of Kubernetes 1.36.3.
@@ -52,13 +52,13 @@ def test_staging_without_vol_data_json_is_left_by_kubelet(scene: Scene) -> None:
     (mount,) = {mount["path"] for mount in holder["mounts"]}
     typed = [f"umount {mount}", f"rbd unmap {holder['device']}"]
     assert old.next[1:3] == typed
-    assert "Never write the file again" in old.finding("RBD206")["remedy"]
+    assert "Never recreate the file" in old.finding("RBD206")["remedy"]
     assert vm.run(["test", "-e", note], check=False).exit_code == 1
     scene.clean_mapping("worker-1", holder)
 
 
-def test_an_attachment_whose_finalizer_was_removed_leaves_an_orphan(scene: Scene) -> None:
-    """scenarios.md 10 (ceph-csi#658): NodeUnstage fails, and a human removes the attachment."""
+def test_removed_attachment_finalizer_leaves_an_orphan(scene: Scene) -> None:
+    """scenarios.md 10 (ceph-csi#658): NodeUnstage fails, and a user removes the attachment."""
     volume = scene.claim()
     pod = scene.run_pod("worker-1")
     name = scene.attachment_of(volume)
@@ -81,11 +81,11 @@ def test_an_attachment_whose_finalizer_was_removed_leaves_an_orphan(scene: Scene
 
 
 @pytest.mark.alone
-def test_a_map_that_ends_after_its_stage_was_given_up_is_an_orphan(scene: Scene) -> None:
-    """scenarios.md 8 (kubernetes#75439, ceph-csi#520): the OSD is slow, the device comes later.
+def test_map_that_ends_after_its_stage_timed_out_is_an_orphan(scene: Scene) -> None:
+    """scenarios.md 8 (kubernetes#75439, ceph-csi#520): the OSD is slow, the device appears later.
 
     The pod is deleted, and the driver is restarted. The unstage finds nothing to unmap, and
-    succeeds. A pod that is still there would have kubelet stage again, and wait for a second map.
+    succeeds. If the pod still existed, kubelet would stage again and wait for a second map.
     """
     volume = scene.claim()
     image, handle = scene.image_of(volume), scene.handle(volume)
@@ -100,7 +100,7 @@ def test_a_map_that_ends_after_its_stage_was_given_up_is_an_orphan(scene: Scene)
 
     scene.lab.set_fault("worker-1", "NodeStage.map", "hang", volume=handle)
     pod = scene.start_pod("worker-1")
-    # ceph-csi does not log the fault: it hangs in what ceph-csi started as rbd map.
+    # ceph-csi does not log the fault: the process that hangs is the rbd map that ceph-csi started.
     wait_until(
         lambda: csi.logs().count(hung) > before or is_mapping(),
         timeout_s=RETRIED_S,
@@ -120,7 +120,7 @@ def test_a_map_that_ends_after_its_stage_was_given_up_is_an_orphan(scene: Scene)
     orphan = scene.wait_verdict("worker-1", volume, "Orphaned")
     holder = orphan.holder("worker-1")
     assert (holder["mounts"], holder["openedBy"], holder["attachment"]) == ([], [], None)
-    assert "no staging directory and no stash" in orphan.finding("RBD101")["message"]
+    assert "no staging directory and no image-meta.json" in orphan.finding("RBD101")["message"]
     assert orphan.next[0].startswith(f"rbdagent unmap pv/{volume}")
     assert scene.refused("worker-1", volume) == {}, "but for history nothing is missing"
     scene.clean_mapping("worker-1", holder)
@@ -131,7 +131,7 @@ _LONG_WATCH_S: Final = 240
 
 
 @pytest.mark.alone
-def test_a_power_cut_leaves_a_watch_that_lingers_and_a_pods_directory(scene: Scene) -> None:
+def test_power_cut_leaves_a_watch_and_a_pod_directory(scene: Scene) -> None:
     """scenarios.md 11, 35 and 44 (kubernetes#60987, ceph-csi#5068): power cut, force delete, boot.
 
     kubelet does not sync vol_data.json to the disk: it may be empty after a power cut. Then kubelet
@@ -159,7 +159,10 @@ def test_a_power_cut_leaves_a_watch_that_lingers_and_a_pods_directory(scene: Sce
     assert (watch["device"], watch["clientAddress"]) == (None, address)
     assert watch["verdict"] == "Undetermined"
     lingers = report.finding("RBD305")
-    assert "A dead client's watch goes after 30 s: look again then." in lingers["message"]
+    assert (
+        "The watch of a client that ended expires after 30 s: run rbdagent again then."
+        in lingers["message"]
+    )
     assert lingers["severity"] == "info"
     assert not any("unmap" in command for command in report.next)
 
@@ -191,8 +194,8 @@ def _set_watch_timeout(scene: Scene, seconds: int) -> None:
     scene.lab.ceph.ceph("tell", "osd.0", "config", "set", *setting)
 
 
-def test_a_mapping_without_its_device_node_is_a_warning(scene: Scene) -> None:
-    """scenarios.md 13 (ceph-csi#4050): it is in sysfs, and not in /dev. The advice is typed."""
+def test_mapping_without_its_device_node_is_a_warning(scene: Scene) -> None:
+    """scenarios.md 13 (ceph-csi#4050): it is in sysfs, not in /dev. The test runs the remedy."""
     volume = scene.claim()
     device = scene.map_by_hand("worker-1", scene.image_of(volume))
     vm = scene.lab.nodes["worker-1"]
@@ -220,12 +223,12 @@ class Overlay(NamedTuple):
 
 
 def make_overlay(scene: Scene) -> Overlay:
-    """Make a network namespace on worker-1 with an address among those of its pods.
+    """Create a network namespace on worker-1 with an address in the range of its pods.
 
-    A node plugin that does not use its host's network maps from such a place.
+    A node plugin without hostNetwork maps from such a namespace.
     """
     vm, name, network = scene.lab.nodes["worker-1"], scene.name, scene.lab.network
-    # The kernel removes a link some time after the last client in the namespace.
+    # The kernel removes a link some time after the last client in the namespace ends.
     link = f"overlay-{name[-6:]}"
     family = network.families[-1]
     subnet = ip_network(family.pod_subnet(vm.number))
@@ -243,7 +246,7 @@ def make_overlay(scene: Scene) -> Overlay:
 
 
 @pytest.mark.alone
-def test_a_client_with_an_overlays_address_is_known_by_its_nonce(scene: Scene) -> None:
+def test_client_with_overlay_address_is_matched_by_nonce(scene: Scene) -> None:
     """scenarios.md 18 (rook#11201): `still being used`, no pod, and an address of no Node."""
     volume = scene.claim()
     overlay = make_overlay(scene)
@@ -255,7 +258,7 @@ def test_a_client_with_an_overlays_address_is_known_by_its_nonce(scene: Scene) -
     unknown = scene.look("worker-2", volume)
     assert unknown.holder(None)["clientAddress"] == here["clientAddress"]
     assert unknown.verdict == "Undetermined"
-    assert "no node is known by that address" in unknown.finding("RBD119")["message"]
+    assert "no known node has that address" in unknown.finding("RBD119")["message"]
 
     with scene.agent("worker-1"):
         known = scene.wait_verdict("worker-2", volume, "Orphaned")
@@ -267,10 +270,10 @@ def test_a_client_with_an_overlays_address_is_known_by_its_nonce(scene: Scene) -
 
 
 @pytest.mark.alone
-def test_a_plugin_with_a_network_of_its_own_is_known_to_run_and_to_map(scene: Scene) -> None:
+def test_plugin_in_its_own_network_is_seen_to_run_and_map(scene: Scene) -> None:
     """ceph-csi's netNamespaceFilePath, or a plugin without hostNetwork.
 
-    Its socket stands in no /proc/net/unix of the host, and its client has an address of no Node.
+    Its socket is in no /proc/net/unix of the host, and its client has an address of no Node.
     """
     overlay = make_overlay(scene)
     move_plugin(scene, overlay)
@@ -315,7 +318,7 @@ def move_plugin(scene: Scene, overlay: Overlay) -> None:
 
 
 @pytest.mark.alone
-def test_a_node_breaks_the_lock_of_its_former_client(scene: Scene) -> None:
+def test_node_breaks_the_lock_of_its_former_client(scene: Scene) -> None:
     """scenarios.md 21 and 25 (ceph-csi#5316, #6142): same address, another nonce.
 
     The former client is fenced, unmapped and no longer fenced. Its lock is left. A read-only map
@@ -347,17 +350,19 @@ def test_a_node_breaks_the_lock_of_its_former_client(scene: Scene) -> None:
     assert broken.holder("worker-1")["verdict"] == "Orphaned"
     assert "RBD304" not in broken.codes
     entry = broken.finding("RBD306")
-    hit = f"{address} hits a former client of it, which has nothing mapped until 20"
+    hit = f"{address} matches a former client of it, which has nothing mapped."
     assert hit in entry["message"]
+    assert " is on the blocklist until 20" in entry["message"]
     assert (entry["severity"], entry["commands"]) == ("info", [])
     assert entry["heals"]["by"] == "Ceph"
 
 
 @pytest.mark.alone
-def test_advice_to_fence_names_one_client_and_spares_cephs_own_host(scene: Scene) -> None:
+def test_fencing_command_names_one_client_not_a_ceph_host(scene: Scene) -> None:
     """scenarios.md 24 (rook#14832, #16480): the node that is down also hosts a monitor.
 
-    The entry is typed as the evidence has it: it ends that client, and Ceph goes on.
+    The test runs the blocklist command as the evidence shows it: it fences that client, and Ceph
+    keeps running.
     """
     volume = scene.claim()
     address = scene.lab.network.families[-1].machine(HOST)
@@ -372,7 +377,7 @@ def test_advice_to_fence_names_one_client_and_spares_cephs_own_host(scene: Scene
         assert report.verdict == "NodeDown"
         evidence = " ".join(report.finding("RBD113")["evidence"])
         exact = report.holder(scene.name)["clientAddress"]
-        assert f"fence this client alone: {exact}, never the whole address" in evidence
+        assert f"fence only this client: {exact}, never the whole address" in evidence
         assert f"{address} also hosts mon.a: fencing it stops Ceph" in evidence
         assert not any("blocklist" in command for command in report.next), "never a command"
 

@@ -1,4 +1,4 @@
-"""The safe unmap on the real kernel: what it ends, and all that it refuses to touch."""
+"""The safe unmap on the real kernel: what it unmaps, and everything that it refuses to unmap."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def write(scene: Scene, pod: str, volume: str) -> None:
 
 
 def read_back(scene: Scene, pod: str, volume: str) -> str:
-    """Read the file on the other node."""
+    """Return the file, read on the other node."""
     path = f"{scene.mount_of(pod, volume)}/file"
     return scene.lab.nodes["worker-2"].get(path).decode().strip()
 
 
 # --------------------------------------------------------------------------------------------------
-# What it ends
+# What it unmaps
 # --------------------------------------------------------------------------------------------------
 
 
-def test_an_idle_attachment_goes_once_the_orphan_is_unmapped(scene: Scene) -> None:
-    """scenarios.md 1: kubelet cannot unstage; after the unmap its retry can, and all goes on."""
+def test_attachment_is_removed_after_the_orphan_is_unmapped(scene: Scene) -> None:
+    """scenarios.md 1: kubelet cannot unstage; its retry after the unmap succeeds."""
     volume = scene.claim()
     old = scene.run_pod("worker-1")
     write(scene, old, volume)
@@ -53,17 +53,17 @@ def test_an_idle_attachment_goes_once_the_orphan_is_unmapped(scene: Scene) -> No
         scene.workloads.delete("Pod", old)
         new = scene.start_pod("worker-2")
         scene.workloads.wait_multi_attach(new)
-        said = scene.all_refusals("worker-1", volume)["RBD505"]
-        assert re.search(r"VolumeAttachment csi-\S+ is (?:\d+m)?\d+s old", said), said
+        reason = scene.all_refusals("worker-1", volume)["RBD505"]
+        assert re.search(r"VolumeAttachment csi-\S+ is (?:\d+m)?\d+s old", reason), reason
         result = scene.unmap("worker-1", volume, *_AT_ONCE)
     assert result["outcome"] == "unmapped", result
-    assert any("retries NodeUnstage" in each for each in result["expects"])
+    assert any("retries NodeUnstage" in sentence for sentence in result["expects"])
     scene.workloads.wait_running(new, timeout_s=300)
     assert read_back(scene, new, volume) == WORDS
 
 
-def test_an_attachment_that_is_being_deleted_holds_nothing_up(scene: Scene) -> None:
-    """safety.md 5, leaving: something keeps the object, nothing needs the mapping."""
+def test_attachment_being_deleted_does_not_block_the_unmap(scene: Scene) -> None:
+    """safety.md 5, leaving: something keeps the object, and nothing needs the mapping."""
     volume = scene.claim()
     pod = scene.run_pod("worker-1")
     path = f"{collection('VolumeAttachment')}/{scene.attachment_of(volume)}"
@@ -85,8 +85,8 @@ def test_an_attachment_that_is_being_deleted_holds_nothing_up(scene: Scene) -> N
     assert result["outcome"] == "unmapped", result
 
 
-def test_an_orphan_of_an_in_tree_volume_goes(scene: Scene) -> None:
-    """It has no stash and no metadata of a provisioner: its PV object is what makes it ours."""
+def test_orphan_of_an_in_tree_volume_is_unmapped(scene: Scene) -> None:
+    """It has no stash and no metadata of a provisioner: only its PV object shows its origin."""
     image = scene.in_tree_volume()
     scene.map_by_hand("worker-1", image)
     result = scene.unmap("worker-1", scene.name, *_AT_ONCE)
@@ -94,7 +94,7 @@ def test_an_orphan_of_an_in_tree_volume_goes(scene: Scene) -> None:
 
 
 @pytest.mark.alone
-def test_a_staged_orphan_is_taken_down_step_by_step_where_that_is_allowed(scene: Scene) -> None:
+def test_staged_orphan_is_unmapped_in_steps_if_allowed(scene: Scene) -> None:
     """scenarios.md 5 and 14 (kubernetes#121937): umount, luksClose, unmap."""
     volume = scene.claim(storage_class="rbd-luks")
     old = scene.run_pod("worker-1")
@@ -106,14 +106,14 @@ def test_a_staged_orphan_is_taken_down_step_by_step_where_that_is_allowed(scene:
         scene.workloads.delete("Pod", old)
         scene.lab.nodes["worker-1"].service("kubelet").restart()
         scene.wait_detached(volume, "worker-1")
-    said = scene.all_refusals("worker-1", volume)
-    assert "mounted at" in said["RBD502"]
-    assert "LUKS" in said["RBD503"]
-    assert "kubelet started" in said["RBD505"]
+    refusals = scene.all_refusals("worker-1", volume)
+    assert "mounted at" in refusals["RBD502"]
+    assert "LUKS" in refusals["RBD503"]
+    assert "kubelet started" in refusals["RBD505"]
 
     result = scene.unmap("worker-1", volume, *_AT_ONCE, "--unmap-staged")
     assert result["outcome"] == "unmapped", result
-    assert [each["kind"] for each in result["done"]] == ["umount", "luksClose", "unmap"]
+    assert [step["kind"] for step in result["done"]] == ["umount", "luksClose", "unmap"]
     new = scene.run_pod("worker-2")
     assert read_back(scene, new, volume) == WORDS
 
@@ -123,7 +123,7 @@ def test_a_staged_orphan_is_taken_down_step_by_step_where_that_is_allowed(scene:
 # --------------------------------------------------------------------------------------------------
 
 
-def test_whatever_keeps_an_orphan_on_the_node_is_a_refusal(scene: Scene) -> None:
+def test_users_of_an_orphan_on_the_node_cause_a_refusal(scene: Scene) -> None:
     """Conditions 2 and 3, one after another on one orphan."""
     volume = scene.claim()
     pod = scene.run_pod("worker-1")
@@ -134,17 +134,17 @@ def test_whatever_keeps_an_orphan_on_the_node_is_a_refusal(scene: Scene) -> None
     scene.wait_detached(volume, "worker-1")
     vm = scene.lab.nodes["worker-1"]
     device = str(scene.wait_verdict("worker-1", volume, "Pinned").holder("worker-1")["device"])
-    # A process whose directory lies in a detached copy of the mount: no mountinfo shows it.
+    # A process whose directory is in a detached copy of the mount: no mountinfo shows it.
     assert f"process {pin} (" in str(scene.refused("worker-1", volume))
     scene.kill("worker-1", pin)
     scene.wait_verdict("worker-1", volume, "Orphaned")
 
-    said = {}
+    refusals = {}
     mounted = scene.private_mount("worker-1", device)
-    said["a mount in a private namespace"] = scene.refused("worker-1", volume)["RBD502"]
+    refusals["a mount in a private namespace"] = scene.refused("worker-1", volume)["RBD502"]
     scene.kill("worker-1", mounted)
     opener = scene.hold_open("worker-1", device)
-    said["an open raw descriptor"] = scene.refused("worker-1", volume)["RBD503"]
+    refusals["an open raw descriptor"] = scene.refused("worker-1", volume)["RBD503"]
     assert last_look(vm, device) == _BUSY, "the kernel refuses what is open, too"
     scene.kill("worker-1", opener)
     for what, make, undo in (
@@ -154,10 +154,10 @@ def test_whatever_keeps_an_orphan_on_the_node_is_a_refusal(scene: Scene) -> None
         ("swap", f"mkswap -q {device} && swapon {device}", f"swapoff {device}"),
     ):  # fmt: skip
         vm.run(make)
-        said[what] = scene.refused("worker-1", volume)["RBD503"]
+        refusals[what] = scene.refused("worker-1", volume)["RBD503"]
         assert last_look(vm, device) == _BUSY, what
         vm.run(undo)
-    assert all(said.values()), said
+    assert all(refusals.values()), refusals
     assert last_look(vm, device, incarnation="diskseq:1") == _ANOTHER, "a device id that came again"
     assert last_look(vm, device) == 0
     scene.lab.clear_fault("worker-1", "NodeUnstage.unmap", volume=handle)
@@ -168,7 +168,7 @@ _ANOTHER: Final = 200
 
 
 def last_look(vm: Vm, device: str, *, incarnation: str | None = None) -> int:
-    """Do what comes last: open it alone, compare, write. Give how that ended."""
+    """Run the last step: open exclusively, compare, write. Return its result."""
     number = device.removeprefix("/dev/rbd")
     known = incarnation or f"diskseq:{vm.get(f'/sys/block/rbd{number}/diskseq').decode().strip()}"
     stat = vm.get(f"/sys/block/rbd{number}/stat").decode()
@@ -179,7 +179,7 @@ def last_look(vm: Vm, device: str, *, incarnation: str | None = None) -> int:
 
 
 @pytest.mark.alone
-def test_who_may_want_it_who_works_on_it_and_who_forbids_it_are_refusals(scene: Scene) -> None:
+def test_possible_users_and_freezes_cause_a_refusal(scene: Scene) -> None:
     """Conditions 5, 7, 8 and 9, one after another on one orphan."""
     volume = scene.claim()
     device = scene.leak_mapping("worker-1", volume, scene.run_pod("worker-1"))
@@ -211,7 +211,7 @@ def test_who_may_want_it_who_works_on_it_and_who_forbids_it_are_refusals(scene: 
     assert "PersistentVolumes: not observed" in alone["RBD509"]
 
     mapping = scene.hanging_map("worker-1", scene.image_of(volume))
-    assert "at work on it" in scene.refused("worker-1", volume)["RBD507"]
+    assert "operates on it" in scene.refused("worker-1", volume)["RBD507"]
     scene.kill("worker-1", mapping)
 
     with scene.lab.fault("worker-1", "NodeStage.in-use-check", "hang", volume=scene.handle(volume)):
@@ -231,7 +231,7 @@ _READ_GRACE: Final = ("--grace-period", "15s")
 
 @pytest.fixture
 def agent(scene: Scene) -> Iterator[Service]:
-    """Run an agent on worker-1 that shares its memory with the scene's `rbdagent unmap`."""
+    """Run an agent on worker-1 that shares its state with the scene's `rbdagent unmap`."""
     service = scene.lab.nodes["worker-1"].define_service(
         "rbdagent",
         [str(venv_python().parent / "rbdagent"), "agent", "--mode", "unmap", *_READ_GRACE,
@@ -243,10 +243,8 @@ def agent(scene: Scene) -> Iterator[Service]:
 
 
 @pytest.mark.alone
-def test_an_orphan_that_is_read_between_observations_stays_mapped(
-    scene: Scene, agent: Service
-) -> None:
-    """Condition 10: no observation need see the reader; the kernel's counters do."""
+def test_orphan_read_between_observations_stays_mapped(scene: Scene, agent: Service) -> None:
+    """Condition 10: an observation can miss the reader; the kernel's counters show the I/O."""
     volume = scene.claim()
     pod = scene.run_pod("worker-1")
     vm = scene.lab.nodes["worker-1"]
@@ -258,7 +256,7 @@ def test_an_orphan_that_is_read_between_observations_stays_mapped(
     refusal = wait_until(
         lambda: only_io_refuses(scene, volume), timeout_s=180, what="I/O alone to refuse it"
     )
-    # A read that the observation meets is in flight then: that is in the same sentence.
+    # An observation can see a read in flight: that is in the same sentence.
     assert re.search(r"reads went from \d+ to \d+.* between", refusal), refusal
     assert scene.reader_ended("worker-1") is None, "it was unmapped while it was read"
     scene.kill("worker-1", reader)
@@ -276,7 +274,7 @@ def test_an_orphan_that_is_read_between_observations_stays_mapped(
 
 
 def only_io_refuses(scene: Scene, volume: str) -> str | None:
-    """Return condition ten's reason where no other one speaks against an unmap; else None."""
+    """Return the reason of condition ten if no other condition refuses the unmap, else None."""
     decided = scene.unmap("worker-1", volume, *_READ_GRACE)
     assert decided["kind"] == "UnmapRefusal", decided
     if decided["codes"] != ["RBD510"]:
@@ -284,7 +282,7 @@ def only_io_refuses(scene: Scene, volume: str) -> str | None:
     return str(decided["conditions"][9]["observed"])
 
 
-def test_what_rbdagent_reads_is_no_io_of_the_device(scene: Scene) -> None:
+def test_reads_of_rbdagent_do_not_change_the_io_counters(scene: Scene) -> None:
     """Neither an observation nor the last open before the write changes the counters."""
     image = scene.in_tree_volume(formatted=True)
     device = scene.map_by_hand("worker-1", image)
@@ -297,18 +295,18 @@ def test_what_rbdagent_reads_is_no_io_of_the_device(scene: Scene) -> None:
     assert vm.get(path) == before
 
 
-def test_what_an_administrator_mapped_is_never_touched(scene: Scene) -> None:
-    """Condition 6: no PV, no stash, no name that a provisioner gives."""
+def test_image_mapped_by_an_administrator_is_never_unmapped(scene: Scene) -> None:
+    """Condition 6: no PV, no stash, no name in a provisioner's format."""
     image = f"k8s/{scene.name}"
     scene.lab.ceph.create_image(image)
     device = scene.map_by_hand("worker-1", image)
     assert "by hand" in scene.refused("worker-1", device, "--grace-period", "1s")["RBD506"]
 
 
-def test_it_unmaps_on_its_own_node_only_and_not_without_rights(scene: Scene) -> None:
-    """From worker-2 it refuses; as nobody it sees too little to plan."""
+def test_unmap_needs_its_own_node_and_privileges(scene: Scene) -> None:
+    """From worker-2 it refuses; without root it cannot see enough to plan."""
     volume = scene.claim()
     scene.leak_mapping("worker-1", volume, scene.run_pod("worker-1"))
-    assert "on its own node only" in scene.refused("worker-2", volume)["RBD501"]
+    assert "only on its own node" in scene.refused("worker-2", volume)["RBD501"]
     less = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
     assert set(scene.refused("worker-1", volume, under=less)) >= {"RBD503", "RBD509"}

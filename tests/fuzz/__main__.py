@@ -1,4 +1,4 @@
-"""Plays random inputs on all parsers: ``python -m tests.fuzz INPUTS SEED``."""
+"""Run all parsers on random inputs: ``python -m tests.fuzz INPUTS SEED``."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _ROUND: Final = 2000
-"""Inputs that a process plays at once."""
+"""Number of inputs that a process runs at a time."""
 
 
 def main(inputs: int, seed: str) -> int:
-    """Play inputs on all targets in turn, print what was found, and return an exit code."""
+    """Run inputs on all targets in turn, print the result, and return an exit code."""
     started = time.monotonic()
     tallies = {target.name: Tally(target.name) for target in TARGETS}
     with multiprocessing.get_context("fork").Pool(initializer=os.nice, initargs=(10,)) as pool:
@@ -29,7 +29,7 @@ def main(inputs: int, seed: str) -> int:
 
 
 def _rounds(inputs: int, seed: str) -> Iterator[tuple[int, int, str]]:
-    """Return target, number of inputs and seed of each round; each target has the same share."""
+    """Yield target, number of inputs and seed of each round; every target has the same share."""
     for number in range(len(TARGETS)):
         share = inputs * (number + 1) // len(TARGETS) - inputs * number // len(TARGETS)
         for begin in range(0, share, _ROUND):
@@ -42,7 +42,7 @@ def _play(given: tuple[int, int, str]) -> Tally:
 
 
 def report(tallies: list[Tally], seed: str, seconds: float) -> int:
-    """Print what was found, each failing input as a literal of Python; return an exit code."""
+    """Print the result, each failing input as a Python literal; return an exit code."""
     width = max(len(tally.target) for tally in tallies)
     print(f"{'':{width}}  {'inputs':>8}  slowest, ms per KiB (at most {MS_PER_KIB:g})")
     for tally in tallies:

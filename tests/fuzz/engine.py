@@ -1,7 +1,8 @@
-"""Plays inputs on a target: which end in an error that is not documented, and which take long."""
+"""Run inputs on a target; report those that raise an undocumented error or take too long."""
 
 from __future__ import annotations
 
+import itertools
 import random
 import signal
 import time
@@ -15,37 +16,57 @@ if TYPE_CHECKING:
     from tests.fuzz.targets import Target
 
 MS_PER_KIB: Final = 1.0
-"""An input may take so long for each KiB of it; a smaller one as long as one KiB."""
+"""Most milliseconds for each KiB of an input; a smaller input counts as one KiB."""
 _HANGS_S: Final = 5.0
 _MOST_FAILURES: Final = 5
-"""Of one target in one round: they mostly have one cause."""
+"""Most failures that a target keeps in a round: usually they have the same cause."""
+_LONG_RUN: Final = 40
 
 
 @dataclass(frozen=True)
 class Failure:
-    """An input that a target must not fail on."""
+    """An input on which a target failed."""
 
     target: str
     text: str
     why: str
 
     def __str__(self) -> str:
-        return f"{self.target}: {self.why}\n    {self.text!r}"
+        return f"{self.target}: {self.why}\n    {literal(self.text)}"
+
+
+def literal(text: str) -> str:
+    """Return a text as a Python expression, with a long run of a character as a product.
+
+    A slow input often has many KiB of the same character: its plain literal would fill a terminal.
+    """
+    parts: list[str] = []
+    between = ""
+    for character, run in itertools.groupby(text):
+        size = len(list(run))
+        if size < _LONG_RUN:
+            between += character * size
+            continue
+        parts += [*([repr(between)] if between else []), f"{character!r} * {size}"]
+        between = ""
+    if between or not parts:
+        parts.append(repr(between))
+    return " + ".join(parts)
 
 
 @dataclass
 class Tally:
-    """What a round of inputs showed."""
+    """The result of a round of inputs."""
 
     target: str
     inputs: int = 0
     ms_per_kib: float = 0.0
-    """Of the slowest input."""
+    """Rate of the slowest input."""
     slowest: str = ""
     failures: list[Failure] = field(default_factory=list)
 
     def add(self, other: Tally) -> None:
-        """Count another round of the same target."""
+        """Add the result of another round of the same target."""
         self.inputs += other.inputs
         if other.ms_per_kib > self.ms_per_kib:
             self.ms_per_kib, self.slowest = other.ms_per_kib, other.slowest
@@ -53,17 +74,17 @@ class Tally:
 
 
 class _HangsError(BaseException):
-    """An input has taken seconds."""
+    """An input takes longer than the time limit."""
 
 
 def play(target: Target, *, inputs: int, seed: str, most: float = MS_PER_KIB) -> Tally:
-    """Play some inputs on a target.
+    """Run inputs on a target and return the result.
 
     Args:
-        target: what reads them.
-        inputs: how many.
-        seed: it decides them.
-        most: milliseconds of processor time that a KiB may take, in the best of three tries.
+        target: the parser.
+        inputs: number of inputs.
+        seed: decides the inputs.
+        most: most milliseconds of processor time for a KiB, in the best of three tries.
     """
     chance = random.Random(f"{seed} {target.name}")
     tally = Tally(target.name)
@@ -106,7 +127,7 @@ def _origin(error: Exception) -> str:
 
 
 def _shrunk(target: Target, text: str, kind: type[Exception]) -> str:
-    """Return a short piece of a text that ends in the same kind of error."""
+    """Return a shorter text that raises the same kind of error."""
     size = len(text)
     while size := size // 2:
         begin = 0
@@ -130,7 +151,7 @@ def _fails(target: Target, text: str, kind: type[Exception]) -> bool:
 
 
 class _Watchdog:
-    """Interrupts an input that is still played after two ticks."""
+    """Timer that interrupts an input which is still running after two ticks."""
 
     def __init__(self) -> None:
         self._beats = self._seen = 0
@@ -145,7 +166,7 @@ class _Watchdog:
         signal.signal(signal.SIGPROF, self._before)
 
     def beat(self) -> None:
-        """Take note of a new input."""
+        """Record the start of a new input."""
         self._beats += 1
 
     def _tick(self, _number: int, _frame: FrameType | None) -> None:

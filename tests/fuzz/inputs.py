@@ -1,4 +1,4 @@
-"""Inputs that chance makes of recorded ones: pieces changed, moved, repeated and invented."""
+"""Random inputs from recorded ones: pieces are changed, moved, repeated and invented."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 LONGEST: Final = 16384
-"""Characters of an input, as of a line of a log (`rbdagent.parse.logs.LONGEST`)."""
+"""Most characters of an input, the same as of a log line (`rbdagent.parse.logs.LONGEST`)."""
 _MOST_PIECES: Final = 400
 _ODD: Final[tuple[str, ...]] = (
     *("", " ", "  ", "\t", "\n", "\r", "\v", "\f", "\0", "\x1b[31m", "\x7f", "\x85", "\u2028"),
@@ -37,7 +37,7 @@ class Texts:
         self._pieces: tuple[str, ...] = (*_ODD, *pieces, *tuple(tokens)[:_MOST_PIECES])
 
     def draw(self, chance: random.Random) -> str:
-        """Return one, mostly short; a repeated one shows a cost that grows too fast."""
+        """Return a text, usually short; a long repetition shows a cost that grows too fast."""
         way = chance.random()
         if way < 0.75:
             text = chance.choice(self._samples)
@@ -52,11 +52,11 @@ class Texts:
         return text[:LONGEST]
 
     def piece(self, chance: random.Random) -> str:
-        """Return a token of a sample, or something odd."""
+        """Return a token of a sample or an odd string."""
         return chance.choice(self._pieces)
 
     def sample(self, chance: random.Random) -> str:
-        """Return a sample as it is."""
+        """Return an unchanged sample."""
         return chance.choice(self._samples)
 
 
@@ -105,14 +105,14 @@ _CHANGES: Final[tuple[Callable[[str, Texts, random.Random], str], ...]] = (
 
 
 class Trees:
-    """JSON that resembles samples: its values, fields and elements are changed, rarely its text."""
+    """JSON that resembles samples: values, fields and elements change, the text rarely."""
 
     def __init__(self, samples: Sequence[str]) -> None:
         self._trees = tuple(json.loads(sample) for sample in samples)
         self._texts = Texts(samples)
 
     def draw(self, chance: random.Random) -> str:
-        """Return one."""
+        """Return a JSON text."""
         tree = chance.choice(self._trees)
         for _ in range(chance.choice((0, 1, 1, 2, 4))):
             tree = self._changed(tree, chance)
@@ -122,7 +122,7 @@ class Trees:
         return text
 
     def _changed(self, tree: Any, chance: random.Random) -> Any:  # noqa: ANN401 - any JSON
-        """Return a tree with one change somewhere in it."""
+        """Return a tree with one change at a random place."""
         if not tree or not isinstance(tree, dict | list) or chance.random() < 0.1:
             return self._value(chance)
         key: Any = chance.choice(list(tree)) if isinstance(tree, dict) else None
@@ -151,7 +151,7 @@ class Trees:
 
 
 def small(tree: Any, most: int = 2) -> Any:  # noqa: ANN401 - any JSON
-    """Return JSON whose lists are cut short: it is as varied, and costs less."""
+    """Return JSON with shortened lists: it is as varied but costs less."""
     if isinstance(tree, dict):
         return {key: small(value, most) for key, value in tree.items()}
     return [small(value, most) for value in tree[:most]] if isinstance(tree, list) else tree

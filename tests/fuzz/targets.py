@@ -1,7 +1,7 @@
-"""What is fuzzed: every reader of a text that a tenant, a log, Ceph, the API or a user may choose.
+"""The fuzz targets: every parser of text from a tenant, a log, Ceph, the API or a user.
 
-The samples are recorded (tests/fixtures) or, where no recording has any, invented. A reader may
-raise what its docstring lists below ``Raises:``.
+The samples are recorded (tests/fixtures), or invented if no recording has any. A parser may raise
+the errors that its docstring lists below ``Raises:``.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from rbdagent import config, errors
-from rbdagent.correlate.local import pod_uid_of_path
 from rbdagent.correlate.words import Called, Naming
+from rbdagent.diagnose.mounting import SAYINGS
 from rbdagent.model import CsiSource
 from rbdagent.parse import (
     address,
     excerpt,
+    faults,
     handle,
     keyring,
     krbd,
@@ -31,6 +32,7 @@ from rbdagent.parse import (
     logs,
     mountinfo,
     quantity,
+    recognised,
     secrets,
     selector,
     shown,
@@ -38,6 +40,7 @@ from rbdagent.parse import (
     times,
     volume,
 )
+from rbdagent.parse.kubelet import pod_uid_of_path
 from rbdagent.report.snapshot import load_snapshot
 from tests.fuzz.inputs import Texts, Trees, small
 from tests.lab.install import CHECKOUT
@@ -54,11 +57,11 @@ _WHERE: Final = "a fuzzed input"
 
 @dataclass(frozen=True)
 class Target:
-    """A reader, and what it is played with."""
+    """A parser and the inputs that it is run on."""
 
     name: str
     reads: tuple[Callable[..., object], ...]
-    """The product's functions that it plays."""
+    """The functions of rbdagent that it runs."""
     read: Read
     inputs: Texts | Trees
     documented: tuple[type[Exception], ...]
@@ -68,7 +71,7 @@ class Target:
         return self.inputs.draw(chance)
 
     def play(self, text: str) -> None:
-        """Read an input; a documented error is an answer too."""
+        """Run the parser on an input; a documented error is also a valid result."""
         with contextlib.suppress(*self.documented):
             self.read(text)
 
@@ -107,7 +110,7 @@ def _recorded(pattern: str) -> Iterator[str]:
 
 
 def _lines(pattern: str, most: int = 200) -> tuple[str, ...]:
-    """Return lines of recordings, of each form some."""
+    """Return a sample of the distinct lines of recordings."""
     lines = dict.fromkeys(line for text in _recorded(pattern) for line in text.splitlines())
     return tuple(lines)[:: max(len(lines) // most, 1)]
 
@@ -165,7 +168,7 @@ BACKOFFS
 """,
     )
 )
-"""Recording 29, an OSD that hangs."""
+"""From recording 29: an OSD that hangs."""
 _FILES_OF_KUBELET: Final = Trees(_found(r"(?m)^(\{.*\})$", "recordings/*/n1.json-files"))
 _FRAMES: Final = tuple(
     f"2026-11-21T00:46:43.130828123Z stderr {tag} {line}"
@@ -231,6 +234,19 @@ _SECRETS: Final = Texts(
 _SNAPSHOTS: Final = Trees(
     tuple(json.dumps(small(json.loads(text))) for text in _recorded("life/*.json"))[::3]
 )
+_MESSAGES: Final = Texts(
+    _found(r'"message": "((?:[^"\\]|\\.)*)"', "life/*.json"),
+    (
+        *("MountVolume.SetUp failed for volume ", "(combined from similar events): "),
+        *("(exit status 13) occurred while running rbd", "rbd: map failed: (22)"),
+        *("connecting failed: rados: ret=-", "failed to add secret 'client.", "' to kernel"),
+        *("/dev/", " is in use.", "csinodes", 'nodes "', '" not found', " has 5 snapshots"),
+        *("rbd image ", "code = ResourceExhausted desc = ", "desc = exit status 1"),
+        *(" CSI driver is not installed on the node", "PVC ", " was not created for pod ", "a/b: "),
+        *("found PV object ", "volume v has volumeMode ", 'StorageClass "rbd": '),
+    ),
+)
+"""Messages of events."""
 _PATHS: Final = Texts(
     (
         "/var/lib/kubelet/pods/da8f45d2-5379/volumes/kubernetes.io~csi/pvc-1/mount",
@@ -267,7 +283,7 @@ _RBD_NODE: Final = (
 
 
 # --------------------------------------------------------------------------------------------------
-# Readers
+# Parsers
 # --------------------------------------------------------------------------------------------------
 
 
@@ -280,12 +296,12 @@ def _of_bytes(function: Callable[..., object], **fixed: Any) -> Read:  # noqa: A
 
 
 def _of_text(function: Callable[..., object], **fixed: Any) -> Read:  # noqa: ANN401 - keywords
-    """Return a reader of a text as the observers decode it: no surrogate is in it."""
+    """Return a parser of text that is decoded as the observers do it, without surrogates."""
     return lambda text: function(_raw(text).decode(errors="replace"), **fixed)
 
 
 def _of_object(read: Callable[..., object], *samples: str) -> Target:
-    """Return the target of a reader of API objects; what is no JSON never reaches one."""
+    """Return the target for a parser of API objects, which never gets invalid JSON."""
 
     def play(text: str) -> object:
         try:
@@ -339,6 +355,15 @@ _NAMING: Final = Naming.of(
 
 def _named(text: str) -> object:
     return _NAMING.in_log(text), _NAMING.in_kernel(text)
+
+
+def _meant(text: str) -> object:
+    return faults.first_meant(SAYINGS, text)
+
+
+def _recognised(text: str) -> None:
+    for row in recognised.Recognised:
+        list(row.every_in(text))
 
 
 def _selects(text: str) -> object:
@@ -428,6 +453,14 @@ TARGETS: Final = (
         ),
     ),
     _target(pod_uid_of_path, _PATHS, _of_text(pod_uid_of_path)),
+    _target(
+        recognised.Recognised.search,
+        _MESSAGES,
+        _of_text(_recognised),
+        name="recognised.Recognised",
+    ),
+    _target(faults.failure_in, _MESSAGES, _of_text(faults.failure_in)),
+    _target(faults.first_meant, _MESSAGES, _of_text(_meant)),
     _target(Naming.in_log, _NAMES, _of_text(_named), Naming.in_kernel),
     _target(load_snapshot, _SNAPSHOTS, _of_text(load_snapshot, where=_WHERE)),
     _target(config.parse_config, _CONFIGS, _of_text(config.parse_config, where=_WHERE)),

@@ -1,4 +1,4 @@
-"""Builds what is handed out, as a release does."""
+"""Build the sdist, the wheel and the Debian package as a release does."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EPOCH: Final = "1700000000"
 
 
 def said(command: Sequence[object], **environment: str) -> str:
-    """Run a program with nothing but this environment and PATH; give what it said."""
+    """Run a program with only this environment and PATH; return its stdout."""
     return subprocess.run(
         [str(word) for word in command],
         cwd=CHECKOUT,
@@ -34,10 +34,10 @@ def said(command: Sequence[object], **environment: str) -> str:
 
 
 def built_deb(wheel: Path, out: Path, suite: Suite) -> Path:
-    """Build the package of a wheel with the Python of a Debian suite."""
+    """Build the Debian package of a wheel with the Python of a Debian suite."""
     cache = cache_dir()
     python = venv_place(cache) / "bin" / "python"
-    # As Debian's xz would take ten seconds, it is not compressed here.
+    # The package is not compressed: Debian's xz would take ten seconds.
     build = (python, BUILD_DEB, wheel, "--out", out, "--compression", "none")
     venv = {venv_place(cache): venv_of(cache, suite)}
     pip = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "HOME"))}
@@ -46,7 +46,7 @@ def built_deb(wheel: Path, out: Path, suite: Suite) -> Path:
 
 
 def built(out: Path, *targets: str) -> Path:
-    """Build sdist or wheel as pip does, by the same hatchling."""
+    """Build the sdist or the wheel with hatchling, as pip does."""
     kinds = [word for target in targets for word in ("-t", target)]
     said([sys.executable, "-m", "hatchling", "build", "-d", out, *kinds])
     return out

@@ -1,4 +1,4 @@
-"""Asks a real cluster as rbdagent does, and opens images as other clients do."""
+"""Query a real cluster as rbdagent does, and open images as other clients do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rbdagent.model import CephView, EntityAddress, ImageIdentity, ImageSpec, Source
 from rbdagent.observe.ceph import CephLook
 from rbdagent.observe.cephx import librados_version
-from rbdagent.observe.cluster import CephAccess, bindings
+from rbdagent.observe.cluster import CephAccess, rados_module
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,13 +63,13 @@ def wanted(
 
 
 def own_librados() -> str | None:
-    """Return the version of this process's librados, which the bindings load."""
-    bindings()
+    """Return the version of the librados that the bindings load into this process."""
+    rados_module()
     return librados_version()
 
 
 def start_client(ceph: CephCluster, image: str) -> subprocess.Popen[str]:
-    """Start a client that opens an image read-write, until :func:`close` or its end."""
+    """Start a client that opens an image read-write and closes it at :func:`close` or its end."""
     return subprocess.Popen(
         [sys.executable, "-c", _OPEN, ceph.conf, ceph.admin_keyring, image],
         stdin=subprocess.PIPE,
@@ -79,14 +79,14 @@ def start_client(ceph: CephCluster, image: str) -> subprocess.Popen[str]:
 
 
 def said(client: subprocess.Popen[str]) -> tuple[str, int]:
-    """Return address and id, which a client prints when it has opened the image."""
+    """Return the address and the id that a client prints when it has opened the image."""
     assert client.stdout is not None
     address, _, number = client.stdout.readline().rpartition(" ")
     return address.strip(), int(number)
 
 
 def close(client: subprocess.Popen[str]) -> None:
-    """Have a client close its image; return when it has."""
+    """Make a client close its image; return when the image is closed."""
     assert client.stdin is not None
     assert client.stdout is not None
     client.stdin.write("close\n")
@@ -102,14 +102,14 @@ def asked(
     user: str = "rbdagent",
     keyring: Path | None = None,
 ) -> Any:  # noqa: ANN401 - JSON
-    """Return what ``who-holds IMAGE`` prints as JSON; it asks this cluster and no Kubernetes.
+    """Return what ``who-holds IMAGE`` prints as JSON; it queries this cluster, not Kubernetes.
 
     Args:
-        program: rbdagent, as it was installed; it has no other environment.
-        cluster: the one that is asked.
+        program: the installed rbdagent; it runs with an empty environment.
+        cluster: the cluster to query.
         image: ``POOL/NAME``.
         user: without ``client.``.
-        keyring: by default the one that the cluster made for the user.
+        keyring: by default the keyring that the cluster made for the user.
     """
     found = keyring or cluster.conf.parent / f"ceph.client.{user}.keyring"
     done = subprocess.run(

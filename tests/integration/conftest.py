@@ -1,4 +1,4 @@
-"""One Ceph cluster, and one control plane, for all tests that only ask them questions."""
+"""One Ceph cluster and one control plane, shared by all tests that only query them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
-    """Give what starts programs, and stop them all at the end."""
+    """Yield the starter of programs; stop all of them at the end."""
     processes = Processes(tmp_path_factory.mktemp("processes"))
     yield processes
     processes.stop_all()
@@ -31,7 +31,7 @@ def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
 
 @pytest.fixture(scope="session")
 def ceph(processes: Processes, tmp_path_factory: pytest.TempPathFactory) -> CephCluster:
-    """Give a cluster with a pool and rbdagent's user; tests make images of their own."""
+    """Return a cluster with a pool and the user of rbdagent; each test makes its images."""
     cluster = CephCluster(
         processes,
         tmp_path_factory.mktemp("ceph"),
@@ -48,7 +48,7 @@ def ceph(processes: Processes, tmp_path_factory: pytest.TempPathFactory) -> Ceph
 
 @contextlib.contextmanager
 def control_plane_alone(name: str, state: Path) -> Iterator[tuple[ControlPlane, Processes]]:
-    """Run a control plane in a network namespace of its own, and give what stops its parts."""
+    """Run a control plane in a separate network namespace; yield it and its processes."""
     network = Network(f"{name}-{os.getpid()}")
     processes = Processes(state)
     plane = ControlPlane(processes, network.netns, state / "k8s", bin_dir())
@@ -65,7 +65,7 @@ def control_plane_alone(name: str, state: Path) -> Iterator[tuple[ControlPlane, 
 
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """Give a control plane; tests make nodes of their own."""
+    """Yield a control plane; each test makes its nodes."""
     with control_plane_alone("rbdagent-cp", tmp_path_factory.mktemp("control-plane")) as (plane, _):
         yield plane
 
@@ -88,5 +88,5 @@ def deb(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def deb_of_nodes(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the package for the Debian of the lab's nodes: it fits one minor of Python."""
+    """Return the package for the Debian of the lab's nodes: it fits one minor version of Python."""
     return built_deb(wheel, tmp_path_factory.mktemp("deb-of-nodes"), chosen_parts().debian)

@@ -1,4 +1,4 @@
-"""A day of an agent beside a real cluster: it adds nothing that outlives a look."""
+"""A day of an agent beside a real cluster: a cycle leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rbdagent.act import Leave
 from rbdagent.agent.loop import Agent, Seen
 from rbdagent.config import Settings
-from rbdagent.look import keep_ceph
+from rbdagent.look import keep_workers
 from rbdagent.model import Moment, Policy, SourceState
 from rbdagent.observe.node import NodeRoots
 from rbdagent.state import StateDir
@@ -29,10 +29,8 @@ WARM_UP = 30
 _OF_THE_MACHINE = ("stat", "swaps", "sys", "fs", "locks", "filesystems")
 
 
-def test_a_day_of_looks_leaves_no_watch_lock_mount_file_or_thread(
-    ceph: CephCluster, tmp_path: Path
-) -> None:
-    """safety.md's last invariant; the time is played, the looks are real."""
+def test_a_day_of_cycles_leaves_nothing_behind(ceph: CephCluster, tmp_path: Path) -> None:
+    """safety.md's last invariant; the time is played, the observations are real."""
     image = "k8s/day"
     ceph.create_image(image)
     uptime_s = 0.0
@@ -45,8 +43,7 @@ def test_a_day_of_looks_leaves_no_watch_lock_mount_file_or_thread(
         timeout_s=30.0,
         version="test",
     )
-    kept = keep_ceph(settings)
-    assert kept is not None
+    workers = keep_workers(settings)
     wake: Any = None
     agent = Agent(
         settings,
@@ -61,29 +58,31 @@ def test_a_day_of_looks_leaves_no_watch_lock_mount_file_or_thread(
         clock=lambda: Moment(at="2026-11-21T12:00:00Z", uptime_s=uptime_s),
         tell=lambda seen: last.__setitem__(slice(None), [seen]),
         log=Log(),
-        ceph=kept,
+        workers=workers,
     )
     try:
-        # librados starts some of its threads late.
+        # librados starts some of its threads with a delay.
         for _ in range(WARM_UP):
             agent._cycle("time")
         before = _left(ceph, image)
         for _ in range(MINUTES):
             uptime_s += 60
             agent._cycle("time")
-        # A thread that asked for an image may be about to end, now as it may have been then.
+        # A thread that queried an image may still be about to end, in both counts.
         with contextlib.suppress(LabError):
             wait_until(lambda: not _more(_left(ceph, image), before), timeout_s=10, what="calm")
         assert _more(_left(ceph, image), before) == {}
     finally:
-        kept.end()
+        workers.end()
     (seen,) = last
     assert seen.snapshot.sources.ceph.state is SourceState.OBSERVED
-    assert [each.holders[0].holder.mapping is not None for each in seen.diagnoses] == [True]
+    assert [diagnosis.holders[0].holder.mapping is not None for diagnosis in seen.diagnoses] == [
+        True
+    ]
 
 
 def _node(tmp_path: Path, ceph: CephCluster, image: str) -> NodeRoots:
-    """Give a node that has the image mapped, and few processes; this one is among them."""
+    """Return a node with the image mapped and few processes, including this process."""
     info = json.loads(ceph.rbd("info", image, "--format", "json"))
     attributes = {
         "name": image.partition("/")[2],
@@ -115,30 +114,31 @@ def _node(tmp_path: Path, ceph: CephCluster, image: str) -> NodeRoots:
 
 
 def _more(now: dict[str, Counter[str]], before: dict[str, Counter[str]]) -> dict[str, Counter[str]]:
-    """Give what is there now and was not before."""
+    """Return what exists now and did not exist before."""
     added = {what: found - before[what] for what, found in now.items()}
     return {what: found for what, found in added.items() if found}
 
 
 def _left(ceph: CephCluster, image: str) -> dict[str, Counter[str]]:
-    """Give what could be left behind: here, in the process that asks Ceph, and in the cluster."""
-    (child,) = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()[-1:]
+    """Count what may be left behind: in this process, in its workers and in the cluster."""
+    workers = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()[-2:]
     mounts = Path("/proc/self/mountinfo").read_text().splitlines()
-    # Another lab of this machine may begin in the meantime.
-    found = {"mounts": Counter(each for each in mounts if " /run/netns/rbdlab-" not in each)}
-    for pid in ("self", child):
+    # Another lab of this machine may start in the meantime.
+    found = {"mounts": Counter(mount for mount in mounts if " /run/netns/rbdlab-" not in mount)}
+    for pid in ("self", *workers):
         links = (
-            os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir() if each.is_symlink()
+            os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink()
         )
         found[f"files of {pid}"] = Counter(link.partition(":")[0] for link in links)
         threads = Path(f"/proc/{pid}/task").glob("*/comm")
-        found[f"threads of {pid}"] = Counter(each.read_text().strip() for each in threads)
+        found[f"threads of {pid}"] = Counter(thread.read_text().strip() for thread in threads)
     locks = Path("/proc/locks").read_text().splitlines()
-    # Their numbers, which come first, are of the whole machine.
-    ours = (line.partition(": ")[2] for line in locks if str(os.getpid()) in line or child in line)
+    pids = (str(os.getpid()), *workers)
+    # The numbers at the start of a line are those of the whole machine.
+    ours = (line.partition(": ")[2] for line in locks if any(own_pid in line for own_pid in pids))
     found["locks"] = Counter(ours)
     watchers = json.loads(ceph.rbd("status", image, "--format", "json"))["watchers"]
-    found["watchers"] = Counter(str(each) for each in watchers)
+    found["watchers"] = Counter(str(watcher) for watcher in watchers)
     lockers = json.loads(ceph.rbd("lock", "ls", image, "--format", "json"))
-    found["lockers"] = Counter(str(each) for each in lockers)
+    found["lockers"] = Counter(str(lock) for lock in lockers)
     return found

@@ -1,4 +1,4 @@
-"""Daemons of Ceph that watch an image as their work: scenarios.md 30 (ceph-csi#1912)."""
+"""Ceph daemons that watch an image for their work: scenarios.md 30 (ceph-csi#1912)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,20 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
 
-from rbdagent.model import ImageIdentity, ImageView, observed_of
+from rbdagent.model import (
+    HolderKind,
+    ImageIdentity,
+    ImageView,
+    Severity,
+    Sources,
+    TargetKind,
+    observed_of,
+)
 from tests.integration.clients import access, asked, observe_ceph, wanted
 from tests.lab.ceph import READ_ONLY_CAPS, CephCluster
 from tests.lab.network import free_port
 from tests.lab.processes import wait_until
+from tests.unit.builders import found, said, target, unmapped
 
 if TYPE_CHECKING:
     from tests.lab.processes import Processes
@@ -24,7 +33,7 @@ _CEPH: Final = "20.2"
 
 
 class Pair(NamedTuple):
-    """Two clusters with a mgr each; rbd-mirror of the secondary copies from the primary."""
+    """Two clusters, each with a mgr; rbd-mirror of the secondary copies from the primary."""
 
     primary: CephCluster
     secondary: CephCluster
@@ -67,7 +76,7 @@ def has_manager(cluster: CephCluster) -> bool:
 def wait_held(
     cluster: CephCluster, image: str, *, user: str = "rbdagent"
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Wait until an image has a watcher that stays; return the whole answer, and that holder."""
+    """Wait until an image has a permanent watcher; return the whole answer and that holder."""
     pool, _, name = image.partition("/")
 
     def held() -> tuple[dict[str, Any], dict[str, Any]] | None:
@@ -82,21 +91,44 @@ def wait_held(
 
 @pytest.mark.parametrize("mode", ["snapshot", "journal"])
 def test_an_rbd_mirror_of_either_cluster_belongs_to_its_image(pair: Pair, mode: str) -> None:
-    """The service map of the primary cluster does not have the daemon of its peer."""
+    """The service map of the primary cluster does not contain the daemon of its peer."""
     image = f"k8s/{mode}"
     journaling = ",journaling" if mode == "journal" else ""
     pair.primary.create_image(image, features=f"layering,exclusive-lock{journaling}")
     pair.primary.rbd("mirror", "image", "enable", image, mode)
-    for cluster in pair:
+    for cluster, owner in ((pair.primary, "a peer"), (pair.secondary, "this")):
         answer, holder = wait_held(cluster, image)
         assert (holder["kind"], holder["verdict"]) == ("rbd-mirror", "Foreign"), cluster.name
+        assert holder["because"] == [f"an rbd-mirror daemon of {owner} cluster"]
         (finding,) = (found for found in answer["findings"] if found["code"] == "RBD116")
         assert (finding["severity"], finding["commands"]) == ("info", [])
         assert "RBD115" not in {found["code"] for found in answer["findings"]}
 
 
-def test_an_rbd_mirror_is_known_where_many_images_are_asked(pair: Pair) -> None:
-    """Of many images only the watches are asked for, and the daemons once for each pool."""
+def test_rbd_mirror_is_probable_if_librados_lists_no_watches(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, name = pair.primary, "unlisted"
+    cluster.create_image(f"k8s/{name}", features="layering,exclusive-lock")
+    cluster.rbd("mirror", "image", "enable", f"k8s/{name}", "snapshot")
+    wait_held(cluster, f"k8s/{name}")
+    monkeypatch.setattr("rbdagent.observe.watches._library", lambda: None)
+    view, source = observe_ceph([access(cluster)], [wanted(name)], deadline_s=20)
+    assert view is not None
+    seen = unmapped(
+        ceph=view,
+        sources=Sources(node=source, ceph=source, kubernetes=source),
+        in_kube={"persistent_volumes": (), "claims": ()},
+        target=target(given=f"k8s/{name}", kind=TargetKind.IMAGE, name="", image=wanted(name).spec),
+    )
+    holders = said(seen).holders
+    assert {holder.holder.kind for holder in holders} == {HolderKind.LIBRBD}
+    assert [holder.holder.probably for holder in holders] == [HolderKind.MIRROR]
+    assert found(seen, "RBD116").severity is Severity.INFO
+
+
+def test_rbd_mirror_is_known_if_many_images_are_queried(pair: Pair) -> None:
+    """For many images only the watches are queried, and the daemons once for each pool."""
     cluster, names = pair.primary, [f"many-{number}" for number in range(9)]
     for name in names:
         cluster.create_image(f"k8s/{name}", features="layering,exclusive-lock")
@@ -122,17 +154,24 @@ def images_of(cluster: CephCluster, images: list[ImageIdentity]) -> tuple[ImageV
     return view.clusters[0].images
 
 
-def test_a_manager_at_work_on_a_task_belongs_to_its_image(pair: Pair) -> None:
-    """`ceph rbd task add flatten` of an image so large that it takes a while."""
-    cluster, user = pair.primary, "reader-of-all"
-    cluster.create_user(user, READ_ONLY_CAPS | {"mon": "allow r, profile rbd-read-only"})
+def test_mgr_with_an_rbd_task_belongs_to_its_image(pair: Pair) -> None:
+    """`ceph rbd task add flatten` of a large image takes a while."""
+    cluster = pair.primary
     cluster.create_image("k8s/parent", size="1T")
     cluster.rbd("snap", "create", "--no-progress", "k8s/parent@one")
     cluster.rbd("clone", "--rbd-default-clone-format=2", "k8s/parent@one", "k8s/clone")
+    cluster.create_user("profile-alone", READ_ONLY_CAPS | {"mon": "profile rbd-read-only"})
     task = json.loads(cluster.ceph("rbd", "task", "add", "flatten", "k8s/clone"))
     try:
-        answer, holder = wait_held(cluster, "k8s/clone", user=user)
+        certain = wait_held(cluster, "k8s/clone")
+        probable = wait_held(cluster, "k8s/clone", user="profile-alone")
     finally:
         cluster.ceph("rbd", "task", "cancel", task["id"])
-    assert (holder["kind"], holder["verdict"]) == ("mgr", "Foreign")
-    assert "RBD116" in {found["code"] for found in answer["findings"]}
+    for answer, holder in (certain, probable):
+        assert holder["verdict"] == "Foreign"
+        (finding,) = (found for found in answer["findings"] if found["code"] == "RBD116")
+        assert finding["severity"] == "info"
+        assert "RBD115" not in {found["code"] for found in answer["findings"]}
+    assert (certain[1]["kind"], certain[1]["probably"]) == ("mgr", None)
+    assert certain[1]["because"] == ["ceph-mgr x (flatten)"]
+    assert (probable[1]["kind"], probable[1]["probably"]) == ("librbd", "mgr")

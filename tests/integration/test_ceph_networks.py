@@ -1,4 +1,4 @@
-"""Watchers and the blocklist where monitors speak one messenger alone, or have IPv6 addresses."""
+"""Watchers and the blocklist if monitors speak only one messenger or have IPv6 addresses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NETWORKS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
 def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[CephCluster]:
-    """Run a cluster whose monitor is reached in one way alone."""
+    """Run a cluster whose monitor can be reached in only one way."""
     address, speaks = _NETWORKS[request.param]
     processes = Processes(tmp_path_factory.mktemp("processes"))
     made = CephCluster(
@@ -50,7 +50,7 @@ def cluster(
         processes.stop_all()
 
 
-def test_a_watcher_is_its_client_by_address_and_nonce(cluster: CephCluster) -> None:
+def test_a_watcher_matches_its_client_by_address_and_nonce(cluster: CephCluster) -> None:
     cluster.create_image("k8s/held")
     client = start_client(cluster, "k8s/held")
     try:
@@ -67,8 +67,8 @@ def test_a_watcher_is_its_client_by_address_and_nonce(cluster: CephCluster) -> N
     assert same_client(watcher.address, parse_address_vector(addresses, where="the client"))
 
 
-def test_a_range_of_the_blocklist_hits_a_client_there(cluster: CephCluster) -> None:
-    """As csi-addons' NetworkFence adds it, for a network that no client of this test is in."""
+def test_a_blocklist_range_matches_a_client_inside_it(cluster: CephCluster) -> None:
+    """NetworkFence of csi-addons adds such a range; no client of this test is in its network."""
     is_ipv6 = cluster.monitor.startswith("[")
     network, inside = ("fd00:7::/64", "[fd00:7::9]") if is_ipv6 else ("10.7.0.0/24", "10.7.0.9")
     cluster.ceph("osd", "blocklist", "range", "add", network, "3600")

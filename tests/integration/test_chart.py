@@ -1,4 +1,4 @@
-"""The chart on a real API server: it installs, grants what agents do, and refuses all else."""
+"""The chart on a real API server: install it, check the granted rights and the refused calls."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ VARIANTS: Final = {
     path.name.removesuffix("-values.yaml"): path for path in sorted(CHART.glob("ci/*-values.yaml"))
 }
 WITH_LOGS: Final = "rook"
-"""The variant that shows the node's logs to its agents."""
+"""The variant that mounts the node's logs into its agents."""
 NAMESPACE: Final = "rbdagent"
 AGENT: Final = "agent"
-"""The user that is an agent: its pod is on this node, and so is its token."""
+"""The user of an agent: its token is bound to a pod on this node."""
 NODE, OTHER_NODE = "chart-1", "chart-2"
 POD: Final = f"rbdagent-{NODE}"
 
@@ -67,7 +67,7 @@ ROOK_CLUSTERS: Final = [
 
 @pytest.fixture(scope="module")
 def plane(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """Give an API server as a user of the chart has it: with a CSI driver, and nothing of ours."""
+    """Yield an API server as a user of the chart has it: with a CSI driver, without rbdagent."""
     api = control_plane.api
     control_plane.forget_rbdnodes()
     for name in (NAMESPACE, "ceph-csi", "rook-ceph"):
@@ -90,13 +90,13 @@ def plane(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     yield control_plane
     for name in (NODE, OTHER_NODE):
         api.delete(f"/api/v1/nodes/{name}")
-    # Who comes next finds the resource as it was.
+    # The next tests find the resource as it was.
     control_plane.forget_rbdnodes()
     control_plane.define_rbdnodes()
 
 
 def _prometheus_operators(kind: str) -> Json:
-    """Give one of Prometheus Operator's resources, as far as an object must fit."""
+    """Return a CRD of Prometheus Operator that accepts objects with any fields."""
     plural = f"{kind.lower()}s"
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     return {
@@ -132,20 +132,20 @@ def helm(plane: ControlPlane, verb: str, *args: str, chart: Path | None = CHART)
 
 
 class Rendered(NamedTuple):
-    """What helm would install."""
+    """The manifest and the notes that helm would install."""
 
     manifest: str
     notes: str
 
     @property
     def objects(self) -> list[Json]:
-        return [each for each in yaml.safe_load_all(self.manifest) if each]
+        return [document for document in yaml.safe_load_all(self.manifest) if document]
 
     def one(self, kind: str, name: str = "rbdagent") -> Json:
         (found,) = (
-            each
-            for each in self.objects
-            if each["kind"] == kind and each["metadata"]["name"] == name
+            document
+            for document in self.objects
+            if document["kind"] == kind and document["metadata"]["name"] == name
         )
         return found
 
@@ -162,7 +162,7 @@ class Rendered(NamedTuple):
 
 
 def render(plane: ControlPlane, *args: str, chart: Path = CHART) -> Rendered:
-    """Have helm ask the API server, and give what it would install."""
+    """Return what helm would install, with a dry run on the API server."""
     told = json.loads(
         helm(plane, "install", "--dry-run=server", "--output=json", *args, chart=chart)
     )
@@ -171,24 +171,24 @@ def render(plane: ControlPlane, *args: str, chart: Path = CHART) -> Rendered:
 
 @pytest.fixture(scope="module")
 def rendered(plane: ControlPlane) -> dict[str, Rendered]:
-    """Give every variant, and the chart without any values."""
+    """Return every variant, and the chart without values under the key ''."""
     flags = {name: (f"--values={path}",) for name, path in VARIANTS.items()}
     return {name: render(plane, *args) for name, args in {"": (), **flags}.items()}
 
 
-# What is installed --------------------------------------------------------------------------------
+# Installed objects --------------------------------------------------------------------------------
 
 
-def test_chart_and_program_have_one_version() -> None:
+def test_chart_and_program_have_the_same_version() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == __version__
 
 
 @pytest.mark.parametrize("variant", ["", *VARIANTS])
-def test_a_real_api_server_takes_all_of_each_variant(
+def test_api_server_accepts_every_object_of_a_variant(
     plane: ControlPlane, rendered: dict[str, Rendered], variant: str
 ) -> None:
-    """Each object, strictly: an unknown field or a wrong value is refused."""
+    """Validation is strict: the API server refuses an unknown field or a wrong value."""
     given = rendered[variant]
     flags = ("--dry-run=server", "--validate=strict", "--output=name", "--filename=-")
     told = plane.kubectl("create", *flags, stdin=given.manifest)
@@ -199,7 +199,7 @@ def test_a_real_api_server_takes_all_of_each_variant(
 
 
 @pytest.mark.parametrize("variant", ["", *VARIANTS])
-def test_rbdagent_reads_the_configuration_and_finds_its_files_in_the_pod(
+def test_rbdagent_finds_the_configured_files_in_the_pod(
     rendered: dict[str, Rendered], variant: str, tmp_path: Path
 ) -> None:
     given = rendered[variant]
@@ -208,8 +208,10 @@ def test_rbdagent_reads_the_configuration_and_finds_its_files_in_the_pod(
 
     settings = load_file(path, must_exist=True)
 
-    mounts = {each["name"]: each["mountPath"] for each in given.container["volumeMounts"]}
-    (config,) = (each["projected"] for each in given.pod["volumes"] if each["name"] == "config")
+    mounts = {mount["name"]: mount["mountPath"] for mount in given.container["volumeMounts"]}
+    (config,) = (
+        volume["projected"] for volume in given.pod["volumes"] if volume["name"] == "config"
+    )
     files = {
         f"{mounts['config']}/{item['path']}"
         for source in config["sources"]
@@ -217,32 +219,36 @@ def test_rbdagent_reads_the_configuration_and_finds_its_files_in_the_pod(
     }
     tables = settings.get("ceph", [])
     assert "/etc/rbdagent/config.toml" in files
-    assert {each[key] for each in tables for key in ("conf", "keyring")} <= files
+    assert {table[key] for table in tables for key in ("conf", "keyring")} <= files
     assert settings.get("no-ceph", False) == (not tables)
     seen = {settings[key] for key in ("procfs", "sysfs", "state-dir")}
-    seen |= {f"{settings['host-root']}{each}" for each in ("/dev", *settings["kubelet-root"])}
+    seen |= {
+        f"{settings['host-root']}{directory}" for directory in ("/dev", *settings["kubelet-root"])
+    }
     seen |= {settings["freeze-file"].removesuffix("/freeze")}
     seen |= {f"{settings['host-root']}/var/log"} if variant == WITH_LOGS else set()
     assert seen | {"/etc/rbdagent"} == set(mounts.values())
 
 
-def test_monitors_come_from_what_the_csi_driver_uses(rendered: dict[str, Rendered]) -> None:
+def test_monitors_come_from_the_csi_drivers_configuration(rendered: dict[str, Rendered]) -> None:
     plain = rendered["ceph-csi"].one("ConfigMap")["data"]
     rook = rendered["rook"].one("ConfigMap")["data"]
     assert plain["ceph.conf"] == "[global]\nmon_host = 10.0.0.1:6789,10.0.0.2:6789\n"
     assert rook["rook.conf"] == "[global]\nmon_host = 10.96.0.21:6789\n"
 
 
-def test_each_cluster_has_a_configuration_and_a_key_of_its_own(
+def test_each_cluster_has_a_separate_configuration_and_key(
     rendered: dict[str, Rendered],
 ) -> None:
     given = rendered["several-clusters"]
-    (config,) = (each["projected"] for each in given.pod["volumes"] if each["name"] == "config")
+    (config,) = (
+        volume["projected"] for volume in given.pod["volumes"] if volume["name"] == "config"
+    )
     sources = [
-        (kind, each["name"], item["key"], item["path"])
+        (kind, field["name"], item["key"], item["path"])
         for source in config["sources"]
-        for kind, each in source.items()
-        for item in each["items"]
+        for kind, field in source.items()
+        for item in field["items"]
     ]
     assert sources == [
         ("configMap", "rbdagent", "config.toml", "config.toml"),
@@ -257,7 +263,7 @@ def test_each_cluster_has_a_configuration_and_a_key_of_its_own(
     assert "key = AQ" in given.one("Secret", "rbdagent-trial")["stringData"]["keyring"]
 
 
-def test_unmapping_is_configured_as_the_values_say(rendered: dict[str, Rendered]) -> None:
+def test_unmapping_is_configured_from_the_values(rendered: dict[str, Rendered]) -> None:
     config = rendered["unmap"].one("ConfigMap")["data"]["config.toml"]
     for line in (
         'mode = "unmap"',
@@ -310,29 +316,29 @@ def test_an_agent_has_these_rights_on_its_node_and_no_others(
 ) -> None:
     given = rendered[variant]
     paths = {
-        each["name"]: each["hostPath"]["path"]
-        for each in given.pod["volumes"]
-        if "hostPath" in each
+        volume["name"]: volume["hostPath"]["path"]
+        for volume in given.pod["volumes"]
+        if "hostPath" in volume
     }
     mounts = {
-        each["mountPath"]: (
-            paths[each["name"]],
-            each.get("readOnly", False),
-            each.get("mountPropagation"),
+        mount["mountPath"]: (
+            paths[mount["name"]],
+            mount.get("readOnly", False),
+            mount.get("mountPropagation"),
         )
-        for each in given.container["volumeMounts"]
-        if each["name"] in paths
+        for mount in given.container["volumeMounts"]
+        if mount["name"] in paths
     }
     assert mounts == MOUNTS[variant]
     assert given.container["securityContext"] == SECURITY[variant]
     assert given.container["resources"]["limits"] == {"memory": "512Mi"}
-    assert [each for each in given.pod if each.startswith(("host", "securityContext"))] == []
+    assert [field for field in given.pod if field.startswith(("host", "securityContext"))] == []
 
 
 def test_a_namespace_without_the_label_refuses_the_pod(
     plane: ControlPlane, rendered: dict[str, Rendered]
 ) -> None:
-    """What NOTES.txt asks for is necessary."""
+    """The label that NOTES.txt asks for is necessary."""
     name = "baseline"
     labels = {"pod-security.kubernetes.io/enforce": "baseline"}
     plane.api.create("/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
@@ -396,19 +402,17 @@ def test_values_that_cannot_work_are_refused_with_the_reason(
 ) -> None:
     flags = [f"ceph.clusters[{number}].name=c{number}" for number, _ in enumerate(clusters)]
     flags += [
-        f"ceph.clusters[{number}].{each}"
+        f"ceph.clusters[{number}].{word}"
         for number, cluster in enumerate(clusters)
-        for each in cluster.split(",")
+        for word in cluster.split(",")
     ]
     with pytest.raises(LabError) as refused:
-        render(plane, *(word for each in (*flags, *more) for word in ("--set", each)))
+        render(plane, *(word for setting in (*flags, *more) for word in ("--set", setting)))
     assert told in str(refused.value)
 
 
-def test_alerts_and_dashboard_are_embedded_as_they_stand(
-    plane: ControlPlane, tmp_path: Path
-) -> None:
-    """What Prometheus and Grafana fill in later is left to them."""
+def test_alerts_and_dashboard_are_embedded_unchanged(plane: ControlPlane, tmp_path: Path) -> None:
+    """Helm leaves the placeholders of Prometheus and Grafana unchanged."""
     rules = 'groups: [{name: a, rules: [{alert: A, expr: up, annotations: {x: "{{ $value }}"}}]}]\n'
     dashboard = '{"title": "{{node}}"}\n'
     chart = tmp_path / "rbdagent"
@@ -427,19 +431,19 @@ def test_alerts_and_dashboard_are_embedded_as_they_stand(
         render(plane, *wanted, chart=chart)
 
 
-# Life of a release, and what its accounts may do --------------------------------------------------
+# Life cycle of a release and the rights of its accounts -------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def observing(plane: ControlPlane) -> ControlPlane:
-    """Install it, and give a control plane that knows one of its agents."""
+    """Install the chart; return a control plane with the token of one of its agents."""
     helm(plane, "install", f"--values={VARIANTS['ceph-csi']}")
     api = plane.api
     _wait_known(api, RBDNODES)
     template = api.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/rbdagent")["spec"][
         "template"
     ]
-    # There is no DaemonSet controller here.
+    # No DaemonSet controller runs here.
     pod = api.create(
         f"{OURS}/pods",
         {
@@ -451,7 +455,7 @@ def observing(plane: ControlPlane) -> ControlPlane:
     bound = {"kind": "Pod", "apiVersion": "v1", "name": POD, "uid": pod["metadata"]["uid"]}
     _be(plane, AGENT, NAMESPACE, "rbdagent", boundObjectRef=bound)
     _be(plane, "nodeless", NAMESPACE, "rbdagent")
-    # An API server sees new policies after a moment.
+    # An API server enforces new policies after a moment.
     wait_until(
         lambda: not make(plane, AGENT, (STATUS_OF_OTHER_NODE, EVENT_OF_OTHER_NODE)).allowed,
         timeout_s=30,
@@ -461,13 +465,13 @@ def observing(plane: ControlPlane) -> ControlPlane:
 
 
 def _be(plane: ControlPlane, user: str, namespace: str, account: str, **spec: object) -> None:
-    """Have ``user`` be a service account, by a token that is asked for as kubelet does it."""
+    """Write a kubeconfig with a service account's token, which kubelet requests the same way."""
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
     plane.write_kubeconfig(user, plane.api.create(path, {"spec": spec})["status"]["token"])
 
 
 def is_allowed(client: Api, call: Call) -> bool:
-    """Make a call, and tell whether it was not forbidden; there may be no such object."""
+    """Make a call; return whether it was not forbidden. The object need not exist."""
     line, body = call
     method, path = line.split(" ")
     try:
@@ -483,7 +487,7 @@ STATUS: Final[Json] = {"status": {"observedAt": AT, "mappings": []}}
 
 
 def event(name: str, *, component: str = "rbdagent", node: str = NODE) -> Json:
-    """Give one as agents write them."""
+    """Return an event as agents write them."""
     told = Told(
         kind="Node", namespace="", name=NODE, uid=NODE, reason="RBDOrphaned", message="", warns=True
     )
@@ -493,7 +497,7 @@ def event(name: str, *, component: str = "rbdagent", node: str = NODE) -> Json:
 
 STATUS_OF_OTHER_NODE: Final[Call] = (f"PATCH {RBDNODES}/{OTHER_NODE}/status", STATUS)
 EVENT_OF_OTHER_NODE: Final[Call] = (f"POST {EVENTS}", event("c", node=OTHER_NODE))
-# A watch from no version ends at once, after it was allowed.
+# A watch with an invalid resourceVersion ends at once, but only after it was authorized.
 WATCH: Final = "watch=true&resourceVersion=none"
 
 READS: Final[tuple[Call, ...]] = tuple(
@@ -514,7 +518,7 @@ READS: Final[tuple[Call, ...]] = tuple(
         f"{STORAGE}/csinodes/{NODE}",
         f"{STORAGE}/storageclasses",
         f"{STORAGE}/csidrivers",
-        *(f"{APPS}/{each}" for each in ("replicasets", "deployments", "statefulsets")),
+        *(f"{APPS}/{resource}" for resource in ("replicasets", "deployments", "statefulsets")),
         f"{APPS}/namespaces/default/deployments/absent",
         "/apis/coordination.k8s.io/v1/leases",
         "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
@@ -584,14 +588,14 @@ NAMESPACES: Final[Call] = ("GET /api/v1/namespaces", None)
 
 
 class Made(NamedTuple):
-    """Calls that somebody made."""
+    """The calls of one user, by result."""
 
     allowed: list[Call]
     refused: list[Call]
 
 
 def make(plane: ControlPlane, user: str, calls: tuple[Call, ...]) -> Made:
-    """Make each call."""
+    """Make every call as a user; return which were allowed."""
     with contextlib.closing(plane.client(user)) as client:
         told = [(call, is_allowed(client, call)) for call in calls]
     return Made([call for call, may in told if may], [call for call, may in told if not may])
@@ -616,7 +620,7 @@ def test_an_agent_without_a_node_in_its_token_writes_nothing(observing: ControlP
 
 
 def rbdagent(plane: ControlPlane, user: str, verb: str, *args: str) -> str:
-    """Run this checkout's rbdagent as somebody."""
+    """Run rbdagent of this checkout with the kubeconfig of a user."""
     program = (f"PYTHONPATH={CHECKOUT}", sys.executable, "-m", "rbdagent")
     return plane.laptop(user).done("/usr/bin/env", *program, verb, *args)
 
@@ -629,22 +633,22 @@ def test_a_real_agent_publishes_its_node_with_these_rights(
     rbdagent(observing, AGENT, "agent", "--once", "--no-ceph", f"--node-name={NODE}", state)
     published = observing.api.get(f"{RBDNODES}/{NODE}")
     assert published["status"]["toolVersion"] == __version__
-    assert [each["name"] for each in published["metadata"]["ownerReferences"]] == [NODE]
+    assert [owner["name"] for owner in published["metadata"]["ownerReferences"]] == [NODE]
 
 
-def test_check_misses_nothing_but_what_unmapping_needs(observing: ControlPlane) -> None:
+def test_check_reports_only_the_right_that_unmapping_needs(observing: ControlPlane) -> None:
     looks = ("--no-ceph", "--no-node", f"--node-name={NODE}", "--output=json")
     told = json.loads(rbdagent(observing, AGENT, "check", *looks))
     missing = [
-        each["sentence"]
-        for each in told["checks"]
-        if each["source"] == "kubernetes" and each["state"] != "ok"
+        check["sentence"]
+        for check in told["checks"]
+        if check["source"] == "kubernetes" and check["state"] != "ok"
     ]
     assert missing == ["this user may list namespaces"]
 
 
 def _have_role(plane: ControlPlane, user: str, bindings: str, kind: str, role: str) -> None:
-    """Have ``user`` be a service account with a role, and wait until the API server knows of it."""
+    """Make a service account with a role; wait until the API server grants it."""
     api = plane.api
     api.create("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": user}})
     binding = {
@@ -662,8 +666,8 @@ def _have_role(plane: ControlPlane, user: str, bindings: str, kind: str, role: s
     )
 
 
-def test_users_may_look_and_nothing_else(observing: ControlPlane) -> None:
-    """The role for people with a kubeconfig, and what `view` has of ours."""
+def test_users_may_only_read(observing: ControlPlane) -> None:
+    """The role for users with a kubeconfig, and the rights that the chart adds to `view`."""
     for user in ("rbdagent-cli", "view"):
         _have_role(observing, user, f"{RBAC}/clusterrolebindings", "ClusterRole", user)
     writes: tuple[Call, ...] = (
@@ -677,7 +681,7 @@ def test_users_may_look_and_nothing_else(observing: ControlPlane) -> None:
     assert make(observing, "view", writes).allowed == []
 
 
-def test_users_of_the_plugin_may_enter_agents_pods_and_no_others(observing: ControlPlane) -> None:
+def test_plugin_users_may_exec_only_into_agent_pods(observing: ControlPlane) -> None:
     bindings = f"{RBAC}/namespaces/{NAMESPACE}/rolebindings"
     _have_role(observing, "rbdagent-exec", bindings, "Role", "rbdagent-exec")
     command = "exec?command=true&stdout=true"
@@ -697,7 +701,7 @@ def test_users_of_the_plugin_may_enter_agents_pods_and_no_others(observing: Cont
 
 @pytest.fixture(scope="module")
 def unmapping(observing: ControlPlane) -> ControlPlane:
-    """Upgrade it to mode unmap."""
+    """Upgrade the release to mode unmap."""
     helm(observing, "upgrade", f"--values={VARIANTS['unmap']}")
     wait_until(
         lambda: make(observing, AGENT, (NAMESPACES,)).allowed,
@@ -715,25 +719,25 @@ def test_an_upgrade_to_unmap_grants_namespaces_and_nothing_else(unmapping: Contr
 def test_the_labs_agents_have_the_rights_that_the_chart_grants(
     rendered: dict[str, Rendered],
 ) -> None:
-    """So what agents are seen to do in the lab's clusters, they can do as the chart has them."""
-    roles = [rendered["unmap"].one("ClusterRole", f"rbdagent{each}") for each in ("", "-unmap")]
+    """Everything that agents do in the lab's clusters therefore works with the chart's rights."""
+    roles = [rendered["unmap"].one("ClusterRole", f"rbdagent{suffix}") for suffix in ("", "-unmap")]
     granted = [rule for role in roles for rule in role["rules"]]
     assert granted == list(RBDAGENT_RULES)
 
 
 def test_an_upgrade_leaves_what_agents_published(unmapping: ControlPlane) -> None:
-    names = {each["metadata"]["name"] for each in unmapping.api.items(RBDNODES)}
+    names = {report["metadata"]["name"] for report in unmapping.api.items(RBDNODES)}
     assert names >= {NODE, OTHER_NODE}
 
 
 @pytest.fixture(scope="module")
 def switched_off(unmapping: ControlPlane) -> ControlPlane:
-    """Take it back to mode observe."""
+    """Upgrade the release back to mode observe."""
     helm(unmapping, "upgrade", f"--values={VARIANTS['ceph-csi']}")
     return unmapping
 
 
-def test_an_upgrade_back_takes_that_right_away(switched_off: ControlPlane) -> None:
+def test_an_upgrade_back_removes_that_right(switched_off: ControlPlane) -> None:
     wait_until(
         lambda: make(switched_off, AGENT, (NAMESPACES,)).refused,
         timeout_s=30,
@@ -752,10 +756,10 @@ def test_an_uninstalled_release_leaves_nothing(
     assert switched_off.api.find(RBDNODES) is None
 
 
-def test_rbdnodes_stay_where_that_is_asked_for(switched_off: ControlPlane) -> None:
+def test_rbdnodes_are_kept_if_the_values_ask_for_it(switched_off: ControlPlane) -> None:
     api = switched_off.api
     helm(switched_off, "install", f"--values={VARIANTS['microk8s']}")
     _wait_known(api, RBDNODES)
     api.create(RBDNODES, {**RBDNODE, "metadata": {"name": OTHER_NODE}})
     helm(switched_off, "uninstall", chart=None)
-    assert [each["metadata"]["name"] for each in api.items(RBDNODES)] == [OTHER_NODE]
+    assert [report["metadata"]["name"] for report in api.items(RBDNODES)] == [OTHER_NODE]

@@ -1,4 +1,4 @@
-"""Where the steps of an act run: in the host's namespaces, whoever takes them."""
+"""The steps of an unmap run in the host's namespaces, regardless of the caller's namespaces."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ subprocess.run(command, check=True)
 def test_umount_and_cryptsetup_run_in_the_hosts_namespaces(
     tmp_path: Path, of_its_own: tuple[str, ...]
 ) -> None:
-    """This process is the host's first."""
+    """This test process is the host's process 1."""
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc" / "1").symlink_to(f"/proc/{os.getpid()}")
     seen = subprocess.run(
@@ -39,5 +39,5 @@ def test_umount_and_cryptsetup_run_in_the_hosts_namespaces(
         text=True,
         cwd=CHECKOUT,
     )
-    hosts = [os.readlink(f"/proc/self/ns/{each}") for each in ("mnt", "ipc")]
+    hosts = [os.readlink(f"/proc/self/ns/{kind}") for kind in ("mnt", "ipc")]
     assert seen.stdout.split() == hosts

@@ -1,7 +1,7 @@
-"""CephX keys of type aes256k: what librados can do with one, what is said, and what cures it.
+"""CephX keys of type aes256k: which librados can use one, what is reported, and which hint works.
 
-Ceph 19.2.6 and 20.2.4 create keys of this type by default (CVE-2025-30156). The commands that the
-answers name are typed as they stand. tests/integration/test_lab_vm.py has the same of kernels.
+Ceph 19.2.6 and 20.2.4 create keys of this type by default (CVE-2025-30156). The tests run the
+commands of the answers unchanged. tests/integration/test_lab_vm.py tests the same for kernels.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ IMAGE = "k8s/image"
 
 @pytest.fixture(scope="module")
 def ceph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CephCluster]:
-    """Run a cluster that creates keys of type aes256k, and allows both types as an upgraded one."""
+    """Run a cluster that creates aes256k keys and allows both types, as after an upgrade."""
     processes = Processes(tmp_path_factory.mktemp("processes"))
     made = CephCluster(
         processes,
@@ -59,14 +59,14 @@ def asked_of(ceph: CephCluster, user: str = "rbdagent", keyring: Path | None = N
 
 
 def typed(ceph: CephCluster, command: str) -> str:
-    """Run a command of ``ceph`` as an answer or a document has it, as the administrator."""
+    """Run a ``ceph`` command from an answer or a document, as the administrator."""
     program, *words = shlex.split(command)
     assert program == "ceph"
     return ceph.ceph(*words)
 
 
-def test_a_user_that_exists_keeps_its_key_whatever_type_is_asked_for(ceph: CephCluster) -> None:
-    """Which is why each remedy names a new user."""
+def test_an_existing_user_keeps_its_key(ceph: CephCluster) -> None:
+    """Therefore each remedy names a new user."""
     key = ceph.key_of("rbdagent")
     typed(ceph, shlex.join(["ceph", "auth", "get-or-create", "client.rbdagent", *caps(),
                             "--key-type=aes"]))  # fmt: skip
@@ -74,7 +74,7 @@ def test_a_user_that_exists_keeps_its_key_whatever_type_is_asked_for(ceph: CephC
     assert key_type(key) == "aes256k"
 
 
-def test_a_user_of_type_aes256k_is_answered_once_what_is_said_is_typed(
+def test_the_hint_for_an_aes256k_key_works(
     ceph: CephCluster, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     version = own_librados()
@@ -90,7 +90,7 @@ def test_a_user_of_type_aes256k_is_answered_once_what_is_said_is_typed(
         "ceph: client.rbdagent: its key is of type aes256k, which this librados"
         f" ({version}) cannot use"
     )
-    command, creates, _ = said["cure"].partition(" creates a user that it can connect as")
+    command, creates, _ = said["cure"].partition(" creates a user with a key that")
     assert creates
     keyring = tmp_path / "keyring"
     keyring.write_text(typed(ceph, command))
@@ -104,15 +104,15 @@ def test_a_user_of_type_aes256k_is_answered_once_what_is_said_is_typed(
 
 ALLOW = "ceph mon set auth_allowed_ciphers aes,aes256k"
 CREATE = (
-    "ceph auth get-or-create client.late mon 'profile rbd-read-only'"
+    "ceph auth get-or-create client.late mon 'profile rbd-read-only, allow command \"mgr dump\"'"
     " osd 'profile rbd-read-only' --key-type=aes"
 )
 
 
-def test_a_cluster_that_allows_aes256k_alone_creates_a_key_of_type_aes_once_it_is_allowed(
+def test_an_aes_key_is_created_after_aes_is_allowed(
     ceph: CephCluster,
 ) -> None:
-    """docs/install.md, Key types: the refusal, the command, and that the monitors take a while."""
+    """docs/install.md, Key types: the refusal, the command, and the delay of the monitors."""
     typed(ceph, "ceph mon set auth_allowed_ciphers aes256k")
     try:
         wait_until(
@@ -132,7 +132,7 @@ def test_a_cluster_that_allows_aes256k_alone_creates_a_key_of_type_aes_once_it_i
 
 
 def refusal(ceph: CephCluster) -> str:
-    """Return what the cluster says instead of creating a user with a key of type aes."""
+    """Return the cluster's error for a new user with a key of type aes; empty if it is created."""
     typed(ceph, "ceph auth rm client.late")
     try:
         typed(ceph, CREATE)
@@ -141,7 +141,7 @@ def refusal(ceph: CephCluster) -> str:
     return ""
 
 
-def test_a_user_of_type_aes_that_the_cluster_no_longer_allows_is_told_so(ceph: CephCluster) -> None:
+def test_an_aes_key_that_is_no_longer_allowed_is_reported(ceph: CephCluster) -> None:
     ceph.ceph("auth", "get-or-create", "client.old", *caps(), "--key-type=aes",
               "-o", str(ceph.conf.parent / "ceph.client.old.keyring"))  # fmt: skip
     assert asked_of(ceph, "old")["sources"]["ceph"]["state"] == "observed"
@@ -160,5 +160,5 @@ def test_a_user_of_type_aes_that_the_cluster_no_longer_allows_is_told_so(ceph: C
 
 
 def caps() -> list[str]:
-    """Return rbdagent's caps as words of a command."""
+    """Return rbdagent's caps as arguments of a command."""
     return [word for pair in READ_ONLY_CAPS.items() for word in pair]

@@ -1,4 +1,4 @@
-"""The lab's control plane is a real one: it binds, attaches, raises Multi-Attach, refuses."""
+"""The lab's control plane is real: it binds, attaches, reports Multi-Attach and refuses calls."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def workloads(control_plane: ControlPlane) -> Workloads:
     return Workloads(control_plane.api)
 
 
-def test_rbdagents_role_may_look_and_nothing_else(control_plane: ControlPlane) -> None:
+def test_rbdagents_role_reads_no_secrets_and_writes_nothing(control_plane: ControlPlane) -> None:
     client = control_plane.client("rbdagent")
     try:
         client.items("/api/v1/pods")
@@ -52,7 +52,7 @@ def test_rbdagents_role_may_look_and_nothing_else(control_plane: ControlPlane) -
     ("user", "status"),
     [("stranger", 403), ("expired", 401)],
 )
-def test_users_without_rights_are_told_so(
+def test_users_without_rights_are_refused(
     control_plane: ControlPlane, user: str, status: int
 ) -> None:
     client = control_plane.client(user)
@@ -64,14 +64,14 @@ def test_users_without_rights_are_told_so(
     assert refused.value.status == status
 
 
-def test_kubectl_speaks_with_the_user_it_is_given(control_plane: ControlPlane) -> None:
+def test_kubectl_uses_the_given_user(control_plane: ControlPlane) -> None:
     assert control_plane.kubectl("auth", "whoami", user="worker-1").count("system:nodes") == 1
     with pytest.raises(LabError, match="Forbidden"):
         control_plane.kubectl("get", "secrets", user="rbdagent")
 
 
 def test_multi_attach_is_raised_by_the_real_controller(workloads: Workloads) -> None:
-    """A volume in use on worker-1 is not attached to worker-2, and an event says why."""
+    """A volume in use on worker-1 is not attached to worker-2, and an event shows the reason."""
     _make_nodes_and_volume(workloads)
     workloads.apply(pod("first", node="worker-1", claims=("c1",)))
     _attach("worker-1", workloads)
@@ -113,7 +113,7 @@ def _make_nodes_and_volume(workloads: Workloads) -> None:
 
 
 def _make_node(workloads: Workloads, name: str) -> None:
-    """Register a node as its kubelet would; nothing runs there."""
+    """Register a node as its kubelet would; nothing runs on it."""
     node = workloads.api.create(
         "/api/v1/nodes",
         {
@@ -134,7 +134,7 @@ def _make_node(workloads: Workloads, name: str) -> None:
 
 
 def _attach(node: str, workloads: Workloads) -> None:
-    """Play external-attacher and kubelet: the volume is attached, and in use."""
+    """Play external-attacher and kubelet: report the volume as attached and in use."""
     digest = hashlib.sha256(f"{HANDLE}{DRIVER}{node}".encode()).hexdigest()
     path = f"{collection('VolumeAttachment')}/csi-{digest}"
 

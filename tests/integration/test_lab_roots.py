@@ -1,4 +1,4 @@
-"""A program in a root sees what it is meant to see, and leaves no mount."""
+"""A program in a root sees the intended files and leaves no mount."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def root(request: pytest.FixtureRequest) -> Iterator[Root]:
-    """Make a root of busybox alone, beside the directory of temporary files."""
+    """Make a root that contains only busybox, outside the directory of temporary files."""
     path = Path("/var/tmp") / f"rbdagent-{request.node.name}"  # noqa: S108  (removed below)
     for directory in ("usr/bin", "bin", "proc", "sys", "dev", "tmp"):
         (path / directory).mkdir(parents=True)
@@ -46,7 +46,7 @@ def test_shared_and_mounted_files_are_seen(root: Root, tmp_path: Path) -> None:
 
 
 def test_the_root_of_a_program_is_a_mount(root: Root) -> None:
-    """A program in one root can enter another: unshare needs it to set the propagation of /."""
+    """A program in a root can enter another root: unshare needs a mount to set its propagation."""
     done = subprocess.run(
         root.command(["cat", "/proc/self/mountinfo"]), capture_output=True, text=True, check=True
     )

@@ -1,4 +1,4 @@
-"""A node VM boots the real kernel with real krbd, does as told, and fails the way machines fail."""
+"""A node VM boots the real kernel with real krbd, runs commands, and fails as machines fail."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HOST_FILE = "seen-by-the-guest"
 
 @pytest.fixture(scope="module")
 def state() -> Iterator[Path]:
-    # Not below /tmp: the guest has one of its own.
+    # Not below /tmp: the guest has a separate /tmp.
     directory = cache_dir() / f"test-vm-{os.getpid()}"
     directory.mkdir()
     yield directory
@@ -67,7 +67,7 @@ def ceph(state: Path, processes: Processes, network: Network) -> CephCluster:
 
 @pytest.fixture(scope="module")
 def vm(state: Path, processes: Processes, network: Network, ceph: CephCluster) -> Vm:
-    """Lend the one machine of these tests; the last two of them reboot it and switch it off."""
+    """Return the machine of all these tests; the last two reboot it and switch it off."""
     (state / HOST_FILE).write_text("before")
     machine = Vm(
         name="bare",
@@ -89,10 +89,10 @@ def vm(state: Path, processes: Processes, network: Network, ceph: CephCluster) -
     return machine
 
 
-# Pure ---------------------------------------------------------------------------------------------
+# Without a machine --------------------------------------------------------------------------------
 
 
-def test_an_archive_has_each_directory_before_what_is_in_it() -> None:
+def test_an_archive_lists_a_directory_before_its_members() -> None:
     made = archive({"a/b/one": File(data=b"1"), "a/two": File(data=b"22", mode=0o755)})
     assert [(name, stat.filemode(mode)) for name, mode in _members(made)] == [
         ("a", "drwxr-xr-x"),
@@ -103,7 +103,7 @@ def test_an_archive_has_each_directory_before_what_is_in_it() -> None:
     ]
 
 
-def test_modules_are_loaded_after_what_they_need_whatever_their_suffix(tmp_path: Path) -> None:
+def test_modules_are_loaded_after_their_dependencies(tmp_path: Path) -> None:
     (tmp_path / "modules.dep").write_text(
         "net/9pnet_virtio.ko.xz: virtio.ko.xz net/9pnet.ko.xz\n"
         "net/9pnet.ko.xz:\nvirtio.ko.xz: virtio-ring.ko.xz\nvirtio-ring.ko.xz:\n"
@@ -121,9 +121,7 @@ def test_modules_are_loaded_after_what_they_need_whatever_their_suffix(tmp_path:
 
 
 @pytest.mark.parametrize("file", ["crypto/crc32c_generic.ko.xz", "crypto/crc32c-generic.ko"])
-def test_a_module_that_newer_kernels_have_not_is_known_by_its_file(
-    tmp_path: Path, file: str
-) -> None:
+def test_a_module_is_found_by_its_file_name(tmp_path: Path, file: str) -> None:
     (tmp_path / "modules.dep").write_text(f"{file}:\nfs/ext4.ko:\n")
     assert has_module(tmp_path, "crc32c_generic")
     (tmp_path / "modules.dep").write_text(f"fs/ext4.ko: {file}x\n")
@@ -143,16 +141,16 @@ def test_a_module_that_newer_kernels_have_not_is_known_by_its_file(
         (["/etc/hostname"], 126),
     ],
 )
-def test_exit_codes_are_the_commands_own(vm: Vm, command: str | list[str], code: int) -> None:
+def test_exit_codes_are_those_of_the_command(vm: Vm, command: str | list[str], code: int) -> None:
     assert vm.run(command, check=False).exit_code == code
 
 
-def test_a_failed_command_tells_what_it_printed(vm: Vm) -> None:
+def test_a_failed_command_reports_its_output(vm: Vm) -> None:
     with pytest.raises(LabError, match=r"(?s)bare: .*exit 3\n.*to stdout.*to stderr"):
         vm.run("echo to stdout; echo to stderr >&2; exit 3")
 
 
-def test_files_go_both_ways_unchanged(vm: Vm) -> None:
+def test_files_are_copied_unchanged_both_ways(vm: Vm) -> None:
     data = bytes(range(256)) * 4096
     vm.put("/srv/new directory/file", data, 0o600)
     assert vm.get("/srv/new directory/file") == data
@@ -160,7 +158,7 @@ def test_files_go_both_ways_unchanged(vm: Vm) -> None:
 
 
 def test_commands_run_at_the_same_time(vm: Vm) -> None:
-    """The first ends only when the second has run."""
+    """The first command ends only after the second has run."""
     waiting = threading.Thread(
         target=vm.run, args=("until [ -e /run/second ]; do sleep 0.1; done; touch /run/first",)
     )
@@ -170,14 +168,14 @@ def test_commands_run_at_the_same_time(vm: Vm) -> None:
     assert vm.run("test -e /run/first", check=False).exit_code == 0
 
 
-def test_a_command_without_end_is_killed_with_its_children(
+def test_an_endless_command_is_killed_with_its_children(
     vm: Vm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RBDAGENT_LAB_PATIENCE", "1")
     with pytest.raises(LabError, match="killed after 1 s"):
         vm.run("echo $$ >/run/endless; sleep 1000; true", timeout_s=1)
     group = vm.get("/run/endless").decode().strip()
-    # Killed at once, but gone only when init has reaped them.
+    # They are killed at once but disappear only when init has reaped them.
     wait_until(
         lambda: vm.run(["pgrep", "-g", group], check=False).stdout == "",
         timeout_s=20,
@@ -185,12 +183,12 @@ def test_a_command_without_end_is_killed_with_its_children(
     )
 
 
-def test_what_stays_in_the_background_holds_nobody_up(vm: Vm) -> None:
+def test_a_background_process_does_not_block_a_command(vm: Vm) -> None:
     pid = vm.run("sleep 1000 & echo $!", timeout_s=20).stdout.strip()
     assert vm.run(["kill", pid], check=False).exit_code == 0
 
 
-def test_files_given_at_boot_and_trees_copied_later_are_there(vm: Vm, tmp_path: Path) -> None:
+def test_boot_files_and_copied_trees_exist(vm: Vm, tmp_path: Path) -> None:
     assert vm.get("/etc/given/by/the.test") == b"given"
     (tmp_path / "package" / "sub").mkdir(parents=True)
     (tmp_path / "package" / "sub" / "module.py").write_text("print('copied')\n")
@@ -207,7 +205,7 @@ def test_changes_on_this_machine_are_seen_after_a_refresh(vm: Vm, state: Path) -
     assert vm.get(str(state / "new")) == b"new"
 
 
-def test_a_service_is_known_by_its_pid_and_leaves_its_children_alone(vm: Vm) -> None:
+def test_killing_a_service_leaves_its_children_alone(vm: Vm) -> None:
     service = vm.define_service("waiter", "sh -c 'echo up; sleep 4321 & wait'")
     assert service.pid() is None
     service.start()
@@ -234,9 +232,7 @@ def test_the_kernel_has_what_the_observers_read(vm: Vm) -> None:
     assert "shared:" in vm.run("grep ' / / ' /proc/self/mountinfo").stdout
 
 
-def test_a_mapping_and_its_watcher_have_the_same_client_and_address(
-    vm: Vm, ceph: CephCluster
-) -> None:
+def test_a_mapping_has_its_watchers_client_and_address(vm: Vm, ceph: CephCluster) -> None:
     device = vm.run("rbd map -o noudev k8s/image").stdout.strip()
     assert device == "/dev/rbd0"
     known = "/sys/bus/rbd/devices/0"
@@ -252,7 +248,7 @@ def test_a_mapping_and_its_watcher_have_the_same_client_and_address(
 
 @pytest.fixture(scope="module")
 def new_keys(state: Path, processes: Processes, network: Network, vm: Vm) -> CephCluster:
-    """Run a second cluster, of the Ceph that creates keys of type aes256k by default."""
+    """Run a second cluster with the Ceph release that creates keys of type aes256k by default."""
     cluster = CephCluster(
         processes,
         state / "new-keys",
@@ -279,11 +275,11 @@ AES_USER = f"{NODE_USER}-aes"
 FIRST_WITH_MS_MODE = (5, 11)
 """00498b994113, "libceph: introduce connection modes and ms_mode option"."""
 FIRST_KERNEL = 7
-"""The first that knows keys of type aes256k: b7cc142dbafe, "libceph: add support for \
+"""The first kernel that knows keys of type aes256k: b7cc142dbafe, "libceph: add support for \
 CEPH_CRYPTO_AES256KRB5"."""
 
 
-def test_a_key_of_type_aes256k_is_mapped_or_named(
+def test_an_aes256k_key_maps_or_is_reported(
     vm: Vm, new_keys: CephCluster, record_property: Callable[[str, object], None]
 ) -> None:
     user = f"ceph auth get-or-create {NODE_USER} {NODE_CAPS}"
@@ -304,10 +300,10 @@ def test_a_key_of_type_aes256k_is_mapped_or_named(
     assert "secret too big" in kernel or "(524)" in finding.message
 
 
-def test_a_user_that_the_remedy_of_rbd747_creates_can_map(
+def test_the_user_of_rbd747s_remedy_can_map(
     vm: Vm, new_keys: CephCluster, record_property: Callable[[str, object], None]
 ) -> None:
-    """With the guest's own rbd: any can read the key."""
+    """The test uses the guest's own rbd: every rbd can read the key."""
     mapped = _map(vm, new_keys, AES_USER, _remedy(), own_rbd=True)
     assert mapped.exit_code == 0, mapped.stderr
     [watcher] = _watchers(new_keys)
@@ -318,7 +314,7 @@ def test_a_user_that_the_remedy_of_rbd747_creates_can_map(
     record_property("then", f"mapped as {device} by rbd of Ceph {version}")
 
 
-def test_rbd_of_ceph_20_maps_by_msgr2_or_its_option_is_named(
+def test_rbd_of_ceph_20_maps_or_its_option_is_reported(
     vm: Vm, new_keys: CephCluster, record_property: Callable[[str, object], None]
 ) -> None:
     """It passes ms_mode to every kernel (https://tracker.ceph.com/issues/72134)."""
@@ -334,7 +330,7 @@ def test_rbd_of_ceph_20_maps_by_msgr2_or_its_option_is_named(
 
 
 def _remedy() -> str:
-    """Return the command of RBD747's remedy, with a user and its caps."""
+    """Return the command of RBD747's remedy with a user and its caps filled in."""
     remedy = entry("RBD747").remedy
     [command] = (quoted[1] for quoted in re.finditer(r"`(ceph auth [^`]+)`", remedy))
     return command.replace("client.USER", NODE_USER).replace("CAPS", NODE_CAPS)
@@ -343,28 +339,28 @@ def _remedy() -> str:
 def _map(
     vm: Vm, cluster: CephCluster, user: str, creation: str, *, own_rbd: bool = False
 ) -> Completed:
-    """Create a user by a command, and map the image as ceph-csi does.
+    """Create a user with a command and map the image as ceph-csi does.
 
     Args:
-        vm: where.
-        cluster: has the image.
+        vm: the machine that maps it.
+        cluster: the cluster of the image.
         user: with ``client.``.
         creation: a command of ``ceph``.
-        own_rbd: the guest's own rbd; by default it is that of the cluster, in a root of its own:
-            an older one cannot read a key of type aes256k, and does not get as far as the kernel.
+        own_rbd: use the guest's own rbd. The default is the cluster's rbd in a separate root: an
+            older rbd cannot read a key of type aes256k, so that the kernel never gets it.
     """
     program, *words = shlex.split(creation)
     assert program == "ceph"
     cluster.ceph(*words)
     name = user.removeprefix("client.")
     vm.put(f"{NEW_KEYS}/keyfile", cluster.key_of(name).encode(), 0o600)
-    # The root has this directory: where the cache is below /tmp, the guest can make none there.
+    # The root already has this directory: the guest cannot make one if the cache is below /tmp.
     place = NEW_KEYS if own_rbd else "/etc/ceph"
     rbd = ["rbd", f"--conf={place}/ceph.conf", f"--id={name}", f"--keyfile={place}/keyfile",
            "map", "k8s/image", "--device-type", "krbd", "--options", "noudev"]  # fmt: skip
     root = made_root(cache_dir(), SUITES[-1])
     command = rbd if own_rbd else root.command(rbd, mounted={Path(place): Path(NEW_KEYS)})
-    # By the guest's clock, which a busy machine made run more than twice too fast.
+    # Seconds of the guest's clock, which ran more than twice too fast on a busy machine.
     return vm.run(command, timeout_s=600, check=False)
 
 
@@ -374,7 +370,7 @@ def _words(mapped: Completed) -> str:
 
 
 def _as_ceph_csi(mapped: Completed) -> str:
-    """Return what ceph-csi says where rbd fails (internal/rbd/rbd_attach.go, createPath)."""
+    """Return ceph-csi's error for a failed rbd map (internal/rbd/rbd_attach.go, createPath)."""
     return (
         f"rbd: map failed with error an error (exit status {mapped.exit_code}) occurred while"
         " running rbd args: [--id csi-rbd-node --keyfile=***stripped*** map k8s/image --device-type"
@@ -382,7 +378,7 @@ def _as_ceph_csi(mapped: Completed) -> str:
     )
 
 
-def test_a_cut_cable_takes_the_cluster_away_and_the_control_channel_not(vm: Vm) -> None:
+def test_a_cut_cable_keeps_the_control_channel(vm: Vm) -> None:
     reach = ["timeout", "2", "bash", "-c", f"exec 3<>/dev/tcp/{ADDRESS}/6789"]
     assert vm.run(reach, check=False).exit_code == 0
     vm.cut()
@@ -409,7 +405,7 @@ def test_a_reboot_keeps_the_disk_and_nothing_else(vm: Vm, ceph: CephCluster) -> 
     assert vm.run("ls /srv/lost /dev/rbd0", check=False).stdout == ""
 
 
-def test_a_machine_without_power_says_so(vm: Vm) -> None:
+def test_a_machine_without_power_does_not_answer(vm: Vm) -> None:
     vm.power_off()
     assert not vm.running
     with pytest.raises(LabError, match="bare: no answer"):
@@ -424,7 +420,7 @@ def _watchers(ceph: CephCluster) -> list[dict[str, str | int]]:
 
 
 def _members(made: bytes) -> Iterator[tuple[str, int]]:
-    """Read back what the kernel would: name and mode of each member of a newc archive."""
+    """Yield the name and mode of each member of a newc archive, as the kernel reads them."""
     position = 0
     while position < len(made):
         fields = [int(made[position + 6 + 8 * n : position + 14 + 8 * n], 16) for n in range(13)]

@@ -1,6 +1,6 @@
-"""`rbdagent diagnose` on what real controllers have made, and the cures that it tells.
+"""`rbdagent diagnose` on states that real controllers have made, and the hints that it prints.
 
-The snapshots of these states are tests/fixtures/life: RBDAGENT_RECORD=1 writes them anew.
+The snapshots of these states are tests/fixtures/life: RBDAGENT_RECORD=1 writes them again.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 FIXTURES: Final = CHECKOUT / "tests" / "fixtures" / "life"
 _SAID_S: Final = 100.0
-"""What is silent is called so after a minute."""
+"""Seconds until a state is reported: a source counts as not reporting after a minute."""
 _AT_ONCE: Final = 8
-"""States that are made at one time: mostly somebody is waited for."""
+"""Number of states that are made at the same time: most of the time is spent on waiting."""
 
 
 class World:
-    """A control plane and Ceph with every state made in it, and somebody who asks about them."""
+    """A control plane and a Ceph cluster with all states made, and a client that queries them."""
 
     def __init__(self, lab: Lab, undo: ExitStack) -> None:
         self.lab = lab
@@ -47,18 +47,18 @@ class World:
         self.administrator = lab.control_plane.laptop()
         lab.control_plane.api.create("/api/v1/nodes", {"metadata": {"name": NODE}})
         self.nodes = undo.enter_context(PlayedNodes(lab, undo))
-        for each in (HERE, THERE):
-            self.nodes.add(each, drivers=(DRIVER, ROOK))
+        for namespace in (HERE, THERE):
+            self.nodes.add(namespace, drivers=(DRIVER, ROOK))
         threads = undo.enter_context(ThreadPoolExecutor(max_workers=_AT_ONCE))
-        # What must be oldest when it is asked about is asked about last, and begun first.
-        order = (LATE, *(each for each in reversed(STATES) if each is not LATE))
-        self._made = {each.__name__: threads.submit(self._make, each, undo) for each in order}
+        # The state that must be the oldest at its query is made first and queried last.
+        order = (LATE, *(make for make in reversed(STATES) if make is not LATE))
+        self._made = {make.__name__: threads.submit(self._make, make, undo) for make in order}
         for name in self._made.keys() - {LATE.__name__}:
             self.making(name)
         self.nodes.open_all()
 
     def making(self, state: str) -> Making:
-        """Give what made a state, once it is made."""
+        """Wait until a state is made; return its builder."""
         return self._made[state].result()
 
     def _make(self, state: Callable[[Making], None], undo: ExitStack) -> Making:
@@ -67,12 +67,12 @@ class World:
         return making
 
     def rbdagent(self, verb: str, target: str, *flags: str) -> Done:
-        """Run a verb as somebody who looks from no node."""
+        """Run a verb from outside every node."""
         ceph = self.lab.ceph
         keyring = ceph.conf.parent / f"ceph.client.{RBDAGENT_USER}.keyring"
         return self._laptop.run(
             *("env", f"PYTHONPATH={CHECKOUT}", sys.executable, "-m", "rbdagent", verb, target),
-            # Its /sys is this machine's: nothing is mapped here.
+            # It reads /sys of this machine, on which nothing is mapped.
             *(
                 f"--node-name={NODE}",
                 f"--ceph-conf={ceph.conf}",
@@ -82,27 +82,28 @@ class World:
         )
 
     def codes(self, target: str) -> frozenset[str]:
-        """Give the codes at warning or above."""
-        return frozenset(each["code"] for each in self.findings(target))
+        """Return the codes at warning or above."""
+        return frozenset(finding["code"] for finding in self.findings(target))
 
     def findings(self, target: str) -> list[Json]:
-        """Give the findings at warning or above, what blocks first first."""
+        """Return the findings at warning or above; the first one blocks first."""
         return _serious(self._diagnose(target))
 
     def stuck(self) -> list[Json]:
-        """Give the life of everything that is stuck."""
+        """Return the lifecycle of every object that is stuck."""
         items: list[Json] = self._diagnose("-A")["items"]
         return items
 
     def is_complained_of(self, state: str) -> bool:
-        """Tell whether a controller has warned of an object of a state.
+        """Return whether an object of a state has a warning event.
 
-        The PV controller does where it meets a claim before the PV that was made for it.
+        The PV controller writes one if it sees a claim before the PV that was made for it.
         """
         events = self.lab.control_plane.api.items("/api/v1/events")
         named = self.making(state).name
         return any(
-            each["type"] == "Warning" and named in each["involvedObject"]["name"] for each in events
+            event["type"] == "Warning" and named in event["involvedObject"]["name"]
+            for event in events
         )
 
     def _diagnose(self, target: str) -> Json:
@@ -114,7 +115,7 @@ class World:
 
 
 def _serious(life: Json) -> list[Json]:
-    return [each for each in life["findings"] if each["severity"] != "info"]
+    return [finding for finding in life["findings"] if finding["severity"] != "info"]
 
 
 @pytest.fixture(scope="module")
@@ -126,31 +127,31 @@ def world() -> Iterator[World]:
         yield World(lab, undo)
 
 
-def test_all_that_is_stuck_is_told_as_it_is_of_each_alone_and_nothing_else(world: World) -> None:
-    """Asked first: what each state says alone follows, and is the same."""
-    makings = {each.__name__: world.making(each.__name__) for each in STATES}
-    owners = {each.target: state for state, each in makings.items()}
+def test_all_stuck_objects_have_the_findings_of_single_queries(world: World) -> None:
+    """This test runs first; the tests of the single states run after it."""
+    makings = {make.__name__: world.making(make.__name__) for make in STATES}
+    owners = {making.target: state for state, making in makings.items()}
     wanted = {
         state: SAYS[state] - {_UNTOLD}
-        for state, each in makings.items()
-        if each.while_asked is contextlib.nullcontext
+        for state, making in makings.items()
+        if making.while_asked is contextlib.nullcontext
     }
     used = "open_outside_and_used_here"
 
     def alike() -> bool:
-        """Compare; what is young says so a little later."""
-        # Whoever is at peace, and of whom nobody has complained, Ceph is not asked about.
+        """Return True if the findings match; new states are reported a little later."""
+        # A healthy object without warning events needs no query to Ceph.
         wanted[used] = SAYS[used] if world.is_complained_of(used) else frozenset()
         told = dict.fromkeys(wanted, frozenset[str]())
         for item in world.stuck():
-            # One trouble is told by one name: of a pod, that may be its claim's.
+            # A problem is reported under one name: for a pod, that may be the name of its claim.
             state = owners.get(item["target"]["given"]) or _owner(item["target"]["given"])
             told[state] = told.get(state, frozenset()) | _codes(item)
         if told != wanted:
-            other = {each for each in told if told[each] != wanted.get(each)}
+            other = {state for state in told if told[state] != wanted.get(state)}
             said = "; ".join(
-                f"{each}: alone {sorted(wanted.get(each, ()))}, among all {sorted(told[each])}"
-                for each in sorted(other)
+                f"{state}: alone {sorted(wanted.get(state, ()))}, among all {sorted(told[state])}"
+                for state in sorted(other)
             )
             raise LabError(said)
         return True
@@ -159,20 +160,20 @@ def test_all_that_is_stuck_is_told_as_it_is_of_each_alone_and_nothing_else(world
 
 
 _UNTOLD: Final = "RBD119"
-"""That nobody was seen to hold what nobody waits for is no trouble among all."""
+"""The list of all objects omits it: no holder was observed and no pod waits for the volume."""
 
 
 def _owner(given: str) -> str:
-    """Name the state that an object was made for, by its own name; what is nobody's keeps it."""
+    """Return the state that an object was made for, by its name; ``given`` if there is none."""
     name = given.rpartition("/")[2].removeprefix("data-").replace("-", "_")
-    return max((each for each in SAYS if name.startswith(each)), key=len, default=given)
+    return max((state for state in SAYS if name.startswith(state)), key=len, default=given)
 
 
 def _codes(life: Json) -> frozenset[str]:
-    return frozenset(each["code"] for each in _serious(life)) - {_UNTOLD}
+    return frozenset(finding["code"] for finding in _serious(life)) - {_UNTOLD}
 
 
-@pytest.mark.parametrize("state", [each.__name__ for each in STATES])
+@pytest.mark.parametrize("state", [make.__name__ for make in STATES])
 def test_a_state_that_controllers_have_made_is_recognised(world: World, state: str) -> None:
     making = world.making(state)
     wanted = SAYS[state]
@@ -191,20 +192,20 @@ def test_a_state_that_controllers_have_made_is_recognised(world: World, state: s
 
 
 def _cut(kube: Json, own: str) -> Json:
-    """Leave out what belongs to other states: no cluster has all of them at one time."""
-    names = sorted((each.__name__.replace("_", "-") for each in STATES), key=len, reverse=True)
+    """Remove the objects of other states: a real cluster never has all of them at the same time."""
+    names = sorted((make.__name__.replace("_", "-") for make in STATES), key=len, reverse=True)
 
     def is_others(found: Json) -> bool:
         for name in _NAMED_BY & found.keys():
             value = found[name] or ""
             owner = str(value["name"] if isinstance(value, dict) else value).removeprefix("data-")
-            owner = next((each for each in names if owner.startswith(each)), own)
+            owner = next((candidate for candidate in names if owner.startswith(candidate)), own)
             if owner != own:
                 return True
         return False
 
     return {
-        key: [each for each in value if not (isinstance(each, dict) and is_others(each))]
+        key: [item for item in value if not (isinstance(item, dict) and is_others(item))]
         if isinstance(value, list)
         else value
         for key, value in kube.items()
@@ -212,12 +213,12 @@ def _cut(kube: Json, own: str) -> Json:
 
 
 _NAMED_BY: Final = {"name", "ref", "claim", "persistentVolume"}
-"""Fields of an object in a snapshot that tell whose it is."""
+"""Fields of an object in a snapshot that show which state it belongs to."""
 
 
 @pytest.mark.parametrize("state", CURED)
-def test_the_cure_that_is_told_ends_the_state(world: World, state: str) -> None:
-    """Where there are two ways it is the second: the first is typed on real nodes."""
+def test_the_printed_hint_ends_the_state(world: World, state: str) -> None:
+    """If the hint has two alternatives, run the second: the first needs real nodes."""
     making = world.making(state)
     told = world.findings(making.target)
     code = told[0]["code"]
@@ -225,8 +226,8 @@ def test_the_cure_that_is_told_ends_the_state(world: World, state: str) -> None:
     first, other = ways(lines_in(told[0]["commands"]))
     commands = other or first
     assert commands, told[0]
-    for each in commands:
-        world.administrator.done("bash", "-ec", each)
+    for command in commands:
+        world.administrator.done("bash", "-ec", command)
     making.afterwards()
     wait_until(
         lambda: code not in world.codes(making.target),
@@ -237,7 +238,7 @@ def test_the_cure_that_is_told_ends_the_state(world: World, state: str) -> None:
 
 
 @pytest.mark.parametrize("state", HEALS)
-def test_a_state_that_heals_by_itself_does_once_its_cause_is_gone(world: World, state: str) -> None:
+def test_a_state_recovers_after_its_cause_is_gone(world: World, state: str) -> None:
     making = world.making(state)
     told = world.findings(making.target)[0]
     assert told["heals"]["by"], told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import socket
 import struct
 import subprocess
@@ -58,7 +59,7 @@ def seen(cluster: CephCluster, image: ImageIdentity, **changes: object) -> Image
 
 @pytest.fixture
 def held(ceph: CephCluster, request: pytest.FixtureRequest) -> str:
-    """Make an image of the test's own: the watch of a client that was killed lingers 30 s."""
+    """Make a separate image for a test: the watch of a killed client stays for 30 s."""
     name = request.node.name
     ceph.create_image(f"k8s/{name}")
     return str(name)
@@ -66,7 +67,7 @@ def held(ceph: CephCluster, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def opened(ceph: CephCluster, held: str) -> Iterator[subprocess.Popen[str]]:
-    """Have a client of its own hold the image open read-write."""
+    """Start a separate client that holds the image open read-write; stop it at the end."""
     client = start_client(ceph, f"k8s/{held}")
     yield client
     client.kill()
@@ -97,7 +98,7 @@ def test_images_of_two_namespaces_are_two_images(ceph: CephCluster) -> None:
 
 
 def test_a_format_1_image_has_no_id(ceph: CephCluster, tmp_path: Path) -> None:
-    """Librbd makes none any more: the header is written by hand (rbd_types.h, 112 bytes)."""
+    """Librbd no longer makes such images: the test writes the header (rbd_types.h, 112 bytes)."""
     text = b"<<< Rados Block Device Image >>>\n"
     header = struct.pack(
         "<40s24s4s8s4BQQIIQ",
@@ -137,21 +138,21 @@ def test_a_renamed_image_is_found_by_its_id(ceph: CephCluster) -> None:
     assert (view.presence, view.spec.name) == (ImagePresence.PRESENT, "after")
 
 
-def test_a_name_that_ceph_csi_chose_stands_in_its_journal(ceph: CephCluster) -> None:
+def test_a_name_is_resolved_with_ceph_csis_journal(ceph: CephCluster) -> None:
     uuid = "a5aedea1-28da-40b4-92b8-33fd7de38647"
     ceph.create_image("k8s/team-volume")
     ceph.rados("-p", "k8s", "setomapval", f"csi.volume.{uuid}", "csi.imagename", "team-volume")
     assert seen(ceph, wanted(f"csi-vol-{uuid}")).spec.name == "team-volume"
 
 
-def test_an_image_that_is_not_there_is_gone_and_near_names_are_known(ceph: CephCluster) -> None:
+def test_a_missing_image_is_gone_and_similar_names_are_found(ceph: CephCluster) -> None:
     ceph.create_image("k8s/orders")
     assert seen(ceph, wanted("ordres")).presence is ImagePresence.GONE
     near = near_images([access(ceph)], ImageSpec(pool="k8s", name="ordres"), deadline_s=10)
     assert near[0] == "k8s/orders"
 
 
-def test_a_client_that_has_it_open_is_a_watcher_with_its_exact_address(
+def test_a_client_is_a_watcher_with_its_exact_address(
     ceph: CephCluster, held: str, opened: subprocess.Popen[str]
 ) -> None:
     _, number = said(opened)
@@ -163,12 +164,12 @@ def test_a_client_that_has_it_open_is_a_watcher_with_its_exact_address(
     assert f"watcher={watcher.address} client.{number} cookie={watcher.cookie}" in listed
 
 
-def test_a_short_open_is_a_passing_watcher(
+def test_a_short_open_is_a_transient_watcher(
     ceph: CephCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ceph.create_image("k8s/passing")
     client = start_client(ceph, "k8s/passing")
-    # However busy the machine is, it closes between the first look and the second.
+    # The client closes between the first query and the second, even on a busy machine.
     monkeypatch.setattr("rbdagent.observe.ceph.time.sleep", lambda _: close(client))
     try:
         _, number = said(client)
@@ -177,7 +178,7 @@ def test_a_short_open_is_a_passing_watcher(
         client.kill()
         client.communicate()
     assert view.watchers == ()
-    assert [each.client for each in view.passing_watchers] == [number]
+    assert [watcher.client for watcher in view.passing_watchers] == [number]
 
 
 def test_a_lock_names_its_client(ceph: CephCluster) -> None:
@@ -185,7 +186,7 @@ def test_a_lock_names_its_client(ceph: CephCluster) -> None:
     ceph.rbd("lock", "add", "k8s/locked", "kubelet_lock_magic_n1")
     view = seen(ceph, wanted("locked"))
     assert isinstance(view.lockers, tuple)
-    assert [each.lock_id for each in view.lockers] == ["kubelet_lock_magic_n1"]
+    assert [locker.lock_id for locker in view.lockers] == ["kubelet_lock_magic_n1"]
 
 
 def test_the_blocklist_is_read(ceph: CephCluster) -> None:
@@ -194,7 +195,7 @@ def test_the_blocklist_is_read(ceph: CephCluster) -> None:
     assert view is not None
     blocklist = view.clusters[0].blocklist
     assert isinstance(blocklist, tuple)
-    assert ("10.9.9.9", 77) in {(each.network, each.nonce) for each in blocklist}
+    assert ("10.9.9.9", 77) in {(client.network, client.nonce) for client in blocklist}
 
 
 def test_the_monitors_are_known_by_name_and_address(ceph: CephCluster) -> None:
@@ -204,14 +205,14 @@ def test_the_monitors_are_known_by_name_and_address(ceph: CephCluster) -> None:
     assert isinstance(monitors, tuple)
     assert {monitor.name for monitor in monitors} == {"a"}
     host, _, port = ceph.monitor.rpartition(":")
-    assert (host, int(port)) in {(each.address.ip, each.address.port) for each in monitors}
+    assert (host, int(port)) in {(monitor.address.ip, monitor.address.port) for monitor in monitors}
 
 
 RANGES = ("10.77.0.52/32", "10.77.1.52/24", "fd00:1::/64", "fd00:3::1/128")
 
 
-def test_blocklisted_ranges_are_read_and_removed_as_they_are_written(ceph: CephCluster) -> None:
-    """Fencing by csi-addons (NetworkFence) adds ranges, of single addresses too."""
+def test_blocklisted_ranges_are_read_and_removed_as_written(ceph: CephCluster) -> None:
+    """Fencing by csi-addons (NetworkFence) adds ranges, also for single addresses."""
     ceph.ceph("osd", "blocklist", "add", "10.9.9.9:0/78")
     for network in RANGES:
         ceph.ceph("osd", "blocklist", "range", "add", network, "3600")
@@ -233,8 +234,8 @@ def blocklist_of(ceph: CephCluster) -> tuple[BlocklistEntry, ...]:
     return found
 
 
-def test_a_client_of_ours_that_is_blocklisted_is_called_so(ceph: CephCluster, held: str) -> None:
-    """The OSDs refuse it with 108; the monitors answer all the same."""
+def test_a_blocklisted_client_of_rbdagent_is_reported(ceph: CephCluster, held: str) -> None:
+    """The OSDs refuse the client with errno 108; the monitors still answer."""
     look = CephLook([access(ceph)])
 
     def watchers() -> tuple[Watcher, ...] | NotObserved:
@@ -270,7 +271,7 @@ def test_ceph_csis_metadata_is_read(ceph: CephCluster) -> None:
     assert seen(ceph, wanted("named")).metadata == (("csi.storage.k8s.io/pv/name", "pvc-1"),)
 
 
-def test_a_look_leaves_no_watch_and_no_lock(ceph: CephCluster) -> None:
+def test_an_observation_leaves_no_watch_and_no_lock(ceph: CephCluster) -> None:
     ceph.create_image("k8s/untouched", features="layering,exclusive-lock")
     view = seen(ceph, wanted("untouched"))
     assert ceph.rados("-p", "k8s", "listwatchers", str(view.header)).strip() == ""
@@ -278,7 +279,7 @@ def test_a_look_leaves_no_watch_and_no_lock(ceph: CephCluster) -> None:
 
 
 @pytest.mark.parametrize("way", ["by dump_watchers", "by object", "by opening"])
-def test_many_images_have_the_watchers_that_each_has_alone(
+def test_many_images_have_the_same_watchers_as_single_ones(
     ceph: CephCluster,
     held: str,
     opened: subprocess.Popen[str],
@@ -292,24 +293,28 @@ def test_many_images_have_the_watchers_that_each_has_alone(
     single = [seen(ceph, wanted(name)) for name in [held, *names]]
     assert single[0].watchers
     identities = [
-        ImageIdentity(spec=each.spec, fsid=each.fsid, image_id=each.image_id, pool_id=each.pool_id)
-        for each in single
+        ImageIdentity(
+            spec=image.spec, fsid=image.fsid, image_id=image.image_id, pool_id=image.pool_id
+        )
+        for image in single
     ]
     used = access(ceph)
     if way == "by dump_watchers":
         used = access(ceph, client_id="admin", keyring=ceph.admin_keyring)
     if way == "by opening":
-        # A librados that does not have what lists the watches of an object.
+        # A librados without the function that lists the watches of an object.
         monkeypatch.setattr("rbdagent.observe.watches._library", lambda: None)
     view, _ = observe_ceph([used], identities, deadline_s=20)
     assert view is not None
-    assert [each.watchers for each in view.clusters[0].images] == [each.watchers for each in single]
+    assert [image.watchers for image in view.clusters[0].images] == [
+        image.watchers for image in single
+    ]
 
 
-def test_the_watches_of_an_object_are_listed_without_opening_an_image(
+def test_watches_are_listed_without_opening_an_image(
     ceph: CephCluster, held: str, opened: subprocess.Popen[str]
 ) -> None:
-    """Several of one object, in a RADOS namespace too; what is not there is no empty list."""
+    """An object may have several watches; a missing object raises instead of an empty list."""
     said(opened)
     second = start_client(ceph, f"k8s/{held}")
     cluster = Cluster(access(ceph))
@@ -328,7 +333,7 @@ def test_the_watches_of_an_object_are_listed_without_opening_an_image(
         second.communicate()
 
 
-def test_caps_that_are_too_small_are_not_observed_with_their_cure(ceph: CephCluster) -> None:
+def test_too_small_caps_are_not_observed_with_a_hint(ceph: CephCluster) -> None:
     ceph.create_image("k8s/guarded")
     keyring = ceph.create_user("poor", {"mon": "allow r", "osd": "allow r pool=other"})
     view = seen(ceph, wanted("guarded"), client_id="poor", keyring=keyring)
@@ -345,7 +350,7 @@ def test_caps_that_are_too_small_are_not_observed_with_their_cure(ceph: CephClus
         ({"keyring": Path("/none/keyring")}, "/none/keyring"),
     ],
 )
-def test_a_wrong_way_in_fails_with_what_to_do(
+def test_wrong_access_fails_with_a_hint(
     ceph: CephCluster, changes: dict[str, object], words: str
 ) -> None:
     view, source = observe_ceph([access(ceph, **changes)], [wanted("x")], deadline_s=15)
@@ -358,10 +363,10 @@ def test_a_wrong_way_in_fails_with_what_to_do(
 @pytest.mark.parametrize(
     ("key", "words"), [(AES256K_KEY, "its key is of type aes256k"), (AES_KEY, "of type aes")]
 )
-def test_a_key_that_does_not_connect_is_named_by_its_type(
+def test_an_unusable_key_is_reported_with_its_type(
     ceph: CephCluster, tmp_path: Path, key: str, words: str
 ) -> None:
-    """Of librados itself: it reads the key before it asks a monitor."""
+    """The error comes from librados, which reads the key before it queries a monitor."""
     keyring = tmp_path / "keyring"
     keyring.write_text(f"[client.rbdagent]\n\tkey = {key}\n")
     if key == AES256K_KEY and can_use("aes256k", own_librados()):
@@ -390,7 +395,7 @@ def test_an_unreachable_monitor_costs_one_time_limit(ceph: CephCluster, tmp_path
     assert "RBD905" in {finding["code"] for finding in report["findings"]}
 
 
-def test_a_hung_osd_is_not_observed_and_the_monitors_answers_stay(ceph: CephCluster) -> None:
+def test_a_hung_osd_is_not_observed_but_the_monitors_are(ceph: CephCluster) -> None:
     ceph.create_image("k8s/hung")
     ceph.pause_osd()
     try:
@@ -408,7 +413,7 @@ def test_a_hung_osd_is_not_observed_and_the_monitors_answers_stay(ceph: CephClus
     wait_until(lambda: "img" not in ceph.rbd("ls", "k8s"), timeout_s=30, what="the OSD to go on")
 
 
-def test_two_clusters_with_equal_names_answer_for_themselves(
+def test_two_clusters_with_equal_names_are_kept_separate(
     ceph: CephCluster, processes: Processes, tmp_path: Path
 ) -> None:
     second = CephCluster(
@@ -444,16 +449,34 @@ def test_missing_bindings_are_named_with_their_packages(ceph: CephCluster, tmp_p
     assert done.returncode == 1
 
 
-def test_check_says_what_works_and_what_is_missing(ceph: CephCluster) -> None:
-    states = {each.sentence: str(each.state) for each in check_ceph(access(ceph))}
+def test_check_reports_what_works(ceph: CephCluster) -> None:
+    states = {fact.sentence: str(fact.state) for fact in check_ceph(access(ceph))}
     assert states["the blocklist can be read"] == "ok"
-    assert states["the mgr's own clients are known"] == "warning"
+    assert states["the clients of the mgr can be listed"] == "ok"
 
 
-def test_an_address_with_its_nonce_is_what_a_known_client_is_told_by(
+def test_check_prints_the_caps_for_the_clients_of_the_mgr(
+    ceph: CephCluster,
+) -> None:
+    """The user has the caps that earlier versions asked for; the test runs the printed command."""
+    user = "of-the-profile-alone"
+    keyring = ceph.create_user(user, READ_ONLY_CAPS | {"mon": "profile rbd-read-only"})
+    by_user = access(ceph, client_id=user, keyring=keyring)
+    sentence = "the clients of the mgr can be listed"
+    (before,) = (found for found in check_ceph(by_user) if found.sentence == sentence)
+    assert before.state == "warning"
+    assert before.detail == f"{ceph.name}: 'mgr dump' failed: access denied"
+    program, *arguments = shlex.split(before.hint.partition(": ")[2])
+    assert program == "ceph"
+    ceph.ceph(*arguments)
+    (after,) = (found for found in check_ceph(by_user) if found.sentence == sentence)
+    assert after.state == "ok"
+
+
+def test_a_known_client_is_recognised_by_address_and_nonce(
     ceph: CephCluster, held: str, opened: subprocess.Popen[str]
 ) -> None:
-    """A watcher that was seen in sysfs is not looked at twice."""
+    """A watcher that sysfs already shows is not checked a second time."""
     said(opened)
     (watcher,) = seen(ceph, wanted(held)).watchers  # type: ignore[misc]
     known: frozenset[EntityAddress] = frozenset({watcher.address})

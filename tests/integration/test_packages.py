@@ -1,4 +1,4 @@
-"""What is handed out: sdist, wheel and .deb, built once, looked into, and run."""
+"""The released files: sdist, wheel and .deb are built once, inspected and run."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ LIBRARY: Final = "usr/lib/rbdagent"
 
 @pytest.fixture(scope="session")
 def root(deb: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a directory with the .deb unpacked: no script of it was run."""
+    """Return a directory with the unpacked .deb; none of its scripts was run."""
     root = tmp_path_factory.mktemp("root")
     said(["dpkg-deb", "-x", deb, root])
     return root
 
 
 def readme_line() -> list[str]:
-    """Give the arguments of README's answer without Ceph, network or root."""
+    """Return the arguments of README's example that needs no Ceph, network or root."""
     lines = (CHECKOUT / "README.md").read_text().splitlines()
-    (found,) = [each for each in lines if "--from examples/true-orphan.json" in each]
+    (found,) = [line for line in lines if "--from examples/true-orphan.json" in line]
     return shlex.split(found)[1:]
 
 
 def answer(program: Path) -> str:
-    """Give what a program answers to README's line: an orphan, exit code 3."""
+    """Return what a program prints for README's example: an orphan, exit code 3."""
     done = subprocess.run(
         [str(program), *readme_line()],
         cwd=CHECKOUT,
@@ -63,23 +63,23 @@ def answer(program: Path) -> str:
 
 
 def modules() -> set[str]:
-    """Give the files of the Python package in the checkout."""
+    """Return the files of the Python package in the checkout."""
     files = (CHECKOUT / "rbdagent").rglob("*")
     return {
-        str(each.relative_to(CHECKOUT))
-        for each in files
-        if each.is_file() and each.suffix != ".pyc"
+        str(file.relative_to(CHECKOUT))
+        for file in files
+        if file.is_file() and file.suffix != ".pyc"
     }
 
 
 def test_the_wheel_has_the_package_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    assert {each for each in names if ".dist-info/" not in each} == modules()
+    assert {name for name in names if ".dist-info/" not in name} == modules()
     assert "rbdagent/py.typed" in names
 
 
-def test_the_wheel_describes_itself_as_an_index_takes_it(wheel: Path) -> None:
+def test_the_wheels_metadata_is_valid_for_an_index(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         info = f"rbdagent-{__version__}.dist-info"
         metadata = Metadata.from_email(archive.read(f"{info}/METADATA"), validate=True)
@@ -95,10 +95,10 @@ def test_the_same_sources_give_the_same_wheel(wheel: Path, tmp_path: Path) -> No
     assert again.read_bytes() == wheel.read_bytes()
 
 
-def test_the_sdist_has_what_it_takes_to_build_test_and_package(dist: Path) -> None:
+def test_the_sdist_has_the_files_to_build_test_and_package(dist: Path) -> None:
     (path,) = dist.glob("*.tar.gz")
     with tarfile.open(path) as archive:
-        names = {each.partition("/")[2] for each in archive.getnames()}
+        names = {member.partition("/")[2] for member in archive.getnames()}
     assert modules() <= names
     needed = {
         "README.md", "CHANGELOG.md", "LICENSE", "pyproject.toml", "dev", "Containerfile",
@@ -107,11 +107,11 @@ def test_the_sdist_has_what_it_takes_to_build_test_and_package(dist: Path) -> No
         "tests/integration/test_packages.py", "docs/packages.md",
     }  # fmt: skip
     assert needed <= names
-    assert not [each for each in names if "__pycache__" in each or each.startswith(".git/")]
+    assert not [name for name in names if "__pycache__" in name or name.startswith(".git/")]
 
 
 def test_the_wheel_runs_from_a_fresh_virtual_environment(wheel: Path, tmp_path: Path) -> None:
-    """What it needs of PyPI is lent to it; that its metadata names all of that, the .deb tells."""
+    """It borrows its PyPI dependencies; the tests of the .deb show that it declares them all."""
     venv = tmp_path / "venv"
     said([sys.executable, "-m", "venv", "--without-pip", venv])
     pip = [sys.executable, "-m", "pip", "--python", venv / "bin" / "python", "install", "-q"]
@@ -134,7 +134,7 @@ def test_the_deb_depends_on_its_python_and_on_ceph_bindings(deb: Path) -> None:
     assert control["Architecture"] == said(["dpkg", "--print-architecture"]).strip()
 
 
-def test_the_deb_brings_program_unit_drop_ins_and_completions(deb: Path) -> None:
+def test_the_deb_has_program_unit_drop_ins_and_completions(deb: Path) -> None:
     rows = [line.split(None, 5) for line in said(["dpkg-deb", "-c", deb]).splitlines()]
     modes = {row[5].removeprefix("./"): row[0] for row in rows}
     assert {row[1] for row in rows} == {"root/root"}
@@ -152,22 +152,22 @@ def test_the_deb_brings_program_unit_drop_ins_and_completions(deb: Path) -> None
         assert modes[path] == "-rw-r--r--"
     in_etc = {path for path in modes if path.startswith("etc/")}
     assert in_etc == {"etc/", "etc/rbdagent/"}, "nothing is switched on"
-    assert not [each for each in modes if "__pycache__" in each or f"{LIBRARY}/tests" in each]
+    assert not [mode for mode in modes if "__pycache__" in mode or f"{LIBRARY}/tests" in mode]
     assert f"{LIBRARY}/kubernetes/" not in modes
 
 
-def test_the_debs_program_runs_on_debians_python_alone(root: Path) -> None:
-    """Nothing of the caller's environment is there: neither PATH nor a virtual environment."""
+def test_the_debs_program_runs_with_only_debians_python(root: Path) -> None:
+    """The program gets neither PATH nor a virtual environment from the caller."""
     program = root / "usr/bin/rbdagent"
     assert program.read_text().startswith("#!/usr/bin/python3 -I\n")
     assert said([program, "version"]) == f"rbdagent {__version__}\n"
     assert "Orphaned" in answer(program)
 
 
-def test_the_debs_program_asks_ceph(
+def test_the_debs_program_queries_ceph(
     root: Path, ceph: CephCluster, record_property: Callable[[str, object], None]
 ) -> None:
-    """With the librados that it depends on, and the type of key that the cluster creates."""
+    """It uses the librados that it depends on and the key type that the cluster creates."""
     ceph.create_image("k8s/packaged")
     answer = asked([root / "usr/bin/rbdagent"], ceph, "k8s/packaged")
     source = answer["sources"]["ceph"]
@@ -184,34 +184,34 @@ def test_the_debs_program_asks_ceph(
     "path", ["usr/share/bash-completion/completions/rbdagent", "DEBIAN/postinst",
              "DEBIAN/prerm", "DEBIAN/postrm"]
 )  # fmt: skip
-def test_the_debs_scripts_are_scripts(root: Path, deb: Path, path: str) -> None:
+def test_the_debs_scripts_have_valid_syntax(root: Path, deb: Path, path: str) -> None:
     said(["dpkg-deb", "-e", deb, root / "DEBIAN"])
     said(["bash", "-n", root / path])
 
 
-def test_the_bill_of_materials_names_all_that_was_packed(root: Path) -> None:
+def test_the_sbom_names_every_packed_dependency(root: Path) -> None:
     share = root / "usr/share/rbdagent"
     bill = json.loads((share / "sbom.cdx.json").read_text())
-    packed = {f"{each['name']}-{each['version']}" for each in bill["components"]}
-    there = {each.name.removesuffix(".dist-info") for each in (root / LIBRARY).glob("*.dist-info")}
-    assert {each.lower() for each in packed} == {each.lower() for each in there} - {
+    packed = {f"{component['name']}-{component['version']}" for component in bill["components"]}
+    there = {path.name.removesuffix(".dist-info") for path in (root / LIBRARY).glob("*.dist-info")}
+    assert {path.lower() for path in packed} == {path.lower() for path in there} - {
         f"rbdagent-{__version__}"
     }
     locked = (share / "requirements.txt").read_text()
-    for each in bill["components"]:
-        digest = each["hashes"][0]["content"]
-        assert f"{each['name']}=={each['version']} --hash=sha256:{digest}\n" in locked
+    for component in bill["components"]:
+        digest = component["hashes"][0]["content"]
+        assert f"{component['name']}=={component['version']} --hash=sha256:{digest}\n" in locked
 
 
-def test_each_wheel_that_was_packed_has_a_locked_digest(root: Path) -> None:
+def test_each_packed_wheel_has_a_locked_digest(root: Path) -> None:
     packed = (root / "usr/share/rbdagent/requirements.txt").read_text().split()
     digests = {word for word in packed if word.startswith("--hash=")}
     assert digests
     assert digests <= set((CHECKOUT / "requirements.txt").read_text().split())
 
 
-def test_the_package_brings_the_directory_of_the_file_that_freezes_a_node(root: Path) -> None:
-    """Without it that file is not observed, and nothing is unmapped."""
+def test_the_package_has_the_directory_of_the_freeze_file(root: Path) -> None:
+    """Without this directory the file is not observed, and nothing is unmapped."""
     assert (root / "etc/rbdagent").is_dir()
 
 
@@ -221,13 +221,13 @@ def test_the_files_have_the_digests_that_dpkg_verifies(root: Path, deb: Path) ->
 
 
 def as_the_unit(*command: object, without: str = "") -> subprocess.CompletedProcess[str]:
-    """Run a program as the unit does: as nobody, with its capabilities, beside a root's process 1.
+    """Run a program as the unit does: as uid 65534, with its capabilities, beside root's process 1.
 
-    That one is a shell in a pid namespace of its own: the machine's may be kept from everybody.
+    Process 1 is a shell in a separate pid namespace: the machine's process 1 may be unreadable.
     """
     settings = dict(line.split("=", 1) for line in UNIT.read_text().splitlines() if "=" in line)
     rights = settings["CapabilityBoundingSet"].lower().replace("cap_", "").split()
-    kept = ",".join(f"+{each}" for each in rights if each != without)
+    kept = ",".join(f"+{right}" for right in rights if right != without)
     nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"]
     nobody += [f"--bounding-set=-all,{kept}", f"--inh-caps=-all,{kept}", f"--ambient-caps={kept}"]
     apart = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
@@ -240,23 +240,23 @@ def as_the_unit(*command: object, without: str = "") -> subprocess.CompletedProc
     )
 
 
-def test_with_the_units_rights_the_whole_node_is_seen(root: Path) -> None:
+def test_the_units_rights_show_the_whole_node(root: Path) -> None:
     done = as_the_unit(root / "usr/bin/rbdagent", "check", "--no-ceph", "--no-kube")
     assert done.returncode == 0, done.stdout
     assert "ok      kubelet's pod directories can be seen" in done.stdout
 
 
-def test_without_the_right_to_trace_it_is_not(root: Path) -> None:
+def test_without_sys_ptrace_the_node_is_not_fully_seen(root: Path) -> None:
     program = [root / "usr/bin/rbdagent", "check", "--no-ceph", "--no-kube"]
     done = as_the_unit(*program, without="sys_ptrace")
     assert done.returncode == 1
     assert "FAILED  kubelet's pod directories can be seen" in done.stdout
 
 
-def test_with_the_units_rights_it_remembers_beside_roots_command_line(
+def test_the_agent_runs_beside_lock_files_of_root(
     root: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Its state directory has lock files of root's, which it may only read."""
+    """The state directory has lock files of root, which the unit may only read."""
     state = tmp_path_factory.mktemp("state")
     for name in ("agent.lock", ".acts.lock"):
         (state / name).touch(mode=0o644)

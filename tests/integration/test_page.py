@@ -1,4 +1,4 @@
-"""The page of ``diagnose -o html`` in a real browser: on a phone, on a wall, and on paper."""
+"""The page of ``diagnose -o html`` in a real browser: small and large screens, and print."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Look = tuple[str, int, bool]
-"""Scene, width of the screen, whether its owner likes it dark."""
+"""Scene, width of the screen, whether the user prefers dark mode."""
 
 LOOKS: Final[list[Look]] = list(itertools.product(SCENES, (360, 800, 1600), (False, True)))
 A4: Final = 703
-"""Pixels between the margins."""
+"""Width between the margins in pixels."""
 NOISE: Final = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
 
-# What sticks out of the window, or of the box that it stands in.
+# Elements that overflow the window or their box.
 _STICKS_OUT: Final = """
 [...document.querySelectorAll('body, body *:not(svg *)')].filter(each => {
   const place = each.getBoundingClientRect();
@@ -35,7 +35,7 @@ _STICKS_OUT: Final = """
 }).map(each => `${each.tagName}.${each.className}: ${each.textContent.slice(0, 40)}`)
 """
 
-# Every text with its colour and the nearest ground below it, as [red, green, blue] each.
+# Every text with its colour and the nearest background behind it, each as [red, green, blue].
 _COLOURS: Final = """
 (() => {
   const parts = colour => colour.match(/[\\d.]+/g).map(Number);
@@ -58,7 +58,7 @@ _COLOURS: Final = """
 })()
 """
 
-# Whether what is at the middle of each first broken link's parts is that part: nothing covers it.
+# Whether each part of a first broken link is visible: no other element covers its middle.
 _MARKS: Final = """
 [...document.querySelectorAll('.link.first')].map(link => {
   link.scrollIntoView({block: 'center', behavior: 'instant'});
@@ -95,7 +95,7 @@ def tab(request: pytest.FixtureRequest, running: Browser, folder: Path) -> Itera
 
 @pytest.fixture(scope="module")
 def printed(request: pytest.FixtureRequest, running: Browser, folder: Path) -> Iterator[Tab]:
-    """As it goes to paper from a screen that is dark."""
+    """Yield the page in print layout, printed from a dark screen."""
     with opened(running, folder / f"{request.param}.html", width=A4, dark=True) as shown:
         shown.like(dark=True, media="print")
         yield shown
@@ -109,66 +109,66 @@ def said(look: Look) -> str:
 BROKEN: Final = {name for name, scene in SCENES.items() if ' first">' in drawn(scene())}
 every_look = pytest.mark.parametrize("tab", LOOKS, ids=said, indirect=True)
 broken_looks = pytest.mark.parametrize(
-    "tab", [each for each in LOOKS if each[0] in BROKEN], ids=said, indirect=True
+    "tab", [case for case in LOOKS if case[0] in BROKEN], ids=said, indirect=True
 )
 every_scene = pytest.mark.parametrize("printed", SCENES, indirect=True)
 
 
 def faint(shown: Tab) -> list[str]:
-    """Give the texts that do not stand out from their ground."""
+    """Return the texts with too little contrast to their background."""
     colours = {text: json.loads(pair) for pair, text in shown.value(_COLOURS).items()}
     assert colours
     return [text for text, (one, other) in colours.items() if contrast(one, other) < 4.5]
 
 
 @every_look
-def test_nothing_sticks_out_of_the_window_or_of_its_box(tab: Tab) -> None:
+def test_nothing_overflows_the_window_or_its_box(tab: Tab) -> None:
     assert tab.value(_STICKS_OUT) == []
 
 
 @every_look
-def test_every_text_stands_out_from_its_ground(tab: Tab) -> None:
+def test_every_text_has_enough_contrast(tab: Tab) -> None:
     assert faint(tab) == []
 
 
 @every_look
-def test_nothing_is_loaded_and_nothing_goes_wrong(tab: Tab) -> None:
-    tab.value("document.readyState")  # what was told before it has come
-    assert [each for kind in NOISE for each in tab.happened(kind)] == []
+def test_nothing_is_loaded_and_no_error_is_logged(tab: Tab) -> None:
+    tab.value("document.readyState")  # all earlier events have arrived
+    assert [event for kind in NOISE for event in tab.happened(kind)] == []
     (own,) = tab.happened("Network.requestWillBeSent")
     assert own["request"]["url"].startswith("file:///")
 
 
 @broken_looks
-def test_the_first_broken_link_is_seen_with_shape_word_and_code(tab: Tab) -> None:
+def test_the_first_broken_link_shows_icon_state_and_code(tab: Tab) -> None:
     marks = tab.value(_MARKS)
     assert marks
     assert marks == [[True, True, True]] * len(marks)
 
 
 @every_look
-def test_it_is_as_light_or_dark_as_its_reader_likes(
+def test_the_page_follows_the_preferred_colour_scheme(
     request: pytest.FixtureRequest, tab: Tab
 ) -> None:
     _, _, dark = request.node.callspec.params["tab"]
     ground = tab.value("getComputedStyle(document.body).backgroundColor")
-    assert [int(each) for each in re.findall(r"\d+", ground)] == rgb(PALETTE["page"][dark])
+    assert [int(match) for match in re.findall(r"\d+", ground)] == rgb(PALETTE["page"][dark])
 
 
 @every_scene
-def test_paper_has_all_of_it_in_dark_on_white(printed: Tab) -> None:
+def test_print_shows_everything_dark_on_white(printed: Tab) -> None:
     assert printed.value(_STICKS_OUT) == []
     assert faint(printed) == []
 
 
 @every_scene
-def test_it_prints(printed: Tab) -> None:
+def test_the_page_prints_to_pdf(printed: Tab) -> None:
     pdf = printed.printed()
     assert pdf.startswith(b"%PDF-")
     assert len(re.findall(rb"/Type\s*/Page\b", pdf)) >= 1
 
 
-def test_what_these_tests_look_for_would_be_found(running: Browser, tmp_path: Path) -> None:
+def test_the_checks_find_faults_in_a_bad_page(running: Browser, tmp_path: Path) -> None:
     bad = tmp_path / "bad.html"
     bad.write_text(
         "<p style='color:#777;background:#888'>faint</p><p style='width:2000px'>wide</p>"
@@ -178,7 +178,7 @@ def test_what_these_tests_look_for_would_be_found(running: Browser, tmp_path: Pa
     )
     with opened(running, bad, width=360) as shown:
         assert faint(shown) == ["faint"]
-        assert any("wide" in each for each in shown.value(_STICKS_OUT))
+        assert any("wide" in place for place in shown.value(_STICKS_OUT))
         assert shown.value(_MARKS) == [[False, False, False]]
         assert len(shown.happened("Network.requestWillBeSent")) == 2
         assert shown.happened("Runtime.exceptionThrown")

@@ -1,6 +1,6 @@
-"""The kubectl plugin before a real API server: it finds the right agent, or says why not.
+"""The kubectl plugin with a real API server: it finds the right agent or prints why not.
 
-Nothing runs the pods: where the plugin has found one, the API server's own error ends the exec.
+No kubelet runs the pods: if the plugin has found a pod, an error of the API server ends the exec.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ROLES: Final = "/apis/rbac.authorization.k8s.io/v1"
 
 @pytest.fixture(scope="module")
 def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """An API server alone: no controller takes objects away that nothing runs."""
+    """Yield only an API server: no controller removes the pods that no kubelet runs."""
     with control_plane_alone("rbdagent-kp", tmp_path_factory.mktemp("plugin")) as (plane, parts):
         parts.stop("kube-controller-manager")
         _fill(plane.api)
@@ -49,7 +49,7 @@ def laptop(api_server: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def rbdagent(laptop: Laptop, *args: str) -> Done:
-    """Run the plugin as kubectl does: it is all that becomes of that process."""
+    """Run the plugin as kubectl does, which replaces its own process with the plugin."""
     return laptop.run("kubectl-rbdagent", *args)
 
 
@@ -95,7 +95,7 @@ def _kind(name: str) -> Json:
 
 def _make_node(api: Api, name: str) -> None:
     api.create("/api/v1/nodes", {"metadata": {"name": name}})
-    # There nobody listens: an exec is refused at once.
+    # No process listens at this address: an exec is refused at once.
     address = {"type": "InternalIP", "address": ADDRESS}
     endpoint = {"kubeletEndpoint": {"Port": 10250}}
     status = {"addresses": [address], "daemonEndpoints": endpoint}
@@ -124,7 +124,7 @@ def _make_pod(
     labels: Mapping[str, str] | None = None,
     claims: tuple[str, ...] = (),
 ) -> None:
-    volumes = [{"name": each, "persistentVolumeClaim": {"claimName": each}} for each in claims]
+    volumes = [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims]
     api.create(
         f"/api/v1/namespaces/{namespace}/pods",
         {
@@ -147,7 +147,7 @@ def _publish(api: Api, node: str, images: Mapping[str, str]) -> None:
         device = f"/dev/rbd{number}"
         known = {"device": device, "image": image, "persistentVolume": volume, "verdict": "InUse"}
         mappings.append(known)
-    # A mapping of which little is known.
+    # A mapping with few known fields.
     mappings.append({"device": "/dev/rbd9", "verdict": "Undetermined"})
     api.create(RBDNODES, {**_kind("RBDNode"), "metadata": {"name": node}})
     status = {"observedAt": "2026-01-01T00:00:00Z", "mappings": mappings}
@@ -181,7 +181,7 @@ def _make_volume(api: Api, name: str, *, claim: str) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Which node
+# Choice of the node
 # --------------------------------------------------------------------------------------------------
 
 
@@ -205,12 +205,12 @@ def test_a_verb_runs_on_the_node_that_has_the_target(
     laptop: Laptop, command: str, node: str
 ) -> None:
     done = rbdagent(laptop, *command.split())
-    assert f"kubectl could not run rbdagent on {node}: it says why above" in done.stderr
+    assert f"kubectl could not run rbdagent on {node}: see its error above" in done.stderr
     assert (done.code, done.stdout) == (1, "")
 
 
 @pytest.mark.parametrize("target", ["pv-free", "pvc/nobody"])
-def test_what_nobody_has_is_asked_of_any_agent(laptop: Laptop, target: str) -> None:
+def test_a_target_without_a_holder_is_sent_to_any_agent(laptop: Laptop, target: str) -> None:
     done = rbdagent(laptop, "who-holds", target)
     assert "kubectl could not run rbdagent on worker-1" in done.stderr
 
@@ -218,11 +218,11 @@ def test_what_nobody_has_is_asked_of_any_agent(laptop: Laptop, target: str) -> N
 @pytest.mark.parametrize(
     ("target", "holder"), [("k8s/tenant/three", "worker-3"), ("pv-gone", "worker-5")]
 )
-def test_a_holder_without_a_ready_agent_is_told_and_another_agent_asked(
+def test_a_holder_without_a_ready_agent_is_reported(
     laptop: Laptop, target: str, holder: str
 ) -> None:
     done = rbdagent(laptop, "who-holds", target)
-    assert f"{holder} has {target}, but no agent is Ready there: the one on" in done.stderr
+    assert f"{holder} has {target}, but its agent is not Ready: the agent on" in done.stderr
     assert "kubectl could not run rbdagent on worker-1" in done.stderr
 
 
@@ -230,21 +230,21 @@ def test_a_holder_without_a_ready_agent_is_told_and_another_agent_asked(
     ("command", "code", "words"),
     [
         ("list", 2, "agents run on: worker-1, worker-2, worker-3"),
-        ("unmap pv-free", 2, "which node has pv-free mapped is not known: no RBDNode tells it"),
+        ("unmap pv-free", 2, "no RBDNode shows which node has pv-free mapped"),
         ("unmap pv-two-nodes", 2, "mapped on more than one node: worker-1, worker-2"),
         ("unmap pv-three", 1, "the agent on worker-3 does not run: pod rbdagent/rbdagent-worker-3"),
         ("list --node worker-3", 1, "is CrashLoopBackOff"),
         ("list --node worker-4", 1, "no agent runs on worker-4\n"),
-        ("list --node worker-7", 1, "no agent runs on worker-7, and no node of that name"),
+        ("list --node worker-7", 1, "no agent runs on worker-7, and no node has that name"),
         ("list --agent-namespace shop", 1, "no pod labelled app.kubernetes.io/name=rbdagent in"),
         (
             f"list --server https://{ADDRESS}:1",
             1,
-            "the agents' pods could not be listed in all namespaces: kubectl says why above",
+            "cannot list the agents' pods in all namespaces: see kubectl's error above",
         ),
     ],
 )
-def test_where_no_agent_can_be_asked_it_says_why(
+def test_the_reason_is_printed_if_no_agent_can_be_asked(
     laptop: Laptop, command: str, code: int, words: str
 ) -> None:
     done = rbdagent(laptop, *command.split())
@@ -257,26 +257,26 @@ def test_where_no_agent_can_be_asked_it_says_why(
 # --------------------------------------------------------------------------------------------------
 
 
-def test_an_exec_that_the_api_server_cannot_pass_on_is_told_with_its_reason(laptop: Laptop) -> None:
+def test_a_failed_exec_is_reported_with_its_reason(laptop: Laptop) -> None:
     done = laptop.run("kubectl", "rbdagent", "version")
     assert "connection refused" in done.stderr
     assert done.stderr.endswith(
-        "kubectl rbdagent: kubectl could not run rbdagent on worker-1: it says why above\n"
+        "kubectl rbdagent: kubectl could not run rbdagent on worker-1: see its error above\n"
         "  tried: kubectl exec -n rbdagent rbdagent-worker-1 -c rbdagent -- rbdagent version\n"
         "  is the node Ready? kubectl get node worker-1\n"
-        "  who-holds and list -A can be asked of another node's agent: --node NODE\n"
+        "  for who-holds and list -A, use another node's agent: --node NODE\n"
     )
 
 
-def test_without_any_right_the_agents_namespace_is_asked_for(laptop: Laptop) -> None:
+def test_without_rights_the_agents_namespace_is_asked_for(laptop: Laptop) -> None:
     done = rbdagent(laptop, "version", "--as", "nobody-at-all")
     assert done.code == 1
-    assert "could not be listed in all namespaces: you have no right to\n" in done.stderr
+    assert "in all namespaces: permission denied\n" in done.stderr
     assert "--agent-namespace NAMESPACE" in done.stderr
 
 
-def test_the_role_that_the_words_name_is_enough(laptop: Laptop, api_server: ControlPlane) -> None:
-    """Who may do nothing has the plugin's command run by an administrator, and reaches the pod."""
+def test_the_role_in_the_message_is_sufficient(laptop: Laptop, api_server: ControlPlane) -> None:
+    """A user without rights reaches the pod after an administrator runs the printed command."""
     rules = [_may("pods", "get", "list"), _may("pods/exec", "get", "create")]
     api_server.api.create(
         f"{ROLES}/namespaces/rbdagent/roles",
@@ -284,7 +284,7 @@ def test_the_role_that_the_words_name_is_enough(laptop: Laptop, api_server: Cont
     )
     call = ("version", "--agent-namespace", "rbdagent", "--as", "on-call")
     refused = rbdagent(laptop, *call)
-    words = "the agents' pods could not be listed in namespace rbdagent: you have no right to\n"
+    words = "cannot list the agents' pods in namespace rbdagent: permission denied\n"
     assert f"kubectl rbdagent: {words}" in refused.stderr
     (grant,) = [line for line in refused.stderr.splitlines() if "create rolebinding" in line]
 
@@ -296,7 +296,9 @@ def _may(resource: str, *verbs: str) -> Json:
     return {"apiGroups": [""], "resources": [resource], "verbs": [*verbs]}
 
 
-def test_who_may_not_read_rbdnodes_asks_any_agent(laptop: Laptop, api_server: ControlPlane) -> None:
+def test_a_user_without_rights_to_rbdnodes_uses_any_agent(
+    laptop: Laptop, api_server: ControlPlane
+) -> None:
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "pods-only"}
     user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "reader"}
     api_server.api.create(
@@ -308,17 +310,17 @@ def test_who_may_not_read_rbdnodes_asks_any_agent(laptop: Laptop, api_server: Co
         {"metadata": {"name": "pods-only"}, "roleRef": role, "subjects": [user]},
     )
     done = rbdagent(laptop, "who-holds", "pv-two", "--as=reader")
-    assert "you have no right to run commands in the agents' pods\n" in done.stderr
-    assert "or run it on worker-1 itself: rbdagent who-holds pv-two" in done.stderr
+    assert "you may not run commands in the agents' pods\n" in done.stderr
+    assert "or run it directly on worker-1: rbdagent who-holds pv-two" in done.stderr
 
 
 # --------------------------------------------------------------------------------------------------
-# kubectl's own
+# kubectl's own flags
 # --------------------------------------------------------------------------------------------------
 
 
 def test_every_flag_of_kubectl_is_known(laptop: Laptop) -> None:
-    """Else it would go to the verb, and its value be taken for the TARGET."""
+    """Otherwise the plugin would pass a flag to the verb and take its value for the TARGET."""
     told = laptop.run("kubectl", "options").stdout
     flags = dict(re.findall(r"^ +(?:-., )?(--[a-z-]+)=(.*):$", told, re.MULTILINE))
     switches = {flag for flag, default in flags.items() if default == "false"}
@@ -326,7 +328,7 @@ def test_every_flag_of_kubectl_is_known(laptop: Laptop) -> None:
     lists = dict(re.findall(r'^(\w+)="(.*)"$', plugin, re.MULTILINE))
     known = {name: set(words.split()) for name, words in lists.items()}
     assert known["KUBECTL_SWITCHES"] == switches
-    # -n is the verb's: the namespace of the claim.
+    # -n belongs to the verb: it is the namespace of the claim.
     assert known["KUBECTL_VALUES"] == flags.keys() - switches - {"--namespace"}
 
 

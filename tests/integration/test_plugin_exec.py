@@ -1,7 +1,7 @@
-"""The kubectl plugin, the real kubectl and the real rbdagent: what a verb says arrives unchanged.
+"""The plugin with the real kubectl and the real rbdagent: a verb's output arrives unchanged.
 
-Only the API server is played, for there is no kubelet: it serves two pods, and runs here what is to
-be run in them, by the protocol of the real one (v5.channel.k8s.io: a byte a channel, then data).
+Only the API server is played, because no kubelet runs: it serves two pods and runs their commands
+on this machine. It uses the real protocol (v5.channel.k8s.io: a channel byte, then data).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ ANSWERS: Final[dict[str, dict[str, Any]]] = {
 
 
 class ApiServer(BaseHTTPRequestHandler):
-    """Answers kubectl."""
+    """HTTP handler that answers kubectl."""
 
     protocol_version = "HTTP/1.1"
 
@@ -104,11 +104,11 @@ class ApiServer(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 class _Channels:
-    """One exec: a websocket, and what runs at its end."""
+    """One exec: a websocket and the command that runs at its end."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -124,7 +124,7 @@ class _Channels:
             cwd=CHECKOUT,
         )
         self._send(STDOUT, done.stdout)
-        # On a terminal both come as one.
+        # A terminal merges both streams.
         self._send(STDOUT if terminal else STDERR, done.stderr)
         self._send(ERROR, json.dumps(_status(done.returncode)).encode())
         self._frame(_END, struct.pack("!H", 1000))
@@ -165,7 +165,7 @@ class _Channels:
 
 
 def _status(code: int) -> dict[str, Any]:
-    """Give the end of a command as the API server tells it."""
+    """Return the exit status of a command as the API server reports it."""
     if code == 0:
         return {"metadata": {}, "status": "Success"}
     cause = {"reason": "ExitCode", "message": str(code)}
@@ -198,10 +198,10 @@ def server() -> Iterator[str]:
     ],
     ids=lambda verb: verb[0],
 )
-def test_a_verb_answers_as_it_does_on_the_node(
+def test_a_verb_prints_the_same_as_on_the_node(
     server: str, verb: list[str], tmp_path: Path
 ) -> None:
-    """Output, words and exit code: 0, 1, 2, 3 and 4."""
+    """Compare stdout, stderr and exit code; the verbs end with 0, 1, 2, 3 and 4."""
     done = subprocess.run(
         ["kubectl", "rbdagent", "--server", server, *verb],
         env=_environment(tmp_path),
@@ -215,7 +215,7 @@ def test_a_verb_answers_as_it_does_on_the_node(
     assert (done.returncode, done.stdout, done.stderr) == (here.code, here.stdout, here.stderr)
 
 
-def test_on_a_terminal_it_answers_and_ends_as_well(server: str, tmp_path: Path) -> None:
+def test_a_verb_works_on_a_terminal(server: str, tmp_path: Path) -> None:
     leader, follower = pty.openpty()
     with subprocess.Popen(
         ["kubectl", "rbdagent", "--server", server, "explain", "RBD999"],

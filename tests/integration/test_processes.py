@@ -1,6 +1,6 @@
-"""Processes of this machine's kernel that keep something where their own directory shows nothing.
+"""Real processes that keep a volume although their own /proc directory does not show it.
 
-A tmpfs stands for a volume: who keeps it is found by its device number, as an image's is.
+A tmpfs represents a volume: its holders are found by device number, like those of an image.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ libc.syscall(60, 0)  # exit(2) of x86-64: of this thread alone
 
 
 def only(pid: int, directory: Path) -> Path:
-    """Give a /proc that has one process."""
+    """Return a /proc with only one process."""
     procfs = directory.with_name("proc")
     procfs.mkdir()
     (procfs / str(pid)).symlink_to(f"/proc/{pid}")
@@ -59,7 +59,7 @@ def only(pid: int, directory: Path) -> Path:
 
 
 class Keeper:
-    """A process that keeps a file system, and tells its device number."""
+    """A process that keeps a file system and prints its device number."""
 
     def __init__(self, script: str, directory: Path) -> None:
         self.process = subprocess.Popen(
@@ -78,13 +78,13 @@ class Keeper:
         return ProcessPass(self.procfs, self.wanted)
 
     def keeps(self, scan: ProcessScan) -> bool:
-        """Tell whether its mount was found, and as its own."""
+        """Return whether its mount was found, and for no other process."""
         found = mounts_of(scan.namespaces, self.wanted)
-        return {each.namespace.process.pid for each in found} == {self.process.pid}
+        return {process.namespace.process.pid for process in found} == {self.process.pid}
 
     def opens(self, scan: ProcessScan) -> bool:
-        """Tell whether it was found to have something open there."""
-        return {each.process.pid for each in scan.openers} == {self.process.pid}
+        """Return whether the scan found a file that it has open there, and no other opener."""
+        return {opener.process.pid for opener in scan.openers} == {self.process.pid}
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def keeper(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Keeper]:
 
 
 @pytest.mark.parametrize("keeper", [_THREAD], indirect=True)
-def test_a_thread_in_a_mount_namespace_of_its_own_is_found_among_its_processes_threads(
+def test_a_thread_in_a_separate_mount_namespace_is_found(
     keeper: Keeper,
 ) -> None:
     passed = keeper.passed()
@@ -108,7 +108,7 @@ def test_a_thread_in_a_mount_namespace_of_its_own_is_found_among_its_processes_t
 
 
 @pytest.mark.parametrize("keeper", [_LEADER_GONE], indirect=True)
-def test_a_process_whose_first_thread_has_ended_is_looked_at_by_another_one(
+def test_a_process_is_read_by_another_thread_if_the_first_ended(
     keeper: Keeper,
 ) -> None:
     scan = keeper.passed().scan()
@@ -118,11 +118,11 @@ def test_a_process_whose_first_thread_has_ended_is_looked_at_by_another_one(
     assert entry.arguments[0] == sys.executable
 
 
-def test_a_process_that_has_ended_and_was_not_waited_for_hides_nothing(tmp_path: Path) -> None:
+def test_a_zombie_process_hides_nothing(tmp_path: Path) -> None:
     with subprocess.Popen(["true"]) as process:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         wanted = Wanted.of([DeviceNumber(major=252, minor=0)])
         scan = ProcessPass(only(process.pid, tmp_path / "none"), wanted).scan()
         (entry,) = scan.entries
         assert entry.is_over
-        assert (scan.denied_mounts, scan.denied_files) == (0, 0)
+        assert (scan.denied_mounts, scan.denied_files) == ([], [])

@@ -1,6 +1,6 @@
-"""A real Prometheus: it scrapes agents' own endpoints, evaluates the alerts, answers the dashboard.
+"""A real Prometheus scrapes agents, evaluates the alerts and answers the dashboard's queries.
 
-The agents serve what those of the recorded nodes had seen.
+The agents serve what the agents of the recorded nodes observed.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ RECORDED: Final = (
     ("26-not-backed", "cz", "n1"),
     ("30-two-writers-after-blocklist-rm", "ch", "n1"),
 )
-"""Recording, claim, and the agent's node: together nearly everything that an alert is about."""
+"""Recording, claim and node of the agent: together they cover nearly every alert."""
 NOT_RECORDED: Final = {"RBDNodeReturnedDirty"}
 DASHBOARD: Final[Json] = json.loads((ROOT / "helm/rbdagent/files/dashboard.json").read_text())
-PANELS: Final = [each for each in DASHBOARD["panels"] if each["type"] != "row"]
+PANELS: Final = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 
 
 @dataclass(frozen=True)
 class Served:
-    """What the endpoint asks of an agent."""
+    """The attributes that the endpoint reads from an agent."""
 
     seen: Seen
     beat_age_s: float = 0.0
@@ -58,15 +58,15 @@ class Served:
 
 @dataclass(frozen=True)
 class Prometheus:
-    """A running one."""
+    """A running Prometheus."""
 
     port: int
 
     def get(self, path: str, **parameters: str) -> Json:
-        """Ask its API.
+        """Query its API.
 
         Raises:
-            LabError: it does not answer (yet), or not with what was asked for.
+            LabError: it does not answer (yet), or it answers with an error.
         """
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
@@ -85,7 +85,7 @@ class Prometheus:
 
 @pytest.fixture(scope="module")
 def looks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Seen, ...]:
-    """Give what the recorded agents had seen; one more cannot ask Ceph."""
+    """Return what the recorded agents observed, and an extra agent that cannot query Ceph."""
     found = tuple(
         recorded_look(recording, claim, node_name=node, root=tmp_path_factory.mktemp("node"))
         for recording, claim, node in RECORDED
@@ -100,7 +100,7 @@ def looks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Seen, ...]:
 def prometheus(
     looks: tuple[Seen, ...], processes: Processes, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Prometheus]:
-    """Run one that scrapes those agents, and one that is down."""
+    """Run a Prometheus that scrapes those agents and an agent that is down."""
     agents = [free_port() for _ in looks]
     for port, seen in zip(agents, looks, strict=True):
         serve(Served(seen), f"127.0.0.1:{port}")
@@ -127,7 +127,7 @@ def prometheus(
     running = Prometheus(port)
 
     def scraped() -> bool:
-        up = {each["health"] for each in running.get("targets")["activeTargets"]}
+        up = {target["health"] for target in running.get("targets")["activeTargets"]}
         return up == {"up", "down"}
 
     wait_until(scraped, timeout_s=120, what="the first scrape of every agent", process=started)
@@ -143,13 +143,13 @@ def told(done: subprocess.CompletedProcess[bytes]) -> str:
     return (done.stdout + done.stderr).decode()
 
 
-def test_promtool_finds_nothing_amiss_with_what_an_agent_exports(looks: tuple[Seen, ...]) -> None:
+def test_promtool_accepts_the_metrics_of_an_agent(looks: tuple[Seen, ...]) -> None:
     for seen in looks:
         done = promtool("check", "metrics", stdin=exposition(seen))
         assert (done.returncode, told(done)) == (0, "")
 
 
-def test_promtool_finds_nothing_amiss_with_the_alerts() -> None:
+def test_promtool_accepts_the_alerts() -> None:
     done = promtool("check", "rules", "--lint-fatal", ALERTS)
     assert done.returncode == 0, told(done)
 
@@ -159,47 +159,45 @@ def test_each_alert_fires_and_does_not_fire_and_resolves() -> None:
     assert done.returncode == 0, told(done)
 
 
-def test_every_rule_is_evaluated_on_what_agents_serve_and_sees_what_was_recorded(
+def test_every_rule_is_evaluated_on_the_recorded_agents(
     prometheus: Prometheus,
 ) -> None:
     def evaluated() -> list[Json]:
         (group,) = prometheus.get("rules")["groups"]
         rules: list[Json] = group["rules"]
-        failed = [each["lastError"] for each in rules if each.get("lastError")]
+        failed = [rule["lastError"] for rule in rules if rule.get("lastError")]
         assert failed == []
-        missing = alerts().keys() - {each["name"] for each in rules if each["alerts"]}
+        missing = alerts().keys() - {rule["name"] for rule in rules if rule["alerts"]}
         if missing != NOT_RECORDED:
             raise LabError(f"of {', '.join(sorted(missing))} there is none")
         return rules
 
     rules = wait_until(evaluated, timeout_s=60, what="each alert that was recorded to be pending")
-    assert {each["health"] for each in rules} == {"ok"}
+    assert {rule["health"] for rule in rules} == {"ok"}
     down = [
         alert["labels"]["instance"]
-        for each in rules
-        if each["name"] == "RBDAgentDown"
-        for alert in each["alerts"]
+        for rule in rules
+        if rule["name"] == "RBDAgentDown"
+        for alert in rule["alerts"]
     ]
     assert len(down) == 1
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
-def test_every_panel_of_the_dashboard_has_something_to_show(
-    prometheus: Prometheus, panel: Json
-) -> None:
-    asked = [each["expr"] for each in panel["targets"]]
-    queries = [each.replace("$node", ".*").replace("$namespace", ".*") for each in asked]
+def test_every_panel_of_the_dashboard_has_data(prometheus: Prometheus, panel: Json) -> None:
+    asked = [target["expr"] for target in panel["targets"]]
+    queries = [query.replace("$node", ".*").replace("$namespace", ".*") for query in asked]
     assert "$" not in "".join(queries)
     wait_until(
-        lambda: all(prometheus.get("query", query=each)["result"] for each in queries),
+        lambda: all(prometheus.get("query", query=query)["result"] for query in queries),
         timeout_s=60,
         what=f"series of each of {queries}",
     )
 
 
-def test_every_variable_of_the_dashboard_has_something_to_choose(prometheus: Prometheus) -> None:
-    for each in DASHBOARD["templating"]["list"][1:]:
-        series, _, label = each["definition"][len("label_values(") : -1].rpartition(", ")
+def test_every_variable_of_the_dashboard_has_values(prometheus: Prometheus) -> None:
+    for variable in DASHBOARD["templating"]["list"][1:]:
+        series, _, label = variable["definition"][len("label_values(") : -1].rpartition(", ")
         now = str(time.time())
         found = prometheus.get("series", **{"match[]": series, "start": "0", "end": now})
         assert {one[label] for one in cast("list[Json]", found)} - {""}

@@ -1,4 +1,4 @@
-"""The .deb's unit under a real systemd, on a machine that boots with it: looks, acts, reboots."""
+"""The .deb's unit under a real systemd: it observes, unmaps and starts again after a reboot."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MAY: Final = 1 << 19 | 1 << 2
 _MAY_UNMAP: Final = 1 << 19 | 1 << 21
 """CAP_SYS_PTRACE and CAP_SYS_ADMIN."""
 _MAY_UNMAP_STAGED: Final = _MAY_UNMAP | 1 << 18
-"""CAP_SYS_CHROOT beside them."""
+"""These two and CAP_SYS_CHROOT."""
 _BESIDE: Final = f"/etc/systemd/system/{_UNIT}.d"
 _IMAGE: Final = "image"
 _MAPPER: Final = f"luks-rbd-{_IMAGE}"
@@ -45,33 +45,33 @@ _BOOT_S: Final = 240.0
 
 
 class Machine(NamedTuple):
-    """A machine with the unit, and the API that it publishes to."""
+    """A machine with the unit, and the API server that it publishes to."""
 
     vm: Vm
     api: Api
 
     def pid(self) -> int:
-        """Give the pid of the unit's main process; 0: it has none."""
+        """Return the pid of the unit's main process; 0 if it has none."""
         return int(self.shown("MainPID"))
 
     def shown(self, name: str) -> str:
-        """Give a property of the unit."""
+        """Return a property of the unit."""
         return self.vm.run(["systemctl", "show", "--value", "-p", name, _UNIT]).stdout.strip()
 
     def journal(self, *flags: str) -> str:
-        """Give what systemd and the unit said."""
+        """Return the log lines of systemd and the unit."""
         command = ["journalctl", "--no-pager", "-o", "cat", "-u", _UNIT, *flags]
         return self.vm.run(command).stdout
 
     def published(self) -> Json | None:
-        """Give the machine's RBDNode."""
+        """Return the machine's RBDNode."""
         return self.api.find(_RBDNODE)
 
 
 @pytest.fixture(scope="module")
 def machine(deb_of_nodes: Path) -> Iterator[Machine]:
-    """Give a machine that booted with systemd, with the .deb and what its manual asks for."""
-    # Not below /tmp: the guest has one of its own.
+    """Yield a machine that booted with systemd, with the .deb and the files that it needs."""
+    # Not below /tmp: the guest has a separate /tmp.
     state = cache_dir() / f"test-unit-{os.getpid()}"
     state.mkdir()
     processes, network = Processes(state), Network(f"rbdagent-unit-{os.getpid()}")
@@ -113,7 +113,7 @@ def machine(deb_of_nodes: Path) -> Iterator[Machine]:
 
 
 def _rights(machine: Machine) -> dict[str, int]:
-    """Give what the kernel knows of the unit's rights: capabilities as masks."""
+    """Return the unit's rights according to the kernel; capabilities are masks."""
     status = machine.vm.get(f"/proc/{machine.pid()}/status").decode()
     return {
         name: int(value, 16 if name.startswith("Cap") else 10)
@@ -121,18 +121,18 @@ def _rights(machine: Machine) -> dict[str, int]:
     }
 
 
-def test_the_unit_looks_with_two_rights_and_publishes(machine: Machine) -> None:
+def test_the_unit_observes_with_two_rights_and_publishes(machine: Machine) -> None:
     machine.vm.run("rbd map -o noudev k8s/image")
     machine.vm.run(f"systemctl enable --now {_UNIT}", timeout_s=120)
 
     assert machine.shown("StatusText").startswith("1 mapped: 1 ")
     rights = _rights(machine)
-    assert {rights[each] for each in ("CapEff", "CapPrm", "CapBnd")} == {_MAY}
+    assert {rights[kind] for kind in ("CapEff", "CapPrm", "CapBnd")} == {_MAY}
     assert (rights["Uid"] != 0, rights["Seccomp"]) == (True, 2)
     limits = {name: machine.shown(name) for name in ("MemoryMax", "TasksMax")}
     assert limits == {"MemoryMax": str(512 << 20), "TasksMax": "256"}
     published = wait_until(machine.published, timeout_s=60, what="its RBDNode")
-    states = {each["state"] for each in published["status"]["sources"].values()}
+    states = {source["state"] for source in published["status"]["sources"].values()}
     assert states == {"observed"}, published["status"]["sources"]
     (mapping,) = published["status"]["mappings"]
     assert mapping["device"] == "/dev/rbd0"
@@ -143,7 +143,7 @@ def test_systemd_replaces_an_agent_that_hangs_and_no_other(machine: Machine) -> 
     machine.vm.put(f"/run/systemd/system/{_UNIT}.d/short.conf", short.encode())
     machine.vm.run(f"systemctl daemon-reload && systemctl restart {_UNIT}", timeout_s=120)
     hung = machine.pid()
-    # Past the watchdog's time: a loop that goes round feeds it.
+    # Longer than the watchdog's time: a running loop feeds the watchdog.
     cycles = f'journalctl _PID={hung} -o cat | grep -c \'"event": "cycle"\''
     machine.vm.run(f"until [ $({cycles}) -ge 12 ]; do sleep 1; done", timeout_s=180)
     assert machine.pid() == hung
@@ -159,7 +159,7 @@ def test_systemd_replaces_an_agent_that_hangs_and_no_other(machine: Machine) -> 
 
 @pytest.fixture(scope="module")
 def forgetful(machine: Machine) -> Machine:
-    """Give the machine with a kubelet that runs and wants nothing; a PV has the image."""
+    """Return the machine with a kubelet process that tracks no volume; a PV has the image."""
     volume = static_volume("static", pool="k8s", image=_IMAGE)
     machine.api.create("/api/v1/persistentvolumes", volume)
     machine.vm.run("mkdir -p /var/lib/kubelet")
@@ -171,7 +171,7 @@ def forgetful(machine: Machine) -> Machine:
 
 
 def _add(machine: Machine, drop_in: str) -> None:
-    """Install a drop-in as docs/packages.md says."""
+    """Install a drop-in as docs/packages.md describes."""
     machine.vm.run(
         f"install -D -m 0644 /usr/share/rbdagent/systemd/{drop_in} -t {_BESIDE}"
         f" && systemctl daemon-reload && systemctl restart {_UNIT}",
@@ -180,10 +180,10 @@ def _add(machine: Machine, drop_in: str) -> None:
 
 
 def _wait_unmapped(machine: Machine, *, acts: int) -> None:
-    """Wait until nothing is mapped, and every act on record went to its end at once.
+    """Wait until nothing is mapped and every recorded act succeeded at its first attempt.
 
-    A refusal for I/O of the grace period (RBD510) is no act that failed: the guest's own programs
-    may read an orphan once more, and the grace period then starts again.
+    A refusal because of I/O in the grace period (RBD510) is not a failed act: the guest's own
+    programs may read an orphan, and the grace period then starts again.
     """
     gone = 'until [ -z "$(ls /sys/bus/rbd/devices)" ]; do sleep 1; done'
     try:
@@ -203,18 +203,18 @@ def _wait_unmapped(machine: Machine, *, acts: int) -> None:
         raise LabError(f"{error}\n{json.dumps(on_record, indent=1)}") from error
 
 
-def test_with_the_drop_in_it_takes_an_orphan_down_and_has_no_right_more(forgetful: Machine) -> None:
-    """docs/packages.md: nobody uses what is mapped, a PV has its image, and kubelet runs."""
+def test_the_drop_in_allows_only_the_unmap_of_an_orphan(forgetful: Machine) -> None:
+    """docs/packages.md: no pod uses the mapping, a PV has its image, and kubelet runs."""
     _add(forgetful, "rbdagent-unmap.conf")
     assert _rights(forgetful)["CapBnd"] == _MAY_UNMAP
     _wait_unmapped(forgetful, acts=1)
 
 
 def _stage_with_luks(machine: Machine) -> None:
-    """Do what ceph-csi does to stage an encrypted volume; kubelet knows nothing of it.
+    """Do what ceph-csi does to stage an encrypted volume; kubelet does not know it.
 
-    ``_netdev`` is its own: mount(8) and umount(8) then keep a record in /run/mount, which its pod
-    shares with the host.
+    ceph-csi sets ``_netdev``: mount(8) and umount(8) then keep a record in /run/mount, which its
+    pod shares with the host.
     """
     data = {"driverName": DRIVER, "volumeHandle": _IMAGE}
     stash = {"Version": 3, "pool": "k8s", "radosNamespace": "", "image": _IMAGE, "encrypted": True}
@@ -233,11 +233,11 @@ def _stage_with_luks(machine: Machine) -> None:
         sync""")
 
 
-def test_with_the_second_drop_in_it_takes_down_what_was_left_staged_and_encrypted(
+def test_the_second_drop_in_allows_a_staged_luks_volume(
     forgetful: Machine,
 ) -> None:
-    """docs/unmap.md: umount and luksClose by the host's own programs, then the unmap."""
-    # The agent that may unmap already would take the image while it is not mounted yet.
+    """docs/unmap.md: umount and luksClose with the host's own programs, then the unmap."""
+    # The agent may already unmap: it would unmap the image before it is mounted.
     forgetful.vm.run(f"systemctl stop {_UNIT}")
     _stage_with_luks(forgetful)
     _add(forgetful, "rbdagent-unmap-staged.conf")
@@ -248,7 +248,7 @@ def test_with_the_second_drop_in_it_takes_down_what_was_left_staged_and_encrypte
     assert not forgetful.vm.run(f"{left}; ls -d /sys/block/dm-*", check=False).stdout
 
 
-def test_the_unit_is_back_after_a_reboot_with_the_rights_that_it_had(machine: Machine) -> None:
+def test_the_unit_keeps_its_rights_after_a_reboot(machine: Machine) -> None:
     machine.vm.run("systemctl --no-block reboot")
     wait_until(lambda: not machine.vm.running, timeout_s=_BOOT_S, what="the machine to go down")
     machine.vm.start()
@@ -257,11 +257,11 @@ def test_the_unit_is_back_after_a_reboot_with_the_rights_that_it_had(machine: Ma
     assert machine.shown("StatusText").startswith("0 mapped")
     assert "Stopped" in machine.journal("-b", "-1")
     assert _rights(machine)["CapBnd"] == _MAY_UNMAP_STAGED
-    # The modules whose devices it may open were loaded before it; how long it took is no matter.
+    # The modules of the devices that the unit may open were loaded before it started.
     assert "status=226/NAMESPACE" not in machine.journal("-b", "0")
 
 
-def test_without_the_drop_ins_it_is_nobody_again_and_remembers_its_acts(machine: Machine) -> None:
+def test_the_unit_keeps_its_acts_without_the_drop_ins(machine: Machine) -> None:
     """docs/packages.md: the state moves with the user."""
     machine.vm.run(
         f"rm -r {_BESIDE} && systemctl daemon-reload && systemctl restart {_UNIT}", timeout_s=120

@@ -1,4 +1,4 @@
-"""``./dev lab``: the lab for one's own hands."""
+"""``./dev lab``: the lab for manual use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb and give the exit code."""
+    """Run one verb and return the exit code."""
     verbs: dict[str, Callable[[Lab], int]] = {
         "up": _up,
         "down": _down,
@@ -81,7 +81,7 @@ def _shell(lab: Lab) -> int:
         "PATH": f"{venv_python().parent}:{bin_dir()}:{os.environ['PATH']}",
         "PS1": "lab# ",
     }
-    print("kubectl, ceph and rbd speak to the lab; it runs on when you leave (./dev lab down)")
+    print("kubectl, ceph and rbd use the lab; it keeps running when you leave (./dev lab down)")
     shell = ("bash", "--norc") if sys.stdin.isatty() else ("bash",)
     done = subprocess.run(
         ["nsenter", f"--net=/run/netns/{lab.netns}", "--", *shell], env=environment, check=False

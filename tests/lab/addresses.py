@@ -1,4 +1,4 @@
-"""The addresses of a lab: one plan for each IP family, and which families a network has.
+"""The addresses of a lab: one plan for each IP family, and the families of a network.
 
 Standard library only: the installer uses it.
 """
@@ -16,18 +16,18 @@ _NOWHERE: Final = 250
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """The plan of one IP family; ``{}`` stands for the number of a machine."""
+    """The plan of one IP family; ``{}`` is the place of a machine's number."""
 
     machines: str
     prefix_length: int
     pods: str
     services: str
     api_service: str
-    """Where pods reach the API server: no proxy translates it, the network leads to the bridge."""
+    """The API server's address for pods: without a proxy, the network routes it to the bridge."""
     every_address: str
     every_network: str
     forwarding: str
-    """Below /proc/sys/net: the switch that has a node forward what is for its pods."""
+    """Below /proc/sys/net: the switch that makes a node forward traffic for its pods."""
 
     def machine(self, number: int) -> str:
         """Return the address of a machine; its digits end with the number in either family."""
@@ -73,5 +73,5 @@ address, which the Node lists as its second.
 
 
 def bracketed(address: str) -> str:
-    """Return an address as it stands before a port."""
+    """Return an address in the form in which a port follows it."""
     return f"[{address}]" if ":" in address else address

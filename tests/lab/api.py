@@ -1,8 +1,8 @@
-"""A small client of the lab's Kubernetes API, for making incidents and waiting for their traces.
+"""A small client of the lab's Kubernetes API, for making incidents and waiting for their effects.
 
-The API server listens inside the lab's network namespace only. A socket belongs for life to the
-namespace of the thread that made it, so one thread of our own enters the namespace and does all
-requests there: 2 ms each, where a kubectl process costs 150 ms of a processor.
+The API server listens only inside the lab's network namespace. A socket belongs permanently to the
+namespace of the thread that made it, so one dedicated thread enters the namespace and sends all
+requests from there: 2 ms each, where a kubectl process costs 150 ms of a processor.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Json = dict[str, Any]
-"""An API object as it comes over the wire."""
+"""An API object as the API returns it."""
 
 _CLONE_NEWNET = 0x40000000
 _TIMEOUT_S = 10.0
 _IDLE_S = 15.0
-"""A connection that rested longer is not used again: the server may have closed it."""
+"""A connection that was idle for longer is not used again: the server may have closed it."""
 _CONTENT_TYPES = {
     "PATCH": "application/merge-patch+json",
     "POST": "application/json",
@@ -46,7 +46,7 @@ class ApiError(LabError):
 
 
 class Api:
-    """One user's connection to the API server of the lab."""
+    """A user's connection to the API server of the lab."""
 
     def __init__(self, *, host: str, port: int, token: str, ca: Path, netns: str) -> None:
         self._host = host
@@ -60,11 +60,11 @@ class Api:
         )
 
     def get(self, path: str) -> Json:
-        """Give the object or list at ``path``."""
+        """Return the object or list at ``path``."""
         return self.request("GET", path)
 
     def find(self, path: str) -> Json | None:
-        """Give the object at ``path``; None when there is none."""
+        """Return the object at ``path``; None when there is none."""
         try:
             return self.get(path)
         except ApiError as error:
@@ -73,7 +73,7 @@ class Api:
             raise
 
     def items(self, path: str) -> list[Json]:
-        """Give the items of the list at ``path``."""
+        """Return the items of the list at ``path``."""
         items: list[Json] = self.get(path)["items"]
         return items
 
@@ -94,7 +94,7 @@ class Api:
                 raise
 
     def ready(self) -> bool:
-        """Say whether the API server answers and calls itself ready."""
+        """Return whether the API server answers and reports that it is ready."""
         try:
             status, _ = self._thread.submit(self._exchange, "GET", "/readyz", None).result()
         except LabError:
@@ -102,7 +102,7 @@ class Api:
         return status == http.client.OK
 
     def request(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Json:
-        """Send one request and give the answer.
+        """Send one request and return the answer.
 
         Raises:
             ApiError: the server answered with an error.
@@ -130,7 +130,7 @@ class Api:
             return self._send(method, path, body)
         except (OSError, http.client.HTTPException) as error:
             self._hang_up()
-            # The server closes connections; only a repeated look is free of side effects.
+            # The server closes connections; only a repeated GET has no side effects.
             if kept and method == "GET":
                 return self._exchange(method, path, body)
             raise LabError(f"{method} {path}: no answer: {error!r}") from error

@@ -25,12 +25,12 @@ _INSTALLS = re.compile(r"^Inst (\S+)", re.MULTILINE)
 
 
 class Apt:
-    """apt of one suite.
+    """The apt of one suite.
 
     Args:
         cache: the project's cache directory.
-        suite: whose packages these are.
-        status: dpkg's database of the system that they are for; by default one without packages.
+        suite: the suite of the packages.
+        status: dpkg's database of the target system; by default one without packages.
     """
 
     def __init__(self, cache: Path, suite: Suite, *, status: Path | None = None) -> None:
@@ -52,11 +52,11 @@ class Apt:
         return tuple(_INSTALLS.findall(self._apt_get("install", "--simulate", package)))
 
     def download(self, packages: Sequence[str], directory: Path) -> None:
-        """Fetch these packages alone, as files below ``directory``."""
+        """Download these packages without their dependencies, as files below ``directory``."""
         self._apt_get("download", *packages, cwd=directory)
 
     def download_needed(self, packages: Sequence[str], archives: Path) -> None:
-        """Fetch these packages, and those that they need, as files below ``archives``."""
+        """Download these packages and their dependencies, as files below ``archives``."""
         (archives / "partial").mkdir(parents=True, exist_ok=True)
         self._apt_get(
             "install", "--download-only", "-o", f"Dir::Cache::archives={archives}", *packages
@@ -81,7 +81,7 @@ class Apt:
 
 
 def mirror() -> str:
-    """Return the URI from which this machine installs the packages of its own suite.
+    """Return the URI from which this machine installs the packages of its suite.
 
     Raises:
         LabError: its apt has no source of Debian's packages.
@@ -94,12 +94,12 @@ def mirror() -> str:
 
 
 def mirror_among(targets: str) -> str:
-    """Return the URI of Debian's main archive among lines of URI, suite and component.
+    """Return the URI of Debian's main archive from lines of URI, suite and component.
 
-    The archive of security updates has no other suites; names with a dash are of such archives.
+    The archive of security updates has no other suites; names with a dash belong to such archives.
 
     Raises:
-        LabError: it is not among them.
+        LabError: no line has it.
     """
     for line in targets.splitlines():
         uri, suite, component = line.split()

@@ -1,4 +1,4 @@
-"""A headless Chromium, driven over a pipe: what a page looks like to somebody who opens it.
+"""A headless Chromium, driven over a pipe: it shows how a browser renders a page.
 
 DevTools protocol on descriptors 3 and 4, a NUL after each message
 (https://chromium.googlesource.com/chromium/src/+/main/content/browser/devtools/devtools_pipe_handler.cc).
@@ -26,7 +26,7 @@ Json = dict[str, Any]
 
 _PATIENCE_S: Final = 120.0
 _FLAGS: Final = (
-    "--no-sandbox",  # root has none; it opens nothing but our own pages
+    "--no-sandbox",  # root has no sandbox; it opens nothing but our own pages
     "--remote-debugging-pipe",
     "--disable-gpu",
     "--hide-scrollbars",
@@ -37,7 +37,7 @@ _FLAGS: Final = (
 
 @dataclass
 class Browser:
-    """A running one."""
+    """A running browser."""
 
     to_it: int
     from_it: int
@@ -46,7 +46,7 @@ class Browser:
     _calls: int = 0
 
     def call(self, method: str, session: str = "", **parameters: object) -> Json:
-        """Call a method and wait for its answer; what happens meanwhile is kept in ``events``.
+        """Call a method and wait for its answer; ``events`` keeps what happens meanwhile.
 
         Raises:
             LabError: it failed, or the browser does not answer.
@@ -63,8 +63,8 @@ class Browser:
         return result
 
     def wait_for(self, event: str) -> None:
-        """Wait until something has happened; it may have before."""
-        if not any(each["method"] == event for each in self.events):
+        """Wait until an event has happened; it may have happened before."""
+        if not any(message["method"] == event for message in self.events):
             self._until("method", event)
 
     def _until(self, key: str, value: object) -> Json:
@@ -80,7 +80,7 @@ class Browser:
         while b"\0" not in self._read:
             left = max(deadline - time.monotonic(), 0)
             if not select.select([self.from_it], [], [], left)[0]:
-                raise LabError(f"the browser has said nothing for {_PATIENCE_S:.0f} s")
+                raise LabError(f"no message of the browser for {_PATIENCE_S:.0f} s")
             some = os.read(self.from_it, 1 << 20)
             if not some:
                 raise LabError("the browser has ended")
@@ -92,13 +92,13 @@ class Browser:
 
 @dataclass(frozen=True)
 class Tab:
-    """A page as it is shown."""
+    """A page as the browser shows it."""
 
     browser: Browser
     session: str
 
     def call(self, method: str, **parameters: object) -> Json:
-        """Call a method of the page's."""
+        """Call a method for this page."""
         return self.browser.call(method, self.session, **parameters)
 
     def value(self, expression: str) -> Any:  # noqa: ANN401 - whatever it evaluates to
@@ -107,40 +107,40 @@ class Tab:
         Raises:
             LabError: it throws.
         """
-        told = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
-        if "exceptionDetails" in told:
-            raise LabError(f"{expression}: {told['result']['description']}")
-        return told["result"].get("value")
+        result = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        if "exceptionDetails" in result:
+            raise LabError(f"{expression}: {result['result']['description']}")
+        return result["result"].get("value")
 
     def happened(self, event: str) -> list[Json]:
-        """Give what was told with each event of a kind."""
+        """Return the parameters of each event of a kind."""
         return [
-            each["params"]
-            for each in self.browser.events
-            if each["method"] == event and each.get("sessionId") == self.session
+            message["params"]
+            for message in self.browser.events
+            if message["method"] == event and message.get("sessionId") == self.session
         ]
 
     def like(self, *, dark: bool, media: str = "") -> None:
-        """Show it as somebody likes it, and on what."""
+        """Set the colour scheme and the medium."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", media=media, features=[scheme])
 
     def picture(self, *, height: int | None = None) -> bytes:
-        """Give it as PNG: all of it, or its upper part."""
+        """Return the page as PNG: all of it, or its upper part."""
         size = self.call("Page.getLayoutMetrics")["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "scale": 1}
         clip["height"] = min(height or size["height"], size["height"])
-        told = self.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
-        return base64.b64decode(told["data"])
+        shot = self.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
+        return base64.b64decode(shot["data"])
 
     def printed(self) -> bytes:
-        """Give it as PDF, as a user prints it."""
+        """Return the page as PDF, as a user prints it."""
         return base64.b64decode(self.call("Page.printToPDF", preferCSSPageSize=True)["data"])
 
 
 @contextlib.contextmanager
 def browser(directory: Path) -> Iterator[Browser]:
-    """Run one that keeps all it has below a directory."""
+    """Run a browser that keeps all its files below a directory."""
     its_in, to_it = os.pipe()
     from_it, its_out = os.pipe()
     # A shell moves the descriptors to where the browser looks for them.
@@ -160,7 +160,7 @@ def browser(directory: Path) -> Iterator[Browser]:
     try:
         yield Browser(to_it, from_it)
     finally:
-        # It ends when nobody is at the other end any more.
+        # The browser ends when the other end of the pipe is closed.
         os.close(to_it)
         os.close(from_it)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -173,7 +173,7 @@ def browser(directory: Path) -> Iterator[Browser]:
 def opened(
     running: Browser, path: Path, *, width: int, height: int = 900, dark: bool = False
 ) -> Iterator[Tab]:
-    """Open a file as somebody with such a screen, who likes it light or dark, sees it."""
+    """Open a file with such a screen and a light or dark colour scheme."""
     target = running.call("Target.createTarget", url="about:blank")["targetId"]
     attached = running.call("Target.attachToTarget", targetId=target, flatten=True)
     tab = Tab(running, attached["sessionId"])

@@ -1,8 +1,8 @@
 """A real Ceph cluster of one monitor and one OSD in memory, as plain processes.
 
-The monitor speaks both versions of the messenger, as those of real clusters do: kernels before 5.11
-know v1 alone. cephx is on, so that caps are real. The daemons and the administrator's commands are
-those of a Debian suite, whatever this machine runs.
+The monitor supports both versions of the messenger, as those of real clusters do: kernels before
+5.11 know only v1. cephx is on, so caps are enforced. The daemons and the administrator's commands
+are those of a Debian suite, whatever this machine runs.
 """
 
 from __future__ import annotations
@@ -32,10 +32,13 @@ if TYPE_CHECKING:
     from tests.lab.parts import Suite
 
 MSGR2_PORT: Final = 3300
-"""Where monitors speak version 2 of the messenger, unless told otherwise."""
+"""The port of monitors for version 2 of the messenger, by default."""
 
-READ_ONLY_CAPS: Final = {"mon": "profile rbd-read-only", "osd": "profile rbd-read-only"}
-"""What rbdagent asks for, and no more."""
+READ_ONLY_CAPS: Final = {
+    "mon": 'profile rbd-read-only, allow command "mgr dump"',
+    "osd": "profile rbd-read-only",
+}
+"""The caps that rbdagent asks for, and no more."""
 
 _READY_S: Final = 60.0
 _COMMAND_S: Final = 60.0
@@ -46,17 +49,16 @@ class CephCluster:
 
     Args:
         processes: starts and stops the daemons.
-        state_dir: a directory of its own.
+        state_dir: a directory that nothing else uses.
         address: where the daemons listen, IPv4 or IPv6; VMs must reach it.
         port: of the monitor, messenger v1; the OSD takes any.
         msgr2_port: of the monitor, messenger v2.
         netns: network namespace of the daemons and of every command.
-        name: tells two clusters apart in names of processes.
+        name: distinguishes two clusters in names of processes.
         fsid: by default a new one.
-        ceph: version of the daemons, such as ``18.2``; by default what the lab is made of.
-        keys: type of the users' keys, ``aes`` or ``aes256k``; by default what the lab is made of.
-        speaks: versions of the messenger that the monitor speaks; by default what the lab is
-            made of.
+        ceph: version of the daemons, such as ``18.2``; by default the version of the lab.
+        keys: type of the users' keys, ``aes`` or ``aes256k``; by default the type of the lab.
+        speaks: versions of the messenger that the monitor supports; by default those of the lab.
     """
 
     def __init__(  # noqa: PLR0913  (keywords all, and each is a property of a cluster)
@@ -90,15 +92,15 @@ class CephCluster:
 
     @property
     def monitor(self) -> str:
-        """Address of the monitor as clients write it: of v1, where it speaks that.
+        """Address of the monitor as clients write it: of v1 if the monitor supports v1.
 
-        By the port 3300 a client knows that it is one of v2 (MonMap.cc, init_with_hosts).
+        Port 3300 shows a client that the address is one of v2 (MonMap.cc, init_with_hosts).
         """
         return f"{self.host}:{self._port if 'v1' in self._speaks else self._msgr2_port}"
 
     @property
     def host(self) -> str:
-        """Return its address as it stands before a port."""
+        """Return its address in the form in which a port follows it."""
         return bracketed(self._address)
 
     @property
@@ -107,7 +109,7 @@ class CephCluster:
 
     @property
     def _monitor_addresses(self) -> str:
-        """Addresses of the monitor for the versions of the messenger that it speaks."""
+        """Addresses of the monitor for the versions of the messenger that it supports."""
         ports = {"v2": self._msgr2_port, "v1": self._port}
         found = (f"{version}:{self.host}:{ports[version]}" for version in self._speaks)
         return f"[{','.join(found)}]"
@@ -120,10 +122,10 @@ class CephCluster:
     def _root(self) -> Root:
         return root_of(cache_dir(), self._suite)
 
-    # Life -----------------------------------------------------------------------------------------
+    # Lifecycle ------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Make a new cluster and start its daemons; it is not ready yet."""
+        """Create a new cluster and start its daemons; it is not ready yet."""
         shutil.rmtree(self._dir, ignore_errors=True)
         for part in ("mon", "osd", "run", "log"):
             (self._dir / part).mkdir(parents=True)
@@ -142,7 +144,7 @@ class CephCluster:
         wait_until(self._osd_is_up, timeout_s=_READY_S, what="the OSD", process=osd)
 
     def start_manager(self) -> None:
-        """Start a mgr: it works off tasks such as ``rbd task add remove``."""
+        """Start a mgr: it runs tasks such as ``rbd task add remove``."""
         directory = self._dir / "mgr"
         directory.mkdir(exist_ok=True)
         keyring = directory / "keyring"
@@ -174,9 +176,9 @@ class CephCluster:
         )
 
     def pause_osd(self) -> None:
-        """Let the OSD hang: it keeps its connections and answers nothing.
+        """Stop the OSD with a signal: it keeps its connections and answers nothing.
 
-        On a busy machine its threads run on for a while after the signal.
+        On a busy machine its threads still run for a while after the signal.
         """
         osd = self._process("osd")
         os.kill(osd.pid, signal.SIGSTOP)
@@ -184,21 +186,21 @@ class CephCluster:
         wait_until(lambda: _is_stopped(osd.pid), timeout_s=_READY_S, what=what, process=osd)
 
     def resume_osd(self) -> None:
-        """Let the OSD go on."""
+        """Continue the OSD."""
         os.kill(self._process("osd").pid, signal.SIGCONT)
 
     # Commands -------------------------------------------------------------------------------------
 
     def ceph(self, *args: str) -> str:
-        """Run ``ceph`` as the administrator and give its output."""
+        """Run ``ceph`` as the administrator and return its output."""
         return self._run("ceph", *self._as_admin(), "--connect-timeout=10", *args)
 
     def ceph_json(self, *args: str) -> Any:  # noqa: ANN401 - whatever the command prints
-        """Run ``ceph … --format json`` and give what it printed."""
+        """Run ``ceph … --format json`` and return what it printed."""
         return json.loads(self.ceph(*args, "--format", "json"))
 
     def file_of(self, image: str, path: str) -> bytes:
-        """Give a file of an image's ext file system, read on this machine and without a mount."""
+        """Return a file of an image's ext file system, read on this machine without a mount."""
         with tempfile.TemporaryDirectory() as directory:
             copy = f"{directory}/image"
             self.rbd("export", "--no-progress", image, copy)
@@ -206,24 +208,24 @@ class CephCluster:
             return subprocess.run(command, check=True, capture_output=True).stdout
 
     def rbd(self, *args: str) -> str:
-        """Run ``rbd`` as the administrator and give its output."""
+        """Run ``rbd`` as the administrator and return its output."""
         return self._run("rbd", *self._as_admin(), *args)
 
     def rados(self, *args: str) -> str:
-        """Run ``rados`` as the administrator and give its output."""
+        """Run ``rados`` as the administrator and return its output."""
         return self._run("rados", *self._as_admin(), *args)
 
     def create_pool(self, name: str, *, pg_num: int = 8) -> None:
-        """Make a pool ready for RBD."""
+        """Create a pool and initialise it for RBD."""
         self.ceph("osd", "pool", "create", name, str(pg_num), str(pg_num))
         self.ceph("osd", "pool", "application", "enable", name, "rbd")
 
     def create_image(self, spec: str, *, size: str = "64M", features: str = "layering") -> None:
-        """Make an image ``pool[/namespace]/name``."""
+        """Create an image ``pool[/namespace]/name``."""
         self.rbd("create", spec, "--size", size, "--image-feature", features)
 
     def create_formatted(self, spec: str, *, size: str = "64M", damage: Sequence[str] = ()) -> None:
-        """Make an image with an ext4 in it, made on this machine, and damaged by debugfs there."""
+        """Create an image with an ext4, made on this machine and damaged there by debugfs."""
         with tempfile.TemporaryDirectory() as directory:
             content = f"{directory}/image"
             subprocess.run(["truncate", "-s", size, content], check=True)
@@ -233,18 +235,18 @@ class CephCluster:
             self.rbd("import", "--no-progress", "--image-feature", "layering", content, spec)
 
     def create_user(self, name: str, caps: Mapping[str, str]) -> Path:
-        """Make ``client.NAME`` and give its keyring."""
+        """Create ``client.NAME`` and return its keyring."""
         keyring = self._dir / f"ceph.client.{name}.keyring"
         words = [word for pair in caps.items() for word in pair]
         self.ceph("auth", "get-or-create", f"client.{name}", *words, "-o", str(keyring))
         return keyring
 
     def key_of(self, name: str) -> str:
-        """Give the key of ``client.NAME``, for the driver's secret."""
+        """Return the key of ``client.NAME``, for the driver's secret."""
         return self.ceph("auth", "get-key", f"client.{name}").strip()
 
     def files(self, *users: str) -> dict[str, bytes]:
-        """Give what a machine needs below /etc/ceph to reach the cluster as ``users``."""
+        """Return a machine's files below /etc/ceph to reach the cluster as ``users``."""
         found = {"/etc/ceph/ceph.conf": self.client_conf().encode()}
         for user in users:
             keyring = self._dir / f"ceph.client.{user}.keyring"
@@ -252,8 +254,8 @@ class CephCluster:
         return found
 
     def client_conf(self) -> str:
-        """Give a ceph.conf without any path of the cluster's own directory."""
-        # A map is made by v1 unless it is told otherwise (krbd.cc, and "rbd help map").
+        """Return a ceph.conf without any path of the cluster's own directory."""
+        # `rbd map` uses v1 by default (krbd.cc, and "rbd help map").
         mapping = "" if "v1" in self._speaks else "rbd default map options = ms_mode=prefer-crc\n"
         return (
             f"[global]\nfsid = {self.fsid}\nmon host = {self._monitor_addresses}\n"
@@ -321,11 +323,11 @@ keyring = {directory}/ceph.$name.keyring
 
     @property
     def _has_key_types(self) -> bool:
-        """Whether this Ceph can be told which type of key to make."""
+        """Whether this Ceph has an option for the type of new keys."""
         return len(self._suite.keys) > 1
 
     def _ciphers(self) -> tuple[str, ...]:
-        """Return what has a new cluster make keys of the type that is wanted, and accept both."""
+        """Return the settings that make new keys of the chosen type, and accept both types."""
         if not self._has_key_types:
             return ()
         wanted = ("--auth-preferred-cipher", self._keys, "--auth-service-cipher", self._keys)
@@ -373,13 +375,13 @@ keyring = {directory}/ceph.$name.keyring
     def _start(
         self, part: str, program: str, *args: object, env: Mapping[str, str] | None = None
     ) -> None:
-        argv: list[str | Path] = [program, "-f", "-c", self.conf, *(str(each) for each in args)]
+        argv: list[str | Path] = [program, "-f", "-c", self.conf, *(str(arg) for arg in args)]
         command = self._root.command(argv, shared=self._shared)
         self._processes.start(f"{self.name}-{part}", command, netns=self._netns, env=env)
 
     @property
     def _shared(self) -> tuple[Path, ...]:
-        """What the daemons and commands see of this machine's files."""
+        """The files of this machine that the daemons and commands use."""
         cache = cache_dir()
         return (cache,) if self._dir.is_relative_to(cache) else (self._dir,)
 

@@ -1,4 +1,4 @@
-"""Programs outside the cluster that have an image open by librbd, as qemu or a shell has."""
+"""Programs outside the cluster that have an image open with librbd, as qemu or a shell has."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def _command(program: str, conf: str, user: str, keyring: str) -> list[str]:
 
 @contextlib.contextmanager
 def flashing_client(vm: Vm, image: str, name: str, *, key: str) -> Iterator[None]:
-    """Have a program on a node open an image read-write again and again while this lasts.
+    """Make a program on a node open an image read-write repeatedly during the block.
 
     ceph-csi's own check does so while a stage waits.
 
     Args:
         vm: the node.
         image: ``POOL/NAME``.
-        name: tells it from others that run.
+        name: distinguishes it from other programs.
         key: of the CSI driver's user.
     """
     keyring = f"/run/{name}.keyring"
@@ -79,14 +79,14 @@ def librbd_client(
     *more: str,
     netns: str | None = None,
 ) -> Iterator[None]:
-    """Have a program keep an image open read-write while this lasts.
+    """Make a program keep an image open read-write during the block.
 
     Args:
-        lab: where.
+        lab: the lab with the image.
         image: ``POOL/NAME``.
-        name: tells it from others that run.
+        name: distinguishes it from other programs.
         more: further images of that pool, which it keeps open too.
-        netns: on which machine of the lab; by default it is the one that has Ceph.
+        netns: the network namespace of a machine of the lab; by default that of Ceph.
     """
     ceph = lab.ceph
     process = lab.processes.start(

@@ -27,22 +27,23 @@ def interruptible(
     stdin: int | None = subprocess.DEVNULL,
     output: IO[bytes] | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a program; whatever ends the block early interrupts it, and waits until it has ended.
+    """Start a program; if the block ends early, interrupt it and wait until it has ended.
 
-    pytest stops its daemons and VMs at an interrupt; a kill, as subprocess.run sends, leaves them.
+    pytest stops its daemons and VMs at an interrupt; a kill, as subprocess.run sends it, leaves
+    them.
 
     Args:
         argv: program and arguments.
         cwd: its working directory.
         env: its whole environment.
-        stdin: by default nothing to read; None is this process's own.
-        output: takes what it prints; by default it prints where this process does.
+        stdin: by default empty; None is this process's own.
+        output: takes its output; by default it goes where the output of this process goes.
     """
     child = subprocess.Popen(argv, stdin=stdin, stdout=output, stderr=output, cwd=cwd, env=env)
     try:
         yield child
     except BaseException:
-        # At an interrupt from a terminal it has the signal already.
+        # After an interrupt from a terminal the program has the signal already.
         with contextlib.suppress(ProcessLookupError):
             child.send_signal(signal.SIGINT)
         child.wait()
@@ -61,10 +62,10 @@ def output(
         argv: program and arguments.
         cwd: its working directory.
         env: added to this process's environment.
-        timeout_s: then the program is killed.
+        timeout_s: after it, the program is killed.
 
     Raises:
-        LabError: it failed or took too long; with the end of what it printed.
+        LabError: it failed or took too long; with the end of its output.
     """
     command = [str(word) for word in argv]
     try:
@@ -83,6 +84,6 @@ def output(
         raise LabError(f"{' '.join(command)}: killed after {timeout_s:.0f} s") from None
     if done.returncode != 0:
         # debootstrap and dpkg report on stdout.
-        said = "\n".join((*done.stdout.splitlines()[-12:], *done.stderr.splitlines()[-12:]))
-        raise LabError(f"{' '.join(command)}: exit {done.returncode}: {said.strip()}")
+        tail = "\n".join((*done.stdout.splitlines()[-12:], *done.stderr.splitlines()[-12:]))
+        raise LabError(f"{' '.join(command)}: exit {done.returncode}: {tail.strip()}")
     return done.stdout

@@ -1,7 +1,8 @@
 """A real Kubernetes control plane: etcd, kube-apiserver and kube-controller-manager.
 
-There is no scheduler: pods say ``spec.nodeName``. Users are known by tokens; each one's kubeconfig
-is written below the state directory, rbdagent's with exactly the rights that its manual asks for.
+There is no scheduler: pods set ``spec.nodeName``. Users authenticate by tokens. The kubeconfig of
+each user is written below the state directory; rbdagent's has exactly the rights that its manual
+asks for.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ API_PORT = 443
 _ETCD = "127.0.0.1:2379"
 _READY_S = 90.0
 
-# What a cluster runs that touches pods, nodes and volumes. Left out is what only costs time here:
+# The controllers for pods, nodes and volumes. Those that only cost time here are left out:
 # quota, autoscaling, endpoints, certificates, jobs.
 _CONTROLLERS = (
     "clusterrole-aggregation-controller",
@@ -59,7 +60,7 @@ _CONTROLLERS = (
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _CRD = CHECKOUT / "helm" / "rbdagent" / "files" / "rbdnodes.yaml"
 RBDAGENT_ROLE = "lab-rbdagent"
-"""Not as the chart's is named, which can be installed beside it."""
+"""Another name than the chart's role: the chart can be installed next to it."""
 RBDAGENT_RULES: tuple[Json, ...] = (
     {
         "apiGroups": [""],
@@ -93,7 +94,7 @@ fault (tests/integration/test_chart.py keeps both the same)."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _User:
-    """Somebody with a token; ``kubeconfig`` is the stem of the file."""
+    """A user with a token; ``kubeconfig`` is the stem of the file."""
 
     kubeconfig: str
     name: str
@@ -104,7 +105,7 @@ class ControlPlane:
     """The control plane of one lab, in its network namespace; API server on the bridge.
 
     Args:
-        processes: start and stop the parts.
+        processes: start and stop the programs.
         netns: the network namespace; its ``lo`` is up and its bridge has an address.
         state_dir: takes certificates, kubeconfigs and etcd's files.
         bin_dir: has kube-apiserver, kube-controller-manager and kubectl.
@@ -134,7 +135,7 @@ class ControlPlane:
 
     @property
     def url(self) -> str:
-        """Where the API server is reached, inside the network namespace."""
+        """The URL of the API server, inside the network namespace."""
         return f"https://{bracketed(self._address)}:{API_PORT}"
 
     @property
@@ -151,20 +152,20 @@ class ControlPlane:
             return self._api
 
     def kubeconfig(self, user: str) -> Path:
-        """Give the kubeconfig of ``admin``, ``csi``, ``rbdagent``, ``stranger`` or a node's name.
+        """Return the kubeconfig of ``admin``, ``csi``, ``rbdagent``, ``stranger`` or a node's name.
 
-        ``stranger`` is known and may do nothing (403); ``expired`` has a token that nobody knows
+        ``stranger`` is authenticated and has no rights (403); ``expired`` has an unknown token
         (401).
         """
         return self._dir / f"{user}.kubeconfig"
 
     def client(self, user: str) -> Api:
-        """Give a client that speaks as ``user``; the caller closes it."""
+        """Return a client for ``user``; the caller closes it."""
         token = (self._dir / f"{user}.token").read_text()
         return Api(host=self._address, port=API_PORT, token=token, ca=self.ca, netns=self.netns)
 
     def start(self) -> None:
-        """Start the three parts; the controller manager waits for the API server by itself."""
+        """Start the three programs; the controller manager waits for the API server."""
         self._dir.mkdir(parents=True, exist_ok=True)
         _make_certificates(self._dir, self._family)
         self._write_users()
@@ -176,7 +177,7 @@ class ControlPlane:
         """Wait until pods can be created, and grant rbdagent its rights.
 
         Raises:
-            LabError: a part ended or was not ready in time.
+            LabError: a program ended or was not ready in time.
         """
         apiserver = self._part("kube-apiserver")
         wait_until(
@@ -195,11 +196,11 @@ class ControlPlane:
         )
 
     def define_rbdnodes(self) -> None:
-        """Have the API know RBDNodes, as `kubectl apply` of the file does."""
+        """Create the CustomResourceDefinition of RBDNode, as `kubectl apply` of the file does."""
         self.api.create(_CRDS, yaml.safe_load(_CRD.read_text()))
 
     def forget_rbdnodes(self) -> None:
-        """Undo that: every RBDNode goes with it."""
+        """Delete the definition, and every RBDNode with it."""
         name = yaml.safe_load(_CRD.read_text())["metadata"]["name"]
         self.api.delete(f"{_CRDS}/{name}")
         wait_until(
@@ -209,37 +210,37 @@ class ControlPlane:
         )
 
     def stop(self) -> None:
-        """Stop the three parts."""
+        """Stop the three programs."""
         self.close()
         for part in ("kube-controller-manager", "kube-apiserver", "etcd"):
             self._processes.stop(part)
 
     def close(self) -> None:
-        """Let go of the connection; the parts run on."""
+        """Close the connection; the programs keep running."""
         if self._api is not None:
             self._api.close()
             self._api = None
 
     def kubectl(self, *args: str, stdin: str = "", user: str = "admin") -> str:
-        """Run kubectl as ``user`` and give what it printed.
+        """Run kubectl as ``user`` and return what it printed.
 
         Raises:
-            LabError: kubectl failed; the message has what it said.
+            LabError: kubectl failed; the message has its output.
         """
         return self.laptop(user).done("kubectl", *args, stdin=stdin)
 
     def laptop(self, user: str = "admin") -> Laptop:
-        """Give the machine of somebody who asks the API server as ``user``."""
+        """Return the machine of a user who uses the API server as ``user``."""
         return Laptop(self.netns, self.kubeconfig(user), self._dir)
 
     def restart_controller_manager(self) -> None:
-        """Restart kube-controller-manager: what it knew of volumes in use is forgotten."""
+        """Restart kube-controller-manager: it loses its cached state of volumes in use."""
         with self.controller_manager_stopped():
             pass
 
     @contextlib.contextmanager
     def controller_manager_stopped(self) -> Iterator[None]:
-        """Have no kube-controller-manager while this lasts."""
+        """Stop kube-controller-manager during the block."""
         self._processes.stop("kube-controller-manager")
         try:
             yield
@@ -277,8 +278,8 @@ class ControlPlane:
         tokens.write_text("".join(lines))
 
     def write_kubeconfig(self, user: str, token: str) -> None:
-        """Have ``user`` be whoever has this token, for :meth:`kubeconfig` and :meth:`client`."""
-        # Inline, so that the file alone can be handed to a guest.
+        """Write a kubeconfig with this token, for :meth:`kubeconfig` and :meth:`client`."""
+        # Inline, so that the file alone is enough for a guest.
         authority = base64.b64encode(self.ca.read_bytes()).decode()
         cluster = {"server": self.url, "certificate-authority-data": authority}
         document = {
@@ -323,7 +324,7 @@ class ControlPlane:
                 f"--etcd-servers=http://{_ETCD}",
                 f"--advertise-address={self._address}",
                 f"--bind-address={self._family.every_address}",
-                # Nobody knows the nodes by their names here.
+                # No component resolves the nodes' names here.
                 "--kubelet-preferred-address-types=InternalIP",
                 f"--secure-port={API_PORT}",
                 f"--tls-cert-file={here / 'apiserver.crt'}",
@@ -389,7 +390,7 @@ def _role(name: str) -> Json:
 
 
 def _make_certificates(directory: Path, family: Family) -> None:
-    """Make a certificate authority, the API server's certificate and the service accounts' key.
+    """Create a certificate authority, the API server's certificate and the service accounts' key.
 
     The API server could sign its own (--cert-dir), but Python 3.13 checks strictly (RFC 5280) and
     refuses what Go writes there: no key identifiers.

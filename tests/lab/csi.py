@@ -1,4 +1,4 @@
-"""The Kubernetes objects around the lab's CSI driver, and its faults."""
+"""The Kubernetes objects of the lab's CSI driver, and its faults."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from tests.lab.api import Json
 
 FAULTS: Final = "/run/csi-rbd-lab/faults"
-"""Directory of faults in a guest: a file a step (tests/lab/go/csi-rbd-lab/README.md)."""
+"""Directory of faults in a guest: one file per step (tests/lab/go/csi-rbd-lab/README.md)."""
 
 CONFIG: Final = "/etc/ceph-csi-config/config.json"
 
 FAR_CLUSTER_ID: Final = "lab-ceph-far"
-"""A cluster that config.json knows, with monitors at an address where no machine is."""
+"""A cluster in config.json whose monitors have an address that no machine has."""
 
 FAR_USER: Final = "far"
 CEPH_CONF: Final = f"[client.{FAR_USER}]\nclient_mount_timeout = 15\n"
-"""Appended to the ceph.conf of the driver: its client gives up before kubelet does (2 minutes).
+"""Appended to the ceph.conf of the driver: its client times out before kubelet does (2 minutes).
 
-librados waits 300 s by default. Then no event has its words: kubelet reports DeadlineExceeded, and
-after that an operation that already exists.
+librados waits 300 s by default. Then no event shows its error: kubelet reports DeadlineExceeded,
+and after that an operation that already exists.
 """
 
 _CLASSES: Final[dict[str, dict[str, str]]] = {
@@ -50,7 +50,7 @@ WAITS_FOR_POD: Final = "rbd-first-pod"
 
 
 def driver_objects(pool: str, *, user: str, key: str) -> tuple[Json, ...]:
-    """Give CSIDriver, Secret and every StorageClass, as a ceph-csi installation has them."""
+    """Return CSIDriver, Secret and every StorageClass, as a ceph-csi installation has them."""
     classes = tuple(_storage_class(name, pool, extra) for name, extra in _CLASSES.items())
     return (
         {
@@ -97,7 +97,7 @@ def static_volume(
     volume_mode: str = "Filesystem",
     handle: str | None = None,
 ) -> Json:
-    """Give a static PersistentVolume of an image; its handle is the image's name by default."""
+    """Return a static PersistentVolume of an image; its handle is the image's name by default."""
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolume",
@@ -125,7 +125,7 @@ def static_volume(
 
 
 def driver_config(monitor: str) -> dict[str, bytes]:
-    """Give the driver's files in a guest: ceph-csi's config.json."""
+    """Return the driver's files in a guest: ceph-csi's config.json."""
     family = NETWORKS[chosen_parts().network][-1]
     clusters = [
         {"clusterID": CLUSTER_ID, "monitors": [monitor]},
@@ -142,7 +142,7 @@ def driver_config(monitor: str) -> dict[str, bytes]:
 def node_command(
     program: str, node: str, *, in_use_delay: str, cephcsi: Path | None
 ) -> tuple[str, ...]:
-    """Give the command line of the node half in a guest.
+    """Return the command line of the node part of the driver in a guest.
 
     Args:
         program: csi-rbd-lab.

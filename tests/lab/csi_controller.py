@@ -1,12 +1,12 @@
-"""The controller half of the lab's CSI driver: provision, attach, detach, delete.
+"""The controller part of the lab's CSI driver: provision, attach, detach, delete.
 
-It plays external-provisioner and external-attacher with ceph-csi behind them, as recorded: names of
-images and volumes, annotations, finalizers, image metadata, the journal's omap, events (in the
-words of external-provisioner 5 and ceph-csi 3.13). As with
-ceph-csi before 3.15 there is no ControllerPublish: a VolumeAttachment is attached at once, and has
-no finalizer. A PV may be told to fail: with ATTACH_ERROR among its annotations its attach fails in
-these words; with DETACH_ERROR it has the attacher's finalizer, as with ceph-csi 3.15, and its
-detach fails for as long as the annotation says why.
+It simulates external-provisioner and external-attacher with ceph-csi behind them, as recorded:
+names of images and volumes, annotations, finalizers, image metadata, the journal's omap, events (in
+the words of external-provisioner 5 and ceph-csi 3.13). As with ceph-csi before 3.15 there is no
+ControllerPublish: a VolumeAttachment is attached at once, and has no finalizer. A PV can be made to
+fail. With the annotation ATTACH_ERROR its attach fails with the text of the annotation. With
+DETACH_ERROR it has the attacher's finalizer, as with ceph-csi 3.15, and its detach fails with that
+text while the annotation exists.
 
 Run it as ``python -m tests.lab.csi_controller STATE_DIR``.
 """
@@ -33,7 +33,7 @@ CLUSTER_ID: Final = "lab-ceph-1"
 """ceph-csi's name of the cluster: not its fsid."""
 
 TENANT_CLUSTER_ID: Final = "lab-ceph-1-tenant"
-"""The same cluster under a second name: how ceph-csi knows a RADOS namespace."""
+"""The same cluster under a second name: ceph-csi's clusterID for a RADOS namespace."""
 
 RADOS_NAMESPACE: Final = "tenant"
 
@@ -42,7 +42,7 @@ PROVISIONED_BY: Final = "pv.kubernetes.io/provisioned-by"
 _FINALIZER: Final = "external-provisioner.volume.kubernetes.io/finalizer"
 ATTACH_ERROR: Final = "lab.example.org/attach-error"
 DETACH_ERROR: Final = "lab.example.org/detach-error"
-"""Annotations of a PV: what the attacher is to say of it."""
+"""Annotations of a PV: the errors that the attacher reports for it."""
 _ATTACHER: Final = "external-attacher/rbd-csi-ceph-com"
 _TO_ENCRYPT: Final = ("rbd.csi.ceph.com/encrypted", "encryptionPrepared")
 _POLL_S: Final = 0.25
@@ -55,7 +55,7 @@ _MODES_WITHOUT_FILE_SYSTEM: Final = "Block"
 
 
 def main() -> None:
-    """Work until stopped."""
+    """Run until stopped."""
     from tests.lab.lab import Lab
 
     lab = Lab(Path(sys.argv[1]))
@@ -78,23 +78,21 @@ class Controller:
         self._next_try: dict[str, tuple[float, float]] = {}
 
     def reconcile(self) -> None:
-        """Look once at everything, and do what is due."""
+        """Read all objects once, and make the changes that are due."""
         attachments = self._api.items(collection("VolumeAttachment"))
         volumes = self._api.items(collection("PersistentVolume"))
-        faults = {
-            each["metadata"]["name"]: each["metadata"].get("annotations", {}) for each in volumes
-        }
+        faults = {pv["metadata"]["name"]: pv["metadata"].get("annotations", {}) for pv in volumes}
         for attachment in attachments:
             if attachment["spec"]["attacher"] == DRIVER:
                 named = attachment["spec"]["source"].get("persistentVolumeName", "")
                 self._attach(attachment, faults.get(named, {}))
         for volume in volumes:
             self._delete_released(volume)
-        known = {each["metadata"]["name"] for each in volumes}
+        known = {pv["metadata"]["name"] for pv in volumes}
         classes = {
-            each["metadata"]["name"]: each
-            for each in self._api.items(collection("StorageClass"))
-            if each["provisioner"] == DRIVER
+            item["metadata"]["name"]: item
+            for item in self._api.items(collection("StorageClass"))
+            if item["provisioner"] == DRIVER
         }
         for claim in self._api.items("/api/v1/persistentvolumeclaims"):
             storage_class = classes.get(claim["spec"].get("storageClassName", ""))
@@ -130,11 +128,11 @@ class Controller:
             self._api.patch(path, {"metadata": {"finalizers": None}})
 
     def _fail(self, path: str, status: Json, kind: str, message: str) -> None:
-        """Say once why it fails."""
+        """Report an error in the status, unless the status already has it."""
         if status.get(kind, {}).get("message") != message:
             now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            said = {kind: {"message": message, "time": now}}
-            self._api.patch(f"{path}/status", {"status": said})
+            changed = {kind: {"message": message, "time": now}}
+            self._api.patch(f"{path}/status", {"status": changed})
 
     # Provision ------------------------------------------------------------------------------------
 
@@ -142,21 +140,25 @@ class Controller:
         if not self._is_due(name):
             return
         meta = claim["metadata"]
-        told = f'External provisioner is provisioning volume for claim "{_path(meta)}"'
-        self._tell(claim, "PersistentVolumeClaim", "Normal", "Provisioning", told)
+        message = f'External provisioner is provisioning volume for claim "{_path(meta)}"'
+        self._report_event(claim, "PersistentVolumeClaim", "Normal", "Provisioning", message)
         why = self._objection(claim, storage_class)
         if why:
             self._later(name, _FIRST_PROVISION_PAUSE_S)
             named = storage_class["metadata"]["name"]
-            told = f'failed to provision volume with StorageClass "{named}": {why}'
-            self._tell(claim, "PersistentVolumeClaim", "Warning", "ProvisioningFailed", told)
+            message = f'failed to provision volume with StorageClass "{named}": {why}'
+            self._report_event(
+                claim, "PersistentVolumeClaim", "Warning", "ProvisioningFailed", message
+            )
             return
         self._provision(name, claim, storage_class)
-        told = f"Successfully provisioned volume {name}"
-        self._tell(claim, "PersistentVolumeClaim", "Normal", "ProvisioningSucceeded", told)
+        message = f"Successfully provisioned volume {name}"
+        self._report_event(
+            claim, "PersistentVolumeClaim", "Normal", "ProvisioningSucceeded", message
+        )
 
     def _objection(self, claim: Json, storage_class: Json) -> str:
-        """Say why it cannot be provisioned, as those two would; empty where it can."""
+        """Return external-provisioner's or ceph-csi's error for a claim; empty if there is none."""
         spec, pool = claim["spec"], storage_class["parameters"]["pool"]
         if spec.get("selector"):
             return "claim Selector is not supported"
@@ -210,16 +212,16 @@ class Controller:
     def _pools(self) -> dict[str, int]:
         if not self._pool_ids:
             pools = self._ceph.ceph_json("osd", "lspools")
-            self._pool_ids = {each["poolname"]: each["poolnum"] for each in pools}
+            self._pool_ids = {pool["poolname"]: pool["poolnum"] for pool in pools}
         return self._pool_ids
 
-    # Again ----------------------------------------------------------------------------------------
+    # Retries --------------------------------------------------------------------------------------
 
     def _is_due(self, name: str) -> bool:
         return time.monotonic() >= self._next_try.get(name, (0.0, 0.0))[0]
 
     def _later(self, name: str, first_pause_s: float) -> None:
-        """Try again later, each time twice as late, as their work queues do."""
+        """Retry later with a doubled delay, as their work queues do."""
         _, pause = self._next_try.get(name, (0.0, first_pause_s))
         self._next_try[name] = (time.monotonic() + pause, min(pause * 2, _LONGEST_PAUSE_S))
 
@@ -241,7 +243,7 @@ class Controller:
         if json.loads(self._ceph.rbd("status", path, "--format", "json"))["watchers"]:
             self._later(name, _FIRST_PAUSE_S)
             why = f"rpc error: code = Internal desc = rbd {image} is still being used"
-            self._tell(volume, "PersistentVolume", "Warning", "VolumeFailedDelete", why)
+            self._report_event(volume, "PersistentVolume", "Warning", "VolumeFailedDelete", why)
             return
         self._ceph.rbd("rm", "--no-progress", path)
         self._api.delete(f"{collection('PersistentVolume')}/{name}")
@@ -251,13 +253,15 @@ class Controller:
 
     # Events ---------------------------------------------------------------------------------------
 
-    def _tell(self, regarded: Json, kind: str, weight: str, reason: str, message: str) -> None:
-        """Say an event; the same one again counts up, as client-go's recorder has it."""
+    def _report_event(
+        self, regarded: Json, kind: str, weight: str, reason: str, message: str
+    ) -> None:
+        """Report an event; a repeated event increases its count, as client-go's recorder does."""
         meta = regarded["metadata"]
         namespace = meta.get("namespace", "default")
         events = f"/api/v1/namespaces/{namespace}/events"
-        said = f"{meta['uid']}{weight}{reason}{message}"
-        name = f"{meta['name']}.{hashlib.sha256(said.encode()).hexdigest()[:16]}"
+        identity = f"{meta['uid']}{weight}{reason}{message}"
+        name = f"{meta['name']}.{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         before = self._api.find(f"{events}/{name}")
         try:
@@ -288,7 +292,7 @@ class Controller:
 
 
 def _is_asked_for(claim: Json, storage_class: Json) -> bool:
-    """Tell whether the PV controller has handed the claim over, and the scheduler chosen."""
+    """Return whether the PV controller asks for a PV, and the scheduler has chosen a node."""
     annotations = claim["metadata"].get("annotations", {})
     waits = storage_class.get("volumeBindingMode") == "WaitForFirstConsumer"
     return (
@@ -307,7 +311,7 @@ def _path(meta: Json) -> str:
 def _volume(
     name: str, handle: str, image: str, namespace: str, claim: Json, storage_class: Json
 ) -> Json:
-    """Give the PersistentVolume that external-provisioner would make."""
+    """Return the PersistentVolume that external-provisioner would create."""
     parameters = {
         key: value
         for key, value in storage_class.get("parameters", {}).items()

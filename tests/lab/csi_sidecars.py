@@ -1,9 +1,9 @@
-"""The controller half of a real ceph-csi: its controller server, and the sidecars around it.
+"""The controller part of a real ceph-csi: its controller server, and the sidecars around it.
 
 external-provisioner makes and deletes PVs, external-attacher marks VolumeAttachments,
 external-resizer grows claims, each with the flags of ceph-csi's own deployment
-(deploy/rbd/kubernetes/csi-rbdplugin-provisioner.yaml@52fcb7b). They take the place of
-:mod:`tests.lab.csi_controller`, which plays all of them around the test driver.
+(deploy/rbd/kubernetes/csi-rbdplugin-provisioner.yaml@52fcb7b). They replace
+:mod:`tests.lab.csi_controller`, which simulates all of them for the test driver.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _READY_S: Final = 30.0
 _ROOM: Final = "/mnt"
-"""Where ceph-csi finds its directory in a mount namespace of its own."""
+"""Where ceph-csi finds its directory in a separate mount namespace."""
 
 # Its paths are fixed: config.json and ceph.conf below /etc (it writes a keyring beside the latter),
 # keys below /tmp.
@@ -66,14 +66,14 @@ def start_controllers(
 
     Args:
         processes: of the lab.
-        netns: where Ceph and the API server are reached.
+        netns: from which Ceph and the API server are reached.
         directory: for ceph-csi's files and its socket; it does not exist yet.
         cephcsi: the program.
-        ceph: the cluster; its manager works off ``rbd task``, by which ceph-csi deletes images.
-        kubeconfig: of a user who may do what the sidecars do.
+        ceph: the cluster; its manager runs ``rbd task``, with which ceph-csi deletes images.
+        kubeconfig: of a user with the rights that the sidecars need.
 
     Raises:
-        LabError: ceph-csi does not come up; with its log.
+        LabError: ceph-csi does not start; with its log.
     """
     files = {"/etc/ceph/ceph.conf": ceph.client_conf().encode(), **driver_config(ceph.monitor)}
     for path, content in files.items():

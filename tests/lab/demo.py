@@ -1,4 +1,4 @@
-"""The founding incident: shown from a recording, then played on real parts, then answered."""
+"""The founding incident: shown from a recording, then reproduced on real parts, then diagnosed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _GRACE: Final = "10s"
 
 
 def main() -> int:
-    """Show it; exit 0 when every answer named the holder."""
+    """Show the demo; exit 0 when every answer names the holder."""
     parser = argparse.ArgumentParser(prog="./dev demo", description=__doc__)
     parser.add_argument(
         "--record", type=Path, metavar="DIR", help="write the snapshots behind the answers there"
@@ -47,15 +47,15 @@ def main() -> int:
     try:
         _install()
         print(parts_line(), flush=True)
-        _say(
-            "The lab comes up: real Ceph, a real control plane, two VMs with real kubelet and krbd."
+        _headline(
+            "The lab starts: real Ceph, a real control plane, two VMs with real kubelet and krbd."
         )
         with running_lab() as lab:
-            _Story(lab, record).tell()
+            _Demo(lab, record).show()
     except LabError as error:
         print(f"./dev demo: {error}", file=sys.stderr)
         return 1
-    _say(f"The end, after {time.monotonic() - started:.0f} s. Nothing is left running.")
+    _headline(f"Finished after {time.monotonic() - started:.0f} s. No process is left running.")
     return 0
 
 
@@ -74,7 +74,7 @@ def _install() -> None:
 
     builder = threading.Thread(target=work)
     builder.start()
-    _say("While the lab is built (once), the same incident from a recorded snapshot:")
+    _headline("While the lab is built (once), the same incident from a recorded snapshot:")
     _show_recorded()
     builder.join()
     if failures:
@@ -91,8 +91,8 @@ def _show_recorded() -> None:
     subprocess.run([program, *words], cwd=CHECKOUT, check=False)
 
 
-class _Story:
-    """One telling."""
+class _Demo:
+    """One run of the demo."""
 
     def __init__(self, lab: Lab, record: Path | None) -> None:
         self._lab = lab
@@ -100,47 +100,47 @@ class _Story:
         self._workloads = lab.workloads
         self._volume = ""
 
-    def tell(self) -> None:
-        """Tell it from the pod's start to the next pod's, and what is never touched."""
+    def show(self) -> None:
+        """Show the incident from the first pod's start to the next pod's, and a refused unmap."""
         self._run_first_pod()
         pin = self._delete_while_unstage_fails()
         self._runbook()
         self._answers(("Pinned", _HOLDER, "/dev/rbd", "client.", "attached"))
         self._keep("multi-attach.json")
-        self._kubelet_forgets()
+        self._restart_kubelet()
         self._release(pin)
         self._answers(("Orphaned", _HOLDER, "/dev/rbd", "client.", "rbdagent unmap"))
         self._keep("true-orphan.json")
-        self._agent_ends_it()
-        self._refuses_what_is_needed()
+        self._unmap_by_agent()
+        self._refuse_needed_unmap()
 
     def _run_first_pod(self) -> None:
-        _say(f"A pod on {_HOLDER} uses a volume.")
+        _headline(f"A pod on {_HOLDER} uses a volume.")
         self._workloads.apply(claim(_CLAIM), pod("app-1", node=_HOLDER, claims=[_CLAIM]))
         self._volume = self._workloads.wait_bound(_CLAIM)
         self._workloads.wait_running("app-1")
-        _tell(f"pod app-1 runs on {_HOLDER} with {self._volume}, and writes a file:")
+        _quote(f"pod app-1 runs on {_HOLDER} with {self._volume}, and writes a file:")
         self._lab.nodes[_HOLDER].run(f"echo '{_WORDS}' >{self._mount('app-1')}/note; sync")
-        _tell(_WORDS)
+        _quote(_WORDS)
 
     def _mount(self, pod_name: str) -> str:
-        """Give the path at which kubelet shows the volume to a pod."""
+        """Return the path of the volume mount that kubelet makes for a pod."""
         found = self._workloads.find("Pod", pod_name)
         uid = found["metadata"]["uid"] if found else ""
         return f"/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~csi/{self._volume}/mount"
 
     def _delete_while_unstage_fails(self) -> int:
-        _say("The pod is deleted while something on the node still sits in its volume.")
+        _headline("The pod is deleted while a process on the node still uses its volume.")
         pin = self._pin()
         self._workloads.delete("Pod", "app-1")
         self._workloads.apply(pod("app-2", node=_OTHER, claims=[_CLAIM]))
         event = self._workloads.wait_multi_attach("app-2")
-        _tell(f"pod app-2 hangs on {_OTHER}, {event['source'].get('component', '')} says:")
-        _tell(event["message"])
+        _quote(f"pod app-2 hangs on {_OTHER}, {event['source'].get('component', '')} reports:")
+        _quote(event["message"])
         return pin
 
     def _pin(self) -> int:
-        """Have a process live in a private copy of the mount: no mountinfo will show it."""
+        """Start a process in a private copy of the mount: no mountinfo shows it."""
         path = self._mount("app-1")
         script = (
             "/usr/bin/unshare -m --propagation private"
@@ -155,42 +155,44 @@ class _Story:
         )
         return pid
 
-    def _kubelet_forgets(self) -> None:
-        _say(f"Then kubelet on {_HOLDER} restarts, and forgets the volume.")
+    def _restart_kubelet(self) -> None:
+        _headline(f"Then kubelet on {_HOLDER} restarts, and has no record of the volume.")
         self._lab.nodes[_HOLDER].service("kubelet").restart()
         event = self._workloads.wait_event(
             "app-2", reason="FailedMount", contains="is still being used"
         )
-        _tell("The attachment goes, app-2 is attached, and now its event says:")
-        _tell(event["message"])
+        _quote("The attachment is removed, app-2 is attached, and its event now reports:")
+        _quote(event["message"])
 
     def _release(self, pin: int) -> None:
-        _say(f"The process ends; rbdagent named it (pid {pin}). Nothing clears the mapping.")
+        _headline(f"The process ends; rbdagent named it (pid {pin}). The mapping stays.")
         self._lab.nodes[_HOLDER].run(f"kill -KILL {pin}")
 
-    def _agent_ends_it(self) -> None:
-        _say(f"May it be unmapped? rbdagent on {_HOLDER} looks at ten conditions:")
+    def _unmap_by_agent(self) -> None:
+        _headline(f"Is an unmap safe? rbdagent on {_HOLDER} checks ten conditions:")
         self._type(_HOLDER, "unmap", self._volume, "--grace-period", _GRACE)
         flags = ["--mode", "unmap", "--grace-period", _GRACE]
-        _say(f"An agent may do it: it runs on {_HOLDER}, and looks on for the grace period.")
-        _tell(f"$ rbdagent agent {shlex.join(flags)}")
+        _headline(
+            f"An agent can unmap it: it runs on {_HOLDER}, and observes the grace period first."
+        )
+        _quote(f"$ rbdagent agent {shlex.join(flags)}")
         program = str(venv_python().parent / "rbdagent")
         agent = self._lab.nodes[_HOLDER].define_service("rbdagent", [program, "agent", *flags])
         agent.start()
         self._workloads.wait_running("app-2")
         for line in agent.logs().splitlines():
             if '"event": "unmap"' in line:
-                _tell(line)
-        _tell(f"pod app-2 runs on {_OTHER}, and reads the file:")
+                _quote(line)
+        _quote(f"pod app-2 runs on {_OTHER}, and reads the file:")
         read = self._lab.nodes[_OTHER].get(f"{self._mount('app-2')}/note").decode().strip()
-        _tell(read)
+        _quote(read)
         if read != _WORDS:
-            raise LabError(f"the file says {read!r}, and {_WORDS!r} was written")
+            raise LabError(f"the file has {read!r}, and {_WORDS!r} was written")
         agent.stop()
 
-    def _refuses_what_is_needed(self) -> None:
-        _say(
-            "Second act: a rolling update with maxSurge: the new pod comes before the old one goes."
+    def _refuse_needed_unmap(self) -> None:
+        _headline(
+            "Second part: a rolling update with maxSurge: the new pod starts before the old ends."
         )
         self._workloads.apply(claim("web"))
         volume = self._workloads.wait_bound("web")
@@ -201,25 +203,25 @@ class _Story:
             if node == _HOLDER:
                 self._workloads.wait_running(name)
         event = self._workloads.wait_multi_attach(name)
-        _tell(event["message"])
+        _quote(event["message"])
         answer = self._type(_HOLDER, "unmap", volume, "--grace-period", "1s")
         if "REFUSED" not in answer or "needed by" not in answer:
             raise LabError("rbdagent did not refuse to unmap what a running pod needs")
         if "maxSurge" not in self._type(_HOLDER, "who-holds", volume):
-            raise LabError("rbdagent does not say that the update waits for itself")
+            raise LabError("rbdagent does not report that the update blocks itself")
 
     def _type(self, node: str, *words: str) -> str:
-        """Run rbdagent on a node as somebody would who types it; give what it answered."""
+        """Run rbdagent on a node as a user would; return its output."""
         answer = self._lab.rbdagent(node, *words)
         print(f"{node}$ rbdagent {shlex.join(words)}", flush=True)
         print(answer.stdout + answer.stderr, flush=True)
         return answer.stdout
 
-    # What is typed --------------------------------------------------------------------------------
+    # What the user types --------------------------------------------------------------------------
 
     def _runbook(self) -> None:
-        """The way of today: six commands, and the reader puts them together."""
-        _say("The runbook's way, six commands on three machines:")
+        """Show the manual procedure: six commands whose output the reader must combine."""
+        _headline("The manual way: six commands on three machines:")
         kubectl = self._lab.control_plane.kubectl
         volume = self._workloads.find("PersistentVolume", self._volume)
         assert volume is not None
@@ -246,7 +248,7 @@ class _Story:
                 print("\n".join(f"    {line}" for line in output.rstrip().splitlines()))
 
     def _answers(self, wanted: Sequence[str]) -> None:
-        """Ask rbdagent on both nodes at once, and check that the answers name what they must."""
+        """Run rbdagent on both nodes at once, and check that the answers name the holder."""
         words = {_HOLDER: wanted, _OTHER: (_HOLDER, "client.")}
         with ThreadPoolExecutor() as pool:
             asked = {
@@ -255,12 +257,12 @@ class _Story:
             }
         for node, future in asked.items():
             answer = future.result()
-            _say(f"rbdagent on {node}:")
+            _headline(f"rbdagent on {node}:")
             print(f"{node}$ rbdagent who-holds {self._volume}", flush=True)
             print(answer.stdout + answer.stderr, flush=True)
             missing = [word for word in words[node] if word not in answer.stdout]
             if missing:
-                raise LabError(f"the answer on {node} does not say {', '.join(missing)}")
+                raise LabError(f"the answer on {node} lacks {', '.join(missing)}")
 
     def _keep(self, name: str) -> None:
         if self._record is not None:
@@ -268,11 +270,11 @@ class _Story:
             (self._record / name).write_text(taken.stdout)
 
 
-def _say(text: str) -> None:
+def _headline(text: str) -> None:
     print(f"\n=== {text}", flush=True)
 
 
-def _tell(text: str) -> None:
+def _quote(text: str) -> None:
     print(f"    {text}", flush=True)
 
 

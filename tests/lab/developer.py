@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import platform
 import shutil
@@ -11,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,73 +48,76 @@ _OF_ONE_DEBIAN = {
 }
 """Tiers that run a part of another tier on the Ceph, kernel and programs of one Debian."""
 _FURTHER_ROOTS = {"integration": (SUITES[-1],)}
-"""Of suites that tests of a tier use beside the chosen parts: a Ceph with keys of type aes256k."""
+"""Suites for further roots that tests of a tier use: a Ceph with keys of type aes256k."""
 _VM_TIERS = ("e2e", "newest")
-_AT_ONCE = {"unit": 2, "contract": 2, "integration": 2, "e2e": 3}
-"""Tests that run at the same time; ``-n 0`` among a tier's arguments has them run one by one."""
+_PROCESSORS = max(2, len(os.sched_getaffinity(0)))
+_AT_ONCE = {"unit": _PROCESSORS, "contract": _PROCESSORS, "integration": 2, "e2e": 3}
+"""Tests that run at the same time; ``-n 0`` among a tier's arguments runs them one by one."""
 _LAB_MEMORY_GIB = 6
 _FIRST_LAB = ("--lab", "first", "-n", "2")
 _SECOND_LAB = ("--lab", "second", "-n", "0")
-"""Tests of e2e in two labs side by side; in the second they are alone, one after the other.
+"""Tests of e2e in two labs side by side; in the second lab they run alone, one after the other.
 
-Three are played at once, as in one lab: more are too many for two processors.
+Three run at once, as in one lab: more are too many for two processors.
 """
+_ALONE = "e2e-alone"
+_SECOND = "second-lab"
 _PATIENCE = "2"
-"""Two labs share the processors: what takes a lab so long alone takes it up to twice as long."""
+"""Two labs share the processors: an operation takes up to twice as long as in a single lab."""
 _NO_TESTS_COLLECTED = 5
 
 _EPILOG = """\
 verbs:
-  demo                   the founding incident on real parts, and rbdagent's answer
+  demo                   the founding incident on real parts, and rbdagent's answers
   test [TIER ...]        all tests, or those tiers: lint unit contract integration e2e oldest newest
   lint, unit, contract, integration, e2e, oldest, newest [PYTEST ARGS]
                          one tier; further arguments go to pytest (./dev e2e -k founding).
-                         oldest asks Ceph 16.2, newest plays the founding incident on Debian forky
+                         oldest uses Ceph 16.2, newest runs the founding incident on Debian forky
   lab up|down|shell|status
-                         the lab for your own hands: up leaves it running until down
+                         the lab for manual use: up leaves it running until down
   bench [NAME] [ARGS]    the measurements below bench/
-  fuzz [INPUTS] [SEED]   two million random inputs, or so many, for all parsers, snapshots,
+  fuzz [INPUTS] [SEED]   two million random inputs, or INPUTS, for all parsers, snapshots,
                          configuration and the masking of secrets: no undocumented error, at most
                          1 ms per KiB; then every property test with random examples, and plans of
                          unmaps against the oracle in half as many random states
-  soak [EPISODES] [SEED] random lives of volumes beside agents on the real kernel: 500, or so many
-  docs                   write docs/runbooks anew, and the answers that documents quote
+  soak [EPISODES] [SEED] random lifecycles of volumes with agents on the real kernel: 500 or so many
+  docs                   write docs/runbooks again, and the answers that documents quote
   lock [UV ARGS]         write requirements.txt and requirements-dev.txt from pyproject.toml;
-                         versions that fit stay as they are, --upgrade takes the newest
+                         versions that fit are kept, --upgrade takes the newest
   matrix [NAME ...]      run each Ceph, kernel, Debian and Kubernetes, and write
                          docs/compatibility.md; --list names the cells
-  pictures               take the pictures in docs/ anew, with a headless browser
+  pictures               take the pictures in docs/ again, with a headless browser
   clean                  stop the lab, remove everything that ./dev made except Debian packages
 
 PARTS
   --cephcsi PATH
-                         a real ceph-csi in place of the test driver (linked with librados and
+                         a real ceph-csi instead of the test driver (linked with librados and
                          librbd of the nodes' Debian)
 
-What is missing is installed first: Debian packages (as root), a virtual environment, the
+Missing parts are installed first: Debian packages (as root), a virtual environment, the
 Kubernetes programs from source (once). Everything but the packages is kept in $RBDAGENT_CACHE,
 by default ~/.cache/rbdagent. KUBEBUILDER_ASSETS names a directory with Kubernetes programs to use
 instead of building them. RBDAGENT_LAB_PATIENCE multiplies every wait of the lab, for a slow
-machine: 1 by default, 2 beside a second lab. With CI=true a tier that cannot run here is a failure.
+machine: 1 by default, 2 with a second lab. With CI=true a tier that cannot run here is a failure.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of one tier."""
+    """The result of one tier."""
 
     tier: str
     state: str
     """``passed``, ``FAILED`` or ``not run``."""
     seconds: float
     ran: str
-    """What ran, or why nothing did."""
+    """What ran, or why nothing ran."""
     passed: int = 0
     failed: int = 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb and give the exit code."""
+    """Run one verb and return the exit code."""
     verbs: dict[str, Callable[[list[str]], int]] = {
         "demo": _demo,
         "test": _test,
@@ -126,6 +130,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "matrix": _matrix,
         "pictures": _pictures,
         "clean": _clean,
+        # Internal: `test` starts this verb.
+        _SECOND: _second_lab,
         **{tier: _one_tier(tier) for tier in TIERS},
     }
     parser = argparse.ArgumentParser(
@@ -138,9 +144,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("verb", choices=verbs, metavar="VERB", help="one of those below")
     parser.add_argument("args", nargs=argparse.REMAINDER, metavar="ARGS", help=argparse.SUPPRESS)
     given = parser.parse_args(argv)
-    # A terminated run unwinds as an interrupted one does: what it started is stopped.
+    # A terminated run unwinds as an interrupted one does: it stops what it started.
     signal.signal(signal.SIGTERM, _interrupt)
-    # A background job of a shell is born deaf to interrupts, and so would be its children.
+    # A background job of a shell ignores interrupts from its start, and its children would too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return verbs[given.verb](_use_parts(_use_cephcsi(given.args)))
@@ -153,7 +159,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _use_cephcsi(args: list[str]) -> list[str]:
-    """Take ``--cephcsi PATH`` out of a verb's arguments, wherever it stands among them."""
+    """Remove ``--cephcsi PATH`` from a verb's arguments, at any place among them."""
     parser = argparse.ArgumentParser(prog="./dev", add_help=False, allow_abbrev=False)
     parser.add_argument("--cephcsi", type=Path)
     given, rest = parser.parse_known_args(args)
@@ -165,7 +171,7 @@ def _use_cephcsi(args: list[str]) -> list[str]:
 
 
 def _use_parts(args: list[str]) -> list[str]:
-    """Take the choices of the lab's parts out of a verb's arguments, wherever they are.
+    """Remove the choices of the lab's parts from a verb's arguments, at any place among them.
 
     Raises:
         LabError: there is no such part.
@@ -219,7 +225,7 @@ def _bench(args: list[str]) -> int:
 
 def _fuzz(args: list[str]) -> int:
     install_python(Narrator())
-    inputs, seed = _chance("fuzz", args, often=2_000_000)
+    inputs, seed = _random_run("fuzz", args, often=2_000_000)
     found = _python(["-m", "tests.fuzz", inputs, seed])
     states = str(int(inputs) // 2)
     os.environ |= {"RBDAGENT_FUZZ_STATES": states, "RBDAGENT_FUZZ_SEED": seed}
@@ -233,15 +239,15 @@ def _fuzz(args: list[str]) -> int:
 
 
 def _soak(args: list[str]) -> int:
-    episodes, seed = _chance("soak", args, often=500)
+    episodes, seed = _random_run("soak", args, often=500)
     os.environ |= {"RBDAGENT_EPISODES": episodes, "RBDAGENT_EPISODES_SEED": seed}
     return _run_tiers(["e2e"], ["-k", "test_episodes"])
 
 
-def _chance(verb: str, args: list[str], *, often: int) -> tuple[str, str]:
-    """Give how often and with which seed chance is to play, and say how to repeat it."""
+def _random_run(verb: str, args: list[str], *, often: int) -> tuple[str, str]:
+    """Return the number of rounds and the seed of random tests, and print how to repeat them."""
     given = (*args, *(str(often), str(time.time_ns() % 2**32))[len(args) :])[:2]
-    if not all(each.isdecimal() for each in given):
+    if not all(word.isdecimal() for word in given):
         raise LabError(f"{verb} {' '.join(given)}: how often and the seed are numbers")
     print(f"./dev {verb} {' '.join(given)} repeats this run", flush=True)
     return given[0], given[1]
@@ -262,7 +268,7 @@ def _docs(args: list[str]) -> int:
 
 def _lock(args: list[str]) -> int:
     install_python(Narrator())
-    # What uv caches would be kept outside of the project's cache.
+    # Otherwise uv would keep a cache outside of the project's cache.
     uv = [str(venv_python().with_name("uv")), "pip", "compile", "--quiet", "--no-cache", *args]
     run_time = ["pyproject.toml", "--output-file", "requirements.txt"]
     dev = ["pyproject.toml", "--output-file", REQUIREMENTS.name, "--extra", "dev"]
@@ -299,7 +305,7 @@ def _test(args: list[str]) -> int:
 def _run_tiers(tiers: Sequence[str], pytest_args: Sequence[str]) -> int:
     narrator = Narrator()
     install_python(narrator)
-    obstacles = {tier: _obstacle(tier) for tier in tiers}
+    obstacles = {tier: _why_not_run(tier) for tier in tiers}
     of_lab = [tier for tier in tiers if tier in LAB_TIERS and obstacles[tier] is None]
     for tier in of_lab:
         with _debian_of(tier):
@@ -316,7 +322,7 @@ def _run_tiers(tiers: Sequence[str], pytest_args: Sequence[str]) -> int:
 def _outcomes(
     tiers: Sequence[str], obstacles: Mapping[str, str | None], pytest_args: Sequence[str]
 ) -> list[Outcome]:
-    """Run the tiers one after the other, and beside those of the lab the tests that are alone."""
+    """Run the tiers in turn, and next to those of the lab the tests that must be alone."""
     outcomes = []
     takes_two_labs = (
         "e2e" in tiers
@@ -325,58 +331,82 @@ def _outcomes(
         and os.environ.get("RBDAGENT_TEST_LAB") != "kept"
         and _memory_gib() >= 2 * _LAB_MEMORY_GIB
     )
+    beside = [tier for tier in tiers if tier in _OF_ONE_DEBIAN and obstacles[tier] is None]
     with contextlib.ExitStack() as stack:
-        alone: Callable[[], Outcome] | None = None
+        second: Callable[[], list[Outcome]] | None = None
         for tier in tiers:
             if (obstacle := obstacles[tier]) is not None:
                 outcomes.append(_not_run(tier, obstacle))
                 continue
-            if takes_two_labs and tier in LAB_TIERS and alone is None:
-                alone = stack.enter_context(_alone_in_second_lab())
+            if takes_two_labs and tier in beside:
+                continue
+            if takes_two_labs and tier in LAB_TIERS and second is None:
+                second = stack.enter_context(_in_second_lab(beside))
             print(f"\n=== {tier}", flush=True)
             args = _FIRST_LAB if takes_two_labs and tier == "e2e" else pytest_args
-            with _debian_of(tier):
-                if tier in LAB_TIERS:
-                    print(parts_line(), flush=True)
-                outcomes.append(_lint() if tier == "lint" else _pytest(tier, args))
-            if tier == "e2e" and not pytest_args:
+            outcomes.append(_lint() if tier == "lint" else _of_parts(tier, args))
+            if tier == "e2e" and not pytest_args and not takes_two_labs:
                 outcomes += _founding_with_cephcsi()
-        if alone is not None:
-            outcomes.append(alone())
+        if second is not None:
+            outcomes += second()
     return outcomes
 
 
-@contextlib.contextmanager
-def _alone_in_second_lab() -> Iterator[Callable[[], Outcome]]:
-    """Play the tests of e2e that must be alone in a lab of their own, beside other tiers.
+def _of_parts(tier: str, args: Sequence[str]) -> Outcome:
+    """Run tests of a tier on the parts that belong to it."""
+    with _debian_of(tier):
+        if tier in LAB_TIERS:
+            print(parts_line(), flush=True)
+        return _pytest(tier, args)
 
-    They wait for timers of Kubernetes and Ceph most of the time: one after the other behind the
-    rest they leave a processor idle for 20 minutes.
+
+@contextlib.contextmanager
+def _in_second_lab(tiers: Sequence[str]) -> Iterator[Callable[[], list[Outcome]]]:
+    """Run the tests that must be alone in a second lab, next to other tiers: see `_second_lab`.
+
+    They wait for timers of Kubernetes and Ceph most of the time: after the other tiers, one by one,
+    they would leave a processor idle for half an hour.
 
     Yields:
-        What waits for their end, and prints what pytest printed.
+        A function that waits for the end, and prints the output.
     """
-    name = "e2e-alone"
-    parts = parts_line()
     os.environ.setdefault("RBDAGENT_LAB_PATIENCE", _PATIENCE)
-    command, junit = _command("e2e", _SECOND_LAB, name=name)
+    directory = cache_dir() / "log"
+    directory.mkdir(parents=True, exist_ok=True)
+    log, results = directory / f"{_SECOND}.log", directory / f"{_SECOND}.json"
+    command = [sys.executable, "-m", "tests.lab.developer", _SECOND, str(results), *tiers]
     environment = _environment() | {"RBDAGENT_LAB": str(_second_state_dir())}
-    log = cache_dir() / "log" / f"{name}.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    started = time.time()
     with (
         log.open("wb") as output,
         interruptible(command, cwd=CHECKOUT, env=environment, output=output) as child,
     ):
 
-        def wait() -> Outcome:
+        def wait() -> list[Outcome]:
             code = child.wait()
-            print(f"\n=== {name}, beside the others\n{parts}", flush=True)
+            print("\n=== in a second lab, next to the others", flush=True)
             print(log.read_text(errors="replace"), flush=True)
-            # pytest may have ended long ago: it prints to its very end.
-            return _outcome(name, junit, code, seconds=log.stat().st_mtime - started)
+            if code != 0:
+                ran = f"it ended without results, exit code {code}"
+                return [Outcome(tier=_SECOND, state="FAILED", seconds=0, ran=ran, failed=1)]
+            return [Outcome(**outcome) for outcome in json.loads(results.read_text())]
 
         yield wait
+
+
+def _second_lab(args: list[str]) -> int:
+    """Run the tests of a second lab: those that must be alone, ceph-csi, and other Debians.
+
+    Args:
+        args: the file of the results, and the tiers of one Debian.
+    """
+    results, *tiers = args
+    print(f"{parts_line()}\n=== {_ALONE}", flush=True)
+    outcomes = [_pytest("e2e", _SECOND_LAB, name=_ALONE), *_founding_with_cephcsi()]
+    for tier in tiers:
+        print(f"\n=== {tier}", flush=True)
+        outcomes.append(_of_parts(tier, ()))
+    Path(results).write_text(json.dumps([asdict(outcome) for outcome in outcomes]))
+    return 0
 
 
 def _each_lab(verb: str) -> None:
@@ -393,7 +423,7 @@ def _second_state_dir() -> Path:
 
 @contextlib.contextmanager
 def _debian_of(tier: str) -> Iterator[None]:
-    """Have the parts that belong to a tier, in place of those that were chosen."""
+    """Use the parts that belong to a tier, instead of the chosen ones."""
     if tier not in _OF_ONE_DEBIAN:
         yield
         return
@@ -407,17 +437,17 @@ def _debian_of(tier: str) -> Iterator[None]:
 
 
 def _founding_with_cephcsi() -> list[Outcome]:
-    """Play the founding incident with a real ceph-csi too, where one lies beside the checkout.
+    """Run the founding incident with a real ceph-csi too, if one exists next to the checkout.
 
     Returns:
-        Nothing in a run that was given a ceph-csi: all of its scenarios have run with it.
+        An empty list in a run that has a ceph-csi: all of its scenarios have run with it.
     """
     program = shared_cephcsi() if given_cephcsi() is None else None
     if program is None:
         return []
     os.environ["RBDAGENT_CEPHCSI"] = str(program)
     try:
-        # The sidecars around it are built for it alone.
+        # The sidecars around it are built only for it.
         install_lab(Narrator())
         print("\n=== e2e, the founding incident with a real ceph-csi", flush=True)
         return [_pytest("e2e", ["-k", "test_founding_incident"], name="e2e-cephcsi")]
@@ -425,8 +455,8 @@ def _founding_with_cephcsi() -> list[Outcome]:
         del os.environ["RBDAGENT_CEPHCSI"]
 
 
-def _obstacle(tier: str) -> str | None:
-    """Say why a tier cannot run on this machine; None when it can."""
+def _why_not_run(tier: str) -> str | None:
+    """Return why a tier cannot run on this machine; None when it can."""
     if tier not in LAB_TIERS:
         return None
     memory = _memory_gib()
@@ -471,6 +501,7 @@ def _lint() -> Outcome:
         "ruff format": ("ruff", "format", "--check", "."),
         "mypy --strict": ("mypy", "--strict"),
         "lint-imports": ("lint-imports", "--no-cache"),
+        "wording": ("python", "-m", "tests.wording"),
     }
     started = time.monotonic()
     failed = []
@@ -490,7 +521,7 @@ def _lint() -> Outcome:
 
 
 def _pytest(tier: str, args: Sequence[str], *, name: str = "") -> Outcome:
-    """Run tests of a tier; ``name`` is that of a run beside the one of all its tests."""
+    """Run tests of a tier; ``name`` is set for a run in addition to that of all its tests."""
     command, junit = _command(tier, args, name=name)
     started = time.monotonic()
     code = _run(command)
@@ -498,12 +529,14 @@ def _pytest(tier: str, args: Sequence[str], *, name: str = "") -> Outcome:
 
 
 def _command(tier: str, args: Sequence[str], *, name: str) -> tuple[list[str], Path]:
-    """Return the command that runs tests of a tier, and the file of their results, yet to come."""
+    """Return the command that runs tests of a tier, and the file that their results go to."""
     junit = cache_dir() / "junit" / f"{name or tier}.xml"
     junit.parent.mkdir(parents=True, exist_ok=True)
     junit.unlink(missing_ok=True)
     side_by_side = ["-n", str(_AT_ONCE[tier]), "--dist", "loadfile"] if tier in _AT_ONCE else []
-    pytest = [str(venv_python()), "-m", "pytest", _tests(tier), f"--junitxml={junit}"]
+    # A path among the arguments is in place of the whole tier: pytest would run both.
+    tests = [] if any(arg.startswith("tests/") for arg in args) else [_tests(tier)]
+    pytest = [str(venv_python()), "-m", "pytest", *tests, f"--junitxml={junit}"]
     return [*pytest, *side_by_side, *args], junit
 
 
@@ -512,7 +545,7 @@ def _tests(tier: str) -> str:
 
 
 def _outcome(name: str, junit: Path, code: int, *, seconds: float) -> Outcome:
-    """Return what became of a run of pytest."""
+    """Return the result of a run of pytest."""
     if code == _NO_TESTS_COLLECTED:
         return _not_run(name, "pytest found no test")
     passed, failed, skipped = count(junit)
@@ -565,7 +598,7 @@ def _run(
 
 
 def _environment() -> dict[str, str]:
-    """Give an environment in which nothing of the user's own clusters reaches a test."""
+    """Return an environment that hides the user's own clusters from the tests."""
     foreign = ("CEPH_", "KUBECONFIG", "RBDAGENT_", "PYTEST_", "NODE_NAME")
     ours = (
         "RBDAGENT_CACHE",

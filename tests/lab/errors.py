@@ -1,4 +1,4 @@
-"""What goes wrong in the lab, said so that the reader knows which part and where its log is."""
+"""Errors of the lab; the message shows which part failed and where its log is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _TAIL_LINES = 25
 
 
 class LabError(Exception):
-    """A part of the lab did not do what the lab needs; ``str()`` says which, and shows its log."""
+    """A part of the lab failed; ``str()`` names the part, and shows its log."""
 
     def __init__(self, message: str, *, log: Path | None = None) -> None:
         text = message if log is None else f"{message}\n{log_tail(log)}"
@@ -20,7 +20,7 @@ class LabError(Exception):
 
 
 def log_tail(log: Path, lines: int = _TAIL_LINES) -> str:
-    """Give the last ``lines`` lines of ``log`` below a line that names the file."""
+    """Return the last ``lines`` lines of ``log`` below a line that names the file."""
     try:
         with log.open("rb") as stream:
             stream.seek(0, 2)

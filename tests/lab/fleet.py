@@ -1,8 +1,8 @@
-"""Nodes that are none: what a thousand agents and kubelets write to a real API server.
+"""Simulated nodes: the writes of a thousand agents and kubelets to a real API server.
 
-Every agent is the real publisher with a status as the real report gives it, and has the token of a
-pod of its own; every kubelet renews its node's Lease. Whatever they ask goes to the API server of
-the network namespace that this process is in.
+Every agent is the real publisher with a status of the real report, and has the token of a separate
+pod; every kubelet renews its node's Lease. All requests go to the API server of the network
+namespace in which this process runs.
 """
 
 from __future__ import annotations
@@ -61,41 +61,41 @@ _TIMEOUT_S: Final = 60.0
 _THREADS: Final = 8
 _OK: Final = 200
 _BATCH: Final = 50
-"""Requests that are under way together while the cluster is made: no more than one connection's."""
+"""Requests in flight at once while the cluster is created: no more than one connection's."""
 _NODE_MARK: Final = "f1ee7000"
-"""Stands for the node in what is unique to it; eight digits as the first group of a UUID has."""
+"""The place of the node in unique values; eight digits as the first group of a UUID has."""
 
 
 # --------------------------------------------------------------------------------------------------
-# What an agent says
+# What an agent publishes
 # --------------------------------------------------------------------------------------------------
 
 
 def status_of_node(mappings: int) -> bytes:
-    """Give the status of a node whose every mapping is staged and used by a pod, as JSON.
+    """Return the status of a node whose every mapping is staged and used by a pod, as JSON.
 
-    It goes the whole way once, from what was seen to what is published; :func:`for_node` makes it
-    another node's.
+    It is made once with the complete code path, from the snapshot to the published status;
+    :func:`for_node` turns it into the status of another node.
     """
     seen = _snapshot(mappings)
-    diagnoses = [diagnose(each, seen) for each in correlate_node(seen)]
+    diagnoses = [diagnose(use, seen) for use in correlate_node(seen)]
     return msgspec.json.encode(rbdnode_status(diagnoses, seen, _history(seen), ()))
 
 
 def for_node(status: bytes, number: int) -> Json:
-    """Give the status with names, uids and image ids that no other node has."""
+    """Return the status with names, uids and image ids that no other node has."""
     own: Json = msgspec.json.decode(status.replace(_NODE_MARK.encode(), f"{number:08x}".encode()))
     return own
 
 
 def said_at(status: Json, turn: int) -> Json:
-    """Give what the agent says so many heartbeats later."""
+    """Return the status after so many heartbeats."""
     at = _START + timedelta(minutes=5 * turn)
     return status | {"observedAt": f"{at:%Y-%m-%dT%H:%M:%SZ}"}
 
 
 def changed(status: Json, turn: int) -> Json:
-    """Give the status with one mapping that no pod uses any more; at each turn another one."""
+    """Return the status with one mapping that no pod uses any more; it differs at each turn."""
     mappings = list(status["mappings"])
     which = turn % len(mappings)
     gone = {"verdict": "Staged", "because": ["staged, and no pod uses it"], "pods": []}
@@ -105,25 +105,27 @@ def changed(status: Json, turn: int) -> Json:
 
 def _snapshot(mappings: int) -> Snapshot:
     volumes = [_Volume(number) for number in range(mappings)]
-    kubelet = builders.kubelet(staging=tuple(each.staging() for each in volumes))
+    kubelet = builders.kubelet(staging=tuple(volume.staging() for volume in volumes))
     return builders.snapshot(
         target=builders.target(given="", kind=TargetKind.NONE, name=""),
         node=builders.node_view(
-            mappings=tuple(each.mapping() for each in volumes),
+            mappings=tuple(volume.mapping() for volume in volumes),
             kubelet=kubelet,
             boot_id=_uuid(0, "boot"),
         ),
-        ceph=CephView(clusters=(builders.cluster(images=tuple(each.image() for each in volumes)),)),
+        ceph=CephView(
+            clusters=(builders.cluster(images=tuple(volume.image() for volume in volumes)),)
+        ),
         kubernetes=builders.kube(
-            persistent_volumes=tuple(each.persistent_volume() for each in volumes),
+            persistent_volumes=tuple(volume.persistent_volume() for volume in volumes),
             claims=(),
-            pods=tuple(each.pod() for each in volumes),
+            pods=tuple(volume.pod() for volume in volumes),
         ),
     )
 
 
 class _Volume:
-    """One volume in use, in the words of each source."""
+    """A volume in use, as each source shows it."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -182,7 +184,7 @@ class _Volume:
 
 
 def _uuid(number: int, what: str) -> str:
-    """Give a UUID that :func:`for_node` makes the node's own."""
+    """Return a UUID that :func:`for_node` replaces by the node's own."""
     made = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{what}/{number}"))
     return f"{_NODE_MARK}{made[8:]}"
 
@@ -191,23 +193,23 @@ def _history(seen: Snapshot) -> History:
     at = Moment(at=seen.observed_at, uptime_s=5000)
     mappings = seen.node.mappings if seen.node is not None else ()
     assert isinstance(mappings, tuple)
-    known = tuple(Remembered(identity=identity_of(each), first_seen=at) for each in mappings)
+    known = tuple(Remembered(identity=identity_of(mapping), first_seen=at) for mapping in mappings)
     return History(boot_id="", last_look=at, mappings=known)
 
 
 # --------------------------------------------------------------------------------------------------
-# Who says it
+# The writers
 # --------------------------------------------------------------------------------------------------
 
 
 class Agent:
-    """One node's agent, from the moment on at which it knows what to publish."""
+    """The agent of one node, from the moment at which it knows what to publish."""
 
     def __init__(self, access: KubeAccess, node: str, node_uid: str, status: Json) -> None:
         self.status = status
         self._node_uid = node_uid
         self._credentials = credentials(access)
-        # A heartbeat that is due at once: five minutes are told by the status, not waited for.
+        # A heartbeat is due at once: the status shows the five minutes without a wait.
         self._publisher = Publisher(access, node, heartbeat_s=0)
         self._open: Api | None = None
 
@@ -216,22 +218,22 @@ class Agent:
         assert self._publisher.publish(status, node_uid=self._node_uid)
 
     def connect(self) -> None:
-        """Open a connection as every write does, and ask next to nothing over it."""
+        """Open a connection as every write does, and send a minimal request."""
         self._open = Api(self._credentials, timeout_s=_TIMEOUT_S)
         self.ask()
 
     def ask(self) -> None:
-        """Ask next to nothing over the connection that is open."""
+        """Send a minimal request over the open connection."""
         assert self._open is not None
         self._open.ask("/version").answer()
 
     def hang_up(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._open = None
 
 
 class Kubelet:
-    """One kubelet as the API server hears of it at rest: it renews its node's Lease."""
+    """The requests of an idle kubelet: it renews its node's Lease."""
 
     def __init__(self, access: KubeAccess, node: str, lease: Json) -> None:
         self._connection = Connection(credentials(access))
@@ -239,14 +241,14 @@ class Kubelet:
         self._lease = lease
 
     def renew(self, turn: int) -> None:
-        """Renew it ten seconds later than the last time, by PUT as kubelet does."""
+        """Renew the Lease ten seconds after the last time, by PUT as kubelet does."""
         at = _START + timedelta(seconds=10 * turn)
         self._lease["spec"]["renewTime"] = f"{at:%Y-%m-%dT%H:%M:%S.%fZ}"
         self._lease = msgspec.json.decode(self._connection.put(self._path, self._lease))
 
 
 class Watch:
-    """What the garbage collector does with every resource there is: it watches the metadata."""
+    """A watch as the garbage collector has for every resource: it watches the metadata."""
 
     def __init__(self, access: KubeAccess, path: str) -> None:
         self._ended = threading.Event()
@@ -260,7 +262,7 @@ class Watch:
         self._thread.start()
 
     def end(self) -> None:
-        """Hang up."""
+        """End the watch."""
         self._ended.set()
         self._thread.join()
 
@@ -276,7 +278,7 @@ class Watch:
 
 
 class Connection:
-    """One connection that stays open, for one request after the other."""
+    """A connection that stays open, for one request after the other."""
 
     def __init__(self, given: Credentials) -> None:
         self._given = given
@@ -284,13 +286,13 @@ class Connection:
         self._handle.setopt(pycurl.TIMEOUT_MS, round(_TIMEOUT_S * 1000))
 
     def get(self, path: str) -> bytes:
-        """Give what is there."""
+        """Return the object."""
         self._handle.unsetopt(pycurl.CUSTOMREQUEST)
         self._handle.setopt(pycurl.HTTPGET, 1)
         return self._perform(path)
 
     def put(self, path: str, body: Json) -> bytes:
-        """Replace an object and give the new one."""
+        """Replace an object and return the new one."""
         self._handle.setopt(pycurl.CUSTOMREQUEST, "PUT")
         self._handle.setopt(pycurl.POSTFIELDS, msgspec.json.encode(body))
         return self._perform(path)
@@ -318,14 +320,14 @@ def _handle(given: Credentials, headers: list[str]) -> pycurl.Curl:
 
 
 def together(work: Callable[[_T], object], players: Iterable[_T]) -> None:
-    """Let everybody do a thing, a few at a time; the first failure is raised."""
+    """Run an action for all, a few at a time; raise the first failure."""
     with ThreadPoolExecutor(_THREADS) as threads:
         for _ in threads.map(work, players):
             pass
 
 
 # --------------------------------------------------------------------------------------------------
-# The cluster they live in
+# The cluster of the simulated nodes
 # --------------------------------------------------------------------------------------------------
 
 
@@ -343,9 +345,9 @@ class Fleet:
         self._names = names
         self._admin = Api(credentials(self.access("admin")), timeout_s=_TIMEOUT_S)
         status = status_of_node(mappings)
-        nodes = self._create("/api/v1/nodes", [_node(each) for each in names])
+        nodes = self._create("/api/v1/nodes", [_node(name) for name in names])
         tokens = self._tokens()
-        leases = self._create(LEASES, [_lease(each) for each in names])
+        leases = self._create(LEASES, [_lease(name) for name in names])
         self.agents = [
             Agent(
                 self._agent_access(name, token),
@@ -361,29 +363,29 @@ class Fleet:
         ]
 
     def access(self, user: str) -> KubeAccess:
-        """Give the way of one of the control plane's users."""
+        """Return the access of one of the control plane's users."""
         return _access(self._directory / f"{user}.kubeconfig")
 
     def _tokens(self) -> list[str]:
-        """Give each agent's token: of the one service account, bound to a pod of its own."""
+        """Return each agent's token: of the one service account, bound to the agent's pod."""
         self._create("/api/v1/namespaces", [{"metadata": {"name": _NAMESPACE}}])
         accounts = f"/api/v1/namespaces/{_NAMESPACE}/serviceaccounts"
         self._create(accounts, [{"metadata": {"name": "rbdagent"}}])
         bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
         self._create(bindings, [_BINDING])
-        pods = self._create(_PODS, [_pod(each) for each in self._names])
-        answers = self._create(_TOKEN, [_token_request(each) for each in pods])
-        return [str(each["status"]["token"]) for each in answers]
+        pods = self._create(_PODS, [_pod(name) for name in self._names])
+        answers = self._create(_TOKEN, [_token_request(pod) for pod in pods])
+        return [str(answer["status"]["token"]) for answer in answers]
 
     def _create(self, path: str, bodies: Sequence[Json]) -> list[Json]:
         made = []
         for first in range(0, len(bodies), _BATCH):
-            asked = [self._admin.create(path, each) for each in bodies[first : first + _BATCH]]
-            made += [each.answer() for each in asked]
+            asked = [self._admin.create(path, body) for body in bodies[first : first + _BATCH]]
+            made += [future.answer() for future in asked]
         return made
 
     def _agent_access(self, node: str, token: str) -> KubeAccess:
-        """Give an agent the files that a pod has: the token, and a kubeconfig that names it."""
+        """Write the files of an agent's pod: the token, and a kubeconfig with its path."""
         directory = self._directory / "agents"
         directory.mkdir(exist_ok=True)
         token_file = directory / f"{node}.token"

@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 BOX = "docker.io/lab/box:1"
-"""Busybox with all its commands; idles unless told otherwise."""
+"""Busybox with all its commands; sleeps by default."""
 PAUSE = "docker.io/lab/pause:1"
-"""What holds a pod's namespaces: the same files, and one very long sleep."""
+"""Holds a pod's namespaces: the same files, and one very long sleep."""
 AGENT = "localhost/rbdagent:lab"
-"""rbdagent's: its layer is one empty file, over which the node's own files are mounted."""
+"""rbdagent's image: its layer is one empty file, over which the node's own files are mounted."""
 AGENT_MARK = "of-the-node"
-"""That file: where the layer is kept, it is found by it."""
+"""The name of that file, which marks the directory in which the layer is kept."""
 
 _OCI = "application/vnd.oci.image"
-# PID 1 has no default action for TERM, so a sleep as such would ignore it.
+# PID 1 has no default action for TERM, so a plain sleep would ignore it.
 _IDLE = ("/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done")
 _PAUSE = ("/bin/sleep", "2147483647")
 
 
 def image_archive(agent_path: str) -> bytes:
-    """Give an OCI image layout, as tar, with all images; BOX and PAUSE share their one layer.
+    """Return an OCI image layout, as tar, with all images; BOX and PAUSE share their one layer.
 
     Args:
         agent_path: PATH in AGENT.
@@ -96,7 +96,7 @@ def _tar(
     links: Mapping[str, str] | None = None,
     directories: Sequence[str] = (),
 ) -> bytes:
-    """Give a tar archive that depends on nothing but its arguments: its digest is its name."""
+    """Return a tar archive that depends only on its arguments: its digest is its name."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for name in directories:

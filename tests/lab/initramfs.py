@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 BUSYBOX = Path("/bin/busybox")
 GIVEN = "given"
-"""What is below this directory of the archive, the guest finds below its root."""
+"""The guest finds the content of this directory of the archive below its root."""
 
 _GUEST = Path(__file__).parent / "guest"
 _TRAILER = "TRAILER!!!"
 
-# Only what it takes to reach the host's files: from there modprobe knows the rest.
+# Only what is needed to reach the host's files: from there modprobe finds the rest.
 _MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay")
 _DISK_MODULES = ("virtio_blk", "ext4")
 # ext4 asks for crc32c by that name, which no dependency names. Kernels 7.x have no such module: a
@@ -30,18 +30,18 @@ _DISK_MODULES_OF_OLD = ("crc32c_generic",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """A regular file to be."""
+    """A regular file of the archive."""
 
     data: bytes
     mode: int = 0o644
 
 
 def initramfs(modules: Path, given: Mapping[str, File], *, disk: bool = False) -> bytes:
-    """Give the archive for one boot.
+    """Return the archive for one boot.
 
     Args:
         modules: the kernel's module directory, with modules.dep.
-        given: absolute path in the guest -> what shall be there.
+        given: absolute path in the guest -> its content.
         disk: the guest's own layer is on a disk.
 
     Raises:
@@ -65,7 +65,7 @@ def initramfs(modules: Path, given: Mapping[str, File], *, disk: bool = False) -
 
 
 def archive(files: Mapping[str, File]) -> bytes:
-    """Give a cpio archive (``newc``, the kernel's) of ``files`` and the directories they need."""
+    """Return a cpio archive (``newc``, the kernel's) of ``files`` and the directories they need."""
     members: dict[str, tuple[int, bytes]] = {}
     for name, file in files.items():
         for parent in reversed(PurePosixPath(name).parents[:-1]):
@@ -79,7 +79,7 @@ def archive(files: Mapping[str, File]) -> bytes:
 
 
 def _member(number: int, name: str, mode: int, data: bytes) -> bytes:
-    """Give one member: Documentation/driver-api/early-userspace/buffer-format.rst of the kernel."""
+    """Return a member (the kernel's Documentation/driver-api/early-userspace/buffer-format.rst)."""
     encoded = name.encode() + b"\0"
     links, owner, time, device = 1, 0, 0, 0
     fields = (
@@ -103,7 +103,7 @@ def has_module(modules: Path, name: str) -> bool:
 
 
 def load_order(modules: Path, wanted: Sequence[str]) -> tuple[Path, ...]:
-    """Give the files of the modules ``wanted`` and of all they need, in the order of loading.
+    """Return the files of the modules ``wanted`` and of all they need, in the order of loading.
 
     Raises:
         LabError: a module is neither in modules.dep nor built into the kernel.
@@ -111,15 +111,15 @@ def load_order(modules: Path, wanted: Sequence[str]) -> tuple[Path, ...]:
     needs: dict[Path, list[Path]] = {}
     for line in (modules / "modules.dep").read_text().splitlines():
         path, _, needed = line.partition(":")
-        needs[modules / path] = [modules / each for each in needed.split()]
+        needs[modules / path] = [modules / dependency for dependency in needed.split()]
     by_name = {_stem(path): path for path in needs}
     builtin = {_stem(Path(line)) for line in (modules / "modules.builtin").read_text().split()}
     order: dict[Path, None] = {}
 
     def add(path: Path) -> None:
         if path not in order:
-            for each in needs[path]:
-                add(each)
+            for dependency in needs[path]:
+                add(dependency)
             order[path] = None
 
     for name in wanted:
@@ -131,7 +131,7 @@ def load_order(modules: Path, wanted: Sequence[str]) -> tuple[Path, ...]:
 
 
 def _stem(path: Path) -> str:
-    """Give a module's name: the kernel takes - and _ for the same."""
+    """Return a module's name: the kernel treats - and _ as equal."""
     return path.name.partition(".ko")[0].replace("-", "_")
 
 

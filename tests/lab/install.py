@@ -1,7 +1,7 @@
-"""Install what the tests and the lab need, and nothing twice.
+"""Install what the tests and the lab need, each part only once.
 
-Runs on Debian's Python with the standard library alone, because it is what makes everything else
-available. All but the Debian packages goes below one cache directory.
+It runs on Debian's Python with the standard library alone, because it installs everything else. All
+but the Debian packages is below one cache directory.
 """
 
 from __future__ import annotations
@@ -53,24 +53,24 @@ SHELL_PACKAGES = (
     "shellcheck",
 )
 LAB_PACKAGES = (
-    *ROOT_PACKAGES,  # the nodes run on this machine's own root where it has their Debian
+    *ROOT_PACKAGES,  # the nodes run on this machine's own root if it has their Debian
     "cpio",
     "debootstrap",
     "etcd-server",
     "openssl",
-    "prometheus",  # with promtool: the alerts and the dashboard are tried on the real one
+    "prometheus",  # with promtool: the tests run the alerts and the dashboard on the real one
     "qemu-system-x86",
     "zstd",
 )
 BROWSER_PACKAGES = (
-    "chromium-headless-shell",  # the page is looked at in it; a quarter less on disk than chromium
-    "fonts-inter",  # what the pictures in docs/ are drawn with
+    "chromium-headless-shell",  # tests open the page in it; a quarter less on disk than chromium
+    "fonts-inter",  # draws the pictures in docs/
     "fonts-jetbrains-mono",
 )
 KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kubelet", "kubectl")
 CSI_DRIVER = "csi-rbd-lab"
 SIDECARS = ("csi-provisioner", "csi-attacher", "csi-resizer")
-"""The controllers around a real ceph-csi; the test driver has them played."""
+"""The controllers around a real ceph-csi; for the test driver the lab simulates them."""
 
 _HELM = "helm.sh/helm/v4/cmd/helm"
 # Debian 12's Go (1.19) is too old and cannot fetch a newer one; the module proxy serves whole
@@ -82,7 +82,7 @@ _QUIET_S = 30.0
 
 
 def cache_dir() -> Path:
-    """Give the directory below which everything is kept: RBDAGENT_CACHE or ~/.cache/rbdagent."""
+    """Return the directory for everything that is kept: RBDAGENT_CACHE or ~/.cache/rbdagent."""
     given = os.environ.get("RBDAGENT_CACHE")
     return Path(given).resolve() if given else Path.home() / ".cache" / "rbdagent"
 
@@ -94,7 +94,7 @@ def default_state_dir() -> Path:
 
 
 def venv_python() -> Path:
-    """Give the Python that has everything; it exists after :func:`install_python`."""
+    """Return the Python with all packages; it exists after :func:`install_python`."""
     return venvs.venv_place(cache_dir()) / "bin" / "python"
 
 
@@ -105,15 +105,15 @@ def bin_dir() -> Path:
 
 
 def given_cephcsi() -> Path | None:
-    """Give the real ceph-csi to run in place of the test driver: RBDAGENT_CEPHCSI."""
+    """Return the real ceph-csi that replaces the test driver: RBDAGENT_CEPHCSI."""
     given = os.environ.get("RBDAGENT_CEPHCSI")
     return Path(given).resolve() if given else None
 
 
 def shared_cephcsi(checkout: Path = CHECKOUT) -> Path | None:
-    """Unpack the ceph-csi that lies packed beside the checkout; return None where there is none.
+    """Unpack the packed ceph-csi next to the checkout; return None if there is none.
 
-    ceph-csi is not on the Go proxy, and needs cgo: it is brought along, or runs are without it.
+    ceph-csi is not on the Go proxy, and needs cgo: without that file the runs use the test driver.
     """
     packed = checkout.parent / "shared" / "cephcsi" / "cephcsi.xz"
     if not packed.exists():
@@ -130,7 +130,7 @@ def shared_cephcsi(checkout: Path = CHECKOUT) -> Path | None:
 
 
 class Narrator:
-    """Tells what is going on: a line a step, moving on a terminal, one every 30 s elsewhere."""
+    """Prints the progress: one line per step, updated on a terminal, every 30 s elsewhere."""
 
     def __init__(self, stream: TextIO | None = None, *, moving: bool | None = None) -> None:
         self._stream = stream or sys.stderr
@@ -138,10 +138,10 @@ class Narrator:
 
     @contextlib.contextmanager
     def step(self, title: str) -> Iterator[Path]:
-        """Announce ``title``, count its seconds, lend a log file whose end is shown on failure.
+        """Announce ``title``, count its seconds, yield a log file whose end is printed on failure.
 
         Raises:
-            LabError: the step failed; what it raised, with the end of its log.
+            LabError: the step failed; with its error, and the end of its log.
         """
         name = "-".join("".join(c if c.isalnum() else " " for c in title).lower().split()[:6])
         log = cache_dir() / "log" / f"{name}.log"
@@ -151,7 +151,7 @@ class Narrator:
         done = threading.Event()
         ticker = threading.Thread(target=self._tick, args=(title, started, done), daemon=True)
         if not self._moving:
-            self._say(f"{title} ...")
+            self._print(f"{title} ...")
         ticker.start()
         outcome = "failed"
         try:
@@ -166,7 +166,7 @@ class Narrator:
             done.set()
             ticker.join()
             elapsed = time.monotonic() - started
-            self._say(f"{title}: {outcome}, {elapsed:.0f} s", over=self._moving)
+            self._print(f"{title}: {outcome}, {elapsed:.0f} s", over=self._moving)
 
     def _tick(self, title: str, started: float, done: threading.Event) -> None:
         while not done.wait(0.5 if self._moving else _QUIET_S):
@@ -175,9 +175,9 @@ class Narrator:
                 self._stream.write(f"\r\033[K  {title} ... {elapsed:.0f} s")
                 self._stream.flush()
             else:
-                self._say(f"{title} ... {elapsed:.0f} s")
+                self._print(f"{title} ... {elapsed:.0f} s")
 
-    def _say(self, text: str, *, over: bool = False) -> None:
+    def _print(self, text: str, *, over: bool = False) -> None:
         self._stream.write(f"\r\033[K  {text}\n" if over else f"  {text}\n")
         self._stream.flush()
 
@@ -202,25 +202,25 @@ def run(argv: Sequence[str | Path], log: Path, **env: str) -> None:
 
 
 def install_python(narrator: Narrator) -> None:
-    """Make the virtual environment: enough for lint, unit and contract tests."""
+    """Create the virtual environment: enough for lint, unit and contract tests."""
     with _one_at_a_time():
         _install_packages(narrator, (*PYTHON_PACKAGES, *SHELL_PACKAGES))
         _install_venv(narrator)
 
 
 def install_browser(narrator: Narrator) -> None:
-    """Make what the pictures are taken with."""
+    """Install the browser that takes the pictures."""
     with _one_at_a_time():
         _install_packages(narrator, (*PYTHON_PACKAGES, *SHELL_PACKAGES, *BROWSER_PACKAGES))
         _install_venv(narrator)
 
 
 def install_lab(narrator: Narrator, further: Sequence[Suite] = ()) -> None:
-    """Make everything that the lab runs on: packages, programs, the guests' trees.
+    """Install everything that the lab needs: packages, programs, the guests' trees.
 
     Args:
         narrator: announces each step.
-        further: suites whose roots are needed beside those of the chosen parts.
+        further: suites whose roots are needed in addition to those of the chosen parts.
     """
     with _one_at_a_time():
         packages = (*PYTHON_PACKAGES, *SHELL_PACKAGES, *LAB_PACKAGES, *BROWSER_PACKAGES)
@@ -235,7 +235,7 @@ def install_lab(narrator: Narrator, further: Sequence[Suite] = ()) -> None:
 
 
 def lab_programs_installed() -> bool:
-    """Say whether the one-time Go build has been done."""
+    """Return whether the one-time Go build has been done."""
     key = _kubernetes_key()
     return _stamp("kubernetes").exists() and _stamp("kubernetes").read_text() == key
 
@@ -279,11 +279,11 @@ def _package_installed(package: str) -> bool:
 
 @contextlib.contextmanager
 def _no_services() -> Iterator[None]:
-    """Keep the packages' services (etcd, ceph, ...) from starting, now and at the next boot.
+    """Prevent the packages' services (etcd, ceph, ...) from starting, now and at the next boot.
 
-    invoke-rc.d asks policy-rc.d before it starts anything; a machine's own policy stays in force.
-    What the packages enabled is disabled again by removing the links, which is all that disabling
-    does; deb-systemd-helper sees that and does not enable them at an upgrade.
+    invoke-rc.d asks policy-rc.d before it starts a service; a machine's own policy stays in force.
+    The packages enable services by links. Removing the links disables them; deb-systemd-helper sees
+    that and does not enable them at an upgrade.
     """
     enabled = _enabled_units()
     ours = not _POLICY.exists()
@@ -306,7 +306,7 @@ def _enabled_units() -> set[Path]:
 
 
 def _install_venv(narrator: Narrator) -> None:
-    """Make the virtual environment, on Debian's Python and with its packages visible."""
+    """Create the virtual environment on Debian's Python, with its packages visible."""
     venv = venvs.venv_place(cache_dir())
     key = _digest(venvs.made_from(), platform.python_version().encode())
     stamp = venv.with_suffix(".made-from")
@@ -340,7 +340,7 @@ def _install_kubernetes(narrator: Narrator) -> None:
 
 
 def _install_helm(narrator: Narrator) -> None:
-    """Build what installs the chart in tests."""
+    """Build helm, which installs the chart in tests."""
     key = _digest(*((HELM_MODULE / name).read_bytes() for name in ("go.mod", "go.sum")))
     stamp = _stamp("helm")
     if stamp.exists() and stamp.read_text() == key and (bin_dir() / "helm").exists():
@@ -382,7 +382,7 @@ def _install_csi_driver(narrator: Narrator) -> None:
 
 
 def _install_parts(narrator: Narrator, further: Sequence[Suite]) -> None:
-    """Make the roots of the chosen Ceph and Debian, and what the node VMs are made from."""
+    """Create the roots of the chosen Ceph and Debian, and the files of the node VMs."""
     parts = chosen_parts()
     for suite in dict.fromkeys((parts.ceph, parts.debian, *further)):
         if not root_is_made(cache_dir(), suite):
@@ -393,7 +393,7 @@ def _install_parts(narrator: Narrator, further: Sequence[Suite]) -> None:
 
 
 def parts_line() -> str:
-    """Return the line with which a run begins: what its lab is made of, with full versions.
+    """Return the first line of a run: the parts of its lab, with full versions.
 
     Raises:
         LabError: a part is not installed yet.
@@ -429,7 +429,7 @@ def _given_programs() -> Mapping[str, Path]:
 
 
 def _go_build(go: Path, packages: Sequence[str], log: Path, *, module: Path = GO_MODULE) -> None:
-    """Build ``packages`` beside the programs in use, then put each in place at once."""
+    """Build ``packages`` next to the programs in use, then move each into place atomically."""
     if not packages:
         return
     out = cache_dir() / "bin.new"
@@ -438,10 +438,10 @@ def _go_build(go: Path, packages: Sequence[str], log: Path, *, module: Path = GO
     command: list[str | Path] = [go, "-C", module, "build", "-ldflags", _link(), "-o", f"{out}/"]
     env = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "-buildvcs=false"}
     if module.is_relative_to(cache_dir()):
-        # A module for another version of Kubernetes names that alone.
+        # A module for another version of Kubernetes names only that version.
         env["GOFLAGS"] += " -mod=mod"
     if go.is_relative_to(cache_dir()):
-        # A Go of our own brings caches of its own; somebody else's Go already has some.
+        # A downloaded Go needs its own caches; an installed Go already has some.
         env |= {"GOPATH": str(cache_dir() / "go"), "GOCACHE": str(cache_dir() / "go-build")}
         env["GOFLAGS"] += " -modcacherw"
     run([*command, *packages], log, **env)
@@ -452,7 +452,7 @@ def _go_build(go: Path, packages: Sequence[str], log: Path, *, module: Path = GO
 
 
 def _go(narrator: Narrator) -> Path:
-    """Give a Go that is new enough: the one on PATH, else one from the module proxy."""
+    """Return a Go that is new enough: the one on PATH, else one from the module proxy."""
     found = shutil.which("go")
     if found is not None and _go_version(Path(found)) >= _go_needed():
         return Path(found)
@@ -478,7 +478,7 @@ def _go_needed() -> tuple[int, ...]:
     for line in (GO_MODULE / "go.mod").read_text().splitlines():
         if line.startswith("go "):
             return _version(line.removeprefix("go "))
-    raise LabError(f"{GO_MODULE / 'go.mod'}: no line says which Go it needs")
+    raise LabError(f"{GO_MODULE / 'go.mod'}: no line has the Go version that it needs")
 
 
 def _version(text: str) -> tuple[int, ...]:
@@ -521,7 +521,7 @@ def _replace(link: Path, target: Path) -> None:
 
 
 def _stamp(name: str) -> Path:
-    """Give the file that says what ``name`` was made from."""
+    """Return the file that records the inputs from which ``name`` was made."""
     of_version = bin_dir().name.removeprefix("bin")
     return cache_dir() / f"{name}{of_version}.made-from"
 

@@ -1,4 +1,4 @@
-"""What the node VMs are made from: a kernel, a root, and the runtime of containers.
+"""The files of the node VMs: a kernel, a root, and the container runtime.
 
 The runtime is unpacked, never installed: no service of it runs on this machine. Standard library
 only, like :mod:`tests.lab.install`, which calls this.
@@ -25,11 +25,11 @@ _RUNTIME = ("containerd", "runc", "containernetworking-plugins")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTree:
-    """What the VMs of one lab are made from."""
+    """The files from which the VMs of one lab are made."""
 
     kernel: Kernel
     root: Root
-    """Has the guest's programs, but for the runtime of containers."""
+    """Has the guest's programs, but not the container runtime."""
     runtime: Path
     """Has usr/bin/containerd and the like, of the same suite as the root."""
     venv: Path
@@ -49,14 +49,14 @@ class NodeTree:
 
 
 def node_tree(cache: Path, parts: Parts | None = None) -> NodeTree:
-    """Return what the VMs are made from; what is missing is downloaded and made.
+    """Return the files of the VMs; missing ones are downloaded and made.
 
     Args:
         cache: the project's cache directory.
         parts: by default those that the environment names.
 
     Raises:
-        LabError: a package cannot be had.
+        LabError: a package is not available.
     """
     chosen = chosen_parts() if parts is None else parts
     root = root_of(cache, chosen.debian)

@@ -1,4 +1,4 @@
-"""What pytest wrote of a run. Standard library only."""
+"""The results that pytest wrote. Standard library only."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def count(junit: Path) -> tuple[int, int, int]:
 
 
 def recorded(junit: Path) -> dict[str, str]:
-    """Return what tests recorded by ``record_property``; of a name that several use, the last."""
+    """Return the values of ``record_property``; of a name that several tests use, the last one."""
     if not junit.exists():
         return {}
     tree = ET.parse(junit)  # noqa: S314  (pytest wrote it a moment ago)

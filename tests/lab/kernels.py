@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.lab.parts import Suite
 
-# Depends on the suite's current kernel. Not linux-image-cloud-amd64: that has no rbd module.
+# Depends on the suite's current kernel. Not linux-image-cloud-amd64: it has no rbd module.
 _NEWEST = "linux-image-amd64"
 # Up to Debian 13 one package has the kernel, its modules and their lists; later there are three.
 _PACKAGES = re.compile(r"linux-(base|binary|image|modules)-\d.*")
@@ -38,7 +38,7 @@ class Kernel:
 
     @property
     def image(self) -> Path:
-        """The kernel for QEMU; unpacked where we could, an emulated processor needs 6 s for it."""
+        """The kernel for QEMU; unpacked if possible: an emulated processor needs 6 s for that."""
         return self._unpacked if self._unpacked.exists() else self.packed_image
 
     @property
@@ -71,10 +71,10 @@ def kernel_of(cache: Path, suite: Suite) -> Kernel:
 
     Args:
         cache: the project's cache directory.
-        suite: whose kernel it is.
+        suite: the suite of the kernel.
 
     Raises:
-        LabError: a package cannot be had.
+        LabError: a package is not available.
     """
     directory = cache / "kernels" / suite.name
     return Kernel(made_once(directory, _PACKAGES.pattern, lambda new: _make(cache, suite, new)))
@@ -113,9 +113,9 @@ def _index_modules(modules: Path) -> None:
 
 
 def _unpack_image(packed: Path, target: Path) -> None:
-    """Write the ELF image inside a bzImage, when something here can unpack it.
+    """Write the ELF image inside a bzImage, if a program here can unpack it.
 
-    The header says where it is (setup_sects, payload_offset, payload_length):
+    The header has its place (setup_sects, payload_offset, payload_length):
     Documentation/arch/x86/boot.rst of the kernel.
     """
     image = packed.read_bytes()
@@ -123,12 +123,12 @@ def _unpack_image(packed: Path, target: Path) -> None:
     offset, length = struct.unpack_from("<II", image, 0x248)
     start = (setup_sectors + 1) * 512 + offset
     payload = image[start : start + length]
-    # After the compressed stream comes the length of what it unpacks to.
+    # After the compressed stream comes the length of the unpacked image.
     if payload.startswith(b"\xfd7zXZ\0"):
         # Debian 12.
         target.write_bytes(lzma.decompress(payload[:-_LENGTH_SIZE]))
     elif payload.startswith(b"\x28\xb5\x2f\xfd") and (zstd := shutil.which("zstd")):
-        # Debian 13; Python learns it with 3.14.
+        # Debian 13; Python has it since 3.14.
         packed_alone = target.with_suffix(".zst")
         packed_alone.write_bytes(payload[:-_LENGTH_SIZE])
         output(zstd, "-q", "-d", "--rm", packed_alone)

@@ -1,4 +1,4 @@
-"""What makes a VM a Kubernetes node: real containerd and real kubelet, as services of the guest."""
+"""The files of a VM that is a Kubernetes node: real containerd and kubelet as its services."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def node_files(
     bin_dir: Path,
     kubeconfig: Path,
 ) -> dict[str, bytes]:
-    """Give the ``files`` of a VM that starts containerd and kubelet at boot.
+    """Return the ``files`` of a VM that starts containerd and kubelet at boot.
 
-    kubelet waits for the API server by itself: the VM may start first.
+    kubelet waits for the API server automatically: the VM may start first.
 
     Args:
         name: of the node, and of the VM.
-        number: of the machine, which its addresses have in them.
+        number: of the machine; its addresses contain it.
         families: of its addresses; the node has an InternalIP of each.
-        tree: what ``node_tree`` gave.
+        tree: the result of ``node_tree``.
         bin_dir: has kubelet.
         kubeconfig: kubelet's own.
     """
@@ -102,7 +102,7 @@ ip route add {family.api_service} via {family.machine(HOST)}
 
 
 def _containerd_config(tree: NodeTree) -> str:
-    """Give the configuration, in the version that containerd 1.6 (Debian 12) and 1.7 (13) read."""
+    """Return the configuration in the version that containerd 1.6 (Debian 12) and 1.7 (13) read."""
     # AppArmor is off in the guest, and would need its parser.
     return f"""\
 version = 2
@@ -138,7 +138,7 @@ def _kubelet_config() -> dict[str, object]:
         "failSwapOn": False,
         "makeIPTablesUtilChains": False,
         "resolvConf": "",
-        # Anybody who reaches the port: only the lab does, and tests ask the node's own views.
+        # Any client may read: only the lab reaches the port, and tests query the kubelet.
         "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
         "authorization": {"mode": "AlwaysAllow"},
         # The disk is small and the images cannot be pulled again.

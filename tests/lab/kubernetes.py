@@ -37,7 +37,7 @@ def kubernetes_module(cache: Path, module: Path, version: str) -> Path:
 def go_mod(default: str, version: str) -> str:
     """Return a go.mod that requires Kubernetes of ``version``, and its staging modules.
 
-    Of all that the programs need, Go adds the versions that this Kubernetes requires.
+    Go adds the versions of all other dependencies that this Kubernetes requires.
 
     Args:
         default: go.mod for the default version; it names the staging modules.

@@ -1,8 +1,8 @@
-"""The whole lab: brought up in parallel, used by tests, the demo and by hand, torn down by id.
+"""The whole lab: started in parallel, used by tests, the demo and by hand, removed by id.
 
 Everything that the lab makes outside its state directory (the network namespace, processes) has a
-name with the lab's id in it, or is recorded there: a run that was killed leaves nothing that the
-next ``up`` or ``down`` does not clean up.
+name with the lab's id, or is recorded there: the next ``up`` or ``down`` removes everything that a
+killed run left.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ _RBDAGENT_KUBECONFIG = "/etc/rbdagent/kubeconfig"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Record:
-    """What ``state_dir/lab.json`` says of a lab that is up, or was when its run was killed."""
+    """The content of ``state_dir/lab.json``: a lab that is up, or was up in a killed run."""
 
     netns: str
     checkout: str
     kept: bool
-    """It is meant to outlive the invocation that brought it up (``./dev lab up``)."""
+    """The lab stays up after the invocation that started it (``./dev lab up``)."""
 
 
 class Lab:
@@ -85,7 +85,7 @@ class Lab:
 
     Args:
         state_dir: everything that the lab writes; one lab at a time in each.
-        nodes: the VMs' names; none where only controllers and Ceph are to play.
+        nodes: the VMs' names; none if only controllers and Ceph are needed.
     """
 
     def __init__(self, state_dir: Path | None = None, *, nodes: Sequence[str] = NODES) -> None:
@@ -104,7 +104,7 @@ class Lab:
             family=families[0],
             nodes=nodes,
         )
-        # Two labs may have the same fsid, one invocation and the next must: it is in ceph.conf.
+        # Two labs may have the same fsid, consecutive invocations must: it is in ceph.conf.
         self.ceph = self._cluster("ceph", port=6789, msgr2_port=3300)
         self.in_use_delay = "100ms"
         """First pause of the driver's in-use check; 1s is ceph-csi's own, and makes 49 s in all."""
@@ -117,7 +117,7 @@ class Lab:
 
     @functools.cached_property
     def nodes(self) -> dict[str, Vm]:
-        """The node VMs by name; what they find at boot is there once the rest is up."""
+        """The node VMs by name; the files for their boot exist once the other parts are up."""
         return {
             name: self._node(name, number)
             for number, name in enumerate(self._names, start=_FIRST_NODE)
@@ -129,13 +129,13 @@ class Lab:
         return Workloads(self.control_plane.api)
 
     def up(self, *, keep: bool = False) -> None:
-        """Bring everything up; on failure nothing is left.
+        """Start everything; a failure leaves nothing behind.
 
         Args:
             keep: it stays up when this process ends, until ``down``.
 
         Raises:
-            LabError: a lab is up in this state directory already, or a part did not come up.
+            LabError: a lab is up in this state directory already, or a part did not start.
         """
         self._own()
         record = self._record()
@@ -152,27 +152,27 @@ class Lab:
             self.close()
 
     def down(self) -> None:
-        """Stop everything and remove what was made; a lab that is not up is no error."""
+        """Stop everything and remove what ``up`` made; a lab that is not up is no error."""
         self.control_plane.close()
         self._own()
         self._clean()
         self.close()
 
     def clean_up_killed(self) -> None:
-        """Remove what a killed run left behind; a lab that is meant to stay up is left alone."""
+        """Remove what a killed run left behind; skip a lab that is meant to stay up."""
         record = self._record()
         if record is not None and not record.kept:
             self.down()
 
     def close(self) -> None:
-        """Let go of the lab without stopping it."""
+        """Close the connections without stopping the lab."""
         self.control_plane.close()
         if self._owner is not None:
             self._owner.close()
             self._owner = None
 
     def start_second_cluster(self) -> CephCluster:
-        """Bring up another Ceph cluster with an fsid of its own and the same pool, and give it."""
+        """Start another Ceph cluster with another fsid and the same pool, and return it."""
         second = self._cluster("ceph-2", port=6790, msgr2_port=3301)
         self._start_ceph(second)
         return second
@@ -183,7 +183,7 @@ class Lab:
             self.processes.stop(f"{cluster.name}-{part}")
 
     def running(self) -> tuple[Process, ...]:
-        """Give what runs of the lab, in the order it was started."""
+        """Return the running processes of the lab, in the order of their start."""
         return self.processes.running()
 
     def _start(self) -> None:
@@ -197,7 +197,7 @@ class Lab:
     def _compile(self) -> None:
         """Compile rbdagent once: an emulated processor would do it at every call.
 
-        For each Python that runs it: the nodes' may be another than this one.
+        For each Python that runs it: the nodes can have another Python than this machine.
         """
         compileall.compile_dir(str(CHECKOUT / "rbdagent"), quiet=2)
         root = self._tree.root
@@ -219,7 +219,7 @@ class Lab:
     def _has_driver(self, node: str) -> bool:
         found = self.control_plane.api.find(f"/apis/storage.k8s.io/v1/csinodes/{node}")
         drivers = (found or {"spec": {}})["spec"].get("drivers") or ()
-        return any(each["name"] == DRIVER for each in drivers)
+        return any(driver["name"] == DRIVER for driver in drivers)
 
     def _node(self, name: str, number: int) -> Vm:
         return Vm(
@@ -235,7 +235,7 @@ class Lab:
         )
 
     def _node_files(self, name: str, number: int) -> dict[str, bytes]:
-        """Give what a node finds at boot: of Kubernetes, Ceph, the driver and rbdagent."""
+        """Return a node's files for its boot: of Kubernetes, Ceph, the driver and rbdagent."""
         csi = self.plugin_command(name)
         return {
             **node_files(
@@ -260,7 +260,7 @@ class Lab:
 
     def plugin_command(self, node: str) -> list[str]:
         """Return the command line of a node's CSI plugin."""
-        # By its path: busybox has an unshare of its own, which knows no "unchanged".
+        # By its path: the unshare of busybox does not know "unchanged".
         csi = ["/usr/bin/unshare", "-m", "--propagation", "unchanged"]
         csi += node_command(
             str(bin_dir() / CSI_DRIVER),
@@ -273,14 +273,14 @@ class Lab:
     def rbdagent(
         self, node: str, *args: str, timeout_s: float = 90, stdin: bytes = b""
     ) -> Completed:
-        """Run rbdagent on a node and give what it said, whatever its exit code."""
+        """Run rbdagent on a node and return its output, whatever its exit code."""
         program = str(venv_python().parent / "rbdagent")
         return self.nodes[node].run([program, *args], timeout_s=timeout_s, stdin=stdin, check=False)
 
     def rbdagent_warm(
         self, node: str, *args: str, timeout_s: float = 90, stdin: bytes = b""
     ) -> Completed:
-        """Do the same in a fork of a process that has done the imports: a third of the time."""
+        """Run rbdagent in a fork of a process that has done the imports: a third of the time."""
         vm = self.nodes[node]
         with (self.state_dir / f"warm-{node}.lock").open("w") as lock:
             # Other processes use this lab as well.
@@ -291,11 +291,11 @@ class Lab:
         return vm.run([WARM_PROGRAM, *args], timeout_s=timeout_s, stdin=stdin, check=False)
 
     def rbdagent_from_afar(self, *args: str) -> Completed:
-        """Run it as somebody who has a kubeconfig and a keyring, and is on no node."""
+        """Run rbdagent as a user with a kubeconfig and a keyring, outside any node."""
         keyring = self.ceph.conf.parent / f"ceph.client.{RBDAGENT_USER}.keyring"
         done = self.control_plane.laptop(RBDAGENT_USER).run(
             *("env", f"PYTHONPATH={CHECKOUT}", str(venv_python()), "-m", "rbdagent", *args),
-            # Its /sys is this machine's: nothing is mapped here.
+            # It reads /sys of this machine, on which nothing is mapped.
             *("--node-name=laptop", f"--ceph-conf={self.ceph.conf}", f"--ceph-keyring={keyring}"),
         )
         return Completed(exit_code=done.code, stdout=done.stdout, stderr=done.stderr)
@@ -304,7 +304,7 @@ class Lab:
     def fault(
         self, node: str, step: str, action: str, *, message: str = "", volume: str = ""
     ) -> Iterator[None]:
-        """Have the CSI driver of a node fail, hang, crash or skip at a step, while it lasts."""
+        """Make the CSI driver of a node fail, hang, crash or skip at a step, during the block."""
         self.set_fault(node, step, action, message=message, volume=volume)
         try:
             yield
@@ -321,12 +321,12 @@ class Lab:
         volume: str = "",
         times: int = 0,
     ) -> None:
-        """Have the CSI driver of a node fail, hang, crash or skip at a step from now on."""
+        """Make the CSI driver of a node fail, hang, crash or skip at a step from now on."""
         fault = {"action": action, "message": message, "volume": volume, "times": times}
         self.nodes[node].put(_fault_file(step, volume), json.dumps(fault).encode())
 
     def clear_fault(self, node: str, step: str, *, volume: str = "") -> None:
-        """End a fault; what hangs there goes on."""
+        """Remove a fault; calls that hang there continue."""
         self.nodes[node].run(["rm", "-f", _fault_file(step, volume)])
 
     def _start_csi(self) -> None:
@@ -381,7 +381,7 @@ class Lab:
         )
 
     def _own(self) -> None:
-        """Take the state directory for this process, for as long as it lives or until ``close``."""
+        """Reserve the state directory for this process, until it ends or calls ``close``."""
         if self._owner is not None:
             return
         self.state_dir.mkdir(parents=True, exist_ok=True)
@@ -398,7 +398,7 @@ class Lab:
         record = self._record()
         if record is not None:
             Network(record.netns).remove()
-        # The logs stay: they are what is left to read after a failure.
+        # The logs stay: they explain a failure.
         for path in self.state_dir.iterdir() if self.state_dir.exists() else ():
             if path.name in ("owner.lock", "processes.lock", "log"):
                 continue
@@ -421,7 +421,7 @@ class Lab:
 
 @contextlib.contextmanager
 def running_lab(state_dir: Path | None = None, *, nodes: Sequence[str] = NODES) -> Iterator[Lab]:
-    """Lend a lab that is up, and tear it down whatever happens."""
+    """Yield a lab that is up, and remove it in every case."""
     lab = Lab(state_dir, nodes=nodes)
     lab.up()
     try:
@@ -431,20 +431,20 @@ def running_lab(state_dir: Path | None = None, *, nodes: Sequence[str] = NODES) 
 
 
 def guest_program(name: str, *arguments: str) -> list[str]:
-    """Give the command of a program of tests/lab/guest, in the interpreter that has rbdagent."""
+    """Return the command of a program of tests/lab/guest, in the interpreter that has rbdagent."""
     module = f"tests.lab.guest.{name}"
     return ["env", f"PYTHONPATH={CHECKOUT}", str(venv_python()), "-m", module, *arguments]
 
 
 def _fault_file(step: str, volume: str) -> str:
-    """Name a fault's file in a guest: a step may have one for each volume."""
+    """Return the name of a fault's file in a guest: a step may have one for each volume."""
     return f"{FAULTS}/{step}@{volume}" if volume else f"{FAULTS}/{step}"
 
 
 def _in_parallel(*parts: Callable[[], None]) -> None:
-    """Run ``parts`` at the same time; the first failure is raised without waiting for the rest.
+    """Run ``parts`` at the same time; raise the first failure without waiting for the others.
 
-    What is still waiting then ends by itself, as its process is stopped.
+    The others then end when their processes are stopped.
     """
     threads = ThreadPoolExecutor(max_workers=len(parts), thread_name_prefix="lab")
     try:

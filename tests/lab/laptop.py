@@ -1,4 +1,4 @@
-"""Somebody's machine: kubectl, helm, the plugin and a kubeconfig; perhaps a key to Ceph."""
+"""The machine of a user: kubectl, helm, the plugin and a kubeconfig; perhaps a key to Ceph."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Done(NamedTuple):
-    """How a command ended, and what it said."""
+    """The exit code and the output of a command."""
 
     code: int
     stdout: str
@@ -21,16 +21,16 @@ class Done(NamedTuple):
 
     @property
     def said(self) -> str:
-        """Give all of it, as a terminal does."""
+        """Return stdout and stderr together, as a terminal shows them."""
         return self.stdout + self.stderr
 
 
 class Laptop:
-    """Runs commands as its owner types them.
+    """Runs commands as a user types them.
 
     Args:
         netns: the network namespace from which the API server is reached.
-        kubeconfig: who he is.
+        kubeconfig: of the user.
         home: where commands run; below it kubectl and helm keep a cache of the API's groups.
         ceph_conf: leads `ceph` to a cluster, as its administrator.
     """
@@ -48,7 +48,7 @@ class Laptop:
         }
 
     def run(self, *command: str, stdin: str = "", timeout_s: float = 180) -> Done:
-        """Run a command and give what became of it."""
+        """Run a command and return its exit code and output."""
         done = subprocess.run(
             ["nsenter", f"--net=/run/netns/{self._netns}", "--", *command],
             env=self._environment,
@@ -62,10 +62,10 @@ class Laptop:
         return Done(done.returncode, done.stdout, done.stderr)
 
     def done(self, *command: str, stdin: str = "", timeout_s: float = 180) -> str:
-        """Run one that must succeed, and give what it printed.
+        """Run a command that must succeed, and return its stdout.
 
         Raises:
-            LabError: it failed; the message has its exit code and all that it printed.
+            LabError: it failed; the message has its exit code and all its output.
         """
         done = self.run(*command, stdin=stdin, timeout_s=timeout_s)
         if done.code != 0:

@@ -1,8 +1,8 @@
-"""A cluster of any size, as one look sees it: at peace, but for what is broken in known ways.
+"""A cluster of any size as one snapshot: healthy, except for a known set of faults.
 
-Nothing of it is recorded: it is made for counting, finding and measuring. Each broken volume is so
-by one of the kinds in ``KINDS``, the code of which it is told by; with the same seed it is the same
-cluster. What is legitimate and looks odd (``LEGIT``) is there as well, and is not to be told of.
+No part of it is recorded: it is generated for counting, finding and measuring. Each broken volume
+has one of the kinds in ``KINDS``, and the code of that kind is reported. The same seed gives the
+same cluster. Legitimate but unusual states (``LEGIT``) are there as well, and must not be reported.
 """
 
 from __future__ import annotations
@@ -87,17 +87,17 @@ ENDED: Final = ContainerState(name="web", state="terminated")
 ELSEWHERE: Final = "block.example.org"
 """A provisioner that was never installed."""
 DOWN: Final = "down.rbd.csi.ceph.com"
-"""One that has stopped."""
+"""A provisioner that has stopped."""
 OBSERVED: Final = Source(state=SourceState.OBSERVED)
 NAMESPACES: Final = 50
 VOLUMES_A_NODE: Final = 50
 HERE: Final = 40
-"""So many volumes are mapped on the node that looks, however large the cluster is."""
+"""The number of volumes that are mapped on the observing node, however large the cluster is."""
 
 
 @dataclass(slots=True)
 class Cell:
-    """One volume, and what hangs on it; None and () where there is none of it."""
+    """One volume with its objects; None or () if it has none of a kind."""
 
     number: int
     node: str
@@ -107,18 +107,18 @@ class Cell:
     attachments: tuple[Attachment, ...]
     events: tuple[KubeEvent, ...] = ()
     view: ImageView | None = None
-    """What Ceph says of its image; None: it was not asked."""
+    """Ceph's view of its image; None: Ceph was not asked."""
     other_view: ImageView | None = None
-    """What the second cluster says."""
+    """The view of the second cluster."""
     published: tuple[tuple[str, PublishedMapping], ...] = ()
     mapping: Mapping | None = None
-    """On the node that looks."""
+    """On the observing node."""
     staging: tuple[StagingDirectory, ...] = ()
     pod_volumes: tuple[PodVolumeDirectory, ...] = ()
     unbacked: tuple[UnbackedMount, ...] = ()
     workloads: tuple[Workload, ...] = ()
     is_used_on: tuple[str, ...] = ()
-    """Nodes that list it beside those where a pod of it runs."""
+    """Nodes that list it in addition to those where a pod of it runs."""
 
     @property
     def space(self) -> str:
@@ -156,12 +156,12 @@ class Cell:
 
     @property
     def given(self) -> str:
-        """How ``diagnose`` is asked about it: by its claim, else by its PV."""
+        """Its target for ``diagnose``: its claim, or else its PV."""
         if self.claim is not None:
             return f"pvc/{self.claim.ref}"
         return f"pv/{self.the_volume.name}"
 
-    # What may become of it ------------------------------------------------------------------------
+    # States of a volume ---------------------------------------------------------------------------
 
     def with_claim(self, **changes: Any) -> None:  # noqa: ANN401 - any field
         self.claim = replace(self.the_claim, **changes)
@@ -176,17 +176,17 @@ class Cell:
         self.attachments = (replace(self.attachments[0], **changes),)
 
     def unused(self) -> None:
-        """Nobody uses it, and it is attached nowhere."""
+        """Remove its pods and attachments."""
         self.pods, self.attachments = (), ()
 
     def moves(self, **old: Any) -> None:  # noqa: ANN401 - any field
-        """Its pod is to start on another node; what becomes of the old one is said."""
+        """Make its pod wait for another node; the caller sets the state of the old pod."""
         new = _pod(self, node=_next_node(self.node), name="new", phase="Pending")
         gone = old.pop("gone", False)
         self.pods = (new,) if gone else (new, replace(self.pods[0], **old))
 
     def is_watched(self, *watchers: Watcher, **changes: Any) -> None:  # noqa: ANN401 - any field
-        """Ceph was asked."""
+        """Set Ceph's view of its image, with these watchers."""
         self.view = ImageView(
             spec=self.image,
             fsid=FSID,
@@ -217,8 +217,8 @@ class Cell:
         self.events = (*self.events, replace(made, **changes))
 
     def is_published(self, verdict: Verdict) -> None:
-        """The agent of its node has said so."""
-        told = PublishedMapping(
+        """Record that the agent of its node has published it."""
+        mapping = PublishedMapping(
             device=self.device,
             verdict=verdict,
             fsid=FSID,
@@ -230,10 +230,10 @@ class Cell:
             persistent_volume=self.pv,
             because=("it was seen there",),
         )
-        self.published = ((self.node, told),)
+        self.published = ((self.node, mapping),)
 
     def is_mapped_here(self, **changes: Any) -> None:  # noqa: ANN401 - any field
-        """The node that looks has it mapped, staged and watched."""
+        """Map, stage and watch it on the observing node."""
         self.is_watched_by_its_node()
         self.staging = (
             StagingDirectory(
@@ -261,7 +261,7 @@ class Cell:
         self.mapping = replace(made, **changes)
 
     def is_left_here(self, **changes: Any) -> None:  # noqa: ANN401 - any field
-        """It is mapped here still, and kubelet has forgotten it."""
+        """Leave it mapped on the observing node, without a record in kubelet."""
         self.unused()
         self.is_mapped_here(**{"mounts": (), **changes})
 
@@ -301,7 +301,7 @@ def _number(node: str) -> int:
 
 
 def _next_node(node: str) -> str:
-    """What leaves a node goes to the other of its pair."""
+    """Return the other node of the pair, to which a pod moves."""
     return f"node-{_number(node) ^ 1:05}"
 
 
@@ -346,7 +346,7 @@ def _attachment(cell: Cell, node: str) -> Attachment:
 
 
 def _cell(number: int, node: str) -> Cell:
-    """Make a volume that is at peace: a pod runs with it."""
+    """Create a healthy volume: a pod runs with it."""
     cell = Cell(number=number, node=node, claim=None, volume=None, pods=(), attachments=())
     ref = ObjectRef(namespace=cell.space, name=f"data-{number}", uid=f"claim-{number}")
     cell.claim = Claim(
@@ -419,7 +419,7 @@ def _foreign(cell: Cell) -> None:
 
 
 def _hidden_holder(cell: Cell) -> None:
-    """A kernel client on another node, with no pod there and no agent to tell."""
+    """A kernel client on another node, without a pod there and without an agent that reports it."""
     cell.unused()
     cell.is_watched(_watcher(_next_node(cell.node)))
 
@@ -557,7 +557,7 @@ def _unbound(cell: Cell, **changes: Any) -> None:  # noqa: ANN401 - any field
 
 
 def _refused(message: str, **changes: Any) -> Callable[[Cell], None]:  # noqa: ANN401 - any field
-    """Give what has its provisioner fail in these words."""
+    """Return the function that makes its provisioner fail with these words."""
 
     def become(cell: Cell) -> None:
         _unbound(cell, **changes)
@@ -620,7 +620,7 @@ def _names_nothing(cell: Cell) -> None:
 
 
 def _names(cell: Cell, **changes: Any) -> None:  # noqa: ANN401 - any field
-    """Its claim asks for its PV by name, which is nobody's yet; no other claim is of that class."""
+    """Its claim names its PV, which is not bound; no other claim has that class."""
     cell.unused()
     cell.with_claim(phase="Pending", bind_completed=False, storage_class="by-name")
     cell.with_volume(phase="Available", claim=None, storage_class="by-name", **changes)
@@ -718,7 +718,7 @@ def _pod_held(cell: Cell) -> None:
 
 
 def _claim_never_made(cell: Cell) -> None:
-    """Its pod names a second claim, that there is not."""
+    """Its pod names a second claim that does not exist."""
     cell.attachments = ()
     pod = _pod(cell, node=None, name="new", phase="Pending")
     missing = f"never-made-{cell.number}"
@@ -733,7 +733,7 @@ def _claim_never_made(cell: Cell) -> None:
 
 
 def _gets_no_node(why: str, **of_volume: Any) -> Callable[[Cell], None]:  # noqa: ANN401 - any field
-    """Give what has the scheduler refuse its pod in these words."""
+    """Return the function that makes the scheduler refuse its pod with these words."""
 
     def become(cell: Cell) -> None:
         cell.attachments = ()
@@ -747,7 +747,7 @@ def _gets_no_node(why: str, **of_volume: Any) -> Callable[[Cell], None]:  # noqa
 
 
 def _used_once(cell: Cell) -> None:
-    """One pod alone may use it, and does; another one waits for a node."""
+    """Only one pod may use it, and one pod uses it; another pod waits for a node."""
     cell.with_claim(access_modes=("ReadWriteOncePod",))
     cell.with_volume(access_modes=("ReadWriteOncePod",))
     cell.pods = (_pod(cell, node=None, name="new", phase="Pending"), *cell.pods)
@@ -768,7 +768,7 @@ def _written_by_two_clusters(cell: Cell) -> None:
 
 
 def _moved(cell: Cell) -> None:
-    """Its pod is to start on another node, to which it is attached; nobody has it any more."""
+    """Its pod waits on another node, to which it is attached; no node has it any more."""
     cell.moves(gone=True)
     cell.attachments = (_attachment(cell, str(cell.pods[0].node_name)),)
     cell.is_watched()
@@ -796,7 +796,7 @@ def _attached_idly(cell: Cell) -> None:
 
 
 def _attached_to_what_is_gone(cell: Cell) -> None:
-    """Its VolumeAttachment names a PV that there is no more, by which it was made before."""
+    """Its VolumeAttachment names its former PV, which no longer exists."""
     cell.pods = ()
     cell.with_attachment(persistent_volume=f"{cell.pv}-of-old")
     cell.is_watched()
@@ -816,7 +816,7 @@ def _not_taken(cell: Cell) -> None:
 
 
 def _rolling_update(cell: Cell) -> None:
-    """A Deployment's new pod waits for the volume, the old one for the new to be ready."""
+    """A Deployment's new pod waits for the volume, the old pod waits until the new one is ready."""
     cell.moves()
     name = f"web-{cell.number}"
     old, new = f"ReplicaSet/{name}-a", f"ReplicaSet/{name}-b"
@@ -827,10 +827,10 @@ def _rolling_update(cell: Cell) -> None:
     sets = (
         Workload(
             kind="ReplicaSet",
-            ref=replace(ref, name=f"{name}-{each}"),
+            ref=replace(ref, name=f"{name}-{suffix}"),
             owners=(f"Deployment/{name}",),
         )
-        for each in ("a", "b")
+        for suffix in ("a", "b")
     )
     deployment = Workload(
         kind="Deployment",
@@ -846,7 +846,7 @@ def _rolling_update(cell: Cell) -> None:
 def _replicas(cell: Cell) -> None:
     cell.moves()
     owner = f"StatefulSet/web-{cell.number}"
-    cell.pods = tuple(replace(each, owners=(owner,)) for each in cell.pods)
+    cell.pods = tuple(replace(pod, owners=(owner,)) for pod in cell.pods)
     cell.is_watched_by_its_node()
 
 
@@ -875,18 +875,18 @@ def _from_outside(cell: Cell) -> None:
 
 
 def _fails_to_mount(words: str) -> Callable[[Cell], None]:
-    """Give what has kubelet complain in these words."""
+    """Return the function that makes kubelet report these words."""
 
     def become(cell: Cell) -> None:
         _moved(cell)
-        told = words.format(pv=cell.pv, image=cell.image, handle=cell.handle)
-        cell.has_event("FailedMount", told, reporter="kubelet")
+        message = words.format(pv=cell.pv, image=cell.image, handle=cell.handle)
+        cell.has_event("FailedMount", message, reporter="kubelet")
 
     return become
 
 
 def _of_a_plugin_of_old(cell: Cell) -> None:
-    """Its PV is Kubernetes' own, of before 1.31; nothing attaches such a volume any more."""
+    """Its PV needs Kubernetes' own plugin, which exists only before 1.31; no driver attaches it."""
     fails = 'failed to get Plugin from volumeSpec for volume "{pv}" err=no volume plugin matched'
     _fails_to_mount(fails)(cell)
     cell.with_volume(source=InTreeRbdSource(spec=cell.image))
@@ -910,13 +910,13 @@ def _map(number: int, words: str) -> Callable[[Cell], None]:
 _OF_VOLUMES: Final = "Unable to attach or mount volumes: failed to process volumes=[data]: "
 
 KINDS: Final[dict[str, tuple[str, Callable[[Cell], None]]]] = {
-    "an orphan, by its agent's word": ("RBD101", _orphaned_elsewhere),
-    "a pin, by its agent's word": ("RBD102", _pinned_elsewhere),
+    "an orphan, reported by its agent": ("RBD101", _orphaned_elsewhere),
+    "a pin, reported by its agent": ("RBD102", _pinned_elsewhere),
     "two nodes write": ("RBD106", _conflict),
     "a rolling update": ("RBD111", _rolling_update),
     "another pod has it": ("RBD112", _waiting_for_user),
-    "a stranger has it": ("RBD115", _foreign),
-    "a node has it that nobody asked": ("RBD119", _hidden_holder),
+    "a foreign client has it": ("RBD115", _foreign),
+    "a node without an agent has it": ("RBD119", _hidden_holder),
     "a step hangs": ("RBD203", _hangs),
     "the image is gone": ("RBD301", _image_gone),
     "the image is in the trash": ("RBD302", _image_in_trash),
@@ -927,7 +927,7 @@ KINDS: Final[dict[str, tuple[str, Callable[[Cell], None]]]] = {
     "still being used": ("RBD402", _still_used),
     "misbound": ("RBD404", _misbound),
     "released, and claimed": ("RBD406", _released_though_claimed),
-    "attached on paper": ("RBD408", _on_paper),
+    "a stale attachment": ("RBD408", _on_paper),
     "its detach fails": ("RBD409", _detach_fails),
     "attached to a node that is gone": ("RBD410", _attached_to_nowhere),
     "its attach fails": ("RBD413", _attach_fails),
@@ -936,13 +936,13 @@ KINDS: Final[dict[str, tuple[str, Callable[[Cell], None]]]] = {
     "no such class": ("RBD601", _no_class),
     "no PV fits": ("RBD602", _nothing_fits),
     "its first pod has no node": ("RBD604", _not_scheduled),
-    "the provisioner is silent": ("RBD606", _silent),
+    "the provisioner does not answer": ("RBD606", _silent),
     "the provisioner fails": (
         "RBD607",
         _refused("rpc error: code = NotFound desc = pool not found"),
     ),
     "the provisioner is too old": ("RBD608", _refused("selfLink was empty, can't make reference")),
-    "it names no PV that there is": ("RBD609", _names_nothing),
+    "it names a PV that does not exist": ("RBD609", _names_nothing),
     "it names a PV that does not fit": ("RBD610", _names_what_does_not_fit),
     "its reclaiming failed": ("RBD612", _reclaim_failed),
     "its claim waits for a pod that has ended": ("RBD613", _claim_protected),
@@ -961,7 +961,7 @@ KINDS: Final[dict[str, tuple[str, Callable[[Cell], None]]]] = {
             selector=(Requirement(key="disk", operator="In", values=("ssd",)),),
         ),
     ),
-    "files for many writers": (
+    "a file system for many writers": (
         "RBD621",
         _refused(
             "rpc error: code = InvalidArgument desc = multi node access modes are only supported "
@@ -974,46 +974,46 @@ KINDS: Final[dict[str, tuple[str, Callable[[Cell], None]]]] = {
     "it names an older claim's PV": ("RBD624", _names_an_older_ones),
     "a PV is kept for it, and too small": ("RBD625", _kept_and_too_small),
     "it names a PV that fits": ("RBD626", _names_what_fits),
-    "nobody has asked the provisioner": ("RBD627", _not_handed_over),
+    "the provisioner was not asked": ("RBD627", _not_handed_over),
     "it has lost its PV's name": ("RBD630", _lost_its_reference),
     "its PV is gone": ("RBD631", _lost_its_volume),
     "released, and watched": ("RBD641", _released),
     "its deletion fails": ("RBD642", _deleting_fails),
-    "nobody deletes it": ("RBD643", _nobody_deletes),
+    "no controller deletes it": ("RBD643", _nobody_deletes),
     "a clone of it is being made": (
         "RBD650",
         _claim_left_to_finalizer("provisioner.storage.kubernetes.io/cloning-protection"),
     ),
-    "somebody's finalizer holds it": (
+    "another program's finalizer holds it": (
         "RBD652",
         _claim_left_to_finalizer("backup.example.org/hold"),
     ),
     "a finalizer is left": ("RBD653", _claim_left_to_finalizer("kubernetes.io/pvc-protection")),
     "a finalizer holds its pod": ("RBD654", _pod_held),
     "its pod names a claim that was never made": ("RBD701", _claim_never_made),
-    "it is tied to nodes that are not there": (
+    "its nodes do not exist": (
         "RBD702",
         _gets_no_node(
             "0/200 nodes are available: 200 node(s) didn't match PersistentVolume's node affinity.",
             node_affinity=((Requirement(key="zone", operator="In", values=("nowhere",)),),),
         ),
     ),
-    "nodes have as many volumes as they take": (
+    "nodes have reached their volume limit": (
         "RBD703",
         _gets_no_node("0/200 nodes are available: 200 node(s) exceed max volume count."),
     ),
-    "one pod alone may use it, and two want to": ("RBD704", _used_once),
+    "only one pod may use it, and two want it": ("RBD704", _used_once),
     "its name is that of an ephemeral volume": (
         "RBD705",
         _gets_no_node("PVC {claim} was not created for pod {pod} (pod is not owner)"),
     ),
-    "nobody begins to attach it": ("RBD711", _attach_not_begun),
-    "the attacher is silent": ("RBD712", _attach_not_picked_up),
+    "its attach does not begin": ("RBD711", _attach_not_begun),
+    "the attacher does not answer": ("RBD712", _attach_not_picked_up),
     "the attacher does not detach": ("RBD713", _detach_not_picked_up),
-    "it is attached idly": ("RBD715", _attached_idly),
+    "an unused attachment": ("RBD715", _attached_idly),
     "its attachment names a PV that is gone": ("RBD716", _attached_to_what_is_gone),
     "it is attached twice": ("RBD717", _attached_twice),
-    "kubelet does not take it": ("RBD718", _not_taken),
+    "kubelet does not pick it up": ("RBD718", _not_taken),
     "two replicas want it": ("RBD719", _replicas),
     "its pod does not end": ("RBD722", _does_not_end),
     "its unmount fails": ("RBD724", _unmount_fails),
@@ -1044,10 +1044,8 @@ KINDS: Final[dict[str, tuple[str, Callable[[Cell], None]]]] = {
     ),
     "features that the kernel lacks": ("RBD740", _map(6, "No such device or address")),
     "options that are refused": ("RBD741", _map(22, "Invalid argument")),
-    "a user who may not blocklist": (
-        "RBD742",
-        _stage("rbd: map failed: failed to blocklist client.4711: Permission denied"),
-    ),
+    # The locks of the image show what Ceph refuses (RBD742): an event does not.
+    "a user without a right in Ceph": ("RBD736", _map(13, "Permission denied")),
     "a demoted image": ("RBD743", _stage("cannot map image {image} it is not primary")),
     "a map that fails": ("RBD744", _map(5, "Input/output error")),
     "no passphrase": ("RBD746", _stage("missing encryption passphrase in secrets")),
@@ -1077,7 +1075,7 @@ KINDS: Final[dict[str, tuple[str, Callable[[Cell], None]]]] = {
         _stage('failed to mount the volume as "ext4", it already contains xfs. Mount error: x'),
     ),
     "an empty image, read-only": ("RBD754", _stage("cannot mount unformatted disk /dev/rbd0")),
-    "files for many": (
+    "a file system for many nodes": (
         "RBD756",
         _stage("multi node access modes are only supported on rbd `block` type volumes"),
     ),
@@ -1087,7 +1085,7 @@ KINDS: Final[dict[str, tuple[str, Callable[[Cell], None]]]] = {
             f"{_OF_VOLUMES}volume data has volumeMode Block, but is specified in volumeMounts"
         ),
     ),
-    "files that cannot be given away": (
+    "files whose owner cannot change": (
         "RBD758",
         _fails_to_mount('MountVolume.SetUp failed for volume "{pv}" : applyFSGroup failed: chown'),
     ),
@@ -1097,16 +1095,16 @@ KINDS: Final[dict[str, tuple[str, Callable[[Cell], None]]]] = {
             'MountVolume.SetUp failed for volume "{pv}" : conflicting SELinux labels of volume'
         ),
     ),
-    "a plugin that kubelet has no more": ("RBD760", _of_a_plugin_of_old),
+    "a plugin that kubelet no longer has": ("RBD760", _of_a_plugin_of_old),
     "a file system that does not grow": (
         "RBD761",
         _fails_to_mount('NodeExpandVolume.NodeExpandVolume failed for volume "{pv}" : x'),
     ),
-    "words that nobody knows": ("RBD762", _stage("the moon is in the wrong house")),
+    "an unknown error": ("RBD762", _stage("the moon is in the wrong house")),
     "another cluster has it": ("RBD771", _from_outside),
     "two clusters write": ("RBD774", _written_by_two_clusters),
 }
-"""What it is, the code that says so, and what becomes of a volume at peace."""
+"""The name of a fault, its code, and the function that applies it to a healthy volume."""
 
 
 def _orphaned_here(cell: Cell) -> None:
@@ -1165,7 +1163,7 @@ def _directory_left_here(cell: Cell) -> None:
 
 def _no_volume_data_here(cell: Cell) -> None:
     cell.is_mapped_here()
-    cell.staging = tuple(replace(each, volume_data=None) for each in cell.staging)
+    cell.staging = tuple(replace(directory, volume_data=None) for directory in cell.staging)
 
 
 def _former_lock_here(cell: Cell) -> None:
@@ -1186,20 +1184,20 @@ KINDS_HERE: Final[dict[str, tuple[str, Callable[[Cell], None]]]] = {
     "a pin": ("RBD102", _pinned_here),
     "a mapping without its watch": ("RBD105", _unwatched_here),
     "a pod that writes to the node's disk": ("RBD108", _not_backed_here),
-    "a pod that the API lost": ("RBD109", _lost_pod_here),
-    "a staging mount that is left": ("RBD110", _staging_left_here),
+    "a pod without its API object": ("RBD109", _lost_pod_here),
+    "a leftover staging mount": ("RBD110", _staging_left_here),
     "a device without its node": ("RBD204", _no_device_node_here),
-    "a pod's directory that is left": ("RBD205", _directory_left_here),
+    "a leftover pod directory": ("RBD205", _directory_left_here),
     "a staging directory without vol_data.json": ("RBD206", _no_volume_data_here),
     "a lock of a former client": ("RBD304", _former_lock_here),
     "a file system that turned read-only": ("RBD755", _read_only_here),
 }
-"""The same on the node that looks; one of each, however large the cluster is."""
+"""The same on the observing node; one of each, however large the cluster is."""
 
 
 @dataclass(slots=True, frozen=True)
 class SickNode:
-    """A node that is not well: everything on it is in trouble."""
+    """An unhealthy node: all volumes on it are affected."""
 
     code: str
     changes: dict[str, Any] = field(default_factory=dict)
@@ -1214,15 +1212,15 @@ SICK: Final[dict[str, SickNode]] = {
     "a node that came back": SickNode("RBD107", {"out_of_service": True}, moves=True),
     "a node that is down": SickNode("RBD113", {"ready": None, "ready_changed_at": LATELY}),
     "a node without the driver": SickNode("RBD201", drivers=()),
-    "a node that is down, and its pods are to end": SickNode(
+    "a node that is down, with Terminating pods": SickNode(
         "RBD725", {"ready": None, "ready_changed_at": LATELY}, of_pod={"deleting_since": LATELY}
     ),
-    "a node that is called off, and runs": SickNode("RBD726", {"out_of_service": True}),
+    "a node that runs, with the out-of-service taint": SickNode("RBD726", {"out_of_service": True}),
 }
 
 
 # --------------------------------------------------------------------------------------------------
-# What is legitimate, and looks odd
+# Legitimate, but unusual
 # --------------------------------------------------------------------------------------------------
 
 
@@ -1249,7 +1247,7 @@ def _retained(cell: Cell) -> None:
 
 
 def _going_with_its_pod(cell: Cell) -> None:
-    """Its claim is deleted, and is there as long as the pod runs."""
+    """Its claim is deleted, and exists as long as the pod runs."""
     cell.with_claim(deleting_since=LONG_AGO, finalizers=("kubernetes.io/pvc-protection",))
     cell.is_watched_by_its_node()
 
@@ -1317,33 +1315,37 @@ LEGIT: Final[tuple[Callable[[Cell], None], ...]] = (
 
 @dataclass(slots=True, frozen=True)
 class Many:
-    """A look at a cluster, and what is broken in it."""
+    """A snapshot of a cluster, and its faults."""
 
     snapshot: Snapshot
     broken: dict[str, str]
-    """How ``diagnose`` is asked about it, and the code by which it is told."""
+    """The target for ``diagnose``, and the code that must be reported."""
 
 
 def many(*, volumes: int, broken: int, seed: int) -> Many:
-    """Make a cluster: so many claims, each with its PV but for a few, and twice as many pods."""
+    """Create a cluster with so many claims, almost all with a PV, and twice as many pods."""
     random = Random(seed)
     pairs = -(-(volumes - HERE) // (2 * VOLUMES_A_NODE))
     nodes = [f"node-{number:05}" for number in range(2 + 2 * pairs + len(SICK))]
     cells = [_cell(number, _home(number, nodes)) for number in range(volumes)]
-    away = [each for each in cells if each.number >= HERE]
-    for each in cells[len(KINDS_HERE) : HERE]:
-        each.is_mapped_here(mounts=(each.mount(each.pod_path(str(each.pods[0].ref.uid))),))
-    told = _break_here(cells) | _break(random, away, nodes, broken - len(KINDS_HERE))
-    quiet = [each for each in away if each.given not in told and each.node not in _sick(nodes)]
-    for number, each in enumerate(random.sample(quiet, len(quiet) // 10)):
-        LEGIT[number % len(LEGIT)](each)
-    return Many(snapshot=_look(cells, nodes), broken=told)
+    away = [cell for cell in cells if cell.number >= HERE]
+    for cell in cells[len(KINDS_HERE) : HERE]:
+        cell.is_mapped_here(mounts=(cell.mount(cell.pod_path(str(cell.pods[0].ref.uid))),))
+    expected = _break_here(cells) | _break(random, away, nodes, broken - len(KINDS_HERE))
+    quiet = [
+        volume
+        for volume in away
+        if volume.given not in expected and volume.node not in _sick(nodes)
+    ]
+    for number, volume in enumerate(random.sample(quiet, len(quiet) // 10)):
+        LEGIT[number % len(LEGIT)](volume)
+    return Many(snapshot=_snapshot_of(cells, nodes), broken=expected)
 
 
 def _home(number: int, nodes: list[str]) -> str:
-    """The first node is the one that looks; the last few are for those that are not well.
+    """Return a node for a volume: the first node is the observing one, the last are unhealthy.
 
-    Nodes come in pairs: nobody goes to the one that looks.
+    Nodes come in pairs: no pod moves to the observing node.
     """
     if number < HERE:
         return nodes[0]
@@ -1356,33 +1358,33 @@ def _sick(nodes: list[str]) -> dict[str, SickNode]:
 
 
 def _break_here(cells: list[Cell]) -> dict[str, str]:
-    told = {}
+    expected = {}
     for cell, (code, become) in zip(cells, KINDS_HERE.values(), strict=False):
         become(cell)
-        told[cell.given] = code
-    return told
+        expected[cell.given] = code
+    return expected
 
 
 def _break(random: Random, cells: list[Cell], nodes: list[str], count: int) -> dict[str, str]:
-    """Break so many, as many of each kind; a tenth of them by their node."""
+    """Break so many volumes, the same number of each kind; a tenth fail through their node."""
     chosen = random.sample(cells, count)
-    told = {}
+    expected = {}
     sick = list(_sick(nodes).items())
     kinds = cycle(KINDS.values())
     for number, cell in enumerate(chosen):
         if number % 10 == 0:
             node, how = sick[number // 10 % len(sick)]
             _move(cell, node, how)
-            told[cell.given] = how.code
+            expected[cell.given] = how.code
         else:
             code, become = next(kinds)
             become(cell)
-            told[cell.given] = code
-    return told
+            expected[cell.given] = code
+    return expected
 
 
 def _move(cell: Cell, node: str, how: SickNode) -> None:
-    """Have a volume on a node that is not well."""
+    """Move a volume to an unhealthy node."""
     cell.node = node
     cell.with_pod(node_name=node, **how.of_pod)
     cell.attachments = (_attachment(cell, node),)
@@ -1390,11 +1392,11 @@ def _move(cell: Cell, node: str, how: SickNode) -> None:
         cell.unused()
     cell.is_watched_by_its_node()
     if how.code == "RBD103":
-        # Its agent tells: by the API its pod runs.
+        # Its agent reports it: in the API its pod runs.
         cell.is_published(Verdict.DEAD)
 
 
-def _look(cells: list[Cell], nodes: list[str]) -> Snapshot:
+def _snapshot_of(cells: list[Cell], nodes: list[str]) -> Snapshot:
     sick = _sick(nodes)
     return Snapshot(
         observed_at=NOW,
@@ -1413,16 +1415,16 @@ def _node_view(cells: list[Cell], node: str) -> NodeView:
         hostname=node,
         boot_id="b001",
         module_loaded=True,
-        mappings=tuple(each.mapping for each in cells if each.mapping is not None),
+        mappings=tuple(cell.mapping for cell in cells if cell.mapping is not None),
         kubelet=KubeletView(
             roots=("/var/lib/kubelet",),
             process=ProcessRef(pid=300, command="kubelet", started_at=LONG_AGO),
-            staging=tuple(one for each in cells for one in each.staging),
-            pod_volumes=tuple(one for each in cells for one in each.pod_volumes),
+            staging=tuple(one for cell in cells for one in cell.staging),
+            pod_volumes=tuple(one for cell in cells for one in cell.pod_volumes),
             sockets=(PluginSocket(driver=DRIVER, path="/csi/csi.sock", listening=True),),
         ),
         addresses=(_ip(node),),
-        unbacked=tuple(one for each in cells for one in each.unbacked),
+        unbacked=tuple(one for cell in cells for one in cell.unbacked),
     )
 
 
@@ -1436,7 +1438,7 @@ def _ceph(cells: list[Cell], sick: dict[str, SickNode]) -> CephView:
         name="ceph",
         source=OBSERVED,
         fsid=FSID,
-        images=tuple(each.view for each in cells if each.view is not None),
+        images=tuple(cell.view for cell in cells if cell.view is not None),
         blocklist=blocklist,
         pools=((1, "k8s"),),
     )
@@ -1444,26 +1446,26 @@ def _ceph(cells: list[Cell], sick: dict[str, SickNode]) -> CephView:
         name="other",
         source=OBSERVED,
         fsid=OTHER_FSID,
-        images=tuple(each.other_view for each in cells if each.other_view is not None),
+        images=tuple(cell.other_view for cell in cells if cell.other_view is not None),
         pools=((1, "k8s"),),
     )
     return CephView(clusters=(one, other))
 
 
 def _kube(cells: list[Cell], nodes: list[str], sick: dict[str, SickNode]) -> KubeView:
-    pods = [pod for each in cells for pod in each.pods]
+    pods = [pod for cell in cells for pod in cell.pods]
     return KubeView(
         server="https://api",
-        persistent_volumes=tuple(each.volume for each in cells if each.volume is not None),
-        claims=tuple(each.claim for each in cells if each.claim is not None),
+        persistent_volumes=tuple(cell.volume for cell in cells if cell.volume is not None),
+        claims=tuple(cell.claim for cell in cells if cell.claim is not None),
         pods=(*pods, *_pods_without_volumes(2 * len(cells) - len(pods), nodes)),
         nodes=_nodes(cells, nodes, sick),
         csi_nodes=tuple(
-            CsiNode(node_name=each, drivers=sick[each].drivers if each in sick else (DRIVER,))
-            for each in nodes
+            CsiNode(node_name=name, drivers=sick[name].drivers if name in sick else (DRIVER,))
+            for name in nodes
         ),
-        attachments=tuple(one for each in cells for one in each.attachments),
-        events=tuple(one for each in cells for one in each.events),
+        attachments=tuple(one for cell in cells for one in cell.attachments),
+        events=tuple(one for cell in cells for one in cell.events),
         consistent=True,
         published=_published(cells, nodes),
         storage_classes=(
@@ -1476,7 +1478,7 @@ def _kube(cells: list[Cell], nodes: list[str], sick: dict[str, SickNode]) -> Kub
         ),
         workloads=(
             *(Workload(kind="ReplicaSet", ref=replace(pod.ref, uid=None)) for pod in pods),
-            *(one for each in cells for one in each.workloads),
+            *(one for cell in cells for one in cell.workloads),
         ),
         drivers=(DRIVER, DOWN),
         leases=(
@@ -1510,10 +1512,10 @@ def _lease(driver: str, holder: str, renewed_at: str) -> Lease:
 
 
 def _nodes(cells: list[Cell], nodes: list[str], sick: dict[str, SickNode]) -> tuple[Node, ...]:
-    """Give the nodes; each lists what its pods run with."""
-    used: dict[str, list[str]] = {each: [] for each in nodes}
+    """Return the nodes; each lists the volumes of its pods."""
+    used: dict[str, list[str]] = {name: [] for name in nodes}
     for cell in cells:
-        running = {each.node_name for each in cell.pods if each.phase == "Running"}
+        running = {pod.node_name for pod in cell.pods if pod.phase == "Running"}
         for node in running.union(cell.is_used_on):
             used[str(node)].append(in_use_name(DRIVER, cell.handle))
     return tuple(
@@ -1544,12 +1546,12 @@ def _pods_without_volumes(count: int, nodes: list[str]) -> tuple[Pod, ...]:
 
 
 def _published(cells: list[Cell], nodes: list[str]) -> tuple[PublishedNode, ...]:
-    """Every node's agent has told of all that is mapped there; as it is where nothing is said."""
-    told: dict[str, list[PublishedMapping]] = {each: [] for each in nodes}
+    """Return a PublishedNode for every node, with the mappings that its cells publish."""
+    by_node: dict[str, list[PublishedMapping]] = {name: [] for name in nodes}
     for cell in cells:
         for node, mapping in cell.published:
-            told[node].append(mapping)
+            by_node[node].append(mapping)
     return tuple(
         PublishedNode(name=node, observed_at=JUST_NOW, mappings=tuple(mappings))
-        for node, mappings in told.items()
+        for node, mappings in by_node.items()
     )

@@ -1,7 +1,7 @@
 """``./dev matrix``: run the parts against each other, and write docs/compatibility.md.
 
-Each cell is one run of pytest with other parts. What a run found is kept in docs/compatibility.json
-with its commit and day, so that a part of the cells can be run again alone.
+Each cell is one run of pytest with other parts. docs/compatibility.json keeps the result of a run
+with its commit and day, so that some of the cells can be run again alone.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _is_chosen(cell: Cell, names: Sequence[str]) -> bool:
 
 
 def _run(cell: Cell, cephcsi: Path | None) -> Result:
-    """Run one cell; what it needs is made first and not counted."""
+    """Run one cell; its parts are made first, and that time is not counted."""
     os.environ |= {name: cell.parts.get(flag, "") for flag, name in VARIABLE.items()}
     os.environ["RBDAGENT_CEPHCSI"] = str(cephcsi) if cell.cephcsi else ""
     narrator = Narrator()

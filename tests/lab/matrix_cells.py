@@ -27,11 +27,11 @@ _VM_TESTS = ("tests/integration/test_lab_vm.py",)
 _E2E_TESTS = ("tests/e2e/test_founding_incident.py",)
 _LIBRADOS_KEY_TESTS = ("tests/integration/test_keys.py",)
 _KERNEL_KEY_TESTS = (
-    "tests/integration/test_lab_vm.py::test_a_key_of_type_aes256k_is_mapped_or_named",
-    "tests/integration/test_lab_vm.py::test_a_user_that_the_remedy_of_rbd747_creates_can_map",
-    "tests/integration/test_lab_vm.py::test_rbd_of_ceph_20_maps_by_msgr2_or_its_option_is_named",
+    "tests/integration/test_lab_vm.py::test_an_aes256k_key_maps_or_is_reported",
+    "tests/integration/test_lab_vm.py::test_the_user_of_rbd747s_remedy_can_map",
+    "tests/integration/test_lab_vm.py::test_rbd_of_ceph_20_maps_or_its_option_is_reported",
 )
-_DEB_TESTS = ("tests/integration/test_packages.py::test_the_debs_program_asks_ceph",)
+_DEB_TESTS = ("tests/integration/test_packages.py::test_the_debs_program_queries_ceph",)
 VARIABLE = {option.flag: option.variable for option in OPTIONS}
 
 
@@ -49,14 +49,14 @@ class Cell:
     client: Suite | None = None
     """pytest runs in the root of this suite, with its Python and bindings."""
     cephcsi: bool = False
-    """A real ceph-csi is the driver."""
+    """The driver is a real ceph-csi."""
     reason: str = ""
     """Why the cell is not run; empty for one that is."""
     same_as: str = ""
     """Name of the cell whose result this one shows; it is not run itself."""
 
     def chosen_parts(self) -> Parts:
-        """Return what the lab of this cell is made of."""
+        """Return the parts of this cell's lab."""
         return chosen_parts({VARIABLE[flag]: value for flag, value in self.parts.items()})
 
 
@@ -68,7 +68,7 @@ E2E_TABLE: Final = "End to end"
 _REAL_DRIVER = "ceph-csi"
 _OLD_CLIENT = (
     "librados before 20.2 cannot use keys of type aes256k (CVE-2025-30156);"
-    f" what it says is below, in {KEYS_TABLE}"
+    f" its error is below, in {KEYS_TABLE}"
 )
 _SUITE = re.compile(r"^ARG SUITE=(\w+)$", re.MULTILINE)
 
@@ -160,7 +160,7 @@ def _artefact_cells() -> list[Cell]:
 
 
 def _artefacts_with(server: Suite, keys: str) -> Iterator[Cell]:
-    """Return each artefact with one kind of cluster."""
+    """Yield a cell for each artefact with one kind of cluster."""
     column, parts = _server_text(server, keys), {"--ceph": server.ceph, "--keys": keys}
     base = image_base()
     yield Cell(
@@ -196,7 +196,7 @@ def _artefacts_with(server: Suite, keys: str) -> Iterator[Cell]:
 
 
 def image_base(containerfile: Path = CHECKOUT / "Containerfile") -> Suite:
-    """Return the Debian suite that the agent's image is built on.
+    """Return the Debian suite on which the agent's image is built.
 
     Raises:
         LabError: it is none of those that the lab knows.
@@ -241,5 +241,5 @@ def _e2e_cells() -> list[Cell]:
 
 
 def _driver(row: str) -> tuple[str, ...]:
-    """Return the words of ``./dev`` that choose a row's driver."""
+    """Return the options of ``./dev`` that choose a row's driver."""
     return ("--cephcsi", "PATH") if row == _REAL_DRIVER else ()

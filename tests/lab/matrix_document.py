@@ -1,4 +1,4 @@
-"""docs/compatibility.md and docs/compatibility.json: what the cells of ``./dev matrix`` found."""
+"""docs/compatibility.md and docs/compatibility.json: the results of ``./dev matrix``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ README: Final = CHECKOUT / "README.md"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What one run of a cell found."""
+    """The result of one run of a cell."""
 
     state: str
     """``passed`` or ``FAILED``."""
@@ -41,7 +41,7 @@ class Result:
     """Roots, kernels and environments that the cell needs; cells share them."""
     versions: Mapping[str, str] = field(default_factory=dict)
     recorded: Mapping[str, str] = field(default_factory=dict)
-    """What the tests recorded, by the names of :data:`_TOLD`."""
+    """The values that the tests recorded, by the names of :data:`_RECORDED`."""
 
 
 INTRODUCTIONS: Final = {
@@ -56,27 +56,27 @@ INTRODUCTIONS: Final = {
     ),
     KEYS_TABLE: (
         "`tests/integration/test_keys.py` and, for kernels, `test_lab_vm.py`: a user with a key of"
-        " the type that Ceph 20.2.4 creates by default. What is said to it, the remedy that"
-        " rbdagent names, typed as it stands, and what came of it. `rbd` is that of Ceph 20.2,"
+        " the type that Ceph 20.2.4 creates by default. The table has its error, the"
+        " remedy of rbdagent, typed without a change, and the result. `rbd` is that of Ceph 20.2,"
         " since an older one cannot read the key; with the key of the remedy, any rbd can map."
     ),
     ARTEFACT_TABLE: (
-        "Whether rbdagent, as it was installed, gets its answers from a cluster. The `.deb` is"
+        "Whether the installed rbdagent gets its answers from a cluster. The `.deb` is"
         " built and run with the Python and the bindings of its Debian"
         " (`tests/integration/test_packages.py`). The image is the `.deb` on the base that"
         " `Containerfile` names. `pip install` takes the bindings of the distribution: the"
-        " results are those of the tables above. Where it says no, a user whose key is of type"
-        " aes is answered: [Key types](install.md#key-types)."
+        " results are those of the tables above. In a cell with no, a user whose key is of"
+        " type aes gets an answer: [Key types](install.md#key-types)."
     ),
     E2E_TABLE: (
         "`tests/e2e/test_founding_incident.py`: Multi-Attach on two nodes, its cause, the unmap by"
         " an agent, and the next pod."
     ),
 }
-_TOLD = ("rbd", "kernel", "said", "typed", "then", "rbd of Ceph 20.2")
-"""What rbd, the kernel and rbdagent said of a key, the remedy as it was typed, and the results."""
+_RECORDED = ("rbd", "kernel", "said", "typed", "then", "rbd of Ceph 20.2")
+"""Output of rbd, the kernel and rbdagent for a key, the remedy as typed, and the results."""
 
-# Not played by any test yet: each line is a value of an axis, and why it has no cell.
+# No test covers these yet: each line is a value of an axis, and why it has no cell.
 NOT_TRIED: Final = (
     ("Ceph 14.2", "its bindings need a Python older than 3.11; end of life in 2021"),
     ("kernels of Enterprise Linux 9 (5.14) and Ubuntu 24.04 (6.8)", "not packaged by Debian"),
@@ -127,7 +127,7 @@ def _table(cells: Sequence[Cell], results: Mapping[str, Result]) -> list[str]:
     columns = list(dict.fromkeys(cell.column for cell in cells))
     by_place = {(cell.row, cell.column): cell for cell in cells}
     if len(columns) == len(cells):
-        # Each row has parts of its own: one column of results.
+        # The parts differ by row: one column of results.
         rows = [(f"{cell.row} (`{cell.column}`)", [cell]) for cell in cells]
         columns = ["result"]
     else:
@@ -149,19 +149,19 @@ def _text(cell: Cell, result: Result | None) -> str:
     place = f"{result.commit}, {result.day}, {result.seconds} s, {result.disk_mib} MiB"
     if cell.table == ARTEFACT_TABLE:
         return "<br>".join((_reach(result), versions, place))
-    shown = _TOLD if cell.table == KEYS_TABLE else ()
-    told = [
+    shown = _RECORDED if cell.table == KEYS_TABLE else ()
+    recorded = [
         f"{what}: {_inline(result.recorded[what])}" for what in shown if what in result.recorded
     ]
-    return "<br>".join((f"{result.state}: {result.ran}", *told, versions, place))
+    return "<br>".join((f"{result.state}: {result.ran}", *recorded, versions, place))
 
 
 def _reach(result: Result) -> str:
     """Return whether a client reached the cluster."""
     if result.state != "passed":
         return f"{result.state}: {result.ran}"
-    said = result.recorded.get("said")
-    return "yes" if said is None else f"no: {_inline(said)}"
+    error = result.recorded.get("said")
+    return "yes" if error is None else f"no: {_inline(error)}"
 
 
 def _inline(text: str) -> str:

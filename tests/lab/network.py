@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 ADDRESS = IPV4.machine(HOST)
-"""Where the machines of a network with IPv4 find Ceph and the API server."""
+"""The address of Ceph and the API server in a network with IPv4."""
 
 _FREE = (20_000, 32_768)
 _BRIDGE = "br0"
 _MACHINE = "-m"
-"""Stands between the lab's own namespace and the number of a machine of it."""
+"""Between the name of the lab's namespace and the number of one of its machines."""
 _CLONE_NEWNET = 0x40000000
 _NAME_LENGTH = 15  # IFNAMSIZ - 1
 
 
 def free_port() -> int:
-    """Give a port of loopback that nobody listens on, and that no connection is given as its own.
+    """Return a port of loopback without a listener, which no connection gets as its own port.
 
-    The kernel gives connections those from 32768 on (ip_local_port_range).
+    The kernel assigns those from 32768 on to connections (ip_local_port_range).
     """
     while True:
         port = random.randrange(*_FREE)
@@ -42,7 +42,7 @@ def free_port() -> int:
 
 
 class Network:
-    """A named network namespace (``ip netns``); whatever runs in it listens on the bridge.
+    """A named network namespace (``ip netns``); programs in it listen on the bridge.
 
     Nothing of it touches the machine's own network: two labs can use the same addresses.
 
@@ -60,7 +60,7 @@ class Network:
         return [f"{family.machine(number)}/{family.prefix_length}" for family in self.families]
 
     def create(self) -> None:
-        """Make the namespace and the bridge."""
+        """Create the namespace and the bridge."""
         _ip("netns", "add", self.netns)
         self._inside("link", "set", "lo", "up")
         self._inside("link", "add", _BRIDGE, "type", "bridge")
@@ -69,13 +69,13 @@ class Network:
         self._inside("link", "set", _BRIDGE, "up")
 
     def remove(self) -> None:
-        """Remove the namespace with all that is in it; one that is not there is no error."""
-        for each in Path("/run/netns").glob(f"{self.netns}*"):
-            if each.name == self.netns or each.name.startswith(f"{self.netns}{_MACHINE}"):
-                _ip("netns", "delete", each.name)
+        """Remove the namespace with all its content; no error if it does not exist."""
+        for path in Path("/run/netns").glob(f"{self.netns}*"):
+            if path.name == self.netns or path.name.startswith(f"{self.netns}{_MACHINE}"):
+                _ip("netns", "delete", path.name)
 
     def add_tap(self, machine: str) -> str:
-        """Plug a cable for ``machine`` into the bridge and give the tap's name; again is no error.
+        """Add a tap for ``machine`` to the bridge and return its name; a second call is no error.
 
         Raises:
             LabError: the name is too long for the kernel.
@@ -90,9 +90,9 @@ class Network:
         return tap
 
     def add_machine(self, address: str) -> str:
-        """Make a machine that is no VM, and return the name of its namespace, on the bridge.
+        """Create a machine that is no VM, and return the name of its namespace, on the bridge.
 
-        Whatever runs in it is seen to come from ``address``, one of IPv4.
+        Its connections come from ``address``, an IPv4 address.
         """
         number = address.rpartition(".")[2]
         machine = f"{self.netns}{_MACHINE}{number}"
@@ -105,7 +105,7 @@ class Network:
         return machine
 
     def serve(self, address: str) -> None:
-        """Give the bridge another address, as whose traffic the machines send to it."""
+        """Add another address to the bridge, to which the machines send traffic."""
         self._add_address(address)
 
     def _add_address(self, address: str) -> None:
@@ -114,22 +114,22 @@ class Network:
         self._inside("addr", "add", address, "dev", _BRIDGE, *detection)
 
     def lead(self, subnet: str, *, via: str) -> None:
-        """Send what is for a machine's pods to that machine."""
+        """Route the traffic for a machine's pods to that machine."""
         self._inside("route", "replace", subnet, "via", via)
 
     def cut(self, machine: str) -> None:
-        """Pull the cable of ``machine``: from now on both sides hear nothing of each other."""
+        """Disconnect ``machine``: from now on neither side receives packets of the other."""
         self._inside("link", "set", f"tap-{machine}", "down")
 
     def mend(self, machine: str) -> None:
-        """Plug the cable of ``machine`` in again."""
+        """Connect ``machine`` again."""
         self._inside("link", "set", f"tap-{machine}", "up")
 
     def connect(self, address: str, port: int, *, timeout_s: float) -> socket.socket:
         """Connect to a TCP port inside the namespace.
 
-        A socket belongs for life to the namespace of the thread that made it, so this thread makes
-        it there and is back at once.
+        A socket belongs permanently to the namespace of the thread that made it. This thread
+        therefore enters the namespace, makes the socket and leaves it at once.
         """
         with self._entered():
             made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -143,7 +143,7 @@ class Network:
 
     @contextlib.contextmanager
     def _entered(self) -> Iterator[None]:
-        """Have the calling thread, and no other, in the namespace.
+        """Move the calling thread, and no other, into the namespace during the block.
 
         os.setns exists from Python 3.12 on; Debian 12 has 3.11.
         """

@@ -1,4 +1,4 @@
-"""A node's /proc, /sys and kubelet directories as plain files, as large as wished."""
+"""A node's /proc, /sys and kubelet directories as plain files, of any size."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def write_tree(root: Path, *, mappings: int, processes: int, namespaces: int) ->
         root: gets ``proc``, ``sys`` and ``host``.
         mappings: krbd devices, each staged and mounted.
         processes: kernel threads included.
-        namespaces: mount namespaces beside the host's, a container each.
+        namespaces: mount namespaces in addition to the host's, a container each.
     """
     for number in range(mappings):
         _write_device(root / "sys", number)
@@ -50,12 +50,12 @@ def write_tree(root: Path, *, mappings: int, processes: int, namespaces: int) ->
 
 
 def pod_uid(number: int) -> str:
-    """Give the uid of the pod that uses a volume."""
+    """Return the uid of the pod that uses a volume."""
     return f"{number:08x}-0000-4000-8000-000000000000"
 
 
 def volume(number: int) -> str:
-    """Give the name of a PV."""
+    """Return the name of a PV."""
     return f"pvc-{number:08x}-1111-4111-8111-111111111111"
 
 
@@ -140,7 +140,7 @@ def _write_init(proc: Path, mappings: int) -> None:
 
 
 def _join(namespace: Path, process: Path) -> None:
-    """A hard link: like /proc's, its inode tells which namespace it is."""
+    """Create a hard link: as in /proc, its inode identifies the namespace."""
     (process / "ns").mkdir(parents=True, exist_ok=True)
     os.link(namespace, process / "ns" / "mnt")
 

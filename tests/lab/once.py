@@ -1,4 +1,4 @@
-"""Directories of the cache that are expensive to make: each is made once, and appears complete."""
+"""Expensive directories of the cache: each is made once, and visible only when complete."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _STAMP = "made-from"
 def made_once(target: Path, key: str, make: Callable[[Path], None]) -> Path:
     """Return ``target``, made by ``make`` unless it was made from the same ``key`` before.
 
-    One process makes it, the others wait. A process that is killed meanwhile leaves ``target`` as
-    it was, and its unfinished work is removed by the next one.
+    One process makes it, the others wait. If that process is killed, ``target`` stays as it was,
+    and the next process removes the unfinished work.
 
     Args:
         target: the directory.

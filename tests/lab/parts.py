@@ -1,7 +1,7 @@
-"""Which Ceph, kernel, Debian and Kubernetes a lab is made of.
+"""The choices for Ceph, kernel, Debian and Kubernetes of a lab.
 
-A Debian suite brings a Ceph, a kernel and the programs of the nodes; this table is the one place
-that says which. Standard library only: the installer uses it.
+A Debian suite has a Ceph, a kernel and the programs of the nodes; this table is the only place that
+lists them. Standard library only: the installer uses it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 DEFAULT_KUBERNETES: Final = "v1.36.3"
-"""What go.mod of tests/lab/go requires."""
+"""The version that go.mod of tests/lab/go requires."""
 
 _DEFAULT_DEBIAN = "13"
 _OS_RELEASE = Path("/etc/os-release")
@@ -28,7 +28,7 @@ _KUBERNETES_VERSION = re.compile(r"v1\.\d+\.\d+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
-    """A Debian suite, and the versions of its packages that the lab chooses it by."""
+    """A Debian suite, and the versions of its packages by which the lab chooses it."""
 
     name: str
     debian: str
@@ -45,7 +45,7 @@ SUITES: Final = (
     Suite(name="forky", debian="forky", ceph="20.2", kernel="7", keys=("aes", "aes256k")),
 )
 MONITORS: Final = {"both": ("v2", "v1"), "v1": ("v1",), "v2": ("v2",)}
-"""Versions of the messenger that the monitors speak, by the name of the choice."""
+"""Versions of the messenger that the monitors support, by the name of the choice."""
 
 USERLANDS: Final = tuple(suite for suite in SUITES if suite.debian != "11")
 """Suites whose Python runs rbdagent (3.11 and later)."""
@@ -53,7 +53,7 @@ USERLANDS: Final = tuple(suite for suite in SUITES if suite.debian != "11")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What one lab is made of."""
+    """The parts of one lab."""
 
     debian: Suite
     """Has the nodes' programs: rbd, the bindings, Python, containerd."""
@@ -62,7 +62,7 @@ class Parts:
     kernel: Suite
     """Has the nodes' kernel."""
     kubernetes: str
-    """A version with its v."""
+    """A version with the leading v, such as ``v1.36.3``."""
     keys: str
     """Type of the keys of Ceph's users."""
     monitors: str
@@ -151,16 +151,16 @@ def suite_of_ceph(version: str) -> Suite:
     """Return the suite that has this Ceph, such as ``18.2``.
 
     Raises:
-        LabError: none has.
+        LabError: no suite has it.
     """
     return _by("--ceph", version)
 
 
 def own_suite(os_release: Path = _OS_RELEASE) -> Suite:
-    """Return the suite that this machine runs.
+    """Return the suite of this machine.
 
     Raises:
-        LabError: it runs none of those that the lab knows.
+        LabError: it is none of those that the lab knows.
     """
     lines = dict(line.partition("=")[::2] for line in os_release.read_text().splitlines())
     name = lines.get("VERSION_CODENAME", "").strip('"')

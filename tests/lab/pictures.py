@@ -29,7 +29,7 @@ _AS_FAR_AS: Final = "document.querySelector('.finding').getBoundingClientRect().
 
 
 def main() -> int:
-    """Take both, as far as the first finding."""
+    """Take both pictures, as far as the first finding."""
     seen = load_snapshot(EXAMPLE.read_text(), where=EXAMPLE.name)
     with tempfile.TemporaryDirectory() as scratch, browser(Path(scratch)) as running:
         shown = Path(scratch) / "page.html"
@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def packed(png: bytes) -> bytes:
-    """Give the same picture in a quarter less: text on plain ground packs best unfiltered."""
+    """Return the same picture a quarter smaller: text on a plain ground packs best unfiltered."""
     chunks = list(_chunks(png))
     head = chunks[0][1]
     width, _, _, colours = struct.unpack(">IIBB", head[:10])
@@ -71,7 +71,7 @@ def _chunk(name: bytes, data: bytes) -> bytes:
 
 
 def _rows(data: bytes, length: int, pixel: int) -> Iterator[bytes]:
-    """Take the filter of each row back; it is told by the row's first byte."""
+    """Remove the filter of each row; the row's first byte names it."""
     above = bytes(length)
     for start in range(0, len(data), length + 1):
         row = bytearray(data[start + 1 : start + 1 + length])
@@ -86,7 +86,7 @@ def _rows(data: bytes, length: int, pixel: int) -> Iterator[bytes]:
 def _foretold(filtered: int, left: int, up: int, corner: int) -> int:
     if filtered == 4:
         near = left + up - corner
-        return min((left, up, corner), key=lambda each: abs(near - each))
+        return min((left, up, corner), key=lambda value: abs(near - value))
     return (0, left, up, (left + up) // 2)[filtered]
 
 

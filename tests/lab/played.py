@@ -1,7 +1,7 @@
-"""Nodes without machines: the objects and words of their kubelets, and their addresses.
+"""Nodes without machines: the objects and events of their kubelets, and their addresses.
 
-The controllers do what they do for any node: attach, detach, evict. What a kubelet would write
-(heartbeats, volumesInUse, a pod's status) is written here, and nothing is mounted.
+The controllers act as for any node: attach, detach, evict. This module writes what a kubelet would
+write (heartbeats, volumesInUse, a pod's status), and nothing is mounted.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from tests.lab.lab import Lab
 
 _MANAGED: Final = "volumes.kubernetes.io/controller-managed-attach-detach"
-_BEAT_S: Final = 10.0
-"""As kubelet renews its Lease; a node is silent after 40 s here."""
+_HEARTBEAT_S: Final = 10.0
+"""The interval in which kubelet renews its Lease; a node is not ready after 40 s here."""
 _LEASES: Final = collection("Lease", "kube-node-lease")
 _ADDRESS: Final = "10.77.0.{}"
 _FIRST: Final = 31
 
 
 class PlayedNodes:
-    """The nodes, and a heart that beats for those that are alive.
+    """The nodes, and a thread that sends the heartbeats of the running ones.
 
     Args:
-        lab: where; it has no VM of these names.
+        lab: a lab that has no VM with these names.
         undo: ends what is started here.
     """
 
@@ -48,15 +48,15 @@ class PlayedNodes:
         self._watches: dict[str, list[str]] = {}
         self._stopped = Event()
         self._writing = Lock()
-        self._heart = Thread(target=self._beat, name="heartbeats")
+        self._heartbeats = Thread(target=self._send_heartbeats, name="heartbeats")
 
     def __enter__(self) -> Self:
-        self._heart.start()
+        self._heartbeats.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
-        self._heart.join()
+        self._heartbeats.join()
 
     # Nodes ----------------------------------------------------------------------------------------
 
@@ -68,10 +68,10 @@ class PlayedNodes:
         limit: int | None = None,
         managed: bool = True,
     ) -> str:
-        """Make a Ready node whose kubelet lives; give its name.
+        """Create a Ready node with a running kubelet; return its name.
 
         Args:
-            name: as which it is known, here and in the API.
+            name: its name here and in the API.
             drivers: the CSI drivers that are registered there.
             limit: how many volumes of each it takes; None: any number.
             managed: the controller attaches its volumes, as kubelet asks for by default.
@@ -93,17 +93,17 @@ class PlayedNodes:
             self._alive.add(name)
         self._api.create(collection("Node"), {"metadata": meta, "status": status})
         room = {} if limit is None else {"allocatable": {"count": limit}}
-        spec = {"drivers": [{"name": each, "nodeID": name, **room} for each in drivers]}
+        spec = {"drivers": [{"name": driver, "nodeID": name, **room} for driver in drivers]}
         self._api.create(collection("CSINode"), {"metadata": {"name": name}, "spec": spec})
         return name
 
     def silence(self, name: str) -> None:
-        """Have a node's kubelet say nothing any more, as of a machine that is cut off."""
+        """Stop the reports of a node's kubelet, as for a machine that is cut off."""
         with self._writing:
             self._alive.discard(name)
 
     def speaks_again(self, name: str) -> None:
-        """Have its kubelet speak again."""
+        """Resume the reports of a node's kubelet."""
         with self._writing:
             self._alive.add(name)
         ready = _condition("Ready") | {"lastHeartbeatTime": stamp()}
@@ -111,17 +111,17 @@ class PlayedNodes:
         self._api.patch(path, {"status": {"conditions": [ready]}})
 
     def remove(self, name: str) -> None:
-        """Delete a Node object, as somebody does who gives a machine away."""
+        """Delete a Node object, as an administrator does who removes a machine."""
         self.silence(name)
         self._api.delete(f"{collection('Node')}/{name}")
 
-    def _beat(self) -> None:
+    def _send_heartbeats(self) -> None:
         api = self._lab.control_plane.client("admin")
-        while not self._stopped.wait(_BEAT_S):
+        while not self._stopped.wait(_HEARTBEAT_S):
             with self._writing:
                 alive = tuple(self._alive)
             for name in alive:
-                # Whoever does not answer in time is asked again with the next beat.
+                # A node that fails here is tried again with the next heartbeat.
                 with contextlib.suppress(LabError):
                     api.patch(f"{_LEASES}/{name}", {"spec": {"renewTime": _now()}})
         api.close()
@@ -129,14 +129,14 @@ class PlayedNodes:
     # kubelet --------------------------------------------------------------------------------------
 
     def wants(self, node: str, volume: str) -> None:
-        """Have kubelet list a volume as in use: it does so before it is attached."""
+        """Add a volume to kubelet's list of volumes in use: kubelet does so before the attach."""
         with self._writing:
             self._list(node, sorted({*self._in_use(node), volume}))
 
     def lets_go(self, node: str, volume: str) -> None:
-        """Have kubelet say that it has unmounted a volume."""
+        """Report that kubelet has unmounted a volume."""
         with self._writing:
-            kept = [each for each in self._in_use(node) if each != volume]
+            kept = [other for other in self._in_use(node) if other != volume]
             self._list(node, kept)
 
     def _in_use(self, node: str) -> list[str]:
@@ -149,61 +149,61 @@ class PlayedNodes:
         )
 
     def runs(self, pod: str) -> None:
-        """Have kubelet say that the containers of a pod run."""
+        """Report that the containers of a pod run."""
         self._containers(pod, "Running", {"running": {"startedAt": stamp()}}, ready=True)
 
     def crashes(self, pod: str) -> None:
-        """Have kubelet say that the containers of a pod are started again and again, in vain."""
+        """Report that the containers of a pod restart repeatedly without success."""
         state = {"waiting": {"reason": "CrashLoopBackOff"}}
         self._containers(pod, "Running", state, ready=False)
 
     def ended(self, pod: str) -> None:
-        """Have kubelet say that the containers of a pod have ended, once it was deleted."""
+        """Report that the containers of a pod have ended, once it was deleted."""
         state = {"terminated": {"exitCode": 0, "finishedAt": stamp()}}
         self._containers(pod, "Succeeded", state, ready=False)
 
     def has_had(self, pod: str, for_s: float) -> None:
-        """Have a pod's status say since when it has its node."""
-        told = _condition("PodScheduled") | {"lastTransitionTime": stamp(for_s)}
+        """Set the time since when a pod has its node."""
+        condition = _condition("PodScheduled") | {"lastTransitionTime": stamp(for_s)}
         path = f"{collection('Pod')}/{pod}/status"
-        self._api.patch(path, {"status": {"conditions": [told]}})
+        self._api.patch(path, {"status": {"conditions": [condition]}})
 
     def _containers(self, pod: str, phase: str, state: Json, *, ready: bool) -> None:
         path = f"{collection('Pod')}/{pod}"
         spec = self._api.get(path)["spec"]
         containers = [
             {
-                "name": each["name"],
-                "image": each["image"],
+                "name": container["name"],
+                "image": container["image"],
                 "imageID": "",
                 "ready": ready,
                 "restartCount": 0,
                 "state": state,
             }
-            for each in spec["containers"]
+            for container in spec["containers"]
         ]
         kinds = ("PodScheduled", "Initialized", "ContainersReady", "Ready")
-        told = [_condition(each, good=ready or each in kinds[:2]) for each in kinds]
-        status = {"phase": phase, "conditions": told, "containerStatuses": containers}
+        conditions = [_condition(kind, good=ready or kind in kinds[:2]) for kind in kinds]
+        status = {"phase": phase, "conditions": conditions, "containerStatuses": containers}
         self._api.patch(f"{path}/status", {"status": status})
 
     # Ceph -----------------------------------------------------------------------------------------
 
     def watches(self, node: str, image: str) -> None:
-        """Have a client at a node's address watch an image, from :meth:`open_all` on."""
+        """Request a watch of an image by a client at a node's address, from :meth:`open_all` on."""
         self._watches.setdefault(node, []).append(f"{POOL}/{image}")
 
     def watches_no_more(self, node: str, image: str) -> None:
-        """Have it let go of an image before that."""
+        """Release an image before that."""
         self._watches.get(node, []).remove(f"{POOL}/{image}")
 
     def open_all(self) -> None:
-        """Start the clients that were asked for: one a node, as a kernel has one."""
+        """Start the requested clients: one per node, as a kernel has one."""
         for node in tuple(self._watches):
             self.open(node)
 
     def open(self, node: str) -> None:
-        """Start a node's client; it has one, and what it is to watch was said before."""
+        """Start a node's client, unless it runs; the images to watch must be requested before."""
         images = self._watches.pop(node)
         if images:
             machine = self._lab.network.add_machine(self._addresses[node])
@@ -222,7 +222,7 @@ def _condition(kind: str, *, good: bool = True) -> Json:
 
 
 def stamp(ago_s: float = 0) -> str:
-    """Give the time so long ago, as the API writes it."""
+    """Return the time so long ago, as the API writes it."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - ago_s))
 
 

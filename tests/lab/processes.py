@@ -1,8 +1,8 @@
-"""Start the lab's programs, remember them by pid and start time, stop exactly those again.
+"""Start the lab's programs, record them by pid and start time, stop exactly those again.
 
-A pid alone is no identity: the kernel hands it out again. Pid and start time (field 22 of
-``/proc/PID/stat``) together are one until the machine boots, and they stand in a file, so that
-another invocation (``./dev lab down``), or the next one after a crash, can stop what is left.
+A pid alone is no identity: the kernel reuses it. Pid and start time (field 22 of
+``/proc/PID/stat``) together are unique until the machine boots. They are in a file, so that another
+invocation (``./dev lab down``), or the next one after a crash, can stop what is left.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Process:
     """Path of the file that has its stdout and stderr; None: they went to /dev/null."""
 
     def alive(self) -> bool:
-        """Say whether this very process still runs (a zombie does not)."""
+        """Return whether this very process still runs (a zombie does not)."""
         if self.boot_id != _boot_id():
             return False
         stat = _stat(self.pid)
@@ -81,7 +81,7 @@ class Processes:
         log: Path | None = None,
         cwd: Path | None = None,
     ) -> Process:
-        """Start ``argv`` in a session of its own and record it under ``name``.
+        """Start ``argv`` in a new session and record it under ``name``.
 
         Args:
             name: unique among the lab's running processes.
@@ -131,12 +131,12 @@ class Processes:
         return process
 
     def get(self, name: str) -> Process | None:
-        """Give the process recorded under ``name``, running or not."""
+        """Return the process recorded under ``name``, running or not."""
         with self._records() as records:
             return records.get(name)
 
     def running(self) -> tuple[Process, ...]:
-        """Give every recorded process that still runs, in the order they were started."""
+        """Return every recorded process that still runs, in the order of their start."""
         with self._records() as records:
             return tuple(process for process in records.values() if process.alive())
 
@@ -182,7 +182,7 @@ class Processes:
             raise LabError(f"still alive after SIGKILL: {', '.join(sorted(alive))}")
 
     def _reap(self) -> None:
-        """Collect our children that ended, also those that another invocation stopped."""
+        """Reap our children that ended, also those that another invocation stopped."""
         with self._lock:
             ended = [pid for pid, child in self._children.items() if child.poll() is not None]
             for pid in ended:
@@ -196,7 +196,7 @@ class Processes:
 
     @contextlib.contextmanager
     def _records(self) -> Iterator[dict[str, Process]]:
-        """Lend the recorded processes under a lock; what changed in them is written back."""
+        """Yield the recorded processes under a lock; changes are written back."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
         with self._lock, self._lock_file.open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -222,9 +222,10 @@ class Processes:
 
 
 def patience() -> float:
-    """Return by what every wait in the lab is multiplied: RBDAGENT_LAB_PATIENCE, else 1.
+    """Return the factor for every wait in the lab: RBDAGENT_LAB_PATIENCE, else 1.
 
-    A wait only ends what will never come; on a slow or busy machine the same takes longer.
+    A timeout only ends a wait for something that never comes; on a slow or busy machine everything
+    takes longer.
     """
     return float(os.environ.get("RBDAGENT_LAB_PATIENCE") or 1)
 
@@ -237,14 +238,14 @@ def wait_until(
     process: Process | None = None,
     interval_s: float = _POLL_S,
 ) -> T:
-    """Ask ``probe`` again and again until it gives something other than None or False.
+    """Call ``probe`` repeatedly until it returns something other than None or False.
 
     Args:
-        probe: a LabError that it raises counts as "not yet" and is told if the time runs out.
-        timeout_s: how long to go on, times :func:`patience`.
+        probe: a LabError that it raises counts as "not yet" and is shown after the timeout.
+        timeout_s: the timeout, times :func:`patience`.
         what: what is waited for, to finish the sentence "waited N s for ...".
         process: the wait is over at once when this process ends; its log is shown on failure.
-        interval_s: pause between two questions.
+        interval_s: pause between two calls.
 
     Raises:
         LabError: it did not come in time, or ``process`` ended.
@@ -280,16 +281,16 @@ def _stat(pid: int) -> _Stat | None:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The command name stands in parentheses and may itself have spaces and parentheses.
+    # The command name is in parentheses and may itself have spaces and parentheses.
     fields = text.rpartition(")")[2].split()
     return _Stat(state=fields[0], start_time=int(fields[19]))
 
 
 def _open_handle(process: Process) -> int | None:
-    """Open a pidfd of this very process, or give None when it has ended.
+    """Open a pidfd of this very process, or return None when it has ended.
 
-    The pidfd is opened first and the identity checked second: from then on the descriptor means
-    the process that was checked, whatever happens to its number.
+    The pidfd is opened first and the identity checked second: from then on the descriptor belongs
+    to the process that was checked, even if its number is reused.
     """
     try:
         handle = os.pidfd_open(process.pid)
@@ -308,7 +309,7 @@ def _signal(handles: Mapping[str, int], number: signal.Signals) -> None:
 
 
 def _wait_ended(handles: Mapping[str, int], timeout_s: float) -> set[str]:
-    """Wait until every process ended; give the names of those that have not."""
+    """Wait until every process ended; return the names of those that have not."""
     deadline = time.monotonic() + timeout_s
     waiting = dict(handles)
     while waiting and (left := deadline - time.monotonic()) > 0:

@@ -1,4 +1,4 @@
-"""Copy what rbdagent reads on a node into plain files, to answer from them elsewhere."""
+"""Copy the files that rbdagent reads on a node, to run rbdagent on them elsewhere."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from tests.lab.vm import Vm
 
-# Runs in the guest. A regular file of /proc or /sys says that it is empty, so each is read first. A
-# process's mount namespace becomes a hard link, so that its inode tells namespaces apart again.
+# Runs in the guest. A regular file of /proc or /sys reports size 0, so each is read first. A
+# process's mount namespace becomes a hard link, so that its inode identifies the namespace again.
 _COPY: Final = r"""
 import base64, glob, io, os, sys, tarfile
 out = io.BytesIO()
@@ -50,7 +50,7 @@ for name in os.listdir("/dev"):
     add(None, "host/dev/" + name, b"")
 for pid in filter(str.isdigit, os.listdir("/proc")):
     directory = "/proc/" + pid
-    for one in ("stat", "cmdline", "cgroup", "mountinfo", "maps"):
+    for one in ("stat", "status", "cmdline", "cgroup", "mountinfo", "maps"):
         copy(directory + "/" + one)
     try:
         add(None, f"proc/{pid}/ns-inode", str(os.stat(directory + "/ns/mnt").st_ino).encode())

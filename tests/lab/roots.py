@@ -1,7 +1,7 @@
-"""File systems of whole Debian suites: what Ceph's daemons run in, and what the nodes run from.
+"""File systems of whole Debian suites, in which Ceph's daemons and the nodes' programs run.
 
-Made once by debootstrap, below the cache. A program runs in one by chroot, in a mount namespace of
-its own: when the program ends, however it ends, its mounts end too. Standard library only.
+debootstrap makes each once, below the cache. A program runs in a root by chroot, in a separate
+mount namespace: when the program ends, however it ends, its mounts end too. Standard library only.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ PACKAGES: Final = (
 )
 _ARCHIVES = "var/cache/apt/archives"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# debootstrap of an older Debian has no script of a newer suite's name; this one is for all of them.
+# debootstrap of an older Debian has no script of a newer suite's name; this one works for all.
 _DEBOOTSTRAP_SCRIPT = "/usr/share/debootstrap/scripts/sid"
 _DPKG_OPTIONS = "force-unsafe-io\npath-exclude=/usr/share/doc/*\npath-exclude=/usr/share/man/*\n"
 _NO_SERVICES = "#!/bin/sh\nexit 101\n"
-# When this process is killed, the program ends too, with all that it started and its mounts.
+# When this process is killed, the program ends too, with all its children and its mounts.
 _MORTAL = (
     *("setpriv", "--pdeathsig", "KILL"),
     *("unshare", "-m", "--pid", "--fork", "--kill-child", "--mount-proc"),
 )
 
-# $1: the root; pairs of what is shared and its place in the root, up to --; then the program.
+# $1: the root; pairs of a shared path and its place in the root, up to --; then the program.
 _MOUNT = """\
 set -e
 root=$1
@@ -73,7 +73,7 @@ _KERNEL_TREES = tuple(map(Path, ("/proc", "/sys", "/dev")))
 
 
 class Root:
-    """One root; ``/`` is the machine's own, in which programs run as they are.
+    """One root; ``/`` is the machine's own root, in which commands run unchanged.
 
     Args:
         path: the directory.
@@ -101,7 +101,7 @@ class Root:
         Args:
             argv: program and arguments.
             shared: files and directories of the machine that are seen at the same path.
-            mounted: path in the root -> what of the machine is seen there.
+            mounted: path in the root -> path of the machine that is seen there.
         """
         words = [str(word) for word in argv]
         if self.is_own:
@@ -161,7 +161,7 @@ def made_root(cache: Path, suite: Suite) -> Root:
 
 
 def root_is_made(cache: Path, suite: Suite) -> bool:
-    """Return whether the root of a suite is there already."""
+    """Return whether the root of a suite exists already."""
     return suite == own_suite() or is_made(_directory(cache, suite), _key())
 
 

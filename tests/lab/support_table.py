@@ -1,4 +1,4 @@
-"""The table of README: on which versions rbdagent is proven, from what the matrix found."""
+"""The table of README: the versions on which rbdagent is proven, from the results of the matrix."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AXES: Final[dict[str, Callable[[Cell, Parts], str]]] = {
     "Addresses": lambda _, parts: _NETWORKS[parts.network],
     "CSI driver": lambda cell, _: "ceph-csi" if cell.cephcsi else "the lab's",
 }
-"""What a cell is made of, by axis."""
+"""The value of a cell on each axis."""
 
 
 def with_support_table(text: str, ends: Sequence[Cell], passed: Collection[str]) -> str:

@@ -1,7 +1,7 @@
 """The virtual environments that have rbdagent: one for the Python of each Debian suite.
 
-All are at the same path as seen by the programs in them, ``venv`` below the cache. For a suite that
-is not the machine's own, another directory is mounted there. Standard library only.
+Programs see all of them at the same path, ``venv`` below the cache. For a suite that is not the
+machine's own, another directory is mounted there. Standard library only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CHECKOUT = Path(__file__).resolve().parents[2]
 REQUIREMENTS = CHECKOUT / "requirements-dev.txt"
 
-# What pip on this machine is configured with: a proxy's certificates, an index, names.
+# pip's configuration on this machine: a proxy's certificates, an index, names.
 _NETWORK = (
     *("/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/ssl/certs"),
     *("/etc/pip.conf", "/etc/xdg/pip", str(Path.home() / ".config/pip")),
@@ -38,11 +38,11 @@ def venv_place(cache: Path) -> Path:
 def venv_of(cache: Path, suite: Suite) -> Path:
     """Return the directory of the virtual environment for a suite's Python.
 
-    That of the machine's own suite is made by :mod:`tests.lab.install`.
+    :mod:`tests.lab.install` makes that of the machine's own suite.
 
     Args:
         cache: the project's cache directory.
-        suite: whose Python it is for.
+        suite: the suite of the Python.
 
     Raises:
         LabError: it cannot be made.
@@ -64,10 +64,10 @@ def venv_of(cache: Path, suite: Suite) -> Path:
 
 
 def install_commands(python: Path) -> tuple[tuple[str | Path, ...], ...]:
-    """Return the commands that fill a virtual environment: what is locked, then the checkout.
+    """Return the commands that fill a virtual environment: the locked packages, then the checkout.
 
-    No source distribution is built: pip checks no digest of what builds one. The checkout itself is
-    built by the locked hatchling.
+    No source distribution is built: pip checks no digest of what builds one. The locked hatchling
+    builds the checkout itself.
 
     Args:
         python: of the virtual environment.
@@ -80,7 +80,7 @@ def install_commands(python: Path) -> tuple[tuple[str | Path, ...], ...]:
 
 
 def made_from() -> bytes:
-    """Return what identifies the content of a virtual environment, but for its Python."""
+    """Return what identifies the content of a virtual environment, except for its Python."""
     files = (CHECKOUT / "pyproject.toml", REQUIREMENTS)
     return b"\0".join((*(file.read_bytes() for file in files), bytes(CHECKOUT)))
 

@@ -1,11 +1,11 @@
-"""A node VM: a real kernel with the real rbd module, on QEMU without any help of the hardware.
+"""A node VM: a real kernel with the real rbd module, on QEMU without hardware acceleration.
 
-The guest sees the file system of a Debian suite below a layer of its own in memory, and in it the
-checkout, the cache and the virtual environment at their usual paths. What changes on the machine
-after the boot may be seen late or half (9p with ``cache=loose``): ``put``, ``put_tree`` or
+The guest sees the file system of a Debian suite below its own layer in memory, and in it the
+checkout, the cache and the virtual environment at their usual paths. The guest may see changes of
+the machine after the boot late or partly (9p with ``cache=loose``): use ``put``, ``put_tree`` or
 ``refresh``.
 
-busybox's init runs it, or systemd: then the layer is on a disk, and what was installed stays.
+The guest runs busybox's init, or systemd: then the layer is on a disk, and installed packages stay.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LOG_DIR = "/var/log/lab"
 
 WARM = "/run/lab/warm"
 WARM_PROGRAM = "rbdagent, warm"
-"""guest/warm.py's socket, and what guest/control.py takes for it."""
+"""guest/warm.py's socket, and the program name that guest/control.py replaces by it."""
 
 _SETTINGS = "/etc/lab"
 _SERVICES = f"{_SETTINGS}/services"
@@ -49,7 +49,7 @@ _GRACE_S = 15.0
 _CONNECT_S = 2.0
 _DISK_MIB = 4096
 
-# An emulated processor gains nothing from defences; without them entering the kernel is cheaper.
+# An emulated processor gains nothing from mitigations; without them system calls are cheaper.
 # It may get no time while the kernel counts ten ticks to see whether its timer works, and panics.
 _KERNEL_ARGUMENTS = (
     "console=ttyS0 quiet panic=-1 mitigations=off apparmor=0 audit=0 nokaslr tsc=reliable"
@@ -79,20 +79,20 @@ class Completed:
 class Vm:
     """One virtual machine; made here, started by ``start``, reached by a control channel.
 
-    The channel is a second network card that leads through QEMU to this machine alone: it lives on
-    when the cluster's network is cut. Methods may be called from several threads.
+    The channel is a second network card that leads through QEMU to this machine alone: it still
+    works when the cluster's network is cut. Methods may be called from several threads.
 
     Args:
         name: the host name; no two VMs of a network have the same.
-        number: tells its addresses and ports from those of other machines of the network.
-        tree: what ``node_tree`` gave.
-        network: is there before the VM starts.
+        number: distinguishes its addresses and ports from those of other machines of the network.
+        tree: the result of ``node_tree``.
+        network: exists before the VM starts.
         processes: runs QEMU, as ``vm-NAME``; its log has the guest's console.
         state_dir: takes a directory ``NAME`` with the disk.
-        files: what the guest shall find, path -> content, at every boot before its first service.
+        files: path in the guest -> content, at every boot before its first service.
         memory_mib: of the guest; QEMU takes it as the guest uses it.
         disk: keep /var/lib/kubelet, /var/lib/containerd and the logs over a reboot.
-        systemd: have systemd for the first program, and keep everything over a reboot.
+        systemd: run systemd as the first program, and keep everything over a reboot.
     """
 
     def __init__(  # noqa: PLR0913  (keywords all, and each is a part of a machine)
@@ -125,7 +125,7 @@ class Vm:
         """Return its address on the network's bridge, of the family that Kubernetes uses."""
         return self._network.families[0].machine(self.number)
 
-    # Life -----------------------------------------------------------------------------------------
+    # Lifecycle ------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Switch the machine on; it is not ready yet."""
@@ -140,10 +140,10 @@ class Vm:
         self._processes.start(self._process_name, command, netns=self._netns)
 
     def wait_until_ready(self, timeout_s: float = _READY_S) -> None:
-        """Wait until the guest has done what it does at boot, services started included.
+        """Wait until the guest has finished its boot, services started included.
 
         Raises:
-            LabError: it did not come up in time, QEMU ended, or a step failed; with its output.
+            LabError: it did not start in time, QEMU ended, or a step failed; with its output.
         """
         wait_until(
             lambda: self._answers,
@@ -151,7 +151,7 @@ class Vm:
             what=f"{self.name} to answer",
             process=self._process,
         )
-        # The guest waits by itself: a question costs an emulated processor as much as an answer.
+        # The guest itself waits: a request costs an emulated processor as much as an answer.
         self.run(
             "until [ -e /run/lab/ready ] || [ -e /run/lab/failed ]; do sleep 0.2; done;"
             " [ -e /run/lab/ready ] || { cat /run/lab/boot.log >&2; exit 1; }",
@@ -165,11 +165,11 @@ class Vm:
         return process is not None and process.alive()
 
     def power_off(self) -> None:
-        """Pull the plug: nothing is written back, nobody is told."""
+        """Cut the power: nothing is written back, and no program is notified."""
         self._processes.kill(self._process_name)
 
     def reboot(self) -> None:
-        """Pull the plug and switch on again; what is on the disk survives, and nothing else."""
+        """Cut the power and switch on again; the disk survives, and nothing else."""
         self.power_off()
         self.start()
 
@@ -193,16 +193,16 @@ class Vm:
     ) -> Completed:
         """Run a command in the guest, as root in ``/``, and wait until it ends.
 
-        Something left in the background holds nobody up, and lives on.
+        A background process does not delay the return, and keeps running.
 
         Args:
             command: for ``sh -c``, or program and arguments.
-            timeout_s: then its process group is killed; times :func:`patience`.
+            timeout_s: after it, the process group is killed; times :func:`patience`.
             stdin: what the command can read.
             check: an exit code other than 0 is an error.
 
         Raises:
-            LabError: no answer, time ran out, or the command failed; with what it printed.
+            LabError: no answer, timeout, or the command failed; with its output.
         """
         argv = (
             ["sh", "-c", command] if isinstance(command, str) else [str(word) for word in command]
@@ -214,22 +214,22 @@ class Vm:
             stdout=out.decode(errors="surrogateescape"),
             stderr=err.decode(errors="surrogateescape"),
         )
-        said = f"{self.name}: {shlex.join(argv)}"
+        command_line = f"{self.name}: {shlex.join(argv)}"
         if code is None:
-            raise LabError(f"{said}: killed after {timeout_s:.0f} s\n{_output(done)}")
+            raise LabError(f"{command_line}: killed after {timeout_s:.0f} s\n{_output(done)}")
         if check and code != 0:
-            raise LabError(f"{said}: exit {code}\n{_output(done)}")
+            raise LabError(f"{command_line}: exit {code}\n{_output(done)}")
         return done
 
     def put(self, path: str, data: bytes, mode: int = 0o644) -> None:
-        """Write a file in the guest, and the directories it needs; it appears whole or not."""
+        """Write a file in the guest, and the directories it needs, atomically."""
         script = (
             'mkdir -p "$(dirname "$1")" && cat >"$1.new" && chmod "$2" "$1.new" && mv "$1.new" "$1"'
         )
         self.run(["sh", "-c", script, "put", path, f"{mode:o}"], stdin=data)
 
     def get(self, path: str) -> bytes:
-        """Give the content of a file in the guest."""
+        """Return the content of a file in the guest."""
         return self.run(["cat", path]).stdout.encode(errors="surrogateescape")
 
     def put_tree(self, source: Path, target: str) -> None:
@@ -241,7 +241,7 @@ class Vm:
         self.run(["sh", "-c", script, "put_tree", target], stdin=archive.getvalue())
 
     def refresh(self) -> None:
-        """Make the guest forget what it has read of this machine's files and does not use now.
+        """Drop the guest's cache of this machine's files that are not in use now.
 
         Twice: the layer's entries hold those of 9p below them.
         """
@@ -250,11 +250,11 @@ class Vm:
     # Services -------------------------------------------------------------------------------------
 
     def service(self, name: str) -> Service:
-        """Give the service of that name; it must have been defined before it is started."""
+        """Return the service of that name; it must have been defined before it is started."""
         return Service(self, name)
 
     def define_service(self, name: str, command: str | Sequence[str]) -> Service:
-        """Define a long-running program; it is forgotten at a reboot, unlike those in ``files``.
+        """Define a long-running program; a reboot removes it, unlike those in ``files``.
 
         Args:
             name: of the service; its log is ``LOG_DIR/NAME.log``.
@@ -271,7 +271,7 @@ class Vm:
 
     @property
     def _netns(self) -> str:
-        # QEMU opens the tap where it runs, and forwards the control channel from there.
+        # QEMU opens the tap in its namespace, and forwards the control channel from there.
         return self._network.netns
 
     @property
@@ -290,15 +290,15 @@ class Vm:
         forward = f"hostfwd=tcp:127.0.0.1:{self._port}-{_CONTROL_GUEST}:{_CONTROL_PORT}"
         disk: tuple[str, ...] = ()
         if self._disk is not None:
-            # Unsafe only when this machine crashes; the guest's own power failures are as real as
-            # they get, its unwritten pages are gone.
+            # Unsafe only if this machine crashes. The guest's own power failures are realistic: its
+            # unwritten pages are lost.
             disk = ("-drive", f"file={self._disk},if=virtio,format=raw,cache=unsafe")
         arguments = _KERNEL_ARGUMENTS + (_SYSTEMD_ARGUMENTS if self._systemd else "")
         return [
             "qemu-system-x86_64",
-            # With KVM in a VM without nested virtualisation it hangs instead of failing. With two
-            # emulated processors both once locked up for good, each waiting for the other, and on
-            # two real ones they are no faster.
+            # With KVM in a VM without nested virtualisation QEMU hangs instead of failing. Two
+            # emulated processors once locked up permanently, each waiting for the other. On two
+            # real processors they are no faster.
             # Without ERMS and FSRM, with which the kernel and glibc copy by `rep movsb`: TCG
             # emulates that byte by byte, and a program starts a fifth slower. QEMU 10 has both.
             *("-accel", "tcg", "-cpu", "max,la57=off,-erms,-fsrm", "-smp", "1"),
@@ -316,10 +316,10 @@ class Vm:
         ]
 
     def _mounted(self) -> dict[Path, Path]:
-        """What the guest finds in its root: path there -> directory of this machine.
+        """Paths in the guest's root -> directories of this machine that are mounted there.
 
-        Mounted where QEMU reads it and not in the guest: the containers' file systems have the
-        guest's as a layer, and a layer shows no mounts.
+        QEMU's side has the mounts, not the guest: the containers' file systems have the guest's as
+        a layer, and a layer shows no mounts.
         """
         cache = cache_dir()
         return {CHECKOUT: CHECKOUT, cache: cache, venv_place(cache): self._tree.venv}
@@ -357,14 +357,14 @@ class Vm:
     def _ask(
         self, argv: Sequence[str], stdin: bytes, *, timeout_s: float, grace_s: float = _GRACE_S
     ) -> tuple[int | None, bytes, bytes]:
-        """Have the guest run ``argv``; give its exit code (None: time ran out) and its output."""
+        """Make the guest run ``argv``; return its exit code (None: timeout) and its output."""
         request = {"argv": argv, "stdin": len(stdin), "timeout_s": timeout_s}
         try:
             with self._network.connect("127.0.0.1", self._port, timeout_s=_CONNECT_S) as connection:
                 connection.sendall(json.dumps(request).encode() + b"\n" + stdin)
                 connection.settimeout(timeout_s + grace_s)
                 with connection.makefile("rb") as stream:
-                    # QEMU accepts before the guest listens: an early question ends like this.
+                    # QEMU accepts before the guest listens: an early request ends like this.
                     if not (line := stream.readline()):
                         raise LabError(f"{self.name}: the connection was closed")
                     head = json.loads(line)
@@ -386,11 +386,11 @@ class Service:
     name: str
 
     def start(self) -> None:
-        """Start it; LabError when it runs already."""
+        """Start it; raise LabError if it runs already."""
         self._do("start")
 
     def stop(self) -> None:
-        """End it with TERM and wait until it has; one that does not run is no error."""
+        """End it with TERM and wait until it has ended; one that does not run is no error."""
         self._do("stop")
 
     def kill(self) -> None:
@@ -403,14 +403,14 @@ class Service:
         self.start()
 
     def pid(self) -> int | None:
-        """Give its pid in the guest, None when it does not run."""
+        """Return its pid in the guest, None when it does not run."""
         done = self.vm.run(service_command(self.name, "status"), check=False)
         return int(done.stdout) if done.exit_code == 0 else None
 
     def logs(self) -> str:
-        """Give what it has printed, over all its starts.
+        """Return its output, over all its starts.
 
-        With a disk over reboots too, but for the last second before the plug was pulled.
+        With a disk over reboots too, but for the last second before the power was cut.
         """
         return self.vm.run(f"cat {LOG_DIR}/{shlex.quote(self.name)}.log").stdout
 
@@ -419,18 +419,18 @@ class Service:
 
 
 def service_file(name: str, command: str | Sequence[str]) -> tuple[str, bytes]:
-    """Give path and content that define a service, for ``files`` of a VM."""
+    """Return path and content that define a service, for ``files`` of a VM."""
     line = command if isinstance(command, str) else shlex.join(command)
     return f"{_SERVICES}/{name}", f"exec {line}\n".encode()
 
 
 def start_file(name: str, script: str) -> tuple[str, bytes]:
-    """Give path and content of a shell script that runs at boot, in the order of names."""
+    """Return path and content of a shell script that runs at boot, in the order of names."""
     return f"{_SETTINGS}/start.d/{name}", script.encode()
 
 
 def service_command(service: str, verb: str) -> str:
-    """Give the guest's shell command for a service: start, stop, kill, status."""
+    """Return the guest's shell command for a service: start, stop, kill, status."""
     return shlex.join(["sh", f"{_SETTINGS}/service.sh", service, verb])
 
 
@@ -441,9 +441,9 @@ def _inittab() -> dict[str, bytes]:
 
 
 def _units() -> dict[str, bytes]:
-    """Give the units of what busybox's init would run."""
+    """Return the units that correspond to the entries of busybox's init."""
     boot = f"[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart={_BOOT}\n"
-    # What a command left in the background lives on when this is stopped.
+    # Background processes of a command keep running when this unit is stopped.
     control = f"[Service]\nRestart=always\nKillMode=process\nExecStart={_CONTROL}\n"
     units = {"lab-boot.service": f"[Unit]\nBefore=multi-user.target\n{boot}"}
     units["lab-control.service"] = f"[Unit]\nAfter=lab-boot.service\n{control}"

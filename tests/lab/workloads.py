@@ -1,4 +1,4 @@
-"""What incidents are made of: claims, pods, their deletion, and waiting for what follows."""
+"""The objects of incidents: claims, pods, their deletion, and waits for their effects."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ STORAGE = "/apis/storage.k8s.io/v1"
 IMAGE = "docker.io/lab/box:1"
 
 BACK_OFF_S: Final = 122.0
-"""kubelet's longest pause before it tries again what failed with a volume: 2m2s
+"""kubelet's longest pause before it retries a failed volume operation: 2m2s
 (pkg/util/goroutinemap/exponentialbackoff, maxDurationBeforeRetry)."""
 
 RETRIED_S: Final = BACK_OFF_S + 120.0
-"""For what kubelet may have to try once more: the pause, and the try on an emulated processor."""
+"""A timeout for one retry of kubelet: the pause, and the retry on an emulated processor."""
 
 # PID 1 of a container gets no default action for TERM: without the trap a deletion takes the
 # whole grace period.
@@ -50,16 +50,16 @@ _COLLECTIONS = {
 
 
 def multi_attach_words() -> str:
-    """Return how the controller begins the event of Multi-Attach.
+    """Return the first words of the controller's Multi-Attach event.
 
-    Kubernetes 1.37 changed it (reconciler.go, reportMultiAttachError).
+    Kubernetes 1.37 changed them (reconciler.go, reportMultiAttachError).
     """
     minor = int(chosen_parts().kubernetes.split(".")[1])
     return "Multi-Attach error" if minor < _WAITING_SINCE else "Waiting for detach"
 
 
 def collection(kind: str, namespace: str = "default") -> str:
-    """Give the API path of a collection."""
+    """Return the API path of a collection."""
     return _COLLECTIONS[kind].format(namespace=namespace)
 
 
@@ -73,7 +73,7 @@ def claim(
     size: str = "64Mi",
     volume_name: str = "",
 ) -> Json:
-    """Give a claim; with ``volume_name`` it asks for that persistent volume."""
+    """Return a claim; with ``volume_name`` it asks for that persistent volume."""
     spec: Json = {
         "accessModes": [access_mode],
         "volumeMode": volume_mode,
@@ -101,9 +101,9 @@ def pod(
     read_only: bool = False,
     spec: Mapping[str, object] | None = None,
 ) -> Json:
-    """Give a pod bound to ``node`` with its claims at /data, /data2, ... (block: /dev/xvda, ...).
+    """Return a pod bound to ``node`` with its claims at /data, /data2, ... (block: /dev/xvda, ...).
 
-    The container idles; ``spec`` is laid over the pod's spec.
+    The container sleeps; ``spec`` overrides the pod's spec.
     """
     return {
         "apiVersion": "v1",
@@ -124,7 +124,7 @@ def pod_spec(
     command: Sequence[str] = _IDLE,
     read_only: bool = False,
 ) -> Json:
-    """Give a pod's spec, for pods and for the templates of their owners."""
+    """Return a pod's spec, for pods and for the templates of their owners."""
     container: Json = {
         "name": "box",
         "image": IMAGE,
@@ -144,7 +144,7 @@ def pod_spec(
             container.setdefault("volumeMounts", []).append(mount)
     return {
         "nodeName": node,
-        "hostNetwork": True,  # an address of its own would cost a start time, and nobody asks
+        "hostNetwork": True,  # a separate address would cost start time, and no test uses it
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 5,
         "containers": [container],
@@ -155,7 +155,7 @@ def pod_spec(
 def deployment(
     name: str, *, template: Mapping[str, object], max_surge: int = 1, namespace: str = "default"
 ) -> Json:
-    """Give a deployment of one replica; with ``max_surge`` 1 the new pod comes first."""
+    """Return a deployment of one replica; with ``max_surge`` 1 the new pod comes first."""
     labels = {"app": name}
     return {
         "apiVersion": "apps/v1",
@@ -174,7 +174,7 @@ def deployment(
 
 
 class Workloads:
-    """Create, await and delete Kubernetes objects of the lab."""
+    """Creates, awaits and deletes Kubernetes objects of the lab."""
 
     def __init__(self, api: Api) -> None:
         self.api = api
@@ -190,11 +190,11 @@ class Workloads:
                 self.api.patch(f"{path}/{meta['name']}", item)
 
     def find(self, kind: str, name: str, namespace: str = "default") -> Json | None:
-        """Give an object, or None when there is none of that name."""
+        """Return an object, or None when there is none of that name."""
         return self.api.find(f"{collection(kind, namespace)}/{name}")
 
     def wait_bound(self, name: str, *, namespace: str = "default", timeout_s: float = 60) -> str:
-        """Wait until a claim is bound; give the name of its persistent volume."""
+        """Wait until a claim is bound; return the name of its persistent volume."""
 
         def volume() -> str | None:
             found = self.find("PersistentVolumeClaim", name, namespace)
@@ -207,7 +207,7 @@ class Workloads:
     def wait_running(
         self, name: str, *, namespace: str = "default", timeout_s: float = RETRIED_S
     ) -> Json:
-        """Wait until a pod's containers run; a failure tells the pod's events."""
+        """Wait until a pod's containers run; a failure shows the pod's events."""
 
         def running() -> Json | None:
             found = self.find("Pod", name, namespace)
@@ -218,20 +218,21 @@ class Workloads:
                 running, timeout_s=timeout_s, what=f"pod {namespace}/{name} to run", interval_s=0.3
             )
         except LabError as error:
-            told = "\n".join(f"    {_told(event)}" for event in self.events(name, namespace))
-            raise LabError(f"{error}\n--- the pod's events:\n{told or '    (none)'}") from error
+            events = "\n".join(
+                f"    {_event_line(event)}" for event in self.events(name, namespace)
+            )
+            raise LabError(f"{error}\n--- the pod's events:\n{events or '    (none)'}") from error
 
     def wait_rolled_out(self, name: str, *, namespace: str, timeout_s: float = 300) -> None:
         """Wait until every node runs a daemon set's newest pod, and it is ready.
 
-        The lab has no scheduler: its one word about such a pod, the node it is made for, is said
-        here.
+        The lab has no scheduler: this method binds such a pod to the node for which it was created.
         """
 
         def rolled_out() -> bool:
-            for each in self.api.items(collection("Pod", namespace)):
-                if not each["spec"].get("nodeName"):
-                    self._bind(each)
+            for item in self.api.items(collection("Pod", namespace)):
+                if not item["spec"].get("nodeName"):
+                    self._bind(item)
             found = self.find("DaemonSet", name, namespace)
             if (
                 found is None
@@ -240,9 +241,9 @@ class Workloads:
                 return False
             wanted = found["status"]["desiredNumberScheduled"]
             ready = (
-                found["status"].get(each, 0) for each in ("updatedNumberScheduled", "numberReady")
+                found["status"].get(field, 0) for field in ("updatedNumberScheduled", "numberReady")
             )
-            return wanted > 0 and all(each == wanted for each in ready)
+            return wanted > 0 and all(count == wanted for count in ready)
 
         try:
             wait_until(
@@ -253,10 +254,14 @@ class Workloads:
             )
         except LabError as error:
             names = [
-                each["metadata"]["name"] for each in self.api.items(collection("Pod", namespace))
+                item["metadata"]["name"] for item in self.api.items(collection("Pod", namespace))
             ]
-            told = (_told(event) for each in names for event in self.events(each, namespace))
-            raise LabError("\n".join((str(error), "--- its pods' events:", *told))) from error
+            events = (
+                _event_line(event)
+                for object_name in names
+                for event in self.events(object_name, namespace)
+            )
+            raise LabError("\n".join((str(error), "--- its pods' events:", *events))) from error
 
     def _bind(self, made: Json) -> None:
         meta, (term,) = made["metadata"], _node_terms(made)
@@ -272,12 +277,12 @@ class Workloads:
         )
 
     def wait_pod_of(self, owner: str, node: str) -> str:
-        """Wait for a pod of a deployment on a node; give its name."""
+        """Wait for a pod of a deployment on a node; return its name."""
 
         def name() -> str | None:
-            for each in self.api.items("/api/v1/namespaces/default/pods"):
-                meta = each["metadata"]
-                if meta["name"].startswith(f"{owner}-") and each["spec"].get("nodeName") == node:
+            for item in self.api.items("/api/v1/namespaces/default/pods"):
+                meta = item["metadata"]
+                if meta["name"].startswith(f"{owner}-") and item["spec"].get("nodeName") == node:
                     return str(meta["name"])
             return None
 
@@ -296,17 +301,17 @@ class Workloads:
     def delete(
         self, kind: str, name: str, *, namespace: str = "default", wait: bool = True
     ) -> None:
-        """Delete an object as kubectl does, and wait until it is gone unless told otherwise."""
+        """Delete an object as kubectl does; by default wait until it is gone."""
         self.api.delete(f"{collection(kind, namespace)}/{name}", propagationPolicy="Background")
         if wait:
             self.wait_gone(kind, name, namespace=namespace)
 
     def force_delete(self, name: str, *, namespace: str = "default") -> None:
-        """Delete a pod as ``kubectl delete --force --grace-period=0``: kubelet is not asked."""
+        """Delete a pod as ``kubectl delete --force --grace-period=0``, without kubelet."""
         self.api.delete(f"{collection('Pod', namespace)}/{name}", gracePeriodSeconds=0)
 
     def events(self, name: str, namespace: str = "default") -> list[Json]:
-        """Give the events that regard the object of that name, oldest first."""
+        """Return the events that regard the object of that name, oldest first."""
         selector = f"fieldSelector=involvedObject.name={name}"
         events = self.api.items(f"/api/v1/namespaces/{namespace}/events?{selector}")
         return sorted(events, key=_last_seen)
@@ -324,7 +329,7 @@ class Workloads:
         namespace: str = "default",
         timeout_s: float = RETRIED_S,
     ) -> Json:
-        """Wait for an event of the object of that name; give it."""
+        """Wait for an event of the object of that name; return it."""
 
         def matching() -> Json | None:
             for event in self.events(name, namespace):
@@ -335,12 +340,12 @@ class Workloads:
         return wait_until(
             matching,
             timeout_s=timeout_s,
-            what=f"an event {reason} on {namespace}/{name} that says {contains!r}",
+            what=f"an event {reason} on {namespace}/{name} with {contains!r}",
             interval_s=0.3,
         )
 
     def attachments(self, volume: str) -> list[Json]:
-        """Give the VolumeAttachments of a persistent volume."""
+        """Return the VolumeAttachments of a persistent volume."""
         return [
             item
             for item in self.api.items(collection("VolumeAttachment"))
@@ -381,5 +386,5 @@ def _last_seen(event: Json) -> str:
     return str(event.get("lastTimestamp") or event.get("eventTime") or "")
 
 
-def _told(event: Json) -> str:
+def _event_line(event: Json) -> str:
     return f"{event['type']} {event['reason']}: {event['message']}"

@@ -1,9 +1,9 @@
-"""Ceph's Python bindings, without Ceph: as strict about the types of arguments as Cython 3.
+"""Ceph's Python bindings without Ceph: as strict about the types of arguments as Cython 3.
 
-Cython 3 enforces an annotation that names a built-in type: the value is of this very type, and None
-only where the annotation is Optional. Cython 0.29, which built the bindings of Ceph 16, enforces
-none. The signatures are those that python3-rados and python3-rbd 18.2.7 and 20.2.4 of Debian embed
-(``embedsignature``, src/pybind/rados/rados.pyx); rbd.pyx has no annotations.
+Cython 3 enforces an annotation that names a built-in type: the value must have exactly this type,
+and may be None only if the annotation is Optional. Cython 0.29, which built the bindings of Ceph
+16, enforces none. The signatures are those that python3-rados and python3-rbd 18.2.7 and 20.2.4 of
+Debian embed (``embedsignature``, src/pybind/rados/rados.pyx); rbd.pyx has no annotations.
 """
 
 # ruff: noqa: ANN401, ARG002 - the bindings carry no types, and a stub has their parameters all
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pytest
 
     Answer = bytes | int | Exception
-    """What a command prints, the code it fails with, or what the binding raises."""
+    """The output of a command, the code that it fails with, or the exception of the binding."""
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
 
@@ -36,7 +36,7 @@ FSID: Final = "7d112cea-dc64-4604-876a-0d7dcec17d1a"
 
 
 def typed(function: _F) -> _F:
-    """Refuse arguments as Cython 3 does."""
+    """Wrap a function so that it refuses arguments as Cython 3 does."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
@@ -65,7 +65,7 @@ def _check(name: str, value: object, annotation: Any) -> None:
 
 
 class Error(Exception):
-    """``rados.Error`` and ``rbd.Error`` are two classes of one form."""
+    """The form that ``rados.Error`` and ``rbd.Error`` share, although they are two classes."""
 
     def __init__(self, message: str, errno: int | None = None) -> None:
         super().__init__(message)
@@ -99,27 +99,35 @@ class FakeImage(Struct, kw_only=True):
     """One image of the cluster."""
 
     image_id: str
-    name: str
+    name: str | bytes
+    """Bytes need not be UTF-8."""
     pool_id: int = 1
     watchers: tuple[tuple[str, int, int], ...] = ()
     """Address, client and cookie."""
     in_trash: bool = False
     error: Exception | None = None
-    """What opening it raises."""
+    """The exception that opening it raises."""
+    lockers: tuple[tuple[bytes, bytes, bytes], ...] = ()
+    """Client, name and address."""
+    metadata: dict[str, bytes] = {}
 
 
 class FakeCeph(Struct, kw_only=True):
-    """A cluster, and everything that it is asked to do wrong."""
+    """A cluster with its contents, and the errors that it returns on request."""
 
-    pools: dict[int, str]
+    pools: dict[int, str | bytes]
     images: tuple[FakeImage, ...] = ()
     answers: dict[str, Answer]
-    """Prefix of a command to its answer; what is not there is unknown to the monitors."""
+    """From the prefix of a command to its answer; the monitors do not know any other command."""
     address: str = "10.77.0.11:0/2632773861"
-    """Of the client itself."""
+    """The address of the client itself."""
     connect: dict[str, Exception] = {}
-    """User to what connecting as that user raises."""
+    """From a user to the exception that a connection as that user raises."""
+    tasks: tuple[bytes, ...] | Exception | None = None
+    """The queue of the mgr, oldest first; None if no task was ever added."""
     asked: list[str]
+    objects: dict[str, dict[str, bytes] | Exception] = {}
+    """From the name of an object to its omap, or to the exception that reading it raises."""
 
     def answer(self, command: str) -> tuple[int, bytes, str]:
         prefix = json.loads(command)["prefix"]
@@ -132,7 +140,7 @@ class FakeCeph(Struct, kw_only=True):
         return 0, found, ""
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> Self:
-        """Have ``import rados`` and ``import rbd`` find this cluster."""
+        """Make ``import rados`` and ``import rbd`` find this cluster."""
         rados: Any = ModuleType("rados")
         rados.Rados = type("Rados", (Rados,), {"cluster": self})
         rados.ReadOpCtx, rados.Error = ReadOpCtx, RadosError
@@ -143,7 +151,7 @@ class FakeCeph(Struct, kw_only=True):
         rbd.RBD_MIRROR_IMAGE_DISABLED = 2
         monkeypatch.setitem(sys.modules, "rados", rados)
         monkeypatch.setitem(sys.modules, "rbd", rbd)
-        # Neither is there a librados whose C++ symbol could be called.
+        # There is no librados either whose C++ symbol can be called.
         monkeypatch.setattr("rbdagent.observe.watches._library", lambda: None)
         return self
 
@@ -162,8 +170,18 @@ def ceph(*images: FakeImage, **changes: Any) -> FakeCeph:
     return FakeCeph(pools={1: "k8s"}, images=images, answers=answers, asked=[], **changes)
 
 
+def decode_cstr(name: str | bytes) -> str:
+    """Decode a name strictly, as both bindings do."""
+    return name if isinstance(name, str) else name.decode()
+
+
+def cstr(name: str | bytes) -> bytes:
+    """Encode a name as the bindings do; bytes stay as they are."""
+    return name if isinstance(name, bytes) else name.encode()
+
+
 def raising(error: BaseException) -> Callable[..., Any]:
-    """Return a function that fails, whatever it is called with."""
+    """Return a function that raises the error for any arguments."""
 
     def fail(*_: object, **__: object) -> Any:
         raise error
@@ -172,7 +190,9 @@ def raising(error: BaseException) -> Callable[..., Any]:
 
 
 class ReadOp:
-    pass
+    def __init__(self) -> None:
+        self.keys: tuple[str, ...] = ()
+        self.found: list[tuple[str, bytes]] = []
 
 
 class ReadOpCtx:
@@ -193,7 +213,7 @@ class Ioctx:
         return tuple(image for image in self.cluster.images if image.pool_id == self.pool_id)
 
     def get_pool_name(self) -> str:
-        return self.cluster.pools[self.pool_id]
+        return decode_cstr(self.cluster.pools[self.pool_id])
 
     def get_pool_id(self) -> int:
         return self.pool_id
@@ -205,7 +225,7 @@ class Ioctx:
     @typed
     def read(self, key: str, length: int = 8192, offset: int = 0) -> bytes:
         for image in self.images:
-            if key == f"rbd_id.{image.name}" and not image.in_trash:
+            if cstr(key) == b"rbd_id." + cstr(image.name) and not image.in_trash:
                 encoded = image.image_id.encode()
                 content = len(encoded).to_bytes(4, "little") + encoded
                 return content[offset : offset + length]
@@ -214,13 +234,32 @@ class Ioctx:
     def get_omap_vals_by_keys(
         self, read_op: ReadOp, keys: tuple[str, ...]
     ) -> tuple[Iterator[tuple[str, bytes]], int]:
-        trash = {f"id_{image.image_id}" for image in self.images if image.in_trash}
-        return iter([(key, b"") for key in keys if key in trash]), 0
+        read_op.keys = keys
+        return iter(read_op.found), 0
+
+    @typed
+    def get_omap_vals(
+        self, read_op: ReadOp, start_after: str, filter_prefix: str, max_return: int
+    ) -> Any:
+        tasks = self.cluster.tasks
+        found = tasks if isinstance(tasks, tuple) else ()
+        keyed = [(f"{number:016X}", task) for number, task in enumerate(found, start=1)]
+        return iter(keyed[:max_return]), 0
 
     @typed
     def operate_read_op(self, read_op: ReadOp, oid: str, flag: int = 0) -> None:
-        if oid != "rbd_trash" or not any(image.in_trash for image in self.images):
+        if oid == "rbd_task" and isinstance(self.cluster.tasks, Exception):
+            raise self.cluster.tasks
+        if oid == "rbd_task" and self.cluster.tasks is not None:
+            return
+        trash = {f"id_{image.image_id}": b"" for image in self.images if image.in_trash}
+        objects = self.cluster.objects | ({"rbd_trash": trash} if trash else {})
+        found = objects.get(oid)
+        if found is None:
             raise ObjectNotFound(f"Failed to operate read op for oid {oid}", errno=errno.ENOENT)
+        if isinstance(found, Exception):
+            raise found
+        read_op.found += [(key, found[key]) for key in read_op.keys if key in found]
 
 
 class Rados:
@@ -244,6 +283,9 @@ class Rados:
     def connect(self, timeout: int = 0) -> None:
         if self._user in self.cluster.connect:
             raise self.cluster.connect[self._user]
+
+    def conf_get(self, option: str) -> str:
+        return ""
 
     def get_fsid(self) -> str:
         return FSID
@@ -281,18 +323,19 @@ class Image:
     def __init__(
         self,
         ioctx: Ioctx,
-        name: str | None = None,
+        name: str | bytes | None = None,
         snapshot: object = None,
         read_only: bool = False,  # noqa: FBT001, FBT002 - the bindings' own
         image_id: str | None = None,
     ) -> None:
         for image in ioctx.images:
-            if image.image_id == image_id or (image.name == name and not image.in_trash):
+            is_named = name is not None and cstr(image.name) == cstr(name)
+            if image.image_id == image_id or (is_named and not image.in_trash):
                 if image.error is not None:
                     raise image.error
                 self._image = image
                 return
-        raise ImageNotFound(f"error opening image {name or image_id}", errno=errno.ENOENT)
+        raise ImageNotFound(f"error opening image {name or image_id!r}", errno=errno.ENOENT)
 
     def __enter__(self) -> Self:
         return self
@@ -304,7 +347,7 @@ class Image:
         return self._image.image_id
 
     def get_name(self) -> str:
-        return self._image.name
+        return decode_cstr(self._image.name)
 
     def old_format(self) -> bool:
         return False
@@ -319,11 +362,14 @@ class Image:
         for address, client, cookie in self._image.watchers:
             yield {"addr": address, "id": client, "cookie": cookie}
 
-    def list_lockers(self) -> list[object]:
-        return []
+    def list_lockers(self) -> list[object] | dict[str, Any]:
+        if not self._image.lockers:
+            return []
+        lockers = [tuple(map(decode_cstr, locker)) for locker in self._image.lockers]
+        return {"tag": "", "exclusive": True, "lockers": lockers}
 
     def metadata_get(self, key: str) -> str:
-        raise KeyError(key)
+        return decode_cstr(self._image.metadata[key])
 
     def mirror_image_get_info(self) -> dict[str, Any]:
         return {"state": 2}
@@ -344,4 +390,4 @@ class RBD:
     def list2(self, ioctx: Ioctx) -> Iterator[dict[str, str]]:
         for image in ioctx.images:
             if not image.in_trash:
-                yield {"name": image.name, "id": image.image_id}
+                yield {"name": decode_cstr(image.name), "id": image.image_id}

@@ -1,7 +1,7 @@
-"""Builders of snapshots: every default is the true orphan, every keyword makes it something else.
+"""Builders of snapshots: every default describes the true orphan, every keyword something else.
 
-The orphan is the recorded one (kubelet restarted while NodeUnstage failed): an image of ceph-csi's,
-mapped on worker-1, its stash and vol_data.json left, no pod, no mount, no VolumeAttachment.
+The orphan is the recorded one (kubelet restarted while NodeUnstage failed): an image of ceph-csi,
+mapped on worker-1. Its stash and vol_data.json are left; it has no pod, mount or VolumeAttachment.
 """
 
 # ruff: noqa: ANN401 - a builder takes any field of what it builds
@@ -54,6 +54,7 @@ from rbdagent.model import (
     PodVolumeDirectory,
     ProcessRef,
     PublishedNode,
+    ServiceAddress,
     Snapshot,
     Source,
     Sources,
@@ -80,7 +81,7 @@ NOWHERE: Final = Settings(
     timeout_s=10.0,
     version="test",
 )
-"""Where a look finds nothing: for what takes its looks from elsewhere."""
+"""Settings under which nothing is observed: for code that gets its snapshots elsewhere."""
 LONG_AGO: Final = "2026-11-20T03:00:00Z"
 JUST_NOW: Final = "2026-11-21T02:58:00Z"
 FSID: Final = "7d112cea-dc64-4604-876a-0d7dcec17d1a"
@@ -91,9 +92,9 @@ PV: Final = "pvc-7d6d4e77-8106-4cb4-948f-997d0d5f6de1"
 SPEC: Final = ImageSpec(pool="k8s", name="csi-vol-a5aedea1-28da-40b4-92b8-33fd7de38647")
 IMAGE_ID: Final = "101d576e3eb2"
 AES_KEY: Final = "AQDFggNrngdREBAAAAAAAAAAAAAAAAAAAAAAAA=="
-"""Head of a key that ceph-authtool 20.2.4 made with --key-type=aes, its secret overwritten."""
+"""Head of a key that ceph-authtool 20.2.4 made with --key-type=aes; its secret is overwritten."""
 AES256K_KEY: Final = "AgC7ggNru4AWKSAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
-"""The same without --key-type."""
+"""The same for a key made without --key-type."""
 CLIENT: Final = 4393
 ADDRESS: Final = EntityAddress(ip="10.77.0.11", port=0, nonce=2632773861)
 REMOTE_ADDRESS: Final = EntityAddress(ip="10.77.0.12", port=0, nonce=1932216381)
@@ -248,7 +249,7 @@ def in_flight(program: str, command: str, **overrides: Any) -> InFlight:
     default = InFlight(
         process=ProcessRef(pid=9000, command=command),
         program=program,
-        names=tuple(each for each in command.split() if "/" in each),
+        names=tuple(word for word in command.split() if "/" in word),
     )
     return _made(default, overrides)
 
@@ -264,6 +265,14 @@ def watcher(**overrides: Any) -> Watcher:
 
 def remote_watcher(**overrides: Any) -> Watcher:
     return _made(Watcher(address=REMOTE_ADDRESS, client=4239, cookie=COOKIE), overrides)
+
+
+def mirror_daemon(watching: Watcher, **overrides: Any) -> ServiceAddress:
+    """Return the rbd-mirror of a watcher's client; by default a daemon of the image's cluster."""
+    default = ServiceAddress(
+        kind="rbd-mirror", name="", address=watching.address, client=watching.client
+    )
+    return _made(default, overrides)
 
 
 def image_view(**overrides: Any) -> ImageView:
@@ -401,7 +410,7 @@ IN_USE_NAME: Final = in_use_name(DRIVER, HANDLE)
 
 
 # --------------------------------------------------------------------------------------------------
-# The snapshot, and what is said of it
+# The snapshot and its diagnosis
 # --------------------------------------------------------------------------------------------------
 
 
@@ -410,7 +419,7 @@ def target(**overrides: Any) -> Target:
 
 
 def snapshot(**overrides: Any) -> Snapshot:
-    """Build a snapshot; ``node=None``, ``ceph=None`` or ``kubernetes=None`` fail that source."""
+    """Build a snapshot; ``node=None``, ``ceph=None`` or ``kubernetes=None``: that source failed."""
     default = Snapshot(
         observed_at=NOW,
         tool_version="0.1.0",
@@ -457,18 +466,18 @@ def world(
 
 
 def unmapped(**parts: Any) -> Snapshot:
-    """Build the world in which nobody holds the image: no mapping, no watcher."""
+    """Build a snapshot in which no client holds the image: no mapping, no watcher."""
     on_node = {"mappings": (), **parts.pop("on_node", {})}
     of_image = {"watchers": (), **parts.pop("of_image", {})}
     return world(on_node=on_node, of_image=of_image, **parts)
 
 
 def turned(seen: Snapshot) -> Snapshot:
-    """Turn every tuple of the snapshot around."""
+    """Return the snapshot with every tuple in reverse order."""
 
     def turn(value: Any) -> Any:
         if isinstance(value, tuple):
-            return tuple(turn(each) for each in reversed(value))
+            return tuple(turn(item) for item in reversed(value))
         if hasattr(value, "__struct_fields__"):
             return replace(
                 value, **{name: turn(getattr(value, name)) for name in value.__struct_fields__}
@@ -480,29 +489,29 @@ def turned(seen: Snapshot) -> Snapshot:
 
 
 def said(seen: Snapshot) -> Diagnosis:
-    """Join and judge."""
+    """Correlate and diagnose a snapshot."""
     return diagnose(correlate(seen), seen)
 
 
 def judged(seen: Snapshot) -> JudgedHolder:
-    """Give the first holder, judged."""
+    """Return the verdict on the first holder."""
     return said(seen).holders[0]
 
 
 def found(seen: Snapshot, code: str) -> Finding:
-    """Give the finding of a code; fail with what was said instead."""
+    """Return the finding of a code; fail with the reported codes if it is missing."""
     diagnosis = said(seen)
-    for each in diagnosis.findings:
-        if each.code == code:
-            return each
-    codes = [each.code for each in diagnosis.findings]
+    for finding in diagnosis.findings:
+        if finding.code == code:
+            return finding
+    codes = [finding.code for finding in diagnosis.findings]
     message = f"{code} was not said, but {codes} and {diagnosis.verdict}"
     raise AssertionError(message)
 
 
 def codes(seen: Snapshot) -> set[str]:
-    """Give the codes that were said."""
-    return {each.code for each in said(seen).findings}
+    """Return the codes that are reported."""
+    return {finding.code for finding in said(seen).findings}
 
 
 def gap(fact: str) -> Gap:

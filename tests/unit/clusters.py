@@ -1,4 +1,4 @@
-"""Small clusters at random, some steps away from peace: what the properties of ``-A`` vary."""
+"""Random small clusters, some changes away from a healthy one, for the properties of ``-A``."""
 
 from __future__ import annotations
 
@@ -98,16 +98,16 @@ _REASONS: Final = (
     "Unhealthy",
 )
 _OTHERS: Final = frozenset({"Provisioning", "Killing", "Unhealthy"})
-"""Such events are at peace, and say nothing of volumes."""
+"""Events with these reasons have type Normal and a message that concerns no volume."""
 
 
 def address(node: str) -> EntityAddress:
-    """Give the address of a node's Ceph client."""
+    """Return the address of the Ceph client on a node."""
     return EntityAddress(ip=f"10.0.0.{node[-1]}", nonce=int(node[-1]))
 
 
 class Maker:
-    """Makes one cluster: at peace first, and then some things of it otherwise."""
+    """Builds one cluster: healthy at first, then with changes."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -141,7 +141,7 @@ class Maker:
     def number(self) -> int:
         return self.random.randrange(COUNT)
 
-    # At peace -------------------------------------------------------------------------------------
+    # Healthy --------------------------------------------------------------------------------------
 
     def _space(self, number: int) -> str:
         return SPACES[number % 2]
@@ -208,10 +208,10 @@ class Maker:
     def _node(self, name: str) -> Node:
         return Node(name=name, ready=True, internal_ips=(address(name).ip,))
 
-    # Otherwise ------------------------------------------------------------------------------------
+    # Changes --------------------------------------------------------------------------------------
 
     def change(self) -> None:
-        """Change something."""
+        """Apply one change at random."""
         self.random.choice(_CHANGES)(self)
 
     def a_volume(self) -> None:
@@ -243,7 +243,7 @@ class Maker:
         self.volumes[number] = replace(self.volumes[number], **changes)
 
     def spare_volumes(self) -> None:
-        """Add more PVs than any answer names."""
+        """Add more PVs than any output names."""
         first = 100 + len(self.volumes)
         for number in range(first, first + self.one_of(3, 12, 30)):
             changes = {
@@ -309,11 +309,11 @@ class Maker:
             node_name=self.one_of(*NODES, None),
             phase=self.one_of("Pending", "Running", "Succeeded"),
         )
-        # There is one of a name.
-        self.pods = [*(each for each in self.pods if each.ref != made.ref), made]
+        # Names are unique.
+        self.pods = [*(pod for pod in self.pods if pod.ref != made.ref), made]
 
     def no_pod(self) -> None:
-        """Leave some out, from the last on."""
+        """Remove some pods from the end of the list."""
         self.pods = self.pods[: self.number()]
 
     def an_attachment(self) -> None:
@@ -333,8 +333,10 @@ class Maker:
         )
         if self.random.random() < 0.5:
             self.no_attachment()
-        # There is one of a name.
-        self.attachments = [each for each in self.attachments if each.name != made.name]
+        # Names are unique.
+        self.attachments = [
+            attachment for attachment in self.attachments if attachment.name != made.name
+        ]
         self.attachments.append(made)
 
     def no_attachment(self) -> None:
@@ -354,7 +356,7 @@ class Maker:
         self.nodes[number] = replace(self.nodes[number], **changes)
 
     def a_volume_in_use(self) -> None:
-        """Have a node list a volume, whoever is there."""
+        """List a volume in the status of a node, whether a pod uses it there or not."""
         number = self.random.randrange(3)
         if number >= len(self.nodes):
             return
@@ -365,7 +367,7 @@ class Maker:
         )
 
     def who_works(self) -> None:
-        """Tell of controllers, and whether they do."""
+        """Set leases, driver pods and the version; some may be unobserved or out of date."""
         renewed = self.one_of(NOW, NOW, LONG_AGO)
         leases = [
             Lease(namespace="kube-system", name="kube-controller-manager", renewed_at=renewed),
@@ -541,16 +543,16 @@ class Maker:
     # All of it ------------------------------------------------------------------------------------
 
     def made(self) -> Snapshot:
-        """Give what a look at it sees."""
+        """Return a snapshot of the cluster."""
         kube = KubeView(
             server="https://api",
             # In order of their names, as the API lists them.
-            persistent_volumes=tuple(sorted(self.volumes, key=lambda each: each.name)),
-            claims=tuple(sorted(self.claims, key=lambda each: each.ref)),
-            pods=tuple(sorted(self.pods, key=lambda each: each.ref)),
+            persistent_volumes=tuple(sorted(self.volumes, key=lambda volume: volume.name)),
+            claims=tuple(sorted(self.claims, key=lambda claim: claim.ref)),
+            pods=tuple(sorted(self.pods, key=lambda pod: pod.ref)),
             nodes=tuple(self.nodes),
             csi_nodes=tuple(self.csi_nodes),
-            attachments=tuple(sorted(self.attachments, key=lambda each: each.name)),
+            attachments=tuple(sorted(self.attachments, key=lambda attachment: attachment.name)),
             events=tuple(self.events),
             published=tuple(self.published),
             storage_classes=(
@@ -569,9 +571,9 @@ class Maker:
         )
 
     def from_afar(self) -> Snapshot:
-        """Give what a look sees from a machine that is no node."""
+        """Return a snapshot from a machine that is not a node."""
         seen = self.made()
-        away = Source(state=SourceState.SKIPPED, reason="looked away on purpose")
+        away = Source(state=SourceState.SKIPPED, reason="not queried, as requested")
         return replace(
             seen,
             node=None,
@@ -596,7 +598,7 @@ class Maker:
         return None if self.random.random() < 0.2 else self._clusters()
 
     def _clusters(self) -> CephView:
-        # What both say is said once, of the look as a whole.
+        # What both report as not observed is reported once, for the whole snapshot.
         made = cluster(images=tuple(self.views), blocklist=tuple(self.blocklist), pools=())
         if self.views:
             made = replace(made, source=replace(made.source, gaps=(gap("watchers"),)))
@@ -634,7 +636,7 @@ _CHANGES: Final[tuple[Callable[[Maker], None], ...]] = (
 
 
 def some_cluster(random: Random, changes: int) -> Snapshot:
-    """Make a cluster that is so many steps away from peace."""
+    """Build a cluster that is that many changes away from a healthy one."""
     maker = Maker(random)
     for _ in range(changes):
         maker.change()

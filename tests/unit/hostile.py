@@ -1,4 +1,4 @@
-"""What a tenant may write into a name, a path, a command line or a message, and where it shows."""
+"""Hostile texts of a tenant in names, paths, command lines and messages, and where they appear."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORGED_LINE: Final = "\nFree: every node was observed, and no client holds it.\n
 SET_TITLE: Final = "\x1b]0;owned\x07"
 CLEAR_SCREEN: Final = "\x1b[2J\x1b[1;1H"
 RED: Final = "\x1b[31m"
-"""A colour of rbdagent's own."""
+"""A colour that rbdagent itself uses."""
 C1_RED: Final = "\x9b31m"
 TURNED: Final = "\u202e"
 """RIGHT-TO-LEFT OVERRIDE."""
@@ -32,12 +32,12 @@ ill_texts: Final[SearchStrategy[str]] = st.sampled_from(ILL) | st.text(
 
 
 def is_clean(output: str) -> bool:
-    """Return whether all of an output is printable but its line breaks."""
+    """Return whether an output is printable except for its line breaks."""
     return output.replace("\n", "").isprintable()
 
 
 def texts_of(value: object) -> frozenset[str]:
-    """Return every text in a value of the model or plain data; the words of enums are not asked."""
+    """Return every text in a value of the model or in plain data, except the values of enums."""
     found: set[str] = set()
 
     def note(text: str) -> str:
@@ -50,7 +50,7 @@ def texts_of(value: object) -> frozenset[str]:
 
 
 def with_ill(value: _T, chosen: frozenset[str], ill: str) -> _T:
-    """Return a value with ill ends to these texts: what is joined by a name still is."""
+    """Return a value with ill ends added to these texts: parts that a name joins stay joined."""
     return in_all_texts(
         value, lambda text: f"{text}{ill}z" if type(text) is str and text in chosen else text
     )

@@ -1,8 +1,8 @@
-"""What the safety rules say of an unmap, written a second time, from their text alone.
+"""The conditions of the safety rules for an unmap, written a second time from their text alone.
 
-Nothing of rbdagent's judgement is used here: no join, no verdict, no condition of its plan. It
-reads the raw look at one known world (the builders': one node, one image, one claim), and what is
-remembered of it. Whoever changes the plan must not change this with it.
+No judgement of rbdagent is used here: no correlation, no verdict, no condition of its plan. This
+module reads the raw snapshot of one known world (of the builders: one node, one image, one claim)
+and its history. A change of the plan must not change this module as well.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _HERE = "worker-1"
 
 
 def objections(look: Snapshot, memory: History | None, policy: Policy, *, frozen: bool) -> set[int]:
-    """Give the numbers of the conditions that do not hold for ``/dev/rbd0``."""
+    """Return the numbers of the conditions that do not hold for ``/dev/rbd0``."""
     node, api = look.node, look.kubernetes
     if node is None or api is None or look.ceph is None or isinstance(node.mappings, NotObserved):
         return {9}
-    device = next((each for each in node.mappings if each.device == "/dev/rbd0"), None)
+    device = next((mapping for mapping in node.mappings if mapping.device == "/dev/rbd0"), None)
     if device is None:
         return {1}
     grace = policy.grace_s
@@ -49,8 +49,8 @@ def objections(look: Snapshot, memory: History | None, policy: Policy, *, frozen
 
 
 def _same_for(grace: float, device: Mapping, node: NodeView, memory: History | None) -> bool:
-    for each in memory.mappings if memory else ():
-        old = each.identity
+    for known in memory.mappings if memory else ():
+        old = known.identity
         same = (
             old.fsid == device.fsid
             and old.pool_id == device.pool_id
@@ -62,7 +62,7 @@ def _same_for(grace: float, device: Mapping, node: NodeView, memory: History | N
             and None not in (device.fsid, device.pool_id, device.client_id, device.incarnation)
         )
         if same and node.uptime_s is not None:
-            return node.uptime_s - each.first_seen.uptime_s >= grace
+            return node.uptime_s - known.first_seen.uptime_s >= grace
     return False
 
 
@@ -72,8 +72,8 @@ def _paths_are_free(node: NodeView, api: KubeView) -> bool:
         return False
     if isinstance(kubelet.pod_volumes, NotObserved) or isinstance(api.pods, NotObserved):
         return False
-    alive = {each.ref.uid for each in api.pods}
-    return all(each.pod_uid not in alive for each in kubelet.pod_volumes) and (
+    alive = {pod.ref.uid for pod in api.pods}
+    return all(directory.pod_uid not in alive for directory in kubelet.pod_volumes) and (
         not kubelet.pod_volumes or _whole(api)
     )
 
@@ -97,9 +97,9 @@ def _nobody_wants_it(
         for pod in api.pods
     )
     wanted_lately = any(
-        each.needed_at is not None
-        and (node.uptime_s is None or node.uptime_s - each.needed_at.uptime_s < grace)
-        for each in (memory.mappings if memory else ())
+        known.needed_at is not None
+        and (node.uptime_s is None or node.uptime_s - known.needed_at.uptime_s < grace)
+        for known in (memory.mappings if memory else ())
     )
     young_ties = any(
         tie.node_name == _HERE
@@ -146,24 +146,24 @@ def _orphaned_for(grace: float, node: NodeView, memory: History | None, policy: 
     if len(memory.unmaps) >= policy.most_unmaps_an_hour:
         return False
     return any(
-        each.orphaned_since is not None
-        and node.uptime_s - each.orphaned_since.uptime_s >= grace
-        and each.identity.device == "/dev/rbd0"
-        for each in memory.mappings
+        known.orphaned_since is not None
+        and node.uptime_s - known.orphaned_since.uptime_s >= grace
+        and known.identity.device == "/dev/rbd0"
+        for known in memory.mappings
     )
 
 
 def _seen_whole(look: Snapshot, api: KubeView) -> bool:
     sources = (look.sources.node, look.sources.ceph, look.sources.kubernetes)
-    if any(each.state is not SourceState.OBSERVED or each.gaps for each in sources):
+    if any(source.state is not SourceState.OBSERVED or source.gaps for source in sources):
         return False
     clusters = look.ceph.clusters if look.ceph is not None else ()
-    if any(isinstance(each.blocklist, NotObserved) for each in clusters):
+    if any(isinstance(cluster.blocklist, NotObserved) for cluster in clusters):
         return False
-    views = [view for each in clusters for view in each.images]
+    views = [view for cluster in clusters for view in cluster.images]
     unseen = any(
-        isinstance(each.watchers, NotObserved) or isinstance(each.presence, NotObserved)
-        for each in views
+        isinstance(view.watchers, NotObserved) or isinstance(view.presence, NotObserved)
+        for view in views
     )
     return bool(views) and not unseen and not isinstance(api.nodes, NotObserved)
 

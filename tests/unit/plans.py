@@ -1,4 +1,4 @@
-"""Builders of attempts: every default may be unmapped, every keyword forbids it."""
+"""Builders for unmap attempts: every default allows the unmap, every keyword forbids it."""
 
 # ruff: noqa: ANN401 - a builder takes any field of what it builds
 
@@ -42,7 +42,7 @@ NO_SWITCH: Final = Switches(freeze_file=None)
 
 
 def moment(ago_s: float) -> Moment:
-    """Give a moment that many seconds before the look."""
+    """Return the moment that many seconds before the snapshot."""
     return Moment(at=f"{ago_s:g}s ago", uptime_s=UPTIME_S - ago_s)
 
 
@@ -53,7 +53,7 @@ def seen(
     in_kube: dict[str, Any] | None = None,
     **parts: Any,
 ) -> Snapshot:
-    """Give a look at the device that saw everything that a plan rests on."""
+    """Build a snapshot of the device that contains everything that a plan needs."""
     parts.setdefault("target", target(given=DEVICE, kind=TargetKind.DEVICE, name=DEVICE))
     return world(
         mapped={"incarnation": INCARNATION} | (mapped or {}),
@@ -64,7 +64,7 @@ def seen(
 
 
 def identity(**changes: Any) -> MappingIdentity:
-    """Give the identity of the default mapping."""
+    """Return the identity of the default mapping."""
     return identity_of(mapping(incarnation=INCARNATION, **changes))
 
 
@@ -79,7 +79,7 @@ def history(
     io_counters: IoCounters | None = NO_IO,
     last_io: ObservedIo | None = None,
 ) -> History:
-    """Give what is remembered of one mapping; ages in seconds before the look."""
+    """Return the history of one mapping; ages are in seconds before the snapshot."""
     remembered = Remembered(
         identity=of or identity(),
         first_seen=moment(first_seen),
@@ -102,7 +102,7 @@ def planned(
     freeze_file: str | NotObserved | None = None,
     decided_after: float | None = 1.0,
 ) -> UnmapPlan | UnmapRefusal:
-    """Judge a look's first holder, and plan."""
+    """Diagnose a snapshot, and plan the unmap of its first holder."""
     diagnosis = diagnose(correlate(look), look)
     return plan_unmap(
         diagnosis.holders[0],

@@ -1,4 +1,4 @@
-"""States of the world near the orphan: what the properties of verdicts and plans vary."""
+"""States near the orphan: the properties of verdicts and plans vary them."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ HOLDERS: Final = (
     BlockHolder(kind=BlockHolderKind.LUKS, name="dm-1", label="backup", of="rbd0"),
 )
 OWN_LUKS: Final = BlockHolder(kind=BlockHolderKind.LUKS, name="dm-0", label="luks-rbd-x", of="rbd0")
-"""What the CSI driver makes when it stages: a part of what is staged, no use of it."""
+"""The CSI driver creates it when it stages the volume: it is a part of the stage, not a use."""
 PODS: Final = (
     pod(),
     pod("done", phase="Succeeded"),
@@ -110,7 +110,7 @@ class Scene:
     parts: dict[str, Any]
 
     def but(self, **changes: Any) -> Scene:  # noqa: ANN401 - any part of any type
-        """Give the scene with some parts changed."""
+        """Return the scene with some parts changed."""
         return Scene(parts={**self.parts, **changes})
 
     def seen(self) -> Snapshot:
@@ -200,8 +200,8 @@ ORPHAN: Final[dict[str, Any]] = {
 
 
 def _few(*values: object) -> tuple[object, ...]:
-    """Give each value alone, the first two together, and that nobody could look."""
-    return (*((each,) for each in values), values[:2], UNSEEN)
+    """Return each value alone, the first two together, and a part that was not observed."""
+    return (*((value,) for value in values), values[:2], UNSEEN)
 
 
 OTHERWISE: Final[dict[str, tuple[Any, ...]]] = {
@@ -243,6 +243,6 @@ OTHERWISE: Final[dict[str, tuple[Any, ...]]] = {
 CHANGES: Final = [(name, value) for name, values in OTHERWISE.items() for value in values]
 
 SCENES: Final = st.lists(st.sampled_from(CHANGES), max_size=5).map(
-    # A few steps away from the orphan: the borders of the verdicts are there.
+    # A few changes away from the orphan: the limits of the verdicts are there.
     lambda changes: Scene(parts={**ORPHAN, **dict(changes)})
 )

@@ -1,4 +1,4 @@
-"""Tables of rules: which snapshot says which code, and what else it says."""
+"""Tables of rule tests: the snapshots, the code that each leads to, and the other codes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.builders import (
 )
 
 Said = dict[str, dict[str, tuple[Snapshot, set[str]]]]
-"""By code and a few words: a snapshot, and the other codes that are no mere information."""
+"""By code and short description: a snapshot, and the other codes with a severity above INFO."""
 Quiet = dict[str, dict[str, Snapshot]]
 
 NOTHING_ELSE: Final[set[str]] = set()
@@ -30,7 +30,7 @@ BY_POD: Final = target(
 
 
 def said_rows(table: Said) -> list[Any]:
-    """Give the rows of a table of what is said."""
+    """Return the rows of a table of codes that are reported."""
     return [
         pytest.param(code, seen, beside, id=f"{code}: {name}")
         for code, rows in table.items()
@@ -39,7 +39,7 @@ def said_rows(table: Said) -> list[Any]:
 
 
 def quiet_rows(table: Quiet) -> list[Any]:
-    """Give the rows of a table of what is not said."""
+    """Return the rows of a table of codes that are not reported."""
     return [
         pytest.param(code, seen, id=f"{code}: {name}")
         for code, rows in table.items()
@@ -48,28 +48,28 @@ def quiet_rows(table: Quiet) -> list[Any]:
 
 
 def trouble(seen: Snapshot) -> set[str]:
-    """Give the codes that are more than information."""
-    return {each.code for each in said(seen).findings if each.severity != "info"}
+    """Return the codes with a severity above INFO."""
+    return {finding.code for finding in said(seen).findings if finding.severity != "info"}
 
 
 def attached(*nodes: str, **overrides: Any) -> tuple[Any, ...]:  # noqa: ANN401 - as the builders
-    """Give a VolumeAttachment to each node."""
-    return tuple(attachment(each, **overrides) for each in nodes)
+    """Return a VolumeAttachment to each node."""
+    return tuple(attachment(name, **overrides) for name in nodes)
 
 
 def listing(name: str, **overrides: Any) -> Any:  # noqa: ANN401 - as the builders
-    """Give a node whose kubelet has the volume, or wants it."""
+    """Return a node whose kubelet has the volume, or wants to have it."""
     lists = {"volumes_in_use": (IN_USE_NAME,), "volumes_attached": (IN_USE_NAME,)}
     return node(name, **{**lists, **overrides})
 
 
 def told(message: str, **overrides: Any) -> Any:  # noqa: ANN401 - as the builders
-    """Give what kubelet said to the pod that waits."""
+    """Return an event that kubelet sent on the waiting pod."""
     return event(message, **{"reason": "FailedMount", "reporter": "kubelet", **overrides})
 
 
 def stage(text: str) -> str:
-    """Say it as kubelet does of a NodeStage that failed."""
+    """Return the message that kubelet sends for a failed NodeStage."""
     return (
         f'MountVolume.MountDevice failed for volume "{PV}" : rpc error: code = Internal desc = '
         f"{text}"
@@ -77,12 +77,12 @@ def stage(text: str) -> str:
 
 
 def mounting(*messages: str, **in_kube: Any) -> Snapshot:  # noqa: ANN401 - as the builders
-    """Build a world in which a pod waits on worker-2, where its volume is attached."""
+    """Build a snapshot in which a pod waits on worker-2, where its volume is attached."""
     parts = {
         "pods": (waiting_pod(),),
         "attachments": attached("worker-2"),
         "nodes": (node(), listing("worker-2")),
-        "events": tuple(told(each) for each in messages),
+        "events": tuple(told(message) for message in messages),
         **in_kube,
     }
     return unmapped(in_kube=parts)

@@ -1,4 +1,4 @@
-"""Events are told on transitions alone, on the claim and on the node, and the same one once."""
+"""Events are sent on transitions only, on the claim and on the node, and each event once."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def act(outcome: UnmapOutcome | None, message: str = "/dev/rbd0 is unmapped") ->
 
 
 def said(told: Iterable[Told]) -> list[tuple[str, str]]:
-    return [(each.kind, each.reason) for each in told]
+    return [(event.kind, event.reason) for event in told]
 
 
 BOTH = "PersistentVolumeClaim", "Node"
@@ -84,7 +84,7 @@ BOTH = "PersistentVolumeClaim", "Node"
         (ORPHAN, IN_USE, None),
     ],
 )
-def test_what_changes_for_the_worse_is_told_once(
+def test_change_for_the_worse_is_reported_once(
     before: Snapshot | None, now: Snapshot, reason: str | None
 ) -> None:
     told = transitions(None if before is None else looked(before), looked(now), NODE)
@@ -97,8 +97,8 @@ UNBACKED = UnbackedMount(
 NOT_BACKED = seen(on_node={"mappings": (), "unbacked": (UNBACKED,)}, in_kube={"pods": (pod(),)})
 
 
-def test_a_pod_that_writes_beside_its_volume_is_an_event_once() -> None:
-    """Recording 26: the volume is not mapped there, and deleting the pod destroys the files."""
+def test_pod_that_writes_beside_its_volume_is_reported_once() -> None:
+    """Assert recording 26: the volume is not mapped, and deletion of the pod destroys the files."""
     unmapped = seen(on_node={"mappings": ()})
     told = transitions(looked(unmapped), looked(NOT_BACKED), NODE)
     assert said(told) == [(kind, "RBDNotBacked") for kind in BOTH]
@@ -113,15 +113,15 @@ TWO_WATCH = {"watchers": (watcher(), remote_watcher())}
 CONFLICT = seen(of_image=TWO_WATCH, in_kube={"pods": (pod(),)})
 
 
-def test_a_conflict_is_told_when_it_begins_and_once() -> None:
-    """It is a verdict on the image: the mapping here is in use, as it was before."""
+def test_conflict_is_reported_once_when_it_begins() -> None:
+    """Assert an event for a mapping that stays in use: Conflict is a verdict on the image."""
     told = transitions(looked(IN_USE), looked(CONFLICT), NODE)
     assert said(told) == [(kind, "RBDConflict") for kind in BOTH]
-    assert "read-write on worker-1, worker-2 at once" in told[0].message
+    assert "read-write on worker-1, worker-2 at the same time" in told[0].message
     assert transitions(looked(CONFLICT), looked(CONFLICT), NODE) == ()
 
 
-def test_an_orphan_that_conflicts_is_told_as_both() -> None:
+def test_orphan_with_a_conflict_is_reported_as_both() -> None:
     both = seen(of_image=TWO_WATCH)
     assert said(transitions(looked(ORPHAN), looked(both), NODE)) == [
         (kind, "RBDConflict") for kind in BOTH
@@ -132,7 +132,7 @@ def test_an_orphan_that_conflicts_is_told_as_both() -> None:
     }
 
 
-def test_a_conflict_over_an_image_that_is_mapped_twice_is_told_once() -> None:
+def test_conflict_over_an_image_mapped_twice_is_reported_once() -> None:
     devices = (mapping(), mapping(device="/dev/rbd1", device_id=1))
     twice = seen(
         of_image={"watchers": (watcher(), watcher(cookie=COOKIE + 1), remote_watcher())},
@@ -150,19 +150,19 @@ def test_a_conflict_over_an_image_that_is_mapped_twice_is_told_once() -> None:
         (UnmapOutcome.FAILED, "RBDUnmapFailed", True),
     ],
 )
-def test_an_act_is_told_with_how_it_ended(
+def test_unmap_is_reported_with_its_outcome(
     outcome: UnmapOutcome,
     reason: str,
     warns: bool,  # noqa: FBT001 - a table
 ) -> None:
     told = transitions(looked(ORPHAN), looked(IN_USE, act(outcome)), NODE)
     assert said(told) == [(kind, reason) for kind in BOTH]
-    assert {each.warns for each in told} == {warns}
+    assert {event.warns for event in told} == {warns}
     again = transitions(looked(IN_USE, act(outcome)), looked(IN_USE, act(outcome)), NODE)
     assert again == ()
 
 
-def test_what_was_refused_or_is_under_way_is_no_act() -> None:
+def test_refused_or_running_unmap_is_not_reported_as_an_unmap() -> None:
     for outcome in (UnmapOutcome.REFUSED, None):
         assert transitions(looked(ORPHAN), looked(ORPHAN, act(outcome)), NODE) == ()
 
@@ -174,7 +174,7 @@ def test_what_was_refused_or_is_under_way_is_no_act() -> None:
         (Followed.BLOCKED, "RBDStillBlocked", True, "is still blocked, because it is so"),
     ],
 )
-def test_what_came_of_an_act_is_told_also_by_an_agent_that_has_just_started(
+def test_follow_up_is_also_reported_by_a_restarted_agent(
     came: Followed,
     reason: str,
     warns: bool,  # noqa: FBT001 - a table
@@ -185,11 +185,11 @@ def test_what_came_of_an_act_is_told_also_by_an_agent_that_has_just_started(
     for before in (None, looked(IN_USE, done)):
         told = transitions(before, now, NODE)
         assert said(told) == [(kind, reason) for kind in BOTH]
-        assert {each.warns for each in told} == {warns}
+        assert {event.warns for event in told} == {warns}
         assert f"{PV} {words}" in told[0].message
 
 
-def test_a_refusal_is_told_where_it_is_news_and_nowhere_else() -> None:
+def test_refusal_is_reported_only_if_it_is_news() -> None:
     refused = act(UnmapOutcome.REFUSED, "RBD505: needed by default/web-0")
     told = transitions(looked(ORPHAN), replace(looked(ORPHAN, refused), news=(refused,)), NODE)
     assert said(told) == [(kind, "RBDUnmapRefused") for kind in BOTH]
@@ -199,25 +199,25 @@ def test_a_refusal_is_told_where_it_is_news_and_nowhere_else() -> None:
     )
 
 
-def test_an_act_whose_end_nobody_saw_is_no_event() -> None:
+def test_unmap_with_an_unobserved_end_is_not_an_event() -> None:
     unseen = replace(act(UnmapOutcome.UNMAPPED), followed=Followed.UNSEEN)
     assert transitions(None, replace(looked(IN_USE, unseen), news=(unseen,)), NODE) == ()
 
 
-def test_acts_of_an_earlier_agent_are_not_told_again() -> None:
+def test_unmaps_of_an_earlier_agent_are_not_reported_again() -> None:
     assert transitions(None, looked(IN_USE, act(UnmapOutcome.UNMAPPED)), NODE) == ()
 
 
 @pytest.mark.parametrize("known_before", [True, False])
-def test_a_record_that_can_be_read_again_is_no_news(*, known_before: bool) -> None:
+def test_record_that_becomes_readable_or_unreadable_is_not_news(*, known_before: bool) -> None:
     unread = replace(looked(ORPHAN), acts=NotObserved(reason="permission denied"))
     done = looked(ORPHAN, act(UnmapOutcome.UNMAPPED))
     before, now = (done, unread) if known_before else (unread, done)
     assert transitions(before, now, NODE) == ()
 
 
-def test_a_claim_that_was_not_looked_up_is_told_by_the_name_that_its_pv_has() -> None:
-    """An agent looks up the claims of its node's pods: an orphan has none."""
+def test_claim_that_was_not_read_is_named_as_in_its_pv() -> None:
+    """Assert the name: an agent reads the claims of its node's pods, and an orphan has no pod."""
     orphan = seen(
         in_kube={
             "claims": (),
@@ -231,19 +231,19 @@ def test_a_claim_that_was_not_looked_up_is_told_by_the_name_that_its_pv_has() ->
     assert (first.kind, first.uid) == ("PersistentVolumeClaim", "u1")
 
 
-def test_without_a_claim_the_node_is_told_alone() -> None:
+def test_event_without_a_claim_is_sent_on_the_node_only() -> None:
     bare = seen(in_kube={"persistent_volumes": (), "claims": ()}, of_kubelet={"staging": ()})
     assert said(transitions(None, looked(bare), NODE)) == [("Node", "RBDOrphaned")]
 
 
-def test_a_message_is_cut_at_what_the_api_server_takes() -> None:
+def test_message_is_cut_at_the_limit_of_the_api_server() -> None:
     long = act(UnmapOutcome.FAILED, "x" * 2000)
     told = transitions(looked(ORPHAN), looked(ORPHAN, long), NODE)
-    assert {len(each.message) for each in told} == {1024}
+    assert {len(event.message) for event in told} == {1024}
     assert told[0].message.endswith("…")
 
 
-def test_the_same_thing_has_the_same_name_and_another_has_another() -> None:
+def test_equal_events_have_one_name_and_others_another() -> None:
     (one, _), (same, _) = (transitions(None, looked(ORPHAN), NODE) for _ in range(2))
     other = transitions(None, looked(PINNED), NODE)[0]
     assert one.event_name == same.event_name != other.event_name

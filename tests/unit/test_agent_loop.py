@@ -1,4 +1,4 @@
-"""The loop: when it looks, what it remembers, what it tries, and that it outlives what fails."""
+"""The agent loop: when it observes, what it saves and unmaps, and that no failure ends it."""
 
 # ruff: noqa: ANN401 - as the builders
 
@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
+from rbdagent import log
 from rbdagent.act import Attempt, Leave
 from rbdagent.agent import loop
 from rbdagent.agent.loop import Agent, Seen
 from rbdagent.errors import NotFoundError, RbdagentError
+from rbdagent.look import Workers
 from rbdagent.model import (
     Act,
     CephView,
@@ -61,23 +63,21 @@ if TYPE_CHECKING:
 GRACE_S = 600.0
 
 
-class Log:
+class Log(log.Log):
     """Keeps what is logged."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, dict[str, Any]]] = []
 
-    def info(self, event: str, **fields: Any) -> None:
+    def _write(self, _level: int, event: str, fields: dict[str, Any]) -> None:
         self.lines.append((event, fields))
-
-    warning = error = info
 
     def of(self, event: str) -> list[dict[str, Any]]:
         return [fields for name, fields in self.lines if name == event]
 
 
 class Times:
-    """A clock that goes when it is told."""
+    """A clock that only the test advances."""
 
     def __init__(self) -> None:
         self.uptime_s = 5000.0
@@ -87,7 +87,7 @@ class Times:
 
 
 class Stage:
-    """An agent whose looks are given, one after another; the last one stays."""
+    """An agent with given snapshots, one after another; the last one is repeated."""
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, *, may_unmap: bool) -> None:
         self.times, self.log, self.told = Times(), Log(), list[Seen]()
@@ -111,7 +111,7 @@ class Stage:
         return replace(found, node=node, target=of)
 
     def watch(self, agent: Agent, *, minutes: int) -> None:
-        """Let an agent go round once a minute."""
+        """Run one cycle a minute for that many minutes."""
         for _ in range(minutes):
             rounds(agent, "time")
             self.times.uptime_s += 60
@@ -129,12 +129,12 @@ class Stage:
             clock=self.times,
             tell=self.told.append,
             log=self.log,
-            ceph=self.ceph,  # type: ignore[arg-type]
+            workers=Workers(ceph=self.ceph, node=None),  # type: ignore[arg-type]
         )
 
 
 def denied(path: object) -> list[str]:
-    """Stand for os.listdir where a directory may not be listed: root may list them all."""
+    """Replace os.listdir to refuse the listing of a directory: root may list every directory."""
     raise PermissionError(13, "Permission denied", str(path))
 
 
@@ -154,25 +154,25 @@ PINNED = seen(mapped={"openers": (opener(),)})
 
 
 def rounds(agent: Agent, *why: str) -> None:
-    for each in why:
-        agent._cycle(each)
+    for reason in why:
+        agent._cycle(reason)
 
 
-def test_while_all_is_well_the_api_is_not_asked_at_every_resync(stage: Stage) -> None:
+def test_healthy_agent_does_not_query_the_api_at_every_resync(stage: Stage) -> None:
     stage.looks = [IN_USE]
     rounds(stage.agent(), "start", "time", "time", "change")
     assert stage.asked_api == [True, False, False, True]
 
 
-def test_while_there_is_an_orphan_the_api_is_asked_at_every_resync(stage: Stage) -> None:
-    """In mode observe, too: `rbdagent unmap` relies on what the agent remembers."""
+def test_orphan_makes_every_resync_query_the_api(stage: Stage) -> None:
+    """Assert the queries in mode observe, too: `rbdagent unmap` relies on the agent's history."""
     stage.looks = [ORPHAN]
     rounds(stage.agent(), "start", "time", "time")
     assert stage.asked_api == [True, True, True]
 
 
-def test_until_what_was_let_go_is_detached_the_api_is_asked_at_every_resync(stage: Stage) -> None:
-    """The detach is the controller's, and changes nothing on the node."""
+def test_pending_detach_makes_every_resync_query_the_api(stage: Stage) -> None:
+    """Assert the queries: the controller detaches the volume, and nothing changes on the node."""
     stage.looks = [seen(in_kube={"attachments": (attachment(created_at=JUST_NOW),)})]
     agent = stage.agent()
     rounds(agent, "start", "time", "time")
@@ -182,12 +182,12 @@ def test_until_what_was_let_go_is_detached_the_api_is_asked_at_every_resync(stag
 
 
 @pytest.mark.parametrize(("may_unmap", "longest_s"), [(True, 10.0), (False, 60.0)])
-def test_what_is_about_to_let_go_is_looked_at_sooner_by_who_may_act(
+def test_pinned_mapping_is_observed_sooner_if_unmap_is_allowed(
     stage: Stage,
     may_unmap: bool,  # noqa: FBT001 - a table
     longest_s: float,
 ) -> None:
-    """A process that ends wakes nobody."""
+    """Assert a short pause: the end of a process does not wake the agent."""
     stage.policy = replace(stage.policy, may_unmap=may_unmap)
     stage.looks = [PINNED]
     agent = stage.agent()
@@ -195,13 +195,13 @@ def test_what_is_about_to_let_go_is_looked_at_sooner_by_who_may_act(
     assert longest_s * 0.9 <= agent._pause() <= longest_s
 
 
-def test_an_api_that_failed_is_asked_again_at_the_next_resync(stage: Stage) -> None:
+def test_failed_api_is_queried_again_at_the_next_resync(stage: Stage) -> None:
     stage.looks = [replace(IN_USE, sources=replace(IN_USE.sources, kubernetes=FAILED)), IN_USE]
     rounds(stage.agent(), "start", "time", "time")
     assert stage.asked_api == [True, True, False]
 
 
-def test_what_the_api_told_before_is_no_consistent_read(
+def test_earlier_api_view_is_not_a_consistent_read(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage.looks = [IN_USE]
@@ -219,7 +219,7 @@ def test_what_the_api_told_before_is_no_consistent_read(
     assert source.state is SourceState.OBSERVED
 
 
-def test_every_look_is_remembered_on_disk_and_told(stage: Stage) -> None:
+def test_every_cycle_is_saved_to_disk_and_reported(stage: Stage) -> None:
     stage.looks = [ORPHAN]
     agent = stage.agent()
     rounds(agent, "start")
@@ -235,15 +235,15 @@ def test_every_look_is_remembered_on_disk_and_told(stage: Stage) -> None:
     assert stage.log.of("cycle")[0]["Orphaned"] == 1
 
 
-def test_when_all_was_seen_stays_told_while_a_source_fails(stage: Stage) -> None:
+def test_complete_at_is_kept_while_a_source_fails(stage: Stage) -> None:
     broken = replace(IN_USE, sources=replace(IN_USE.sources, ceph=FAILED))
     later = replace(IN_USE, observed_at="2026-11-21T03:02:00Z")
     stage.looks = [broken, IN_USE, replace(broken, observed_at=later.observed_at), later]
     rounds(stage.agent(), "start", "time", "time", "time")
-    assert [each.complete_at for each in stage.told] == [None, NOW, NOW, later.observed_at]
+    assert [cycle.complete_at for cycle in stage.told] == [None, NOW, NOW, later.observed_at]
 
 
-def test_a_new_agent_goes_on_from_what_was_remembered(stage: Stage) -> None:
+def test_new_agent_continues_the_saved_history(stage: Stage) -> None:
     stage.looks = [ORPHAN]
     rounds(stage.agent(), "start")
     stage.times.uptime_s += 60
@@ -255,8 +255,8 @@ def test_a_new_agent_goes_on_from_what_was_remembered(stage: Stage) -> None:
     assert since.uptime_s == moment(0).uptime_s
 
 
-def test_an_agent_that_was_away_for_long_begins_anew(stage: Stage) -> None:
-    """Time that nobody saw is never counted as orphaned without a break."""
+def test_agent_that_was_down_for_long_restarts_the_orphan_time(stage: Stage) -> None:
+    """Assert a restart: unobserved time never counts as time without a break."""
     stage.looks = [ORPHAN]
     rounds(stage.agent(), "start")
     stage.times.uptime_s += 3600
@@ -267,7 +267,7 @@ def test_an_agent_that_was_away_for_long_begins_anew(stage: Stage) -> None:
     assert history.mappings[0].orphaned_since.uptime_s == stage.times.uptime_s
 
 
-def test_a_look_that_fails_ends_nothing(stage: Stage) -> None:
+def test_failed_cycle_does_not_end_the_agent(stage: Stage) -> None:
     stage.looks = [RbdagentError("the node is on fire"), IN_USE]
     agent = stage.agent()
     agent.run(once=True)
@@ -276,7 +276,7 @@ def test_a_look_that_fails_ends_nothing(stage: Stage) -> None:
     assert len(stage.told) == 1
 
 
-def test_a_defect_is_logged_as_one_and_ends_nothing_either(stage: Stage) -> None:
+def test_defect_is_logged_and_does_not_end_the_agent(stage: Stage) -> None:
     stage.looks = [KeyError("pool"), IN_USE]
     agent = stage.agent()
     agent.run(once=True)
@@ -287,10 +287,10 @@ def test_a_defect_is_logged_as_one_and_ends_nothing_either(stage: Stage) -> None
     assert len(stage.told) == 1
 
 
-def test_a_defect_of_an_attempt_to_unmap_does_not_cost_the_look_that_follows(
+def test_defect_in_an_unmap_attempt_does_not_prevent_the_cycle(
     acting: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is due is tried before the look: an error there would blind the agent for good."""
+    """Assert a snapshot in every cycle: a due unmap runs before it, and may raise an error."""
 
     def decide(_: Attempt) -> None:
         raise TypeError("expected int, got float")
@@ -302,7 +302,7 @@ def test_a_defect_of_an_attempt_to_unmap_does_not_cost_the_look_that_follows(
     assert "TypeError: expected int, got float" in acting.log.of("unmap failed")[0]["error"]
 
 
-def test_an_act_that_was_interrupted_is_told_of_and_closed_at_the_next_start(
+def test_interrupted_unmap_is_reported_and_closed_at_next_start(
     stage: Stage,
 ) -> None:
     stage.state.save_act(
@@ -318,8 +318,8 @@ def test_an_act_that_was_interrupted_is_told_of_and_closed_at_the_next_start(
     stage.agent()
     (act,) = observed_of(stage.state.acts())
     assert act.outcome is UnmapOutcome.FAILED
-    assert "ended before this act did" in act.message
-    assert len(stage.log.of("interrupted")) == 1
+    assert "ended before this unmap did" in act.message
+    assert len(stage.log.of("unmap interrupted")) == 1
 
 
 WAITS = seen(
@@ -330,7 +330,7 @@ WAITS = seen(
 STARTED = seen(on_node={"mappings": ()}, in_ceph={"images": ()}, in_kube={"pods": (pod(),)})
 
 
-def test_what_a_pod_waits_for_is_asked_for_beside_what_is_mapped_and_only_while_it_waits(
+def test_blocked_volume_is_queried_only_while_its_pod_waits(
     stage: Stage,
 ) -> None:
     watched = image_view(watchers=(remote_watcher(),))
@@ -338,21 +338,21 @@ def test_what_a_pod_waits_for_is_asked_for_beside_what_is_mapped_and_only_while_
     stage.looks = [WAITS, STARTED]
     rounds(stage.agent(), "start", "change")
     waits, started = stage.told
-    assert [(each.pod, each.holder_node) for each in waits.blocked] == [("web-1", "worker-2")]
+    assert [(volume.pod, volume.holder_node) for volume in waits.blocked] == [("web-1", "worker-2")]
     assert started.blocked == ()
-    assert [[each.spec for each in images] for images in stage.ceph.asked] == [[SPEC]]
-    # Nothing that is published, remembered or acted upon knows of it.
+    assert [[image.spec for image in images] for images in stage.ceph.asked] == [[SPEC]]
+    # What is published, saved or unmapped does not contain it.
     assert waits.diagnoses == ()
 
 
 # --------------------------------------------------------------------------------------------------
-# Acting
+# Unmap
 # --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def unmapped(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Stand in for the module that writes to the node; give what it was told to unmap."""
+    """Replace the module that writes to the node; return the devices that it was to unmap."""
     done: list[str] = []
 
     def carry_out(plan: UnmapPlan, *, again: Callable[[], Any], **_: Any) -> UnmapResult:
@@ -365,9 +365,7 @@ def unmapped(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return done
 
 
-def test_an_orphan_is_unmapped_once_its_grace_period_is_over(
-    acting: Stage, unmapped: list[str]
-) -> None:
+def test_orphan_is_unmapped_after_its_grace_period(acting: Stage, unmapped: list[str]) -> None:
     acting.looks = [ORPHAN]
     agent = acting.agent()
     for _ in range(10):
@@ -381,24 +379,24 @@ def test_an_orphan_is_unmapped_once_its_grace_period_is_over(
     assert acting.log.of("unmap")[0]["outcome"] == "unmapped"
 
 
-def test_an_agent_that_may_only_observe_unmaps_nothing(stage: Stage, unmapped: list[str]) -> None:
+def test_agent_in_mode_observe_unmaps_nothing(stage: Stage, unmapped: list[str]) -> None:
     stage.looks = [ORPHAN]
     agent = stage.agent()
     stage.watch(agent, minutes=20)
     assert unmapped == []
 
 
-def test_what_comes_into_use_in_between_is_refused_and_said_so(
+def test_volume_used_in_the_meantime_is_refused_with_a_reason(
     acting: Stage, unmapped: list[str]
 ) -> None:
     acting.looks = [ORPHAN]
     agent = acting.agent()
     acting.watch(agent, minutes=10)
-    # In use when it is looked at closely.
+    # In use at the close observation.
     acting.looks = [IN_USE, ORPHAN]
     rounds(agent, "time")
     assert unmapped == []
-    assert "RBD505" in acting.log.of("refused")[0]
+    assert "RBD505" in acting.log.of("unmap refused")[0]
     (act,) = observed_of(acting.state.acts())
     assert (act.outcome, act.by) == (UnmapOutcome.REFUSED, "agent")
     assert act.message.startswith("RBD505: needed by default/web-0; ")
@@ -412,7 +410,7 @@ READ = seen(mapped={"io_counters": replace(NO_IO, reads=NO_IO.reads + 1)})
 def test_io_directly_before_the_step_is_refused(
     acting: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The observation before the write compares the counters, as each observation before it."""
+    """Assert a refusal: the observation before the write compares the counters, too."""
     done: list[str] = []
     monkeypatch.setattr("rbdagent.unmap._do", lambda step, *_: done.append(step.subject))
     acting.looks = [ORPHAN]
@@ -426,9 +424,7 @@ def test_io_directly_before_the_step_is_refused(
     assert act.message.startswith("refused before unmap: RBD510: reads went from 812 to 813")
 
 
-def test_an_orphan_that_is_read_now_and_then_is_unmapped_a_grace_period_after_the_last_io(
-    acting: Stage, unmapped: list[str]
-) -> None:
+def test_io_of_an_orphan_restarts_its_grace_period(acting: Stage, unmapped: list[str]) -> None:
     acting.looks = [ORPHAN]
     agent = acting.agent()
     acting.watch(agent, minutes=9)
@@ -449,7 +445,7 @@ AT_WORK = seen(
 )
 
 
-def test_a_refusal_is_told_again_only_when_its_reasons_are_others(acting: Stage) -> None:
+def test_refusal_is_reported_again_only_with_other_reasons(acting: Stage) -> None:
     acting.looks = [ORPHAN]
     agent = acting.agent()
     acting.watch(agent, minutes=10)
@@ -458,17 +454,17 @@ def test_a_refusal_is_told_again_only_when_its_reasons_are_others(acting: Stage)
         acting.looks = [*looks]
         rounds(agent, "time")
         acting.times.uptime_s += 10
-    assert [len(each.news) for each in acting.told[-4:]] == [1, 0, 1, 1]
-    assert len(acting.log.of("refused")) == 4
+    assert [len(cycle.news) for cycle in acting.told[-4:]] == [1, 0, 1, 1]
+    assert len(acting.log.of("unmap refused")) == 4
     assert acting.told[-1].ended == {"refused": 3}
-    # Nothing was done: one look at the orphan, and one a cycle.
+    # Nothing was unmapped: one snapshot of the orphan and one of the node in each cycle.
     assert len(acting.asked_api) == 8
 
 
 def test_at_the_hourly_limit_an_orphan_is_observed_closely_once(
     acting: Stage, unmapped: list[str]
 ) -> None:
-    """A close observation reads all that there is, of each orphan: at the limit for nothing."""
+    """Assert one: a close observation reads all data of an orphan, in vain at the limit."""
     acting.policy = replace(acting.policy, most_unmaps_an_hour=1)
     acting.looks = [ORPHAN]
     agent = acting.agent()
@@ -491,15 +487,18 @@ def test_at_the_hourly_limit_an_orphan_is_observed_closely_once(
         closely.append(len(acting.asked_api) - 1)
         acting.times.uptime_s += 60
     assert (closely, unmapped) == ([1, 0, 0, 0], [])
-    assert sum(len(each.news) for each in acting.told) == 1
+    assert sum(len(cycle.news) for cycle in acting.told) == 1
     acting.watch(agent, minutes=60)
     assert unmapped == ["/dev/rbd0"]
 
 
-def test_a_record_that_cannot_be_read_refuses_every_act_and_that_is_told(
+def test_unreadable_record_refuses_every_unmap_and_is_reported(
     acting: Stage, unmapped: list[str]
 ) -> None:
-    """It may hold as many unmaps as an hour may have; it is told although nothing is recorded."""
+    """Assert a refusal: the record may contain as many unmaps as the hourly limit allows.
+
+    The refusal is reported although nothing is recorded.
+    """
     acting.looks = [ORPHAN]
     agent = acting.agent()
     acting.watch(agent, minutes=9)
@@ -507,17 +506,17 @@ def test_a_record_that_cannot_be_read_refuses_every_act_and_that_is_told(
     record.write_text("{")
     acting.watch(agent, minutes=5)
     assert (unmapped, record.read_text()) == ([], "{")
-    told = [each for seen in acting.told for each in observed_of(seen.news)]
-    assert [
-        (each.outcome, "the record of unmaps: not observed" in each.message) for each in told
-    ] == [(UnmapOutcome.REFUSED, True)]
+    told = [act for seen in acting.told for act in observed_of(seen.news)]
+    assert [(act.outcome, "the record of unmaps: not observed" in act.message) for act in told] == [
+        (UnmapOutcome.REFUSED, True)
+    ]
     assert isinstance(acting.told[-1].acts, NotObserved)
     record.unlink()
     acting.watch(agent, minutes=1)
     assert unmapped == ["/dev/rbd0"]
 
 
-def test_a_record_that_cannot_be_read_is_logged_at_the_start(acting: Stage) -> None:
+def test_unreadable_record_is_logged_at_the_start(acting: Stage) -> None:
     acting.state.path.mkdir(exist_ok=True)
     (acting.state.path / "acts.json").write_text("{")
     acting.agent()
@@ -526,14 +525,14 @@ def test_a_record_that_cannot_be_read_is_logged_at_the_start(acting: Stage) -> N
 
 
 @pytest.mark.parametrize("hidden", ["missing", "denied"])
-def test_a_freeze_directory_that_cannot_be_seen_refuses_every_act(
+def test_unobserved_freeze_directory_refuses_every_unmap(
     acting: Stage,
     unmapped: list[str],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     hidden: str,
 ) -> None:
-    """The file in it may be there: a mount that is missing today, a directory of another user."""
+    """Assert a refusal: the file may exist on a missing mount or in another user's directory."""
     directory = tmp_path / "etc"
     acting.freeze_file = directory / "freeze"
     if hidden == "denied":
@@ -542,11 +541,14 @@ def test_a_freeze_directory_that_cannot_be_seen_refuses_every_act(
     acting.looks = [ORPHAN]
     acting.watch(acting.agent(), minutes=12)
     assert unmapped == []
-    assert "the file that freezes this node: not observed" in acting.log.of("refused")[0]["RBD508"]
+    assert (
+        "the file that freezes this node: not observed"
+        in acting.log.of("unmap refused")[0]["RBD508"]
+    )
     monkeypatch.undo()
 
 
-def test_a_freeze_directory_without_the_file_freezes_nothing(
+def test_freeze_directory_without_the_file_freezes_nothing(
     acting: Stage, unmapped: list[str], tmp_path: Path
 ) -> None:
     acting.freeze_file = tmp_path / "freeze"
@@ -555,7 +557,7 @@ def test_a_freeze_directory_without_the_file_freezes_nothing(
     assert unmapped == ["/dev/rbd0"]
 
 
-def test_a_refusal_is_told_anew_when_the_device_was_in_use_since(acting: Stage) -> None:
+def test_refusal_is_reported_again_after_the_device_was_in_use(acting: Stage) -> None:
     agent = acting.agent()
     for _ in range(2):
         acting.looks = [ORPHAN]
@@ -567,17 +569,17 @@ def test_a_refusal_is_told_anew_when_the_device_was_in_use_since(acting: Stage) 
         acting.watch(agent, minutes=1)
 
 
-def test_an_unmap_that_is_under_way_is_not_one_more_beside_itself(
+def test_running_unmap_does_not_count_against_its_own_limit(
     acting: Stage, unmapped: list[str]
 ) -> None:
-    """The last one that the limit allows passes the look before its step, too."""
+    """Assert that the last unmap within the limit passes the check before its step, too."""
     acting.policy = replace(acting.policy, most_unmaps_an_hour=1)
     acting.looks = [ORPHAN]
     acting.watch(acting.agent(), minutes=12)
     assert unmapped == ["/dev/rbd0"]
 
 
-def test_what_the_look_before_the_step_refuses_is_told_with_its_reasons(
+def test_refusal_directly_before_the_step_states_its_reasons(
     acting: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def carry_out(plan: UnmapPlan, *, again: Callable[[], Any], **_: Any) -> UnmapResult:
@@ -593,16 +595,19 @@ def test_what_the_look_before_the_step_refuses_is_told_with_its_reasons(
         acting.looks = [ORPHAN, FROZEN, ORPHAN]
         rounds(agent, "time")
         acting.times.uptime_s += 60
-    # Each of them was begun, and is on record; it is news once.
+    # Each attempt began and is recorded; only the first is news.
     assert acting.told[-1].ended == {"refused": 2}
-    assert [len(each.news) for each in acting.told[-2:]] == [1, 0]
+    assert [len(cycle.news) for cycle in acting.told[-2:]] == [1, 0]
     (news,) = acting.told[-2].news
-    assert news.message == "before unmap: RBD508: namespace default carries rbdagent.dev/freeze"
+    assert news.message == (
+        "before unmap: RBD508: namespace default has the annotation rbdagent.dev/freeze. "
+        "Apart from time, only Namespace default prevents it"
+    )
     assert news.followed is None
     assert "RBD508" in acting.log.of("unmap")[0]
 
 
-def test_the_next_look_comes_when_a_grace_period_ends(acting: Stage) -> None:
+def test_next_cycle_starts_when_a_grace_period_ends(acting: Stage) -> None:
     acting.looks = [ORPHAN]
     agent = acting.agent()
     rounds(agent, "start")
@@ -611,7 +616,7 @@ def test_the_next_look_comes_when_a_grace_period_ends(acting: Stage) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Following what was done
+# Follow-up of unmaps
 # --------------------------------------------------------------------------------------------------
 
 FREED = seen(on_node={"mappings": ()}, of_image={"watchers": ()})
@@ -628,7 +633,7 @@ WAITED_FOR = seen(
 
 
 def done(acting: Stage, ago_s: float = 10, **changes: Any) -> Act:
-    """Put an act on record that unmapped the volume that many seconds ago."""
+    """Record an unmap of the volume that many seconds ago."""
     act = Act(
         boot_id="b001",
         begun=Moment(at=NOW, uptime_s=acting.times.uptime_s - ago_s),
@@ -649,27 +654,27 @@ def came_of(stage: Stage) -> Followed | None:
     return act.followed
 
 
-def test_what_the_agent_unmapped_is_followed_from_the_same_cycle_on(
+def test_own_unmap_is_followed_up_from_the_same_cycle_on(
     acting: Stage, unmapped: list[str]
 ) -> None:
     acting.looks = [ORPHAN]
     agent = acting.agent()
     acting.watch(agent, minutes=10)
-    # The plan's look, the one before the step, and those after the act.
+    # The snapshots for the plan, before the step, and after the unmap.
     acting.looks = [ORPHAN, ORPHAN, FREED]
     rounds(agent, "time")
     assert unmapped == ["/dev/rbd0"]
     assert came_of(acting) is Followed.CLEARED
-    assert [each.followed for each in acting.told[-1].news] == [Followed.CLEARED]
-    assert acting.log.of("followed")[0]["state"] == "cleared"
+    assert [act.followed for act in acting.told[-1].news] == [Followed.CLEARED]
+    assert acting.log.of("unmap followed up")[0]["state"] == "cleared"
     rounds(agent, "time")
     assert acting.told[-1].news == ()
 
 
-def test_while_others_have_their_part_to_do_the_api_is_asked_and_looks_come_sooner(
+def test_pending_follow_up_queries_the_api_and_shortens_the_pause(
     stage: Stage,
 ) -> None:
-    """In mode observe, too: the command line has acted."""
+    """Assert the follow-up in mode observe, too: the command line has unmapped the volume."""
     done(stage)
     stage.looks = [ATTACHED]
     agent = stage.agent()
@@ -677,27 +682,30 @@ def test_while_others_have_their_part_to_do_the_api_is_asked_and_looks_come_soon
     assert stage.asked_api == [True, True, True]
     assert agent._pause() == 10.0
     assert came_of(stage) is Followed.PENDING
-    assert stage.log.of("followed") == []
+    assert stage.log.of("unmap followed up") == []
 
 
-def test_who_is_late_is_told_once_and_what_clears_later_is_told_too(stage: Stage) -> None:
+def test_late_step_is_reported_once_and_so_is_its_later_end(stage: Stage) -> None:
     done(stage)
     stage.looks = [ATTACHED]
     agent = stage.agent()
     stage.watch(agent, minutes=6)
     assert came_of(stage) is Followed.BLOCKED
-    (told,) = stage.log.of("followed")
+    (told,) = stage.log.of("unmap followed up")
     assert told["state"] == "still-blocked"
     assert "VolumeAttachment" in told["because"]
-    assert sum(len(each.news) for each in stage.told) == 1
+    assert sum(len(cycle.news) for cycle in stage.told) == 1
     assert agent._pause() > 10.0
     stage.looks = [FREED]
     rounds(agent, "time")
     assert came_of(stage) is Followed.CLEARED
-    assert [each["state"] for each in stage.log.of("followed")] == ["still-blocked", "cleared"]
+    assert [line["state"] for line in stage.log.of("unmap followed up")] == [
+        "still-blocked",
+        "cleared",
+    ]
 
 
-def test_a_pod_that_waits_elsewhere_is_seen_by_a_look_at_its_volume_alone(stage: Stage) -> None:
+def test_pod_that_waits_elsewhere_is_found_by_its_volume(stage: Stage) -> None:
     done(stage)
     stage.looks = [FREED, WAITED_FOR]
     rounds(stage.agent(), "start")
@@ -713,7 +721,7 @@ def test_a_pod_that_waits_elsewhere_is_seen_by_a_look_at_its_volume_alone(stage:
         (RbdagentError("no answer"), Followed.PENDING),
     ],
 )
-def test_a_volume_that_is_gone_is_waited_for_by_nobody_and_one_not_seen_may_be(
+def test_deleted_volume_ends_the_follow_up_and_an_error_does_not(
     stage: Stage, error: Exception, expected: Followed
 ) -> None:
     done(stage)
@@ -733,7 +741,7 @@ def test_a_volume_that_is_gone_is_waited_for_by_nobody_and_one_not_seen_may_be(
     ],
     ids=str,
 )
-def test_what_is_long_past_or_over_is_not_looked_at_again(
+def test_old_or_finished_follow_up_is_not_observed_again(
     stage: Stage, changes: dict[str, Any], expected: Followed | None
 ) -> None:
     done(stage, **changes)
@@ -745,13 +753,13 @@ def test_what_is_long_past_or_over_is_not_looked_at_again(
     assert agent._pause() > 10.0
 
 
-def test_the_api_is_asked_for_what_is_mapped_anew_although_no_event_told(stage: Stage) -> None:
+def test_new_mapping_without_an_event_leads_to_an_api_query(stage: Stage) -> None:
     stage.looks = [seen(on_node={"mappings": ()}), IN_USE]
     rounds(stage.agent(), "start", "time", "time", "time")
     assert stage.asked_api == [True, False, True, False]
 
 
-def test_a_rest_after_a_look_is_a_part_of_the_wait(acting: Stage) -> None:
+def test_rest_after_a_cycle_is_part_of_the_wait(acting: Stage) -> None:
     class Wake:
         def __init__(self) -> None:
             self.rested: list[float] = []
@@ -774,10 +782,10 @@ def test_a_rest_after_a_look_is_a_part_of_the_wait(acting: Stage) -> None:
     assert wake.rested == [0.01, 10.0, pytest.approx(0.3)]
 
 
-def test_the_orphan_that_waits_longest_is_tried_first(
+def test_longest_waiting_orphan_is_tried_first(
     acting: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An agent that ends in the midst of many would never come to the last of them."""
+    """Assert the order: an agent that ends early would never try the last of many orphans."""
     agent, tried = acting.agent(), list[str]()
     monkeypatch.setattr(agent, "_try", tried.append)
     (known,) = history().mappings

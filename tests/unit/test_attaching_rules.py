@@ -1,4 +1,4 @@
-"""RBD401, RBD408 to RBD413, RBD71x: attaching and detaching, told from the objects."""
+"""RBD401, RBD408 to RBD413, RBD71x: attach and detach findings that come from API objects."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ USED_BY: Final = event(
 RWX: Final = (volume(access_modes=("ReadWriteMany",), volume_mode="Block"),)
 ROX: Final = (volume(access_modes=("ReadOnlyMany",)),)
 OTHERS: Final = attachment("worker-1", name="csi-other", persistent_volume="pvc-other")
-"""Another volume's: it shows that the driver attaches at all."""
+"""The attachment of another volume: it shows that the driver attaches volumes."""
 RWX_CLAIM: Final = claim(access_modes=("ReadWriteMany",), volume_mode="Block")
 ROX_CLAIM: Final = claim(access_modes=("ReadOnlyMany",))
 BOTH_LIST: Final = (listing("worker-1"), listing("worker-2"))
@@ -66,7 +66,7 @@ RUNNING: Final = ContainerState(name="c", state="running")
 
 
 def waiting(*events: KubeEvent, **in_kube: Any) -> Snapshot:  # noqa: ANN401 - as the builders
-    """Look from worker-2, where web-1 waits for what worker-1 has attached and watches."""
+    """Build a snapshot on worker-2: web-1 waits, worker-1 has the image attached and watches it."""
     parts = {
         "pods": (waiting_pod(), pod()),
         "attachments": attached("worker-1"),
@@ -79,7 +79,7 @@ def waiting(*events: KubeEvent, **in_kube: Any) -> Snapshot:  # noqa: ANN401 - a
 
 
 def alone(*events: KubeEvent, **in_kube: Any) -> Snapshot:  # noqa: ANN401 - as the builders
-    """Build the same, without the old pod and without a watch: nobody has it."""
+    """Build the same snapshot without the old pod and without a watcher: no client has it."""
     parts = {
         "pods": (waiting_pod(),),
         "attachments": (),
@@ -207,7 +207,7 @@ SAID: Final[Said] = {
 
 
 @pytest.mark.parametrize(("code", "seen", "beside"), said_rows(SAID))
-def test_the_code_is_said_and_nothing_else_is_wrong(
+def test_code_is_reported_and_only_the_expected_others(
     code: str, seen: Snapshot, beside: set[str]
 ) -> None:
     finding = found(seen, code)
@@ -312,29 +312,29 @@ QUIET: Final[Quiet] = {
 
 
 @pytest.mark.parametrize(("code", "seen"), quiet_rows(QUIET))
-def test_the_code_is_not_said(code: str, seen: Snapshot) -> None:
+def test_similar_state_is_reported_without_the_code(code: str, seen: Snapshot) -> None:
     assert code not in codes(seen)
 
 
 # --------------------------------------------------------------------------------------------------
-# What exactly is said
+# Messages, evidence and recovery
 # --------------------------------------------------------------------------------------------------
 
 
-def test_without_an_event_it_is_told_why_there_is_none() -> None:
+def test_evidence_states_why_no_event_exists() -> None:
     finding = found(waiting(), "RBD401")
     assert "default/web-1 waits: the controller will not attach" in finding.message
-    assert "By its books that is worker-1." in finding.message
-    assert "no event says so (any more)" in finding.evidence[0]
+    assert "while its cached state lists the volume on another node (worker-1)." in finding.message
+    assert "no event shows it:" in finding.evidence[0]
 
 
-def test_an_old_event_is_told_with_its_age() -> None:
+def test_old_event_is_shown_with_its_age() -> None:
     evidence = found(waiting(USED_BY), "RBD401").evidence
     assert "Multi-Attach error" in evidence[0]
-    assert evidence[1] == "said 20m ago: the controller says it once"
+    assert evidence[1] == "sent 20m ago: the controller sends it once"
 
 
-def test_a_pod_that_has_just_been_moved_is_no_error() -> None:
+def test_recently_moved_pod_is_not_an_error() -> None:
     young = waiting_pod(placed_at=LATELY, created_at=LONG_AGO)
     assert found(waiting(pods=(young, pod())), "RBD401").severity is Severity.INFO
     ending = pod(deleting_since="2026-11-21T03:00:20Z", containers=(RUNNING,))
@@ -360,14 +360,14 @@ LETS_GO: Final = {"attachments": attached("worker-2"), "nodes": (node(), listing
         ),
     ],
 )
-def test_what_kubelet_has_let_go_and_not_yet_told_is_no_error_of_the_books(seen: Snapshot) -> None:
-    """The watch is gone, and volumesInUse follows up to ten seconds later (recorded)."""
+def test_volume_that_kubelet_just_released_is_not_an_error(seen: Snapshot) -> None:
+    """Assert no error: volumesInUse changes up to ten seconds after the watcher ends (recorded)."""
     assert trouble(seen) == set()
     assert "RBD120" in codes(seen)
 
 
-def test_stale_books_are_an_error_once_a_pod_has_waited_for_them() -> None:
-    """One look cannot tell them from those that the controller puts right in this moment."""
+def test_stale_attachment_is_an_error_once_a_pod_has_waited() -> None:
+    """Assert INFO at first: one snapshot cannot show whether the controller is about to fix it."""
     stale = {"attachments": attached("worker-2"), "nodes": (node(), node("worker-2"))}
     assert found(alone(pods=(), **stale), "RBD408").severity is Severity.INFO
     moved = waiting_pod(node="worker-1", placed_at=LATELY)
@@ -376,53 +376,56 @@ def test_stale_books_are_an_error_once_a_pod_has_waited_for_them() -> None:
     assert found(alone(pods=(waits,), **stale), "RBD408").severity is Severity.ERROR
 
 
-def test_of_a_node_that_is_down_nobody_knows_what_it_has_let_go() -> None:
+def test_stale_attachment_to_a_node_that_is_down_is_a_problem() -> None:
     down = listing("worker-2", ready=False, ready_changed_at=LONG_AGO)
     seen = alone(pods=(), attachments=attached("worker-2"), nodes=(node(), down))
     assert "RBD408" in trouble(seen)
 
 
-def test_what_was_to_be_attached_and_is_given_up_is_no_error() -> None:
-    """The words of the last attempt stay in the object until it is gone."""
+def test_abandoned_attach_is_not_an_error() -> None:
+    """Assert no error: the object keeps the error of the last attempt until it is deleted."""
     given_up = attached("worker-2", attached=False, attach_error="no luck", deleting_since=LATELY)
     assert trouble(alone(pods=(), attachments=given_up)) == set()
 
 
-def test_several_pods_that_wait_are_named_together() -> None:
+def test_waiting_pods_are_named_together() -> None:
     seen = waiting(pods=(waiting_pod(), waiting_pod("web-2", "worker-3"), pod()))
     assert found(seen, "RBD401").message.startswith("default/web-1, default/web-2 wait: ")
 
 
-def test_what_the_attacher_wrote_means_what_it_would_mean_in_an_event() -> None:
+def test_attacher_error_is_explained_like_an_event() -> None:
     error = "rpc error: code = ResourceExhausted desc = too many volumes"
     seen = alone(attachments=attached("worker-2", attached=False, attach_error=error))
     finding = found(seen, "RBD703")
-    assert "worker-2: the node takes no further volume" in finding.message
+    assert "worker-2: the node accepts no more volumes" in finding.message
     unknown = alone(attachments=attached("worker-2", attached=False, attach_error="no luck"))
     assert found(unknown, "RBD413").message == f"{PV} cannot be attached to worker-2: no luck"
 
 
-def test_an_error_that_no_repair_ends_is_told_to_last() -> None:
+def test_error_without_recovery_is_reported_as_not_automatic() -> None:
     gone = 'persistentvolume "x" not found'
     seen = alone(attachments=attached("worker-1", deleting_since=JUST_NOW, detach_error=gone))
-    assert str(found(seen, "RBD409").heals) == "never: the attacher does not find the PV again"
+    assert (
+        str(found(seen, "RBD409").heals)
+        == "not automatic: external-attacher does not find the PV again"
+    )
 
 
-def test_the_attachment_of_a_node_that_is_gone_goes_after_its_pods_and_six_minutes() -> None:
+def test_attachment_to_a_deleted_node_ends_within_440_seconds() -> None:
     seen = alone(attachments=attached("worker-9"))
     heals = found(seen, "RBD410").heals
     assert heals is not None
     assert heals.within_s == 440
 
 
-def test_the_attachment_of_a_node_that_is_gone_is_an_error_where_a_pod_waits_for_it() -> None:
+def test_attachment_to_a_deleted_node_is_an_error_if_a_pod_waits() -> None:
     waited = waiting(attachments=attached("worker-9"), pods=(waiting_pod(),))
     assert found(waited, "RBD410").severity is Severity.ERROR
     free = alone(pods=(), attachments=attached("worker-9"))
     assert found(free, "RBD410").severity is Severity.WARNING
 
 
-def test_an_attachment_on_paper_to_a_node_that_is_down_is_detached_by_force() -> None:
+def test_stale_attachment_to_a_down_node_is_force_detached() -> None:
     down = alone(pods=(), attachments=attached("worker-2"),
                  nodes=(node(), node("worker-2", ready=None)))  # fmt: skip
     finding = found(down, "RBD408")
@@ -431,7 +434,7 @@ def test_an_attachment_on_paper_to_a_node_that_is_down_is_detached_by_force() ->
     assert finding.heals.within_s == 360
 
 
-def test_two_attachments_name_the_one_that_is_to_go() -> None:
+def test_two_attachments_name_the_one_being_detached() -> None:
     leaving = attachment("worker-1", deleting_since=JUST_NOW)
     seen = waiting(attachments=(leaving, attachment("worker-2")), nodes=BOTH_LIST)
-    assert "worker-1 is to let go" in found(seen, "RBD717").message
+    assert "Being detached: worker-1." in found(seen, "RBD717").message

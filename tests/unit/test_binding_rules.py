@@ -1,4 +1,4 @@
-"""Binding, losing and reclaiming: each code in the state that calls for it, and not beside it."""
+"""Rules of binding and reclaiming: each code is reported in its state, and not in similar ones."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ from tests.unit.builders import (
     codes,
     event,
     found,
+    mirror_daemon,
     pod,
     remote_watcher,
     said,
@@ -60,7 +61,7 @@ from tests.unit.builders import (
 
 Table = dict[str, Snapshot]
 
-FAMILY: Final = frozenset(each.code for each in (*binding.ENTRIES, *reclaiming.ENTRIES))
+FAMILY: Final = frozenset(entry.code for entry in (*binding.ENTRIES, *reclaiming.ENTRIES))
 GI: Final = 1024**3
 SECONDS_AGO: Final = "2026-11-21T02:59:50Z"
 A_MINUTE_AGO: Final = "2026-11-21T02:58:50Z"
@@ -107,7 +108,7 @@ LOCAL: Final = replace(NONE_MADE, binding_mode="WaitForFirstConsumer")
 
 
 def wanting(**fields: Any) -> Claim:  # noqa: ANN401 - as the builders
-    """Give a claim that was handed to its provisioner long ago."""
+    """Return a pending claim that was handed to its provisioner long ago."""
     pending = {
         "phase": "Pending",
         "volume_name": None,
@@ -119,7 +120,7 @@ def wanting(**fields: Any) -> Claim:  # noqa: ANN401 - as the builders
 
 
 def free(name: str = "pv-free", **fields: Any) -> PersistentVolume:  # noqa: ANN401
-    """Give a PV that is Available and fits ``wanting()``."""
+    """Return a PV that is Available and fits ``wanting()``."""
     available = {
         "name": name,
         "uid": name,
@@ -139,7 +140,7 @@ def life(
     claims: tuple[Claim, ...] | None = None,
     **in_kube: Any,  # noqa: ANN401
 ) -> Snapshot:
-    """Build what `diagnose` sees of a claim: everything was asked for, and runs."""
+    """Build a snapshot of `diagnose` for a claim: all sources are observed, all controllers run."""
     asked: dict[str, Any] = {
         "persistent_volumes": volumes,
         "claims": (wanting(),) if claims is None else claims,
@@ -150,17 +151,17 @@ def life(
         "driver_pods": (PROVISIONER,),
         "version": "v1.36.3",
     }
-    rest = {each: in_kube.pop(each) for each in ("target", "of_image") if each in in_kube}
+    rest = {field: in_kube.pop(field) for field in ("target", "of_image") if field in in_kube}
     return unmapped(in_kube=asked | in_kube, **({"target": BY_CLAIM} | rest))
 
 
 def pending(**fields: Any) -> Snapshot:  # noqa: ANN401
-    """Build the same for a claim that differs from ``wanting()``."""
+    """Build the same snapshot with a claim that differs from ``wanting()``."""
     return life(claims=(wanting(**fields),))
 
 
 def of_volume(**fields: Any) -> Snapshot:  # noqa: ANN401
-    """Build what is seen of a PV whose claim is gone."""
+    """Build a snapshot of a Released PV, by default without its claim."""
     released = {"phase": "Released", "phase_since": LONG_AGO, **fields}
     claims = released.pop("claims", ())
     in_kube = released.pop("in_kube", {})
@@ -169,7 +170,7 @@ def of_volume(**fields: Any) -> Snapshot:  # noqa: ANN401
 
 
 def to_claim(message: str, reason: str = "ProvisioningFailed", **fields: Any) -> KubeEvent:  # noqa: ANN401
-    """Give an event on the claim, by its provisioner."""
+    """Return an event on the claim, sent by its provisioner."""
     of_claim = {
         "kind": "PersistentVolumeClaim",
         "subject": OURS,
@@ -180,7 +181,7 @@ def to_claim(message: str, reason: str = "ProvisioningFailed", **fields: Any) ->
 
 
 def failing(error: str, **fields: Any) -> Snapshot:  # noqa: ANN401
-    """Build a claim whose provisioner fails with an error."""
+    """Build a snapshot of a claim whose provisioner fails with an error."""
     told = to_claim(f'failed to provision volume with StorageClass "rbd": {error}')
     claims = (wanting(**fields.pop("claim", {})),)
     return life(claims=claims, events=(told,), **fields)
@@ -201,7 +202,7 @@ NO_SECRET: Final = to_volume('error getting secret s in namespace gone: secrets 
 WITHOUT_LABELS: Final = (
     "error generating accessibility requirements: no topology key found for node worker-1"
 )
-"""external-provisioner 6.3 beside a real ceph-csi without --domainlabels (ceph-csi#4777)."""
+"""Error of external-provisioner 6.3 with a real ceph-csi without --domainlabels (ceph-csi#4777)."""
 BEGUN: Final = to_claim("External provisioner is provisioning volume", "Provisioning")
 BOUND: Final = {"bind_completed": True, "created_at": LONG_AGO}
 LOST: Final = {"phase": "Lost", **BOUND}
@@ -601,7 +602,7 @@ SAID: Final[dict[str, Table]] = {
         )
     },
 }
-"""Each says its code, and no other of the family."""
+"""Each snapshot leads to its code, and to no other code of the family."""
 
 
 QUIET: Final[dict[str, Table]] = {
@@ -916,7 +917,7 @@ QUIET: Final[dict[str, Table]] = {
         ),
     },
 }
-"""What comes near; a number is one of the false alarms that were thought of."""
+"""Similar states without the code; a number in a name is that of a false alarm considered."""
 
 
 NO_TROUBLE: Final[dict[str, Table]] = {
@@ -965,7 +966,7 @@ NO_TROUBLE: Final[dict[str, Table]] = {
         ),
     },
 }
-"""What is legitimate, or may be passing: told to whoever asks, and no trouble."""
+"""States that are legitimate, or may be transient: reported with severity INFO only."""
 
 
 def cases(*tables: dict[str, Table]) -> list[Any]:
@@ -982,7 +983,7 @@ def of_family(seen: Snapshot) -> set[str]:
 
 
 @pytest.mark.parametrize(("code", "seen"), cases(SAID))
-def test_exactly_the_code_is_said(code: str, seen: Snapshot) -> None:
+def test_state_is_reported_with_its_code_only(code: str, seen: Snapshot) -> None:
     told = found(seen, code)
     assert of_family(seen) == {code}
     assert told.message
@@ -991,24 +992,24 @@ def test_exactly_the_code_is_said(code: str, seen: Snapshot) -> None:
 
 
 @pytest.mark.parametrize(("code", "seen"), cases(QUIET))
-def test_the_code_is_not_said(code: str, seen: Snapshot) -> None:
+def test_similar_state_is_reported_without_the_code(code: str, seen: Snapshot) -> None:
     assert code not in codes(seen)
 
 
 @pytest.mark.parametrize(("code", "seen"), cases(NO_TROUBLE))
-def test_what_may_pass_or_is_meant_is_no_trouble(code: str, seen: Snapshot) -> None:
-    told = [each for each in said(seen).findings if each.code in FAMILY]
-    assert [(each.code, each.severity) for each in told] == [(code, Severity.INFO)]
+def test_legitimate_or_transient_state_is_info_only(code: str, seen: Snapshot) -> None:
+    told = [finding for finding in said(seen).findings if finding.code in FAMILY]
+    assert [(finding.code, finding.severity) for finding in told] == [(code, Severity.INFO)]
 
 
 LESS: Final = frozenset({"RBD403", "RBD606", "RBD640"})
-"""What is said where something could not be looked at."""
+"""Codes that are reported if something was not observed."""
 OF_THE_REST: Final = {
     "claims": {"RBD405", "RBD643"},
     "pods": {"RBD603"},
     "csi_nodes": {"RBD607"},
 }
-"""What is true as well, and is left out where more is known."""
+"""Codes that are also true, and are left out if more was observed."""
 
 
 @pytest.mark.parametrize(
@@ -1018,7 +1019,7 @@ OF_THE_REST: Final = {
         *("storage_classes", "drivers", "leases", "driver_pods", "version"),
     ],
 )
-def test_what_was_not_observed_makes_an_answer_say_less_and_nothing_else(kind: str) -> None:
+def test_unobserved_objects_lead_to_no_unrelated_code(kind: str) -> None:
     for code, table in SAID.items():
         for name, seen in table.items():
             assert seen.kubernetes is not None
@@ -1027,19 +1028,19 @@ def test_what_was_not_observed_makes_an_answer_say_less_and_nothing_else(kind: s
             assert more == set(), (code, name)
 
 
-def test_the_order_of_what_was_seen_changes_nothing() -> None:
+def test_order_of_objects_does_not_change_the_codes() -> None:
     for table in SAID.values():
         for seen in table.values():
             assert of_family(turned(seen)) == of_family(seen)
 
 
-def test_a_snapshot_of_it_replays_alike() -> None:
+def test_snapshot_is_equal_after_dump_and_load() -> None:
     for table in SAID.values():
         for seen in table.values():
             assert load_snapshot(dump_snapshot(seen), where="a test") == seen
 
 
-def test_without_the_api_nothing_of_it_is_said() -> None:
+def test_no_code_is_reported_without_the_api() -> None:
     for table in SAID.values():
         for seen in table.values():
             assert of_family(replace(seen, kubernetes=None)) == set()
@@ -1051,7 +1052,7 @@ def test_every_code_of_the_family_has_a_table() -> None:
 
 
 @pytest.mark.parametrize("code", sorted(FAMILY))
-def test_what_is_broken_tells_whether_it_heals_and_which_step_it_breaks(code: str) -> None:
+def test_every_problem_code_has_a_recovery_and_a_step(code: str) -> None:
     entry = CATALOG[code]
     if entry.severity is not Severity.INFO:
         assert entry.heals is not None
@@ -1059,41 +1060,41 @@ def test_what_is_broken_tells_whether_it_heals_and_which_step_it_breaks(code: st
 
 
 # --------------------------------------------------------------------------------------------------
-# What to type
+# Commands
 # --------------------------------------------------------------------------------------------------
 
 FORBIDDEN: Final = ("finalizers", "--force", "--grace-period", "delete pv", "delete pvc", "unmap")
 
 
 @pytest.mark.parametrize(("code", "seen"), cases(SAID, NO_TROUBLE))
-def test_a_command_can_be_copied_and_takes_nothing_away_by_force(code: str, seen: Snapshot) -> None:
-    for each in lines_of(found(seen, code).commands):
-        words = shlex.split(each)
+def test_commands_parse_and_remove_nothing_by_force(code: str, seen: Snapshot) -> None:
+    for line in lines_of(found(seen, code).commands):
+        words = shlex.split(line)
         assert words[0] in {"kubectl", "rbdagent", "ceph"}
-        assert "None" not in each
-        assert not any(word in each for word in FORBIDDEN)
+        assert "None" not in line
+        assert not any(word in line for word in FORBIDDEN)
         if "-p" in words:
             json.loads(words[words.index("-p") + 1])
 
 
 def patched(command: str, reference: dict[str, str] | None) -> dict[str, str] | None:
-    """Do to a claimRef what a command's JSON patch does; a `test` may fail."""
+    """Apply the JSON patch of a command to a claimRef; a failed `test` raises AssertionError."""
     words = shlex.split(command)
     spec: dict[str, Any] = {} if reference is None else {"claimRef": dict(reference)}
-    for each in json.loads(words[words.index("-p") + 1]):
-        *path, last = each["path"].removeprefix("/spec/").split("/")
+    for operation in json.loads(words[words.index("-p") + 1]):
+        *path, last = operation["path"].removeprefix("/spec/").split("/")
         inside = spec[path[0]] if path else spec
-        if each["op"] == "test":
-            assert inside[last] == each["value"]
-        elif each["op"] == "add":
-            inside[last] = each["value"]
+        if operation["op"] == "test":
+            assert inside[last] == operation["value"]
+        elif operation["op"] == "add":
+            inside[last] = operation["value"]
         else:
             del inside[last]
     return spec.get("claimRef")
 
 
 def binds(reference: dict[str, str] | None, uid: str, *, completed: bool) -> bool:
-    """Tell what syncBoundClaim and syncUnboundClaim do with a PV that the claim names."""
+    """Return whether syncBoundClaim or syncUnboundClaim binds a PV that the claim names."""
     if reference is None:
         return True
     same = (reference["namespace"], reference["name"]) == ("default", "data")
@@ -1111,7 +1112,7 @@ REFERENCES: Final = {
 
 @pytest.mark.parametrize("completed", [True, False], ids=["bound once", "never bound"])
 @pytest.mark.parametrize("name", REFERENCES)
-def test_the_patch_of_a_restored_pv_binds_it_and_stripping_its_uid_would_not(
+def test_patch_binds_a_restored_pv_and_stripping_its_uid_does_not(
     name: str, *, completed: bool
 ) -> None:
     reference = REFERENCES[name]
@@ -1123,7 +1124,7 @@ def test_the_patch_of_a_restored_pv_binds_it_and_stripping_its_uid_would_not(
         claims=(claim(**LOST) if completed else wanting(volume_name=PV),),
     )
     if binds(reference, "claim-uid", completed=completed):
-        # Never bound, and kept by name: that heals by itself.
+        # Never bound, and the PV names the claim: the controller binds them automatically.
         assert of_family(seen) == {"RBD626"}
         return
     (command,) = lines_of(found(seen, "RBD404" if completed else "RBD624").commands)
@@ -1132,27 +1133,27 @@ def test_the_patch_of_a_restored_pv_binds_it_and_stripping_its_uid_would_not(
         assert not binds(REFERENCES["stripped"], "claim-uid", completed=True)
 
 
-def test_misbound_volume_of_another_driver_is_told_without_an_image() -> None:
+def test_misbound_volume_of_another_driver_names_no_image() -> None:
     share = volume(claim=OF_OLD, source=OtherSource(kind="nfs.csi.k8s.io"))
     told = found(life(share, claims=(claim(**LOST),)), "RBD404")
     assert "image" not in told.message + " ".join(told.evidence)
     assert not any("who-holds" in line for line in lines_of(told.commands))
 
 
-def test_the_patch_is_refused_where_the_pv_is_another_claims_by_now() -> None:
+def test_patch_fails_if_the_pv_names_another_claim_by_now() -> None:
     (_, command) = lines_of(found(SAID["RBD404"]["misbound (40)"], "RBD404").commands)
     with pytest.raises(AssertionError):
         patched(command, {"namespace": "default", "name": "somebody-else", "uid": "x"})
 
 
-def test_the_data_is_kept_before_anything_else() -> None:
+def test_first_command_sets_retain() -> None:
     for code, name in (("RBD404", "misbound (40)"), ("RBD406", "claim lives (43)")):
         assert '"Retain"' in lines_of(found(SAID[code][name], code).commands)[0]
     kept = life(volume(claim=OF_OLD, reclaim_policy="Retain"), claims=(claim(**LOST),))
-    assert not any("Retain" in each for each in lines_of(found(kept, "RBD404").commands))
+    assert not any("Retain" in line for line in lines_of(found(kept, "RBD404").commands))
 
 
-def test_a_controller_that_should_have_righted_it_long_ago_does_not_work() -> None:
+def test_overdue_correction_means_the_controller_does_not_work() -> None:
     told = found(SAID["RBD406"]["claim lives (43)"], "RBD406")
     assert told.severity is Severity.ERROR
     assert "does not work" in told.message
@@ -1164,43 +1165,45 @@ def restored(**parts: Any) -> Finding:  # noqa: ANN401
     return found(seen, "RBD404")
 
 
-def test_somebody_outside_who_has_the_image_open_is_named_and_no_patch_is_given() -> None:
+def test_outside_client_is_named_and_no_patch_is_printed() -> None:
     told = restored(of_image=FOREIGN)
-    assert any("192.0.2.7" in each and "no node here lists" in each for each in told.evidence)
+    assert any(
+        "192.0.2.7" in line and "no node of this cluster lists" in line for line in told.evidence
+    )
     assert lines_of(told.commands)[1:] == (f"rbdagent who-holds pv/{PV}",)
 
 
-def test_a_watcher_that_is_a_node_of_this_cluster_is_nobody_outside() -> None:
+def test_watcher_on_a_cluster_node_is_not_an_outside_client() -> None:
     told = restored(of_image={"watchers": (remote_watcher(),)})
-    assert any("nobody outside" in each for each in told.evidence)
+    assert any("no client outside" in line for line in told.evidence)
     assert "/spec/claimRef/uid" in lines_of(told.commands)[1]
 
 
 @pytest.mark.parametrize(
     "blind", [{"of_image": {"watchers": UNSEEN}}, {"nodes": UNSEEN}], ids=["watchers", "nodes"]
 )
-def test_where_nobody_could_look_for_outsiders_one_is_to_look_before_the_patch(
+def test_patch_follows_a_check_if_outside_clients_are_unknown(
     blind: dict[str, Any],
 ) -> None:
     told = restored(**blind)
-    assert any("whether another cluster" in each for each in told.evidence)
+    assert any("whether another cluster" in line for line in told.evidence)
     assert lines_of(told.commands)[1] == f"rbdagent who-holds pv/{PV}"
     assert "/spec/claimRef/uid" in lines_of(told.commands)[2]
 
 
-def test_a_pod_that_runs_on_a_lost_claim_is_told_of() -> None:
-    assert "default/web-0 works on" in restored(pods=(pod(),)).message
+def test_running_pod_with_a_lost_claim_is_reported() -> None:
+    assert "still use the volume: default/web-0." in restored(pods=(pod(),)).message
 
 
-def test_the_danger_of_a_released_pv_with_delete_is_told() -> None:
+def test_risk_of_a_released_pv_with_delete_is_reported() -> None:
     assert "its image is deleted" in found(SAID["RBD404"]["asked by its PV"], "RBD404").message
 
 
-def test_a_pv_that_is_gone_is_to_be_made_with_the_living_claims_uid() -> None:
+def test_remedy_for_a_deleted_pv_states_the_uid_of_its_claim() -> None:
     assert "uid claim-uid" in found(SAID["RBD631"]["its PV is gone"], "RBD631").remedy
 
 
-def test_a_claim_without_a_reference_gets_the_one_pv_that_names_it() -> None:
+def test_claim_without_volume_name_gets_the_pv_that_names_it() -> None:
     seen = life(
         volume(claim=OF_OLD, reclaim_policy="Retain"), claims=(claim(volume_name=None, **LOST),)
     )
@@ -1210,11 +1213,11 @@ def test_a_claim_without_a_reference_gets_the_one_pv_that_names_it() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# What exactly is said
+# Messages, evidence and commands
 # --------------------------------------------------------------------------------------------------
 
 
-def test_each_near_pv_is_told_with_what_is_against_it() -> None:
+def test_near_pvs_are_listed_with_their_mismatch() -> None:
     seen = life(
         free("a", capacity_bytes=GI // 2, labels=(("tier", "gold"),)),
         free("b", volume_mode="Block", labels=(("tier", "gold"),)),
@@ -1226,11 +1229,11 @@ def test_each_near_pv_is_told_with_what_is_against_it() -> None:
         storage_classes=(NONE_MADE,),
     )
     assert found(seen, "RBD602").evidence == (
-        "a has 512Mi, the claim asks for 1Gi",
-        "b has volumeMode Block, the claim asks for Filesystem",
-        "c offers ReadOnlyMany, the claim asks for ReadWriteOnce",
-        "e has not the labels that the claim's selector asks for (tier In gold)",
-        "d still names an older claim of the same name (its uid is another); is Released",
+        "a has 512Mi, the claim requests 1Gi",
+        "b has volumeMode Block, the claim requests Filesystem",
+        "c offers ReadOnlyMany, the claim requests ReadWriteOnce",
+        "e does not have the labels that the claim's selector requires (tier In gold)",
+        "d still names an older claim of the same name, with another uid; is Released",
     )
 
 
@@ -1251,7 +1254,7 @@ def test_each_near_pv_is_told_with_what_is_against_it() -> None:
         ({"labels": ()}, "kubectl label pv pv-free tier=gold"),
     ],
 )
-def test_the_one_near_pv_that_can_be_changed_is_told_how(near: dict[str, Any], cure: str) -> None:
+def test_single_near_pv_gets_a_command_that_makes_it_fit(near: dict[str, Any], cure: str) -> None:
     gold = {"labels": (("tier", "gold"),)}
     seen = life(
         free(**(gold | near)),
@@ -1261,32 +1264,32 @@ def test_the_one_near_pv_that_can_be_changed_is_told_how(near: dict[str, Any], c
     assert lines_of(found(seen, "RBD602").commands)[-1] == cure
 
 
-def test_no_pv_is_opened_to_more_nodes_for_a_claim() -> None:
+def test_access_modes_are_not_extended_to_more_nodes() -> None:
     seen = life(free(), claims=(wanting(volume_name="pv-free", access_modes=("ReadWriteMany",)),))
-    assert not any("patch" in each for each in lines_of(found(seen, "RBD610").commands))
+    assert not any("patch" in line for line in lines_of(found(seen, "RBD610").commands))
 
 
-def test_a_pv_is_called_larger_only_where_its_image_is() -> None:
+def test_capacity_is_raised_only_if_the_image_is_larger() -> None:
     small = volume(claim=None, phase="Available", capacity_bytes=GI // 2, reclaim_policy="Retain")
     wants = (wanting(volume_name=PV),)
     true = life(small, claims=wants, of_image={"size_bytes": GI})
     assert '{"capacity":{"storage":"1Gi"}}' in lines_of(found(true, "RBD610").commands)[0]
     lie = life(small, claims=wants, of_image={"size_bytes": GI // 2})
-    assert not any("patch" in each for each in lines_of(found(lie, "RBD610").commands))
+    assert not any("patch" in line for line in lines_of(found(lie, "RBD610").commands))
 
 
-def test_a_kept_pv_that_does_not_fit_warns_of_the_empty_one_that_is_made_meanwhile() -> None:
+def test_reserved_pv_that_does_not_fit_warns_of_an_empty_volume() -> None:
     dynamic = SAID["RBD625"]["too small"]
-    assert "an empty one" in found(dynamic, "RBD625").message
+    assert "another, empty volume" in found(dynamic, "RBD625").message
     static = life(
         free(claim=OURS_BY_NAME, capacity_bytes=1),
         claims=(wanting(provisioner=None),),
         storage_classes=(NONE_MADE,),
     )
-    assert "an empty one" not in found(static, "RBD625").message
+    assert "another, empty volume" not in found(static, "RBD625").message
 
 
-def test_the_lapsed_lease_of_the_controllers_is_told_where_something_waits_for_them() -> None:
+def test_lapsed_controller_lease_is_reported_if_a_claim_waits() -> None:
     seen = life(
         free(),
         claims=(wanting(provisioner=None),),
@@ -1297,7 +1300,7 @@ def test_the_lapsed_lease_of_the_controllers_is_told_where_something_waits_for_t
     assert "kube-controller-manager runs again" in str(found(seen, "RBD626").heals)
 
 
-def test_a_pod_with_several_claims_waits_for_the_one_that_is_not_bound() -> None:
+def test_pod_with_several_claims_waits_for_the_unbound_claim() -> None:
     other = replace(OURS, name="more", uid="more-uid")
     seen = life(
         volume(),
@@ -1308,26 +1311,26 @@ def test_a_pod_with_several_claims_waits_for_the_one_that_is_not_bound() -> None
     assert found(seen, "RBD601").subject == "pvc default/more"
 
 
-def test_a_driver_with_almost_the_name_is_told() -> None:
+def test_driver_with_a_similar_name_is_reported() -> None:
     seen = life(drivers=("rook-ceph.rbd.csi.ceph.com",), leases=(CONTROLLERS,), driver_pods=())
     assert "rook-ceph.rbd.csi.ceph.com" in found(seen, "RBD617").message
 
 
-def test_the_log_of_the_provisioner_that_leads_is_to_be_read() -> None:
+def test_command_reads_the_log_of_the_leading_provisioner() -> None:
     assert lines_of(found(life(), "RBD606").commands)[0] == (
         "kubectl -n csi logs prov-0 -c csi-provisioner --tail=50"
     )
 
 
-def test_a_feature_that_rbd_nbd_alone_has_is_named() -> None:
+def test_feature_that_only_rbd_nbd_supports_is_named() -> None:
     finding = found(SAID["RBD607"]["feature"], "RBD607")
-    assert "asks for the image feature journaling" in finding.message
+    assert "requests the image feature journaling" in finding.message
     assert "mounter: rbd-nbd" in finding.remedy
 
 
 MEANINGS: Final = {
     "failed to get connection: connecting failed: rados: ret=-2, No such file or directory": (
-        "finds no keyring or no Ceph configuration"
+        "finds no monitors or no keyring"
     ),
     "rpc error: code = Internal desc = pool not found: pool (k8s) not found in Ceph cluster": (
         "the pool that its class names does not exist"
@@ -1336,13 +1339,13 @@ MEANINGS: Final = {
         "is on the blocklist"
     ),
     "code = ResourceExhausted desc = rbd image k8s/csi-vol-1 has 500 snapshots": (
-        "its source k8s/csi-vol-1 has 500 snapshots and clones, which is ceph-csi's limit"
+        "its source k8s/csi-vol-1 has 500 snapshots and clones, which is the limit of ceph-csi"
     ),
 }
 
 
 @pytest.mark.parametrize(("text", "means"), MEANINGS.items())
-def test_error_of_the_provisioner_is_told_by_the_call_that_failed(text: str, means: str) -> None:
+def test_provisioner_error_is_explained_by_the_call_that_failed(text: str, means: str) -> None:
     failed = event(
         f'failed to provision volume with StorageClass "rbd": {text}',
         reason="ProvisioningFailed",
@@ -1353,27 +1356,28 @@ def test_error_of_the_provisioner_is_told_by_the_call_that_failed(text: str, mea
     assert means in told.message
 
 
-def test_the_secret_that_is_missing_is_named() -> None:
+def test_missing_secret_is_named() -> None:
     told = found(SAID["RBD607"]["secret"], "RBD607")
     assert "the secret n/s" in told.message
     assert lines_of(told.commands) == ("kubectl -n n get secret s",)
 
 
-def test_a_provisioner_that_expects_topology_labels_can_be_told_not_to() -> None:
+def test_remedy_turns_off_the_topology_of_the_provisioner() -> None:
     told = found(SAID["RBD607"]["no topology labels"], "RBD607")
     assert "the node plugin on worker-1 reports none" in told.message
     assert "--feature-gates=Topology=false" in told.remedy
     assert lines_of(told.commands) == ("kubectl get csinode worker-1 -o yaml",)
 
 
-def test_who_holds_a_volume_that_is_to_be_deleted_is_named() -> None:
+def test_holder_of_a_volume_to_be_deleted_is_named() -> None:
     told = found(SAID["RBD641"]["an orphan holds it (42)"], "RBD641")
-    assert "/dev/rbd0 on worker-1 has it open" in told.message
-    assert "/dev/rbd0 on worker-1 has let go" in str(told.heals)
+    assert "have it open: /dev/rbd0 on worker-1." in told.message
+    assert "/dev/rbd0 on worker-1 has released the image" in str(told.heals)
 
 
-def test_of_mirror_daemons_alone_the_setting_that_counts_them_is_told() -> None:
-    mirror = {**FOREIGN, "mirror_daemons": FOREIGN["watchers"]}
+def test_mirror_daemons_alone_name_the_setting_that_counts_them() -> None:
+    (watching,) = FOREIGN["watchers"]
+    mirror = {**FOREIGN, "mirror_daemons": (mirror_daemon(watching),)}
     kube = {"persistent_volumes": (volume(phase="Released"),), "claims": ()}
     quiet = unmapped(of_image=mirror, in_kube={**kube, "events": ()})
     assert "RBD641" not in codes(quiet)
@@ -1389,7 +1393,7 @@ def test_of_mirror_daemons_alone_the_setting_that_counts_them_is_told() -> None:
         ("Delete", ("external-provisioner.volume.kubernetes.io/finalizer",), "deleted with it"),
     ],
 )
-def test_what_becomes_of_the_image_of_a_pv_that_is_deleted_before_its_claim(
+def test_message_states_what_happens_to_the_image_of_a_deleted_pv(
     policy: str, finalizer: tuple[str, ...], words: str
 ) -> None:
     seen = deleted_volume(
@@ -1402,20 +1406,20 @@ def test_what_becomes_of_the_image_of_a_pv_that_is_deleted_before_its_claim(
     assert words in found(seen, "RBD614").message
 
 
-def test_only_pods_that_have_ended_are_told_to_be_deleted_for_a_claim() -> None:
+def test_command_deletes_only_pods_that_have_ended() -> None:
     ended = found(SAID["RBD613"]["a pod has ended"], "RBD613")
     assert "kubectl -n default delete pod web-0" in lines_of(ended.commands)
     assert ended.severity is Severity.WARNING
     runs = found(SAID["RBD613"]["a pod runs"], "RBD613")
-    assert not any("delete" in each for each in lines_of(runs.commands))
+    assert not any("delete" in line for line in lines_of(runs.commands))
 
 
-def test_a_pod_that_waits_for_a_claim_that_is_being_deleted_is_trouble() -> None:
+def test_pod_that_waits_for_a_claim_being_deleted_is_a_warning() -> None:
     seen = life(volume(), claims=(deleted(),), pods=(pod(), waiting_pod(node=None)))
     told = found(seen, "RBD613")
     assert told.severity is Severity.WARNING
     assert "default/web-1 will not start" in told.message
 
 
-def test_the_finalizer_of_another_program_is_named() -> None:
+def test_finalizer_of_another_program_is_named() -> None:
     assert "backup.example.org/hold" in found(SAID["RBD652"]["a PV's"], "RBD652").message

@@ -1,4 +1,4 @@
-"""Which volumes keep a pod of this node from starting, and who is in the way."""
+"""The volumes that keep a pod of this node from starting, and the clients that hold them."""
 
 # ruff: noqa: ANN401 - as the builders
 
@@ -69,7 +69,7 @@ def waiting(
     in_kube: dict[str, Any] = NONE,
     **parts: Any,
 ) -> Snapshot:
-    """Give what an agent sees of a pod that waits on its node for a volume that nobody holds."""
+    """Build the snapshot of an agent: a pod waits on its node for a volume that no client holds."""
     return world(
         target=target(given="", kind=TargetKind.NONE, name=""),
         on_node={"mappings": ()} | on_node,
@@ -80,12 +80,12 @@ def waiting(
 
 
 def held(**in_kube: Any) -> Snapshot:
-    """Give the same where a client on the other node watches the image."""
+    """Build the same snapshot with a client on the other node that watches the image."""
     return waiting(of_image={"watchers": (remote_watcher(),)}, in_kube=in_kube)
 
 
 def here(in_flight: tuple[Any, ...] = (), **mapped: Any) -> Snapshot:
-    """Give the same where this node itself has it mapped."""
+    """Build the same snapshot with the image mapped on this node."""
     return waiting(
         on_node={"mappings": (mapping(**mapped),), "in_flight": in_flight},
         of_image={"watchers": (watcher(),)},
@@ -93,7 +93,7 @@ def here(in_flight: tuple[Any, ...] = (), **mapped: Any) -> Snapshot:
 
 
 def word(verdict: Verdict, at: str = NOW) -> tuple[PublishedNode, ...]:
-    """Give what the other node's agent says of its mapping."""
+    """Return the report of the other node's agent about its mapping."""
     mapped = PublishedMapping(
         device="/dev/rbd7",
         verdict=verdict,
@@ -108,8 +108,8 @@ def word(verdict: Verdict, at: str = NOW) -> tuple[PublishedNode, ...]:
 
 def blocked(seen: Snapshot) -> list[tuple[str, str | None]]:
     return [
-        (str(each.cause), each.holder_node)
-        for each in blocked_volumes(seen, correlate_waiting(seen))
+        (str(entry.cause), entry.holder_node)
+        for entry in blocked_volumes(seen, correlate_waiting(seen))
     ]
 
 
@@ -197,7 +197,7 @@ LEFT = attachment(THERE, deleting_since=JUST_NOW)
         pytest.param(here(openers=(opener(),)), "Staged", HERE, id="kept by a process"),
     ],
 )
-def test_who_holds_the_volume_of_a_waiting_pod_is_named(
+def test_holder_of_a_waited_for_volume_is_named(
     seen: Snapshot, cause: str, holder_node: str | None
 ) -> None:
     assert blocked(seen) == [(cause, holder_node)]
@@ -253,7 +253,7 @@ DEAD_NBD = replace(DEAD_NBD, nbd=replace(DEAD_NBD.nbd, process=None))
         pytest.param(held(persistent_volumes=(ROX,)), id="several may read"),
     ],
 )
-def test_a_pod_that_waits_as_every_pod_does_is_not_blocked(seen: Snapshot) -> None:
+def test_pod_that_waits_normally_is_not_blocked(seen: Snapshot) -> None:
     assert blocked(seen) == []
 
 
@@ -291,7 +291,7 @@ NFS = volume(source=OtherSource(kind="nfs"))
         "volumes not observed",
     ],
 )
-def test_for_whoever_needs_no_volume_here_ceph_is_not_asked(in_kube: dict[str, Any]) -> None:
+def test_ceph_is_not_queried_for_a_pod_that_needs_no_volume_here(in_kube: dict[str, Any]) -> None:
     seen = waiting(of_image={"watchers": (remote_watcher(),)}, in_kube=in_kube)
     assert images_waited_for(seen) == ()
     assert blocked(seen) == []
@@ -302,12 +302,12 @@ def test_for_whoever_needs_no_volume_here_ceph_is_not_asked(in_kube: dict[str, A
     [((), [SPEC]), ((mapping(),), []), ((nbd_mapping(spec=UNSEEN),), [])],
     ids=["not mapped", "mapped", "mapped by rbd-nbd under its cookie"],
 )
-def test_ceph_is_asked_for_what_is_waited_for_and_not_mapped_here(
+def test_ceph_is_queried_for_waited_volumes_that_are_not_mapped(
     devices: tuple[Any, ...], asked: list[Any]
 ) -> None:
     pods = (waiting_pod(node=HERE, containers=(STARTING,)), waiting_pod("web-2", HERE))
     seen = waiting(on_node={"mappings": devices}, in_kube={"pods": pods})
-    assert [each.spec for each in images_waited_for(seen)] == asked
+    assert [image.spec for image in images_waited_for(seen)] == asked
 
 
 def test_nothing_waits_on_a_node_that_was_not_observed() -> None:
@@ -315,7 +315,7 @@ def test_nothing_waits_on_a_node_that_was_not_observed() -> None:
     assert (images_waited_for(seen), blocked(seen)) == ((), [])
 
 
-def test_each_pod_and_each_volume_of_its_is_told_once() -> None:
+def test_each_pod_and_volume_is_reported_once() -> None:
     source = volume().source
     assert isinstance(source, CsiSource)
     attributes = (("imageName", "other"), ("pool", "k8s"))
@@ -340,13 +340,13 @@ def test_each_pod_and_each_volume_of_its_is_told_once() -> None:
     kube = {"pods": pods, "persistent_volumes": (volume(), other), "claims": (claim(),)}
     seen = waiting(in_ceph={"images": images}, in_kube=kube)
     told = blocked_volumes(seen, correlate_waiting(seen))
-    assert [(each.namespace, each.pod, each.persistent_volume) for each in told] == [
+    assert [(entry.namespace, entry.pod, entry.persistent_volume) for entry in told] == [
         ("default", "web-1", PV),
         ("default", "web-1", "pvc-other"),
         ("default", "web-2", PV),
     ]
 
 
-def test_what_is_waited_for_counts_as_nothing_that_the_node_has_mapped() -> None:
-    """What is published, planned and counted as mapped rests on the mappings alone."""
+def test_waited_for_volume_does_not_count_as_mapped() -> None:
+    """Assert no volume: only mappings are published, planned and counted as mapped."""
     assert correlate_node(held()) == ()

@@ -1,4 +1,4 @@
-"""No file makes rbdagent read more than its bound, and what lies beyond is never "none"."""
+"""No file makes rbdagent read beyond its bound, and what lies beyond never counts as "none"."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from rbdagent.observe.files import (
     UnreadError,
     read_blocks,
     read_bytes,
+    read_file,
     read_head,
 )
 from tests.unit.trees import FILES, MOUNTS, POD, ROOT_MOUNT, Tree, gap_of
@@ -40,7 +41,7 @@ def tree(tmp_path: Path) -> Tree:
 
 
 class Counted:
-    """Counts what is read."""
+    """Counts the bytes that are read."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -66,7 +67,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
 # --------------------------------------------------------------------------------------------------
 
 
-def test_a_file_of_just_its_bound_is_read(tmp_path: Path) -> None:
+def test_file_of_exactly_its_bound_is_read(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x" * SMALL)
     assert read_bytes(tmp_path / "file") == b"x" * SMALL
 
@@ -78,7 +79,7 @@ def test_a_larger_file_is_not_observed(tmp_path: Path) -> None:
     assert found.reason == f"{tmp_path}/file: larger than 64 KiB"
 
 
-def test_of_a_head_no_more_is_read(tmp_path: Path, counted: Counted) -> None:
+def test_head_of_a_file_is_read_and_no_more(tmp_path: Path, counted: Counted) -> None:
     (tmp_path / "file").write_bytes(b"x" * HUGE)
     assert read_head(tmp_path / "file", 100) == b"x" * 100
     assert counted.bytes == 100
@@ -97,21 +98,24 @@ def directory(path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [fifo, device, directory])
-def test_no_other_file_than_a_regular_one_is_read(
-    tmp_path: Path, make: Callable[[Path], None]
-) -> None:
-    """A pipe without a writer would keep the reader waiting."""
+def test_only_regular_files_are_read(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """Assert an immediate error: a pipe without a writer would block the reader."""
     make(tmp_path / "file")
-    found = read_bytes(tmp_path / "file")
+    found = read_file(tmp_path / "file")
     assert isinstance(found, NotObserved)
-    assert found.reason == f"{tmp_path}/file: no regular file"
+    assert found.reason == f"{tmp_path}/file: not a regular file"
+
+
+def test_pipe_in_place_of_a_proc_file_blocks_no_reader(tmp_path: Path) -> None:
+    fifo(tmp_path / "file")
+    assert read_bytes(tmp_path / "file") == b""
 
 
 @given(
     content=st.lists(st.sampled_from([b"", b"a", b"bc\r", b"\n", b"def\n"])).map(b"".join),
     size=st.integers(min_value=1, max_value=9),
 )
-def test_blocks_are_the_lines_of_the_file_however_it_is_read(
+def test_blocks_are_the_lines_of_the_file_at_any_read_size(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, size: int
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "blocks"
@@ -125,7 +129,7 @@ def test_blocks_are_the_lines_of_the_file_however_it_is_read(
     )
 
 
-def test_blocks_before_the_bound_come_and_then_an_error(tmp_path: Path) -> None:
+def test_blocks_before_the_bound_are_followed_by_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"line\n" * 1000)
     blocks = read_blocks(tmp_path / "file", 10)
     with pytest.raises(UnreadError) as caught:
@@ -139,9 +143,7 @@ def test_blocks_before_the_bound_come_and_then_an_error(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def test_of_a_command_line_the_head_is_read_and_the_cut_is_shown(
-    tree: Tree, counted: Counted
-) -> None:
+def test_head_of_a_command_line_is_read_and_the_cut_is_shown(tree: Tree, counted: Counted) -> None:
     tree.observe()
     before, counted.bytes = counted.bytes, 0
     tree.write("proc/7/cmdline", b"/app\0" + b"x" * HUGE)
@@ -153,7 +155,7 @@ def test_of_a_command_line_the_head_is_read_and_the_cut_is_shown(
 
 
 def tree_gaps(tree: Tree) -> tuple[object, ...]:
-    """Return the gaps that the tree has whatever the process does."""
+    """Return the gaps of the tree without the long command line."""
     tree.write("proc/7/cmdline", "/app\0")
     return tree.observe()[1].gaps
 
@@ -174,13 +176,13 @@ def test_a_long_command_line_shows_that_it_was_cut(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("size", [100, COMMAND_LINE + 100])
-def test_what_a_worker_names_is_read_beyond_the_first_words(tree: Tree, size: int) -> None:
+def test_names_of_a_worker_are_read_beyond_the_first_words(tree: Tree, size: int) -> None:
     tree.process(8, "/sbin/mkfs.ext4", "-x" * (size // 2), "/dev/rbd0")
     (flight,) = in_flight(tree)
     assert flight.names == ("/dev/rbd0",)
 
 
-def test_what_a_worker_names_beyond_the_bound_is_not_observed(tree: Tree) -> None:
+def test_names_of_a_worker_beyond_the_bound_are_not_observed(tree: Tree) -> None:
     tree.process(8, "/sbin/mkfs.ext4", "-x" * ARGUMENTS, "/dev/rbd0")
     view, source = tree.observe()
     assert isinstance(view.in_flight, NotObserved)
@@ -198,7 +200,7 @@ def in_flight(tree: Tree) -> tuple[InFlight, ...]:
     ("module", "bound", "path", "fact"),
     [(mounts, "MOUNTINFO", "namespaces/own", MOUNTS), (processes, "MAPS", "proc/7/maps", FILES)],
 )
-def test_what_lies_beyond_a_bound_is_not_observed_and_named(
+def test_data_beyond_a_bound_is_not_observed_and_is_named(
     tree: Tree, monkeypatch: pytest.MonkeyPatch, module: object, bound: str, path: str, fact: str
 ) -> None:
     monkeypatch.setattr(module, bound, SMALL)
@@ -213,7 +215,7 @@ def test_what_lies_beyond_a_bound_is_not_observed_and_named(
     assert isinstance(hidden, NotObserved)
 
 
-def test_a_file_that_is_mapped_before_the_bound_is_evidence(
+def test_file_mapped_before_the_bound_is_evidence(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "MAPS", 100)
@@ -225,7 +227,7 @@ def test_a_file_that_is_mapped_before_the_bound_is_evidence(
     assert [opener.path for opener in mapping.openers] == ["/db"]
 
 
-def test_the_process_that_serves_an_nbd_device_is_no_proof_of_use(
+def test_process_that_serves_an_nbd_device_is_not_proof_of_use(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "MAPS", SMALL)
@@ -240,7 +242,7 @@ def test_the_process_that_serves_an_nbd_device_is_no_proof_of_use(
     assert isinstance(tree.mappings()[1].openers, NotObserved)
 
 
-def test_addresses_are_not_observed_where_one_family_is_not(tree: Tree) -> None:
+def test_addresses_are_not_observed_if_one_family_is_not(tree: Tree) -> None:
     tree.write("proc/1/net/fib_trie", "")
     tree.write("proc/1/net/if_inet6", b"x" * (1 << 24) + b"x")
     view, _ = tree.observe()

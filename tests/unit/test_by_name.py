@@ -1,4 +1,4 @@
-"""What was asked for by name is not all there is: absence is read only out of what was searched."""
+"""Objects queried by name are not all objects: only what was searched for can be absent."""
 
 # ruff: noqa: ANN401 - as the builders
 
@@ -42,7 +42,7 @@ OWN_ATTACHMENT = attachment_name(HANDLE, DRIVER, "worker-1")
 
 
 def by_name(*searched: str, **parts: Any) -> dict[str, Any]:
-    """Give what an agent asked for: its own Node, its PV; and what lists were searched for."""
+    """Return what an agent queries: its Node, its PV, and the names that it searches lists for."""
     asked = {
         "volumes_complete": False,
         "attachments_complete": False,
@@ -54,15 +54,15 @@ def by_name(*searched: str, **parts: Any) -> dict[str, Any]:
     return asked | parts
 
 
-def test_an_orphan_is_one_where_its_attachment_was_asked_for_and_is_not_there() -> None:
+def test_mapping_is_orphaned_if_its_attachment_was_not_found() -> None:
     assert judged(world(in_kube=by_name(OWN_ATTACHMENT))).verdict is Verdict.ORPHANED
 
 
-def test_an_attachment_that_was_not_asked_for_is_not_absent() -> None:
+def test_attachment_that_was_not_queried_is_not_absent() -> None:
     assert judged(world(in_kube=by_name())).verdict is Verdict.UNDETERMINED
 
 
-def test_an_image_without_a_volume_is_an_orphan_only_where_all_volumes_were_searched() -> None:
+def test_image_without_pv_is_orphaned_only_after_a_full_search() -> None:
     lost: dict[str, Any] = {"persistent_volumes": (), "claims": ()}
     searched = seen(in_kube=by_name(OWN_ATTACHMENT, str(SPEC), **lost))
     unsearched = seen(in_kube=by_name(OWN_ATTACHMENT, **lost))
@@ -70,7 +70,7 @@ def test_an_image_without_a_volume_is_an_orphan_only_where_all_volumes_were_sear
     assert judged(unsearched).verdict is Verdict.UNDETERMINED
 
 
-def test_an_administrators_map_is_one_only_where_all_volumes_were_searched() -> None:
+def test_manual_map_is_foreign_only_after_a_full_search() -> None:
     spec = ImageSpec(pool="k8s", name="scratch")
 
     def mapped_by_hand(*searched: str) -> Snapshot:
@@ -85,7 +85,7 @@ def test_an_administrators_map_is_one_only_where_all_volumes_were_searched() -> 
     assert judged(mapped_by_hand()).verdict is Verdict.UNDETERMINED
 
 
-def test_an_in_tree_volume_s_attachment_has_a_computed_name_too() -> None:
+def test_attachment_of_an_in_tree_volume_has_a_computed_name() -> None:
     source = InTreeRbdSource(spec=SPEC, monitors=("10.77.0.1:6789",))
     handle = migrated_handle(source.monitors, SPEC.pool, SPEC.name)
     name = attachment_name(handle, DRIVER, "worker-1")
@@ -100,19 +100,19 @@ def test_an_in_tree_volume_s_attachment_has_a_computed_name_too() -> None:
 WATCHED = {"watchers": (watcher(), remote_watcher())}
 
 
-def test_a_node_that_was_not_asked_for_is_not_gone() -> None:
+def test_node_that_was_not_queried_is_not_absent() -> None:
     other = attachment("worker-2")
     told = said(world(of_image=WATCHED, in_kube=by_name(OWN_ATTACHMENT, attachments=(other,))))
-    assert Verdict.NODE_DOWN not in [each.verdict for each in told.holders]
-    assert "RBD410" not in [each.code for each in told.findings]
+    assert Verdict.NODE_DOWN not in [holder.verdict for holder in told.holders]
+    assert "RBD410" not in [finding.code for finding in told.findings]
 
 
-def test_the_own_node_that_was_asked_for_and_is_not_there_is_gone() -> None:
+def test_own_node_that_was_queried_and_not_found_is_absent() -> None:
     lost = by_name(OWN_ATTACHMENT, "worker-1", nodes=(), attachments=(attachment(),))
     assert "RBD410" in codes(world(in_kube=lost))
 
 
-def test_a_second_writer_is_no_conflict_while_another_volume_may_allow_it() -> None:
+def test_second_writer_is_a_conflict_only_after_a_full_search() -> None:
     nodes = (node(), node("worker-2"))
     unsearched = said(world(of_image=WATCHED, in_kube=by_name(OWN_ATTACHMENT, nodes=nodes)))
     searched = said(
@@ -125,7 +125,7 @@ def test_a_second_writer_is_no_conflict_while_another_volume_may_allow_it() -> N
     ("searched", "expected"),
     [((), Verdict.UNDETERMINED), ((str(REMOTE_ADDRESS),), Verdict.FOREIGN)],
 )
-def test_an_address_is_no_node_s_only_where_all_nodes_were_searched(
+def test_address_is_foreign_only_after_a_search_of_all_nodes(
     searched: tuple[str, ...], expected: Verdict
 ) -> None:
     stranger = {"watchers": (watcher(), remote_watcher(cookie=LIBRBD_COOKIE))}
@@ -133,7 +133,7 @@ def test_an_address_is_no_node_s_only_where_all_nodes_were_searched(
     assert told.holders[-1].verdict is expected
 
 
-def test_nobody_plans_an_unmap_by_what_was_asked_for_by_name() -> None:
+def test_unmap_is_not_planned_from_objects_queried_by_name() -> None:
     look = seen(in_kube=by_name(OWN_ATTACHMENT, str(SPEC)))
     assert judged(look).verdict is Verdict.ORPHANED
     refused = planned(look, remembered=history())
@@ -141,7 +141,7 @@ def test_nobody_plans_an_unmap_by_what_was_asked_for_by_name() -> None:
     assert refused.codes == ("RBD505",)
 
 
-def test_an_act_is_not_cleared_by_an_attachment_that_nobody_asked_for() -> None:
+def test_unmap_is_not_cleared_if_attachments_were_not_queried() -> None:
     act = Act(
         boot_id="b001",
         begun=moment(10),

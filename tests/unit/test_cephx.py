@@ -1,4 +1,4 @@
-"""A connection that fails for its CephX key: which type of key it is, and what is advised."""
+"""A connection that fails because of its CephX key: the type of the key, and the hint."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def access(tmp_path: Path) -> CephAccess:
 def refused(
     access: CephAccess, monkeypatch: pytest.MonkeyPatch, number: int, version: str | None
 ) -> SourceError:
-    """Return the error of a connection that fails so."""
-    monkeypatch.setattr("rbdagent.observe.cluster.bindings", lambda: (Bindings, None))
+    """Return the error of a connection that fails with that number under that librados."""
+    monkeypatch.setattr("rbdagent.observe.cluster.rados_module", lambda: Bindings)
     monkeypatch.setattr("rbdagent.observe.cluster.librados_version", lambda: version)
     monkeypatch.setattr(Rados, "number", number)
     with pytest.raises(SourceError) as caught:
@@ -69,8 +69,8 @@ def refused(
     return caught.value
 
 
-# Measured against monitors of Ceph 20.2.4: errno 5 and 22 by librados 16.2.15 and 18.2.7, 13 by
-# each of the three where the cluster allows keys of type aes256k alone.
+# Measured with monitors of Ceph 20.2.4: errno 5 and 22 come from librados 16.2.15 and 18.2.7, and
+# 13 from each of the three versions if the cluster allows only keys of type aes256k.
 @pytest.mark.parametrize(
     ("number", "key", "version", "reason", "hint"),
     [
@@ -133,7 +133,7 @@ def test_refusal_never_holds_the_key(
     assert key[:12] not in said
 
 
-def test_key_of_librados_is_found_in_its_order(tmp_path: Path) -> None:
+def test_key_is_searched_in_the_order_of_librados(tmp_path: Path) -> None:
     keyfile, first, second = (tmp_path / name for name in ("keyfile", "first", "second"))
     keyfile.write_text(f"{AES256K_KEY}\n")
     second.write_text(f"[client.a]\nkey = {AES_KEY}\n")
@@ -146,7 +146,7 @@ def test_key_of_librados_is_found_in_its_order(tmp_path: Path) -> None:
     assert found() is None
     options |= keyring
     assert found() == "aes"
-    # The first file that can be opened is the keyring, also where it has no such key.
+    # The first file that can be opened is the keyring, even if it has no such key.
     first.write_text("[client.b]\n")
     assert found() is None
     options |= {"keyfile": str(keyfile)}

@@ -52,7 +52,7 @@ VALUES = st.sampled_from(HOSTILE) | st.text()
 
 
 @given(st.lists(VALUES, max_size=3), VALUES)
-def test_printed_command_is_its_words_again(values: list[str], node: str) -> None:
+def test_printed_command_parses_into_its_words(values: list[str], node: str) -> None:
     for made in (
         kubectl("describe pod", *values, namespace=node),
         command("findmnt", *values, node=node, note="only time is missing"),
@@ -63,7 +63,7 @@ def test_printed_command_is_its_words_again(values: list[str], node: str) -> Non
 
 
 @given(VALUES, VALUES)
-def test_command_over_ssh_is_its_words_again_on_the_node(node: str, path: str) -> None:
+def test_command_over_ssh_parses_into_its_words_on_the_node(node: str, path: str) -> None:
     inner = command("findmnt", path)
     made = over_ssh(node, inner)
     ends = 2 if node.startswith("-") else 1
@@ -73,7 +73,7 @@ def test_command_over_ssh_is_its_words_again_on_the_node(node: str, path: str) -
 
 
 @given(VALUES, VALUES)
-def test_filled_template_is_its_words_again(name: str, namespace: str) -> None:
+def test_filled_template_parses_into_its_words(name: str, namespace: str) -> None:
     describe = template("kubectl describe secret", "{name}", namespace="{namespace}")
     for made in filled((describe,), {"name": name, "namespace": namespace}):
         text = text_of(made)
@@ -98,7 +98,7 @@ def test_node_in_a_comment_is_quoted() -> None:
     assert line_of(command("findmnt", "/x", node="n;id")) == "findmnt /x  # on 'n;id'"
 
 
-def test_place_and_note_stand_behind_the_command() -> None:
+def test_place_and_note_follow_the_command() -> None:
     made = with_note(command("rbd unmap", "/dev/rbd0", node="worker-1"), "instead")
     assert line_of(made) == "rbd unmap /dev/rbd0  # on worker-1, instead"
 
@@ -130,12 +130,12 @@ def test_template_whose_name_is_unknown_makes_no_command() -> None:
         (over_ssh("worker-1", command("systemctl reboot")), True),
     ],
 )
-def test_command_says_whether_it_changes_something(made: Command, *, changes: bool) -> None:
+def test_command_states_whether_it_changes_something(made: Command, *, changes: bool) -> None:
     assert made.changes is changes
 
 
 # --------------------------------------------------------------------------------------------------
-# No other place makes a command
+# No other module builds a command
 # --------------------------------------------------------------------------------------------------
 
 _PROGRAMS = (
@@ -145,14 +145,15 @@ _PROGRAMS = (
 _WITH_VALUE = re.compile(rf"(?:^|[\s`(;:])(?:{_PROGRAMS}) (?:[^\0.,;:`]*)\0")
 _OF_OTHER_SENSE = frozenset(
     {
-        "rbdagent \0",  # the version, and the beginning of a literal command: a verb of ours
+        "rbdagent \0",  # the version, and the start of a literal command: a verb of rbdagent
         "rbdagent \0\n",
-        "name the device: rbdagent unmap DEVICE, of \0",
+        "name the device: rbdagent unmap DEVICE, where DEVICE is \0",
         "\0 runs Ceph \0: rbdagent supports Ceph \0 and later",
-        "journalctl ended with \0: \0",
-        "another rbdagent is at work on \0",
-        "its staging mount \0 is the only one, and may be unmounted",
+        "journalctl exited with \0: \0",
+        "another rbdagent operates on \0",
+        "its staging mount \0 is its only mount, and may be unmounted",
         "mount namespace of \0: \0",
+        "at \0 in the mount namespace of \0",
     }
 )
 
@@ -170,7 +171,7 @@ def test_no_other_module_writes_a_command_with_a_value_as_text() -> None:
 
 
 def test_every_command_begins_with_a_literal() -> None:
-    """A value that came by the first argument would be split at its spaces."""
+    """Assert a constant or a name: a value in the first argument would be split at its spaces."""
     found = [
         f"{path.relative_to(PACKAGE)}:{node.lineno}: {ast.unparse(node)}"
         for path in sorted(PACKAGE.rglob("*.py"))

@@ -113,42 +113,42 @@ OTHER: Final = mapping(
 )
 def test_every_form_of_target_leads_to_the_image(asked: Target) -> None:
     found = images_of(asked, node_view(), kube(pods=(pod(),)))
-    assert [each.spec for each in found] == [SPEC]
+    assert [image.spec for image in found] == [SPEC]
 
 
-def test_a_pod_leads_to_all_its_images_inline_ones_too() -> None:
+def test_pod_leads_to_all_its_images_and_the_inline_ones() -> None:
     asked = target(kind=TargetKind.POD, namespace="default", name="web-0")
     found = images_of(asked, None, kube(pods=(pod(inline_images=(INLINE,)),)))
-    assert [each.spec for each in found] == [SPEC, INLINE.spec]
+    assert [image.spec for image in found] == [SPEC, INLINE.spec]
 
 
-def test_an_unbound_claim_leads_to_none() -> None:
+def test_unbound_claim_leads_to_no_image() -> None:
     asked = target(kind=TargetKind.CLAIM, namespace="default", name="data")
     pending = kube(persistent_volumes=(), claims=(claim(phase="Pending", volume_name=None),))
     assert images_of(asked, node_view(), pending) == ()
 
 
-def test_a_claim_is_led_by_its_own_volume_name_not_by_a_pv_that_claims_it() -> None:
+def test_claim_leads_to_its_volume_name_and_not_to_another_pv() -> None:
     asked = target(kind=TargetKind.CLAIM, namespace="default", name="data")
     thief = volume(name="thief", source=INLINE)
     found = images_of(asked, None, kube(persistent_volumes=(volume(), thief)))
-    assert [each.spec for each in found] == [SPEC]
+    assert [image.spec for image in found] == [SPEC]
 
 
-def test_without_the_api_a_handle_is_led_by_the_stash() -> None:
+def test_handle_leads_to_the_stash_without_the_api() -> None:
     asked = target(kind=TargetKind.VOLUME_HANDLE, name=HANDLE)
-    assert [each.spec for each in images_of(asked, node_view(), None)] == [SPEC]
+    assert [image.spec for image in images_of(asked, node_view(), None)] == [SPEC]
 
 
-def test_without_anything_else_a_handle_gives_the_usual_name_and_the_pool_id() -> None:
+def test_handle_alone_leads_to_the_usual_name_and_the_pool_id() -> None:
     asked = target(kind=TargetKind.VOLUME_HANDLE, name=HANDLE)
     (found,) = images_of(asked, None, None)
     assert (found.spec, found.pool_id) == (replace(SPEC, pool=""), 1)
 
 
-def test_without_the_api_a_pv_is_led_by_the_pod_directory_that_bears_its_name() -> None:
+def test_pv_leads_to_its_pod_directory_without_the_api() -> None:
     here = node_view(kubelet=kubelet(pod_volumes=(pod_directory(),)))
-    assert [each.spec for each in images_of(target(), here, None)] == [SPEC]
+    assert [image.spec for image in images_of(target(), here, None)] == [SPEC]
 
 
 def test_a_pool_id_gets_its_name_from_ceph() -> None:
@@ -160,7 +160,7 @@ def test_a_pool_id_gets_its_name_from_ceph() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Sameness
+# Equality of images
 # --------------------------------------------------------------------------------------------------
 
 SAME: Final = {
@@ -217,7 +217,7 @@ def test_two_identities_are_one_image(
     assert same_image(other, one) is same
 
 
-def test_two_clusters_with_equal_names_are_kept_apart_in_a_list() -> None:
+def test_two_clusters_with_equal_names_are_separate_in_a_list() -> None:
     far = mapping(device="/dev/rbd1", device_id=1, fsid=OTHER_FSID, image_id="77")
     both = CephView(
         clusters=(
@@ -235,9 +235,9 @@ def test_two_clusters_with_equal_names_are_kept_apart_in_a_list() -> None:
         target=Target(given="", kind=TargetKind.NONE),
     )
     uses = correlate_node(seen)
-    assert [each.image.fsid for each in uses if each.image] == [FSID, OTHER_FSID]
-    assert [len(each.holders) for each in uses] == [1, 1]
-    assert [each.holders[0].watcher for each in uses] == [watcher(), None]
+    assert [use.image.fsid for use in uses if use.image] == [FSID, OTHER_FSID]
+    assert [len(use.holders) for use in uses] == [1, 1]
+    assert [use.holders[0].watcher for use in uses] == [watcher(), None]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ def test_two_clusters_with_equal_names_are_kept_apart_in_a_list() -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def test_a_watch_belongs_to_the_mapping_with_its_client_id_and_nonce() -> None:
+def test_watcher_belongs_to_the_mapping_with_its_id_and_nonce() -> None:
     (holder,) = correlate(world()).holders
     assert (holder.watcher, holder.confidence, holder.is_local) == (
         watcher(),
@@ -263,12 +263,12 @@ def test_a_watch_belongs_to_the_mapping_with_its_client_id_and_nonce() -> None:
     ],
     ids=["another client id", "another nonce", "another address"],
 )
-def test_a_watch_that_differs_in_anything_is_a_holder_of_its_own(stray: object) -> None:
+def test_watcher_that_differs_is_a_separate_holder(stray: object) -> None:
     use = correlate(world(of_image={"watchers": (stray,)}))
-    assert [each.watcher for each in use.holders] == [None, stray]
+    assert [holder.watcher for holder in use.holders] == [None, stray]
 
 
-def test_a_watch_whose_nonce_is_ours_is_ours_whatever_address_nodes_list() -> None:
+def test_watcher_with_our_nonce_is_ours_at_any_address() -> None:
     overlay = replace(ADDRESS, ip="172.16.9.9")
     seen = world(
         mapped={"client_address": overlay}, of_image={"watchers": (watcher(address=overlay),)}
@@ -277,23 +277,23 @@ def test_a_watch_whose_nonce_is_ours_is_ours_whatever_address_nodes_list() -> No
     assert holder.confidence is Confidence.CERTAIN
 
 
-def test_the_watch_of_a_living_nbd_is_found_where_only_one_fits() -> None:
+def test_only_matching_watcher_belongs_to_a_living_nbd() -> None:
     watch = watcher(client=5000, cookie=LIBRBD_COOKIE)
     seen = world(on_node={"mappings": (nbd_mapping(),)}, of_image={"watchers": (watch,)})
     (holder,) = correlate(seen).holders
     assert (holder.kind, holder.watcher) == (HolderKind.NBD, watch)
 
 
-def test_of_two_watches_none_is_taken_for_the_nbds() -> None:
-    both = tuple(watcher(client=each, cookie=LIBRBD_COOKIE + each) for each in (1, 2))
+def test_none_of_two_watchers_is_assigned_to_the_nbd() -> None:
+    both = tuple(watcher(client=number, cookie=LIBRBD_COOKIE + number) for number in (1, 2))
     seen = world(on_node={"mappings": (nbd_mapping(),)}, of_image={"watchers": both})
     assert correlate(seen).holders[0].watcher is None
 
 
-def test_an_nbd_is_known_by_its_cookie_alone() -> None:
+def test_nbd_is_identified_by_its_cookie_alone() -> None:
     device = nbd_mapping(spec=UNSEEN, nbd=NbdState(recorded_pid=1, backend=HANDLE, process=None))
     seen = world(on_node={"mappings": (device,)}, of_image={"watchers": ()})
-    assert [each.mapping for each in correlate(seen).holders] == [device]
+    assert [holder.mapping for holder in correlate(seen).holders] == [device]
 
 
 def test_siblings_are_the_devices_of_the_same_client() -> None:
@@ -329,16 +329,16 @@ HITS_OF_SIX: Final = {
 
 
 @pytest.mark.parametrize(("entry", "hits"), HITS_OF_SIX.values(), ids=HITS_OF_SIX.keys())
-def test_a_blocklist_entry_hits_an_ipv6_client(entry: BlocklistEntry, *, hits: bool) -> None:
+def test_blocklist_entry_matches_an_ipv6_client(entry: BlocklistEntry, *, hits: bool) -> None:
     assert entry_hits(entry, IN_SIX) is hits
 
 
 @pytest.mark.parametrize(("entry", "hits"), HITS.values(), ids=HITS.keys())
-def test_a_blocklist_entry_hits(entry: BlocklistEntry, *, hits: bool) -> None:
+def test_blocklist_entry_matches_a_client(entry: BlocklistEntry, *, hits: bool) -> None:
     assert entry_hits(entry, ADDRESS) is hits
 
 
-def test_a_remote_watch_is_placed_by_internal_ip() -> None:
+def test_remote_watcher_is_assigned_to_a_node_by_internal_ip() -> None:
     far = watcher(address=REMOTE_ADDRESS, client=9)
     holder = correlate(world(of_image={"watchers": (watcher(), far)})).holders[1]
     assert (holder.node, holder.confidence, holder.is_local) == (
@@ -348,14 +348,14 @@ def test_a_remote_watch_is_placed_by_internal_ip() -> None:
     )
 
 
-def test_cookies_tell_kernel_from_librbd_as_a_hint() -> None:
+def test_cookie_is_a_hint_for_kernel_or_librbd() -> None:
     stranger = EntityAddress(ip="192.0.2.1", nonce=2)
     both = (
         watcher(address=stranger, cookie=COOKIE, client=1),
         watcher(address=stranger, cookie=LIBRBD_COOKIE, client=2),
     )
     use = correlate(world(on_node={"mappings": ()}, of_image={"watchers": both}))
-    assert [each.kind for each in use.holders] == [HolderKind.KRBD, HolderKind.LIBRBD]
+    assert [holder.kind for holder in use.holders] == [HolderKind.KRBD, HolderKind.LIBRBD]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -401,7 +401,7 @@ def asking(phase: str, owner: ObjectRef | None = OWNER) -> Snapshot:
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Lost"])
-def test_claim_that_names_the_volume_of_another_claim_makes_no_user(phase: str) -> None:
+def test_claim_that_names_the_pv_of_another_claim_makes_no_user(phase: str) -> None:
     use = correlate(asking(phase))
     assert use.holders[0].pods == ()
     assert use.waiting_pods == ()
@@ -416,8 +416,8 @@ def test_claim_that_names_a_free_volume_makes_a_user() -> None:
     assert [user.ref.name for user in free.pods] == ["intruder"]
 
 
-def test_pod_that_ran_with_a_claim_that_has_lost_the_volume_is_a_user() -> None:
-    """Its mount outlives the claim's binding."""
+def test_pod_that_ran_with_a_lost_claim_is_a_user() -> None:
+    """Assert a user: the mount of the pod outlives the binding of the claim."""
     seen = asking("Lost")
     assert seen.kubernetes is not None
     running = replace(seen.kubernetes, pods=(replace(INTRUDER, phase="Running"),))
@@ -437,7 +437,7 @@ MONITORS: Final = {
 
 
 @pytest.mark.parametrize(("monitors", "is_user"), MONITORS.items())
-def test_inline_volume_counts_where_its_monitors_may_be_the_clusters(
+def test_inline_volume_counts_if_its_monitors_may_be_the_same(
     monitors: tuple[str, ...], *, is_user: bool
 ) -> None:
     inline = InTreeRbdSource(spec=SPEC, monitors=monitors)
@@ -459,12 +459,12 @@ SCOPES: Final = {
 
 
 @pytest.mark.parametrize(("scope", "covered"), SCOPES.items())
-def test_a_list_of_pods_counts_where_it_reaches(scope: str, *, covered: bool) -> None:
+def test_pod_list_counts_only_within_its_scope(scope: str, *, covered: bool) -> None:
     (holder,) = correlate(world(in_kube={"pods_scope": scope})).holders
     assert isinstance(holder.pods, tuple) is covered
 
 
-def test_pods_are_not_observed_where_volumes_are_not() -> None:
+def test_pods_are_not_observed_if_volumes_are_not() -> None:
     asked = target(kind=TargetKind.DEVICE, name="/dev/rbd0")
     seen = world(in_kube={"persistent_volumes": UNSEEN, "pods": (pod(),)}, target=asked)
     assert isinstance(correlate(seen).holders[0].pods, NotObserved)
@@ -493,18 +493,18 @@ def test_volumes_in_use_is_shown() -> None:
     ],
     ids=["by handle", "by hash", "by PV", "by stash"],
 )
-def test_a_staging_directory_belongs(directory: object) -> None:
+def test_staging_directory_belongs_by_handle_hash_pv_or_stash(directory: object) -> None:
     (holder,) = correlate(world(of_kubelet={"staging": (directory,)})).holders
     assert holder.staging == (directory,)
 
 
-def test_a_staging_directory_of_another_handle_does_not_belong_whatever_its_stash_says() -> None:
+def test_staging_directory_of_another_handle_does_not_belong() -> None:
     foreign = staging(path="/x", volume_handle="other", handle_hash="00")
     (holder,) = correlate(world(of_kubelet={"staging": (foreign,)})).holders
     assert holder.staging == ()
 
 
-def test_a_staging_directory_belongs_where_the_device_is_mounted() -> None:
+def test_staging_directory_belongs_if_the_device_is_mounted_there() -> None:
     nameless = staging(volume_handle=None, handle_hash=None, volume_data=None, stash=None)
     seen = world(
         mapped={"mounts": (mount(path=STAGING_PATH),)}, of_kubelet={"staging": (nameless,)}
@@ -512,12 +512,12 @@ def test_a_staging_directory_belongs_where_the_device_is_mounted() -> None:
     assert correlate(seen).holders[0].staging == (nameless,)
 
 
-def test_a_pod_of_a_process_that_the_api_does_not_know_is_lost() -> None:
+def test_pod_of_a_process_that_the_api_lacks_is_lost() -> None:
     seen = world(mapped={"openers": (opener(process=process(pod_uid="gone")),)})
     assert correlate(seen).holders[0].lost_pod_uids == ("gone",)
 
 
-def test_no_pod_is_lost_where_not_every_pod_was_listed() -> None:
+def test_no_pod_is_lost_if_not_every_pod_was_listed() -> None:
     seen = world(
         mapped={"mounts": (mount(path="/d", namespace=container()),)},
         in_kube={"pods_scope": "namespace/default"},
@@ -525,7 +525,7 @@ def test_no_pod_is_lost_where_not_every_pod_was_listed() -> None:
     assert correlate(seen).holders[0].lost_pod_uids == ()
 
 
-def test_a_pod_is_named_by_the_path_of_a_mount() -> None:
+def test_mount_path_identifies_the_pod() -> None:
     seen = world(mapped={"mounts": (mount(path=POD_PATH),)})
     assert correlate(seen).holders[0].lost_pod_uids == (POD_UID,)
 
@@ -543,7 +543,7 @@ def test_a_pod_is_named_by_the_path_of_a_mount() -> None:
         ("mount /dev/vda1 /mnt", False),
     ],
 )
-def test_a_process_in_flight_belongs_by_whole_words(command: str, *, belongs: bool) -> None:
+def test_process_in_flight_belongs_by_whole_words(command: str, *, belongs: bool) -> None:
     seen = world(on_node={"in_flight": (in_flight(command.split(maxsplit=1)[0], command),)})
     flights = correlate(seen).holders[0].in_flight
     assert bool(flights) is belongs
@@ -558,7 +558,7 @@ def test_a_leftover_is_a_directory_without_pod_and_mount() -> None:
     assert correlate(living).leftovers == ()
 
 
-def test_handles_are_learned_from_the_node_where_the_pv_is_gone() -> None:
+def test_handles_come_from_the_node_if_the_pv_is_deleted() -> None:
     asked = target(kind=TargetKind.DEVICE, name="/dev/rbd0")
     seen = world(
         in_kube={"persistent_volumes": (), "attachments": (attachment(persistent_volume=None),)},
@@ -568,12 +568,12 @@ def test_handles_are_learned_from_the_node_where_the_pv_is_gone() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Whose it is
+# Images that Kubernetes made
 # --------------------------------------------------------------------------------------------------
 
 
 def made_by_hand(**parts: object) -> bool:
-    """Map an image of no provisioner's name, and see whether Kubernetes is said to have made it."""
+    """Return whether an image without a provisioner's name counts as made by hand."""
     spec = ImageSpec(pool="k8s", name="by-hand")
     here = node_view(
         mappings=(mapping(spec=spec),),
@@ -589,7 +589,7 @@ def made_by_hand(**parts: object) -> bool:
     return not correlate(seen).holders[0].kubernetes_made
 
 
-def test_an_image_is_kubernetes_by_stash_or_metadata_and_by_hand_otherwise() -> None:
+def test_image_belongs_to_kubernetes_by_stash_or_metadata_only() -> None:
     stash = staging(
         volume_handle=None,
         handle_hash=None,
@@ -603,16 +603,18 @@ def test_an_image_is_kubernetes_by_stash_or_metadata_and_by_hand_otherwise() -> 
 
 
 # --------------------------------------------------------------------------------------------------
-# The whole
+# Holders, volumes and lists
 # --------------------------------------------------------------------------------------------------
 
 
 def test_a_running_pod_without_watch_or_mapping_is_a_holder() -> None:
     use = correlate(unmapped(in_kube={"pods": (pod("far", "worker-2"),)}))
-    assert [(each.node, each.kind) for each in use.holders] == [("worker-2", HolderKind.UNKNOWN)]
+    assert [(holder.node, holder.kind) for holder in use.holders] == [
+        ("worker-2", HolderKind.UNKNOWN)
+    ]
 
 
-def test_a_waiting_pod_is_no_holder() -> None:
+def test_waiting_pod_is_not_a_holder() -> None:
     assert correlate(unmapped(in_kube={"pods": (waiting_pod(),)})).holders == ()
 
 
@@ -625,7 +627,7 @@ def test_pvs_of_one_image_or_one_handle_are_named_together() -> None:
         ),
     )
     use = correlate(world(in_kube={"persistent_volumes": (volume(), copy, renamed)}))
-    assert [each.name for each in use.other_volumes] == ["copy", "same-handle"]
+    assert [pv.name for pv in use.other_volumes] == ["copy", "same-handle"]
 
 
 def two_volumes(name: str) -> PersistentVolume:
@@ -636,7 +638,7 @@ def two_volumes(name: str) -> PersistentVolume:
     )
 
 
-def test_of_a_pods_volumes_the_one_that_events_complain_about_is_chosen() -> None:
+def test_volume_with_warning_events_is_chosen_for_a_pod() -> None:
     asked = target(kind=TargetKind.POD, namespace="default", name="web-0")
     seen = world(
         in_kube={
@@ -666,11 +668,11 @@ DIFFERENCES: Final[dict[str, dict[str, Any]]] = {
     "reporter": {"reporter": "kubelet"},
     "count": {"count": 2},
 }
-"""What two events may differ in."""
+"""The fields in which two events may differ."""
 
 
 @pytest.mark.parametrize("field", DIFFERENCES)
-def test_the_order_of_events_does_not_depend_on_the_order_of_reading(field: str) -> None:
+def test_order_of_events_does_not_depend_on_the_reading_order(field: str) -> None:
     one, other = event("no key"), event(**{"message": "no key", **DIFFERENCES[field]})
     assert one != other
     assert oldest_first((one, other)) == oldest_first((other, one))
@@ -681,7 +683,7 @@ def test_every_field_of_an_event_orders_it() -> None:
     assert differing == set(KubeEvent.__struct_fields__)
 
 
-def test_a_list_has_one_use_an_image_and_knows_its_claim() -> None:
+def test_list_has_one_use_per_image_with_its_claim() -> None:
     seen = world(
         on_node={"mappings": (mapping(), OTHER)}, target=Target(given="", kind=TargetKind.NONE)
     )
@@ -696,7 +698,7 @@ def test_a_device_without_a_readable_image_is_still_listed() -> None:
     (use,) = correlate_node(
         world(on_node={"mappings": (blind,)}, target=Target(given="", kind=TargetKind.NONE))
     )
-    assert [each.mapping for each in use.holders] == [blind]
+    assert [holder.mapping for holder in use.holders] == [blind]
     assert use.image is None
 
 

@@ -1,4 +1,4 @@
-"""What the logs call a volume: which lines name it, and which name another one."""
+"""The names of a volume in logs: which lines name it, and which name another volume."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ EVERYTHING = target(given="", kind=TargetKind.NONE, name="")
 OTHER = "0001-000a-lab-ceph-1-0000000000000001-f479515b-16b0-451a-a6c5-f4ab2a7b14aa"
 
 
-# What it is called --------------------------------------------------------------------------------
+# Names of a volume --------------------------------------------------------------------------------
 
 
-def test_a_volume_is_called_by_its_names_in_kubernetes_and_by_its_staging_directory() -> None:
+def test_volume_has_its_kubernetes_names_and_staging_directory() -> None:
     (names,) = called_in(world())
     assert names.volume == {PV, HANDLE, str(SPEC), staging_hash(HANDLE)}
 
 
-def test_without_the_api_it_is_called_by_what_the_node_has_of_it() -> None:
+def test_volume_has_its_names_on_the_node_without_the_api() -> None:
     by_image = target(given=str(SPEC), kind=TargetKind.IMAGE, name="", image=SPEC)
     (names,) = called_in(world(kubernetes=None, target=by_image))
     assert names.volume == {HANDLE, str(SPEC), staging_hash(HANDLE)}
 
 
-def test_what_the_user_named_is_looked_for_though_nobody_knows_it() -> None:
+def test_name_given_by_the_user_is_searched_even_if_unknown() -> None:
     by_handle = target(given=f"handle/{OTHER}", kind=TargetKind.VOLUME_HANDLE, name=OTHER)
     (names,) = called_in(unmapped(kubernetes=None, target=by_handle))
     assert {OTHER, staging_hash(OTHER)} <= names.volume
@@ -51,7 +51,7 @@ def test_what_the_user_named_is_looked_for_though_nobody_knows_it() -> None:
     assert PV in names.volume
 
 
-def test_the_kernel_calls_it_by_devices_client_and_processes() -> None:
+def test_kernel_names_are_devices_client_and_processes() -> None:
     flight = in_flight("umount", f"umount /var/lib/{HANDLE}")
     (names,) = called_in(world(mapped={"holders": (LUKS,)}, on_node={"in_flight": (flight,)}))
     assert names.kernel == {"rbd0", "dm-0", "client4393", "umount:9000"}
@@ -64,7 +64,7 @@ NO_KEY = event(
 )
 
 
-def test_kernel_line_of_a_refused_key_belongs_to_volumes_with_such_an_event() -> None:
+def test_line_of_a_refused_key_belongs_to_volumes_with_its_event() -> None:
     refused = called_in(unmapped(in_kube={"pods": (waiting_pod(),), "events": (NO_KEY,)}))
     others = called_in(unmapped(in_kube={"pods": (waiting_pod(),)}))
     said = "libceph: secret too big 32"
@@ -72,7 +72,7 @@ def test_kernel_line_of_a_refused_key_belongs_to_volumes_with_such_an_event() ->
     assert Naming.of(refused).in_kernel(f"EXT4-fs error: {said}") == {}
 
 
-def test_without_a_target_every_volume_of_the_node_is_called_by_its_own_names() -> None:
+def test_each_volume_has_its_own_names_without_a_target() -> None:
     neighbour = mapping(
         device="/dev/rbd1", spec=ImageSpec(pool="k8s", name="csi-vol-other"), image_id="2222"
     )
@@ -83,7 +83,7 @@ def test_without_a_target_every_volume_of_the_node_is_called_by_its_own_names() 
         of_kubelet={"staging": (staging(), left)},
     )
     found = called_in(world(target=EVERYTHING, node=seen.node))
-    assert [sorted(each.kernel) for each in found] == [
+    assert [sorted(names.kernel) for names in found] == [
         ["client4393", "rbd0"],
         ["client4393", "rbd1"],
         [],
@@ -91,7 +91,7 @@ def test_without_a_target_every_volume_of_the_node_is_called_by_its_own_names() 
     assert found[2].volume == {OTHER, staging_hash(OTHER)}
 
 
-def test_a_target_that_leads_to_no_volume_has_no_names() -> None:
+def test_target_without_a_volume_has_no_names() -> None:
     claim = target(given="pvc/new", kind=TargetKind.CLAIM, namespace="default", name="new")
     assert called_in(unmapped(target=claim, node=node_view(mappings=()))) == ()
 
@@ -129,7 +129,7 @@ NAMING = Naming.of(
         ("rbd image rbd/data is still being used.", 1),
     ],
 )
-def test_a_line_names_a_volume_where_one_of_its_names_stands(text: str, volume: int) -> None:
+def test_line_with_a_name_of_a_volume_names_that_volume(text: str, volume: int) -> None:
     assert set(NAMING.in_log(text)) == {volume}
 
 
@@ -149,7 +149,7 @@ def test_a_line_names_a_volume_where_one_of_its_names_stands(text: str, volume: 
         "static-handle alone",
     ],
 )
-def test_a_line_of_another_volume_is_not_its_own(text: str) -> None:
+def test_line_of_another_volume_does_not_name_it(text: str) -> None:
     assert NAMING.in_log(text) == {}
 
 
@@ -165,14 +165,14 @@ def test_a_line_of_another_volume_is_not_its_own(text: str) -> None:
         "INFO: task umount:1331 blocked for more than 120 seconds.",
     ],
 )
-def test_a_line_of_the_kernel_names_a_device_or_a_task(text: str) -> None:
+def test_kernel_line_names_a_device_or_a_task(text: str) -> None:
     assert set(NAMING.in_kernel(text)) == {0}
 
 
 @pytest.mark.parametrize(
     "text", ["rbd: rbd01: x", "rbd: rbd10: x", "XFS (dm-01): x", "task umount:13310 blocked", ""]
 )
-def test_other_devices_and_tasks_are_others(text: str) -> None:
+def test_other_devices_and_tasks_do_not_match(text: str) -> None:
     assert NAMING.in_kernel(text) == {}
 
 
@@ -180,7 +180,7 @@ NAMES = st.sets(st.text("ab-._/1", min_size=1, max_size=8), max_size=3)
 
 
 @given(st.text(st.sampled_from("ab-._/1 "), max_size=40), NAMES)
-def test_any_name_may_be_looked_for_in_any_line(text: str, names: set[str]) -> None:
+def test_any_name_can_be_searched_in_any_line(text: str, names: set[str]) -> None:
     found = Naming.of((Called(volume=frozenset(names), kernel=frozenset(names)),))
-    assert set().union(*found.in_log(text).values()) <= {each for each in names if each in text}
-    assert set().union(*found.in_kernel(text).values()) <= {each for each in names if each in text}
+    assert set().union(*found.in_log(text).values()) <= {name for name in names if name in text}
+    assert set().union(*found.in_kernel(text).values()) <= {name for name in names if name in text}

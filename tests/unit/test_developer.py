@@ -1,8 +1,9 @@
-"""./dev test counts what ran, and says loudly what did not."""
+"""The counts of ./dev test, and its clear report of what did not run."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +15,7 @@ from tests.lab.junit import count, recorded
 from tests.lab.parts import chosen_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 JUNIT = """<testsuites><testsuite>
@@ -31,7 +32,7 @@ def test_errors_count_as_failures_and_skipped_tests_as_neither(tmp_path: Path) -
     assert count(junit) == (2, 2, 1)
 
 
-def test_what_a_test_recorded_is_read_back(tmp_path: Path) -> None:
+def test_properties_recorded_by_a_test_are_read_back(tmp_path: Path) -> None:
     junit = tmp_path / "integration.xml"
     junit.write_text(
         '<testsuites><testsuite><testcase name="one"><properties>'
@@ -41,12 +42,12 @@ def test_what_a_test_recorded_is_read_back(tmp_path: Path) -> None:
     assert recorded(junit) == {"said": "exit 22\nno"}
 
 
-def test_a_run_that_left_no_result_counts_nothing(tmp_path: Path) -> None:
+def test_run_without_a_result_counts_nothing(tmp_path: Path) -> None:
     assert count(tmp_path / "none.xml") == (0, 0, 0)
 
 
 @pytest.mark.parametrize(("in_ci", "state", "code"), [("", "not run", 0), ("true", "FAILED", 1)])
-def test_a_tier_that_cannot_run_is_announced_and_fails_in_ci(
+def test_tier_that_cannot_run_is_announced_and_fails_in_ci(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     in_ci: str,
@@ -70,7 +71,7 @@ def test_the_last_line_sums_all_tiers(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.parametrize("place", [0, 1, 3])
-def test_a_real_ceph_csi_may_be_named_anywhere_among_a_verbs_arguments(
+def test_cephcsi_option_is_accepted_at_any_place(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: int
 ) -> None:
     program = tmp_path / "cephcsi"
@@ -82,7 +83,7 @@ def test_a_real_ceph_csi_may_be_named_anywhere_among_a_verbs_arguments(
     assert developer._environment()["RBDAGENT_CEPHCSI"] == str(program)
 
 
-def test_a_ceph_csi_that_is_no_program_is_refused(tmp_path: Path) -> None:
+def test_cephcsi_that_is_not_a_program_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LabError, match="not a program"):
         developer._use_cephcsi(["--cephcsi", str(tmp_path)])
 
@@ -97,8 +98,8 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, str
         return Outcome(tier=name, state="passed", seconds=1, ran="1 test", passed=1)
 
     @contextlib.contextmanager
-    def second_lab() -> Iterator[Callable[[], Outcome]]:
-        yield lambda: record("e2e-alone")
+    def second_lab(tiers: Sequence[str]) -> Iterator[Callable[[], list[Outcome]]]:
+        yield lambda: [record(name) for name in ("second lab", *tiers)]
 
     def pytest_of(tier: str, _args: object, *, name: str = "") -> Outcome:
         return record(name or tier)
@@ -108,61 +109,96 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, str
     monkeypatch.setattr(developer, "shared_cephcsi", lambda: tmp_path)
     monkeypatch.setattr(developer, "install_lab", lambda _: None)
     monkeypatch.setattr(developer, "_memory_gib", lambda: 24.0)
-    monkeypatch.setattr(developer, "_alone_in_second_lab", second_lab)
+    monkeypatch.setattr(developer, "_in_second_lab", second_lab)
     monkeypatch.setattr(developer, "_pytest", pytest_of)
     return runs
 
 
-def test_the_founding_incident_is_played_with_a_ceph_csi_beside_the_checkout(
+def second_lab(tmp_path: Path, *tiers: str) -> list[str]:
+    """Run the tiers of a second lab, and return the tiers in its results."""
+    results = tmp_path / "results.json"
+    assert developer._second_lab([str(results), *tiers]) == 0
+    return [outcome["tier"] for outcome in json.loads(results.read_text())]
+
+
+def test_founding_incident_also_runs_with_the_shared_ceph_csi(
     runs: list[tuple[str, str]], tmp_path: Path
 ) -> None:
-    developer._outcomes(["e2e"], {"e2e": None}, ())
-    assert runs == [("e2e", ""), ("e2e-cephcsi", str(tmp_path)), ("e2e-alone", "")]
+    assert second_lab(tmp_path) == ["e2e-alone", "e2e-cephcsi"]
+    assert runs == [("e2e-alone", ""), ("e2e-cephcsi", str(tmp_path))]
     assert "RBDAGENT_CEPHCSI" not in developer._environment()
 
 
-def test_without_a_ceph_csi_nothing_is_repeated(
-    runs: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+def test_no_tier_is_repeated_without_a_ceph_csi(
+    runs: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(developer, "shared_cephcsi", lambda: None)
-    developer._outcomes(["e2e"], {"e2e": None}, ())
-    assert runs == [("e2e", ""), ("e2e-alone", "")]
+    assert second_lab(tmp_path, "newest") == ["e2e-alone", "newest"]
+    assert runs == [("e2e-alone", ""), ("newest", "")]
 
 
-def test_chosen_tests_are_played_once_in_one_lab(runs: list[tuple[str, str]]) -> None:
+def test_selected_tests_run_once_in_one_lab(runs: list[tuple[str, str]]) -> None:
     developer._outcomes(["e2e"], {"e2e": None}, ("-k", "luks"))
     assert runs == [("e2e", "")]
 
 
-def test_a_run_with_a_given_ceph_csi_is_not_repeated_with_another(
-    runs: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("args", "played"),
+    [
+        (("-k", "free"), "tests/unit"),
+        (("tests/unit/test_log.py", "-x"), "tests/unit/test_log.py"),
+        (("tests/unit/test_log.py::test_a",), "tests/unit/test_log.py::test_a"),
+    ],
+)
+def test_a_path_replaces_the_whole_tier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...], played: str
+) -> None:
+    monkeypatch.setattr(developer, "cache_dir", lambda: tmp_path)
+    command, _ = developer._command("unit", args, name="")
+    assert [word for word in command if word.startswith("tests/")] == [played]
+
+
+def test_run_with_a_given_ceph_csi_is_not_repeated(
+    runs: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("RBDAGENT_CEPHCSI", "/given")
-    developer._outcomes(["e2e"], {"e2e": None}, ())
-    assert runs == [("e2e", "/given"), ("e2e-alone", "/given")]
+    assert second_lab(tmp_path) == ["e2e-alone"]
+    assert runs == [("e2e-alone", "/given")]
 
 
-def test_the_second_lab_begins_beside_the_first_tier_of_the_lab(
+def test_second_lab_runs_other_debians_beside_the_first(
     runs: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[tuple[str, ...]] = []
 
     @contextlib.contextmanager
-    def second_lab() -> Iterator[Callable[[], Outcome]]:
+    def in_second(tiers: Sequence[str]) -> Iterator[Callable[[], list[Outcome]]]:
         begun.append(tuple(name for name, _ in runs))
-        yield lambda: Outcome(tier="e2e-alone", state="passed", seconds=1, ran="1 test", passed=1)
+        names = ("e2e-alone", *tiers)
+        yield lambda: [Outcome(tier=name, state="passed", seconds=1, ran="") for name in names]
 
-    monkeypatch.setattr(developer, "_alone_in_second_lab", second_lab)
-    tiers = ("unit", "integration", "e2e")
+    monkeypatch.setattr(developer, "_in_second_lab", in_second)
+    tiers = ("unit", "integration", "e2e", "oldest", "newest")
     outcomes = developer._outcomes(tiers, dict.fromkeys(tiers), ())
     assert begun == [("unit",)]
-    assert [outcome.tier for outcome in outcomes] == [*tiers, "e2e-cephcsi", "e2e-alone"]
+    named = [outcome.tier for outcome in outcomes]
+    assert named == ["unit", "integration", "e2e", "e2e-alone", "oldest", "newest"]
+
+
+def test_second_lab_that_breaks_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(developer, "cache_dir", lambda: tmp_path)
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    with developer._in_second_lab(()) as wait:
+        (outcome,) = wait()
+    assert (outcome.state, outcome.failed) == ("FAILED", 1)
 
 
 @pytest.mark.parametrize(
     ("obstacle", "memory_gib"), [(None, 8.0), ("no /dev/net/tun", 24.0)], ids=["memory", "no lab"]
 )
-def test_where_two_labs_do_not_fit_there_is_no_second(
+def test_no_second_lab_starts_if_two_do_not_fit(
     runs: list[tuple[str, str]],
     monkeypatch: pytest.MonkeyPatch,
     obstacle: str | None,
@@ -170,18 +206,18 @@ def test_where_two_labs_do_not_fit_there_is_no_second(
 ) -> None:
     monkeypatch.setattr(developer, "_memory_gib", lambda: memory_gib)
     developer._outcomes(["e2e"], {"e2e": obstacle}, ())
-    assert "e2e-alone" not in [name for name, _ in runs]
+    assert "second lab" not in [name for name, _ in runs]
 
 
-def test_a_lab_that_is_kept_is_the_only_one(
+def test_kept_lab_is_the_only_one(
     runs: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RBDAGENT_TEST_LAB", "kept")
     developer._outcomes(["e2e"], {"e2e": None}, ())
-    assert "e2e-alone" not in [name for name, _ in runs]
+    assert "second lab" not in [name for name, _ in runs]
 
 
-def test_how_many_episodes_to_play_reaches_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_episodes_reaches_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     played: list[str] = []
 
     def play(*_: object) -> int:
@@ -196,7 +232,7 @@ def test_how_many_episodes_to_play_reaches_the_tests(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("failing", [0, 1])
-def test_fuzz_plays_inputs_and_then_properties_with_one_seed(
+def test_fuzz_runs_inputs_and_then_properties_with_one_seed(
     monkeypatch: pytest.MonkeyPatch, failing: int
 ) -> None:
     played: list[list[str]] = []
@@ -217,7 +253,7 @@ def test_fuzz_plays_inputs_and_then_properties_with_one_seed(
 
 
 @pytest.mark.parametrize(("tier", "debian"), [("oldest", "12"), ("newest", "forky")])
-def test_a_tier_of_one_debian_has_its_parts_whatever_was_chosen(
+def test_tier_of_one_debian_has_its_parts_despite_other_choices(
     monkeypatch: pytest.MonkeyPatch, tier: str, debian: str
 ) -> None:
     monkeypatch.setenv("RBDAGENT_LAB_CEPH", "18.2")
@@ -231,7 +267,7 @@ def test_a_tier_of_one_debian_has_its_parts_whatever_was_chosen(
     assert environment["RBDAGENT_LAB_DEBIAN"] == "13"
 
 
-def test_nothing_of_the_users_own_clusters_reaches_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clusters_of_the_user_do_not_reach_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", "/root/production.yaml")
     monkeypatch.setenv("CEPH_CONF", "/etc/ceph/production.conf")
     environment = developer._environment()
@@ -239,7 +275,7 @@ def test_nothing_of_the_users_own_clusters_reaches_a_test(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(("codes", "written"), [((0, 0), 2), ((1,), 1)])
-def test_lock_writes_what_is_handed_out_and_then_what_tests_run_with(
+def test_lock_writes_runtime_and_then_test_requirements(
     monkeypatch: pytest.MonkeyPatch, codes: tuple[int, ...], written: int
 ) -> None:
     commands: list[list[str]] = []

@@ -1,4 +1,4 @@
-"""Whether a mapping has its device node, where the host's /dev is shown and where it is not."""
+"""Whether a mapping has its device node, with and without a view of the host's /dev."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def host(tmp_path: Path) -> Path:
-    """Give a host with one krbd device, seen from a container that is not shown its /dev."""
+    """Return a host with one krbd device, seen from a container without the host's /dev."""
     device = tmp_path / "sys/bus/rbd/devices/0"
     device.mkdir(parents=True)
     for name, value in {"pool": "k8s", "name": "a", "major": "252", "minor": "0"}.items():
@@ -39,17 +39,17 @@ def node_present(view: NodeView) -> bool | NotObserved:
     return mapping.node_present
 
 
-def test_a_dev_that_is_not_shown_is_a_gap_and_no_missing_node(host: Path) -> None:
+def test_hidden_dev_is_a_gap_and_not_a_missing_node(host: Path) -> None:
     view, source = look(host)
     assert isinstance(node_present(view), NotObserved)
-    assert "device nodes" in {each.fact for each in source.gaps}
+    assert "device nodes" in {gap.fact for gap in source.gaps}
 
 
 @pytest.mark.parametrize("made", [True, False])
-def test_a_dev_that_is_shown_has_the_node_or_has_it_not(host: Path, *, made: bool) -> None:
+def test_visible_dev_shows_whether_the_node_exists(host: Path, *, made: bool) -> None:
     (host / "dev").mkdir()
     if made:
         (host / "dev/rbd0").touch()
     view, source = look(host)
     assert node_present(view) is made
-    assert "device nodes" not in {each.fact for each in source.gaps}
+    assert "device nodes" not in {gap.fact for gap in source.gaps}

@@ -1,4 +1,4 @@
-"""What is said: each code in the surroundings that call for it, and not in those beside them."""
+"""The findings: each code is reported in its state, and not in similar states."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ FAMILIES: Final = (
     test_mounting_rules,
     test_scheduling_rules,
 )
-"""Files with tables of their own."""
+"""Test modules that have tables for their own codes."""
 
 MULTI_ATTACH: Final = event(
     f'Multi-Attach error for volume "{PV}" Volume is already exclusively attached to one node '
@@ -161,7 +161,7 @@ DEPLOYMENT: Final = ("ReplicaSet/web-5d4f", "ReplicaSet/web-77aa")
 
 
 def from_worker_2(**parts: Any) -> Snapshot:  # noqa: ANN401 - as the builders
-    """Look from worker-2, where nothing is mapped; the watcher is worker-1's."""
+    """Build a snapshot on worker-2, where nothing is mapped; the watcher is on worker-1."""
     on_node = {"node_name": "worker-2", "mappings": (), "addresses": ("10.77.0.12",)}
     return world(on_node=on_node, **parts)
 
@@ -391,7 +391,9 @@ ANSWERED: Final = {
     "refused": _without_ceph("ceph: client.rbdagent was refused: its key is wrong"),
     "skipped": world(ceph=None),
     "its image was refused": world(
-        of_image={"watchers": NotObserved(reason=f"{SPEC}: client.rbdagent may not read it")}
+        of_image={
+            "watchers": NotObserved(reason=f"{SPEC}: client.rbdagent has no permission to read it")
+        }
     ),
     "another cluster than its own": world(ceph=CephView(clusters=(cluster(), SILENT_CLUSTER))),
     "no image is known": world(
@@ -411,7 +413,7 @@ ANSWERED: Final = {
         for name, seen in table.items()
     ],
 )
-def test_the_code_is_said(code: str, seen: Snapshot) -> None:
+def test_state_is_reported_with_its_code(code: str, seen: Snapshot) -> None:
     told = found(seen, code)
     assert told.message
     assert told.remedy
@@ -419,13 +421,13 @@ def test_the_code_is_said(code: str, seen: Snapshot) -> None:
 
 
 @pytest.mark.parametrize("seen", ANSWERED.values(), ids=ANSWERED.keys())
-def test_only_a_ceph_that_does_not_answer_is_called_silent(seen: Snapshot) -> None:
+def test_rbd905_is_not_reported_in_similar_states(seen: Snapshot) -> None:
     assert "RBD905" not in {finding.code for finding in said(seen).findings}
 
 
 @pytest.mark.parametrize("seen", SAID["RBD905"].values(), ids=SAID["RBD905"].keys())
-def test_what_a_silent_ceph_means_is_shown_in_the_text(seen: Snapshot) -> None:
-    """RBD902 and RBD904 are shown as lines of the sources alone."""
+def test_text_shows_what_an_unresponsive_ceph_means(seen: Snapshot) -> None:
+    """Assert a finding in the text: RBD902 and RBD904 appear as lines of the sources only."""
     diagnosis = said(seen)
     assert diagnosis.verdict is not Verdict.FREE
     shown = answer(diagnosis, seen, wide=False, colour=False)
@@ -433,7 +435,7 @@ def test_what_a_silent_ceph_means_is_shown_in_the_text(seen: Snapshot) -> None:
     assert "do not take it for free" in " ".join(shown.split())
 
 
-def test_of_many_volumes_a_silent_ceph_is_said_once() -> None:
+def test_unresponsive_ceph_is_reported_once_for_many_volumes() -> None:
     seen = SAID["RBD905"]["no monitor"]
     life = among_all(life_of(correlate(seen), seen), seen)
     assert "RBD905" not in {finding.code for finding in life.findings}
@@ -441,21 +443,21 @@ def test_of_many_volumes_a_silent_ceph_is_said_once() -> None:
 
 def test_every_code_of_the_catalogue_has_a_table() -> None:
     refusals = {code for code, _, _ in CONDITIONS}
-    tables = (SAID, *(each.SAID for each in FAMILIES))
+    tables = (SAID, *(family.SAID for family in FAMILIES))
     assert refusals.union(*tables) == CATALOG.keys()
 
 
-def test_a_dead_driver_comes_before_the_multi_attach_that_follows_from_it() -> None:
+def test_dead_driver_comes_before_the_multi_attach_it_causes() -> None:
     seen = world(
         mapped={"mounts": (mount(),)},
         of_kubelet=PLUGIN_DOWN,
         in_kube={**waits(MULTI_ATTACH), "attachments": (attachment(),)},
     )
-    assert [each.code for each in said(seen).findings][:2] == ["RBD201", "RBD401"]
+    assert [finding.code for finding in said(seen).findings][:2] == ["RBD201", "RBD401"]
 
 
-def test_a_pin_in_a_mount_namespace_leads_to_its_process_and_its_mount() -> None:
-    """Recorded (09b-pinned): the file system is alive in the kernel, and the node need not go."""
+def test_pin_in_a_mount_namespace_leads_to_its_process_and_mount() -> None:
+    """Assert the recorded case (09b-pinned): a live file system, and the node needs no reboot."""
     own = MountNamespace(inode=4026532250, process=process(pid=4078))
     pinned = {
         "mounts": (mount(path="/run/pin mp", namespace=own),),
@@ -467,7 +469,7 @@ def test_a_pin_in_a_mount_namespace_leads_to_its_process_and_its_mount() -> None
     )
 
 
-def test_a_pin_in_another_pods_container_leads_to_that_pod() -> None:
+def test_pin_in_a_container_of_another_pod_leads_to_that_pod() -> None:
     debug = ObjectRef(namespace="ops", name="debug", uid="debug-uid")
     seen = world(
         mapped={"mounts": (mount(path="/data", namespace=container("debug-uid")),)},
@@ -492,7 +494,7 @@ SIBLING: Final = {"mappings": (mapping(client_address=replace(ADDRESS, nonce=5))
 
 
 def used_on_worker_1(*published: PublishedNode) -> Snapshot:
-    """Look from worker-2 at a pod whose node has lost its watch, and has an entry."""
+    """Build a snapshot on worker-2: the node of the pod has lost its watch, and has an entry."""
     return from_worker_2(
         of_image={"watchers": ()},
         in_ceph=SHARED_ENTRY,
@@ -505,9 +507,9 @@ def used_on_worker_1(*published: PublishedNode) -> Snapshot:
     [
         (
             world(in_ceph=SHARED_ENTRY, on_node=SIBLING, of_image={"watchers": ()}),
-            "hits its client of /dev/rbd1",
+            "matches its client of /dev/rbd1",
         ),
-        (used_on_worker_1(BY_AGENT), "hits its client of /dev/rbd7"),
+        (used_on_worker_1(BY_AGENT), "matches its client of /dev/rbd7"),
         (used_on_worker_1(replace(BY_AGENT, observed_at=LONG_AGO)), "its client of /dev/rbd7"),
         (used_on_worker_1(), "was not observed"),
         (used_on_worker_1(replace(BY_AGENT, mappings=UNSEEN)), "was not observed"),
@@ -518,13 +520,11 @@ def used_on_worker_1(*published: PublishedNode) -> Snapshot:
     ],
     ids=["sibling here", "published", "published long ago", "no agent", "blind agent", "old"],
 )
-def test_the_entry_of_a_client_that_may_live_is_neither_lifted_nor_left_to_expire(
-    seen: Snapshot, hit: str
-) -> None:
-    """Its end makes the mappings writable without a watch (recording 30)."""
+def test_blocklist_entry_of_a_client_that_may_live_is_kept(seen: Snapshot, hit: str) -> None:
+    """Assert the advice: its end makes the mappings writable without a watch (recording 30)."""
     told = found(seen, "RBD306")
     assert hit in told.message
-    assert "do not lift its entry, and do not wait for it to end" in told.remedy
+    assert "do not remove its entry, and do not wait for it to expire" in told.remedy
     assert told.heals == Heals(note=told.heals.note if told.heals else "")
 
 
@@ -536,7 +536,7 @@ def test_the_entry_of_a_client_that_may_live_is_neither_lifted_nor_left_to_expir
     ],
     ids=["here", "published"],
 )
-def test_the_entry_of_a_client_that_has_nothing_mapped_expires(seen: Snapshot) -> None:
+def test_blocklist_entry_of_a_client_without_mappings_expires(seen: Snapshot) -> None:
     told = found(seen, "RBD306")
     assert "a former client of it, which has nothing mapped" in told.message
     assert told.heals is not None
@@ -550,7 +550,7 @@ BOTH_ATTACHED: Final = (attachment(), attachment("worker-2"))
 
 
 def listed_on_worker_1(shared: Any, *attachments: Any) -> Snapshot:  # noqa: ANN401 - as the builders
-    """Look as `rbdagent list` does, which lists the pods of its own node alone."""
+    """Build a snapshot as `rbdagent list` takes it, which lists only the pods of its node."""
     return world(
         mapped={"read_only": shared is MANY_READERS},
         of_image={"watchers": (watcher(), remote_watcher())},
@@ -574,7 +574,7 @@ def listed_on_worker_1(shared: Any, *attachments: Any) -> Snapshot:  # noqa: ANN
     ],
     ids=["RWX block", "ROX", "not attached there", "RWO", "RWX files"],
 )
-def test_a_holder_on_another_node_is_a_warning_unless_the_access_mode_allows_it(
+def test_remote_holder_is_a_warning_unless_the_mode_allows_it(
     shared: Any,  # noqa: ANN401 - as the builders
     attachments: tuple[Any, ...],
     severity: Severity,
@@ -593,7 +593,7 @@ def test_a_holder_on_another_node_is_a_warning_unless_the_access_mode_allows_it(
     ],
     ids=["RWX block", "ROX", "its pod ends", "RWX files"],
 )
-def test_a_node_that_shares_a_volume_has_no_way_back(
+def test_node_that_shares_a_volume_has_no_detach_path(
     shared: Any,  # noqa: ANN401 - as the builders
     second: Any,  # noqa: ANN401 - as the builders
     nodes: list[str],
@@ -693,16 +693,16 @@ QUIET: Final[dict[str, Table]] = {
         for name, seen in table.items()
     ],
 )
-def test_the_code_is_not_said(code: str, seen: Snapshot) -> None:
+def test_similar_state_is_reported_without_the_code(code: str, seen: Snapshot) -> None:
     assert code not in codes(seen)
 
 
 # --------------------------------------------------------------------------------------------------
-# What exactly is said
+# Messages, evidence and commands
 # --------------------------------------------------------------------------------------------------
 
 
-def test_the_founding_incident_names_device_pin_attachment_and_the_one_who_waits() -> None:
+def test_founding_incident_names_device_pin_attachment_and_pod() -> None:
     seen = world(
         mapped={"openers": (opener(),), "kernel_traces": ("/sys/fs/ext4/rbd0",)},
         in_kube={**waits(MULTI_ATTACH), "attachments": (attachment(),)},
@@ -711,22 +711,22 @@ def test_the_founding_incident_names_device_pin_attachment_and_the_one_who_waits
     assert told.message.startswith("/dev/rbd0 on worker-1 is kept open: process 4623")
     assert "at most 2m2s" in told.message
     assert "default/web-1 on worker-2" in told.message
-    assert any("client.4393" in each for each in told.evidence)
-    assert any(attachment().name in each for each in told.evidence)
+    assert any("client.4393" in line for line in told.evidence)
+    assert any(attachment().name in line for line in told.evidence)
     assert "worker-1" in found(seen, "RBD401").message
     assert (
         lines_of(said(seen).next_commands)[0] == "ps -o pid,user,lstart,args -p 4623  # on worker-1"
     )
 
 
-def test_the_forgotten_orphan_is_unmapped_first() -> None:
+def test_forgotten_orphan_is_unmapped_first() -> None:
     seen = world(in_kube=waits(BEING_USED))
     assert lines_of(said(seen).next_commands) == (
         f"rbdagent unmap pv/{PV}  # on worker-1",
         f"rbdagent unmap pv/{PV} --wait --yes  # on worker-1",
         f"rbdagent who-holds pv/{PV}",
     )
-    # Who has no rbdagent there is told what to do by hand.
+    # The remedy also states the manual steps, for a node without rbdagent.
     assert "then rbd unmap /dev/rbd0. The kernel refuses" in found(seen, "RBD101").remedy
 
 
@@ -738,20 +738,20 @@ def test_the_forgotten_orphan_is_unmapped_first() -> None:
     ],
     ids=["no volume", "mapped twice"],
 )
-def test_what_no_name_tells_from_another_is_unmapped_by_its_device(seen: Snapshot) -> None:
+def test_orphan_without_a_unique_name_is_unmapped_by_device(seen: Snapshot) -> None:
     assert "rbdagent unmap /dev/rbd0  # on worker-1" in lines_of(found(seen, "RBD101").commands)
 
 
-def test_an_orphan_in_volumes_in_use_is_not_called_forgotten() -> None:
-    """ceph-csi#658: the VolumeAttachment was removed by hand while NodeUnstage fails."""
+def test_orphan_in_volumes_in_use_is_not_called_forgotten() -> None:
+    """Build ceph-csi#658: the VolumeAttachment was deleted by hand while NodeUnstage fails."""
     in_use = node(volumes_in_use=(IN_USE_NAME,))
     seen = world(of_kubelet={"staging": (staging(),)}, in_kube={"nodes": (in_use,)})
     message = found(seen, "RBD101").message
-    assert "kubelet has not finished NodeUnstage" in message
-    assert "forgotten" not in message
+    assert "kubelet has not completed NodeUnstage" in message
+    assert "no longer tracks" not in message
 
 
-def test_an_orphan_with_an_attachment_is_looked_at_again_first() -> None:
+def test_orphan_with_an_attachment_is_observed_again_first() -> None:
     seen = world(in_kube={"attachments": (attachment(),)})
     assert lines_of(said(seen).next_commands) == (
         f"rbdagent who-holds pv/{PV}",
@@ -760,7 +760,7 @@ def test_an_orphan_with_an_attachment_is_looked_at_again_first() -> None:
     )
 
 
-def test_a_staged_orphan_is_taken_down_in_order() -> None:
+def test_staged_orphan_is_released_in_order() -> None:
     seen = world(mapped={"mounts": (mount(),), "holders": (LUKS,)})
     assert lines_of(found(seen, "RBD110").commands)[1:] == (
         f"umount {STAGING_PATH}  # on worker-1",
@@ -769,40 +769,40 @@ def test_a_staged_orphan_is_taken_down_in_order() -> None:
     )
 
 
-def test_a_luks_mapping_that_is_left_is_closed_before_the_unmap() -> None:
+def test_remaining_luks_mapping_is_closed_before_the_unmap() -> None:
     seen = world(mapped={"holders": (LUKS,)})
     assert lines_of(found(seen, "RBD110").commands)[1:] == (
         f"cryptsetup luksClose luks-rbd-{HANDLE}  # on worker-1",
         "rbd unmap /dev/rbd0  # on worker-1",
     )
-    assert "RBD101" not in {each.code for each in said(seen).findings}
+    assert "RBD101" not in {finding.code for finding in said(seen).findings}
 
 
-def test_from_the_waiting_node_the_next_command_looks_from_the_holders() -> None:
+def test_next_command_on_the_waiting_node_runs_on_the_holder() -> None:
     seen = from_worker_2(in_kube=waits(BEING_USED))
     assert lines_of(said(seen).next_commands)[0] == f"ssh worker-1 rbdagent who-holds pv/{PV}"
     assert "client.4393" in found(seen, "RBD402").message
 
 
-def test_a_mapping_that_is_just_being_unmapped_is_not_called_unwatched() -> None:
+def test_mapping_being_unmapped_is_not_called_unwatched() -> None:
     going = (in_flight("rbd", f"rbd unmap {SPEC} --device-type krbd"),)
     seen = world(on_node={"in_flight": going}, of_image={"watchers": ()})
     assert "RBD105" not in codes(seen)
 
 
-def test_a_missing_watch_is_looked_at_twice_unless_the_kernel_says_so_itself() -> None:
+def test_missing_watch_is_rechecked_unless_the_kernel_reports_it() -> None:
     by_ceph = world(of_image={"watchers": ()})
     by_kernel = world(mapped={"watch": False}, of_image={"watchers": ()})
     assert lines_of(said(by_ceph).next_commands)[0] == f"rbdagent who-holds pv/{PV}"
     assert lines_of(said(by_kernel).next_commands)[0] == "kubectl cordon worker-1"
 
 
-def test_an_image_asked_by_name_is_sent_to_its_pv_where_that_alone_is_missing() -> None:
+def test_image_asked_by_name_leads_to_a_query_of_its_pv() -> None:
     seen = unmapped(in_kube={"pods_scope": "node/worker-1"}, target=BY_IMAGE)
     assert lines_of(said(seen).next_commands) == (f"rbdagent who-holds pv/{PV}",)
 
 
-def test_no_command_is_given_against_an_nbd_device() -> None:
+def test_no_command_acts_on_an_nbd_device() -> None:
     watch = watcher(client=5000, cookie=LIBRBD_COOKIE)
     seen = world(on_node={"mappings": (nbd_mapping(),)}, of_image={"watchers": (watch,)})
     assert lines_of(found(seen, "RBD101").commands) == (f"rbdagent who-holds pv/{PV}",)
@@ -830,7 +830,7 @@ GATEWAY: Final = volume(
 
 
 def test_volume_of_an_nvmeof_gateway_is_named_and_not_judged() -> None:
-    """Its attributes are those of the RBD driver (ceph-csi#6163)."""
+    """Assert INFO: its attributes are those of the RBD driver (ceph-csi#6163)."""
     seen = unmapped(in_kube={"persistent_volumes": (GATEWAY,)})
     assert codes(seen) == {"RBD407"}
     told = found(seen, "RBD407")
@@ -842,7 +842,7 @@ def test_volume_of_an_nvmeof_gateway_is_named_and_not_judged() -> None:
 OTHER_UID: Final = "11111111-2222-4333-8444-555555555555"
 
 
-def test_every_pod_of_a_blocklisted_client_is_to_go() -> None:
+def test_every_pod_of_a_blocklisted_client_is_to_be_deleted() -> None:
     other = pod("db-0", ref=ObjectRef(namespace="shop", name="db-0", uid=OTHER_UID))
     path = POD_PATH.replace(POD_UID, OTHER_UID)
     neighbour = replace(NEIGHBOUR, mounts=(mount(path=path),))
@@ -852,19 +852,19 @@ def test_every_pod_of_a_blocklisted_client_is_to_go() -> None:
         in_kube={"pods": (pod(), other)},
     )
     dead = found(seen, "RBD103")
-    assert "all of them are dead, and with them shop/db-0" in dead.message
+    assert "I/O fails on all of them. This affects shop/db-0 as well" in dead.message
     assert "kubectl -n shop delete pod db-0" in lines_of(dead.commands)
 
 
 TWO: Final = {"of_image": {"watchers": (watcher(), remote_watcher())}}
 BOTH: Final = (pod(), pod("web-1", "worker-2"))
 WRITERS: Final = {
-    "Stop /dev/rbd0 on worker-1 first: no VolumeAttachment ties the volume to its node.": {
+    "Stop /dev/rbd0 on worker-1 first: there is no VolumeAttachment of the volume to its node.": {
         "attachments": (attachment("worker-2"),),
         "pods": BOTH,
     },
     "Stop client.4239": {"attachments": (attachment("worker-1"),), "pods": BOTH},
-    "Nothing shows which of them is right: stop all of them.": {
+    "No observation shows which of them is right: stop all of them.": {
         "attachments": (attachment("worker-1"), attachment("worker-2")),
         "pods": BOTH,
     },
@@ -872,14 +872,14 @@ WRITERS: Final = {
 
 
 @pytest.mark.parametrize(("advice", "in_kube"), WRITERS.items(), ids=WRITERS.keys())
-def test_writer_that_kubernetes_has_let_go_is_to_be_stopped_first(
+def test_writer_without_a_volume_attachment_is_stopped_first(
     advice: str, in_kube: dict[str, Any]
 ) -> None:
     conflict = found(world(in_kube=in_kube, **TWO), "RBD106")
     assert advice in conflict.message
 
 
-def test_commands_of_a_conflict_stop_the_writers_that_are_named() -> None:
+def test_commands_of_a_conflict_stop_the_named_writers() -> None:
     one, other = (delete_pod(running) for running in BOTH)
     lone = {"attachments": (attachment("worker-2"),), "pods": BOTH}
     assert found(world(in_kube=lone, **TWO), "RBD106").commands == (one,)
@@ -900,13 +900,14 @@ WIDE_ENTRIES: Final = {
 
 
 @pytest.mark.parametrize(("command", "entry"), WIDE_ENTRIES.items(), ids=WIDE_ENTRIES.keys())
-def test_what_removes_the_entry_of_a_host_or_a_range_is_named_with_its_condition(
+def test_removal_of_a_wide_entry_is_named_with_its_condition(
     command: str, entry: BlocklistEntry
 ) -> None:
-    """A new client of the node is blocked as well: evicting its pods is not enough."""
+    """Assert the condition: the entry also blocks a new client, so eviction is not enough."""
     dead = found(world(in_ceph={"blocklist": (entry,)}), "RBD103")
-    assert f"`{command}` removes it: not before the last mapping that it blocks is" in dead.message
-    assert "The entry ends tonight." in dead.message
+    condition = "Do not run this before the last mapping that the entry blocks is gone."
+    assert f"`{command}` removes it. {condition}" in dead.message
+    assert "The entry expires tonight." in dead.message
     assert any(f"{entry}" in line and "until tonight" in line for line in dead.evidence)
 
 
@@ -919,7 +920,7 @@ SIX: Final = {
 
 
 @pytest.mark.parametrize(("words", "entry"), SIX.items(), ids=SIX.keys())
-def test_the_reason_names_the_entry_that_hits_an_ipv6_client(
+def test_reason_names_the_entry_that_blocks_an_ipv6_client(
     words: str, entry: BlocklistEntry
 ) -> None:
     seen = world(
@@ -932,24 +933,24 @@ def test_the_reason_names_the_entry_that_hits_an_ipv6_client(
     assert holder.because == (f"its client is on the blocklist: {words}",)
 
 
-def test_a_range_that_hits_another_address_of_the_node_is_named() -> None:
+def test_range_that_blocks_another_address_of_the_node_is_named() -> None:
     seen = world(
         in_kube={"nodes": (node(internal_ips=("10.66.0.1",)), node("worker-2"))},
         in_ceph={"blocklist": (BlocklistEntry(network="10.66.0.0/24"),)},
     )
     told = found(seen, "RBD306")
-    assert "range 10.66.0.0/24 hits every client on it" in told.message
+    assert "range 10.66.0.0/24 matches every client on it" in told.message
     assert told.severity is Severity.WARNING
 
 
 @pytest.mark.parametrize("entry", [OWN_ENTRY, *WIDE_ENTRIES.values()])
-def test_lifting_a_blocklist_entry_is_never_a_command(entry: BlocklistEntry) -> None:
+def test_removal_of_a_blocklist_entry_is_never_a_command(entry: BlocklistEntry) -> None:
     seen = world(in_ceph={"blocklist": (entry,)}, in_kube={"pods": (pod(),)})
     commands = [line for finding in said(seen).findings for line in lines_of(finding.commands)]
     assert not any("blocklist rm" in line or "range rm" in line for line in commands)
 
 
-def test_fencing_names_the_exact_client_and_warns_of_daemons_at_its_address() -> None:
+def test_fencing_names_the_client_and_daemons_at_its_address() -> None:
     seen = from_worker_2(
         in_kube={"nodes": (node(ready=None), node("worker-2"))},
         in_ceph={"monitors": (ServiceAddress(kind="mon", name="a", address=ADDRESS),)},
@@ -959,35 +960,37 @@ def test_fencing_names_the_exact_client_and_warns_of_daemons_at_its_address() ->
     assert "mon.a" in told
 
 
-def test_a_missing_device_node_is_made_with_its_number() -> None:
+def test_missing_device_node_is_created_with_its_number() -> None:
     seen = world(mapped={"node_present": False, "number": DeviceNumber(major=252, minor=16)})
     assert lines_of(found(seen, "RBD204").commands)[0].startswith("mknod -m 600 /dev/rbd0 b 252 16")
 
 
-def test_a_pods_directory_that_is_left_is_named_without_its_mount_point() -> None:
-    """An empty mount point is removed by kubelet itself (kubelet_volumes.go)."""
+def test_left_pod_directory_is_named_without_its_mount_point() -> None:
+    """Assert the directory: kubelet itself removes an empty mount point (kubelet_volumes.go)."""
     left = found(world(of_kubelet={"pod_volumes": (pod_directory(),)}), "RBD205")
     assert left.evidence == (POD_PATH.removesuffix("/mount"),)
 
 
-def test_data_on_the_nodes_disk_is_rescued_before_anything_else() -> None:
+def test_data_on_the_node_disk_is_rescued_first() -> None:
     seen = unmapped(on_node={"unbacked": (UNBACKED,)}, in_kube={"pods": (pod(),)})
     rescue = lines_of(said(seen).next_commands)[0]
     assert rescue.startswith(
         f"tar --create --file=rescue.tar -C /proc/{UNBACKED.process.pid}/root ./"
     )
     assert rescue.endswith("# on worker-1")
-    assert not any("delete pod" in each for each in lines_of(said(seen).next_commands))
+    assert not any("delete pod" in line for line in lines_of(said(seen).next_commands))
 
 
-def test_what_was_left_out_on_purpose_is_no_warning() -> None:
+def test_skipped_source_is_not_a_warning() -> None:
     skipped = Source(state=SourceState.SKIPPED, reason="--no-ceph")
     seen = world(ceph=None, sources=Sources(node=OBSERVED, ceph=skipped, kubernetes=OBSERVED))
     assert found(seen, "RBD902").severity is Severity.INFO
 
 
 def test_errors_come_first() -> None:
-    weights = [each.severity for each in said(world(ceph=None, in_kube=waits(EXISTS))).findings]
+    weights = [
+        finding.severity for finding in said(world(ceph=None, in_kube=waits(EXISTS))).findings
+    ]
     assert weights == sorted(weights, key=("error", "warning", "info").index)
 
 
@@ -1006,7 +1009,7 @@ def test_every_code_is_explained_in_full(code: str) -> None:
 
 
 def test_names_are_unique_and_lead_to_their_codes() -> None:
-    assert len({each.name for each in CATALOG.values()}) == len(CATALOG)
+    assert len({known.name for known in CATALOG.values()}) == len(CATALOG)
     assert entry("mappingorphaned").code == "RBD101"
 
 
@@ -1016,7 +1019,7 @@ def test_an_unknown_code_gets_near_matches() -> None:
     assert "RBD101 MappingOrphaned" in error.value.near
 
 
-def test_the_image_id_of_a_renamed_image_leads_to_it() -> None:
+def test_image_id_of_a_renamed_image_identifies_it() -> None:
     renamed = mapping(spec=ImageSpec(pool="k8s", name="old-name"), image_id=IMAGE_ID)
     assert "RBD101" in codes(world(on_node={"mappings": (renamed,)}))
 
@@ -1044,14 +1047,14 @@ def test_the_image_id_of_a_renamed_image_leads_to_it() -> None:
         ),
     ],
 )  # fmt: skip
-def test_a_mapping_of_the_waiting_node_is_used_by_the_next_try(
+def test_mapping_on_the_waiting_node_is_used_by_the_next_retry(
     node: str | None, parts: dict[str, Any], *, adopted: bool
 ) -> None:
-    """A node's own device comes first, and no watcher is asked (ceph-csi, attachRBDImage)."""
+    """Assert reuse: attachRBDImage (ceph-csi) takes the node's own device and checks no watcher."""
     in_kube = {"pods": (waiting_pod(node_name=node),), "events": (BEING_USED,)}
     seen = world(**{**parts, "in_kube": in_kube | parts.get("in_kube", {})})
     finding = found(seen, "RBD402")
     assert (finding.severity is Severity.INFO) is adopted
-    assert ("the next try gets it" in finding.message) is adopted
-    assert (finding.remedy == "Wait for kubelet's next try.") is adopted
+    assert ("the next retry will succeed" in finding.message) is adopted
+    assert (finding.remedy == "Wait for kubelet's next retry.") is adopted
     assert not (adopted and "Clear" in finding.message)

@@ -1,4 +1,4 @@
-"""The verdict on the target: who is worst, and when nobody may be called nobody."""
+"""The verdict on the target: the worst holder, and when the volume may be called free."""
 
 from __future__ import annotations
 
@@ -231,10 +231,10 @@ EXPECTED: Final[dict[Verdict, Table]] = {
         for name, seen in table.items()
     ],
 )
-def test_the_target_is_called(expected: Verdict, seen: Snapshot) -> None:
+def test_target_has_the_verdict(expected: Verdict, seen: Snapshot) -> None:
     answer = said(seen)
     assert answer.verdict is expected, [
-        (each.holder.node, each.verdict, each.because) for each in answer.holders
+        (holder.holder.node, holder.verdict, holder.because) for holder in answer.holders
     ]
 
 
@@ -280,7 +280,7 @@ NEVER_FREE: Final[Table] = {
         in_kube={
             "events": (
                 event(
-                    "held read-write on worker-1, worker-2 at once",
+                    "held read-write on worker-1, worker-2 at the same time",
                     kind="PersistentVolumeClaim",
                     subject=ObjectRef(namespace="default", name="data"),
                     reason="RBDConflict",
@@ -296,34 +296,34 @@ NEVER_FREE: Final[Table] = {
 }
 
 
-def test_a_volume_that_is_being_attached_is_between_steps() -> None:
-    """Kubelet stages a volume once it is attached: until then no client holds it."""
+def test_volume_that_is_being_attached_is_staged() -> None:
+    """Assert Staged: kubelet stages a volume after the attach; until then no client holds it."""
     seen = unmapped(in_kube={"attachments": (attachment("worker-2", attached=False),)})
     assert said(seen).verdict is Verdict.STAGED
 
 
 @pytest.mark.parametrize("seen", NEVER_FREE.values(), ids=NEVER_FREE.keys())
-def test_nobody_is_never_said_of_what_nobody_looked_at(seen: Snapshot) -> None:
+def test_volume_is_never_free_if_something_was_not_observed(seen: Snapshot) -> None:
     answer = said(seen)
     assert answer.verdict is Verdict.UNDETERMINED
-    assert "RBD118" not in {each.code for each in answer.findings}
+    assert "RBD118" not in {finding.code for finding in answer.findings}
 
 
-def test_the_image_of_two_clusters_is_told_by_the_metadata_that_ceph_csi_left() -> None:
+def test_metadata_of_ceph_csi_identifies_the_cluster_of_an_image() -> None:
     seen = unmapped(
         ceph=CephView(clusters=(cluster(images=(image_view(watchers=()),)), OTHER_CLUSTER))
     )
     assert said(seen).verdict is Verdict.FREE
 
 
-def test_equal_names_in_another_rados_namespace_hold_nothing() -> None:
+def test_same_name_in_another_rados_namespace_is_not_a_holder() -> None:
     other = mapping(
         spec=ImageSpec(pool=SPEC.pool, namespace="tenant", name=SPEC.name), image_id="ffff"
     )
     assert said(unmapped(on_node={"mappings": (other,)})).verdict is Verdict.FREE
 
 
-def test_a_device_whose_client_reads_only_is_no_writer() -> None:
+def test_device_with_a_read_only_client_is_not_a_writer() -> None:
     reader = mapping(read_only=True)
     seen = world(
         on_node={"mappings": (reader,)},
@@ -333,12 +333,12 @@ def test_a_device_whose_client_reads_only_is_no_writer() -> None:
     assert said(seen).verdict is Verdict.IN_USE
 
 
-def test_a_failed_source_does_not_hide_a_user() -> None:
+def test_failed_source_does_not_hide_a_user() -> None:
     seen = world(in_kube={"pods": (pod(),), "attachments": NotObserved(reason="403")})
     assert said(seen).verdict is Verdict.IN_USE
 
 
-def test_a_skipped_source_is_not_observed_either() -> None:
+def test_skipped_source_counts_as_not_observed() -> None:
     seen = unmapped(node=None)
     skipped = Source(state=SourceState.SKIPPED)
     seen = replace(seen, sources=replace(seen.sources, node=skipped))

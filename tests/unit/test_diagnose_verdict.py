@@ -1,4 +1,4 @@
-"""The verdict on one holder: a table of surroundings for each word it may have."""
+"""The verdict on one holder: a table of snapshots for each verdict that it may have."""
 
 # ruff: noqa: ANN401 - as the builders, these take any field of what they build
 
@@ -55,6 +55,7 @@ from tests.unit.builders import (
     judged,
     kube,
     mapping,
+    mirror_daemon,
     mount,
     nbd_mapping,
     node,
@@ -103,14 +104,14 @@ HAND_MADE: Final[dict[str, Any]] = {
 
 
 def nbd_world(**parts: Any) -> Snapshot:
-    """Map by rbd-nbd on worker-1; its watcher is librbd's, at worker-1's address."""
+    """Build a snapshot of rbd-nbd on worker-1; its watcher is librbd at the address of worker-1."""
     watch = watcher(client=5000, cookie=LIBRBD_COOKIE)
     device = nbd_mapping(**parts.pop("nbd", {}))
     return world(on_node={"mappings": (device,)}, of_image={"watchers": (watch,)}, **parts)
 
 
 def from_worker_2(**parts: Any) -> Snapshot:
-    """Look from worker-2, where nothing is mapped; the watcher is worker-1's."""
+    """Build a snapshot on worker-2, where nothing is mapped; the watcher is on worker-1."""
     on_node = {"node_name": "worker-2", "mappings": (), "addresses": ("10.77.0.12",)}
     return world(on_node=on_node, **parts)
 
@@ -348,7 +349,7 @@ FOREIGN: Final[Table] = {
         of_image={"watchers": (MGR_WATCH,)}, in_ceph={"services": (MGR,)}
     ),
     "an rbd-mirror's watch (30)": from_worker_2(
-        of_image={"watchers": (MGR_WATCH,), "mirror_daemons": (replace(MGR_WATCH, cookie=1),)}
+        of_image={"watchers": (MGR_WATCH,), "mirror_daemons": (mirror_daemon(MGR_WATCH),)}
     ),
     "a watch that passed by (49)": from_worker_2(
         of_image={"watchers": (), "passing_watchers": (watcher(),)}
@@ -367,7 +368,7 @@ FOREIGN: Final[Table] = {
 }
 
 NODE_DOWN: Final[Table] = {
-    "kubelet is silent, the watch is alive (17)": from_worker_2(
+    "kubelet does not report, the watch is alive (17)": from_worker_2(
         in_kube={"nodes": (node(ready=None), node("worker-2"))}
     ),
     "NotReady, the pod still Running by the API": from_worker_2(
@@ -450,7 +451,7 @@ EXPECTED: Final = (
         for name, seen in table.items()
     ],
 )
-def test_the_holder_is_called(expected: Verdict, seen: Snapshot) -> None:
+def test_holder_has_the_verdict(expected: Verdict, seen: Snapshot) -> None:
     first = judged(seen)
     assert (first.verdict, first.because) == (expected, first.because)
     assert first.because, "a verdict without evidence is a guess"
@@ -480,7 +481,7 @@ MISSING: Final[Table] = {
 
 
 @pytest.mark.parametrize("seen", MISSING.values(), ids=MISSING.keys())
-def test_what_was_not_observed_is_never_taken_for_nothing(seen: Snapshot) -> None:
+def test_unobserved_fact_is_never_taken_as_absent(seen: Snapshot) -> None:
     assert judged(seen).verdict is Verdict.UNDETERMINED
 
 
@@ -490,37 +491,37 @@ def test_two_mappings_of_one_client_share_its_watches_by_cookie() -> None:
         on_node={"mappings": (mapping(), second)},
         of_image={"watchers": (watcher(), watcher(cookie=COOKIE + 1))},
     )
-    assert [each.verdict for each in said(seen).holders] == [Verdict.ORPHANED, Verdict.ORPHANED]
+    assert [holder.verdict for holder in said(seen).holders] == [Verdict.ORPHANED, Verdict.ORPHANED]
 
 
-def test_a_read_only_mapping_does_not_take_the_watch_of_a_writable_one() -> None:
+def test_read_only_mapping_does_not_take_the_watch_of_a_writer() -> None:
     reader = mapping(read_only=True)
     writer = mapping(device_id=1, device="/dev/rbd1", number=DeviceNumber(major=252, minor=16))
     seen = world(on_node={"mappings": (reader, writer)})
-    watched = {each.holder.mapping: each.holder.watcher for each in said(seen).holders}
+    watched = {holder.holder.mapping: holder.holder.watcher for holder in said(seen).holders}
     assert watched == {reader: None, writer: watcher()}
 
 
-def test_a_watch_that_is_just_coming_is_not_missed() -> None:
+def test_watch_that_just_appears_is_not_missed() -> None:
     seen = world(of_image={"watchers": (), "passing_watchers": (watcher(),)})
     assert judged(seen).verdict is not Verdict.UNWATCHED
 
 
-def test_a_remote_holder_by_address_is_probable_and_by_nonce_certain() -> None:
+def test_holder_is_probable_by_address_and_certain_by_nonce() -> None:
     both = world(of_image={"watchers": (watcher(), remote_watcher())})
-    assert [each.holder.confidence for each in said(both).holders] == ["certain", "probable"]
+    assert [holder.holder.confidence for holder in said(both).holders] == ["certain", "probable"]
 
 
-def test_mappings_of_another_cluster_are_no_holders() -> None:
+def test_mapping_of_another_cluster_is_not_a_holder() -> None:
     elsewhere = mapping(
         device_id=1, device="/dev/rbd1", fsid="11111111-2222-3333-4444-555555555555"
     )
     seen = world(on_node={"mappings": (mapping(), elsewhere)})
-    # The PV's cluster is told by ceph-csi's metadata in the image.
-    assert [each.holder.mapping for each in said(seen).holders] == [mapping()]
+    # The metadata of ceph-csi in the image show the cluster of the PV.
+    assert [holder.holder.mapping for holder in said(seen).holders] == [mapping()]
 
 
-def test_the_clock_reads_an_old_attachment_as_old() -> None:
+def test_old_attachment_is_read_as_old() -> None:
     old = world(in_kube={"attachments": (attachment(created_at=LONG_AGO),)})
     assert judged(old).verdict is Verdict.ORPHANED
 
@@ -531,14 +532,14 @@ def test_a_failed_cluster_leaves_its_images_undetermined() -> None:
     assert judged(seen).verdict is Verdict.UNDETERMINED
 
 
-def test_the_same_pods_by_another_claim_are_found() -> None:
+def test_mount_at_a_pod_with_another_claim_is_in_use() -> None:
     other = pod(claims=("other",))
     seen = world(kubernetes=kube(pods=(other,)), mapped={"mounts": (mount(path=POD_PATH),)})
-    # Mounted at the path of a pod that uses another claim: in use, whatever the API says.
+    # Mounted at the path of a pod that uses another claim: in use, regardless of the API.
     assert judged(seen).verdict is Verdict.IN_USE
 
 
-def test_addresses_are_compared_without_regard_to_spelling() -> None:
+def test_addresses_are_compared_regardless_of_their_notation() -> None:
     long, short = "fd00:0:0:0:0:0:0:11", "fd00::11"
     seen = world(
         mapped={"client_address": replace(ADDRESS, ip=long)},
@@ -547,7 +548,7 @@ def test_addresses_are_compared_without_regard_to_spelling() -> None:
     assert judged(seen).holder.watcher is not None
 
 
-def test_a_watch_of_two_nodes_with_one_address_is_of_neither() -> None:
+def test_watcher_at_an_address_of_two_nodes_has_no_node() -> None:
     seen = from_worker_2(
         of_image={"watchers": (watcher(address=REMOTE_ADDRESS),)},
         in_kube={"nodes": (node("worker-1", internal_ips=("10.77.0.12",)), node("worker-2"))},

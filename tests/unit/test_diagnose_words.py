@@ -1,4 +1,4 @@
-"""The node's own words beside what is said: of the right node, step and volume, and no verdict."""
+"""Log lines of the node as evidence: of the right node, step and volume, and never a verdict."""
 
 from __future__ import annotations
 
@@ -73,18 +73,18 @@ def told(
     plugin: Heard | NotObserved | Word = SILENT,
     kernel: Heard | NotObserved | Word = SILENT,
 ) -> Snapshot:
-    """Give a look with the words of its node."""
+    """Return the snapshot with these log lines of its node."""
     assert seen.node is not None
     heard = [
-        replace(SILENT, words=(each,)) if isinstance(each, Word) else each
-        for each in (kubelet, plugin, kernel)
+        replace(SILENT, words=(source,)) if isinstance(source, Word) else source
+        for source in (kubelet, plugin, kernel)
     ]
     words = NodeWords(kubelet=heard[0], plugin=heard[1], kernel=heard[2])
     return replace(seen, node=replace(seen.node, words=words))
 
 
 def said_of_words(seen: Snapshot, code: str) -> tuple[str, ...]:
-    """Give what the words add to the evidence of a finding."""
+    """Return what the log lines add to the evidence of a finding."""
     assert seen.node is not None
     silent = replace(seen, node=replace(seen.node, words=NotObserved(reason="not asked")))
     before = found(silent, code).evidence
@@ -111,53 +111,53 @@ NO_KEY: Final = event(
 # What is quoted -----------------------------------------------------------------------------------
 
 
-def test_who_said_it_when_how_often_and_what_follows_stands_before_the_words() -> None:
+def test_source_age_count_and_next_retry_precede_the_log_line() -> None:
     kubelet, plugin = said_of_words(told(PINNED, kubelet=UNMOUNT, plugin=UNMAP), "RBD102")
     assert kubelet == (
-        'kubelet 45s ago, next try in 14s: "UnmountDevice failed …: rpc error: code = Internal"'
+        'kubelet 45s ago, next retry in 14s: "UnmountDevice failed …: rpc error: code = Internal"'
     )
     assert plugin == (
         'the CSI node plugin 45s ago (7 times), NodeUnstageVolume: "error unmapping volume: rbd: '
-        'unmap failed: (16) Device or resource busy" (somebody has the device open)'
+        'unmap failed: (16) Device or resource busy" (the device is still open)'
     )
 
 
-def test_a_try_that_is_over_is_not_announced() -> None:
+def test_past_retry_is_not_announced() -> None:
     (line, *_) = said_of_words(told(PINNED, kubelet=replace(UNMOUNT, retry_at=NOW)), "RBD102")
     assert "next try" not in line
 
 
-def test_a_call_without_an_answer_is_told_as_such() -> None:
+def test_call_without_an_answer_is_reported_as_such() -> None:
     call = word("GRPC call: NodeUnstageVolume", call="NodeUnstageVolume", unanswered=True,
                 at="2026-11-21T02:40:00Z")  # fmt: skip
     assert said_of_words(told(PINNED, plugin=call), "RBD102")[0] == (
-        "the CSI node plugin 20m ago: NodeUnstageVolume was called, and has no answer since"
+        "the CSI node plugin 20m ago: NodeUnstageVolume was called and has not returned"
     )
 
 
 @pytest.mark.parametrize(
     ("text", "meaning"),
     [
-        ("umount: /x: target is busy.", "somebody has a file on it open"),
-        (f"an operation with the given Volume ID {HANDLE} already exists", "has not ended yet"),
-        ("rpc error: code = DeadlineExceeded desc = context deadline exceeded", "under way still"),
+        ("umount: /x: target is busy.", "a file on it is still open"),
+        (f"an operation with the given Volume ID {HANDLE} already exists", "has not finished yet"),
+        ("rpc error: code = DeadlineExceeded desc = context deadline exceeded", "still be running"),
         (f"driver name {DRIVER} not found in the list of registered CSI drivers", "registered"),
-        ("dial unix /x/csi.sock: connect: connection refused", "does not listen"),
+        ("dial unix /x/csi.sock: connect: connection refused", "is not listening"),
     ],
 )
-def test_a_text_that_needs_it_is_explained(text: str, meaning: str) -> None:
+def test_log_line_that_needs_it_is_explained(text: str, meaning: str) -> None:
     (line, *_) = said_of_words(told(PINNED, kubelet=word(text)), "RBD102")
     assert line.startswith(f'kubelet 45s ago: "{text}" (')
     assert meaning in line
 
 
-def test_words_of_another_volume_are_not_quoted() -> None:
-    """A snapshot without a target holds the words of every volume of the node."""
+def test_log_lines_of_another_volume_are_not_quoted() -> None:
+    """Assert no quotation: a snapshot without a target has the lines of every volume."""
     lines = said_of_words(told(PINNED, plugin=OF_ANOTHER, kernel=word("x", "rbd1")), "RBD102")
-    assert not any(OF_ANOTHER.text in each or '"x"' in each for each in lines)
+    assert not any(OF_ANOTHER.text in line or '"x"' in line for line in lines)
 
 
-# On what it is quoted -----------------------------------------------------------------------------
+# Findings that quote log lines --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -190,18 +190,16 @@ def test_words_of_another_volume_are_not_quoted() -> None:
     ],
     ids=["pinned", "staging-left", "between-steps", "driver-down", "hangs"],
 )  # fmt: skip
-def test_what_fails_on_the_way_back_is_explained_by_words_of_the_way_back(
-    seen: Snapshot, code: str
-) -> None:
-    """What is between two steps, or hangs in one, may be on either way."""
+def test_failed_detach_quotes_log_lines_of_the_detach_path(seen: Snapshot, code: str) -> None:
+    """Assert both paths for a volume between two steps or in a hung step: it may be on either."""
     lines = said_of_words(told(seen, kubelet=MOUNT, plugin=UNMAP, kernel=WATCH), code)
-    assert any(UNMAP.text in each for each in lines)
-    assert any(WATCH.text in each for each in lines)
-    assert any(MOUNT.text in each for each in lines) == (code in {"RBD120", "RBD203"})
+    assert any(UNMAP.text in line for line in lines)
+    assert any(WATCH.text in line for line in lines)
+    assert any(MOUNT.text in line for line in lines) == (code in {"RBD120", "RBD203"})
 
 
 def waiting_here(name: str) -> Snapshot:
-    """A pod on this node waits for what another node watches."""
+    """Build a snapshot in which a pod on that node waits for an image that worker-2 watches."""
     return unmapped(
         of_image={"watchers": (remote_watcher(),)},
         in_kube={
@@ -212,14 +210,14 @@ def waiting_here(name: str) -> Snapshot:
     )
 
 
-def test_what_a_pod_of_this_node_waits_for_is_explained_by_words_of_the_way_there() -> None:
+def test_waiting_pod_of_this_node_quotes_lines_of_the_attach_path() -> None:
     seen = told(waiting_here("worker-1"), kubelet=MOUNT, plugin=UNMAP)
     lines = said_of_words(seen, "RBD402")
-    assert any(MOUNT.text in each for each in lines)
-    assert not any(UNMAP.text in each for each in lines)
+    assert any(MOUNT.text in line for line in lines)
+    assert not any(UNMAP.text in line for line in lines)
 
 
-def test_what_a_pod_of_another_node_waits_for_this_node_does_not_know() -> None:
+def test_waiting_pod_of_another_node_quotes_no_log_line() -> None:
     assert said_of_words(told(waiting_here("worker-2"), kubelet=MOUNT), "RBD402") == ()
 
 
@@ -229,66 +227,69 @@ def multi_attach(**parts: Any) -> Snapshot:  # noqa: ANN401 - as world
     return world(in_kube=in_kube, **parts)
 
 
-def test_multi_attach_is_explained_by_the_holder_that_is_this_node() -> None:
-    """It is in use by the API's word: that its step fails is no finding of its own."""
+def test_multi_attach_quotes_the_log_of_this_node_as_the_holder() -> None:
+    """Assert a quotation: the API shows the volume in use, so the failed step has no finding."""
     seen = multi_attach(mapped={"mounts": (mount(),)}, pods=(pod(deleting_since=NOW), pod("web-3")))
     assert "RBD102" not in codes(seen)
-    assert any(UNMAP.text in each for each in said_of_words(told(seen, plugin=UNMAP), "RBD401"))
+    assert any(UNMAP.text in line for line in said_of_words(told(seen, plugin=UNMAP), "RBD401"))
 
 
-def test_what_another_finding_quotes_multi_attach_does_not_quote_again() -> None:
+def test_multi_attach_does_not_repeat_a_quoted_log_line() -> None:
     seen = told(multi_attach(mapped={"openers": (opener(),)}), plugin=UNMAP)
-    assert any(UNMAP.text in each for each in said_of_words(seen, "RBD102"))
+    assert any(UNMAP.text in line for line in said_of_words(seen, "RBD102"))
     assert said_of_words(seen, "RBD401") == ()
 
 
-def test_what_became_of_a_device_in_use_only_the_kernel_tells() -> None:
+def test_dead_device_quotes_only_the_kernel() -> None:
     dead = world(
         in_ceph={"blocklist": (BlocklistEntry(network=ADDRESS.ip, nonce=ADDRESS.nonce),)},
         of_image={"watchers": ()},
     )
     lines = said_of_words(told(dead, kubelet=UNMOUNT, plugin=UNMAP, kernel=WATCH), "RBD103")
     assert lines == (
-        'the kernel 45s ago: "rbd: rbd0: encountered watch error: -107" (Ceph has ended its watch)',
+        (
+            'the kernel 45s ago: "rbd: rbd0: encountered watch error: -107" '
+            "(Ceph has removed its watch)"
+        ),
     )
 
 
 # Three states -------------------------------------------------------------------------------------
 
 
-def test_silence_is_told_with_its_length() -> None:
+def test_absence_of_errors_is_reported_with_its_duration() -> None:
     (line,) = said_of_words(told(PINNED), "RBD102")
     assert line == (
-        "of this step no complaint was logged by kubelet in the last 50m, nor by the CSI node "
+        "no error of this step was logged by kubelet in the last 50m or by the CSI node "
         "plugin in the last 50m"
     )
 
 
-def test_what_nobody_could_read_is_told_in_one_line_with_what_would_tell_more() -> None:
+def test_unread_logs_are_reported_in_one_line_with_a_hint() -> None:
     denied = NotObserved(reason="syslog(2): Operation not permitted", cure="CAP_SYSLOG")
     seen = told(PINNED, kubelet=UNMOUNT, plugin=HIDDEN, kernel=denied)
     _, line = said_of_words(seen, "RBD102")
     assert line == (
-        "not observed: the words of the CSI node plugin (/var/log/pods is not there); the kernel "
-        "(syslog(2): Operation not permitted). To see them: the chart: logs.enabled; CAP_SYSLOG"
+        "not observed: the log of the CSI node plugin (/var/log/pods is not there); the kernel "
+        "(syslog(2): Operation not permitted). To read it: the chart: logs.enabled; CAP_SYSLOG"
     )
 
 
-def test_where_nothing_is_wrong_neither_silence_nor_blindness_is_told() -> None:
+def test_healthy_step_reports_neither_absence_nor_unread_logs() -> None:
     assert said_of_words(told(STARTING, plugin=HIDDEN), "RBD120") == ()
 
 
-def test_where_nobody_asked_nothing_is_said() -> None:
-    assert not any("not observed: the words" in each for each in found(PINNED, "RBD102").evidence)
+def test_logs_that_were_not_requested_are_not_mentioned() -> None:
+    assert not any("not observed: the words" in line for line in found(PINNED, "RBD102").evidence)
 
 
 @pytest.mark.parametrize("heard", [SILENT, HIDDEN, UNMAP, MOUNT, WATCH])
-def test_words_change_no_verdict(heard: Heard | NotObserved | Word) -> None:
+def test_log_lines_change_no_code(heard: Heard | NotObserved | Word) -> None:
     for seen in (PINNED, STAGED_ONLY, multi_attach(), waiting_here("worker-1"), world()):
         assert codes(told(seen, heard, heard, heard)) == codes(seen)
 
 
-def test_a_node_that_was_looked_away_from_has_no_words() -> None:
+def test_skipped_node_has_no_log_lines() -> None:
     seen = world(node=None, in_kube={"nodes": (node(),)}, target=BY_IMAGE)
     assert codes(seen)
 
@@ -301,5 +302,6 @@ def test_kernel_line_of_a_refused_key_is_evidence_of_the_key_type() -> None:
     line = word("libceph: secret too big 32", "libceph: secret too big")
     said = said_of_words(told(seen, kernel=line), "RBD747")
     assert said[0] == (
-        'the kernel 45s ago: "libceph: secret too big 32" (it does not know keys of type aes256k)'
+        'the kernel 45s ago: "libceph: secret too big 32" '
+        "(it does not support keys of type aes256k)"
     )

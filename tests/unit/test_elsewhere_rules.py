@@ -1,4 +1,4 @@
-"""RBD77x: one image, and machines that are no nodes of this cluster."""
+"""RBD77x: one image, and machines that are not nodes of this cluster."""
 
 from __future__ import annotations
 
@@ -78,18 +78,18 @@ NEIGHBOUR: Final = mapping(
     spec=ImageSpec(pool="k8s", name="csi-vol-other"),
     image_id="2222",
 )
-"""Another volume's: it shows from which address worker-1 reaches Ceph."""
+"""Another volume: it shows the address from which worker-1 reaches Ceph."""
 
 
 def outside(**parts: Any) -> Snapshot:  # noqa: ANN401 - as the builders
-    """Look from worker-1, which reaches Ceph from its own address; a stranger watches."""
+    """Build a snapshot on worker-1, which reaches Ceph from its own address; a stranger watches."""
     of_image = {"watchers": (STRANGER,), "metadata": (), **parts.pop("of_image", {})}
     on_node = {"mappings": (NEIGHBOUR,), **parts.pop("on_node", {})}
     return unmapped(of_image=of_image, on_node=on_node, **parts)
 
 
 MADE_ELSEWHERE: Final = outside(of_image={"metadata": METADATA}, on_node={"mappings": ()})
-"""From which address nodes of this cluster reach Ceph was not seen."""
+"""The addresses from which nodes of this cluster reach Ceph were not observed."""
 
 SAID: Final[Said] = {
     "RBD771": {
@@ -127,7 +127,7 @@ SAID: Final[Said] = {
 
 
 @pytest.mark.parametrize(("code", "seen", "beside"), said_rows(SAID))
-def test_the_code_is_said_and_nothing_else_is_wrong(
+def test_code_is_reported_and_only_the_expected_others(
     code: str, seen: Snapshot, beside: set[str]
 ) -> None:
     finding = found(seen, code)
@@ -150,7 +150,7 @@ OWN_OTHER_NETWORK: Final = {
         in_kube={"attachments": attached("worker-2")}
     ),
 }
-"""The stranger may be a node of this cluster."""
+"""Snapshots in which the stranger may be a node of this cluster."""
 
 QUIET: Final[Quiet] = {
     "RBD771": {
@@ -185,16 +185,16 @@ QUIET: Final[Quiet] = {
 
 
 @pytest.mark.parametrize(("code", "seen"), quiet_rows(QUIET))
-def test_the_code_is_not_said(code: str, seen: Snapshot) -> None:
+def test_similar_state_is_reported_without_the_code(code: str, seen: Snapshot) -> None:
     assert code not in codes(seen)
 
 
 @pytest.mark.parametrize("name", OWN_OTHER_NETWORK)
-def test_what_may_be_a_node_of_this_cluster_is_looked_for_here(name: str) -> None:
+def test_client_that_may_be_a_cluster_node_is_reported_as_rbd119(name: str) -> None:
     assert "RBD119" in codes(OWN_OTHER_NETWORK[name])
 
 
-def test_the_stranger_is_told_by_cluster_client_and_address() -> None:
+def test_stranger_is_named_by_cluster_client_and_address() -> None:
     finding = found(outside(of_image={"metadata": METADATA}), "RBD771")
     assert f"image {SPEC} in Ceph cluster {FSID}" in finding.evidence
     assert "watched by client.77 192.0.2.7:0/5, which no Node lists" in finding.evidence
@@ -202,7 +202,7 @@ def test_the_stranger_is_told_by_cluster_client_and_address() -> None:
     assert "ceph-csi wrote into the image: PV pvc-of-east, claim shop/data" in finding.evidence
 
 
-def test_a_client_that_may_be_a_node_by_its_second_network_is_called_no_stranger() -> None:
+def test_client_on_a_possible_second_network_is_not_a_stranger() -> None:
     finding = found(MADE_ELSEWHERE, "RBD772")
     assert finding.severity is Severity.INFO
     assert "mapped by client.77 at 192.0.2.7:0/5: that may be another" in finding.message
@@ -212,7 +212,7 @@ def test_a_client_that_may_be_a_node_by_its_second_network_is_called_no_stranger
         assert "second network" not in found(seen, "RBD772").message
 
 
-def test_its_data_are_kept_first_and_its_pv_is_sought_in_the_other_cluster_then() -> None:
+def test_commands_keep_the_data_first_and_then_find_the_other_pv() -> None:
     commands = lines_of(found(outside(), "RBD771").commands)
     retain = '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}'
     assert commands[0] == f"kubectl patch pv {PV} --type merge -p '{retain}'"
@@ -220,10 +220,10 @@ def test_its_data_are_kept_first_and_its_pv_is_sought_in_the_other_cluster_then(
     assert HANDLE in commands[2]
     assert all(line.endswith("# in the other cluster") for line in commands[1:3])
     kept = outside(in_kube={"persistent_volumes": (volume(reclaim_policy="Retain"),)})
-    assert not any("patch" in each for each in lines_of(found(kept, "RBD771").commands))
+    assert not any("patch" in line for line in lines_of(found(kept, "RBD771").commands))
 
 
-def test_who_waits_makes_an_error_of_it() -> None:
+def test_waiting_pod_makes_the_finding_an_error() -> None:
     assert found(outside(), "RBD771").severity is Severity.WARNING
     finding = found(outside(in_kube=WAITS), "RBD771")
     assert finding.severity is Severity.ERROR

@@ -1,4 +1,4 @@
-"""Which PV a claim gets: our reasons against the PV controller's own code, written down again.
+"""Which PV a claim gets: the reasons of rbdagent against a copy of the PV controller's code.
 
 The two functions here follow FindMatchingVolume (k8s.io/component-helpers v0.36.3,
 storage/volume/pv_helpers.go:186, with the access modes that its caller asks for,
@@ -30,7 +30,7 @@ OURS: Final = ObjectRef(namespace="ns", name="data", uid="u1")
 
 
 def is_bound_to(pv: PersistentVolume, pvc: Claim) -> bool:
-    """IsVolumeBoundToClaim."""
+    """Return whether the PV is bound to the claim (IsVolumeBoundToClaim)."""
     if pv.claim is None:
         return False
     if pvc.ref.name != pv.claim.name or pvc.ref.namespace != pv.claim.namespace:
@@ -40,14 +40,18 @@ def is_bound_to(pv: PersistentVolume, pvc: Claim) -> bool:
 
 def has_labels(pv: PersistentVolume, pvc: Claim) -> bool:
     labels = dict(pv.labels)
-    for each in pvc.selector or ():
-        if each.operator == "In" and labels.get(each.key) not in each.values:
+    for requirement in pvc.selector or ():
+        if requirement.operator == "In" and labels.get(requirement.key) not in requirement.values:
             return False
-        if each.operator == "NotIn" and each.key in labels and labels[each.key] in each.values:
+        if (
+            requirement.operator == "NotIn"
+            and requirement.key in labels
+            and labels[requirement.key] in requirement.values
+        ):
             return False
-        if each.operator == "Exists" and each.key not in labels:
+        if requirement.operator == "Exists" and requirement.key not in labels:
             return False
-        if each.operator == "DoesNotExist" and each.key in labels:
+        if requirement.operator == "DoesNotExist" and requirement.key in labels:
             return False
     return True
 
@@ -93,7 +97,7 @@ def find_matching_volume(  # noqa: C901, PLR0912 - as it is written there
 def check_volume_satisfy_claim(  # noqa: PLR0911 - as it is written there
     pv: PersistentVolume, pvc: Claim
 ) -> str:
-    """Give its error; empty: none."""
+    """Return its error; empty if there is none."""
     if pv.deleting_since is not None:
         return "the volume is marked for deletion"
     if (pv.capacity_bytes or 0) < (pvc.requested_bytes or 0):
@@ -171,7 +175,7 @@ MANY: Final = settings(max_examples=1000)
 
 @MANY
 @given(pvc=CLAIMS, pv=VOLUMES, delayed=st.booleans())
-def test_a_pv_without_an_objection_is_what_the_pv_controller_takes(
+def test_pv_without_an_objection_is_the_one_the_controller_takes(
     pvc: Claim, pv: PersistentVolume, *, delayed: bool
 ) -> None:
     taken = find_matching_volume(pvc, [pv], delayed=delayed)
@@ -181,18 +185,20 @@ def test_a_pv_without_an_objection_is_what_the_pv_controller_takes(
 
 @MANY
 @given(pvc=CLAIMS, pvs=st.lists(VOLUMES, max_size=4), delayed=st.booleans())
-def test_of_several_pvs_it_takes_one_that_has_none(
+def test_controller_takes_one_of_the_pvs_without_objection(
     pvc: Claim, pvs: list[PersistentVolume], *, delayed: bool
 ) -> None:
     taken = find_matching_volume(pvc, pvs, delayed=delayed)
-    free = [each for each in candidates(pvc, pvs, delayed=delayed) if not each.objections]
+    free = [
+        candidate for candidate in candidates(pvc, pvs, delayed=delayed) if not candidate.objections
+    ]
     assert (taken is not None) == bool(free)
-    assert taken is None or taken in [each.volume for each in free]
+    assert taken is None or taken in [candidate.volume for candidate in free]
 
 
 @MANY
 @given(pvc=CLAIMS, pv=VOLUMES)
-def test_the_first_refusal_of_a_pv_that_a_claim_names_is_the_words_of_its_event(
+def test_first_refusal_of_a_named_pv_is_the_text_of_its_event(
     pvc: Claim, pv: PersistentVolume
 ) -> None:
     against = refusals(pvc, pv)
@@ -202,19 +208,17 @@ def test_the_first_refusal_of_a_pv_that_a_claim_names_is_the_words_of_its_event(
 
 @MANY
 @given(pvc=CLAIMS, pv=VOLUMES, delayed=st.booleans())
-def test_each_objection_stands_for_itself(
-    pvc: Claim, pv: PersistentVolume, *, delayed: bool
-) -> None:
-    """None is told twice, and one that is cured leaves the others as they were."""
+def test_objections_are_independent(pvc: Claim, pv: PersistentVolume, *, delayed: bool) -> None:
+    """Assert that no objection is repeated, and that a fixed one leaves the others unchanged."""
     found = objections(pvc, pv, delayed=delayed)
-    assert len({each.why for each in found}) == len(found)
+    assert len({objection.why for objection in found}) == len(found)
     cured = replace(pv, volume_mode=pvc.volume_mode)
-    left = [each for each in found if each.why is not Why.MODE]
+    left = [objection for objection in found if objection.why is not Why.MODE]
     assert list(objections(pvc, cured, delayed=delayed)) == left
 
 
 @pytest.mark.parametrize(
     ("size", "words"), [(1024**3, "1Gi"), (1536 * 1024**2, "1536Mi"), (1000, "1000"), (0, "0")]
 )
-def test_a_size_is_written_as_kubernetes_does(size: int, words: str) -> None:
+def test_size_is_written_as_in_kubernetes(size: int, words: str) -> None:
     assert spoken_size(size) == words

@@ -1,4 +1,4 @@
-"""What came of an unmap: cleared is seen and never assumed, and who is late is named."""
+"""The follow-up of an unmap: only an observation clears it, and a late step is named."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def on_node(**node_view: Any) -> Snapshot:  # noqa: ANN401 - as the builders
 
 
 def mounting(reason: str, state: str = "waiting") -> Snapshot:
-    """Give a pod elsewhere whose one container is in that state."""
+    """Build a snapshot of a pod on another node whose only container is in that state."""
     container = ContainerState(name="app", state=state, reason=reason)
     return in_kube(pods=(waiting_pod(containers=(container,)),))
 
@@ -81,7 +81,7 @@ KEPT: Final[dict[str, tuple[Snapshot, str]]] = {
     ),
     "the controller has not detached": (
         in_kube(attachments=(attachment(),)),
-        "has let it go, and the controller has not detached it",
+        "has released it, and the controller has not detached it",
     ),
     "the detach fails": (
         in_kube(attachments=(attachment(deleting_since=JUST_NOW, detach_error="no secret"),)),
@@ -112,7 +112,7 @@ KEPT: Final[dict[str, tuple[Snapshot, str]]] = {
     "it is mapped again": (on_node(mappings=(mapping(),)), "mapped on worker-1 as /dev/rbd0"),
     "its watch lingers": (
         unmapped(of_image={"watchers": (watcher(),)}),
-        f"client.{CLIENT}, whose mapping it was, still watches it",
+        f"client.{CLIENT}, which had it mapped, still watches it",
     ),
     "a pod elsewhere waits": (
         in_kube(pods=(waiting_pod(),)),
@@ -135,47 +135,47 @@ NOT_SEEN: Final[dict[str, Snapshot]] = {
 
 @pytest.mark.parametrize("case", FREE)
 @pytest.mark.parametrize("waited_s", [0.0, 2 * PATIENCE_S])
-def test_an_act_is_cleared_when_nobody_has_a_part_left(case: str, waited_s: float) -> None:
+def test_unmap_is_cleared_if_no_step_is_left(case: str, waited_s: float) -> None:
     assert follow(ACT, FREE[case], waited_s=waited_s).state is CLEARED
 
 
 @pytest.mark.parametrize("case", KEPT)
-def test_who_has_a_part_left_is_given_time_and_then_named(case: str) -> None:
+def test_remaining_step_gets_time_and_is_then_named(case: str) -> None:
     seen, words = KEPT[case]
-    early, late = (follow(ACT, seen, waited_s=each) for each in (PATIENCE_S - 1, PATIENCE_S))
+    early, late = (follow(ACT, seen, waited_s=waited) for waited in (PATIENCE_S - 1, PATIENCE_S))
     assert (early.state, late.state) == (PENDING, BLOCKED)
     assert words in "; ".join(late.because)
-    # Equal reasons are told once: none of them may hold a time.
+    # Equal reasons are reported once: none of them may contain a time.
     assert early.because == late.because
 
 
 @pytest.mark.parametrize("case", NOT_SEEN)
 @pytest.mark.parametrize("waited_s", [0.0, 2 * PATIENCE_S])
-def test_what_was_not_observed_is_neither_cleared_nor_blocked(case: str, waited_s: float) -> None:
+def test_unobserved_part_is_neither_cleared_nor_blocked(case: str, waited_s: float) -> None:
     outlook = follow(ACT, NOT_SEEN[case], waited_s=waited_s)
     assert outlook.state is PENDING
-    assert all(each.startswith("not observed: ") for each in outlook.because)
+    assert all(reason.startswith("not observed: ") for reason in outlook.because)
 
 
-def test_what_was_not_observed_is_told_beside_what_was() -> None:
+def test_unobserved_part_is_reported_after_the_observed_ones() -> None:
     seen = unmapped(on_node={"mappings": UNSEEN}, in_kube={"attachments": (attachment(),)})
     because = follow(ACT, seen, waited_s=PATIENCE_S).because
     assert because[0].startswith("VolumeAttachment")
     assert because[-1].startswith("not observed: ")
 
 
-def test_pods_of_one_node_alone_do_not_tell_who_waits_elsewhere() -> None:
-    """So that an agent's own looks clear only what they see; it looks once more for that."""
+def test_pods_of_one_node_do_not_show_which_pods_wait_elsewhere() -> None:
+    """Assert CLEARED: for pods on other nodes, the agent takes a second snapshot of the volume."""
     seen = in_kube(pods=(waiting_pod(),), pods_scope="node/worker-1")
     assert follow(ACT, seen, waited_s=0).state is CLEARED
 
 
-def test_an_image_without_a_volume_waits_for_its_mapping_alone() -> None:
+def test_image_without_a_volume_waits_only_for_its_mapping() -> None:
     bare = replace(ACT, persistent_volume=None)
     none = in_kube(persistent_volumes=(), claims=(), attachments=(attachment(),))
     assert follow(bare, none, waited_s=0).state is CLEARED
     unseen = in_kube(persistent_volumes=UNSEEN, claims=())
     assert follow(bare, unseen, waited_s=0) == Outlook(
         state=PENDING,
-        because=("not observed: PersistentVolumes: nobody knows which attachment is the image's",),
+        because=("not observed: PersistentVolumes: the VolumeAttachment of the image is unknown",),
     )

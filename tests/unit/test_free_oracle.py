@@ -1,4 +1,4 @@
-"""`Free` is never the answer while any machine that is on may have the image mapped."""
+"""`Free` is never the verdict while any machine that is on may have the image mapped."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ IN_AN_HOUR: Final = "2026-11-21T04:00:00Z"
 
 
 class Machine(Struct, frozen=True, kw_only=True):
-    """One other machine as it is, whatever the sources show of it."""
+    """One other machine in its real state, whatever the sources show of it."""
 
     name: str
     power: bool
@@ -79,12 +79,12 @@ class Machine(Struct, frozen=True, kw_only=True):
 
     @property
     def holds(self) -> bool:
-        """Whether the machine is on and has the image mapped."""
+        """Return whether the machine is on and has the image mapped."""
         return self.power and self.mapped != "no"
 
 
 def drawn(name: str, draw: random.Random) -> Machine:
-    """Draw a machine; what no machine can be is left out."""
+    """Draw a machine; impossible states are left out."""
     power = draw.random() < 0.85
     mapped = draw.choice(("no", "no", "no", "rw", "rw", "ro"))
     lifted = mapped == "rw" and draw.random() < 0.3
@@ -184,7 +184,7 @@ def entry_of(machine: Machine) -> tuple[BlocklistEntry, ...]:
 
 
 def seen_from_worker_1(machines: tuple[Machine, ...], draw: random.Random) -> Snapshot:
-    """Return what worker-1, which has nothing mapped, sees of the others."""
+    """Return what worker-1, which has nothing mapped, observes of the others."""
 
     def every(part: str, found: list[tuple[object, ...]]) -> object:
         if draw.random() < 0.02:
@@ -217,13 +217,13 @@ def verdict_on(snapshot: Snapshot) -> Verdict:
 def can_be_seen(machine: Machine) -> bool:
     """Return whether any source shows that a machine exists.
 
-    One whose Node was deleted while it was on shows only by its watch, or by its agent's report.
+    If its Node was deleted while it was on, only its watch or the report of its agent shows it.
     """
     return machine.api != "gone" or machine.watch or machine.agent in ("fresh", "unsure")
 
 
 @pytest.mark.fuzz
-def test_free_is_never_the_answer_while_a_machine_has_the_image_mapped(
+def test_free_is_never_reported_while_a_machine_has_it_mapped(
     record_property: Callable[[str, object], None],
 ) -> None:
     record_property(TOLD, f"seed {SEED}, {STATES} states")

@@ -1,4 +1,4 @@
-"""./dev fuzz reads with every parser, finds what it looks for, and can be repeated."""
+"""./dev fuzz runs every parser, finds what it searches for, and is repeatable."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rbdagent.parse.address import parse_address
 from rbdagent.parse.logs import parse_cri
 from rbdagent.parse.target import parse_target
 from tests.fuzz.__main__ import report
-from tests.fuzz.engine import Failure, Tally, play
+from tests.fuzz.engine import Failure, Tally, literal, play
 from tests.fuzz.inputs import Texts
 from tests.fuzz.targets import TARGETS, Target, documented
 
@@ -35,7 +35,8 @@ READ_WITHIN_OTHERS: Final = {
 }
 READ_NO_TEXT: Final = {
     *("attachment_name", "in_use_name", "migrated_handle", "staging_hash"),  # compose names
-    *("image_of", "meets"),  # of what was read before
+    *("image_of", "meets"),  # read parsed values
+    "fault_of",  # reads a number
 }
 
 
@@ -105,12 +106,25 @@ def test_an_input_that_costs_too_much_is_found() -> None:
         (parse_duration, (ValueError,)),
         (parse_cri, ()),
     ],
-    ids=lambda each: getattr(each, "__name__", ""),
+    ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_documented_errors_are_those_of_the_docstring(
     function: Callable[..., object], expected: tuple[type[Exception], ...]
 ) -> None:
     assert documented(function) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        ("", "''"),
+        ("a\x7f", r"'a\x7f'"),
+        (">" + "\x7f" * 5000 + "<", r"'>' + '\x7f' * 5000 + '<'"),
+        ("x" * 40, "'x' * 40"),
+    ],
+)
+def test_long_run_in_a_failing_input_is_printed_as_a_product(text: str, printed: str) -> None:
+    assert literal(text) == printed
 
 
 def test_a_report_has_seed_figures_and_failures(capsys: pytest.CaptureFixture[str]) -> None:

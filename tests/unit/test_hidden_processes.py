@@ -14,16 +14,20 @@ if TYPE_CHECKING:
 RBD0 = Wanted.of([DeviceNumber(major=252, minor=0)])
 
 
-def test_a_process_whose_state_may_not_be_read_counts_as_one_that_nobody_looked_at(
+def test_process_with_an_unreadable_state_counts_as_unobserved(
     tmp_path: Path,
 ) -> None:
-    """A directory in place of the file cannot be read by root either."""
+    """Replace the file by a directory: root cannot read that either."""
     (tmp_path / "17" / "stat").mkdir(parents=True)
     scan = ProcessPass(tmp_path, RBD0).scan()
-    assert (scan.entries, scan.denied_files, scan.denied_mounts) == ([], 1, 1)
+    assert (scan.entries, scan.denied_files, scan.denied_mounts) == (
+        [],
+        ["process 17"],
+        ["process 17"],
+    )
 
 
-def test_a_process_that_is_gone_counts_as_none(tmp_path: Path) -> None:
+def test_process_that_is_gone_does_not_count(tmp_path: Path) -> None:
     (tmp_path / "17").mkdir()
     scan = ProcessPass(tmp_path, RBD0).scan()
-    assert (scan.entries, scan.denied_files, scan.denied_mounts) == ([], 0, 0)
+    assert (scan.entries, scan.denied_files, scan.denied_mounts) == ([], [], [])

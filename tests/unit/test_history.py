@@ -1,4 +1,4 @@
-"""What a row of looks tells, and what it must not: time that nobody saw."""
+"""What a series of observations shows, and what it must not count: unobserved time."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ EVERYTHING = Target(given="", kind=TargetKind.NONE)
 
 
 def look(uptime_s: float, **parts: Any) -> Snapshot:  # noqa: ANN401 - a builder
-    """Give a look at the orphan (or what the parts make of it) at some uptime."""
+    """Return a snapshot of the orphan, changed by the parts, at some uptime."""
     on_node = {"uptime_s": uptime_s} | parts.pop("on_node", {})
     return seen(target=EVERYTHING, on_node=on_node, **parts)
 
 
 def after(*looks: Snapshot, start: History | None = None) -> History | None:
-    """Give what is remembered after these looks."""
+    """Return the history after these snapshots."""
     memory = start
-    for each in looks:
-        diagnoses = tuple(diagnose(use, each) for use in correlate_node(each))
-        memory = remember(memory, diagnoses, each, longest_gap_s=GAP_S)
+    for snapshot in looks:
+        diagnoses = tuple(diagnose(use, snapshot) for use in correlate_node(snapshot))
+        memory = remember(memory, diagnoses, snapshot, longest_gap_s=GAP_S)
     return memory
 
 
 def only(memory: History | None) -> Remembered:
-    """Give the one mapping that is remembered."""
+    """Return the only mapping of a history."""
     assert memory is not None
     (found,) = memory.mappings
     return found
 
 
-def test_an_orphan_is_one_since_the_first_look_of_an_unbroken_row() -> None:
+def test_orphan_time_starts_at_the_first_unbroken_observation() -> None:
     found = only(after(look(100), look(160), look(220)))
     assert found.first_seen.uptime_s == 100
     assert found.orphaned_since is not None
@@ -68,14 +68,14 @@ def test_an_orphan_is_one_since_the_first_look_of_an_unbroken_row() -> None:
         pytest.param(look(160, ceph=None), id="Ceph was down"),
     ],
 )
-def test_a_look_that_does_not_call_it_orphaned_ends_the_row(between: Snapshot) -> None:
+def test_other_verdict_restarts_the_orphan_time(between: Snapshot) -> None:
     found = only(after(look(100), between, look(220)))
     assert found.first_seen.uptime_s == 100
     assert found.orphaned_since is not None
     assert found.orphaned_since.uptime_s == 220
 
 
-def test_time_that_nobody_saw_ends_the_row() -> None:
+def test_unobserved_time_restarts_the_orphan_time() -> None:
     found = only(after(look(100), look(100 + GAP_S + 1)))
     assert found.first_seen.uptime_s == 100
     assert found.orphaned_since is not None
@@ -85,17 +85,17 @@ def test_time_that_nobody_saw_ends_the_row() -> None:
 @pytest.mark.parametrize(
     "changed", [{"incarnation": "diskseq:8"}, {"client_id": 1}, {"image_id": "other"}]
 )
-def test_another_mapping_under_the_same_name_is_remembered_anew(changed: dict[str, Any]) -> None:
+def test_new_mapping_with_the_same_name_has_a_new_history(changed: dict[str, Any]) -> None:
     assert only(after(look(100), look(160, mapped=changed))).first_seen.uptime_s == 160
 
 
 @pytest.mark.parametrize("on_node", [{"boot_id": "b002"}, {"uptime_s": 40.0}])
-def test_a_boot_ends_all_memory(on_node: dict[str, Any]) -> None:
+def test_boot_ends_the_history(on_node: dict[str, Any]) -> None:
     memory = after(look(100), look(160, on_node=on_node))
     assert only(memory).first_seen.uptime_s != 100
 
 
-def test_a_node_that_was_not_seen_leaves_the_memory_as_it_is() -> None:
+def test_unobserved_node_leaves_the_history_unchanged() -> None:
     before = after(look(100))
     assert after(look(160, node=None), start=before) == before
     unknown = node_view(uptime_s=None)
@@ -114,7 +114,7 @@ def test_a_node_that_was_not_seen_leaves_the_memory_as_it_is() -> None:
         ((), False),
     ],
 )
-def test_when_a_pod_last_needed_it_is_remembered(pods: Any, needed: bool) -> None:  # noqa: ANN401, FBT001
+def test_last_need_of_a_pod_is_remembered(pods: Any, needed: bool) -> None:  # noqa: ANN401, FBT001
     found = only(after(look(100, in_kube={"pods": pods}), look(160)))
     assert (found.needed_at is not None and found.needed_at.uptime_s == 100) is needed
 
@@ -133,11 +133,11 @@ def no_io_since(*looks: Snapshot) -> float | None:
     return None if found is None else found.uptime_s
 
 
-def test_an_orphan_has_no_io_since_the_first_observation_with_equal_counters() -> None:
+def test_time_without_io_starts_at_the_first_equal_counters() -> None:
     assert no_io_since(look(100), look(160), look(220)) == 100
 
 
-def test_io_between_two_observations_restarts_the_time_without_io_and_is_remembered() -> None:
+def test_io_restarts_the_time_without_io_and_is_remembered() -> None:
     found = only(after(look(100), with_io(160, READ), with_io(220, READ)))
     assert found.no_io_since is not None
     assert found.no_io_since.uptime_s == 160
@@ -156,20 +156,20 @@ def test_io_between_two_observations_restarts_the_time_without_io_and_is_remembe
         pytest.param(look(160, in_kube={"pods": (pod(),)}), 220, id="it was not orphaned"),
     ],
 )
-def test_an_observation_without_proof_restarts_the_time_without_io(
+def test_observation_without_proof_restarts_the_time_without_io(
     between: Snapshot, since: float
 ) -> None:
     assert no_io_since(look(100), between, look(220)) == since
 
 
 @pytest.mark.parametrize("counters", [UNSEEN, IN_FLIGHT])
-def test_an_orphan_is_not_without_io_where_the_last_observation_shows_no_proof(
+def test_last_observation_without_proof_leaves_no_time_without_io(
     counters: IoCounters | NotObserved,
 ) -> None:
     assert no_io_since(look(100), with_io(160, counters)) is None
 
 
-def test_io_before_the_first_observation_of_an_orphan_restarts_nothing() -> None:
+def test_io_before_the_first_orphaned_observation_restarts_nothing() -> None:
     used = look(100, in_kube={"pods": (pod(),)})
     found = only(after(used, with_io(160, READ)))
     assert found.no_io_since is not None
@@ -177,7 +177,7 @@ def test_io_before_the_first_observation_of_an_orphan_restarts_nothing() -> None
     assert found.last_io is None
 
 
-def test_io_of_a_step_of_its_own_restarts_nothing() -> None:
+def test_io_of_an_own_step_restarts_nothing() -> None:
     before = after(look(100))
     now = with_io(160, READ)
     diagnoses = tuple(diagnose(use, now) for use in correlate_node(now))
@@ -198,10 +198,10 @@ COUNTED = st.sampled_from((NO_IO, NO_IO, NO_IO, READ, IN_FLIGHT, UNSEEN))
         max_size=8,
     )
 )
-def test_the_time_without_io_spans_equal_counters_of_an_unbroken_orphan_alone(
+def test_time_without_io_spans_only_equal_counters_of_an_orphan(
     row: list[tuple[float, IoCounters | NotObserved, bool]],
 ) -> None:
-    """By the last observations backwards, where the history goes forwards."""
+    """Compare with a search backwards from the last observation; the history goes forwards."""
     at, seen_at = 0.0, []
     for step, counters, orphaned in row:
         at += step
@@ -222,7 +222,7 @@ UPTIMES = st.lists(st.floats(0, 5000), min_size=1, max_size=8)
 
 
 @given(steps=UPTIMES, orphaned=st.lists(st.booleans(), min_size=8, max_size=8))
-def test_a_row_never_spans_a_look_that_did_not_call_it_orphaned_or_a_gap(
+def test_orphan_time_never_spans_another_verdict_or_a_gap(
     steps: list[float], orphaned: list[bool]
 ) -> None:
     at = 0.0

@@ -1,4 +1,4 @@
-"""Names, paths and labels that a tenant may choose: no printed command runs anything of theirs."""
+"""Names, paths and labels that a tenant may choose: no printed command runs any part of them."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ NAMES: Final = (
     DRIVER,
     POD_UID,
 )
-"""What the rule tables call pods, namespaces, claims, nodes, volumes, images and drivers."""
+"""The names of pods, namespaces, claims, nodes, volumes, images and drivers in the rule tables."""
 
 
 def rows() -> list[Any]:
-    """Return one snapshot for each code: of the first row of its table."""
+    """Return one snapshot for each code: that of the first row of its table."""
     found: dict[str, Snapshot] = {}
     for family in (test_diagnose_rules, *test_diagnose_rules.FAMILIES):
         for code, table in family.SAID.items():
@@ -60,7 +60,7 @@ def rows() -> list[Any]:
 
 
 def poisoned(seen: Snapshot, name: str, hostile: str, *, leading: bool) -> Snapshot:
-    """Return a snapshot in which a name is a hostile one, wherever it occurs."""
+    """Return a snapshot in which each occurrence of a name is a hostile name."""
     other = f"-{hostile}{name}" if leading else f"{name}{hostile}"
 
     def replaced(value: Any) -> Any:  # noqa: ANN401 - any JSON
@@ -94,8 +94,8 @@ def test_command_with_a_hostile_name_stays_one_command(seen: Snapshot) -> None:
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
-def test_answer_with_a_hostile_pod_prints_commands_that_are_theirs_alone(hostile: str) -> None:
-    """Every program that a printed command begins with is one of ours."""
+def test_commands_for_a_hostile_pod_run_only_known_programs(hostile: str) -> None:
+    """Assert that each printed command begins with a program of the known list."""
     table = test_diagnose_rules.SAID["RBD102"]
     for seen in table.values():
         for name in NAMES:

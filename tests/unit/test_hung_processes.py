@@ -34,7 +34,7 @@ WHO: Final = f"process 66 (app) of pod {OTHER_POD}"
 
 
 class Hang:
-    """Keeps waiting who reads one file, or follows one link, and counts them."""
+    """Blocks every reader of one file or one link, and counts them."""
 
     def __init__(self) -> None:
         self.path = ""
@@ -69,7 +69,7 @@ def hang(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hang]:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Tree:
-    """Return a node with three images: a pod uses the first, the process that hangs the second."""
+    """Return a node with three images: a pod uses the first, the hung process the second."""
     made = Tree(tmp_path)
     for number in range(3):
         made.device(number)
@@ -87,7 +87,7 @@ HUNG: Final = pytest.mark.parametrize("path", ["/66/cmdline", "/66/fd/0", "/66/c
 
 
 @HUNG
-def test_a_process_that_hangs_is_a_gap_that_names_it(tree: Tree, hang: Hang, path: str) -> None:
+def test_hung_process_is_a_gap_that_names_it(tree: Tree, hang: Hang, path: str) -> None:
     hang.path = path
     _, source = tree.observe()
     reason = gap_of(source, FILES).reason
@@ -96,16 +96,16 @@ def test_a_process_that_hangs_is_a_gap_that_names_it(tree: Tree, hang: Hang, pat
 
 
 @HUNG
-def test_the_others_are_observed(tree: Tree, hang: Hang, path: str) -> None:
+def test_other_processes_are_observed(tree: Tree, hang: Hang, path: str) -> None:
     before, _ = tree.observe()
     hang.path = path
     after, _ = tree.observe()
-    assert {each.pid for each in after.processes} == {66, 77}
+    assert {process.pid for process in after.processes} == {66, 77}
     assert after.in_flight == before.in_flight != ()
 
 
 @HUNG
-def test_mounts_of_a_process_that_hangs_are_evidence(tree: Tree, hang: Hang, path: str) -> None:
+def test_mounts_of_a_hung_process_are_evidence(tree: Tree, hang: Hang, path: str) -> None:
     hang.path = path
     view, source = tree.observe()
     assert MOUNTS not in {gap.fact for gap in source.gaps}
@@ -120,9 +120,7 @@ def observed_paths(mounts: object) -> list[str]:
 
 
 @HUNG
-def test_what_a_process_that_hangs_has_open_is_not_observed(
-    tree: Tree, hang: Hang, path: str
-) -> None:
+def test_open_files_of_a_hung_process_are_not_observed(tree: Tree, hang: Hang, path: str) -> None:
     hang.path = path
     for mapping in tree.mappings():
         assert isinstance(mapping.openers, NotObserved)
@@ -138,22 +136,22 @@ def test_a_mount_namespace_that_does_not_answer_is_a_gap(tree: Tree, hang: Hang)
     assert observed_paths(view.mappings[0].mounts) == [volume_path(POD, "a")]
 
 
-def test_a_process_that_does_not_tell_its_state_is_a_gap(tree: Tree, hang: Hang) -> None:
+def test_process_whose_state_does_not_answer_is_a_gap(tree: Tree, hang: Hang) -> None:
     hang.path = "/66/stat"
     view, source = tree.observe()
     for fact in (MOUNTS, FILES):
         assert "/66 does not answer" in gap_of(source, fact).reason
-    assert {each.pid for each in view.processes} == {77}
+    assert {process.pid for process in view.processes} == {77}
 
 
 @pytest.mark.parametrize("path", ["/78/cmdline", "/78/stat"])
-def test_what_a_worker_that_hangs_names_is_not_observed(tree: Tree, hang: Hang, path: str) -> None:
+def test_names_of_a_hung_worker_are_not_observed(tree: Tree, hang: Hang, path: str) -> None:
     hang.path = path
     view, _ = tree.observe()
     assert isinstance(view.in_flight, NotObserved)
 
 
-def test_a_process_that_hangs_is_not_looked_at_again_while_it_does(tree: Tree, hang: Hang) -> None:
+def test_hung_process_is_not_read_again_while_it_hangs(tree: Tree, hang: Hang) -> None:
     turns = Turns()
     hang.path = "/66/cmdline"
     (_, first), (_, second) = tree.observe(turns), tree.observe(turns)
@@ -187,7 +185,9 @@ def test_the_file_system_that_does_not_answer_is_named(tree: Tree, hang: Hang, p
     assert reason.endswith(f"{path} does not answer, on fuse.sshfs (server:/share)")
 
 
-def test_an_error_of_one_process_is_its_own(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_of_one_process_does_not_affect_the_others(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = processes._read_command
 
     def read(entry: processes.ProcessEntry) -> None:
@@ -198,4 +198,4 @@ def test_an_error_of_one_process_is_its_own(tree: Tree, monkeypatch: pytest.Monk
     monkeypatch.setattr(processes, "_read_command", read)
     view, source = tree.observe()
     assert f"{WHO}: process 66: ValueError: unexpected" in gap_of(source, FILES).reason
-    assert {each.pid for each in view.processes} == {66, 77}
+    assert {process.pid for process in view.processes} == {66, 77}

@@ -1,4 +1,4 @@
-"""What a path leads to, by statx(2), and what may be looked at below a mount."""
+"""What a path leads to, by statx(2), and what may be read below a mount."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rbdagent.model import NotObserved, StagingDirectory
-from rbdagent.observe import files, kubelet
+from rbdagent.model import DeviceNumber, NotObserved, StagingDirectory
+from rbdagent.observe import files, kubelet, processes
 from rbdagent.observe.files import identity_of, inode_of, is_mount_point, is_same
+from rbdagent.observe.mounts import Wanted
 from tests.unit.trees import KUBELET, Tree
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ STAGED = f"{KUBELET}/plugins/kubernetes.io/csi/other.csi/c0ffee/globalmount"
 @pytest.mark.parametrize(
     "path", ["/", "/dev/null", "/proc/self/exe", "/proc/self/cwd", "/proc/self/ns/mnt", "/dev"]
 )
-def test_a_path_leads_to_what_stat_says(path: str) -> None:
+def test_path_leads_to_the_result_of_stat(path: str) -> None:
     found, known = identity_of(path), os.stat(path)
     assert (found.mode, found.inode) == (known.st_mode, known.st_ino)
     assert os.makedev(*found.device) == known.st_dev
@@ -31,7 +32,7 @@ def test_a_path_leads_to_what_stat_says(path: str) -> None:
 @pytest.mark.parametrize(
     ("path", "error"), [("/none", FileNotFoundError), ("/dev/null/x", NotADirectoryError)]
 )
-def test_what_is_not_there_is_an_error_with_its_number(path: str, error: type[OSError]) -> None:
+def test_missing_path_is_an_error_with_its_number(path: str, error: type[OSError]) -> None:
     with pytest.raises(error):
         identity_of(path)
     assert inode_of(path) is None
@@ -47,13 +48,13 @@ def test_two_names_of_one_file_are_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("knows_roots", [True, False])
-def test_a_mount_point_is_told_from_a_directory(
+def test_mount_point_is_distinguished_from_a_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, knows_roots: bool
 ) -> None:
-    """A kernel before 5.8 does not say what a root is: there the file systems are compared."""
+    """Compare file systems on a kernel before 5.8, which does not report what a mount root is."""
     if not knows_roots:
         real = identity_of
-        monkeypatch.setattr(files, "identity_of", lambda path: real(path)._replace(is_root=None))
+        monkeypatch.setattr(files, "identity_of", lambda path: real(path)._replace(known=0))
     assert is_mount_point("/proc")
     assert not is_mount_point(str(tmp_path))
     assert not is_mount_point(str(tmp_path / "none"))
@@ -66,7 +67,7 @@ def test_a_mount_point_is_told_from_a_directory(
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Tree:
-    """Return a node where a volume holds what reads like ceph-csi's notes of another image."""
+    """Return a node with a volume whose content reads like ceph-csi's stash of another image."""
     made = Tree(tmp_path)
     made.process(9, "/usr/bin/kubelet")
     made.write(f"host{STAGED}/image-meta.json", '{"Version":3,"pool":"k8s","image":"image-0"}')
@@ -82,16 +83,16 @@ def staging(tree: Tree) -> StagingDirectory:
     return found
 
 
-def test_beside_what_ceph_csi_mounts_its_notes_are_read(tree: Tree) -> None:
+def test_stash_beside_a_mount_of_ceph_csi_is_read(tree: Tree) -> None:
     found = staging(tree)
     assert found.path == f"{STAGED}/handle"
     assert found.stash is not None
 
 
-def test_in_what_another_driver_mounts_nothing_is_read(
+def test_content_of_a_mount_of_another_driver_is_not_read(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its root is a tenant's: what he writes there is no note of ceph-csi."""
+    """Assert no stash: the root belongs to a tenant, and the files in it are not from ceph-csi."""
     monkeypatch.setattr(kubelet, "is_mount_point", lambda path: path.endswith(STAGED))
     listed: list[str] = []
     real = os.listdir
@@ -104,3 +105,49 @@ def test_in_what_another_driver_mounts_nothing_is_read(
     found = staging(tree)
     assert (found.path, found.stash, found.volume_handle) == (STAGED, None, None)
     assert not [path for path in listed if path.endswith("/globalmount")]
+
+
+# --------------------------------------------------------------------------------------------------
+# A file that cannot be identified, on a file system that can
+# --------------------------------------------------------------------------------------------------
+
+
+def refused(monkeypatch: pytest.MonkeyPatch, *, known: tuple[int, int] | None) -> None:
+    """Make every file refuse its identity, as a FUSE file system of another user does."""
+
+    def refuse(path: str) -> None:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(processes, "identity_of", refuse)
+    monkeypatch.setattr(processes, "file_system_at", lambda _: known)
+
+
+def denied_files(tree: Tree) -> list[str]:
+    tree.open_files(9, "/dev/null")
+    wanted = Wanted.of([DeviceNumber(major=252, minor=0)])
+    return processes.ProcessPass(tree.roots.procfs, wanted).scan().denied_files
+
+
+@pytest.mark.parametrize(
+    ("known", "denied"),
+    [
+        pytest.param((0, 77), [], id="another file system"),
+        pytest.param(None, ["process 9 (kubelet)"], id="the file system may not be known either"),
+        pytest.param((252, 0), ["process 9 (kubelet)"], id="the file system of a device"),
+    ],
+)
+def test_unidentified_file_on_another_file_system_is_not_a_gap(
+    tree: Tree,
+    monkeypatch: pytest.MonkeyPatch,
+    known: tuple[int, int] | None,
+    denied: list[str],
+) -> None:
+    refused(monkeypatch, known=known)
+    tree.write("proc/1/maps", "")
+    assert [process for process in denied_files(tree) if "(init)" not in process] == denied
+
+
+def test_file_system_of_a_path_is_identified(tmp_path: Path) -> None:
+    device = os.stat(tmp_path).st_dev
+    assert files.file_system_at(str(tmp_path)) == (os.major(device), os.minor(device))
+    assert files.file_system_at(str(tmp_path / "none")) is None

@@ -1,4 +1,4 @@
-"""Items in turn: one that hangs keeps no other one waiting, and is not begun a second time."""
+"""Items in turn: a hung item does not block the others, and is not started a second time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 SOON_S: Final = 0.2
-"""Patience with what hangs; nothing else takes as long."""
+"""Patience with a hung item; no other item takes as long."""
 
 
 class Work:
@@ -66,14 +66,14 @@ def test_no_items_leave_nothing() -> None:
     assert run(InTurn(), [], Work()) == Left([], [])
 
 
-def test_one_that_hangs_keeps_no_other_one_waiting(hung: Callable[..., Work]) -> None:
+def test_hung_item_does_not_block_the_others(hung: Callable[..., Work]) -> None:
     work = hung("b", "c")
     assert run(InTurn(), "abcd", work) == Left(["b", "c"], [])
     assert work.ended == ["a", "d"]
     assert len(work.threads) == 3
 
 
-def test_one_that_hangs_is_not_begun_again_until_it_ends(hung: Callable[..., Work]) -> None:
+def test_hung_item_is_not_started_again_until_it_ends(hung: Callable[..., Work]) -> None:
     work, turns = hung("b"), InTurn[str]()
     run(turns, "abc", work)
     turns.notes["b"] = "noted"
@@ -89,8 +89,8 @@ def test_one_that_hangs_is_not_begun_again_until_it_ends(hung: Callable[..., Wor
     assert turns.notes == {}
 
 
-def test_one_that_is_slow_is_done(hung: Callable[..., Work]) -> None:
-    """The last item releases the first one, long after another thread went on."""
+def test_slow_item_is_done(hung: Callable[..., Work]) -> None:
+    """Release the first item from the last one, long after another thread has continued."""
     work = hung("a")
     work_off = work.__call__
 
@@ -103,7 +103,7 @@ def test_one_that_is_slow_is_done(hung: Callable[..., Work]) -> None:
     assert sorted(work.ended) == ["a", "b", "c"]
 
 
-def test_too_many_that_hang_leave_the_rest_waiting(
+def test_too_many_hung_items_leave_the_rest_waiting(
     hung: Callable[..., Work], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(together, "_MOST_HUNG", 2)
@@ -113,7 +113,7 @@ def test_too_many_that_hang_leave_the_rest_waiting(
     assert len(left.hung) == len(work.threads) <= 3
 
 
-def test_what_is_not_begun_at_the_deadline_waits(hung: Callable[..., Work]) -> None:
+def test_item_not_started_at_the_deadline_waits(hung: Callable[..., Work]) -> None:
     work = hung("a")
     left = run(InTurn(), "abc", work, deadline=-math.inf)
     assert (*left.hung, *left.waiting) == tuple("abc")

@@ -1,4 +1,4 @@
-"""What must hold whatever was seen: the promises of the safety rules, as properties."""
+"""Properties that hold for every snapshot: the promises of the safety rules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.unit.builders import (
 )
 from tests.unit.scenes import FLIGHTS, HOLDERS, MOUNTS, OPENERS, PODS, SCENES, Scene
 
-# Hung requests are missing here: debugfs is extra evidence, heeded where it can be read (safety 7).
+# Without hung requests: debugfs is extra evidence, used only if it can be read (safety 7).
 FAILURES: Final[dict[str, Any]] = {
     "mounts": UNSEEN,
     "openers": UNSEEN,
@@ -56,15 +56,15 @@ USE: Final[dict[str, tuple[Any, ...]]] = {
     "pods": (pod(), waiting_pod("starting", "worker-1"), PODS[2]),
     "hung_requests": ("read rbd_data.2",),
 }
-"""Evidence of use. A staging mount is none: it explains what else would be a pin. Nor is the
-directory of a pod that the API lacks: with nothing mounted there it is a leftover."""
+"""Evidence of use. A staging mount is none: it explains what is a pin without it. The directory of
+a pod that the API does not list is none either: without a mount there it is a leftover."""
 
 
 def orphaned(seen: Snapshot) -> bool:
-    """Tell whether anybody, or the target, is called orphaned."""
+    """Return whether the target or a holder has the verdict Orphaned."""
     answer = said(seen)
     return answer.verdict is Verdict.ORPHANED or any(
-        each.verdict is Verdict.ORPHANED for each in answer.holders
+        holder.verdict is Verdict.ORPHANED for holder in answer.holders
     )
 
 
@@ -73,52 +73,52 @@ MANY: Final = settings(max_examples=400)
 
 @MANY
 @given(scene=SCENES, what=st.sampled_from(sorted(FAILURES)))
-def test_a_source_that_fails_never_makes_anything_orphaned(scene: Scene, what: str) -> None:
+def test_failed_source_never_makes_a_volume_orphaned(scene: Scene, what: str) -> None:
     if not orphaned(scene.seen()):
         assert not orphaned(scene.but(**{what: FAILURES[what]}).seen())
 
 
 @MANY
 @given(scene=SCENES, what=st.sampled_from(sorted(USE)), data=st.data())
-def test_more_evidence_of_use_never_makes_anything_orphaned(
+def test_more_evidence_of_use_never_makes_a_volume_orphaned(
     scene: Scene, what: str, data: st.DataObject
 ) -> None:
     before_it = scene.seen()
     if orphaned(before_it) or not said(before_it).holders:
-        # With no holder the target led nowhere yet: a directory may be what names the volume.
+        # Without a holder the target leads nowhere yet: a directory may be what names the volume.
         return
     more = data.draw(st.sampled_from(USE[what]))
     before = scene.parts[what]
     if what == "kernel_traces" and scene.parts["mounts"]:
-        # A mounted file system leaves its traces: seeing them as well is no further use of it.
+        # A mounted file system has kernel traces: they are no additional use of it.
         return
-    # What was not observed becomes observed as well: that may not tip it either.
+    # An unobserved part also becomes observed: that must not lead to Orphaned either.
     with_more = (more,) if isinstance(before, NotObserved) else (*before, more)
     assert not orphaned(scene.but(**{what: with_more}).seen())
 
 
 @MANY
 @given(scene=SCENES)
-def test_the_order_of_what_was_seen_changes_nothing(scene: Scene) -> None:
+def test_order_of_objects_does_not_change_the_diagnosis(scene: Scene) -> None:
     seen = scene.seen()
     one, other = said(seen), said(turned(seen))
     assert one.verdict is other.verdict
-    assert [(each.holder.node, each.verdict) for each in one.holders] == [
-        (each.holder.node, each.verdict) for each in other.holders
+    assert [(holder.holder.node, holder.verdict) for holder in one.holders] == [
+        (holder.holder.node, holder.verdict) for holder in other.holders
     ]
-    assert {(each.code, each.severity) for each in one.findings} == {
-        (each.code, each.severity) for each in other.findings
+    assert {(finding.code, finding.severity) for finding in one.findings} == {
+        (finding.code, finding.severity) for finding in other.findings
     }
 
 
 @MANY
 @given(scene=SCENES)
-def test_nobody_is_said_only_where_everybody_was_asked(scene: Scene) -> None:
+def test_free_is_reported_only_if_everything_was_observed(scene: Scene) -> None:
     seen = scene.seen()
     answer = said(seen)
-    nobody = any(each.code == "RBD118" for each in answer.findings)
-    assert nobody == (answer.verdict is Verdict.FREE)
-    if not nobody:
+    is_free = any(finding.code == "RBD118" for finding in answer.findings)
+    assert is_free == (answer.verdict is Verdict.FREE)
+    if not is_free:
         return
     part = scene.parts
     assert part["node_seen"]
@@ -133,13 +133,13 @@ def test_nobody_is_said_only_where_everybody_was_asked(scene: Scene) -> None:
 
 @MANY
 @given(scene=SCENES)
-def test_an_orphan_was_looked_at_from_every_side(scene: Scene) -> None:
+def test_orphan_was_observed_from_every_source(scene: Scene) -> None:
     seen = scene.seen()
     part = scene.parts
-    for each in said(seen).holders:
-        if each.verdict is not Verdict.ORPHANED:
+    for holder in said(seen).holders:
+        if holder.verdict is not Verdict.ORPHANED:
             continue
-        assert each.holder.mapping is not None, "nobody can call a remote holder orphaned"
+        assert holder.holder.mapping is not None, "only its own node shows that it is orphaned"
         for name in (
             "mounts",
             "openers",
@@ -168,20 +168,20 @@ UNMAPPING: Final = ("rbdagent unmap", "rbd unmap", "umount", "cryptsetup", "echo
 
 @MANY
 @given(scene=SCENES)
-def test_unmapping_is_advised_for_orphans_alone(scene: Scene) -> None:
+def test_unmap_is_advised_only_for_orphans(scene: Scene) -> None:
     answer = said(scene.seen())
-    for each in answer.findings:
-        if any(command.startswith(UNMAPPING) for command in lines_of(each.commands)):
-            assert each.code in ("RBD101", "RBD110")
+    for finding in answer.findings:
+        if any(command.startswith(UNMAPPING) for command in lines_of(finding.commands)):
+            assert finding.code in ("RBD101", "RBD110")
             assert any(one.verdict is Verdict.ORPHANED for one in answer.holders)
 
 
 @MANY
 @given(scene=SCENES)
-def test_every_holder_has_a_reason_and_no_sentence_is_empty(scene: Scene) -> None:
+def test_every_holder_has_a_reason_and_no_text_is_empty(scene: Scene) -> None:
     answer = said(scene.seen())
-    assert all(each.because and all(each.because) for each in answer.holders)
-    for each in answer.findings:
-        assert each.message
-        assert each.remedy
-        assert "None" not in each.message.split()
+    assert all(holder.because and all(holder.because) for holder in answer.holders)
+    for finding in answer.findings:
+        assert finding.message
+        assert finding.remedy
+        assert "None" not in finding.message.split()

@@ -35,7 +35,7 @@ COUNTS: Final = st.integers(min_value=0, max_value=2**64 - 1)
         pytest.param(11, IoCounters(reads=812, writes=40, in_flight=2), id="older"),
     ],
 )
-def test_a_shorter_line_has_no_count_of_what_the_kernel_does_not_count(
+def test_shorter_line_lacks_what_the_kernel_does_not_count(
     columns: int, expected: IoCounters
 ) -> None:
     line = " ".join(STAT.split()[:columns])
@@ -90,7 +90,7 @@ def test_the_counters_of_a_device_are_read(sysfs: Path) -> None:
     assert counters(sysfs) == COUNTERS
 
 
-def test_a_kernel_without_the_switch_counts(sysfs: Path) -> None:
+def test_counters_are_read_without_the_iostats_switch(sysfs: Path) -> None:
     (sysfs / "block/rbd0/queue/iostats").unlink()
     assert counters(sysfs) == COUNTERS
 
@@ -105,7 +105,7 @@ def test_a_device_without_counters_is_not_observed(sysfs: Path) -> None:
     assert "no such attribute" in reason(sysfs)
 
 
-def test_counters_that_cannot_be_parsed_leave_the_rest_of_the_device_observed(
+def test_unparsable_counters_leave_the_device_observed(
     sysfs: Path,
 ) -> None:
     (sysfs / "block/rbd0/stat").write_text("1 2 three\n")

@@ -1,8 +1,8 @@
-"""Killed at any instant, the agent leaves nothing half done that its next start does not finish.
+"""After a kill at any instant, the next start of the agent finishes what was left half done.
 
-The ladder of a staged LUKS orphan, on a stand-in for the node that is a file: a forked agent is
-ended (as by SIGKILL: nothing of it is run any more) before and after every write to the node and to
-its state directory, one instant a test. The next agent starts on what is left.
+The unmap steps of a staged LUKS orphan run on a file that replaces the node. A forked agent is
+ended before and after every write to the node and to its state directory, one instant at a time.
+As with SIGKILL, none of its code runs after that. The next agent starts with what is left.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 KILLED: Final = 9
 MOST_ROUNDS: Final = 40
 STAGED: Final = ("umount", "luksClose", "unmap")
-"""What is still to be taken down, as the steps that do it."""
+"""What is still to be removed, as the steps that remove it."""
 
 
 class Node:
-    """What is mapped, opened and mounted, in a file: it outlives who writes it."""
+    """What is mapped, open and mounted, in a file that outlives the process that writes it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -55,7 +55,7 @@ class Node:
             mapped={
                 "mounts": (mount(device=DM),) if "umount" in left else (),
                 "holders": (LUKS,) if "luksClose" in left else (),
-                # As umount writes and luksClose reads: each step is I/O of the device.
+                # umount writes and luksClose reads: each step is I/O on the device.
                 "io_counters": replace(NO_IO, reads=NO_IO.reads + len(STAGED) - len(left)),
             }
         )
@@ -86,7 +86,7 @@ class Instants:
 def agent_on(
     node: Node, path: Path, monkeypatch: pytest.MonkeyPatch, kill: Instants
 ) -> tuple[Stage, loop.Agent]:
-    """Give an agent whose looks and steps are the node's."""
+    """Return an agent whose snapshots and steps are those of the node."""
     stage = Stage(path, monkeypatch, may_unmap=True)
     stage.policy = replace(LADDER, grace_s=600.0)
     taken = stage._look
@@ -116,7 +116,7 @@ def round_and_round(stage: Stage, agent: loop.Agent, node: Node) -> None:
 
 
 def killed_at(instant: int, node: Node, path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Run an agent in a process of its own until it is killed, or done; give its exit code."""
+    """Run an agent in a child process until it is killed or done; return its exit code."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -129,7 +129,7 @@ def killed_at(instant: int, node: Node, path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def all_instants(path: Path) -> list[str]:
-    """Give the names of every instant of one whole ladder."""
+    """Return the names of all instants of one complete unmap."""
     with pytest.MonkeyPatch.context() as patch:
         kill, node = Instants(None), Node(path / "node")
         stage, agent = agent_on(node, path / "state", patch, kill)
@@ -138,17 +138,18 @@ def all_instants(path: Path) -> list[str]:
     return kill.passed
 
 
-def test_the_io_of_its_own_steps_does_not_stop_the_ladder(tmp_path: Path) -> None:
+def test_io_of_its_own_steps_does_not_stop_the_unmap(tmp_path: Path) -> None:
     all_instants(tmp_path)
     (act,) = observed_of(StateDir(tmp_path / "state").acts())
     assert act.outcome is UnmapOutcome.UNMAPPED
 
 
-def test_killed_at_any_instant_the_next_agent_finishes_and_everything_is_on_record(
+def test_next_agent_finishes_and_records_what_a_kill_left(
     tmp_path: Path,
 ) -> None:
     instants = all_instants(tmp_path)
-    # While it only waits, one look is like another: from the last save before the first step on.
+    # While the agent only waits, its cycles are alike: begin at the last save before the first
+    # step.
     first = instants.index("before a step") - 12
     assert instants.count("before a step") == len(STAGED)
     for instant in range(max(first, 0), len(instants)):
@@ -165,7 +166,7 @@ def test_killed_at_any_instant_the_next_agent_finishes_and_everything_is_on_reco
         assert node.left == (), told
         acts = state.acts()
         assert not isinstance(acts, NotObserved), told
-        assert all(each.outcome is not None for each in acts), told
+        assert all(act.outcome is not None for act in acts), told
         if left:
             assert acts[-1].outcome is UnmapOutcome.UNMAPPED, told
         assert state.history()[1] == "", told

@@ -1,4 +1,4 @@
-"""Where kubelet's directory is, on hosts that have moved it, seen from another root."""
+"""The directory of kubelet, on hosts that have moved it, seen from another root."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def host(tmp_path: Path) -> Path:
-    """Give the root of a host whose /var/lib lies on another disk, and kubelet's on a third."""
+    """Return a host root with /var/lib on another disk and kubelet's directory on a third one."""
     (tmp_path / "data/lib").mkdir(parents=True)
     (tmp_path / "home/kubelet").mkdir(parents=True)
     (tmp_path / "var").mkdir()
@@ -46,11 +46,11 @@ def test_a_link_to_itself_ends(tmp_path: Path) -> None:
     assert followed(tmp_path, "/loop") == "/loop"
 
 
-def test_a_root_behind_a_link_that_leads_nowhere_from_here_is_found(host: Path) -> None:
+def test_root_behind_a_link_that_is_broken_here_is_found(host: Path) -> None:
     assert existing_roots(host, None, ()) == ("/home/kubelet",)
 
 
-def test_two_names_of_one_root_count_once_by_the_name_that_kubelet_has_told(host: Path) -> None:
+def test_two_names_of_one_root_count_once_by_the_name_of_kubelet(host: Path) -> None:
     (host / "data/lib/kubelet").unlink()
     (host / "data/lib/kubelet").symlink_to("../../home/kubelet")
     (host / "var/lib").unlink()
@@ -77,7 +77,7 @@ def kubelet(*arguments: str) -> ProcessEntry:
         (("/usr/bin/k3s", "agent"), None),
     ],
 )
-def test_kubelets_own_root_is_told_by_its_flag_or_by_the_default(
+def test_own_root_of_kubelet_is_its_flag_or_the_default(
     arguments: tuple[str, ...], own: str | None
 ) -> None:
     assert own_root(kubelet(*arguments)) == own
@@ -89,17 +89,17 @@ def look(root: Path, given: str, own: str | None) -> KubeletView:
     )
 
 
-def test_another_directory_than_the_running_kubelets_tells_nothing(tmp_path: Path) -> None:
-    """Its staging directories would read as none."""
+def test_directory_that_kubelet_does_not_use_is_not_observed(tmp_path: Path) -> None:
+    """Assert not observed: otherwise the staging directories would read as none."""
     (tmp_path / "var/lib/kubelet/pods").mkdir(parents=True)
     seen = look(tmp_path, "/var/lib/kubelet", "/data/kubelet")
     for found in (seen.staging, seen.pod_volumes, seen.sockets):
         assert isinstance(found, NotObserved)
-        assert "keeps its volumes in /data/kubelet that was not looked at" in found.reason
+        assert "has its volumes in /data/kubelet that was not read" in found.reason
         assert "--kubelet-root /data/kubelet" in found.cure
 
 
-def test_the_running_kubelets_directory_under_another_name_is_its_own(tmp_path: Path) -> None:
+def test_kubelet_directory_under_another_name_is_its_own(tmp_path: Path) -> None:
     (tmp_path / "var/lib/kubelet/pods").mkdir(parents=True)
     (tmp_path / "proc/77/root/data").mkdir(parents=True)
     (tmp_path / "proc/77/root/data/kubelet").symlink_to(tmp_path / "var/lib/kubelet")
@@ -107,10 +107,10 @@ def test_the_running_kubelets_directory_under_another_name_is_its_own(tmp_path: 
     assert look(tmp_path, "/var/lib/kubelet", "/var/lib/kubelet").pod_volumes == ()
 
 
-def test_no_directory_at_all_beside_a_running_kubelet_tells_nothing(tmp_path: Path) -> None:
+def test_missing_directory_of_a_running_kubelet_is_not_observed(tmp_path: Path) -> None:
     for own in ("/var/lib/kubelet", None):
         assert isinstance(look(tmp_path, "/var/lib/kubelet", own).staging, NotObserved)
 
 
-def test_where_nothing_is_no_root_is(tmp_path: Path) -> None:
+def test_missing_directory_is_not_a_root(tmp_path: Path) -> None:
     assert existing_roots(tmp_path, "/var/lib/kubelet", ()) == ()

@@ -1,4 +1,4 @@
-"""What the lab runs that is not built."""
+"""Programs that the lab runs without building them."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def _pack(checkout: Path, content: bytes) -> Path:
     return packed
 
 
-def test_without_a_packed_cephcsi_there_is_none(checkout: Path) -> None:
+def test_cephcsi_is_none_without_a_packed_file(checkout: Path) -> None:
     assert shared_cephcsi(checkout) is None
 
 
-def test_a_packed_cephcsi_is_unpacked_and_can_be_run(checkout: Path) -> None:
+def test_packed_cephcsi_is_unpacked_and_executable(checkout: Path) -> None:
     _pack(checkout, b"#!/bin/sh\n")
     program = shared_cephcsi(checkout)
     assert program is not None
@@ -39,7 +39,7 @@ def test_a_packed_cephcsi_is_unpacked_and_can_be_run(checkout: Path) -> None:
     assert os.access(program, os.X_OK)
 
 
-def test_a_newer_one_takes_the_place_of_the_one_that_was_unpacked(checkout: Path) -> None:
+def test_newer_packed_cephcsi_replaces_the_unpacked_file(checkout: Path) -> None:
     _pack(checkout, b"old")
     first = shared_cephcsi(checkout)
     assert first is not None

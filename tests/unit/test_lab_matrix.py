@@ -1,4 +1,4 @@
-"""The table of versions is complete, and each cell without a run says why."""
+"""The table of versions is complete, and each cell without a run shows the reason."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def test_every_value_of_an_axis_is_run_end_to_end(axis: str, values: set[str]) -
     assert {AXES[axis](cell, cell.chosen_parts()) for cell in ends} == values
 
 
-def test_the_readme_has_the_table_of_what_was_run() -> None:
+def test_readme_has_the_table_of_the_recorded_runs() -> None:
     text = README.read_text()
     assert readme(text, read_record()) == text
 
 
-def test_a_value_is_proven_by_any_cell_that_passed() -> None:
+def test_value_is_proven_by_any_cell_that_passed() -> None:
     text = readme("<!-- written by ./dev matrix -->\n<!-- end -->", {"e2e/kernel-5.10": _PASSED})
     assert "| Kernel | 5.10 | 6.1, 6.12, 7 |" in text
     assert "| CSI driver | the lab's | ceph-csi |" in text
@@ -68,7 +68,7 @@ def test_names_of_cells_are_unique() -> None:
     assert len(set(names)) == len(names)
 
 
-def test_a_cell_shows_its_result_or_why_it_has_none() -> None:
+def test_cell_shows_its_result_or_why_it_has_none() -> None:
     first, second, *_, last = cells()
     text = document([first, second, last], {first.name: _PASSED})
     shown = "passed: 27 of 27 tests<br>Ceph 16.2.15<br>abc1234, 2026-11-23, 39 s, 1200 MiB"
@@ -81,7 +81,7 @@ def _passed(**recorded: str) -> Result:
     return replace(_PASSED, recorded=recorded)
 
 
-def test_a_key_that_is_refused_is_shown_with_the_words_the_remedy_and_the_result() -> None:
+def test_refused_key_is_shown_with_error_remedy_and_result() -> None:
     cell = next(cell for cell in cells() if cell.table == KEYS_TABLE)
     result = _passed(then="mapped", typed="ceph auth x", rbd="exit 22\nmap | failed: (22)\n")
     text = document([cell], {cell.name: result})
@@ -98,13 +98,13 @@ def test_a_key_that_is_refused_is_shown_with_the_words_the_remedy_and_the_result
         ({"said": "its key"}, "| no: `its key`<br>Ceph 16.2.15<br>"),
     ],
 )
-def test_an_artefact_reaches_a_cluster_unless_it_was_refused(
+def test_artefact_reaches_a_cluster_unless_it_was_refused(
     recorded: dict[str, str], shown: str
 ) -> None:
     image = next(cell for cell in cells() if cell.table == ARTEFACT_TABLE and cell.same_as)
     assert shown in document([image], {image.same_as: _passed(**recorded)})
 
 
-def test_what_shows_the_result_of_another_cell_names_one_that_is_run() -> None:
+def test_cell_with_the_result_of_another_names_a_cell_that_runs() -> None:
     run = {cell.name for cell in cells() if not (cell.reason or cell.same_as)}
     assert {cell.same_as for cell in cells() if cell.same_as} <= run

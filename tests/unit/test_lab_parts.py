@@ -1,4 +1,4 @@
-"""Each version is chosen by flag or environment, and comes from one Debian suite."""
+"""A flag or an environment variable selects each version, which comes from one Debian suite."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         ({"DEBIAN": "12", "CEPH": "20.2", "KERNEL": "7"}, "bookworm", "forky", "forky"),
     ],
 )
-def test_ceph_and_kernel_are_those_of_the_debian_unless_given(
+def test_ceph_and_kernel_default_to_those_of_the_debian_suite(
     given: dict[str, str], debian: str, ceph: str, kernel: str
 ) -> None:
     parts = chosen_parts({f"RBDAGENT_LAB_{name}": value for name, value in given.items()})
@@ -52,7 +52,7 @@ def test_ceph_and_kernel_are_those_of_the_debian_unless_given(
         ({"CEPH": "18.2", "KEYS": "aes256k"}, "--keys aes256k: Ceph 18.2 knows .* type aes$"),
     ],
 )
-def test_a_part_that_does_not_exist_is_refused(given: dict[str, str], words: str) -> None:
+def test_part_that_does_not_exist_is_refused(given: dict[str, str], words: str) -> None:
     environment = {"RBDAGENT_LAB_DEBIAN": "13"}
     environment |= {f"RBDAGENT_LAB_{name}": value for name, value in given.items()}
     with pytest.raises(LabError, match=words):
@@ -70,7 +70,7 @@ def test_every_option_is_in_the_help(flag: str) -> None:
     assert flag in developer._options_help()
 
 
-def test_options_are_taken_from_a_verbs_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_are_removed_from_the_arguments_of_a_verb(monkeypatch: pytest.MonkeyPatch) -> None:
     for option in OPTIONS:
         monkeypatch.setenv(option.variable, "")
     args = ["--debian", "13", "-k", "founding", "--ceph=20.2", "-v"]
@@ -81,18 +81,18 @@ def test_options_are_taken_from_a_verbs_arguments(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("codename", ["bookworm", "trixie"])
-def test_the_machines_suite_is_read_from_os_release(tmp_path: Path, codename: str) -> None:
+def test_suite_of_the_machine_is_read_from_os_release(tmp_path: Path, codename: str) -> None:
     (tmp_path / "os-release").write_text(f'PRETTY_NAME="x"\nVERSION_CODENAME={codename}\n')
     assert own_suite(tmp_path / "os-release").name == codename
 
 
-def test_another_system_is_named(tmp_path: Path) -> None:
+def test_error_names_a_system_that_is_not_debian(tmp_path: Path) -> None:
     (tmp_path / "os-release").write_text('PRETTY_NAME="Ubuntu 24.04"\nVERSION_CODENAME=noble\n')
     with pytest.raises(LabError, match=r"this is Ubuntu 24\.04"):
         own_suite(tmp_path / "os-release")
 
 
-def test_the_mirror_is_that_of_the_main_archive() -> None:
+def test_mirror_is_that_of_the_main_archive() -> None:
     targets = (
         "https://deb.nodesource.com/node_20.x/ nodistro main\n"
         "http://security.debian.org/debian-security/ trixie-security main\n"
@@ -117,7 +117,7 @@ def test_the_mirror_is_that_of_the_main_archive() -> None:
         ("linux-libc-dev", False),
     ],
 )
-def test_a_kernel_is_unpacked_from_packages_of_both_layouts(package: str, wanted: bool) -> None:  # noqa: FBT001
+def test_kernel_is_unpacked_from_packages_of_both_layouts(package: str, wanted: bool) -> None:  # noqa: FBT001
     assert bool(_PACKAGES.fullmatch(package)) is wanted
 
 
@@ -130,16 +130,16 @@ def test_a_kernel_is_unpacked_from_packages_of_both_layouts(package: str, wanted
         ("14.2.21", "14.2.21"),
     ],
 )
-def test_the_upstream_version_is_cut_from_debians(version: str, upstream: str) -> None:
+def test_upstream_version_is_part_of_the_debian_version(version: str, upstream: str) -> None:
     assert upstream_version(version) == upstream
 
 
-def test_a_program_in_the_machines_own_root_runs_as_it_is(tmp_path: Path) -> None:
+def test_program_in_the_root_of_the_machine_needs_no_prefix(tmp_path: Path) -> None:
     own = Root(tmp_path.parents[-1])
     assert own.command(["ceph", tmp_path / "x"]) == ["ceph", str(tmp_path / "x")]
 
 
-def test_what_was_made_is_made_again_only_from_another_key(tmp_path: Path) -> None:
+def test_tree_is_made_again_only_with_another_key(tmp_path: Path) -> None:
     target, made = tmp_path / "below" / "tree", []
 
     def make(directory: Path) -> None:
@@ -153,7 +153,7 @@ def test_what_was_made_is_made_again_only_from_another_key(tmp_path: Path) -> No
     assert target not in made
 
 
-def test_an_attempt_that_failed_leaves_what_was_there(tmp_path: Path) -> None:
+def test_failed_attempt_keeps_the_previous_tree(tmp_path: Path) -> None:
     target = made_once(tmp_path / "tree", "one", lambda new: (new / "file").touch())
 
     def fail(directory: Path) -> None:
@@ -167,7 +167,7 @@ def test_an_attempt_that_failed_leaves_what_was_there(tmp_path: Path) -> None:
     assert {path.name for path in target.iterdir()} == {"other", "made-from"}
 
 
-def test_another_kubernetes_has_its_own_staging_modules() -> None:
+def test_other_kubernetes_version_has_its_own_staging_modules() -> None:
     default = (
         "module x\n\ngo 1.26.0\n\nrequire a v1.0.0\n\nreplace (\n"
         "\tk8s.io/api => k8s.io/api v0.36.3\n"
@@ -182,5 +182,5 @@ def test_another_kubernetes_has_its_own_staging_modules() -> None:
     ]
 
 
-def test_the_default_kubernetes_is_built_from_the_checkout(tmp_path: Path) -> None:
+def test_default_kubernetes_is_built_from_the_checkout(tmp_path: Path) -> None:
     assert kubernetes_module(tmp_path / "cache", tmp_path, DEFAULT_KUBERNETES) == tmp_path

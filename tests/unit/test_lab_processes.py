@@ -1,4 +1,4 @@
-"""What the lab started is stopped again, by another invocation too, and nothing else is."""
+"""The lab stops exactly the processes that it started, also from another invocation."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_another_invocation_stops_what_this_one_started(
     assert not process.alive()
 
 
-def test_a_process_that_ignores_term_is_killed_after_the_grace_time(processes: Processes) -> None:
+def test_process_that_ignores_sigterm_is_killed_after_the_grace(processes: Processes) -> None:
     code = "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf'); time.sleep(60)"
     process = processes.start("deaf", ["/usr/bin/python3", "-uc", code])
     log = process.log
@@ -43,9 +43,7 @@ def test_a_process_that_ignores_term_is_killed_after_the_grace_time(processes: P
     assert not process.alive()
 
 
-def test_a_pid_that_was_handed_out_again_is_left_alone(
-    processes: Processes, tmp_path: Path
-) -> None:
+def test_process_with_a_reused_pid_is_not_stopped(processes: Processes, tmp_path: Path) -> None:
     bystander = processes.start("bystander", ["sleep", "60"])
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -61,7 +59,7 @@ def test_a_pid_that_was_handed_out_again_is_left_alone(
     assert bystander.alive()
 
 
-def test_a_record_of_an_earlier_boot_is_left_alone(tmp_path: Path) -> None:
+def test_process_with_a_pid_of_an_earlier_boot_is_not_stopped(tmp_path: Path) -> None:
     own = {"name": "me", "pid": os.getpid(), "start_time": 1, "boot_id": "earlier", "log": None}
     (tmp_path / "processes.json").write_text(json.dumps([own]))
     processes = Processes(tmp_path)
@@ -69,13 +67,13 @@ def test_a_record_of_an_earlier_boot_is_left_alone(tmp_path: Path) -> None:
     assert processes.running() == ()
 
 
-def test_a_name_that_runs_is_not_started_twice(processes: Processes) -> None:
+def test_process_that_runs_is_not_started_twice(processes: Processes) -> None:
     processes.start("sleeper", ["sleep", "60"])
     with pytest.raises(LabError, match="sleeper runs already"):
         processes.start("sleeper", ["sleep", "60"])
 
 
-def test_waiting_ends_with_the_process_that_was_waited_for_and_shows_its_log(
+def test_wait_ends_with_its_process_and_shows_the_log(
     processes: Processes,
 ) -> None:
     process = processes.start("broken", ["sh", "-c", "echo no such key; exit 3"])
@@ -83,7 +81,7 @@ def test_waiting_ends_with_the_process_that_was_waited_for_and_shows_its_log(
         wait_until(lambda: None, timeout_s=30, what="the port to open", process=process)
 
 
-def test_waiting_in_vain_tells_what_for_and_the_last_obstacle() -> None:
+def test_wait_that_times_out_reports_its_goal_and_last_error() -> None:
     def refused() -> bool:
         raise LabError("connection refused")
 
@@ -96,7 +94,7 @@ def _text(path: str) -> str:
         return stream.read()
 
 
-def test_on_a_slow_machine_a_wait_goes_on_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_is_longer_on_a_slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = itertools.count()
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     monkeypatch.setenv("RBDAGENT_LAB_PATIENCE", "3")

@@ -1,4 +1,4 @@
-"""The controllers around a real ceph-csi."""
+"""The CSI sidecar controllers that run beside a real ceph-csi."""
 
 from __future__ import annotations
 

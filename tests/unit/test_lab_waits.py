@@ -1,4 +1,4 @@
-"""How long the lab waits for what kubelet does to a volume."""
+"""Timeouts of the lab while kubelet mounts or unmounts a volume."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ if TYPE_CHECKING:
         Scene.wait_detached,
     ],
 )
-def test_a_wait_for_kubelet_outlasts_its_back_off(wait: Callable[..., object]) -> None:
-    """A first try that failed under load is repeated up to 2m2s later."""
+def test_wait_for_kubelet_is_longer_than_its_back_off(wait: Callable[..., object]) -> None:
+    """Assert the timeout: kubelet retries a failed attempt up to 2m2s later."""
     assert inspect.signature(wait).parameters["timeout_s"].default > BACK_OFF_S

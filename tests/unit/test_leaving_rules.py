@@ -1,4 +1,4 @@
-"""RBD111 to RBD113, RBD704, RBD719, RBD72x: pods that want one volume, and do not let it go."""
+"""RBD111 to RBD113, RBD704, RBD719, RBD72x: pods that share one volume or do not release it."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ DOWN: Final = (listing("worker-1", ready=None, ready_changed_at=LONG_SINCE), nod
 
 
 def waiting(*pods: Any, of_image: Any = None, **in_kube: Any) -> Snapshot:  # noqa: ANN401 - as the builders
-    """Look from worker-2, where a pod waits for what worker-1 has attached and watches."""
+    """Build a snapshot on worker-2: a pod waits, worker-1 has the image attached and watches it."""
     parts = {
         "pods": pods,
         "attachments": attached("worker-1"),
@@ -92,7 +92,7 @@ def waiting(*pods: Any, of_image: Any = None, **in_kube: Any) -> Snapshot:  # no
 
 
 def leaving(**of_pod: Any) -> Snapshot:  # noqa: ANN401 - as the builders
-    """Give the same, where the old pod is being deleted."""
+    """Build the same snapshot; the old pod is being deleted."""
     parts = {"deleting_since": LONG_SINCE, "containers": (RUNNING,), **of_pod}
     return waiting(waiting_pod(), pod(**parts))
 
@@ -116,7 +116,7 @@ def deployment(**overrides: Any) -> Workload:  # noqa: ANN401 - as the builders
 
 
 def rolling(*workloads: Workload, new: dict[str, Any] | None = None) -> Snapshot:
-    """Build a rolling update; without workloads they were not asked for, as in who-holds."""
+    """Build a rolling update; without workloads they were not requested, as in who-holds."""
     known = {"workloads": (replica_set(OLD), replica_set(NEW), *workloads)} if workloads else {}
     return waiting(waiting_pod(owners=(NEW,), **(new or {})), pod(owners=(OLD,)), **known)
 
@@ -232,7 +232,7 @@ SAID: Final[Said] = {
 
 
 @pytest.mark.parametrize(("code", "seen", "beside"), said_rows(SAID))
-def test_the_code_is_said_and_nothing_else_is_wrong(
+def test_code_is_reported_and_only_the_expected_others(
     code: str, seen: Snapshot, beside: set[str]
 ) -> None:
     finding = found(seen, code)
@@ -361,16 +361,16 @@ QUIET: Final[Quiet] = {
 
 
 @pytest.mark.parametrize(("code", "seen"), quiet_rows(QUIET))
-def test_the_code_is_not_said(code: str, seen: Snapshot) -> None:
+def test_similar_state_is_reported_without_the_code(code: str, seen: Snapshot) -> None:
     assert code not in codes(seen)
 
 
 # --------------------------------------------------------------------------------------------------
-# What exactly is said
+# Messages, evidence and recovery
 # --------------------------------------------------------------------------------------------------
 
 
-def test_the_deadlock_names_the_deployment_and_gives_its_patch() -> None:
+def test_rolling_update_deadlock_has_a_patch_of_the_deployment() -> None:
     finding = found(rolling(deployment()), "RBD111")
     assert "both belong to one workload, Deployment web" in finding.message
     patch = "kubectl -n default patch deployment web --type merge -p"
@@ -386,28 +386,28 @@ def test_the_deadlock_names_the_deployment_and_gives_its_patch() -> None:
     )
 
 
-def test_the_first_thing_to_type_ends_the_deadlock() -> None:
+def test_first_command_ends_the_rolling_update_deadlock() -> None:
     assert "Recreate" in lines_of(said(rolling(deployment())).next_commands)[0]
 
 
-def test_the_replicas_are_told_by_their_deployment() -> None:
+def test_replicas_are_reported_with_their_deployment() -> None:
     finding = found(SAID["RBD719"]["two replicas of a Deployment"][0], "RBD719")
     assert "replicas of Deployment web" in finding.message
     assert lines_of(finding.commands) == ("kubectl -n default scale deployment web --replicas 1",)
 
 
-def test_a_stateful_set_is_not_told_to_be_scaled_down_as_that_may_delete_claims() -> None:
+def test_no_command_scales_down_a_stateful_set() -> None:
     seen = SAID["RBD719"]["a StatefulSet with one claim for all"][0]
     finding = found(seen, "RBD719")
     policy = "-o 'jsonpath={.spec.persistentVolumeClaimRetentionPolicy}'"
     assert lines_of(finding.commands) == (f"kubectl -n default get statefulset web {policy}",)
     assert "whenScaled: Delete" in finding.remedy
     assert not any(
-        "scale" in each for one in said(seen).findings for each in lines_of(one.commands)
+        "scale" in line for finding in said(seen).findings for line in lines_of(finding.commands)
     )
 
 
-def test_a_rolling_update_waits_for_itself_on_one_node_too_where_one_pod_may_use_it() -> None:
+def test_rolling_update_with_rwop_deadlocks_on_one_node() -> None:
     seen = mounting(
         pods=(waiting_pod(owners=(NEW,)), pod(node="worker-2", owners=(OLD,))),
         workloads=(replica_set(OLD), replica_set(NEW), deployment()),
@@ -415,16 +415,16 @@ def test_a_rolling_update_waits_for_itself_on_one_node_too_where_one_pod_may_use
     )
     finding = found(seen, "RBD704")
     assert "patch deployment web" in lines_of(finding.commands)[0]
-    assert str(finding.heals) == "never: each of the two pods waits for the other"
+    assert str(finding.heals) == "not automatic: each of the two pods waits for the other"
 
 
-def test_a_pod_that_ends_in_time_is_told_by_when() -> None:
+def test_pod_within_its_grace_period_is_shown_with_its_end() -> None:
     finding = found(leaving(deleting_since=SOON), "RBD721")
     assert "Waiting for its volume: default/web-1." in finding.message
     assert str(finding.heals) == "kubelet, within 1m20s"
 
 
-def test_the_process_that_does_not_end_is_named_on_its_own_node() -> None:
+def test_process_that_does_not_end_is_named_on_its_node() -> None:
     asleep = ProcessRef(pid=7, command="tar", pod_uid=pod().ref.uid, state="D")
     seen = world(
         on_node={"processes": (asleep,)},
@@ -433,32 +433,28 @@ def test_the_process_that_does_not_end_is_named_on_its_own_node() -> None:
     assert "process 7 (tar) is in uninterruptible sleep" in found(seen, "RBD722").evidence
 
 
-def test_what_is_safe_for_a_node_that_is_down_is_told_in_order_and_never_to_be_copied_first() -> (
-    None
-):
+def test_remedy_for_a_down_node_is_ordered_and_not_a_command() -> None:
     seen = SAID["RBD725"]["the node is silent"][0]
     for code in ("RBD113", "RBD725"):
         finding = found(seen, code)
-        order = [finding.remedy.index(each) for each in ("watch is alive", "off. 3.", "taint")]
+        order = [finding.remedy.index(text) for text in ("watch is alive", "off. 3.", "taint")]
         assert order == sorted(order)
         assert lines_of(finding.commands) == (
             "kubectl describe node worker-1",
             f"rbd status {SPEC}",
         )
     assert "that machine runs and may write" in found(seen, "RBD725").message
-    assert "stays attached there, for ever" in found(seen, "RBD725").message
+    assert "stays attached there indefinitely" in found(seen, "RBD725").message
 
 
-def test_a_taint_on_a_node_whose_watch_is_alive_is_told_of_with_the_node() -> None:
+def test_taint_is_reported_with_a_node_that_still_watches() -> None:
     seen = waiting(
         waiting_pod(), nodes=(listing("worker-1", ready=False, out_of_service=True), node("b"))
     )
-    assert "carries the out-of-service taint already" in found(seen, "RBD113").message
+    assert "already has the out-of-service taint" in found(seen, "RBD113").message
 
 
-def test_a_node_that_has_just_come_back_with_its_taint_is_no_error_while_nothing_runs_there() -> (
-    None
-):
+def test_remedy_for_a_returned_node_removes_its_taint() -> None:
     seen = waiting(
         waiting_pod(node="worker-1"),
         nodes=(listing("worker-1", out_of_service=True, ready_changed_at=LATELY), node("worker-2")),
@@ -467,7 +463,7 @@ def test_a_node_that_has_just_come_back_with_its_taint_is_no_error_while_nothing
     assert "kubectl taint node worker-1 node.kubernetes.io/out-of-service-" in finding.remedy
 
 
-def test_of_a_node_that_never_told_whether_it_is_ready_the_time_is_unknown() -> None:
+def test_node_that_never_reported_ready_has_an_unknown_time() -> None:
     seen = waiting(
         waiting_pod(),
         pod(deleting_since=LONG_SINCE, containers=(RUNNING,)),
@@ -476,7 +472,7 @@ def test_of_a_node_that_never_told_whether_it_is_ready_the_time_is_unknown() -> 
     assert "Ready is Unknown since an unknown time" in str(found(seen, "RBD725").evidence)
 
 
-def test_a_pod_that_is_ending_may_have_let_go_between_the_looks_at_the_api_and_at_ceph() -> None:
+def test_ending_pod_may_release_the_image_between_observations() -> None:
     ending = pod("web-9", "worker-1", deleting_since=SOON, containers=(RUNNING,))
     seen = waiting(ending, of_image={"watchers": ()})
     assert found(seen, "RBD416").severity is Severity.INFO
@@ -485,24 +481,24 @@ def test_a_pod_that_is_ending_may_have_let_go_between_the_looks_at_the_api_and_a
     assert found(stays, "RBD416").severity is Severity.ERROR
 
 
-def test_an_unmount_that_nobody_waits_for_is_no_error() -> None:
+def test_unmount_that_no_pod_waits_for_long_is_info() -> None:
     assert found(waiting(), "RBD724").severity is Severity.INFO
     lately = waiting(waiting_pod(placed_at=JUST_NOW))
     assert found(lately, "RBD724").severity is Severity.INFO
 
 
-def test_a_watch_that_its_kubelet_may_be_about_to_let_go_is_no_alarm() -> None:
-    """Between the pod's end in the API and its detach, in every Recreate (recorded)."""
+def test_watcher_that_kubelet_may_soon_unmap_is_info() -> None:
+    """Assert INFO: each Recreate has this state between pod deletion and detach (recorded)."""
     moved = waiting_pod(placed_at=LATELY)
     for seen in (waiting(), waiting(moved)):
         finding = found(seen, "RBD119")
         assert finding.severity is Severity.INFO
-        assert "may be about to let it go" in finding.message
+        assert "may be about to unmap it" in finding.message
         assert finding.heals is not None
         assert trouble(seen) == set()
 
 
-def test_so_is_that_of_an_rbd_nbd_device_and_no_other_librbd_program() -> None:
+def test_watcher_of_rbd_nbd_is_info_but_not_of_other_librbd() -> None:
     source = volume().source
     assert isinstance(source, CsiSource)
     by_nbd = replace(source, attributes=(*source.attributes, ("mounter", "rbd-nbd")))
@@ -524,18 +520,18 @@ def test_so_is_that_of_an_rbd_nbd_device_and_no_other_librbd_program() -> None:
         pytest.param(waiting(pods=UNSEEN), id="pods were not observed"),
     ],
 )
-def test_a_watch_of_which_no_kubelet_will_let_go_stays_an_alarm(seen: Snapshot) -> None:
+def test_watcher_that_no_kubelet_will_unmap_is_a_warning(seen: Snapshot) -> None:
     finding = found(seen, "RBD119")
     assert finding.severity is Severity.WARNING
     assert finding.heals is None
 
 
-def test_from_another_node_the_answer_sends_to_the_one_that_does_not_let_go() -> None:
+def test_first_command_leads_to_the_node_with_the_volume() -> None:
     finding = found(waiting(waiting_pod()), "RBD724")
     assert lines_of(finding.commands)[0] == f"ssh worker-1 rbdagent who-holds pv/{PV}"
 
 
-def test_a_driver_that_does_not_answer_is_an_error_where_it_keeps_a_pod_waiting() -> None:
+def test_driver_that_is_down_is_an_error_if_a_pod_waits() -> None:
     rest = (CsiNode(node_name="worker-1"), CsiNode(node_name="worker-2", drivers=(DRIVER,)))
     kept = waiting(waiting_pod(), csi_nodes=rest)
     assert found(kept, "RBD201").severity is Severity.ERROR

@@ -1,4 +1,4 @@
-"""The keyring that systemd lends a service: the default of a cluster that has no other."""
+"""The keyring from systemd credentials: the default of a cluster without another keyring."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ name = "north"
 
 
 def keyrings(*args: str) -> dict[str, Path | None]:
-    """Give the keyring of each cluster that a command line leads to."""
+    """Return the keyring of each cluster for a command line."""
     found: list[Settings] = []
 
     @click.command
@@ -34,7 +34,7 @@ def keyrings(*args: str) -> dict[str, Path | None]:
         found.append(settings())
 
     verb.main([*args], standalone_mode=False)
-    return {each.name: each.keyring for each in found[0].clusters or ()}
+    return {cluster.name: cluster.keyring for cluster in found[0].clusters or ()}
 
 
 @pytest.fixture
@@ -45,22 +45,22 @@ def lent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_one_cluster_has_the_key_of_its_name(lent: Path) -> None:
+def test_default_cluster_has_the_credential_of_its_name(lent: Path) -> None:
     assert keyrings() == {"ceph": lent / "ceph.keyring"}
 
 
-def test_what_is_given_outranks_what_is_lent(lent: Path) -> None:
+def test_keyring_option_outranks_the_credential(lent: Path) -> None:
     assert keyrings("--ceph-keyring", "/etc/mine") == {"ceph": Path("/etc/mine")}
     assert lent.exists()
 
 
-def test_of_several_clusters_each_has_its_own_or_none(lent: Path, tmp_path: Path) -> None:
+def test_each_of_several_clusters_has_its_own_keyring_or_none(lent: Path, tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text(TABLES)
     expected = {"east": lent / "east.keyring", "west": Path("/etc/west"), "north": None}
     assert keyrings("--config", str(file)) == expected
 
 
-def test_where_systemd_lends_nothing_librados_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keyring_is_left_to_librados_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
     assert keyrings() == {"ceph": None}

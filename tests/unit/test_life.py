@@ -1,4 +1,4 @@
-"""The life of a volume, on snapshots of what real controllers had made."""
+"""The life of a volume, from recorded snapshots of clusters with real controllers."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ SAYS: Final[dict[str, frozenset[str]]] = {
     "evicted_from_a_silent_node": frozenset({"RBD725", "RBD113", "RBD401"}),
     "released_though_claimed": frozenset({"RBD406"}),
 }
-"""What is said at warning or above of each state of tests/integration/states."""
+"""The codes at warning or above of each state of tests/integration/states."""
 
 CURED: Final = (
     "nothing_fits",
@@ -113,7 +113,7 @@ CURED: Final = (
     "two_replicas",
     "rolling_update_with_one_pod_at_a_time",
 )
-"""States that end when the commands of their first finding are typed."""
+"""States that end when the commands of their first finding are run."""
 
 HEALS: Final = (
     "attach_fails",
@@ -127,13 +127,13 @@ HEALS: Final = (
     "pod_does_not_end",
     "evicted_from_a_silent_node",
 )
-"""States that end by themselves, as they are told to, once what the remedy names is repaired."""
+"""States that end as their finding reports, once the problem that the remedy names is fixed."""
 
 NOT_TYPED: Final = {
     "founding_orphan": "what is told of it is typed for held_by_an_orphan",
     "released_though_claimed": "today's PV controller ends it by itself, as soon as it runs",
 }
-"""States whose first finding tells to change something, and that cannot be proven so."""
+"""States whose first finding has a command that changes something, which no test runs; and why."""
 
 _CHANGES: Final = re.compile(
     r"(kubectl (-n \S+ )?(patch|annotate|label|delete|taint|scale)|rbd feature disable|"
@@ -143,14 +143,14 @@ _OTHERWISE: Final = "# instead"
 
 
 def ways(commands: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Give the commands of a remedy that change something, and those that do it another way."""
-    changes = [each for each in commands if _CHANGES.match(each)]
-    other = [each for each in changes if _OTHERWISE in each]
-    return [each for each in changes if each not in other], other
+    """Return the commands of a remedy that change something, and the alternatives among them."""
+    changes = [command for command in commands if _CHANGES.match(command)]
+    other = [command for command in changes if _OTHERWISE in command]
+    return [command for command in changes if command not in other], other
 
 
 def lines_in(commands: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return commands of a JSON answer as lines to type."""
+    """Return commands of the JSON output as lines to run."""
     return lines_of(msgspec.convert(given, Command) for given in commands)
 
 
@@ -191,8 +191,8 @@ SAYS_ON_NODES: Final[dict[str, tuple[str, ...]]] = {
     "map_on_a_blocklisted_client": ("RBD308",),
     "lock_of_a_dead_client": ("RBD742",),
 }
-"""What is said at warning or above of states on real nodes (tests/e2e/node_states.py and others),
-the first first."""
+"""The codes at warning or above of states on real nodes (tests/e2e/node_states.py and others);
+the code of the first finding comes first."""
 
 CURED_ON_NODES: Final = (
     "features_that_krbd_lacks",
@@ -203,36 +203,38 @@ CURED_ON_NODES: Final = (
     "replicas_with_one_claim",
     "kept_by_another_pod",
 )
-"""States on real nodes that end when what is told first is typed."""
+"""States on real nodes that end when the commands of their first finding are run."""
 
 
-def test_each_state_that_is_made_has_a_file_and_no_other() -> None:
-    recorded = {each.stem for each in FIXTURES.glob("*.json")}
+def test_recordings_are_exactly_those_of_the_known_states() -> None:
+    recorded = {file.stem for file in FIXTURES.glob("*.json")}
     assert recorded == SAYS.keys() | SAYS_ON_NODES.keys()
     assert SAYS.keys().isdisjoint(SAYS_ON_NODES)
 
 
 def life(state: str) -> Life:
-    """Give what is told of a recorded state."""
+    """Return the life of the volume in a recorded state."""
     file = FIXTURES / f"{state}.json"
     snapshot = load_snapshot(file.read_text(), where=file.name)
     return life_of(correlate(snapshot), snapshot)
 
 
 def told_of(state: str) -> list[str]:
-    """Give the codes at warning or above that are told of a recording, the first first."""
-    return [each.code for each in life(state).findings if each.severity is not Severity.INFO]
+    """Return the codes at warning or above of a recorded state, in order."""
+    return [
+        finding.code for finding in life(state).findings if finding.severity is not Severity.INFO
+    ]
 
 
 @pytest.mark.parametrize("state", [*SAYS, *SAYS_ON_NODES])
-def test_recorded_state_is_told_without_contradiction(state: str) -> None:
+def test_recorded_state_is_reported_without_contradiction(state: str) -> None:
     diagnosis = life(state).diagnosis
     assert list(contradictions(diagnosis)) == []
     assert advice_that_loses_data(diagnosis.findings) == []
 
 
 @pytest.mark.parametrize("entry", CATALOG.values(), ids=CATALOG)
-def test_remedy_of_the_catalogue_keeps_the_data_first(entry: Entry) -> None:
+def test_catalogue_remedy_keeps_the_data(entry: Entry) -> None:
     assert not loses_data(entry.remedy)
 
 
@@ -252,12 +254,12 @@ def test_remedy_that_loses_data_is_recognised(remedy: str, *, loses: bool) -> No
 
 
 @pytest.mark.parametrize("state", SAYS)
-def test_a_recorded_state_is_recognised_from_its_file(state: str) -> None:
+def test_recorded_state_has_its_codes(state: str) -> None:
     assert set(told_of(state)) == SAYS[state]
 
 
 @pytest.mark.parametrize("state", SAYS_ON_NODES)
-def test_a_recorded_state_of_a_node_is_recognised_from_its_file(state: str) -> None:
+def test_recorded_state_of_a_node_has_its_codes_and_its_first(state: str) -> None:
     first, *others = SAYS_ON_NODES[state]
     told = told_of(state)
     assert told[0] == first
@@ -265,7 +267,7 @@ def test_a_recorded_state_of_a_node_is_recognised_from_its_file(state: str) -> N
 
 
 @pytest.mark.parametrize("state", [*SAYS, *SAYS_ON_NODES])
-def test_a_remedy_that_changes_something_is_typed_before_it_is_told(state: str) -> None:
+def test_state_is_listed_if_its_remedy_changes_something(state: str) -> None:
     (first, *_) = life(state).findings
     first_way, _ = ways(lines_of(first.commands))
     assert bool(first_way) is (state in {*CURED, *CURED_ON_NODES, *NOT_TYPED})

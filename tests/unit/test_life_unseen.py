@@ -1,4 +1,4 @@
-"""A life tells nothing of what nobody saw, and blames no node for what another one does."""
+"""The life of a volume states nothing unobserved, and blames no node for another node's state."""
 
 from __future__ import annotations
 
@@ -34,42 +34,42 @@ def life(seen: Snapshot) -> Life:
 
 
 def states(stages: Iterable[LifeStage]) -> dict[LifeStep, StepState]:
-    return {each.step: each.state for each in stages}
+    return {stage.step: stage.state for stage in stages}
 
 
 def back_from(name: str, seen: Snapshot) -> dict[LifeStep, StepState]:
     return next(states(way.stages) for way in life(seen).back if way.node == name)
 
 
-def test_without_the_api_neither_a_claim_nor_a_pod_is_said_to_be_none() -> None:
+def test_bind_and_schedule_are_unseen_without_the_api() -> None:
     there = states(life(snapshot(kubernetes=None, target=IMAGE)).there)
     assert there[LifeStep.PROVISION] is StepState.DONE
     assert there[LifeStep.BIND] is StepState.UNSEEN
     assert there[LifeStep.SCHEDULE] is StepState.UNSEEN
 
 
-def test_a_volume_that_could_not_be_looked_for_is_not_said_to_be_missing() -> None:
+def test_provision_of_a_pv_is_unseen_without_the_api() -> None:
     assert states(life(snapshot(kubernetes=None)).there)[LifeStep.PROVISION] is StepState.UNSEEN
 
 
-def test_a_pod_that_could_not_be_looked_for_is_not_said_to_be_none() -> None:
+def test_schedule_is_unseen_without_pods() -> None:
     there = states(life(world(in_kube={"pods": UNSEEN})).there)
     assert there[LifeStep.SCHEDULE] is StepState.UNSEEN
 
 
-def test_a_detach_is_not_done_where_nobody_saw_the_attachments() -> None:
+def test_detach_is_unseen_without_attachments() -> None:
     seen = world(in_kube={"attachments": UNSEEN})
     assert back_from("worker-1", seen)[LifeStep.DETACH] is StepState.UNSEEN
 
 
-def test_a_node_has_not_unstaged_where_nobody_saw_the_watchers() -> None:
+def test_unstage_is_unseen_without_watchers() -> None:
     seen = unmapped(
         of_image={"watchers": UNSEEN}, in_kube={"attachments": (attachment("worker-2"),)}
     )
     assert back_from("worker-2", seen)[LifeStep.UNSTAGE] is StepState.UNSEEN
 
 
-def test_a_node_has_not_unstaged_where_a_watcher_of_no_known_node_may_be_there() -> None:
+def test_unstage_is_unseen_if_a_watcher_may_be_on_the_node() -> None:
     seen = unmapped(
         of_image={"watchers": (remote_watcher(),)},
         in_kube={"attachments": (attachment("worker-2"),), "nodes": (node(),)},
@@ -77,7 +77,7 @@ def test_a_node_has_not_unstaged_where_a_watcher_of_no_known_node_may_be_there()
     assert back_from("worker-2", seen)[LifeStep.UNSTAGE] is StepState.UNSEEN
 
 
-def test_an_orphan_on_one_node_breaks_no_step_of_the_node_that_uses_the_volume() -> None:
+def test_orphan_on_one_node_breaks_no_step_of_another_node() -> None:
     seen = world(
         of_image={"watchers": (watcher(), remote_watcher())},
         in_kube={
@@ -90,7 +90,7 @@ def test_an_orphan_on_one_node_breaks_no_step_of_the_node_that_uses_the_volume()
     assert StepState.BROKEN not in back_from("worker-2", seen).values()
 
 
-def test_a_node_that_is_down_breaks_no_step_of_another_one() -> None:
+def test_node_that_is_down_breaks_no_step_of_another_node() -> None:
     seen = world(
         of_image={"watchers": (watcher(), remote_watcher())},
         in_kube={
@@ -104,7 +104,7 @@ def test_a_node_that_is_down_breaks_no_step_of_another_one() -> None:
         code
         for way in life(seen).back
         if way.node == "worker-1"
-        for each in way.stages
-        for code in each.codes
+        for stage in way.stages
+        for code in stage.codes
     ]
     assert "RBD113" not in codes

@@ -1,4 +1,4 @@
-"""What Ceph is asked beside the images of a look's own target."""
+"""Queries of Ceph for further images, which the target of a snapshot does not name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FURTHER = CephView(clusters=(cluster(images=(image_view(spec=OTHER),)),))
 
 
 class Ceph:
-    """Stands in for the process that is connected to Ceph."""
+    """Fake of the process that is connected to Ceph."""
 
     def __init__(self, view: CephView | None) -> None:
         self.view = view
@@ -48,16 +48,16 @@ def test_further_images_are_added_to_those_of_their_cluster() -> None:
     assert ceph.asked == [ASKED]
 
 
-def test_they_are_all_there_is_where_nothing_else_was_asked_for() -> None:
+def test_further_images_are_the_only_ones_if_ceph_was_skipped() -> None:
     assert specs(closer(snapshot(ceph=None, sources=SKIPPED), Ceph(FURTHER))) == [OTHER]
 
 
-def test_a_look_stays_as_it_is_where_ceph_has_no_answer() -> None:
+def test_snapshot_is_unchanged_if_ceph_does_not_answer() -> None:
     look = snapshot()
     assert closer(look, Ceph(None)) == look
 
 
-def test_without_further_images_or_after_a_failure_ceph_is_not_asked() -> None:
+def test_ceph_is_not_queried_without_images_or_after_a_failure() -> None:
     ceph = Ceph(FURTHER)
     closer(snapshot(), ceph, ())
     closer(snapshot(sources=replace(SKIPPED, ceph=FAILED)), ceph)

@@ -1,4 +1,4 @@
-"""What mount namespaces show, also those whose paths were chosen to be misread."""
+"""Mounts of mount namespaces, also with paths that an attacker chose to mislead the parser."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def mounted(path: str, number: int = 0) -> str:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Tree:
-    """Return a node with two images, each mounted for a pod; a second pod runs on it too."""
+    """Return a node with two mapped images that are staged; a pod has the first one mounted."""
     made = Tree(tmp_path)
     for number in (0, 1):
         made.device(number)
@@ -51,18 +51,18 @@ def mounts(mapping: Mapping) -> tuple[Mount, ...]:
 
 
 @pytest.mark.parametrize("byte", SEPARATORS)
-def test_a_path_keeps_the_bytes_that_the_kernel_does_not_escape(byte: bytes) -> None:
+def test_path_keeps_bytes_that_the_kernel_does_not_escape(byte: bytes) -> None:
     line = b"40 28 0:33 / /a" + byte + b"b rw - tmpfs none rw"
     assert parse_mount_line(line, where="test").path == f"/a{byte.decode()}b"
 
 
-def test_an_empty_source_is_one() -> None:
+def test_empty_source_is_parsed() -> None:
     assert parse_mount_line(b"40 28 0:33 / /a rw - tmpfs  ro", where="test").source == ""
 
 
 @pytest.mark.parametrize("byte", SEPARATORS)
-def test_a_path_forges_no_bind_of_a_device_node(tree: Tree, byte: bytes) -> None:
-    """A file called rbd0 is bound at a path that reads like the rest of such a line."""
+def test_path_forges_no_bind_mount_of_a_device_node(tree: Tree, byte: bytes) -> None:
+    """Assert no change: a file named rbd0 is bound at a path that reads like the rest of a line."""
     before = tree.mappings()
     path = byte.join((b"/x", b"rw", b"-", b"devtmpfs", b"udev", b"rw"))
     hostile(tree, b"41 28 0:33 /rbd0 " + path + b" rw,relatime - tmpfs none rw")
@@ -70,45 +70,48 @@ def test_a_path_forges_no_bind_of_a_device_node(tree: Tree, byte: bytes) -> None
 
 
 @pytest.mark.parametrize("byte", SEPARATORS)
-def test_a_mount_at_a_path_with_such_a_byte_is_evidence(tree: Tree, byte: bytes) -> None:
+def test_mount_at_a_path_with_a_separator_is_evidence(tree: Tree, byte: bytes) -> None:
     hostile(tree, mounted("/da").encode().replace(b"/da", b"/da" + byte + b"ta"))
     (first, _) = tree.mappings()
-    paths = [each.path for each in mounts(first) if each.namespace.process.pid == 66]
+    paths = [mount.path for mount in mounts(first) if mount.namespace.process.pid == 66]
     assert paths == [f"/da{byte.decode()}ta"]
 
 
-def test_a_line_that_cannot_be_read_is_a_gap_of_its_namespace(tree: Tree) -> None:
+def test_line_that_cannot_be_parsed_is_a_gap_of_its_namespace(tree: Tree) -> None:
     hostile(tree, UNREADABLE)
     view, source = tree.observe()
     assert source.state is SourceState.OBSERVED
     gap = gap_of(source, MOUNTS)
     assert f"process 66 (evil) of pod {OTHER_POD}" in gap.reason
-    assert {each.pod_uid for each in view.processes} == {POD, OTHER_POD}
+    assert {process.pod_uid for process in view.processes} == {POD, OTHER_POD}
 
 
-def test_such_a_gap_leaves_the_evidence_of_use(tree: Tree) -> None:
+def test_gap_of_a_namespace_keeps_the_mounts_of_others(tree: Tree) -> None:
     before = mounts(tree.mappings()[0])
     hostile(tree, UNREADABLE)
     assert mounts(tree.mappings()[0]) == before
 
 
-def test_such_a_gap_never_reads_as_no_mount(tree: Tree) -> None:
-    """Of the second image the staging mount alone was found: the hidden namespace may use it."""
-    assert [each.path for each in mounts(tree.mappings()[1])] == [f"{STAGING}1"]
+def test_gap_of_a_namespace_never_reads_as_no_mount(tree: Tree) -> None:
+    """Assert not observed: only the staging mount of the second image was found.
+
+    The namespace that cannot be parsed may use the image.
+    """
+    assert [mount.path for mount in mounts(tree.mappings()[1])] == [f"{STAGING}1"]
     hostile(tree, UNREADABLE)
     unseen = tree.mappings()[1].mounts
     assert isinstance(unseen, NotObserved)
     assert "process 66 (evil)" in unseen.reason
 
 
-def test_a_containers_copy_of_a_staging_mount_shows_no_use(tree: Tree) -> None:
+def test_copy_of_a_staging_mount_in_a_container_is_no_use(tree: Tree) -> None:
     tree.namespace("plugin", ROOT_MOUNT, mounted(f"/host{STAGING}1", 1))
     tree.process(9, "/plugin", namespace="plugin", pod=OTHER_POD)
     hostile(tree, UNREADABLE)
     assert isinstance(tree.mappings()[1].mounts, NotObserved)
 
 
-def test_many_such_gaps_are_counted(tree: Tree) -> None:
+def test_many_gaps_of_namespaces_are_counted(tree: Tree) -> None:
     for number in range(70, 75):
         tree.namespace(f"ns-{number}", UNREADABLE, str(number))
         tree.process(number, "/evil", namespace=f"ns-{number}", pod=OTHER_POD)
@@ -120,7 +123,7 @@ def test_many_such_gaps_are_counted(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("hidden", ["1", "7"])
-def test_the_hosts_namespace_is_known_by_what_it_shows_where_its_inode_is_hidden(
+def test_host_namespace_is_recognised_without_its_inode(
     tree: Tree, monkeypatch: pytest.MonkeyPatch, hidden: str
 ) -> None:
     def identity(path: str) -> Identity:
@@ -129,7 +132,7 @@ def test_the_hosts_namespace_is_known_by_what_it_shows_where_its_inode_is_hidden
         return identity_of(path)
 
     monkeypatch.setattr(processes, "identity_of", identity)
-    host = [each.path for each in mounts(tree.mappings()[0]) if each.namespace.is_host]
+    host = [mount.path for mount in mounts(tree.mappings()[0]) if mount.namespace.is_host]
     assert set(host) == {f"{STAGING}0", volume_path(POD, "a")}
-    others = [each for each in mounts(tree.mappings()[0]) if not each.namespace.is_host]
-    assert [each.path for each in others if each.path == "/data"] == ["/data"]
+    others = [mount for mount in mounts(tree.mappings()[0]) if not mount.namespace.is_host]
+    assert [mount.path for mount in others if mount.path == "/data"] == ["/data"]

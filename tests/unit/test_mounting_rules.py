@@ -1,4 +1,4 @@
-"""RBD73x to RBD76x: what kubelet said to a pod that waits, and what that means."""
+"""RBD73x to RBD76x: events from kubelet about a pod that waits, and the findings they lead to."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ from tests.unit.builders import (
     codes,
     event,
     found,
+    mirror_daemon,
     mount,
     node,
     pod,
@@ -239,7 +240,6 @@ SAID: Final[Said] = {
         "not supported": (mapping_fails(95, "Operation not supported"), NONE),
     },
     "RBD742": {
-        "no profile rbd": (mounting(stage("failed to blocklist client: -13")), NONE),
         "its log alone says so (22)": (
             unmapped(of_image={"lockers": (DEAD_OWNER,)}, in_kube=NOT_PERMITTED), NONE
         ),
@@ -295,7 +295,7 @@ SAID: Final[Said] = {
         )
     },
     "RBD764": {
-        # The tools' own words, of a loop device that a process has open with O_EXCL.
+        # Output of the tools for a loop device that a process has open with O_EXCL.
         "e2fsck 1.47.0": (
             mounting(stage("'fsck' found errors on device /dev/rbd0 but could not correct them: "
                            "fsck from util-linux 2.38.1\n/dev/rbd0 is in use.\n"
@@ -317,7 +317,7 @@ SAID: Final[Said] = {
         ),
     },
     "RBD765": {
-        # Of an image whose super block has a bit that e2fsck does not know.
+        # From an image whose super block has a feature bit that e2fsck does not know.
         "e2fsck 1.47.0": (
             mounting(stage("'fsck' found errors on device /dev/rbd0 but could not correct them: "
                            "/dev/rbd0 has unsupported feature(s): FEATURE_I25\n"
@@ -326,7 +326,7 @@ SAID: Final[Said] = {
         )
     },
     "RBD766": {
-        # nodeserver.go@52fcb7b of ceph-csi: the status that follows is empty.
+        # ceph-csi nodeserver.go@52fcb7b: the status at the end is empty.
         "ceph-csi": (
             mounting(stage(f"rbd image {SPEC} found mounted with unexpected encryption status ")),
             NONE,
@@ -435,7 +435,7 @@ SAID: Final[Said] = {
 
 
 @pytest.mark.parametrize(("code", "seen", "beside"), said_rows(SAID))
-def test_the_code_is_said_and_nothing_else_is_wrong(
+def test_code_is_reported_and_only_the_expected_others(
     code: str, seen: Snapshot, beside: set[str]
 ) -> None:
     finding = found(seen, code)
@@ -552,12 +552,12 @@ QUIET: Final[Quiet] = {
 
 
 @pytest.mark.parametrize(("code", "seen"), quiet_rows(QUIET))
-def test_the_code_is_not_said(code: str, seen: Snapshot) -> None:
+def test_similar_state_is_reported_without_the_code(code: str, seen: Snapshot) -> None:
     assert code not in codes(seen)
 
 
 # --------------------------------------------------------------------------------------------------
-# Which word is the newest
+# The newest event
 # --------------------------------------------------------------------------------------------------
 
 EARLIER: Final = told(NO_SECRET, last_seen="2026-11-21T02:50:00Z")
@@ -581,9 +581,7 @@ def since_then(reason: str, message: str = "", **overrides: Any) -> Snapshot:  #
         "Started",
     ],
 )
-def test_what_kubelet_does_after_the_mount_ends_what_it_said_of_the_mount(
-    reason: str, pods: dict[str, Any]
-) -> None:
+def test_later_step_of_kubelet_ends_a_mount_error(reason: str, pods: dict[str, Any]) -> None:
     seen = events_of(EARLIER, told("", reason=reason), **pods)
     assert "RBD733" not in codes(seen)
 
@@ -611,11 +609,11 @@ STILL: Final[dict[str, Snapshot]] = {
 
 
 @pytest.mark.parametrize("seen", STILL.values(), ids=STILL)
-def test_nothing_else_ends_it(seen: Snapshot) -> None:
+def test_other_event_does_not_end_a_mount_error(seen: Snapshot) -> None:
     assert "RBD733" in codes(seen)
 
 
-def test_a_mount_that_fails_again_is_told_again() -> None:
+def test_mount_that_fails_again_is_reported() -> None:
     seen = events_of(
         EARLIER,
         told("", reason="SandboxChanged", last_seen="2026-11-21T02:55:00Z"),
@@ -626,22 +624,22 @@ def test_a_mount_that_fails_again_is_told_again() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# What exactly is said
+# Messages, evidence and recovery
 # --------------------------------------------------------------------------------------------------
 
 
-def test_the_names_in_the_words_are_filled_in() -> None:
+def test_message_contains_the_names_from_the_event() -> None:
     finding = found(mounting(NO_SECRET), "RBD733")
     assert finding.message == (
         "default/web-1 cannot start on worker-2: the driver needs the secret ceph/csi-rbd-secret, "
-        "and cannot read it."
+        "but cannot read it."
     )
     assert lines_of(finding.commands) == ("kubectl -n ceph describe secret csi-rbd-secret",)
-    assert finding.evidence[1] == "said 2m ago"
+    assert finding.evidence[1] == "reported 2m ago"
 
 
-def test_pods_of_several_nodes_that_are_told_the_same_are_named_with_their_nodes() -> None:
-    """A read-only volume for many: each node says so of its own pod."""
+def test_pods_of_several_nodes_are_named_with_their_nodes() -> None:
+    """Assert one finding: each of two nodes sends the event for its pod."""
     other = waiting_pod("web-2", "worker-1")
     image_is_empty = stage("cannot mount unformatted disk /dev/rbd0")
     seen = mounting(
@@ -659,7 +657,7 @@ NEW_NODE: Final = {"nodes": (node(), listing("worker-2", ready_changed_at=ARRIVE
 
 
 def lacks(**in_attachment: Any) -> dict[str, Any]:  # noqa: ANN401 - as the builders
-    """Have the attacher miss the driver."""
+    """Return the VolumeAttachment of an attacher that does not find the driver on the node."""
     words = {
         "attached": False,
         "attach_error": f"CSINode worker-2 does not contain driver {DRIVER}",
@@ -677,24 +675,26 @@ def lacks(**in_attachment: Any) -> dict[str, Any]:  # noqa: ANN401 - as the buil
     ],
     ids=["kubelet", "a socket", "the attacher", "the attachment is as new"],
 )
-def test_a_driver_may_yet_come_up_on_a_node_that_has_just_come(seen: Snapshot) -> None:
+def test_driver_may_still_start_on_a_new_node(seen: Snapshot) -> None:
     finding = found(seen, "RBD731")
     assert finding.severity is Severity.INFO
-    assert str(finding.heals) == "kubelet, within 2m2s, once the driver answers there"
+    assert str(finding.heals) == "kubelet, within 2m2s, once the driver responds there"
 
 
 @pytest.mark.parametrize(
     ("seen", "by"),
     [
         (mounting(NOT_REGISTERED, **MOVED), "kubelet"),
-        (mounting(**lacks(created_at="2026-11-21T02:58:10Z")), "the external attacher"),
+        (mounting(**lacks(created_at="2026-11-21T02:58:10Z")), "external-attacher"),
     ],
     ids=["kubelet", "the attacher"],
 )
-def test_a_driver_that_is_back_is_met_by_the_next_try(seen: Snapshot, by: str) -> None:
+def test_driver_that_is_registered_again_is_found_by_a_retry(seen: Snapshot, by: str) -> None:
     finding = found(seen, "RBD731")
     assert finding.severity is Severity.INFO
-    assert finding.message.endswith("By now it is registered there: the next try gets it.")
+    assert finding.message.endswith(
+        "The driver is registered there now: the next retry will succeed."
+    )
     assert str(finding.heals) == f"{by}, within 2m2s"
 
 
@@ -715,32 +715,32 @@ def test_a_driver_that_is_back_is_met_by_the_next_try(seen: Snapshot, by: str) -
         "the attacher has missed it for long",
     ],
 )
-def test_any_other_driver_that_is_missed_is_down(seen: Snapshot) -> None:
+def test_any_other_missing_driver_is_an_error(seen: Snapshot) -> None:
     assert found(seen, "RBD731").severity is Severity.ERROR
 
 
-def test_what_mount_says_of_every_refusal_is_told_with_the_mount_options_first() -> None:
+def test_generic_mount_error_leads_to_the_mount_options_first() -> None:
     finding = found(SAID["RBD753"]["by mount"][0], "RBD753")
     assert "mount refuses a mount option, the type (ext4), or the file system" in finding.message
     assert (
         lines_of(finding.commands)[0] == f"kubectl get pv {PV} -o 'jsonpath={{.spec.mountOptions}}'"
     )
-    assert finding.remedy.startswith("Look at the mount options first")
-    assert str(finding.heals) == "kubelet, once what the PV asks for is what can be mounted"
+    assert finding.remedy.startswith("Check the mount options first")
+    assert str(finding.heals) == "kubelet, once the file system can be mounted as the PV specifies"
 
 
 @pytest.mark.parametrize("there", ["xfs", "unknown data, probably partitions"])
-def test_what_mount_utils_found_is_another_file_system_for_certain(there: str) -> None:
+def test_mount_utils_message_proves_another_file_system(there: str) -> None:
     words = f'failed to mount the volume as "ext4", it already contains {there}. Mount error: '
     finding = found(mounting(stage(f"{words}wrong fs type, bad option")), "RBD753")
-    assert "what is on the image is not the file system" in finding.message
+    assert "the image does not contain the requested file system" in finding.message
     assert lines_of(finding.commands) == (
         f"kubectl get pv {PV} -o 'jsonpath={{.spec.csi.fsType}}'",
     )
-    assert str(finding.heals) == "never: a PV's fsType cannot be changed"
+    assert str(finding.heals) == "not automatic: a PV's fsType cannot be changed"
 
 
-def test_a_command_of_which_a_name_is_unknown_is_left_out() -> None:
+def test_command_with_an_unknown_name_is_left_out() -> None:
     by_hand = CsiSource(driver=DRIVER, volume_handle="by-hand")
     unnamed = mounting(
         stage("image not found"),
@@ -752,7 +752,7 @@ def test_a_command_of_which_a_name_is_unknown_is_left_out() -> None:
     assert known == (f"rbd info {SPEC}", "rbd trash ls --all --pool k8s")
 
 
-def test_key_that_the_kernel_cannot_use_is_told_with_its_user_and_the_kernel() -> None:
+def test_key_unusable_by_the_kernel_is_shown_with_its_user() -> None:
     finding = found(SAID["RBD747"]["the kernel checks the type"][0], "RBD747")
     assert "its kernel cannot use the key of client.csi-rbd-node (524)" in finding.message
     assert lines_of(finding.commands)[0] == (
@@ -763,35 +763,38 @@ def test_key_that_the_kernel_cannot_use_is_told_with_its_user_and_the_kernel() -
 
 
 @pytest.mark.parametrize("row", ["the kernel checks the type", "ceph-csi with librados 18"])
-def test_key_of_type_aes_is_that_of_a_new_user(row: str) -> None:
-    """Ceph 20.2.4 ignores --key-type for a user that exists: exit 0, and the old key."""
+def test_key_of_type_aes_needs_a_new_user(row: str) -> None:
+    """Assert a new user: Ceph 20.2.4 ignores --key-type for an existing user and keeps the key."""
     finding = found(SAID["RBD747"][row][0], "RBD747")
     assert "`ceph auth get-or-create client.USER-aes CAPS --key-type=aes`" in finding.remedy
     assert "a user that exists keeps its key" in finding.remedy
 
 
-def test_key_that_ceph_csi_cannot_read_leads_to_its_version_not_to_the_kernel() -> None:
+def test_key_unreadable_by_ceph_csi_leads_to_its_version() -> None:
     finding = found(SAID["RBD747"]["ceph-csi with librados 18"][0], "RBD747")
     assert "the CSI driver cannot read the key" in finding.message
     assert "3.16.3" in finding.remedy
 
 
-def test_options_that_an_old_kernel_refuses_may_be_those_of_rbd_itself() -> None:
-    """By rbd 20.2.4 on kernel 5.10 without mapOptions: `rbd: Unknown parameter 'ms_mode'`."""
+def test_invalid_map_option_may_be_set_by_rbd() -> None:
+    """Assert the hint: rbd 20.2.4 without mapOptions on kernel 5.10 causes this error.
+
+    The kernel log has `rbd: Unknown parameter 'ms_mode'`.
+    """
     words = "rbd: sysfs write failed\nrbd: map failed: (22) Invalid argument"
     finding = found(mounting(stage(words)), "RBD741")
     assert "a ceph-csi with Ceph 19 or older" in finding.remedy
 
 
-def test_ms_mode_mismatch_leads_to_the_monitors_and_not_to_the_image() -> None:
+def test_ms_mode_mismatch_leads_to_the_monitors() -> None:
     finding = found(SAID["RBD748"]["msgr2 only, rbd of Ceph 18"][0], "RBD748")
     assert lines_of(finding.commands)[0] == "ceph mon dump"
     assert not any(command.startswith("rbd ") for command in lines_of(finding.commands))
     assert "rbd_default_map_options ms_mode=prefer-crc" in finding.remedy
 
 
-def test_a_feature_that_the_volume_asks_for_is_not_told_to_be_disabled_on_the_image() -> None:
-    """That would not end it: ceph-csi compares the imageFeatures of the PV, not the image."""
+def test_feature_in_the_pv_is_not_disabled_on_the_image() -> None:
+    """Assert no such command: ceph-csi compares the imageFeatures of the PV, not of the image."""
     words = stage("feature journaling requires rbd-nbd for mounter")
     finding = found(mounting(words), "RBD740")
     assert "asks for the image feature journaling" in finding.message
@@ -812,7 +815,7 @@ JOURNALED: Final = {"features": ("layering", "exclusive-lock", "journaling")}
     ],
     ids=["journaling", "it is mirrored", "whether it is mirrored was not seen", "kernels differ"],
 )
-def test_a_feature_is_told_to_be_disabled_where_no_kernel_has_it_and_no_mirror_needs_it(
+def test_journaling_is_disabled_unless_a_mirror_needs_it(
     of_image: dict[str, Any], *, wanted: bool
 ) -> None:
     seen = unmapped(
@@ -828,7 +831,7 @@ def test_a_feature_is_told_to_be_disabled_where_no_kernel_has_it_and_no_mirror_n
     assert (disable in lines_of(found(seen, "RBD740").commands)) is wanted
 
 
-def test_the_pods_of_a_volume_that_has_turned_read_only_are_to_be_deleted_last() -> None:
+def test_pods_of_a_read_only_volume_are_deleted_last() -> None:
     finding = found(world(mapped=READ_ONLY, in_kube={"pods": (pod(),)}), "RBD755")
     assert lines_of(finding.commands)[-1] == "kubectl -n default delete pod web-0"
     assert lines_of(finding.commands)[0].startswith("journalctl --dmesg")
@@ -843,33 +846,33 @@ def test_the_pods_of_a_volume_that_has_turned_read_only_are_to_be_deleted_last()
         "error processing PVC default/x;reboot: PVC is not bound",
     ],
 )
-def test_nothing_but_a_name_gets_from_an_event_into_a_command(words: str) -> None:
+def test_command_takes_only_names_from_an_event(words: str) -> None:
     seen = mounting(f'MountVolume.MountDevice failed for volume "{PV}" : {words}')
     assert not any(
-        "reboot" in each for one in said(seen).findings for each in lines_of(one.commands)
+        "reboot" in line for finding in said(seen).findings for line in lines_of(finding.commands)
     )
 
 
-def test_what_kubelet_has_combined_is_read_as_what_it_is() -> None:
+def test_combined_event_is_recognised_by_its_message() -> None:
     combined = told(f"(combined from similar events): {NO_SECRET}", count=17)
     finding = found(events_of(combined), "RBD733")
     assert "ceph/csi-rbd-secret" in finding.message
-    assert finding.evidence[1] == "said 17 times, last 2m ago"
+    assert finding.evidence[1] == "reported 17 times, last 2m ago"
 
 
-def test_pods_that_were_told_the_same_are_told_of_together() -> None:
+def test_pods_with_the_same_error_are_named_together() -> None:
     names = ("web-1", "web-2", "web-3", "web-4", "web-5")
     seen = mounting(
-        pods=tuple(waiting_pod(each) for each in names),
+        pods=tuple(waiting_pod(name) for name in names),
         events=tuple(
-            told(NO_SECRET, subject=ObjectRef(namespace="default", name=each)) for each in names
+            told(NO_SECRET, subject=ObjectRef(namespace="default", name=name)) for name in names
         ),
     )
-    (finding,) = [each for each in said(seen).findings if each.code == "RBD733"]
+    (finding,) = [found for found in said(seen).findings if found.code == "RBD733"]
     assert "default/web-1, default/web-2, default/web-3 and 2 more cannot start" in finding.message
 
 
-def test_words_that_nobody_knows_are_quoted_without_what_every_error_begins_with() -> None:
+def test_unknown_error_is_quoted_without_its_common_prefix() -> None:
     finding = found(mounting(stage("the moon is in the wrong house")), "RBD762")
     assert finding.message == (
         "default/web-1 cannot start on worker-2: rpc error: code = Internal desc = the moon is in "
@@ -877,12 +880,12 @@ def test_words_that_nobody_knows_are_quoted_without_what_every_error_begins_with
     )
 
 
-def test_where_pods_were_not_observed_the_words_alone_are_told() -> None:
+def test_event_is_reported_if_pods_were_not_observed() -> None:
     seen = mounting(NO_SECRET, pods=UNSEEN)
     assert found(seen, "RBD733").message.startswith("default/web-1 cannot start: the driver needs")
 
 
-def test_an_attach_that_failed_is_told_by_its_event_where_the_attachment_was_not_observed() -> None:
+def test_failed_attach_is_reported_by_event_if_unobserved() -> None:
     words = event(f'AttachVolume.Attach failed for volume "{PV}" : rpc error: no')
     seen = mounting(events=(words,), attachments=UNSEEN)
     assert "rpc error: no" in found(seen, "RBD413").message
@@ -890,7 +893,7 @@ def test_an_attach_that_failed_is_told_by_its_event_where_the_attachment_was_not
 
 
 # --------------------------------------------------------------------------------------------------
-# Still being used
+# Image still in use
 # --------------------------------------------------------------------------------------------------
 
 
@@ -903,24 +906,23 @@ def being_used(**parts: Any) -> Snapshot:  # noqa: ANN401 - as the builders
     return world(in_kube=in_kube, **parts)
 
 
-def test_an_orphans_watch_does_not_go_by_itself() -> None:
+def test_watcher_of_an_orphan_does_not_end_automatically() -> None:
     finding = found(being_used(), "RBD402")
     assert "Nothing else makes that client release the image" in finding.message
     assert finding.severity is Severity.ERROR
 
 
-def test_a_watch_that_is_gone_by_now_ends_the_wait_with_the_next_try() -> None:
+def test_next_retry_succeeds_if_the_watcher_is_gone() -> None:
     finding = found(being_used(on_node={"mappings": ()}, of_image={"watchers": ()}), "RBD402")
     assert finding.severity is Severity.INFO
     assert str(finding.heals) == "kubelet, within 2m56s"
 
 
-def test_the_watches_of_rbd_mirror_alone_are_a_matter_of_configuration() -> None:
-    mirror = (watcher(address=EntityAddress(ip="192.0.2.7", nonce=5), client=3),)
+def test_watchers_of_rbd_mirror_only_lead_to_configuration() -> None:
+    watching = watcher(address=EntityAddress(ip="192.0.2.7", nonce=5), client=3)
+    mirror = {"watchers": (watching,), "mirror_daemons": (mirror_daemon(watching),)}
     finding = found(
-        being_used(
-            on_node={"mappings": ()}, of_image={"watchers": mirror, "mirror_daemons": mirror}
-        ),
+        being_used(on_node={"mappings": ()}, of_image=mirror),
         "RBD402",
     )
     assert "Only rbd-mirror watches" in finding.message
@@ -928,7 +930,7 @@ def test_the_watches_of_rbd_mirror_alone_are_a_matter_of_configuration() -> None
 
 
 # --------------------------------------------------------------------------------------------------
-# A call that does not come back
+# A call that does not return
 # --------------------------------------------------------------------------------------------------
 
 
@@ -939,20 +941,18 @@ def test_the_watches_of_rbd_mirror_alone_are_a_matter_of_configuration() -> None
         f"code = Aborted desc = an operation with the given Volume ID {HANDLE} already exists",
     ],
 )
-def test_a_call_that_has_not_come_back_hangs(words: str) -> None:
+def test_call_that_has_not_returned_is_reported_as_hanging(words: str) -> None:
     seen = mounting(f'MountVolume.MountDevice failed for volume "{PV}" : rpc error: {words}')
     assert trouble(seen) == {"RBD203"}
 
 
-def test_a_call_that_hung_once_is_no_longer_told_when_the_pod_waits_for_something_else() -> None:
+def test_former_hang_is_not_reported_after_a_newer_error() -> None:
     exists = f"an operation with the given Volume ID {HANDLE} already exists"
     seen = events_of(told(exists, last_seen="2026-11-21T02:50:00Z"), told(NO_SECRET))
     assert trouble(seen) == {"RBD733"}
 
 
-def test_the_driver_that_is_down_where_the_volume_is_held_is_not_the_one_where_it_is_wanted() -> (
-    None
-):
+def test_driver_of_the_old_node_is_not_reported_for_the_new() -> None:
     seen = world(
         mapped={"mounts": (mount(path=STAGING_PATH),)},
         in_kube={

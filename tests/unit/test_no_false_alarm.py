@@ -1,4 +1,4 @@
-"""What is well, or merely young, is no trouble; and what nobody saw is claimed by nobody."""
+"""No warning for a healthy or a recent state, and no cause that was not observed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ WATCHED_BY_BOTH: Final = {"watchers": (watcher(), remote_watcher())}
 
 
 def modes(*access: str, volume_mode: str = "Filesystem") -> dict[str, Any]:
-    """Give a PV and its claim with these access modes."""
+    """Return a PV and its claim with these access modes."""
     return {
         "persistent_volumes": (volume(access_modes=access, volume_mode=volume_mode),),
         "claims": (claim(access_modes=access, volume_mode=volume_mode, bind_completed=True),),
@@ -172,7 +172,7 @@ WELL: Final[dict[str, Snapshot]] = {
 
 
 @pytest.mark.parametrize("name", WELL)
-def test_what_is_well_is_no_trouble(name: str) -> None:
+def test_healthy_state_leads_to_no_warning(name: str) -> None:
     assert trouble(WELL[name]) == set()
 
 
@@ -185,8 +185,8 @@ FAMILIES: Final = (
 )
 EVERY: Final = [
     pytest.param(seen, id=f"{code}: {name}")
-    for each in FAMILIES
-    for code, rows in each.SAID.items()
+    for family in FAMILIES
+    for code, rows in family.SAID.items()
     for name, (seen, _) in rows.items()
 ]
 KINDS: Final = (
@@ -202,24 +202,24 @@ KINDS: Final = (
 
 
 @pytest.mark.parametrize("seen", EVERY)
-def test_where_a_source_is_missing_no_further_cause_is_claimed(seen: Snapshot) -> None:
+def test_missing_source_leads_to_no_further_cause(seen: Snapshot) -> None:
     view = seen.kubernetes or kube()
     less = [replace(seen, kubernetes=replace(view, **{kind: UNSEEN})) for kind in KINDS]
     less += [replace(seen, **{source: None}) for source in ("node", "ceph", "kubernetes")]
-    known = {each.code for each in said(seen).findings}
-    for each in less:
-        assert {code for code in trouble(each) - known if code.startswith("RBD7")} == set()
+    known = {finding.code for finding in said(seen).findings}
+    for partial in less:
+        assert {code for code in trouble(partial) - known if code.startswith("RBD7")} == set()
 
 
 DANGEROUS: Final = re.compile(
     r"finalizers?\"|--force|-o force|--grace-period|blocklist (range )?(add|rm)|umount -"
     r"|rbd lock rm|out-of-service|delete (volumeattachment|pv|pvc|node)|promote"
 )
-"""What may lose data or make orphans where it is typed at the wrong moment."""
+"""Commands that may lose data or leave orphans if they are run at the wrong time."""
 
 
 @pytest.mark.parametrize("seen", EVERY)
-def test_nothing_dangerous_is_given_to_copy(seen: Snapshot) -> None:
+def test_no_command_is_dangerous(seen: Snapshot) -> None:
     for finding in said(seen).findings:
         for command in lines_of(finding.commands):
             assert not DANGEROUS.search(command)
@@ -228,7 +228,7 @@ def test_nothing_dangerous_is_given_to_copy(seen: Snapshot) -> None:
 
 
 @pytest.mark.parametrize("seen", EVERY)
-def test_every_trouble_says_what_happens_next_by_itself(seen: Snapshot) -> None:
+def test_each_problem_states_its_recovery(seen: Snapshot) -> None:
     for finding in said(seen).findings:
         if finding.severity != "info" and finding.code.startswith("RBD7"):
             assert finding.heals is not None

@@ -1,4 +1,4 @@
-"""What systemd is told, read from a socket as systemd has it."""
+"""Notifications to systemd, read from a socket like that of systemd."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Listener:
-    """A datagram socket, and what came to it."""
+    """A datagram socket and the datagrams that it received."""
 
     def __init__(self, address: str) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
@@ -30,7 +30,7 @@ class Listener:
 
     @property
     def heard(self) -> list[str]:
-        """Give every datagram that was not heard before."""
+        """Return the datagrams that arrived since the last call."""
         found = []
         while True:
             try:
@@ -56,7 +56,7 @@ def manager(listener: Listener, **environment: str) -> ServiceManager:
 
 
 class Rounds:
-    """A wake that ends the loop after so many waits."""
+    """A fake wake that ends the loop after a number of waits."""
 
     def __init__(self, waits: int) -> None:
         self.left = waits
@@ -76,12 +76,12 @@ def agent_of(stage: Stage, wake: Any, told: ServiceManager) -> Agent:  # noqa: A
 
 
 def looked(stage: Stage) -> Seen:
-    """Give what one look of an agent showed."""
+    """Return the result of one cycle of an agent."""
     stage.agent().run(once=True)
     return stage.told[-1]
 
 
-def test_the_first_look_makes_it_ready_and_each_tells_what_it_showed(
+def test_first_cycle_reports_ready_and_each_reports_a_status(
     listener: Listener, stage: Stage
 ) -> None:
     stage.looks = [IN_USE]
@@ -94,9 +94,7 @@ def test_the_first_look_makes_it_ready_and_each_tells_what_it_showed(
     assert listener.heard == [f"READY=1\n{status}", status]
 
 
-def test_the_status_is_one_line_and_names_what_was_not_observed(
-    listener: Listener, stage: Stage
-) -> None:
+def test_status_is_one_line_and_names_unobserved_sources(listener: Listener, stage: Stage) -> None:
     why = Source(state=SourceState.FAILED, reason="two\nlines")
     sources = replace(IN_USE.sources, kubernetes=why, ceph=FAILED)
     stage.looks = [replace(IN_USE, sources=sources)]
@@ -105,7 +103,7 @@ def test_the_status_is_one_line_and_names_what_was_not_observed(
     assert heard.splitlines()[1].endswith("; not observed: ceph, kubernetes")
 
 
-def test_the_loop_itself_feeds_the_watchdog(listener: Listener, stage: Stage) -> None:
+def test_loop_feeds_the_watchdog(listener: Listener, stage: Stage) -> None:
     stage.looks = [IN_USE]
     told = manager(listener, WATCHDOG_USEC="180000000")
     agent_of(stage, Rounds(2), told).run(alive=told.alive)
@@ -114,16 +112,14 @@ def test_the_loop_itself_feeds_the_watchdog(listener: Listener, stage: Stage) ->
     assert heard[0] == "WATCHDOG=1"
 
 
-def test_a_loop_that_goes_round_is_alive_but_not_ready_while_it_fails(
-    listener: Listener, stage: Stage
-) -> None:
+def test_loop_with_failing_cycles_is_alive_but_not_ready(listener: Listener, stage: Stage) -> None:
     stage.looks = [RbdagentError("broken")]
     told = manager(listener, WATCHDOG_USEC="180000000")
     agent_of(stage, Rounds(2), told).run(alive=told.alive)
     assert set(listener.heard) == {"WATCHDOG=1"}
 
 
-def test_a_look_that_hangs_feeds_nobody(
+def test_cycle_that_hangs_does_not_feed_the_watchdog(
     listener: Listener, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = manager(listener, WATCHDOG_USEC="180000000")
@@ -139,17 +135,17 @@ def test_a_look_that_hangs_feeds_nobody(
     assert during == [[]]
 
 
-def test_without_a_watchdog_nobody_is_told_of_every_step(listener: Listener) -> None:
+def test_step_is_not_reported_without_a_watchdog(listener: Listener) -> None:
     manager(listener).alive()
     assert listener.heard == []
 
 
-def test_the_end_is_told(listener: Listener) -> None:
+def test_end_is_reported(listener: Listener) -> None:
     manager(listener).stopping()
     assert listener.heard == ["STOPPING=1"]
 
 
-def test_an_abstract_address_is_written_with_an_at(tmp_path: Path) -> None:
+def test_abstract_address_is_written_with_an_at(tmp_path: Path) -> None:
     name = f"rbdagent-test{tmp_path}"[:100]
     listener = Listener(f"\0{name}")
     ServiceManager({"NOTIFY_SOCKET": f"@{name}"}).stopping()
@@ -158,5 +154,5 @@ def test_an_abstract_address_is_written_with_an_at(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("environment", [{}, {"NOTIFY_SOCKET": "/none"}, {"NOTIFY_SOCKET": "@"}])
-def test_where_nobody_listens_nothing_happens(environment: dict[str, str]) -> None:
+def test_notification_without_a_listener_does_nothing(environment: dict[str, str]) -> None:
     ServiceManager(environment).stopping()

@@ -1,4 +1,4 @@
-"""Work in a process of its own: its answer comes back, its death does not come along."""
+"""Work in a separate process: its result is returned, and its death does not end the parent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rbdagent.errors import SourceError
-from rbdagent.observe.apart import Apart, GoneError, Kept
+from rbdagent.observe import apart
+from rbdagent.observe.apart import Apart, GoneError, Kept, StuckError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,24 +20,24 @@ if TYPE_CHECKING:
 
 
 def soon() -> float:
-    """Give a deadline that no test reaches."""
+    """Return a deadline that no test reaches."""
     return time.monotonic() + 60
 
 
 def nothing(_: None) -> None:
-    """Answer."""
+    """Return None as the answer."""
 
 
-def test_the_answer_to_the_question_comes_back() -> None:
+def test_answer_to_each_question_is_returned() -> None:
     def answer(asked: tuple[str, ...]) -> list[str]:
-        return [each * 100_000 for each in asked]
+        return [text * 100_000 for text in asked]
 
     with Apart(lambda: answer) as apart:
         assert apart.answer(("a", "b"), soon()) == ["a" * 100_000, "b" * 100_000]
         assert apart.answer(("c",), soon()) == ["c" * 100_000]
 
 
-def test_it_begins_before_it_is_asked(tmp_path: Path) -> None:
+def test_process_starts_work_before_the_first_question(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
 
     def begin() -> Callable[[None], None]:
@@ -48,8 +49,18 @@ def test_it_begins_before_it_is_asked(tmp_path: Path) -> None:
         apart.answer(None, soon())
 
 
-def test_a_lock_of_the_parent_does_not_live_on_there(tmp_path: Path) -> None:
-    """An agent that is killed while Ceph hangs must not keep the next one from starting."""
+def test_process_does_not_keep_the_standard_output_open() -> None:
+    """Assert /dev/null: `kubectl exec` ends only when each process has closed its output."""
+
+    def standard(_: None) -> list[str]:
+        return [os.readlink(f"/proc/self/fd/{number}") for number in (0, 1)]
+
+    with Apart(lambda: standard) as apart:
+        assert apart.answer(None, soon()) == [os.devnull] * 2
+
+
+def test_process_does_not_inherit_a_lock_of_the_parent(tmp_path: Path) -> None:
+    """Assert that the next agent can start after an agent was killed while Ceph hung."""
     held = (tmp_path / "lock").open("w")
     fcntl.flock(held, fcntl.LOCK_EX)
     os.mkfifo(tmp_path / "pipe")
@@ -66,7 +77,7 @@ def test_a_lock_of_the_parent_does_not_live_on_there(tmp_path: Path) -> None:
         apart.answer(None, soon())
 
 
-def test_what_is_raised_there_is_raised_here() -> None:
+def test_error_of_the_process_is_raised_in_the_parent() -> None:
     def refuse(_: None) -> None:
         raise SourceError("no such keyring", cure="pass one")
 
@@ -77,7 +88,7 @@ def test_what_is_raised_there_is_raised_here() -> None:
 
 
 @pytest.mark.parametrize("asked_first", [True, False])
-def test_a_process_that_dies_takes_nobody_with_it(asked_first: bool) -> None:  # noqa: FBT001
+def test_death_of_the_process_is_an_error_in_the_parent(asked_first: bool) -> None:  # noqa: FBT001
     def die(_: None = None) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -90,7 +101,7 @@ def test_a_process_that_dies_takes_nobody_with_it(asked_first: bool) -> None:  #
         apart.answer(None, soon())
 
 
-def test_who_does_not_answer_in_time_is_left_and_ended(tmp_path: Path) -> None:
+def test_process_without_an_answer_in_time_is_ended(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
 
     def hang(_: None) -> None:
@@ -107,7 +118,7 @@ def test_who_does_not_answer_in_time_is_left_and_ended(tmp_path: Path) -> None:
     assert_gone(pid)
 
 
-def test_who_is_never_asked_ends_with_the_one_who_would_have(tmp_path: Path) -> None:
+def test_process_without_a_question_ends_with_its_context(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
 
     def begin() -> Callable[[None], None]:
@@ -119,7 +130,7 @@ def test_who_is_never_asked_ends_with_the_one_who_would_have(tmp_path: Path) -> 
     assert_gone(pid)
 
 
-def test_one_that_hangs_or_dies_is_followed_by_another() -> None:
+def test_process_that_hangs_or_dies_is_replaced() -> None:
     def answer(asked: str) -> int:
         if asked == "hang":
             signal.pause()
@@ -141,6 +152,32 @@ def test_one_that_hangs_or_dies_is_followed_by_another() -> None:
     assert third != second
     kept.end()
     assert_gone(third)
+
+
+def test_no_second_process_starts_beside_one_that_cannot_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Assert an error until the process ends: no signal ends an uninterruptible process."""
+    kept: Kept[None, int] = Kept(lambda: lambda _: os.getpid())
+    first = kept.answer(None, soon())
+    with monkeypatch.context() as stuck:
+        stuck.setattr(apart, "_is_closed", lambda *_: False)
+        stuck.setattr(apart, "has_ended", lambda *_, **__: False)
+        kept.end()
+        for _ in range(2):
+            with pytest.raises(StuckError, match=f"process {first} of rbdagent"):
+                kept.answer(None, soon())
+    os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
+    assert kept.answer(None, soon()) != first
+    kept.end()
+
+
+def test_answer_that_was_not_received_is_discarded() -> None:
+    kept: Kept[str, str] = Kept(lambda: str.upper)
+    kept.ask("a")
+    kept.end()
+    assert kept.answer("b", soon()) == "B"
+    kept.end()
 
 
 def assert_gone(pid: int) -> None:

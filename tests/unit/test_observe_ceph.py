@@ -1,4 +1,4 @@
-"""Ceph is asked through bindings that check the types of their arguments, as Cython 3 does."""
+"""Queries of Ceph with fake bindings that check argument types, as Cython 3 does."""
 
 # ruff: noqa: ANN401 - a builder takes any field of what it builds
 
@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
 from rbdagent.model import (
     BlocklistEntry,
@@ -25,7 +26,7 @@ from rbdagent.model import (
 from rbdagent.observe.ceph import CephLook, check_ceph
 from rbdagent.observe.cluster import CephAccess
 from rbdagent.parse.address import parse_address
-from tests.unit.bindings import FakeImage, Rados, RadosError, RbdError, ceph, raising
+from tests.unit.bindings import FakeImage, Rados, RadosError, RbdError, TimedOut, ceph, raising
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,7 +63,7 @@ def image(name: str, **changes: Any) -> FakeImage:
 
 
 def watchers(view: CephView | None) -> list[int]:
-    """Return how many watchers each image has."""
+    """Return the number of watchers of each image whose watchers were observed."""
     found = [image.watchers for image in views(view)]
     return [len(listed) for listed in found if isinstance(listed, tuple)]
 
@@ -72,7 +73,7 @@ def views(view: CephView | None) -> tuple[ImageView, ...]:
     return view.clusters[0].images
 
 
-def test_a_cluster_is_asked_with_the_types_that_the_bindings_want(
+def test_cluster_query_uses_the_argument_types_of_the_bindings(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     ceph(image("one", watchers=(WATCHER,))).install(monkeypatch)
@@ -88,7 +89,7 @@ def test_a_cluster_is_asked_with_the_types_that_the_bindings_want(
 
 
 @pytest.mark.parametrize("count", [8, 100])
-def test_so_are_many_images_at_once(
+def test_query_of_many_images_uses_the_argument_types(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, count: int
 ) -> None:
     names = [f"image-{number}" for number in range(count)]
@@ -98,7 +99,7 @@ def test_so_are_many_images_at_once(
     assert watchers(view) == [0] * count
 
 
-def test_so_is_every_osd_for_all_its_watches(
+def test_query_of_osd_watches_uses_the_argument_types(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     names = [f"image-{number}" for number in range(8)]
@@ -111,14 +112,16 @@ def test_so_is_every_osd_for_all_its_watches(
     assert watchers(view) == [0, 0, 0, 1, 0, 0, 0, 0]
 
 
-def test_so_it_is_for_check(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_check_uses_the_argument_types_of_the_bindings(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     ceph().install(monkeypatch)
     lines = check_ceph(access(tmp_path))
     assert {line.state.value for line in lines} == {"ok", "skipped"}
 
 
 @pytest.mark.parametrize("in_trash", [False, True])
-def test_an_image_that_was_renamed_or_thrown_away_is_found_by_its_id(
+def test_renamed_or_trashed_image_is_found_by_its_id(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, in_trash: bool
 ) -> None:
     ceph(image("new", image_id="id-old", in_trash=in_trash)).install(monkeypatch)
@@ -148,7 +151,7 @@ BLOCKLISTS = {
 
 
 @pytest.mark.parametrize(("printed", "entries"), BLOCKLISTS.values(), ids=BLOCKLISTS.keys())
-def test_clients_and_ranges_of_the_blocklist_are_read(
+def test_clients_and_ranges_of_the_blocklist_are_parsed(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     printed: str,
@@ -175,10 +178,10 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("printed", UNREADABLE.values(), ids=UNREADABLE.keys())
-def test_a_blocklist_that_was_not_understood_is_not_observed(
+def test_blocklist_that_cannot_be_parsed_is_not_observed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, printed: str
 ) -> None:
-    """An entry that is left out may be the one that blocks the client."""
+    """Assert not observed: an entry that is left out may be the one that blocks the client."""
     ceph(answers={"osd blocklist ls": printed.encode("latin-1")}).install(monkeypatch)
     view, source = observe(tmp_path)
     assert view is not None
@@ -192,7 +195,7 @@ def test_a_blocklist_that_was_not_understood_is_not_observed(
     ("prefix", "fact"),
     [("osd lspools", "pools"), ("mgr dump", "services"), ("mon dump", "monitors")],
 )
-def test_an_answer_with_a_second_value_is_not_observed(
+def test_answer_with_a_second_value_is_not_observed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, prefix: str, fact: str
 ) -> None:
     ceph(answers={prefix: b"[][]"}).install(monkeypatch)
@@ -204,7 +207,7 @@ def test_an_answer_with_a_second_value_is_not_observed(
 
 
 # --------------------------------------------------------------------------------------------------
-# rbdagent's own client is blocklisted
+# The client of rbdagent is blocklisted
 # --------------------------------------------------------------------------------------------------
 
 SHUT_DOWN = RbdError("RBD connection was shutdown (error opening image)", errno=errno.ESHUTDOWN)
@@ -231,7 +234,7 @@ OWN = {
 
 @pytest.mark.parametrize("count", [1, 8])
 @pytest.mark.parametrize(("printed", "reason", "cure"), OWN.values(), ids=OWN.keys())
-def test_an_image_that_a_blocklisted_client_cannot_open_has_unknown_watchers(
+def test_watchers_are_unknown_to_a_blocklisted_client(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     printed: str,
@@ -250,8 +253,27 @@ def test_an_image_that_a_blocklisted_client_cannot_open_has_unknown_watchers(
         assert "rm" not in found.watchers.cure.split()
 
 
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.ENOENT, "names no monitors"),
+        (errno.EINVAL, "cannot resolve a monitor's name"),
+        (errno.EIO, "cannot use the key or the keyring"),
+        (errno.ENETUNREACH, "cannot connect: [errno 101]"),
+    ],
+)
+def test_failed_connection_is_explained_by_its_errno(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int, words: str
+) -> None:
+    error = RadosError("error connecting to the cluster", errno=number)
+    ceph(connect={"rbdagent": error}).install(monkeypatch)
+    _, source = observe(tmp_path)
+    assert source.state is SourceState.FAILED
+    assert words in source.reason
+
+
 @pytest.mark.parametrize("error", [SHUT_DOWN, RadosError("error opening pool", errno=108)])
-def test_so_has_one_whose_pool_it_cannot_open(
+def test_watchers_are_unknown_if_the_pool_cannot_be_opened(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception
 ) -> None:
     ceph(image("one")).install(monkeypatch)
@@ -261,7 +283,7 @@ def test_so_has_one_whose_pool_it_cannot_open(
     assert "errno 108" in found.watchers.reason
 
 
-def test_a_connection_that_is_refused_so_says_it_too(
+def test_connection_of_a_blocklisted_client_has_a_hint(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     error = RadosError("error connecting to the cluster", errno=errno.ESHUTDOWN)
@@ -272,10 +294,10 @@ def test_a_connection_that_is_refused_so_says_it_too(
     assert "ceph osd blocklist ls" in source.cure
 
 
-def test_check_tells_that_this_nodes_client_is_blocklisted(
+def test_check_reports_the_blocklisted_client_of_this_node(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The monitors answer a blocklisted client: every other line is fine."""
+    """Assert one failed line: the monitors answer a blocklisted client."""
     printed = b'[][{"range":"10.77.0.0:0/24","until":"tonight"}]'
     ceph(answers={"osd blocklist ls": printed}).install(monkeypatch)
     (failed,) = (line for line in check_ceph(access(tmp_path)) if line.state.value == "failed")
@@ -297,10 +319,10 @@ TOO_OLD = {
 
 
 @pytest.mark.parametrize(("release", "printed"), TOO_OLD.items(), ids=TOO_OLD.keys())
-def test_a_cluster_that_is_too_old_is_called_so(
+def test_cluster_before_16_2_is_reported_as_unsupported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, release: str, printed: bytes
 ) -> None:
-    """Before Ceph 16 the command was `osd blacklist ls`."""
+    """Assert the reason for a cluster before Ceph 16, whose command is `osd blacklist ls`."""
     unknown = {"osd blocklist ls": -errno.EINVAL, "version": printed}
     ceph(answers=unknown).install(monkeypatch)
     view, source = observe(tmp_path)
@@ -318,7 +340,7 @@ def test_a_cluster_that_is_too_old_is_called_so(
     [b'{"version":"ceph version 16.2.15 (x) pacific (stable)"}', b'{"version":"?"}', b"", -1],
     ids=str,
 )
-def test_a_command_that_a_newer_cluster_refuses_is_no_matter_of_age(
+def test_refusal_by_a_newer_cluster_is_not_called_too_old(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: bytes | int
 ) -> None:
     ceph(answers={"osd blocklist ls": -errno.EINVAL, "version": version}).install(monkeypatch)
@@ -329,9 +351,120 @@ def test_a_command_that_a_newer_cluster_refuses_is_no_matter_of_age(
     assert "'osd blocklist ls' failed: command not known" in found.reason
 
 
-def test_the_version_is_asked_for_only_where_a_command_is_unknown(
+def test_version_is_queried_only_if_a_command_is_unknown(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     cluster = ceph(image("one")).install(monkeypatch)
     observe(tmp_path, [identity("one")])
     assert sorted(cluster.asked) == ["mgr dump", "mon dump", "osd blocklist ls", "osd lspools"]
+
+
+UUID = "0a1b2c3d-1111-2222-3333-444455556666"
+UNREAD: dict[str, dict[str, bytes] | Exception] = {
+    f"csi.volume.{UUID}": TimedOut("Failed to operate read op", errno=errno.ETIMEDOUT)
+}
+
+
+def test_image_is_not_gone_if_its_journal_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ceph(image("elsewhere"), objects=UNREAD).install(monkeypatch)
+    (found,) = views(observe(tmp_path, [identity(f"csi-vol-{UUID}", image_id=None)])[0])
+    assert isinstance(found.presence, NotObserved)
+    assert "no answer within 2.5 s" in found.presence.reason
+
+
+def test_image_without_a_readable_journal_is_found_by_its_id(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ceph(image("new", image_id="id-1"), objects=UNREAD).install(monkeypatch)
+    (found,) = views(observe(tmp_path, [identity(f"csi-vol-{UUID}", image_id="id-1")])[0])
+    assert (found.presence, found.spec.name) == (ImagePresence.PRESENT, "new")
+
+
+# --------------------------------------------------------------------------------------------------
+# Names that are not UTF-8
+# --------------------------------------------------------------------------------------------------
+
+CAFE, ESCAPED = b"caf\xe9", "caf\\xe9"
+LOCKER = (b"client.4394", b"auto 18446462598732840961", b"10.77.0.12:0/1932216381")
+
+
+def test_image_with_a_name_that_is_not_utf8_is_found_by_its_id(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Assert the same escaped name as that from the kernel (rbdagent/observe/files.py)."""
+    ceph(FakeImage(name=CAFE, image_id="id-1", watchers=(WATCHER,))).install(monkeypatch)
+    view, source = observe(tmp_path, [identity(ESCAPED, image_id="id-1")])
+    (found,) = views(view)
+    assert source == Source(state=SourceState.OBSERVED)
+    assert (found.presence, found.spec.name) == (ImagePresence.PRESENT, ESCAPED)
+    assert watchers(view) == [1]
+
+
+def test_journal_name_that_is_not_utf8_opens_the_image(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    journal: dict[str, dict[str, bytes] | Exception] = {
+        f"csi.volume.{UUID}": {"csi.imagename": CAFE}
+    }
+    ceph(FakeImage(name=CAFE, image_id="id-1"), objects=journal).install(monkeypatch)
+    (found,) = views(observe(tmp_path, [identity(f"csi-vol-{UUID}", image_id=None)])[0])
+    assert (found.presence, found.spec.name) == (ImagePresence.PRESENT, ESCAPED)
+
+
+def test_pool_with_a_name_that_is_not_utf8_is_found_by_its_id(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    listed = b'[{"poolnum":1,"poolname":"k8s"},{"poolnum":2,"poolname":"caf\xe9"}]'
+    cluster = ceph(
+        image("one"), image("two", pool_id=2, watchers=(WATCHER,)), answers={"osd lspools": listed}
+    )
+    cluster.pools = {1: "k8s", 2: CAFE}
+    cluster.install(monkeypatch)
+    there = identity("two", pool_id=2)
+    there = replace(there, spec=replace(there.spec, pool=ESCAPED))
+    view, source = observe(tmp_path, [identity("one"), there])
+    assert source == Source(state=SourceState.OBSERVED)
+    assert [str(found.spec) for found in views(view)] == ["k8s/one", f"{ESCAPED}/two"]
+    assert view is not None
+    assert view.clusters[0].pools == ((1, "k8s"), (2, ESCAPED))
+
+
+def test_lock_name_that_is_not_utf8_is_a_gap_of_the_locks_only(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    locks = (LOCKER, (LOCKER[0], b"lock \xff", LOCKER[2]))
+    ceph(image("one", watchers=(WATCHER,), lockers=locks)).install(monkeypatch)
+    view, source = observe(tmp_path, [identity("one")])
+    (found,) = views(view)
+    assert isinstance(found.lockers, NotObserved)
+    assert found.lockers.reason == "locks of k8s/one: the name of a lock is not UTF-8"
+    assert (found.presence, watchers(view)) == (ImagePresence.PRESENT, [1])
+    assert [gap.fact for gap in source.gaps] == ["locks of k8s/one"]
+
+
+def test_metadata_that_is_not_utf8_is_escaped(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    given = {"csi.storage.k8s.io/pv/name": CAFE, "csi.ceph.com/cluster/name": b"lab"}
+    ceph(image("one", metadata=given)).install(monkeypatch)
+    (found,) = views(observe(tmp_path, [identity("one")])[0])
+    assert found.metadata == (
+        ("csi.ceph.com/cluster/name", "lab"),
+        ("csi.storage.k8s.io/pv/name", ESCAPED),
+    )
+
+
+def test_name_that_is_not_utf8_hides_no_other_image(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Query 100 images: the directory of a pool is read if many of its images are wanted."""
+    names = [f"image-{number}" for number in range(100)]
+    images = [image(name, error=RbdError("opened")) for name in names]
+    dumped = b"[]"
+    foreign = FakeImage(name=CAFE, image_id="id-1")
+    ceph(foreign, *images, answers={"dump_watchers": dumped}).install(monkeypatch)
+    view, source = observe(tmp_path, [identity(name) for name in names])
+    assert source == Source(state=SourceState.OBSERVED)
+    assert watchers(view) == [0] * 100

@@ -1,20 +1,20 @@
-"""One failing source never ends the others, whatever it raises."""
+"""A source that fails never ends the observation of the others, whatever it raises."""
 
-# ruff: noqa: ANN401 - stands in for functions of any form
+# ruff: noqa: ANN401 - fakes of functions with any signature
 
 from __future__ import annotations
 
-import logging
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from msgspec.structs import replace
 
 from rbdagent import check, look
-from rbdagent.cli.program import run
+from rbdagent.cli import cli, run
 from rbdagent.errors import NotFoundError, ParseError, SourceError
-from rbdagent.log import show_tracebacks
+from rbdagent.log import tracebacks_shown
 from rbdagent.model import (
     CheckResult,
     CheckState,
@@ -25,19 +25,20 @@ from rbdagent.model import (
     SourceState,
 )
 from rbdagent.observe import ceph as observe_ceph
+from rbdagent.observe import cluster as observe_cluster
+from rbdagent.observe import contained, words
 from rbdagent.observe import kube as observe_kube
 from rbdagent.observe import node as observe_node
-from rbdagent.observe import words
 from rbdagent.observe.ceph import CephLook, check_ceph
-from rbdagent.observe.failure import DEFECT, LOGGER, as_source_error
+from rbdagent.observe.failure import DEFECT, as_source_error
 from rbdagent.observe.kubeconfig import KubeAccess
+from rbdagent.observe.node import NodeRoots
 from tests.unit.bindings import ceph, raising
 from tests.unit.builders import NOW, NOWHERE, OBSERVED, kube, node_view, said, target
 from tests.unit.test_observe_ceph import access, identity, image, views
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Sequence
 
 ERRORS: Final[tuple[tuple[Exception, str], ...]] = (
     (TypeError("expected int, got float"), "TypeError: expected int, got float"),
@@ -50,23 +51,42 @@ ERRORS: Final[tuple[tuple[Exception, str], ...]] = (
 RAISED: Final = pytest.mark.parametrize(
     ("error", "reason"), ERRORS, ids=[type(error).__name__ for error, _ in ERRORS]
 )
+GONE: Final = Path("/none")
 ACCESS: Final = KubeAccess(kubeconfig=None, context=None, timeout_s=1.0)
 
 
 class InThisProcess:
-    """Asks Ceph as the forked process does."""
+    """Fake of the forked process: queries Ceph in this process."""
 
     def __init__(self) -> None:
-        self._answer = look._asking(())()
+        self._answer = look._asking((), opens_images=True)()
 
     def answer(self, question: Any, _deadline: float) -> Any:
         return self._answer(question)
 
 
-class FakeLook:
-    """Stands in for the connections to Ceph."""
+class NodeInThisProcess:
+    """Fake of the forked process: observes the node in this process."""
 
-    def __init__(self, _clusters: Sequence[object]) -> None:
+    def __init__(self) -> None:
+        self._answer = contained._observing(
+            NodeRoots(procfs=GONE, sysfs=GONE, host_root=GONE), "n"
+        )()
+
+    def ask(self, deadline: float) -> None:
+        self._asked = deadline
+
+    def receive(self, _deadline: float) -> Any:
+        return self._answer(self._asked)
+
+    def end(self) -> None:
+        pass
+
+
+class FakeLook:
+    """Fake of the connections to Ceph."""
+
+    def __init__(self, _clusters: Sequence[object], **_: object) -> None:
         pass
 
     def images(self, *_: object, **__: object) -> Any:
@@ -84,7 +104,9 @@ def healthy(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 def looked(asked: Any = None) -> Snapshot:
     settings = replace(NOWHERE, kube=ACCESS)
     process: Any = asked or InThisProcess()
-    return look.look(target(), settings, now=lambda: NOW, ceph=process)
+    node: Any = NodeInThisProcess()
+    workers = look.Workers(ceph=process, node=node)
+    return look.look(target(), settings, now=lambda: NOW, workers=workers)
 
 
 WAYS: Final = {
@@ -96,7 +118,7 @@ WAYS: Final = {
 
 @RAISED
 @pytest.mark.parametrize("source", WAYS)
-def test_what_one_source_raises_is_its_own_failure(
+def test_error_of_one_source_fails_that_source_only(
     healthy: pytest.MonkeyPatch, source: str, error: Exception, reason: str
 ) -> None:
     place, name = WAYS[source]
@@ -112,7 +134,7 @@ def test_what_one_source_raises_is_its_own_failure(
 
 
 @RAISED
-def test_so_is_what_connecting_to_ceph_raises(
+def test_connection_error_of_ceph_fails_ceph(
     healthy: pytest.MonkeyPatch, error: Exception, reason: str
 ) -> None:
     healthy.setattr(FakeLook, "__init__", raising(error))
@@ -120,23 +142,23 @@ def test_so_is_what_connecting_to_ceph_raises(
 
 
 class Broken:
-    """Stands in for a process whose answer cannot be read."""
+    """Fake of a process whose answer cannot be read."""
 
     answer = staticmethod(raising(EOFError("pickle data was truncated")))
 
 
-def test_so_is_an_answer_of_cephs_process_that_cannot_be_read(healthy: pytest.MonkeyPatch) -> None:
+def test_unreadable_answer_of_the_ceph_process_fails_ceph(healthy: pytest.MonkeyPatch) -> None:
     assert "EOFError: pickle data was truncated" in looked(Broken()).sources.ceph.reason
 
 
-def test_a_target_that_does_not_exist_is_still_refused(healthy: pytest.MonkeyPatch) -> None:
+def test_target_that_does_not_exist_is_still_refused(healthy: pytest.MonkeyPatch) -> None:
     healthy.setattr(observe_kube, "observe_kube", raising(NotFoundError("no such volume")))
     with pytest.raises(NotFoundError):
         looked()
 
 
 @pytest.mark.parametrize("source", WAYS)
-def test_an_interrupt_ends_the_program(healthy: pytest.MonkeyPatch, source: str) -> None:
+def test_interrupt_ends_the_program(healthy: pytest.MonkeyPatch, source: str) -> None:
     place, name = WAYS[source]
     healthy.setattr(place, name, raising(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
@@ -149,7 +171,7 @@ def test_an_interrupt_ends_the_program(healthy: pytest.MonkeyPatch, source: str)
 
 
 @RAISED
-def test_a_cluster_that_fails_does_not_hide_another(
+def test_failed_cluster_does_not_hide_another(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception, reason: str
 ) -> None:
     ceph(image("one"), connect={"broken": error}).install(monkeypatch)
@@ -164,7 +186,7 @@ def test_a_cluster_that_fails_does_not_hide_another(
 
 
 @RAISED
-def test_an_image_that_fails_does_not_hide_another(
+def test_failed_image_does_not_hide_another(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception, reason: str
 ) -> None:
     ceph(image("bad", error=error), image("good")).install(monkeypatch)
@@ -178,7 +200,7 @@ def test_an_image_that_fails_does_not_hide_another(
 
 @RAISED
 @pytest.mark.parametrize("prefix", ["osd blocklist ls", "osd lspools", "mgr dump"])
-def test_a_question_to_the_monitors_that_fails_does_not_hide_another(
+def test_failed_monitor_query_does_not_hide_another(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, prefix: str, error: Exception, reason: str
 ) -> None:
     ceph(image("one"), answers={prefix: error}).install(monkeypatch)
@@ -197,7 +219,7 @@ def test_a_question_to_the_monitors_that_fails_does_not_hide_another(
 
 @pytest.mark.parametrize("prefix", ["osd ls", "dump_watchers"])
 @pytest.mark.parametrize("answer", [TypeError("x"), b"{}", b"[{}]", b"", b"["], ids=str)
-def test_watches_of_whole_osds_that_cannot_be_had_are_asked_for_image_by_image(
+def test_watchers_are_read_per_image_if_osd_queries_fail(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, prefix: str, answer: Any
 ) -> None:
     names = [f"image-{number}" for number in range(9)]
@@ -205,18 +227,28 @@ def test_watches_of_whole_osds_that_cannot_be_had_are_asked_for_image_by_image(
     found.answers[prefix] = answer
     found.install(monkeypatch)
     view = _observed(tmp_path, [identity(name) for name in names])
-    assert [each.watchers for each in views(view)] == [()] * 9
+    assert [seen.watchers for seen in views(view)] == [()] * 9
+
+
+def test_watchers_of_many_images_are_read_without_librbd(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    names = [f"image-{number}" for number in range(9)]
+    ceph(*(image(name) for name in names), answers={"dump_watchers": b"[]"}).install(monkeypatch)
+    monkeypatch.setattr(observe_cluster, "rbd_module", raising(AssertionError("librbd was loaded")))
+    view = _observed(tmp_path, [identity(name) for name in names])
+    assert [seen.watchers for seen in views(view)] == [()] * 9
 
 
 def _observed(tmp_path: Path, images: list[ImageIdentity]) -> Any:
-    look = CephLook([access(tmp_path)])
+    look = CephLook([access(tmp_path)], opens_images=False)
     view, source = look.images(images, deadline=time.monotonic() + 60)
     assert source.state is SourceState.OBSERVED
     return view
 
 
 @RAISED
-def test_what_agents_published_is_not_observed(
+def test_published_reports_are_not_observed_after_an_error(
     monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
 ) -> None:
     monkeypatch.setattr(observe_kube, "credentials", raising(error))
@@ -229,8 +261,8 @@ def test_what_agents_published_is_not_observed(
 
 
 @RAISED
-def test_a_log_that_fails_is_not_observed(error: Exception, reason: str) -> None:
-    found = words._ended(error)
+def test_failed_log_is_not_observed(error: Exception, reason: str) -> None:
+    found = words._answer(error)
     assert isinstance(found, NotObserved)
     assert reason.partition(": ")[2] in found.reason
 
@@ -259,7 +291,7 @@ def test_check_shows_the_other_sources(
     assert len({line.source.replace("kube", "kubernetes") for line in lines} - {source}) >= 2
 
 
-def test_check_of_a_cluster_shows_what_else_can_be_read(
+def test_check_of_a_cluster_continues_after_a_failed_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     ceph(answers={"osd blocklist ls": b'[{"addr":"worker-1"}]'}).install(monkeypatch)
@@ -274,26 +306,17 @@ def test_check_of_a_cluster_shows_what_else_can_be_read(
 # --------------------------------------------------------------------------------------------------
 
 
-def test_an_error_that_says_what_would_help_is_kept() -> None:
+def test_error_with_a_hint_is_kept() -> None:
     error = SourceError("no route to the monitors", cure="plug the cable in")
     assert as_source_error(error, "ceph") is error
 
 
-def test_a_malformed_answer_is_no_defect() -> None:
+def test_malformed_answer_is_not_called_a_defect() -> None:
     error = ParseError(what="a watcher", where="dump", text="x", expected="y")
     found = as_source_error(error, "k8s/one")
     assert str(found) == f"k8s/one: {error}"
     assert found.cure == ""
     assert str(as_source_error(error, "dump")) == str(error)
-
-
-@pytest.fixture
-def logger() -> Iterator[logging.Logger]:
-    found = logging.getLogger(LOGGER)
-    before = found.level, list(found.handlers)
-    yield found
-    found.setLevel(before[0])
-    found.handlers = before[1]
 
 
 def failure() -> Exception:
@@ -302,20 +325,27 @@ def failure() -> Exception:
     return caught.value
 
 
-def test_without_debug_there_is_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_traceback_is_printed_without_debug(capsys: pytest.CaptureFixture[str]) -> None:
     as_source_error(failure(), "ceph")
     assert capsys.readouterr() == ("", "")
 
 
-def test_with_debug_there_is(logger: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
-    show_tracebacks()
-    as_source_error(failure(), "cluster ceph")
+def test_traceback_is_printed_with_debug(capsys: pytest.CaptureFixture[str]) -> None:
+    with tracebacks_shown():
+        as_source_error(failure(), "cluster ceph")
     shown = capsys.readouterr().err
     assert shown.startswith("cluster ceph\nTraceback")
     assert "test_observe_failure.py" in shown
     assert shown.endswith("TypeError: expected int\n")
 
 
-def test_the_flag_shows_it(logger: logging.Logger) -> None:
-    run(["version", "--debug"])
-    assert logger.isEnabledFor(logging.DEBUG)
+def test_debug_flag_affects_its_own_run_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(**_: object) -> None:
+        as_source_error(failure(), "cluster ceph")
+
+    monkeypatch.setattr(cli, "main", fail)
+    for flags, is_shown in ((["--debug"], True), ([], False)):
+        run(flags)
+        assert ("Traceback" in capsys.readouterr().err) is is_shown

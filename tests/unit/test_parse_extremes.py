@@ -1,4 +1,4 @@
-"""Inputs that `./dev fuzz` has found: each is an answer or a documented error, and is read soon."""
+"""Inputs that `./dev fuzz` found: each is parsed in a short time, or is a documented error."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ META: Final = {"namespace": "n", "name": "a"}
         ("8Ei", MOST),
     ],
 )
-def test_a_quantity_has_63_bits(text: str, value: int) -> None:
-    """ParseQuantity limits it likewise (k8s.io/apimachinery, pkg/api/resource/quantity.go)."""
+def test_quantity_has_63_bits(text: str, value: int) -> None:
+    """Assert the limit of ParseQuantity (k8s.io/apimachinery, pkg/api/resource/quantity.go)."""
     assert parse_quantity(text) == value
 
 
@@ -48,18 +48,18 @@ def test_a_quantity_has_63_bits(text: str, value: int) -> None:
             lease, {"metadata": META, "spec": {"leaseDurationSeconds": 10**400}}, what="a lease"
         ),
         lambda: parse_object(event, {"metadata": META, "count": float("inf")}, what="an event"),
-        # The number of ways in which blanks were shared out doubled with each comma.
+        # A former pattern backtracked: each comma doubled the number of ways to match the spaces.
         lambda: parse_selector("a in (" + ", " * 5000 + "!)"),
         lambda: parse_selector("a" + "," * 16384),
         lambda: parse_selector("a in (" + " " * 16384 + "x y)"),
     ],
     ids=["quantity", "client", "counters", "lease", "event", "values", "commas", "blanks"],
 )
-def test_what_is_too_long_is_a_parse_error(read: Callable[[], object]) -> None:
+def test_extreme_input_is_a_parse_error(read: Callable[[], object]) -> None:
     with pytest.raises(ParseError):
         read()
 
 
-def test_a_dotted_key_without_end_is_no_configuration() -> None:
+def test_configuration_with_a_very_long_key_is_refused() -> None:
     with pytest.raises(UsageError, match="more than 64 dots in a line"):
         parse_config("a." * 30_000 + "a = 1", where="config.toml")

@@ -1,4 +1,4 @@
-"""Identities as krbd, Ceph, ceph-csi and kubelet write them."""
+"""Identities in the formats of krbd, Ceph, ceph-csi and kubelet."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import ipaddress
 
 HANDLE = "0001-000a-lab-ceph-1-0000000000000001-a5aedea1-28da-40b4-92b8-33fd7de38647"
-"""Of recording 12."""
+"""The volume handle in recording 12."""
 
 IPS = st.ip_addresses().map(str)
 
@@ -53,21 +53,19 @@ IPS = st.ip_addresses().map(str)
     nonce=st.integers(0, 2**32 - 1),
     kind=st.sampled_from(["", "v1:", "v2:", "any:"]),
 )
-def test_an_address_is_the_same_whatever_type_is_written_before_it(
-    ip: str, port: int, nonce: int, kind: str
-) -> None:
+def test_address_is_equal_with_any_type_prefix(ip: str, port: int, nonce: int, kind: str) -> None:
     address = EntityAddress(ip=ip, port=port, nonce=nonce)
     assert parse_address(f"{kind}{address}", where="test") == address
 
 
-def test_an_ipv6_address_is_compared_in_one_form() -> None:
+def test_ipv6_address_has_one_canonical_form() -> None:
     long = parse_address("[fd00:0:0::0001]:0/7", where="test")
     assert long == parse_address("[fd00::1]:0/7", where="test")
     assert str(long) == "[fd00::1]:0/7"
 
 
 @given(st.text(max_size=40))
-def test_any_other_text_is_an_error_that_shows_it(text: str) -> None:
+def test_text_that_is_no_address_is_shown_in_the_error(text: str) -> None:
     try:
         parse_address(text, where="here")
     except ParseError as error:
@@ -75,7 +73,7 @@ def test_any_other_text_is_an_error_that_shows_it(text: str) -> None:
         assert repr(text) in str(error)
 
 
-def test_an_address_vector_gives_its_first_address() -> None:
+def test_address_vector_is_parsed_to_its_first_address() -> None:
     vector = "[v2:10.0.0.1:6800/5,v1:10.0.0.1:6801/5]"
     assert parse_address_vector(vector, where="test").port == 6800
 
@@ -91,7 +89,7 @@ def test_an_address_vector_gives_its_first_address() -> None:
         ("cidr:[fd00:1::]:0/64", BlocklistEntry(network="fd00:1::/64")),
     ],
 )
-def test_blocklist_entries(text: str, entry: BlocklistEntry) -> None:
+def test_blocklist_entry_is_parsed(text: str, entry: BlocklistEntry) -> None:
     assert parse_blocklist_entry(text, until="", where="test") == entry
 
 
@@ -104,8 +102,8 @@ def test_blocklist_entries(text: str, entry: BlocklistEntry) -> None:
         ("[FD00:3::1]:0/128", "fd00:3::1/128"),
     ],
 )
-def test_a_blocklisted_range_is_read_as_ceph_prints_it(text: str, network: str) -> None:
-    """Printed by Ceph 16.2 after ``ceph osd blocklist range add``."""
+def test_blocklisted_range_is_parsed_as_ceph_prints_it(text: str, network: str) -> None:
+    """Assert the network; Ceph 16.2 printed the text after ``ceph osd blocklist range add``."""
     entry = BlocklistEntry(network=network, until="then")
     for printed in (text, f"cidr:{text}"):
         assert parse_blocklist_range(printed, until="then", where="test") == entry
@@ -118,7 +116,7 @@ def test_a_blocklisted_range_is_read_as_ceph_prints_it(text: str, network: str) 
         st.tuples(st.ip_addresses(v=6), st.integers(0, 128)),
     )
 )
-def test_a_blocklisted_range_keeps_its_address(
+def test_blocklisted_range_keeps_its_address(
     drawn: tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int],
 ) -> None:
     ip, bits = drawn
@@ -130,7 +128,7 @@ def test_a_blocklisted_range_keeps_its_address(
 @pytest.mark.parametrize(
     "text", ["10.8.0.0/24", "10.8.0.0:0/33", "fd00::/64", "[fd00::]:0/129", "worker-1:0/8", ""]
 )
-def test_what_is_no_range_is_an_error(text: str) -> None:
+def test_text_that_is_no_range_is_a_parse_error(text: str) -> None:
     with pytest.raises(ParseError):
         parse_blocklist_range(text, until="", where="test")
 
@@ -145,19 +143,17 @@ def test_what_is_no_range_is_an_error(text: str) -> None:
         (BlocklistEntry(network="fd00:1::/64"), "fd00:1::/64"),
     ],
 )
-def test_an_entry_is_written_as_the_command_that_removes_it_takes_it(
-    entry: BlocklistEntry, given: str
-) -> None:
+def test_entry_is_written_as_an_argument_of_blocklist_rm(entry: BlocklistEntry, given: str) -> None:
     assert str(entry) == given
 
 
 @pytest.mark.parametrize("text", ["client4118", "client.4118", "client4118\n"])
-def test_a_client_is_written_with_and_without_its_dot(text: str) -> None:
+def test_client_is_parsed_with_and_without_its_dot(text: str) -> None:
     assert parse_client(text, where="test") == 4118
 
 
 @pytest.mark.parametrize("text", ["4118", "client", "client.x", "osd.3", ""])
-def test_what_is_no_client_is_an_error(text: str) -> None:
+def test_text_that_is_no_client_is_a_parse_error(text: str) -> None:
     with pytest.raises(ParseError, match=r"client\.4118"):
         parse_client(text, where="test")
 
@@ -166,17 +162,15 @@ CLUSTER_IDS = st.text(st.characters(codec="utf-8", categories=["L", "N", "P"]), 
 
 
 @given(cluster=CLUSTER_IDS, pool=st.integers(0, 2**63), uuid=st.uuids())
-def test_a_composed_handle_gives_back_what_it_was_composed_of(
-    cluster: str, pool: int, uuid: object
-) -> None:
-    """ceph-csi is Go: its length counts bytes."""
+def test_composed_handle_is_parsed_to_its_parts(cluster: str, pool: int, uuid: object) -> None:
+    """Assert the parts; the length in a handle counts bytes, because ceph-csi is written in Go."""
     handle = f"0001-{len(cluster.encode()):04x}-{cluster}-{pool:016x}-{uuid}"
     parsed = parse_volume_handle(handle)
     assert (parsed.cluster_id, parsed.pool_id, parsed.uuid) == (cluster, pool, str(uuid))
 
 
 @given(st.text(max_size=120))
-def test_any_text_is_a_handle_or_a_parse_error(text: str) -> None:
+def test_text_is_a_handle_or_a_parse_error(text: str) -> None:
     for read in (parse_volume_handle, parse_migrated_handle):
         try:
             read(text)
@@ -184,15 +178,15 @@ def test_any_text_is_a_handle_or_a_parse_error(text: str) -> None:
             assert error.text == text
 
 
-def test_a_recorded_handle() -> None:
+def test_recorded_handle_is_parsed() -> None:
     parsed = parse_volume_handle(HANDLE)
     assert parsed.cluster_id == "lab-ceph-1"
     assert parsed.pool_id == 1
     assert parsed.uuid == "a5aedea1-28da-40b4-92b8-33fd7de38647"
 
 
-def test_the_names_that_kubernetes_derives_are_the_recorded_ones() -> None:
-    """Recording 12: the VolumeAttachment and the staging directory of the handle."""
+def test_derived_kubernetes_names_equal_the_recorded_names() -> None:
+    """Assert the VolumeAttachment and the staging directory of the handle in recording 12."""
     assert attachment_name(HANDLE, "rbd.csi.ceph.com", "n1") == (
         "csi-d7dc12f354a8b8129db930a322d0f845304a81cb488b6cc50032e41465ada8b2"
     )
@@ -201,7 +195,7 @@ def test_the_names_that_kubernetes_derives_are_the_recorded_ones() -> None:
     )
 
 
-def test_a_migrated_handle_gives_back_pool_and_image() -> None:
+def test_migrated_handle_is_parsed_to_pool_and_image() -> None:
     image = "kubernetes-dynamic-pvc-e0b45b52-7e09-47d3-8f1b-806995fa4412"
     parsed = parse_migrated_handle(migrated_handle(("10.0.0.1:6789",), "replica_pool", image))
     assert (parsed.pool, parsed.image) == ("replica_pool", image)
@@ -253,28 +247,30 @@ def _csi(handle: str, **attributes: str) -> CsiSource:
         (OtherSource(kind="nfs"), None),
     ],
 )
-def test_a_volume_leads_to_its_image(source: VolumeSource, image: ImageIdentity | None) -> None:
+def test_volume_source_leads_to_its_image(
+    source: VolumeSource, image: ImageIdentity | None
+) -> None:
     assert image_of_source(source) == image
 
 
 @pytest.mark.parametrize("source", [_csi("no-such-form", pool="k8s"), _csi("mig_broken")])
-def test_a_malformed_handle_is_not_observed_never_another_image(source: CsiSource) -> None:
+def test_image_of_a_malformed_handle_is_not_observed(source: CsiSource) -> None:
     answer = image_of_source(source)
     assert isinstance(answer, NotObserved)
     assert source.volume_handle in answer.reason
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1))
-def test_the_kernels_octal_escapes_are_undone(path: str) -> None:
-    """seq_path escapes space, tab, newline and backslash (fs/proc_namespace.c)."""
+def test_octal_escapes_of_the_kernel_are_decoded(path: str) -> None:
+    """Decode the escapes of seq_path: space, tab, newline, backslash (fs/proc_namespace.c)."""
     escaped = path.encode()
     for byte in (b"\\", b" ", b"\t", b"\n"):
         escaped = escaped.replace(byte, b"\\%03o" % byte[0])
     assert unescape(escaped) == path
 
 
-def test_a_recorded_mount_line() -> None:
-    """Recording 24: the mount's own flag says rw, the super block says ro: that one counts."""
+def test_recorded_mount_line_is_read_only_by_its_super_block() -> None:
+    """Assert read-only: the mount has the flag rw, but its super block has ro (recording 24)."""
     line = (
         b"181 63 252:32 / /var/lib/kubelet/pods/e6/volumes/kubernetes.io~csi/pv-rox1/mount "
         b"rw,relatime shared:27 - ext4 /dev/rbd2 ro,stripe=64"
@@ -286,7 +282,7 @@ def test_a_recorded_mount_line() -> None:
 
 
 @given(st.binary(max_size=80))
-def test_a_broken_mount_line_is_a_parse_error(line: bytes) -> None:
+def test_broken_mount_line_is_a_parse_error(line: bytes) -> None:
     try:
         parse_mount_line(line, where="mountinfo of pid 7")
     except ParseError as error:
@@ -302,7 +298,7 @@ LINGER REQUESTS
 18446462598732840961\tosd0\t1.b01a9549\t1.1\t[0]/0\t[0]/0\te10\trbd_header.101f38add426\t0x20\t0\tWC/0
 BACKOFFS
 """
-"""Recording 29, an OSD that hangs; the second watch is taken out."""
+"""osdc of a client whose OSD hangs (recording 29), without the second entry of LINGER REQUESTS."""
 
 
 @pytest.mark.parametrize(
@@ -320,7 +316,7 @@ BACKOFFS
         ("101f", False, ()),
     ],
 )
-def test_the_kernels_list_of_watches_and_requests(
+def test_osdc_is_parsed_to_watches_and_requests(
     image_id: str, *, watched: bool, requests: tuple[str, ...]
 ) -> None:
     told = parse_osdc(OSDC)
@@ -328,12 +324,12 @@ def test_the_kernels_list_of_watches_and_requests(
     assert found == (watched, requests)
 
 
-def test_config_info_gives_the_user_and_keeps_no_key() -> None:
+def test_config_info_is_parsed_to_the_user_without_the_key() -> None:
     line = "10.77.0.1:6789 name=csi-rbd-node,key=client.csi-rbd-node k8s csi-vol-x -"
     assert parse_user(line) == "csi-rbd-node"
     assert parse_user("") is None
 
 
-def test_the_head_of_an_image_is_no_snapshot() -> None:
+def test_head_of_an_image_is_not_a_snapshot() -> None:
     assert parse_snapshot("-\n") is None
     assert parse_snapshot("monday\n") == "monday"

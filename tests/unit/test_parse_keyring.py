@@ -1,4 +1,4 @@
-"""The type of a CephX key, read without keeping the key."""
+"""The type of a CephX key, parsed without keeping the key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.builders import AES256K_KEY, AES_KEY
 
 
 def key(number: int, secret: bytes) -> str:
-    """Return a key as CryptoKey::encode writes it."""
+    """Return a key in the format of CryptoKey::encode."""
     return base64.b64encode(struct.pack("<HIIH", number, 1, 2, len(secret)) + secret).decode()
 
 
@@ -35,7 +35,7 @@ def key(number: int, secret: bytes) -> str:
         ("A" * 5000, None),
     ],
 )
-def test_key_type_is_read_from_the_head(text: str, expected: str | None) -> None:
+def test_key_type_is_parsed_from_the_head_of_the_key(text: str, expected: str | None) -> None:
     assert key_type(text) == expected
 
 
@@ -63,6 +63,6 @@ def test_key_type_never_holds_the_secret(number: int, secret: bytes) -> None:
 
 
 @given(text=st.text(max_size=400) | st.text(alphabet='[]client.a key=\n;#"AQg/+', max_size=400))
-def test_text_of_any_kind_is_read_without_error(text: str) -> None:
+def test_any_text_is_parsed_without_an_error(text: str) -> None:
     for found in (key_type(text), keyring_key_type(text, "client.a")):
         assert found is None or re.fullmatch(r"aes|aes256k|\d{1,5}", found)

@@ -1,4 +1,4 @@
-"""What tells the life of a volume, read from raw API objects."""
+"""Fields of raw API objects that show the life of a volume."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def a_volume(spec: dict[str, Any], **annotations: str) -> dict[str, Any]:
         ({"storageClassName": "new"}, {OLD_CLASS: ""}, ""),
     ],
 )
-def test_the_old_annotation_of_a_class_outranks_the_field(
+def test_beta_class_annotation_outranks_the_field(
     spec: dict[str, Any], annotations: dict[str, str], storage_class: str | None
 ) -> None:
     assert read.claim(a_claim(spec, **annotations)).storage_class == storage_class
@@ -41,7 +41,7 @@ def test_the_old_annotation_of_a_class_outranks_the_field(
 
 
 @pytest.mark.parametrize("uid", [None, ""])
-def test_an_empty_uid_in_a_claim_ref_is_none(uid: str | None) -> None:
+def test_empty_uid_in_a_claim_ref_is_none(uid: str | None) -> None:
     reference = {"namespace": "default", "name": "data", "uid": uid}
     found = read.persistent_volume(a_volume({"claimRef": reference})).claim
     assert found is not None
@@ -59,7 +59,7 @@ def test_an_empty_uid_in_a_claim_ref_is_none(uid: str | None) -> None:
         ({"args": ["--drivernames=x"]}, ()),
     ],
 )
-def test_a_pod_tells_whom_it_provisions_for(
+def test_driver_pod_is_parsed_to_its_provisioner_names(
     container: dict[str, Any], serves: tuple[str, ...]
 ) -> None:
     pod = {
@@ -72,6 +72,6 @@ def test_a_pod_tells_whom_it_provisions_for(
     assert not found.ready
 
 
-def test_a_lease_is_named_after_its_driver_as_now_and_as_once() -> None:
+def test_lease_names_are_the_current_and_the_former_form() -> None:
     assert lease_names("rbd.csi.ceph.com") == ("rbd-csi-ceph-com", "rbd.csi.ceph.com")
     assert lease_names("ceph.com/rbd") == ("ceph-com-rbd", "ceph.com-rbd")

@@ -1,4 +1,4 @@
-"""Lines of logs: their forms are read, their pieces joined, and nothing else is taken for them."""
+"""Log lines: each known form is parsed, parts are joined, and other text is not a line."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ TIME = b"2026-11-21T00:46:43.130828123Z"
 AT = datetime(2026, 11, 21, 0, 46, 43, 130828, tzinfo=UTC).timestamp()
 HEAD = "E1121 00:46:43.130828     211 nodeserver.go:1050] "
 
-# The runtime's frame ------------------------------------------------------------------------------
+# Container runtime --------------------------------------------------------------------------------
 
 
-def test_a_line_of_the_runtime_has_a_time_a_stream_and_a_text() -> None:
+def test_cri_line_has_a_time_a_stream_and_a_text() -> None:
     line = parse_cri(TIME + b" stderr F ID: 113 failed  twice ")
     assert line is not None
     assert (line.at, line.stream, line.is_whole) == (AT, "stderr", True)
     assert line.text == "ID: 113 failed  twice "
 
 
-def test_a_line_of_the_runtime_may_be_empty_and_its_time_in_any_zone() -> None:
+def test_cri_line_may_be_empty_and_its_time_in_any_zone() -> None:
     line = parse_cri(b"2026-11-21T02:46:43.130828123+02:00 stdout P:x ")
     assert line is not None
     assert (line.at, line.stream, line.is_whole, line.text) == (AT, "stdout", False, "")
@@ -55,12 +55,12 @@ def test_a_line_of_the_runtime_may_be_empty_and_its_time_in_any_zone() -> None:
         b'{"log":"of Docker\\n","stream":"stderr","time":"2026-11-21T00:46:43Z"}',
     ],
 )
-def test_what_has_another_form_is_no_line_of_the_runtime(raw: bytes) -> None:
+def test_line_with_another_form_is_not_a_cri_line(raw: bytes) -> None:
     assert parse_cri(raw) is None
 
 
 @given(st.binary(max_size=200) | st.binary(max_size=40).map(lambda raw: TIME + b" stderr F " + raw))
-def test_any_bytes_are_read_or_left_and_never_an_error(raw: bytes) -> None:
+def test_any_bytes_are_parsed_or_skipped_without_an_error(raw: bytes) -> None:
     parse_cri(raw)
     parse_journal(raw)
     parse_syslog(raw)
@@ -68,7 +68,7 @@ def test_any_bytes_are_read_or_left_and_never_an_error(raw: bytes) -> None:
 
 
 def framed(pieces: list[str], stream: str = "stderr") -> list[bytes]:
-    """Write a line as the runtime does where it is too long for one."""
+    """Return a long line in parts, as the container runtime writes it."""
     tags = ["P"] * (len(pieces) - 1) + ["F"]
     return [
         b"%s %s %s %s" % (TIME, stream.encode(), tag.encode(), piece.encode())
@@ -82,9 +82,7 @@ PIECES = st.lists(
 
 
 @given(PIECES, PIECES)
-def test_the_pieces_of_each_streams_lines_come_back_as_the_line(
-    one: list[str], other: list[str]
-) -> None:
+def test_parts_of_a_line_are_joined_per_stream(one: list[str], other: list[str]) -> None:
     written = framed(one), framed(other, "stdout")
     shorter = min(len(one), len(other))
     mixed = [raw for pair in zip(*written, strict=False) for raw in pair]
@@ -93,7 +91,7 @@ def test_the_pieces_of_each_streams_lines_come_back_as_the_line(
     assert found == {"stderr": "".join(one), "stdout": "".join(other)}
 
 
-def test_a_line_without_an_end_is_cut_and_not_lost() -> None:
+def test_line_without_an_end_is_cut_and_not_lost() -> None:
     (line,) = join_cri([TIME + b" stderr P " + b"x" * 20000] * 50)
     assert line == Line("stderr", "x" * LONGEST, AT)
 
@@ -101,7 +99,7 @@ def test_a_line_without_an_end_is_cut_and_not_lost() -> None:
 # klog ---------------------------------------------------------------------------------------------
 
 
-def test_what_follows_a_message_without_a_head_of_its_own_belongs_to_it() -> None:
+def test_following_lines_without_a_head_belong_to_a_message() -> None:
     lines = [
         Line("stderr", f"{HEAD}unmap failed: (rbd: sysfs write failed", 1.0),
         Line("stdout", "not its own"),
@@ -117,7 +115,7 @@ def test_what_follows_a_message_without_a_head_of_its_own_belongs_to_it() -> Non
     assert (second.severity, second.text) == ("I", "next")
 
 
-def test_what_has_no_message_before_it_is_dropped() -> None:
+def test_line_without_a_head_and_a_message_is_dropped() -> None:
     assert list(messages([Line("stderr", "the end of a line that was cut off")])) == []
 
 
@@ -128,12 +126,12 @@ def test_what_has_no_message_before_it_is_dropped() -> None:
         Line("", "2026-11-21T00:46:43.130+0000 7f4e -1 librados: of another image", 2.0),
     ],
 )
-def test_what_was_not_written_with_a_message_is_no_part_of_it(line: Line) -> None:
+def test_later_or_foreign_line_is_not_part_of_a_message(line: Line) -> None:
     (message,) = messages([Line("", f"{HEAD}begun", 2.0), line])
     assert message.text == "begun"
 
 
-def test_a_message_does_not_grow_without_end() -> None:
+def test_message_has_a_limited_length() -> None:
     lines = [Line("", f"{HEAD}begun")] + [Line("", "y" * 9000)] * 100
     (message,) = messages(lines)
     assert len(message.text) == LONGEST
@@ -144,7 +142,7 @@ def test_a_message_does_not_grow_without_end() -> None:
 # Syslog and the journal ---------------------------------------------------------------------------
 
 
-def test_a_line_of_the_journal_has_its_time_in_seconds() -> None:
+def test_journal_line_has_its_time_in_seconds() -> None:
     line = parse_journal(b"1795222003.145704 n1 kubelet[3486]: E1121 00:46:43.145704 failed")
     assert line == Line("kubelet[3486]", "E1121 00:46:43.145704 failed", 1795222003.145704)
 
@@ -166,7 +164,7 @@ def test_a_line_of_the_journal_has_its_time_in_seconds() -> None:
         ),
     ],
 )
-def test_a_line_of_syslog_has_either_of_two_times(raw: bytes, line: Line) -> None:
+def test_syslog_line_has_either_of_two_time_formats(raw: bytes, line: Line) -> None:
     assert parse_syslog(raw) == line
 
 
@@ -178,7 +176,7 @@ def test_a_line_of_syslog_has_either_of_two_times(raw: bytes, line: Line) -> Non
         b"2026-11-21Tx n1 a[1]: b",
     ],
 )
-def test_other_lines_are_neither(raw: bytes) -> None:
+def test_other_line_is_neither_journal_nor_syslog(raw: bytes) -> None:
     assert parse_journal(raw) is None
     assert parse_syslog(raw) is None
 
@@ -186,20 +184,20 @@ def test_other_lines_are_neither(raw: bytes) -> None:
 # The kernel ---------------------------------------------------------------------------------------
 
 
-def test_the_kernels_record_has_a_level_and_the_time_since_boot() -> None:
+def test_kernel_record_has_a_level_and_the_time_since_boot() -> None:
     line = parse_kmsg("4,1201,690172578,-;rbd: rbd1: encountered watch error: -107")
     assert line == (4, 690.172578, "rbd: rbd1: encountered watch error: -107")
     assert parse_dmesg("<4>[  690.172578] rbd: rbd1: encountered watch error: -107") == line
     assert parse_dmesg("<4>[  690.172578][  T123] rbd: rbd1: encountered watch error: -107") == line
 
 
-def test_what_a_program_wrote_there_are_not_the_kernels_words() -> None:
+def test_record_of_a_program_in_kmsg_is_not_a_kernel_record() -> None:
     assert parse_kmsg("12,5,7220000,-;rbd: rbd0: made up") is None
     assert parse_dmesg("<12>[    7.220000] rbd: rbd0: made up") is None
 
 
 @pytest.mark.parametrize("line", ["", " SUBSYSTEM=block", "4,1,2", "<4>no time", "rbd: rbd0: x"])
-def test_what_has_another_form_is_no_line_of_the_kernel(line: str) -> None:
+def test_line_with_another_form_is_not_a_kernel_record(line: str) -> None:
     assert parse_kmsg(line) is None
     assert parse_dmesg(line) is None
 
@@ -218,10 +216,10 @@ OFFSETS = st.integers(-48, 56).map(lambda quarters: timedelta(minutes=15 * quart
     late=st.integers(0, 60).map(lambda seconds: timedelta(seconds=seconds)),
     older=st.integers(0, 3600).map(lambda seconds: timedelta(seconds=seconds)),
 )
-def test_the_time_of_a_file_tells_year_and_zone_of_its_lines(
+def test_year_and_zone_are_derived_from_the_time_of_the_file(
     written: datetime, offset: timedelta, late: timedelta, older: timedelta
 ) -> None:
-    """Whatever the zone of the writer is, and on New Year's night too."""
+    """Assert the time for any zone of the writer, also at the turn of the year."""
     last = written - late
     for form in ("%m%d %H:%M:%S.000000", "%b %d %H:%M:%S"):
         zone = zone_of((last + offset).strftime(form), written.timestamp())
@@ -231,33 +229,33 @@ def test_the_time_of_a_file_tells_year_and_zone_of_its_lines(
 
 
 @pytest.mark.parametrize("stamp", ["1121 00:53:43.130828", "", "soon", "0230 00:00:00.000000"])
-def test_a_file_that_somebody_else_has_touched_tells_nothing(stamp: str) -> None:
+def test_zone_is_unknown_if_the_file_time_does_not_fit(stamp: str) -> None:
     assert zone_of(stamp, AT) is None
 
 
 @pytest.mark.parametrize("written_at", [-1.0, 0.0, 1e300, float("inf"), float("nan")])
-def test_a_file_of_no_time_at_all_tells_nothing(written_at: float) -> None:
+def test_zone_is_unknown_without_a_valid_file_time(written_at: float) -> None:
     assert zone_of("1121 00:46:43.130828", written_at) is None
 
 
-# To be shown --------------------------------------------------------------------------------------
+# Display ------------------------------------------------------------------------------------------
 
 
 @given(st.text())
-def test_what_is_shown_has_nothing_that_is_not_seen(text: str) -> None:
-    """Nothing that moves a cursor, turns the direction of text, or takes no room."""
+def test_printable_text_has_no_invisible_characters(text: str) -> None:
+    """Assert no character that moves a cursor, reverses text, or has no width."""
     shown = printable(text)
     assert shown.isprintable()
     assert printable(shown) == shown
 
 
-def test_what_is_seen_stays() -> None:
+def test_visible_characters_are_kept() -> None:
     hidden = "rbd:\u202e unmap\x1b[2J \x00 failed:\r\n\t(16)\u200b äß\ufeff"
     assert printable(hidden) == "rbd: unmap [2J failed: (16) äß"
 
 
 @given(st.text(max_size=1000))
-def test_what_is_shown_is_short_and_keeps_both_ends(text: str) -> None:
+def test_shortened_text_keeps_both_ends(text: str) -> None:
     shown = shortened(text)
     assert len(shown) == min(len(text), 300)
     assert text.startswith(shown[:100])

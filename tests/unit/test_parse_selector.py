@@ -1,4 +1,4 @@
-"""Label selectors mean what they mean to kubectl."""
+"""Label selectors have the same meaning as in kubectl."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ LABELS = {"app": "shop", "tier": "db", "example.com/owner": "", "in": "in"}
         ("in in (in)", True),
     ],
 )
-def test_a_selector_selects_by_labels(text: str, selected: bool) -> None:  # noqa: FBT001
+def test_selector_selects_by_labels(text: str, selected: bool) -> None:  # noqa: FBT001
     assert selects(parse_selector(text), LABELS) is selected
 
 
 @pytest.mark.parametrize(
     "text", ["app=shop,", ",", "=shop", "app=a b", "app in shop", "app in (a", "a/b/c=d", "app>3"]
 )
-def test_what_is_no_selector_is_refused_with_what_was_read(text: str) -> None:
+def test_invalid_selector_is_a_parse_error_with_its_text(text: str) -> None:
     with pytest.raises(ParseError, match="KEY=VALUE") as caught:
         parse_selector(text)
     assert caught.value.text == text
 
 
 @given(st.text())
-def test_any_text_is_a_selector_or_a_clear_error(text: str) -> None:
+def test_text_is_a_selector_or_a_parse_error(text: str) -> None:
     try:
         parse_selector(text)
     except ParseError as error:
@@ -63,6 +63,6 @@ NAMES = st.from_regex(r"[a-z]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
 
 
 @given(st.dictionaries(NAMES, NAMES))
-def test_an_object_is_selected_by_all_its_own_labels(labels: dict[str, str]) -> None:
+def test_object_is_selected_by_all_its_labels(labels: dict[str, str]) -> None:
     assert selects(parse_selector(",".join(f"{key}={labels[key]}" for key in labels)), labels)
     assert selects(parse_selector(",".join(f"!x.y/{key}" for key in labels)), labels)

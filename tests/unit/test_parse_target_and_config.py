@@ -1,4 +1,4 @@
-"""What users write: targets, durations, configuration files; and what snapshots hold."""
+"""Text from users (targets, durations, configuration files) and files of kubelet and ceph-csi."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HANDLE = "0001-000a-lab-ceph-1-0000000000000001-a5aedea1-28da-40b4-92b8-33fd7de3
         (HANDLE, None, TargetKind.VOLUME_HANDLE, HANDLE, ""),
     ],
 )
-def test_every_form_of_a_target(
+def test_each_form_of_a_target_is_parsed(
     given: str, namespace: str | None, kind: TargetKind, name: str, where: str
 ) -> None:
     target = parse_target(given, namespace=namespace)
@@ -53,24 +53,24 @@ def test_every_form_of_a_target(
         ("/dev/rbd/k8s/img", ImageSpec(pool="k8s", name="img")),
     ],
 )
-def test_an_image_is_named_by_pool_namespace_and_name(given: str, image: ImageSpec) -> None:
+def test_image_target_has_pool_namespace_and_name(given: str, image: ImageSpec) -> None:
     assert parse_target(given, namespace=None).image == image
 
 
 @pytest.mark.parametrize("given", ["", " ", "pvc/", "pv/a/b", "pod/a/b/c", "/dev/sda", "a//b"])
-def test_an_incomplete_target_is_a_usage_error_that_lists_the_forms(given: str) -> None:
+def test_incomplete_target_is_a_usage_error(given: str) -> None:
     with pytest.raises(UsageError) as error:
         parse_target(given, namespace=None)
     assert error.value.exit_code == 2
 
 
-def test_a_namespace_that_contradicts_the_target_is_refused() -> None:
+def test_namespace_that_contradicts_the_target_is_refused() -> None:
     with pytest.raises(UsageError, match="-n says other"):
         parse_target("pvc/shop/data", namespace="other")
 
 
 @given(st.text(max_size=60))
-def test_any_text_is_a_target_or_a_usage_error(text: str) -> None:
+def test_text_is_a_target_or_a_usage_error(text: str) -> None:
     with contextlib.suppress(UsageError):
         assert parse_target(text, namespace=None).given == text
 
@@ -79,12 +79,12 @@ def test_any_text_is_a_target_or_a_usage_error(text: str) -> None:
     ("text", "seconds"),
     [("30s", 30), ("1m30s", 90), ("2h", 7200), ("500ms", 0.5), ("10", 10), ("1.5s", 1.5)],
 )
-def test_durations_as_kubectl_writes_them(text: str, seconds: float) -> None:
+def test_duration_in_kubectl_format_is_parsed(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "0s", "-1s", "soon", "10 s", "inf", "nan"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_text_that_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^(could not convert .*|.*)$"):
         parse_duration(text)
 
@@ -98,7 +98,7 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
         ('ceph = "x"', "[[ceph]] tables"),
     ],
 )
-def test_a_wrong_configuration_is_named(tmp_path: Path, text: str, words: str) -> None:
+def test_error_in_the_configuration_names_the_file(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "config.toml"
     path.write_text(text)
     with pytest.raises(UsageError) as error:
@@ -107,14 +107,14 @@ def test_a_wrong_configuration_is_named(tmp_path: Path, text: str, words: str) -
     assert str(path) in str(error.value)
 
 
-def test_the_default_configuration_may_be_absent(tmp_path: Path) -> None:
+def test_default_configuration_may_be_absent(tmp_path: Path) -> None:
     assert load_file(tmp_path / "none.toml", must_exist=False) == {}
     with pytest.raises(UsageError, match="no such file"):
         load_file(tmp_path / "none.toml", must_exist=True)
 
 
-def test_recorded_stash_and_volume_data() -> None:
-    """Recording 12."""
+def test_recorded_stash_and_volume_data_are_parsed() -> None:
+    """Parse the files of recording 12."""
     stash = parse_stash(
         b'{"Version":3,"pool":"k8s","radosNamespace":"","image":"csi-vol-a5","unmapOptions":"",'
         b'"accessType":false,"encrypted":false,"device":"","logDir":"","logFileStrategy":""}',
@@ -131,7 +131,7 @@ def test_recorded_stash_and_volume_data() -> None:
 
 
 @given(st.binary(max_size=60))
-def test_damaged_files_of_kubelet_are_parse_errors(raw: bytes) -> None:
+def test_damaged_file_of_kubelet_is_a_parse_error(raw: bytes) -> None:
     for read in (parse_stash, parse_volume_data):
         try:
             read(raw, where="/var/lib/kubelet/x.json")

@@ -1,4 +1,4 @@
-"""What of the API's objects tells how a pod gets on with its volumes."""
+"""Fields of API objects that show the progress of a pod with its volumes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def scheduled(status: str, **parts: str) -> dict[str, str]:
     return {"type": "PodScheduled", "status": status, **parts}
 
 
-def test_a_pod_that_has_its_node_tells_since_when() -> None:
+def test_scheduled_pod_has_the_time_of_its_condition() -> None:
     at = "2026-11-21T02:00:00Z"
     assert read.pod(pod(scheduled("True", lastTransitionTime=at))).placed_at == at
     assert read.pod(pod(scheduled("False", lastTransitionTime=at))).placed_at is None
@@ -29,7 +29,7 @@ def test_a_pod_that_has_its_node_tells_since_when() -> None:
 
 
 @pytest.mark.parametrize("reason", ["Unschedulable", "SchedulerError", "SchedulingGated"])
-def test_whatever_keeps_a_pod_from_a_node_is_told(reason: str) -> None:
+def test_unscheduled_pod_has_the_message_of_its_condition(reason: str) -> None:
     seen = read.pod(pod(scheduled("False", reason=reason, message="why")))
     assert seen.unschedulable == "why"
     assert read.pod(pod(scheduled("True", reason=reason, message="why"))).unschedulable == ""
@@ -55,14 +55,14 @@ def event(**parts: Any) -> Any:  # noqa: ANN401 - an object of the API
         ),
     ],
 )
-def test_an_event_was_last_seen_when_its_series_was(
+def test_event_has_the_last_time_and_count_of_its_series(
     parts: dict[str, Any], last: str, count: int
 ) -> None:
     seen = read.event(event(**parts))
     assert (seen.last_seen, seen.count) == (last, count)
 
 
-def test_the_mount_options_of_a_volume_are_kept() -> None:
+def test_mount_options_of_a_volume_are_kept() -> None:
     seen = read.persistent_volume(
         {"metadata": {"name": "a"}, "spec": {"nfs": {}, "mountOptions": ["ro", "noatime"]}}
     )
@@ -73,13 +73,13 @@ def test_the_mount_options_of_a_volume_are_kept() -> None:
     "secret",
     [
         "AQCx3VZnAAAAABAA5pQ7nPyX3hQk7u8OlkNqSg==",
-        # As librados 18 prints a key of type aes256k: "error setting modifier for … val=KEY:".
+        # Output of librados 18 for a key of type aes256k: "error setting modifier for … val=KEY:".
         "type=key val=AgCx3VZnAAAAACAAR4yM0mCq1hXo9m7QX0lZ3v8wq2mXnq5J0y5b6QfXo1I=:",
         "key=topsecret",
         "secret=topsecret",
     ],
 )
-def test_a_key_in_somebodys_words_gets_into_no_snapshot(secret: str) -> None:
+def test_key_in_a_foreign_message_is_in_no_snapshot(secret: str) -> None:
     words = f"rbd args: [--id admin {secret} map], something is wrong"
     metadata = {"name": "csi-1"}
     spec = {"attacher": "rbd.csi.ceph.com", "nodeName": "n1", "source": {}}

@@ -1,4 +1,4 @@
-"""Each condition of an unmap refuses what it must, with its own code, and nothing else does."""
+"""Each condition of an unmap refuses its states with its code; nothing else is refused."""
 
 from __future__ import annotations
 
@@ -75,17 +75,17 @@ LUKS: Final = BlockHolder(
 
 
 def refusal(plan: UnmapPlan | UnmapRefusal) -> UnmapRefusal:
-    """Fail where nothing was refused."""
+    """Return a plan as a refusal; fail if it is not a refusal."""
     assert isinstance(plan, UnmapRefusal), plan
     return plan
 
 
-def test_the_true_orphan_is_unmapped_when_every_condition_holds() -> None:
+def test_orphan_is_unmapped_if_all_conditions_are_met() -> None:
     plan = planned(seen(), remembered=history())
     assert isinstance(plan, UnmapPlan), plan
     assert plan.steps == (Step(kind=StepKind.UNMAP, subject="/dev/rbd0"),)
-    assert [each.number for each in plan.conditions] == list(range(1, 11))
-    assert all(each.met and each.observed for each in plan.conditions)
+    assert [condition.number for condition in plan.conditions] == list(range(1, 11))
+    assert all(condition.met and condition.observed for condition in plan.conditions)
 
 
 REFUSED_BY_WHAT_IS_SEEN: Final[tuple[tuple[str, str, Snapshot], ...]] = (
@@ -254,7 +254,7 @@ REFUSED_BY_WHAT_IS_SEEN: Final[tuple[tuple[str, str, Snapshot], ...]] = (
     ("code", "look"),
     [pytest.param(code, look, id=f"{code} {why}") for code, why, look in REFUSED_BY_WHAT_IS_SEEN],
 )
-def test_what_is_seen_refuses_with_the_code_of_its_condition(code: str, look: Snapshot) -> None:
+def test_observed_state_is_refused_with_its_code(code: str, look: Snapshot) -> None:
     assert code in refusal(planned(look, remembered=history())).codes
 
 
@@ -283,9 +283,7 @@ REFUSED_BY_WHAT_IS_REMEMBERED: Final[tuple[tuple[str, str, History | None], ...]
         for code, why, remembered in REFUSED_BY_WHAT_IS_REMEMBERED
     ],
 )
-def test_what_is_remembered_refuses_with_the_code_of_its_condition(
-    code: str, remembered: History | None
-) -> None:
+def test_history_is_refused_with_its_code(code: str, remembered: History | None) -> None:
     assert code in refusal(planned(seen(), remembered=remembered)).codes
 
 
@@ -300,13 +298,13 @@ def test_what_is_remembered_refuses_with_the_code_of_its_condition(
         ("RBD509", {"decided_after": None}),
     ],
 )
-def test_who_runs_it_may_forbid_it_and_an_old_look_proves_nothing(
+def test_setting_or_old_snapshot_is_refused_with_its_code(
     code: str, settings: dict[str, Any]
 ) -> None:
     assert refusal(planned(seen(), remembered=history(), **settings)).codes == (code,)
 
 
-def test_another_nodes_mapping_is_not_ours_to_unmap() -> None:
+def test_mapping_of_another_node_is_refused() -> None:
     look = seen(on_node={"mappings": ()}, target=target())
     assert refusal(planned(look, remembered=history())).codes == ("RBD501",)
 
@@ -318,7 +316,7 @@ def test_another_nodes_mapping_is_not_ours_to_unmap() -> None:
         ({"created_at": LONG_AGO}, 2),
     ],
 )
-def test_a_leaving_and_an_idle_attachment_refuse_nothing_and_tell_what_must_follow(
+def test_attachment_is_not_refused_and_leads_to_expectations(
     changes: dict[str, Any], expects: int
 ) -> None:
     look = seen(in_kube={"attachments": (attachment(**changes),)})
@@ -328,38 +326,38 @@ def test_a_leaving_and_an_idle_attachment_refuse_nothing_and_tell_what_must_foll
     assert "controller" in plan.expects[-1]
 
 
-def test_a_waiting_pod_elsewhere_is_what_the_unmap_is_for() -> None:
+def test_pod_that_waits_on_another_node_is_expected_to_start() -> None:
     plan = planned(seen(in_kube={"pods": (waiting_pod(),)}), remembered=history())
     assert isinstance(plan, UnmapPlan), plan
     assert "web-1" in plan.expects[0]
 
 
-def test_a_leftover_directory_is_named_and_refuses_nothing() -> None:
+def test_leftover_directory_is_shown_and_not_refused() -> None:
     plan = planned(seen(of_kubelet={"pod_volumes": (pod_directory(),)}), remembered=history())
     assert isinstance(plan, UnmapPlan), plan
     assert POD_PATH in plan.conditions[3].observed[-1]
 
 
-def test_the_ladder_unmounts_only_the_one_staging_mount() -> None:
+def test_ladder_unmounts_the_staging_mount_only() -> None:
     look = seen(mapped={"mounts": (mount(),), "kernel_traces": ("/sys/fs/ext4/rbd0",)})
     plan = planned(look, remembered=history(), policy=LADDER)
     assert isinstance(plan, UnmapPlan), plan
-    assert [each.kind for each in plan.steps] == [StepKind.UMOUNT, StepKind.UNMAP]
+    assert [step.kind for step in plan.steps] == [StepKind.UMOUNT, StepKind.UNMAP]
     assert plan.steps[0].subject == STAGING_PATH
 
 
-def test_the_ladder_goes_on_with_luks_where_it_was_interrupted_after_umount() -> None:
+def test_ladder_continues_with_luks_after_an_interrupted_umount() -> None:
     look = seen(mapped={"holders": (LUKS,)})
     plan = planned(look, remembered=history(), policy=LADDER)
     assert isinstance(plan, UnmapPlan)
-    assert [each.kind for each in plan.steps] == [StepKind.LUKS_CLOSE, StepKind.UNMAP]
+    assert [step.kind for step in plan.steps] == [StepKind.LUKS_CLOSE, StepKind.UNMAP]
 
 
-def test_the_ladder_closes_luks_between_umount_and_unmap() -> None:
+def test_ladder_closes_luks_between_umount_and_unmap() -> None:
     look = seen(mapped={"mounts": (mount(device=DM),), "holders": (LUKS,)})
     plan = planned(look, remembered=history(), policy=LADDER)
     assert isinstance(plan, UnmapPlan), plan
-    assert [each.kind for each in plan.steps] == [
+    assert [step.kind for step in plan.steps] == [
         StepKind.UMOUNT,
         StepKind.LUKS_CLOSE,
         StepKind.UNMAP,
@@ -377,7 +375,7 @@ def test_the_ladder_closes_luks_between_umount_and_unmap() -> None:
         (replace(DEVICE_BIND, path=STAGING_PATH),),
     ],
 )
-def test_the_ladder_refuses_where_anything_else_is_mounted(mounts: tuple[Any, ...]) -> None:
+def test_ladder_refuses_any_other_mount(mounts: tuple[Any, ...]) -> None:
     plan = planned(seen(mapped={"mounts": mounts}), remembered=history(), policy=LADDER)
     assert "RBD502" in refusal(plan).codes
 
@@ -387,31 +385,31 @@ SEEN_IO: Final = ObservedIo(since=moment(40), at=moment(30), before=BEFORE, afte
 
 
 def said_of_io(look: Snapshot, remembered: History) -> Condition:
-    """Return condition ten of a refusal."""
+    """Return condition 10 of a refusal."""
     return refusal(planned(look, remembered=remembered)).conditions[9]
 
 
-def test_a_refusal_shows_the_io_that_was_seen_and_that_the_grace_period_starts_again() -> None:
+def test_refusal_shows_the_io_that_restarts_the_grace_period() -> None:
     io = said_of_io(seen(), history(no_io_for=30, last_io=SEEN_IO))
     (said,) = io.observed
     assert said.startswith("reads went from 809 to 812 between 40s ago and 30s ago; ")
-    assert said.endswith("the grace period (10m0s) starts again with that I/O, 30s ago")
+    assert said.endswith("that I/O, 30s ago, restarts the grace period (10m0s)")
     assert io.passes, "time alone makes it pass where no more I/O comes"
 
 
-def test_counters_that_differ_from_the_last_observation_are_named() -> None:
+def test_counters_that_changed_since_last_time_are_named() -> None:
     changed = replace(NO_IO, reads=815, flushes=None)
     io = said_of_io(seen(mapped={"io_counters": changed}), history())
     assert "reads went from 812 to 815" in io.observed[0]
     assert "flushes went from 5 to not counted" in io.observed[0]
 
 
-def test_counters_that_were_not_observed_do_not_pass_with_time() -> None:
+def test_unobserved_counters_do_not_pass_with_time() -> None:
     io = said_of_io(seen(mapped={"io_counters": UNSEEN}), history())
     assert "I/O counters: not observed" in io.observed[0]
     assert not io.passes
 
 
-def test_every_condition_has_a_table_here() -> None:
+def test_every_condition_has_rows_in_the_table() -> None:
     told = {code for code, _, _ in REFUSED_BY_WHAT_IS_SEEN}
     assert told == {code for code, _, _ in CONDITIONS}

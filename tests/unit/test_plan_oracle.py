@@ -1,4 +1,4 @@
-"""No plan exists where the safety rules object, whatever was seen and remembered."""
+"""No plan exists if a safety rule objects, in any observed and remembered state."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 STATES: Final = int(os.environ.get("RBDAGENT_FUZZ_STATES", "100000"))
 SEED: Final = int(os.environ.get("RBDAGENT_FUZZ_SEED", "1"))
-"""The same states in each run of the tier; ``./dev fuzz`` draws another seed."""
+"""Each run of the tier has the same states; ``./dev fuzz`` draws another seed."""
 EVERYTHING: Final = Target(given="", kind=TargetKind.NONE)
 
 MEMORIES: Final[tuple[History | None, ...]] = (
@@ -78,7 +78,7 @@ LOOKS: Final[tuple[dict[str, Any], ...]] = (
 
 
 class Draw:
-    """One state: a scene some steps away from the orphan, and what is remembered and allowed."""
+    """One state: a scene some changes away from the orphan, with a history and a policy."""
 
     def __init__(self, changes: list[tuple[str, Any]], choose: Any) -> None:  # noqa: ANN401
         self.parts = {**ORPHAN, **dict(changes)}
@@ -88,18 +88,18 @@ class Draw:
 
     @property
     def frozen(self) -> bool:
-        """Whether some switch is set, or nobody could tell."""
+        """Whether a freeze switch is set, or was not observed."""
         marks = {"frozen", "frozen_node", "frozen_volume", "file"}
         return bool(marks & set(self.extra)) and not self._nothing_to_freeze
 
     @property
     def _nothing_to_freeze(self) -> bool:
-        """Without a PV nobody knows a namespace; a PV that is not there carries nothing."""
+        """Whether the switch has no effect: without a PV, no namespace and no mark is known."""
         seen = self.parts["volumes"] and not isinstance(self.parts["volumes"], NotObserved)
         return not seen and bool({"frozen", "frozen_volume"} & set(self.extra))
 
     def look(self) -> Snapshot:
-        """Build the snapshot."""
+        """Build the snapshot of the state."""
         parts, extra = dict(self.parts), self.extra
         if extra.get("frozen_volume") and parts["volumes"] == (volume(),):
             parts["volumes"] = (volume(frozen=True),)
@@ -131,10 +131,10 @@ class Draw:
         if isinstance(mappings, NotObserved):
             return mappings
         incarnation = self.extra.get("incarnation", INCARNATION)
-        return tuple(replace(each, incarnation=incarnation) for each in mappings)
+        return tuple(replace(mapping, incarnation=incarnation) for mapping in mappings)
 
     def plans(self, look: Snapshot) -> list[UnmapPlan]:
-        """Give every plan that is made of it."""
+        """Return the unmap plans for the local holders of a snapshot."""
         made = [
             plan_unmap(
                 judge(holder, use, look),
@@ -149,10 +149,10 @@ class Draw:
             for holder in use.holders
             if holder.is_local
         ]
-        return [each for each in made if isinstance(each, UnmapPlan)]
+        return [plan for plan in made if isinstance(plan, UnmapPlan)]
 
     def check(self) -> bool:
-        """Fail where a plan stands against an objection; tell whether there was a plan."""
+        """Assert that no plan exists despite an objection; return whether a plan exists."""
         look = self.look()
         plans = self.plans(look)
         against = objections(look, self.memory, self.policy, frozen=self.frozen)
@@ -162,17 +162,17 @@ class Draw:
 
 @settings(max_examples=500)
 @given(changes=st.lists(st.sampled_from(CHANGES), max_size=4), data=st.data())
-def test_no_plan_exists_where_the_rules_object(
+def test_no_plan_exists_if_a_rule_objects(
     changes: list[tuple[str, Any]], data: st.DataObject
 ) -> None:
     Draw(changes, lambda values: data.draw(st.sampled_from(values))).check()
 
 
 @pytest.mark.fuzz
-def test_no_plan_exists_where_the_rules_object_in_very_many_states(
+def test_no_plan_exists_if_a_rule_objects_in_many_states(
     record_property: Callable[[str, object], None],
 ) -> None:
-    """The same, in a seeded walk: hypothesis finds the corners, this one counts."""
+    """Assert the same for many states from a seeded random walk; hypothesis finds rare states."""
     record_property(TOLD, f"seed {SEED}, {STATES} states")
     walk = random.Random(SEED)
     planned = 0

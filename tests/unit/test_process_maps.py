@@ -1,4 +1,4 @@
-"""Which files a process has mapped into memory, by the fields of its maps."""
+"""Files that a process has mapped into memory, parsed from the fields of its maps file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LINE: Final = "7f0000000000-7f0000001000 r--p 00000000 {} 12                    
         pytest.param([("fc:00", "")], [""], id="no name"),
     ],
 )
-def test_maps_are_read_by_field(
+def test_maps_are_parsed_by_field(
     tmp_path: Path, lines: list[tuple[str, str]], paths: list[str]
 ) -> None:
     tree = Tree(tmp_path)

@@ -1,4 +1,4 @@
-"""RBDNodes, Events and the record of acts name a process by pid and program, and hold no more."""
+"""RBDNodes, Events and the record of acts contain only the pid and the program of a process."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ def pinned(command: str = COMMAND) -> Snapshot:
         ("", ""),
     ],
 )
-def test_a_program_is_named_without_directory_and_arguments(command: str, program: str) -> None:
+def test_program_is_named_without_directory_and_arguments(command: str, program: str) -> None:
     assert ProcessRef(pid=1, command=command).program == program
 
 
-def test_a_sentence_keeps_all_but_the_command_line() -> None:
+def test_public_sentence_lacks_only_the_command_line() -> None:
     public = PublicText(pinned())
-    said = f"process 4623 ({COMMAND}) of pod p-1 has a file on it open (/data/x)"
-    assert public(said) == "process 4623 (mysql) of pod p-1 has a file on it open (/data/x)"
+    said = f"process 4623 ({COMMAND}) of pod p-1 has an open file on it (/data/x)"
+    assert public(said) == "process 4623 (mysql) of pod p-1 has an open file on it (/data/x)"
     two = f"needed (y); {said}; mounted at /mnt"
     assert public(two).count("(mysql)") == 1
-    assert public(two).endswith("open (/data/x); mounted at /mnt")
+    assert public(two).endswith("open file on it (/data/x); mounted at /mnt")
 
 
 @pytest.mark.parametrize(
@@ -63,19 +63,19 @@ def test_a_sentence_keeps_all_but_the_command_line() -> None:
         f"process 4623 (another {COMMAND}) has the device open",
     ],
 )
-def test_of_a_process_that_the_look_does_not_have_rather_too_much_is_cut(said: str) -> None:
+def test_command_line_of_an_unknown_process_is_cut(said: str) -> None:
     told = PublicText(pinned())(said)
     assert ARGUMENT not in told
     assert re.search(r"process (77|4623) \((mysql|another)", told)
 
 
-def test_a_sentence_without_a_process_stays() -> None:
-    for said in ("needed by default/web-0", "kubelet (process 300) keeps its volumes in /x"):
+def test_sentence_without_a_process_is_unchanged() -> None:
+    for said in ("needed by default/web-0", "kubelet (process 300) has its volumes in /x"):
         assert PublicText(pinned())(said) is said
 
 
 @given(st.text(st.characters(categories=["L", "N", "P", "Zs", "Cc"]), max_size=30))
-def test_no_argument_is_kept_whatever_it_is(argument: str) -> None:
+def test_no_argument_is_public(argument: str) -> None:
     found = process(command=f"/bin/app {argument}")
     look = world(mapped={"openers": (opener(process=found),)})
     public = PublicText(look)(f"{said_of_process(found)} has the device open")
@@ -83,8 +83,8 @@ def test_no_argument_is_kept_whatever_it_is(argument: str) -> None:
     assert is_clean(public)
 
 
-def test_what_is_put_on_record_names_program_and_pid(tmp_path: Path) -> None:
-    """The record of the command line, too: the agent of the node publishes it."""
+def test_record_of_acts_names_only_program_and_pid(tmp_path: Path) -> None:
+    """Assert it for `rbdagent unmap`: the agent on the node publishes the record."""
     look = seen(mapped={"openers": (opener(process=process(command=COMMAND)),)})
     state = StateDir(tmp_path)
     attempt = Attempt(

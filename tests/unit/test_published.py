@@ -1,4 +1,4 @@
-"""What an agent publishes, and what another node's answer makes of it."""
+"""The report that an agent publishes, and its use in the output on another node."""
 
 # ruff: noqa: ANN401 - as the builders
 
@@ -79,12 +79,12 @@ def node_world(**parts: Any) -> Snapshot:
 
 
 def status_of(seen: Snapshot, acts: tuple[Act, ...] | NotObserved = ()) -> Json:
-    diagnoses = [diagnose(each, seen) for each in correlate_node(seen)]
+    diagnoses = [diagnose(use, seen) for use in correlate_node(seen)]
     return rbdnode_status(diagnoses, seen, history(of=identity()), acts)
 
 
 def as_object(status: Json) -> Json:
-    """Give what the API server keeps of a status: a merge patch takes nulls away."""
+    """Return the RBDNode that the API server stores for a status: a merge patch removes nulls."""
     return {
         "apiVersion": "rbdagent.dev/v1alpha1",
         "kind": "RBDNode",
@@ -119,7 +119,7 @@ ACT: Final = Act(
     ],
     ids=["orphan", "in use", "pinned", "half seen", "not seen", "nothing"],
 )
-def test_what_is_published_fits_the_schema_of_the_resource(seen: Snapshot) -> None:
+def test_published_status_is_valid_against_the_crd_schema(seen: Snapshot) -> None:
     of_no_volume = replace(ACT, persistent_volume=None, outcome=None, followed=None)
     published = as_object(status_of(seen, (ACT, of_no_volume)))
     jsonschema.validate(published, SCHEMA)
@@ -128,13 +128,13 @@ def test_what_is_published_fits_the_schema_of_the_resource(seen: Snapshot) -> No
     assert isinstance(node.mappings, NotObserved) is ("mappings" not in published["status"])
 
 
-def test_acts_that_are_not_observed_are_left_out() -> None:
+def test_unobserved_acts_are_left_out() -> None:
     status = status_of(node_world(), UNSEEN)
     assert "acts" not in as_object(status)["status"]
     jsonschema.validate(as_object(status), SCHEMA)
 
 
-def test_a_published_orphan_says_whose_it_is_and_since_when() -> None:
+def test_published_orphan_has_its_client_its_pv_and_its_act() -> None:
     status = status_of(node_world(), (ACT,))
     (mapping,) = status["mappings"]
     assert (status["mapped"], status["orphaned"], status["problems"]) == (1, 1, 1)
@@ -146,14 +146,14 @@ def test_a_published_orphan_says_whose_it_is_and_since_when() -> None:
     assert act["followedBecause"] == "kubelet does not run; a pod waits"
 
 
-def test_devices_that_were_not_observed_are_published_as_null_and_never_as_none() -> None:
+def test_unobserved_devices_are_null_and_not_an_empty_list() -> None:
     status = status_of(node_world(on_node={"mappings": UNSEEN}))
     assert (status["mappings"], status["mapped"]) == (None, None)
     assert status_of(node_world(on_node={"mappings": ()}))["mappings"] == []
 
 
 # --------------------------------------------------------------------------------------------------
-# Seen from another node
+# Observed from another node
 # --------------------------------------------------------------------------------------------------
 
 
@@ -179,34 +179,35 @@ def by_agent(
     return PublishedNode(name=name, observed_at=at, mappings=(replace(mapping, **changes),))
 
 
-def test_a_published_client_makes_the_holder_certain_with_its_device_and_verdict() -> None:
+def test_published_client_makes_the_holder_certain() -> None:
     seen = from_worker_2(by_agent())
     diagnosis = diagnose(correlate(seen), seen)
     (judged,) = diagnosis.holders
     assert (judged.holder.node, judged.holder.confidence) == ("worker-1", Confidence.CERTAIN)
     assert judged.verdict is Verdict.ORPHANED
     assert "the agent on worker-1 reported /dev/rbd7" in judged.because[0]
-    assert "RBD101" in {each.code for each in diagnosis.findings}
+    assert "RBD101" in {finding.code for finding in diagnosis.findings}
     assert lines_of(diagnosis.next_commands)[0].startswith("ssh worker-1 rbdagent")
-    assert not any("unmap" in each for each in lines_of(diagnosis.next_commands))
+    assert not any("unmap" in line for line in lines_of(diagnosis.next_commands))
 
 
-def test_a_node_that_no_address_leads_to_is_found_by_what_it_published() -> None:
-    """An overlay or a second network: the InternalIP of no Node is the client's."""
+def test_node_without_a_known_address_is_found_by_its_report() -> None:
+    """Find the node with an overlay or a second network: no InternalIP is the client's address."""
     seen = from_worker_2(by_agent(name="worker-9"))
     (judged,) = diagnose(correlate(seen), seen).holders
     assert judged.holder.node == "worker-9"
 
 
-def test_an_old_word_names_the_node_but_says_nothing_of_now() -> None:
+def test_old_report_names_the_node_but_not_the_verdict() -> None:
     seen = from_worker_2(by_agent(at=AN_HOUR_AGO))
     (judged,) = diagnose(correlate(seen), seen).holders
     assert judged.holder.confidence is Confidence.CERTAIN
     assert judged.verdict is Verdict.UNDETERMINED
-    assert any("last said Orphaned, 60m ago" in each for each in judged.because)
+    reason = "the last report of the agent there is 60m old: Orphaned"
+    assert reason in judged.because
 
 
-def test_a_pod_that_runs_there_outweighs_what_was_published() -> None:
+def test_running_pod_outweighs_the_published_verdict() -> None:
     seen = from_worker_2(by_agent(), in_kube={"pods": (pod(),)})
     (judged,) = diagnose(correlate(seen), seen).holders
     assert judged.verdict is Verdict.IN_USE
@@ -222,7 +223,7 @@ def test_a_pod_that_runs_there_outweighs_what_was_published() -> None:
     ],
     ids=str,
 )
-def test_another_client_is_not_taken_for_the_holder(changes: Json) -> None:
+def test_report_of_another_client_is_not_the_holder(changes: Json) -> None:
     seen = from_worker_2(by_agent(**changes))
     watching, *_ = diagnose(correlate(seen), seen).holders
     assert watching.holder.watcher is not None
@@ -230,7 +231,7 @@ def test_another_client_is_not_taken_for_the_holder(changes: Json) -> None:
     assert watching.verdict is Verdict.UNDETERMINED
 
 
-def test_another_image_of_the_same_client_names_the_node_alone() -> None:
+def test_other_image_of_the_same_client_names_only_the_node() -> None:
     seen = from_worker_2(by_agent(image_id="another"))
     (judged,) = diagnose(correlate(seen), seen).holders
     assert judged.holder.confidence is Confidence.CERTAIN
@@ -255,46 +256,50 @@ WAITS: Final[Json] = {**LISTED, "pods": (waiting_pod(placed_at=LONG_AGO),)}
     [(LOST, "RBD109"), (DRIVER_DOWN, "RBD201"), (KUBELET_DOWN, "RBD202")],
     ids=["lost pod", "driver down", "kubelet down"],
 )
-def test_what_only_the_node_sees_is_reported_from_another_node(parts: Json, code: str) -> None:
-    """The API has neither the pod nor the driver's state: the node's agent publishes them."""
+def test_fact_known_only_on_the_node_is_reported_elsewhere(parts: Json, code: str) -> None:
+    """Assert the finding: only the report of the agent has the fact, not the objects of the API."""
     there = rbd_node(as_object(status_of(node_world(**parts, in_kube={**LISTED}))))
     seen = from_worker_2(there, in_kube=WAITS)
-    findings = {each.code: each for each in diagnose(correlate(seen), seen).findings}
+    findings = {finding.code: finding for finding in diagnose(correlate(seen), seen).findings}
     assert findings[code].severity is Severity.ERROR
     assert "The agent on worker-1 reports" in findings[code].message
     assert "RBD724" not in findings
 
 
-def test_what_an_agent_reported_an_hour_ago_is_no_finding_of_now() -> None:
+def test_finding_in_an_hour_old_report_is_not_reported() -> None:
     seen = from_worker_2(by_agent(findings=("RBD109",), at=AN_HOUR_AGO))
-    assert "RBD109" not in {each.code for each in diagnose(correlate(seen), seen).findings}
+    assert "RBD109" not in {finding.code for finding in diagnose(correlate(seen), seen).findings}
 
 
-def test_a_deleted_image_is_reported_with_the_agents_report_and_its_age() -> None:
+def test_deleted_image_is_reported_with_the_age_of_the_report() -> None:
     gone = {"presence": ImagePresence.GONE, "image_id": None, "watchers": ()}
     seen = from_worker_2(by_agent(Verdict.DEAD, at=LONG_AGO), of_image=gone)
-    (found,) = (each for each in diagnose(correlate(seen), seen).findings if each.code == "RBD301")
+    (found,) = (
+        finding for finding in diagnose(correlate(seen), seen).findings if finding.code == "RBD301"
+    )
     assert "It was mapped: the agent on worker-1 reported /dev/rbd7 " in found.message
     assert found.message.endswith(" ago.")
 
 
-def test_an_unmount_that_is_not_done_elsewhere_is_promised_by_no_kubelet() -> None:
-    """Ready is what kubelet last said: neither it nor its CSI driver was looked at."""
+def test_recovery_by_a_remote_kubelet_is_conditional() -> None:
+    """Assert the condition: Ready is the last report of kubelet, and the node was not observed."""
     seen = from_worker_2(in_kube=WAITS)
-    (told,) = (each for each in diagnose(correlate(seen), seen).findings if each.code == "RBD724")
+    (told,) = (
+        finding for finding in diagnose(correlate(seen), seen).findings if finding.code == "RBD724"
+    )
     assert "not observed from here: whether kubelet and the CSI driver work on worker-1 now" in (
         told.evidence
     )
-    assert "once it runs, the CSI driver answers there" in str(told.heals)
+    assert "once it is running, the CSI driver responds there" in str(told.heals)
 
 
 # --------------------------------------------------------------------------------------------------
-# A mapping that an agent reports and that has no watch
+# A reported mapping without a watcher
 # --------------------------------------------------------------------------------------------------
 
 
 def unwatched_seen_from_worker_2(report: PublishedNode, **parts: Any) -> Diagnosis:
-    """Return the answer on worker-2 about an image that has no watcher at all."""
+    """Return the diagnosis on worker-2 of an image, by default without a watcher."""
     of_image = {"watchers": ()} | parts.pop("of_image", {})
     seen = from_worker_2(report, of_image=of_image, **parts)
     return diagnose(correlate(seen), seen)
@@ -382,7 +387,7 @@ WITHOUT_WATCH: Final[dict[str, tuple[Diagnosis, Verdict]]] = {
 
 
 @pytest.mark.parametrize("case", WITHOUT_WATCH)
-def test_a_reported_mapping_without_a_watch_is_a_holder(case: str) -> None:
+def test_reported_mapping_without_a_watcher_is_a_holder(case: str) -> None:
     diagnosis, expected = WITHOUT_WATCH[case]
     (judged,) = diagnosis.holders
     assert judged.holder.node == "worker-1"
@@ -391,8 +396,8 @@ def test_a_reported_mapping_without_a_watch_is_a_holder(case: str) -> None:
     assert "RBD118" not in {finding.code for finding in diagnosis.findings}
 
 
-def test_a_second_writer_that_lost_its_watch_is_a_conflict_from_every_node() -> None:
-    """Recorded (30): the image shows one watcher, and two nodes write."""
+def test_second_writer_without_a_watcher_is_a_conflict() -> None:
+    """Assert the conflict on a third node: one watcher, and two nodes write (recording 30)."""
     seen = world(
         on_node={"node_name": "worker-3", "mappings": (), "addresses": ("10.77.0.13",)},
         of_image={"watchers": (remote_watcher(),)},
@@ -403,26 +408,26 @@ def test_a_second_writer_that_lost_its_watch_is_a_conflict_from_every_node() -> 
     assert {judged.holder.node for judged in diagnosis.holders} == {"worker-1", "worker-2"}
 
 
-def test_an_old_report_is_no_holder_beside_one_that_is_seen() -> None:
+def test_old_report_is_no_holder_beside_an_observed_one() -> None:
     report = by_agent(at=AN_HOUR_AGO, name="worker-9", client_id=5)
     diagnosis = unwatched_seen_from_worker_2(report, of_image={"watchers": (watcher(),)})
     assert [judged.holder.node for judged in diagnosis.holders] == ["worker-1"]
 
 
 # --------------------------------------------------------------------------------------------------
-# A conflict, seen by the agent of one of its nodes
+# A conflict, observed by the agent of a node with a mapping
 # --------------------------------------------------------------------------------------------------
 
 
 def by_agent_there(**changes: Any) -> PublishedNode:
-    """Give the word of worker-2's agent, on the client whose watch worker-1 sees."""
+    """Return the report of the agent on worker-2 about the client that worker-1 sees watching."""
     theirs = {"client_id": 4239, "client_address": REMOTE_ADDRESS, "read_only": False}
     known = {"verdict": Verdict.IN_USE, "name": "worker-2"}
     return by_agent(**{**known, **theirs, **changes})
 
 
 def from_agent(*published: PublishedNode, **parts: Any) -> Snapshot:
-    """Give the look of worker-1's agent, which lists no pods of other nodes."""
+    """Return a snapshot of the agent on worker-1, which lists no pods of other nodes."""
     in_kube = {"published": published, "pods": (pod(),), "pods_scope": "node/worker-1"}
     of_image = {"watchers": (watcher(), remote_watcher(**parts.pop("their_watch", {})))}
     return node_world(in_kube=in_kube | parts.pop("in_kube", {}), of_image=of_image, **parts)
@@ -434,7 +439,7 @@ def by_node(seen: Snapshot) -> Diagnosis:
 
 
 def of_conflict(diagnosis: Diagnosis) -> str:
-    (found,) = (each for each in diagnosis.findings if each.code == "RBD106")
+    (found,) = (finding for finding in diagnosis.findings if finding.code == "RBD106")
     return "\n".join((found.message, *found.evidence))
 
 
@@ -442,18 +447,18 @@ OVERLAY: Final = replace(REMOTE_ADDRESS, ip="192.0.2.7")
 BY_OVERLAY: Final[Json] = {"their_watch": {"address": OVERLAY}}
 
 
-def test_a_kernel_client_at_another_node_s_address_is_a_conflict_that_is_probable() -> None:
+def test_conflict_by_the_address_of_a_client_is_probable() -> None:
     diagnosis = by_node(from_agent())
     assert diagnosis.verdict is Verdict.CONFLICT
     assert "probable: client.4239 has an address of worker-2" in of_conflict(diagnosis)
     assert "certain:" not in of_conflict(diagnosis)
 
 
-def test_the_word_of_the_other_node_s_agent_makes_a_conflict_certain() -> None:
+def test_report_of_the_other_agent_makes_a_conflict_certain() -> None:
     diagnosis = by_node(from_agent(by_agent_there()))
     assert diagnosis.verdict is Verdict.CONFLICT
     assert "certain: /dev/rbd7 on worker-2 is client.4239, read-write" in of_conflict(diagnosis)
-    assert "worker-1, worker-2 at once" in of_conflict(diagnosis)
+    assert "worker-1, worker-2 at the same time" in of_conflict(diagnosis)
 
 
 @pytest.mark.parametrize(
@@ -466,31 +471,31 @@ def test_the_word_of_the_other_node_s_agent_makes_a_conflict_certain() -> None:
     ],
     ids=["old", "another image", "not told whether it writes", "told to be read-only"],
 )
-def test_a_word_that_is_old_or_does_not_tell_makes_no_conflict_certain(
+def test_inconclusive_report_makes_no_conflict_certain(
     told: PublishedNode,
 ) -> None:
-    """The kernel client's watch is one all the same: whatever is published, it is not silenced."""
+    """Assert the conflict: the watcher of the kernel client shows it, whatever is published."""
     diagnosis = by_node(from_agent(told))
     assert diagnosis.verdict is Verdict.CONFLICT
     assert "certain:" not in of_conflict(diagnosis)
 
 
-def test_a_client_of_no_known_address_conflicts_once_its_agent_has_told_of_it() -> None:
-    """An overlay or a second network: nobody knows whose it is without."""
+def test_client_with_an_unknown_address_needs_a_report() -> None:
+    """Assert the conflict with a report only: an overlay address leads to no node."""
     assert by_node(from_agent(**BY_OVERLAY)).verdict is Verdict.IN_USE
     told = by_agent_there(client_address=OVERLAY)
     assert by_node(from_agent(told, **BY_OVERLAY)).verdict is Verdict.CONFLICT
 
 
-def test_where_several_may_write_nothing_that_is_published_is_a_conflict() -> None:
+def test_report_is_no_conflict_if_several_nodes_may_write() -> None:
     volumes = (volume(access_modes=("ReadWriteMany",), volume_mode="Block"),)
     diagnosis = by_node(from_agent(by_agent_there(), in_kube={"persistent_volumes": volumes}))
     assert diagnosis.verdict is Verdict.SHARED
-    assert "RBD106" not in {each.code for each in diagnosis.findings}
+    assert "RBD106" not in {finding.code for finding in diagnosis.findings}
 
 
-def test_a_watch_of_this_node_that_lingers_is_no_second_node() -> None:
-    """Its own RBDNode may still tell of the mapping that has just gone."""
+def test_lingering_watcher_of_this_node_is_not_a_second_node() -> None:
+    """Assert no conflict: the RBDNode of this node may still list a mapping that just ended."""
     gone = remote_watcher(address=replace(ADDRESS, nonce=77))
     own = by_agent(name="worker-1", client_id=gone.client, client_address=gone.address)
     seen = from_agent(own, their_watch={"address": gone.address})
@@ -498,12 +503,15 @@ def test_a_watch_of_this_node_that_lingers_is_no_second_node() -> None:
 
 
 @pytest.mark.parametrize("verdict", [Verdict.SHARED, Verdict.CONFLICT, Verdict.FREE])
-def test_a_verdict_that_no_holder_can_have_is_not_taken_over(verdict: Verdict) -> None:
+def test_published_verdict_that_is_invalid_here_is_ignored(verdict: Verdict) -> None:
     diagnosis = by_node(from_agent(by_agent_there(verdict=verdict)))
-    assert [each.verdict for each in diagnosis.holders] == [Verdict.IN_USE, Verdict.UNDETERMINED]
+    assert [holder.verdict for holder in diagnosis.holders] == [
+        Verdict.IN_USE,
+        Verdict.UNDETERMINED,
+    ]
 
 
-def test_a_client_that_has_the_image_twice_watches_it_for_the_one_that_writes() -> None:
+def test_watcher_belongs_to_the_writable_mapping_of_a_client() -> None:
     reading, writing = by_agent_there(read_only=True), by_agent_there(device="/dev/rbd9")
     assert isinstance(reading.mappings, tuple)
     assert isinstance(writing.mappings, tuple)
@@ -511,7 +519,7 @@ def test_a_client_that_has_the_image_twice_watches_it_for_the_one_that_writes() 
     assert "certain: /dev/rbd9 on worker-2" in of_conflict(by_node(from_agent(both)))
 
 
-def test_a_conflict_is_a_problem_of_the_node_that_publishes_it() -> None:
+def test_conflict_is_counted_as_a_problem_of_the_node() -> None:
     quiet = node_world(in_kube={"pods": (pod(),)})
     assert (status_of(quiet)["problems"], status_of(from_agent())["problems"]) == (0, 1)
 
@@ -556,7 +564,7 @@ NEIGHBOURS: Final[dict[str, tuple[Snapshot, tuple[str, ...]]]] = {
 
 
 @pytest.mark.parametrize("case", NEIGHBOURS)
-def test_only_who_may_conflict_with_this_node_is_asked_what_he_published(case: str) -> None:
+def test_neighbours_are_the_nodes_that_may_conflict(case: str) -> None:
     seen, wanted = NEIGHBOURS[case]
     assert {name for use in correlate_node(seen) for name in neighbours(use, "worker-1")} == {
         *wanted
@@ -568,7 +576,7 @@ def test_only_who_may_conflict_with_this_node_is_asked_what_he_published(case: s
 # --------------------------------------------------------------------------------------------------
 
 
-def test_the_list_of_all_nodes_tells_how_old_each_word_is() -> None:
+def test_list_of_all_nodes_shows_the_age_of_each_report() -> None:
     unseen = PublishedNode(
         name="worker-3", observed_at=NOW, mappings=NotObserved(reason="no devices seen")
     )
@@ -580,12 +588,12 @@ def test_the_list_of_all_nodes_tells_how_old_each_word_is() -> None:
     )
     lines = table.splitlines()
     assert lines[1].split()[:3] == ["worker-1", "/dev/rbd7", "Orphaned"]
-    assert "worker-2: last heard of 60m ago: what is mapped there now is not known" in lines
-    assert "worker-3: not observed: no devices seen (asked 0s ago)" in lines
+    assert "worker-2: last report 60m ago: its current mappings are unknown" in lines
+    assert "worker-3: not observed: no devices seen (reported 0s ago)" in lines
     assert published_names([by_agent(), unseen]) == "worker-1 /dev/rbd7\n"
 
 
-def test_nothing_published_is_not_told_as_nothing_mapped() -> None:
+def test_list_without_reports_does_not_show_nothing_mapped() -> None:
     assert "No agent has published" in published_table([], now=NOW, wide=False, colour=False)
     unseen = PublishedNode(name="a", observed_at=NOW, mappings=NotObserved(reason="denied"))
     table = published_table([unseen], now=NOW, wide=False, colour=False)

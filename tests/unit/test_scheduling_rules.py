@@ -1,4 +1,4 @@
-"""RBD701 to RBD703, RBD705, RBD706: why a pod gets no node for its volume."""
+"""RBD701 to RBD703, RBD705, RBD706: reasons why a pod with a volume is not scheduled."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ OF_ANOTHER: Final[dict[str, Any]] = {
         volume(name="pv-ebs", claim=MORE, source=CsiSource(driver=EBS, volume_handle="vol-1")),
     ),
 }
-"""The pod has a volume of another driver as well."""
+"""The pod also has a volume of another driver."""
 NOT_OWNER: Final = (
     "PVC default/web-1-scratch was not created for pod default/web-1 (pod is not owner)"
 )
 
 
 def unplaced(why: str, **in_kube: Any) -> Snapshot:  # noqa: ANN401 - as the builders
-    """Build a world in which a pod gets no node."""
+    """Build a snapshot in which the scheduler finds no node for a pod."""
     of_pod = in_kube.pop("of_pod", {})
     pods = (waiting_pod(node=None, unschedulable=why, **of_pod),)
     return unmapped(in_kube={"pods": pods, **in_kube}, target=BY_POD)
@@ -184,7 +184,7 @@ SAID: Final[Said] = {
 
 
 @pytest.mark.parametrize(("code", "seen", "beside"), said_rows(SAID))
-def test_the_code_is_said_and_nothing_else_is_wrong(
+def test_code_is_reported_and_only_the_expected_others(
     code: str, seen: Snapshot, beside: set[str]
 ) -> None:
     finding = found(seen, code)
@@ -233,11 +233,11 @@ QUIET: Final[Quiet] = {
 
 
 @pytest.mark.parametrize(("code", "seen"), quiet_rows(QUIET))
-def test_the_code_is_not_said(code: str, seen: Snapshot) -> None:
+def test_similar_state_is_reported_without_the_code(code: str, seen: Snapshot) -> None:
     assert code not in codes(seen)
 
 
-def test_the_other_claim_is_what_to_ask_for() -> None:
+def test_command_diagnoses_the_other_claim() -> None:
     finding = found(SAID["RBD701"]["another claim of the pod is Pending"][0], "RBD701")
     assert finding.message == ("default/web-1 gets no node: its claim default/more is Pending.")
     assert lines_of(finding.commands) == ("rbdagent diagnose pvc/default/more",)
@@ -246,17 +246,17 @@ def test_the_other_claim_is_what_to_ask_for() -> None:
     )
 
 
-def test_what_keeps_the_claim_that_was_asked_about_is_said_of_the_claim_itself() -> None:
+def test_claim_that_is_the_target_makes_rbd701_info() -> None:
     seen = unplaced('persistentvolumeclaim "data" is being deleted')
     assert found(seen, "RBD701").severity is Severity.INFO
 
 
-def test_so_it_is_where_kubelet_speaks_of_the_claim_that_was_asked_about() -> None:
+def test_kubelet_error_about_the_target_makes_rbd701_info() -> None:
     seen = mounting("error processing PVC default/data: PVC is not bound")
     assert found(seen, "RBD701").severity is Severity.INFO
 
 
-def test_a_pod_whose_only_claim_does_not_exist_is_not_said_to_have_no_volume() -> None:
+def test_pod_whose_only_claim_is_missing_is_not_rbd415() -> None:
     seen = SAID["RBD701"]["the only claim that it names, and there is not"][0]
     assert "RBD415" not in codes(seen)
     finding = found(seen, "RBD701")
@@ -264,7 +264,7 @@ def test_a_pod_whose_only_claim_does_not_exist_is_not_said_to_have_no_volume() -
     assert lines_of(finding.commands) == ("kubectl -n default get pvc",)
 
 
-def test_nodes_that_have_the_labels_and_are_refused_all_the_same_are_named() -> None:
+def test_rejected_nodes_with_matching_labels_are_named() -> None:
     nodes = (node("worker-1", labels=(("zone", "a"),)), node("worker-2"))
     seen = unplaced(
         "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match PersistentVolume's "
@@ -275,16 +275,16 @@ def test_nodes_that_have_the_labels_and_are_refused_all_the_same_are_named() -> 
     finding = found(seen, "RBD702")
     assert finding.severity is Severity.WARNING
     assert (
-        "where zone In a. It may be used on worker-1, and the scheduler refuses" in finding.message
+        "where zone In a. It may be used on worker-1, and the scheduler rejects" in finding.message
     )
 
 
-def test_where_not_all_nodes_were_observed_none_is_said_to_lack_the_labels() -> None:
+def test_incomplete_node_list_proves_no_missing_labels() -> None:
     seen = unplaced(AFFINITY, persistent_volumes=TIED, nodes_complete=False)
     assert "No node" not in found(seen, "RBD702").message
 
 
-def test_the_fullest_node_is_told_by_its_figures() -> None:
+def test_fullest_node_is_shown_with_its_numbers() -> None:
     finding = found(SAID["RBD703"]["every node is full"][0], "RBD703")
     assert "(worker-1: 1 of 1)" in finding.message
     assert "worker-2: 0 of 2" in finding.evidence
@@ -292,10 +292,10 @@ def test_the_fullest_node_is_told_by_its_figures() -> None:
 
 SCRATCH: Final = claim(ref=ObjectRef(namespace="default", name="web-1-scratch"))
 LEAVING: Final = replace(SCRATCH, deleting_since="2026-11-21T02:58:00Z")
-NEVER: Final = "never: nobody renames a claim"
+NEVER: Final = "not automatic: a claim cannot be renamed"
 COLLECTED: Final = (
-    "the garbage collector and the ephemeral-volume controller: if the claim is that of the pod "
-    "before"
+    "the garbage collector and the ephemeral-volume controller: if the claim belongs to the "
+    "previous pod"
 )
 WHEN_GONE: Final = "the ephemeral-volume controller, once that claim is gone"
 
@@ -319,7 +319,7 @@ WHEN_GONE: Final = "the ephemeral-volume controller, once that claim is gone"
         "it was not seen",
     ],
 )
-def test_the_claim_of_the_pod_before_is_no_trouble_while_it_is_being_collected(
+def test_claim_of_the_previous_pod_is_info_during_collection(
     there: Claim, since: str, severity: Severity, heals: str
 ) -> None:
     seen = unplaced(NOT_OWNER, of_pod={"created_at": since}, claims=(claim(), there))
@@ -328,7 +328,7 @@ def test_the_claim_of_the_pod_before_is_no_trouble_while_it_is_being_collected(
     assert str(finding.heals) == heals
 
 
-def test_a_claim_that_is_being_deleted_is_what_to_ask_for() -> None:
+def test_command_diagnoses_the_claim_being_deleted() -> None:
     finding = found(unplaced(NOT_OWNER, claims=(claim(), LEAVING)), "RBD705")
     assert finding.message.endswith("It is being deleted.")
     assert lines_of(finding.commands) == ("rbdagent diagnose pvc/default/web-1-scratch",)
@@ -339,7 +339,7 @@ def limits(*drivers: str) -> tuple[CsiNode, ...]:
         CsiNode(
             node_name="worker-1",
             drivers=(DRIVER, EBS),
-            limits=tuple((each, 25) for each in drivers),
+            limits=tuple((driver, 25) for driver in drivers),
         ),
     )
 
@@ -361,12 +361,12 @@ def limits(*drivers: str) -> tuple[CsiNode, ...]:
         "the other claim was not seen",
     ],
 )
-def test_a_limit_is_told_of_the_driver_only_where_it_can_be_its_own(
+def test_limit_is_ascribed_to_the_driver_only_if_possible(
     parts: dict[str, Any], *, named: bool
 ) -> None:
     message = found(unplaced(FULL, **parts), "RBD703").message
-    assert (f"as many volumes of {DRIVER} as it allows" in message) is named
-    assert ("it may be another volume of the pod" in message) is not named
+    assert (f"at the volume limit of {DRIVER}" in message) is named
+    assert ("another volume of the pod may be the cause" in message) is not named
 
 
 @pytest.mark.parametrize(
@@ -382,18 +382,18 @@ def test_a_limit_is_told_of_the_driver_only_where_it_can_be_its_own(
         (((),), False),
     ],
 )
-def test_one_term_must_hold_and_all_of_it(terms: Any, *, there: bool) -> None:  # noqa: ANN401
+def test_node_must_match_all_requirements_of_one_term(terms: Any, *, there: bool) -> None:  # noqa: ANN401
     labels = (("zone", "a"), ("rack", "4"))
     assert fits(volume(node_affinity=terms), node(labels=labels)) is there
 
 
 @pytest.mark.parametrize(("zone", "there"), [("a", True), ("b", True), ("c", False)])
-def test_a_volume_of_two_zones_fits_in_either(zone: str, *, there: bool) -> None:
+def test_volume_of_two_zones_fits_in_either_zone(zone: str, *, there: bool) -> None:
     key = "topology.kubernetes.io/zone"
     assert fits(volume(labels=((key, "a__b"),)), node(labels=((key, zone),))) is there
 
 
-def test_so_it_is_where_other_claims_were_seen_in_the_same_look() -> None:
+def test_pod_with_a_missing_claim_beside_others_is_not_rbd415() -> None:
     seen = SAID["RBD701"]["the only claim that it names, and there is not"][0]
     kube = seen.kubernetes
     assert kube is not None

@@ -1,4 +1,4 @@
-"""No form in which people pass a secret to a program, or in which a program logs one, is shown."""
+"""Secrets are masked in the known forms of commands and log lines."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ WORDS: Final = (
     "timeout 5 /usr/bin/mysql -p{}",
     "kubectl exec x -- env A=b mysql -p{}",
 )
-"""Commands by their words; a blank separates two, and the secret is in one word."""
+"""Commands; a space separates two arguments, and the secret is in one argument."""
 
 SCRIPTS: Final = (
     "mysql -u root -p{} shop",
@@ -154,7 +154,7 @@ SCRIPTS: Final = (
     "app --password {} --verbose",
     "CLIENT=/usr/bin/mysql -p{} shop",
 )
-"""What `sh -c` runs, with the secret as shlex.quote writes it."""
+"""Scripts for `sh -c`, with the secret as shlex.quote writes it."""
 
 JSON: Final = (
     '{{"password": {}}}',
@@ -162,7 +162,7 @@ JSON: Final = (
     '{{"auth": {}, "x": 1}}',
     '{{"list": ["--token", {}]}}',
 )
-"""JSON, with the secret as json.dumps writes it; also as a text within JSON."""
+"""JSON, with the secret as json.dumps writes it; also tested as a string within JSON."""
 
 LINES: Final = (
     "rbd args: [--id u -m 10.0.0.1 --key {} map k8s/x], error",
@@ -191,7 +191,7 @@ LINES: Final = (
     "'password' => {}",
     "['mysql', '--password={}', '-h']",
 )
-"""Lines of logs, with a secret of one word."""
+"""Log lines with a secret of one word."""
 
 SHAPES: Final = {
     "CephX key": "AQBPnnpgAAAAABAAcPb8S8gLKXhXJ1yJ5rwQ2A==",
@@ -218,7 +218,7 @@ SHAPES: Final = {
     "SendGrid": "SG.abcdefghijklmnop.qrstuvwxyz0123456789",
     "age": "AGE-SECRET-KEY-1ABCDEFGHIJKLMNOPQRSTUVWXYZ",
 }
-"""Secrets that show by their form, with invented content."""
+"""Secrets that are recognisable by their form, with invented content."""
 
 
 SECRET: Final = "hunter2-Correct8"  # noqa: S105 - invented
@@ -284,14 +284,14 @@ EVERY_FORM: Final = pytest.mark.parametrize(
 
 
 @EVERY_FORM
-def test_a_secret_is_masked_in_every_form(show: Shown, template: str) -> None:
+def test_secret_is_masked_in_every_form(show: Shown, template: str) -> None:
     shown = show(template, SECRET)
     assert MASK in shown
     assert SECRET not in shown
 
 
 @pytest.mark.parametrize("secret", SHAPES.values(), ids=SHAPES)
-def test_a_secret_is_masked_wherever_its_form_shows_it(secret: str) -> None:
+def test_secret_with_a_known_form_is_masked_everywhere(secret: str) -> None:
     end = secret.strip()[-8:]
     for shown in (
         without_secrets(secret),
@@ -304,15 +304,16 @@ def test_a_secret_is_masked_wherever_its_form_shows_it(secret: str) -> None:
 
 
 OF_ONE_WORD: Final = st.from_regex(r"[A-Za-z0-9][!#-&(-.0-~]{0,30}[A-Za-z0-9=!]", fullmatch=True)
-"""Without quotes, which such lines have around it, and without the slash that ends a URL's host."""
+"""Words without quotes, which surround them in such lines, and without a slash, which ends the host
+of a URL."""
 ANY: Final = st.text(
     st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=30
 ).map(lambda text: f"s{text}")
 
 
 @given(form=st.sampled_from(FORMS), data=st.data())
-def test_nothing_of_any_secret_is_shown(form: tuple[Shown, str], data: st.DataObject) -> None:
-    """What is shown does not depend on the secret."""
+def test_no_part_of_any_secret_is_shown(form: tuple[Shown, str], data: st.DataObject) -> None:
+    """Assert that the output does not depend on the secret."""
     show, template = form
     in_url = "://" in template or show is shown_line
     secret = data.draw(OF_ONE_WORD if in_url else ANY)
@@ -323,15 +324,15 @@ CUT: Final = tuple(text for text in (*JSON, *LINES) if "://" not in text)
 
 
 @pytest.mark.parametrize("template", CUT)
-def test_a_secret_whose_end_was_cut_off_is_masked(template: str) -> None:
-    """Lines of logs are cut before they are masked; so are the last words of commands."""
+def test_secret_whose_end_was_cut_off_is_masked(template: str) -> None:
+    """Assert the mask: log lines and the last arguments of commands are cut before the masking."""
     text = json_of(template, SECRET) if template in JSON else template.replace("{}", SECRET)
     for kept in range(1, len(SECRET)):
         cut = text[: text.index(SECRET) + kept]
         assert without_secrets(cut).endswith(MASK)
 
 
-# What stays ---------------------------------------------------------------------------------------
+# Unchanged texts ----------------------------------------------------------------------------------
 
 ORDINARY: Final = (
     "/usr/bin/kubelet --config=/etc/lab/kubelet.json --kubeconfig=/etc/lab/kubelet.kubeconfig",
@@ -353,7 +354,7 @@ ORDINARY: Final = (
 
 
 @pytest.mark.parametrize("command", ORDINARY)
-def test_an_ordinary_command_stays(command: str) -> None:
+def test_ordinary_command_is_unchanged(command: str) -> None:
     assert command_without_secrets(command.split(" ")) == command
 
 
@@ -367,11 +368,11 @@ def test_an_ordinary_command_stays(command: str) -> None:
         "exit status 22: session closed",
     ],
 )
-def test_what_only_speaks_of_secrets_stays(line: str) -> None:
+def test_line_about_secrets_without_a_secret_is_unchanged(line: str) -> None:
     assert without_secrets(line) == line
 
 
-def test_other_words_stay_beside_a_secret() -> None:
+def test_other_words_beside_a_secret_are_unchanged() -> None:
     line = without_secrets('args: [--id u --key AQ== map k8s/x] {"password":"x y","pool":"k8s"}')
     assert line == f'args: [--id u --key {MASK} map k8s/x] {{"password":{MASK},"pool":"k8s"}}'
     assert without_keys("map k8s/x key=hunter2,ro") == f"map k8s/x key={MASK},ro"

@@ -1,4 +1,4 @@
-"""What one process, or one pod, may take of an observation, so that the others are observed."""
+"""Time and size limits per process and per pod, so that the others are still observed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _READ: Final = os.read
 
 
 class Clock:
-    """A clock that goes on when it is told to, and each time that it is asked."""
+    """A fake clock: a test sets it, and each call advances it by ``step``."""
 
     def __init__(self) -> None:
         self.now = self.step = 0.0
@@ -55,7 +55,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Tree:
-    """Return a node: of two images, a pod uses the first; another pod is hostile."""
+    """Return a node with two mapped images and two pods: one uses the first, one is hostile."""
     made = Tree(tmp_path)
     for number in (0, 1):
         made.device(number)
@@ -69,7 +69,7 @@ def tree(tmp_path: Path) -> Tree:
 
 @pytest.fixture
 def slow(clock: Clock, monkeypatch: pytest.MonkeyPatch, tree: Tree) -> Tree:
-    """Have each block of the hostile process's files take a second."""
+    """Return the tree; each block of the files of the hostile process takes a second to read."""
 
     def read(descriptor: int, size: int) -> bytes:
         path = os.readlink(f"/proc/self/fd/{descriptor}")
@@ -90,18 +90,22 @@ def assert_only_the_unused_is_unseen(mappings: tuple[Mapping, ...], fact: str) -
     used, unused = mappings
     if fact == MOUNTS:
         assert not isinstance(used.mounts, NotObserved)
-        assert [each.namespace.process.pid for each in used.mounts] == [1, 77]
+        assert [mount.namespace.process.pid for mount in used.mounts] == [1, 77]
     assert isinstance(unused.mounts if fact == MOUNTS else unused.openers, NotObserved)
 
 
-@pytest.mark.parametrize(("path", "fact"), [("mountinfo", MOUNTS), ("maps", FILES)])
-def test_a_file_that_takes_too_long_is_a_gap(slow: Tree, path: str, fact: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "fact", "seconds"), [("mountinfo", MOUNTS, 0.15), ("maps", FILES, 2)]
+)
+def test_file_that_takes_too_long_is_a_gap(
+    slow: Tree, path: str, fact: str, seconds: float
+) -> None:
     slow.write("proc/66/maps", f"{ROOT_MOUNT}\n" * (100 if path == "maps" else 0))
     if path == "maps":
         slow.namespace("hostile", ROOT_MOUNT)
     reason = gap(slow, fact).reason
     assert f"process 66 (evil) of pod {OTHER_POD}" in reason
-    assert f"/66/{path}: not read to its end, that takes longer than 2 s" in reason
+    assert f"/66/{path}: not read to its end, because it takes longer than {seconds} s" in reason
     assert_only_the_unused_is_unseen(slow.mappings(), fact)
 
 
@@ -111,12 +115,14 @@ def test_descriptors_that_take_too_long_are_a_gap(
     monkeypatch.setattr(processes, "_OFTEN", 1)
     clock.step = 0.1
     tree.open_files(66, *["/dev/null"] * 30)
-    assert "/66/fd: not read to its end, that takes longer than 2 s" in gap(tree, FILES).reason
+    assert (
+        "/66/fd: not read to its end, because it takes longer than 2 s" in gap(tree, FILES).reason
+    )
     assert_only_the_unused_is_unseen(tree.mappings(), FILES)
 
 
-def test_a_pod_has_one_share_for_all_of_its_processes(slow: Tree, clock: Clock) -> None:
-    """The third of its namespaces is not read any more; the other pod's is."""
+def test_pod_has_one_share_for_all_its_processes(slow: Tree, clock: Clock) -> None:
+    """Assert the time: the third namespace of the pod is not read; that of the other pod is."""
     for number in (67, 68, 69):
         slow.namespace(f"ns-{number}", ROOT_MOUNT, str(number))
         slow.process(number, "/evil", namespace="hostile", pod=OTHER_POD)
@@ -125,7 +131,7 @@ def test_a_pod_has_one_share_for_all_of_its_processes(slow: Tree, clock: Clock) 
     assert clock.now - begun <= POD_S + 1
 
 
-def test_a_share_ends_with_the_time_of_its_process(clock: Clock) -> None:
+def test_share_ends_with_the_time_of_its_process(clock: Clock) -> None:
     share = Shares().of(POD)
     clock.now += PROCESS_S
     assert not share.is_over
@@ -133,19 +139,19 @@ def test_a_share_ends_with_the_time_of_its_process(clock: Clock) -> None:
     assert share.is_over
 
 
-def test_what_a_pod_has_not_ended_counts_as_well(clock: Clock) -> None:
-    """Its first process hangs: the time of the pod goes on."""
+def test_unfinished_process_counts_against_its_pod(clock: Clock) -> None:
+    """Assert that the time of the pod continues while its first process hangs."""
     found = Shares()
     found.of(POD)
     clock.now += POD_S - 1
     second = found.of(POD)
     clock.now += 1.1
     assert second.is_over
-    assert "the pod takes longer than 4 s" in second.reason("/proc/7/maps")
+    assert "because the pod's processes take longer than 4 s" in second.reason("/proc/7/maps")
 
 
 @pytest.mark.parametrize("other", [OTHER_POD, None])
-def test_one_pod_takes_nothing_of_anothers_share(clock: Clock, other: str | None) -> None:
+def test_pod_does_not_use_the_share_of_another_pod(clock: Clock, other: str | None) -> None:
     found = Shares()
     first = found.of(POD)
     clock.now += 2 * POD_S
@@ -155,19 +161,19 @@ def test_one_pod_takes_nothing_of_anothers_share(clock: Clock, other: str | None
     assert not share.is_over
 
 
-def test_a_pod_has_room_for_so_many_mounts(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mounts_of_a_pod_are_limited(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shares, "ROOM", 3)
     monkeypatch.setattr(mounts, "ROOM", 3)
-    lines = [f"4{each} 28 252:16 / /m/{each} rw - ext4 /dev/rbd1 rw" for each in range(5)]
+    lines = [f"4{number} 28 252:16 / /m/{number} rw - ext4 /dev/rbd1 rw" for number in range(5)]
     tree.namespace("hostile", *lines)
     assert "more mounts of volumes than 3" in gap(tree, MOUNTS).reason
     assert_only_the_unused_is_unseen(tree.mappings(), MOUNTS)
 
 
-def test_of_one_device_a_process_has_so_many_openers(
+def test_openers_of_a_device_are_limited_per_process(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Further ones prove nothing more. Another device, the last one, is found all the same."""
+    """Assert the limit: more openers would add no evidence. A later device is still found."""
     monkeypatch.setattr(processes, "_MOST_ALIKE", 2)
     (tree.root / "file").touch()
     tree.open_files(77, *[str(tree.root / "file")] * 5, "/proc")

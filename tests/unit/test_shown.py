@@ -1,4 +1,4 @@
-"""What others wrote is shown, never passed through, and JSON of it is parsed to the same."""
+"""Foreign text is shown with escapes, and its JSON is parsed to the original text."""
 
 from __future__ import annotations
 
@@ -42,30 +42,30 @@ ESCAPES = {
 
 
 @pytest.mark.parametrize(("character", "escape"), ESCAPES.items(), ids=map(ascii, ESCAPES))
-def test_what_cannot_be_seen_is_shown_as_its_escape(character: str, escape: str) -> None:
+def test_invisible_character_is_shown_as_its_escape(character: str, escape: str) -> None:
     assert shown(f"a{character}b") == f"a{escape}b"
 
 
-def test_what_can_be_seen_stays_the_same_object() -> None:
+def test_visible_text_is_returned_as_the_same_object() -> None:
     for text_ in ("", "/dev/rbd0", "Größe … 日本 😀", r"a\x1b"):
         assert shown(text_) is text_
 
 
 @given(st.text(st.characters()))
-def test_a_shown_text_is_printable_and_on_one_line(text_: str) -> None:
+def test_shown_text_is_printable_and_on_one_line(text_: str) -> None:
     assert shown(text_).isprintable()
     assert shown_lines(text_).count("\n") == text_.count("\n")
     assert is_clean(shown_lines(text_))
 
 
 @given(st.text(st.characters()))
-def test_json_holds_nothing_that_cannot_be_seen_and_is_parsed_to_the_same(text_: str) -> None:
+def test_json_has_no_invisible_characters_and_equal_content(text_: str) -> None:
     told = in_json(json.dumps([text_], ensure_ascii=False, indent=1))
     assert is_clean(told)
     assert json.loads(told) == [text_]
 
 
-def test_all_texts_of_a_value_are_changed_and_nothing_else() -> None:
+def test_all_texts_of_a_value_are_changed_and_no_other_part() -> None:
     value = (process(command="a\x1b"), [Severity.ERROR, {"key": "b\x1b", "none": None, "one": 1}])
     changed = in_all_texts(value, shown)
     assert changed == (
@@ -75,7 +75,7 @@ def test_all_texts_of_a_value_are_changed_and_nothing_else() -> None:
     assert changed[1][0] is Severity.ERROR
 
 
-def test_a_value_without_such_texts_stays_the_same_object() -> None:
+def test_value_without_such_texts_is_the_same_object() -> None:
     seen = world(mapped={"openers": (opener(),)})
     assert in_all_texts(seen, shown) is seen
 
@@ -85,28 +85,28 @@ def pinned_by(command: str) -> str:
     return text.answer(said(seen), seen, wide=False, colour=True)
 
 
-def test_a_command_line_forges_no_line_of_an_answer() -> None:
-    """Neither in a table nor in a text that is wrapped."""
+def test_command_line_forges_no_line_of_the_output() -> None:
+    """Assert it for tables and for wrapped text."""
     told = pinned_by(f"sleep{FORGED_LINE}")
     assert FORGED_LINE.strip() not in told.splitlines()
     assert told == pinned_by(shown(f"sleep{FORGED_LINE}"))
 
 
-def test_a_command_line_reaches_no_colour_of_a_terminal() -> None:
+def test_command_line_sets_no_terminal_colour() -> None:
     assert pinned_by(f"sleep{RED}").count("\x1b") == pinned_by("sleep").count("\x1b")
 
 
-def test_a_name_keeps_its_columns() -> None:
+def test_name_adds_no_line_to_the_list_of_names() -> None:
     seen = world(on_node={"mappings": (mapping(device="/dev/rbd0\t\nworker-9 /dev/rbd9"),)})
     assert text.names(said(seen).holders).count("\n") == 1
 
 
-def test_the_words_of_who_asked_are_shown_too() -> None:
+def test_target_text_of_the_user_is_escaped() -> None:
     seen = replace(world(on_node={"mappings": ()}), target=target(given=f"x{FORGED_LINE}"))
     told = text.mapping_table([], seen, wide=False, colour=False, of=f"of namespace x{FORGED_LINE}")
     assert is_clean(told)
     assert FORGED_LINE not in told
 
 
-def test_markup_shows_the_same_escapes() -> None:
+def test_markup_has_the_same_escapes() -> None:
     assert el("p", "a\u200b\x1b<\n", title="\u202e") == (r'<p title="\u202e">a\u200b\x1b&lt;\n</p>')

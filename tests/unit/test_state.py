@@ -1,4 +1,4 @@
-"""What is kept on the node: whole or not at all, and nothing is lost silently."""
+"""State files on the node: written completely or not at all, and no loss without a message."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def act(ago_s: float, **changes: object) -> Act:
     return Act(**(given | changes))  # type: ignore[arg-type]
 
 
-def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
+def test_saved_history_is_loaded(tmp_path: Path) -> None:
     memory = history(of=identity(), needed_ago=5.0)
     state = StateDir(tmp_path / "state")
     state.save_history(memory)
@@ -42,7 +42,7 @@ def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
     assert (state.path / FILE).stat().st_mode & 0o777 == 0o600
 
 
-def test_without_a_file_nothing_is_remembered_and_nothing_is_told(tmp_path: Path) -> None:
+def test_missing_file_is_an_empty_state_without_a_message(tmp_path: Path) -> None:
     assert StateDir(tmp_path / "none").history() == (None, "")
     assert StateDir(tmp_path / "none").acts() == ()
     assert StateDir(tmp_path / "none").ended() == {}
@@ -55,29 +55,30 @@ MALFORMED = (
     '{"apiVersion": "rbdagent.dev/v9", "kind": "History"}',
     '{"apiVersion": "rbdagent.dev/v1alpha1", "kind": "History", "bootID": 4}',
     "\0" * 4096,
+    "[" * 100_000,
+    '{"apiVersion": ' + "9" * 5000 + "}",
+    '{"apiVersion": "\\ud800"}',
 )
 
 
 @pytest.mark.parametrize("text", MALFORMED)
-def test_an_unreadable_file_is_set_aside_and_said_so(tmp_path: Path, text: str) -> None:
+def test_malformed_history_is_renamed_with_a_message(tmp_path: Path, text: str) -> None:
     (tmp_path / FILE).write_text(text)
     memory, told = StateDir(tmp_path).history()
     assert memory is None
-    assert "set aside" in told
+    assert "renamed to" in told
     assert not (tmp_path / FILE).exists()
     assert (tmp_path / f"{FILE}.unreadable").read_text() == text
 
 
-def test_a_file_of_bytes_that_are_no_text_is_set_aside_too(tmp_path: Path) -> None:
+def test_history_that_is_not_utf8_is_renamed(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(b"\xff\xfe")
-    assert "set aside" in StateDir(tmp_path).history()[1]
+    assert "renamed to" in StateDir(tmp_path).history()[1]
 
 
-@pytest.mark.parametrize("raw", [*(each.encode() for each in MALFORMED), b"\xff\xfe"])
-def test_a_record_of_acts_that_cannot_be_read_is_not_observed_and_stays(
-    tmp_path: Path, raw: bytes
-) -> None:
-    """Set aside it would read as no unmap in this hour at the next look."""
+@pytest.mark.parametrize("raw", [*(text.encode() for text in MALFORMED), b"\xff\xfe"])
+def test_malformed_record_of_acts_is_not_observed_and_is_kept(tmp_path: Path, raw: bytes) -> None:
+    """Assert no rename: after a rename, the next cycle would count no unmap in this hour."""
     record = tmp_path / ACTS
     record.write_bytes(raw)
     state = StateDir(tmp_path)
@@ -91,7 +92,7 @@ def test_a_record_of_acts_that_cannot_be_read_is_not_observed_and_stays(
 
 
 @pytest.mark.parametrize("kind", [PermissionError, IsADirectoryError, NotADirectoryError])
-def test_a_record_of_acts_that_may_not_be_read_is_not_observed(
+def test_record_of_acts_without_permission_is_not_observed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[OSError]
 ) -> None:
     def refuse(path: Path, **_: object) -> os.stat_result:
@@ -105,17 +106,40 @@ def test_a_record_of_acts_that_may_not_be_read_is_not_observed(
     assert found.reason == f"{tmp_path / ACTS}: refused"
 
 
-def test_a_state_directory_that_is_none_is_not_observed(tmp_path: Path) -> None:
+def test_state_path_that_is_not_a_directory_is_not_observed(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert isinstance(StateDir(tmp_path / "file").acts(), NotObserved)
 
 
-def test_without_the_record_the_unmaps_of_a_boot_are_not_observed() -> None:
+KEPT = "a-key-of-someone"
+QUOTED = {
+    "no JSON": f'{{"acts": [] {KEPT}',
+    "another version": f'{{"apiVersion": "{KEPT}", "kind": "Acts"}}',
+    "another kind": f'{{"apiVersion": "rbdagent.dev/v1alpha1", "kind": "{KEPT}"}}',
+    "an unknown field": f'{{"apiVersion": "rbdagent.dev/v1alpha1", "kind": "Acts", "{KEPT}": 1}}',
+    "a field of another type": (
+        f'{{"apiVersion": "rbdagent.dev/v1alpha1", "kind": "Acts", "acts": "{KEPT}"}}'
+    ),
+}
+
+
+@pytest.mark.parametrize("text", QUOTED.values(), ids=QUOTED.keys())
+def test_error_about_a_record_does_not_quote_it(tmp_path: Path, text: str) -> None:
+    """Assert no quote: output and RBDNodes have the reason, and users with `view` read RBDNodes."""
+    (tmp_path / ACTS).write_text(text)
+    (tmp_path / FILE).write_text(text.replace('"Acts"', '"History"'))
+    found = StateDir(tmp_path).acts()
+    assert isinstance(found, NotObserved)
+    assert KEPT not in found.reason + found.cure
+    assert KEPT not in StateDir(tmp_path).history()[1]
+
+
+def test_unmaps_of_a_boot_are_not_observed_without_the_record() -> None:
     unread = NotObserved(reason="permission denied")
     assert unmaps_of(unread, history()).unmaps == unread
 
 
-def test_a_write_that_fails_leaves_what_stood_there(
+def test_failed_write_keeps_the_previous_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = StateDir(tmp_path)
@@ -128,20 +152,20 @@ def test_a_write_that_fails_leaves_what_stood_there(
     with pytest.raises(OSError, match="No space"):
         state.save_history(replace(history(), boot_id="other"))
     assert state.history() == (history(), "")
-    assert [each.name for each in tmp_path.iterdir()] == [FILE]
+    assert [path.name for path in tmp_path.iterdir()] == [FILE]
 
 
-def test_the_end_of_an_act_takes_the_place_of_its_beginning(tmp_path: Path) -> None:
+def test_end_of_an_act_replaces_its_start(tmp_path: Path) -> None:
     state = StateDir(tmp_path)
     state.save_act(act(60))
     state.save_act(act(30))
     ended = act(60, outcome=UnmapOutcome.UNMAPPED, followed=Followed.PENDING)
-    for each in (ended, replace(ended, followed=Followed.CLEARED)):
-        state.save_act(each)
+    for update in (ended, replace(ended, followed=Followed.CLEARED)):
+        state.save_act(update)
     assert state.acts() == (replace(ended, followed=Followed.CLEARED), act(30))
 
 
-def test_the_acts_of_this_boot_count_as_unmaps_but_for_those_that_were_refused() -> None:
+def test_acts_of_this_boot_that_were_not_refused_are_unmaps() -> None:
     acts = (
         act(90, boot_id="another"),
         act(60, outcome=UnmapOutcome.REFUSED),
@@ -159,16 +183,16 @@ def test_only_the_latest_acts_are_kept(tmp_path: Path) -> None:
     assert (len(acts), acts[-1].begun) == (50, moment(4100))
 
 
-def test_every_act_of_the_last_hour_is_kept(tmp_path: Path) -> None:
-    """However many they are: the limit counts them."""
+def test_all_acts_of_the_last_hour_are_kept(tmp_path: Path) -> None:
+    """Assert that their number does not matter: the unmap limit counts them."""
     state = StateDir(tmp_path)
     for number in range(60):
         state.save_act(act(100 - number))
     assert len(observed_of(state.acts())) == 60
 
 
-def test_no_act_is_forgotten_for_refusals_however_many_they_are(tmp_path: Path) -> None:
-    """The acts of the last hour are what the limit counts."""
+def test_refusals_do_not_displace_an_act_of_the_last_hour(tmp_path: Path) -> None:
+    """Assert that the act is kept: the unmap limit counts the acts of the last hour."""
     state = StateDir(tmp_path)
     state.save_act(act(1000, outcome=UnmapOutcome.UNMAPPED))
     for number in range(60):
@@ -178,7 +202,7 @@ def test_no_act_is_forgotten_for_refusals_however_many_they_are(tmp_path: Path) 
     assert (len(acts), acts[-1].begun) == (21, moment(41))
 
 
-def test_what_is_kept_no_longer_is_still_counted(tmp_path: Path) -> None:
+def test_acts_that_are_no_longer_kept_are_counted(tmp_path: Path) -> None:
     state = StateDir(tmp_path)
     assert state.ended() == {}
     for number in range(60):
@@ -188,12 +212,12 @@ def test_what_is_kept_no_longer_is_still_counted(tmp_path: Path) -> None:
     assert state.ended() == {"unmapped": 60, "refused": 60}
 
 
-def test_two_at_once_are_kept_apart_by_image_and_by_agent(tmp_path: Path) -> None:
+def test_lock_of_an_image_or_of_the_agent_is_exclusive(tmp_path: Path) -> None:
     state, other = StateDir(tmp_path), StateDir(tmp_path)
     with (
         state.only_one_on("x"),
         other.only_one_on("y"),
-        pytest.raises(RbdagentError, match="at work on x"),
+        pytest.raises(RbdagentError, match="operates on x"),
         other.only_one_on("x"),
     ):
         pass
@@ -206,15 +230,15 @@ def test_two_at_once_are_kept_apart_by_image_and_by_agent(tmp_path: Path) -> Non
         pass
 
 
-def test_an_image_leaves_no_file_behind(tmp_path: Path) -> None:
+def test_image_lock_leaves_no_file(tmp_path: Path) -> None:
     state = StateDir(tmp_path)
     for image in ("x", "y"):
         with state.only_one_on(image):
-            assert [each.name for each in tmp_path.iterdir()] == [f"image-{image}.lock"]
+            assert [path.name for path in tmp_path.iterdir()] == [f"image-{image}.lock"]
     assert not list(tmp_path.iterdir())
 
 
-def test_one_is_at_work_on_an_image_however_often_the_file_comes_and_goes(tmp_path: Path) -> None:
+def test_image_lock_is_exclusive_while_its_file_is_recreated(tmp_path: Path) -> None:
     inside, most, done = [0], [0], [0]
 
     def work() -> None:
@@ -223,20 +247,20 @@ def test_one_is_at_work_on_an_image_however_often_the_file_comes_and_goes(tmp_pa
             with contextlib.suppress(RbdagentError), state.only_one_on("x"):
                 inside[0] += 1
                 most[0] = max(most[0], inside[0])
-                # Lets the others run.
+                # Let other threads run.
                 os.sched_yield()
                 inside[0] -= 1
                 done[0] += 1
 
     threads = [threading.Thread(target=work) for _ in range(4)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert (most[0], done[0] > 0) == (1, True)
 
 
-def test_acts_that_another_process_has_written_are_seen(tmp_path: Path) -> None:
+def test_acts_that_another_process_wrote_are_loaded(tmp_path: Path) -> None:
     state, other = StateDir(tmp_path), StateDir(tmp_path)
     state.save_act(act(60))
     assert state.acts() == (act(60),)

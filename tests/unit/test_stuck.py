@@ -1,4 +1,4 @@
-"""Everything that is stuck: the same words as for a single target, and nothing hidden."""
+"""``diagnose -A``: the findings are those of each target on its own, and none is missing."""
 
 from __future__ import annotations
 
@@ -78,26 +78,26 @@ def kube_of(snapshot: Snapshot) -> KubeView:
 
 
 def alone(snapshot: Snapshot, target: Target) -> Snapshot:
-    """Give the look at a target that saw the whole cluster, with the events that it asks for.
+    """Return the whole cluster as the snapshot of a target, with the events of that target only.
 
-    What else an answer rests on is told apart by the joins themselves.
+    Other objects stay: correlation selects those that concern the target.
     """
     kube = kube_of(snapshot)
     wanted = set(target_claims(target, kube))
     volumes = target_volumes(target, kube)
-    claims = tuple(each for each in claims_of(kube) if key_of(each.ref) in wanted)
+    claims = tuple(claim for claim in claims_of(kube) if key_of(claim.ref) in wanted)
     pods = _using_pods(target, volumes, claims, kube.pods)
     names = {*_subjects(volumes, claims), *pods, *wanted, *_claim_names(volumes, claims)}
     names |= {
-        key_of(each.ref)
-        for each in observed_of(kube.pods)
-        if any((each.ref.namespace, name) in wanted for name in each.claims)
+        key_of(pod.ref)
+        for pod in observed_of(kube.pods)
+        if any((pod.ref.namespace, name) in wanted for name in pod.claims)
     }
-    # What is the cluster's own has no namespace, and its events lie in default.
+    # Cluster-scoped objects have no namespace; their events are in the namespace default.
     names |= {("", name) for namespace, name in names if namespace == "default"}
     events = kube.events
     if not isinstance(events, NotObserved):
-        events = tuple(each for each in events if key_of(each.subject) in names)
+        events = tuple(event for event in events if key_of(event.subject) in names)
     return replace(snapshot, target=target, kubernetes=replace(kube, events=events))
 
 
@@ -109,23 +109,23 @@ Said = dict[str, set[Finding]]
 
 
 def said(found: LifeList) -> Said:
-    """Give what is said of whom."""
+    """Return the serious findings of each stuck target."""
     return {
-        each.life.diagnosis.use.target.given: set(serious_findings(each.life))
-        for each in found.stuck
+        stuck.life.diagnosis.use.target.given: set(serious_findings(stuck.life))
+        for stuck in found.stuck
     }
 
 
 def unfiltered(snapshot: Snapshot) -> Said:
-    """Give the same of everybody, one by one, each by the look that saw the whole cluster.
+    """Return the serious findings of each target, from the whole cluster and without triage.
 
-    What was said by one name is not said again by another.
+    A target is left out if targets of earlier kinds already have all of its findings.
     """
     found: Said = {}
     targets = subjects_of(whole_of(snapshot)).targets
     for kind in BY_WHICH_NAME:
-        before = {one for each in found.values() for one in each}
-        for target in (each for each in targets if each.kind is kind):
+        before = {finding for serious in found.values() for finding in serious}
+        for target in (target for target in targets if target.kind is kind):
             serious = set(serious_findings(life_in(alone(snapshot, target))))
             if not serious <= before:
                 found[target.given] = serious
@@ -139,14 +139,14 @@ def unfiltered(snapshot: Snapshot) -> Said:
 
 @MANY
 @given(snapshot=CLUSTERS)
-def test_of_every_target_its_part_tells_the_very_same_life_as_the_whole(snapshot: Snapshot) -> None:
+def test_part_of_each_target_leads_to_the_same_life_as_the_whole(snapshot: Snapshot) -> None:
     whole = whole_of(snapshot)
     for target in subjects_of(whole).targets:
         part = part_of(whole, target)
         assert life_in(part) == life_in(alone(snapshot, target)), target.given
 
 
-def test_events_of_one_second_with_one_message_are_in_the_same_order_in_a_part() -> None:
+def test_events_of_the_same_second_keep_their_order_in_a_part() -> None:
     maker = Maker(Random(1))
     maker.events = [
         event("something else", kind=kind, subject=ObjectRef(namespace="shop", name=name))
@@ -160,7 +160,7 @@ def test_events_of_one_second_with_one_message_are_in_the_same_order_in_a_part()
 
 @MANY
 @given(snapshot=CLUSTERS)
-def test_nobody_is_left_out_of_whom_the_rules_would_say_something_serious(
+def test_triage_drops_no_target_with_a_serious_finding(
     snapshot: Snapshot,
 ) -> None:
     assert said(stuck_in(snapshot)) == unfiltered(snapshot)
@@ -180,7 +180,7 @@ def without(part: str, seen: Snapshot) -> Snapshot:
 
 
 def rows_of_the_tables() -> list[Any]:
-    """Return each row of each table of the rules that Kubernetes has a part in."""
+    """Return each row of the tables of the rules in which Kubernetes was observed."""
     return [
         pytest.param(seen, id=f"{code}: {name}")
         for family in (test_diagnose_rules, *test_diagnose_rules.FAMILIES)
@@ -191,8 +191,8 @@ def rows_of_the_tables() -> list[Any]:
 
 
 @pytest.mark.parametrize("seen", rows_of_the_tables())
-def test_row_of_a_rule_passes_triage_whatever_was_not_observed(seen: Snapshot) -> None:
-    """`diagnose -A` reports what each target alone would, also where pods were not observed."""
+def test_rule_row_passes_triage_whatever_was_not_observed(seen: Snapshot) -> None:
+    """Assert that `diagnose -A` reports what each target alone reports, also without pods."""
     for parts in ((), ("pods",), ("node",), ("node", "pods"), ("node", "ceph", "pods")):
         partial = reduce(lambda found, part: without(part, found), parts, seen)
         assert said(stuck_in(partial)) == unfiltered(partial), parts
@@ -200,13 +200,13 @@ def test_row_of_a_rule_passes_triage_whatever_was_not_observed(seen: Snapshot) -
 
 @MANY
 @given(snapshot=CLUSTERS)
-def test_every_claim_volume_and_pod_of_ours_is_asked_about(snapshot: Snapshot) -> None:
+def test_each_rbd_claim_volume_and_pod_is_a_target(snapshot: Snapshot) -> None:
     kube, whole = kube_of(snapshot), whole_of(snapshot)
-    given = {each.given for each in subjects_of(whole).targets}
+    given = {target.given for target in subjects_of(whole).targets}
     others = {
-        each.name
-        for each in observed_of(kube.persistent_volumes)
-        if isinstance(each.source, OtherSource)
+        volume.name
+        for volume in observed_of(kube.persistent_volumes)
+        if isinstance(volume.source, OtherSource)
     }
     for claim in observed_of(kube.claims):
         assert (f"pvc/{claim.ref}" in given) == (claim.volume_name not in others)
@@ -215,17 +215,15 @@ def test_every_claim_volume_and_pod_of_ours_is_asked_about(snapshot: Snapshot) -
         assert f"pv/{volume.name}" in given or by_claim or volume.name in others
     for pod in observed_of(kube.pods):
         assert f"pod/{pod.ref}" in given or all(
-            each.volume_name in others
-            for each in observed_of(kube.claims)
-            if each.ref.namespace == pod.ref.namespace and each.ref.name in pod.claims
+            claim.volume_name in others
+            for claim in observed_of(kube.claims)
+            if claim.ref.namespace == pod.ref.namespace and claim.ref.name in pod.claims
         )
 
 
 @MANY
 @given(snapshot=CLUSTERS)
-def test_what_was_not_observed_is_not_observed_in_any_part_and_what_was_is_as_complete(
-    snapshot: Snapshot,
-) -> None:
+def test_part_observes_the_same_kinds_as_completely_as_the_whole(snapshot: Snapshot) -> None:
     kube, whole = kube_of(snapshot), whole_of(snapshot)
     for target in subjects_of(whole).targets:
         part = kube_of(part_of(whole, target))
@@ -239,23 +237,23 @@ def test_what_was_not_observed_is_not_observed_in_any_part_and_what_was_is_as_co
             assert getattr(part, name) == getattr(kube, name)
 
 
-def test_a_part_does_not_grow_with_the_cluster() -> None:
-    small, large = (many(volumes=each, broken=200, seed=7) for each in (640, 2640))
+def test_part_does_not_grow_with_the_cluster() -> None:
+    small, large = (many(volumes=count, broken=200, seed=7) for count in (640, 2640))
     most, before = largest_part(large), largest_part(small)
-    # What is of no volume brings the pods of a node with it, which some have more of than others.
+    # The part of a target without a volume includes the pods of a node: some nodes have more pods.
     assert {name for name, count in most.items() if count > 1.25 * before[name]} == set()
 
 
 def largest_part(made: Many) -> dict[str, int]:
-    """Give how many of each kind the largest part has, but for those of the node that looked."""
+    """Return the largest count of each kind in a part, except in parts of the observed node."""
     whole, largest = whole_of(made.snapshot), dict.fromkeys(KubeView.__struct_fields__, 0)
     for target in subjects_of(whole).targets:
-        if target.name.rpartition("-")[2] in {str(each) for each in range(HERE)}:
+        if target.name.rpartition("-")[2] in {str(number) for number in range(HERE)}:
             continue
         kube = kube_of(part_of(whole, target))
         for name in ("persistent_volumes", "claims", "pods", "attachments", "events"):
             largest[name] = max(largest[name], len(getattr(kube, name)))
-        # Every node's report is there, as every Node is, but with the target's mappings alone.
+        # A part has the reports of all nodes, but only with the mappings of the target.
         mapped = sum(len(observed_of(report.mappings)) for report in observed_of(kube.published))
         largest["published"] = max(largest["published"], mapped)
     return largest
@@ -269,7 +267,7 @@ def pvc(namespace: str, name: str) -> Target:
 
 @pytest.mark.parametrize("labels", [(), (("disk", "fast"),)], ids=["no labels", "labels"])
 @pytest.mark.parametrize("storage_class", ["manual", "first", "", None, "none-such"])
-def test_a_claim_that_no_volume_fits_is_told_the_same_by_a_part_that_has_the_nearest_alone(
+def test_part_of_an_unbound_claim_has_the_nearest_volumes_only(
     storage_class: str | None, labels: tuple[tuple[str, str], ...]
 ) -> None:
     maker = Maker(Random(1))
@@ -292,7 +290,7 @@ def test_a_claim_that_no_volume_fits_is_told_the_same_by_a_part_that_has_the_nea
 
 
 # --------------------------------------------------------------------------------------------------
-# PVs that come near
+# The nearest PVs
 # --------------------------------------------------------------------------------------------------
 
 _VOLUMES: Final = st.lists(
@@ -323,16 +321,16 @@ _CLAIMS: Final = st.builds(
 
 @MANY
 @given(volumes=_VOLUMES, claims=st.lists(_CLAIMS, min_size=1, max_size=3))
-def test_the_nearest_volumes_are_those_that_a_comparison_with_all_would_find(
+def test_nearest_volumes_equal_those_of_a_comparison_with_all(
     volumes: list[PersistentVolume], claims: list[Claim]
 ) -> None:
-    shelf = Shelf(sorted(volumes, key=lambda each: each.name))
+    shelf = Shelf(sorted(volumes, key=lambda volume: volume.name))
     for claim in claims:
-        nearest = [each.volume for each in candidates(claim, shelf.nearest(claim))]
-        assert nearest == [each.volume for each in candidates(claim, volumes)[:KEPT]]
+        nearest = [candidate.volume for candidate in candidates(claim, shelf.nearest(claim))]
+        assert nearest == [fitting.volume for fitting in candidates(claim, volumes)[:KEPT]]
 
 
-def test_very_many_sorts_of_volumes_are_not_all_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_comparisons_among_5000_volumes_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[int] = []
 
     def counted(claim: Claim, volumes: Iterable[PersistentVolume]) -> tuple[object, ...]:
@@ -343,12 +341,12 @@ def test_very_many_sorts_of_volumes_are_not_all_compared(monkeypatch: pytest.Mon
     monkeypatch.setattr("rbdagent.correlate.shelf.candidates", counted)
     maker = Maker(Random(0))
     shelf = Shelf(
-        [replace(maker.volumes[0], name=f"{each:05}", capacity_bytes=each) for each in range(5000)]
+        [replace(maker.volumes[0], name=f"{size:05}", capacity_bytes=size) for size in range(5000)]
     )
     for size in range(20):
         shelf.nearest(replace(maker.claims[0], requested_bytes=size))
         shelf.nearest(replace(maker.claims[1], requested_bytes=size))
-    # Claims that want the same are answered once.
+    # Two claims with equal requirements cause one comparison.
     assert len(compared) == 20
     assert max(compared) <= 500
 
@@ -359,45 +357,47 @@ def test_very_many_sorts_of_volumes_are_not_all_compared(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_exactly_what_is_broken_is_found_each_by_its_code(seed: int) -> None:
+def test_exactly_the_broken_volumes_are_found_with_their_codes(seed: int) -> None:
     made = many(volumes=1000, broken=200, seed=seed)
     found = said(stuck_in(made.snapshot))
     assert {
         given: code
         for given, code in made.broken.items()
-        if code not in {each.code for each in found.get(given, ())}
+        if code not in {finding.code for finding in found.get(given, ())}
     } == {}
     assert found.keys() == made.broken.keys()
 
 
-def test_every_kind_of_trouble_and_every_odd_peace_is_in_a_cluster_of_that_size() -> None:
+def test_cluster_of_1000_volumes_has_each_kind_of_problem() -> None:
     made = many(volumes=1000, broken=200, seed=1)
     codes = {code for code, _ in (*KINDS.values(), *KINDS_HERE.values())}
-    assert codes | {each.code for each in SICK.values()} <= set(made.broken.values())
+    assert codes | {sick.code for sick in SICK.values()} <= set(made.broken.values())
     assert len(LEGIT) * 10 < 1000 - len(made.broken)
 
 
-def test_ceph_is_asked_about_little_more_than_what_is_broken() -> None:
+def test_ceph_is_queried_for_few_healthy_images() -> None:
     made = many(volumes=2000, broken=200, seed=1)
     whole = whole_of(replace(made.snapshot, ceph=None))
     asked = images_of_suspects(whole, Scope())
-    # Beside what is broken: what only looks odd, and what the node that looked has mapped.
+    # The others: images of healthy but unusual volumes, and those that the observed node maps.
     assert len(asked) < len(made.broken) + HERE + 2000 // 10
 
 
-def test_whom_a_pod_waits_for_ceph_is_asked_about_first() -> None:
+def test_images_that_a_pod_waits_for_are_queried_first() -> None:
     maker = Maker(Random(0))
     maker.attachments = [
-        each for each in maker.attachments if each.persistent_volume not in {"pv-1", "pv-3"}
+        attachment
+        for attachment in maker.attachments
+        if attachment.persistent_volume not in {"pv-1", "pv-3"}
     ]
     maker.attachments += [replace(maker._attachment(1), detach_error="no", deleting_since=NOW)]
     maker.pods[3] = replace(maker.pods[3], phase="Pending")
     whole = whole_of(replace(maker.from_afar(), ceph=None))
-    names = [each.spec.name for each in images_of_suspects(whole, Scope())]
+    names = [image.spec.name for image in images_of_suspects(whole, Scope())]
     assert names == ["image-3", "image-1"]
 
 
-def test_at_peace_nothing_is_stuck_and_nobody_is_suspected() -> None:
+def test_healthy_cluster_has_no_stuck_and_no_suspected_volume() -> None:
     snapshot = Maker(Random(0)).from_afar()
     found = stuck_in(snapshot)
     assert found.causes == ()
@@ -405,7 +405,7 @@ def test_at_peace_nothing_is_stuck_and_nobody_is_suspected() -> None:
     assert images_of_suspects(whole_of(snapshot), Scope()) == ()
 
 
-def test_volumes_of_other_drivers_are_left_out_and_counted() -> None:
+def test_volumes_of_other_drivers_are_skipped_and_counted() -> None:
     maker = Maker(Random(0))
     maker.volumes[0] = replace(maker.volumes[0], source=OtherSource(kind="nfs"), phase="Failed")
     found = stuck_in(maker.from_afar())
@@ -413,23 +413,23 @@ def test_volumes_of_other_drivers_are_left_out_and_counted() -> None:
     assert (found.claims, found.volumes, found.pods, found.others) == (4, 4, 4, 1)
 
 
-def test_an_idle_volume_that_ceph_was_not_asked_about_is_not_called_stuck() -> None:
-    """Nobody waits for it: whether somebody holds it, nobody wanted to know."""
+def test_idle_volume_is_not_stuck_if_ceph_was_not_queried() -> None:
+    """Assert no cause: no pod waits for the volume, so whether a client holds it is irrelevant."""
     maker = Maker(Random(0))
     maker.pods, maker.attachments = [], []
     assert stuck_in(replace(maker.from_afar(), ceph=None)).causes == ()
 
 
-def test_of_a_pod_that_waits_it_is_told_that_nobody_was_asked_who_holds_its_volume() -> None:
+def test_waiting_pod_without_ceph_is_reported_with_rbd119() -> None:
     maker = Maker(Random(0))
     maker.pods[0] = replace(maker.pods[0], phase="Pending", containers=())
     found = said(stuck_in(replace(maker.from_afar(), ceph=None)))
-    assert {given: {each.code for each in told} for given, told in found.items()} == {
+    assert {given: {finding.code for finding in findings} for given, findings in found.items()} == {
         "pvc/shop/data-0": {"RBD718", "RBD119"}
     }
 
 
-def test_a_pod_that_was_just_placed_is_no_reason_to_ask_who_holds_its_volume() -> None:
+def test_pod_that_was_just_scheduled_is_not_stuck() -> None:
     maker = Maker(Random(0))
     maker.pods[0] = replace(
         maker.pods[0], phase="Pending", containers=(), created_at=NOW, placed_at=NOW
@@ -437,20 +437,23 @@ def test_a_pod_that_was_just_placed_is_no_reason_to_ask_who_holds_its_volume() -
     assert stuck_in(replace(maker.from_afar(), ceph=None)).causes == ()
 
 
-def test_a_pod_of_which_one_container_runs_waits_for_another_thing_than_its_volumes() -> None:
-    """No container starts before all volumes are mounted; its phase stays Pending all the same."""
+def test_pending_pod_with_a_running_container_is_not_stuck() -> None:
+    """Assert no cause: kubelet starts no container before it has mounted all volumes.
+
+    The phase of the pod may still be Pending.
+    """
     maker = Maker(Random(0))
     maker.pods[0] = replace(maker.pods[0], phase="Pending")
     assert stuck_in(replace(maker.from_afar(), ceph=None)).causes == ()
 
 
 # --------------------------------------------------------------------------------------------------
-# What many wait for
+# Shared causes
 # --------------------------------------------------------------------------------------------------
 
 
 def broken(become: Callable[[Maker, int], None], *numbers: int) -> LifeList:
-    """Give what is stuck where so many volumes are broken alike."""
+    """Return what is stuck in a cluster in which ``become`` changes the numbered volumes."""
     maker = Maker(Random(0))
     for number in numbers:
         become(maker, number)
@@ -458,9 +461,11 @@ def broken(become: Callable[[Maker, int], None], *numbers: int) -> LifeList:
 
 
 def _is_unbound(maker: Maker, number: int) -> None:
-    maker.volumes = [each for each in maker.volumes if each.name != f"pv-{number}"]
+    maker.volumes = [volume for volume in maker.volumes if volume.name != f"pv-{number}"]
     maker.attachments = [
-        each for each in maker.attachments if each.persistent_volume != f"pv-{number}"
+        attachment
+        for attachment in maker.attachments
+        if attachment.persistent_volume != f"pv-{number}"
     ]
     maker.claims[number] = replace(
         maker.claims[number],
@@ -473,11 +478,11 @@ def _is_unbound(maker: Maker, number: int) -> None:
     maker.pods[number] = replace(maker.pods[number], phase="Pending", node_name=None)
 
 
-def test_those_who_wait_for_one_provisioner_are_one_cause_whatever_their_names_and_ages() -> None:
+def test_claims_that_wait_for_one_provisioner_are_one_cause() -> None:
     found = broken(_is_unbound, 0, 1, 3, 4)
     (cause,) = found.causes
     assert cause.finding.code == "RBD606"
-    assert [each.life.diagnosis.use.target.given for each in cause.victims] == [
+    assert [victim.life.diagnosis.use.target.given for victim in cause.victims] == [
         "pvc/bank/data-1",
         "pvc/bank/data-3",
         "pvc/shop/data-0",
@@ -486,36 +491,36 @@ def test_those_who_wait_for_one_provisioner_are_one_cause_whatever_their_names_a
     assert cause.victims[0].since == "2026-11-20T01:00:00Z"
 
 
-def test_those_who_ask_for_classes_of_different_names_are_two_causes() -> None:
+def test_claims_with_two_missing_storage_classes_are_two_causes() -> None:
     def become(maker: Maker, number: int) -> None:
         _is_unbound(maker, number)
         name = "none" if number < 2 else "nil"
         maker.claims[number] = replace(maker.claims[number], storage_class=name)
 
     found = broken(become, 0, 1, 3)
-    assert [(each.finding.code, len(each.victims)) for each in found.causes] == [
+    assert [(cause.finding.code, len(cause.victims)) for cause in found.causes] == [
         ("RBD601", 2),
         ("RBD601", 1),
     ]
 
 
-def test_those_who_hang_on_one_node_are_one_cause() -> None:
+def test_volumes_on_a_node_that_is_down_are_one_cause() -> None:
     maker = Maker(Random(0))
-    # data-0 and data-3 are there.
+    # worker-1 has data-0 and data-3.
     maker.nodes[0] = replace(maker.nodes[0], ready=None)
     found = stuck_in(maker.from_afar())
-    assert [(each.finding.code, len(each.victims)) for each in found.causes] == [("RBD113", 2)]
+    assert [(cause.finding.code, len(cause.victims)) for cause in found.causes] == [("RBD113", 2)]
     assert found.causes[0].finding.subject == "node worker-1"
 
 
-def test_data_in_danger_comes_first_then_errors_then_warnings_then_what_has_most_victims() -> None:
+def test_causes_are_sorted_by_severity_then_by_affected_count() -> None:
     maker = Maker(Random(0))
     _is_unbound(maker, 4)
     _is_unbound(maker, 2)
     maker.claims[0] = replace(maker.claims[0], storage_class="none")
     _is_unbound(maker, 0)
     maker.claims[0] = replace(maker.claims[0], storage_class="none")
-    # Two pods that write on two nodes.
+    # Two pods write on two nodes.
     maker.pods.append(
         replace(
             maker.pods[1],
@@ -524,40 +529,40 @@ def test_data_in_danger_comes_first_then_errors_then_warnings_then_what_has_most
         )
     )
     maker.volumes = [
-        replace(each, deleting_since=LONG_AGO, finalizers=("kubernetes.io/pv-protection",))
-        if each.name == "pv-3"
-        else each
-        for each in maker.volumes
+        replace(volume, deleting_since=LONG_AGO, finalizers=("kubernetes.io/pv-protection",))
+        if volume.name == "pv-3"
+        else volume
+        for volume in maker.volumes
     ]
     found = stuck_in(maker.from_afar())
-    assert [(each.finding.code, len(each.victims)) for each in found.causes] == [
+    assert [(cause.finding.code, len(cause.victims)) for cause in found.causes] == [
         ("RBD106", 1),
         ("RBD606", 2),
         ("RBD601", 1),
         ("RBD614", 1),
     ]
-    assert [each.finding.severity for each in found.causes][-1] is Severity.WARNING
+    assert [cause.finding.severity for cause in found.causes][-1] is Severity.WARNING
 
 
-def test_a_pod_is_told_of_where_its_claims_say_nothing() -> None:
+def test_at_most_the_pod_is_stuck_if_its_claim_is_missing() -> None:
     maker = Maker(Random(0))
     maker.pods[0] = replace(maker.pods[0], claims=("never-made",), phase="Pending", node_name=None)
     maker.attachments = maker.attachments[1:]
     whole = whole_of(maker.from_afar())
     stuck = list(lives_that_are_stuck(whole, subjects_of(whole).targets))
-    # Today no rule knows a claim that is not there; whichever comes to know it, is heard.
-    assert {each.life.diagnosis.use.target.given for each in stuck} <= {"pod/shop/web-0"}
+    # RBD701 reports the missing claim only with a message of the scheduler; this pod has none.
+    assert {item.life.diagnosis.use.target.given for item in stuck} <= {"pod/shop/web-0"}
 
 
-def test_what_many_sources_lack_is_told_once() -> None:
+def test_failed_source_is_reported_once_for_the_cluster() -> None:
     maker = Maker(Random(0))
     _is_unbound(maker, 0)
     _is_unbound(maker, 1)
     snapshot = maker.from_afar()
     failed = replace(snapshot.sources.node, state=SourceState.FAILED, reason="no /proc")
     found = stuck_in(replace(snapshot, sources=replace(snapshot.sources, node=failed)))
-    assert "RBD901" in {each.code for each in found.findings}
-    assert all(each.code != "RBD901" for stuck in found.stuck for each in stuck.life.findings)
+    assert "RBD901" in {finding.code for finding in found.findings}
+    assert all(finding.code != "RBD901" for stuck in found.stuck for finding in stuck.life.findings)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -583,26 +588,26 @@ def _labelled(maker: Maker) -> None:
     ],
     ids=["-n", "-l", "-n -l", "nobody", "-l !="],
 )
-def test_a_scope_is_of_a_namespace_or_of_labels_on_claims_or_their_pods(
+def test_scope_selects_by_namespace_or_labels_of_claims_and_pods(
     scope: Scope, found: set[str]
 ) -> None:
     maker = Maker(Random(0))
     _labelled(maker)
     stuck = stuck_in(maker.from_afar(), scope).stuck
-    assert {each.life.diagnosis.use.target.name for each in stuck} == found
+    assert {item.life.diagnosis.use.target.name for item in stuck} == found
 
 
-def test_a_volume_whose_claim_is_gone_is_of_the_namespace_that_it_had() -> None:
+def test_volume_of_a_deleted_claim_is_in_the_claims_namespace() -> None:
     maker = Maker(Random(0))
     maker.volumes[0] = replace(maker.volumes[0], phase="Failed")
     maker.claims, maker.pods, maker.attachments = maker.claims[1:], maker.pods[1:], []
     snapshot = maker.from_afar()
-    in_shop, in_bank = (stuck_in(snapshot, Scope(namespace=each)) for each in ("shop", "bank"))
-    assert [each.life.diagnosis.use.target.given for each in in_shop.stuck] == ["pv/pv-0"]
+    in_shop, in_bank = (stuck_in(snapshot, Scope(namespace=name)) for name in ("shop", "bank"))
+    assert [stuck.life.diagnosis.use.target.given for stuck in in_shop.stuck] == ["pv/pv-0"]
     assert in_bank.stuck == ()
 
 
-def test_what_is_mapped_and_no_pvs_is_told_only_where_everything_is_asked_for() -> None:
+def test_mapping_without_a_pv_is_reported_in_full_scope_only() -> None:
     maker = Maker(Random(0))
     maker.volumes = maker.volumes[1:]
     maker.claims, maker.pods = maker.claims[1:], maker.pods[1:]
@@ -614,15 +619,15 @@ def test_what_is_mapped_and_no_pvs_is_told_only_where_everything_is_asked_for() 
     without = replace(
         kube,
         persistent_volumes=tuple(
-            each
-            for each in observed_of(kube.persistent_volumes)
-            if each.claim is None or each.claim.name != name
+            volume
+            for volume in observed_of(kube.persistent_volumes)
+            if volume.claim is None or volume.claim.name != name
         ),
-        claims=tuple(each for each in observed_of(kube.claims) if each.ref.name != name),
+        claims=tuple(claim for claim in observed_of(kube.claims) if claim.ref.name != name),
     )
     snapshot = replace(made.snapshot, kubernetes=without)
     everywhere = said(stuck_in(snapshot))
-    assert {each.code for each in everywhere["/dev/rbd0"]} == {"RBD101"}
+    assert {finding.code for finding in everywhere["/dev/rbd0"]} == {"RBD101"}
     assert "/dev/rbd0" not in said(stuck_in(snapshot, Scope(namespace="team-0")))
 
 
@@ -632,14 +637,14 @@ def test_what_is_mapped_and_no_pvs_is_told_only_where_everything_is_asked_for() 
 
 
 @pytest.mark.parametrize("what", ["persistent_volumes", "claims", "pods", "nodes", "attachments"])
-def test_a_kind_that_was_not_observed_makes_nobody_at_peace_stuck(what: str) -> None:
+def test_unobserved_kind_makes_no_healthy_volume_stuck(what: str) -> None:
     maker = Maker(Random(0))
     maker.of_kube[what] = UNSEEN
     assert stuck_in(replace(maker.from_afar(), ceph=None)).causes == ()
 
 
-def test_pods_whose_uids_the_node_shows_are_known_in_a_part_wherever_they_are() -> None:
-    """A part that knew only its volume's pods would call the others lost."""
+def test_part_has_each_pod_whose_uid_is_on_the_node() -> None:
+    """Assert that a pod that uses no volume of the part is not reported as unknown to the API."""
     made = many(volumes=500, broken=11, seed=1)
     kube = kube_of(made.snapshot)
     stranger = Pod(
@@ -652,5 +657,5 @@ def test_pods_whose_uids_the_node_shows_are_known_in_a_part_wherever_they_are() 
     )
     before, after = said(stuck_in(made.snapshot)), said(stuck_in(seen))
     lost = next(given for given, code in made.broken.items() if code == "RBD109")
-    assert "RBD109" in {each.code for each in before[lost]}
-    assert "RBD109" not in {each.code for each in after.get(lost, ())}
+    assert "RBD109" in {finding.code for finding in before[lost]}
+    assert "RBD109" not in {finding.code for finding in after.get(lost, ())}

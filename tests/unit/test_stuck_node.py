@@ -1,4 +1,4 @@
-"""A node whose kubelet or CSI driver is down: what is in use there is not stuck."""
+"""A node whose kubelet or CSI driver is down: a volume in use on it is not stuck."""
 
 from __future__ import annotations
 
@@ -37,13 +37,15 @@ def all_on_worker_1(of_kubelet: dict[str, Any], **of_pod: Any) -> Snapshot:  # n
 
 
 @pytest.mark.parametrize(("of_kubelet", "code"), DOWN, ids=IDS)
-def test_a_volume_in_use_is_not_stuck_and_the_node_is_told_of_once(
+def test_volume_in_use_is_not_stuck_and_the_node_has_a_warning(
     of_kubelet: dict[str, Any], code: str
 ) -> None:
     seen = all_on_worker_1(of_kubelet)
     stuck = stuck_in(seen)
     assert stuck.causes == ()
-    assert [(each.code, each.severity) for each in stuck.findings] == [(code, Severity.WARNING)]
+    assert [(finding.code, finding.severity) for finding in stuck.findings] == [
+        (code, Severity.WARNING)
+    ]
     assert is_complete(stuck)
     text = stuck_table(stuck, seen, wide=False, colour=False)
     assert "is stuck" in text.splitlines()[0]
@@ -51,9 +53,7 @@ def test_a_volume_in_use_is_not_stuck_and_the_node_is_told_of_once(
 
 
 @pytest.mark.parametrize(("of_kubelet", "code"), DOWN, ids=IDS)
-def test_a_volume_whose_pod_cannot_end_is_stuck_for_it(
-    of_kubelet: dict[str, Any], code: str
-) -> None:
+def test_volume_whose_pod_cannot_end_is_stuck(of_kubelet: dict[str, Any], code: str) -> None:
     stuck = stuck_in(all_on_worker_1(of_kubelet, deleting_since=LONG_AGO))
     assert [cause.finding.code for cause in stuck.causes] == [code]
     assert stuck.findings == ()
@@ -64,7 +64,7 @@ def test_a_volume_whose_pod_cannot_end_is_stuck_for_it(
     [({}, Severity.WARNING), ({"deleting_since": LONG_AGO}, Severity.ERROR)],
     ids=["runs", "ends"],
 )
-def test_a_kubelet_that_is_down_is_an_error_where_a_pod_waits_for_it(
+def test_kubelet_that_is_down_is_an_error_if_a_pod_waits(
     of_pod: dict[str, Any], severity: Severity
 ) -> None:
     seen = world(

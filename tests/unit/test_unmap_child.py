@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 STAT: Final = "812 60 20968 140 40 10 320 35 0 170 180 3 0 24 1 5 2"
 OLD: Final = "812 60 20968 140 40 10 320 35 0 170 180"
 MORE_TIME: Final = "812 60 20968 140 40 10 320 35 0 171 180 3 0 24 1 5 2"
-"""Time went on; nothing was completed."""
+"""A time column is larger, and no I/O was completed."""
 
 
 def ended(sysfs: Path, *, planned: str = STAT, now: str = STAT) -> tuple[int, str]:
-    """Run the child's last part for a device; return how it ended, and what it wrote."""
+    """Run the child for a device; return its exit code and the text that it wrote."""
     bus, block = sysfs / "bus/rbd", sysfs / "block/rbd0"
     (bus / "devices/0").mkdir(parents=True)
     block.mkdir(parents=True)
@@ -39,14 +39,12 @@ def ended(sysfs: Path, *, planned: str = STAT, now: str = STAT) -> tuple[int, st
 @pytest.mark.parametrize(
     ("planned", "now"), [(STAT, STAT), (OLD, OLD), (STAT, MORE_TIME)], ids=["new", "old", "time"]
 )
-def test_the_id_is_written_where_the_counters_are_equal(
-    tmp_path: Path, planned: str, now: str
-) -> None:
+def test_id_is_written_if_the_counters_are_equal(tmp_path: Path, planned: str, now: str) -> None:
     assert ended(tmp_path, planned=planned, now=now) == (0, "0")
 
 
 @pytest.mark.parametrize("column", [0, 4, 8, 11, 15])
-def test_nothing_is_written_where_a_counter_went_on(tmp_path: Path, column: int) -> None:
+def test_nothing_is_written_if_a_counter_changed(tmp_path: Path, column: int) -> None:
     columns = STAT.split()
     columns[column] = str(int(columns[column]) + 1)
     assert ended(tmp_path, now=" ".join(columns)) == (child.HAS_IO, "")

@@ -1,4 +1,4 @@
-"""An unmap is one answer: its looks, its steps and its wait for the watch share one deadline."""
+"""The snapshots, the steps and the wait for the watcher of an unmap share one deadline."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LINGERS: Final = NotObserved(reason="Ceph: no answer in time")
 
 
 class Clock:
-    """A clock that only sleep moves on."""
+    """A fake clock that only ``sleep`` advances."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -61,12 +61,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 class Hangs:
-    """A process that sleeps in the kernel."""
+    """A fake process in uninterruptible sleep."""
 
     patience: tuple[float, ...] = ()
 
     def __init__(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - as subprocess.Popen
-        """Begin."""
+        """Start the process."""
 
     def communicate(self, timeout: float) -> None:
         Hangs.patience = (*Hangs.patience, timeout)
@@ -82,7 +82,7 @@ def carried_out(
 
 
 @pytest.mark.parametrize(("left_s", "patience_s"), [(7.0, 7.0), (100.0, 30.0)])
-def test_a_step_that_does_not_return_is_left_at_the_deadline(
+def test_step_that_does_not_return_is_abandoned_at_the_deadline(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, left_s: float, patience_s: float
 ) -> None:
     monkeypatch.setattr(Hangs, "patience", ())
@@ -92,7 +92,7 @@ def test_a_step_that_does_not_return_is_left_at_the_deadline(
 
 
 @pytest.mark.parametrize("took_s", [0.0, 8.0], ids=["before the look", "by the look"])
-def test_no_step_begins_after_the_deadline(
+def test_no_step_starts_after_the_deadline(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, took_s: float
 ) -> None:
     monkeypatch.setattr(Hangs, "patience", ())
@@ -108,10 +108,10 @@ def test_no_step_begins_after_the_deadline(
 
 
 @pytest.mark.parametrize(("left_s", "waited_s"), [(7.0, 7.0), (100.0, 40.0)])
-def test_the_end_of_the_watch_is_waited_for_until_the_deadline(
+def test_unmap_waits_for_the_watcher_until_the_deadline(
     clock: Clock, left_s: float, waited_s: float
 ) -> None:
-    """A hung OSD keeps the watch; what the last look said of it is the answer."""
+    """Assert the last reason in the message: an OSD that hangs keeps the watcher."""
     began = clock.now
     result = carried_out(NO_STEPS, began + left_s)
     assert result.outcome is UnmapOutcome.WATCH_LINGERS
@@ -119,7 +119,7 @@ def test_the_end_of_the_watch_is_waited_for_until_the_deadline(
     assert clock.now - began == waited_s
 
 
-def test_the_looks_of_one_answer_share_its_time(clock: Clock) -> None:
+def test_snapshots_of_one_command_share_its_time(clock: Clock) -> None:
     time_left = command.TimeLeft(lambda: replace(NOWHERE, timeout_s=30.0))
     assert time_left.settings().timeout_s == 30.0
     clock.sleep(12)
@@ -133,7 +133,7 @@ def test_the_looks_of_one_answer_share_its_time(clock: Clock) -> None:
 def test_step_whose_program_cannot_be_started_has_failed(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its act was left under way for each cycle, while the package was replaced."""
+    """Assert FAILED: each cycle left an unfinished act while the package was being replaced."""
 
     def missing(command: list[str], **_: Any) -> None:  # noqa: ANN401 - as subprocess.Popen
         raise FileNotFoundError(2, "No such file or directory", command[0])

@@ -1,4 +1,4 @@
-"""`rbdagent unmap --wait`: it waits a grace period after the last I/O, and reports for what."""
+"""`rbdagent unmap --wait`: it waits a grace period after the last I/O, and reports that I/O."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ORPHAN = seen()
 READ = seen(mapped={"io_counters": replace(NO_IO, reads=NO_IO.reads + 1)})
 
 
-def test_a_wait_reports_io_and_ends_a_grace_period_after_it(
+def test_wait_reports_io_and_ends_a_grace_period_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     uptime = [UPTIME_S]

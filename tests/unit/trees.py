@@ -1,4 +1,4 @@
-"""A node's /proc, /sys and kubelet directories as plain files: what one test needs of them."""
+"""The /proc, /sys and kubelet directories of a node as plain files, as far as a test needs them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOT_MOUNT: Final = "28 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw"
 
 
 class Tree:
-    """One node; pid 1 and the host's mount namespace are there from the beginning."""
+    """One node with pid 1 and the mount namespace of the host."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -47,7 +47,7 @@ class Tree:
         self.write(f"host/dev/rbd{number}", "")
 
     def namespace(self, name: str, *lines: str | bytes) -> None:
-        """Make a mount namespace, or give one other lines."""
+        """Create a mount namespace, or replace its lines."""
         raw = [line.encode() if isinstance(line, str) else line for line in lines]
         self.write(f"namespaces/{name}", b"".join(line + b"\n" for line in raw))
 
@@ -60,7 +60,7 @@ class Tree:
         uid: int = 0,
         ticks: int = 1000,
     ) -> None:
-        """Start a process, after the mount namespace that it lives in was made."""
+        """Add a process; its mount namespace must exist."""
         directory = f"proc/{pid}"
         name = arguments[0].rpartition("/")[2][:15]
         rest = f"S 1 1 1 0 -1 0 {'0 ' * 10}1 0 {ticks} 0"
@@ -75,31 +75,31 @@ class Tree:
             (self.root / directory / link).hardlink_to(shown)
 
     def open_files(self, pid: int, *paths: str) -> None:
-        """Have a process open files."""
+        """Add open files to a process."""
         directory = self.root / "proc" / str(pid) / "fd"
         directory.mkdir()
         for number, path in enumerate(paths):
             (directory / str(number)).symlink_to(path)
 
     def observe(self, turns: Turns | None = None) -> tuple[NodeView, Source]:
-        """Observe it."""
+        """Observe the node."""
         view, source = observe_node(self.roots, node_name="n1", turns=turns)
         assert view is not None, source.reason
         return view, source
 
     def mappings(self) -> tuple[Mapping, ...]:
-        """Observe what is mapped."""
+        """Observe the node and return its mappings."""
         view, _ = self.observe()
         assert not isinstance(view.mappings, NotObserved)
         return view.mappings
 
 
 def gap_of(source: Source, fact: str) -> Gap:
-    """Return the gap that a source has of a fact."""
+    """Return the gap of a source for a fact."""
     (found,) = (gap for gap in source.gaps if gap.fact == fact)
     return found
 
 
 def volume_path(pod: str, volume: str) -> str:
-    """Return where kubelet mounts a volume for a pod."""
+    """Return the path at which kubelet mounts a volume for a pod."""
     return f"{KUBELET}/pods/{pod}/volumes/kubernetes.io~csi/{volume}/mount"

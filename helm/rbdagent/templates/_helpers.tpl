@@ -4,13 +4,13 @@
 {{- .Values.fullnameOverride | default $name | trunc 63 | trimSuffix "-" -}}
 {{- end }}
 
-{{/* What selects the agents' pods. */}}
+{{/* The labels that select the agents' pods. */}}
 {{- define "rbdagent.selector" -}}
 app.kubernetes.io/name: rbdagent
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
-{{/* What every object carries. */}}
+{{/* The labels of every object. */}}
 {{- define "rbdagent.labels" -}}
 {{ include "rbdagent.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
@@ -19,20 +19,20 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
 {{/*
-Whether admission policies are rendered: not empty where they are. By the version and not by
-.Capabilities.APIVersions, which does not know of them where helm does not ask the cluster: what
-helm template gives must not be less safe.
+Whether admission policies are rendered: not empty if they are. It depends on the version and not on
+.Capabilities.APIVersions, which lacks them if helm does not query the cluster: the output of helm
+template must not be less safe.
 */}}
 {{- define "rbdagent.guarded" -}}
 {{- if and .Values.admissionPolicy.enabled (semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version) }}yes{{ end -}}
 {{- end }}
 
-{{/* A file of the chart, as it stands: what Prometheus and Grafana fill in is none of Helm's. */}}
+{{/* A file of the chart, unchanged: its placeholders belong to Prometheus and Grafana, not to Helm. */}}
 {{- define "rbdagent.file" -}}
 {{- .root.Files.Get .path | required (printf "%s is missing from this copy of the chart" .path) -}}
 {{- end }}
 
-{{/* One cluster's ceph.conf that the chart writes; empty where a ConfigMap of yours has it. */}}
+{{/* One cluster's ceph.conf that the chart writes; empty if the user's ConfigMap has it. */}}
 {{- define "rbdagent.cephConf" -}}
 {{- if .config -}}
 {{ .config }}
@@ -49,7 +49,7 @@ mon_host = {{ include "rbdagent.monitors" . }}
 {{- $where := printf "ceph.clusters, %s: monitorsFrom: ConfigMap %s/%s" .name $from.namespace $from.configMap -}}
 {{- $map := lookup "v1" "ConfigMap" $from.namespace $from.configMap -}}
 {{- if not $map }}
-{{- fail (printf "%s was not found: correct it; or, where helm does not ask the cluster (helm template), write config instead" $where) }}
+{{- fail (printf "%s was not found: correct it; or, if helm does not query the cluster (helm template), use config instead" $where) }}
 {{- end }}
 {{- if not (hasKey ($map.data | default dict) $key) }}
 {{- fail (printf "%s has no key %s; it has: %s" $where $key (keys ($map.data | default dict) | sortAlpha | join ", ")) }}
@@ -69,7 +69,7 @@ mon_host = {{ include "rbdagent.monitors" . }}
 {{- $monitors | join "," -}}
 {{- end }}
 
-{{/* Refuse what the schema cannot tell clearly. */}}
+{{/* Refuse what the schema cannot report clearly. */}}
 {{- define "rbdagent.validate" -}}
 {{- $names := list -}}
 {{- range .Values.ceph.clusters }}
@@ -90,6 +90,6 @@ mon_host = {{ include "rbdagent.monitors" . }}
 {{- end }}
 {{- end }}
 {{- if and (eq .Values.mode "unmap") (not .Values.ceph.clusters) }}
-{{- fail "mode unmap needs ceph.clusters: without Ceph nothing can be called orphaned, and nothing is ever unmapped" }}
+{{- fail "mode unmap needs ceph.clusters: without Ceph no mapping can be reported as orphaned, and nothing is ever unmapped" }}
 {{- end }}
 {{- end }}

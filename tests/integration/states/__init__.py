@@ -1,7 +1,8 @@
 """States of volumes that real controllers can be brought into without any node.
 
-Each is made by what a user would type, in names of its own. Nodes are objects whose kubelets are
-played (tests/lab/played.py): what they would write is written, and nothing is mounted.
+A user could create the same objects; every state has unique names. Nodes are objects whose
+kubelets are played (tests/lab/played.py): the tests write the status that a kubelet would write,
+and nothing is mounted.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LATE: Final = leaving.evicted_from_a_silent_node
-"""It takes a minute to make: the rest is asked about meanwhile."""
+"""It takes a minute to make: the other states are queried in the meantime."""
 __all__ = ["HERE", "LATE", "NODE", "ROOK", "STATES", "THERE", "Making"]
 
 STATES: Final[tuple[Callable[[Making], None], ...]] = (
-    # The controller detaches it by force, six minutes later.
+    # The controller detaches it by force after six minutes.
     attaching.attachment_of_a_deleted_node,
     *binding.STATES,
     *scheduling.STATES,
     *attaching.STATES,
     *leaving.STATES,
-    # Its controllers are started anew, and what they knew is forgotten.
+    # It restarts the controllers, which then lose their cached state.
     binding.released_though_claimed,
 )
-"""In the order in which they are asked about; made in the other one, the last is the oldest."""
+"""In the order of the queries. They are made in reverse order, so that the last is the oldest."""

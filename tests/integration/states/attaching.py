@@ -1,6 +1,7 @@
 """States of attaching: two pods that want one volume, and what the attach/detach controller does.
 
-It is real, and so are Deployments and StatefulSets; kubelets and the attacher are played.
+That controller and those of Deployments and StatefulSets are real; kubelets and the attacher are
+played.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def two_replicas(making: Making) -> None:
 
 
 def used_by_another_workload(making: Making) -> None:
-    """Two pods that have nothing to do with each other."""
+    """Two pods of different workloads."""
     making.bound()
     making.running(HERE)
     making.waiting()
@@ -95,7 +96,7 @@ def _once_refused(making: Making) -> str:
 
 
 def attach_fails(making: Making) -> None:
-    """The attacher gives the driver's error."""
+    """The attacher reports an error of the driver."""
     making.bound()
     _told(making, ATTACH_ERROR, "rpc error: code = Internal desc = no such thing here")
     making.waiting()
@@ -116,21 +117,21 @@ def attached_by_nobody(making: Making) -> None:
 
 
 def attach_not_begun(making: Making) -> None:
-    """A node whose kubelet is told to attach by itself, which CSI volumes cannot."""
+    """A node whose kubelet is configured to attach volumes, which does not work for CSI volumes."""
     node = making.nodes.add("played-alone", managed=False)
     making.bound()
     making.waiting(node, for_s=LONG_S)
 
 
 def kubelet_does_not_begin(making: Making) -> None:
-    """It renews its lease, and does not write its node's status."""
+    """Kubelet renews its lease but does not write the status of its node."""
     making.bound()
     making.pod(THERE)
     making.attachment(THERE)
 
 
 def driver_gone_from_the_old_node(making: Making) -> None:
-    """The CSI node plugin does not run any more where the volume has to be unmounted."""
+    """The CSI node plugin no longer runs on the node where the volume has to be unmounted."""
     node = making.nodes.add("played-unplugged")
     making.bound()
     old = making.running(node)
@@ -166,7 +167,7 @@ def two_volumes_one_handle(making: Making) -> None:
 
 
 def detach_fails(making: Making) -> None:
-    """The attacher cannot finish; after its first failure the controller's guard is off."""
+    """The attacher cannot detach; after its first failure the controller attaches elsewhere."""
     making.bound()
     _told(making, DETACH_ERROR, 'failed to load secret "ceph/rbd": secrets "rbd" not found')
     old = making.running(HERE)
@@ -176,7 +177,7 @@ def detach_fails(making: Making) -> None:
 
 
 def detach_held(making: Making) -> None:
-    """Somebody's finalizer holds the VolumeAttachment; nobody waits for the volume."""
+    """A foreign finalizer holds the VolumeAttachment, and no pod waits for the volume."""
     making.bound()
     old = making.running(HERE)
     making.hold(HERE)
@@ -184,7 +185,7 @@ def detach_held(making: Making) -> None:
 
 
 def attach_during_its_own_detach(making: Making) -> None:
-    """The next pod is on the same node, and the old attachment does not go."""
+    """The next pod is on the same node, and the old VolumeAttachment is not removed."""
     making.bound()
     old = making.running(HERE)
     making.hold(HERE)
@@ -194,7 +195,7 @@ def attach_during_its_own_detach(making: Making) -> None:
 
 
 def attachment_of_a_deleted_node(making: Making) -> None:
-    """The Node object was deleted with its machine still on, and a pod waits elsewhere."""
+    """The Node object was deleted while its machine runs; a pod on another node waits."""
     node = making.nodes.add("played-gone")
     making.bound()
     old = making.running(node)
@@ -204,7 +205,7 @@ def attachment_of_a_deleted_node(making: Making) -> None:
 
 
 def attachment_of_a_deleted_volume(making: Making) -> None:
-    """Claim and PV were deleted while kubelet could not unmount, and made anew."""
+    """Claim and PV were deleted while kubelet could not unmount; a new PV has the same handle."""
     made, _ = making.bound()
     old = making.running(HERE)
     making.force_delete(old)
@@ -216,7 +217,10 @@ def attachment_of_a_deleted_volume(making: Making) -> None:
 
 
 def volume_kept_by_its_attachment(making: Making) -> None:
-    """The same with a driver of ControllerPublish: external-attacher's finalizer holds the PV."""
+    """Claim and PV were deleted while kubelet could not unmount; a finalizer holds the PV.
+
+    external-attacher sets this finalizer for drivers with ControllerPublish.
+    """
     making.bound()
     finalizers = ["kubernetes.io/pv-protection", f"external-attacher/{DRIVER.replace('.', '-')}"]
     making.patch("PersistentVolume", making.name, {"metadata": {"finalizers": finalizers}})
@@ -243,7 +247,7 @@ def attachment_idle(making: Making) -> None:
 
 
 def _told(making: Making, fault: str, message: str) -> None:
-    """Have the attacher fail, until that is repaired."""
+    """Make the attacher fail until ``making.repair`` runs."""
 
     def annotate(value: str | None) -> None:
         annotations = {"metadata": {"annotations": {fault: value}}}
@@ -254,7 +258,7 @@ def _told(making: Making, fault: str, message: str) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Somebody outside
+# Clients outside the cluster
 # --------------------------------------------------------------------------------------------------
 
 

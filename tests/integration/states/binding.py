@@ -1,4 +1,4 @@
-"""States of claims and PVs, as the PV controller, provisioners and the protection leave them."""
+"""States of claims and PVs that the PV controller, provisioners and PV/PVC protection cause."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _SELECTED: Final = "volume.kubernetes.io/selected-node"
 
 
 def no_class(making: Making) -> None:
-    """A claim that names no class on purpose, and no PV for it."""
+    """A claim with an empty class name, and no PV that matches it."""
     making.claim(storage_class="", size="7Ti")
 
 
 def claim_without_class(making: Making) -> None:
-    """A claim that names no class, in a cluster without a default one."""
+    """A claim without a class name, in a cluster without a default class."""
     made = claim(making.name, size="7Ti")
     del made["spec"]["storageClassName"]
     making.create(made)
@@ -43,7 +43,7 @@ def class_missing(making: Making) -> None:
 
 
 def class_of_a_removed_plugin(making: Making) -> None:
-    """In-tree RBD left Kubernetes with 1.31."""
+    """Kubernetes 1.31 removed the in-tree RBD plugin."""
     making.claim(storage_class=making.storage_class("kubernetes.io/rbd"))
 
 
@@ -52,7 +52,7 @@ def class_that_makes_none(making: Making) -> None:
 
 
 def nothing_fits(making: Making) -> None:
-    """Six PVs of the claim's class, each with one thing against it."""
+    """Six PVs that the claim cannot use, each for a different reason."""
     making.storage_class("kubernetes.io/no-provisioner")
     against: dict[str, Json] = {
         "-small": {"capacity": {"storage": "8Mi"}},
@@ -80,13 +80,13 @@ def provisioner_silent(making: Making) -> None:
 
 
 def provisioner_too_old(making: Making) -> None:
-    """Kubernetes gives no selfLink since 1.20, and external-storage's provisioners ask for it."""
+    """Kubernetes sets no selfLink since 1.20; the provisioners of external-storage need it."""
     _provisioner(making, "ceph.com/rbd", "quay.io/external_storage/rbd-provisioner:v2.1.1-k8s1.11")
     making.claim(storage_class=making.storage_class("ceph.com/rbd"))
 
 
 def provisioner_down(making: Making) -> None:
-    """Its pod is there, and its container crashes again and again."""
+    """The pod of the provisioner exists, but its container crashes repeatedly."""
     name = f"{making.name}.example.org"
     pod_name = _provisioner(making, name, "registry.k8s.io/sig-storage/csi-provisioner:v5")
     making.nodes.crashes(pod_name)
@@ -94,14 +94,14 @@ def provisioner_down(making: Making) -> None:
 
 
 def provisioner_says_nothing(making: Making) -> None:
-    """Its pod is ready, and not a word of it about the claim."""
+    """The pod of the provisioner is ready but reports nothing about the claim."""
     name = f"{making.name}.example.org"
     _provisioner(making, name, "registry.k8s.io/sig-storage/csi-provisioner:v5")
     making.claim(storage_class=making.storage_class(name))
 
 
 def _provisioner(making: Making, name: str, image: str) -> str:
-    """Make a pod that serves a provisioner's name, and give the pod's."""
+    """Make a pod that serves a provisioner's name; return the name of the pod."""
     container = {
         "name": "provisioner",
         "image": image,
@@ -172,13 +172,13 @@ def kept_volume_does_not_fit(making: Making) -> None:
 
 
 def lost_its_volume_name(making: Making) -> None:
-    """YAML of a bound claim that somebody took volumeName out of."""
+    """YAML of a bound claim from which volumeName was removed."""
     making.claim(annotations=_BOUND)
     making.wait("PersistentVolumeClaim", making.name, "Lost")
 
 
 def lost_its_volume(making: Making) -> None:
-    """A PV that was deleted by force."""
+    """The PV of a bound claim was deleted by force."""
     making.bound()
     making.delete("PersistentVolume", making.name)
     making.patch("PersistentVolume", making.name, {"metadata": {"finalizers": None}})
@@ -186,7 +186,7 @@ def lost_its_volume(making: Making) -> None:
 
 
 def misbound_after_a_restore(making: Making) -> None:
-    """`kubectl get -o yaml` of both in one cluster, `kubectl apply` in another one."""
+    """Both objects were exported with `kubectl get -o yaml` and applied in another cluster."""
     old = "11111111-2222-3333-4444-555555555555"
     ref = {
         "apiVersion": "v1",
@@ -201,7 +201,7 @@ def misbound_after_a_restore(making: Making) -> None:
 
 
 def claimed_twice(making: Making) -> None:
-    """YAML of a bound claim that was copied under another name."""
+    """The YAML of a bound claim was applied under another name."""
     making.bound()
     making.claim(suffix="-copy", annotations=_BOUND, volume_name=making.name)
     making.wait("PersistentVolumeClaim", f"{making.name}-copy", "Lost")
@@ -209,7 +209,7 @@ def claimed_twice(making: Making) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The PV's phases
+# Phases of a PV
 # --------------------------------------------------------------------------------------------------
 
 
@@ -227,14 +227,14 @@ def released_and_retained(making: Making) -> None:
 
 
 def released_and_wanted_again(making: Making) -> None:
-    """The claim was deleted and made anew: its name is the same, its uid is not."""
+    """The claim was deleted and created again: the name is the same, the uid differs."""
     released_and_retained(making)
     making.claim(volume_name=making.name)
     making.target = f"pvc/default/{making.name}"
 
 
 def deleted_while_watched(making: Making) -> None:
-    """ReclaimPolicy Delete, and a program outside the cluster has the image open."""
+    """The reclaim policy is Delete, and a program outside the cluster has the image open."""
     making.claim(storage_class="rbd")
     making.wait("PersistentVolumeClaim", making.name, "Bound")
     name = making.get("PersistentVolumeClaim", making.name)["spec"]["volumeName"]
@@ -257,7 +257,7 @@ def deleted_by_nobody(making: Making) -> None:
 
 
 def reclaim_failed(making: Making) -> None:
-    """An in-tree PV with Delete: nothing in Kubernetes 1.31 and later can delete its image."""
+    """An in-tree PV with reclaim policy Delete: Kubernetes 1.31 and later cannot delete it."""
     source = {"monitors": ["10.77.0.1:6789"], "pool": POOL, "image": making.name}
     making.lab.ceph.create_image(f"{POOL}/{making.name}", size="8M")
     making.bound(rbd=source, persistentVolumeReclaimPolicy="Delete")
@@ -267,7 +267,11 @@ def reclaim_failed(making: Making) -> None:
 
 
 def released_though_claimed(making: Making) -> None:
-    """What older PV controllers wrote at the wrong moment; today's rights it at its next look."""
+    """A bound PV is Released.
+
+    Older PV controllers wrote this phase at the wrong moment; the current one corrects it at its
+    next sync.
+    """
     making.bound(persistentVolumeReclaimPolicy="Delete")
     making.of_volume()
 
@@ -275,7 +279,7 @@ def released_though_claimed(making: Making) -> None:
     def wrongly() -> Iterator[None]:
         path = f"{collection('PersistentVolume')}/{making.name}/status"
         with making.lab.control_plane.controller_manager_stopped():
-            # An hour ago by its status: whoever sees it has not seen it happen.
+            # The status dates the change an hour back, so that it does not count as recent.
             wrong = {"phase": "Released", "lastPhaseTransitionTime": stamp(3600)}
             making.api.patch(path, {"status": wrong})
             yield
@@ -303,7 +307,7 @@ def claim_kept_by_a_strange_finalizer(making: Making) -> None:
 
 
 def claim_is_being_cloned(making: Making) -> None:
-    """External-provisioner's finalizer, as it sets it while it makes a clone."""
+    """The claim has the finalizer that external-provisioner sets while it makes a clone."""
     making.bound()
     finalizers = ["provisioner.storage.kubernetes.io/cloning-protection"]
     making.patch("PersistentVolumeClaim", making.name, {"metadata": {"finalizers": finalizers}})

@@ -1,4 +1,4 @@
-"""States of pods and nodes that do not let go of a volume."""
+"""States of pods and nodes that do not release a volume."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 _AT_ONCE: Final = [
     {
-        "key": f"node.kubernetes.io/{each}",
+        "key": f"node.kubernetes.io/{condition}",
         "operator": "Exists",
         "effect": "NoExecute",
         "tolerationSeconds": 1,
     }
-    for each in ("unreachable", "not-ready")
+    for condition in ("unreachable", "not-ready")
 ]
 _OUT_OF_SERVICE: Final = {
     "key": "node.kubernetes.io/out-of-service",
@@ -29,7 +29,7 @@ _OUT_OF_SERVICE: Final = {
 
 
 def evicted_from_a_silent_node(making: Making) -> None:
-    """A node is cut off, its pod is evicted, and the Deployment's next pod is on another node."""
+    """A node stops reporting, its pod is evicted, and the Deployment's next pod is elsewhere."""
     node = making.nodes.add("played-cut")
     making.bound()
     template = pod_spec(node="", claims=[making.name]) | {"tolerations": _AT_ONCE}
@@ -52,7 +52,7 @@ def evicted_from_a_silent_node(making: Making) -> None:
 
 
 def runs_on_a_silent_node(making: Making) -> None:
-    """A node is cut off, and its pod is not evicted yet."""
+    """A node stops reporting, and its pod is not evicted yet."""
     node = making.nodes.add("played-silent")
     making.bound()
     making.running(node)
@@ -61,7 +61,7 @@ def runs_on_a_silent_node(making: Making) -> None:
 
 
 def pod_does_not_end(making: Making) -> None:
-    """It was deleted, its grace period is over, and its process still runs."""
+    """The pod was deleted, its grace period is over, and its process still runs."""
     making.bound()
     old = making.running(HERE, terminationGracePeriodSeconds=1)
     making.delete("Pod", old)
@@ -70,7 +70,7 @@ def pod_does_not_end(making: Making) -> None:
 
 
 def pod_is_ending(making: Making) -> None:
-    """It was deleted, and its grace period is not over."""
+    """The pod was deleted, and its grace period is not over."""
     making.bound()
     old = making.running(HERE, terminationGracePeriodSeconds=3600)
     making.delete("Pod", old)
@@ -78,7 +78,7 @@ def pod_is_ending(making: Making) -> None:
 
 
 def pod_held_by_a_finalizer(making: Making) -> None:
-    """It has ended and its volume is free, but a StatefulSet waits until its object is gone."""
+    """The pod has ended and its volume is free, but the StatefulSet waits for the object to go."""
     making.bound()
     making.statefulset(pod_spec(node=HERE, claims=[making.name]))
     old = making.pod_of_owner(HERE)
@@ -91,7 +91,7 @@ def pod_held_by_a_finalizer(making: Making) -> None:
 
 
 def unmount_fails(making: Making) -> None:
-    """No pod is left there, and kubelet still lists the volume; the next pod waits elsewhere."""
+    """No pod is left on the node, kubelet still lists the volume, the next pod waits elsewhere."""
     making.bound()
     making.force_delete(making.running(HERE))
     making.waiting(for_s=LONG_S)
@@ -104,7 +104,7 @@ def unmount_fails(making: Making) -> None:
 
 
 def unmount_fails_before_the_pod_is_gone(making: Making) -> None:
-    """The containers have ended, the pod's object stays: kubelet cannot unmount."""
+    """The containers have ended, but the pod object stays because kubelet cannot unmount."""
     making.bound()
     old = making.running(HERE, terminationGracePeriodSeconds=1)
     making.delete("Pod", old)

@@ -1,6 +1,6 @@
-"""How a state of a volume is made: by what a user would type, in names of its own.
+"""Build a state of a volume with the objects that a user would create, under unique names.
 
-Claims, PVs and classes of one state never fit another's.
+The claims, PVs and classes of one state never match those of another state.
 """
 
 # ruff: noqa: ANN401 - a field of an object may be anything
@@ -31,18 +31,18 @@ NODE: Final = "played-1"
 """A Node object without a kubelet."""
 HERE: Final = "played-2"
 THERE: Final = "played-3"
-"""Nodes whose kubelets are played, and live."""
+"""Nodes whose kubelets are played and report."""
 LONG_S: Final = 240.0
-"""For so long a pod has its node where its wait is to be no passing matter."""
+"""Seconds since the pod got its node, so that its wait does not count as transient."""
 ROOK: Final = f"rook-ceph.{DRIVER}"
-"""A driver that is registered on them, and whose attacher does not run."""
+"""A driver that is registered on the played nodes. Its attacher does not run."""
 
 
 _NO_FINALIZERS: Final = {"metadata": {"finalizers": None}}
 
 
 class Making:
-    """What makes one state, with its names."""
+    """Builder of one state and its names."""
 
     def __init__(self, lab: Lab, nodes: PlayedNodes, name: str, undo: ExitStack) -> None:
         self.lab = lab
@@ -52,16 +52,16 @@ class Making:
         self.api = lab.control_plane.api
         self.target = f"pvc/default/{name}"
         self.while_asked: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
-        """What must last while it is asked about, where the state would not."""
+        """Context that keeps the state during the query, if the state would not last that long."""
         self.afterwards: Callable[[], object] = lambda: None
-        """What kubelets do once the cure was typed."""
+        """The actions of the kubelets after the commands of the hint were run."""
         self.repair: Callable[[], object] | None = None
-        """What the remedy asks for where it tells no command: then the rest goes by itself."""
+        """The action of a hint without a command; the rest of the recovery is automatic."""
 
     # Objects --------------------------------------------------------------------------------------
 
     def storage_class(self, provisioner: str, *, waits: bool = False) -> str:
-        """Make the state's own class, and give its name."""
+        """Make the storage class of the state and return its name."""
         self.create(
             {
                 "apiVersion": "storage.k8s.io/v1",
@@ -76,13 +76,13 @@ class Making:
     def claim(
         self, *, suffix: str = "", annotations: dict[str, str] | None = None, **fields: Any
     ) -> Json:
-        """Make a claim; without a class it is of the state's own name, so that nobody makes one."""
+        """Make a claim; its default class has the name of the state, so no driver serves it."""
         made = claim(f"{self.name}{suffix}", **{"storage_class": self.name, **fields})
         made["metadata"]["annotations"] = annotations or {}
         return self.create(made)
 
     def volume(self, suffix: str = "", **spec: Any) -> Json:
-        """Make a static PV of the state's own class, whose image is there."""
+        """Make a static PV of the state's class; create its image unless the PV is in-tree."""
         name = f"{self.name}{suffix}"
         if not spec.get("rbd"):
             self.lab.ceph.create_image(f"{POOL}/{name}", size="8M")
@@ -100,8 +100,8 @@ class Making:
         return self.get("PersistentVolume", self.name), self.get("PersistentVolumeClaim", self.name)
 
     def pod(self, node: str = "", suffix: str = "", **spec: Any) -> Json:
-        """Make a pod with the claim; nobody runs it, and nobody schedules it."""
-        # Whatever becomes of its node: nobody evicts it.
+        """Make a pod with the claim; no kubelet runs it and no scheduler binds it."""
+        # The pod tolerates every taint, so that no controller evicts it.
         whatever = {"tolerations": [{"operator": "Exists"}], **spec}
         made = pod(f"{self.name}{suffix}", node=node, claims=[self.name], spec=whatever)
         if not node:
@@ -109,7 +109,7 @@ class Making:
         return self.create(made)
 
     def deployment(self, node: str = "", **fields: Any) -> Json:
-        """Make a Deployment whose pods have the claim; without a node, for :meth:`place`."""
+        """Make a Deployment whose pods have the claim; without a node, :meth:`place` binds them."""
         template = pod_spec(node=node, claims=[self.name])
         if not node:
             del template["nodeName"]
@@ -118,7 +118,7 @@ class Making:
         return self.create(made)
 
     def statefulset(self, template: Json, *, templates: Sequence[Json] = ()) -> Json:
-        """Make a StatefulSet of one replica; without templates of claims it shares one."""
+        """Make a StatefulSet of one replica; without claim templates its pod shares a claim."""
         labels = {"app": self.name}
         if not template.get("nodeName"):
             template.pop("nodeName", None)
@@ -133,15 +133,15 @@ class Making:
                     "selector": {"matchLabels": labels},
                     "template": {"metadata": {"labels": labels}, "spec": template},
                     "volumeClaimTemplates": [
-                        {"metadata": {"name": each["metadata"]["name"]}, "spec": each["spec"]}
-                        for each in templates
+                        {"metadata": {"name": name["metadata"]["name"]}, "spec": name["spec"]}
+                        for name in templates
                     ],
                 },
             }
         )
 
     def create(self, made: Json) -> Json:
-        """Create an object, and remove it in the end."""
+        """Create an object and remove it at the end."""
         meta = made["metadata"]
         path = collection(made["kind"], meta.get("namespace", "default"))
         self.undo.callback(self._remove, f"{path}/{meta['name']}")
@@ -169,19 +169,19 @@ class Making:
             what=f"{kind} {name} to be {phase}",
         )
 
-    # Who runs, attaches and schedules ------------------------------------------------------------
+    # Kubelet, attach/detach controller and scheduler ---------------------------------------------
 
     def pod_of_owner(self, node: str = "", *, but: str = "") -> str:
-        """Wait for a pod of the state's workload that is on a node, or on none; give its name."""
+        """Wait for a pod of the state's workload that is on a node, or on none; return its name."""
 
         def name() -> str | None:
             return next(
                 (
-                    str(each["metadata"]["name"])
-                    for each in self.api.items(collection("Pod"))
-                    if each["metadata"].get("labels", {}).get("app") == self.name
-                    and each["spec"].get("nodeName", "") == node
-                    and each["metadata"]["name"] != but
+                    str(item["metadata"]["name"])
+                    for item in self.api.items(collection("Pod"))
+                    if item["metadata"].get("labels", {}).get("app") == self.name
+                    and item["spec"].get("nodeName", "") == node
+                    and item["metadata"]["name"] != but
                 ),
                 None,
             )
@@ -189,12 +189,12 @@ class Making:
         return wait_until(name, timeout_s=120, what=f"a pod of {self.name} on {node or 'no node'}")
 
     def place(self, pod_name: str, node: str) -> None:
-        """Say what the scheduler says of a pod that gets a node."""
+        """Bind a pod to a node, as the scheduler does."""
         body = {"metadata": {"name": pod_name}, "target": {"kind": "Node", "name": node}}
         self.api.create(f"{collection('Pod')}/{pod_name}/binding", body)
 
     def unschedulable(self, pod_name: str, why: str) -> None:
-        """Say what the scheduler says of a pod that gets none."""
+        """Set the condition that the scheduler sets if no node fits a pod."""
         condition = {
             "type": "PodScheduled",
             "status": "False",
@@ -205,7 +205,7 @@ class Making:
         self.api.patch(path, {"status": {"conditions": [condition]}})
 
     def waits(self, pod_name: str, node: str) -> None:
-        """Have kubelet take up a pod: it wants the volume before anything is attached."""
+        """Wait for a pod on a node; list its volume as in use, as kubelet does before attach."""
         wait_until(
             lambda: self.get("Pod", pod_name)["spec"].get("nodeName") == node,
             timeout_s=20,
@@ -214,30 +214,30 @@ class Making:
         self.nodes.wants(node, self.unique_name())
 
     def unique_name(self) -> str:
-        """Give the volume's name in a node's status."""
+        """Return the volume's name in a node's status."""
         source = self.get("PersistentVolume", self.name)["spec"]["csi"]
         return f"kubernetes.io/csi/{source['driver']}^{source['volumeHandle']}"
 
     def starts(self, pod_name: str, node: str) -> None:
-        """Have a pod run: attached by the controller, mapped and mounted by nobody but its word."""
+        """Report a pod as running: the controller attaches its volume, map and mount are played."""
         self.waits(pod_name, node)
         self.attachment(node)
         self.nodes.watches(node, self.name)
         self.nodes.runs(pod_name)
 
     def running(self, node: str, suffix: str = "", **spec: Any) -> str:
-        """Make a pod that runs; give its name."""
+        """Make a pod that runs; return its name."""
         name = str(self.pod(node, suffix, **spec)["metadata"]["name"])
         self.starts(name, node)
         return name
 
     def waiting(self, node: str = THERE, suffix: str = "-next", *, for_s: float = 0) -> str:
-        """Make a pod whose kubelet waits for the volume; give its name.
+        """Make a pod whose kubelet waits for the volume; return its name.
 
         Args:
             node: where.
             suffix: of its name.
-            for_s: since when it has its node, by its status: nobody but rbdagent asks for that.
+            for_s: seconds since it got its node, according to its status; only rbdagent reads it.
         """
         name = str(self.pod(node, suffix)["metadata"]["name"])
         self.waits(name, node)
@@ -246,16 +246,16 @@ class Making:
         return name
 
     def attachment(self, node: str) -> str:
-        """Wait until the volume is attached to a node; give the VolumeAttachment's name."""
+        """Wait until the volume is attached to a node; return the VolumeAttachment's name."""
 
         def name() -> str | None:
             return next(
                 (
-                    str(each["metadata"]["name"])
-                    for each in self.api.items(collection("VolumeAttachment"))
-                    if each["spec"]["nodeName"] == node
-                    and each["spec"]["source"].get("persistentVolumeName") == self.name
-                    and each.get("status", {}).get("attached")
+                    str(attachment["metadata"]["name"])
+                    for attachment in self.api.items(collection("VolumeAttachment"))
+                    if attachment["spec"]["nodeName"] == node
+                    and attachment["spec"]["source"].get("persistentVolumeName") == self.name
+                    and attachment.get("status", {}).get("attached")
                 ),
                 None,
             )
@@ -263,13 +263,13 @@ class Making:
         return wait_until(name, timeout_s=60, what=f"{self.name} to be attached to {node}")
 
     def is_taken_down(self, pod_name: str, node: str) -> None:
-        """Have a pod end as it should: unmounted first, its object gone last."""
+        """End a pod in the normal order: unmount the volume, then remove the pod object."""
         self.delete("Pod", pod_name)
         self.is_unmounted(node)
         self.force_delete(pod_name)
 
     def hands_over(self, old: str, new: str, node: str) -> None:
-        """Have kubelets end one pod, as soon as it is told to, and start the next on a node."""
+        """Wait until one pod is deleted, end it as its kubelet does, and start the next pod."""
         path = f"{collection('Pod')}/{old}"
         wait_until(
             lambda: "deletionTimestamp" in self.api.get(path)["metadata"],
@@ -282,7 +282,7 @@ class Making:
         self.nodes.runs(new)
 
     def wait_detaching(self, node: str) -> None:
-        """Wait until the controller has asked for the detach from a node."""
+        """Wait until the controller has requested the detach from a node."""
         path = f"{collection('VolumeAttachment')}/{self.attachment(node)}"
         wait_until(
             lambda: "deletionTimestamp" in self.api.get(path)["metadata"],
@@ -291,25 +291,25 @@ class Making:
         )
 
     def is_unmounted(self, node: str) -> None:
-        """Have kubelet unmount and unmap the volume."""
+        """Report the volume as unmounted and unmapped, as kubelet does."""
         self.nodes.watches_no_more(node, self.name)
         self.nodes.lets_go(node, self.unique_name())
 
     def force_delete(self, pod_name: str) -> None:
-        """Take a pod's object away: kubelet does it in the end, and impatient people before."""
+        """Remove a pod object: kubelet does this last, and users do it earlier by force."""
         path = f"{collection('Pod')}/{pod_name}"
         self.api.delete(path, gracePeriodSeconds=0)
         wait_until(lambda: self.api.find(path) is None, timeout_s=20, what=f"{path} to be gone")
 
     def hold(self, node: str) -> None:
-        """Have somebody's finalizer on the VolumeAttachment to a node."""
+        """Set a foreign finalizer on the VolumeAttachment to a node."""
         finalizers = {"metadata": {"finalizers": ["example.org/hold"]}}
         name = self.attachment(node)
         self.patch("VolumeAttachment", name, finalizers)
         self.repair = lambda: self.patch("VolumeAttachment", name, _NO_FINALIZERS)
 
     def kubelet_says(self, pod_name: str, reason: str, message: str) -> None:
-        """Say an event of a pod, as its kubelet does."""
+        """Create a warning event of a pod, as its kubelet does."""
         regarded = self.get("Pod", pod_name)
         now = stamp()
         events, name = "/api/v1/namespaces/default/events", f"{pod_name}.{reason.lower()}"
@@ -334,5 +334,5 @@ class Making:
         self.api.create(events, event)
 
     def of_volume(self) -> None:
-        """Have the PV of the state's name be what is asked about."""
+        """Set the PV with the name of the state as the target."""
         self.target = f"pv/{self.name}"

@@ -1,4 +1,4 @@
-"""States of pods that get no node: there is no scheduler, its one word is said in its stead."""
+"""States of pods that get no node: no scheduler runs, the tests write its condition."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ZONE: Final = "topology.kubernetes.io/zone"
 
 
 def pods_claim_missing(making: Making) -> None:
-    """The pod's YAML names a claim that nobody made."""
+    """The pod names a claim that does not exist."""
     name = making.pod()["metadata"]["name"]
     making.unschedulable(
         name,
@@ -27,7 +27,7 @@ def pods_claim_missing(making: Making) -> None:
 
 
 def pods_claim_being_deleted(making: Making) -> None:
-    """The claim was deleted while a pod ran, and another pod is to use it."""
+    """The claim was deleted while a pod ran, and another pod names it."""
     making.bound()
     making.running(HERE)
     making.delete("PersistentVolumeClaim", making.name)
@@ -40,7 +40,7 @@ def pods_claim_being_deleted(making: Making) -> None:
 
 
 def volume_tied_to_a_zone(making: Making) -> None:
-    """No node has the labels that the PV asks for."""
+    """No node has the labels that the PV requires."""
     wanted = {"key": _ZONE, "operator": "In", "values": ["west"]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [wanted]}]}
     making.bound(nodeAffinity={"required": terms})
@@ -51,7 +51,7 @@ def volume_tied_to_a_zone(making: Making) -> None:
 
 
 def volume_limit_reached(making: Making) -> None:
-    """The only node that may run the pod has as many volumes as its driver takes."""
+    """The only node that may run the pod has as many volumes as the limit of its driver."""
     node = making.nodes.add("played-full", limit=1)
     making.bound()
     making.volume("-first")
@@ -69,14 +69,14 @@ def volume_limit_reached(making: Making) -> None:
 
 
 def no_room_for_the_pod(making: Making) -> None:
-    """Its claim is bound: the volume is not the cause."""
+    """The claim of the pod is bound: the volume is not the cause."""
     making.bound()
     name = making.pod()["metadata"]["name"]
     making.unschedulable(name, "0/3 nodes are available: 3 Insufficient cpu.")
 
 
 def ephemeral_claims_name_taken(making: Making) -> None:
-    """A claim has the name of a pod's ephemeral volume."""
+    """A claim already has the name of the claim for a pod's ephemeral volume."""
     making.storage_class("kubernetes.io/no-provisioner")
     making.claim(suffix="-scratch")
     template = {
@@ -95,7 +95,7 @@ def ephemeral_claims_name_taken(making: Making) -> None:
 
 
 def claim_was_there_before_its_statefulset(making: Making) -> None:
-    """A claim of an ordinal's name was left, with a class that is no more: it is taken over."""
+    """A claim with the name of an ordinal exists, its class does not: the StatefulSet adopts it."""
     name = f"data-{making.name}-0"
     making.create(claim(name, storage_class=making.name))
     making.statefulset(pod_spec(node="", claims=[]), templates=[claim("data", storage_class="rbd")])

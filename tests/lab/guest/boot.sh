@@ -1,5 +1,5 @@
-# Run once by init, in the guest's root: does what udev, and systemd without it, would have done.
-# By busybox's shell, whose commands are built in: here an exec of anything else costs 0.1 s.
+# Run once by init, in the guest's root, in place of udev, and of systemd if it is not used.
+# Run by busybox's shell, whose commands are built in: any other exec costs 0.1 s here.
 # shellcheck shell=sh
 set -eu
 . /etc/lab/environment
@@ -36,7 +36,7 @@ if [ ! -d /run/systemd/system ]; then
   mount -t debugfs debugfs /sys/kernel/debug
 fi
 mount -t tmpfs -o mode=1777 tmp /tmp
-# The host's files below /tmp and /run are hidden now; the lab's own are brought back.
+# The host's files below /tmp and /run are hidden now; this restores the lab's own files.
 for path in $LAB_VISIBLE; do
   case $path in
     /tmp/* | /run/*)
@@ -54,7 +54,7 @@ done
 
 # Without a disk the same directories are in memory.
 mkdir -p /var/lib/lab /var/lib/kubelet /var/lib/containerd /var/log/lab
-# In the order of the recorded nodes: vda, dm-0 and rbd0 get major numbers 254, 253 and 252 by it.
+# In the order of the recorded nodes: vda, dm-0 and rbd0 then get the major numbers 254, 253, 252.
 /sbin/modprobe -a virtio_blk dm_crypt rbd ext4 loop nbd
 if [ "$LAB_DISK" = yes ]; then
   # Neither kubelet nor containerd syncs all it writes: pulling the plug in the first half minute

@@ -1,8 +1,8 @@
-"""The control channel's end in the guest: runs commands, gives their exit code and output.
+"""The guest's end of the control channel: runs commands, returns their exit code and output.
 
 One connection is one command. A request is a line of JSON, then as many bytes for the command's
-stdin as it says; an answer is a line of JSON, then stdout, then stderr. Output goes to files in
-memory, not pipes: a daemon that the command leaves behind keeps nobody waiting.
+stdin as it announces; an answer is a line of JSON, then stdout, then stderr. Output goes to files
+in memory, not pipes: a daemon that the command leaves running does not delay the answer.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from typing import BinaryIO, TypedDict
 PORT = 2222
 _WARM = "/run/lab/warm"
 _WARM_PROGRAM = "rbdagent, warm"
-"""Told as a command's program: whoever listens there shall run it (warm.py)."""
+"""As a command's program: the process that listens there runs the command (warm.py)."""
 _LISTEN_ANYWHERE = 15  # IP_FREEBIND: the address may come later than this program
 
 
 class Request(TypedDict):
-    """What a connection begins with."""
+    """The first line of a connection."""
 
     argv: list[str]
     stdin: int
-    """Bytes that follow."""
+    """The number of bytes that follow."""
     timeout_s: float
 
 
 def main() -> None:
-    """Serve for ever, each connection in a process of its own."""
+    """Serve indefinitely, each connection in a separate process."""
     address = sys.argv[1]
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         server.setsockopt(socket.IPPROTO_IP, _LISTEN_ANYWHERE, 1)
         server.bind((address, PORT))
         server.listen(64)
-        # Nobody asks how a connection's process ended.
+        # No parent waits for a connection's process.
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         while True:
             connection, _ = server.accept()
@@ -67,7 +67,7 @@ def _serve(connection: socket.socket) -> None:
 
 
 def _run(request: Request, stdin: BinaryIO, out: BinaryIO, err: BinaryIO) -> int | None:
-    """Give the command's exit code, as a shell would; None when its time ran out."""
+    """Return the command's exit code as a shell would; None after its timeout."""
     if request["argv"][0] == _WARM_PROGRAM:
         return _run_warm(request, stdin, out, err)
     try:
@@ -85,7 +85,7 @@ def _run(request: Request, stdin: BinaryIO, out: BinaryIO, err: BinaryIO) -> int
     try:
         code = child.wait(timeout=request["timeout_s"])
     except subprocess.TimeoutExpired:
-        # Not waited for: in an uninterruptible sleep not even KILL ends it.
+        # Without a wait: in an uninterruptible sleep not even KILL ends it.
         os.killpg(child.pid, signal.SIGKILL)
         return None
     return code if code >= 0 else 128 - code
@@ -98,8 +98,8 @@ def _run_warm(request: Request, stdin: BinaryIO, out: BinaryIO, err: BinaryIO) -
         except OSError as error:
             err.write(f"{_WARM}: {error}\n".encode())
             return 127
-        told = json.dumps(request["argv"][1:]).encode()
-        socket.send_fds(warm, [told], [each.fileno() for each in (stdin, out, err)])
+        arguments = json.dumps(request["argv"][1:]).encode()
+        socket.send_fds(warm, [arguments], [stream.fileno() for stream in (stdin, out, err)])
         with warm.makefile("rb") as answers:
             pid = json.loads(answers.readline())
             warm.settimeout(request["timeout_s"])

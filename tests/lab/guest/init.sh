@@ -1,6 +1,6 @@
 #!/bin/busybox sh
 # First program of a node VM: its root becomes the host's, read-only below a layer in memory, or
-# on a disk where systemd is to follow.
+# on a disk if systemd follows.
 set -e
 /bin/busybox mkdir -p /proc /sys /dev /host /layer /new
 /bin/busybox mount -t proc proc /proc
@@ -36,7 +36,7 @@ if [ -n "$systemd" ] && [ ! -e /layer/begun ]; then
   : >/layer/begun
 fi
 /bin/busybox cp -a /given/. /new/
-# From here, as units that load a module are done before any of ours begins.
+# Loaded here: units that load a module finish before any of our units begins.
 modules=$(. /new/etc/lab/environment && echo "$LAB_MODULES")
 /bin/busybox mkdir -p /new/lib/modules
 /bin/busybox mount --bind "/new$modules" /new/lib/modules

@@ -1,8 +1,8 @@
-"""An agent that is killed again and again, at instants that are drawn, and started again at once.
+"""An agent that is killed repeatedly at random points, and started again at once.
 
-The instants are those of tests/unit/test_killed.py: before and after each step that takes something
-down, each file that is on disk, each file that takes its name. Each life is a fork, so that a start
-costs no imports. Run as ``-m tests.lab.guest.mortal SEED agent FLAGS``; ended by TERM.
+The points are those of tests/unit/test_killed.py: before and after each step that removes
+something, each file on disk, each rename of a file. Each life is a fork, so a start costs no
+imports. Run as ``-m tests.lab.guest.mortal SEED agent FLAGS``; TERM ends it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _REST_S = 0.2
 
 
 def main() -> None:
-    """Live, die, and begin anew, until it is told to end."""
+    """Run the agent, kill it, and start it again until TERM arrives."""
     import_all()
     chance = random.Random(sys.argv[1])
     sys.argv[1:2] = []
@@ -46,19 +46,19 @@ def main() -> None:
             _live(*doom)
         signal.signal(signal.SIGTERM, end)
         _, status = os.waitpid(living, 0)
-        _say(f"a life ended with {os.waitstatus_to_exitcode(status)}")
+        _log(f"a life ended with {os.waitstatus_to_exitcode(status)}")
         time.sleep(_REST_S)
 
 
 def _live(kind: str, at: int) -> None:
-    """Be an agent that is killed at the instant of that kind and number."""
+    """Run an agent that is killed at the point of that kind and number."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     passed = 0
 
     def instant(what: str) -> None:
         nonlocal passed
         if passed == at:
-            _say(f"killed {what} ({kind} {at})")
+            _log(f"killed {what} ({kind} {at})")
             os.kill(os.getpid(), signal.SIGKILL)
         passed += 1
 
@@ -79,7 +79,7 @@ def _live(kind: str, at: int) -> None:
     program()
 
 
-def _say(what: str) -> None:
+def _log(what: str) -> None:
     print(f"mortal: {what} at {datetime.now(UTC).isoformat()}", flush=True)
 
 

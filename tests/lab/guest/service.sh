@@ -1,6 +1,6 @@
-# service.sh NAME start|stop|kill|status: one long-running program, known by its recorded pid.
+# service.sh NAME start|stop|kill|status: one long-running program, identified by its recorded pid.
 # /etc/lab/services/NAME is a shell script that ends in exec. Stopping ends that process alone:
-# children that outlive their parent (containers' shims) are meant to.
+# some children must outlive their parent (containers' shims).
 # shellcheck shell=sh
 set -eu
 . /etc/lab/environment
@@ -10,7 +10,7 @@ definition=/etc/lab/services/$name
 record=/run/lab/$name.pid
 log=/var/log/lab/$name.log
 
-# A pid alone may have been handed out again: the start time (field 22 of stat) goes with it.
+# The kernel can reuse a pid: the start time (field 22 of stat) identifies the process.
 identity() {
   pid_asked=$1
   read -r stat 2>/dev/null <"/proc/$1/stat" || return 1

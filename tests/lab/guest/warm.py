@@ -1,9 +1,9 @@
-"""rbdagent without its imports: a process that has done them, and forks for each command.
+"""rbdagent without its imports: a process that has imported everything forks for each command.
 
-On an emulated processor the imports of one answer take three times what the answer takes. Here
-they are done once. A command is told by a connection to a socket: a line of JSON (the arguments),
-with the descriptors that shall be its stdin, stdout and stderr. Two lines of JSON come back: its
-pid, and how it ended.
+On an emulated processor the imports of a command take three times as long as its answer. Here they
+run once. A client requests a command by a connection to a socket: a line of JSON (the arguments),
+with the descriptors for its stdin, stdout and stderr. Two lines of JSON come back: its pid, and its
+exit status.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _STDIO = 3
 
 
 def main() -> None:
-    """Import everything, then serve for ever at the path that is the argument."""
+    """Import everything, then serve indefinitely at the path in the argument."""
     path = sys.argv[1]
     import_all()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
-        # It appears once it answers.
+        # The socket appears once the process answers.
         server.bind(f"{path}.new")
         server.listen(64)
         os.rename(f"{path}.new", path)
@@ -43,27 +43,27 @@ def main() -> None:
 
 
 def import_all() -> None:
-    """Import all of rbdagent, and what it imports when it is needed."""
+    """Import all of rbdagent, and everything that it imports on demand."""
     for module in pkgutil.walk_packages(rbdagent.__path__, "rbdagent."):
         if module.name != "rbdagent.__main__":
             importlib.import_module(module.name)
-    for name in ("prometheus_client", "pycurl", "rados", "rbd", "structlog", "yaml"):
+    for name in ("prometheus_client", "pycurl", "rados", "rbd", "yaml"):
         importlib.import_module(name)
-    # What is shared with the forked stays shared.
+    # Memory that is shared with forks stays shared.
     gc.freeze()
 
 
 def _serve(connection: socket.socket) -> None:
-    """Run one command in a session of its own, and tell how it ended."""
-    told, descriptors, _, _ = socket.recv_fds(connection, 1 << 16, _STDIO)
+    """Run one command in a new session, and report its exit status."""
+    arguments, descriptors, _, _ = socket.recv_fds(connection, 1 << 16, _STDIO)
     pid = os.fork()
     if pid == 0:
         connection.close()
         os.setsid()
-        for number, each in enumerate(descriptors):
-            os.dup2(each, number)
-            os.close(each)
-        sys.argv = ["rbdagent", *json.loads(told)]
+        for number, descriptor in enumerate(descriptors):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+        sys.argv = ["rbdagent", *json.loads(arguments)]
         program()
     connection.sendall(json.dumps(pid).encode() + b"\n")
     _, status = os.waitpid(pid, 0)

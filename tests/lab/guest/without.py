@@ -1,10 +1,10 @@
-"""rbdagent in a container that lacks one thing, and then another: one container for all of them.
+"""rbdagent in a container that lacks one privilege at a time: one container for all cases.
 
-Run with a list of cases in JSON, ``[take, value, command]`` each. For each it forks, takes one
-thing away from the fork alone (a mount, the right to write to one, its user, its capabilities), and
-runs the command there; to take mounts away takes a privileged container. A line of JSON comes back
-for each: what was said, and last how it ended. Imports, which cost an emulated processor most, are
-made once.
+Run with a list of cases in JSON, ``[take, value, command]`` each. For each case it forks, removes
+one privilege from the fork alone (a mount, the right to write to a mount, its user, its
+capabilities), and runs the command there; removing mounts needs a privileged container. A line of
+JSON comes back for each case: the output, and last the exit status. Imports, which cost an emulated
+processor most, run once.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 _IMPORTED: Final = {
     "agent": (
         "rbdagent.cli.agent", "rbdagent.agent.endpoint", "rbdagent.agent.loop",
-        "rbdagent.agent.notify", "structlog",
+        "rbdagent.agent.notify", "rbdagent.log",
     ),
     "check": (
         "rbdagent.cli.check", "rbdagent.check", "rbdagent.observe.node", "rbdagent.report.text",
     ),
     "unmap": ("rbdagent.cli.unmap", "rbdagent.act", "rbdagent.look", "rbdagent.report.machine"),
 }  # fmt: skip
-"""What a verb imports when it is run."""
+"""Modules that a verb imports when it runs."""
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNS: Final = 0x00020000
@@ -42,11 +42,11 @@ _HOST: Final = "/host"
 
 
 def main() -> None:
-    """Play every case."""
+    """Run every case."""
     cases = json.loads(sys.argv[1])
     for verb in {command[1] for _, _, command in cases if command[0] == "rbdagent"}:
-        for each in _IMPORTED[verb]:
-            importlib.import_module(each)
+        for name in _IMPORTED[verb]:
+            importlib.import_module(name)
     for take, value, command in cases:
         output = os.memfd_create("output")
         pid = os.fork()
@@ -54,14 +54,14 @@ def main() -> None:
             _TAKES[take](value)
             _run(command, output)
         _, status = os.waitpid(pid, 0)
-        with open(output, encoding="utf-8") as said:
-            said.seek(0)
-            text = f"{said.read()}exit {os.waitstatus_to_exitcode(status)}"
+        with open(output, encoding="utf-8") as file:
+            file.seek(0)
+            text = f"{file.read()}exit {os.waitstatus_to_exitcode(status)}"
         print(json.dumps(text), flush=True)
 
 
 def _run(command: list[str], output: int) -> None:
-    """Be that command; rbdagent is here already."""
+    """Run that command in this process, which has imported rbdagent already."""
     os.dup2(output, 1)
     os.dup2(output, 2)
     if command[0] != "rbdagent":
@@ -71,33 +71,33 @@ def _run(command: list[str], output: int) -> None:
 
 
 def hide(path: str) -> None:
-    """Take a mount away, and the directory below ``/host`` that it was mounted on."""
+    """Remove a mount, and the directory below ``/host`` that it was mounted on."""
     _own_mounts()
     if not path.startswith(f"{_HOST}/"):
         # Below it the lab's image has the node's own files, and rbdagent's image has none.
         _mount(b"none", path, b"tmpfs", _MS_RDONLY)
         return
-    left = {each: os.open(each, os.O_PATH) for each in _host_mounts() if each != path}
+    left = {mount: os.open(mount, os.O_PATH) for mount in _host_mounts() if mount != path}
     _mount(b"none", _HOST, b"tmpfs", 0)
-    for each, descriptor in left.items():
-        os.makedirs(each)
-        _mount(f"/proc/self/fd/{descriptor}".encode(), each, None, _MS_BIND | _MS_REC)
+    for mount, descriptor in left.items():
+        os.makedirs(mount)
+        _mount(f"/proc/self/fd/{descriptor}".encode(), mount, None, _MS_BIND | _MS_REC)
 
 
 def lock(path: str) -> None:
-    """Have a mount be read-only."""
+    """Make a mount read-only."""
     _own_mounts()
     _mount(None, path, None, _MS_REMOUNT | _MS_BIND | _MS_RDONLY)
 
 
 def be(user: str) -> None:
-    """Be another user, whom the kernel leaves no capability."""
+    """Change to another user, without any capability."""
     os.setgid(int(user))
     os.setuid(int(user))
 
 
 def drop(_: str) -> None:
-    """Be without the capabilities that are left."""
+    """Drop the capabilities that are left."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
     _call("capset", header, (ctypes.c_uint32 * 6)())
 
@@ -112,17 +112,17 @@ _TAKES: Final[dict[str, Callable[[str], None]]] = {
 
 
 def _own_mounts() -> None:
-    # Copies, but slaves as those that they are of: what the host unmounts goes here, too.
+    # Copies that are slaves of their originals: an unmount on the host propagates to them.
     _call("unshare", _CLONE_NEWNS)
 
 
 def _host_mounts() -> list[str]:
-    """Give the mounts below /host, without those that lie within another."""
+    """Return the mounts below /host, without those inside another one."""
     lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
     found: list[str] = []
     for path in sorted(line.split()[4] for line in lines):
         if path.startswith(f"{_HOST}/") and not path.startswith(
-            tuple(f"{each}/" for each in found)
+            tuple(f"{path}/" for path in found)
         ):
             found.append(path)
     return found

@@ -13,10 +13,10 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// errSkip says that a step is to be left out as if it had gone well.
+// errSkip makes the driver skip a step as if the step had succeeded.
 var errSkip = errors.New("skipped by a fault")
 
-// fault is what a file named like a step tells the driver to do there.
+// fault is the content of a file named like a step: the action of the driver at that step.
 type fault struct {
 	Action  string     `json:"action"` // error, hang, crash or skip
 	Message string     `json:"message"`
@@ -25,7 +25,7 @@ type fault struct {
 	Times   int        `json:"times"`  // 0: until the file is removed
 }
 
-// at does what the fault of a step says, if there is one for this volume.
+// at applies the fault of a step, if there is one for this volume.
 func (n *node) at(step, volume string) error {
 	f, found := takeFault(n.faults, step, func(part string) bool { return strings.Contains(volume, part) })
 	if !found {
@@ -45,8 +45,8 @@ func (n *node) at(step, volume string) error {
 	return status.Error(f.Code, f.Message)
 }
 
-// takeFault gives the fault of a step where it concerns the volume, and counts it. One that hangs
-// has hung when it is given. A step's faults are the files STEP and STEP@ANYTHING.
+// takeFault returns the fault of a step if it concerns the volume, and counts it. For a hang it
+// returns after the hang. A step's faults are the files STEP and STEP@ANYTHING.
 func takeFault(directory, step string, concerns func(volume string) bool) (fault, bool) {
 	paths, _ := filepath.Glob(filepath.Join(directory, step+"@*"))
 	for _, path := range append(paths, filepath.Join(directory, step)) {

@@ -20,10 +20,10 @@ import (
 //go:embed watchers.py
 var watchersProgram string
 
-// uuidLength is that of what a handle, and the name of its image, end in.
+// uuidLength is the length of the UUID at the end of a handle, and of the name of its image.
 const uuidLength = 36
 
-// image is what NodeStage knows of a volume.
+// image holds the facts of a volume that NodeStage needs.
 type image struct {
 	pool, namespace, name string
 	monitors              string
@@ -39,8 +39,8 @@ func (i image) spec() string {
 }
 
 // imageOf resolves volume attributes and secrets as ceph-csi does: a static volume's image is named
-// by its handle, or by imageName if CSI migration made it. Of a provisioned volume ceph-csi reads
-// pool and name from its journal; they are the attributes' too.
+// by its handle, or by imageName if CSI migration made it. For a provisioned volume ceph-csi reads
+// pool and name from its journal; the attributes have the same values.
 func (n *node) imageOf(handle string, attributes, secrets map[string]string) (image, error) {
 	i := image{
 		pool: attributes["pool"], name: attributes["imageName"], user: secrets["userID"], key: secrets["userKey"],
@@ -99,7 +99,7 @@ func (n *node) cluster(id string) (monitors, namespace string, mirrorDaemons int
 	return "", "", 0, fmt.Errorf("missing configuration for cluster ID %q", id)
 }
 
-// stash is ceph-csi's image-meta.json, version 3: what NodeUnstage needs to know.
+// stash is ceph-csi's image-meta.json, version 3: the facts that NodeUnstage needs.
 type stash struct {
 	Version         int    `json:"Version"`
 	Pool            string `json:"pool"`
@@ -138,7 +138,7 @@ func (s stash) spec() string {
 	return image{pool: s.Pool, namespace: s.RadosNamespace, name: s.Image}.spec()
 }
 
-// run runs one program and gives its output; the error carries exit status and what it printed.
+// run runs one program and returns its output; the error has its exit status and its output.
 func run(input, program string, args ...string) (string, error) {
 	command := exec.Command(program, args...)
 	command.Stdin = strings.NewReader(input)
@@ -167,7 +167,7 @@ func (e *runError) Error() string {
 	return fmt.Sprintf("an error (%v) occurred while running %s args: %v", e.cause, e.program, args)
 }
 
-// withKeyFile lends a file with the key: it must not stand on a command line.
+// withKeyFile provides a file with the key: the key must not be on a command line.
 func (i image) withKeyFile(use func(args []string) error) error {
 	file, err := os.CreateTemp("", "keyfile-")
 	if err != nil {
@@ -183,8 +183,8 @@ func (i image) withKeyFile(use func(args []string) error) error {
 	return use([]string{"--id", i.user, "-m", i.monitors, "--keyfile=" + file.Name()})
 }
 
-// device returns the device of the image that this node has mapped already, and "" where it has
-// none. ceph-csi takes no notice of an error here (findDeviceMappingImage).
+// device returns the device of the image that this node has mapped already, and "" if there is
+// none. ceph-csi ignores an error here (findDeviceMappingImage).
 func (i image) device(isNbd bool) string {
 	command := []string{"rbd", "device", "list", "--format=json", "--device-type", "krbd"}
 	if isNbd {
@@ -235,7 +235,7 @@ func (i image) mapDevice(handle string, isNbd, readOnly bool) (device string, er
 	return device, err
 }
 
-// unmap has ceph-csi's words and tolerance: an image that is not mapped is unmapped, a device is not.
+// unmap has ceph-csi's error texts and tolerance: an unmapped image is a success, a device is not.
 func unmap(specOrDevice string, isNbd bool) error {
 	program, args := "rbd", []string{"unmap", specOrDevice, "--device-type", "krbd", "--options", "noudev"}
 	if isNbd {
@@ -255,7 +255,7 @@ func unmap(specOrDevice string, isNbd bool) error {
 	return fmt.Errorf("rbd: unmap for spec (%s) failed (%w): (%s)", specOrDevice, failed, failed.text)
 }
 
-// connections has one client for each key and monitors, as ceph-csi's pool has; none is ever ended.
+// connections has one client for each key and monitors, as ceph-csi's pool has; no client ever ends.
 type connections struct {
 	mu     sync.Mutex
 	opened map[image]*connection
@@ -290,7 +290,7 @@ type imageInfo struct {
 	Error    string `json:"error"`
 }
 
-// info opens an image and returns what ceph-csi looks at.
+// info opens an image and returns the facts that ceph-csi checks.
 func (c *connection) info(i image) (imageInfo, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,5 +1,5 @@
-// Command csi-rbd-lab is the node half of the lab's CSI driver. It does what ceph-csi does, in its
-// order, on its paths and with its error texts, and can be told to fail, hang or crash at each step.
+// Command csi-rbd-lab is the node part of the lab's CSI driver. It does what ceph-csi does, in its
+// order, on its paths and with its error texts, and can fail, hang or crash on request at each step.
 package main
 
 import (

@@ -12,7 +12,7 @@ import (
 	utilexec "k8s.io/utils/exec"
 )
 
-// mounter is made when it is first needed: it runs umount to learn what that can do.
+// mounter is made on first use: it runs umount to detect its features.
 var mounter = sync.OnceValue(func() mount.Interface { return mount.NewWithoutSystemd("") })
 
 var mkfsArguments = map[string][]string{
@@ -33,7 +33,7 @@ func bind(source, target, fsType string, options []string) error {
 	return mounter().MountSensitiveWithoutSystemd(source, target, fsType, append(options, "bind"), nil)
 }
 
-// formatter checks, formats and mounts as kubelet and ceph-csi do, with the words of their library.
+// formatter checks, formats and mounts as kubelet and ceph-csi do, with their library's error texts.
 func formatter() *mount.SafeFormatAndMount {
 	return &mount.SafeFormatAndMount{Interface: mounter(), Exec: utilexec.New()}
 }
@@ -76,7 +76,7 @@ func openLuks(device, name, passphrase string) error {
 	return err
 }
 
-// luksDevice returns the device below an open LUKS device, and "" where none is open.
+// luksDevice returns the device below an open LUKS device, and "" if none is open.
 func luksDevice(name string) string {
 	out, err := run("", "cryptsetup", "status", name)
 	if err != nil || !strings.Contains(strings.SplitN(out, "\n", 2)[0], " is active") {

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// ceph-csi looks ten times, each pause 1.4 times the one before (rbd_util.go, waitForrbdImage).
+// ceph-csi checks ten times, each pause 1.4 times the one before (rbd_util.go, waitForrbdImage).
 const (
 	inUseLooks  = 10
 	inUseFactor = 1.4
@@ -34,8 +34,8 @@ type node struct {
 
 func newNode(o options) *node { return &node{options: o, kernelFeatures: kernelFeatures()} }
 
-// kernelFeatures returns what krbd knows. ceph-csi reads it once, loads the module for it, and ends
-// where it cannot (GetKrbdSupportedFeatures).
+// kernelFeatures returns the features of krbd. ceph-csi reads them once, loads the module for that,
+// and exits if it cannot (GetKrbdSupportedFeatures).
 func kernelFeatures() uint64 {
 	const path = "/sys/bus/rbd/supported_features"
 	if _, err := os.Stat(path); os.IsNotExist(err) {
@@ -73,7 +73,7 @@ func (n *node) NodeGetCapabilities(
 	return &csi.NodeGetCapabilitiesResponse{Capabilities: found}, nil
 }
 
-// lock takes a volume for one call; a second call at the same time gets ceph-csi's words.
+// lock takes a volume for one call; a second call at the same time gets ceph-csi's error.
 func (n *node) lock(volume string) (unlock func(), err error) {
 	if _, taken := n.busy.LoadOrStore(volume, true); taken {
 		return nil, status.Errorf(codes.Aborted,
@@ -92,7 +92,7 @@ func internal(err error) error {
 	return status.Error(codes.Internal, err.Error())
 }
 
-// step does one step unless its fault says otherwise.
+// step runs one step, or applies its fault.
 func (n *node) step(name, volume string, do func() error) error {
 	if err := n.at(name, volume); errors.Is(err, errSkip) {
 		return nil
@@ -143,7 +143,7 @@ type staging struct {
 	stash   stash
 	device  string
 
-	// What was done, for the rollback.
+	// The steps done so far, for the rollback.
 	mapped   string
 	luks     bool
 	hasMount bool
@@ -177,7 +177,7 @@ func (s *staging) attribute(name string) string { return s.request.GetVolumeCont
 
 func (s *staging) isStatic() bool { return s.attribute("staticVolume") == "true" }
 
-// resolve finds the image and asks Ceph for it (populateRbdVol): the first that can fail.
+// resolve finds the image and queries Ceph for it (populateRbdVol): the first step that can fail.
 func (s *staging) resolve() (err error) {
 	handle := s.request.GetVolumeId()
 	s.image, err = s.node.imageOf(handle, s.request.GetVolumeContext(), s.request.GetSecrets())
@@ -235,7 +235,7 @@ func (s *staging) do() error {
 }
 
 // attach adopts the device that this node has mapped already, whatever mapped it and whatever else
-// watches the image; only where it has none are the watchers looked at (attachRBDImage).
+// watches the image; only without such a device it checks the watchers (attachRBDImage).
 func (s *staging) attach() error {
 	if s.device = s.image.device(s.stash.NbdAccess); s.device != "" {
 		return nil
@@ -316,7 +316,7 @@ func (s *staging) fsType() string {
 	return "ext4"
 }
 
-// makeFileSystem is for a volume that was provisioned; a static one is formatted where it is mounted.
+// makeFileSystem is for provisioned volumes; a static volume is formatted when it is mounted.
 func (s *staging) makeFileSystem() error {
 	format, err := formatter().GetDiskFormat(s.device)
 	if err != nil || format != "" || s.isStatic() || s.readOnly() {
@@ -341,8 +341,8 @@ func (s *staging) mountFileSystem() error {
 	return nil
 }
 
-// rollBack undoes what was done. As in ceph-csi it ends where umount fails, and the stash goes even
-// where unmap failed: that is how a mapping is forgotten. A device that was adopted is unmapped too.
+// rollBack undoes the steps done. As in ceph-csi it stops if umount fails, and removes the stash even
+// if unmap failed: this leaves a mapping without a record. It unmaps an adopted device too.
 func (s *staging) rollBack() {
 	if s.mounted {
 		if err := mounter().Unmount(s.target); err != nil {
@@ -369,7 +369,7 @@ func (s *staging) rollBack() {
 
 func luksName(volume string) string { return "luks-rbd-" + volume }
 
-// detach closes LUKS where it is open, and unmaps: then by the device that was below it.
+// detach closes LUKS if it is open, and unmaps: with LUKS by the device below it.
 func detach(specOrDevice, volume string, encrypted, isNbd bool) error {
 	if encrypted {
 		if device := luksDevice(luksName(volume)); device != "" {
@@ -390,7 +390,7 @@ func makeFile(path string) error {
 	return file.Close()
 }
 
-// NodePublishVolume binds the staged volume where the pod will see it.
+// NodePublishVolume binds the staged volume to the pod's directory.
 func (n *node) NodePublishVolume(
 	_ context.Context, r *csi.NodePublishVolumeRequest,
 ) (*csi.NodePublishVolumeResponse, error) {
@@ -421,7 +421,7 @@ func (n *node) NodePublishVolume(
 	return &csi.NodePublishVolumeResponse{}, internal(err)
 }
 
-// NodeUnpublishVolume removes the pod's bind; a path that is no mount is removed with what is in it.
+// NodeUnpublishVolume removes the pod's bind; a path that is no mount is removed with its content.
 func (n *node) NodeUnpublishVolume(
 	_ context.Context, r *csi.NodeUnpublishVolumeRequest,
 ) (*csi.NodeUnpublishVolumeResponse, error) {
@@ -447,7 +447,7 @@ func (n *node) NodeUnpublishVolume(
 	return &csi.NodeUnpublishVolumeResponse{}, internal(err)
 }
 
-// NodeUnstageVolume unmounts, closes LUKS, unmaps, and forgets: in this order, the stash last.
+// NodeUnstageVolume unmounts, closes LUKS, unmaps, and removes the stash, in this order.
 func (n *node) NodeUnstageVolume(
 	_ context.Context, r *csi.NodeUnstageVolumeRequest,
 ) (*csi.NodeUnstageVolumeResponse, error) {
@@ -485,14 +485,14 @@ func (n *node) unstage(volume, path string) error {
 		return err
 	}
 	if !found {
-		// Nothing to unmap by: this is how ceph-csi leaks a mapping.
+		// No record for an unmap: this is how ceph-csi leaks a mapping.
 		if mounted {
 			return errors.New("Failed as missing stash")
 		}
 		return nil
 	}
 	if s.Encrypted {
-		// A step of its own, for faults: what it leaves open detach closes.
+		// A separate step, for faults: detach closes a device that it leaves open.
 		if err := n.step("NodeUnstage.luks", volume, func() error { return nil }); err != nil {
 			return err
 		}

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// A real ceph-csi does nearly every step of its work by a program. Standing between it and them is
-// how its steps are made to fail: these names are links to us, in a directory first on its PATH.
+// A real ceph-csi runs a program for nearly every step. To make these steps fail, this program
+// replaces them: these names are links to it, in a directory first on ceph-csi's PATH.
 var programs = []string{"rbd", "rbd-nbd", "mkfs.ext4", "mkfs.xfs", "cryptsetup", "mount", "umount"}
 
 const (
@@ -25,7 +25,7 @@ const (
 	keyDirectory = "/tmp/csi/keys"
 )
 
-// runCephCSI runs a real ceph-csi as the driver's node half until it ends, or with us.
+// runCephCSI runs a real ceph-csi as the driver's node part until it or this program ends.
 func runCephCSI(o options, endpoint string) {
 	links := filepath.Join(filepath.Dir(o.faults), "bin")
 	for _, directory := range []string{links, filepath.Dir(endpoint), keyDirectory} {
@@ -42,13 +42,13 @@ func runCephCSI(o options, endpoint string) {
 	command.Env = append(os.Environ(), faultsVariable+"="+o.faults, pathVariable+"="+os.Getenv("PATH"),
 		"PATH="+links+":"+os.Getenv("PATH"))
 	command.Stdout, command.Stderr = os.Stderr, os.Stderr
-	// It lives and dies with us: the lab knows our pid alone. The thread that starts it must stay.
+	// It ends with this process: the lab knows only our pid. The thread that starts it must stay.
 	runtime.LockOSThread()
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	log.Fatalf("%s ended: %v", o.cephcsi, command.Run())
 }
 
-// waitForSocket returns once a driver listens: kubelet is told of it no earlier.
+// waitForSocket returns once a driver listens: registration with kubelet waits for that.
 func waitForSocket(path string) {
 	for {
 		if connection, err := net.Dial("unix", path); err == nil {
@@ -73,7 +73,7 @@ func linkPrograms(directory string) error {
 	return nil
 }
 
-// asProgram does what a program would do that ceph-csi calls, unless its step has a fault.
+// asProgram runs the program that ceph-csi calls, unless its step has a fault.
 func asProgram(name string, args []string) int {
 	os.Setenv("PATH", os.Getenv(pathVariable))
 	before, after := stepsOf(name, args)
@@ -95,7 +95,7 @@ func asProgram(name string, args []string) int {
 	return code
 }
 
-// stepsOf names the steps that a call of a program is: one before it runs, one when it went well.
+// stepsOf returns the steps of a program call: one before it runs, one after its success.
 func stepsOf(name string, args []string) (before, after string) {
 	line := strings.Join(args, " ")
 	last := ""
@@ -119,7 +119,7 @@ func stepsOf(name string, args []string) (before, after string) {
 	case name == "umount":
 		return "NodeUnstage.umount", ""
 	case slices.Contains(args, "unmap") && strings.Contains(line, "unmap /dev/"):
-		// The rollback names the device, NodeUnstage the image (where it is not encrypted).
+		// The rollback names the device, NodeUnstage the image (if it is not encrypted).
 		return "NodeStage.rollback-unmap", ""
 	case slices.Contains(args, "unmap"):
 		return "NodeUnstage.unmap", ""
@@ -129,7 +129,7 @@ func stepsOf(name string, args []string) (before, after string) {
 	return "", ""
 }
 
-// atProgram does what the fault of a step says; ended tells that the program is not to go on.
+// atProgram applies the fault of a step; ended reports that the program must not continue.
 func atProgram(step string, args []string) (code int, ended bool) {
 	if step == "" {
 		return 0, false
@@ -154,8 +154,8 @@ func atProgram(step string, args []string) (code int, ended bool) {
 	return 0, false
 }
 
-// concerns says whether a program's arguments are about a volume, by what they name of it: its
-// handle (in a path), its image (whose name ends as the handle does), or the device of that image.
+// concerns returns whether a program's arguments are about a volume. They can contain its handle
+// (in a path), its image (whose name ends as the handle does), or the device of that image.
 func concerns(args []string, handle string) bool {
 	identity := handle
 	if len(handle) > uuidLength {

@@ -1,6 +1,7 @@
-"""Answer what ceph-csi asks librados and librbd: one long-lived client, short read-write opens.
+"""Answer queries of ceph-csi to librados and librbd: one long-lived client, short read-write opens.
 
-Errors are in the words of go-ceph and ceph-csi (internal/util/conn_pool.go, internal/rbd/errors.go).
+Errors are in the words of go-ceph and ceph-csi (internal/util/conn_pool.go,
+internal/rbd/errors.go).
 """
 
 import json
@@ -33,7 +34,7 @@ try:
 except rados.Error as error:
     text = f"failed to get connection: connecting failed: {words(error, 'rados')}"
     print(json.dumps({"error": text}), flush=True)
-    # Ending only now: who waits for a program closes what it has not read of its output.
+    # Only now: a caller that waits for the program closes unread output.
     sys.stdin.read()
     sys.exit()
 print(json.dumps({}), flush=True)

@@ -1,0 +1,51 @@
+"""Ceph's own daemons among the holders: known for certain, supposed, or not observed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.correlate.holders import cluster_with
+from rbdagent.model import HolderKind, NotObserved, observed_of
+
+if TYPE_CHECKING:
+    from rbdagent.model import Holder, ServiceAddress, Snapshot, VolumeUse
+
+_MGR: Final = "ceph-mgr"
+_MIRROR: Final = "an rbd-mirror daemon"
+
+
+def name_of(daemon: ServiceAddress, use: VolumeUse) -> str:
+    """Return the name of a daemon, and what it does with the image."""
+    if daemon.kind == HolderKind.MIRROR:
+        return f"{_MIRROR} of {'a peer' if daemon.of_peer else 'this'} cluster"
+    return f"{_MGR} {daemon.name} ({_tasks(use) or 'tasks and schedules of RBD'})"
+
+
+def supposed(holder: Holder, use: VolumeUse) -> str:
+    """Return which daemon a librbd client probably is, and why; "" if no evidence shows it."""
+    match holder.probably:
+        case HolderKind.MGR:
+            return f"probably {_MGR}: it has a task of the image ({_tasks(use)})"
+        case HolderKind.MIRROR:
+            return f"probably {_MIRROR}: the image is mirrored, and no other librbd client watches"
+        case _:
+            return ""
+
+
+def _tasks(use: VolumeUse) -> str:
+    view = use.image_view
+    return "" if view is None else ", ".join(sorted(set(observed_of(view.tasks))))
+
+
+def not_excluded(use: VolumeUse, snapshot: Snapshot) -> tuple[str, ...]:
+    """Return which daemons a librbd client may be, because their clients were not observed."""
+    view = use.image_view
+    cluster = cluster_with(view.fsid if view is not None else None, snapshot)
+    clients = [] if cluster is None else [(_MGR, cluster.services)]
+    if view is not None and view.mirrored is not False:
+        clients.append((_MIRROR, view.mirror_daemons))
+    return tuple(
+        f"whether it is {name} was not observed: {found.reason}"
+        for name, found in clients
+        if isinstance(found, NotObserved)
+    )

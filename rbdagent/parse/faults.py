@@ -1,0 +1,194 @@
+"""The meaning of the error numbers of Ceph's calls; it depends on the call.
+
+The same table is used for the errors of rbdagent's own calls (observe) and for the numbers in the
+error messages of ceph-csi. The hint depends on whose client failed: the observers give the hint for
+rbdagent's client, and the rules give the hint for the driver's client.
+
+The numbers of connections, pools and images were measured with the librados of the lab
+(tests/integration/test_errno_of_calls.py). The numbers of a map were recorded, or read in the
+kernel source.
+"""
+
+from __future__ import annotations
+
+import errno
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+from msgspec import Struct
+
+from rbdagent.parse.recognised import Recognised
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Call(StrEnum):
+    """A call to Ceph or to the kernel, or a run of rbd."""
+
+    CONNECT = "connect to the cluster"
+    MONITOR = "ask the monitors"
+    POOL = "open a pool, or read an object of it"
+    IMAGE = "open an image, or read its header and watchers"
+    ADD_KEY = "add the user's key to the kernel"
+    MAP = "map an image by the kernel"
+    RUN = "run rbd, which ends before it asks the kernel"
+
+
+class Fault(StrEnum):
+    """What an error number means."""
+
+    NO_CONFIGURATION = "no monitors are configured, or there is no keyring"
+    DENIED = "Ceph refuses the user"
+    UNUSABLE = "librados cannot use the key or the keyring, or cannot resolve a monitor's name"
+    TIMED_OUT = "no answer in time"
+    BLOCKLISTED = "the client is on the blocklist"
+    NOT_KNOWN = "the monitors do not know the command"
+    NO_POOL = "no such pool"
+    NO_IMAGE = "no such image"
+    KEY_TYPE = "the kernel cannot use keys of this type"
+    FEATURES = "the kernel lacks a feature of the image"
+    NOT_TAKEN = "the kernel knows an option not, or the image's chain of parents is too long"
+
+
+_ENOTSUPP: Final = 524
+"""An error number of the kernel that errno(3) does not list (include/linux/errno.h)."""
+
+FAULTS: Final[dict[Call, dict[int, Fault]]] = {
+    Call.CONNECT: {
+        # No mon_host, or no keyring although the monitor requires one.
+        errno.ENOENT: Fault.NO_CONFIGURATION,
+        errno.EPERM: Fault.DENIED,
+        # A wrong key, or no such user.
+        errno.EACCES: Fault.DENIED,
+        # A keyring that cannot be read.
+        errno.EIO: Fault.UNUSABLE,
+        # A malformed key, a key of a type that librados does not know, or an unresolved host name.
+        errno.EINVAL: Fault.UNUSABLE,
+        errno.ETIMEDOUT: Fault.TIMED_OUT,
+        # EBLOCKLISTED is ESHUTDOWN (src/include/rados.h), in every call.
+        errno.ESHUTDOWN: Fault.BLOCKLISTED,
+    },
+    Call.MONITOR: {
+        errno.EPERM: Fault.DENIED,
+        errno.EACCES: Fault.DENIED,
+        # Monitors before Ceph 16 return this for `osd blocklist`.
+        errno.EINVAL: Fault.NOT_KNOWN,
+        errno.ETIMEDOUT: Fault.TIMED_OUT,
+    },
+    Call.POOL: {
+        errno.ENOENT: Fault.NO_POOL,
+        errno.EPERM: Fault.DENIED,
+        errno.EACCES: Fault.DENIED,
+        errno.ETIMEDOUT: Fault.TIMED_OUT,
+        errno.ESHUTDOWN: Fault.BLOCKLISTED,
+    },
+    Call.IMAGE: {
+        errno.ENOENT: Fault.NO_IMAGE,
+        errno.EPERM: Fault.DENIED,
+        errno.EACCES: Fault.DENIED,
+        errno.ETIMEDOUT: Fault.TIMED_OUT,
+        errno.ESHUTDOWN: Fault.BLOCKLISTED,
+    },
+    Call.ADD_KEY: {
+        # The kernel checks the length of a key since ac431d597a9b ("libceph: define and enforce
+        # CEPH_MAX_KEY_LEN"), which stable kernels also have. Before, it checked only the type. It
+        # knows the type aes256k since b7cc142dbafe ("add support for CEPH_CRYPTO_AES256KRB5", 7.0).
+        errno.EINVAL: Fault.KEY_TYPE,
+        _ENOTSUPP: Fault.KEY_TYPE,
+    },
+    Call.MAP: {
+        errno.EPERM: Fault.DENIED,
+        errno.ENOENT: Fault.NO_IMAGE,
+        errno.ENXIO: Fault.FEATURES,
+        errno.EACCES: Fault.DENIED,
+        errno.EINVAL: Fault.NOT_TAKEN,
+        errno.EOPNOTSUPP: Fault.NOT_TAKEN,
+        errno.ESHUTDOWN: Fault.BLOCKLISTED,
+        errno.ETIMEDOUT: Fault.TIMED_OUT,
+    },
+    Call.RUN: {
+        # The exit status of rbd. 1 and 2 have too many causes to be in the table
+        # (tests/fixtures/life/key_of_somebody_else.json).
+        errno.EACCES: Fault.DENIED,
+        errno.ESHUTDOWN: Fault.BLOCKLISTED,
+        errno.ETIMEDOUT: Fault.TIMED_OUT,
+    },
+}
+
+_SAID: Final = (
+    (Recognised.KEY_NOT_ADDED, Call.ADD_KEY),
+    (Recognised.MAP_NUMBER, Call.MAP),
+    (Recognised.RBD_EXITED, Call.RUN),
+    (Recognised.CONNECT_NUMBER, Call.CONNECT),
+    (Recognised.IMAGE_NUMBER, Call.IMAGE),
+    (Recognised.POOL_NUMBER, Call.POOL),
+)
+"""The first one that a text matches is the call that failed.
+
+The messages of rbd come before its exit status, because they are more specific.
+"""
+
+
+class Failure(Struct, frozen=True, kw_only=True):
+    """A failed call that a text reports."""
+
+    call: Call
+    number: int
+    fault: Fault | None
+    """None if the number is not in the table."""
+    named: dict[str, str]
+    """The number, and the other values that the pattern captures."""
+
+    @property
+    def kind(self) -> tuple[Call, Fault | None]:
+        """The call, and the meaning of its number."""
+        return self.call, self.fault
+
+
+def fault_of(call: Call, number: int | None) -> Fault | None:
+    """Return the meaning of an error number of either sign; None if it is not in the table."""
+    return FAULTS[call].get(abs(number or 0))
+
+
+def failure_in(text: str) -> Failure | None:
+    """Return the failed call that a text of ceph-csi reports; None if it reports none."""
+    for said, call in _SAID:
+        named = said.named_in(text)
+        if named is not None:
+            number = int(named["number"])
+            return Failure(call=call, number=number, fault=fault_of(call, number), named=named)
+    return None
+
+
+Kind = Recognised | Fault | tuple[Call, Fault]
+"""A text, or a fault in one call; a fault without a call matches every call."""
+
+
+class _Meaning(Protocol):
+    @property
+    def kinds(self) -> tuple[Kind, ...]: ...
+
+
+_AnyMeaning = TypeVar("_AnyMeaning", bound=_Meaning)
+
+
+def first_meant(
+    meanings: Iterable[_AnyMeaning], text: str
+) -> tuple[_AnyMeaning, dict[str, str]] | None:
+    """Return the first meaning that matches a text, and the captured values; None if none matches.
+
+    Args:
+        meanings: in order of precedence.
+        text: a message of ceph-csi, a sidecar or kubelet.
+    """
+    failure = failure_in(text)
+    for meaning in meanings:
+        for kind in meaning.kinds:
+            if isinstance(kind, Recognised):
+                named = kind.named_in(text)
+                if named is not None:
+                    return meaning, named
+            elif failure is not None and kind in {failure.fault, failure.kind}:
+                return meaning, failure.named
+    return None

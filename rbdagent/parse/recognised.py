@@ -1,0 +1,613 @@
+"""Texts of other programs that rbdagent recognises: one table, with the origin of each text.
+
+A rule uses these patterns and states what a text means for a volume. An event may contain any text.
+So a pattern matches a value that becomes part of a command only by the characters that are valid in
+a name. Its time is linear in the length of the text: an unlimited repetition cannot run over
+another position at which the pattern may begin (tests/unit/test_recognised.py).
+
+A version is that of the source, of the installed program (``strings``), or of a recording in
+tests/fixtures. The texts of Kubernetes and its sidecars are from the Go module cache. The texts of
+rbd, the kernel, e2fsprogs, xfsprogs, util-linux and kmod are from the packages of Debian 11 to 14.
+The texts of ceph-csi are from commit 52fcb7b (October 2024).
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum, unique
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Origin(Struct, frozen=True):
+    """The program that writes a text, and the place in its source."""
+
+    project: str
+    version: str
+    """One or more versions, a commit, or the recording that contains the text."""
+    where: str
+    """File, and function or constant."""
+
+
+_CSI: Final = ("ceph-csi", "52fcb7b")
+_CSI_OF_OLD: Final = ("ceph-csi", "v1.2.2, v2.1.2, v3.2.2")
+_KUBE: Final = ("kubernetes", "1.36.3")
+_MOUNT_UTILS: Final = ("mount-utils", "0.36.3")
+_PROVISIONER: Final = ("external-provisioner", "6.3.0")
+_PROVISIONER_OF_OLD: Final = ("external-provisioner", "1.6.1, 2.2.2, 3.6.0, 5.3.0")
+_ATTACHER: Final = ("external-attacher", "4.12.0")
+_GRPC: Final = ("grpc-go", "1.82.1")
+_RBD: Final = ("ceph", "16.2.15, 18.2.7, 20.2.4")
+_LINUX: Final = ("linux", "5.10, 6.1, 6.12, 7.2")
+_E2FSPROGS: Final = ("e2fsprogs", "1.47.0, 1.47.2, 1.47.4")
+_XFSPROGS: Final = ("xfsprogs", "6.1.0, 6.13.0, 7.2.0")
+_UTIL_LINUX: Final = ("util-linux", "2.38.1, 2.41.5, 2.42.4")
+_KMOD: Final = ("kmod", "30, 34.2")
+
+_ATTACH_DETACH: Final = "pkg/controller/volume/attachdetach/reconciler/reconciler.go"
+_GENERATOR: Final = "pkg/volume/util/operationexecutor/operation_generator.go"
+_POPULATOR: Final = "pkg/kubelet/volumemanager/populator/desired_state_of_world_populator.go"
+_BINDING: Final = "pkg/scheduler/framework/plugins/volumebinding"
+_STATUS: Final = Origin(*_GRPC, "internal/status/status.go, Error.Error")
+_GO_CEPH: Final = Origin(
+    "go-ceph", "as vendored by ceph-csi 52fcb7b", "internal/errutil/strerror.go, FormatErrorCode"
+)
+_STRERROR: Final = Origin(*_RBD, "src/common/errno.cc, cpp_strerror, and strerror of go-ceph")
+
+
+@unique
+class Recognised(Enum):
+    """A text: the finding that it leads to, its pattern, and its origins.
+
+    The finding is None if a text only helps to parse other texts, or if output quotes the text
+    together with its meaning.
+    """
+
+    def __init__(self, code: str | None, pattern: str, *origins: Origin) -> None:
+        self.code = code
+        self.pattern = pattern
+        self.origins = origins
+
+    @cached_property
+    def expression(self) -> re.Pattern[str]:
+        """The pattern, compiled at its first use."""
+        return re.compile(self.pattern)
+
+    def search(self, text: str) -> re.Match[str] | None:
+        """Return the first match in a text; None if there is no match."""
+        return self.expression.search(text)
+
+    def is_in(self, text: str) -> bool:
+        """Return whether a text contains this."""
+        return self.search(text) is not None
+
+    def named_in(self, text: str) -> dict[str, str] | None:
+        """Return the named groups of the first match; None if there is no match."""
+        match = self.search(text)
+        if match is None:
+            return None
+        return {name: found or "" for name, found in match.groupdict().items()}
+
+    def every_in(self, text: str) -> Iterator[re.Match[str]]:
+        """Iterate over all matches in a text."""
+        return self.expression.finditer(text)
+
+    def left_out_of(self, text: str) -> str:
+        """Return a text without the first match."""
+        return self.expression.sub("", text, count=1)
+
+    # The beginning of an event --------------------------------------------------------------------
+
+    COMBINED = (
+        None,
+        r"\A\(combined from similar events\): ",
+        Origin(
+            "client-go",
+            "0.36.3",
+            "tools/record/events_cache.go, EventAggregatorByReasonMessageFunc",
+        ),
+    )
+    OF_VOLUME = (
+        # Later in a text, the same words may precede the name that a pod gives to a volume.
+        None,
+        r'\A[^:]* for volume "(?P<name>[^"]+)"',
+        Origin(
+            *_KUBE, "pkg/volume/util/operationexecutor/operation_executor.go, generateVolumeMsg"
+        ),
+    )
+    NAMES_A_VOLUME = (
+        None,
+        r"for volume",
+        Origin(
+            *_KUBE, "pkg/volume/util/operationexecutor/operation_executor.go, generateVolumeMsg"
+        ),
+    )
+    FAILED_FOR_VOLUME = (
+        None,
+        r'\A\S+ failed for volume "[^"]+" ?: ',
+        Origin(
+            *_KUBE, "pkg/volume/util/operationexecutor/operation_executor.go, generateVolumeMsg"
+        ),
+    )
+    ATTACH_FAILED = (
+        # The attachError of the VolumeAttachment follows verbatim.
+        "RBD413",
+        r"AttachVolume\.Attach failed",
+        Origin(*_KUBE, f"{_GENERATOR}, GenerateAttachVolumeFunc"),
+    )
+    BEFORE_MOUNT = (
+        # The only `Failed` event that SyncPod records before it waits for the volumes.
+        None,
+        r"\Aerror making pod data directories",
+        Origin(*_KUBE, "pkg/kubelet/kubelet.go, Kubelet.SyncPod"),
+    )
+    PROVISIONING_FAILED = (
+        # Since version 13 of the library (external-provisioner 6.2) only the error is written.
+        None,
+        r'failed to provision volume with StorageClass "[^"]*": (?P<error>.*)',
+        Origin(
+            "sig-storage-lib-external-provisioner",
+            "5, 6, 9, 11",
+            "controller/controller.go, provisionClaimOperation",
+        ),
+    )
+
+    # The scheduler --------------------------------------------------------------------------------
+
+    CLAIM_NOT_READY = (
+        "RBD701",
+        (
+            r'persistentvolumeclaim "(?P<name>[\w.-]+)" (?P<why>not found|is being deleted'
+            r"|bound to .+)"
+        ),
+        Origin(*_KUBE, f"{_BINDING}/volume_binding.go, VolumeBinding.podHasPVCs"),
+    )
+    CLAIMS_UNBOUND = (
+        "RBD701",
+        r"unbound immediate PersistentVolumeClaims",
+        Origin(*_KUBE, f"{_BINDING}/volume_binding.go, VolumeBinding.PreFilter"),
+    )
+    NO_VOLUME = (
+        "RBD701",
+        r"pvc\(s\) bound to non-existent pv\(s\)",
+        Origin(*_KUBE, f"{_BINDING}/binder.go, ErrReasonPVNotExist"),
+    )
+    AFFINITY = (
+        "RBD702",
+        (
+            r"didn't match PersistentVolume's node affinity|volume node affinity conflict"
+            r"|had no available volume zone"
+        ),
+        Origin(*_KUBE, f"{_BINDING}/binder.go, ErrReasonNodeConflict"),
+        Origin("kubernetes", "01aa0f3 (2021)", f"{_BINDING}/binder.go, ErrReasonNodeConflict"),
+        Origin(
+            *_KUBE, "pkg/scheduler/framework/plugins/volumezone/volume_zone.go, ErrReasonConflict"
+        ),
+    )
+    LIMIT = (
+        "RBD703",
+        r"exceed max volume count",
+        Origin(
+            *_KUBE,
+            "pkg/scheduler/framework/plugins/nodevolumelimits/csi.go, "
+            "ErrReasonMaxVolumeCountExceeded",
+        ),
+    )
+    NO_DRIVER = (
+        "RBD731",
+        r"(?<!\S)(?P<driver>\S++) CSI driver is not installed on the node",
+        Origin(*_KUBE, "pkg/scheduler/framework/plugins/nodevolumelimits/csi.go, CSILimits.Filter"),
+    )
+    NOT_OWNER = (
+        "RBD705",
+        r"PVC (?P<claim>[\w.-]+/[\w.-]+) was not created for pod \S+ \(pod is not owner\)",
+        Origin("component-helpers", "0.36.3", "storage/ephemeral/ephemeral.go, VolumeIsForPod"),
+    )
+    OF_VOLUMES = (
+        # Not the text of one program: each message about volumes contains one of these words.
+        "RBD706",
+        r"(?i:volume|pvc|disk|(?<!ephemeral-)storage|not owner|CSI driver)",
+        Origin(*_KUBE, "pkg/scheduler/framework/plugins, all that concern volumes"),
+    )
+    GATES = (
+        "RBD604",
+        r"scheduling gates",
+        Origin(
+            *_KUBE,
+            "pkg/scheduler/framework/plugins/schedulinggates/scheduling_gates.go, PreEnqueue",
+        ),
+        Origin(*_KUBE, "pkg/registry/core/pod/strategy.go, applySchedulingGatedCondition"),
+    )
+
+    # The attach/detach controller, the attacher, and kubelet --------------------------------------
+
+    MULTI_ATTACH = (
+        "RBD401",
+        r"Multi-Attach error|Waiting for detach for volume",
+        Origin(*_KUBE, f"{_ATTACH_DETACH}, reportMultiAttachError"),
+        Origin("kubernetes", "1.37.2", f"{_ATTACH_DETACH}, reportMultiAttachError"),
+    )
+    BEING_DETACHED = (
+        # The objects show more about this and the next two texts, so the rules read the objects.
+        None,
+        r"volume attachment is being deleted",
+        Origin(*_KUBE, "pkg/volume/csi/csi_attacher.go, verifyAttachmentStatus"),
+    )
+    WAIT_FOR_ATTACH = (
+        None,
+        r"WaitForAttach failed",
+        Origin(*_KUBE, f"{_GENERATOR}, GenerateMountVolumeFunc and GenerateMapVolumeFunc"),
+    )
+    NOT_THE_CLAIMS = (
+        None,
+        r"found PV object \S+ but its pv\.Spec\.ClaimRef\.UID \S* does not point to claim",
+        Origin(*_KUBE, f"{_POPULATOR}, getPVSpec"),
+    )
+    ATTACHER_SILENT = (
+        "RBD712",
+        r"timed out waiting for external-attacher",
+        Origin(*_KUBE, "pkg/volume/csi/csi_attacher.go, waitForVolumeAttachDetachStatusWithLister"),
+    )
+    VOLUME_GONE = (
+        "RBD409",
+        r'persistentvolumes? "[^"]*" not found',
+        Origin("apimachinery", "0.36.3", "pkg/api/errors/errors.go, NewNotFound"),
+    )
+    ONE_POD_ONLY = (
+        "RBD704",
+        r"ReadWriteOncePod access mode and is already in use",
+        Origin(*_KUBE, f"{_GENERATOR}, GenerateMountVolumeFunc and GenerateMapVolumeFunc"),
+    )
+    CLAIM_OF_POD = (
+        "RBD701",
+        r"error processing PVC (?P<claim>[\w.-]+/[\w.-]+): (?P<why>.+)",
+        Origin(*_KUBE, f"{_POPULATOR}, createVolumeSpec"),
+    )
+    NODE_AFFINITY = (
+        "RBD702",
+        r"NodeAffinity check failed",
+        Origin(*_KUBE, f"{_GENERATOR}, GenerateMountVolumeFunc and GenerateMapVolumeFunc"),
+    )
+    DRIVER_NOT_REGISTERED = (
+        "RBD731",
+        (
+            r"driver name (?P<name>\S+) not found in the list of registered CSI drivers"
+            r"|CSINode \S+ does not contain driver (?P<other>\S+)"
+        ),
+        Origin(*_KUBE, "pkg/volume/csi/csi_client.go, newCsiDriverClient"),
+        Origin(*_ATTACHER, "pkg/controller/csi_handler.go, getNodeID"),
+    )
+    DRIVER_SILENT = (
+        "RBD731",
+        (
+            r"code = Unavailable desc = connection error"
+            r"|dial unix \S+: connect: (?:connection refused|no such file or directory)"
+        ),
+        Origin(*_GRPC, "internal/transport/transport.go, ConnectionError.Error"),
+        Origin("go", "1.26", "net/net.go, OpError.Error"),
+    )
+    SECRET_MISSING = (
+        "RBD733",
+        r"failed to find the secret (?P<name>[\w.-]+) in the namespace (?P<namespace>[\w.-]+)",
+        Origin(*_KUBE, "pkg/volume/csi/csi_util.go, getCredentialsFromSecret"),
+    )
+    ATTACHERS_SECRET_MISSING = (
+        "RBD733",
+        r'failed to load secret "(?P<namespace>[\w.-]+)/(?P<name>[\w.-]+)"',
+        Origin(*_ATTACHER, "pkg/controller/csi_handler.go, getCredentialsFromPV"),
+    )
+    WRONG_MODE = (
+        "RBD757",
+        r"volume (?P<name>\S+) has volumeMode (?P<mode>\w+), but is specified in (?P<list>\w+)",
+        Origin(*_KUBE, f"{_POPULATOR}, createVolumeSpec"),
+    )
+    SELINUX = (
+        "RBD759",
+        r"conflicting SELinux labels|already mounted to a different pod with a different SELinux",
+        Origin(*_KUBE, "pkg/kubelet/volumemanager/cache/desired_state_of_world.go, AddPodToVolume"),
+        Origin(
+            *_KUBE,
+            "pkg/kubelet/volumemanager/cache/actual_state_of_world.go, seLinuxMountMismatchError",
+        ),
+    )
+    SETTING_OWNERSHIP = (
+        "RBD763",
+        r"Setting volume ownership for",
+        Origin(*_KUBE, "pkg/volume/volume_linux.go, VolumeOwnership.monitorProgress"),
+    )
+    OWNERSHIP_FAILED = (
+        "RBD758",
+        r"applyFSGroup failed",
+        Origin(*_KUBE, "pkg/volume/csi/csi_mounter.go, csiMountMgr.SetUpAt"),
+    )
+    EXPANSION_FAILED = (
+        "RBD761",
+        r"while expanding volume|NodeExpandVolume failed",
+        Origin(*_KUBE, f"{_GENERATOR}, GenerateMountVolumeFunc and doOnlineExpansion"),
+    )
+    NO_PLUGIN = (
+        "RBD760",
+        r"no volume plugin matched",
+        Origin(*_KUBE, "pkg/volume/plugins.go, ErrNoPluginMatched"),
+    )
+    SELF_LINK = (
+        "RBD608",
+        r"selfLink was empty",
+        Origin("client-go", "before 0.20 (github)", "tools/reference/ref.go, ErrNoSelfLink"),
+    )
+
+    # mount-utils, and the tools that it runs ------------------------------------------------------
+
+    DEVICE_IN_USE = (
+        # The tools print this for a device that is opened exclusively; it is part of the texts of
+        # FSCK_FAILED and FORMAT_FAILED.
+        "RBD764",
+        (
+            r"(?<!\S)/dev/\S+ is in use\.|apparently in use by the system"
+            r"|opened exclusively by another program|cannot open /dev/\S+: Device or resource busy"
+        ),
+        Origin(*_E2FSPROGS, "e2fsck/unix.c, check_mount and main"),
+        Origin(*_E2FSPROGS, "misc/util.c, check_mount, for mke2fs"),
+        Origin(*_XFSPROGS, "the strings of mkfs.xfs"),
+    )
+    E2FSCK_TOO_OLD = (
+        "RBD765",
+        r"unsupported feature\(s\)|Get a newer version of e2fsck",
+        Origin(*_E2FSPROGS, "e2fsck/unix.c, main"),
+    )
+    FSCK_FAILED = (
+        "RBD752",
+        r"'fsck' found errors on device (?P<device>\S+) but could not correct",
+        Origin(*_MOUNT_UTILS, "mount_linux.go, checkAndRepairFilesystem"),
+    )
+    UNFORMATTED = (
+        "RBD754",
+        r"cannot mount unformatted disk",
+        Origin(*_MOUNT_UTILS, "mount_linux.go, formatAndMountSensitive"),
+    )
+    ANOTHER_FILE_SYSTEM = (
+        # Kubernetes ran blkid: this precedes the message of mount in the same text. Since
+        # Kubernetes checks before it mounts (2019), only the message of mount is in the text.
+        "RBD753",
+        r"it already contains|unknown data, probably partitions",
+        Origin(
+            "kubernetes", "1.14 and older (github)", "pkg/util/mount/mount_linux.go, formatAndMount"
+        ),
+        Origin(*_MOUNT_UTILS, "mount_linux.go, getDiskFormat"),
+    )
+    MOUNT_REFUSED = (
+        # util-linux prints this for every EINVAL that the kernel returns.
+        "RBD753",
+        r"wrong fs type, bad option",
+        Origin(*_UTIL_LINUX, "libmount/src/context_mount.c, mnt_context_get_mount_excode"),
+    )
+    FORMAT_FAILED = (
+        # The second text is from the mkfs that ceph-csi runs (recording 25-rollback-failing).
+        "RBD751",
+        r"format of disk|desc = exit status \d{1,3}\s*$",
+        Origin(*_MOUNT_UTILS, "mount_linux.go, formatAndMountSensitive"),
+        Origin("ceph-csi", "recording 25-rollback-failing", "the event of the pod"),
+    )
+
+    # ceph-csi -------------------------------------------------------------------------------------
+
+    IN_USE = (
+        "RBD402",
+        r"is still being used",
+        Origin(*_CSI, "internal/rbd/rbd_attach.go, waitForrbdImage"),
+        Origin(*_CSI, "internal/rbd/controllerserver.go, cleanupRBDImage"),
+    )
+    STILL_ATTACHED = (
+        "RBD641",
+        r"still attached to node",
+        Origin(*_PROVISIONER, "pkg/controller/controller.go, canDeleteVolume"),
+    )
+    UNDER_WAY = (
+        "RBD203",
+        r"an operation with the given Volume ID \S+ already exists",
+        Origin(*_CSI, "internal/util/idlocker.go, VolumeOperationAlreadyExistsFmt"),
+    )
+    DEADLINE = ("RBD203", r"code = DeadlineExceeded", _STATUS)
+    EXHAUSTED = ("RBD703", r"code = ResourceExhausted desc = (?P<why>.+)", _STATUS)
+    NO_CLUSTER = (
+        # Older versions print the cluster ID in parentheses.
+        "RBD734",
+        r'missing configuration for cluster ID [("]?(?P<cluster>[^\s")]*)',
+        Origin(*_CSI, "internal/util/csiconfig.go, readClusterInfo"),
+        Origin(*_CSI_OF_OLD, "pkg/util and internal/util/csiconfig.go, readClusterInfo"),
+    )
+    FLATTENING = (
+        "RBD745",
+        r"flatten in progress",
+        Origin(*_CSI, "internal/rbd/errors.go, ErrFlattenInProgress"),
+    )
+    NOT_PRIMARY = (
+        "RBD743",
+        r"cannot map image \S+ it is not primary",
+        Origin(*_CSI, "internal/rbd/rbd_util.go, rbdImage.isInUse"),
+    )
+    NEEDS_RBD_NBD = (
+        # Here, ceph-csi reads the imageFeatures of the PV, not the features of the image.
+        "RBD740",
+        r"feature (?P<feature>[\w-]+) requires rbd-nbd for mounter",
+        Origin(*_CSI, "internal/rbd/rbd_util.go, validateImageFeatures"),
+    )
+    KRBD_LACKS_FEATURE = (
+        "RBD740",
+        r"image feature set mismatch|unsupported krbd Feature",
+        Origin(*_RBD, "src/tools/rbd/action/Kernel.cc"),
+        Origin(*_CSI, "internal/rbd/nodeserver.go, populateRbdVol"),
+    )
+    POOL_GONE = (
+        "RBD737",
+        r"pool not found|pool (?:ID)?\(\S+\) not found in Ceph cluster",
+        Origin(*_CSI, "internal/util/errors.go, ErrPoolNotFound"),
+        Origin(*_CSI, "internal/util/cephcmds.go, GetPoolID and GetPoolName"),
+    )
+    IMAGE_GONE = (
+        "RBD738",
+        r"image not found",
+        Origin(*_CSI, "internal/rbd/errors.go, ErrImageNotFound"),
+    )
+    ENCRYPTION_STATUS = (
+        "RBD766",
+        r"unexpected encryption status",
+        Origin(*_CSI, "internal/rbd/nodeserver.go, processEncryptedDevice"),
+    )
+    ENCRYPTION_FAILED = (
+        "RBD746",
+        r"passphrase|encryption kms|encryption status|failed to encrypt volume|can not fetch DEK",
+        Origin(*_CSI, "internal/rbd/encryption.go, copyEncryptionConfig, initKMS, FetchDEK"),
+        Origin(*_CSI, "internal/rbd/encryption.go, ensureEncryptionMetadataSet, encryptDevice"),
+        Origin(*_CSI, "internal/kms/secretskms.go, newSecretsKMS"),
+    )
+    MANY_WRITERS = (
+        "RBD756",
+        r"RWX access mode request is only valid|multi node access modes are only supported",
+        Origin(*_CSI, "internal/rbd/nodeserver.go, populateRbdVol"),
+        Origin(*_CSI, "internal/rbd/controllerserver.go, parseVolCreateRequest"),
+    )
+    CLONE_LIMIT = (
+        # The count includes snapshots and clones of the source (ceph-csi#4069).
+        "RBD607",
+        r"code = ResourceExhausted desc = rbd image (?P<image>\S+) has (?P<count>\d+) snapshots",
+        Origin(*_CSI, "internal/rbd/controllerserver.go, flattenTemporaryClonedImages"),
+    )
+
+    # external-provisioner -------------------------------------------------------------------------
+
+    CLASS_SECRET_MISSING = (
+        "RBD607",
+        r"error getting secret (?P<name>\S+) in namespace (?P<namespace>\S+):",
+        Origin(*_PROVISIONER, "pkg/controller/controller.go, getCredentials"),
+    )
+    CLASS_SECRET_HALF_NAMED = (
+        "RBD607",
+        r"failed to get name and namespace template from params",
+        Origin(*_PROVISIONER, "pkg/controller/controller.go, getSecretReference"),
+    )
+    NO_TOPOLOGY = (
+        "RBD607",
+        r"no topology key found (?:on CSINode|for node) (?P<node>[a-z0-9][a-z0-9.-]*)",
+        Origin(*_PROVISIONER, "pkg/controller/topology.go, GenerateAccessibilityRequirements"),
+        Origin(*_PROVISIONER_OF_OLD, "pkg/controller/topology.go"),
+    )
+    NO_CSI_NODE = (
+        "RBD607",
+        (
+            r"error getting CSINode|failed to get selected CSINode|"
+            r'nodes "[^"]*" not found|csinodes?(?:\.storage\.k8s\.io)? "[^"]*" not found'
+        ),
+        Origin(*_PROVISIONER, "pkg/controller/topology.go, topologyKeysLookup"),
+        Origin(*_PROVISIONER_OF_OLD, "pkg/controller/topology.go, aggregateTopologies"),
+        Origin("apimachinery", "0.36.3", "pkg/api/errors/errors.go, NewNotFound"),
+    )
+    SELECTOR = (
+        "RBD620",
+        r"claim Selector is not supported",
+        Origin(*_PROVISIONER, "pkg/controller/controller.go, prepareProvision"),
+    )
+
+    # rbd, its library and the kernel, in the texts of ceph-csi; parse/faults.py reads the number --
+
+    NO_MODULE = (
+        "RBD739",
+        r"modprobe: (?:FATAL|ERROR)|failed to load rbd kernel module|Module rbd not found",
+        Origin(*_KMOD, "the strings of modprobe and modinfo"),
+        Origin(*_RBD, "src/krbd.cc, map_image"),
+    )
+    KEY_NOT_ADDED = (
+        None,
+        (
+            r"failed to add secret '(?P<user>client\.[\w.-]{1,253})' to kernel"
+            r"[\s\S]{0,400}?map failed: \((?P<number>\d{1,4})\)"
+        ),
+        Origin(*_RBD, "src/krbd.cc, build_map_buf"),
+    )
+    NO_ADDRESS = (
+        # rbd prints this before it calls the kernel (https://tracker.ceph.com/issues/54128).
+        "RBD748",
+        r"failed to get mon address \(possible ms_mode mismatch\)",
+        Origin(*_RBD, "src/krbd.cc, build_map_buf"),
+    )
+    MAP_FAILED = (
+        "RBD744",
+        r"rbd: map failed",
+        Origin(*_CSI, "internal/rbd/rbd_attach.go, createPath"),
+        Origin(*_RBD, "src/tools/rbd/action/Kernel.cc"),
+    )
+    MAP_NUMBER = (
+        None,
+        r"map failed: \((?P<number>\d{1,4})\)",
+        Origin(*_RBD, "src/tools/rbd/action/Kernel.cc"),
+    )
+    RBD_EXITED = (
+        # nsenter runs rbd if a network namespace is configured for the cluster
+        # (netNamespaceFilePath).
+        None,
+        r"\(exit status (?P<number>\d{1,3})\) occurred while running (?:rbd|nsenter)\b",
+        Origin(*_CSI, "internal/util/cephcmds.go, ExecCommand and ExecuteCommandWithNSEnter"),
+    )
+    CONNECT_NUMBER = (
+        None,
+        r"connecting failed: rados: ret=-(?P<number>\d{1,4})",
+        Origin(*_CSI, "internal/util/conn_pool.go, ConnPool.Get"),
+        _GO_CEPH,
+    )
+    IMAGE_NUMBER = (None, r"\brbd: ret=-(?P<number>\d{1,4})", _GO_CEPH)
+    POOL_NUMBER = (None, r"\brados: ret=-(?P<number>\d{1,4})", _GO_CEPH)
+    TIMED_OUT = ("RBD735", r"Connection timed out", _STRERROR)
+    DENIED = ("RBD607", r"Permission denied", _STRERROR)
+
+    # The logs of a node, quoted with their meaning ------------------------------------------------
+
+    UNMAP_BUSY = (
+        None,
+        r"unmap failed: \(16\)",
+        Origin(*_RBD, "src/tools/rbd/action/Kernel.cc"),
+    )
+    UMOUNT_BUSY = (
+        None,
+        r"target is busy",
+        Origin(*_UTIL_LINUX, "libmount/src/context_umount.c, mnt_context_get_umount_excode"),
+    )
+    WATCH_ENDED = (
+        None,
+        r"watch error: -107",
+        Origin(*_LINUX, "drivers/block/rbd.c, rbd_watch_errcb"),
+        Origin("linux", "recording tests/fixtures/logs/blocklisted.dmesg", "drivers/block/rbd.c"),
+    )
+    KERNEL_BLOCKLISTED = (
+        None,
+        r" -108",
+        Origin(*_LINUX, "drivers/block/rbd.c, rbd_reregister_watch, and further messages"),
+        Origin("linux", "recording tests/fixtures/logs/blocklisted.dmesg", "drivers/block/rbd.c"),
+    )
+    MAP_BLOCKLISTED = (
+        None,
+        r"\(108\)",
+        Origin(*_RBD, "src/tools/rbd/action/Kernel.cc"),
+    )
+    BLOCKLIST_REFUSED = (
+        # Only the log of the kernel contains this; no event does.
+        None,
+        r"failed to blocklist \w+: -|(?:blocklist|blacklist) of \w+ failed: -",
+        Origin(*_LINUX, "drivers/block/rbd.c, rbd_try_lock"),
+        Origin("linux", "before 6.5 (the patch)", "drivers/block/rbd.c, rbd_try_lock"),
+    )
+    SECRET_TOO_BIG = (
+        # The kernel logs this for a key that it cannot use; the message names no volume.
+        None,
+        r"\Alibceph: secret too big",
+        Origin("linux", "6.1, 6.12, 7.2", "net/ceph/crypto.c, ceph_crypto_key_decode"),
+    )
+    TASK_HUNG = (
+        None,
+        r"blocked for more than",
+        Origin("linux", "recording tests/fixtures/logs/hung.dmesg", "kernel/hung_task.c"),
+    )

@@ -1,0 +1,482 @@
+"""A node in namespaces of this machine's kernel, and what an unprivileged pod on it can try.
+
+A pid namespace is the node: its first process is the host's, a process called kubelet runs next to
+it, and rbdagent observes the namespace. A tmpfs replaces a volume: its users are found by its
+device number, as an image's are. A tenant's processes have uid 65534, no capability, a cgroup of
+their pod and a separate mount namespace; most attempts begin with a user namespace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rbdagent.model import DeviceNumber
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+CHECKOUT: Final = Path(__file__).resolve().parents[2]
+VICTIM_POD: Final = "11111111-1111-4111-8111-111111111111"
+TENANT_POD: Final = "22222222-2222-4222-8222-222222222222"
+BYSTANDERS_POD: Final = "33333333-3333-4333-8333-333333333333"
+VICTIM_PV: Final = "pvc-11111111"
+TENANT_PV: Final = "pvc-22222222"
+VICTIM: Final = 0
+"""Number of the mapping whose pods do no harm; the tenant's own volume has the next number."""
+TENANT: Final = 1
+_BYSTANDERS: Final = 20
+_PYTHON: Final = "/usr/bin/python3"
+"""Debian's own: a tenant's user cannot reach a virtual environment below /root."""
+
+_PROLOGUE: Final = r"""
+import ctypes, mmap, os, socket, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def ok(result):
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+def mount(source, target, kind, flags=0, data=None):
+    ok(libc.mount(*(word and os.fsencode(word) for word in (source, target, kind)), flags, data))
+def private_root():
+    mount("none", "/", None, 0x4000 | 0x40000)  # MS_REC, MS_PRIVATE
+def own_namespaces():
+    uid, gid = os.getuid(), os.getgid()
+    ok(libc.unshare(0x10000000 | 0x20000))  # CLONE_NEWUSER, CLONE_NEWNS
+    for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
+        with open(f"/proc/self/{name}", "w") as file:
+            file.write(text)
+    private_root()
+    mount("tmpfs", "/tmp", "tmpfs")
+BIND = 0x1000
+def show_as_command_line(begin, size):
+    stat = open("/proc/self/stat").read().rpartition(")")[2].split()
+    code, data, stack = stat[23:25], stat[42:44], stat[25]
+    libc.sbrk.restype = ctypes.c_void_p
+    fields = [*code, *data, stat[44], libc.sbrk(0), stack, begin, begin + size, *stat[47:49], 0]
+    given = struct.pack("=12QIi", *map(int, fields), 0, -1)  # struct prctl_mm_map
+    ok(libc.prctl(35, 14, given, len(given), 0))  # PR_SET_MM, PR_SET_MM_MAP
+def stay():
+    print(os.getpid(), flush=True)
+    sys.stdin.read()
+"""
+
+_INIT: Final = f"""{_PROLOGUE}
+import signal
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # what has ended is never waited for
+private_root()
+for volume in sys.argv[1:]:
+    mount("volume", volume, "tmpfs")
+    os.chmod(volume, 0o1777)
+    print(os.stat(volume).st_dev)
+stay()
+"""
+
+# As kubelet and a runtime do: a cgroup, a mount namespace, the volume, and no rights.
+_CONTAINER: Final = f"""{_PROLOGUE}
+import json
+given = json.loads(sys.argv[1])
+with open(given["cgroup"] + "/cgroup.procs", "w") as file:
+    file.write(str(os.getpid()))
+ok(libc.unshare(0x20000))
+private_root()
+mount("tmpfs", "/opt", "tmpfs")
+mount(given["volume"], "/mnt", None, BIND)
+for path in given["paths"]:
+    os.makedirs("/opt" + path)
+    mount(given["volume"], "/opt" + path, None, BIND)
+for volume in given["volumes"]:
+    ok(libc.umount2(os.fsencode(volume), 2))  # MNT_DETACH: a container does not see the host's
+os.mknod("/opt/fuse", 0o600 | 0o20000, os.makedev(10, 229))
+os.chmod("/opt/fuse", 0o666)
+ok(libc.prctl(38, 1, 0, 0, 0))  # PR_SET_NO_NEW_PRIVS
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+os.execv({_PYTHON!r}, given["argv"])
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """A program of a tenant."""
+
+    name: str
+    script: str = "stay()"
+    program: str = "app"
+    """Its first argument: a process chooses its name."""
+    arguments: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    """Where its containers mount its own volume; the author of a pod chooses the paths."""
+
+
+class Node:
+    """The node; `stop` ends everything that runs on it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.kubelet_root = directory / "kubelet"
+        self.agent_log = directory / "agent.log"
+        self.volumes = [
+            self._volume(VICTIM_POD, VICTIM_PV),
+            self._volume(TENANT_POD, TENANT_PV),
+        ]
+        self._running: list[subprocess.Popen[bytes]] = []
+        self._cgroups: list[Path] = []
+        unshare = (
+            *("unshare", "--pid", "--fork", "--kill-child", "--mount-proc"),
+            *("--propagation", "private", _PYTHON, "-c", _INIT),
+        )
+        self._init = subprocess.Popen(
+            [*unshare, *map(str, self.volumes)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        try:
+            self.numbers = [_device_number(_line(self._init)) for _ in self.volumes]
+            _line(self._init)
+            children = f"/proc/{self._init.pid}/task/{self._init.pid}/children"
+            self._first = Path(children).read_text().split()[0]
+            for number, device in enumerate(self.numbers):
+                self._map(number, device)
+            self.kubelet = self.start_kubelet()
+            cgroup = self._cgroup(f"pod{BYSTANDERS_POD}")
+            self.bystanders = [
+                self._contained(cgroup, Attempt(name="bystander", script=_BYSTANDER), VICTIM)
+                for _ in range(_BYSTANDERS)
+            ]
+        except BaseException:
+            self.stop()
+            raise
+
+    def _volume(self, pod: str, name: str) -> Path:
+        path = self.kubelet_root / "pods" / pod / "volumes" / "kubernetes.io~csi" / name / "mount"
+        path.mkdir(parents=True)
+        return path
+
+    def _map(self, number: int, device: DeviceNumber) -> None:
+        attributes = {
+            "pool": "k8s",
+            "pool_id": "2",
+            "name": f"csi-vol-{number}",
+            "image_id": f"10{number:010x}",
+            "client_id": f"client{4000 + number}",
+            "client_addr": f"10.0.0.1:0/{100 + number}",
+            "cluster_fsid": "1f0c3b8e-6d2a-4a7e-9b8e-5a1c2d3e4f50",
+            "current_snap": "-",
+            "size": "1073741824",
+            "major": str(device.major),
+            "minor": str(device.minor),
+        }
+        mapped = self.directory / "sys/bus/rbd/devices" / str(number)
+        mapped.mkdir(parents=True)
+        for name, value in attributes.items():
+            (mapped / name).write_text(f"{value}\n")
+        block = self.directory / "sys/block" / f"rbd{number}"
+        block.mkdir(parents=True)
+        (block / "dev").write_text(f"{device.major}:{device.minor}\n")
+        (self.directory / "sys/kernel").mkdir(exist_ok=True)
+
+    def _cgroup(self, name: str) -> Path:
+        """Create a cgroup, as that of a pod's container, in the hierarchy of version 2."""
+        mounted = next(
+            line.split()[1]
+            for line in Path("/proc/mounts").read_text().splitlines()
+            if line.split()[2] == "cgroup2"
+        )
+        pods = Path(mounted) / f"rbdagent-test-{self._first}"
+        path = pods / name / f"{len(self._cgroups):064x}"
+        path.mkdir(parents=True)
+        self._cgroups.append(path)
+        return path
+
+    def _inside(self, argv: Sequence[str]) -> list[str]:
+        return ["nsenter", "--target", self._first, "--pid", "--mount", "--", *argv]
+
+    def _begin(self, argv: Sequence[str]) -> int:
+        """Start a long-running process on the node; return its pid there."""
+        process = subprocess.Popen(
+            self._inside(argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        self._running.append(process)
+        return int(_line(process))
+
+    def start_kubelet(self) -> int:
+        """Start a process named kubelet of the host."""
+        launch = f"import os; os.execv({_PYTHON!r}, ['kubelet', *os.sys.argv[1:]])"
+        root = f"--root-dir={self.kubelet_root}"
+        return self._begin([_PYTHON, "-c", launch, "-c", f"{_PROLOGUE}stay()", root])
+
+    def restart_kubelet(self) -> None:
+        """Stop kubelet and start it again: its pid is the highest then."""
+        running = self._running.pop(0)
+        running.communicate(b"")
+        self.kubelet = self.start_kubelet()
+        self._running.insert(0, self._running.pop())
+
+    def _contained(self, cgroup: Path, attempt: Attempt, volume: int) -> int:
+        given = {
+            "cgroup": str(cgroup),
+            "volume": str(self.volumes[volume]),
+            "volumes": [*map(str, self.volumes)],
+            "paths": attempt.paths,
+            "argv": [attempt.program, "-c", _PROLOGUE + attempt.script, *attempt.arguments],
+        }
+        return self._begin([_PYTHON, "-c", _CONTAINER, json.dumps(given)])
+
+    @contextlib.contextmanager
+    def trying(self, *attempts: Attempt, where: str = f"pod{TENANT_POD}") -> Iterator[list[int]]:
+        """Start the attempts of a tenant; yield the pids of the processes on the node.
+
+        Args:
+            attempts: each is one process.
+            where: the name of their cgroup: that of a pod, or of none.
+        """
+        first = len(self._running)
+        cgroup = self._cgroup(where)
+        try:
+            yield [self._contained(cgroup, attempt, TENANT) for attempt in attempts]
+        finally:
+            for process in self._running[first:]:
+                process.communicate(b"")
+            del self._running[first:]
+
+    def run(self, *arguments: str) -> Answer:
+        """Run rbdagent on the node, as its administrator does."""
+        begun = time.monotonic()
+        process = subprocess.Popen(
+            self._inside([sys.executable, "-m", "rbdagent", *arguments, *self.flags]),
+            stdout=subprocess.PIPE,
+            cwd=CHECKOUT,
+        )
+        assert process.stdout is not None
+        with process.stdout as output:
+            text = output.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        return Answer(
+            text=text,
+            exit_code=process.returncode,
+            took_s=time.monotonic() - begun,
+            peak_mib=usage.ru_maxrss / 1024,
+        )
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The flags of rbdagent there: devices from files, and no other source."""
+        sysfs = str(self.directory / "sys")
+        return ("--sysfs", sysfs, "--no-ceph", "--no-kube", "--node-name", "n1")
+
+    def unmount(self, volume: int) -> None:
+        """Unmount a volume in the host's namespace, as kubelet does."""
+        subprocess.run(self._inside(["umount", str(self.volumes[volume])]), check=True)
+
+    def start_agent(self, *flags: str) -> subprocess.Popen[bytes]:
+        """Start the agent on the node; it ends with the node."""
+        command = (sys.executable, "-m", "rbdagent", "agent", *flags, *self.flags)
+        with self.agent_log.open("ab") as log:
+            process = subprocess.Popen(self._inside(command), stdin=subprocess.PIPE, stdout=log,
+                                       stderr=log, cwd=CHECKOUT)  # fmt: skip
+        self._running.append(process)
+        return process
+
+    def stop(self) -> None:
+        """End every process of the node by ending its first one."""
+        self._init.kill()
+        self._init.communicate()
+        for process in self._running:
+            process.communicate()
+        for cgroup in self._cgroups:
+            for directory in (cgroup, cgroup.parent, cgroup.parent.parent):
+                with contextlib.suppress(OSError):
+                    directory.rmdir()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The answer of rbdagent, and its cost."""
+
+    text: bytes
+    exit_code: int
+    took_s: float
+    peak_mib: float
+    """The peak of the larger of its processes."""
+    json: Any = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        """Parse the answer if it is JSON."""
+        if self.text.startswith((b"{", b"[")):
+            object.__setattr__(self, "json", json.loads(self.text))
+
+
+def _line(process: subprocess.Popen[bytes]) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline().decode()
+    if not line:
+        raise AssertionError(f"{process.args!r} ended: exit code {process.wait()}")
+    return line
+
+
+def _device_number(line: str) -> DeviceNumber:
+    return DeviceNumber(major=os.major(int(line)), minor=os.minor(int(line)))
+
+
+_BYSTANDER: Final = r"""
+kept = open(f"/mnt/{os.getpid()}", "w")
+stay()
+"""
+
+# --------------------------------------------------------------------------------------------------
+# The attempts of a tenant
+# --------------------------------------------------------------------------------------------------
+
+LINE_BREAKS: Final = "\r\v\f"
+
+HOSTILE_PATHS: Final = Attempt(
+    name="paths that a shell would run",
+    paths=("/x;touch${IFS}PROOF;#", "/$(touch PROOF)", "/`touch PROOF`", "/-rf", "/a b"),
+    script='kept = open("/mnt/$(touch PROOF)", "w")\nstay()',
+)
+
+FORGED_VOLUME: Final = Attempt(
+    name="a root of a mount that reads like another pod's volume",
+    script="""
+own_namespaces()
+path = sys.argv[1]
+for base in ("/tmp", "/tmp/var/lib/kubelet"):
+    os.makedirs(base + path)
+    os.makedirs("/tmp/seen" + base)
+    mount(base + path, "/tmp/seen" + base, None, BIND)
+stay()
+""",
+    arguments=(f"/pods/{VICTIM_POD}/volumes/kubernetes.io~csi/{VICTIM_PV}/mount",),
+)
+
+# Its output is never written, so that it costs its owner nothing.
+HUGE_COMMAND_LINE: Final = Attempt(
+    name="a command line of 700 MB",
+    script=r"""
+size = 700 << 20
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+libc.sbrk.restype = ctypes.c_void_p
+begin = libc.mmap(None, size, 1, 0x4022, -1, 0)  # PROT_READ, MAP_PRIVATE|ANONYMOUS|NORESERVE
+show_as_command_line(begin, size)
+stay()
+""",
+)
+
+SLOW_REDACTION: Final = Attempt(
+    name="an argument that made redaction quadratic",
+    arguments=('key="secret=\\"' * 2400,),
+)
+
+# The server reads no request: every client waits.
+HUNG_FILE_SYSTEM: Final = Attempt(
+    name="a descriptor on a file system whose server does not answer",
+    script=r"""
+own_namespaces()
+server = os.open("/opt/fuse", os.O_RDWR)
+os.mkdir("/tmp/hung")
+mount("hung", "/tmp/hung", "fuse", 0, f"fd={server},rootmode=40000,user_id=0,group_id=0".encode())
+kept = [os.open("/tmp/hung", os.O_PATH) for _ in range(3)]
+stay()
+""",
+)
+
+FORGED_MOUNTS: Final = Attempt(
+    name="line breaks in the paths of mounts",
+    script=r"""
+own_namespaces()
+for character in "\r\v\f":
+    forged = f"/tmp/a{character}41 28 {sys.argv[1]} / /forged rw - ext4 /dev/rbd0 rw"
+    genuine = f"/tmp/own{character}volume"
+    for path, source, kind, flags in (
+        (forged, "tmpfs", "tmpfs", 0), (genuine, "/mnt", None, BIND)
+    ):
+        os.makedirs(path)
+        mount(source, path, kind, flags)
+stay()
+""",
+    arguments=("DEVICE",),
+)
+
+KUBELET: Final = Attempt(
+    name="a process called kubelet", program="kubelet", arguments=("--root-dir=/nonexistent",)
+)
+
+TERMINAL: Final = Attempt(
+    name="sequences for a terminal",
+    program="\x1b]0;title\x07\x1b[2Japp\u202etxt",
+    arguments=("\x9b31m", "\x9d0;title\x9c", "\u2066", "\x08\x08"),
+    paths=("/\x1b[2J\u202e",),
+    script='kept = open("/mnt/\\x1b[31m\\x9b2J\\u202e", "w")\nstay()',
+)
+
+NO_TEXT: Final = Attempt(
+    name="names that are not UTF-8",
+    script=r"""
+kept = open(b"/mnt/caf\xe9", "w")
+own_namespaces()
+os.mkdir(b"/tmp/caf\xe9")
+mount("/mnt", b"/tmp/caf\xe9", None, BIND)
+stay()
+""",
+)
+
+MKFS: Final = Attempt(
+    name="a process called mkfs that names the device",
+    program="mkfs.ext4",
+    arguments=("/dev/rbd0",),
+)
+
+FORGED_MAPS: Final = Attempt(
+    name="a mapped file whose name reads like a line of maps",
+    script=r"""
+own_namespaces()
+major, minor = map(int, sys.argv[1].split(":"))
+with open(f"/tmp/h {major:02x}:{minor:02x} 12 x", "w+") as file:
+    file.write("x")
+    file.flush()
+    kept = mmap.mmap(file.fileno(), 1)
+stay()
+""",
+    arguments=("DEVICE",),
+)
+
+MANY_MOUNTS: Final = Attempt(
+    name="20,000 mounts upon each other",
+    script=r"""
+own_namespaces()
+os.mkdir("/tmp/stack")
+for _ in range(20000):
+    mount("tmpfs", "/tmp/stack", "tmpfs")
+stay()
+""",
+)
+
+
+def given_device(attempt: Attempt, number: DeviceNumber) -> Attempt:
+    """Return an attempt that knows another tenant's device."""
+    words = [str(number) if word == "DEVICE" else word for word in attempt.arguments]
+    return replace(attempt, arguments=tuple(words))
+
+
+ATTEMPTS: Final = (
+    HOSTILE_PATHS,
+    FORGED_VOLUME,
+    HUGE_COMMAND_LINE,
+    SLOW_REDACTION,
+    HUNG_FILE_SYSTEM,
+    FORGED_MOUNTS,
+    KUBELET,
+    TERMINAL,
+    NO_TEXT,
+    MKFS,
+    FORGED_MAPS,
+    MANY_MOUNTS,
+)

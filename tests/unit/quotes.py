@@ -1,0 +1,738 @@
+"""Real texts of other programs, and snapshots of a cluster in which each of them appears."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rbdagent.model import InTreeRbdSource, ObjectRef, Snapshot, StorageClass
+from rbdagent.parse.recognised import Recognised
+from tests.unit.builders import (
+    DRIVER,
+    LONG_AGO,
+    PV,
+    SPEC,
+    UNSEEN,
+    claim,
+    event,
+    node,
+    unmapped,
+    volume,
+    waiting_pod,
+)
+from tests.unit.tables import BY_POD, attached, mounting, stage, told
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Play = Callable[[str], Snapshot]
+
+
+class Proof(StrEnum):
+    """Where a quoted text is from."""
+
+    RECORDING = "recorded: the fixture has it"
+    TOOL = "printed by the real program, or among the strings of it"
+    SOURCE = "a line of the source, with values filled in"
+
+
+class Quote(NamedTuple):
+    """A real text."""
+
+    text: str
+    proof: Proof
+    fixture: str = ""
+
+
+# Snapshots ----------------------------------------------------------------------------------------
+
+
+def said_to_pod(text: str) -> Snapshot:
+    return mounting(text)
+
+
+def said_of_attachment(text: str) -> Snapshot:
+    return mounting(attachments=attached("worker-2", attached=False, attach_error=text))
+
+
+def said_by_attacher(text: str) -> Snapshot:
+    """Build a snapshot in which the event was observed and the attachments were not."""
+    return mounting(text, attachments=UNSEEN)
+
+
+def said_of_detach(text: str) -> Snapshot:
+    return mounting(attachments=attached("worker-1", deleting_since=LONG_AGO, detach_error=text))
+
+
+def said_by_controller(text: str) -> Snapshot:
+    first = told(text, reason="FailedAttachVolume", reporter="attachdetach-controller")
+    return mounting(events=(first,), attachments=attached("worker-1"))
+
+
+def said_by_scheduler(text: str) -> Snapshot:
+    pods = (waiting_pod(node=None, unschedulable=text, claims=("data", "more")),)
+    seen = (volume(labels=(("topology.kubernetes.io/zone", "a"),)),)
+    return unmapped(in_kube={"pods": pods, "persistent_volumes": seen}, target=BY_POD)
+
+
+def said_of_old_plugin(text: str) -> Snapshot:
+    old = (volume(source=InTreeRbdSource(spec=SPEC)),)
+    in_kube = {"persistent_volumes": old, "pods": (waiting_pod(),), "events": (told(text),)}
+    return unmapped(in_kube=in_kube)
+
+
+def said_of_a_volume_for_one_pod(text: str) -> Snapshot:
+    return mounting(text, persistent_volumes=(volume(access_modes=("ReadWriteOncePod",)),))
+
+
+CLAIM: Final = claim(
+    phase="Pending", volume_name=None, created_at=LONG_AGO, requested_bytes=1, provisioner=DRIVER
+)
+
+
+def said_to_claim(text: str) -> Snapshot:
+    failed = event(
+        text,
+        kind="PersistentVolumeClaim",
+        subject=ObjectRef(namespace="default", name="data", uid="claim-uid"),
+        reason="ProvisioningFailed",
+        reporter=f"{DRIVER}_prov-0_1",
+    )
+    in_kube = {
+        "claims": (CLAIM,),
+        "persistent_volumes": (),
+        "storage_classes": (StorageClass(name="rbd", provisioner=DRIVER),),
+        "drivers": (DRIVER,),
+        "events": (failed,),
+        "pods": (waiting_pod(),),
+    }
+    return unmapped(in_kube=in_kube, target=BY_POD)
+
+
+def said_to_gated_pod(text: str) -> Snapshot:
+    late = StorageClass(name="rbd", provisioner=DRIVER, binding_mode="WaitForFirstConsumer")
+    in_kube = {
+        "claims": (CLAIM,),
+        "persistent_volumes": (),
+        "storage_classes": (late,),
+        "pods": (waiting_pod(node=None, unschedulable=text),),
+    }
+    return unmapped(in_kube=in_kube, target=BY_POD)
+
+
+def said_of_deletion(text: str) -> Snapshot:
+    failed = event(
+        text,
+        kind="PersistentVolume",
+        subject=ObjectRef(namespace="", name=PV, uid="pv-uid"),
+        reason="VolumeFailedDelete",
+    )
+    released = volume(phase="Released", phase_since=LONG_AGO, reclaim_policy="Delete")
+    in_kube = {
+        "claims": (),
+        "persistent_volumes": (released,),
+        "events": (failed,),
+        "nodes": (node(),),
+    }
+    return unmapped(in_kube=in_kube)
+
+
+PLAYS: Final[dict[Recognised, Play]] = {
+    **dict.fromkeys(
+        (
+            *(Recognised.CLAIM_NOT_READY, Recognised.CLAIMS_UNBOUND, Recognised.NO_VOLUME),
+            *(Recognised.AFFINITY, Recognised.LIMIT, Recognised.NO_DRIVER, Recognised.OF_VOLUMES),
+        ),
+        said_by_scheduler,
+    ),
+    Recognised.GATES: said_to_gated_pod,
+    **dict.fromkeys(
+        (
+            *(Recognised.ATTACH_FAILED, Recognised.ATTACHER_SILENT, Recognised.EXHAUSTED),
+            Recognised.DRIVER_NOT_REGISTERED,
+        ),
+        said_by_attacher,
+    ),
+    Recognised.ONE_POD_ONLY: said_of_a_volume_for_one_pod,
+    Recognised.MULTI_ATTACH: said_by_controller,
+    Recognised.ATTACHERS_SECRET_MISSING: said_of_attachment,
+    Recognised.VOLUME_GONE: said_of_detach,
+    Recognised.NO_PLUGIN: said_of_old_plugin,
+    Recognised.STILL_ATTACHED: said_of_deletion,
+    **dict.fromkeys(
+        (
+            *(Recognised.SELF_LINK, Recognised.CLONE_LIMIT, Recognised.CLASS_SECRET_MISSING),
+            *(Recognised.CLASS_SECRET_HALF_NAMED, Recognised.NO_TOPOLOGY, Recognised.SELECTOR),
+            *(Recognised.NO_CSI_NODE, Recognised.DENIED),
+        ),
+        said_to_claim,
+    ),
+}
+"""Where a text appears, if not in an event on a pod that waits on its node."""
+
+
+# The table ----------------------------------------------------------------------------------------
+
+RECORDING, TOOL, SOURCE = Proof.RECORDING, Proof.TOOL, Proof.SOURCE
+
+
+def of_stage(text: str, proof: Proof = SOURCE) -> Quote:
+    """Return the message of kubelet for a failed NodeStageVolume."""
+    return Quote(stage(text), proof)
+
+
+def of_kubelet(operation: str, text: str, proof: Proof = SOURCE) -> Quote:
+    return Quote(f'{operation} failed for volume "{PV}" : {text}', proof)
+
+
+def of_fsck(text: str) -> Quote:
+    return of_stage(
+        f"'fsck' found errors on device /dev/rbd0 but could not correct them: {text}", TOOL
+    )
+
+
+def of_mkfs(text: str) -> Quote:
+    return of_stage(
+        'format of disk "/dev/rbd0" failed: type:("ext4") target:("/x") options:("defaults") '
+        f"errcode:(exit status 1) output:({text}) ",
+        TOOL,
+    )
+
+
+def of_map(number: int, text: str) -> str:
+    """Return the message of ceph-csi for a failed map, with the standard error of rbd."""
+    return (
+        f"rbd: map failed with error an error (exit status {number}) occurred while running rbd "
+        "args: [--id csi -m 10.77.0.1:6789 --keyfile=***stripped*** map k8s/x --device-type krbd "
+        f"--options noudev], rbd error output: {text}"
+    )
+
+
+def of_class(text: str, proof: Proof = SOURCE) -> Quote:
+    return Quote(f'failed to provision volume with StorageClass "rbd": {text}', proof)
+
+
+QUOTES: Final[dict[Recognised, tuple[Quote, ...]]] = {
+    Recognised.COMBINED: (
+        Quote(
+            f'(combined from similar events): MountVolume.SetUp failed for volume "{PV}" : no',
+            SOURCE,
+        ),
+    ),
+    Recognised.OF_VOLUME: (
+        Quote(
+            'MountVolume.MountDevice failed for volume "open-outside" : rpc error: code = Internal '
+            "desc = rbd image k8s/open-outside is still being used",
+            RECORDING,
+            "life/open_outside.json",
+        ),
+    ),
+    Recognised.NAMES_A_VOLUME: (
+        Quote(
+            'MountVolume.NodeAffinity check failed for volume "outside-of-its-affinity-402492" : '
+            "no matching NodeSelectorTerms",
+            RECORDING,
+            "life/outside_of_its_affinity.json",
+        ),
+    ),
+    Recognised.FAILED_FOR_VOLUME: (
+        Quote(
+            'AttachVolume.Attach failed for volume "attach-fails" : rpc error: code = Internal '
+            "desc = no such thing here",
+            RECORDING,
+            "life/attach_fails.json",
+        ),
+    ),
+    Recognised.ATTACH_FAILED: (
+        of_kubelet("AttachVolume.Attach", "rpc error: code = Internal desc = no such thing here"),
+    ),
+    Recognised.BEFORE_MOUNT: (
+        Quote(
+            "error making pod data directories: mkdir /var/lib/kubelet/pods/x: read-only", SOURCE
+        ),
+    ),
+    Recognised.PROVISIONING_FAILED: (
+        Quote(
+            'failed to provision volume with StorageClass "rbd": claim Selector is not supported',
+            RECORDING,
+            "life/selector_with_a_provisioner.json",
+        ),
+    ),
+    Recognised.CLAIM_NOT_READY: (
+        Quote(
+            '0/3 nodes are available: persistentvolumeclaim "pods-claim-missing" not found.',
+            RECORDING,
+            "life/pods_claim_missing.json",
+        ),
+        Quote(
+            '0/3 nodes are available: persistentvolumeclaim "pods-claim-being-deleted" is being '
+            "deleted.",
+            RECORDING,
+            "life/pods_claim_being_deleted.json",
+        ),
+        Quote('persistentvolumeclaim "data" bound to non-existent persistentvolume "x"', SOURCE),
+    ),
+    Recognised.CLAIMS_UNBOUND: (
+        Quote(
+            "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims.",
+            RECORDING,
+            "life/claim_was_there_before_its_statefulset.json",
+        ),
+    ),
+    Recognised.NO_VOLUME: (
+        Quote(
+            "0/1 nodes are available: 1 node(s) unavailable due to one or more pvc(s) bound to "
+            "non-existent pv(s).",
+            SOURCE,
+        ),
+    ),
+    Recognised.AFFINITY: (
+        Quote(
+            "0/3 nodes are available: 3 node(s) didn't match PersistentVolume's node affinity.",
+            RECORDING,
+            "life/volume_tied_to_a_zone.json",
+        ),
+        Quote("0/2 nodes are available: 2 node(s) had volume node affinity conflict.", SOURCE),
+        Quote("0/2 nodes are available: 2 node(s) had no available volume zone.", SOURCE),
+    ),
+    Recognised.LIMIT: (
+        Quote(
+            "0/3 nodes are available: 1 node(s) exceed max volume count, 2 node(s) didn't match "
+            "Pod's node affinity/selector.",
+            RECORDING,
+            "life/volume_limit_reached.json",
+        ),
+    ),
+    Recognised.NO_DRIVER: (
+        Quote(
+            f"0/2 nodes are available: 2 {DRIVER} CSI driver is not installed on the node.", SOURCE
+        ),
+    ),
+    Recognised.NOT_OWNER: (
+        Quote(
+            "ephemeral volume scratch: PVC default/ephemeral-claims-name-taken-scratch was not "
+            "created for pod default/ephemeral-claims-name-taken (pod is not owner)",
+            RECORDING,
+            "life/ephemeral_claims_name_taken.json",
+        ),
+    ),
+    Recognised.OF_VOLUMES: (
+        Quote("0/1 nodes are available: 1 node(s) did not have enough free storage.", SOURCE),
+    ),
+    Recognised.GATES: (
+        Quote("Scheduling is blocked due to non-empty scheduling gates", SOURCE),
+        Quote("waiting for scheduling gates: [example.com/gate]", SOURCE),
+    ),
+    Recognised.MULTI_ATTACH: (
+        Quote(
+            'Multi-Attach error for volume "pod-is-ending" Volume is already used by pod(s) '
+            "pod-is-ending",
+            RECORDING,
+            "life/pod_is_ending.json",
+        ),
+        Quote(
+            f'Waiting for detach for volume "{PV}" Volume is already exclusively attached to one '
+            "node, waiting on detach before it can be attached to another node",
+            SOURCE,
+        ),
+    ),
+    Recognised.BEING_DETACHED: (
+        Quote(
+            'AttachVolume.Attach failed for volume "attach-during-its-own-detach" : volume '
+            "attachment is being deleted",
+            RECORDING,
+            "life/attach_during_its_own_detach.json",
+        ),
+    ),
+    Recognised.ATTACHER_SILENT: (
+        of_kubelet(
+            "AttachVolume.Attach",
+            f"timed out waiting for external-attacher of {DRIVER} CSI driver to attach volume x",
+        ),
+    ),
+    Recognised.VOLUME_GONE: (
+        Quote('persistentvolume "pvc-1" not found', SOURCE),
+        Quote('persistentvolumes "pvc-1" not found', SOURCE),
+    ),
+    Recognised.WAIT_FOR_ATTACH: (
+        of_kubelet("MountVolume.WaitForAttach", "volume x has GET error for volume attachment y"),
+    ),
+    Recognised.ONE_POD_ONLY: (
+        Quote(
+            "volume uses the ReadWriteOncePod access mode and is already in use by another pod",
+            RECORDING,
+            "life/second_pod_of_a_volume_for_one.json",
+        ),
+    ),
+    Recognised.NOT_THE_CLAIMS: (
+        Quote(
+            "Unable to attach or mount volumes: unmounted volumes=[data], unattached volumes=[], "
+            "failed to process volumes=[data]: found PV object x but its pv.Spec.ClaimRef.UID u "
+            "does not point to claim.UID v",
+            SOURCE,
+        ),
+    ),
+    Recognised.CLAIM_OF_POD: (
+        Quote(
+            "failed to process volumes=[v0]: error processing PVC "
+            "default/restored-and-misbound-1fc9ba: PVC is not bound",
+            RECORDING,
+            "life/restored_and_misbound.json",
+        ),
+    ),
+    Recognised.NODE_AFFINITY: (
+        of_kubelet("MountVolume.NodeAffinity check", "no matching NodeSelectorTerms"),
+    ),
+    Recognised.DRIVER_NOT_REGISTERED: (
+        Quote(
+            "kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: driver "
+            "name second.rbd.csi.ceph.com not found in the list of registered CSI drivers",
+            RECORDING,
+            "life/driver_missing_on_its_node.json",
+        ),
+        of_kubelet("AttachVolume.Attach", f"CSINode worker-2 does not contain driver {DRIVER}"),
+    ),
+    Recognised.DRIVER_SILENT: (
+        of_kubelet(
+            "MountVolume.MountDevice",
+            'rpc error: code = Unavailable desc = connection error: desc = "transport: Error while '
+            f"dialing: dial unix /var/lib/kubelet/plugins/{DRIVER}/csi.sock: connect: connection "
+            'refused"',
+        ),
+    ),
+    Recognised.SECRET_MISSING: (
+        Quote(
+            "fetching NodeStageSecretRef default/secret-missing-6fe9db-secret failed: "
+            "kubernetes.io/csi: failed to find the secret secret-missing-6fe9db-secret in the "
+            "namespace default with error",
+            RECORDING,
+            "life/secret_missing.json",
+        ),
+    ),
+    Recognised.ATTACHERS_SECRET_MISSING: (
+        Quote(
+            'failed to load secret "ceph/rbd": secrets "rbd" not found',
+            RECORDING,
+            "life/attachers_secret_missing.json",
+        ),
+    ),
+    Recognised.WRONG_MODE: (
+        Quote(
+            "volume v0 has volumeMode Block, but is specified in volumeMounts",
+            RECORDING,
+            "life/device_used_as_a_directory.json",
+        ),
+        Quote(
+            "volume v0 has volumeMode Filesystem, but is specified in volumeDevices",
+            RECORDING,
+            "life/directory_used_as_a_device.json",
+        ),
+    ),
+    Recognised.SELINUX: (
+        Quote(f'conflicting SELinux labels of volume {PV}: "a" and "b"', SOURCE),
+        Quote(
+            f'waiting for unmount of volume "{PV}", because it is already mounted to a different '
+            "pod with a different SELinux label",
+            SOURCE,
+        ),
+    ),
+    Recognised.SETTING_OWNERSHIP: (
+        Quote("Setting volume ownership for x/volumes/y, processed 1 files.", SOURCE),
+    ),
+    Recognised.OWNERSHIP_FAILED: (
+        of_kubelet("MountVolume.SetUp", "applyFSGroup failed for vol x: lchown /x: read-only"),
+    ),
+    Recognised.EXPANSION_FAILED: (
+        Quote(f'MountVolume.Setup failed while expanding volume for volume "{PV}" : no', SOURCE),
+        Quote(f'NodeExpandVolume.NodeExpandVolume failed for volume "{PV}" : no', SOURCE),
+    ),
+    Recognised.NO_PLUGIN: (
+        Quote(
+            "unattached volumes=[], failed to process volumes=[v0]: failed to get Plugin from "
+            'volumeSpec for volume "plugin-of-old-cb5826" err=no volume plugin matched',
+            RECORDING,
+            "life/plugin_of_old.json",
+        ),
+    ),
+    Recognised.SELF_LINK: (
+        Quote(
+            "unexpected error getting claim reference: selfLink was empty, can't make reference",
+            SOURCE,
+        ),
+    ),
+    Recognised.DEVICE_IN_USE: (
+        # The text for a loop device that a process has open with O_EXCL.
+        of_fsck(
+            "fsck from util-linux 2.38.1\n/dev/rbd0 is in use.\ne2fsck: Cannot continue, aborting."
+        ),
+        of_fsck("Filesystem mounted or opened exclusively by another program?\n"),
+        of_mkfs(
+            "mke2fs 1.47.0 (5-Feb-2023)\n/dev/rbd0 is apparently in use by the system; will not "
+            "make a filesystem here!\n"
+        ),
+        of_mkfs("mkfs.xfs: cannot open /dev/rbd0: Device or resource busy\n"),
+    ),
+    Recognised.E2FSCK_TOO_OLD: (
+        of_fsck(
+            "/dev/rbd0 has unsupported feature(s): FEATURE_I25\n"
+            "e2fsck: Get a newer version of e2fsck!\n"
+        ),
+    ),
+    Recognised.FSCK_FAILED: (
+        Quote(
+            "'fsck' found errors on device /dev/rbd0 but could not correct them: fsck from "
+            "util-linux 2.38.1\n/dev/rbd0 contains a file system with errors, check forced.",
+            RECORDING,
+            "life/file_system_damaged.json",
+        ),
+    ),
+    Recognised.UNFORMATTED: (
+        Quote(
+            "cannot mount unformatted disk /dev/rbd0 as we are manipulating it in read-only mode",
+            RECORDING,
+            "life/empty_and_only_to_be_read.json",
+        ),
+    ),
+    Recognised.ANOTHER_FILE_SYSTEM: (
+        of_stage(
+            'failed to mount the volume as "ext4", it already contains xfs. Mount error: mount '
+            "failed: exit status 32"
+        ),
+        of_stage(
+            'failed to mount the volume as "ext4", it already contains unknown data, probably '
+            "partitions. Mount error: mount failed: exit status 32"
+        ),
+    ),
+    Recognised.MOUNT_REFUSED: (
+        Quote(
+            "wrong fs type, bad option, bad superblock on /dev/rbd2",
+            RECORDING,
+            "life/another_file_system.json",
+        ),
+    ),
+    Recognised.FORMAT_FAILED: (
+        Quote(
+            'format of disk "/dev/rbd0" failed: type:("xfs")',
+            RECORDING,
+            "life/image_too_small_for_its_file_system.json",
+        ),
+        Quote(
+            "rpc error: code = Internal desc = exit status 1",
+            RECORDING,
+            "recordings/25-rollback-failing/kube.events",
+        ),
+    ),
+    Recognised.IN_USE: (
+        Quote(
+            "rbd image k8s/open-outside is still being used", RECORDING, "life/open_outside.json"
+        ),
+    ),
+    Recognised.STILL_ATTACHED: (
+        Quote(f"persistentvolume {PV} is still attached to node worker-1", SOURCE),
+    ),
+    Recognised.UNDER_WAY: (
+        of_kubelet(
+            "MountVolume.MountDevice",
+            "rpc error: code = Aborted desc = an operation with the given Volume ID x already "
+            "exists",
+        ),
+    ),
+    Recognised.DEADLINE: (
+        of_kubelet(
+            "MountVolume.MountDevice",
+            "rpc error: code = DeadlineExceeded desc = context deadline exceeded",
+        ),
+    ),
+    Recognised.EXHAUSTED: (
+        of_kubelet(
+            "AttachVolume.Attach", "rpc error: code = ResourceExhausted desc = too many volumes"
+        ),
+    ),
+    Recognised.NO_CLUSTER: (
+        Quote(
+            'missing configuration for cluster ID "ceph-of-old"',
+            RECORDING,
+            "life/cluster_that_is_not_configured.json",
+        ),
+        of_stage("missing configuration for cluster ID (ceph-of-old)"),
+    ),
+    Recognised.FLATTENING: (
+        of_stage("flatten in progress: flatten is in progress for image csi-vol-1"),
+    ),
+    Recognised.NOT_PRIMARY: (of_stage(f"cannot map image {SPEC} it is not primary"),),
+    Recognised.NEEDS_RBD_NBD: (of_stage("feature journaling requires rbd-nbd for mounter"),),
+    Recognised.KRBD_LACKS_FEATURE: (
+        Quote("unsupported krbd Feature", RECORDING, "life/features_that_krbd_lacks.json"),
+        of_stage(
+            of_map(
+                6,
+                "rbd: sysfs write failed\nRBD image feature set mismatch. You can disable features "
+                'unsupported by the kernel with "rbd feature disable k8s/x journaling".\nrbd: map '
+                "failed: (6) No such device or address",
+            ),
+            TOOL,
+        ),
+    ),
+    Recognised.POOL_GONE: (
+        Quote(
+            "pool not found: pool (nowhere) not found in Ceph cluster",
+            RECORDING,
+            "life/pool_missing.json",
+        ),
+        of_stage("pool not found: pool ID(7) not found in Ceph cluster"),
+    ),
+    Recognised.IMAGE_GONE: (
+        Quote(
+            "Failed as image not found (internal RBD image not found: rbd: ret=-2, No such file or "
+            "directory)",
+            RECORDING,
+            "life/image_missing.json",
+        ),
+    ),
+    Recognised.ENCRYPTION_STATUS: (
+        of_stage(f"rbd image {SPEC} found mounted with unexpected encryption status "),
+    ),
+    Recognised.ENCRYPTION_FAILED: (
+        of_stage(f'failed to fetch passphrase for "{SPEC}": no'),
+        of_stage("invalid encryption kms configuration: no"),
+        of_stage(f"failed to save encryption status for {SPEC}: no"),
+        of_stage(f'volume "{SPEC}" can not fetch DEK for "x"'),
+        of_stage("missing encryption passphrase in secrets"),
+        Quote(
+            "failed to encrypt volume k8s/", RECORDING, "recordings/20-nbd-killed/kube.events.json"
+        ),
+    ),
+    Recognised.MANY_WRITERS: (
+        Quote(
+            "rbd: RWX access mode request is only valid for volumes with access type `block`",
+            RECORDING,
+            "life/files_for_many_nodes.json",
+        ),
+        Quote(
+            "multi node access modes are only supported on rbd `block` type volumes",
+            RECORDING,
+            "life/files_for_many_writers.json",
+        ),
+    ),
+    Recognised.CLONE_LIMIT: (
+        of_class("rpc error: code = ResourceExhausted desc = rbd image k8s/x has 500 snapshots"),
+    ),
+    Recognised.CLASS_SECRET_MISSING: (
+        of_class('error getting secret s in namespace n: secrets "s" not found'),
+    ),
+    Recognised.CLASS_SECRET_HALF_NAMED: (
+        of_class(
+            "failed to get name and namespace template from params: either name and namespace"
+        ),
+    ),
+    Recognised.NO_TOPOLOGY: (
+        of_class("error generating accessibility requirements: no topology key found on CSINode n"),
+        of_class("error generating accessibility requirements: no topology key found for node n"),
+    ),
+    Recognised.NO_CSI_NODE: (
+        of_class('failed to get selected CSINode n: csinodes.storage.k8s.io "n" not found'),
+        of_class('failed to get selected CSINode n: csinode.storage.k8s.io "n" not found'),
+        of_class('error getting CSINode for selected node "n": no'),
+        of_class('failed to get target node: nodes "n" not found'),
+    ),
+    Recognised.SELECTOR: (of_class("claim Selector is not supported"),),
+    Recognised.NO_MODULE: (
+        Quote(
+            "modinfo: ERROR: Module rbd not found.",
+            RECORDING,
+            "life/kernel_without_the_module.json",
+        ),
+        of_stage(
+            of_map(
+                2,
+                "modprobe: FATAL: Module rbd not found in directory /lib/modules/6.1.0\nrbd: "
+                "failed to load rbd kernel module (1)\nrbd: sysfs write failed\nrbd: map failed: "
+                "(2) No such file or directory",
+            ),
+            TOOL,
+        ),
+    ),
+    Recognised.KEY_NOT_ADDED: (
+        of_stage(
+            of_map(
+                1,
+                "rbd: failed to add secret 'client.csi' to kernel\nrbd: map failed: (1) Operation "
+                "not permitted",
+            ),
+            TOOL,
+        ),
+    ),
+    Recognised.NO_ADDRESS: (
+        of_stage(
+            of_map(
+                2,
+                "rbd: failed to get mon address (possible ms_mode mismatch)\nrbd: map failed: (2) "
+                "No such file or directory",
+            ),
+            TOOL,
+        ),
+    ),
+    Recognised.MAP_FAILED: (
+        of_stage(
+            of_map(5, "rbd: sysfs write failed\nrbd: map failed: (5) Input/output error"), TOOL
+        ),
+    ),
+    Recognised.MAP_NUMBER: (
+        Quote(
+            "rbd: map failed: (108) Cannot send after transport endpoint shutdown",
+            RECORDING,
+            "life/map_on_a_blocklisted_client.json",
+        ),
+    ),
+    Recognised.RBD_EXITED: (
+        Quote(
+            "an error (exit status 108) occurred while running rbd args: [",
+            RECORDING,
+            "life/map_on_a_blocklisted_client.json",
+        ),
+        Quote(
+            "an error (exit status 13) occurred while running nsenter args: [--net=/x -- rbd --id",
+            SOURCE,
+        ),
+    ),
+    Recognised.CONNECT_NUMBER: (
+        Quote(
+            "connecting failed: rados: ret=-13, Permission denied",
+            RECORDING,
+            "life/key_of_somebody_else.json",
+        ),
+    ),
+    Recognised.IMAGE_NUMBER: (
+        Quote("rbd: ret=-2, No such file or directory", RECORDING, "life/image_missing.json"),
+    ),
+    Recognised.POOL_NUMBER: (
+        Quote(
+            "failed to open IOContext for pool k8s: rados: ret=-1, Operation not permitted", SOURCE
+        ),
+    ),
+    Recognised.TIMED_OUT: (
+        Quote(
+            "rados: ret=-110, Connection timed out", RECORDING, "life/monitors_out_of_reach.json"
+        ),
+    ),
+    Recognised.DENIED: (
+        Quote("rados: ret=-13, Permission denied", RECORDING, "life/key_of_somebody_else.json"),
+    ),
+    Recognised.UNMAP_BUSY: (Quote("rbd: unmap failed: (16) Device or resource busy", TOOL),),
+    Recognised.UMOUNT_BUSY: (Quote("umount: /x: target is busy.", TOOL),),
+    Recognised.WATCH_ENDED: (
+        Quote("encountered watch error: -107", RECORDING, "logs/blocklisted.dmesg"),
+    ),
+    Recognised.KERNEL_BLOCKLISTED: (
+        Quote("failed to reregister watch: -108", RECORDING, "logs/blocklisted.dmesg"),
+    ),
+    Recognised.MAP_BLOCKLISTED: (
+        Quote("map failed: (108)", RECORDING, "life/map_on_a_blocklisted_client.json"),
+    ),
+    Recognised.BLOCKLIST_REFUSED: (
+        Quote("rbd: rbd0: failed to blocklist client4393: -13", TOOL),
+        Quote("rbd: rbd0: blocklist of client4393 failed: -13", SOURCE),
+    ),
+    Recognised.SECRET_TOO_BIG: (Quote("libceph: secret too big 32", TOOL),),
+    Recognised.TASK_HUNG: (Quote("blocked for more than", RECORDING, "logs/hung.dmesg"),),
+}
