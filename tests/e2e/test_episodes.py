@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -28,6 +28,7 @@ from tests.lab.processes import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from concurrent.futures import Future
 
     from tests.lab.lab import Lab
 
@@ -66,9 +67,7 @@ def test_random_lifecycles_lose_no_byte_pod_or_orphan(
                 episode.play for episode in _episodes(lab)
             ]
             played = [together.submit(action) for action in begun]
-            broken = [
-                str(future.exception()) for future in played if future.exception() is not None
-            ]
+            broken = _wait_for(played)
         for node in NODES if broken else ():
             log = lab.nodes[node].service("mortal").logs()
             (lab.state_dir / "log" / f"mortal-{node}.log").write_text(log)
@@ -87,6 +86,22 @@ def test_random_lifecycles_lose_no_byte_pod_or_orphan(
             timeout_s=120,
             what=f"every orphan on {node} to be gone",
         )
+
+
+def _wait_for(played: list[Future[None]]) -> list[str]:
+    """Wait for episodes; print every tenth that ends, and each failure: a soak takes hours.
+
+    Returns:
+        What broke, a text for each failure.
+    """
+    broken = []
+    for ended, future in enumerate(as_completed(played), start=1):
+        if (error := future.exception()) is not None:
+            broken.append(str(error))
+            print(f"FAILED: {error}", flush=True)
+        if ended % 10 == 0:
+            print(f"{ended} of {len(played)} ended, {len(broken)} failed", flush=True)
+    return broken
 
 
 def _episodes(lab: Lab) -> list[Episodes | Bare]:

@@ -241,7 +241,8 @@ def _fuzz(args: list[str]) -> int:
 def _soak(args: list[str]) -> int:
     episodes, seed = _random_run("soak", args, often=500)
     os.environ |= {"RBDAGENT_EPISODES": episodes, "RBDAGENT_EPISODES_SEED": seed}
-    return _run_tiers(["e2e"], ["-k", "test_episodes"])
+    # In this process and without capture, so that the test shows its progress.
+    return _run_tiers(["e2e"], ["-k", "test_episodes", "-n", "0", "-s"])
 
 
 def _random_run(verb: str, args: list[str], *, often: int) -> tuple[str, str]:
