@@ -44,7 +44,7 @@ from rbdagent.observe.files import (
 )
 from rbdagent.observe.mounts import Namespace, Shown, Wanted, read_mounts
 from rbdagent.observe.places import file_system_of
-from rbdagent.observe.shares import MOUNTS_S, PROCESS_S, ROOM, Share, Shares
+from rbdagent.observe.shares import PROCESS_S, ROOM, Share, Shares
 from rbdagent.observe.together import InTurn
 from rbdagent.parse.excerpt import printable, shortened
 from rbdagent.parse.secrets import command_without_secrets, without_secrets
@@ -163,7 +163,7 @@ class ProcessPass:
         self._unread: list[str] = []
         self._shown: dict[int | bytes, Shown] = {}
         self._shares = Shares()
-        self._shares_of_mounts = Shares(MOUNTS_S, 2 * MOUNTS_S)
+        self._shares_of_mounts = Shares.of_mounts()
 
     def scan(self) -> ProcessScan:
         """Observe every process."""

@@ -5,18 +5,22 @@ mounts stacked on one directory: 0.3 s for 8,000 of them, 2 s for 20,000 (measur
 and a namespace may have 100,000. A descriptor costs 6 us, and processes may share a million of
 them. So every process has a limit, and every pod has one for all of its processes: a pod that
 exceeds its limit hides only its own facts. The limit of a pod's mounts is lower: 8,000 mounts on
-different directories take 0.014 s.
+different directories take 0.014 s. So this limit is of processor time: a node that runs something
+else for 0.15 s would hide the mounts of pods that do nothing unusual.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PROCESS_S: Final = 2.0
 POD_S: Final = 4.0
 MOUNTS_S: Final = 0.15
-"""Limit of one mount namespace of a pod; all namespaces of the pod together have twice that."""
+"""Processor time for one mount namespace of a pod; all namespaces of the pod have twice that."""
 ROOM: Final = 20_000
 """Limit of mounts and open files of volumes. 250 volumes are some 500 mounts in a namespace."""
 
@@ -24,11 +28,12 @@ ROOM: Final = 20_000
 class Share:
     """The remaining time and room of one process."""
 
-    def __init__(self, pod: _Taken, most_s: float) -> None:
+    def __init__(self, pod: _Taken, most_s: float, clock: Callable[[], float]) -> None:
         """Start the clock, with the time that is left for the pod."""
         self._pod = pod
         self._most_s = most_s
-        self._begun = time.monotonic()
+        self._clock = clock
+        self._begun = clock()
         self._of_pod = pod.left_s(self._begun)
         self._until = self._begun + min(most_s, self._of_pod)
         pod.begun.append(self._begun)
@@ -36,12 +41,12 @@ class Share:
     def end(self) -> None:
         """Stop the clock, and add the time to that of the pod."""
         self._pod.begun.remove(self._begun)
-        self._pod.seconds += time.monotonic() - self._begun
+        self._pod.seconds += self._clock() - self._begun
 
     @property
     def is_over(self) -> bool:
         """Whether the time limit is exceeded."""
-        return time.monotonic() > self._until
+        return self._clock() > self._until
 
     def reason(self, path: str) -> str:
         """Return why a file was not read to its end."""
@@ -75,19 +80,33 @@ class _Taken:
 class Shares:
     """The shares of all processes in one observation; several may be observed in parallel."""
 
-    def __init__(self, process_s: float = PROCESS_S, pod_s: float = POD_S) -> None:
+    @classmethod
+    def of_mounts(cls) -> Self:
+        """Return the shares for the mounts of processes."""
+        # Of the whole process, because the observations of several threads count for one pod.
+        return cls(MOUNTS_S, 2 * MOUNTS_S, time.process_time)
+
+    def __init__(
+        self,
+        process_s: float = PROCESS_S,
+        pod_s: float = POD_S,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
         """Set the limits.
 
         Args:
             process_s: seconds for each process of a pod.
             pod_s: seconds for all processes of a pod together.
+            clock: returns seconds; the monotonic clock by default.
         """
         self._process_s = process_s
         self._pod_s = pod_s
+        self._clock = clock or time.monotonic
         self._pods: dict[str, _Taken] = {}
 
     def of(self, pod_uid: str | None) -> Share:
         """Return a process's share, which the caller ends; `PROCESS_S` if it has no pod."""
         if pod_uid is None:
-            return Share(_Taken(), PROCESS_S)
-        return Share(self._pods.setdefault(pod_uid, _Taken(self._pod_s)), self._process_s)
+            return Share(_Taken(), PROCESS_S, time.monotonic)
+        pod = self._pods.setdefault(pod_uid, _Taken(self._pod_s))
+        return Share(pod, self._process_s, self._clock)

@@ -7,6 +7,7 @@ Each attempt runs on the real kernel as uid 65534 without capabilities (tests/la
 from __future__ import annotations
 
 import contextlib
+import difflib
 import json
 import re
 import shlex
@@ -58,7 +59,7 @@ def about_victim(snapshot: Mapping[str, Any], node: Node) -> dict[str, Any]:
     assert DeviceNumber(**mapping["number"]) == node.numbers[VICTIM]
     return {
         "mapping": mapping,
-        "openers": {opener["process"]["pid"] for opener in mapping["openers"]},
+        "openers": sorted({opener["process"]["pid"] for opener in mapping["openers"]}),
         "kubelet": {key: seen["kubelet"][key] for key in ("roots", "process")},
         "in flight": seen.get("inFlight", []),
         "bystanders": [
@@ -67,14 +68,22 @@ def about_victim(snapshot: Mapping[str, Any], node: Node) -> dict[str, Any]:
     }
 
 
+def differences(before: object, after: object) -> list[str]:
+    """Return the lines that differ: pytest's comparison of two whole answers hides them."""
+    old, new = (
+        json.dumps(answer, indent=1, sort_keys=True).splitlines() for answer in (before, after)
+    )
+    return [*difflib.unified_diff(old, new, lineterm="")]
+
+
 @pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda attempt: attempt.name)
 def test_an_attempt_changes_nothing_about_another_volume(node: Node, attempt: Attempt) -> None:
     before = about_victim(observed(node), node)
     with node.trying(given_device(attempt, node.numbers[VICTIM])):
         during = about_victim(observed(node), node)
-    assert during == before
-    assert about_victim(observed(node), node) == before
-    assert before["openers"] == set(node.bystanders)
+    assert not differences(before, during)
+    assert not differences(before, about_victim(observed(node), node))
+    assert before["openers"] == sorted(node.bystanders)
     assert before["kubelet"]["process"]["pid"] == node.kubelet
 
 

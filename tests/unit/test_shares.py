@@ -49,7 +49,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(shares, "time", SimpleNamespace(monotonic=made))
+    monkeypatch.setattr(shares, "time", SimpleNamespace(monotonic=made, process_time=made))
     return made
 
 
@@ -148,6 +148,17 @@ def test_unfinished_process_counts_against_its_pod(clock: Clock) -> None:
     clock.now += 1.1
     assert second.is_over
     assert "because the pod's processes take longer than 4 s" in second.reason("/proc/7/maps")
+
+
+def test_mounts_are_limited_in_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that runs something else for a second must not hide an innocent pod's mounts."""
+    wall, processor = Clock(), Clock()
+    monkeypatch.setattr(shares, "time", SimpleNamespace(monotonic=wall, process_time=processor))
+    share = Shares.of_mounts().of(POD)
+    wall.now += 1
+    assert not share.is_over
+    processor.now += 1
+    assert share.is_over
 
 
 @pytest.mark.parametrize("other", [OTHER_POD, None])
