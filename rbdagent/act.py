@@ -18,22 +18,22 @@ from rbdagent.diagnose.times import seconds
 from rbdagent.errors import NotFoundError, RbdagentError, UsageError
 from rbdagent.history import remember
 from rbdagent.model import (
-    Act,
+    BootTime,
+    Convergence,
     Diagnosis,
-    Followed,
+    FreezeState,
     History,
-    JudgedHolder,
+    HolderVerdict,
     MappingIdentity,
-    Moment,
     NotObserved,
-    Policy,
     Snapshot,
     Step,
-    Switches,
     Target,
     TargetKind,
     UnmapOutcome,
     UnmapPlan,
+    UnmapPolicy,
+    UnmapRecord,
     UnmapRefusal,
     UnmapResult,
     Verdict,
@@ -58,11 +58,11 @@ It is two and a half times the interval of the agent.
 _GONE: Final = frozenset({UnmapOutcome.UNMAPPED, UnmapOutcome.WATCH_LINGERS})
 
 
-class Leave(Struct, frozen=True, kw_only=True):
+class UnmapContext(Struct, frozen=True, kw_only=True):
     """Holds the caller that unmaps, its unmap policy, and the location of its state."""
 
     by: str
-    policy: Policy
+    policy: UnmapPolicy
     freeze_file: Path
     state: StateDir
 
@@ -76,9 +76,9 @@ class Attempt:
         look: Callable[[Target], Snapshot],
         ask_ceph: Callable[[Target], Snapshot],
         *,
-        leave: Leave,
+        leave: UnmapContext,
         history: History | None,
-        clock: Callable[[], Moment] | None,
+        clock: Callable[[], BootTime] | None,
     ) -> None:
         """Prepare the attempt.
 
@@ -98,7 +98,7 @@ class Attempt:
         self._clock = clock
         self._public: Callable[[str], str] = shown
         """Redacts text of the last snapshot for the record: an agent publishes the record."""
-        self.recorded: Act | None = None
+        self.recorded: UnmapRecord | None = None
         """The last record of this attempt."""
 
     def decide(self, *, after: Step | None = None) -> UnmapPlan | UnmapRefusal:
@@ -130,11 +130,11 @@ class Attempt:
             snapshot,
             history=history,
             policy=self._leave.policy,
-            switches=Switches(freeze_file=self._freeze_file()),
+            switches=FreezeState(freeze_file=self._freeze_file()),
             now=self._clock() if self._clock is not None else None,
         )
 
-    def _other_acts(self) -> tuple[Act, ...] | NotObserved:
+    def _other_acts(self) -> tuple[UnmapRecord, ...] | NotObserved:
         """Return the recorded acts without the act of this attempt."""
         acts = self._leave.state.acts()
         if isinstance(acts, NotObserved) or self.recorded is None:
@@ -179,7 +179,7 @@ class Attempt:
                     begun,
                     outcome=result.outcome,
                     message=": ".join(filter(None, (result.message, _reasons(result.refusal)))),
-                    followed=Followed.PENDING if result.outcome in _GONE else None,
+                    convergence=Convergence.PENDING if result.outcome in _GONE else None,
                 )
             )
         return result
@@ -196,8 +196,10 @@ class Attempt:
         begun = self._begun(refusal.identity, refusal.persistent_volume, self._clock(), why)
         self._record(replace(begun, outcome=UnmapOutcome.REFUSED, message=_reasons(refusal)))
 
-    def _begun(self, identity: MappingIdentity, volume: str | None, now: Moment, why: str) -> Act:
-        return Act(
+    def _begun(
+        self, identity: MappingIdentity, volume: str | None, now: BootTime, why: str
+    ) -> UnmapRecord:
+        return UnmapRecord(
             boot_id=self._history.boot_id if self._history is not None else "",
             begun=now,
             by=self._leave.by,
@@ -206,7 +208,7 @@ class Attempt:
             why=why,
         )
 
-    def _record(self, act: Act) -> None:
+    def _record(self, act: UnmapRecord) -> None:
         act = replace(act, why=self._public(act.why), message=self._public(act.message))
         self.recorded = act
         try:
@@ -242,7 +244,7 @@ def _reasons(refusal: UnmapRefusal | None) -> str:
     return ". ".join(filter(None, (reasons, refusal.only_keeper)))
 
 
-def _the_one(diagnosis: Diagnosis) -> JudgedHolder:
+def _the_one(diagnosis: Diagnosis) -> HolderVerdict:
     """Return the only mapping of the target on this node, else another holder, which is refused."""
     given = diagnosis.use.target.given
     asked = command("rbdagent who-holds", given)
@@ -292,5 +294,5 @@ def _present(path: Path) -> str | NotObserved | None:
 def is_only_a_matter_of_time(decided: UnmapPlan | UnmapRefusal) -> bool:
     """Return whether only time is missing: the refusal becomes a plan if nothing else changes."""
     return isinstance(decided, UnmapRefusal) and all(
-        condition.met or condition.passes for condition in decided.conditions
+        condition.met or condition.pending for condition in decided.conditions
     )

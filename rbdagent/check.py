@@ -42,14 +42,14 @@ def check_all(settings: Settings) -> tuple[CheckResult, ...]:
 def _unanswered(source: str, error: BaseException | None, settings: Settings) -> CheckResult:
     """Return the line for a source if its check did not end, or failed unexpectedly."""
     if error is None:
-        error = SourceError("no answer in time", cure="a longer --timeout may help")
+        error = SourceError("no answer in time", hint="a longer --timeout may help")
     missing = not_observed(error, "the check")
     return CheckResult(
         source=source,
         sentence=f"the source answers within {settings.timeout_s:g} s",
         state=CheckState.FAILED,
         detail=missing.reason,
-        hint=missing.cure,
+        hint=missing.hint,
     )
 
 
@@ -83,7 +83,7 @@ def _node(settings: Settings) -> tuple[CheckResult, ...]:
         view, source = answer()
     if view is None or source.state is not SourceState.OBSERVED:
         return (
-            _line("the node can be observed", ok=False, detail=source.reason, hint=source.cure),
+            _line("the node can be observed", ok=False, detail=source.reason, hint=source.hint),
         )
     words = _words(settings.roots, view, settings.timeout_s)
     return (*_devices(view), *_facts(view, source.gaps), _kubelet_root(view), *words)
@@ -131,7 +131,7 @@ def _facts(view: NodeView, gaps: tuple[Gap, ...]) -> Iterator[CheckResult]:
         sentence = f"{fact} can be seen"
         gap = missing.get(fact)
         if gap is not None:
-            yield _line(sentence, ok=False, detail=gap.reason, hint=gap.cure)
+            yield _line(sentence, ok=False, detail=gap.reason, hint=gap.hint)
         elif fact in _NEEDS_A_DEVICE and not krbd:
             yield _not_tried(sentence, right)
         else:
@@ -190,7 +190,7 @@ def _words(roots: NodeRoots, view: NodeView, timeout_s: float) -> Iterator[Check
             f"{whose} log can be read",
             ok=unseen is None,
             detail="diagnose quotes it" if unseen is None else unseen.reason,
-            hint="" if unseen is None else unseen.cure,
+            hint="" if unseen is None else unseen.hint,
             optional=True,
         )
 

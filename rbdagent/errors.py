@@ -48,6 +48,6 @@ class NotFoundError(RbdagentError):
 class SourceError(RbdagentError):
     """A source (node, Ceph, Kubernetes) could not be observed; the hint states what would help."""
 
-    def __init__(self, message: str, *, cure: str = "") -> None:
-        super().__init__(message, hint=cure)
-        self.cure = cure
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.hint = hint

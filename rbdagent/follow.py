@@ -33,13 +33,13 @@ from rbdagent.correlate.names import (
 )
 from rbdagent.diagnose.evidence import pod_names
 from rbdagent.model import (
-    Act,
-    Attachment,
-    Followed,
+    Convergence,
     ImageIdentity,
     KubeletView,
     NotObserved,
     Snapshot,
+    UnmapRecord,
+    VolumeAttachment,
 )
 
 if TYPE_CHECKING:
@@ -55,14 +55,14 @@ class Outlook(Struct, frozen=True, kw_only=True):
     The reasons contain no times, so that two outlooks with the same reasons are equal.
     """
 
-    state: Followed
-    because: tuple[str, ...]
+    state: Convergence
+    reasons: tuple[str, ...]
 
 
 class _After(Struct, frozen=True, kw_only=True):
     """Holds an act and a later snapshot."""
 
-    act: Act
+    act: UnmapRecord
     names: VolumeNames
     node: str
     snapshot: Snapshot
@@ -73,7 +73,7 @@ class _After(Struct, frozen=True, kw_only=True):
         return self.names.image
 
 
-def follow(act: Act, snapshot: Snapshot, *, waited_s: float) -> Outlook:
+def follow(act: UnmapRecord, snapshot: Snapshot, *, waited_s: float) -> Outlook:
     """Return the outlook of an act on the observed node.
 
     Args:
@@ -87,7 +87,7 @@ def follow(act: Act, snapshot: Snapshot, *, waited_s: float) -> Outlook:
     running = () if isinstance(users, NotObserved) else tuple(filter(runs, users))
     if running:
         said = f"{pod_names(running)} uses it on {after.node} again"
-        return Outlook(state=Followed.CLEARED, because=(said,))
+        return Outlook(state=Convergence.CLEARED, reasons=(said,))
     against: list[str] = []
     unseen: list[str] = []
     for reason in (*_mapped(after), *_attached(after), *_watched(after), *_waited_for(after)):
@@ -97,15 +97,15 @@ def follow(act: Act, snapshot: Snapshot, *, waited_s: float) -> Outlook:
             against.append(reason)
     if against:
         late = waited_s >= PATIENCE_S
-        state = Followed.BLOCKED if late else Followed.PENDING
-        return Outlook(state=state, because=(*against, *unseen))
+        state = Convergence.BLOCKED if late else Convergence.PENDING
+        return Outlook(state=state, reasons=(*against, *unseen))
     if unseen:
-        return Outlook(state=Followed.PENDING, because=tuple(unseen))
+        return Outlook(state=Convergence.PENDING, reasons=tuple(unseen))
     said = f"nothing on {after.node} maps it, and no VolumeAttachment attaches it to {after.node}"
-    return Outlook(state=Followed.CLEARED, because=(said,))
+    return Outlook(state=Convergence.CLEARED, reasons=(said,))
 
 
-def _after(act: Act, snapshot: Snapshot) -> _After:
+def _after(act: UnmapRecord, snapshot: Snapshot) -> _After:
     kube = snapshot.kubernetes
     own = tuple(volume for volume in volumes_of(kube) if volume.name == act.persistent_volume)
     return _After(
@@ -147,7 +147,7 @@ def _attached(after: _After) -> Iterator[str | NotObserved]:
     yield from _kubelet(after)
 
 
-def _attachment(after: _After) -> Attachment | NotObserved | None:
+def _attachment(after: _After) -> VolumeAttachment | NotObserved | None:
     kube, own = after.snapshot.kubernetes, after.act.persistent_volume
     if kube is None:
         return not_given(after.snapshot.sources.kubernetes, "VolumeAttachments")

@@ -10,16 +10,16 @@ from msgspec.structs import replace
 
 from rbdagent.correlate.holders import needs_volumes
 from rbdagent.model import (
+    BootTime,
     Diagnosis,
     History,
     Holder,
-    JudgedHolder,
+    HolderVerdict,
     Mapping,
+    MappingHistory,
     MappingIdentity,
-    Moment,
     NotObserved,
     ObservedIo,
-    Remembered,
     Snapshot,
     Verdict,
 )
@@ -39,11 +39,11 @@ def identity_of(mapping: Mapping) -> MappingIdentity:
     )
 
 
-def moment_of(snapshot: Snapshot) -> Moment | None:
+def moment_of(snapshot: Snapshot) -> BootTime | None:
     """Return the time of a snapshot; None if the uptime of the node is unknown."""
     if snapshot.node is None or snapshot.node.uptime_s is None:
         return None
-    return Moment(at=snapshot.observed_at, uptime_s=snapshot.node.uptime_s)
+    return BootTime(at=snapshot.observed_at, uptime_s=snapshot.node.uptime_s)
 
 
 def remember(
@@ -85,24 +85,24 @@ def remember(
     )
 
 
-def _same_boot(earlier: History, boot_id: str, now: Moment) -> bool:
+def _same_boot(earlier: History, boot_id: str, now: BootTime) -> bool:
     return earlier.boot_id == boot_id and earlier.last_look.uptime_s <= now.uptime_s
 
 
 def _remembered(
-    judged: JudgedHolder,
+    judged: HolderVerdict,
     mapping: Mapping,
-    known: dict[MappingIdentity, Remembered],
-    now: Moment,
+    known: dict[MappingIdentity, MappingHistory],
+    now: BootTime,
     *,
-    last_look: Moment | None,
+    last_look: BootTime | None,
     own_io: MappingIdentity | None,
-) -> Remembered:
+) -> MappingHistory:
     identity = identity_of(mapping)
     before = known.get(identity)
     needed_at = before.needed_at if before is not None else None
     orphaned_since = before.orphaned_since if before is not None and last_look is not None else None
-    remembered = Remembered(
+    remembered = MappingHistory(
         identity=identity,
         first_seen=before.first_seen if before is not None else now,
         orphaned_since=(orphaned_since or now) if judged.verdict is Verdict.ORPHANED else None,
@@ -119,8 +119,8 @@ def _remembered(
 
 
 def _compared(
-    remembered: Remembered, before: Remembered, now: Moment, last_look: Moment
-) -> Remembered:
+    remembered: MappingHistory, before: MappingHistory, now: BootTime, last_look: BootTime
+) -> MappingHistory:
     """Compare an orphan's I/O counters with those of the previous snapshot of the series."""
     old, new = before.io_counters, remembered.io_counters
     if old == new:
@@ -132,8 +132,8 @@ def _compared(
 
 
 def _with_io(
-    remembered: Remembered, no_io_since: Moment, *, last_io: ObservedIo | None = None
-) -> Remembered:
+    remembered: MappingHistory, no_io_since: BootTime, *, last_io: ObservedIo | None = None
+) -> MappingHistory:
     """Set since when there is no I/O; unset if a request is in flight or I/O was not counted."""
     counters = remembered.io_counters
     quiet = counters is not None and counters.in_flight == 0

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from rbdagent.commands import command, line_of
 from rbdagent.errors import NotFoundError
 from rbdagent.model import (
-    Also,
     CephView,
+    CollectScope,
     EntityAddress,
     Gap,
     ImageIdentity,
@@ -32,7 +32,7 @@ from rbdagent.model import (
     Target,
     TargetKind,
 )
-from rbdagent.observe.apart import Apart, GoneError, Kept
+from rbdagent.observe.apart import PersistentWorker, Worker, WorkerExitedError
 from rbdagent.observe.contained import KeptNode, NodeAnswer, keep_node, node_begun
 from rbdagent.observe.failure import failed, not_observed
 from rbdagent.observe.together import start
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rbdagent.config import Settings
-    from rbdagent.correlate.whole import Whole
+    from rbdagent.correlate.whole import ClusterIndex
     from rbdagent.correlate.words import Called
     from rbdagent.diagnose.subjects import Scope
     from rbdagent.observe.cluster import CephAccess
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 KubeAnswer = tuple[KubeView | None, Source]
 _LATE_REPORTS = NotObserved(
-    reason="the Kubernetes API listed no RBDNodes in time", cure="a longer --timeout may help"
+    reason="the Kubernetes API listed no RBDNodes in time", hint="a longer --timeout may help"
 )
 _SKIPPED = "not queried, as requested"
 _CEPH = "Ceph"
@@ -68,7 +68,7 @@ def look(
     *,
     now: Callable[[], str],
     meanwhile: Callable[[], None] = lambda: None,
-    also: Also = Also.NOTHING,
+    also: CollectScope = CollectScope.NOTHING,
     kube: KubeAnswer | None = None,
     own: Callable[[NodeView | None], KubeAnswer] | None = None,
     workers: Workers | None = None,
@@ -113,7 +113,7 @@ def look(
             kubernetes=kube_view,
             sources=Sources(node=node_source, ceph=_NOT_QUERIED_YET, kubernetes=kube_source),
         )
-        whole = _indexed(seen) if Also.EVERYTHING in also else None
+        whole = _indexed(seen) if CollectScope.EVERYTHING in also else None
         # Logs, like Ceph, are searched by the names of the volume, which are known from here on.
         with_logs = _begin_logs(seen, settings, also, whole)
         reports = _begin_reports(seen, settings, also)
@@ -137,11 +137,11 @@ def look(
 
 
 def _begin_logs(
-    seen: Snapshot, settings: Settings, also: Also, whole: Whole | None
+    seen: Snapshot, settings: Settings, also: CollectScope, whole: ClusterIndex | None
 ) -> Callable[[float], NodeView | None]:
     """Start to read the node's logs, if the volume's lifecycle is requested."""
     node, roots = seen.node, settings.roots
-    if Also.LIFE not in also or node is None or roots is None:
+    if CollectScope.LIFECYCLE not in also or node is None or roots is None:
         return lambda _: node
     from rbdagent.correlate.words import called_in
     from rbdagent.observe.words import begin_words
@@ -153,7 +153,7 @@ def _begin_logs(
 
 
 def _begin_reports(
-    seen: Snapshot, settings: Settings, also: Also
+    seen: Snapshot, settings: Settings, also: CollectScope
 ) -> Callable[[float], Sequence[PublishedNode | NotObserved]]:
     """Start to list the reports of the agents of all nodes about the target.
 
@@ -162,7 +162,7 @@ def _begin_reports(
     a watch. A snapshot of this node, or for an unmap, needs no report of other nodes.
     """
     access = settings.kube
-    not_wanted = seen.target.kind is TargetKind.NONE or Also.SWITCHES in also
+    not_wanted = seen.target.kind is TargetKind.NONE or CollectScope.UNMAP_GUARDS in also
     if access is None or not_wanted or seen.kubernetes is None:
         return lambda _: ()
     from rbdagent.correlate import correlate
@@ -186,19 +186,19 @@ def _without_reports(answer: NotObserved | BaseException) -> NotObserved:
     return answer if isinstance(answer, NotObserved) else not_observed(answer, "RBDNodes")
 
 
-def _indexed(snapshot: Snapshot) -> Whole:
+def _indexed(snapshot: Snapshot) -> ClusterIndex:
     from rbdagent.correlate.whole import whole_of
 
     return whole_of(snapshot)
 
 
-def _scope(whole: Whole) -> Scope:
+def _scope(whole: ClusterIndex) -> Scope:
     from rbdagent.diagnose.subjects import Scope
 
     return Scope(namespace=whole.snapshot.target.namespace or None)
 
 
-def _names_of_suspects(whole: Whole) -> tuple[Called, ...]:
+def _names_of_suspects(whole: ClusterIndex) -> tuple[Called, ...]:
     """Return the names that the node's logs use for its volumes that may have problems."""
     from rbdagent.correlate import correlate
     from rbdagent.correlate.parts import is_here, part_of
@@ -212,7 +212,7 @@ def _names_of_suspects(whole: Whole) -> tuple[Called, ...]:
 
 
 def _ceph_of_suspects(
-    whole: Whole,
+    whole: ClusterIndex,
     mapped: tuple[ImageIdentity, ...],
     ask: Callable[[tuple[ImageIdentity, ...]], _CephAnswer],
 ) -> _CephAnswer:
@@ -247,7 +247,7 @@ def _unasked(count: int) -> tuple[Gap, ...]:
             fact=f"the holders of {count} more images that may have problems",
             reason=f"at most {_MOST_IMAGES} images are queried; those that a pod waits for come "
             "first",
-            cure="rbdagent diagnose -n NAMESPACE queries fewer images, and rbdagent diagnose "
+            hint="rbdagent diagnose -n NAMESPACE queries fewer images, and rbdagent diagnose "
             "TARGET one volume",
         ),
     )
@@ -275,7 +275,7 @@ def with_published(snapshot: Snapshot, answers: Sequence[PublishedNode | NotObse
         return snapshot
     unseen = [answer for answer in answers if isinstance(answer, NotObserved)]
     found = tuple(answer for answer in answers if not isinstance(answer, NotObserved))
-    gaps = tuple(Gap(fact="RBDNodes", reason=answer.reason, cure=answer.cure) for answer in unseen)
+    gaps = tuple(Gap(fact="RBDNodes", reason=answer.reason, hint=answer.hint) for answer in unseen)
     source = sources.kubernetes
     return replace(
         snapshot,
@@ -322,7 +322,7 @@ def _kube_answer(
     return None, Source(
         state=SourceState.FAILED,
         reason=f"the Kubernetes API did not answer within {settings.timeout_s:g} s",
-        cure="a longer --timeout may help; the API server is slow or hangs",
+        hint="a longer --timeout may help; the API server is slow or hangs",
     )
 
 
@@ -336,10 +336,10 @@ def _begin_node(
     return node_begun(settings.roots, settings.node_name, deadline, kept)
 
 
-def _kube(target: Target, settings: Settings, also: Also) -> KubeAnswer:
+def _kube(target: Target, settings: Settings, also: CollectScope) -> KubeAnswer:
     if settings.kube is None:
         return None, Source(state=SourceState.SKIPPED, reason=_SKIPPED)
-    if Also.EVERYTHING in also:
+    if CollectScope.EVERYTHING in also:
         from rbdagent.observe.every import observe_everything
 
         return observe_everything(
@@ -352,7 +352,7 @@ def _kube(target: Target, settings: Settings, also: Also) -> KubeAnswer:
 
 _Question = tuple[tuple[ImageIdentity, ...], frozenset[EntityAddress], float]
 _CephAnswer = tuple[CephView | None, Source]
-KeptCeph = Kept[_Question, _CephAnswer]
+KeptCeph = PersistentWorker[_Question, _CephAnswer]
 
 
 class Workers(NamedTuple):
@@ -373,18 +373,18 @@ def keep_workers(settings: Settings) -> Workers:
     """Start the processes."""
     clusters, roots = settings.clusters, settings.roots
     return Workers(
-        ceph=None if clusters is None else Kept(_asking(clusters, opens_images=False)),
+        ceph=None if clusters is None else PersistentWorker(_asking(clusters, opens_images=False)),
         node=None if roots is None else keep_node(roots, settings.node_name),
     )
 
 
 def _begin_ceph(
     settings: Settings, kept: KeptCeph | None
-) -> contextlib.AbstractContextManager[Apart[_Question, _CephAnswer] | KeptCeph | None]:
+) -> contextlib.AbstractContextManager[Worker[_Question, _CephAnswer] | KeptCeph | None]:
     """Start to connect to Ceph; the other sources name the images to query."""
     if kept is not None or settings.clusters is None:
         return contextlib.nullcontext(kept)
-    return Apart(_asking(settings.clusters, opens_images=True))
+    return Worker(_asking(settings.clusters, opens_images=True))
 
 
 def _asking(
@@ -413,7 +413,7 @@ def _asking(
 
 
 def _ceph(
-    begun: Apart[_Question, _CephAnswer] | KeptCeph | None,
+    begun: Worker[_Question, _CephAnswer] | KeptCeph | None,
     images: tuple[ImageIdentity, ...],
     node: NodeView | None,
     deadline: float,
@@ -433,18 +433,18 @@ def _ceph(
     try:
         answer = begun.answer((images, known, deadline), deadline + _EXTRA_S)
     except TimeoutError:
-        reason, cure = "Ceph: no answer in time", "ceph -s shows whether the cluster answers at all"
-    except GoneError:
+        reason, hint = "Ceph: no answer in time", "ceph -s shows whether the cluster answers at all"
+    except WorkerExitedError:
         reason = "Ceph: the process that queried it ended without an answer"
-        cure = "stderr has its last output; librados or librbd ended it"
+        hint = "stderr has its last output; librados or librbd ended it"
     except Exception as error:  # noqa: BLE001 - as above
         return None, failed(error, _CEPH)
     else:
-        if isinstance(begun, Kept) and _is_incomplete(answer[1]):
+        if isinstance(begun, PersistentWorker) and _is_incomplete(answer[1]):
             # A new process reads the configuration and the key again, and drops requests that hang.
             begun.end()
         return answer
-    return None, Source(state=SourceState.FAILED, reason=reason, cure=cure)
+    return None, Source(state=SourceState.FAILED, reason=reason, hint=hint)
 
 
 def _is_incomplete(source: Source) -> bool:

@@ -27,7 +27,7 @@ class NotObserved(Struct, frozen=True, kw_only=True):
 
     reason: str
     """The attempt, its object, and the result, in one line."""
-    cure: str = ""
+    hint: str = ""
     """What makes the fact observable: a Linux capability, a Ceph cap, a permission, a command."""
 
 
@@ -50,7 +50,7 @@ class Gap(Struct, frozen=True, kw_only=True):
     fact: str
     """The missing fact, as output names it: ``open descriptors of other users' processes``."""
     reason: str
-    cure: str = ""
+    hint: str = ""
 
 
 class Source(Struct, frozen=True, kw_only=True):
@@ -59,7 +59,7 @@ class Source(Struct, frozen=True, kw_only=True):
     state: SourceState
     reason: str = ""
     """Why the source failed or was skipped; empty if it was observed."""
-    cure: str = ""
+    hint: str = ""
     gaps: tuple[Gap, ...] = ()
     took_s: float | None = None
     """Seconds until the source answered; None if it was not queried."""
@@ -175,7 +175,7 @@ class Mount(Struct, frozen=True, kw_only=True):
     namespace: MountNamespace
 
 
-class OpenHow(StrEnum):
+class OpenKind(StrEnum):
     """How a process keeps a device, or a file system on it, busy."""
 
     DESCRIPTOR = "descriptor"
@@ -185,11 +185,11 @@ class OpenHow(StrEnum):
     EXECUTABLE = "executable"
 
 
-class Opener(Struct, frozen=True, kw_only=True):
+class OpenFile(Struct, frozen=True, kw_only=True):
     """A process that has the device, or a file on it, open; the file may be in a detached mount."""
 
     process: ProcessRef
-    how: OpenHow
+    how: OpenKind
     path: str
     """The target of the link in /proc; ``/`` for a directory in a detached mount proves nothing."""
     on_device: bool
@@ -264,14 +264,14 @@ class Mapping(Struct, frozen=True, kw_only=True):
     """CephX user of the mapping from ``config_info`` (root only); never the key."""
     read_only: bool | NotObserved = False
     size_bytes: int | None = None
-    node_present: bool | NotObserved = True
+    device_node_present: bool | NotObserved = True
     """Whether ``/dev/rbdN`` exists on the host."""
     incarnation: str | None = None
     """``diskseq:17`` (Linux 5.15), else ``sysfs:INODE``; a new device with the same id differs."""
     partitions: tuple[DeviceNumber, ...] = ()
     holders: tuple[BlockHolder, ...] | NotObserved = ()
     mounts: tuple[Mount, ...] | NotObserved = ()
-    openers: tuple[Opener, ...] | NotObserved = ()
+    openers: tuple[OpenFile, ...] | NotObserved = ()
     kernel_traces: tuple[str, ...] | NotObserved = ()
     """Signs of an active file system: ``/sys/fs/ext4/rbd0``, ``[jbd2/rbd0-8]``."""
     watch: bool | NotObserved = field(default_factory=lambda: NotObserved(reason="not requested"))
@@ -309,7 +309,7 @@ class VolumeData(Struct, frozen=True, kw_only=True):
     node_name: str | None = None
 
 
-class Stash(Struct, frozen=True, kw_only=True):
+class CsiImageMeta(Struct, frozen=True, kw_only=True):
     """ceph-csi's ``image-meta.json``."""
 
     spec: ImageSpec
@@ -331,7 +331,7 @@ class StagingDirectory(Struct, frozen=True, kw_only=True):
     """Known for block mode, for layouts before Kubernetes 1.24 and for in-tree volumes."""
     block: bool = False
     volume_data: VolumeData | NotObserved | None = None
-    stash: Stash | NotObserved | None = None
+    stash: CsiImageMeta | NotObserved | None = None
     path_present: bool = True
 
 
@@ -390,7 +390,7 @@ class UnbackedMount(Struct, frozen=True, kw_only=True):
     process: ProcessRef
 
 
-class Word(Struct, frozen=True, kw_only=True):
+class LogEntry(Struct, frozen=True, kw_only=True):
     """One warning or error in a log of the node: cleaned, truncated, without possible secrets."""
 
     at: str
@@ -407,22 +407,22 @@ class Word(Struct, frozen=True, kw_only=True):
     """When kubelet retries."""
 
 
-class Heard(Struct, frozen=True, kw_only=True):
+class LogExcerpt(Struct, frozen=True, kw_only=True):
     """The lines of one log about the requested volumes."""
 
     since: str
     """Start of the part that was read; missing lines before this time prove nothing."""
-    words: tuple[Word, ...] = ()
+    words: tuple[LogEntry, ...] = ()
     """The last few lines about each volume, newest first."""
 
 
-class NodeWords(Struct, frozen=True, kw_only=True):
+class NodeLogs(Struct, frozen=True, kw_only=True):
     """Log lines of the node; a failing NodeUnstage is reported nowhere else (measured)."""
 
-    kubelet: Heard | NotObserved
-    plugin: Heard | NotObserved
+    kubelet: LogExcerpt | NotObserved
+    plugin: LogExcerpt | NotObserved
     """The log of the CSI node plugin."""
-    kernel: Heard | NotObserved
+    kernel: LogExcerpt | NotObserved
 
 
 class NodeView(Struct, frozen=True, kw_only=True):
@@ -443,7 +443,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
     """One process for each container whose pod uid is known."""
     uptime_s: float | None = None
     """Seconds since boot, including suspension. Ages use it because the wall clock may jump."""
-    words: NodeWords | NotObserved = field(default_factory=lambda: NotObserved(reason=_NOT_ASKED))
+    words: NodeLogs | NotObserved = field(default_factory=lambda: NotObserved(reason=_NOT_ASKED))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -461,7 +461,7 @@ class Watcher(Struct, frozen=True, kw_only=True):
     """It changes when a watch is registered again: a hint of its kind, never an identity."""
 
 
-class Locker(Struct, frozen=True, kw_only=True):
+class LockHolder(Struct, frozen=True, kw_only=True):
     """A holder of an advisory lock (of the exclusive-lock feature, or of an old kubelet)."""
 
     client: int
@@ -539,9 +539,9 @@ class ImageView(Struct, frozen=True, kw_only=True):
     features: tuple[str, ...] = ()
     watchers: tuple[Watcher, ...] | NotObserved = ()
     """Watches that every read of this observation returned."""
-    passing_watchers: tuple[Watcher, ...] = ()
+    transient_watchers: tuple[Watcher, ...] = ()
     """Watches that only one of two reads returned: a short read-write open, not a holder."""
-    lockers: tuple[Locker, ...] | NotObserved = ()
+    lockers: tuple[LockHolder, ...] | NotObserved = ()
     metadata: tuple[tuple[str, str], ...] | NotObserved = ()
     """Only the keys of ceph-csi, sorted; they can be stale."""
     mirrored: bool | NotObserved = False
@@ -681,7 +681,7 @@ class PersistentVolume(Struct, frozen=True, kw_only=True):
     mount_options: tuple[str, ...] = ()
 
 
-class Claim(Struct, frozen=True, kw_only=True):
+class PersistentVolumeClaim(Struct, frozen=True, kw_only=True):
     """A PVC."""
 
     ref: ObjectRef
@@ -767,7 +767,7 @@ class Node(Struct, frozen=True, kw_only=True):
     unschedulable: bool = False
 
 
-class CsiNode(Struct, frozen=True, kw_only=True):
+class CSINode(Struct, frozen=True, kw_only=True):
     """The drivers that kubelet registered on a node."""
 
     node_name: str
@@ -776,7 +776,7 @@ class CsiNode(Struct, frozen=True, kw_only=True):
     """The maximum number of volumes of a driver on the node, if the driver reports a limit."""
 
 
-class Attachment(Struct, frozen=True, kw_only=True):
+class VolumeAttachment(Struct, frozen=True, kw_only=True):
     """A VolumeAttachment."""
 
     name: str
@@ -819,7 +819,7 @@ class PublishedMapping(Struct, frozen=True, kw_only=True):
     read_only: bool | None = None
     """None if the agent did not observe it."""
     persistent_volume: str | None = None
-    because: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
     """Codes of the findings about the mapping or its node."""
     since: str | None = None
@@ -905,11 +905,11 @@ class KubeView(Struct, frozen=True, kw_only=True):
 
     server: str
     persistent_volumes: tuple[PersistentVolume, ...] | NotObserved
-    claims: tuple[Claim, ...] | NotObserved = ()
+    claims: tuple[PersistentVolumeClaim, ...] | NotObserved = ()
     pods: tuple[Pod, ...] | NotObserved = ()
     nodes: tuple[Node, ...] | NotObserved = ()
-    csi_nodes: tuple[CsiNode, ...] | NotObserved = ()
-    attachments: tuple[Attachment, ...] | NotObserved = ()
+    csi_nodes: tuple[CSINode, ...] | NotObserved = ()
+    attachments: tuple[VolumeAttachment, ...] | NotObserved = ()
     events: tuple[KubeEvent, ...] | NotObserved = ()
     pods_scope: str = "cluster"
     """``cluster``, or the lists that were read: ``node/worker-1,namespace/default``."""
@@ -987,13 +987,13 @@ class Target(Struct, frozen=True, kw_only=True):
     image: ImageSpec | None = None
 
 
-class Also(Flag):
+class CollectScope(Flag):
     """Requests to the API in addition to those for the holders of the volume."""
 
     NOTHING = 0
-    SWITCHES = auto()
+    UNMAP_GUARDS = auto()
     """The objects that can forbid an unmap, for a caller that may unmap."""
-    LIFE = auto()
+    LIFECYCLE = auto()
     """The objects that the lifecycle of the volume depends on, and the logs of the node."""
     EVERYTHING = auto()
     """All objects of the cluster or of the target's namespace, because no volume is named."""
@@ -1081,15 +1081,15 @@ class Holder(Struct, frozen=True, kw_only=True):
     probably: HolderKind | None = None
     """The kind of daemon to which the client probably belongs: for output only, never a reason to
     unmap."""
-    passing: bool = False
+    transient: bool = False
     """Whether only one of two reads returned its watch."""
-    lockers: tuple[Locker, ...] = ()
+    lockers: tuple[LockHolder, ...] = ()
     blocklisted_by: BlocklistEntry | NotObserved | None = None
     pods: tuple[Pod, ...] | NotObserved = ()
     """Pods on its node that use the volume, according to the API."""
-    lost_pod_uids: tuple[str, ...] = ()
+    unknown_pod_uids: tuple[str, ...] = ()
     """Pod uids in processes or mounts of the node that do not exist in the API."""
-    attachment: Attachment | NotObserved | None = None
+    attachment: VolumeAttachment | NotObserved | None = None
     staging: tuple[StagingDirectory, ...] | NotObserved = ()
     pod_volumes: tuple[PodVolumeDirectory, ...] | NotObserved = ()
     in_flight: tuple[InFlight, ...] | NotObserved = ()
@@ -1097,7 +1097,7 @@ class Holder(Struct, frozen=True, kw_only=True):
     in_volumes_in_use: bool | NotObserved = False
     driver_registered: bool | NotObserved = True
     """Whether the CSI driver is available on the node (CSINode, and its socket if observed)."""
-    kubernetes_made: bool = False
+    is_kubernetes_managed: bool = False
     """Whether a PV, a stash, metadata or the name pattern of a provisioner shows that Kubernetes
     created the image."""
     published_by: PublishedNode | None = None
@@ -1108,7 +1108,7 @@ class Holder(Struct, frozen=True, kw_only=True):
     """Other mappings of the same client on the node: one blocklist entry blocks all of them."""
 
 
-class VolumeUse(Struct, frozen=True, kw_only=True):
+class Volume(Struct, frozen=True, kw_only=True):
     """One image, the Kubernetes objects that refer to it, and every client that holds it."""
 
     target: Target
@@ -1119,13 +1119,13 @@ class VolumeUse(Struct, frozen=True, kw_only=True):
     persistent_volume: PersistentVolume | None
     other_volumes: tuple[PersistentVolume, ...] = ()
     """Further PVs with the same image, or with the same driver and handle."""
-    claim: Claim | None = None
+    claim: PersistentVolumeClaim | None = None
     holders: tuple[Holder, ...] = ()
     pods: tuple[Pod, ...] = ()
     """Pods that use the volume, on all nodes and in any phase."""
     waiting_pods: tuple[Pod, ...] = ()
     """The pods among them that do not run yet."""
-    attachments: tuple[Attachment, ...] | NotObserved = ()
+    attachments: tuple[VolumeAttachment, ...] | NotObserved = ()
     events: tuple[KubeEvent, ...] = ()
     unbacked: tuple[UnbackedMount, ...] = ()
     leftovers: tuple[PodVolumeDirectory, ...] = ()
@@ -1153,7 +1153,7 @@ class Verdict(StrEnum):
     RETURNED_DIRTY = "ReturnedDirty"
     UNDETERMINED = "Undetermined"
     FREE = "Free"
-    ATTACHED_ON_PAPER = "AttachedOnPaper"
+    STALE_ATTACHMENT = "StaleAttachment"
     NOT_BACKED = "NotBacked"
 
 
@@ -1167,7 +1167,7 @@ class Severity(StrEnum):
     """Data is in danger now."""
 
 
-class LifeStep(StrEnum):
+class LifecycleStep(StrEnum):
     """One step in the lifecycle of a volume, on the attach path or on the detach path."""
 
     PROVISION = "provision"
@@ -1187,12 +1187,12 @@ class LifeStep(StrEnum):
     RECLAIM = "reclaim"
 
 
-class Heals(Struct, frozen=True, kw_only=True):
+class Recovery(Struct, frozen=True, kw_only=True):
     """The automatic recovery from a problem, without an operator."""
 
-    by: str = ""
+    actor: str = ""
     """The component that recovers the object; empty if no component ever does."""
-    once: str = ""
+    condition: str = ""
     """A condition that must be met first, and that the component does not cause."""
     within_s: float | None = None
     """Upper bound in seconds; None if there is no bound."""
@@ -1200,11 +1200,11 @@ class Heals(Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         note = f": {self.note}" if self.note else ""
-        if not self.by:
+        if not self.actor:
             return f"not automatic{note}"
         within = "" if self.within_s is None else f", within {_spoken(self.within_s)}"
-        once = f", once {self.once}" if self.once else ""
-        return f"{self.by}{within}{once}{note}"
+        condition = f", once {self.condition}" if self.condition else ""
+        return f"{self.actor}{within}{condition}{note}"
 
 
 def _spoken(seconds: float) -> str:
@@ -1241,16 +1241,16 @@ class Finding(Struct, frozen=True, kw_only=True):
     remedy: str = ""
     commands: tuple[Command, ...] = ()
     """Commands to copy, in order."""
-    heals: Heals | None = None
+    recovery: Recovery | None = None
     """The automatic recovery; None if the finding has none."""
 
 
-class JudgedHolder(Struct, frozen=True, kw_only=True):
+class HolderVerdict(Struct, frozen=True, kw_only=True):
     """A holder and its verdict."""
 
     holder: Holder
     verdict: Verdict
-    because: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
     """The evidence for the verdict, in short sentences."""
     since: str | None = None
     """When this verdict was first observed; without a history, the time of the snapshot."""
@@ -1259,19 +1259,19 @@ class JudgedHolder(Struct, frozen=True, kw_only=True):
 class Diagnosis(Struct, frozen=True, kw_only=True):
     """The result, before it is formatted for output."""
 
-    use: VolumeUse
+    use: Volume
     verdict: Verdict
-    holders: tuple[JudgedHolder, ...]
+    holders: tuple[HolderVerdict, ...]
     findings: tuple[Finding, ...] = ()
     next_commands: tuple[Command, ...] = ()
 
     @property
-    def local(self) -> tuple[JudgedHolder, ...]:
+    def local(self) -> tuple[HolderVerdict, ...]:
         """The holders on the observed node."""
         return tuple(holder for holder in self.holders if holder.holder.is_local)
 
     @property
-    def mapped(self) -> tuple[tuple[JudgedHolder, Mapping], ...]:
+    def mapped(self) -> tuple[tuple[HolderVerdict, Mapping], ...]:
         """The holders on the observed node that have an observed mapping, each with its mapping."""
         return tuple(
             (verdict, verdict.holder.mapping)
@@ -1287,7 +1287,7 @@ class BlockedVolume(Struct, frozen=True, kw_only=True):
     pod: str
     persistent_volume: str
     cause: Verdict
-    """The verdict on the holder that blocks the volume. It is ``AttachedOnPaper`` if only a
+    """The verdict on the holder that blocks the volume. It is ``StaleAttachment`` if only a
     VolumeAttachment to another node blocks it, and ``Undetermined`` if the holder was not
     observed."""
     holder_node: str | None
@@ -1300,17 +1300,18 @@ class StepState(StrEnum):
     DONE = "done"
     WAITING = "waiting"
     """The step is in progress, or a component will do it without an operator."""
-    BROKEN = "broken"
-    AHEAD = "ahead"
+    FAILED = "failed"
+    NOT_STARTED = "not started"
     """An earlier step is not done."""
-    UNSEEN = "not observed"
-    UNNEEDED = "unneeded"
+    NOT_OBSERVED = "not observed"
+    SKIPPED = "skipped"
+    """The volume does not need the step."""
 
 
-class LifeStage(Struct, frozen=True, kw_only=True):
+class StepStatus(Struct, frozen=True, kw_only=True):
     """One step in a lifecycle, with its observed state."""
 
-    step: LifeStep
+    step: LifecycleStep
     state: StepState
     said: str
     """The observed facts, in a few words."""
@@ -1318,26 +1319,26 @@ class LifeStage(Struct, frozen=True, kw_only=True):
     """Codes of the findings that block the step."""
 
 
-class WayBack(Struct, frozen=True, kw_only=True):
+class DetachPath(Struct, frozen=True, kw_only=True):
     """How far a node that had a volume has released it."""
 
     node: str
-    stages: tuple[LifeStage, ...]
+    stages: tuple[StepStatus, ...]
 
 
 CODES_OF_GAPS: Final = frozenset({"RBD901", "RBD902", "RBD903", "RBD904"})
 """Codes of the findings that report missing observations; such a finding is not a cause."""
 
 
-class Life(Struct, frozen=True, kw_only=True):
+class Lifecycle(Struct, frozen=True, kw_only=True):
     """The lifecycle of a volume, on the attach path and the detach path, and where it is broken."""
 
     diagnosis: Diagnosis
     """Its findings are in the order in which they block."""
     pod: Pod | None
     """The pod of the path: the target, else a pod that waits, else a pod that uses the volume."""
-    there: tuple[LifeStage, ...]
-    back: tuple[WayBack, ...] = ()
+    there: tuple[StepStatus, ...]
+    back: tuple[DetachPath, ...] = ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -1345,7 +1346,7 @@ class Life(Struct, frozen=True, kw_only=True):
         return self.diagnosis.findings
 
     @property
-    def first_broken(self) -> Finding | None:
+    def first_failed(self) -> Finding | None:
         """The finding on which all others depend; None if nothing that was observed is broken."""
         return next(
             (
@@ -1362,10 +1363,10 @@ class Life(Struct, frozen=True, kw_only=True):
         return tuple(finding for finding in self.findings if finding.code in CODES_OF_GAPS)
 
 
-class Stuck(Struct, frozen=True, kw_only=True):
+class AffectedObject(Struct, frozen=True, kw_only=True):
     """A claim, PV, pod or device that makes no progress."""
 
-    life: Life
+    life: Lifecycle
     finding: Finding
     """The first finding that blocks the object."""
     since: str | None
@@ -1377,7 +1378,7 @@ class Cause(Struct, frozen=True, kw_only=True):
 
     finding: Finding
     """The finding as it is reported for the first object."""
-    victims: tuple[Stuck, ...]
+    affected: tuple[AffectedObject, ...]
 
 
 class LifeList(Struct, frozen=True, kw_only=True):
@@ -1395,9 +1396,9 @@ class LifeList(Struct, frozen=True, kw_only=True):
     """PVs of other drivers, which were not checked."""
 
     @property
-    def stuck(self) -> tuple[Stuck, ...]:
+    def stuck(self) -> tuple[AffectedObject, ...]:
         """All stuck objects, the most severe first."""
-        return tuple(victim for cause in self.causes for victim in cause.victims)
+        return tuple(victim for cause in self.causes for victim in cause.affected)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -1405,7 +1406,7 @@ class LifeList(Struct, frozen=True, kw_only=True):
 # --------------------------------------------------------------------------------------------------
 
 
-class Moment(Struct, frozen=True, kw_only=True):
+class BootTime(Struct, frozen=True, kw_only=True):
     """A point in time on one boot of one node."""
 
     at: str
@@ -1439,26 +1440,26 @@ class MappingIdentity(Struct, frozen=True, kw_only=True):
 class ObservedIo(Struct, frozen=True, kw_only=True):
     """I/O of a device between two observations that both found its mapping orphaned."""
 
-    since: Moment
-    at: Moment
+    since: BootTime
+    at: BootTime
     before: IoCounters
     after: IoCounters
 
 
-class Remembered(Struct, frozen=True, kw_only=True):
+class MappingHistory(Struct, frozen=True, kw_only=True):
     """The facts from earlier snapshots about one mapping."""
 
     identity: MappingIdentity
-    first_seen: Moment
-    orphaned_since: Moment | None = None
+    first_seen: BootTime
+    orphaned_since: BootTime | None = None
     """The first of the consecutive observations that found the mapping orphaned; None if the last
     observation did not."""
-    needed_at: Moment | None = None
+    needed_at: BootTime | None = None
     """Last observation in which a pod on this node needed the mapping, or in which that was
     unknown."""
     io_counters: IoCounters | None = None
     """Counters of the last observation; None if it did not observe them."""
-    no_io_since: Moment | None = None
+    no_io_since: BootTime | None = None
     """The first of the consecutive observations that found the mapping orphaned with these counters
     and without a request in flight; None if the last observation did not."""
     last_io: ObservedIo | None = None
@@ -1469,9 +1470,9 @@ class History(Struct, frozen=True, kw_only=True):
     """The stored facts of rbdagent on one node; invalid after a reboot."""
 
     boot_id: str
-    last_look: Moment
-    mappings: tuple[Remembered, ...] = ()
-    unmaps: tuple[Moment, ...] | NotObserved = ()
+    last_look: BootTime
+    mappings: tuple[MappingHistory, ...] = ()
+    unmaps: tuple[BootTime, ...] | NotObserved = ()
     """The start times of unmaps since boot; the check of the limit decides which of them count."""
 
 
@@ -1480,7 +1481,7 @@ class History(Struct, frozen=True, kw_only=True):
 # --------------------------------------------------------------------------------------------------
 
 
-class Policy(Struct, frozen=True, kw_only=True):
+class UnmapPolicy(Struct, frozen=True, kw_only=True):
     """The actions that the operator allows."""
 
     may_unmap: bool = False
@@ -1490,7 +1491,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     """Whether the steps umount, luksClose and unmap are allowed, not only unmap."""
 
 
-class Switches(Struct, frozen=True, kw_only=True):
+class FreezeState(Struct, frozen=True, kw_only=True):
     """Settings that forbid every unmap, in addition to annotations."""
 
     freeze_file: str | NotObserved | None
@@ -1502,12 +1503,12 @@ class Condition(Struct, frozen=True, kw_only=True):
 
     number: int
     code: str
-    demands: str
+    requirement: str
     """The statement that must be true."""
     met: bool
     observed: tuple[str, ...]
     """The facts that show that the condition is met or, if it is not met, the reasons."""
-    passes: bool = False
+    pending: bool = False
     """Whether the condition is not met, but will be met after some time if nothing else changes."""
 
 
@@ -1589,21 +1590,21 @@ class UnmapResult(Struct, frozen=True, kw_only=True):
     refusal: UnmapRefusal | None = None
 
 
-class Followed(StrEnum):
+class Convergence(StrEnum):
     """State of a volume after an unmap, while other components must complete the detach."""
 
     PENDING = "pending"
     CLEARED = "cleared"
     BLOCKED = "still-blocked"
-    UNSEEN = "not-observed"
+    NOT_OBSERVED = "not-observed"
     """The time for the observation is over, and the state was not observed."""
 
 
-class Act(Struct, frozen=True, kw_only=True):
+class UnmapRecord(Struct, frozen=True, kw_only=True):
     """Record of one unmap that began or was refused: caller, mapping, reason and outcome."""
 
     boot_id: str
-    begun: Moment
+    begun: BootTime
     by: str
     """``agent``, or the user of the command line."""
     identity: MappingIdentity
@@ -1612,12 +1613,12 @@ class Act(Struct, frozen=True, kw_only=True):
     outcome: UnmapOutcome | None = None
     """None if the act is in progress, or if rbdagent ended during it."""
     message: str = ""
-    followed: Followed | None = None
+    convergence: Convergence | None = None
     """None if nothing was unmapped, so that no other component has to act."""
-    followed_because: tuple[str, ...] = ()
+    convergence_reasons: tuple[str, ...] = ()
 
     @property
-    def key(self) -> tuple[Moment, MappingIdentity]:
+    def key(self) -> tuple[BootTime, MappingIdentity]:
         """The values that distinguish the act from every other act of its node."""
         return self.begun, self.identity
 
@@ -1641,7 +1642,7 @@ class UnmapRefusal(Struct, frozen=True, kw_only=True):
     def first_code(self) -> str:
         """The code of the first unmet condition that does not end with time, else of the first."""
         unmet = [condition for condition in self.conditions if not condition.met]
-        return next((condition.code for condition in unmet if not condition.passes), unmet[0].code)
+        return next((condition.code for condition in unmet if not condition.pending), unmet[0].code)
 
     @property
     def only_keeper(self) -> str:

@@ -26,37 +26,37 @@ from rbdagent.diagnose.evidence import (
 from rbdagent.diagnose.times import age
 from rbdagent.history import identity_of, is_needed, moment_of
 from rbdagent.model import (
-    Attachment,
     BlockHolder,
     BlockHolderKind,
+    BootTime,
     Condition,
     DeviceKind,
+    FreezeState,
     History,
     Holder,
+    HolderVerdict,
     IoCounters,
-    JudgedHolder,
     Keeper,
     KubeletView,
     Mapping,
-    Moment,
+    MappingHistory,
     Mount,
     MountKind,
     Node,
     NotObserved,
     ObservedIo,
     PersistentVolume,
-    Policy,
     ProcessRef,
-    Remembered,
     Snapshot,
     SourceState,
     Step,
     StepKind,
-    Switches,
     UnmapPlan,
+    UnmapPolicy,
     UnmapRefusal,
     Verdict,
-    VolumeUse,
+    Volume,
+    VolumeAttachment,
     observed_of,
 )
 from rbdagent.parse.excerpt import shortened
@@ -75,13 +75,13 @@ _DEBUGFS: Final = "the kernel's own list of watches and hung requests"
 class Attempt(Struct, frozen=True, kw_only=True):
     """Holds the mapping to unmap, and all known facts about it."""
 
-    judged: JudgedHolder
-    use: VolumeUse
+    judged: HolderVerdict
+    use: Volume
     snapshot: Snapshot
     history: History | None
-    policy: Policy
-    switches: Switches
-    now: Moment | None
+    policy: UnmapPolicy
+    switches: FreezeState
+    now: BootTime | None
     """When the decision is made; None if the snapshot comes from a file."""
 
     @property
@@ -97,13 +97,13 @@ class Attempt(Struct, frozen=True, kw_only=True):
         return mapping
 
     @property
-    def remembered(self) -> Remembered | None:
+    def remembered(self) -> MappingHistory | None:
         """The facts from earlier snapshots about exactly this mapping."""
         identity = identity_of(self.mapping)
         known = self.history.mappings if self.history is not None else ()
         return next((entry for entry in known if entry.identity == identity), None)
 
-    def since(self, then: Moment | None) -> float | None:
+    def since(self, then: BootTime | None) -> float | None:
         """Return the seconds from an earlier moment to the snapshot; None if unknown."""
         observed = moment_of(self.snapshot)
         return None if then is None or observed is None else observed.uptime_s - then.uptime_s
@@ -123,14 +123,14 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 def plan_unmap(
-    judged: JudgedHolder,
-    use: VolumeUse,
+    judged: HolderVerdict,
+    use: Volume,
     snapshot: Snapshot,
     *,
     history: History | None,
-    policy: Policy,
-    switches: Switches,
-    now: Moment | None,
+    policy: UnmapPolicy,
+    switches: FreezeState,
+    now: BootTime | None,
 ) -> UnmapPlan | UnmapRefusal:
     """Return the plan for a mapping of the observed node, or every reason against the unmap.
 
@@ -151,7 +151,7 @@ def plan_unmap(
         elsewhere = Condition(
             number=1,
             code=CONDITIONS[0][0],
-            demands=CONDITIONS[0][1],
+            requirement=CONDITIONS[0][1],
             met=False,
             observed=(f"it is not a mapping of {node}: rbdagent unmaps only on its own node",),
         )
@@ -169,8 +169,8 @@ def plan_unmap(
     )
     outcomes = tuple(holds(attempt) for _, _, holds in CONDITIONS)
     conditions = tuple(
-        _condition(number, code, demands, outcome)
-        for number, ((code, demands, _), outcome) in enumerate(
+        _condition(number, code, requirement, outcome)
+        for number, ((code, requirement, _), outcome) in enumerate(
             zip(CONDITIONS, outcomes, strict=True), start=1
         )
     )
@@ -194,14 +194,14 @@ def plan_unmap(
     )
 
 
-def _condition(number: int, code: str, demands: str, outcome: Outcome) -> Condition:
+def _condition(number: int, code: str, requirement: str, outcome: Outcome) -> Condition:
     return Condition(
         number=number,
         code=code,
-        demands=demands,
+        requirement=requirement,
         met=not (outcome.against or outcome.follows or outcome.not_yet),
         observed=(*outcome.against, *outcome.follows, *outcome.not_yet) or outcome.speaks,
-        passes=bool(outcome.not_yet) and not (outcome.against or outcome.follows),
+        pending=bool(outcome.not_yet) and not (outcome.against or outcome.follows),
     )
 
 
@@ -418,7 +418,7 @@ def is_wanted_by_nobody(attempt: Attempt) -> Outcome:
     lately = (*_pods_lately(attempt), *_attachment_lately(attempt), *_kubelet_lately(attempt))
     attachment = attempt.holder.attachment
     state = "no VolumeAttachment attaches it to this node"
-    if isinstance(attachment, Attachment):
+    if isinstance(attachment, VolumeAttachment):
         leaving = attachment.deleting_since is not None
         state = f"VolumeAttachment {attachment.name} is {'being deleted' if leaving else 'idle'}"
     said = [f"no pod on {attempt.holder.node} needs it", state]
@@ -444,8 +444,8 @@ def _pods(attempt: Attempt) -> Iterable[tuple[str, Keeper | None]]:
         (first, *others) = [pod for pod in holder.pods if needs_volumes(pod)]
         keeper = Keeper(kind="Pod", namespace=first.ref.namespace, name=first.ref.name)
         yield f"needed by {pod_names(holder.pods)}", None if others else keeper
-    if holder.lost_pod_uids:
-        uid, *more = holder.lost_pod_uids
+    if holder.unknown_pod_uids:
+        uid, *more = holder.unknown_pod_uids
         said = f"a container of pod {uid} uses it, and the API server has no such pod"
         yield said, None if more else _pod(attempt, uid)
 
@@ -468,13 +468,13 @@ def _attachment(attempt: Attempt) -> Iterable[tuple[str, Keeper | None]]:
             yield f"VolumeAttachment {tie.name} has no readable creation time", keeper
 
 
-def _ties(attempt: Attempt) -> tuple[Attachment, ...]:
+def _ties(attempt: Attempt) -> tuple[VolumeAttachment, ...]:
     """Return the attachments that belong, or may belong, to the volume and are not being deleted.
 
     After a PV was deleted by force, nothing leads from its attachment to its image.
     """
     own, kube = attempt.holder.attachment, attempt.snapshot.kubernetes
-    ties = [own] if isinstance(own, Attachment) else []
+    ties = [own] if isinstance(own, VolumeAttachment) else []
     if attempt.use.persistent_volume is None and kube is not None:
         volumes, attachments = kube.persistent_volumes, kube.attachments
         known = {volume.name for volume in (() if isinstance(volumes, NotObserved) else volumes)}
@@ -534,7 +534,7 @@ def is_kubernetes_own(attempt: Attempt) -> Outcome:
     why = f"PersistentVolume {volume.name}" if volume is not None else "its name or metadata"
     against = ("nothing shows that Kubernetes created the image: it may be mapped by hand",)
     return Outcome(
-        against=() if attempt.holder.kubernetes_made else against,
+        against=() if attempt.holder.is_kubernetes_managed else against,
         speaks=(f"Kubernetes created the image, according to {why}",),
     )
 
@@ -599,7 +599,7 @@ def may_be_done_now(attempt: Attempt) -> Outcome:
     )
 
 
-def unmaps_of_last_hour(unmaps: Iterable[Moment], now: Moment | None) -> int:
+def unmaps_of_last_hour(unmaps: Iterable[BootTime], now: BootTime | None) -> int:
     """Return the number of unmaps in the last hour, or of all if the present time is unknown."""
     return sum(now is None or now.uptime_s - begun.uptime_s < _HOUR_S for begun in unmaps)
 
@@ -790,7 +790,7 @@ def _steps(attempt: Attempt) -> tuple[Step, ...]:
 
 def _expects(attempt: Attempt) -> tuple[str, ...]:
     holder = attempt.holder
-    if not isinstance(holder.attachment, Attachment):
+    if not isinstance(holder.attachment, VolumeAttachment):
         waiting = [pod for pod in attempt.use.waiting_pods if pod.node_name != holder.node]
         return tuple(
             f"pod {pod.ref} on {pod.node_name}: NodeStage succeeds, because the image is free"

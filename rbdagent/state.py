@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rbdagent.errors import ParseError, RbdagentError
-from rbdagent.model import API_VERSION, Act, History, NotObserved, UnmapOutcome
+from rbdagent.model import API_VERSION, History, NotObserved, UnmapOutcome, UnmapRecord
 from rbdagent.report.snapshot import decode, encode
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _MOVE_RECORD: Final = "move it away an hour after the last unmap: mv {path} {pat
 class _Acts(Struct, frozen=True, kw_only=True):
     """The file of acts, oldest first."""
 
-    acts: tuple[Act, ...] = ()
+    acts: tuple[UnmapRecord, ...] = ()
     forgotten: tuple[tuple[str, int], ...] = ()
     """The number of acts that were dropped from ``acts``, by outcome."""
 
@@ -73,7 +73,7 @@ class StateDir:
         """
         self._save(history, _HISTORY)
 
-    def acts(self) -> tuple[Act, ...] | NotObserved:
+    def acts(self) -> tuple[UnmapRecord, ...] | NotObserved:
         """Read the acts of this node, oldest first.
 
         Returns:
@@ -88,7 +88,7 @@ class StateDir:
         found = self._load_acts()
         return found if isinstance(found, NotObserved) else dict(_counted(found))
 
-    def save_act(self, act: Act) -> None:
+    def save_act(self, act: UnmapRecord) -> None:
         """Add an act, or update an act that was recorded when it began.
 
         Raises:
@@ -98,7 +98,7 @@ class StateDir:
         with self._alone(".acts"):
             known = self._load_acts()
             if isinstance(known, NotObserved):
-                raise RbdagentError(known.reason, hint=known.cure)
+                raise RbdagentError(known.reason, hint=known.hint)
             acts = tuple({recorded.key: recorded for recorded in (*known.acts, act)}.values())
             kept = _kept(acts)
             still = {candidate.key for candidate in kept}
@@ -173,9 +173,9 @@ class StateDir:
         except FileNotFoundError:
             return _Acts()
         except OSError as error:
-            return NotObserved(reason=f"{path}: {error.strerror}", cure=_READ_RECORD)
+            return NotObserved(reason=f"{path}: {error.strerror}", hint=_READ_RECORD)
         except ParseError as error:
-            return NotObserved(reason=str(error), cure=_MOVE_RECORD.format(path=path))
+            return NotObserved(reason=str(error), hint=_MOVE_RECORD.format(path=path))
         return self._read[1]
 
     def _load(self, kind: type[_S], name: str) -> tuple[_S | None, str]:
@@ -229,7 +229,7 @@ def _locked(path: Path, how: int) -> int:
         os.close(descriptor)
 
 
-def _kept(acts: tuple[Act, ...]) -> tuple[Act, ...]:
+def _kept(acts: tuple[UnmapRecord, ...]) -> tuple[UnmapRecord, ...]:
     """Return the latest acts and the latest refusals, in their order."""
     refused = [act for act in acts if act.outcome is UnmapOutcome.REFUSED]
     others = [act for act in acts if act.outcome is not UnmapOutcome.REFUSED]
@@ -238,7 +238,7 @@ def _kept(acts: tuple[Act, ...]) -> tuple[Act, ...]:
     return tuple(act for act in acts if act.key in latest)
 
 
-def _is_within(seconds: float, act: Act, last: Act) -> bool:
+def _is_within(seconds: float, act: UnmapRecord, last: UnmapRecord) -> bool:
     return act.boot_id == last.boot_id and last.begun.uptime_s - act.begun.uptime_s < seconds
 
 
@@ -247,7 +247,7 @@ def _counted(acts: _Acts) -> Counter[str]:
     return found + Counter(dict(acts.forgotten))
 
 
-def unmaps_of(acts: Iterable[Act] | NotObserved, history: History) -> History:
+def unmaps_of(acts: Iterable[UnmapRecord] | NotObserved, history: History) -> History:
     """Return the history with the unmaps since its boot; each unmap that began counts."""
     if isinstance(acts, NotObserved):
         return replace(history, unmaps=acts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.model import Attachment
+from rbdagent.model import VolumeAttachment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,16 +41,16 @@ def contradictions(diagnosis: Diagnosis) -> Iterator[str]:
         for judged in diagnosis.holders
         if judged.holder.mapping is not None
         and (
-            isinstance(judged.holder.attachment, Attachment)
+            isinstance(judged.holder.attachment, VolumeAttachment)
             or judged.holder.in_volumes_in_use is not False
         )
     }
     for finding in diagnosis.findings:
-        by = finding.heals.by if finding.heals is not None else ""
+        by = finding.recovery.actor if finding.recovery is not None else ""
         if by and _ENDS_NEVER.search(finding.message):
-            yield f"{finding.code}: {finding.message} Recovery: {finding.heals}"
-        if not by and finding.heals is not None and _ENDS_ITSELF.search(finding.message):
-            yield f"{finding.code}: {finding.message} Recovery: {finding.heals}"
+            yield f"{finding.code}: {finding.message} Recovery: {finding.recovery}"
+        if not by and finding.recovery is not None and _ENDS_ITSELF.search(finding.message):
+            yield f"{finding.code}: {finding.message} Recovery: {finding.recovery}"
         if by == "kubelet" and finding.code in _OF_KUBELETS_MEMORY and finding.subject not in known:
             yield f"{finding.code}: {finding.subject} is unknown to kubelet, and it is to end it"
 

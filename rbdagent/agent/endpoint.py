@@ -21,7 +21,7 @@ from rbdagent.errors import RbdagentError
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from rbdagent.agent.loop import Seen
+    from rbdagent.agent.loop import CycleResult
 
 _HUNG_S: Final = 180.0
 """Longer than the time limit of any observation and of any step of an unmap."""
@@ -42,7 +42,7 @@ class Served(Protocol):
     """The part of an agent that the endpoint needs: its health, and its last cycle."""
 
     @property
-    def seen(self) -> Seen | None:
+    def seen(self) -> CycleResult | None:
         """The result of its last cycle; None before the first one."""
 
     @property

@@ -15,13 +15,13 @@ from msgspec import Struct
 from rbdagent.correlate.identity import pods_of, volumes_of
 from rbdagent.correlate.local import unbacked_on
 from rbdagent.model import (
-    Act,
+    Convergence,
     Diagnosis,
-    Followed,
-    JudgedHolder,
+    HolderVerdict,
     NotObserved,
     ObjectRef,
     UnmapOutcome,
+    UnmapRecord,
     Verdict,
     observed_of,
 )
@@ -33,7 +33,7 @@ from rbdagent.report.public import PublicText
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rbdagent.agent.loop import Seen
+    from rbdagent.agent.loop import CycleResult
     from rbdagent.observe.kubeconfig import KubeAccess
 
 Json = dict[str, Any]
@@ -51,11 +51,11 @@ _PROBLEMS: Final = frozenset(
     }
 )
 CONFLICTING: Final = "RBD106"
-_FOLLOWED: Final = frozenset({Followed.CLEARED, Followed.BLOCKED})
+_FOLLOWED: Final = frozenset({Convergence.CLEARED, Convergence.BLOCKED})
 _NO_ACT: Final = frozenset({UnmapOutcome.REFUSED, None})
 
 
-class Told(Struct, frozen=True, kw_only=True):
+class SentEvent(Struct, frozen=True, kw_only=True):
     """An Event to write, about one object."""
 
     kind: str
@@ -73,7 +73,9 @@ class Told(Struct, frozen=True, kw_only=True):
         return f"{self.name}.{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}"
 
 
-def transitions(before: Seen | None, now: Seen, node_name: str) -> tuple[Told, ...]:
+def transitions(
+    before: CycleResult | None, now: CycleResult, node_name: str
+) -> tuple[SentEvent, ...]:
     """Return the Events for the changes in this cycle, on the claim and on the Node.
 
     Args:
@@ -82,7 +84,7 @@ def transitions(before: Seen | None, now: Seen, node_name: str) -> tuple[Told, .
         node_name: the name of the agent's node.
     """
     known = _problems(before, node_name) if before is not None else {}
-    events: list[Told] = []
+    events: list[SentEvent] = []
     for (device, verdict), (message, claim) in _problems(now, node_name).items():
         if (device, verdict) not in known:
             events += _on(claim, node_name, f"RBD{verdict}", message, warns=True)
@@ -94,15 +96,15 @@ def transitions(before: Seen | None, now: Seen, node_name: str) -> tuple[Told, .
         claim = _claim_of(act, before, now)
         events += _on(claim, node_name, *_of_act(act), warns=_failed(act))
     for act in now.news:
-        if act.outcome is UnmapOutcome.REFUSED or act.followed in _FOLLOWED:
+        if act.outcome is UnmapOutcome.REFUSED or act.convergence in _FOLLOWED:
             reason, message = _of_news(act, node_name)
-            warns = act.followed is not Followed.CLEARED
+            warns = act.convergence is not Convergence.CLEARED
             events += _on(_claim_of(act, before, now), node_name, reason, message, warns=warns)
     # Two mappings of one image on this node report the same conflict.
     return tuple(dict.fromkeys(events))
 
 
-def _ended_since(before: Seen | None, now: Seen) -> Iterator[Act]:
+def _ended_since(before: CycleResult | None, now: CycleResult) -> Iterator[UnmapRecord]:
     """Yield the unmaps that have ended since the previous cycle; none in the first cycle."""
     if before is None or isinstance(before.acts, NotObserved):
         return
@@ -113,7 +115,7 @@ def _ended_since(before: Seen | None, now: Seen) -> Iterator[Act]:
 
 
 def _problems(
-    seen: Seen, node_name: str
+    seen: CycleResult, node_name: str
 ) -> dict[tuple[str, Verdict], tuple[str, ObjectRef | None]]:
     """Return message and claim for each problem of a device or its image.
 
@@ -125,8 +127,8 @@ def _problems(
         if judged.verdict in _PROBLEMS:
             # The first two reasons identify the problem. Further reasons contain times, which
             # change in each cycle, so each message would be a new Event.
-            because = "; ".join(judged.because[:2])
-            message = f"{device} on {node_name} is {judged.verdict}: {because}"
+            reasons = "; ".join(judged.reasons[:2])
+            message = f"{device} on {node_name} is {judged.verdict}: {reasons}"
             found[device, judged.verdict] = public(message), claim
         for finding in diagnosis.findings:
             if finding.code == CONFLICTING:
@@ -135,7 +137,7 @@ def _problems(
 
 
 def _not_backed(
-    seen: Seen, node_name: str
+    seen: CycleResult, node_name: str
 ) -> dict[tuple[str, str, str], tuple[str, ObjectRef | None]]:
     """Return message and claim for each container that writes to the node's own disk.
 
@@ -156,7 +158,7 @@ def _not_backed(
     return found
 
 
-def _held(seen: Seen) -> Iterator[tuple[str, tuple[JudgedHolder, Diagnosis]]]:
+def _held(seen: CycleResult) -> Iterator[tuple[str, tuple[HolderVerdict, Diagnosis]]]:
     for diagnosis in seen.diagnoses:
         for judged, mapping in diagnosis.mapped:
             yield mapping.device, (judged, diagnosis)
@@ -170,7 +172,7 @@ def _claim_in(diagnosis: Diagnosis) -> ObjectRef | None:
     return volume.claim if volume is not None else None
 
 
-def _claim_of(act: Act, *cycles: Seen | None) -> ObjectRef | None:
+def _claim_of(act: UnmapRecord, *cycles: CycleResult | None) -> ObjectRef | None:
     """Return the claim that the PV of an unmap names; None if no cycle has the PV."""
     for seen in cycles:
         for volume in volumes_of(seen.snapshot.kubernetes) if seen is not None else ():
@@ -179,33 +181,33 @@ def _claim_of(act: Act, *cycles: Seen | None) -> ObjectRef | None:
     return None
 
 
-def _of_act(act: Act) -> tuple[str, str]:
+def _of_act(act: UnmapRecord) -> tuple[str, str]:
     reason = "RBDUnmapFailed" if _failed(act) else "RBDUnmapped"
     return reason, f"{act.message} (by {act.by}, started {act.begun.at})"
 
 
-def _of_news(act: Act, node_name: str) -> tuple[str, str]:
-    device, because = act.identity.device, "; ".join(act.followed_because)
+def _of_news(act: UnmapRecord, node_name: str) -> tuple[str, str]:
+    device, reasons = act.identity.device, "; ".join(act.convergence_reasons)
     if act.outcome is UnmapOutcome.REFUSED:
         return "RBDUnmapRefused", f"{device} on {node_name} is left mapped: {act.message}"
     what = act.persistent_volume or str(act.identity.spec)
-    if act.followed is Followed.CLEARED:
-        return "RBDCleared", f"{what} is cleared: {because} ({device} was unmapped by {act.by})"
+    if act.convergence is Convergence.CLEARED:
+        return "RBDCleared", f"{what} is cleared: {reasons} ({device} was unmapped by {act.by})"
     unmapped = f"{device} was unmapped on {node_name} by {act.by}"
-    return "RBDStillBlocked", f"{what} is still blocked, because {because} ({unmapped})"
+    return "RBDStillBlocked", f"{what} is still blocked, because {reasons} ({unmapped})"
 
 
-def _failed(act: Act) -> bool:
+def _failed(act: UnmapRecord) -> bool:
     return act.outcome not in {UnmapOutcome.UNMAPPED, UnmapOutcome.WATCH_LINGERS}
 
 
 def _on(
     claim: ObjectRef | None, node_name: str, reason: str, message: str, *, warns: bool
-) -> Iterator[Told]:
+) -> Iterator[SentEvent]:
     text = shown(message)
     short = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
     if claim is not None and claim.uid:
-        yield Told(
+        yield SentEvent(
             kind="PersistentVolumeClaim",
             namespace=claim.namespace,
             name=claim.name,
@@ -214,7 +216,7 @@ def _on(
             message=short,
             warns=warns,
         )
-    yield Told(
+    yield SentEvent(
         kind="Node",
         namespace="",
         name=node_name,
@@ -232,9 +234,9 @@ class Events:
     def __init__(self, access: KubeAccess, node_name: str) -> None:
         self._access = access
         self._node_name = node_name
-        self._before: Seen | None = None
+        self._before: CycleResult | None = None
 
-    def tell(self, now: Seen) -> None:
+    def tell(self, now: CycleResult) -> None:
         """Write the Events for the changes since the previous cycle.
 
         Raises:
@@ -257,7 +259,7 @@ class Events:
         if refused is not None:
             raise refused
 
-    def _write(self, api: Api, event: Told, at: str) -> None:
+    def _write(self, api: Api, event: SentEvent, at: str) -> None:
         # Events about objects without a namespace are in the namespace "default".
         path = f"/api/v1/namespaces/{event.namespace or 'default'}/events"
         try:
@@ -270,7 +272,7 @@ class Events:
             api.patch(known, {"count": count, "lastTimestamp": at}).answer()
 
 
-def event_object(told: Told, node_name: str, at: str) -> Json:
+def event_object(told: SentEvent, node_name: str, at: str) -> Json:
     """Return the Event as JSON: core/v1, as kubelet and the controllers write Events."""
     versions = {"Node": {}, "PersistentVolumeClaim": {"apiVersion": "v1"}}
     return {

@@ -8,12 +8,12 @@ from msgspec.structs import replace
 
 from rbdagent.errors import NotFoundError, RbdagentError
 from rbdagent.follow import Outlook, follow
-from rbdagent.model import Act, Followed, History, NotObserved, Target, TargetKind
+from rbdagent.model import Convergence, History, NotObserved, Target, TargetKind, UnmapRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from rbdagent.agent.loop import Seen
+    from rbdagent.agent.loop import CycleResult
     from rbdagent.log import Log
     from rbdagent.model import Snapshot
     from rbdagent.state import StateDir
@@ -42,42 +42,42 @@ class Follower:
         self._look_closely = look_closely
         self._log = log
 
-    def told_of(self, seen: Seen) -> Seen:
+    def told_of(self, seen: CycleResult) -> CycleResult:
         """Return a cycle's result with the present state of the unmaps, and which ones changed."""
         history, known = seen.history, seen.acts
         if history is None or isinstance(known, NotObserved):
             return seen
         outlooks = [(act, self._outlook(act, seen, history)) for act in _followed(known)]
         changed = [
-            replace(act, followed=outlook.state, followed_because=outlook.because)
+            replace(act, convergence=outlook.state, convergence_reasons=outlook.reasons)
             for act, outlook in outlooks
             if outlook is not None
-            and (outlook.state, outlook.because) != (act.followed, act.followed_because)
+            and (outlook.state, outlook.reasons) != (act.convergence, act.convergence_reasons)
         ]
         for act in changed:
             self._save(act)
-        news = tuple(act for act in changed if act.followed is not Followed.PENDING)
+        news = tuple(act for act in changed if act.convergence is not Convergence.PENDING)
         for act in news:
             self._log.warning(
                 "unmap followed up",
                 device=act.identity.device,
                 persistent_volume=act.persistent_volume,
-                state=str(act.followed),
-                because="; ".join(act.followed_because),
+                state=str(act.convergence),
+                reasons="; ".join(act.convergence_reasons),
             )
         acts = {act.key: act for act in (*known, *changed)}
         return replace(seen, acts=tuple(acts.values()), news=(*seen.news, *news))
 
-    def _outlook(self, act: Act, seen: Seen, history: History) -> Outlook | None:
+    def _outlook(self, act: UnmapRecord, seen: CycleResult, history: History) -> Outlook | None:
         """Return the present result of an unmap; None if its follow-up has ended."""
         waited_s = history.last_look.uptime_s - act.begun.uptime_s
         if act.boot_id != history.boot_id or waited_s > FOLLOWED_S:
-            if act.followed is not Followed.PENDING:
+            if act.convergence is not Convergence.PENDING:
                 return None
-            reasons = (*act.followed_because, "the follow-up has ended")
-            return Outlook(state=Followed.UNSEEN, because=reasons)
+            reasons = (*act.convergence_reasons, "the follow-up has ended")
+            return Outlook(state=Convergence.NOT_OBSERVED, reasons=reasons)
         outlook = follow(act, seen.snapshot, waited_s=waited_s)
-        if outlook.state is not Followed.CLEARED or act.persistent_volume is None:
+        if outlook.state is not Convergence.CLEARED or act.persistent_volume is None:
             return outlook
         # The agent's own snapshots list only the pods of its node. A snapshot of the volume also
         # shows the pods that wait on other nodes.
@@ -88,22 +88,22 @@ class Follower:
         except NotFoundError:
             return outlook
         except RbdagentError as error:
-            return Outlook(state=Followed.PENDING, because=(f"not observed: {error}",))
+            return Outlook(state=Convergence.PENDING, reasons=(f"not observed: {error}",))
         return follow(act, closely, waited_s=waited_s)
 
-    def _save(self, act: Act) -> None:
+    def _save(self, act: UnmapRecord) -> None:
         try:
             self._state.save_act(act)
         except OSError as error:
             self._log.error("state", message=f"{error.filename}: {error.strerror}")
 
 
-def is_under_way(acts: Iterable[Act]) -> bool:
+def is_under_way(acts: Iterable[UnmapRecord]) -> bool:
     """Return whether the follow-up of one of these unmaps still waits for another component."""
-    return any(act.followed is Followed.PENDING for act in acts)
+    return any(act.convergence is Convergence.PENDING for act in acts)
 
 
-def is_followed(acts: Iterable[Act], history: History | None) -> bool:
+def is_followed(acts: Iterable[UnmapRecord], history: History | None) -> bool:
     """Return whether the follow-up of one of these unmaps has not ended."""
     return history is not None and any(
         act.boot_id == history.boot_id
@@ -112,5 +112,7 @@ def is_followed(acts: Iterable[Act], history: History | None) -> bool:
     )
 
 
-def _followed(acts: Iterable[Act]) -> tuple[Act, ...]:
-    return tuple(act for act in acts if act.followed in {Followed.PENDING, Followed.BLOCKED})
+def _followed(acts: Iterable[UnmapRecord]) -> tuple[UnmapRecord, ...]:
+    return tuple(
+        act for act in acts if act.convergence in {Convergence.PENDING, Convergence.BLOCKED}
+    )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rbdagent.act import LONGEST_GAP_S, Attempt, Leave
+from rbdagent.act import LONGEST_GAP_S, Attempt, UnmapContext
 from rbdagent.agent.follower import Follower, is_followed, is_under_way
 from rbdagent.agent.neighbours import Neighbours
 from rbdagent.agent.objects import OwnObjects
@@ -24,14 +24,13 @@ from rbdagent.errors import RbdagentError
 from rbdagent.history import remember
 from rbdagent.look import look, only_ceph, with_images
 from rbdagent.model import (
-    Act,
-    Also,
     BlockedVolume,
+    BootTime,
+    CollectScope,
     Diagnosis,
     History,
     Keeper,
     KubeView,
-    Moment,
     NotObserved,
     Snapshot,
     Source,
@@ -40,6 +39,7 @@ from rbdagent.model import (
     TargetKind,
     UnmapOutcome,
     UnmapPlan,
+    UnmapRecord,
     UnmapRefusal,
     Verdict,
     observed_of,
@@ -73,7 +73,7 @@ _LIMITED: Final = "RBD508"
 _RELEASED: Final = frozenset({Verdict.PINNED, Verdict.STAGED})
 
 
-class Seen(Struct, frozen=True, kw_only=True):
+class CycleResult(Struct, frozen=True, kw_only=True):
     """The result of one cycle."""
 
     snapshot: Snapshot
@@ -82,9 +82,9 @@ class Seen(Struct, frozen=True, kw_only=True):
     took_s: float
     at: float
     """Seconds of the monotonic clock."""
-    acts: tuple[Act, ...] | NotObserved = ()
+    acts: tuple[UnmapRecord, ...] | NotObserved = ()
     """The recorded unmaps, the latest one last."""
-    news: tuple[Act, ...] = ()
+    news: tuple[UnmapRecord, ...] = ()
     """The refusals and the results of the follow-up that are new in this cycle."""
     ended: dict[str, int] | NotObserved = {}
     """The number of recorded unmaps and refusals, by outcome."""
@@ -103,11 +103,11 @@ class Seen(Struct, frozen=True, kw_only=True):
         )
 
 
-class Tried(NamedTuple):
+class UnmapAttempt(NamedTuple):
     """The result of one attempt to unmap an orphan."""
 
     acted: bool = False
-    refused: Act | None = None
+    refused: UnmapRecord | None = None
     """A refusal that was not reported before."""
 
 
@@ -117,12 +117,12 @@ class Agent:
     def __init__(
         self,
         settings: Settings,
-        leave: Leave,
+        leave: UnmapContext,
         wake: Wake,
         *,
         resync_s: float,
-        clock: Callable[[], Moment],
-        tell: Callable[[Seen], None],
+        clock: Callable[[], BootTime],
+        tell: Callable[[CycleResult], None],
         log: Log,
         workers: Workers | None = None,
     ) -> None:
@@ -159,7 +159,7 @@ class Agent:
         self._refused: dict[str, UnmapRefusal | None] = {}
         """The last refusal by device, after the grace period; reported again when it changes."""
         self._beat = time.monotonic()
-        self.seen: Seen | None = None
+        self.seen: CycleResult | None = None
         self._complete_at: str | None = None
         self._history = self._load_state()
 
@@ -169,13 +169,13 @@ class Agent:
         if problem:
             self._log.warning("state", message=problem)
         if isinstance(acts, NotObserved):
-            self._log.error("state", message=acts.reason, hint=acts.cure)
+            self._log.error("state", message=acts.reason, hint=acts.hint)
         for act in observed_of(acts):
             if act.outcome is None:
                 self._close(act)
         return history
 
-    def _close(self, act: Act) -> None:
+    def _close(self, act: UnmapRecord) -> None:
         """Record an unmap that a previous rbdagent process did not finish as failed."""
         message = "rbdagent ended before this unmap did; the next cycles show what is left of it"
         self._leave.state.save_act(replace(act, outcome=UnmapOutcome.FAILED, message=message))
@@ -282,7 +282,7 @@ class Agent:
         self._log_cycle(why, seen)
         self._tell(seen)
 
-    def _observe(self, why: str) -> Seen:
+    def _observe(self, why: str) -> CycleResult:
         started = time.monotonic()
         uses = self._neighbours.told_of(self._look(why))
         snapshot = uses.snapshot
@@ -293,7 +293,7 @@ class Agent:
         self._save()
         if not snapshot.sources.failed:
             self._complete_at = snapshot.observed_at
-        return Seen(
+        return CycleResult(
             snapshot=snapshot,
             diagnoses=diagnoses,
             history=self._history,
@@ -366,7 +366,7 @@ class Agent:
 
     # Acting ---------------------------------------------------------------------------------------
 
-    def _act(self) -> list[Tried]:
+    def _act(self) -> list[UnmapAttempt]:
         """Attempt to unmap every orphan whose grace period has ended, the oldest one first."""
         by_time_left = sorted(self._seconds_left().items(), key=lambda item: item[1])
         due = [device for device, left_s in by_time_left if left_s <= 0]
@@ -383,12 +383,12 @@ class Agent:
         done = unmaps_of_last_hour(begun, self._clock())
         return done >= self._leave.policy.most_unmaps_an_hour
 
-    def _try(self, device: str) -> Tried:
+    def _try(self, device: str) -> UnmapAttempt:
         last = self._refused.get(device)
         if last is not None and _LIMITED in last.codes and self._is_at_limit():
             # This limit ends only with time. The refusal is already reported, so no snapshot is
             # needed.
-            return Tried()
+            return UnmapAttempt()
         attempt = Attempt(
             Target(given=device, kind=TargetKind.DEVICE, name=device),
             self._look_closely,
@@ -406,8 +406,8 @@ class Agent:
             result = attempt.act(decided, node_paths(roots))
         except Exception as error:  # noqa: BLE001 - the next observation must still run
             found = as_source_error(error, device)
-            self._log.error("unmap failed", device=device, error=str(found), hint=found.cure)
-            return Tried()
+            self._log.error("unmap failed", device=device, error=str(found), hint=found.hint)
+            return UnmapAttempt()
         self._report_progress()
         self._log.warning(
             "unmap",
@@ -420,21 +420,21 @@ class Agent:
         )
         if result.outcome is not UnmapOutcome.REFUSED:
             self._refused.pop(device, None)
-            return Tried(acted=True)
+            return UnmapAttempt(acted=True)
         is_new = self._is_new_refusal(device, result.refusal)
-        return Tried(acted=True, refused=attempt.recorded if is_new else None)
+        return UnmapAttempt(acted=True, refused=attempt.recorded if is_new else None)
 
-    def _refuse(self, device: str, attempt: Attempt, refusal: UnmapRefusal) -> Tried:
+    def _refuse(self, device: str, attempt: Attempt, refusal: UnmapRefusal) -> UnmapAttempt:
         """Report why an orphan stays mapped after its grace period; record a new reason."""
         self._log.info("unmap refused", device=device, **refusal.reasons)
         if not self._is_new_refusal(device, refusal):
-            return Tried()
+            return UnmapAttempt()
         try:
             attempt.refuse(refusal)
         except RbdagentError as error:
             # The unmap record may be the reason of the refusal. Report the refusal anyway.
             self._log.error("state", message=str(error), hint=error.hint)
-        return Tried(refused=attempt.recorded)
+        return UnmapAttempt(refused=attempt.recorded)
 
     def _is_new_refusal(self, device: str, refusal: UnmapRefusal | None) -> bool:
         """Store the refusal of a device; return whether it differs from the previous one."""
@@ -449,7 +449,7 @@ class Agent:
             target,
             self._settings,
             now=lambda: self._clock().at,
-            also=Also.SWITCHES,
+            also=CollectScope.UNMAP_GUARDS,
             workers=self._workers,
         )
 
@@ -458,7 +458,7 @@ class Agent:
         settings = only_ceph(self._settings)
         return look(image, settings, now=lambda: self._clock().at, workers=self._workers)
 
-    def _log_cycle(self, why: str, seen: Seen) -> None:
+    def _log_cycle(self, why: str, seen: CycleResult) -> None:
         took_s, failed = round(seen.took_s, 3), seen.snapshot.sources.failed
         self._log.info("cycle", why=why, took_s=took_s, **seen.verdicts, failed=failed)
 
@@ -477,7 +477,7 @@ def _why(refusal: UnmapRefusal | None) -> tuple[tuple[str, ...], Keeper | None]:
     return refusal.codes, refusal.keeper and replace(refusal.keeper, pid=None)
 
 
-def _acted(tried: list[Tried]) -> bool:
+def _acted(tried: list[UnmapAttempt]) -> bool:
     return any(attempt.acted for attempt in tried)
 
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
-    from rbdagent.agent.loop import Seen
-    from rbdagent.model import Diagnosis, JudgedHolder
+    from rbdagent.agent.loop import CycleResult
+    from rbdagent.model import Diagnosis, HolderVerdict
 
 _MAPPING: Final = (
     "node", "device", "fsid", "pool", "rados_namespace", "image", "persistentvolume", "client",
@@ -37,7 +37,7 @@ _MAPPING: Final = (
 class Metrics:
     """A collector of prometheus_client."""
 
-    def __init__(self, seen: Callable[[], Seen | None]) -> None:
+    def __init__(self, seen: Callable[[], CycleResult | None]) -> None:
         """Store the function that returns the result of the last cycle."""
         self._seen = seen
 
@@ -69,7 +69,7 @@ class Metrics:
             yield _of_refusals(seen)
 
 
-def _of_sources(seen: Seen) -> Iterator[Metric]:
+def _of_sources(seen: CycleResult) -> Iterator[Metric]:
     success = GaugeMetricFamily(
         "rbdagent_observe_success",
         "Whether the last observation of a source succeeded.",
@@ -95,7 +95,7 @@ def _of_sources(seen: Seen) -> Iterator[Metric]:
         )
 
 
-def _of_mappings(seen: Seen) -> Iterator[Metric]:
+def _of_mappings(seen: CycleResult) -> Iterator[Metric]:
     info = GaugeMetricFamily(
         "rbdagent_mapping_info", "An RBD image that is mapped on this node.", labels=_MAPPING
     )
@@ -132,13 +132,13 @@ def _of_mappings(seen: Seen) -> Iterator[Metric]:
     yield from (info, verdict, orphaned, pinned)
 
 
-def _local(seen: Seen) -> Iterator[tuple[Diagnosis, JudgedHolder, Mapping]]:
+def _local(seen: CycleResult) -> Iterator[tuple[Diagnosis, HolderVerdict, Mapping]]:
     for diagnosis in seen.diagnoses:
         for judged, mapping in diagnosis.mapped:
             yield diagnosis, judged, mapping
 
 
-def _labels(diagnosis: Diagnosis, judged: JudgedHolder, mapping: Mapping) -> tuple[str, ...]:
+def _labels(diagnosis: Diagnosis, judged: HolderVerdict, mapping: Mapping) -> tuple[str, ...]:
     spec = None if isinstance(mapping.spec, NotObserved) else mapping.spec
     volume = diagnosis.use.persistent_volume
     return (
@@ -166,7 +166,7 @@ def _pin(mapping: Mapping) -> str:
     return "unknown"
 
 
-def _of_blocked(seen: Seen) -> Metric:
+def _of_blocked(seen: CycleResult) -> Metric:
     family = GaugeMetricFamily(
         "rbdagent_volume_blocked",
         "A pod of this node that cannot start, because its volume is held or was not observed.",
@@ -178,7 +178,7 @@ def _of_blocked(seen: Seen) -> Metric:
     return family
 
 
-def _of_unbacked(seen: Seen) -> Metric:
+def _of_unbacked(seen: CycleResult) -> Metric:
     """Count pods and not mappings: the volume of such a pod may be mapped on no node."""
     family = GaugeMetricFamily(
         "rbdagent_volume_not_backed",
@@ -196,11 +196,11 @@ def _of_unbacked(seen: Seen) -> Metric:
     return family
 
 
-def _node(seen: Seen) -> str:
+def _node(seen: CycleResult) -> str:
     return seen.snapshot.node.node_name if seen.snapshot.node is not None else ""
 
 
-def _of_findings(seen: Seen) -> Iterator[Metric]:
+def _of_findings(seen: CycleResult) -> Iterator[Metric]:
     family = GaugeMetricFamily(
         "rbdagent_findings", "Findings of the last cycle.", labels=("code", "severity")
     )
@@ -211,7 +211,7 @@ def _of_findings(seen: Seen) -> Iterator[Metric]:
     yield family
 
 
-def _of_acts(seen: Seen) -> Metric:
+def _of_acts(seen: CycleResult) -> Metric:
     """Count the unmap records; like the records, the counter survives a restart of the agent."""
     family = CounterMetricFamily(
         "rbdagent_unmaps",
@@ -225,7 +225,7 @@ def _of_acts(seen: Seen) -> Metric:
     return family
 
 
-def _of_refusals(seen: Seen) -> Metric:
+def _of_refusals(seen: CycleResult) -> Metric:
     """Return why each refused orphan stays mapped, as one series per mapping.
 
     These series end with the mapping; the counter of refusals does not.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rbdagent.agent.loop import Seen
+    from rbdagent.agent.loop import CycleResult
 
 _TIMEOUT_S: Final = 1.0
 """systemd reads immediately. If systemd hangs, the agent does not wait any longer."""
@@ -38,7 +38,7 @@ class ServiceManager:
         if self._is_watched:
             self._send("WATCHDOG=1")
 
-    def looked(self, seen: Seen) -> None:
+    def looked(self, seen: CycleResult) -> None:
         """Send the status after a cycle; after the first cycle, the service is ready."""
         ready = () if self._is_ready else ("READY=1",)
         self._is_ready = True
@@ -59,7 +59,7 @@ class ServiceManager:
             to.sendto("\n".join(lines).encode(), self._address)
 
 
-def _status(seen: Seen) -> str:
+def _status(seen: CycleResult) -> str:
     """Return a line for ``systemctl status``: ``3 mapped: 2 InUse, 1 Orphaned``."""
     verdicts = seen.verdicts
     counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))

@@ -20,7 +20,7 @@ from rbdagent.model import (
     NotObserved,
     Source,
     SourceState,
-    VolumeUse,
+    Volume,
     observed_of,
 )
 from rbdagent.observe.api import Api
@@ -56,7 +56,7 @@ class OwnObjects:
         try:
             api = self._api()
         except (SourceError, ParseError) as error:
-            return None, Source(state=SourceState.FAILED, reason=str(error), cure=error.hint)
+            return None, Source(state=SourceState.FAILED, reason=str(error), hint=error.hint)
         look = NamedLook(api, self._node_name, node, before=self._known, elsewhere=self._elsewhere)
         view = look.view()
         # Assign once, at the end, so that a request that is abandoned at its deadline changes
@@ -108,7 +108,7 @@ class OwnObjects:
                 kube = search(snapshot, kube, wanted) if wanted else kube
             except Exception as error:  # noqa: BLE001 - the snapshot keeps what it has already
                 missing = not_observed(error, fact)
-                gap = Gap(fact=fact, reason=missing.reason, cure=missing.cure)
+                gap = Gap(fact=fact, reason=missing.reason, hint=missing.hint)
                 source = replace(source, gaps=(*source.gaps, gap))
         sources = replace(snapshot.sources, kubernetes=source)
         return replace(snapshot, kubernetes=kube, sources=sources)
@@ -156,7 +156,7 @@ class OwnObjects:
             volumes=self._known.volumes | (volumes or set()),
         )
 
-    def _paths_of(self, pairs: Iterable[tuple[VolumeUse, Holder]]) -> frozenset[str]:
+    def _paths_of(self, pairs: Iterable[tuple[Volume, Holder]]) -> frozenset[str]:
         paths = set()
         for use, holder in pairs:
             if holder.node is not None:
@@ -169,7 +169,7 @@ class OwnObjects:
         return frozenset(paths)
 
 
-def _watchers_elsewhere(uses: NodeUses) -> list[tuple[VolumeUse, Holder]]:
+def _watchers_elsewhere(uses: NodeUses) -> list[tuple[Volume, Holder]]:
     """Return each watcher on another node with the use that it watches on this node."""
     return [(use, holder) for use in uses.every for holder in strangers(use)]
 
@@ -178,7 +178,7 @@ def _address(holder: Holder) -> str:
     return "" if holder.watcher is None else str(holder.watcher.address)
 
 
-def _pair(use: VolumeUse, holder: Holder) -> str:
+def _pair(use: Volume, holder: Holder) -> str:
     """Return a key for an image and a client, because one client may watch several images."""
     return f"{use.target.given if use.image is None else use.image.spec} {_address(holder)}"
 

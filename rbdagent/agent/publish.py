@@ -22,7 +22,7 @@ def _without_times(status: Json) -> Json:
         **{key: value for key, value in status.items() if key != "observedAt"},
         "mappings": mappings
         and [
-            {key: value for key, value in mapping.items() if key != "because"}
+            {key: value for key, value in mapping.items() if key != "reasons"}
             for mapping in mappings
         ],
     }

@@ -92,7 +92,7 @@ def explanation(code: str) -> str:
         NotFoundError: there is no such code.
     """
     found = entry(code)
-    recovery = found.heals
+    recovery = found.recovery
     return "\n".join(
         (
             f"{found.code} {found.name} ({found.severity})",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from rbdagent.catalog.entry import Entry
-from rbdagent.model import Heals, LifeStep, Severity
+from rbdagent.model import LifecycleStep, Recovery, Severity
 
 _CONTROLLER: Final = "the attach/detach controller"
 _ATTACHER: Final = "external-attacher"
@@ -25,8 +25,8 @@ ENTRIES: Final = (
         risk="None: the pod has not started.",
         remedy="Check that kube-controller-manager is running and is the leader. If it is, restart "
         "it: it then rebuilds its cached state.",
-        heals=Heals(by=_CONTROLLER, once="it is running"),
-        step=LifeStep.ATTACH,
+        recovery=Recovery(actor=_CONTROLLER, condition="it is running"),
+        step=LifecycleStep.ATTACH,
     ),
     Entry(
         "RBD712",
@@ -38,8 +38,8 @@ ENTRIES: Final = (
         evidence="attached has been false for more than a minute, and there is no attachError.",
         risk="None: the pod has not started.",
         remedy="Restore the pods that have the container csi-attacher.",
-        heals=Heals(by=_ATTACHER, once="it is running"),
-        step=LifeStep.ATTACH,
+        recovery=Recovery(actor=_ATTACHER, condition="it is running"),
+        step=LifecycleStep.ATTACH,
     ),
     Entry(
         "RBD713",
@@ -56,8 +56,8 @@ ENTRIES: Final = (
         "prevents two writers.",
         remedy="Restore the pods that have the container csi-attacher. Never remove the finalizer "
         "by hand: the mapping would stay on the node, and no component would know of it.",
-        heals=Heals(by=_ATTACHER, once="it is running"),
-        step=LifeStep.DETACH,
+        recovery=Recovery(actor=_ATTACHER, condition="it is running"),
+        step=LifecycleStep.DETACH,
     ),
     Entry(
         "RBD714",
@@ -68,7 +68,7 @@ ENTRIES: Final = (
         evidence="deletionTimestamp is set, and there is no detachError.",
         risk="None.",
         remedy="Wait, then run the command again.",
-        heals=Heals(by=_ATTACHER, within_s=120),
+        recovery=Recovery(actor=_ATTACHER, within_s=120),
     ),
     Entry(
         "RBD715",
@@ -83,12 +83,12 @@ ENTRIES: Final = (
         "kubelet has forgotten.",
         remedy="Check that node first: if the image is mapped there, the mapping must be removed. "
         "If it is not mapped, restart kube-controller-manager: it then rebuilds its cached state.",
-        heals=Heals(
-            by=_CONTROLLER,
+        recovery=Recovery(
+            actor=_CONTROLLER,
             within_s=60,
             note="if its cached state is stale, only a restart of kube-controller-manager helps",
         ),
-        step=LifeStep.DETACH,
+        step=LifecycleStep.DETACH,
     ),
     Entry(
         "RBD716",
@@ -101,10 +101,10 @@ ENTRIES: Final = (
         remedy="Check Ceph for a watcher from that node, and check the node itself. Once nothing "
         "there has the image, delete the VolumeAttachment with a plain kubectl delete: the "
         "controller itself would do the same.",
-        heals=Heals(
+        recovery=Recovery(
             note="after its next restart, kube-controller-manager skips an attachment without a PV"
         ),
-        step=LifeStep.DETACH,
+        step=LifecycleStep.DETACH,
     ),
     Entry(
         "RBD717",
@@ -118,8 +118,10 @@ ENTRIES: Final = (
         risk="Only ceph-csi's check of the watchers still prevents two writers.",
         remedy="Repair the detach from the node that no longer needs the volume. Until then, do "
         "nothing that removes a watch: no blocklist entry, no forced unmap.",
-        heals=Heals(by=_ATTACHER, once="the older attachment can be detached", within_s=300),
-        step=LifeStep.DETACH,
+        recovery=Recovery(
+            actor=_ATTACHER, condition="the older attachment can be detached", within_s=300
+        ),
+        step=LifecycleStep.DETACH,
     ),
     Entry(
         "RBD718",
@@ -133,8 +135,8 @@ ENTRIES: Final = (
         risk="None: the pod has not started.",
         remedy="Check kubelet's log on that node, and whether kubelet reaches the API server. Do "
         "not restart kubelet while an unmount fails there: it would forget that volume.",
-        heals=Heals(by="kubelet", once="it works again", within_s=10),
-        step=LifeStep.STAGE,
+        recovery=Recovery(actor="kubelet", condition="it works again", within_s=10),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD719",
@@ -149,8 +151,10 @@ ENTRIES: Final = (
         remedy="Run one replica; or use a StatefulSet with volumeClaimTemplates, which creates a "
         "separate volume for each replica; or use a volume for many nodes (CephFS). Check a "
         "StatefulSet's persistentVolumeClaimRetentionPolicy before scaling it down.",
-        heals=Heals(by=_CONTROLLER, once="one of the two pods has ended", within_s=122),
-        step=LifeStep.ATTACH,
+        recovery=Recovery(
+            actor=_CONTROLLER, condition="one of the two pods has ended", within_s=122
+        ),
+        step=LifecycleStep.ATTACH,
     ),
     Entry(
         "RBD721",
@@ -161,7 +165,7 @@ ENTRIES: Final = (
         evidence="deletionTimestamp, which is the time of the request plus the grace period.",
         risk="None.",
         remedy="Wait, then run the command again. Never delete the pod by force.",
-        heals=Heals(by="kubelet", within_s=60),
+        recovery=Recovery(actor="kubelet", within_s=60),
     ),
     Entry(
         "RBD722",
@@ -176,8 +180,10 @@ ENTRIES: Final = (
         remedy="Check Ceph first (`ceph health detail`), then the process on that node. If Ceph is "
         "healthy and the process does not end, reboot the node. Never delete the pod by force "
         "before that.",
-        heals=Heals(by="kubelet", once="the pod's processes have ended", within_s=122),
-        step=LifeStep.UNPUBLISH,
+        recovery=Recovery(
+            actor="kubelet", condition="the pod's processes have ended", within_s=122
+        ),
+        step=LifecycleStep.UNPUBLISH,
     ),
     Entry(
         "RBD724",
@@ -191,12 +197,13 @@ ENTRIES: Final = (
         risk="A Ready node is never detached by force: the problem lasts as long as its cause.",
         remedy="Run rbdagent on that node: it names what keeps the volume there. The error itself "
         "is in the logs of kubelet and of the CSI plugin on that node.",
-        heals=Heals(
-            by="kubelet",
-            once="it is running, the CSI driver responds there, and nothing keeps the volume open",
+        recovery=Recovery(
+            actor="kubelet",
+            condition="it is running, the CSI driver responds there, "
+            "and nothing keeps the volume open",
             within_s=133,
         ),
-        step=LifeStep.UNSTAGE,
+        step=LifecycleStep.UNSTAGE,
     ),
     Entry(
         "RBD725",
@@ -212,8 +219,8 @@ ENTRIES: Final = (
         "while the watch is alive, the machine writes. Power the machine off, and only then set "
         "the out-of-service taint: the pod and its attachments are removed within 20 s. Remove "
         "the taint when the node is back.",
-        heals=Heals(by="its kubelet", once="the node is back"),
-        step=LifeStep.UNPUBLISH,
+        recovery=Recovery(actor="its kubelet", condition="the node is back"),
+        step=LifecycleStep.UNPUBLISH,
     ),
     Entry(
         "RBD726",
@@ -228,7 +235,7 @@ ENTRIES: Final = (
         "unmount: the next node gets the volume while this node still writes.",
         remedy="If the machine was off at any time since the taint was set, remove the taint. If "
         "not: stop the pods with volumes there and reboot the machine first.",
-        heals=Heals(note="no component removes the taint"),
-        step=LifeStep.UNPUBLISH,
+        recovery=Recovery(note="no component removes the taint"),
+        step=LifecycleStep.UNPUBLISH,
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from rbdagent.catalog.entry import Entry
-from rbdagent.model import Heals, LifeStep, Severity
+from rbdagent.model import LifecycleStep, Recovery, Severity
 
 _PROVISIONER: Final = "external-provisioner"
 _BINDER: Final = "the PV controller"
@@ -25,8 +25,8 @@ _PENDING: Final = (
         risk=_NO_VOLUME,
         remedy="Run `rbdagent diagnose`, which also reads the storage classes and PVs; or read "
         "the claim's events.",
-        heals=Heals(by=_BINDER, once="a PV fits or is provisioned"),
-        step=LifeStep.BIND,
+        recovery=Recovery(actor=_BINDER, condition="a PV fits or is provisioned"),
+        step=LifecycleStep.BIND,
     ),
     Entry(
         "RBD601",
@@ -41,8 +41,8 @@ _PENDING: Final = (
         remedy="Create a storage class with that name, or create a PV of that class. A claim's "
         "class cannot be changed. The alternative is to delete the claim, which has no volume "
         "yet, and to create it again with a class that exists.",
-        heals=Heals(by=_BINDER, once="the class exists", within_s=_SYNC_S),
-        step=LifeStep.PROVISION,
+        recovery=Recovery(actor=_BINDER, condition="the class exists", within_s=_SYNC_S),
+        step=LifecycleStep.PROVISION,
     ),
     Entry(
         "RBD602",
@@ -59,8 +59,8 @@ _PENDING: Final = (
         remedy="Create a PV that fits, or change the closest one: a PV's class, capacity, access "
         "modes and labels can be changed, its volumeMode cannot. Or delete the claim, which has "
         "no volume yet, and create it again with a class that has a provisioner.",
-        heals=Heals(by=_BINDER, once="a PV fits", within_s=_SYNC_S),
-        step=LifeStep.BIND,
+        recovery=Recovery(actor=_BINDER, condition="a PV fits", within_s=_SYNC_S),
+        step=LifecycleStep.BIND,
     ),
     Entry(
         "RBD603",
@@ -72,8 +72,8 @@ _PENDING: Final = (
         evidence="The class's volumeBindingMode, and no pod that uses the claim.",
         risk="None.",
         remedy="No action is needed. To get a volume, start a pod that uses the claim.",
-        heals=None,
-        step=LifeStep.PROVISION,
+        recovery=None,
+        step=LifecycleStep.PROVISION,
     ),
     Entry(
         "RBD604",
@@ -86,8 +86,8 @@ _PENDING: Final = (
         risk=_NO_VOLUME,
         remedy="Read the scheduler's message for the pod. When the pod has a node, the claim "
         "gets its volume automatically.",
-        heals=Heals(by="the scheduler", once="a node fits the pod"),
-        step=LifeStep.SCHEDULE,
+        recovery=Recovery(actor="the scheduler", condition="a node fits the pod"),
+        step=LifecycleStep.SCHEDULE,
     ),
     Entry(
         "RBD605",
@@ -99,8 +99,8 @@ _PENDING: Final = (
         evidence="The claim's age, and no failure among its events.",
         risk="None.",
         remedy="Wait, then run the command again.",
-        heals=None,
-        step=LifeStep.PROVISION,
+        recovery=None,
+        step=LifecycleStep.PROVISION,
     ),
     Entry(
         "RBD606",
@@ -115,8 +115,8 @@ _PENDING: Final = (
         risk=_NO_VOLUME,
         remedy="Read the log of the leading provisioner (container csi-provisioner). Restarting "
         "it does no harm: another one becomes the leader within 15 s.",
-        heals=Heals(by=_PROVISIONER, once="it runs under that name"),
-        step=LifeStep.PROVISION,
+        recovery=Recovery(actor=_PROVISIONER, condition="it runs under that name"),
+        step=LifecycleStep.PROVISION,
     ),
     Entry(
         "RBD607",
@@ -130,8 +130,10 @@ _PENDING: Final = (
         "with an unknown result in memory only, and a restart would leak that image.",
         remedy="Fix what the event names. The provisioner retries automatically. Only a restart "
         "of the provisioner makes it retry at once.",
-        heals=Heals(by=_PROVISIONER, once="the cause in its event is fixed", within_s=_RETRY_S),
-        step=LifeStep.PROVISION,
+        recovery=Recovery(
+            actor=_PROVISIONER, condition="the cause in its event is fixed", within_s=_RETRY_S
+        ),
+        step=LifecycleStep.PROVISION,
     ),
     Entry(
         "RBD608",
@@ -149,8 +151,8 @@ _PENDING: Final = (
         remedy="Replace the provisioner: with csi-provisioner 1.4 or newer; for NFS with "
         "nfs-subdir-external-provisioner 4.0 or newer; for RBD with ceph-csi (rbd.csi.ceph.com) "
         "and a class that names it. The volumes of the old class stay as they are.",
-        heals=Heals(note="no update of Kubernetes restores selfLink"),
-        step=LifeStep.PROVISION,
+        recovery=Recovery(note="no update of Kubernetes restores selfLink"),
+        step=LifecycleStep.PROVISION,
     ),
     Entry(
         "RBD609",
@@ -163,8 +165,8 @@ _PENDING: Final = (
         remedy="Create a PV with that name (its image may still exist), with no claimRef or with "
         "one that names this claim. Or delete the claim, which has no volume yet, and create it "
         "again without volumeName.",
-        heals=Heals(by=_BINDER, once="the PV exists", within_s=_SYNC_S),
-        step=LifeStep.BIND,
+        recovery=Recovery(actor=_BINDER, condition="the PV exists", within_s=_SYNC_S),
+        step=LifecycleStep.BIND,
     ),
     Entry(
         "RBD610",
@@ -179,8 +181,10 @@ _PENDING: Final = (
         remedy="Change the PV: its class, capacity and access modes can be changed. Its "
         "volumeMode cannot be changed, and neither can a claim's volumeName: delete the claim, "
         "which has no volume yet, and create it again.",
-        heals=Heals(by=_BINDER, once="the PV meets the claim's requirements", within_s=_SYNC_S),
-        step=LifeStep.BIND,
+        recovery=Recovery(
+            actor=_BINDER, condition="the PV meets the claim's requirements", within_s=_SYNC_S
+        ),
+        step=LifecycleStep.BIND,
     ),
     Entry(
         "RBD615",
@@ -194,8 +198,10 @@ _PENDING: Final = (
         risk=_NO_VOLUME,
         remedy="Set the claim's class: Kubernetes allows this once, while no class is set. Or "
         "mark a class as the default: every claim without a class then gets it.",
-        heals=Heals(by=_BINDER, once="a class is marked as the default", within_s=_SYNC_S),
-        step=LifeStep.PROVISION,
+        recovery=Recovery(
+            actor=_BINDER, condition="a class is marked as the default", within_s=_SYNC_S
+        ),
+        step=LifecycleStep.PROVISION,
     ),
     Entry(
         "RBD616",
@@ -209,8 +215,8 @@ _PENDING: Final = (
         remedy="Delete the class and create it again with the same name, with provisioner "
         "rbd.csi.ceph.com and its parameters: pending claims then get their volumes. Or use "
         "another class in a new claim.",
-        heals=Heals(note="Kubernetes does not bring the plugin back"),
-        step=LifeStep.PROVISION,
+        recovery=Recovery(note="Kubernetes does not bring the plugin back"),
+        step=LifecycleStep.PROVISION,
     ),
     Entry(
         "RBD617",
@@ -223,8 +229,8 @@ _PENDING: Final = (
         risk=_NO_VOLUME,
         remedy="Install the driver, or create the class again with the name of the installed "
         "driver.",
-        heals=Heals(by=_PROVISIONER, once="the driver is installed"),
-        step=LifeStep.PROVISION,
+        recovery=Recovery(actor=_PROVISIONER, condition="the driver is installed"),
+        step=LifecycleStep.PROVISION,
     ),
     Entry(
         "RBD618",
@@ -236,8 +242,8 @@ _PENDING: Final = (
         risk=_NO_VOLUME,
         remedy="Get its pods running again (with ceph-csi: the Deployment "
         "csi-rbdplugin-provisioner).",
-        heals=Heals(by=_PROVISIONER, once="it runs"),
-        step=LifeStep.PROVISION,
+        recovery=Recovery(actor=_PROVISIONER, condition="it runs"),
+        step=LifecycleStep.PROVISION,
     ),
     Entry(
         "RBD619",
@@ -252,8 +258,8 @@ _PENDING: Final = (
         "may be left behind.",
         remedy="Make sure that Ceph answers the plugin's pod. The call then ends, and no other "
         "action is needed.",
-        heals=Heals(by=_PROVISIONER, once="Ceph answers it", within_s=_RETRY_S),
-        step=LifeStep.PROVISION,
+        recovery=Recovery(actor=_PROVISIONER, condition="Ceph answers it", within_s=_RETRY_S),
+        step=LifecycleStep.PROVISION,
     ),
     Entry(
         "RBD620",
@@ -266,8 +272,10 @@ _PENDING: Final = (
         risk=_NO_VOLUME,
         remedy="Create a PV of that class with those labels. Or delete the claim, which has no "
         "volume yet, and create it again without a selector.",
-        heals=Heals(by=_BINDER, once="a PV of that class has the labels", within_s=_SYNC_S),
-        step=LifeStep.PROVISION,
+        recovery=Recovery(
+            actor=_BINDER, condition="a PV of that class has the labels", within_s=_SYNC_S
+        ),
+        step=LifecycleStep.PROVISION,
     ),
     Entry(
         "RBD621",
@@ -282,8 +290,8 @@ _PENDING: Final = (
         remedy="Delete the claim, which has no volume yet, and create it again with one of "
         "these: ReadWriteOnce; ReadWriteMany with volumeMode Block, if the program itself "
         "coordinates access to a shared block device; or a class of CephFS for shared files.",
-        heals=Heals(note="a claim's access modes and volumeMode cannot be changed"),
-        step=LifeStep.PROVISION,
+        recovery=Recovery(note="a claim's access modes and volumeMode cannot be changed"),
+        step=LifecycleStep.PROVISION,
     ),
     Entry(
         "RBD622",
@@ -299,8 +307,8 @@ _PENDING: Final = (
         remedy="Remove the annotation: the scheduler then chooses a node again. A volume that is "
         "being provisioned for the old node may still be created. For RBD without topology, this "
         "does no harm.",
-        heals=Heals(note="external-provisioner keeps the choice after every error"),
-        step=LifeStep.PROVISION,
+        recovery=Recovery(note="external-provisioner keeps the choice after every error"),
+        step=LifecycleStep.PROVISION,
     ),
     Entry(
         "RBD623",
@@ -315,8 +323,8 @@ _PENDING: Final = (
         risk=_NO_VOLUME,
         remedy="Create the pod with a nodeSelector instead of nodeName. Or set the node of the "
         "volume by hand, in place of the scheduler.",
-        heals=Heals(note="only the scheduler passes the claim on, and it never sees the pod"),
-        step=LifeStep.PROVISION,
+        recovery=Recovery(note="only the scheduler passes the claim on, and it never sees the pod"),
+        step=LifecycleStep.PROVISION,
     ),
     Entry(
         "RBD624",
@@ -329,8 +337,10 @@ _PENDING: Final = (
         risk="If a PV is given to another claim, that claim gets its data as well.",
         remedy="Name another PV. A claim's volumeName cannot be changed: delete the claim, which "
         "has no volume yet, and create it again.",
-        heals=Heals(by=_BINDER, once="the PV's claimRef refers to this claim", within_s=_SYNC_S),
-        step=LifeStep.BIND,
+        recovery=Recovery(
+            actor=_BINDER, condition="the PV's claimRef refers to this claim", within_s=_SYNC_S
+        ),
+        step=LifecycleStep.BIND,
     ),
     Entry(
         "RBD625",
@@ -345,8 +355,10 @@ _PENDING: Final = (
         "data seems to be lost.",
         remedy="Change the PV's capacity or access modes. If the claim must get no other PV, "
         'name the PV in the claim (volumeName), or request no class (storageClassName "").',
-        heals=Heals(by=_BINDER, once="the PV meets the claim's requirements", within_s=_SYNC_S),
-        step=LifeStep.BIND,
+        recovery=Recovery(
+            actor=_BINDER, condition="the PV meets the claim's requirements", within_s=_SYNC_S
+        ),
+        step=LifecycleStep.BIND,
     ),
     Entry(
         "RBD626",
@@ -358,8 +370,8 @@ _PENDING: Final = (
         risk="None.",
         remedy="Wait half a minute, then run the command again. If nothing has changed, check "
         "whether kube-controller-manager runs, and read its log.",
-        heals=Heals(by=_BINDER, within_s=_SYNC_S),
-        step=LifeStep.BIND,
+        recovery=Recovery(actor=_BINDER, within_s=_SYNC_S),
+        step=LifecycleStep.BIND,
     ),
     Entry(
         "RBD627",
@@ -373,8 +385,10 @@ _PENDING: Final = (
         risk="None at once. Nothing is bound, released, attached or cleaned up in the whole "
         "cluster.",
         remedy="Get kube-controller-manager running again, and read its log.",
-        heals=Heals(by=_BINDER, once="kube-controller-manager runs again", within_s=_SYNC_S),
-        step=LifeStep.BIND,
+        recovery=Recovery(
+            actor=_BINDER, condition="kube-controller-manager runs again", within_s=_SYNC_S
+        ),
+        step=LifecycleStep.BIND,
     ),
 )
 
@@ -394,10 +408,10 @@ _LOST: Final = (
         "Then write the uid of the existing claim into the PV's claimRef. It does not help to "
         "remove the uid: a claim that was bound once accepts only a PV with the claim's own uid, "
         "or without any claimRef.",
-        heals=Heals(
-            by=_BINDER, once="the PV's claimRef contains the claim's uid", within_s=_SYNC_S
+        recovery=Recovery(
+            actor=_BINDER, condition="the PV's claimRef contains the claim's uid", within_s=_SYNC_S
         ),
-        step=LifeStep.BIND,
+        step=LifecycleStep.BIND,
     ),
     Entry(
         "RBD630",
@@ -411,8 +425,8 @@ _LOST: Final = (
         remedy="Set the claim's volumeName again. Or remove the annotation bind-completed: the "
         "claim is then bound like a new one, and a class with a provisioner creates a new, empty "
         "volume for it.",
-        heals=Heals(by=_BINDER, once="volumeName is set again", within_s=_SYNC_S),
-        step=LifeStep.BIND,
+        recovery=Recovery(actor=_BINDER, condition="volumeName is set again", within_s=_SYNC_S),
+        step=LifecycleStep.BIND,
     ),
     Entry(
         "RBD631",
@@ -426,8 +440,10 @@ _LOST: Final = (
         "deletes no image.",
         remedy="Create the PV again with the same name: with the same driver and volumeHandle, "
         "reclaim policy Retain, and the uid of the existing claim in its claimRef.",
-        heals=Heals(by=_BINDER, once="a PV with that name exists and fits", within_s=_SYNC_S),
-        step=LifeStep.BIND,
+        recovery=Recovery(
+            actor=_BINDER, condition="a PV with that name exists and fits", within_s=_SYNC_S
+        ),
+        step=LifecycleStep.BIND,
     ),
     Entry(
         "RBD632",
@@ -440,8 +456,8 @@ _LOST: Final = (
         remedy="Delete this claim, which deletes no image because the PV belongs to the other "
         "claim. Create the claim again with a separate PV: a clone or a snapshot, if it needs the "
         "same data. Never create a second PV of the same image.",
-        heals=Heals(note="the PV stays bound to the other claim"),
-        step=LifeStep.BIND,
+        recovery=Recovery(note="the PV stays bound to the other claim"),
+        step=LifecycleStep.BIND,
     ),
     Entry(
         "RBD633",
@@ -454,7 +470,7 @@ _LOST: Final = (
         risk="The new volume is empty, so the data may seem to be lost.",
         remedy="If the data is in the other PV: set both PVs to Retain, stop the pods, delete "
         "the claim, and create it again with volumeName.",
-        heals=None,
+        recovery=None,
     ),
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from rbdagent.catalog.entry import Entry
-from rbdagent.model import Heals, LifeStep, Severity
+from rbdagent.model import LifecycleStep, Recovery, Severity
 
 ENTRIES: Final = (
     Entry(
@@ -19,8 +19,8 @@ ENTRIES: Final = (
         "useless.",
         remedy="Check the trash (`rbd trash ls`), mirrors and backups. Unmap the remaining "
         "mappings of the image, once nothing uses them.",
-        heals=Heals(note="a deleted image does not come back"),
-        step=LifeStep.STAGE,
+        recovery=Recovery(note="a deleted image does not come back"),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD302",
@@ -32,8 +32,8 @@ ENTRIES: Final = (
         evidence="The trash of the image's pool.",
         risk="The image is removed permanently when its deferment ends.",
         remedy="Restore it with `rbd trash restore` if it was deleted by mistake.",
-        heals=Heals(note="the image is removed permanently when its deferment ends"),
-        step=LifeStep.STAGE,
+        recovery=Recovery(note="the image is removed permanently when its deferment ends"),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD303",
@@ -46,8 +46,8 @@ ENTRIES: Final = (
         risk="The lock does not block newer kubelets, but old kubelets wait indefinitely.",
         remedy="When the node in the lock's name holds nothing, remove the lock with `rbd lock "
         "rm`.",
-        heals=Heals(note="the client that took the lock is gone"),
-        step=LifeStep.STAGE,
+        recovery=Recovery(note="the client that took the lock is gone"),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD304",
@@ -61,8 +61,10 @@ ENTRIES: Final = (
         "own former client.",
         remedy="Nothing to do if the old client's mappings are gone. If the old client still has a "
         "mapping, unmap it first.",
-        heals=Heals(by="the next client that writes", once="the old client's mapping is gone"),
-        step=LifeStep.STAGE,
+        recovery=Recovery(
+            actor="the next client that writes", condition="the old client's mapping is gone"
+        ),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD305",
@@ -75,7 +77,7 @@ ENTRIES: Final = (
         risk="None.",
         remedy="Run rbdagent again in 30 seconds. If the watch still exists, it belongs to a "
         "program that uses librbd.",
-        heals=Heals(by="Ceph", within_s=30),
+        recovery=Recovery(actor="Ceph", within_s=30),
     ),
     Entry(
         "RBD306",
@@ -92,13 +94,13 @@ ENTRIES: Final = (
         "device mapped, do not remove its entry or let it expire: stop its pods and unmap first. "
         "Remove the entry of a host (`ceph osd blocklist rm IP:0/0`) or of a range (`ceph osd "
         "blocklist range rm CIDR`) only when no node that it covers has a mapping left.",
-        heals=Heals(
-            by="Ceph",
-            once="the entry expires",
+        recovery=Recovery(
+            actor="Ceph",
+            condition="the entry expires",
             within_s=3600,
             note="from then on, a client that still has a device mapped writes without a watch",
         ),
-        step=LifeStep.STAGE,
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD307",
@@ -109,7 +111,7 @@ ENTRIES: Final = (
         evidence="Each cluster's own answer.",
         risk="The result may be about the wrong cluster's image.",
         remedy="Name the volume by its device on its node, or observe one cluster at a time.",
-        heals=None,
+        recovery=None,
     ),
     Entry(
         "RBD308",
@@ -124,7 +126,9 @@ ENTRIES: Final = (
         "removed. The last unmap removes the client, and new maps work. Only then remove an entry "
         "of the host or of a range (`ceph osd blocklist ls` shows it), if that node is to work "
         "again.",
-        heals=Heals(by="kubelet", once="the last mapping of that client is gone", within_s=122),
-        step=LifeStep.STAGE,
+        recovery=Recovery(
+            actor="kubelet", condition="the last mapping of that client is gone", within_s=122
+        ),
+        step=LifecycleStep.STAGE,
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from rbdagent.catalog.entry import Entry
-from rbdagent.model import Heals, LifeStep, Severity
+from rbdagent.model import LifecycleStep, Recovery, Severity
 
 ENTRIES: Final = (
     Entry(
@@ -21,8 +21,10 @@ ENTRIES: Final = (
         "watchers: if the other cluster's pod is stopped for a minute, its data is deleted.",
         remedy="Set the PV to Retain here and there. In the other cluster find the PV of this "
         "image, and scale its pods down there, or here. Fence nothing unless that machine is off.",
-        heals=Heals(by="kubelet", once="the other cluster has released the image", within_s=122),
-        step=LifeStep.STAGE,
+        recovery=Recovery(
+            actor="kubelet", condition="the other cluster has released the image", within_s=122
+        ),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD772",
@@ -37,7 +39,7 @@ ENTRIES: Final = (
         risk="If the other PV exists and is deleted with its claim, the image is deleted with it.",
         remedy="Make sure that no other cluster still has a PV of this image; if one does, set "
         "both to Retain.",
-        heals=None,
+        recovery=None,
     ),
     Entry(
         "RBD773",
@@ -49,7 +51,7 @@ ENTRIES: Final = (
         evidence="The watcher's address against every Node; access modes and volume mode.",
         risk="A delete in either cluster checks only the watchers.",
         remedy="Set the PV to Retain in both clusters.",
-        heals=None,
+        recovery=None,
     ),
     Entry(
         "RBD774",
@@ -63,7 +65,7 @@ ENTRIES: Final = (
         risk="Two writers on one file system destroy it.",
         remedy="Stop the pods in one cluster now: here, or in the other cluster. Then check the "
         "file system before it is used again. Set the PV to Retain here and there.",
-        heals=Heals(note="both clusters keep writing"),
-        step=LifeStep.USE,
+        recovery=Recovery(note="both clusters keep writing"),
+        step=LifecycleStep.USE,
     ),
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from rbdagent.model import Heals, LifeStep, Severity
+    from rbdagent.model import LifecycleStep, Recovery, Severity
 
 
 class Entry(Struct, frozen=True):
@@ -24,7 +24,7 @@ class Entry(Struct, frozen=True):
     """The observations that the finding is based on, and how certain they are."""
     risk: str
     remedy: str
-    heals: Heals | None
+    recovery: Recovery | None
     """The recovery without a user; None if nothing is broken."""
-    step: LifeStep | None = None
+    step: LifecycleStep | None = None
     """The step of the volume lifecycle that the fault blocks."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from rbdagent.catalog.entry import Entry
-from rbdagent.model import Heals, LifeStep, Severity
+from rbdagent.model import LifecycleStep, Recovery, Severity
 
 ENTRIES: Final = (
     Entry(
@@ -18,7 +18,7 @@ ENTRIES: Final = (
         "not observed, a container that has the device mounted or open counts as its user.",
         risk="None. Unmapping the volume would break the pod.",
         remedy="Nothing to do. To move the volume, delete or scale down the pod that uses it.",
-        heals=None,
+        recovery=None,
     ),
     Entry(
         "RBD101",
@@ -38,8 +38,8 @@ ENTRIES: Final = (
         "unmap. With --yes it executes the plan. By hand: run rbdagent a second time. If the "
         "result is the same, run a plain `rbd unmap` of the device, never with force. The kernel "
         "refuses (EBUSY) while any process has the device open, and flushes at the last close.",
-        heals=Heals(note="kubelet no longer tracks it; an agent in mode unmap unmaps it"),
-        step=LifeStep.UNSTAGE,
+        recovery=Recovery(note="kubelet no longer tracks it; an agent in mode unmap unmaps it"),
+        step=LifecycleStep.UNSTAGE,
     ),
     Entry(
         "RBD102",
@@ -57,8 +57,8 @@ ENTRIES: Final = (
         remedy="End the process or restart the pod that keeps the device open. kubelet then unmaps "
         "the device with its next retry, if it still tracks the volume. If only the kernel holds "
         "the device, drain and reboot the node.",
-        heals=Heals(by="kubelet", once="nothing keeps the device open", within_s=122),
-        step=LifeStep.UNSTAGE,
+        recovery=Recovery(actor="kubelet", condition="nothing keeps the device open", within_s=122),
+        step=LifecycleStep.UNSTAGE,
     ),
     Entry(
         "RBD103",
@@ -76,8 +76,8 @@ ENTRIES: Final = (
         "The last unmap removes the client, and new maps work again, unless the entry is for the "
         "whole host or for a range: then remove the entry afterwards. Never remove an entry while "
         "the mappings exist: I/O resumes, but the watch does not come back (see RBD105).",
-        heals=Heals(note="a blocklisted client does not recover"),
-        step=LifeStep.USE,
+        recovery=Recovery(note="a blocklisted client does not recover"),
+        step=LifecycleStep.USE,
     ),
     Entry(
         "RBD104",
@@ -91,8 +91,8 @@ ENTRIES: Final = (
         "indefinitely.",
         remedy="Delete the pods that use it; the next stage uses another nbd device. rbdagent "
         "never disconnects nbd devices: nothing prevents the disconnect of one that is in use.",
-        heals=Heals(note="no component starts the process again"),
-        step=LifeStep.USE,
+        recovery=Recovery(note="no component starts the process again"),
+        step=LifecycleStep.USE,
     ),
     Entry(
         "RBD105",
@@ -108,8 +108,8 @@ ENTRIES: Final = (
         "nodes write: the file system is destroyed without an error.",
         remedy="Remove the volume's pods from that node. Unmount and unmap the volume there before "
         "any other node gets it. Until then, keep pods of the volume from starting elsewhere.",
-        heals=Heals(note="the watch does not come back"),
-        step=LifeStep.USE,
+        recovery=Recovery(note="the watch does not come back"),
+        step=LifecycleStep.USE,
     ),
     Entry(
         "RBD106",
@@ -123,8 +123,8 @@ ENTRIES: Final = (
         risk="Two writers on one file system destroy it.",
         remedy="Stop the pods of the volume on all nodes but one, immediately. Unmap the volume on "
         "those nodes. Then check the file system before it is used again.",
-        heals=Heals(note="both nodes keep writing"),
-        step=LifeStep.USE,
+        recovery=Recovery(note="both nodes keep writing"),
+        step=LifecycleStep.USE,
     ),
     Entry(
         "RBD107",
@@ -136,8 +136,8 @@ ENTRIES: Final = (
         evidence="The taint, no VolumeAttachment for the node, and the mapping or its watch.",
         risk="Containers on that node may still write while another node starts the same volume.",
         remedy="Stop the workloads on that node and reboot it before you remove the taint.",
-        heals=Heals(note="NodeUnpublish and NodeUnstage never run on that node"),
-        step=LifeStep.UNSTAGE,
+        recovery=Recovery(note="NodeUnpublish and NodeUnstage never run on that node"),
+        step=LifecycleStep.UNSTAGE,
     ),
     Entry(
         "RBD108",
@@ -150,8 +150,8 @@ ENTRIES: Final = (
         risk="The data that the container writes is not on the volume. Deleting the pod destroys "
         "this data: NodeUnpublish of a path that is not a mount removes everything below it.",
         remedy="Copy the data out of the running container first. Only then delete the pod.",
-        heals=Heals(note="no component mounts a volume under a running container"),
-        step=LifeStep.PUBLISH,
+        recovery=Recovery(note="no component mounts a volume under a running container"),
+        step=LifecycleStep.PUBLISH,
     ),
     Entry(
         "RBD109",
@@ -165,8 +165,8 @@ ENTRIES: Final = (
         risk="The container still writes. A second pod on another node would be a second writer.",
         remedy="Bring kubelet back: it stops the container and cleans up. Otherwise stop the "
         "container with crictl on that node. Never unmap the device under the container.",
-        heals=Heals(by="kubelet", once="it runs on that node again"),
-        step=LifeStep.UNPUBLISH,
+        recovery=Recovery(actor="kubelet", condition="it runs on that node again"),
+        step=LifecycleStep.UNPUBLISH,
     ),
     Entry(
         "RBD110",
@@ -180,10 +180,10 @@ ENTRIES: Final = (
         risk="The volume stays mapped indefinitely, and every other node is refused.",
         remedy="On the node, in this order: umount (never lazily), luksClose if it is encrypted, "
         "rbd unmap. Stop at the first refusal. Never recreate vol_data.json by hand.",
-        heals=Heals(
+        recovery=Recovery(
             note="kubelet no longer tracks it; an agent with --unmap-staged unmounts and unmaps it"
         ),
-        step=LifeStep.UNSTAGE,
+        step=LifecycleStep.UNSTAGE,
     ),
     Entry(
         "RBD111",
@@ -199,8 +199,8 @@ ENTRIES: Final = (
         risk="The update never ends. No data is at risk.",
         remedy="Set the Deployment's strategy to Recreate (or maxSurge: 0, maxUnavailable: 1), or "
         "use a StatefulSet. If you delete only the old pod, its ReplicaSet creates another one.",
-        heals=Heals(note="each of the two pods waits for the other"),
-        step=LifeStep.ATTACH,
+        recovery=Recovery(note="each of the two pods waits for the other"),
+        step=LifecycleStep.ATTACH,
     ),
     Entry(
         "RBD112",
@@ -212,10 +212,12 @@ ENTRIES: Final = (
         "and access modes that allow one node.",
         risk="None for the data: the wait protects it.",
         remedy="Stop the pod that uses the volume, or run both pods on one node.",
-        heals=Heals(
-            by="the attach/detach controller", once="the pod that uses it has ended", within_s=122
+        recovery=Recovery(
+            actor="the attach/detach controller",
+            condition="the pod that uses it has ended",
+            within_s=122,
         ),
-        step=LifeStep.ATTACH,
+        step=LifecycleStep.ATTACH,
     ),
     Entry(
         "RBD113",
@@ -229,13 +231,13 @@ ENTRIES: Final = (
         remedy="While the node's watch exists, Ceph has a live client on it: bring the node back, "
         "or power it off. Set the out-of-service taint only when the node is off: its pods and "
         "attachments are then removed within 20 s. Remove the taint when the node is back.",
-        heals=Heals(
-            by="its kubelet",
-            once="the node is back",
+        recovery=Recovery(
+            actor="its kubelet",
+            condition="the node is back",
             note="six minutes after the node's pods are gone, the controller detaches by force, "
             "whether the machine is off or not, and the mapping stays",
         ),
-        step=LifeStep.DETACH,
+        step=LifecycleStep.DETACH,
     ),
     Entry(
         "RBD114",
@@ -246,7 +248,7 @@ ENTRIES: Final = (
         evidence="Access modes and volume mode of the PV.",
         risk="None.",
         remedy="Nothing to do.",
-        heals=None,
+        recovery=None,
     ),
     Entry(
         "RBD115",
@@ -259,8 +261,10 @@ ENTRIES: Final = (
         "nothing shows that Kubernetes created the mapping.",
         risk="ceph-csi refuses to stage the volume while this client watches the image.",
         remedy="Find the owner of the client by its address. rbdagent never acts on this client.",
-        heals=Heals(by="kubelet", once="that client has released the image", within_s=122),
-        step=LifeStep.STAGE,
+        recovery=Recovery(
+            actor="kubelet", condition="that client has released the image", within_s=122
+        ),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD116",
@@ -277,7 +281,7 @@ ENTRIES: Final = (
         "does not count as free.",
         remedy="Nothing to do. If mgr's watch stays, check `ceph rbd task list`. `rbdagent check` "
         "shows the caps that are needed to recognise mgr's clients.",
-        heals=None,
+        recovery=None,
     ),
     Entry(
         "RBD117",
@@ -289,7 +293,7 @@ ENTRIES: Final = (
         evidence="Two observations of the watchers.",
         risk="None: the client does not hold the image.",
         remedy="Nothing to do.",
-        heals=None,
+        recovery=None,
     ),
     Entry(
         "RBD118",
@@ -302,7 +306,7 @@ ENTRIES: Final = (
         risk="A mapping on a machine that is not a node of the cluster shows only on that machine "
         "if it is read-only or has no watch.",
         remedy="If a pod waits all the same, its events show what it waits for.",
-        heals=None,
+        recovery=None,
     ),
     Entry(
         "RBD119",
@@ -314,7 +318,7 @@ ENTRIES: Final = (
         evidence="The missing sources are listed with the holder.",
         risk="Unmapping on a guess destroys data.",
         remedy="Run rbdagent on the holder's own node.",
-        heals=None,
+        recovery=None,
     ),
     Entry(
         "RBD120",
@@ -326,6 +330,6 @@ ENTRIES: Final = (
         "than the grace period of ten minutes.",
         risk="Interfering makes the step fail.",
         remedy="Wait, then run rbdagent again.",
-        heals=Heals(by="kubelet and the CSI driver"),
+        recovery=Recovery(actor="kubelet and the CSI driver"),
     ),
 )

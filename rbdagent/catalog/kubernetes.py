@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from rbdagent.catalog.entry import Entry
-from rbdagent.model import Heals, LifeStep, Severity
+from rbdagent.model import LifecycleStep, Recovery, Severity
 
 ENTRIES: Final = (
     Entry(
@@ -25,12 +25,12 @@ ENTRIES: Final = (
         "indefinitely.",
         remedy="See the findings about the holder. Once the holder has released the volume, the "
         "controller attaches it automatically after kubelet's next retry (at most 2m2s later).",
-        heals=Heals(
-            by="the attach/detach controller",
-            once="the other node has released the volume",
+        recovery=Recovery(
+            actor="the attach/detach controller",
+            condition="the other node has released the volume",
             within_s=122,
         ),
-        step=LifeStep.ATTACH,
+        step=LifecycleStep.ATTACH,
     ),
     Entry(
         "RBD402",
@@ -45,8 +45,10 @@ ENTRIES: Final = (
         risk="None: the refusal prevents a second writer.",
         remedy="See the findings about the holder. Once the holder has released the image, the "
         "waiting NodeStage continues within seconds.",
-        heals=Heals(by="kubelet", once="that client has released the image", within_s=122),
-        step=LifeStep.STAGE,
+        recovery=Recovery(
+            actor="kubelet", condition="that client has released the image", within_s=122
+        ),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD407",
@@ -57,11 +59,11 @@ ENTRIES: Final = (
         evidence="The PV's source.",
         risk="None.",
         remedy="Use the tools of that driver.",
-        heals=None,
+        recovery=None,
     ),
     Entry(
         "RBD408",
-        "AttachedOnPaper",
+        "StaleAttachment",
         Severity.ERROR,
         "The control plane reports the volume as attached, but the node does not hold it.",
         cause="The controller's cached state is stale, or its detach never ends "
@@ -70,8 +72,8 @@ ENTRIES: Final = (
         risk="The next pod gets a Multi-Attach error although no node holds the volume.",
         remedy="If no pod on that node needs the volume, restart kube-controller-manager: it then "
         "rebuilds its cached state. Never remove the attachment's finalizer by hand.",
-        heals=Heals(note="the controller does not check again"),
-        step=LifeStep.DETACH,
+        recovery=Recovery(note="the controller does not check again"),
+        step=LifecycleStep.DETACH,
     ),
     Entry(
         "RBD409",
@@ -83,8 +85,10 @@ ENTRIES: Final = (
         evidence="deletionTimestamp and detachError.",
         risk="Removing the finalizer by hand orphans the mapping.",
         remedy="Repair what the error names. Never remove the finalizer.",
-        heals=Heals(by="external-attacher", once="what the error names is repaired", within_s=300),
-        step=LifeStep.DETACH,
+        recovery=Recovery(
+            actor="external-attacher", condition="what the error names is repaired", within_s=300
+        ),
+        step=LifecycleStep.DETACH,
     ),
     Entry(
         "RBD410",
@@ -95,13 +99,13 @@ ENTRIES: Final = (
         evidence="No Node has that name.",
         risk="The machine may still run and hold the image.",
         remedy="Prove that the machine is off. The controller then cleans up.",
-        heals=Heals(
-            by="the attach/detach controller",
+        recovery=Recovery(
+            actor="the attach/detach controller",
             within_s=440,
             note="80 s until the node's pods are removed, and six minutes from then, or from the "
             "start of kube-controller-manager",
         ),
-        step=LifeStep.DETACH,
+        step=LifecycleStep.DETACH,
     ),
     Entry(
         "RBD411",
@@ -115,8 +119,8 @@ ENTRIES: Final = (
         remedy="Set the reclaim policy Retain on all of these PVs first: they are one image, and "
         "the deletion of any of their claims would delete the image. Then find out which claim "
         "the data belongs to, delete the other PV, and create it again with a different handle.",
-        heals=Heals(note="a handle cannot be changed"),
-        step=LifeStep.BIND,
+        recovery=Recovery(note="a handle cannot be changed"),
+        step=LifecycleStep.BIND,
     ),
     Entry(
         "RBD412",
@@ -127,7 +131,7 @@ ENTRIES: Final = (
         evidence="The pod's claims.",
         risk="None.",
         remedy="Run rbdagent for each of the other volumes.",
-        heals=None,
+        recovery=None,
     ),
     Entry(
         "RBD413",
@@ -138,12 +142,12 @@ ENTRIES: Final = (
         evidence="attachError of the VolumeAttachment.",
         risk="The pod waits.",
         remedy="Repair what the error names.",
-        heals=Heals(
-            by="external-attacher and the attach/detach controller",
-            once="what the error names is repaired",
+        recovery=Recovery(
+            actor="external-attacher and the attach/detach controller",
+            condition="what the error names is repaired",
             within_s=422,
         ),
-        step=LifeStep.ATTACH,
+        step=LifecycleStep.ATTACH,
     ),
     Entry(
         "RBD414",
@@ -154,7 +158,7 @@ ENTRIES: Final = (
         evidence="The PV's source.",
         risk="None.",
         remedy="Name the image itself: POOL/IMAGE.",
-        heals=None,
+        recovery=None,
     ),
     Entry(
         "RBD415",
@@ -165,7 +169,7 @@ ENTRIES: Final = (
         evidence="The state of each source.",
         risk="None.",
         remedy="Check the name, and the sources that failed.",
-        heals=None,
+        recovery=None,
     ),
     Entry(
         "RBD416",
@@ -177,7 +181,7 @@ ENTRIES: Final = (
         evidence="The pod in the API; the watchers; the sysfs of this node, if the pod runs here.",
         risk="Until the cause is known, a second writer may get the volume.",
         remedy="Run rbdagent on the pod's node before anything else.",
-        heals=Heals(note="no other component checks this"),
-        step=LifeStep.USE,
+        recovery=Recovery(note="no other component checks this"),
+        step=LifecycleStep.USE,
     ),
 )

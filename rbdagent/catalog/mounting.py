@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Final
 
 from rbdagent.catalog.entry import Entry
-from rbdagent.model import Heals, LifeStep, Severity
+from rbdagent.model import LifecycleStep, Recovery, Severity
 
 _EVENT: Final = "kubelet's newest event of a pod that still waits, verbatim."
 _NONE: Final = "None: the pod has not started."
 
 
-def _retried(once: str) -> Heals:
+def _retried(once: str) -> Recovery:
     """Return the recovery by kubelet's retries, 500 ms apart, doubled up to 2m2s.
 
     kubelet retries indefinitely (exponentialbackoff).
     """
-    return Heals(by="kubelet", once=once, within_s=122)
+    return Recovery(actor="kubelet", condition=once, within_s=122)
 
 
 ENTRIES: Final = (
@@ -32,8 +32,8 @@ ENTRIES: Final = (
         "while kubelet restarts.",
         risk=_NONE,
         remedy="Start the CSI node plugin on that node. The pod then starts automatically.",
-        heals=_retried("the driver responds there"),
-        step=LifeStep.STAGE,
+        recovery=_retried("the driver responds there"),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD732",
@@ -47,8 +47,8 @@ ENTRIES: Final = (
         "stay mounted.",
         remedy="Install the driver under exactly that name. Otherwise set the PV to Retain and "
         "create it again with the installed driver: the driver of a PV cannot be changed.",
-        heals=_retried("the driver is installed"),
-        step=LifeStep.ATTACH,
+        recovery=_retried("the driver is installed"),
+        step=LifecycleStep.ATTACH,
     ),
     Entry(
         "RBD733",
@@ -61,8 +61,8 @@ ENTRIES: Final = (
         risk=_NONE,
         remedy="Create the secret again under exactly that name and namespace, with the keys "
         "userID and userKey.",
-        heals=_retried("the secret exists"),
-        step=LifeStep.STAGE,
+        recovery=_retried("the secret exists"),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD734",
@@ -76,8 +76,8 @@ ENTRIES: Final = (
         risk=_NONE,
         remedy="Add the clusterID with the monitors of the right Ceph cluster. Make sure that it "
         "is the right one: different clusters can have the same pool IDs and image names.",
-        heals=_retried("the clusterID is configured"),
-        step=LifeStep.STAGE,
+        recovery=_retried("the clusterID is configured"),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD735",
@@ -90,8 +90,8 @@ ENTRIES: Final = (
         risk="Other volumes on that node may hang as well.",
         remedy="Test the monitors' ports 3300 and 6789 from that node, and compare the addresses "
         "with `ceph mon dump`.",
-        heals=_retried("the node reaches the monitors"),
-        step=LifeStep.STAGE,
+        recovery=_retried("the node reaches the monitors"),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD736",
@@ -104,8 +104,8 @@ ENTRIES: Final = (
         risk=_NONE,
         remedy="Compare `ceph auth get` of the user with the secret. The user needs mon 'profile "
         "rbd' and osd 'profile rbd pool=POOL'.",
-        heals=_retried("the key and the caps are right"),
-        step=LifeStep.STAGE,
+        recovery=_retried("the key and the caps are right"),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD737",
@@ -117,8 +117,8 @@ ENTRIES: Final = (
         risk="If it is the wrong cluster, nothing that is created there is found again.",
         remedy="Check that it is the right cluster (`ceph fsid`), and that the pool exists "
         "(`ceph osd pool ls`).",
-        heals=_retried("the pool exists"),
-        step=LifeStep.STAGE,
+        recovery=_retried("the pool exists"),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD738",
@@ -132,8 +132,8 @@ ENTRIES: Final = (
         "over.",
         remedy="Check the trash (`rbd trash ls --all`) and restore the image from there. If it is "
         "not in the trash, check mirrors and backups.",
-        heals=Heals(note="a deleted image does not come back"),
-        step=LifeStep.STAGE,
+        recovery=Recovery(note="a deleted image does not come back"),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD739",
@@ -146,8 +146,8 @@ ENTRIES: Final = (
         risk=_NONE,
         remedy="Install the package with the kernel's additional modules, or reboot into the "
         "kernel whose modules are installed. `modprobe rbd` on that node shows the result at once.",
-        heals=_retried("the module is loaded"),
-        step=LifeStep.STAGE,
+        recovery=_retried("the module is loaded"),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD740",
@@ -162,8 +162,8 @@ ENTRIES: Final = (
         "kernel, deep-flatten before 5.1. rbd names them on its standard output, which ceph-csi "
         "drops; the kernel log shows them as a mask. Correct the imageFeatures of the "
         "StorageClass, or use the mounter rbd-nbd.",
-        heals=_retried("the features are disabled"),
-        step=LifeStep.STAGE,
+        recovery=_retried("the features are disabled"),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD741",
@@ -182,8 +182,8 @@ ENTRIES: Final = (
         "version: ms_mode needs 5.11. If mapOptions do not contain ms_mode and the kernel is "
         "older, the node needs a newer kernel, or a ceph-csi with Ceph 19 or older (3.15): rbd of "
         "Ceph 20 passes ms_mode=legacy too.",
-        heals=_retried("the kernel accepts the options"),
-        step=LifeStep.STAGE,
+        recovery=_retried("the kernel accepts the options"),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD742",
@@ -197,8 +197,8 @@ ENTRIES: Final = (
         risk="None: the lock of the former owner keeps all other clients out.",
         remedy="Give the user mon 'profile rbd'. Do not remove the lock by hand while its owner "
         "may be alive.",
-        heals=_retried("the user has these caps"),
-        step=LifeStep.STAGE,
+        recovery=_retried("the user has these caps"),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD743",
@@ -212,8 +212,8 @@ ENTRIES: Final = (
         "(split-brain).",
         remedy="Demote the image on the other side, then promote it here (`rbd mirror image "
         "promote`). Use force only if the other side is lost.",
-        heals=_retried("the image is promoted here"),
-        step=LifeStep.STAGE,
+        recovery=_retried("the image is promoted here"),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD744",
@@ -224,8 +224,8 @@ ENTRIES: Final = (
         evidence=_EVENT,
         risk=_NONE,
         remedy="Read rbd's error in the event, and the kernel log on that node.",
-        heals=_retried("the reported error is repaired"),
-        step=LifeStep.STAGE,
+        recovery=_retried("the reported error is repaired"),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD745",
@@ -237,8 +237,8 @@ ENTRIES: Final = (
         evidence="`flatten in progress` in kubelet's event.",
         risk="None.",
         remedy="Wait. `ceph rbd task list` shows the progress.",
-        heals=_retried("Ceph's manager has flattened it"),
-        step=LifeStep.STAGE,
+        recovery=_retried("Ceph's manager has flattened it"),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD746",
@@ -250,8 +250,8 @@ ENTRIES: Final = (
         evidence=_EVENT,
         risk="Without its passphrase the data is lost: delete nothing in the KMS.",
         remedy="Restore the KMS and its configuration (ConfigMap csi-kms-connection-details).",
-        heals=_retried("the passphrase is available"),
-        step=LifeStep.STAGE,
+        recovery=_retried("the passphrase is available"),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD747",
@@ -270,8 +270,8 @@ ENTRIES: Final = (
         "(`ceph auth get-or-create client.USER-aes CAPS --key-type=aes`, if `ceph mon dump` "
         "lists aes in auth_allowed_ciphers; a user that exists keeps its key), or run the pods on "
         "nodes with kernel 7.0 or later. See docs/install.md, Key types.",
-        heals=_retried("the secret has a key that both can use"),
-        step=LifeStep.STAGE,
+        recovery=_retried("the secret has a key that both can use"),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD748",
@@ -289,8 +289,8 @@ ENTRIES: Final = (
         "mapOptions of an existing PV cannot be changed: `ceph config set client "
         "rbd_default_map_options ms_mode=prefer-crc` applies to every map that names no ms_mode, "
         "on all nodes.",
-        heals=_retried("the monitors have an address for the ms_mode"),
-        step=LifeStep.STAGE,
+        recovery=_retried("the monitors have an address for the ms_mode"),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD751",
@@ -303,8 +303,8 @@ ENTRIES: Final = (
         risk="If the rollback also fails, the image stays mapped and no component knows of it.",
         remedy="Read `failed to run mkfs` in the log of the CSI node plugin on that node. Then "
         "correct the mkfsOptions of the StorageClass, the size, or Ceph (`ceph df`).",
-        heals=_retried("the error that mkfs reports is repaired"),
-        step=LifeStep.STAGE,
+        recovery=_retried("the error that mkfs reports is repaired"),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD752",
@@ -317,8 +317,8 @@ ENTRIES: Final = (
         risk="A repair may lose more than it saves.",
         remedy="Scale the workload to zero, take a snapshot of the image (`rbd snap create`), and "
         "only then repair the file system by hand on one node.",
-        heals=Heals(note="fsck leaves uncertain repairs to an administrator"),
-        step=LifeStep.STAGE,
+        recovery=Recovery(note="fsck leaves uncertain repairs to an administrator"),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD764",
@@ -333,8 +333,8 @@ ENTRIES: Final = (
         risk="A repair or a format of a device in use destroys its data.",
         remedy="Do not repair and do not format. Run `rbdagent who-holds` on that node to see what "
         "uses the device, and end that.",
-        heals=_retried("nothing uses the device"),
-        step=LifeStep.STAGE,
+        recovery=_retried("nothing uses the device"),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD765",
@@ -349,8 +349,8 @@ ENTRIES: Final = (
         risk="A repair by an old tool destroys what the tool does not know.",
         remedy="Run the newer ceph-csi on that node too, or mount the volume on the node where the "
         "file system was created. Do not repair the file system.",
-        heals=_retried("ceph-csi is updated there"),
-        step=LifeStep.STAGE,
+        recovery=_retried("ceph-csi is updated there"),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD766",
@@ -365,8 +365,8 @@ ENTRIES: Final = (
         remedy="Check whether a pod ever ran with the volume, and what the metadata is (`rbd "
         "image-meta list`). If no pod did: set the PV to Retain, delete the claim, and create it "
         "again. If the image is a copy: set its metadata to that of the original. Never format it.",
-        heals=Heals(note="no step writes that metadata later"),
-        step=LifeStep.STAGE,
+        recovery=Recovery(note="no step writes that metadata later"),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD753",
@@ -386,8 +386,10 @@ ENTRIES: Final = (
         "node's kernel log names what was refused. Then check what is on the image (`blkid` on a "
         "read-only mapping): the fsType of a PV cannot be changed; set Retain and create the PV "
         "again.",
-        heals=Heals(by="kubelet", once="the file system can be mounted as the PV specifies"),
-        step=LifeStep.STAGE,
+        recovery=Recovery(
+            actor="kubelet", condition="the file system can be mounted as the PV specifies"
+        ),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD754",
@@ -399,8 +401,8 @@ ENTRIES: Final = (
         risk="None.",
         remedy="Write to the image once through a ReadWriteOnce PV or claim, then use it "
         "read-only.",
-        heals=Heals(note="an image that is only read is not formatted"),
-        step=LifeStep.STAGE,
+        recovery=Recovery(note="an image that is only read is not formatted"),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD755",
@@ -413,8 +415,8 @@ ENTRIES: Final = (
         risk="Writes fail with EROFS; pods that do not check errors lose what they write.",
         remedy="Check the kernel log and Ceph. Then delete all pods with the volume on that node, "
         "so that it is unmounted: fsck runs when it is mounted again.",
-        heals=Heals(note="only an unmount, and fsck at the next mount, end it"),
-        step=LifeStep.USE,
+        recovery=Recovery(note="only an unmount, and fsck at the next mount, end it"),
+        step=LifecycleStep.USE,
     ),
     Entry(
         "RBD756",
@@ -426,8 +428,10 @@ ENTRIES: Final = (
         risk="None: the refusal prevents a second writer.",
         remedy="Use ReadWriteOnce; or volumeMode Block for programs that coordinate their access "
         "to a shared disk; or CephFS for files that many nodes write.",
-        heals=Heals(note="the access modes and volume mode of existing objects cannot be changed"),
-        step=LifeStep.STAGE,
+        recovery=Recovery(
+            note="the access modes and volume mode of existing objects cannot be changed"
+        ),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD757",
@@ -439,8 +443,8 @@ ENTRIES: Final = (
         evidence=_EVENT,
         risk="None.",
         remedy="Correct the pod: volumeDevices for Block, volumeMounts for Filesystem.",
-        heals=Heals(note="the containers of a pod cannot be changed"),
-        step=LifeStep.PUBLISH,
+        recovery=Recovery(note="the containers of a pod cannot be changed"),
+        step=LifecycleStep.PUBLISH,
     ),
     Entry(
         "RBD758",
@@ -452,8 +456,8 @@ ENTRIES: Final = (
         risk=_NONE,
         remedy="If the volume is only to be read, omit fsGroup. If not, find out why it does not "
         "accept writes (RBD755, `ceph health detail`).",
-        heals=_retried("the volume can be written"),
-        step=LifeStep.PUBLISH,
+        recovery=_retried("the volume can be written"),
+        step=LifecycleStep.PUBLISH,
     ),
     Entry(
         "RBD759",
@@ -466,8 +470,8 @@ ENTRIES: Final = (
         risk="None.",
         remedy="Give both pods the same seLinuxOptions, or run them on different nodes if the "
         "volume allows that.",
-        heals=_retried("the other pod has ended"),
-        step=LifeStep.PUBLISH,
+        recovery=_retried("the other pod has ended"),
+        step=LifecycleStep.PUBLISH,
     ),
     Entry(
         "RBD760",
@@ -479,8 +483,8 @@ ENTRIES: Final = (
         risk="None: the image is untouched.",
         remedy="Create a static CSI PV of the same image: driver rbd.csi.ceph.com, volumeHandle "
         'the image\'s name, staticVolume "true", clusterID, pool, and Retain.',
-        heals=Heals(note="the plugin does not come back"),
-        step=LifeStep.STAGE,
+        recovery=Recovery(note="the plugin does not come back"),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD761",
@@ -493,8 +497,8 @@ ENTRIES: Final = (
         risk="None for the data: the file system keeps its size.",
         remedy="Check the claim's conditions, and the image's size with `rbd info`. Run fsck if "
         "the file system reports errors.",
-        heals=_retried("the reported error is repaired"),
-        step=LifeStep.PUBLISH,
+        recovery=_retried("the reported error is repaired"),
+        step=LifecycleStep.PUBLISH,
     ),
     Entry(
         "RBD762",
@@ -506,8 +510,8 @@ ENTRIES: Final = (
         risk=_NONE,
         remedy="Repair what the event names. The CSI node plugin's log on that node has more "
         "details.",
-        heals=_retried("the reported error is repaired"),
-        step=LifeStep.STAGE,
+        recovery=_retried("the reported error is repaired"),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD763",
@@ -518,7 +522,7 @@ ENTRIES: Final = (
         evidence="The event VolumePermissionChangeInProgress.",
         risk="None.",
         remedy="Wait. fsGroupChangePolicy: OnRootMismatch avoids it the next time.",
-        heals=Heals(by="kubelet"),
-        step=LifeStep.PUBLISH,
+        recovery=Recovery(actor="kubelet"),
+        step=LifecycleStep.PUBLISH,
     ),
 )

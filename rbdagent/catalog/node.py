@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from rbdagent.catalog.entry import Entry
-from rbdagent.model import Heals, LifeStep, Severity
+from rbdagent.model import LifecycleStep, Recovery, Severity
 
 ENTRIES: Final = (
     Entry(
@@ -18,8 +18,10 @@ ENTRIES: Final = (
         risk="kubelet can neither mount nor unmount: pods hang in Terminating, and the next node "
         "gets Multi-Attach. A force delete does not help: it removes only the API object.",
         remedy="Bring the CSI node plugin back on that node. kubelet then completes the operation.",
-        heals=Heals(by="kubelet", once="the driver answers there again", within_s=122),
-        step=LifeStep.UNSTAGE,
+        recovery=Recovery(
+            actor="kubelet", condition="the driver answers there again", within_s=122
+        ),
+        step=LifecycleStep.UNSTAGE,
     ),
     Entry(
         "RBD202",
@@ -31,8 +33,8 @@ ENTRIES: Final = (
         risk="Containers keep running; nothing is mounted or unmounted. After six minutes the "
         "controller detaches by force, and the next node gets 'still being used'.",
         remedy="Start kubelet: it cleans up the volumes that it finds.",
-        heals=Heals(by="kubelet", once="it runs again"),
-        step=LifeStep.UNPUBLISH,
+        recovery=Recovery(actor="kubelet", condition="it runs again"),
+        step=LifecycleStep.UNPUBLISH,
     ),
     Entry(
         "RBD203",
@@ -50,8 +52,10 @@ ENTRIES: Final = (
         "healthy and the operation does not complete, restart the CSI node plugin's pod on that "
         "node: this releases the lock in the plugin's memory, but ends no process in "
         "uninterruptible sleep.",
-        heals=Heals(by="the operation itself and kubelet", once="Ceph answers", within_s=122),
-        step=LifeStep.STAGE,
+        recovery=Recovery(
+            actor="the operation itself and kubelet", condition="Ceph answers", within_s=122
+        ),
+        step=LifecycleStep.STAGE,
     ),
     Entry(
         "RBD204",
@@ -64,7 +68,7 @@ ENTRIES: Final = (
         remedy="Create the device node again with the number that sysfs has for the device "
         "(mknod). udev does not create device nodes. Without a device node, unmap the device by "
         "its id in sysfs.",
-        heals=Heals(note="no component creates the device node again"),
+        recovery=Recovery(note="no component creates the device node again"),
     ),
     Entry(
         "RBD205",
@@ -77,8 +81,8 @@ ENTRIES: Final = (
         risk="kubelet logs `orphaned pod … volume paths are still present`; nothing else.",
         remedy="List the directory. Remove vol_data.json with rm and empty directories with rmdir, "
         "never with rm -r. kubelet then removes the pod's directory.",
-        heals=Heals(note="kubelet only logs it"),
-        step=LifeStep.UNPUBLISH,
+        recovery=Recovery(note="kubelet only logs it"),
+        step=LifecycleStep.UNPUBLISH,
     ),
     Entry(
         "RBD206",
@@ -90,8 +94,8 @@ ENTRIES: Final = (
         evidence="The staging mount without the file beside it.",
         risk="kubelet cannot unstage a volume that it cannot identify.",
         remedy="Never recreate the file by hand. See RBD110.",
-        heals=Heals(note="kubelet cannot identify the volume that is staged there"),
-        step=LifeStep.UNSTAGE,
+        recovery=Recovery(note="kubelet cannot identify the volume that is staged there"),
+        step=LifecycleStep.UNSTAGE,
     ),
     Entry(
         "RBD207",
@@ -103,6 +107,6 @@ ENTRIES: Final = (
         evidence="The cluster's fsid, or the image's id, differs.",
         risk="An unmap by name may remove the wrong mapping.",
         remedy="Use the device in commands, never the image's name.",
-        heals=None,
+        recovery=None,
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from rbdagent.catalog.entry import Entry
-from rbdagent.model import Heals, LifeStep, Severity
+from rbdagent.model import LifecycleStep, Recovery, Severity
 
 _PROVISIONER: Final = "external-provisioner"
 _BINDER: Final = "the PV controller"
@@ -25,8 +25,8 @@ _RECLAIMING: Final = (
         remedy="To use it again: check that no client has the image open. Then write the name "
         "and namespace of the new claim into the PV's claimRef, without a uid, and name the PV in "
         "the new claim (volumeName). Nothing is wiped: the new claim gets the data.",
-        heals=Heals(note="a PV with Retain needs manual action"),
-        step=LifeStep.RECLAIM,
+        recovery=Recovery(note="a PV with Retain needs manual action"),
+        step=LifecycleStep.RECLAIM,
     ),
     Entry(
         "RBD406",
@@ -39,8 +39,8 @@ _RECLAIMING: Final = (
         risk="With reclaim policy Delete, the provisioner deletes the image of an existing claim.",
         remedy="Set Retain at once, and delete nothing. The PV controller sets the PV to Bound "
         "at its next sync. If it does not, it is not running. There is nothing to patch.",
-        heals=Heals(by=_BINDER, within_s=_SYNC_S),
-        step=LifeStep.BIND,
+        recovery=Recovery(actor=_BINDER, within_s=_SYNC_S),
+        step=LifecycleStep.BIND,
     ),
     Entry(
         "RBD611",
@@ -52,8 +52,10 @@ _RECLAIMING: Final = (
         risk="None.",
         remedy="Create the claim, or remove the claimRef from the PV: then any claim that fits "
         "may get the PV and its data.",
-        heals=Heals(by=_BINDER, once="a claim with that name exists and fits", within_s=_SYNC_S),
-        step=LifeStep.BIND,
+        recovery=Recovery(
+            actor=_BINDER, condition="a claim with that name exists and fits", within_s=_SYNC_S
+        ),
+        step=LifecycleStep.BIND,
     ),
     Entry(
         "RBD612",
@@ -67,8 +69,8 @@ _RECLAIMING: Final = (
         remedy="To use it again: set Retain, and remove the claimRef. The PV is then Available, "
         "with its data, to any claim that fits. To get rid of it: delete the PV, then delete the "
         "image by hand.",
-        heals=Heals(note="a PV stays Failed until its claimRef is removed"),
-        step=LifeStep.RECLAIM,
+        recovery=Recovery(note="a PV stays Failed until its claimRef is removed"),
+        step=LifecycleStep.RECLAIM,
     ),
     Entry(
         "RBD640",
@@ -79,8 +81,8 @@ _RECLAIMING: Final = (
         evidence="The PV's phase and reclaim policy, and the time since its release.",
         risk="The data is deleted within seconds. Retain may still save it.",
         remedy="No action is needed. To keep the data, set Retain now.",
-        heals=Heals(by=_PROVISIONER, within_s=_RETRY_S),
-        step=LifeStep.RECLAIM,
+        recovery=Recovery(actor=_PROVISIONER, within_s=_RETRY_S),
+        step=LifecycleStep.RECLAIM,
     ),
     Entry(
         "RBD641",
@@ -94,8 +96,10 @@ _RECLAIMING: Final = (
         risk="The data is deleted as soon as the last holder releases the image.",
         remedy="Read the findings about the holder. To keep the data, set Retain first. Never "
         "remove the PV's finalizers: the image would be left behind.",
-        heals=Heals(by=_PROVISIONER, once="no client has the image open", within_s=_RETRY_S),
-        step=LifeStep.RECLAIM,
+        recovery=Recovery(
+            actor=_PROVISIONER, condition="no client has the image open", within_s=_RETRY_S
+        ),
+        step=LifecycleStep.RECLAIM,
     ),
     Entry(
         "RBD642",
@@ -107,8 +111,10 @@ _RECLAIMING: Final = (
         evidence="The event VolumeFailedDelete, verbatim.",
         risk="None. Without the PV object, no controller would delete the image.",
         remedy="Fix what the event names. Never remove the PV's finalizers.",
-        heals=Heals(by=_PROVISIONER, once="the cause in the event is fixed", within_s=_RETRY_S),
-        step=LifeStep.RECLAIM,
+        recovery=Recovery(
+            actor=_PROVISIONER, condition="the cause in the event is fixed", within_s=_RETRY_S
+        ),
+        step=LifecycleStep.RECLAIM,
     ),
     Entry(
         "RBD643",
@@ -123,8 +129,8 @@ _RECLAIMING: Final = (
         risk="As soon as a provisioner for the PV runs, it deletes the image.",
         remedy="Get the provisioner running. Or set Retain, save the data that is needed, and "
         "delete the image and the PV by hand.",
-        heals=Heals(by=_PROVISIONER, once="it runs", within_s=_RETRY_S),
-        step=LifeStep.RECLAIM,
+        recovery=Recovery(actor=_PROVISIONER, condition="it runs", within_s=_RETRY_S),
+        step=LifecycleStep.RECLAIM,
     ),
     Entry(
         "RBD644",
@@ -137,8 +143,8 @@ _RECLAIMING: Final = (
         risk="The PV controller releases this PV. If it was provisioned with reclaim policy "
         "Delete, it is deleted with its image.",
         remedy="If the data is needed, set Retain at once.",
-        heals=Heals(by=_BINDER, within_s=_SYNC_S),
-        step=LifeStep.RELEASE,
+        recovery=Recovery(actor=_BINDER, within_s=_SYNC_S),
+        step=LifecycleStep.RELEASE,
     ),
 )
 
@@ -155,8 +161,10 @@ _FINALIZERS: Final = (
         "finalizer is removed by hand, a pod continues to write to a volume that is being deleted.",
         remedy="A deletion cannot be undone. To keep the data, set the PV to Retain now. To "
         "complete the deletion, delete the pods. New pods that use the claim do not start.",
-        heals=Heals(by="the PVC protection controller", once="no pod names the claim"),
-        step=LifeStep.RELEASE,
+        recovery=Recovery(
+            actor="the PVC protection controller", condition="no pod names the claim"
+        ),
+        step=LifecycleStep.RELEASE,
     ),
     Entry(
         "RBD614",
@@ -171,8 +179,8 @@ _FINALIZERS: Final = (
         remedy="A deletion cannot be undone. To keep the data, set Retain now and note the "
         "volumeHandle: a new PV with this handle can be created later. Never remove the "
         "finalizer: the claim would become Lost.",
-        heals=Heals(by="the PV protection controller", once="the claim is gone"),
-        step=LifeStep.RECLAIM,
+        recovery=Recovery(actor="the PV protection controller", condition="the claim is gone"),
+        step=LifecycleStep.RECLAIM,
     ),
     Entry(
         "RBD650",
@@ -184,11 +192,11 @@ _FINALIZERS: Final = (
         risk="If the finalizer is removed by hand, the clone or snapshot fails.",
         remedy="Find out why the clone's claim is not bound, or why the snapshot is not ready. "
         "Does the snapshot controller run?",
-        heals=Heals(
-            by="external-provisioner or the snapshot controller",
-            once="the clone is bound, or the snapshot is ready",
+        recovery=Recovery(
+            actor="external-provisioner or the snapshot controller",
+            condition="the clone is bound, or the snapshot is ready",
         ),
-        step=LifeStep.RELEASE,
+        step=LifecycleStep.RELEASE,
     ),
     Entry(
         "RBD651",
@@ -199,8 +207,8 @@ _FINALIZERS: Final = (
         evidence="The finalizer, and the VolumeAttachments of the PV.",
         risk="If the finalizer is removed by hand, the detach fails indefinitely: it needs the PV.",
         remedy="Find out why the node does not release the volume, or why the detach fails.",
-        heals=Heals(by="external-attacher", once="the last attachment is gone"),
-        step=LifeStep.RECLAIM,
+        recovery=Recovery(actor="external-attacher", condition="the last attachment is gone"),
+        step=LifecycleStep.RECLAIM,
     ),
     Entry(
         "RBD652",
@@ -212,8 +220,8 @@ _FINALIZERS: Final = (
         risk="If the finalizer is removed by hand, that work is not done.",
         remedy="Find out from the name of the finalizer which program set it, and why the work "
         "of that program does not finish.",
-        heals=Heals(by="the program that set the finalizer"),
-        step=LifeStep.RELEASE,
+        recovery=Recovery(actor="the program that set the finalizer"),
+        step=LifecycleStep.RELEASE,
     ),
     Entry(
         "RBD653",
@@ -226,8 +234,8 @@ _FINALIZERS: Final = (
         evidence="deletionTimestamp and finalizers, and no object that needs them.",
         risk="None. The problem is the controller that does not work, not the finalizer.",
         remedy="Get that controller running again, and read its log.",
-        heals=Heals(by="the finalizer's controller", once="it runs"),
-        step=LifeStep.RELEASE,
+        recovery=Recovery(actor="the finalizer's controller", condition="it runs"),
+        step=LifecycleStep.RELEASE,
     ),
     Entry(
         "RBD654",
@@ -240,8 +248,8 @@ _FINALIZERS: Final = (
         "old pod exists.",
         remedy="Find out from the name of the finalizer which program set it, and why the work "
         "of that program does not finish.",
-        heals=Heals(by="the program that set the finalizer"),
-        step=LifeStep.RELEASE,
+        recovery=Recovery(actor="the program that set the finalizer"),
+        step=LifecycleStep.RELEASE,
     ),
 )
 

@@ -20,7 +20,7 @@ ENTRIES: Final = (
         risk="The kernel reuses device numbers: an unmap by number could remove another volume's "
         "mapping.",
         remedy="Let the agent run, or run `rbdagent unmap` with --wait.",
-        heals=None,
+        recovery=None,
     ),
     Entry(
         "RBD502",
@@ -32,7 +32,7 @@ ENTRIES: Final = (
         risk="The kernel would refuse the unmap. Where it does not refuse, data would be lost.",
         remedy="End the pod or process that has the device mounted. With --unmap-staged, rbdagent "
         "also unmounts a staging mount if it is the only mount left.",
-        heals=None,
+        recovery=None,
     ),
     Entry(
         "RBD503",
@@ -43,7 +43,7 @@ ENTRIES: Final = (
         evidence="Open descriptors, working and root directories, mappings; sysfs' holders.",
         risk="The process that has the device open would lose data.",
         remedy="End the named process, or remove the named stacked device.",
-        heals=None,
+        recovery=None,
     ),
     Entry(
         "RBD504",
@@ -55,7 +55,7 @@ ENTRIES: Final = (
         evidence="Staging, publish and block paths below kubelet's root; the pods in the API.",
         risk="kubelet may be about to mount the volume there.",
         remedy="Delete the named pod gracefully and let kubelet finish.",
-        heals=None,
+        recovery=None,
     ),
     Entry(
         "RBD505",
@@ -67,7 +67,7 @@ ENTRIES: Final = (
         "time.",
         risk="A running pod, or a NodeStage in progress, would lose the volume.",
         remedy="Wait for the grace period, or delete the named pod.",
-        heals=None,
+        recovery=None,
     ),
     Entry(
         "RBD506",
@@ -78,7 +78,7 @@ ENTRIES: Final = (
         evidence="No PersistentVolume, staging directory, metadata or name of a provisioner.",
         risk="A user may need the mapping.",
         remedy="Find the user who mapped the image. That user can run `rbd unmap`.",
-        heals=None,
+        recovery=None,
     ),
     Entry(
         "RBD507",
@@ -89,7 +89,7 @@ ENTRIES: Final = (
         evidence="Command lines of all processes; the kernel's list of requests (debugfs).",
         risk="Two programs would work on one device.",
         remedy="Wait until the program ends. If it hangs, check Ceph: ceph -s.",
-        heals=None,
+        recovery=None,
     ),
     Entry(
         "RBD508",
@@ -104,7 +104,7 @@ ENTRIES: Final = (
         remedy="Wait, or remove the named obstacle. Create a missing freeze directory. Move a "
         "damaged record (acts.json in the state directory) elsewhere, an hour after the last "
         "unmap.",
-        heals=None,
+        recovery=None,
     ),
     Entry(
         "RBD509",
@@ -116,7 +116,7 @@ ENTRIES: Final = (
         evidence="The sources of the snapshot, their gaps, and its age.",
         risk="A user of the volume may not have been observed.",
         remedy="rbdagent check shows what is missing.",
-        heals=None,
+        recovery=None,
     ),
     Entry(
         "RBD510",
@@ -134,6 +134,6 @@ ENTRIES: Final = (
         remedy="Where the counters changed, find the process on the node: `blktrace` or `biosnoop` "
         "(bcc) shows the process that does the I/O. The grace period starts again with the last "
         "observed I/O.",
-        heals=None,
+        recovery=None,
     ),
 )

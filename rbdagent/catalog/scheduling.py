@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from rbdagent.catalog.entry import Entry
-from rbdagent.model import Heals, LifeStep, Severity
+from rbdagent.model import LifecycleStep, Recovery, Severity
 
 _SCHEDULER: Final = "the scheduler"
 
@@ -20,8 +20,10 @@ ENTRIES: Final = (
         evidence="The message of the scheduler or kubelet, and the pod's claims.",
         risk="None: the pod has not started.",
         remedy="Run `rbdagent diagnose` for that claim: it reports why the claim is not ready.",
-        heals=Heals(by="the scheduler and kubelet", once="the claim is bound", within_s=122),
-        step=LifeStep.SCHEDULE,
+        recovery=Recovery(
+            actor="the scheduler and kubelet", condition="the claim is bound", within_s=122
+        ),
+        step=LifecycleStep.SCHEDULE,
     ),
     Entry(
         "RBD702",
@@ -37,8 +39,8 @@ ENTRIES: Final = (
         remedy="Restore the labels on a node, or let the pod run on the nodes that have them. "
         "The affinity of a PV cannot be changed: to remove it, set the PV to Retain and create "
         "the PV again without it.",
-        heals=Heals(by=_SCHEDULER, once="a node with these labels can take the pod"),
-        step=LifeStep.SCHEDULE,
+        recovery=Recovery(actor=_SCHEDULER, condition="a node with these labels can take the pod"),
+        step=LifecycleStep.SCHEDULE,
     ),
     Entry(
         "RBD703",
@@ -51,8 +53,10 @@ ENTRIES: Final = (
         "of each Node compared with the limit in its CSINode.",
         risk="None: the pod has not started.",
         remedy="Look for attachments that no pod needs, add a node, or raise the driver's limit.",
-        heals=Heals(by=_SCHEDULER, once="a volume was detached from one of these nodes"),
-        step=LifeStep.SCHEDULE,
+        recovery=Recovery(
+            actor=_SCHEDULER, condition="a volume was detached from one of these nodes"
+        ),
+        step=LifecycleStep.SCHEDULE,
     ),
     Entry(
         "RBD704",
@@ -64,8 +68,10 @@ ENTRIES: Final = (
         evidence="The PV's access modes, both pods, and the message of the scheduler or kubelet.",
         risk="None for the data: the wait protects it.",
         remedy="End the other pod. For a Deployment, set the strategy to Recreate.",
-        heals=Heals(by="the scheduler and kubelet", once="the other pod has ended", within_s=122),
-        step=LifeStep.SCHEDULE,
+        recovery=Recovery(
+            actor="the scheduler and kubelet", condition="the other pod has ended", within_s=122
+        ),
+        step=LifecycleStep.SCHEDULE,
     ),
     Entry(
         "RBD705",
@@ -81,8 +87,8 @@ ENTRIES: Final = (
         "another owner.",
         remedy="Rename the pod or its volume. Or, if nothing needs that claim: set its PV to "
         "Retain, and delete the claim.",
-        heals=Heals(note="a claim cannot be renamed"),
-        step=LifeStep.PROVISION,
+        recovery=Recovery(note="a claim cannot be renamed"),
+        step=LifecycleStep.PROVISION,
     ),
     Entry(
         "RBD706",
@@ -93,7 +99,7 @@ ENTRIES: Final = (
         evidence="The pod's condition PodScheduled.",
         risk="None.",
         remedy="Read the scheduler's message for the pod. Its volumes are not the cause.",
-        heals=None,
-        step=LifeStep.SCHEDULE,
+        recovery=None,
+        step=LifecycleStep.SCHEDULE,
     ),
 )

@@ -17,7 +17,7 @@ ENTRIES: Final = (
         evidence="The source's own reason.",
         risk="Mappings here are not known; no volume is reported as free.",
         remedy="Run as root on the node, or see `rbdagent check`.",
-        heals=None,
+        recovery=None,
     ),
     Entry(
         "RBD902",
@@ -28,7 +28,7 @@ ENTRIES: Final = (
         evidence="The source's own reason.",
         risk="Holders on other nodes are not known; no volume is reported as free or orphaned.",
         remedy="See `rbdagent check`.",
-        heals=None,
+        recovery=None,
     ),
     Entry(
         "RBD903",
@@ -39,7 +39,7 @@ ENTRIES: Final = (
         evidence="The source's own reason.",
         risk="Pods and attachments are not known; no volume is reported as free or orphaned.",
         remedy="See `rbdagent check`.",
-        heals=None,
+        recovery=None,
     ),
     Entry(
         "RBD904",
@@ -50,7 +50,7 @@ ENTRIES: Final = (
         evidence="The fact, the reason, and how to make the fact observable.",
         risk="A result that needs this fact is reported as undetermined.",
         remedy="Grant the permission or the cap that the finding names.",
-        heals=None,
+        recovery=None,
     ),
     Entry(
         "RBD905",
@@ -66,6 +66,6 @@ ENTRIES: Final = (
         remedy="`ceph -s` and `ceph health detail` show monitors, OSDs and placement groups that "
         "are down. Run rbdagent again when Ceph answers. Until then, do not detach by force and "
         "do not start the pod elsewhere.",
-        heals=None,
+        recovery=None,
     ),
 )

@@ -18,7 +18,7 @@ from rbdagent.cli.output import moment
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rbdagent.agent.loop import Seen
+    from rbdagent.agent.loop import CycleResult
     from rbdagent.agent.notify import ServiceManager
     from rbdagent.agent.wake import Wake
     from rbdagent.config import Settings
@@ -84,7 +84,7 @@ def command(
             kubernetes = _Kubernetes(chosen.kube, chosen.node_name, heartbeat_s=heartbeat, log=log)
         manager = ServiceManager(os.environ)
 
-        def report(seen: Seen) -> None:
+        def report(seen: CycleResult) -> None:
             manager.looked(seen)
             if kubernetes is not None:
                 kubernetes.tell(seen)
@@ -158,7 +158,7 @@ class _Kubernetes:
         self._events = Events(access, node_name)
         self._log = log
 
-    def tell(self, seen: Seen) -> None:
+    def tell(self, seen: CycleResult) -> None:
         """Write RBDNode and Events; log a failure and continue."""
         from rbdagent.observe.failure import as_source_error
 
@@ -170,7 +170,7 @@ class _Kubernetes:
                     "not published", what=what, error=str(as_source_error(error, what))
                 )
 
-    def _publish(self, seen: Seen) -> None:
+    def _publish(self, seen: CycleResult) -> None:
         from rbdagent.report.rbdnode import rbdnode_status
 
         status = rbdnode_status(seen.diagnoses, seen.snapshot, seen.history, seen.acts)
@@ -193,7 +193,7 @@ class _Kubernetes:
         )
 
 
-def _uid_of(seen: Seen) -> str | None:
+def _uid_of(seen: CycleResult) -> str | None:
     """Return the uid of this node's Node object; None if it is unknown."""
     from rbdagent.model import NotObserved
 

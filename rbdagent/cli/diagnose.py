@@ -11,14 +11,14 @@ from rbdagent.cli.flags import all_namespaces, everything, observing, reading
 from rbdagent.cli.output import data_text, exit_code, exit_code_of_list, has_colour, repeat
 from rbdagent.cli.source import snapshot_of
 from rbdagent.errors import ParseError, UsageError
-from rbdagent.model import Also
+from rbdagent.model import CollectScope
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rbdagent.config import Settings
     from rbdagent.diagnose.subjects import Scope
-    from rbdagent.model import Life, LifeList, Snapshot, Target
+    from rbdagent.model import Lifecycle, LifeList, Snapshot, Target
 
 
 @click.command("diagnose")
@@ -87,7 +87,7 @@ def _of_target(target: str, namespace: str | None, how: _Request) -> Callable[[]
             how.source,
             how.settings,
             meanwhile=lambda: _load(how.output),
-            also=Also.LIFE,
+            also=CollectScope.LIFECYCLE,
         )
         from rbdagent.correlate import correlate
         from rbdagent.diagnose.life import life_of
@@ -105,7 +105,7 @@ def _load(output: str) -> None:
     importlib.import_module(f"rbdagent.report.{forms.get(output, 'story')}")
 
 
-def _render(life: Life, snapshot: Snapshot, output: str) -> str:
+def _render(life: Lifecycle, snapshot: Snapshot, output: str) -> str:
     if output in {"json", "yaml"}:
         from rbdagent.report.machine import life_report
 
@@ -154,7 +154,9 @@ def _of_everything(
         )
 
     def once() -> tuple[str, int]:
-        snapshot = snapshot_of(wanted, how.source, how.settings, also=Also.LIFE | Also.EVERYTHING)
+        snapshot = snapshot_of(
+            wanted, how.source, how.settings, also=CollectScope.LIFECYCLE | CollectScope.EVERYTHING
+        )
         from rbdagent.diagnose.stuck import stuck_in
 
         found = stuck_in(snapshot, scope)

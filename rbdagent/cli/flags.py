@@ -16,7 +16,7 @@ from rbdagent.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rbdagent.act import Leave
+    from rbdagent.act import UnmapContext
     from rbdagent.config import Settings
     from rbdagent.model import Target
     from rbdagent.state import StateDir
@@ -240,14 +240,14 @@ def state_of(allowed: dict[str, Any]) -> StateDir:
     return StateDir(Path(allowed["state_dir"]))
 
 
-def leave_of(allowed: dict[str, Any], *, by: str, may_unmap: bool) -> Leave:
+def leave_of(allowed: dict[str, Any], *, by: str, may_unmap: bool) -> UnmapContext:
     """Return the unmap policy and its context, from the values of the flags of ``acting``."""
-    from rbdagent.act import Leave
-    from rbdagent.model import Policy
+    from rbdagent.act import UnmapContext
+    from rbdagent.model import UnmapPolicy
 
-    return Leave(
+    return UnmapContext(
         by=by,
-        policy=Policy(
+        policy=UnmapPolicy(
             may_unmap=may_unmap,
             grace_s=allowed["grace_period"],
             most_unmaps_an_hour=allowed["max_unmaps_per_hour"],

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rbdagent.config import Settings
-    from rbdagent.model import Claim, Diagnosis, Snapshot
+    from rbdagent.model import Diagnosis, PersistentVolumeClaim, Snapshot
 
 
 @click.command("list")
@@ -89,7 +89,7 @@ class _Wanted(NamedTuple):
     """Holds a condition on claims; it is false if every volume is listed."""
 
     in_words: str
-    matches: Callable[[Claim], bool]
+    matches: Callable[[PersistentVolumeClaim], bool]
 
     def __bool__(self) -> bool:
         return bool(self.in_words)

@@ -17,7 +17,7 @@ from rbdagent.parse.shown import in_json, shown, shown_lines
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from rbdagent.model import Diagnosis, Finding, LifeList, Moment, Snapshot
+    from rbdagent.model import BootTime, Diagnosis, Finding, LifeList, Snapshot
 
 
 _FINDINGS: Final = 3
@@ -162,8 +162,8 @@ def now_utc() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
-def moment() -> Moment:
+def moment() -> BootTime:
     """Return the node's time: the wall clock for output, seconds since boot for computation."""
-    from rbdagent.model import Moment
+    from rbdagent.model import BootTime
 
-    return Moment(at=now_utc(), uptime_s=time.clock_gettime(time.CLOCK_BOOTTIME))
+    return BootTime(at=now_utc(), uptime_s=time.clock_gettime(time.CLOCK_BOOTTIME))

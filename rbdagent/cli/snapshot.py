@@ -10,7 +10,7 @@ from rbdagent.cli.flags import all_namespaces, everything, observing
 from rbdagent.cli.output import say
 from rbdagent.cli.source import snapshot_of
 from rbdagent.errors import UsageError
-from rbdagent.model import Also
+from rbdagent.model import CollectScope
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,14 +37,14 @@ def command(
     from rbdagent.parse.target import parse_target
     from rbdagent.report.snapshot import dump_snapshot
 
-    also = Also.LIFE
+    also = CollectScope.LIFECYCLE
     if target is not None and every:
         raise UsageError("-A means all namespaces: do not give a TARGET")
     if target is not None:
         wanted = parse_target(target, namespace=namespace)
     elif every or namespace is not None:
         wanted = everything(every=every, namespace=namespace, selector=None)
-        also |= Also.EVERYTHING
+        also |= CollectScope.EVERYTHING
     else:
         wanted = Target(given="", kind=TargetKind.NONE)
     say(dump_snapshot(snapshot_of(wanted, None, settings, also=also)))

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from rbdagent.cli.output import now_utc
 from rbdagent.commands import command, line_of
 from rbdagent.errors import NotFoundError, UsageError
-from rbdagent.model import Also
+from rbdagent.model import CollectScope
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,7 @@ def snapshot_of(
     settings: Callable[[], Settings],
     *,
     meanwhile: Callable[[], None] = lambda: None,
-    also: Also = Also.NOTHING,
+    also: CollectScope = CollectScope.NOTHING,
     workers: Workers | None = None,
 ) -> Snapshot:
     """Load a snapshot file, or observe.

@@ -14,7 +14,7 @@ from rbdagent.cli.flags import acting, leave_of, observing
 from rbdagent.cli.output import complain, data_text, has_colour, moment, say
 from rbdagent.cli.source import snapshot_of
 from rbdagent.errors import UsageError
-from rbdagent.model import Also
+from rbdagent.model import CollectScope
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,7 +113,7 @@ def _attempt(
         click.get_current_context().call_on_close(workers.end)
 
     def observe(at: Target) -> Snapshot:
-        return snapshot_of(at, source, settings, also=Also.SWITCHES, workers=workers)
+        return snapshot_of(at, source, settings, also=CollectScope.UNMAP_GUARDS, workers=workers)
 
     def ask_ceph(image: Target) -> Snapshot:
         from rbdagent.look import only_ceph

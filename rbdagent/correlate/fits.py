@@ -16,7 +16,7 @@ from rbdagent.parse.selector import selects
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rbdagent.model import Claim, PersistentVolume
+    from rbdagent.model import PersistentVolume, PersistentVolumeClaim
 
 
 class Why(StrEnum):
@@ -53,7 +53,7 @@ class Candidate(Struct, frozen=True, kw_only=True):
 
 
 def candidates(
-    claim: Claim, volumes: Iterable[PersistentVolume], *, delayed: bool = False
+    claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume], *, delayed: bool = False
 ) -> tuple[Candidate, ...]:
     """Return every PV with the reasons against it; the PV with the fewest reasons comes first."""
     found = (
@@ -65,7 +65,7 @@ def candidates(
     )
 
 
-def is_kept_for(claim: Claim, volume: PersistentVolume) -> bool:
+def is_kept_for(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
     """Return whether a PV's claimRef refers to exactly this claim: ``IsVolumeBoundToClaim``.
 
     The name must be equal, and the uid if the claimRef has one. Without a uid, the PV is reserved
@@ -76,7 +76,7 @@ def is_kept_for(claim: Claim, volume: PersistentVolume) -> bool:
 
 
 def objections(
-    claim: Claim, volume: PersistentVolume, *, delayed: bool = False
+    claim: PersistentVolumeClaim, volume: PersistentVolume, *, delayed: bool = False
 ) -> tuple[Objection, ...]:
     """Return every reason why the PV controller does not choose a PV for a claim.
 
@@ -111,7 +111,7 @@ def objections(
     return (*found, *_class(claim, volume))
 
 
-def refusals(claim: Claim, volume: PersistentVolume) -> tuple[Objection, ...]:
+def refusals(claim: PersistentVolumeClaim, volume: PersistentVolume) -> tuple[Objection, ...]:
     """Return every reason why a claim does not get the PV that it names; the PV names no claim."""
     return (
         *_being_deleted(volume),
@@ -123,7 +123,7 @@ def refusals(claim: Claim, volume: PersistentVolume) -> tuple[Objection, ...]:
     )
 
 
-def _claimed(claim: Claim, volume: PersistentVolume) -> list[Objection]:
+def _claimed(claim: PersistentVolumeClaim, volume: PersistentVolume) -> list[Objection]:
     if volume.claim is None or is_kept_for(claim, volume):
         return []
     if _same_name(claim, volume):
@@ -133,11 +133,11 @@ def _claimed(claim: Claim, volume: PersistentVolume) -> list[Objection]:
     return [Objection(Why.CLAIMED, text)]
 
 
-def _same_name(claim: Claim, volume: PersistentVolume) -> bool:
+def _same_name(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
     return str(volume.claim) == str(claim.ref)
 
 
-def _lacking_modes(claim: Claim, volume: PersistentVolume) -> list[Objection]:
+def _lacking_modes(claim: PersistentVolumeClaim, volume: PersistentVolume) -> list[Objection]:
     lacking = [mode for mode in claim.access_modes if mode not in volume.access_modes]
     if not lacking:
         return []
@@ -146,7 +146,7 @@ def _lacking_modes(claim: Claim, volume: PersistentVolume) -> list[Objection]:
     return [Objection(Why.MODES, text)]
 
 
-def _too_small(claim: Claim, volume: PersistentVolume) -> list[Objection]:
+def _too_small(claim: PersistentVolumeClaim, volume: PersistentVolume) -> list[Objection]:
     wanted, has = claim.requested_bytes, volume.capacity_bytes
     if wanted is None or has is None or has >= wanted:
         return []
@@ -154,14 +154,14 @@ def _too_small(claim: Claim, volume: PersistentVolume) -> list[Objection]:
     return [Objection(Why.SIZE, text)]
 
 
-def _mode(claim: Claim, volume: PersistentVolume) -> list[Objection]:
+def _mode(claim: PersistentVolumeClaim, volume: PersistentVolume) -> list[Objection]:
     if claim.volume_mode == volume.volume_mode:
         return []
     text = f"has volumeMode {volume.volume_mode}, the claim requests {claim.volume_mode}"
     return [Objection(Why.MODE, text)]
 
 
-def _attributes(claim: Claim, volume: PersistentVolume) -> list[Objection]:
+def _attributes(claim: PersistentVolumeClaim, volume: PersistentVolume) -> list[Objection]:
     if claim.attributes_class == volume.attributes_class:
         return []
     text = (
@@ -171,7 +171,7 @@ def _attributes(claim: Claim, volume: PersistentVolume) -> list[Objection]:
     return [Objection(Why.ATTRIBUTES, text)]
 
 
-def _class(claim: Claim, volume: PersistentVolume) -> list[Objection]:
+def _class(claim: PersistentVolumeClaim, volume: PersistentVolume) -> list[Objection]:
     # A claim without a class matches a PV without a class.
     if (claim.storage_class or "") == volume.storage_class:
         return []

@@ -13,11 +13,11 @@ from rbdagent.correlate.local import (
     driver_registered,
     in_flight_of,
     known_handles,
-    lost_pod_uids,
     made_by_kubernetes,
     pod_volumes_of,
     sibling_devices,
     staging_of,
+    unknown_pod_uids,
 )
 from rbdagent.correlate.names import (
     VolumeNames,
@@ -38,7 +38,7 @@ from rbdagent.model import (
     Holder,
     HolderKind,
     ImageView,
-    Locker,
+    LockHolder,
     Mapping,
     NodeView,
     NotObserved,
@@ -75,8 +75,8 @@ def holders_of(
     ]
     for view in views:
         remote = [
-            _remote_holder(watcher, names, view, snapshot, directories, passing=passing)
-            for watcher, passing in _watches_of(view)
+            _remote_holder(watcher, names, view, snapshot, directories, transient=transient)
+            for watcher, transient in _watches_of(view)
             if (id(view), watcher) not in taken
         ]
         found += _with_supposed(remote, view, snapshot)
@@ -95,7 +95,7 @@ def has_fresh_report(holder: Holder, snapshot: Snapshot) -> bool:
 
 def _may_hold(holder: Holder) -> bool:
     """Return whether a holder is neither a transient watch nor a daemon of Ceph."""
-    return not holder.passing and not is_ceph_daemon(holder)
+    return not holder.transient and not is_ceph_daemon(holder)
 
 
 def is_ceph_daemon(holder: Holder) -> bool:
@@ -108,7 +108,7 @@ def _watches_of(view: ImageView) -> list[tuple[Watcher, bool]]:
     lasting = () if isinstance(view.watchers, NotObserved) else view.watchers
     return [
         *((watcher, False) for watcher in sorted(lasting, key=_watcher_order)),
-        *((watcher, True) for watcher in sorted(view.passing_watchers, key=_watcher_order)),
+        *((watcher, True) for watcher in sorted(view.transient_watchers, key=_watcher_order)),
     ]
 
 
@@ -240,7 +240,7 @@ def local_holder(
         lockers=lockers_of(view, client, address),
         blocklisted_by=blocklisting(address, fsid, snapshot),
         pods=pods_on(node.node_name, names, snapshot),
-        lost_pod_uids=lost_pod_uids(mapping, snapshot),
+        unknown_pod_uids=unknown_pod_uids(mapping, snapshot),
         attachment=attachment_to(node.node_name, names, snapshot),
         staging=staging,
         pod_volumes=pod_volumes_of(mapping, names, directories),
@@ -248,7 +248,7 @@ def local_holder(
         node_object=node_object,
         in_volumes_in_use=in_volumes_in_use(node_object, names),
         driver_registered=driver_registered(node.node_name, names, snapshot, local=True),
-        kubernetes_made=made_by_kubernetes(mapping, names, staging, metadata_of(view)),
+        is_kubernetes_managed=made_by_kubernetes(mapping, names, staging, metadata_of(view)),
         sibling_devices=sibling_devices(mapping, node),
     )
 
@@ -265,7 +265,7 @@ def _remote_holder(
     snapshot: Snapshot,
     directories: Directories,
     *,
-    passing: bool,
+    transient: bool,
 ) -> Holder:
     """Return a watcher that has no mapping on this node as a holder."""
     daemon = daemon_of(watcher, view, snapshot)
@@ -279,12 +279,12 @@ def _remote_holder(
         confidence=_confidence(node, publisher),
         watcher=watcher,
         daemon=daemon,
-        passing=passing,
+        transient=transient,
         published_by=publisher,
         published=published,
         lockers=lockers_of(view, watcher.client, watcher.address),
         blocklisted_by=blocklisting(watcher.address, view.fsid, snapshot),
-        kubernetes_made=made_by_kubernetes(None, names, (), metadata_of(view)),
+        is_kubernetes_managed=made_by_kubernetes(None, names, (), metadata_of(view)),
     )
 
 
@@ -309,7 +309,7 @@ def _holder_elsewhere(
         node_object=node_object,
         in_volumes_in_use=in_volumes_in_use(node_object, names),
         driver_registered=driver_registered(node, names, snapshot, local=is_local),
-        kubernetes_made=True,
+        is_kubernetes_managed=True,
     )
 
 
@@ -388,7 +388,7 @@ def _is_the_same(holder: Holder, node: PublishedNode, mapping: PublishedMapping)
 
     The client of rbd-nbd is not in sysfs, so a librbd watcher of that node counts as its mapping.
     """
-    if holder.passing or holder.node != node.name:
+    if holder.transient or holder.node != node.name:
         return False
     if is_nbd(mapping):
         return holder.kind is HolderKind.LIBRBD
@@ -413,7 +413,7 @@ def _reported_holder(
         published=mapping,
         lockers=lockers_of(view, mapping.client_id, mapping.client_address),
         blocklisted_by=blocklisting(mapping.client_address, fsid, snapshot),
-        kubernetes_made=made_by_kubernetes(None, names, (), metadata_of(view)),
+        is_kubernetes_managed=made_by_kubernetes(None, names, (), metadata_of(view)),
     )
 
 
@@ -434,7 +434,7 @@ def _with_supposed(holders: list[Holder], view: ImageView, snapshot: Snapshot) -
     client may be any librbd program.
     """
     unnamed = [
-        holder for holder in holders if holder.kind is HolderKind.LIBRBD and not holder.passing
+        holder for holder in holders if holder.kind is HolderKind.LIBRBD and not holder.transient
     ]
     kind = _supposed_kind(view, snapshot)
     if kind is None or len(unnamed) != 1 or observed_of(unnamed[0].pods):
@@ -478,7 +478,7 @@ def _holders_by_pods(
 
     Read-only mappings take no watch, and a mapping may have lost its watch.
     """
-    seen = {holder.node for holder in found if not holder.passing and holder.node is not None}
+    seen = {holder.node for holder in found if not holder.transient and holder.node is not None}
     nodes = {
         pod.node_name
         for pod in users_of(names, snapshot.kubernetes)
@@ -613,7 +613,7 @@ def node_at(ip: str, snapshot: Snapshot) -> str | None:
 
 def lockers_of(
     view: ImageView | None, client: int | None, address: EntityAddress | None
-) -> tuple[Locker, ...]:
+) -> tuple[LockHolder, ...]:
     """Return the locks that one client holds."""
     if view is None or isinstance(view.lockers, NotObserved):
         return ()

@@ -10,6 +10,7 @@ from rbdagent.errors import ParseError
 from rbdagent.model import (
     CephView,
     ClusterView,
+    CsiImageMeta,
     CsiSource,
     ImageIdentity,
     ImagePresence,
@@ -21,7 +22,6 @@ from rbdagent.model import (
     NotObserved,
     PersistentVolume,
     Pod,
-    Stash,
     Target,
     TargetKind,
 )
@@ -201,14 +201,14 @@ def _images_of_handle(handle: str, node: NodeView | None) -> list[ImageIdentity]
     return found or _image_by_handle_text(handle)
 
 
-def _stashes_of(handle: str, node: NodeView | None) -> list[Stash]:
+def _stashes_of(handle: str, node: NodeView | None) -> list[CsiImageMeta]:
     if node is None or isinstance(node.kubelet, NotObserved):
         return []
     staging = node.kubelet.staging
     return [
         directory.stash
         for directory in (() if isinstance(staging, NotObserved) else staging)
-        if directory.volume_handle == handle and isinstance(directory.stash, Stash)
+        if directory.volume_handle == handle and isinstance(directory.stash, CsiImageMeta)
     ]
 
 

@@ -25,7 +25,7 @@ from rbdagent.model import (
     Mount,
     NodeView,
     NotObserved,
-    Opener,
+    OpenFile,
     PodVolumeDirectory,
     Snapshot,
     StagingDirectory,
@@ -50,7 +50,7 @@ def mounts_of(mapping: Mapping | None) -> tuple[Mount, ...]:
     return () if mapping is None or isinstance(mapping.mounts, NotObserved) else mapping.mounts
 
 
-def openers_of(mapping: Mapping | None) -> tuple[Opener, ...]:
+def openers_of(mapping: Mapping | None) -> tuple[OpenFile, ...]:
     """Return the observed openers."""
     return () if mapping is None or isinstance(mapping.openers, NotObserved) else mapping.openers
 
@@ -238,7 +238,7 @@ def pod_uids_on(mapping: Mapping) -> tuple[str, ...]:
     return tuple(sorted({uid for uid in uids if uid is not None}))
 
 
-def lost_pod_uids(mapping: Mapping, snapshot: Snapshot) -> tuple[str, ...]:
+def unknown_pod_uids(mapping: Mapping, snapshot: Snapshot) -> tuple[str, ...]:
     """Return the uids of pods that use the device and do not exist in the API.
 
     A forced delete while kubelet is down removes the pod from the API, but its containers keep

@@ -9,9 +9,7 @@ from msgspec import Struct
 
 from rbdagent.correlate.identity import clusters_of, pods_of, same_image, volume_image, volumes_of
 from rbdagent.model import (
-    Attachment,
     CephView,
-    Claim,
     CsiSource,
     ImageIdentity,
     ImageSpec,
@@ -22,11 +20,13 @@ from rbdagent.model import (
     NotObserved,
     ObjectRef,
     PersistentVolume,
+    PersistentVolumeClaim,
     Pod,
     Snapshot,
     Source,
+    Volume,
+    VolumeAttachment,
     VolumeSource,
-    VolumeUse,
     observed_of,
 )
 from rbdagent.parse.handle import attachment_name, in_use_name, migrated_handle, staging_hash
@@ -98,7 +98,7 @@ class VolumeNames(Struct, frozen=True, kw_only=True):
 def not_given(source: Source, what: str) -> NotObserved:
     """Return a fact as not observed, because its whole source was not observed."""
     reason = source.reason or f"the source is {source.state}"
-    return NotObserved(reason=f"{what}: {reason}", cure=source.cure)
+    return NotObserved(reason=f"{what}: {reason}", hint=source.hint)
 
 
 class VolumeIndex(Struct, frozen=True, kw_only=True):
@@ -156,7 +156,7 @@ def names_of(
     )
 
 
-def names_of_use(use: VolumeUse) -> VolumeNames:
+def names_of_use(use: Volume) -> VolumeNames:
     """Return the names of a volume that is already joined, without a search through all PVs."""
     first = () if use.persistent_volume is None else (use.persistent_volume,)
     volumes = (*first, *use.other_volumes)
@@ -213,7 +213,7 @@ def _former_claims_of(
 
 def _claims_naming(
     volumes: Iterable[PersistentVolume], kube: KubeView | None
-) -> Iterable[tuple[Claim, PersistentVolume]]:
+) -> Iterable[tuple[PersistentVolumeClaim, PersistentVolume]]:
     by_name = {volume.name: volume for volume in volumes}
     for claim in () if kube is None else observed_of(kube.claims):
         volume = by_name.get(claim.volume_name or "")
@@ -238,7 +238,7 @@ def _monitors_of(image: ImageIdentity | None, ceph: CephView | None) -> frozense
     return frozenset(daemon.address.ip for daemon in found)
 
 
-def claims_of(kube: KubeView | None) -> tuple[Claim, ...]:
+def claims_of(kube: KubeView | None) -> tuple[PersistentVolumeClaim, ...]:
     """Return the observed claims in order of their names."""
     if kube is None or isinstance(kube.claims, NotObserved):
         return ()
@@ -398,7 +398,9 @@ def _scopes(kube: KubeView) -> frozenset[tuple[str, str]]:
     return frozenset((kind, name) for kind, _, name in parts)
 
 
-def attachments_of(names: VolumeNames, snapshot: Snapshot) -> tuple[Attachment, ...] | NotObserved:
+def attachments_of(
+    names: VolumeNames, snapshot: Snapshot
+) -> tuple[VolumeAttachment, ...] | NotObserved:
     """Return the VolumeAttachments of the volume, to all nodes."""
     kube = snapshot.kubernetes
     if kube is None:
@@ -424,7 +426,7 @@ def attachments_of(names: VolumeNames, snapshot: Snapshot) -> tuple[Attachment, 
 
 def attachment_to(
     node: str | None, names: VolumeNames, snapshot: Snapshot
-) -> Attachment | NotObserved | None:
+) -> VolumeAttachment | NotObserved | None:
     """Return the attachment to one node."""
     attachments, kube = attachments_of(names, snapshot), snapshot.kubernetes
     if isinstance(attachments, NotObserved) or kube is None:

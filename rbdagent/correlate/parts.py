@@ -20,10 +20,10 @@ from rbdagent.correlate.identity import (
 )
 from rbdagent.correlate.names import handle_of, key_of
 from rbdagent.correlate.whole import (
+    ClusterIndex,
     Key,
-    Told,
+    PublishedEntry,
     Views,
-    Whole,
     by_each,
     client_of,
     keys_of_volume,
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from rbdagent.model import (
-        Attachment,
         KubeEvent,
         PersistentVolume,
         PublishedMapping,
         PublishedNode,
+        VolumeAttachment,
         Watcher,
         Workload,
     )
@@ -86,7 +86,7 @@ class _Objects(NamedTuple):
     words: frozenset[str]
 
 
-def part_of(whole: Whole, target: Target) -> Snapshot:
+def part_of(whole: ClusterIndex, target: Target) -> Snapshot:
     """Return the part for a target; if it lacks an object of the target, so does the whole."""
     seed = _seed(whole, target)
     objects = _objects(whole, seed)
@@ -102,7 +102,7 @@ def part_of(whole: Whole, target: Target) -> Snapshot:
     )
 
 
-def is_here(whole: Whole, target: Target) -> bool:
+def is_here(whole: ClusterIndex, target: Target) -> bool:
     """Return whether the observed node has an object or a pod of a target."""
     node = whole.snapshot.node
     objects = _objects(whole, _seed(whole, target))
@@ -111,21 +111,21 @@ def is_here(whole: Whole, target: Target) -> bool:
     return node is not None and any(user.node_name == node.node_name for user in objects.users)
 
 
-def _is_local(whole: Whole, target: Target, objects: _Objects) -> bool:
+def _is_local(whole: ClusterIndex, target: Target, objects: _Objects) -> bool:
     """Return whether the observed node shows an object of a target."""
     if target.kind is TargetKind.DEVICE:
         return True
     return not objects.words.isdisjoint(whole.here.words)
 
 
-def images_meant(whole: Whole, target: Target) -> tuple[ImageIdentity, ...]:
+def images_meant(whole: ClusterIndex, target: Target) -> tuple[ImageIdentity, ...]:
     """Return the images of a target."""
     seed = _seed(whole, target)
     found = (image for volume in seed.volumes if (image := volume_image(volume)) is not None)
     return tuple(dict.fromkeys((*found, *seed.images)))
 
 
-def is_there(whole: Whole, target: Target) -> bool:
+def is_there(whole: ClusterIndex, target: Target) -> bool:
     """Return whether the snapshot contains the object that a target names."""
     key = (target.namespace, target.name)
     match target.kind:
@@ -159,7 +159,7 @@ def _without_gaps_of(source: Source) -> Source:
 # --------------------------------------------------------------------------------------------------
 
 
-def _seed(whole: Whole, target: Target) -> _Seed:
+def _seed(whole: ClusterIndex, target: Target) -> _Seed:
     key = (target.namespace, target.name)
     match target.kind:
         case TargetKind.CLAIM:
@@ -175,7 +175,7 @@ def _seed(whole: Whole, target: Target) -> _Seed:
     return _Seed(images=tuple(images), volumes=tuple(_volumes_of_handles(whole, handles)))
 
 
-def _volumes_of_claim(whole: Whole, key: Key) -> list[PersistentVolume]:
+def _volumes_of_claim(whole: ClusterIndex, key: Key) -> list[PersistentVolume]:
     """Return the PV by the claim's volumeName; if there is no claim, the PVs by their claimRef."""
     claim = whole.claims.by_key.get(key)
     if claim is None:
@@ -184,7 +184,7 @@ def _volumes_of_claim(whole: Whole, key: Key) -> list[PersistentVolume]:
     return [] if volume is None else [volume]
 
 
-def _seed_of_pod(whole: Whole, pod: Pod | None) -> _Seed:
+def _seed_of_pod(whole: ClusterIndex, pod: Pod | None) -> _Seed:
     if pod is None:
         return _Seed()
     claims = tuple((pod.ref.namespace, claim) for claim in pod.claims)
@@ -198,7 +198,7 @@ def _seed_of_pod(whole: Whole, pod: Pod | None) -> _Seed:
     )
 
 
-def _seed_of_device(whole: Whole, target: Target) -> _Seed:
+def _seed_of_device(whole: ClusterIndex, target: Target) -> _Seed:
     mapping = next(
         (candidate for candidate in mappings_of(whole.snapshot.node) if names(target, candidate)),
         None,
@@ -218,7 +218,7 @@ def _seed_of_device(whole: Whole, target: Target) -> _Seed:
 # --------------------------------------------------------------------------------------------------
 
 
-def _objects(whole: Whole, seed: _Seed) -> _Objects:
+def _objects(whole: ClusterIndex, seed: _Seed) -> _Objects:
     volumes = dict.fromkeys((*seed.volumes, *_volumes_of_handles(whole, seed.handles)))
     images = frozenset(_image_names((*volumes,), seed.images))
     volumes |= dict.fromkeys(
@@ -249,7 +249,7 @@ def _objects(whole: Whole, seed: _Seed) -> _Objects:
     )
 
 
-def _volumes_of_handles(whole: Whole, handles: Iterable[Key]) -> Iterator[PersistentVolume]:
+def _volumes_of_handles(whole: ClusterIndex, handles: Iterable[Key]) -> Iterator[PersistentVolume]:
     for handle in handles:
         yield from whole.volumes.joins.by_handle.get(handle, ())
 
@@ -265,7 +265,7 @@ def _image_names(
         yield image.spec.name
 
 
-def _claims_of(whole: Whole, volumes: Iterable[PersistentVolume]) -> Iterator[Key]:
+def _claims_of(whole: ClusterIndex, volumes: Iterable[PersistentVolume]) -> Iterator[Key]:
     """Yield the claims by claimRef of a PV and by volumeName of a claim; either may be wrong."""
     for volume in volumes:
         if volume.claim is not None:
@@ -275,7 +275,11 @@ def _claims_of(whole: Whole, volumes: Iterable[PersistentVolume]) -> Iterator[Ke
 
 
 def _users(
-    whole: Whole, seed: _Seed, claims: Iterable[Key], handles: Iterable[Key], images: Iterable[str]
+    whole: ClusterIndex,
+    seed: _Seed,
+    claims: Iterable[Key],
+    handles: Iterable[Key],
+    images: Iterable[str],
 ) -> tuple[Pod, ...]:
     pods = whole.pods
     found = dict.fromkeys(seed.pods)
@@ -307,7 +311,7 @@ def _number(numbered: tuple[int, object]) -> int:
 # --------------------------------------------------------------------------------------------------
 
 
-def _ceph(whole: Whole, objects: _Objects) -> CephView | None:
+def _ceph(whole: ClusterIndex, objects: _Objects) -> CephView | None:
     ceph = whole.snapshot.ceph
     if ceph is None:
         return None
@@ -329,7 +333,7 @@ def _ceph(whole: Whole, objects: _Objects) -> CephView | None:
 
 
 def _kube(
-    whole: Whole, kube: KubeView, seed: _Seed, objects: _Objects, *, is_local: bool
+    whole: ClusterIndex, kube: KubeView, seed: _Seed, objects: _Objects, *, is_local: bool
 ) -> KubeView:
     published, attachments = _published(whole, objects), _attachments(whole, objects)
     pods = dict.fromkeys((*objects.users, *(whole.here.pods if is_local else ())))
@@ -376,7 +380,7 @@ def _known(index: dict[_K, _T], keys: Iterable[_K]) -> list[_T]:
     return [index[key] for key in sorted(keys) if key in index]
 
 
-def _further_volumes(whole: Whole, objects: _Objects) -> Iterator[PersistentVolume]:
+def _further_volumes(whole: ClusterIndex, objects: _Objects) -> Iterator[PersistentVolume]:
     """Yield the PVs that name the claims or that the claims name, and the PVs that nearly fit."""
     for key in objects.claims:
         yield from whole.volumes.by_claim.get(key, ())
@@ -394,12 +398,12 @@ def _claims_of_pods(pods: Iterable[Pod]) -> Iterator[Key]:
             yield pod.ref.namespace, name
 
 
-def _volumes_of_pods(whole: Whole, pods: Iterable[Pod]) -> Iterator[PersistentVolume]:
+def _volumes_of_pods(whole: ClusterIndex, pods: Iterable[Pod]) -> Iterator[PersistentVolume]:
     for key in _claims_of_pods(pods):
         yield from whole.volumes.by_claim.get(key, ())
 
 
-def _attachments(whole: Whole, objects: _Objects) -> list[Attachment]:
+def _attachments(whole: ClusterIndex, objects: _Objects) -> list[VolumeAttachment]:
     """Return the attachments by the PV that they name, and by the PV that gives their name."""
     known, names = whole.attachments, [volume.name for volume in objects.volumes]
     found = (
@@ -410,7 +414,7 @@ def _attachments(whole: Whole, objects: _Objects) -> list[Attachment]:
     return list(dict.fromkeys(found))
 
 
-def _witnesses(whole: Whole, objects: _Objects) -> Iterator[Attachment]:
+def _witnesses(whole: ClusterIndex, objects: _Objects) -> Iterator[VolumeAttachment]:
     """Yield any attachment of each driver: it shows that volumes of the driver are attached."""
     for volume in objects.volumes:
         handle = handle_of(volume.source)
@@ -418,7 +422,7 @@ def _witnesses(whole: Whole, objects: _Objects) -> Iterator[Attachment]:
             yield from _known(whole.attachments.of_driver, {handle[0]})
 
 
-def _events(whole: Whole, seed: _Seed) -> Iterator[KubeEvent]:
+def _events(whole: ClusterIndex, seed: _Seed) -> Iterator[KubeEvent]:
     """Yield the events of the PVs, claims and pods of the target."""
     claims = {*seed.claims, *(key_of(volume.claim) for volume in seed.volumes if volume.claim)}
     pods = {key_of(pod.ref) for key in claims for pod in whole.pods.of_claim.get(key, ())}
@@ -428,7 +432,7 @@ def _events(whole: Whole, seed: _Seed) -> Iterator[KubeEvent]:
         yield from whole.events.get(key, ())
 
 
-def _workloads(whole: Whole, pods: Iterable[Pod]) -> Iterable[Workload]:
+def _workloads(whole: ClusterIndex, pods: Iterable[Pod]) -> Iterable[Workload]:
     """Return the controllers of pods, and the controllers of those controllers."""
     found: dict[Key, Workload] = {}
     keys = {(pod.ref.namespace, owner) for pod in pods for owner in pod.owners}
@@ -449,18 +453,18 @@ def _workloads(whole: Whole, pods: Iterable[Pod]) -> Iterable[Workload]:
 def _watchers(objects: _Objects) -> Iterator[tuple[ImageView, Watcher]]:
     for cluster in objects.views:
         for _, view in cluster:
-            for watcher in (*observed_of(view.watchers), *view.passing_watchers):
+            for watcher in (*observed_of(view.watchers), *view.transient_watchers):
                 yield view, watcher
 
 
-def _nodes_of(whole: Whole, objects: _Objects) -> set[str]:
+def _nodes_of(whole: ClusterIndex, objects: _Objects) -> set[str]:
     """Return the nodes of the pods, and the nodes that have the address of a watcher."""
     ips = {spelled(watcher.address.ip) for _, watcher in _watchers(objects)}
     nodes = {node.name for ip in ips for node in whole.nodes.by_ip.get(ip, ())}
     return nodes | {user.node_name for user in objects.users if user.node_name}
 
 
-def _published(whole: Whole, objects: _Objects) -> list[Told]:
+def _published(whole: ClusterIndex, objects: _Objects) -> list[PublishedEntry]:
     """Return the reports of agents about the images, and about the clients that watch them."""
     known = whole.published
     entries = [
@@ -477,16 +481,16 @@ def _published(whole: Whole, objects: _Objects) -> list[Told]:
     return entries
 
 
-def _is_of(entry: Told, view: ImageView) -> bool:
+def _is_of(entry: PublishedEntry, view: ImageView) -> bool:
     return view.image_id is not None and entry.mapping.image_id == view.image_id
 
 
-def _reports(whole: Whole, entries: Iterable[Told]) -> tuple[PublishedNode, ...]:
+def _reports(whole: ClusterIndex, entries: Iterable[PublishedEntry]) -> tuple[PublishedNode, ...]:
     """Return the reports of all nodes, with these mappings and those whose image is unknown.
 
     A recent report of a node counts even if it contains nothing about the target.
     """
-    by_node: dict[int, list[Told]] = by_each((entry.number, entry) for entry in entries)
+    by_node: dict[int, list[PublishedEntry]] = by_each((entry.number, entry) for entry in entries)
     if not by_node:
         return whole.published.reports
     found = list(whole.published.reports)
@@ -495,7 +499,7 @@ def _reports(whole: Whole, entries: Iterable[Told]) -> tuple[PublishedNode, ...]
     return tuple(found)
 
 
-def _in_order(entries: list[Told]) -> tuple[PublishedMapping, ...]:
+def _in_order(entries: list[PublishedEntry]) -> tuple[PublishedMapping, ...]:
     wanted = {id(entry.mapping) for entry in entries}
     return tuple(
         mapping

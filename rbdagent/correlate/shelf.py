@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.correlate.fits import candidates
-from rbdagent.model import Claim, PersistentVolume
+from rbdagent.model import PersistentVolume, PersistentVolumeClaim
 from rbdagent.parse.selector import selects
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ _OF_A_VOLUME_ALONE: Final = frozenset(
         "reason",
     }
 )
-_WISHES: Final = tuple(sorted({*Claim.__struct_fields__} - _OF_A_CLAIM_ALONE))
+_WISHES: Final = tuple(sorted({*PersistentVolumeClaim.__struct_fields__} - _OF_A_CLAIM_ALONE))
 """Fields of a claim that a PV must match; the labels of a PV are compared separately."""
 _QUALITIES: Final = tuple(sorted({*PersistentVolume.__struct_fields__} - _OF_A_VOLUME_ALONE))
 """Fields of a PV that a claim compares: every field that is not specific to one PV."""
@@ -73,7 +73,7 @@ class Shelf:
         self._sorts = _by_sort(volumes)
         self._known: dict[Hashable, tuple[PersistentVolume, ...]] = {}
 
-    def nearest(self, claim: Claim) -> tuple[PersistentVolume, ...]:
+    def nearest(self, claim: PersistentVolumeClaim) -> tuple[PersistentVolume, ...]:
         """Return the PVs that fit a claim best, without those whose claimRef names it.
 
         For a PV whose claimRef names the claim, only the claim decides whether it fits.
@@ -86,7 +86,7 @@ class Shelf:
             self._known[wants] = found
         return found
 
-    def _samples(self, claim: Claim) -> Iterable[PersistentVolume]:
+    def _samples(self, claim: PersistentVolumeClaim) -> Iterable[PersistentVolume]:
         samples = list(_first_of_each(self._sorts, claim))
         if claim.selector is not None:
             # A PV that has the labels fits better than the others of its sort.
@@ -125,7 +125,7 @@ def _sort_of(volume: PersistentVolume) -> Hashable:
 
 
 def _first_of_each(
-    sorts: dict[Hashable, list[PersistentVolume]], claim: Claim
+    sorts: dict[Hashable, list[PersistentVolume]], claim: PersistentVolumeClaim
 ) -> Iterator[PersistentVolume]:
     lists = list(sorts.values())
     if len(lists) * KEPT > _MOST_COMPARED:
@@ -134,7 +134,7 @@ def _first_of_each(
     return islice(samples, _MOST_COMPARED)
 
 
-def _strangeness(claim: Claim, volume: PersistentVolume) -> tuple[bool, bool, bool]:
+def _strangeness(claim: PersistentVolumeClaim, volume: PersistentVolume) -> tuple[bool, bool, bool]:
     return (
         (claim.storage_class or "") != volume.storage_class,
         any(mode not in volume.access_modes for mode in claim.access_modes),

@@ -8,15 +8,15 @@ from rbdagent.correlate.holders import is_ceph_daemon
 from rbdagent.model import Holder, NotObserved
 
 if TYPE_CHECKING:
-    from rbdagent.model import VolumeUse
+    from rbdagent.model import Volume
 
 
-def strangers(use: VolumeUse) -> tuple[Holder, ...]:
+def strangers(use: Volume) -> tuple[Holder, ...]:
     """Return the watchers that are not transient, not on this node, and not daemons of Ceph."""
     return tuple(holder for holder in use.holders if _is_stranger(holder))
 
 
-def nodes_of_strangers(use: VolumeUse, node_name: str) -> tuple[str, ...]:
+def nodes_of_strangers(use: Volume, node_name: str) -> tuple[str, ...]:
     """Return, in order, the other nodes whose agents may identify these watchers.
 
     The address of a watcher leads to a Node. If it does not, the watcher may be on any node to
@@ -31,6 +31,6 @@ def nodes_of_strangers(use: VolumeUse, node_name: str) -> tuple[str, ...]:
 
 
 def _is_stranger(holder: Holder) -> bool:
-    if holder.watcher is None or holder.is_local or holder.passing:
+    if holder.watcher is None or holder.is_local or holder.transient:
         return False
     return not is_ceph_daemon(holder)

@@ -40,7 +40,6 @@ from rbdagent.correlate.names import (
 )
 from rbdagent.correlate.waiting import waited_for
 from rbdagent.model import (
-    Claim,
     ImageIdentity,
     ImageView,
     KubeEvent,
@@ -48,12 +47,13 @@ from rbdagent.model import (
     Mapping,
     NotObserved,
     PersistentVolume,
+    PersistentVolumeClaim,
     Pod,
     PodVolumeDirectory,
     Snapshot,
     Target,
     TargetKind,
-    VolumeUse,
+    Volume,
 )
 
 
@@ -61,13 +61,13 @@ class NodeUses(Struct, frozen=True, kw_only=True):
     """A snapshot with the uses of this node's volumes; a join is expensive, so it is kept."""
 
     snapshot: Snapshot
-    mapped: tuple[VolumeUse, ...]
+    mapped: tuple[Volume, ...]
     """See :func:`correlate_node`."""
-    waited_for: tuple[VolumeUse, ...]
+    waited_for: tuple[Volume, ...]
     """See :func:`correlate_waiting`."""
 
     @property
-    def every(self) -> tuple[VolumeUse, ...]:
+    def every(self) -> tuple[Volume, ...]:
         """The mapped volumes, then the volumes that a pod waits for."""
         return (*self.mapped, *self.waited_for)
 
@@ -94,7 +94,7 @@ def indexed(snapshot: Snapshot, directories: Directories | None = None) -> Index
     return Indexed(snapshot, index_of(snapshot.kubernetes), directories or directories_of(snapshot))
 
 
-def correlate(snapshot: Snapshot, directories: Directories | None = None) -> VolumeUse:
+def correlate(snapshot: Snapshot, directories: Directories | None = None) -> Volume:
     """Join all facts about the target of a snapshot.
 
     For a pod with several RBD volumes, use the volume that its warning events name, else the first
@@ -115,9 +115,9 @@ def correlate(snapshot: Snapshot, directories: Directories | None = None) -> Vol
     return _use(image, chosen, look, snapshot.target)
 
 
-def correlate_node(snapshot: Snapshot) -> tuple[VolumeUse, ...]:
+def correlate_node(snapshot: Snapshot) -> tuple[Volume, ...]:
     """Join all facts about every image that this node has mapped: one use for each image."""
-    found: list[VolumeUse] = []
+    found: list[Volume] = []
     seen: set[Mapping] = set()
     look = indexed(snapshot)
     for mapping in mappings_of(snapshot.node):
@@ -129,7 +129,7 @@ def correlate_node(snapshot: Snapshot) -> tuple[VolumeUse, ...]:
     return tuple(found)
 
 
-def correlate_waiting(snapshot: Snapshot) -> tuple[VolumeUse, ...]:
+def correlate_waiting(snapshot: Snapshot) -> tuple[Volume, ...]:
     """Join all facts about every volume that a pod of this node may wait for.
 
     Return one use for each pod and volume: its target is the pod, and its PV is the PV of the pod.
@@ -148,7 +148,7 @@ def _target_of(pod: Pod) -> Target:
     return Target(given=f"pod/{name}", kind=TargetKind.POD, name=name, namespace=namespace)
 
 
-def further_volumes(use: VolumeUse, snapshot: Snapshot) -> tuple[PersistentVolume, ...]:
+def further_volumes(use: Volume, snapshot: Snapshot) -> tuple[PersistentVolume, ...]:
     """Return the other RBD volumes of the target, which is a pod."""
     shown = {volume.name for volume in use.other_volumes}
     if use.persistent_volume is not None:
@@ -188,7 +188,7 @@ def _unnamed_device(snapshot: Snapshot) -> Mapping | None:
     )
 
 
-def _use_of_mapping(mapping: Mapping, look: Indexed) -> VolumeUse:
+def _use_of_mapping(mapping: Mapping, look: Indexed) -> Volume:
     snapshot = look.snapshot
     target = Target(given=mapping.device, kind=TargetKind.DEVICE, name=mapping.device)
     if snapshot.target.kind is not TargetKind.NONE:
@@ -197,7 +197,7 @@ def _use_of_mapping(mapping: Mapping, look: Indexed) -> VolumeUse:
     if image is None:
         unknown = VolumeNames(image=None, volumes_seen=False)
         holder = local_holder(mapping, unknown, (), snapshot, look.directories, watch=None)
-        return VolumeUse(
+        return Volume(
             target=target,
             image=None,
             image_view=None,
@@ -241,7 +241,7 @@ def _use(
     chosen: tuple[PersistentVolume, ...],
     look: Indexed,
     target: Target,
-) -> VolumeUse:
+) -> Volume:
     snapshot, kube = look.snapshot, look.snapshot.kubernetes
     known = names_of(image, chosen, kube, look.volumes, snapshot.ceph)
     views: tuple[ImageView, ...] = ()
@@ -255,7 +255,7 @@ def _use(
     local = tuple(mapping for mapping in mappings_of(snapshot.node) if maps(mapping, known))
     users = users_of(known, kube)
     volumes = known.volumes
-    return VolumeUse(
+    return Volume(
         target=target,
         image=image,
         image_view=views[0] if len(views) == 1 else None,
@@ -292,7 +292,9 @@ def _pods_without_volume(
     )
 
 
-def _claim_of(known: VolumeNames, snapshot: Snapshot, target: Target) -> Claim | None:
+def _claim_of(
+    known: VolumeNames, snapshot: Snapshot, target: Target
+) -> PersistentVolumeClaim | None:
     """Return the claim that the target names, else the claim to which the PV is bound."""
     claims = {
         (claim.ref.namespace, claim.ref.name): claim for claim in claims_of(snapshot.kubernetes)

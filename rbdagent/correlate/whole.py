@@ -19,11 +19,9 @@ from rbdagent.correlate.names import (
 )
 from rbdagent.correlate.shelf import Shelf
 from rbdagent.model import (
-    Attachment,
     CephView,
-    Claim,
     ClusterView,
-    CsiNode,
+    CSINode,
     EntityAddress,
     ImageView,
     KubeEvent,
@@ -33,10 +31,12 @@ from rbdagent.model import (
     NotObserved,
     OtherSource,
     PersistentVolume,
+    PersistentVolumeClaim,
     Pod,
     PublishedMapping,
     PublishedNode,
     Snapshot,
+    VolumeAttachment,
     Workload,
     observed_of,
 )
@@ -67,8 +67,8 @@ class Volumes(NamedTuple):
 class Claims(NamedTuple):
     """The claims."""
 
-    by_key: dict[Key, Claim]
-    of_volume: dict[str, list[Claim]]
+    by_key: dict[Key, PersistentVolumeClaim]
+    of_volume: dict[str, list[PersistentVolumeClaim]]
     """Claims by their volumeName."""
 
 
@@ -88,12 +88,12 @@ class Pods(NamedTuple):
 class Attachments(NamedTuple):
     """The VolumeAttachments."""
 
-    of_volume: dict[str, list[Attachment]]
+    of_volume: dict[str, list[VolumeAttachment]]
     odd: frozenset[str]
     """Names of attachments whose name does not follow from their PV, which was created again."""
-    odd_of: dict[str, list[Attachment]]
+    odd_of: dict[str, list[VolumeAttachment]]
     """Attachments by the PV from which their name follows: not the PV that they name."""
-    of_driver: dict[str, Attachment]
+    of_driver: dict[str, VolumeAttachment]
     """One attachment of each driver, which shows that the driver has a working attacher."""
 
 
@@ -102,12 +102,12 @@ class Nodes(NamedTuple):
 
     by_name: dict[str, Node]
     by_ip: dict[str, list[Node]]
-    csi: dict[str, CsiNode]
+    csi: dict[str, CSINode]
     listing: dict[str, list[str]]
     """Nodes whose status lists a volume as in use or attached, by its name in that status."""
 
 
-class Told(NamedTuple):
+class PublishedEntry(NamedTuple):
     """One mapping as its agent published it; ``number`` is the position of the node."""
 
     number: int
@@ -118,10 +118,10 @@ class Told(NamedTuple):
 class Published(NamedTuple):
     """Reports that agents published."""
 
-    of_client: dict[tuple[int | None, int], list[Told]]
+    of_client: dict[tuple[int | None, int], list[PublishedEntry]]
     """Entries by client id and nonce."""
-    of_volume: dict[str, list[Told]]
-    of_image: dict[str, list[Told]]
+    of_volume: dict[str, list[PublishedEntry]]
+    of_image: dict[str, list[PublishedEntry]]
     """Entries by image name."""
     reports: tuple[PublishedNode, ...]
     """The reports of all nodes, only with the devices whose image is unknown and may be any."""
@@ -134,7 +134,7 @@ class Views(NamedTuple):
     by_id: dict[str, list[tuple[int, ImageView]]]
 
 
-class Here(NamedTuple):
+class LocalIndex(NamedTuple):
     """Objects that belong to the observed node."""
 
     words: frozenset[str]
@@ -144,7 +144,7 @@ class Here(NamedTuple):
     directories: Directories
 
 
-class Whole(NamedTuple):
+class ClusterIndex(NamedTuple):
     """A snapshot and its indexes."""
 
     snapshot: Snapshot
@@ -159,14 +159,14 @@ class Whole(NamedTuple):
     """Workloads by namespace, and by kind and name as in the owners of a pod."""
     published: Published
     views: tuple[Views, ...]
-    here: Here
+    here: LocalIndex
 
 
-def whole_of(snapshot: Snapshot) -> Whole:
+def whole_of(snapshot: Snapshot) -> ClusterIndex:
     """Index a snapshot."""
     kube = snapshot.kubernetes
     volumes, pods = _volumes(kube), _pods(kube)
-    return Whole(
+    return ClusterIndex(
         snapshot=snapshot,
         volumes=volumes,
         claims=_claims(kube),
@@ -188,7 +188,7 @@ def whole_of(snapshot: Snapshot) -> Whole:
     )
 
 
-def with_ceph(whole: Whole, ceph: CephView | None) -> Whole:
+def with_ceph(whole: ClusterIndex, ceph: CephView | None) -> ClusterIndex:
     """Return the index with a newer view of Ceph."""
     snapshot = replace(whole.snapshot, ceph=ceph)
     return whole._replace(snapshot=snapshot, views=_all_views(ceph))
@@ -268,7 +268,7 @@ def _attachments(kube: KubeView | None, volumes: Volumes) -> Attachments:
 
 
 def _is_named_by_its_volume(
-    attachment: Attachment, volumes: Volumes, drivers: frozenset[str]
+    attachment: VolumeAttachment, volumes: Volumes, drivers: frozenset[str]
 ) -> bool:
     volume = volumes.by_name.get(attachment.persistent_volume or "")
     if volume is None:
@@ -280,8 +280,8 @@ def _is_named_by_its_volume(
 
 
 def _named_by_others(
-    odd: Iterable[Attachment], volumes: Volumes
-) -> Iterator[tuple[str, Attachment]]:
+    odd: Iterable[VolumeAttachment], volumes: Volumes
+) -> Iterator[tuple[str, VolumeAttachment]]:
     """Yield each attachment with the PV that gives its name; a name is a hash, so try every PV."""
     wanted = {(attachment.node_name, attachment.name): attachment for attachment in odd}
     nodes = {node for node, _ in wanted}
@@ -330,7 +330,7 @@ def spelled(ip: str) -> str:
 def _published(kube: KubeView | None) -> Published:
     nodes = () if kube is None else observed_of(kube.published)
     entries = [
-        Told(number, node, mapping)
+        PublishedEntry(number, node, mapping)
         for number, node in enumerate(nodes)
         for mapping in observed_of(node.mappings)
     ]
@@ -383,12 +383,12 @@ def _views(cluster: ClusterView) -> Views:
 # --------------------------------------------------------------------------------------------------
 
 
-def _here(snapshot: Snapshot, pods: Pods) -> Here:
+def _here(snapshot: Snapshot, pods: Pods) -> LocalIndex:
     node = snapshot.node
     directories = directories_of(snapshot)
     own = [] if node is None else pods.on_node.get(node.node_name, [])
     named = [pods.by_uid[uid] for uid in _uids_on(node) if uid in pods.by_uid]
-    return Here(
+    return LocalIndex(
         words=frozenset(_words_on(node, directories)),
         pods=tuple(dict.fromkeys((*own, *named))),
         directories=directories,

@@ -16,7 +16,7 @@ from rbdagent.model import (
     Snapshot,
     StagingDirectory,
     TargetKind,
-    VolumeUse,
+    Volume,
     observed_of,
 )
 from rbdagent.parse.handle import staging_hash
@@ -53,12 +53,12 @@ def called_in(snapshot: Snapshot) -> tuple[Called, ...]:
     return tuple(dict.fromkeys(call for call in found if call.volume or call.kernel))
 
 
-def called(use: VolumeUse) -> Called:
+def called(use: Volume) -> Called:
     """Return the names of one volume."""
     return Called(volume=frozenset(_of_volume(use)), kernel=frozenset(_of_kernel(use)))
 
 
-def _of_volume(use: VolumeUse) -> Iterator[str]:
+def _of_volume(use: Volume) -> Iterator[str]:
     volumes = () if use.persistent_volume is None else (use.persistent_volume, *use.other_volumes)
     for volume in volumes:
         yield volume.name
@@ -99,7 +99,7 @@ def _of_staging(staging: StagingDirectory) -> Iterator[str]:
     )
 
 
-def _of_kernel(use: VolumeUse) -> Iterator[str]:
+def _of_kernel(use: Volume) -> Iterator[str]:
     for holder in use.holders:
         if not holder.is_local:
             continue

@@ -25,17 +25,17 @@ from rbdagent.diagnose import (
     scheduling,
     unseen,
 )
-from rbdagent.diagnose.case import Case
+from rbdagent.diagnose.case import RuleContext
 from rbdagent.diagnose.target import target_verdict
 from rbdagent.diagnose.times import GRACE
 from rbdagent.diagnose.verdict import judge
-from rbdagent.model import Command, Diagnosis, Finding, NotObserved, Severity, Snapshot, VolumeUse
+from rbdagent.model import Command, Diagnosis, Finding, NotObserved, Severity, Snapshot, Volume
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import timedelta
 
-RULES: Final[tuple[Callable[[Case], Iterator[Finding]], ...]] = (
+RULES: Final[tuple[Callable[[RuleContext], Iterator[Finding]], ...]] = (
     holders.not_backed,
     holders.conflict,
     elsewhere.from_outside,
@@ -121,7 +121,7 @@ MOST_COMMANDS: Final = 5
 """Maximum number of next commands: an operator reads no more at three in the morning."""
 
 
-def diagnose(use: VolumeUse, snapshot: Snapshot, *, grace: timedelta = GRACE) -> Diagnosis:
+def diagnose(use: Volume, snapshot: Snapshot, *, grace: timedelta = GRACE) -> Diagnosis:
     """Judge every holder and the target, and return the verdicts and findings.
 
     Args:
@@ -131,7 +131,7 @@ def diagnose(use: VolumeUse, snapshot: Snapshot, *, grace: timedelta = GRACE) ->
     """
     judged = tuple(judge(holder, use, snapshot, grace) for holder in use.holders)
     verdict = target_verdict(use, judged, snapshot)
-    case = Case(use=use, snapshot=snapshot, judged=judged, verdict=verdict)
+    case = RuleContext(use=use, snapshot=snapshot, judged=judged, verdict=verdict)
     said = dict.fromkeys(finding for rule in RULES for finding in rule(case))
     findings = _with_words(tuple(sorted(said, key=lambda finding: WEIGHT[finding.severity])), case)
     return Diagnosis(
@@ -143,7 +143,7 @@ def diagnose(use: VolumeUse, snapshot: Snapshot, *, grace: timedelta = GRACE) ->
     )
 
 
-def _with_words(findings: tuple[Finding, ...], case: Case) -> tuple[Finding, ...]:
+def _with_words(findings: tuple[Finding, ...], case: RuleContext) -> tuple[Finding, ...]:
     """Add log lines of the node if they were requested; else their module is not imported."""
     node = case.snapshot.node
     if node is None or isinstance(node.words, NotObserved):

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Final
 from rbdagent.commands import command, filled, kubectl, over_ssh
 from rbdagent.correlate.holders import needs_volumes
 from rbdagent.correlate.names import names_of_use, node_named
-from rbdagent.diagnose.case import LIST_CONTROLLERS, Case, finding, look_again, look_there, quoted
+from rbdagent.diagnose.case import (
+    LIST_CONTROLLERS,
+    RuleContext,
+    finding,
+    look_again,
+    look_there,
+    quoted,
+)
 from rbdagent.diagnose.evidence import pod_names
 from rbdagent.diagnose.mounting import (
     BY_NOW,
@@ -27,7 +34,7 @@ from rbdagent.diagnose.mounting import (
 from rbdagent.diagnose.target import attached_on_paper, volumes_of_use
 from rbdagent.diagnose.times import LONG, MOVING, age, is_young, spoken
 from rbdagent.diagnose.waiting import (
-    Word,
+    PodEvent,
     has_waited,
     is_ending_in_time,
     knows_every_user,
@@ -37,17 +44,17 @@ from rbdagent.diagnose.waiting import (
     words,
 )
 from rbdagent.model import (
-    Attachment,
     Command,
     CsiSource,
     Finding,
-    Heals,
     Node,
     NotObserved,
     Pod,
+    Recovery,
     Severity,
     Verdict,
-    VolumeUse,
+    Volume,
+    VolumeAttachment,
     observed_of,
 )
 from rbdagent.parse.handle import in_use_name
@@ -67,7 +74,7 @@ _GONE_NODE_S: Final = 80.0
 """How long the pods of a deleted Node stay: podgc runs every 20 s, after 40 s of quarantine."""
 
 
-def is_exclusive(use: VolumeUse) -> bool:
+def is_exclusive(use: Volume) -> bool:
     """Return whether the volume may be attached to one node only, as in IsMultiAttachAllowed.
 
     ReadOnlyMany and ReadWriteMany disable the Multi-Attach check, and so does a PV without access
@@ -80,7 +87,7 @@ def is_exclusive(use: VolumeUse) -> bool:
     )
 
 
-def attachments_seen(case: Case) -> tuple[Attachment, ...] | None:
+def attachments_seen(case: RuleContext) -> tuple[VolumeAttachment, ...] | None:
     """Return the VolumeAttachments of the volume; None if not all of them were observed."""
     kube, found = case.snapshot.kubernetes, case.use.attachments
     if kube is None or isinstance(found, NotObserved) or not kube.attachments_complete:
@@ -88,7 +95,7 @@ def attachments_seen(case: Case) -> tuple[Attachment, ...] | None:
     return found
 
 
-def attached_elsewhere(case: Case, node: str | None) -> tuple[str, ...]:
+def attached_elsewhere(case: RuleContext, node: str | None) -> tuple[str, ...]:
     """Return the other nodes with the volume, from VolumeAttachments and Node status."""
     kube = case.snapshot.kubernetes
     names = names_of_use(case.use).in_use_names
@@ -107,7 +114,7 @@ def attached_elsewhere(case: Case, node: str | None) -> tuple[str, ...]:
 # --------------------------------------------------------------------------------------------------
 
 
-def multi_attach(case: Case) -> Iterator[Finding]:
+def multi_attach(case: RuleContext) -> Iterator[Finding]:
     """Report RBD401: the node that the controller waits for, and why the wait may not end."""
     latest = words(case)
     by_pod = {word.pod: word for word in latest}
@@ -137,7 +144,7 @@ def multi_attach(case: Case) -> Iterator[Finding]:
     )
 
 
-def _is_refused(pod: Pod, word: Word | None, case: Case) -> bool:
+def _is_refused(pod: Pod, word: PodEvent | None, case: RuleContext) -> bool:
     """Return whether the controller delays a pod until another node has released the volume."""
     attachments = case.use.attachments
     if any(attachment.node_name == pod.node_name for attachment in observed_of(attachments)):
@@ -152,7 +159,7 @@ def _is_refused(pod: Pod, word: Word | None, case: Case) -> bool:
     return has_event and since is not None and since <= _VERIFIED
 
 
-def _event_lines(events: list[Word], case: Case) -> tuple[str, ...]:
+def _event_lines(events: list[PodEvent], case: RuleContext) -> tuple[str, ...]:
     """Return the quoted event; the controller sends it once and never withdraws it."""
     kube = case.snapshot.kubernetes
     if kube is not None and isinstance(kube.events, NotObserved):
@@ -169,13 +176,13 @@ def _event_lines(events: list[Word], case: Case) -> tuple[str, ...]:
     )
 
 
-def _attachment_line(attachment: Attachment) -> str:
+def _attachment_line(attachment: VolumeAttachment) -> str:
     state = "attached" if attachment.attached else "not attached"
     leaving = ", being deleted" if attachment.deleting_since else ""
     return f"VolumeAttachment {attachment.name}: {attachment.node_name}, {state}{leaving}"
 
 
-def _may_end_soon(refused: list[Pod], nodes: tuple[str, ...], case: Case) -> bool:
+def _may_end_soon(refused: list[Pod], nodes: tuple[str, ...], case: RuleContext) -> bool:
     """Return whether the other node may be about to release the volume, as in every pod move."""
     if refused and not any(has_waited(pod, case.snapshot, MOVING) for pod in refused):
         return True
@@ -189,7 +196,7 @@ def _may_end_soon(refused: list[Pod], nodes: tuple[str, ...], case: Case) -> boo
 # --------------------------------------------------------------------------------------------------
 
 
-def attach_waits(case: Case) -> Iterator[Finding]:
+def attach_waits(case: RuleContext) -> Iterator[Finding]:
     """Report RBD711, RBD712, RBD718: controller, external-attacher or kubelet does not act."""
     with_event = {word.pod for word in words(case)}
     kube = case.snapshot.kubernetes
@@ -205,7 +212,7 @@ def attach_waits(case: Case) -> Iterator[Finding]:
             yield from _not_mounting(pod, own, case)
 
 
-def _not_begun(pod: Pod, case: Case) -> Iterator[Finding]:
+def _not_begun(pod: Pod, case: RuleContext) -> Iterator[Finding]:
     volume = case.use.persistent_volume
     if attachments_seen(case) is None or volume is None or volume.phase != "Bound":
         return
@@ -232,7 +239,7 @@ def _not_begun(pod: Pod, case: Case) -> Iterator[Finding]:
     )
 
 
-def _is_attached_at_all(source: object, case: Case) -> bool:
+def _is_attached_at_all(source: object, case: RuleContext) -> bool:
     """Return whether the driver's volumes are attached: with attachRequired false, none is."""
     kube = case.snapshot.kubernetes
     if kube is None or not isinstance(source, CsiSource):
@@ -247,11 +254,11 @@ def _is_attached_at_all(source: object, case: Case) -> bool:
     )
 
 
-def _describe(attachment: Attachment) -> Command:
+def _describe(attachment: VolumeAttachment) -> Command:
     return kubectl("describe volumeattachment", attachment.name)
 
 
-def _not_picked_up(pod: Pod, attachment: Attachment, case: Case) -> Iterator[Finding]:
+def _not_picked_up(pod: Pod, attachment: VolumeAttachment, case: RuleContext) -> Iterator[Finding]:
     since = age(attachment.created_at, case.snapshot.observed_at)
     if since is None or since < MOVING or is_installed_nowhere(attachment.attacher, case):
         # RBD732 reports a driver that was never installed.
@@ -267,7 +274,7 @@ def _not_picked_up(pod: Pod, attachment: Attachment, case: Case) -> Iterator[Fin
     )
 
 
-def _not_mounting(pod: Pod, attachment: Attachment, case: Case) -> Iterator[Finding]:
+def _not_mounting(pod: Pod, attachment: VolumeAttachment, case: RuleContext) -> Iterator[Finding]:
     node = node_named(pod.node_name, case.snapshot)
     names = names_of_use(case.use).in_use_names
     if not isinstance(node, Node) or node.ready is not True:
@@ -293,7 +300,7 @@ def _not_mounting(pod: Pod, attachment: Attachment, case: Case) -> Iterator[Find
     )
 
 
-def attach_fails(case: Case) -> Iterator[Finding]:
+def attach_fails(case: RuleContext) -> Iterator[Finding]:
     """Report RBD413, or the code that the attachError in the VolumeAttachment means."""
     for attachment in observed_of(case.use.attachments):
         if attachment.attached or attachment.deleting_since or not attachment.attach_error:
@@ -318,19 +325,19 @@ def attach_fails(case: Case) -> Iterator[Finding]:
             severity=Severity.INFO
             if is_back or (code == "RBD731" and _is_new(attachment, case))
             else None,
-            heals=Heals(by="external-attacher", within_s=_VERIFIED.total_seconds())
+            recovery=Recovery(actor="external-attacher", within_s=_VERIFIED.total_seconds())
             if is_back
             else None,
         )
 
 
-def _is_back(attachment: Attachment, case: Case) -> bool:
+def _is_back(attachment: VolumeAttachment, case: RuleContext) -> bool:
     """Return whether the driver is back; an attachError is never older than its attachment."""
     error, created_at = attachment.attach_error, attachment.created_at
     return is_registered_by_now(error, created_at, attachment.node_name, case)
 
 
-def _is_new(attachment: Attachment, case: Case) -> bool:
+def _is_new(attachment: VolumeAttachment, case: RuleContext) -> bool:
     """Return whether the attachment or the node is so new that the driver may still start."""
     young = is_young(attachment.created_at, case.snapshot.observed_at, MOVING) is True
     return young or has_just_come(attachment.node_name, case)
@@ -341,7 +348,7 @@ def _is_new(attachment: Attachment, case: Case) -> bool:
 # --------------------------------------------------------------------------------------------------
 
 
-def detach_fails(case: Case) -> Iterator[Finding]:
+def detach_fails(case: RuleContext) -> Iterator[Finding]:
     """Report RBD409, RBD410, RBD713, RBD714, RBD716: attachments that should be gone, but exist."""
     for attachment in observed_of(case.use.attachments):
         show = (_describe(attachment),)
@@ -368,7 +375,9 @@ def detach_fails(case: Case) -> Iterator[Finding]:
             )
 
 
-def _leaving(attachment: Attachment, show: tuple[Command, ...], case: Case) -> Iterator[Finding]:
+def _leaving(
+    attachment: VolumeAttachment, show: tuple[Command, ...], case: RuleContext
+) -> Iterator[Finding]:
     since = age(attachment.deleting_since, case.snapshot.observed_at)
     if attachment.detach_error:
         gone = Recognised.VOLUME_GONE.is_in(attachment.detach_error)
@@ -382,7 +391,9 @@ def _leaving(attachment: Attachment, show: tuple[Command, ...], case: Case) -> I
                 attachment.detach_error,
             ),
             commands=show,
-            heals=Heals(note="external-attacher does not find the PV again") if gone else None,
+            recovery=Recovery(note="external-attacher does not find the PV again")
+            if gone
+            else None,
         )
         return
     waiting = pod_names(waiters(case))
@@ -414,11 +425,11 @@ def _leaving(attachment: Attachment, show: tuple[Command, ...], case: Case) -> I
         evidence=(_attachment_line(attachment), f"finalizers: {finalizers}", "no detachError"),
         commands=(*((LIST_CONTROLLERS,) if own else ()), *show),
         severity=None if waiting else Severity.WARNING,
-        heals=None if own else Heals(by="the component that set the finalizer"),
+        recovery=None if own else Recovery(actor="the component that set the finalizer"),
     )
 
 
-def _is_of_gone_volume(attachment: Attachment, case: Case) -> bool:
+def _is_of_gone_volume(attachment: VolumeAttachment, case: RuleContext) -> bool:
     kube = case.snapshot.kubernetes
     if kube is None or isinstance(kube.persistent_volumes, NotObserved):
         return False
@@ -430,9 +441,9 @@ def _is_of_gone_volume(attachment: Attachment, case: Case) -> bool:
     )
 
 
-def idle(case: Case) -> Iterator[Finding]:
+def idle(case: RuleContext) -> Iterator[Finding]:
     """Report RBD715: the volume is attached, but no pod and no kubelet there needs it any more."""
-    if not knows_every_user(case) or case.verdict is Verdict.ATTACHED_ON_PAPER:
+    if not knows_every_user(case) or case.verdict is Verdict.STALE_ATTACHMENT:
         return
     names = names_of_use(case.use).in_use_names
     seen = {
@@ -464,7 +475,7 @@ def idle(case: Case) -> Iterator[Finding]:
         )
 
 
-def two_attachments(case: Case) -> Iterator[Finding]:
+def two_attachments(case: RuleContext) -> Iterator[Finding]:
     """Report RBD717: the controller does not prevent two writers; only ceph-csi still does."""
     found = observed_of(case.use.attachments)
     nodes = sorted({attachment.node_name for attachment in found})
@@ -488,14 +499,14 @@ def two_attachments(case: Case) -> Iterator[Finding]:
 # --------------------------------------------------------------------------------------------------
 
 
-def on_paper(case: Case) -> Iterator[Finding]:
+def on_paper(case: RuleContext) -> Iterator[Finding]:
     """Report RBD408: attached, but not held by the node; RBD120 while that may be transient.
 
     The controller detaches a moment after kubelet has reported what it released. One snapshot
     cannot distinguish this moment from a stale cached state, which does no harm until a pod waits.
     """
     nothing_staged = case.verdict is Verdict.STAGED and not case.those(Verdict.STAGED)
-    if case.verdict is not Verdict.ATTACHED_ON_PAPER and not nothing_staged:
+    if case.verdict is not Verdict.STALE_ATTACHMENT and not nothing_staged:
         return
     attached = observed_of(case.use.attachments)
     long = any(has_waited(pod, case.snapshot, MOVING) for pod in waiters(case))
@@ -509,7 +520,7 @@ def on_paper(case: Case) -> Iterator[Finding]:
 
 
 def _stale(
-    node: str, attachment: Attachment, case: Case, *, down: bool, transient: bool
+    node: str, attachment: VolumeAttachment, case: RuleContext, *, down: bool, transient: bool
 ) -> Finding:
     seen = knows_every_user(case)
     nothing = "was observed and holds" if node == case.here else "has no watch, and so holds"
@@ -535,15 +546,15 @@ def _stale(
         evidence=(f"VolumeAttachment {attachment.name}: attached {attachment.attached}",),
         commands=(_describe(attachment),),
         severity=_stale_severity(seen=seen, transient=transient),
-        heals=_stale_recovery(down=down, transient=transient),
+        recovery=_stale_recovery(down=down, transient=transient),
     )
 
 
-def _stale_recovery(*, down: bool, transient: bool) -> Heals | None:
+def _stale_recovery(*, down: bool, transient: bool) -> Recovery | None:
     by = "the attach/detach controller"
     if down:
-        return Heals(by=by, once="the node's pods are gone", within_s=_FORCED_S)
-    return Heals(by=by, note="unless its cached state is stale") if transient else None
+        return Recovery(actor=by, condition="the node's pods are gone", within_s=_FORCED_S)
+    return Recovery(actor=by, note="unless its cached state is stale") if transient else None
 
 
 def _stale_severity(*, seen: bool, transient: bool) -> Severity | None:
@@ -552,12 +563,12 @@ def _stale_severity(*, seen: bool, transient: bool) -> Severity | None:
     return None if seen else Severity.WARNING
 
 
-def _is_down(node: str, case: Case) -> bool:
+def _is_down(node: str, case: RuleContext) -> bool:
     found = node_named(node, case.snapshot)
     return isinstance(found, Node) and found.ready is not True
 
 
-def _between(node: str, attachment: Attachment, case: Case) -> Finding:
+def _between(node: str, attachment: VolumeAttachment, case: RuleContext) -> Finding:
     leaving = attachment.deleting_since
     return finding(
         "RBD120",

@@ -15,12 +15,10 @@ from rbdagent.correlate.fits import Candidate, Why, candidates, objections, spok
 from rbdagent.correlate.identity import target_claims
 from rbdagent.correlate.names import VolumeNames, claims_of, covers_claims, pods_naming
 from rbdagent.correlate.strangers import strangers
-from rbdagent.diagnose.case import Case, quoted, subject_of
+from rbdagent.diagnose.case import RuleContext, quoted, subject_of
 from rbdagent.diagnose.times import age, seconds, spoken
 from rbdagent.model import (
-    Claim,
     Command,
-    Heals,
     Holder,
     KubeEvent,
     KubeView,
@@ -29,7 +27,9 @@ from rbdagent.model import (
     ObjectRef,
     OtherSource,
     PersistentVolume,
+    PersistentVolumeClaim,
     Pod,
+    Recovery,
     Severity,
     TargetKind,
     observed_of,
@@ -66,7 +66,7 @@ CONTROLLER_MANAGER: Final = "kube-controller-manager"
 # --------------------------------------------------------------------------------------------------
 
 
-def claims_meant(case: Case) -> tuple[Claim, ...]:
+def claims_meant(case: RuleContext) -> tuple[PersistentVolumeClaim, ...]:
     """Return the claims of the target: a pod waits for all of its claims."""
     found = [] if case.use.claim is None else [case.use.claim]
     target, kube = case.snapshot.target, case.snapshot.kubernetes
@@ -85,7 +85,7 @@ def asked_for_life(kube: KubeView | None) -> bool:
     )
 
 
-def every_volume(case: Case) -> tuple[PersistentVolume, ...] | None:
+def every_volume(case: RuleContext) -> tuple[PersistentVolume, ...] | None:
     """Return all PVs of the cluster, in no order; None if there may be more."""
     kube = case.snapshot.kubernetes
     if kube is None or not asked_for_life(kube) or not kube.volumes_complete:
@@ -94,7 +94,7 @@ def every_volume(case: Case) -> tuple[PersistentVolume, ...] | None:
     return None if isinstance(found, NotObserved) else found
 
 
-def volume_named(name: str, case: Case) -> PersistentVolume | NotObserved | None:
+def volume_named(name: str, case: RuleContext) -> PersistentVolume | NotObserved | None:
     """Return the PV with a name."""
     kube = case.snapshot.kubernetes
     volumes = () if kube is None else observed_of(kube.persistent_volumes)
@@ -109,7 +109,7 @@ def volume_named(name: str, case: Case) -> PersistentVolume | NotObserved | None
     return NotObserved(reason=f"{name} was not asked for")
 
 
-def volumes_seen(case: Case) -> tuple[PersistentVolume, ...]:
+def volumes_seen(case: RuleContext) -> tuple[PersistentVolume, ...]:
     """Return all PVs, in no order; only the target's PV if there may be more."""
     found = every_volume(case)
     if found is not None:
@@ -117,7 +117,7 @@ def volumes_seen(case: Case) -> tuple[PersistentVolume, ...]:
     return () if case.use.persistent_volume is None else (case.use.persistent_volume,)
 
 
-def claim_named(ref: ObjectRef, case: Case) -> Claim | NotObserved | None:
+def claim_named(ref: ObjectRef, case: RuleContext) -> PersistentVolumeClaim | NotObserved | None:
     """Return the existing claim that a PV of the target names, whatever its uid."""
     kube, kind = case.snapshot.kubernetes, case.snapshot.target.kind
     for claim in claims_of(kube):
@@ -130,12 +130,12 @@ def claim_named(ref: ObjectRef, case: Case) -> Claim | NotObserved | None:
     return None
 
 
-def users(case: Case, claim: Claim) -> tuple[Pod, ...]:
+def users(case: RuleContext, claim: PersistentVolumeClaim) -> tuple[Pod, ...]:
     """Return the pods that name a claim."""
     return pods_naming(claim.ref, case.snapshot.kubernetes)
 
 
-def live_users(case: Case, claim: Claim) -> tuple[Pod, ...]:
+def live_users(case: RuleContext, claim: PersistentVolumeClaim) -> tuple[Pod, ...]:
     """Return the pods that name a claim, have not finished and are not being deleted."""
     return tuple(
         pod
@@ -144,25 +144,25 @@ def live_users(case: Case, claim: Claim) -> tuple[Pod, ...]:
     )
 
 
-def users_seen(case: Case, claim: Claim) -> bool:
+def users_seen(case: RuleContext, claim: PersistentVolumeClaim) -> bool:
     """Return whether every pod that uses a claim was observed."""
     kube = case.snapshot.kubernetes
     names = VolumeNames(image=None, claims=frozenset({(claim.ref.namespace, claim.ref.name)}))
     return kube is not None and covers_claims(kube, names)
 
 
-def since(stamp: str | None, case: Case) -> timedelta | None:
+def since(stamp: str | None, case: RuleContext) -> timedelta | None:
     """Return how long ago a time was; None if it is unknown."""
     return age(stamp, case.snapshot.observed_at)
 
 
-def is_over(limit: timedelta, stamp: str | None, case: Case) -> bool:
+def is_over(limit: timedelta, stamp: str | None, case: RuleContext) -> bool:
     """Return whether a time is at least as long ago as a limit; True if its age is unknown."""
     passed = since(stamp, case)
     return passed is None or passed >= limit
 
 
-def weight(case: Case, stamp: str | None, limit: timedelta = YOUNG) -> Severity | None:
+def weight(case: RuleContext, stamp: str | None, limit: timedelta = YOUNG) -> Severity | None:
     """Return None for the catalogue's severity, or INFO while the state may be transient."""
     return None if is_over(limit, stamp, case) else Severity.INFO
 
@@ -172,7 +172,7 @@ def weight(case: Case, stamp: str | None, limit: timedelta = YOUNG) -> Severity 
 # --------------------------------------------------------------------------------------------------
 
 
-def told(case: Case, kind: str, ref: ObjectRef) -> tuple[KubeEvent, ...]:
+def told(case: RuleContext, kind: str, ref: ObjectRef) -> tuple[KubeEvent, ...]:
     """Return the events of an object, the newest last; events of a PV have no namespace."""
     return tuple(
         event
@@ -184,18 +184,18 @@ def told(case: Case, kind: str, ref: ObjectRef) -> tuple[KubeEvent, ...]:
     )
 
 
-def told_of_claim(case: Case, claim: Claim) -> tuple[KubeEvent, ...]:
+def told_of_claim(case: RuleContext, claim: PersistentVolumeClaim) -> tuple[KubeEvent, ...]:
     """Return the events of a claim, the newest last."""
     return told(case, "PersistentVolumeClaim", claim.ref)
 
 
-def told_of_volume(case: Case, volume: PersistentVolume) -> tuple[KubeEvent, ...]:
+def told_of_volume(case: RuleContext, volume: PersistentVolume) -> tuple[KubeEvent, ...]:
     """Return the events of a PV, the newest last."""
     ref = ObjectRef(namespace="", name=volume.name, uid=volume.uid)
     return told(case, "PersistentVolume", ref)
 
 
-def is_fresh(event: KubeEvent, case: Case) -> bool:
+def is_fresh(event: KubeEvent, case: RuleContext) -> bool:
     """Return whether the reporter of an event may still be working, as far as that is known."""
     passed = since(event.last_seen, case)
     return passed is None or passed < WORDS_LAST
@@ -206,7 +206,7 @@ def words(event: KubeEvent) -> str:
     return Recognised.COMBINED.left_out_of(event.message)
 
 
-def last_words(case: Case, claim: Claim) -> tuple[str, ...]:
+def last_words(case: RuleContext, claim: PersistentVolumeClaim) -> tuple[str, ...]:
     """Return the newest events of a claim, quoted."""
     return tuple(quoted(event) for event in told_of_claim(case, claim)[-_MAX_EVENTS:])
 
@@ -216,7 +216,7 @@ def last_words(case: Case, claim: Claim) -> tuple[str, ...]:
 # --------------------------------------------------------------------------------------------------
 
 
-def controller_lease(case: Case) -> Lease | None:
+def controller_lease(case: RuleContext) -> Lease | None:
     """Return the lease of kube-controller-manager; None if there is none or it was not observed."""
     kube = case.snapshot.kubernetes
     leases = () if kube is None else observed_of(kube.leases)
@@ -224,7 +224,7 @@ def controller_lease(case: Case) -> Lease | None:
     return next((lease for lease in leases if (lease.namespace, lease.name) == wanted), None)
 
 
-def lapsed(lease: Lease | None, case: Case) -> bool:
+def lapsed(lease: Lease | None, case: RuleContext) -> bool:
     """Return whether a lease has expired: its last holder has stopped."""
     if lease is None or lease.renewed_at is None:
         return False
@@ -232,18 +232,18 @@ def lapsed(lease: Lease | None, case: Case) -> bool:
     return passed is not None and passed > max(_EXPIRED, 4 * seconds(lease.duration_s))
 
 
-def spoken_lease(lease: Lease, case: Case) -> str:
+def spoken_lease(lease: Lease, case: RuleContext) -> str:
     """Return a lease as a line of evidence."""
     holder = f", held by {lease.holder}" if lease.holder else ""
     renewed = spoken(since(lease.renewed_at, case))
     return f"lease {lease.namespace}/{lease.name}{holder}, renewed {renewed} ago"
 
 
-def binder(case: Case, once: str = "", *, note: str = "") -> Heals:
+def binder(case: RuleContext, once: str = "", *, note: str = "") -> Recovery:
     """Return the recovery by the PV controller at its next sync, after a condition is met."""
     runs = f"{CONTROLLER_MANAGER} runs again" if lapsed(controller_lease(case), case) else ""
     both = " and ".join(condition for condition in (once, runs) if condition)
-    return Heals(by=BINDER, once=both, within_s=SYNC_S, note=note)
+    return Recovery(actor=BINDER, condition=both, within_s=SYNC_S, note=note)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -251,12 +251,14 @@ def binder(case: Case, once: str = "", *, note: str = "") -> Heals:
 # --------------------------------------------------------------------------------------------------
 
 
-def near(case: Case, claim: Claim, *, delayed: bool = False) -> tuple[Candidate, ...]:
+def near(
+    case: RuleContext, claim: PersistentVolumeClaim, *, delayed: bool = False
+) -> tuple[Candidate, ...]:
     """Return the PVs that are closest to a claim's requirements, with the objections to them."""
     return candidates(claim, every_volume(case) or (), delayed=delayed)[:_MAX_CANDIDATES]
 
 
-def fitting(case: Case, claim: Claim) -> PersistentVolume | None:
+def fitting(case: RuleContext, claim: PersistentVolumeClaim) -> PersistentVolume | None:
     """Return the PV that the PV controller would choose for a claim: the smallest that fits."""
     fits = [volume for volume in every_volume(case) or () if not objections(claim, volume)]
     return min(fits, key=lambda volume: (volume.capacity_bytes or 0, volume.name), default=None)
@@ -273,7 +275,10 @@ def spoken_objections(objections: Iterable[Objection]) -> str:
 
 
 def changes(
-    claim: Claim, volume: PersistentVolume, objections: tuple[Objection, ...], case: Case
+    claim: PersistentVolumeClaim,
+    volume: PersistentVolume,
+    objections: tuple[Objection, ...],
+    case: RuleContext,
 ) -> tuple[Command, ...]:
     """Return the commands that make a PV fit a claim; none if a change is impossible or unsafe.
 
@@ -284,7 +289,9 @@ def changes(
     return tuple(patch for patch in found if patch) if all(found) else ()
 
 
-def _change(why: Why, claim: Claim, volume: PersistentVolume, case: Case) -> Command | None:
+def _change(
+    why: Why, claim: PersistentVolumeClaim, volume: PersistentVolume, case: RuleContext
+) -> Command | None:
     match why:
         case Why.CLASS:
             return patch_volume(volume, {"storageClassName": claim.storage_class or ""})
@@ -300,7 +307,7 @@ def _change(why: Why, claim: Claim, volume: PersistentVolume, case: Case) -> Com
             return None
 
 
-def _image_size(volume: PersistentVolume, case: Case) -> int | None:
+def _image_size(volume: PersistentVolume, case: RuleContext) -> int | None:
     """Return the size of the image itself: a PV's capacity is only a declaration."""
     shown = case.use.persistent_volume
     view = case.use.image_view
@@ -309,7 +316,7 @@ def _image_size(volume: PersistentVolume, case: Case) -> int | None:
     return view.size_bytes
 
 
-def _label(claim: Claim, volume: PersistentVolume) -> Command | None:
+def _label(claim: PersistentVolumeClaim, volume: PersistentVolume) -> Command | None:
     has = dict(volume.labels)
     lacking = [term for term in claim.selector or () if has.get(term.key) not in term.values]
     if not all(
@@ -325,7 +332,7 @@ def _label(claim: Claim, volume: PersistentVolume) -> Command | None:
 # --------------------------------------------------------------------------------------------------
 
 
-def describe_claim(claim: Claim) -> Command:
+def describe_claim(claim: PersistentVolumeClaim) -> Command:
     """Return the command that shows a claim."""
     return kubectl("describe pvc", claim.ref.name, namespace=claim.ref.namespace)
 
@@ -340,7 +347,7 @@ def patch_volume(volume: PersistentVolume, spec: dict[str, object]) -> Command:
     return kubectl("patch pv", volume.name, options=_merged(spec))
 
 
-def patch_claim(claim: Claim, spec: dict[str, object]) -> Command:
+def patch_claim(claim: PersistentVolumeClaim, spec: dict[str, object]) -> Command:
     """Return the command that changes the spec of a claim."""
     name, namespace = claim.ref.name, claim.ref.namespace
     return kubectl("patch pvc", name, namespace=namespace, options=_merged(spec))
@@ -350,7 +357,7 @@ def _merged(spec: dict[str, object]) -> tuple[str, ...]:
     return ("--type", "merge", "-p", _json({"spec": spec}))
 
 
-def annotate_claim(claim: Claim, annotation: str) -> Command:
+def annotate_claim(claim: PersistentVolumeClaim, annotation: str) -> Command:
     """Return the command that sets an annotation of a claim; a trailing ``-`` removes it."""
     return kubectl("annotate pvc", claim.ref.name, annotation, namespace=claim.ref.namespace)
 
@@ -368,7 +375,7 @@ def free(volume: PersistentVolume) -> Command:
     return kubectl("patch pv", volume.name, options=("--type", "json", "-p", _json(operation)))
 
 
-def give_to(claim: Claim, volume: PersistentVolume) -> Command:
+def give_to(claim: PersistentVolumeClaim, volume: PersistentVolume) -> Command:
     """Return the command that points a PV's claimRef at a claim, if it has not changed since.
 
     It sets the uid of the existing claim: without it, a claim with bind-completed stays Lost
@@ -409,7 +416,7 @@ def _json(value: object) -> str:
 # --------------------------------------------------------------------------------------------------
 
 
-def outsiders(case: Case, volume: PersistentVolume) -> tuple[Holder, ...] | NotObserved:
+def outsiders(case: RuleContext, volume: PersistentVolume) -> tuple[Holder, ...] | NotObserved:
     """Return the watchers of a PV's image outside this cluster, perhaps in its original cluster."""
     shown, view, kube = case.use.persistent_volume, case.use.image_view, case.snapshot.kubernetes
     if shown is None or shown.name != volume.name or view is None:
@@ -421,7 +428,7 @@ def outsiders(case: Case, volume: PersistentVolume) -> tuple[Holder, ...] | NotO
     return tuple(holder for holder in strangers(case.use) if holder.node is None)
 
 
-def spoken_outsiders(case: Case, volume: PersistentVolume) -> str:
+def spoken_outsiders(case: RuleContext, volume: PersistentVolume) -> str:
     """Return the watchers outside this cluster as text, or why they were not observed."""
     found = outsiders(case, volume)
     if isinstance(found, NotObserved):
@@ -434,7 +441,9 @@ def spoken_outsiders(case: Case, volume: PersistentVolume) -> str:
     return f"{volume.name}'s image is watched by {named}: no node of this cluster lists the address"
 
 
-def hand_over(case: Case, claim: Claim, volume: PersistentVolume) -> tuple[Command, ...]:
+def hand_over(
+    case: RuleContext, claim: PersistentVolumeClaim, volume: PersistentVolume
+) -> tuple[Command, ...]:
     """Return the commands that bind a PV to a claim that it was not created for, in order.
 
     The first command keeps the data. If a client outside this cluster has the image open, the

@@ -13,7 +13,7 @@ from rbdagent.diagnose.target import (
     may_be_shared,
 )
 from rbdagent.diagnose.verdict import judge
-from rbdagent.model import BlockedVolume, Holder, NotObserved, Snapshot, Verdict, VolumeUse
+from rbdagent.model import BlockedVolume, Holder, NotObserved, Snapshot, Verdict, Volume
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +22,7 @@ _Blocker = tuple[Verdict, str | None]
 """The verdict on the client that blocks the volume, and the node of that client."""
 
 
-def blocked_volumes(snapshot: Snapshot, uses: Iterable[VolumeUse]) -> tuple[BlockedVolume, ...]:
+def blocked_volumes(snapshot: Snapshot, uses: Iterable[Volume]) -> tuple[BlockedVolume, ...]:
     """Return the volumes that keep a pod from starting.
 
     Args:
@@ -48,7 +48,7 @@ def blocked_volumes(snapshot: Snapshot, uses: Iterable[VolumeUse]) -> tuple[Bloc
     )
 
 
-def _blocker(use: VolumeUse, snapshot: Snapshot) -> _Blocker | None:
+def _blocker(use: Volume, snapshot: Snapshot) -> _Blocker | None:
     if may_be_shared(use):
         return None
     if any(_is_at_hand(holder) for holder in use.holders):
@@ -84,7 +84,7 @@ def _is_at_hand(holder: Holder) -> bool:
     )
 
 
-def _by_the_books(use: VolumeUse, snapshot: Snapshot) -> _Blocker | None:
+def _by_the_books(use: Volume, snapshot: Snapshot) -> _Blocker | None:
     """Return the blocker according to the VolumeAttachments, if no holder was observed.
 
     The controller does not attach a volume to a second node while it considers the volume attached
@@ -98,7 +98,7 @@ def _by_the_books(use: VolumeUse, snapshot: Snapshot) -> _Blocker | None:
     if view is None or isinstance(view.watchers, NotObserved):
         return Verdict.UNDETERMINED, elsewhere
     if elsewhere is not None:
-        return Verdict.ATTACHED_ON_PAPER, elsewhere
+        return Verdict.STALE_ATTACHMENT, elsewhere
     # An agent does not request the attachments to other nodes: see docs/adr/0004.
     asked_for_all = kube is not None and kube.attachments_complete
     return None if here in nodes or asked_for_all else (Verdict.UNDETERMINED, None)

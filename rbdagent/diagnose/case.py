@@ -9,29 +9,29 @@ from msgspec import Struct
 from rbdagent.catalog import CATALOG
 from rbdagent.commands import command, kubectl, over_ssh
 from rbdagent.model import (
-    Attachment,
     Command,
     Finding,
-    Heals,
     Holder,
-    JudgedHolder,
+    HolderVerdict,
     KubeEvent,
     NotObserved,
     Pod,
+    Recovery,
     Severity,
     Snapshot,
     TargetKind,
     Verdict,
-    VolumeUse,
+    Volume,
+    VolumeAttachment,
 )
 
 
-class Case(Struct, frozen=True, kw_only=True):
+class RuleContext(Struct, frozen=True, kw_only=True):
     """Holds one target with its verdicts: the input of every rule."""
 
-    use: VolumeUse
+    use: Volume
     snapshot: Snapshot
-    judged: tuple[JudgedHolder, ...]
+    judged: tuple[HolderVerdict, ...]
     verdict: Verdict
 
     @property
@@ -57,7 +57,7 @@ class Case(Struct, frozen=True, kw_only=True):
         """The node that was observed."""
         return self.snapshot.node.node_name if self.snapshot.node is not None else "this node"
 
-    def those(self, *verdicts: Verdict) -> tuple[JudgedHolder, ...]:
+    def those(self, *verdicts: Verdict) -> tuple[HolderVerdict, ...]:
         """Return the holders with one of these verdicts."""
         return tuple(judged for judged in self.judged if judged.verdict in verdicts)
 
@@ -71,7 +71,7 @@ def finding(
     remedy: str = "",
     commands: tuple[Command, ...] = (),
     severity: Severity | None = None,
-    heals: Heals | None = None,
+    recovery: Recovery | None = None,
 ) -> Finding:
     """Return a finding; arguments that are not given are taken from the catalogue."""
     known = CATALOG[code]
@@ -83,7 +83,7 @@ def finding(
         evidence=tuple(dict.fromkeys(evidence)),
         remedy=remedy or known.remedy,
         commands=tuple(dict.fromkeys(commands)),
-        heals=heals or known.heals,
+        recovery=recovery or known.recovery,
     )
 
 
@@ -106,7 +106,7 @@ def subject_of(holder: Holder) -> str:
     return f"node {holder.node}"
 
 
-def identity_lines(case: Case, holder: Holder) -> tuple[str, ...]:
+def identity_lines(case: RuleContext, holder: Holder) -> tuple[str, ...]:
     """Return the lines that prove that this device and this client belong to this image."""
     lines = []
     if case.use.image is not None:
@@ -121,7 +121,7 @@ def identity_lines(case: Case, holder: Holder) -> tuple[str, ...]:
     elif holder.published is not None and holder.published.client_id is not None:
         reported = holder.published
         lines.append(f"reported as mapped by client.{reported.client_id} {reported.client_address}")
-    if isinstance(holder.attachment, Attachment):
+    if isinstance(holder.attachment, VolumeAttachment):
         state = "attached" if holder.attachment.attached else "not attached"
         leaving = ", being deleted" if holder.attachment.deleting_since else ""
         lines.append(f"VolumeAttachment {holder.attachment.name}: {holder.node}, {state}{leaving}")
@@ -135,12 +135,12 @@ LIST_CONTROLLERS: Final = kubectl("get deployments -A -o wide")
 Deployment."""
 
 
-def look_there(case: Case, node: str) -> Command:
+def look_there(case: RuleContext, node: str) -> Command:
     """Return the command that queries the target on the holder's own node."""
     return over_ssh(node, command("rbdagent who-holds", case.ask))
 
 
-def look_again(case: Case) -> Command:
+def look_again(case: RuleContext) -> Command:
     """Return the command that queries the target again on this node."""
     by_device = case.use.target.kind is TargetKind.DEVICE
     return command("rbdagent who-holds", case.use.target.given if by_device else case.ask)
@@ -156,7 +156,7 @@ def pods_on(node: str) -> Command:
     return kubectl("get pods -A -o wide --field-selector", f"spec.nodeName={node}")
 
 
-def pod_by_uid(uid: str | None, case: Case) -> Pod | None:
+def pod_by_uid(uid: str | None, case: RuleContext) -> Pod | None:
     """Return the pod with that uid; None without it."""
     kube = case.snapshot.kubernetes
     if uid is None or kube is None or isinstance(kube.pods, NotObserved):
@@ -164,12 +164,12 @@ def pod_by_uid(uid: str | None, case: Case) -> Pod | None:
     return next((pod for pod in kube.pods if pod.ref.uid == uid), None)
 
 
-def waiting_elsewhere(case: Case, node: str | None) -> tuple[Pod, ...]:
+def waiting_elsewhere(case: RuleContext, node: str | None) -> tuple[Pod, ...]:
     """Return the pods that wait for the volume on other nodes."""
     return tuple(pod for pod in case.use.waiting_pods if pod.node_name != node)
 
 
-def then_starts(case: Case, node: str | None) -> str:
+def then_starts(case: RuleContext, node: str | None) -> str:
     """Return a sentence that names the pods that wait for the holder; "" without such pods."""
     pods = waiting_elsewhere(case, node)
     if not pods:

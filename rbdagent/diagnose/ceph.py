@@ -8,7 +8,7 @@ from rbdagent.commands import command, line_of, over_ssh
 from rbdagent.correlate.holders import cluster_with, daemons_of, entry_hits, same_client, same_ip
 from rbdagent.correlate.identity import fsids_of, mappings_of
 from rbdagent.correlate.reports import is_fresh
-from rbdagent.diagnose.case import Case, finding, look_again, subject_of
+from rbdagent.diagnose.case import RuleContext, finding, look_again, subject_of
 from rbdagent.diagnose.target import is_ambiguous, report_of
 from rbdagent.model import (
     BlocklistEntry,
@@ -16,12 +16,12 @@ from rbdagent.model import (
     Command,
     EntityAddress,
     Finding,
-    Heals,
     HolderKind,
     ImagePresence,
     ImageSpec,
-    Locker,
+    LockHolder,
     NotObserved,
+    Recovery,
     Severity,
     Verdict,
     observed_of,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _LEGACY = "kubelet_lock_magic_"
 
 
-def image_gone(case: Case) -> Iterator[Finding]:
+def image_gone(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD301 for an image that was deleted, RBD302 for one in the trash."""
     view, image = case.use.image_view, case.use.image
     if view is None or image is None:
@@ -57,7 +57,7 @@ def image_gone(case: Case) -> Iterator[Finding]:
         )
 
 
-def _remaining_mappings(case: Case) -> str:
+def _remaining_mappings(case: RuleContext) -> str:
     """Return a sentence on the mappings that are left: on this node, or as agents reported them."""
     holders = [judged.holder for judged in case.judged]
     mapped = [holder for holder in holders if holder.mapping is not None]
@@ -75,18 +75,18 @@ def _trash(spec: ImageSpec, *, long: bool = False) -> Command:
     return command(begin, options=(f"--pool={spec.pool}", *namespace))
 
 
-def _unlock(spec: ImageSpec, locker: Locker) -> Command:
+def _unlock(spec: ImageSpec, locker: LockHolder) -> Command:
     return command("rbd lock rm", str(spec), locker.lock_id, f"client.{locker.client}")
 
 
-def legacy_lock(case: Case) -> Iterator[Finding]:
+def legacy_lock(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD303 for a lock that an old kubelet left behind."""
     view, image = case.use.image_view, case.use.image
     if view is None or image is None or isinstance(view.lockers, NotObserved):
         return
     if isinstance(view.watchers, NotObserved):
         return
-    watching = {watcher.client for watcher in (*view.watchers, *view.passing_watchers)}
+    watching = {watcher.client for watcher in (*view.watchers, *view.transient_watchers)}
     for locker in sorted(view.lockers, key=lambda locker: (locker.lock_id, locker.client)):
         if not locker.lock_id.startswith(_LEGACY) or locker.client in watching:
             continue
@@ -103,7 +103,7 @@ def legacy_lock(case: Case) -> Iterator[Finding]:
         )
 
 
-def lock_of_former_client(case: Case) -> Iterator[Finding]:
+def lock_of_former_client(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD304 for a lock with this node's address and the nonce of none of its clients."""
     view = case.use.image_view
     local = [judged.holder for judged in case.judged if judged.holder.mapping is not None]
@@ -124,7 +124,7 @@ def lock_of_former_client(case: Case) -> Iterator[Finding]:
         )
 
 
-def _is_former(locker: Locker, own: list[EntityAddress | None]) -> bool:
+def _is_former(locker: LockHolder, own: list[EntityAddress | None]) -> bool:
     address = locker.address
     if address is None or locker.lock_id.startswith(_LEGACY):
         return False
@@ -134,25 +134,25 @@ def _is_former(locker: Locker, own: list[EntityAddress | None]) -> bool:
     return any(same_ip(client.ip, address.ip) for client in known)
 
 
-def watch_lingers(case: Case) -> Iterator[Finding]:
+def watch_lingers(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD305 for a watch that Ceph has not ended yet."""
     for judged in case.those(Verdict.UNDETERMINED):
         holder = judged.holder
         if not holder.is_local or holder.mapping is not None or holder.watcher is None:
             continue
-        if holder.kind is not HolderKind.KRBD or "lingers" not in judged.because[0]:
+        if holder.kind is not HolderKind.KRBD or "lingers" not in judged.reasons[0]:
             continue
         yield finding(
             "RBD305",
             subject_of(holder),
             f"{subject_of(holder)} watches the image, and {holder.node} has no such mapping (any "
             "more). The watch of a client that ended expires after 30 s: run rbdagent again then.",
-            evidence=judged.because,
+            evidence=judged.reasons,
             commands=(look_again(case),),
         )
 
 
-def node_on_blocklist(case: Case) -> Iterator[Finding]:
+def node_on_blocklist(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD306 for entries that match the holders' nodes and are not reported as RBD103."""
     fsid = case.use.image.fsid if case.use.image is not None else None
     cluster = cluster_with(fsid, case.snapshot)
@@ -178,7 +178,7 @@ def node_on_blocklist(case: Case) -> Iterator[Finding]:
             remedy="" if is_former or whole else _KEEP_ENTRY,
             commands=() if is_former else (_list_there(node, case),),
             severity=Severity.WARNING if whole or daemons or devices else Severity.INFO,
-            heals=None if is_former else Heals(note=_ENTRY_ENDS),
+            recovery=None if is_former else Recovery(note=_ENTRY_ENDS),
         )
 
 
@@ -203,12 +203,14 @@ def _what_is_hit(devices: tuple[str, ...] | None, *, whole: bool) -> str:
     return f"its client of {', '.join(devices)}: writes there fail, and so does every new map"
 
 
-def _list_there(node: str, case: Case) -> Command:
+def _list_there(node: str, case: RuleContext) -> Command:
     listing = command("rbdagent list")
     return listing if node == case.here else over_ssh(node, listing)
 
 
-def _devices_of_client(entry: BlocklistEntry, node: str, case: Case) -> tuple[str, ...] | None:
+def _devices_of_client(
+    entry: BlocklistEntry, node: str, case: RuleContext
+) -> tuple[str, ...] | None:
     """Return what the client of an entry has mapped on its node; None if that is unknown.
 
     krbd shares one client between a node's mappings of one user. The mapping of this volume may
@@ -220,7 +222,9 @@ def _devices_of_client(entry: BlocklistEntry, node: str, case: Case) -> tuple[st
     return hit if hit or is_every_client_known else None
 
 
-def _mapped_on(node: str, case: Case) -> tuple[tuple[tuple[str, EntityAddress | None], ...], bool]:
+def _mapped_on(
+    node: str, case: RuleContext
+) -> tuple[tuple[tuple[str, EntityAddress | None], ...], bool]:
     """Return a node's devices with their clients, and whether these are all its devices now."""
     local = case.snapshot.node
     if local is not None and node == case.here:
@@ -238,7 +242,7 @@ def _mapped_on(node: str, case: Case) -> tuple[tuple[tuple[str, EntityAddress | 
     return mappings, fresh and not isinstance(theirs.mappings, NotObserved)
 
 
-def _node_hit(entry: BlocklistEntry, case: Case) -> str | None:
+def _node_hit(entry: BlocklistEntry, case: RuleContext) -> str | None:
     """Return the node of this volume whose address an entry matches, whatever its nonce."""
     for judged in case.judged:
         holder, node = judged.holder, judged.holder.node_object
@@ -257,7 +261,7 @@ def _daemons_hit(entry: BlocklistEntry, cluster: ClusterView) -> tuple[str, ...]
     return tuple(sorted({f"{daemon.kind}.{daemon.name}" for daemon in hit}))
 
 
-def ambiguous(case: Case) -> Iterator[Finding]:
+def ambiguous(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD307 for equal image names in several clusters."""
     image = case.use.image
     if image is None or not is_ambiguous(case.use, case.snapshot):

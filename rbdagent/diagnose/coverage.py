@@ -16,7 +16,7 @@ from rbdagent.model import NotObserved, PublishedNode, observed_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rbdagent.model import KubeEvent, Node, Snapshot, VolumeUse
+    from rbdagent.model import KubeEvent, Node, Snapshot, Volume
 
 _MOST_NAMES: Final = 5
 _WARNINGS: Final = frozenset({"RBDConflict", "RBDUnwatched", "RBDReturnedDirty", "RBDDead"})
@@ -39,7 +39,7 @@ def _is_complete(report: PublishedNode) -> bool:
     return all(mapping.image is not None or is_nbd(mapping) for mapping in report.mappings)
 
 
-def missing_of_nodes(use: VolumeUse, snapshot: Snapshot) -> tuple[str, ...]:
+def missing_of_nodes(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
     """Return what was not observed of other nodes, or what shows that one may hold the volume.
 
     The caller has found no holder: neither a watcher, nor a mapping that any agent reports.
@@ -93,7 +93,7 @@ def _described(node: Node, reported_at: str | None, snapshot: Snapshot) -> str:
     return f"{node.name} ({state}its agent last reported {spoken(since)} ago)"
 
 
-def _in_volumes_in_use(others: list[Node], use: VolumeUse) -> Iterator[str]:
+def _in_volumes_in_use(others: list[Node], use: Volume) -> Iterator[str]:
     """Yield the nodes whose kubelet lists the volume: it has it mounted, or waits for it."""
     names = names_of_use(use).in_use_names
     for node in others:
@@ -101,14 +101,14 @@ def _in_volumes_in_use(others: list[Node], use: VolumeUse) -> Iterator[str]:
             yield f"whether {node.name} has it mapped: its kubelet lists it in volumesInUse"
 
 
-def _attached(use: VolumeUse) -> Iterator[str]:
+def _attached(use: Volume) -> Iterator[str]:
     for attachment in observed_of(use.attachments):
         if attachment.attached:
             node = attachment.node_name
             yield f"whether {node} has it mapped: VolumeAttachment {attachment.name} is attached"
 
 
-def _warned_of(use: VolumeUse, snapshot: Snapshot) -> Iterator[str]:
+def _warned_of(use: Volume, snapshot: Snapshot) -> Iterator[str]:
     """Yield recent warnings of agents about the volume: an event outlives the agent's report."""
     for event in use.events:
         if _is_recent_warning(event, snapshot):

@@ -8,20 +8,20 @@ from rbdagent.correlate.holders import cluster_with
 from rbdagent.model import HolderKind, NotObserved, observed_of
 
 if TYPE_CHECKING:
-    from rbdagent.model import Holder, ServiceAddress, Snapshot, VolumeUse
+    from rbdagent.model import Holder, ServiceAddress, Snapshot, Volume
 
 _MGR: Final = "ceph-mgr"
 _MIRROR: Final = "an rbd-mirror daemon"
 
 
-def name_of(daemon: ServiceAddress, use: VolumeUse) -> str:
+def name_of(daemon: ServiceAddress, use: Volume) -> str:
     """Return the name of a daemon, and what it does with the image."""
     if daemon.kind == HolderKind.MIRROR:
         return f"{_MIRROR} of {'a peer' if daemon.of_peer else 'this'} cluster"
     return f"{_MGR} {daemon.name} ({_tasks(use) or 'tasks and schedules of RBD'})"
 
 
-def supposed(holder: Holder, use: VolumeUse) -> str:
+def supposed(holder: Holder, use: Volume) -> str:
     """Return which daemon a librbd client probably is, and why; "" if no evidence shows it."""
     match holder.probably:
         case HolderKind.MGR:
@@ -32,12 +32,12 @@ def supposed(holder: Holder, use: VolumeUse) -> str:
             return ""
 
 
-def _tasks(use: VolumeUse) -> str:
+def _tasks(use: Volume) -> str:
     view = use.image_view
     return "" if view is None else ", ".join(sorted(set(observed_of(view.tasks))))
 
 
-def not_excluded(use: VolumeUse, snapshot: Snapshot) -> tuple[str, ...]:
+def not_excluded(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
     """Return which daemons a librbd client may be, because their clients were not observed."""
     view = use.image_view
     cluster = cluster_with(view.fsid if view is not None else None, snapshot)

@@ -13,7 +13,7 @@ from rbdagent.correlate.holders import same_ip
 from rbdagent.correlate.names import knows_every_volume_of, node_named
 from rbdagent.diagnose.attaching import is_exclusive
 from rbdagent.diagnose.binding import retain
-from rbdagent.diagnose.case import Case, finding, look_again, subject_of
+from rbdagent.diagnose.case import RuleContext, finding, look_again, subject_of
 from rbdagent.diagnose.evidence import pod_names
 from rbdagent.diagnose.target import is_writable, volumes_of_use
 from rbdagent.diagnose.verdict import knows_every_node_at
@@ -23,7 +23,7 @@ from rbdagent.model import (
     CsiSource,
     Finding,
     HolderKind,
-    JudgedHolder,
+    HolderVerdict,
     Node,
     NotObserved,
     Severity,
@@ -39,7 +39,7 @@ _CLAIM: Final = ("csi.storage.k8s.io/pvc/namespace", "csi.storage.k8s.io/pvc/nam
 _CLUSTER: Final = "csi.ceph.com/cluster/name"
 
 
-def from_outside(case: Case) -> Iterator[Finding]:
+def from_outside(case: RuleContext) -> Iterator[Finding]:
     """Report RBD771, RBD773, RBD774: a machine outside this cluster has the image mapped."""
     found = outsiders(case)
     if not found:
@@ -60,7 +60,7 @@ def from_outside(case: Case) -> Iterator[Finding]:
             case.volume,
             f"{head} It is in use on {nodes} here as well: two clusters write to one image. Stop "
             "one side, now.",
-            evidence=(*evidence, *(user.because[0] for user in users)),
+            evidence=(*evidence, *(user.reasons[0] for user in users)),
             commands=(*_retain(case), *_there(case)),
         )
         return
@@ -76,7 +76,7 @@ def from_outside(case: Case) -> Iterator[Finding]:
     )
 
 
-def outsiders(case: Case) -> tuple[JudgedHolder, ...]:
+def outsiders(case: RuleContext) -> tuple[HolderVerdict, ...]:
     """Return the holders outside this cluster, as far as the objects of this cluster show them.
 
     An address that no Node lists may be a node's second network. It counts only if a node of this
@@ -92,20 +92,20 @@ def outsiders(case: Case) -> tuple[JudgedHolder, ...]:
     return found if _known_addresses(case) else ()
 
 
-def _unknown_mappings(case: Case) -> tuple[JudgedHolder, ...]:
+def _unknown_mappings(case: RuleContext) -> tuple[HolderVerdict, ...]:
     return tuple(judged for judged in case.judged if _is_unknown_mapping(judged, case))
 
 
-def _is_unknown_mapping(judged: JudgedHolder, case: Case) -> bool:
+def _is_unknown_mapping(judged: HolderVerdict, case: RuleContext) -> bool:
     holder = judged.holder
-    if holder.watcher is None or holder.passing or holder.node is not None:
+    if holder.watcher is None or holder.transient or holder.node is not None:
         return False
     if holder.kind is not HolderKind.KRBD:
         return False
     return knows_every_node_at(holder.watcher.address, case.snapshot.kubernetes)
 
 
-def _is_watch_missing(case: Case) -> bool:
+def _is_watch_missing(case: RuleContext) -> bool:
     """Return whether a pod or attachment here lacks mapping and watch: the watch may be its own."""
     bare = {
         judged.holder.node
@@ -121,7 +121,7 @@ def _is_watch_missing(case: Case) -> bool:
     return bool(bare or attached - seen - {pod.node_name for pod in waiters(case)})
 
 
-def _known_addresses(case: Case) -> tuple[str, ...]:
+def _known_addresses(case: RuleContext) -> tuple[str, ...]:
     """Return evidence that a node here reaches Ceph from an address that its Node lists."""
     clients = {}
     for judged in case.judged:
@@ -146,7 +146,7 @@ def _known_addresses(case: Case) -> tuple[str, ...]:
     )
 
 
-def _users_here(case: Case) -> list[JudgedHolder]:
+def _users_here(case: RuleContext) -> list[HolderVerdict]:
     return [
         judged
         for judged in case.those(Verdict.IN_USE)
@@ -160,7 +160,7 @@ def _users_here(case: Case) -> list[JudgedHolder]:
 # --------------------------------------------------------------------------------------------------
 
 
-def named_elsewhere(case: Case) -> Iterator[Finding]:
+def named_elsewhere(case: RuleContext) -> Iterator[Finding]:
     """Report RBD772: the image metadata names a PV that is not in this cluster."""
     if not _names_another(case):
         return
@@ -175,7 +175,7 @@ def named_elsewhere(case: Case) -> Iterator[Finding]:
     )
 
 
-def _watched(case: Case) -> str:
+def _watched(case: RuleContext) -> str:
     """Return the clients that map it, if it is unknown whether they are nodes of this cluster."""
     found = _unknown_mappings(case)
     if not found or outsiders(case):
@@ -187,14 +187,14 @@ def _watched(case: Case) -> str:
     )
 
 
-def _metadata(case: Case) -> dict[str, str]:
+def _metadata(case: RuleContext) -> dict[str, str]:
     view = case.use.image_view
     if view is None or isinstance(view.metadata, NotObserved):
         return {}
     return dict(view.metadata)
 
 
-def _names_another(case: Case) -> bool:
+def _names_another(case: RuleContext) -> bool:
     named = _metadata(case).get(_PV)
     volumes = volumes_of_use(case.use)
     if (
@@ -206,7 +206,7 @@ def _names_another(case: Case) -> bool:
     return all(volume.name != named for volume in volumes)
 
 
-def _written(case: Case) -> tuple[str, ...]:
+def _written(case: RuleContext) -> tuple[str, ...]:
     known = _metadata(case)
     said = []
     if known.get(_CLUSTER):
@@ -220,7 +220,7 @@ def _written(case: Case) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _identity(case: Case, found: tuple[JudgedHolder, ...]) -> tuple[str, ...]:
+def _identity(case: RuleContext, found: tuple[HolderVerdict, ...]) -> tuple[str, ...]:
     image = case.use.image
     fsid = f" in Ceph cluster {image.fsid}" if image is not None and image.fsid else ""
     head = () if image is None else (f"image {image.spec}{fsid}",)
@@ -240,11 +240,11 @@ def _identity(case: Case, found: tuple[JudgedHolder, ...]) -> tuple[str, ...]:
 # --------------------------------------------------------------------------------------------------
 
 
-def _retain(case: Case) -> tuple[Command, ...]:
+def _retain(case: RuleContext) -> tuple[Command, ...]:
     return tuple(patch for volume in volumes_of_use(case.use) for patch in retain(volume))
 
 
-def _there(case: Case) -> tuple[Command, ...]:
+def _there(case: RuleContext) -> tuple[Command, ...]:
     """Return the commands that find the PV of this image in another cluster."""
     volume, image = case.use.persistent_volume, case.use.image
     if image is None:

@@ -22,7 +22,7 @@ from rbdagent.model import (
     Mapping,
     Mount,
     NotObserved,
-    Opener,
+    OpenFile,
     Pod,
     ProcessRef,
     Snapshot,
@@ -58,7 +58,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     container_mounts: tuple[Mount, ...] = ()
     """Mounts in the mount namespace of a container."""
     other_mounts: tuple[Mount, ...] = ()
-    openers: tuple[Opener, ...] = ()
+    openers: tuple[OpenFile, ...] = ()
     """Without the processes in flight: they hold the device only for a short time."""
     stacked: tuple[BlockHolder, ...] = ()
     own_luks: tuple[BlockHolder, ...] = ()
@@ -203,7 +203,7 @@ def lost_processes(found: Evidence, holder: Holder) -> tuple[ProcessRef, ...]:
     return tuple(
         process
         for process in processes_on(found)
-        if process.pod_uid and process.pod_uid in holder.lost_pod_uids
+        if process.pod_uid and process.pod_uid in holder.unknown_pod_uids
     )
 
 
@@ -230,7 +230,7 @@ def unsorted_processes(
 def foreign_mounts(found: Evidence, holder: Holder) -> tuple[Mount, ...]:
     """Return the mounts in containers of pods that do not use the volume according to the API."""
     pods = () if isinstance(holder.pods, NotObserved) else holder.pods
-    uids = {pod.ref.uid for pod in pods} | set(holder.lost_pod_uids)
+    uids = {pod.ref.uid for pod in pods} | set(holder.unknown_pod_uids)
     return tuple(
         mount for mount in found.container_mounts if mount.namespace.process.pod_uid not in uids
     )
@@ -262,7 +262,7 @@ def said_of_process(process: ProcessRef) -> str:
     return f"process {process.pid} ({process.command or 'no name'}){where}{hung}"
 
 
-def said_of_opener(opener: Opener) -> str:
+def said_of_opener(opener: OpenFile) -> str:
     """Describe how a process keeps the device busy."""
     process = said_of_process(opener.process)
     if opener.on_device:

@@ -18,18 +18,18 @@ from rbdagent.diagnose.binding import (
     users,
     users_seen,
 )
-from rbdagent.diagnose.case import Case, delete_pod, finding
+from rbdagent.diagnose.case import RuleContext, delete_pod, finding
 from rbdagent.diagnose.times import spoken
 from rbdagent.model import (
-    Attachment,
-    Claim,
     Command,
     Finding,
-    Heals,
     NotObserved,
     PersistentVolume,
+    PersistentVolumeClaim,
     Pod,
+    Recovery,
     Severity,
+    VolumeAttachment,
 )
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ _YAML: Final = ("-o", "yaml")
 _SOME: Final = 5
 
 
-def protected(case: Case) -> Iterator[Finding]:
+def protected(case: RuleContext) -> Iterator[Finding]:
     """Report RBD613, RBD614, RBD650 to RBD654: what a claim, PV or pod under deletion waits for."""
     for claim in claims_meant(case):
         if claim.deleting_since is not None and claim.finalizers:
@@ -67,7 +67,7 @@ def protected(case: Case) -> Iterator[Finding]:
 # --------------------------------------------------------------------------------------------------
 
 
-def _claim(case: Case, claim: Claim) -> Iterator[Finding]:
+def _claim(case: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Finding]:
     # A pod without a node has mounted nothing: the protection checks only pods with a nodeName.
     pods = [pod for pod in users(case, claim) if pod.node_name is not None]
     if PVC_PROTECTION in claim.finalizers:
@@ -84,7 +84,7 @@ def _claim(case: Case, claim: Claim) -> Iterator[Finding]:
             yield _foreign(case, claim, finalizer)
 
 
-def _claim_used(case: Case, claim: Claim, pods: list[Pod]) -> Finding:
+def _claim_used(case: RuleContext, claim: PersistentVolumeClaim, pods: list[Pod]) -> Finding:
     """Report RBD613: finished pods keep a claim as well, and a waiting pod never gets the claim."""
     named = ", ".join(f"{pod.ref} ({pod.phase})" for pod in pods[:_SOME])
     more = f" and {len(pods) - _SOME} more" if len(pods) > _SOME else ""
@@ -104,7 +104,7 @@ def _claim_used(case: Case, claim: Claim, pods: list[Pod]) -> Finding:
             describe_claim(claim),
             *(delete_pod(pod) for pod in finished[:_SOME] if all_finished),
         ),
-        heals=Heals(by=_PVC_PROTECTION, once=f"{refs}{more} {_is(pods)} gone"),
+        recovery=Recovery(actor=_PVC_PROTECTION, condition=f"{refs}{more} {_is(pods)} gone"),
         severity=None if waiting or all_finished else Severity.INFO,
     )
 
@@ -113,7 +113,7 @@ def _is(pods: list[Pod]) -> str:
     return "is" if len(pods) == 1 else "are"
 
 
-def _source(case: Case, claim: Claim) -> Finding:
+def _source(case: RuleContext, claim: PersistentVolumeClaim) -> Finding:
     clones = _CLONES in claim.finalizers
     what = "a clone of it" if clones else "a snapshot of it"
     return finding(
@@ -125,15 +125,18 @@ def _source(case: Case, claim: Claim) -> Finding:
             kubectl("get pvc", namespace=claim.ref.namespace),
             kubectl("get volumesnapshot", namespace=claim.ref.namespace),
         ),
-        heals=Heals(
-            by=PROVISIONER if clones else "the snapshot controller",
-            once="the clone's claim is bound" if clones else "the snapshot is ready",
+        recovery=Recovery(
+            actor=PROVISIONER if clones else "the snapshot controller",
+            condition="the clone's claim is bound" if clones else "the snapshot is ready",
         ),
     )
 
 
 def _remaining(
-    case: Case, held: Claim | PersistentVolume, finalizer: str, controller: str
+    case: RuleContext,
+    held: PersistentVolumeClaim | PersistentVolume,
+    finalizer: str,
+    controller: str,
 ) -> Finding:
     """Report RBD653: the finalizer is no longer needed, and its controller has not removed it."""
     subject, what, show = _named(held)
@@ -144,11 +147,13 @@ def _remaining(
         f"it: {controller} removes it, and seems not to work.",
         evidence=(f"finalizers {', '.join(held.finalizers)}", _deleted(case, held)),
         commands=(show, *(_CONTROLLERS if controller in {_PVC_PROTECTION, _PV_PROTECTION} else ())),
-        heals=Heals(by=controller, once="it runs"),
+        recovery=Recovery(actor=controller, condition="it runs"),
     )
 
 
-def _foreign(case: Case, held: Claim | PersistentVolume, finalizer: str) -> Finding:
+def _foreign(
+    case: RuleContext, held: PersistentVolumeClaim | PersistentVolume, finalizer: str
+) -> Finding:
     subject, what, show = _named(held)
     return finding(
         "RBD652",
@@ -156,18 +161,18 @@ def _foreign(case: Case, held: Claim | PersistentVolume, finalizer: str) -> Find
         f"{what} is being deleted, and the finalizer {finalizer} holds it.",
         evidence=(f"finalizers {', '.join(held.finalizers)}", _deleted(case, held)),
         commands=(show,),
-        heals=Heals(by=f"the program that set {finalizer}"),
+        recovery=Recovery(actor=f"the program that set {finalizer}"),
     )
 
 
-def _named(held: Claim | PersistentVolume) -> tuple[str, str, Command]:
+def _named(held: PersistentVolumeClaim | PersistentVolume) -> tuple[str, str, Command]:
     """Return the subject, the name in a sentence, and the command that shows the object."""
-    if isinstance(held, Claim):
+    if isinstance(held, PersistentVolumeClaim):
         return f"pvc {held.ref}", f"Claim {held.ref}", describe_claim(held)
     return f"pv {held.name}", held.name, describe_volume(held)
 
 
-def _deleted(case: Case, held: Claim | PersistentVolume) -> str:
+def _deleted(case: RuleContext, held: PersistentVolumeClaim | PersistentVolume) -> str:
     return f"deleted {spoken(since(held.deleting_since, case))} ago"
 
 
@@ -176,7 +181,7 @@ def _deleted(case: Case, held: Claim | PersistentVolume) -> str:
 # --------------------------------------------------------------------------------------------------
 
 
-def _volume(case: Case, volume: PersistentVolume) -> Iterator[Finding]:
+def _volume(case: RuleContext, volume: PersistentVolume) -> Iterator[Finding]:
     if volume.phase == "Bound":
         # The protection checks only the phase.
         if PV_PROTECTION in volume.finalizers:
@@ -197,7 +202,7 @@ def _volume(case: Case, volume: PersistentVolume) -> Iterator[Finding]:
             yield _foreign(case, volume, finalizer)
 
 
-def _before_its_claim(case: Case, volume: PersistentVolume) -> Finding:
+def _before_its_claim(case: RuleContext, volume: PersistentVolume) -> Finding:
     """Report RBD614: policy and finalizers of the PV decide whether the image is deleted."""
     is_reclaimed = bool(_DELETES & {*volume.finalizers})
     if volume.reclaim_policy != "Delete":
@@ -219,11 +224,11 @@ def _before_its_claim(case: Case, volume: PersistentVolume) -> Finding:
             kubectl("get pv", volume.name, options=_YAML),
             *(retain(volume) if is_reclaimed else ()),
         ),
-        heals=Heals(by=_PV_PROTECTION, once=f"claim {volume.claim} is gone"),
+        recovery=Recovery(actor=_PV_PROTECTION, condition=f"claim {volume.claim} is gone"),
     )
 
 
-def _of_attacher(case: Case, volume: PersistentVolume, finalizer: str) -> Iterator[Finding]:
+def _of_attacher(case: RuleContext, volume: PersistentVolume, finalizer: str) -> Iterator[Finding]:
     """Report RBD651: the PV remains until its last VolumeAttachment is gone."""
     attached, kube = case.use.attachments, case.snapshot.kubernetes
     if isinstance(attached, NotObserved) or kube is None:
@@ -236,7 +241,7 @@ def _of_attacher(case: Case, volume: PersistentVolume, finalizer: str) -> Iterat
 
 
 def _attached(
-    case: Case, volume: PersistentVolume, finalizer: str, named: list[Attachment]
+    case: RuleContext, volume: PersistentVolume, finalizer: str, named: list[VolumeAttachment]
 ) -> Finding:
     nodes = ", ".join(sorted({attachment.node_name for attachment in named}))
     return finding(
@@ -264,7 +269,7 @@ def _attached(
 # --------------------------------------------------------------------------------------------------
 
 
-def _ended_pods(case: Case, claim: Claim) -> Iterator[Finding]:
+def _ended_pods(case: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Finding]:
     """Report RBD654: all containers of a pod have ended, and its object remains."""
     for pod in users(case, claim):
         ended = pod.containers and all(
@@ -288,5 +293,5 @@ def _ended_pods(case: Case, claim: Claim) -> Iterator[Finding]:
             commands=(
                 kubectl("get pod", pod.ref.name, namespace=pod.ref.namespace, options=_YAML),
             ),
-            heals=Heals(by=f"the program that set {', '.join(pod.finalizers)}"),
+            recovery=Recovery(actor=f"the program that set {', '.join(pod.finalizers)}"),
         )

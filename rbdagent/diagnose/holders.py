@@ -9,7 +9,7 @@ from rbdagent.correlate.blocklist import removal_of
 from rbdagent.correlate.holders import is_ceph_daemon, is_terminated, runs
 from rbdagent.correlate.local import mounts_of, pod_uids_on
 from rbdagent.diagnose.case import (
-    Case,
+    RuleContext,
     delete_pod,
     finding,
     identity_lines,
@@ -45,25 +45,25 @@ from rbdagent.diagnose.target import (
 from rbdagent.diagnose.times import MOVING
 from rbdagent.diagnose.waiting import has_waited, is_ending_in_time, knows_every_user
 from rbdagent.model import (
-    Attachment,
     BlockHolder,
     BlockHolderKind,
     BlocklistEntry,
     Command,
     DeviceKind,
     Finding,
-    Heals,
     Holder,
     HolderKind,
+    HolderVerdict,
     ImagePresence,
-    JudgedHolder,
     Mount,
     NotObserved,
     Pod,
     ProcessRef,
+    Recovery,
     Severity,
     UnbackedMount,
     Verdict,
+    VolumeAttachment,
     observed_of,
 )
 
@@ -72,12 +72,12 @@ if TYPE_CHECKING:
 
 _RETRY = "kubelet retries automatically, at most 2m2s apart"
 _RETRY_S = 122.0
-_BY_KUBELET_THERE = Heals(
-    by="kubelet and the CSI driver there", note="unless kubelet no longer tracks the volume"
+_BY_KUBELET_THERE = Recovery(
+    actor="kubelet and the CSI driver there", note="unless kubelet no longer tracks the volume"
 )
 
 
-def not_backed(case: Case) -> Iterator[Finding]:
+def not_backed(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD108, which warns first that deleting the pod destroys the data."""
     for unbacked in case.use.unbacked:
         pod = pod_by_uid(unbacked.pod_uid, case)
@@ -95,7 +95,7 @@ def not_backed(case: Case) -> Iterator[Finding]:
         )
 
 
-def _rescue(unbacked: UnbackedMount, case: Case) -> Command:
+def _rescue(unbacked: UnbackedMount, case: RuleContext) -> Command:
     """Return the command that saves the data.
 
     It runs on the node, so that it does not depend on a program of the pod.
@@ -104,7 +104,7 @@ def _rescue(unbacked: UnbackedMount, case: Case) -> Command:
     return command("tar --create --file=rescue.tar -C", root, path, node=case.here)
 
 
-def conflict(case: Case) -> Iterator[Finding]:
+def conflict(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD106 for two writers."""
     writers = conflicting(case.use, case.judged, case.snapshot)
     if not writers:
@@ -131,7 +131,7 @@ def conflict(case: Case) -> Iterator[Finding]:
         f"one node ({modes}). Two writers destroy the file system. {advice}",
         evidence=(
             *(
-                f"{subject_of(writer.holder)}: {writer.verdict}, {writer.because[0]}"
+                f"{subject_of(writer.holder)}: {writer.verdict}, {writer.reasons[0]}"
                 for writer in writers
             ),
             *(certainty for writer in writers if (certainty := _certainty(writer.holder, case))),
@@ -148,8 +148,8 @@ def conflict(case: Case) -> Iterator[Finding]:
 
 
 def _first_to_stop(
-    writers: tuple[JudgedHolder, ...],
-) -> tuple[tuple[JudgedHolder, ...], str] | None:
+    writers: tuple[HolderVerdict, ...],
+) -> tuple[tuple[HolderVerdict, ...], str] | None:
     """Return the writers to stop first, and the reason; None if nothing separates the writers.
 
     A node that Kubernetes no longer uses for the volume, or that Ceph does not show, keeps no other
@@ -163,7 +163,7 @@ def _first_to_stop(
     return None
 
 
-_REASONS_TO_STOP: Final[tuple[tuple[Callable[[JudgedHolder], bool], str], ...]] = (
+_REASONS_TO_STOP: Final[tuple[tuple[Callable[[HolderVerdict], bool], str], ...]] = (
     (
         lambda writer: writer.verdict in {Verdict.ORPHANED, Verdict.PINNED},
         "no pod uses the volume there",
@@ -177,7 +177,7 @@ _REASONS_TO_STOP: Final[tuple[tuple[Callable[[JudgedHolder], bool], str], ...]] 
         "it has no watch, so Ceph does not show it to any other node",
     ),
     (
-        lambda writer: bool(writer.holder.lost_pod_uids),
+        lambda writer: bool(writer.holder.unknown_pod_uids),
         "its pod is no longer in the API",
     ),
     (
@@ -188,7 +188,7 @@ _REASONS_TO_STOP: Final[tuple[tuple[Callable[[JudgedHolder], bool], str], ...]] 
 """In order of priority: the first one that applies to some of the writers, not to all, decides."""
 
 
-def _certainty(holder: Holder, case: Case) -> str:
+def _certainty(holder: Holder, case: RuleContext) -> str:
     """Return how certain it is that a watcher's node has the image mapped read-write."""
     if holder.mapping is not None or holder.watcher is None:
         return ""
@@ -202,7 +202,7 @@ def _certainty(holder: Holder, case: Case) -> str:
     return f"probable: {client} has an address of {node}; no agent there has reported it"
 
 
-def unwatched(case: Case) -> Iterator[Finding]:
+def unwatched(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD105 for a writable mapping without a watch."""
     for judged in case.those(Verdict.UNWATCHED):
         holder = judged.holder
@@ -217,14 +217,14 @@ def unwatched(case: Case) -> Iterator[Finding]:
             f"{subject_of(holder)} is writable and invisible to Ceph: its watch is gone. Nothing "
             "keeps another node from mapping the image too. Stop the volume there before it starts "
             "anywhere else.",
-            evidence=(*judged.because, *identity_lines(case, holder)),
+            evidence=(*judged.reasons, *identity_lines(case, holder)),
             # A mapping that was removed a moment ago looks the same, except where the kernel itself
             # reports the lost watch: observe it again before the other commands.
             commands=(*act, again) if sure else (again, *act),
         )
 
 
-def returned_dirty(case: Case) -> Iterator[Finding]:
+def returned_dirty(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD107 for a node that was taken out of service, runs and still holds the volume."""
     for judged in case.those(Verdict.RETURNED_DIRTY):
         node = judged.holder.node
@@ -233,7 +233,7 @@ def returned_dirty(case: Case) -> Iterator[Finding]:
             f"node {node}",
             f"{node} was taken out of service, but it runs and still holds {case.volume}. Stop the "
             "workloads on it and reboot it before you remove the taint.",
-            evidence=(*judged.because, *identity_lines(case, judged.holder)),
+            evidence=(*judged.reasons, *identity_lines(case, judged.holder)),
             commands=(
                 *_cordon(judged.holder),
                 over_ssh(str(node), command("systemctl reboot")),
@@ -241,7 +241,7 @@ def returned_dirty(case: Case) -> Iterator[Finding]:
         )
 
 
-def blocklisted(case: Case) -> Iterator[Finding]:
+def blocklisted(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD103 for a blocklisted client, with all its devices."""
     for judged in case.those(Verdict.DEAD):
         holder = judged.holder
@@ -266,7 +266,7 @@ def blocklisted(case: Case) -> Iterator[Finding]:
             f"The Ceph client of {subject_of(holder)} is blocklisted: writes there fail (-108), "
             f"and every new map on {holder.node or 'that machine'} fails too.{shared}{expiry} "
             f"{_removal_advice(entry)}",
-            evidence=(*judged.because, *identity_lines(case, holder)),
+            evidence=(*judged.reasons, *identity_lines(case, holder)),
             commands=(
                 *_cordon(holder),
                 *(delete_pod(pod) for pod in (*pods, *others)),
@@ -275,7 +275,7 @@ def blocklisted(case: Case) -> Iterator[Finding]:
         )
 
 
-def _pods_of_siblings(holder: Holder, own: tuple[Pod, ...], case: Case) -> tuple[Pod, ...]:
+def _pods_of_siblings(holder: Holder, own: tuple[Pod, ...], case: RuleContext) -> tuple[Pod, ...]:
     """Return the pods on the other devices of a client: they must be deleted as well."""
     node = case.snapshot.node
     mappings = observed_of(node.mappings) if node is not None and holder.is_local else ()
@@ -304,7 +304,7 @@ def _removal_advice(entry: BlocklistEntry) -> str:
     )
 
 
-def dead_nbd(case: Case) -> Iterator[Finding]:
+def dead_nbd(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD104 for an nbd device whose rbd-nbd process no longer exists."""
     for judged in case.those(Verdict.DEAD):
         holder = judged.holder
@@ -325,17 +325,17 @@ def dead_nbd(case: Case) -> Iterator[Finding]:
             subject_of(holder),
             f"The rbd-nbd process of {subject_of(holder)} no longer exists: I/O on it hangs, then "
             f"fails. {advice}",
-            evidence=judged.because,
+            evidence=judged.reasons,
             commands=tuple(delete_pod(pod) for pod in pods),
             severity=None if pods or mounts_of(holder.mapping) else Severity.WARNING,
         )
 
 
-def lost_pod(case: Case) -> Iterator[Finding]:
+def lost_pod(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD109 for a container or a path whose pod is not in the API."""
     for judged in case.judged:
         holder = judged.holder
-        if not holder.lost_pod_uids or judged.verdict not in (
+        if not holder.unknown_pod_uids or judged.verdict not in (
             Verdict.IN_USE,
             Verdict.RETURNED_DIRTY,
             Verdict.UNWATCHED,
@@ -346,12 +346,12 @@ def lost_pod(case: Case) -> Iterator[Finding]:
         alive = [
             process
             for process in processes_on(evidence_of(holder))
-            if process.pod_uid in holder.lost_pod_uids
+            if process.pod_uid in holder.unknown_pod_uids
         ]
         if not alive and judged.verdict is Verdict.STAGED and holder.driver_registered is False:
             # The pod was deleted normally, and only the driver that would unmount it is down.
             continue
-        uids = ", ".join(holder.lost_pod_uids)
+        uids = ", ".join(holder.unknown_pod_uids)
         what = "A container still runs on" if alive else "A pod's path still refers to"
         yield finding(
             "RBD109",
@@ -364,12 +364,12 @@ def lost_pod(case: Case) -> Iterator[Finding]:
             ),
             commands=(
                 command("systemctl start kubelet", node=holder.node),
-                *(_sandbox(uid, holder) for uid in holder.lost_pod_uids),
+                *(_sandbox(uid, holder) for uid in holder.unknown_pod_uids),
             ),
         )
 
 
-def reported(case: Case) -> Iterator[Finding]:
+def reported(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD109, RBD201, RBD202 of another node: only its agent's report shows them."""
     for judged in case.judged:
         holder = judged.holder
@@ -384,7 +384,7 @@ def reported(case: Case) -> Iterator[Finding]:
                 code,
                 subject_of(holder) if code == "RBD109" else f"node {holder.node}",
                 f"The agent on {holder.node} reports: {message}{then_starts(case, holder.node)}",
-                evidence=(*mapping.because, *identity_lines(case, holder)),
+                evidence=(*mapping.reasons, *identity_lines(case, holder)),
                 commands=(look_there(case, holder.node),),
             )
 
@@ -400,7 +400,7 @@ _REPORTED: Final = {
 }
 
 
-def pinned(case: Case) -> Iterator[Finding]:
+def pinned(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD102, with what keeps the device open and what happens after that ends."""
     for judged in case.those(Verdict.PINNED, Verdict.STAGED):
         holder = judged.holder
@@ -417,21 +417,21 @@ def pinned(case: Case) -> Iterator[Finding]:
             f"{then_starts(case, holder.node)}",
             evidence=(*kept, *identity_lines(case, holder)),
             commands=(*_unpinning(case, holder, found), look_again(case)),
-            heals=recovery,
+            recovery=recovery,
         )
 
 
 _UNKNOWN_TO_KUBELET = "if kubelet still tracks the volume, which was not observed"
 
 
-def _once_released(holder: Holder) -> tuple[str, Heals]:
+def _once_released(holder: Holder) -> tuple[str, Recovery]:
     """Return what happens when nothing keeps the device open, as a sentence and as recovery."""
     released = "nothing keeps the device open"
     match _is_tracked(holder):
         case True:
             return (
                 f"When that ends, {_RETRY}, and the volume becomes free.",
-                Heals(by="kubelet", once=released, within_s=_RETRY_S),
+                Recovery(actor="kubelet", condition=released, within_s=_RETRY_S),
             )
         case False:
             return (
@@ -439,7 +439,7 @@ def _once_released(holder: Holder) -> tuple[str, Heals]:
                     "kubelet no longer tracks this volume. When that ends, run rbdagent again, and "
                     "unmap the device if it is Orphaned then."
                 ),
-                Heals(note="kubelet no longer tracks the volume"),
+                Recovery(note="kubelet no longer tracks the volume"),
             )
         case None:
             return (
@@ -448,7 +448,7 @@ def _once_released(holder: Holder) -> tuple[str, Heals]:
                     "wait two minutes, run rbdagent again, and unmap the device if it is Orphaned "
                     "then."
                 ),
-                Heals(by="kubelet", once=released, note=_UNKNOWN_TO_KUBELET),
+                Recovery(actor="kubelet", condition=released, note=_UNKNOWN_TO_KUBELET),
             )
 
 
@@ -459,14 +459,16 @@ def _is_tracked(holder: Holder) -> bool | None:
     controller delete the VolumeAttachment. A kubelet that restarts in between finds neither.
     """
     attachment, listed = holder.attachment, holder.in_volumes_in_use
-    if listed is True or (isinstance(attachment, Attachment) and attachment.deleting_since is None):
+    if listed is True or (
+        isinstance(attachment, VolumeAttachment) and attachment.deleting_since is None
+    ):
         return True
     if isinstance(attachment, NotObserved) or isinstance(listed, NotObserved):
         return None
     return False
 
 
-def _unpinning(case: Case, holder: Holder, found: Evidence) -> tuple[Command, ...]:
+def _unpinning(case: RuleContext, holder: Holder, found: Evidence) -> tuple[Command, ...]:
     """Return the commands that release the device.
 
     A process that belongs to no pod is shown, never killed.
@@ -504,7 +506,7 @@ def _show_stacked(stacked: BlockHolder, holder: Holder) -> Command:
             return command("lsblk", f"/dev/{stacked.of or stacked.name}", node=holder.node)
 
 
-def _in_namespace(mount: Mount, case: Case, holder: Holder) -> Iterator[Command]:
+def _in_namespace(mount: Mount, case: RuleContext, holder: Holder) -> Iterator[Command]:
     """Yield what shows a mount in another namespace: its process, the mount, its pod."""
     process = mount.namespace.process
     yield _show(process, holder)
@@ -524,7 +526,7 @@ def _show(process: ProcessRef, holder: Holder) -> Command:
     return command("ps -o pid,user,lstart,args -p", str(process.pid), node=holder.node)
 
 
-def orphaned(case: Case) -> Iterator[Finding]:
+def orphaned(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD101 for a mapping that nothing uses and no other component removes."""
     for judged in case.those(Verdict.ORPHANED):
         holder = judged.holder
@@ -533,31 +535,31 @@ def orphaned(case: Case) -> Iterator[Finding]:
             continue
         unmap = _ask_to_unmap(case, holder)
         again = look_again(case)
-        has_attachment = isinstance(holder.attachment, Attachment)
+        has_attachment = isinstance(holder.attachment, VolumeAttachment)
         yield finding(
             "RBD101",
             subject_of(holder),
             f"{subject_of(holder)} is mapped, and nothing there uses it. {_why_orphaned(holder)}"
             f"{then_starts(case, holder.node)}",
-            evidence=(*judged.because, *identity_lines(case, holder)),
+            evidence=(*judged.reasons, *identity_lines(case, holder)),
             remedy=_orphan_remedy(holder),
-            heals=_recovery_of_orphan(holder),
+            recovery=_recovery_of_orphan(holder),
             commands=(again, *unmap) if has_attachment else (*unmap, again),
         )
 
 
-def _recovery_of_orphan(holder: Holder) -> Heals | None:
+def _recovery_of_orphan(holder: Holder) -> Recovery | None:
     match _is_tracked(holder):
         case True:
             once = "its next NodeUnstage succeeds"
-            return Heals(by="kubelet", once=once, within_s=_RETRY_S)
+            return Recovery(actor="kubelet", condition=once, within_s=_RETRY_S)
         case False:
             return None
         case None:
-            return Heals(by="kubelet", note=_UNKNOWN_TO_KUBELET)
+            return Recovery(actor="kubelet", note=_UNKNOWN_TO_KUBELET)
 
 
-def _ask_to_unmap(case: Case, holder: Holder) -> tuple[Command, ...]:
+def _ask_to_unmap(case: RuleContext, holder: Holder) -> tuple[Command, ...]:
     """Return the commands that print the plan and execute it.
 
     The second command first observes the device for the grace period if no agent has done so.
@@ -588,12 +590,12 @@ def _unmap(holder: Holder) -> tuple[Command, ...]:
 
 def _why_orphaned(holder: Holder) -> str:
     attachment = holder.attachment
-    if isinstance(attachment, Attachment) and attachment.deleting_since is None:
+    if isinstance(attachment, VolumeAttachment) and attachment.deleting_since is None:
         return (
             "Its VolumeAttachment still exists: kubelet has not completed NodeUnstage, and "
             f"{_RETRY}."
         )
-    if isinstance(attachment, Attachment):
+    if isinstance(attachment, VolumeAttachment):
         return "Its VolumeAttachment is being deleted: the controller detaches the volume."
     if not holder.staging and not isinstance(holder.staging, NotObserved):
         return (
@@ -624,7 +626,7 @@ def _orphan_remedy(holder: Holder) -> str:
         f"{line_of(command('rbd unmap', device))}. The kernel refuses (EBUSY) if any process has "
         "the device open: then stop, and never use force."
     )
-    if isinstance(holder.attachment, Attachment):
+    if isinstance(holder.attachment, VolumeAttachment):
         return (
             f"Run rbdagent again in two minutes. If it is still Orphaned, unmap it. {unmap} "
             "kubelet's next retry then succeeds, and the controller detaches."
@@ -632,7 +634,7 @@ def _orphan_remedy(holder: Holder) -> str:
     return unmap
 
 
-def staging_left(case: Case) -> Iterator[Finding]:
+def staging_left(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD110, with the commands in order: umount, luksClose, unmap."""
     for judged in case.those(Verdict.ORPHANED):
         holder = judged.holder
@@ -646,7 +648,7 @@ def staging_left(case: Case) -> Iterator[Finding]:
             subject_of(holder),
             f"{subject_of(holder)} {left}, and no pod uses it. "
             f"kubelet will not remove it.{then_starts(case, holder.node)}",
-            evidence=(*judged.because, *identity_lines(case, holder)),
+            evidence=(*judged.reasons, *identity_lines(case, holder)),
             commands=(
                 look_again(case),
                 *(command("umount", mount.path, node=holder.node) for mount in staged),
@@ -659,7 +661,7 @@ def staging_left(case: Case) -> Iterator[Finding]:
         )
 
 
-def running_without_mapping(case: Case) -> Iterator[Finding]:
+def running_without_mapping(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD416 for a pod that runs according to the API, with neither watch nor mapping."""
     if is_read_only(case.use):
         return
@@ -683,27 +685,27 @@ def running_without_mapping(case: Case) -> Iterator[Finding]:
             f"node {holder.node}",
             f"{pod_names(running)} runs on {holder.node} with {case.volume}, but there is {what}. "
             "Observe that node before any other node gets the volume.",
-            evidence=judged.because,
+            evidence=judged.reasons,
             commands=() if holder.is_local else (look_there(case, str(holder.node)),),
             severity=_severity_of_missing(holder, running, case),
         )
 
 
-def _severity_of_missing(holder: Holder, running: list[Pod], case: Case) -> Severity | None:
+def _severity_of_missing(holder: Holder, running: list[Pod], case: RuleContext) -> Severity | None:
     # Ceph and the node are observed after the API: a terminating pod may have ended in between.
     if all(is_ending_in_time(pod, case) for pod in running):
         return Severity.INFO
     return None if holder.is_local or not _unplaced(case) else Severity.WARNING
 
 
-def _unplaced(case: Case) -> tuple[JudgedHolder, ...]:
+def _unplaced(case: RuleContext) -> tuple[HolderVerdict, ...]:
     """Return the watchers on no known node: one of them may be the pod's mapping."""
     return tuple(
         judged for judged in case.judged if judged.holder.watcher and not judged.holder.node
     )
 
 
-def undetermined(case: Case) -> Iterator[Finding]:
+def undetermined(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD119 for a holder whose use is unknown, with the nodes on which to observe it."""
     outside = outsiders(case)
     for judged in case.those(Verdict.UNDETERMINED):
@@ -724,7 +726,7 @@ def undetermined(case: Case) -> Iterator[Finding]:
             commands: tuple[Command, ...] = (command("rbdagent check"),)
         elif holder.node is not None and holder.watcher is None:
             message = (
-                f"{subject_of(holder)} may still have {case.volume} mapped: {judged.because[0]}. "
+                f"{subject_of(holder)} may still have {case.volume} mapped: {judged.reasons[0]}. "
                 f"Do not start the volume elsewhere before you have run rbdagent there."
                 f"{then_starts(case, holder.node)}"
             )
@@ -747,14 +749,14 @@ def undetermined(case: Case) -> Iterator[Finding]:
             "RBD119",
             subject_of(holder),
             f"{message} It is {guess}." if guess else message,
-            evidence=(*judged.because, *identity_lines(case, holder)),
+            evidence=(*judged.reasons, *identity_lines(case, holder)),
             commands=commands,
             severity=Severity.INFO if is_transient or shares else None,
-            heals=_BY_KUBELET_THERE if is_transient else None,
+            recovery=_BY_KUBELET_THERE if is_transient else None,
         )
 
 
-def _shares(holder: Holder, case: Case) -> bool:
+def _shares(holder: Holder, case: RuleContext) -> bool:
     """Return whether a holder on another node is one of several that the access mode allows.
 
     A holder without a VolumeAttachment is not: the control plane knows of no use there.
@@ -768,7 +770,7 @@ def _shares(holder: Holder, case: Case) -> bool:
     )
 
 
-def _is_unmap_expected(holder: Holder, case: Case) -> bool:
+def _is_unmap_expected(holder: Holder, case: RuleContext) -> bool:
     """Return whether kubelet there may be about to unmap a volume that no pod uses any more.
 
     kubelet unstages after the pod is gone from the API, and the controller detaches after that:
@@ -778,14 +780,14 @@ def _is_unmap_expected(holder: Holder, case: Case) -> bool:
     return (
         (holder.kind is HolderKind.KRBD or (is_librbd and maps_by_nbd(case.use)))
         and not holder.is_local
-        and isinstance(attachment, Attachment)
+        and isinstance(attachment, VolumeAttachment)
         and not attachment.detach_error
         and knows_every_user(case)
         and not any(has_waited(pod, case.snapshot, MOVING) for pod in case.use.waiting_pods)
     )
 
 
-def published(case: Case) -> Iterator[Finding]:
+def published(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD101 and RBD102 of another node, as its own agent reports them."""
     for verdict, code in ((Verdict.ORPHANED, "RBD101"), (Verdict.PINNED, "RBD102")):
         for judged in case.those(verdict):
@@ -797,15 +799,15 @@ def published(case: Case) -> Iterator[Finding]:
                 subject_of(holder),
                 f"{holder.published.device} on {holder.node} is {verdict}, according to the "
                 f"agent there.{then_starts(case, holder.node)}",
-                evidence=(*judged.because, *identity_lines(case, holder)),
+                evidence=(*judged.reasons, *identity_lines(case, holder)),
                 commands=(look_there(case, holder.node),),
-                heals=_once_released(holder)[1]
+                recovery=_once_released(holder)[1]
                 if verdict is Verdict.PINNED
                 else _recovery_of_orphan(holder),
             )
 
 
-def _candidates(case: Case) -> tuple[str, ...]:
+def _candidates(case: RuleContext) -> tuple[str, ...]:
     """Return the nodes where an unknown client may run: attached, or with a pod of the volume."""
     attached = () if isinstance(case.use.attachments, NotObserved) else case.use.attachments
     nodes = {attachment.node_name for attachment in attached}
@@ -815,7 +817,7 @@ def _candidates(case: Case) -> tuple[str, ...]:
     return tuple(sorted(nodes - {case.here}))
 
 
-def shared(case: Case) -> Iterator[Finding]:
+def shared(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD114 for several holders that the access mode allows."""
     if case.verdict is not Verdict.SHARED:
         return
@@ -826,27 +828,27 @@ def shared(case: Case) -> Iterator[Finding]:
         "RBD114",
         case.volume,
         f"{case.volume} is in use on {nodes}; its access mode ({modes}) allows that.",
-        evidence=tuple(judged.because[0] for judged in sharing(case.judged)),
+        evidence=tuple(judged.reasons[0] for judged in sharing(case.judged)),
     )
 
 
-def foreign(case: Case) -> Iterator[Finding]:
+def foreign(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD115, RBD116 and RBD117 for clients that are not mappings of Kubernetes."""
     for judged in case.those(Verdict.FOREIGN):
         holder = judged.holder
-        if holder.passing:
+        if holder.transient:
             yield finding(
                 "RBD117",
                 subject_of(holder),
                 f"{subject_of(holder)} opened the image for a moment: it does not hold it.",
-                evidence=judged.because,
+                evidence=judged.reasons,
             )
         elif is_ceph_daemon(holder):
             yield finding(
                 "RBD116",
                 subject_of(holder),
-                f"{subject_of(holder)} is {judged.because[0]}: this is expected.",
-                evidence=judged.because,
+                f"{subject_of(holder)} is {judged.reasons[0]}: this is expected.",
+                evidence=judged.reasons,
             )
         elif holder.probably is not None:
             yield finding(
@@ -854,7 +856,7 @@ def foreign(case: Case) -> Iterator[Finding]:
                 subject_of(holder),
                 f"{subject_of(holder)} is {supposed(holder, case.use)}. Any other librbd client "
                 "would look the same.",
-                evidence=(*judged.because, *not_excluded(case.use, case.snapshot)),
+                evidence=(*judged.reasons, *not_excluded(case.use, case.snapshot)),
                 commands=(command("rbdagent check"),),
                 severity=Severity.WARNING if case.use.waiting_pods else None,
             )
@@ -867,7 +869,7 @@ def foreign(case: Case) -> Iterator[Finding]:
                 f"{subject_of(holder)} holds the image and is not a mapping of Kubernetes: find "
                 f"its owner. rbdagent does not act on it.{then_starts(case, None)}",
                 evidence=(
-                    *judged.because,
+                    *judged.reasons,
                     *identity_lines(case, holder),
                     *(not_excluded(case.use, case.snapshot) if is_librbd else ()),
                 ),
@@ -875,7 +877,7 @@ def foreign(case: Case) -> Iterator[Finding]:
             )
 
 
-def between_steps(case: Case) -> Iterator[Finding]:
+def between_steps(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD120 for a holder between two steps."""
     for judged in case.those(Verdict.STAGED):
         if judged.holder.driver_registered is False:
@@ -883,17 +885,17 @@ def between_steps(case: Case) -> Iterator[Finding]:
         yield finding(
             "RBD120",
             subject_of(judged.holder),
-            f"{subject_of(judged.holder)} is between two steps: {judged.because[0]}. Wait, then "
+            f"{subject_of(judged.holder)} is between two steps: {judged.reasons[0]}. Wait, then "
             "run rbdagent again.",
-            evidence=(*judged.because, *identity_lines(case, judged.holder)),
+            evidence=(*judged.reasons, *identity_lines(case, judged.holder)),
             commands=(look_again(case),),
         )
 
 
-def in_use(case: Case) -> Iterator[Finding]:
+def in_use(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD100 for a holder that a pod uses as expected."""
     for judged in case.those(Verdict.IN_USE):
-        if judged.holder.lost_pod_uids and not evidence_of(judged.holder).running:
+        if judged.holder.unknown_pod_uids and not evidence_of(judged.holder).running:
             continue
         if case.use.unbacked and judged.holder.is_local:
             # The pod's container does not use this device, whatever the API reports.
@@ -901,12 +903,12 @@ def in_use(case: Case) -> Iterator[Finding]:
         yield finding(
             "RBD100",
             subject_of(judged.holder),
-            f"{subject_of(judged.holder)} is in use: {judged.because[0]}.",
-            evidence=(*judged.because, *identity_lines(case, judged.holder)),
+            f"{subject_of(judged.holder)} is in use: {judged.reasons[0]}.",
+            evidence=(*judged.reasons, *identity_lines(case, judged.holder)),
         )
 
 
-def nobody(case: Case) -> Iterator[Finding]:
+def nobody(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD118 if no client holds the volume and every source that proves it was observed."""
     if case.verdict is not Verdict.FREE:
         return
@@ -924,9 +926,9 @@ def nobody(case: Case) -> Iterator[Finding]:
     )
 
 
-def unknown_whether_nobody(case: Case) -> Iterator[Finding]:
+def unknown_whether_nobody(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD119 if no holder was observed, but a source that proves this is missing."""
-    holding = [judged for judged in case.judged if not judged.holder.passing]
+    holding = [judged for judged in case.judged if not judged.holder.transient]
     if holding or case.use.image is None or case.verdict is not Verdict.UNDETERMINED:
         return
     view = case.use.image_view
@@ -955,7 +957,7 @@ _REMEDY_OF_NODES = (
 
 
 def _how_to_observe(
-    case: Case, missing: tuple[str, ...], *, of_nodes_alone: bool
+    case: RuleContext, missing: tuple[str, ...], *, of_nodes_alone: bool
 ) -> tuple[Command, ...]:
     if missing == (PODS_ELSEWHERE,) and case.use.target.given != case.ask:
         return (look_again(case),)

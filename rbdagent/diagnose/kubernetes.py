@@ -8,7 +8,7 @@ from rbdagent.commands import command, kubectl
 from rbdagent.correlate.names import handle_of
 from rbdagent.correlate.use import further_volumes
 from rbdagent.diagnose.binding import describe_volume, retain
-from rbdagent.diagnose.case import Case, finding
+from rbdagent.diagnose.case import RuleContext, finding
 from rbdagent.diagnose.target import volumes_of_use
 from rbdagent.model import (
     CsiSource,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def duplicate_handle(case: Case) -> Iterator[Finding]:
+def duplicate_handle(case: RuleContext) -> Iterator[Finding]:
     """Report RBD411: two PVs that kubelet treats as one volume."""
     by_handle: dict[tuple[str, str], list[PersistentVolume]] = {}
     for volume in volumes_of_use(case.use):
@@ -62,7 +62,7 @@ def _owner_of(volume: PersistentVolume) -> str:
 # --------------------------------------------------------------------------------------------------
 
 
-def not_rbd(case: Case) -> Iterator[Finding]:
+def not_rbd(case: RuleContext) -> Iterator[Finding]:
     """Report RBD407, RBD414: a volume of another driver, or a PV whose image name is unknown."""
     volume = case.use.persistent_volume
     if volume is None or case.use.image is not None:
@@ -78,7 +78,7 @@ def not_rbd(case: Case) -> Iterator[Finding]:
             yield _of_another(volume, volume.source.driver)
         case CsiSource() | InTreeRbdSource():
             reason = image.reason if isinstance(image, NotObserved) else "its source names no image"
-            hint = image.cure if isinstance(image, NotObserved) else ""
+            hint = image.hint if isinstance(image, NotObserved) else ""
             yield finding(
                 "RBD414",
                 f"pv {volume.name}",
@@ -113,7 +113,7 @@ def _of_another(volume: PersistentVolume, owner: str) -> Finding:
     )
 
 
-def target_not_seen(case: Case) -> Iterator[Finding]:
+def target_not_seen(case: RuleContext) -> Iterator[Finding]:
     """Report RBD415: the target was not found, and which sources were not observed."""
     use = case.use
     if use.image is not None or use.persistent_volume or use.claim or use.holders:
@@ -150,7 +150,7 @@ def target_not_seen(case: Case) -> Iterator[Finding]:
     )
 
 
-def _names_missing_claims(case: Case) -> bool:
+def _names_missing_claims(case: RuleContext) -> bool:
     """Return whether a pod waits for claims of which none was found."""
     kube = case.snapshot.kubernetes
     claims = () if kube is None else observed_of(kube.claims)
@@ -161,7 +161,7 @@ def _names_missing_claims(case: Case) -> bool:
     )
 
 
-def _pod_seen(case: Case) -> bool:
+def _pod_seen(case: RuleContext) -> bool:
     kube = case.snapshot.kubernetes
     if kube is None or isinstance(kube.pods, NotObserved):
         return False
@@ -169,7 +169,7 @@ def _pod_seen(case: Case) -> bool:
     return any((pod.ref.namespace, pod.ref.name) == wanted for pod in kube.pods)
 
 
-def several_volumes(case: Case) -> Iterator[Finding]:
+def several_volumes(case: RuleContext) -> Iterator[Finding]:
     """Report RBD412: the report covers one volume, but the pod has more."""
     further = further_volumes(case.use, case.snapshot)
     if not further or case.use.target.kind is not TargetKind.POD:

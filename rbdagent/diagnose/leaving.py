@@ -20,7 +20,7 @@ from rbdagent.correlate.holders import (
 )
 from rbdagent.correlate.names import node_named
 from rbdagent.diagnose.case import (
-    Case,
+    RuleContext,
     finding,
     identity_lines,
     look_again,
@@ -42,12 +42,12 @@ from rbdagent.model import (
     ClusterView,
     Command,
     Finding,
-    Heals,
     Holder,
     ImageSpec,
     Node,
     NotObserved,
     Pod,
+    Recovery,
     Severity,
     Verdict,
     observed_of,
@@ -63,7 +63,7 @@ _CAUSES: Final = frozenset({"RBD109", "RBD201", "RBD202"})
 """Codes with such an explanation, as the agent of another node publishes them."""
 
 
-def ending(case: Case) -> Iterator[Finding]:
+def ending(case: RuleContext) -> Iterator[Finding]:
     """Report RBD721 to RBD725: pods with the volume that are being deleted, and the delay."""
     for pod in case.use.pods:
         if pod.deleting_since is None or pod.node_name is None:
@@ -85,16 +85,16 @@ def ending(case: Case) -> Iterator[Finding]:
             yield from _ended(pod, case)
 
 
-def _late(pod: Pod, case: Case) -> str:
+def _late(pod: Pod, case: RuleContext) -> str:
     return spoken(age(pod.deleting_since, case.snapshot.observed_at))
 
 
-def _waiting_sentence(case: Case, node: str | None) -> str:
+def _waiting_sentence(case: RuleContext, node: str | None) -> str:
     waiting = [pod for pod in waiters(case) if pod.node_name != node]
     return f" Waiting for its volume: {pod_names(waiting)}." if waiting else ""
 
 
-def _in_time(pod: Pod, case: Case) -> Finding:
+def _in_time(pod: Pod, case: RuleContext) -> Finding:
     over = age(pod.deleting_since, case.snapshot.observed_at) or seconds(0)
     left = (MOVING - over).total_seconds()
     return finding(
@@ -104,11 +104,11 @@ def _in_time(pod: Pod, case: Case) -> Finding:
         f"{_waiting_sentence(case, pod.node_name)}",
         evidence=(f"its grace period ends at {pod.deleting_since}",),
         commands=(look_again(case),),
-        heals=Heals(by="kubelet", within_s=left),
+        recovery=Recovery(actor="kubelet", within_s=left),
     )
 
 
-def _does_not_end(pod: Pod, case: Case) -> Finding:
+def _does_not_end(pod: Pod, case: RuleContext) -> Finding:
     running = ", ".join(
         container.name for container in pod.containers if container.state == "running"
     )
@@ -127,7 +127,7 @@ def _does_not_end(pod: Pod, case: Case) -> Finding:
     )
 
 
-def _sleeping(pod: Pod, case: Case) -> tuple[str, ...]:
+def _sleeping(pod: Pod, case: RuleContext) -> tuple[str, ...]:
     """Return the pod's processes that cannot be killed, if the pod runs on this node."""
     node = case.snapshot.node
     if node is None or node.node_name != pod.node_name:
@@ -139,21 +139,21 @@ def _sleeping(pod: Pod, case: Case) -> tuple[str, ...]:
     )
 
 
-def _ended(pod: Pod, case: Case) -> Iterator[Finding]:
+def _ended(pod: Pod, case: RuleContext) -> Iterator[Finding]:
     """Report RBD724; a finalizer (RBD654) only keeps the object, and kubelet unmounts anyway."""
     held = any(
         judged.holder.mapping is not None or judged.holder.watcher is not None
         for judged in case.judged
         # A mapping that another pod there uses belongs to that pod.
         if judged.holder.node == pod.node_name
-        and not judged.holder.passing
+        and not judged.holder.transient
         and judged.verdict is not Verdict.IN_USE
     )
     if (held or not pod.finalizers) and not _is_explained(str(pod.node_name), case):
         yield _not_unmounted(pod, case)
 
 
-def _on_lost_node(pod: Pod, node: Node | None, case: Case) -> Iterator[Finding]:
+def _on_lost_node(pod: Pod, node: Node | None, case: RuleContext) -> Iterator[Finding]:
     if node is None:
         # podgc force-deletes the pods of a Node that no longer exists, within 80 s.
         return
@@ -162,7 +162,7 @@ def _on_lost_node(pod: Pod, node: Node | None, case: Case) -> Iterator[Finding]:
     alive = [
         subject_of(judged.holder)
         for judged in case.judged
-        if judged.holder.node == node.name and judged.holder.watcher and not judged.holder.passing
+        if judged.holder.node == node.name and judged.holder.watcher and not judged.holder.transient
     ]
     watch = (
         f" The node's watch on the image is alive ({', '.join(alive)}): that machine runs and may "
@@ -198,7 +198,7 @@ def _on_lost_node(pod: Pod, node: Node | None, case: Case) -> Iterator[Finding]:
             kubectl("describe node", node.name),
             *_status(spec),
         ),
-        heals=Heals(by="podgc", within_s=20) if node.out_of_service else None,
+        recovery=Recovery(actor="podgc", within_s=20) if node.out_of_service else None,
     )
 
 
@@ -223,7 +223,7 @@ def safe_order(node: str, image: ImageSpec | None) -> str:
     )
 
 
-def _is_explained(node: str, case: Case) -> bool:
+def _is_explained(node: str, case: RuleContext) -> bool:
     """Return whether another rule reports why this node does not release the volume."""
     return any(
         judged.verdict in _EXPLAINED
@@ -231,11 +231,11 @@ def _is_explained(node: str, case: Case) -> bool:
         or (judged.holder.mapping is not None and _is_kubelet_down(case))
         or _is_reported(judged.holder, case)
         for judged in case.judged
-        if judged.holder.node == node and not judged.holder.passing
+        if judged.holder.node == node and not judged.holder.transient
     )
 
 
-def _is_kubelet_down(case: Case) -> bool:
+def _is_kubelet_down(case: RuleContext) -> bool:
     node = case.snapshot.node
     return (
         node is not None
@@ -244,13 +244,13 @@ def _is_kubelet_down(case: Case) -> bool:
     )
 
 
-def _is_reported(holder: Holder, case: Case) -> bool:
+def _is_reported(holder: Holder, case: RuleContext) -> bool:
     """Return whether the agent there reports a lost pod, a CSI driver or a kubelet that is down."""
     published = fresh_word(holder, case.snapshot)
     return published is not None and not _CAUSES.isdisjoint(published.findings)
 
 
-def _not_unmounted(pod: Pod, case: Case) -> Finding:
+def _not_unmounted(pod: Pod, case: RuleContext) -> Finding:
     return finding(
         "RBD724",
         f"pod {pod.ref}",
@@ -266,21 +266,21 @@ def _not_unmounted(pod: Pod, case: Case) -> Finding:
     )
 
 
-def _unknown_there(node: str, case: Case) -> tuple[str, ...]:
+def _unknown_there(node: str, case: RuleContext) -> tuple[str, ...]:
     """Return the facts about another node that RBD724 lacks, even if that Node is Ready."""
     if node == case.here:
         return ()
     return (f"not observed from here: whether kubelet and the CSI driver work on {node} now",)
 
 
-def _inspect(node: str, case: Case) -> tuple[Command, ...]:
+def _inspect(node: str, case: RuleContext) -> tuple[Command, ...]:
     return (
         look_again(case) if node == case.here else look_there(case, node),
         pods_on(node),
     )
 
 
-def unmount_fails(case: Case) -> Iterator[Finding]:
+def unmount_fails(case: RuleContext) -> Iterator[Finding]:
     """Report RBD724: no pod is left on the node, but kubelet still lists the volume.
 
     kubelet also lists the volume while a pod only waits on a node, because the pod needs the
@@ -321,7 +321,7 @@ def unmount_fails(case: Case) -> Iterator[Finding]:
 # --------------------------------------------------------------------------------------------------
 
 
-def out_of_service(case: Case) -> Iterator[Finding]:
+def out_of_service(case: RuleContext) -> Iterator[Finding]:
     """Report RBD726: a node has the taint for nodes that are off, but is Ready."""
     dirty = {judged.holder.node for judged in case.those(Verdict.RETURNED_DIRTY)}
     kube = case.snapshot.kubernetes
@@ -354,14 +354,14 @@ def out_of_service(case: Case) -> Iterator[Finding]:
         )
 
 
-def _nodes_of(case: Case) -> frozenset[str | None]:
+def _nodes_of(case: RuleContext) -> frozenset[str | None]:
     """Return the nodes that hold the volume, are attached to it, or have a pod that needs it."""
-    names = {judged.holder.node for judged in case.judged if not judged.holder.passing}
+    names = {judged.holder.node for judged in case.judged if not judged.holder.transient}
     names |= {attachment.node_name for attachment in observed_of(case.use.attachments)}
     return frozenset(names | {pod.node_name for pod in case.use.pods if needs_volumes(pod)})
 
 
-def node_down(case: Case) -> Iterator[Finding]:
+def node_down(case: RuleContext) -> Iterator[Finding]:
     """Report RBD113: a node that is not Ready, with or without a watch in Ceph."""
     for judged in case.those(Verdict.NODE_DOWN):
         holder = judged.holder
@@ -388,7 +388,7 @@ def node_down(case: Case) -> Iterator[Finding]:
             "RBD113",
             f"node {node}",
             message,
-            evidence=(*judged.because, *identity_lines(case, holder), *_fencing(case, holder)),
+            evidence=(*judged.reasons, *identity_lines(case, holder), *_fencing(case, holder)),
             remedy=safe_order(node, spec) if isinstance(node_object, Node) else "",
             commands=(
                 kubectl("describe node", node),
@@ -397,7 +397,7 @@ def node_down(case: Case) -> Iterator[Finding]:
         )
 
 
-def _fencing(case: Case, holder: Holder) -> tuple[str, ...]:
+def _fencing(case: RuleContext, holder: Holder) -> tuple[str, ...]:
     """Return the blocklist entry for this client only; Ceph daemons may use the same IP address."""
     watcher = holder.watcher
     if watcher is None:

@@ -17,47 +17,47 @@ from rbdagent.diagnose import WEIGHT, diagnose, next_commands
 from rbdagent.diagnose.case import subject_of
 from rbdagent.diagnose.target import may_be_shared, volumes_of_use
 from rbdagent.model import (
-    Attachment,
+    DetachPath,
     Diagnosis,
     Finding,
     ImageView,
-    Life,
-    LifeStage,
-    LifeStep,
+    Lifecycle,
+    LifecycleStep,
     NotObserved,
     Pod,
     Severity,
     Snapshot,
     StepState,
+    StepStatus,
     TargetKind,
-    VolumeUse,
-    WayBack,
+    Volume,
+    VolumeAttachment,
     observed_of,
 )
 
 if TYPE_CHECKING:
-    from rbdagent.model import JudgedHolder
+    from rbdagent.model import HolderVerdict
 
 THERE: Final = (
-    LifeStep.PROVISION,
-    LifeStep.BIND,
-    LifeStep.SCHEDULE,
-    LifeStep.ATTACH,
-    LifeStep.STAGE,
-    LifeStep.PUBLISH,
+    LifecycleStep.PROVISION,
+    LifecycleStep.BIND,
+    LifecycleStep.SCHEDULE,
+    LifecycleStep.ATTACH,
+    LifecycleStep.STAGE,
+    LifecycleStep.PUBLISH,
 )
-BACK: Final = (LifeStep.UNPUBLISH, LifeStep.UNSTAGE, LifeStep.DETACH)
+BACK: Final = (LifecycleStep.UNPUBLISH, LifecycleStep.UNSTAGE, LifecycleStep.DETACH)
 _BLOCKS_FIRST: Final = (
-    LifeStep.PROVISION,
-    LifeStep.BIND,
-    LifeStep.SCHEDULE,
-    LifeStep.USE,
+    LifecycleStep.PROVISION,
+    LifecycleStep.BIND,
+    LifecycleStep.SCHEDULE,
+    LifecycleStep.USE,
     *BACK,
-    LifeStep.ATTACH,
-    LifeStep.STAGE,
-    LifeStep.PUBLISH,
-    LifeStep.RELEASE,
-    LifeStep.RECLAIM,
+    LifecycleStep.ATTACH,
+    LifecycleStep.STAGE,
+    LifecycleStep.PUBLISH,
+    LifecycleStep.RELEASE,
+    LifecycleStep.RECLAIM,
 )
 """The detach steps come before the attach steps: a volume that one node has not released cannot be
 attached and mapped by the next node."""
@@ -65,13 +65,13 @@ attached and mapped by the next node."""
 _WATCHERS_UNSEEN: Final = "the image's watchers were not observed"
 
 
-def life_of(use: VolumeUse, snapshot: Snapshot) -> Life:
+def life_of(use: Volume, snapshot: Snapshot) -> Lifecycle:
     """Return the lifecycle of a volume with its findings, the most blocking one first."""
     diagnosis = diagnose(use, snapshot)
     findings = tuple(sorted(diagnosis.findings, key=_blocks_first))
     diagnosis = replace(diagnosis, findings=findings, next_commands=next_commands(findings))
     pod = _pod_of(use, snapshot)
-    return Life(
+    return Lifecycle(
         diagnosis=diagnosis,
         pod=pod,
         there=_with_findings(_there(use, diagnosis, pod, snapshot), findings),
@@ -85,7 +85,7 @@ def _blocks_first(finding: Finding) -> tuple[int, int]:
     return WEIGHT[finding.severity], place
 
 
-def _pod_of(use: VolumeUse, snapshot: Snapshot) -> Pod | None:
+def _pod_of(use: Volume, snapshot: Snapshot) -> Pod | None:
     """Return the pod of the target, else a pod that waits, else a pod that uses the volume."""
     pods = pods_of(snapshot.kubernetes)
     target = use.target
@@ -108,8 +108,8 @@ def _pod_of(use: VolumeUse, snapshot: Snapshot) -> Pod | None:
 
 
 def _there(
-    use: VolumeUse, diagnosis: Diagnosis, pod: Pod | None, snapshot: Snapshot
-) -> tuple[LifeStage, ...]:
+    use: Volume, diagnosis: Diagnosis, pod: Pod | None, snapshot: Snapshot
+) -> tuple[StepStatus, ...]:
     kube = snapshot.kubernetes
     no_volumes = why_unseen(snapshot, kube.persistent_volumes if kube else None)
     no_volume = "" if use.persistent_volume else no_volumes
@@ -122,8 +122,8 @@ def _there(
     return tuple(stages)
 
 
-def _stage_of(step: LifeStep, state: StepState, said: str) -> LifeStage:
-    return LifeStage(step=step, state=state, said=said)
+def _stage_of(step: LifecycleStep, state: StepState, said: str) -> StepStatus:
+    return StepStatus(step=step, state=state, said=said)
 
 
 def why_unseen(snapshot: Snapshot, found: tuple[object, ...] | NotObserved | None) -> str:
@@ -136,8 +136,8 @@ def why_unseen(snapshot: Snapshot, found: tuple[object, ...] | NotObserved | Non
     return found.reason if isinstance(found, NotObserved) else ""
 
 
-def _provision(use: VolumeUse, unseen: str) -> LifeStage:
-    step, volume = LifeStep.PROVISION, use.persistent_volume
+def _provision(use: Volume, unseen: str) -> StepStatus:
+    step, volume = LifecycleStep.PROVISION, use.persistent_volume
     if volume is not None:
         origin = (
             f"provisioned by {volume.provisioner}" if volume.provisioner else "created manually"
@@ -146,17 +146,17 @@ def _provision(use: VolumeUse, unseen: str) -> LifeStage:
     if use.image is not None:
         return _stage_of(step, StepState.DONE, f"image {use.image.spec}")
     if unseen:
-        return _stage_of(step, StepState.UNSEEN, unseen)
+        return _stage_of(step, StepState.NOT_OBSERVED, unseen)
     return _stage_of(step, StepState.WAITING, "no volume exists yet")
 
 
-def _bind(use: VolumeUse, unseen: str) -> LifeStage:
-    step, claim, volume = LifeStep.BIND, use.claim, use.persistent_volume
+def _bind(use: Volume, unseen: str) -> StepStatus:
+    step, claim, volume = LifecycleStep.BIND, use.claim, use.persistent_volume
     if claim is None:
         if unseen:
-            return _stage_of(step, StepState.UNSEEN, unseen)
+            return _stage_of(step, StepState.NOT_OBSERVED, unseen)
         if volume is None or volume.claim is None:
-            return _stage_of(step, StepState.UNNEEDED, "no claim")
+            return _stage_of(step, StepState.SKIPPED, "no claim")
         return _stage_of(step, StepState.WAITING, f"its claim {volume.claim} does not exist")
     if claim.phase == "Bound" and volume is not None and volume.phase == "Bound":
         return _stage_of(step, StepState.DONE, f"claim {claim.ref}")
@@ -166,23 +166,23 @@ def _bind(use: VolumeUse, unseen: str) -> LifeStage:
     return _stage_of(step, StepState.WAITING, phases)
 
 
-def _schedule(pod: Pod | None, unseen: str) -> LifeStage:
-    step = LifeStep.SCHEDULE
+def _schedule(pod: Pod | None, unseen: str) -> StepStatus:
+    step = LifecycleStep.SCHEDULE
     if pod is None and unseen:
-        return _stage_of(step, StepState.UNSEEN, unseen)
+        return _stage_of(step, StepState.NOT_OBSERVED, unseen)
     if pod is None:
-        return _stage_of(step, StepState.UNNEEDED, "no pod uses it")
+        return _stage_of(step, StepState.SKIPPED, "no pod uses it")
     if pod.node_name:
         return _stage_of(step, StepState.DONE, f"pod {pod.ref} on {pod.node_name}")
     return _stage_of(step, StepState.WAITING, f"pod {pod.ref} is not scheduled to a node")
 
 
-def _attach(use: VolumeUse, node: str | None) -> LifeStage:
-    step = LifeStep.ATTACH
+def _attach(use: Volume, node: str | None) -> StepStatus:
+    step = LifecycleStep.ATTACH
     if node is None:
-        return _stage_of(step, StepState.AHEAD, "")
+        return _stage_of(step, StepState.NOT_STARTED, "")
     if isinstance(use.attachments, NotObserved):
-        return _stage_of(step, StepState.UNSEEN, use.attachments.reason)
+        return _stage_of(step, StepState.NOT_OBSERVED, use.attachments.reason)
     found = next(
         (attachment for attachment in use.attachments if attachment.node_name == node), None
     )
@@ -195,10 +195,10 @@ def _attach(use: VolumeUse, node: str | None) -> LifeStage:
     return _stage_of(step, StepState.DONE, f"{found.name} to {node}")
 
 
-def _stage(diagnosis: Diagnosis, node: str | None) -> LifeStage:
-    step = LifeStep.STAGE
+def _stage(diagnosis: Diagnosis, node: str | None) -> StepStatus:
+    step = LifecycleStep.STAGE
     if node is None:
-        return _stage_of(step, StepState.AHEAD, "")
+        return _stage_of(step, StepState.NOT_STARTED, "")
     here = [judged.holder for judged in diagnosis.holders if judged.holder.node == node]
     for holder in here:
         mapping = holder.mapping
@@ -208,24 +208,24 @@ def _stage(diagnosis: Diagnosis, node: str | None) -> LifeStage:
         return _stage_of(step, StepState.DONE, f"{node} watches the image")
     view = diagnosis.use.image_view
     if view is None or isinstance(view.watchers, NotObserved):
-        return _stage_of(step, StepState.UNSEEN, _WATCHERS_UNSEEN)
+        return _stage_of(step, StepState.NOT_OBSERVED, _WATCHERS_UNSEEN)
     return _stage_of(step, StepState.WAITING, f"{node} has not mapped it")
 
 
-def _publish(pod: Pod | None) -> LifeStage:
-    step = LifeStep.PUBLISH
+def _publish(pod: Pod | None) -> StepStatus:
+    step = LifecycleStep.PUBLISH
     if pod is None or pod.node_name is None:
-        return _stage_of(step, StepState.AHEAD, "")
+        return _stage_of(step, StepState.NOT_STARTED, "")
     if pod.phase == "Running" or any(container.state == "running" for container in pod.containers):
         return _stage_of(step, StepState.DONE, f"pod {pod.ref} is running")
     if pod.phase in {"Succeeded", "Failed"}:
-        return _stage_of(step, StepState.UNNEEDED, f"pod {pod.ref} has finished")
+        return _stage_of(step, StepState.SKIPPED, f"pod {pod.ref} has finished")
     return _stage_of(step, StepState.WAITING, f"pod {pod.ref} is {pod.phase}")
 
 
 def _with_findings(
-    stages: tuple[LifeStage, ...], findings: tuple[Finding, ...]
-) -> tuple[LifeStage, ...]:
+    stages: tuple[StepStatus, ...], findings: tuple[Finding, ...]
+) -> tuple[StepStatus, ...]:
     """Mark steps that have findings as failed, and waiting steps after them as not started."""
     marked = []
     is_ahead = False
@@ -233,15 +233,15 @@ def _with_findings(
         codes = _codes(stage.step, findings)
         state = stage.state
         if codes and state is not StepState.DONE:
-            state = StepState.BROKEN
+            state = StepState.FAILED
         elif is_ahead and state is StepState.WAITING:
-            state = StepState.AHEAD
-        is_ahead |= state in {StepState.BROKEN, StepState.WAITING}
-        marked.append(LifeStage(step=stage.step, state=state, said=stage.said, codes=codes))
+            state = StepState.NOT_STARTED
+        is_ahead |= state in {StepState.FAILED, StepState.WAITING}
+        marked.append(StepStatus(step=stage.step, state=state, said=stage.said, codes=codes))
     return tuple(marked)
 
 
-def _codes(step: LifeStep, findings: tuple[Finding, ...]) -> tuple[str, ...]:
+def _codes(step: LifecycleStep, findings: tuple[Finding, ...]) -> tuple[str, ...]:
     return tuple(
         dict.fromkeys(
             finding.code
@@ -256,7 +256,7 @@ def _codes(step: LifeStep, findings: tuple[Finding, ...]) -> tuple[str, ...]:
 # --------------------------------------------------------------------------------------------------
 
 
-def _back(diagnosis: Diagnosis, pod: Pod | None) -> tuple[WayBack, ...]:
+def _back(diagnosis: Diagnosis, pod: Pod | None) -> tuple[DetachPath, ...]:
     """Return the detach path of each other node that holds the volume or has it attached.
 
     The pod's own node has no detach path, and neither does a node that shares the volume with it.
@@ -264,11 +264,11 @@ def _back(diagnosis: Diagnosis, pod: Pod | None) -> tuple[WayBack, ...]:
     """
     use = diagnosis.use
     own = pod.node_name if pod is not None and pod.deleting_since is None else None
-    nodes = [judged.holder.node for judged in diagnosis.holders if not judged.holder.passing]
+    nodes = [judged.holder.node for judged in diagnosis.holders if not judged.holder.transient]
     nodes += [attachment.node_name for attachment in observed_of(use.attachments)]
     sharing = _sharing_nodes(use)
     return tuple(
-        WayBack(
+        DetachPath(
             node=node,
             stages=_with_findings(_leaving(diagnosis, node), _without_others(diagnosis, node)),
         )
@@ -277,7 +277,7 @@ def _back(diagnosis: Diagnosis, pod: Pod | None) -> tuple[WayBack, ...]:
     )
 
 
-def _sharing_nodes(use: VolumeUse) -> frozenset[str | None]:
+def _sharing_nodes(use: Volume) -> frozenset[str | None]:
     """Return the nodes whose pods may use the volume at the same time as pods on other nodes."""
     if not may_be_shared(use):
         return frozenset()
@@ -298,7 +298,7 @@ def _without_others(diagnosis: Diagnosis, node: str) -> tuple[Finding, ...]:
     )
 
 
-def _leaving(diagnosis: Diagnosis, node: str) -> tuple[LifeStage, ...]:
+def _leaving(diagnosis: Diagnosis, node: str) -> tuple[StepStatus, ...]:
     use = diagnosis.use
     held = [judged for judged in diagnosis.holders if judged.holder.node == node]
     unstage = _unstage(held, use.image_view, unknown_clients=_unknown_clients(diagnosis))
@@ -311,13 +311,13 @@ def _unknown_clients(diagnosis: Diagnosis) -> tuple[str, ...]:
     return tuple(
         subject_of(holder)
         for holder in holders
-        if holder.node is None and holder.watcher is not None and not holder.passing
+        if holder.node is None and holder.watcher is not None and not holder.transient
     )
 
 
-def _unpublish(held: list[JudgedHolder]) -> LifeStage:
-    step = LifeStep.UNPUBLISH
-    lost = [uid for judged in held for uid in judged.holder.lost_pod_uids]
+def _unpublish(held: list[HolderVerdict]) -> StepStatus:
+    step = LifecycleStep.UNPUBLISH
+    lost = [uid for judged in held for uid in judged.holder.unknown_pod_uids]
     if lost:
         said = f"the API does not list pod {lost[0]}, but its container or path still exists"
         return _stage_of(step, StepState.WAITING, said)
@@ -331,19 +331,19 @@ def _unpublish(held: list[JudgedHolder]) -> LifeStage:
         named = ", ".join(str(pod.ref) for pod in pods)
         return _stage_of(step, StepState.WAITING, f"{'pod' if len(pods) == 1 else 'pods'} {named}")
     if any(isinstance(judged.holder.pods, NotObserved) for judged in held):
-        return _stage_of(step, StepState.UNSEEN, "its pods were not observed")
+        return _stage_of(step, StepState.NOT_OBSERVED, "its pods were not observed")
     return _stage_of(step, StepState.DONE, "no pod uses it there")
 
 
 def _unstage(
-    held: list[JudgedHolder], view: ImageView | None, *, unknown_clients: tuple[str, ...]
-) -> LifeStage:
-    step = LifeStep.UNSTAGE
+    held: list[HolderVerdict], view: ImageView | None, *, unknown_clients: tuple[str, ...]
+) -> StepStatus:
+    step = LifecycleStep.UNSTAGE
     if not held and (view is None or isinstance(view.watchers, NotObserved)):
-        return _stage_of(step, StepState.UNSEEN, _WATCHERS_UNSEEN)
+        return _stage_of(step, StepState.NOT_OBSERVED, _WATCHERS_UNSEEN)
     if not held and unknown_clients:
         said = f"{', '.join(unknown_clients)} may be on this node"
-        return _stage_of(step, StepState.UNSEEN, said)
+        return _stage_of(step, StepState.NOT_OBSERVED, said)
     if not held:
         return _stage_of(step, StepState.DONE, "no client there has it mapped")
     mapping = held[0].holder.mapping
@@ -351,10 +351,10 @@ def _unstage(
     return _stage_of(step, StepState.WAITING, f"{what} still exists: {held[0].verdict}")
 
 
-def _detach(attachments: tuple[Attachment, ...] | NotObserved, node: str) -> LifeStage:
-    step = LifeStep.DETACH
+def _detach(attachments: tuple[VolumeAttachment, ...] | NotObserved, node: str) -> StepStatus:
+    step = LifecycleStep.DETACH
     if isinstance(attachments, NotObserved):
-        return _stage_of(step, StepState.UNSEEN, attachments.reason)
+        return _stage_of(step, StepState.NOT_OBSERVED, attachments.reason)
     attached = next(
         (attachment for attachment in attachments if attachment.node_name == node), None
     )

@@ -22,15 +22,22 @@ from rbdagent.diagnose.binding import (
     volume_named,
     volumes_seen,
 )
-from rbdagent.diagnose.case import Case, finding, quoted
+from rbdagent.diagnose.case import RuleContext, finding, quoted
 from rbdagent.diagnose.pending import due
-from rbdagent.model import Claim, Command, Finding, NotObserved, OtherSource, PersistentVolume
+from rbdagent.model import (
+    Command,
+    Finding,
+    NotObserved,
+    OtherSource,
+    PersistentVolume,
+    PersistentVolumeClaim,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def lost(case: Case) -> Iterator[Finding]:
+def lost(case: RuleContext) -> Iterator[Finding]:
     """Report RBD404, RBD630 to RBD632: a claim is or will be Lost; RBD626: soon bound again."""
     for claim in claims_meant(case):
         going = claim.deleting_since is not None
@@ -38,7 +45,7 @@ def lost(case: Case) -> Iterator[Finding]:
             yield from _without_its_volume(case, claim)
 
 
-def _without_its_volume(case: Case, claim: Claim) -> Iterator[Finding]:
+def _without_its_volume(case: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Finding]:
     if claim.volume_name is None:
         yield _without_volume_name(case, claim)
         return
@@ -54,12 +61,12 @@ def _without_its_volume(case: Case, claim: Claim) -> Iterator[Finding]:
         yield due(case, claim, volume)
 
 
-def _has_uid_of(claim: Claim, volume: PersistentVolume) -> bool:
+def _has_uid_of(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
     """Return whether a PV's claimRef contains the claim's uid: the name is not enough."""
     return volume.claim is not None and volume.claim.uid == claim.ref.uid
 
 
-def _loss_events(case: Case, claim: Claim) -> tuple[str, ...]:
+def _loss_events(case: RuleContext, claim: PersistentVolumeClaim) -> tuple[str, ...]:
     """Return the event of the loss: it is recorded once, and Kubernetes keeps it for an hour."""
     reasons = {"ClaimLost", "ClaimMisbound"}
     return tuple(quoted(event) for event in told_of_claim(case, claim) if event.reason in reasons)[
@@ -67,7 +74,7 @@ def _loss_events(case: Case, claim: Claim) -> tuple[str, ...]:
     ]
 
 
-def _running_pods(case: Case, claim: Claim) -> str:
+def _running_pods(case: RuleContext, claim: PersistentVolumeClaim) -> str:
     """Return a sentence about running pods: kubelet does not unmount for a claim's phase."""
     running = [pod for pod in users(case, claim) if pod.phase == "Running"]
     if not running:
@@ -79,11 +86,13 @@ def _running_pods(case: Case, claim: Claim) -> str:
 _YAML: Final = ("-o", "yaml")
 
 
-def _volume_of(claim: Claim, *options: str) -> Command:
+def _volume_of(claim: PersistentVolumeClaim, *options: str) -> Command:
     return kubectl("get pv", str(claim.volume_name), options=options)
 
 
-def _volume_not_observed(case: Case, claim: Claim, why: NotObserved) -> Finding:
+def _volume_not_observed(
+    case: RuleContext, claim: PersistentVolumeClaim, why: NotObserved
+) -> Finding:
     """Report RBD403: the claim is Lost, and its PV was not observed."""
     return finding(
         "RBD403",
@@ -94,7 +103,7 @@ def _volume_not_observed(case: Case, claim: Claim, why: NotObserved) -> Finding:
     )
 
 
-def _without_volume_name(case: Case, claim: Claim) -> Finding:
+def _without_volume_name(case: RuleContext, claim: PersistentVolumeClaim) -> Finding:
     """Report RBD630: only YAML can create this state: volumeName cannot be removed from a claim."""
     named = [
         volume
@@ -117,11 +126,11 @@ def _without_volume_name(case: Case, claim: Claim) -> Finding:
             *_loss_events(case, claim),
         ),
         commands=fix or (describe_claim(claim), kubectl("get pv")),
-        heals=binder(case, "the claim's volumeName is set again"),
+        recovery=binder(case, "the claim's volumeName is set again"),
     )
 
 
-def _gone(case: Case, claim: Claim, name: str) -> Finding:
+def _gone(case: RuleContext, claim: PersistentVolumeClaim, name: str) -> Finding:
     """Report RBD631: deleting a PV object deletes no data, whatever the event states."""
     return finding(
         "RBD631",
@@ -141,14 +150,14 @@ def _gone(case: Case, claim: Claim, name: str) -> Finding:
             kubectl("get pv", name),
             kubectl("get pvc", claim.ref.name, namespace=claim.ref.namespace, options=_YAML),
         ),
-        heals=binder(
+        recovery=binder(
             case,
             f"a PV {name} exists whose claimRef contains the claim's uid, or that has no claimRef",
         ),
     )
 
 
-def _misbound(case: Case, claim: Claim, volume: PersistentVolume) -> Finding:
+def _misbound(case: RuleContext, claim: PersistentVolumeClaim, volume: PersistentVolume) -> Finding:
     """Report RBD404 and RBD632: a restored claim, or two existing claims."""
     bound = volume.claim
     other = None if bound is None else claim_named(bound, case)
@@ -160,7 +169,7 @@ def _misbound(case: Case, claim: Claim, volume: PersistentVolume) -> Finding:
         *_loss_events(case, claim),
     )
     same_name = str(bound) == str(claim.ref)
-    if not same_name and isinstance(other, Claim) and is_kept_for(other, volume):
+    if not same_name and isinstance(other, PersistentVolumeClaim) and is_kept_for(other, volume):
         return finding(
             "RBD632",
             f"pvc {claim.ref}",
@@ -195,7 +204,7 @@ def _misbound(case: Case, claim: Claim, volume: PersistentVolume) -> Finding:
         commands=hand_over(case, claim, volume)
         if known
         else (*retain(volume), describe_volume(volume), describe_claim(claim)),
-        heals=binder(case, f"the claimRef of {volume.name} contains this claim's uid"),
+        recovery=binder(case, f"the claimRef of {volume.name} contains this claim's uid"),
     )
 
 
@@ -206,7 +215,7 @@ def _is_of_another_driver(volume: PersistentVolume) -> bool:
     return isinstance(volume.source, OtherSource)
 
 
-def older_volumes(case: Case) -> Iterator[Finding]:
+def older_volumes(case: RuleContext) -> Iterator[Finding]:
     """Report RBD633: a claim has a volume, and its name is reserved on a PV that may have data."""
     for claim in claims_meant(case):
         if claim.phase != "Bound" or claim.volume_name is None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rbdagent.commands import Template, command, filled, kubectl, template
 from rbdagent.correlate.names import node_named
 from rbdagent.diagnose.case import (
-    Case,
+    RuleContext,
     delete_pod,
     finding,
     pods_on,
@@ -28,7 +28,7 @@ from rbdagent.diagnose.target import (
 )
 from rbdagent.diagnose.times import LONG, MOVING, age, is_young, seconds
 from rbdagent.diagnose.waiting import (
-    Word,
+    PodEvent,
     evidence_of_word,
     has_waited,
     waiters,
@@ -38,14 +38,14 @@ from rbdagent.diagnose.waiting import (
 from rbdagent.model import (
     DeviceKind,
     Finding,
-    Heals,
     HolderKind,
+    HolderVerdict,
     InTreeRbdSource,
-    JudgedHolder,
-    Locker,
+    LockHolder,
     MountKind,
     Node,
     NotObserved,
+    Recovery,
     Severity,
     Verdict,
     observed_of,
@@ -69,7 +69,7 @@ class Saying(NamedTuple):
     """May contain the same fields; a command is omitted if one of its fields is unknown."""
     remedy: str = ""
     """Only if it differs from the catalogue's."""
-    heals: Heals | None = None
+    recovery: Recovery | None = None
     """Only if it differs from the catalogue's."""
 
 
@@ -200,7 +200,7 @@ SAYINGS: Final = (
         "The attributes of a PV cannot be changed: set Retain and create the PV again, with "
         "mounter: rbd-nbd, or without the feature in imageFeatures. In the second case the image "
         "must not have the feature either. Correct the StorageClass in the same way.",
-        Heals(note="the attributes of a PV cannot be changed"),
+        Recovery(note="the attributes of a PV cannot be changed"),
     ),
     Saying(
         (Recognised.KRBD_LACKS_FEATURE, *_failed(Fault.FEATURES)),
@@ -324,7 +324,7 @@ SAYINGS: Final = (
         (_FS_TYPE,),
         "Check what is on the image (`blkid` on a read-only mapping). The fsType of a PV cannot "
         "be changed: set Retain and create the PV again with the right one.",
-        Heals(note="a PV's fsType cannot be changed"),
+        Recovery(note="a PV's fsType cannot be changed"),
     ),
     Saying(
         (Recognised.MOUNT_REFUSED,),
@@ -390,12 +390,12 @@ def meant_by(text: str) -> tuple[Saying, dict[str, str]] | None:
     return first_meant(SAYINGS, text)
 
 
-def told(case: Case) -> Iterator[Finding]:
+def told(case: RuleContext) -> Iterator[Finding]:
     """Report what the newest event of a waiting pod means: RBD701 to RBD703, RBD73x to RBD76x.
 
     Pods with the same error share one finding.
     """
-    by_code: dict[str, list[Word]] = {}
+    by_code: dict[str, list[PodEvent]] = {}
     by_objects = not isinstance(case.use.attachments, NotObserved)
     for word in words(case):
         code = _code_of(word)
@@ -415,7 +415,7 @@ def told(case: Case) -> Iterator[Finding]:
         yield _event_finding(code, alike, case)
 
 
-def _code_of(word: Word) -> str | None:
+def _code_of(word: PodEvent) -> str | None:
     found = meant_by(word.text)
     if found is not None:
         return found[0].code
@@ -426,7 +426,7 @@ def _code_of(word: Word) -> str | None:
     return "RBD762" if is_mount and Recognised.NAMES_A_VOLUME.is_in(word.text) else None
 
 
-def _is_own_and_not_bound(word: Word, case: Case) -> bool:
+def _is_own_and_not_bound(word: PodEvent, case: RuleContext) -> bool:
     """Return whether an event is about the target's own claim, and that claim lacks its volume."""
     found, claim = meant_by(word.text), case.use.claim
     if found is None or claim is None:
@@ -434,7 +434,7 @@ def _is_own_and_not_bound(word: Word, case: Case) -> bool:
     return found[1].get("claim") == str(claim.ref) and claim.phase in {"Pending", "Lost"}
 
 
-def _event_finding(code: str, alike: list[Word], case: Case) -> Finding:
+def _event_finding(code: str, alike: list[PodEvent], case: RuleContext) -> Finding:
     word = alike[0]
     found = meant_by(word.text)
     templates = (_NODE_PODS,) if found is None else found[0].commands
@@ -454,7 +454,7 @@ def _event_finding(code: str, alike: list[Word], case: Case) -> Finding:
     is_explained = code == "RBD736" and _is_for_lock(word, case)
     # The findings of the claim that is the target report what that claim waits for.
     is_minor = is_back or is_new or is_explained or _is_own_claim(fields, case)
-    heals = found[0].heals if found is not None else None
+    recovery = found[0].recovery if found is not None else None
     return finding(
         code,
         f"pod {word.event.subject}",
@@ -463,11 +463,11 @@ def _event_finding(code: str, alike: list[Word], case: Case) -> Finding:
         remedy=found[0].remedy if found is not None else "",
         commands=commands,
         severity=Severity.INFO if is_minor else None,
-        heals=Heals(by="kubelet", within_s=_BACK_OFF_S) if is_back else heals,
+        recovery=Recovery(actor="kubelet", within_s=_BACK_OFF_S) if is_back else recovery,
     )
 
 
-def _named_with_nodes(alike: list[Word]) -> str:
+def _named_with_nodes(alike: list[PodEvent]) -> str:
     """Return the waiting pods with their nodes, or with one node if all wait there."""
     nodes = {word.node for word in alike}
     named = [
@@ -482,7 +482,7 @@ def _named_with_nodes(alike: list[Word]) -> str:
     return f"{pods} cannot start{f' on {node}' if node else ''}"
 
 
-def _is_own_claim(fields: dict[str, str], case: Case) -> bool:
+def _is_own_claim(fields: dict[str, str], case: RuleContext) -> bool:
     claim = case.use.claim
     return claim is not None and fields.get("claim") == str(claim.ref)
 
@@ -492,7 +492,7 @@ def _bare(text: str) -> str:
     return Recognised.FAILED_FOR_VOLUME.left_out_of(text).strip().rstrip(".")
 
 
-def fields_of(node: str | None, case: Case, groups: dict[str, str]) -> dict[str, str]:
+def fields_of(node: str | None, case: RuleContext, groups: dict[str, str]) -> dict[str, str]:
     """Return the values for the sentences and commands of `SAYINGS`; unknown ones are empty."""
     use = case.use
     volume, claim = use.persistent_volume, use.claim
@@ -513,7 +513,7 @@ def fields_of(node: str | None, case: Case, groups: dict[str, str]) -> dict[str,
     }
 
 
-def _lacking(case: Case) -> str:
+def _lacking(case: RuleContext) -> str:
     """Return the feature of the image that krbd lacks and that can be disabled without harm."""
     view = case.use.image_view
     if view is None or view.mirrored is not False or _JOURNAL not in view.features:
@@ -521,13 +521,13 @@ def _lacking(case: Case) -> str:
     return _JOURNAL
 
 
-def _may_be_in_tree(case: Case) -> bool:
+def _may_be_in_tree(case: RuleContext) -> bool:
     """Return whether the volume may use the in-tree RBD plugin; a volume in a pod has no PV."""
     volume = case.use.persistent_volume
     return volume is None or isinstance(volume.source, InTreeRbdSource)
 
 
-def _image_is_known_gone(case: Case) -> bool:
+def _image_is_known_gone(case: RuleContext) -> bool:
     """Return whether Ceph reports the image as gone: RBD301 or RBD302 has more details."""
     view = case.use.image_view
     return view is not None and view.presence in {"gone", "trash"}
@@ -538,7 +538,7 @@ def _image_is_known_gone(case: Case) -> bool:
 # --------------------------------------------------------------------------------------------------
 
 
-def driver_wanted(case: Case) -> Iterator[Finding]:
+def driver_wanted(case: RuleContext) -> Iterator[Finding]:
     """Report RBD731, RBD732: the node where a pod waits has no driver for its volume."""
     without = [pod for pod in waiters(case) if _lacks_driver(pod.node_name, case)]
     driver, pods = driver_of(case.use), pod_names(without)
@@ -566,7 +566,7 @@ def driver_wanted(case: Case) -> Iterator[Finding]:
     )
 
 
-def _lacks_driver(node: str | None, case: Case) -> bool:
+def _lacks_driver(node: str | None, case: RuleContext) -> bool:
     """Return whether a node lacks the volume's driver; false if the node is new."""
     kube, driver = case.snapshot.kubernetes, driver_of(case.use)
     if kube is None or driver is None:
@@ -577,7 +577,7 @@ def _lacks_driver(node: str | None, case: Case) -> bool:
     return not has_just_come(node, case)
 
 
-def has_just_come(node: str | None, case: Case) -> bool:
+def has_just_come(node: str | None, case: RuleContext) -> bool:
     """Return whether a node became Ready so recently that its drivers may still start."""
     found = node_named(node, case.snapshot)
     return isinstance(found, Node) and (
@@ -585,7 +585,7 @@ def has_just_come(node: str | None, case: Case) -> bool:
     )
 
 
-def is_registered_by_now(text: str, said: str | None, node: str | None, case: Case) -> bool:
+def is_registered_by_now(text: str, said: str | None, node: str | None, case: RuleContext) -> bool:
     """Return whether a driver that was missing a moment ago is registered now.
 
     False if it has been missing for longer. CSINode keeps its list while kubelet restarts: a driver
@@ -602,19 +602,19 @@ def is_registered_by_now(text: str, said: str | None, node: str | None, case: Ca
     )
 
 
-def _is_back(word: Word, case: Case) -> bool:
+def _is_back(word: PodEvent, case: RuleContext) -> bool:
     """Return whether the driver is back since the event of a pod that has not waited for long."""
     if word.pod is None or has_waited(word.pod, case.snapshot, LONG):
         return False
     return is_registered_by_now(word.text, word.event.last_seen, word.node, case)
 
 
-def _known_drivers(case: Case) -> tuple[str, ...]:
+def _known_drivers(case: RuleContext) -> tuple[str, ...]:
     kube = case.snapshot.kubernetes
     return () if kube is None else tuple(sorted(observed_of(kube.drivers)))
 
 
-def is_installed_nowhere(driver: str, case: Case) -> bool:
+def is_installed_nowhere(driver: str, case: RuleContext) -> bool:
     """Return whether no CSI driver of that name is installed in this cluster."""
     kube = case.snapshot.kubernetes
     if kube is None or isinstance(kube.drivers, NotObserved) or not kube.nodes_complete:
@@ -632,13 +632,13 @@ _IN_USE_WAIT_S: Final = 54.0
 _BACK_OFF_S: Final = 122.0
 
 
-def still_being_used(case: Case) -> Iterator[Finding]:
+def still_being_used(case: RuleContext) -> Iterator[Finding]:
     """Report RBD402: the watcher that ceph-csi found, and whether its watch ends automatically."""
     word = word_with(case, Recognised.IN_USE.is_in)
     if word is None:
         return
     watching = [
-        judged for judged in case.judged if judged.holder.watcher and not judged.holder.passing
+        judged for judged in case.judged if judged.holder.watcher and not judged.holder.transient
     ]
     continues = _has_no_watcher(case) or _is_adopted(watching, word.node, case)
     yield finding(
@@ -650,29 +650,31 @@ def still_being_used(case: Case) -> Iterator[Finding]:
         evidence=evidence_of_word(word, case)[: 1 + _is_old(word, case)],
         remedy="Wait for kubelet's next retry." if continues else _mirror_remedy(watching),
         severity=Severity.INFO if continues else None,
-        heals=Heals(by="kubelet", within_s=_IN_USE_WAIT_S + _BACK_OFF_S) if continues else None,
+        recovery=Recovery(actor="kubelet", within_s=_IN_USE_WAIT_S + _BACK_OFF_S)
+        if continues
+        else None,
     )
 
 
-def _is_old(word: Word, case: Case) -> bool:
+def _is_old(word: PodEvent, case: RuleContext) -> bool:
     since = age(word.event.last_seen, case.snapshot.observed_at)
     return since is not None and since.total_seconds() > 2 * _BACK_OFF_S
 
 
-def _other_watchers(watching: list[JudgedHolder]) -> str:
+def _other_watchers(watching: list[HolderVerdict]) -> str:
     if not watching:
         return ""
     named = ", ".join(subject_of(judged.holder) for judged in watching)
     return f" The {'watchers are' if len(watching) > 1 else 'watcher is'} {named}."
 
 
-def _has_no_watcher(case: Case) -> bool:
+def _has_no_watcher(case: RuleContext) -> bool:
     """Return whether no client watches the image any more, so that the next retry succeeds."""
     view = case.use.image_view
     return view is not None and view.watchers == ()
 
 
-def _is_adopted(watching: list[JudgedHolder], node: str | None, case: Case) -> bool:
+def _is_adopted(watching: list[HolderVerdict], node: str | None, case: RuleContext) -> bool:
     """Return whether the waiting node itself has the image mapped, and no other client has.
 
     ceph-csi first lists the mappings of its node, by krbd or by rbd-nbd as the volume asks, and
@@ -689,7 +691,7 @@ def _is_adopted(watching: list[JudgedHolder], node: str | None, case: Case) -> b
     )
 
 
-def _how_long(watching: list[JudgedHolder], node: str | None, case: Case) -> str:
+def _how_long(watching: list[HolderVerdict], node: str | None, case: RuleContext) -> str:
     """Return a sentence about whether the watch ends automatically; empty if that is unknown."""
     if _has_no_watcher(case):
         return " No client watches the image any more: the next retry will succeed."
@@ -706,12 +708,12 @@ def _how_long(watching: list[JudgedHolder], node: str | None, case: Case) -> str
     return ""
 
 
-def _only_mirrors(watching: list[JudgedHolder]) -> bool:
+def _only_mirrors(watching: list[HolderVerdict]) -> bool:
     kinds = {judged.holder.kind for judged in watching}
     return kinds == {HolderKind.MIRROR}
 
 
-def _mirror_remedy(watching: list[JudgedHolder]) -> str:
+def _mirror_remedy(watching: list[HolderVerdict]) -> str:
     if not _only_mirrors(watching):
         return ""
     return (
@@ -724,7 +726,7 @@ _AUTOMATIC: Final = "auto "
 """Prefix of locks that librbd and krbd take automatically (RBD_LOCK_COOKIE_PREFIX, rbd_types.h)."""
 
 
-def lock_not_broken(case: Case) -> Iterator[Finding]:
+def lock_not_broken(case: RuleContext) -> Iterator[Finding]:
     """Report RBD742: the owner of the exclusive lock is gone, and the map that needs it fails.
 
     The kernel puts the owner on the blocklist before it breaks the lock (rbd_try_lock,
@@ -749,19 +751,19 @@ def lock_not_broken(case: Case) -> Iterator[Finding]:
     )
 
 
-def _is_for_lock(word: Word, case: Case) -> bool:
+def _is_for_lock(word: PodEvent, case: RuleContext) -> bool:
     failure = failure_in(word.text)
     if failure is None or (failure.call, failure.number) != (Call.MAP, errno.EACCES):
         return False
     return bool(_gone_owners(case))
 
 
-def _gone_owners(case: Case) -> tuple[Locker, ...]:
+def _gone_owners(case: RuleContext) -> tuple[LockHolder, ...]:
     """Return the owners of the exclusive lock that no longer watch the image."""
     view = case.use.image_view
     if view is None or isinstance(view.watchers, NotObserved):
         return ()
-    watching = {watcher.client for watcher in (*view.watchers, *view.passing_watchers)}
+    watching = {watcher.client for watcher in (*view.watchers, *view.transient_watchers)}
     return tuple(
         locker
         for locker in observed_of(view.lockers)
@@ -769,7 +771,7 @@ def _gone_owners(case: Case) -> tuple[Locker, ...]:
     )
 
 
-def map_refused(case: Case) -> Iterator[Finding]:
+def map_refused(case: RuleContext) -> Iterator[Finding]:
     """Report RBD308: every new map on a node fails while its shared client is blocklisted."""
     word = word_with(case, _is_blocklisted_map)
     if word is None:
@@ -789,7 +791,7 @@ def _is_blocklisted_map(text: str) -> bool:
     return failure is not None and failure.kind in _failed(Fault.BLOCKLISTED, Call.MAP, Call.RUN)
 
 
-def clear_first(case: Case) -> str:
+def clear_first(case: RuleContext) -> str:
     """Return the sentence that names the holder to clear first; empty without one."""
     blocking = case.those(Verdict.ORPHANED, Verdict.PINNED, Verdict.DEAD, Verdict.UNWATCHED)
     return f" Clear {subject_of(blocking[0].holder)} first." if blocking else ""
@@ -800,7 +802,7 @@ def clear_first(case: Case) -> str:
 # --------------------------------------------------------------------------------------------------
 
 
-def turned_read_only(case: Case) -> Iterator[Finding]:
+def turned_read_only(case: RuleContext) -> Iterator[Finding]:
     """Report RBD755: the superblock is read-only, but mapping and PV do not ask for that."""
     if is_read_only(case.use) or _asks_for_read_only(case):
         return
@@ -837,7 +839,7 @@ def turned_read_only(case: Case) -> Iterator[Finding]:
         )
 
 
-def _asks_for_read_only(case: Case) -> bool:
+def _asks_for_read_only(case: RuleContext) -> bool:
     # An entry may hold several options: mount-utils joins all entries with commas for `mount -o`.
     return any(
         "ro" in entry.split(",")

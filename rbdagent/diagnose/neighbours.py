@@ -8,10 +8,10 @@ from rbdagent.correlate.strangers import nodes_of_strangers
 from rbdagent.diagnose.target import is_writable, may_share_writing
 
 if TYPE_CHECKING:
-    from rbdagent.model import VolumeUse
+    from rbdagent.model import Volume
 
 
-def neighbours(use: VolumeUse, node_name: str) -> tuple[str, ...]:
+def neighbours(use: Volume, node_name: str) -> tuple[str, ...]:
     """Return, in order, the other nodes whose RBDNode may prove a conflict over an image.
 
     Empty if this node only reads, or if several nodes may write.
@@ -19,7 +19,7 @@ def neighbours(use: VolumeUse, node_name: str) -> tuple[str, ...]:
     return nodes_of_strangers(use, node_name) if would_conflict(use) else ()
 
 
-def would_conflict(use: VolumeUse) -> bool:
+def would_conflict(use: Volume) -> bool:
     """Return whether a second writer would be a conflict."""
     writes = any(
         is_writable(holder.mapping) is not False for holder in use.holders if holder.mapping

@@ -12,7 +12,7 @@ from rbdagent.correlate.identity import (
     volumes_of,
 )
 from rbdagent.diagnose.case import (
-    Case,
+    RuleContext,
     finding,
     pods_on,
     subject_of,
@@ -25,7 +25,7 @@ from rbdagent.model import (
     Command,
     CsiSource,
     Finding,
-    JudgedHolder,
+    HolderVerdict,
     KubeEvent,
     KubeletView,
     Mapping,
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 _CSI_VOLUMES: Final = "kubernetes.io~csi"
 
 
-def driver_down(case: Case) -> Iterator[Finding]:
+def driver_down(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD201 for a node whose CSI driver does not answer."""
     for judged in case.judged:
         holder = judged.holder
-        if holder.driver_registered is not False or holder.passing or holder.node is None:
+        if holder.driver_registered is not False or holder.transient or holder.node is None:
             continue
         hanging_pods = _hanging_pods(judged)
         stuck = f" {pod_names(hanging_pods)} cannot end until then." if hanging_pods else ""
@@ -61,19 +61,19 @@ def driver_down(case: Case) -> Iterator[Finding]:
             f"The CSI driver does not answer on {holder.node}, so nothing can be unmounted there. "
             f"Bring its node plugin back: kubelet then continues automatically.{stuck}"
             f"{then_starts(case, holder.node)}",
-            evidence=judged.because,
+            evidence=judged.reasons,
             commands=(pods_on(holder.node),),
             severity=None if _blocks(judged, case) else Severity.WARNING,
         )
 
 
-def _hanging_pods(judged: JudgedHolder) -> tuple[Pod, ...]:
+def _hanging_pods(judged: HolderVerdict) -> tuple[Pod, ...]:
     """Return the pods that cannot end until their volume is unmounted."""
     found = evidence_of(judged.holder)
     return (*found.ending, *(pod for pod in found.running if pod.deleting_since))
 
 
-def _blocks(judged: JudgedHolder, case: Case) -> bool:
+def _blocks(judged: HolderVerdict, case: RuleContext) -> bool:
     """Return whether a pod waits for a step of kubelet or its CSI driver on a holder."""
     running = evidence_of(judged.holder).running
     living = any(pod.deleting_since is None for pod in running)
@@ -81,13 +81,13 @@ def _blocks(judged: JudgedHolder, case: Case) -> bool:
     return bool(_hanging_pods(judged)) or awaited or judged.verdict is Verdict.STAGED
 
 
-def kubelet_down(case: Case) -> Iterator[Finding]:
+def kubelet_down(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD202 for a node without a kubelet process."""
     kubelet = _kubelet(case)
     local = [judged for judged in case.judged if judged.holder.mapping is not None]
     if kubelet is None or not _is_down(kubelet) or not local:
         return
-    if not any(judged.holder.kubernetes_made for judged in local):
+    if not any(judged.holder.is_kubernetes_managed for judged in local):
         return
     is_used = all(
         judged.verdict is Verdict.IN_USE and not _blocks(judged, case) for judged in local
@@ -139,12 +139,12 @@ def of_node(snapshot: Snapshot) -> Iterator[Finding]:
             )
 
 
-def _kubelet(case: Case) -> KubeletView | None:
+def _kubelet(case: RuleContext) -> KubeletView | None:
     node = case.snapshot.node
     return None if node is None or isinstance(node.kubelet, NotObserved) else node.kubelet
 
 
-def hanging(case: Case) -> Iterator[Finding]:
+def hanging(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD203 for an operation that hangs; the likely cause is Ceph, not the process."""
     event = _hanging_event(case)
     evidence = [] if event is None else [f"{event.kind} {event.subject}: {event.message}"]
@@ -173,7 +173,7 @@ def hanging(case: Case) -> Iterator[Finding]:
     )
 
 
-def _hanging_requests(judged: JudgedHolder) -> tuple[str, ...]:
+def _hanging_requests(judged: HolderVerdict) -> tuple[str, ...]:
     """Return the requests to Ceph that hang, rather than being in progress.
 
     osdc has no times: it lists each write of a pod, of mkfs or of an unmount until the OSD answers.
@@ -186,7 +186,7 @@ def _hanging_requests(judged: JudgedHolder) -> tuple[str, ...]:
     return found.hung if has_ping or not is_busy else ()
 
 
-def _hanging_event(case: Case) -> KubeEvent | None:
+def _hanging_event(case: RuleContext) -> KubeEvent | None:
     """Return the newest event of a waiting pod, if it reports a call that has not returned."""
     word = word_with(case, _is_about_hanging_call)
     if word is not None:
@@ -209,11 +209,11 @@ def _is_about_hanging_call(text: str) -> bool:
     return Recognised.UNDER_WAY.is_in(text) or Recognised.DEADLINE.is_in(text)
 
 
-def device_node_missing(case: Case) -> Iterator[Finding]:
+def device_node_missing(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD204 for a mapping in sysfs without a device node in /dev."""
     for judged in case.judged:
         mapping = judged.holder.mapping
-        if mapping is None or mapping.node_present is not False:
+        if mapping is None or mapping.device_node_present is not False:
             continue
         yield finding(
             "RBD204",
@@ -234,7 +234,7 @@ def _make_node(mapping: Mapping, node: str | None) -> Command:
     return command("mknod -m 600", mapping.device, "b", *number, node=node)
 
 
-def pod_directories_left(case: Case) -> Iterator[Finding]:
+def pod_directories_left(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD205 for a pod's directory that is left and is no use of the volume."""
     for leftover in case.use.leftovers:
         yield finding(
@@ -253,7 +253,7 @@ def _directory(left: PodVolumeDirectory) -> str:
     return left.path.removesuffix("/mount") if is_mount_point else left.path
 
 
-def staged_without_volume_data(case: Case) -> Iterator[Finding]:
+def staged_without_volume_data(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD206 for a staged volume without kubelet's vol_data.json."""
     for judged in case.judged:
         staging = judged.holder.staging
@@ -273,7 +273,7 @@ def staged_without_volume_data(case: Case) -> Iterator[Finding]:
             )
 
 
-def same_name_elsewhere(case: Case) -> Iterator[Finding]:
+def same_name_elsewhere(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD207 for a mapping with the same names in another cluster, namespace or image."""
     image = case.use.image
     if image is None or (image.fsid is None and image.image_id is None):
@@ -296,7 +296,7 @@ def same_name_elsewhere(case: Case) -> Iterator[Finding]:
         )
 
 
-def _difference(mapping: Mapping, case: Case) -> str:
+def _difference(mapping: Mapping, case: RuleContext) -> str:
     image = case.use.image
     if image is not None and mapping.fsid != image.fsid and mapping.fsid and image.fsid:
         return f"it is in cluster {mapping.fsid}"

@@ -40,16 +40,16 @@ from rbdagent.diagnose.binding import (
     volume_named,
     weight,
 )
-from rbdagent.diagnose.case import Case, finding, quoted
+from rbdagent.diagnose.case import RuleContext, finding, quoted
 from rbdagent.diagnose.times import spoken
 from rbdagent.model import (
-    Claim,
     Command,
     Finding,
-    Heals,
     NotObserved,
     PersistentVolume,
+    PersistentVolumeClaim,
     Pod,
+    Recovery,
     Severity,
     StorageClass,
     observed_of,
@@ -68,14 +68,14 @@ _SETS_DEFAULT_LATER: Final = (1, 26)
 """Since this version, existing claims without a class also get the default class."""
 
 
-def unbound(case: Case) -> Iterator[Finding]:
+def unbound(case: RuleContext) -> Iterator[Finding]:
     """Report RBD403, RBD601 to RBD626: why a claim that was never bound has no volume."""
     for claim in claims_meant(case):
         if _is_pending(claim):
             yield from _pending(case, claim)
 
 
-def _is_pending(claim: Claim) -> bool:
+def _is_pending(claim: PersistentVolumeClaim) -> bool:
     return (
         not claim.bind_completed
         and claim.phase not in {"Bound", "Lost"}
@@ -83,7 +83,7 @@ def _is_pending(claim: Claim) -> bool:
     )
 
 
-def _pending(case: Case, claim: Claim) -> Iterator[Finding]:
+def _pending(case: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Finding]:
     """Check the PV that the claim names, then PVs that name the claim, then its class."""
     if claim.volume_name is not None:
         yield from _named(case, claim, claim.volume_name)
@@ -103,7 +103,7 @@ def _pending(case: Case, claim: Claim) -> Iterator[Finding]:
     yield from _by_class(case, claim, kube.storage_classes)
 
 
-def _unexplained(case: Case, claim: Claim) -> Finding:
+def _unexplained(case: RuleContext, claim: PersistentVolumeClaim) -> Finding:
     """Report RBD403: the storage classes or PVs were not observed."""
     events = told_of_claim(case, claim)
     why = f" {events[-1].message}" if events else ""
@@ -125,7 +125,7 @@ def _unexplained(case: Case, claim: Claim) -> Finding:
     )
 
 
-def _diagnose(claim: Claim) -> Command:
+def _diagnose(claim: PersistentVolumeClaim) -> Command:
     return command("rbdagent diagnose", f"pvc/{claim.ref.namespace}/{claim.ref.name}")
 
 
@@ -134,7 +134,7 @@ def _diagnose(claim: Claim) -> Command:
 # --------------------------------------------------------------------------------------------------
 
 
-def _named(case: Case, claim: Claim, name: str) -> Iterator[Finding]:
+def _named(case: RuleContext, claim: PersistentVolumeClaim, name: str) -> Iterator[Finding]:
     """Report RBD609, RBD610, RBD624: a claim whose user or backup has set volumeName."""
     volume = volume_named(name, case)
     if isinstance(volume, NotObserved):
@@ -147,7 +147,7 @@ def _named(case: Case, claim: Claim, name: str) -> Iterator[Finding]:
             "records no event for this.",
             evidence=(f"phase {claim.phase}, volumeName {name}",),
             commands=(kubectl("get pv"), describe_claim(claim)),
-            heals=binder(case, f"a PV {name} exists that is free or names this claim"),
+            recovery=binder(case, f"a PV {name} exists that is free or names this claim"),
             severity=weight(case, claim.created_at),
         )
     elif is_kept_for(claim, volume):
@@ -167,19 +167,19 @@ def _named(case: Case, claim: Claim, name: str) -> Iterator[Finding]:
             evidence=(f"{volume.name} is {volume.phase}", *last_words(case, claim)),
             commands=changes(claim, volume, against, case)
             or (describe_volume(volume), describe_claim(claim)),
-            heals=binder(case, f"{volume.name} meets the claim's requirements"),
+            recovery=binder(case, f"{volume.name} meets the claim's requirements"),
             severity=weight(case, claim.created_at),
         )
 
 
-def _taken(case: Case, claim: Claim, volume: PersistentVolume) -> Finding:
+def _taken(case: RuleContext, claim: PersistentVolumeClaim, volume: PersistentVolume) -> Finding:
     """Report RBD624: the commands rebind the PV only if its earlier claim is certainly gone."""
     bound = volume.claim
     other = None if bound is None else claim_named(bound, case)
     same_name = str(bound) == str(claim.ref)
     if same_name:
         owner = f"an older claim of the same name, whose uid was {bound.uid if bound else ''}"
-    elif isinstance(other, Claim) and is_kept_for(other, volume):
+    elif isinstance(other, PersistentVolumeClaim) and is_kept_for(other, volume):
         owner = f"claim {bound}, which exists"
     elif other is None:
         owner = f"claim {bound}, which is gone"
@@ -202,7 +202,7 @@ def _taken(case: Case, claim: Claim, volume: PersistentVolume) -> Finding:
         commands=hand_over(case, claim, volume)
         if gone
         else (describe_volume(volume), describe_claim(claim)),
-        heals=binder(case, f"the claimRef of {volume.name} refers to this claim, or is removed"),
+        recovery=binder(case, f"the claimRef of {volume.name} refers to this claim, or is removed"),
         severity=weight(case, claim.created_at),
     )
 
@@ -212,7 +212,9 @@ def _taken(case: Case, claim: Claim, volume: PersistentVolume) -> Finding:
 # --------------------------------------------------------------------------------------------------
 
 
-def _reserved(case: Case, claim: Claim, reserved: list[PersistentVolume]) -> Iterator[Finding]:
+def _reserved(
+    case: RuleContext, claim: PersistentVolumeClaim, reserved: list[PersistentVolume]
+) -> Iterator[Finding]:
     """Report RBD625, RBD626: PVs whose claimRef refers to this claim."""
     fits = next((volume for volume in reserved if not objections(claim, volume)), None)
     if fits is not None:
@@ -237,12 +239,12 @@ def _reserved(case: Case, claim: Claim, reserved: list[PersistentVolume]) -> Ite
             ),
             commands=changes(claim, volume, against, case)
             or (describe_volume(volume), describe_claim(claim)),
-            heals=binder(case, f"{volume.name} meets the claim's requirements"),
+            recovery=binder(case, f"{volume.name} meets the claim's requirements"),
             severity=weight(case, claim.created_at),
         )
 
 
-def _provisioner_of(case: Case, claim: Claim) -> str:
+def _provisioner_of(case: RuleContext, claim: PersistentVolumeClaim) -> str:
     """Return the name of the provisioner of a claim's class; empty if it has none."""
     found = _class_of(case, claim)
     if found is None or found.provisioner == NO_PROVISIONER:
@@ -250,7 +252,7 @@ def _provisioner_of(case: Case, claim: Claim) -> str:
     return found.provisioner
 
 
-def _class_of(case: Case, claim: Claim) -> StorageClass | None:
+def _class_of(case: RuleContext, claim: PersistentVolumeClaim) -> StorageClass | None:
     kube = case.snapshot.kubernetes
     classes = () if kube is None else observed_of(kube.storage_classes)
     return next(
@@ -259,7 +261,7 @@ def _class_of(case: Case, claim: Claim) -> StorageClass | None:
     )
 
 
-def due(case: Case, claim: Claim, volume: PersistentVolume) -> Finding:
+def due(case: RuleContext, claim: PersistentVolumeClaim, volume: PersistentVolume) -> Finding:
     """Return RBD626: claim and PV fit, and the PV controller has not bound them yet."""
     stamps = (claim.created_at, volume.created_at, volume.phase_since)
     late = all(is_over(SILENT, stamp, case) for stamp in stamps)
@@ -273,7 +275,7 @@ def due(case: Case, claim: Claim, volume: PersistentVolume) -> Finding:
             f"claimRef of {volume.name}: {volume.claim or 'none'}",
         ),
         commands=(_diagnose(claim),),
-        heals=binder(case),
+        recovery=binder(case),
         severity=None if late else Severity.INFO,
     )
 
@@ -283,7 +285,9 @@ def due(case: Case, claim: Claim, volume: PersistentVolume) -> Finding:
 # --------------------------------------------------------------------------------------------------
 
 
-def _by_class(case: Case, claim: Claim, classes: tuple[StorageClass, ...]) -> Iterator[Finding]:
+def _by_class(
+    case: RuleContext, claim: PersistentVolumeClaim, classes: tuple[StorageClass, ...]
+) -> Iterator[Finding]:
     """Check the rest of syncUnboundClaim: delayed binding, a PV that fits, a provisioner."""
     found = next(
         (storage_class for storage_class in classes if storage_class.name == claim.storage_class),
@@ -306,7 +310,10 @@ def _by_class(case: Case, claim: Claim, classes: tuple[StorageClass, ...]) -> It
 
 
 def _without_provisioner(
-    case: Case, claim: Claim, found: StorageClass | None, classes: tuple[StorageClass, ...]
+    case: RuleContext,
+    claim: PersistentVolumeClaim,
+    found: StorageClass | None,
+    classes: tuple[StorageClass, ...],
 ) -> Finding:
     """Report RBD602, RBD615: no provisioner creates a volume for the claim."""
     if every_volume(case) is None:
@@ -319,7 +326,9 @@ def _without_provisioner(
     return _without_class(case, claim, classes)
 
 
-def _class_missing(case: Case, claim: Claim, classes: tuple[StorageClass, ...]) -> Finding:
+def _class_missing(
+    case: RuleContext, claim: PersistentVolumeClaim, classes: tuple[StorageClass, ...]
+) -> Finding:
     known = ", ".join(sorted(storage_class.name for storage_class in classes)) or "none"
     return finding(
         "RBD601",
@@ -331,26 +340,28 @@ def _class_missing(case: Case, claim: Claim, classes: tuple[StorageClass, ...]) 
             kubectl("get storageclass", str(claim.storage_class)),
             kubectl("get storageclass"),
         ),
-        heals=binder(case, f"storage class {claim.storage_class} exists, or a PV of it fits"),
+        recovery=binder(case, f"storage class {claim.storage_class} exists, or a PV of it fits"),
         severity=weight(case, claim.created_at),
     )
 
 
-def _without_class(case: Case, claim: Claim, classes: tuple[StorageClass, ...]) -> Finding:
+def _without_class(
+    case: RuleContext, claim: PersistentVolumeClaim, classes: tuple[StorageClass, ...]
+) -> Finding:
     default = next(
         (storage_class.name for storage_class in classes if storage_class.is_default), None
     )
     if default is None:
         why = "no class is the default"
-        heals = binder(case, "a class is marked as the default, or a PV fits")
+        recovery = binder(case, "a class is marked as the default, or a PV fits")
         name = classes[0].name if len(classes) == 1 else None
     elif _is_before(case, _SETS_DEFAULT_LATER):
         why = f"{default} became the default after the claim was created"
-        heals = Heals(note="this version sets the default class on new claims only")
+        recovery = Recovery(note="this version sets the default class on new claims only")
         name = default
     else:
         why = f"the default class {default} is not set on it yet"
-        heals = binder(case)
+        recovery = binder(case)
         name = default
     set_class = () if name is None else (patch_claim(claim, {"storageClassName": name}),)
     return finding(
@@ -359,18 +370,18 @@ def _without_class(case: Case, claim: Claim, classes: tuple[StorageClass, ...]) 
         f"Claim {claim.ref} names no storage class, {why}, and no PV fits.",
         evidence=(*_near(case, claim), *last_words(case, claim)),
         commands=(kubectl("get storageclass"), *set_class),
-        heals=heals,
+        recovery=recovery,
         severity=weight(case, claim.created_at),
     )
 
 
-def _is_before(case: Case, version: tuple[int, int]) -> bool:
+def _is_before(case: RuleContext, version: tuple[int, int]) -> bool:
     """Return whether the API server is certainly older than a version."""
     found = provisioning.server_version(case)
     return found is not None and found < version
 
 
-def _nothing_fits(case: Case, claim: Claim, why: str) -> Finding:
+def _nothing_fits(case: RuleContext, claim: PersistentVolumeClaim, why: str) -> Finding:
     nearest = near(case, claim)
     seen = every_volume(case)
     # A slice of the snapshot contains only the closest PVs, so the text gives no number.
@@ -387,16 +398,18 @@ def _nothing_fits(case: Case, claim: Claim, why: str) -> Finding:
             *last_words(case, claim),
         ),
         commands=(describe_claim(claim), kubectl("get pv"), *fix),
-        heals=binder(case, "a PV fits"),
+        recovery=binder(case, "a PV fits"),
         severity=weight(case, claim.created_at),
     )
 
 
-def _near(case: Case, claim: Claim, *, delayed: bool = False) -> tuple[str, ...]:
+def _near(
+    case: RuleContext, claim: PersistentVolumeClaim, *, delayed: bool = False
+) -> tuple[str, ...]:
     return tuple(spoken_candidate(candidate) for candidate in near(case, claim, delayed=delayed))
 
 
-def _is_removed(case: Case, claim: Claim, found: StorageClass) -> bool:
+def _is_removed(case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass) -> bool:
     """Return whether an in-tree plugin had to create the volume, and no longer exists."""
     if not found.provisioner.startswith(_IN_TREE):
         return False
@@ -407,7 +420,9 @@ def _is_removed(case: Case, claim: Claim, found: StorageClass) -> bool:
     return any(Recognised.NO_PLUGIN.is_in(event.message) for event in told_of_claim(case, claim))
 
 
-def _plugin_removed(case: Case, claim: Claim, found: StorageClass) -> Finding:
+def _plugin_removed(
+    case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass
+) -> Finding:
     return finding(
         "RBD616",
         f"pvc {claim.ref}",
@@ -428,7 +443,9 @@ def _plugin_removed(case: Case, claim: Claim, found: StorageClass) -> Finding:
 # --------------------------------------------------------------------------------------------------
 
 
-def _delayed(case: Case, claim: Claim, found: StorageClass) -> Iterator[Finding]:
+def _delayed(
+    case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass
+) -> Iterator[Finding]:
     """Report RBD603, RBD604, RBD623: a class with delayed binding (WaitForFirstConsumer)."""
     live = live_users(case, claim)
     unscheduled = [pod for pod in live if pod.node_name is None]
@@ -452,7 +469,9 @@ def _delayed(case: Case, claim: Claim, found: StorageClass) -> Iterator[Finding]
         )
 
 
-def _not_scheduled(case: Case, claim: Claim, found: StorageClass, pods: list[Pod]) -> Finding:
+def _not_scheduled(
+    case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass, pods: list[Pod]
+) -> Finding:
     pod = next((pod for pod in pods if pod.unschedulable), pods[0])
     why = pod.unschedulable or "the scheduler has reported nothing about it"
     by_wish = Recognised.GATES.is_in(pod.unschedulable)
@@ -472,24 +491,26 @@ def _not_scheduled(case: Case, claim: Claim, found: StorageClass, pods: list[Pod
         ),
         commands=(kubectl("describe pod", pod.ref.name, namespace=pod.ref.namespace),),
         severity=Severity.INFO if by_wish else young,
-        heals=Heals(by="the scheduler", once="the pod's scheduling gates are gone")
+        recovery=Recovery(actor="the scheduler", condition="the pod's scheduling gates are gone")
         if by_wish
         else None,
     )
 
 
-def _scheduler_bypassed(case: Case, claim: Claim, found: StorageClass, pod: Pod) -> Finding:
+def _scheduler_bypassed(
+    case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass, pod: Pod
+) -> Finding:
     """Report RBD623: only the scheduler writes the node of the first pod into the claim."""
     if found.provisioner != NO_PROVISIONER:
         node = f"volume.kubernetes.io/selected-node={pod.node_name}"
         fix: tuple[Command, ...] = (annotate_claim(claim, node),)
-        heals = Heals(
+        recovery = Recovery(
             note="only the scheduler chooses a node for the volume, and it never sees the pod"
         )
     else:
         fits = [volume for volume in every_volume(case) or () if not objections(claim, volume)]
         fix = (patch_claim(claim, {"volumeName": fits[0].name}),) if len(fits) == 1 else ()
-        heals = Heals(
+        recovery = Recovery(
             note="only the scheduler chooses a PV for the claim, and it never sees the pod"
         )
     return finding(
@@ -504,7 +525,7 @@ def _scheduler_bypassed(case: Case, claim: Claim, found: StorageClass, pod: Pod)
             *last_words(case, claim),
         ),
         commands=fix or (describe_claim(claim),),
-        heals=heals,
+        recovery=recovery,
         severity=weight(case, pod.created_at),
     )
 
@@ -514,7 +535,9 @@ def _scheduler_bypassed(case: Case, claim: Claim, found: StorageClass, pod: Pod)
 # --------------------------------------------------------------------------------------------------
 
 
-def _is_not_handed_over(case: Case, claim: Claim, found: StorageClass) -> bool:
+def _is_not_handed_over(
+    case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass
+) -> bool:
     """Return whether the PV controller has not handed a claim over to its provisioner.
 
     Claims with delayed binding are left out: the time when the scheduler chose a node is unknown,
@@ -531,7 +554,7 @@ def _is_not_handed_over(case: Case, claim: Claim, found: StorageClass) -> bool:
     )
 
 
-def controller_down(case: Case) -> Iterator[Finding]:
+def controller_down(case: RuleContext) -> Iterator[Finding]:
     """Report RBD627: one finding for the cluster, whatever the number of waiting objects."""
     kube = case.snapshot.kubernetes
     if kube is None:
@@ -557,7 +580,7 @@ def controller_down(case: Case) -> Iterator[Finding]:
     )
 
 
-def _untouched(case: Case) -> tuple[str, ...]:
+def _untouched(case: RuleContext) -> tuple[str, ...]:
     """Return a line about PVs without a phase: the PV controller sets one within moments."""
     kube = case.snapshot.kubernetes
     volumes = () if kube is None else observed_of(kube.persistent_volumes)
@@ -576,7 +599,7 @@ def _untouched(case: Case) -> tuple[str, ...]:
     return (f"{first.name} has been without a phase for {waited}{more}",)
 
 
-def _not_handed_over(case: Case) -> tuple[str, ...]:
+def _not_handed_over(case: RuleContext) -> tuple[str, ...]:
     return tuple(
         f"claim {claim.ref} of storage class {found.name} was not handed to {found.provisioner} in "
         f"{spoken(since(claim.created_at, case))}"
@@ -590,7 +613,7 @@ def _not_handed_over(case: Case) -> tuple[str, ...]:
     )
 
 
-def _is_unsettled(case: Case) -> bool:
+def _is_unsettled(case: RuleContext) -> bool:
     """Return whether the PV controller has work left for the target."""
     volume = case.use.persistent_volume
     if volume is not None and volume.phase == "Available" and volume.claim is None:

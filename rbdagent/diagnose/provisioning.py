@@ -27,17 +27,17 @@ from rbdagent.diagnose.binding import (
     weight,
     words,
 )
-from rbdagent.diagnose.case import LIST_CONTROLLERS, Case, finding, quoted
+from rbdagent.diagnose.case import LIST_CONTROLLERS, RuleContext, finding, quoted
 from rbdagent.diagnose.times import GRACE, spoken
 from rbdagent.model import (
-    Claim,
     Command,
     DriverPod,
     Finding,
-    Heals,
     KubeEvent,
     Lease,
     NotObserved,
+    PersistentVolumeClaim,
+    Recovery,
     StorageClass,
     observed_of,
 )
@@ -67,7 +67,7 @@ _DONE: Final = "ProvisioningSucceeded"
 _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
 
 
-def server_version(case: Case) -> tuple[int, int] | None:
+def server_version(case: RuleContext) -> tuple[int, int] | None:
     """Return the major and minor version of the API server."""
     kube = case.snapshot.kubernetes
     if kube is None or isinstance(kube.version, NotObserved):
@@ -76,7 +76,9 @@ def server_version(case: Case) -> tuple[int, int] | None:
     return None if found is None else (int(found[1]), int(found[2]))
 
 
-def explained(case: Case, claim: Claim, found: StorageClass) -> Iterator[Finding]:
+def explained(
+    case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass
+) -> Iterator[Finding]:
     """Report RBD605 to RBD608, RBD617 to RBD622: the progress of a claim's provisioner."""
     own = [event for event in told_of_claim(case, claim) if _is_from_provisioner(event, found)]
     last = next((event for event in reversed(own) if event.reason in {_FAILED, _DONE}), None)
@@ -95,7 +97,9 @@ def explained(case: Case, claim: Claim, found: StorageClass) -> Iterator[Finding
         yield _unreported(case, claim, found, asked, begun=bool(own))
 
 
-def _under_way(case: Case, claim: Claim, found: StorageClass, begun: str | None) -> Finding:
+def _under_way(
+    case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass, begun: str | None
+) -> Finding:
     return finding(
         "RBD605",
         f"pvc {claim.ref}",
@@ -115,7 +119,9 @@ def _is_from_provisioner(event: KubeEvent, found: StorageClass) -> bool:
     return event.reporter != _BINDER or found.provisioner.startswith(_IN_TREE)
 
 
-def _handed_over_at(case: Case, claim: Claim, found: StorageClass) -> str | None:
+def _handed_over_at(
+    case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass
+) -> str | None:
     """Return when a claim was handed to its provisioner, as exactly as it is known.
 
     The PV controller records an event, and repeats it at every sync. Without this event: not
@@ -131,7 +137,7 @@ def _handed_over_at(case: Case, claim: Claim, found: StorageClass) -> str | None
     return max((stamp for stamp in created if stamp), default=None)
 
 
-def _is_under_way(case: Case, own: list[KubeEvent], asked: str | None) -> bool:
+def _is_under_way(case: RuleContext, own: list[KubeEvent], asked: str | None) -> bool:
     if not is_over(SILENT, asked, case):
         return True
     return bool(own) and own[-1].reason == _BEGAN and not is_over(BEGUN, own[-1].last_seen, case)
@@ -262,7 +268,9 @@ _KNOWN: Final = (
 )
 
 
-def _fails(case: Case, claim: Claim, found: StorageClass, event: KubeEvent) -> Finding:
+def _fails(
+    case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass, event: KubeEvent
+) -> Finding:
     error = _error_of(event)
     counted = f"{event.count} times, last at {event.last_seen}"
     begun = event.first_seen or claim.created_at
@@ -275,7 +283,7 @@ def _fails(case: Case, claim: Claim, found: StorageClass, event: KubeEvent) -> F
             "volume for such a claim.",
             evidence=(quoted(event), counted, *_selector(claim)),
             commands=(describe_claim(claim),),
-            heals=binder(case, f"a PV of storage class {found.name} has the labels"),
+            recovery=binder(case, f"a PV of storage class {found.name} has the labels"),
             severity=young,
         )
     if Recognised.MANY_WRITERS.is_in(error):
@@ -329,7 +337,7 @@ def _error_of(event: KubeEvent) -> str:
     return text if found is None else found["error"]
 
 
-def _selector(claim: Claim) -> tuple[str, ...]:
+def _selector(claim: PersistentVolumeClaim) -> tuple[str, ...]:
     asked = ", ".join(str(requirement) for requirement in claim.selector or ())
     return (f"selector {asked}",) if asked else ()
 
@@ -340,7 +348,7 @@ def _selector(claim: Claim) -> tuple[str, ...]:
 
 
 def _selected_node_stuck(
-    case: Case, claim: Claim, failed: KubeEvent | None, found: StorageClass
+    case: RuleContext, claim: PersistentVolumeClaim, failed: KubeEvent | None, found: StorageClass
 ) -> Finding | None:
     """Report RBD622: the annotation stays if the node is removed, and also limits the scheduler."""
     if claim.selected_node is None:
@@ -349,16 +357,16 @@ def _selected_node_stuck(
     lacks = _lacks_driver(case, claim.selected_node, found.provisioner)
     if node is None:
         why = "that node does not exist"
-        heals = Heals(
-            by=f"{PROVISIONER} 5 and older",
-            once="it runs and retries",
+        recovery = Recovery(
+            actor=f"{PROVISIONER} 5 and older",
+            condition="it runs and retries",
             within_s=RETRY_S,
             note="version 6 removes the annotation only for drivers with topology",
         )
     elif lacks and failed is not None and _lacks_topology(failed):
         why = f"{found.provisioner} is not registered on that node"
         once = f"{found.provisioner} registers on {claim.selected_node}"
-        heals = Heals(by=PROVISIONER, once=once, within_s=RETRY_S)
+        recovery = Recovery(actor=PROVISIONER, condition=once, within_s=RETRY_S)
     else:
         return None
     users = live_users(case, claim)
@@ -377,7 +385,7 @@ def _selected_node_stuck(
             *last_words(case, claim),
         ),
         commands=(annotate_claim(claim, "volume.kubernetes.io/selected-node-"),),
-        heals=heals,
+        recovery=recovery,
     )
 
 
@@ -386,7 +394,7 @@ def _lacks_topology(event: KubeEvent) -> bool:
     return any(text.is_in(event.message) for text in texts)
 
 
-def _lacks_driver(case: Case, node: str, driver: str) -> bool:
+def _lacks_driver(case: RuleContext, node: str, driver: str) -> bool:
     kube = case.snapshot.kubernetes
     found = () if kube is None else observed_of(kube.csi_nodes)
     return any(csi_node.node_name == node and driver not in csi_node.drivers for csi_node in found)
@@ -397,7 +405,7 @@ def _lacks_driver(case: Case, node: str, driver: str) -> bool:
 # --------------------------------------------------------------------------------------------------
 
 
-def said_too_old(case: Case, claim: Claim) -> Finding | None:
+def said_too_old(case: RuleContext, claim: PersistentVolumeClaim) -> Finding | None:
     """Return RBD608 if its error is in an event: usually it is in a log only."""
     event = next(
         (event for event in case.use.events if Recognised.SELF_LINK.is_in(event.message)), None
@@ -408,7 +416,10 @@ def said_too_old(case: Case, claim: Claim) -> Finding | None:
 
 
 def _too_old(
-    claim: Claim, provisioner: str, evidence: tuple[str, ...], commands: tuple[Command, ...]
+    claim: PersistentVolumeClaim,
+    provisioner: str,
+    evidence: tuple[str, ...],
+    commands: tuple[Command, ...],
 ) -> Finding:
     return finding(
         "RBD608",
@@ -421,7 +432,12 @@ def _too_old(
 
 
 def _unreported(
-    case: Case, claim: Claim, found: StorageClass, asked: str | None, *, begun: bool
+    case: RuleContext,
+    claim: PersistentVolumeClaim,
+    found: StorageClass,
+    asked: str | None,
+    *,
+    begun: bool,
 ) -> Finding:
     """Report RBD606, RBD608, RBD617, RBD618: signs that the provisioner exists and runs, or not."""
     name = _provisioner_of(claim, found)
@@ -475,14 +491,14 @@ def _unreported(
     )
 
 
-def _provisioner_of(claim: Claim, found: StorageClass) -> str:
+def _provisioner_of(claim: PersistentVolumeClaim, found: StorageClass) -> str:
     """Return the provisioner of a claim, also if a CSI driver has replaced an in-tree plugin."""
     if found.provisioner.startswith(_IN_TREE) and claim.provisioner is not None:
         return claim.provisioner
     return found.provisioner
 
 
-def _pods_of(case: Case, provisioner: str) -> tuple[DriverPod, ...]:
+def _pods_of(case: RuleContext, provisioner: str) -> tuple[DriverPod, ...]:
     kube = case.snapshot.kubernetes
     found = () if kube is None else observed_of(kube.driver_pods)
     lease = _lease_of(case, provisioner)
@@ -501,7 +517,7 @@ def _served(pod: DriverPod) -> tuple[str, ...]:
     return (name,) if any(old_image in image for image in pod.images) else ()
 
 
-def _lease_of(case: Case, provisioner: str) -> Lease | None:
+def _lease_of(case: RuleContext, provisioner: str) -> Lease | None:
     """Return the newest lease of a provisioner."""
     names = lease_names(provisioner)
     kube = case.snapshot.kubernetes
@@ -510,7 +526,7 @@ def _lease_of(case: Case, provisioner: str) -> Lease | None:
     return max(found, key=lambda lease: (lease.renewed_at or "", lease.namespace), default=None)
 
 
-def _outdated(case: Case, pods: tuple[DriverPod, ...]) -> tuple[DriverPod, str] | None:
+def _outdated(case: RuleContext, pods: tuple[DriverPod, ...]) -> tuple[DriverPod, str] | None:
     version = server_version(case)
     if version is not None and version < _WITHOUT_SELF_LINK:
         return None
@@ -520,7 +536,7 @@ def _outdated(case: Case, pods: tuple[DriverPod, ...]) -> tuple[DriverPod, str] 
     )
 
 
-def _is_missing(case: Case, provisioner: str) -> bool:
+def _is_missing(case: RuleContext, provisioner: str) -> bool:
     """Return whether no object shows a provisioner, and all such objects were observed."""
     kube = case.snapshot.kubernetes
     if kube is None or isinstance(kube.leases, NotObserved) or provisioner.startswith(_IN_TREE):
@@ -530,7 +546,7 @@ def _is_missing(case: Case, provisioner: str) -> bool:
     return provisioner not in kube.drivers
 
 
-def _similar_names(case: Case, provisioner: str) -> str:
+def _similar_names(case: RuleContext, provisioner: str) -> str:
     """Return a hint at similar names: Rook puts its operator's namespace before ceph-csi's."""
     kube = case.snapshot.kubernetes
     drivers = () if kube is None else observed_of(kube.drivers)
@@ -556,14 +572,14 @@ def _look_at(pods: tuple[DriverPod, ...], lease: Lease | None) -> tuple[Command,
     return tuple(found)
 
 
-def signs_of(case: Case, provisioner: str) -> tuple[str, ...]:
+def signs_of(case: RuleContext, provisioner: str) -> tuple[str, ...]:
     """Return the pods and the lease of a provisioner as lines of evidence."""
     lease = _lease_of(case, provisioner)
     pods = _spoken_pods(_pods_of(case, provisioner))
     return (*pods, *((spoken_lease(lease, case),) if lease else ()))
 
 
-def look_for(case: Case, provisioner: str) -> tuple[Command, ...]:
+def look_for(case: RuleContext, provisioner: str) -> tuple[Command, ...]:
     """Return the command that shows the log of the active provisioner, if it is known."""
     lease = _lease_of(case, provisioner)
     if lease is not None and lease.holder:

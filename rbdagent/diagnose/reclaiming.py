@@ -26,19 +26,19 @@ from rbdagent.diagnose.binding import (
     volumes_seen,
     words,
 )
-from rbdagent.diagnose.case import Case, finding, quoted, subject_of
+from rbdagent.diagnose.case import RuleContext, finding, quoted, subject_of
 from rbdagent.diagnose.provisioning import look_for, signs_of
 from rbdagent.diagnose.times import spoken
 from rbdagent.model import (
-    Claim,
     Command,
     CsiSource,
     Finding,
-    Heals,
     HolderKind,
     KubeEvent,
     NotObserved,
     PersistentVolume,
+    PersistentVolumeClaim,
+    Recovery,
     Severity,
     Verdict,
     observed_of,
@@ -55,7 +55,7 @@ _DELETING: Final = timedelta(minutes=3)
 """The provisioner of ceph-csi allows one call 150 s. After that it reports a failure."""
 
 
-def reserved(case: Case) -> Iterator[Finding]:
+def reserved(case: RuleContext) -> Iterator[Finding]:
     """Report RBD611: a PV that is reserved by name for a claim that was never created."""
     volume = case.use.persistent_volume
     if volume is None or volume.phase != "Available" or volume.claim is None:
@@ -69,11 +69,11 @@ def reserved(case: Case) -> Iterator[Finding]:
         "gets it.",
         evidence=(f"phase Available, claimRef {volume.claim}, uid {volume.claim.uid or 'none'}",),
         commands=(describe_volume(volume),),
-        heals=binder(case, f"a claim {volume.claim} exists and fits {volume.name}"),
+        recovery=binder(case, f"a claim {volume.claim} exists and fits {volume.name}"),
     )
 
 
-def failed(case: Case) -> Iterator[Finding]:
+def failed(case: RuleContext) -> Iterator[Finding]:
     """Report RBD612: Kubernetes itself had to delete the image, and cannot."""
     volume = case.use.persistent_volume
     if volume is None or volume.phase != "Failed" or volume.deleting_since is not None:
@@ -92,13 +92,13 @@ def failed(case: Case) -> Iterator[Finding]:
     )
 
 
-def released(case: Case) -> Iterator[Finding]:
+def released(case: RuleContext) -> Iterator[Finding]:
     """Report RBD405, RBD406, RBD640 to RBD643: a Released PV, by its claim and reclaim policy."""
     volume = case.use.persistent_volume
     if volume is None or volume.phase not in {"Released", "Bound"} or volume.claim is None:
         return
     found = claim_named(volume.claim, case)
-    existing = found if isinstance(found, Claim) else None
+    existing = found if isinstance(found, PersistentVolumeClaim) else None
     if (
         existing is not None
         and existing.ref.uid is not None
@@ -109,19 +109,21 @@ def released(case: Case) -> Iterator[Finding]:
         yield from _of_deleted_claim(case, volume)
 
 
-def _is_wanted(case: Case, volume: PersistentVolume) -> bool:
+def _is_wanted(case: RuleContext, volume: PersistentVolume) -> bool:
     """Return whether a claim requests this PV by name: the findings about the claim explain it."""
     return any(claim.volume_name == volume.name for claim in claims_meant(case))
 
 
-def _of_existing_claim(case: Case, volume: PersistentVolume, claim: Claim) -> Iterator[Finding]:
+def _of_existing_claim(
+    case: RuleContext, volume: PersistentVolume, claim: PersistentVolumeClaim
+) -> Iterator[Finding]:
     """Report RBD406: the claim exists; the PV controller corrects the phase at its next sync."""
     if claim.volume_name != volume.name or volume.phase == "Bound":
         return
     overdue = is_over(SILENT, volume.phase_since, case)
-    heals = binder(case)
-    if overdue and not heals.once:
-        heals = binder(case, "it works again")
+    recovery = binder(case)
+    if overdue and not recovery.condition:
+        recovery = binder(case, "it works again")
     yield finding(
         "RBD406",
         f"pv {volume.name}",
@@ -134,17 +136,17 @@ def _of_existing_claim(case: Case, volume: PersistentVolume, claim: Claim) -> It
         ),
         evidence=(f"claimRef.uid and the claim's uid are both {claim.ref.uid}",),
         commands=(*retain(volume), describe_volume(volume)),
-        heals=heals,
+        recovery=recovery,
         severity=_early_severity(case, volume),
     )
 
 
-def _early_severity(case: Case, volume: PersistentVolume) -> Severity | None:
+def _early_severity(case: RuleContext, volume: PersistentVolume) -> Severity | None:
     """Return a lower severity until the PV controller must have synced again."""
     return None if is_over(SILENT, volume.phase_since, case) else Severity.WARNING
 
 
-def bound_elsewhere(case: Case) -> Iterator[Finding]:
+def bound_elsewhere(case: RuleContext) -> Iterator[Finding]:
     """Report RBD644: two PVs for one claim; the PV controller releases one at its next sync."""
     for claim in claims_meant(case):
         for volume in volumes_seen(case):
@@ -156,7 +158,9 @@ def bound_elsewhere(case: Case) -> Iterator[Finding]:
             yield _elsewhere(case, volume, claim)
 
 
-def _elsewhere(case: Case, volume: PersistentVolume, claim: Claim) -> Finding:
+def _elsewhere(
+    case: RuleContext, volume: PersistentVolume, claim: PersistentVolumeClaim
+) -> Finding:
     loses_image = volume.reclaim_policy == "Delete" and volume.provisioner is not None
     return finding(
         "RBD644",
@@ -173,14 +177,14 @@ def _elsewhere(case: Case, volume: PersistentVolume, claim: Claim) -> Finding:
             f"the claim's volumeName: {claim.volume_name}",
         ),
         commands=(*retain(volume), describe_volume(volume), describe_claim(claim)),
-        heals=binder(
+        recovery=binder(
             case, note="its image is then deleted" if loses_image else "it then frees the PV"
         ),
         severity=_early_severity(case, volume),
     )
 
 
-def _of_deleted_claim(case: Case, volume: PersistentVolume) -> Iterator[Finding]:
+def _of_deleted_claim(case: RuleContext, volume: PersistentVolume) -> Iterator[Finding]:
     if volume.reclaim_policy == "Delete":
         yield _to_be_deleted(case, volume)
         return
@@ -197,7 +201,7 @@ def _of_deleted_claim(case: Case, volume: PersistentVolume) -> Iterator[Finding]
     )
 
 
-def _check_first(case: Case, volume: PersistentVolume) -> tuple[Command, ...]:
+def _check_first(case: RuleContext, volume: PersistentVolume) -> tuple[Command, ...]:
     """Return the command that checks for holders before the PV is bound to another claim."""
     if isinstance(outsiders(case, volume), NotObserved):
         return (command("rbdagent who-holds", f"pv/{volume.name}"),)
@@ -213,7 +217,7 @@ def _is_in_use_error(text: str) -> bool:
     return Recognised.IN_USE.is_in(text) or Recognised.STILL_ATTACHED.is_in(text)
 
 
-def _to_be_deleted(case: Case, volume: PersistentVolume) -> Finding:
+def _to_be_deleted(case: RuleContext, volume: PersistentVolume) -> Finding:
     """Report RBD640 to RBD643: a deletion runs, is blocked by a holder, fails, or is missing."""
     events = [event for event in told_of_volume(case, volume) if event.reason == _FAILED]
     event = events[-1] if events and is_fresh(events[-1], case) else None
@@ -243,21 +247,21 @@ def _to_be_deleted(case: Case, volume: PersistentVolume) -> Finding:
     return _not_deleted(case, volume, foreign, events)
 
 
-def _holders(case: Case) -> list[str]:
+def _holders(case: RuleContext) -> list[str]:
     """Return the holders of the image, without ceph-mgr, which opens images for a short time."""
     return [
         subject_of(judged.holder)
         for judged in case.judged
-        if not judged.holder.passing and judged.holder.kind is not HolderKind.MGR
+        if not judged.holder.transient and judged.holder.kind is not HolderKind.MGR
     ]
 
 
-def _only_mirror(case: Case) -> bool:
-    kinds = {judged.holder.kind for judged in case.judged if not judged.holder.passing}
+def _only_mirror(case: RuleContext) -> bool:
+    kinds = {judged.holder.kind for judged in case.judged if not judged.holder.transient}
     return bool(kinds) and kinds <= {HolderKind.MIRROR, HolderKind.MGR}
 
 
-def _held(case: Case, volume: PersistentVolume, event: KubeEvent | None) -> Finding:
+def _held(case: RuleContext, volume: PersistentVolume, event: KubeEvent | None) -> Finding:
     open_by = _holders(case)
     attached = observed_of(case.use.attachments)
     nodes = sorted(
@@ -281,7 +285,7 @@ def _held(case: Case, volume: PersistentVolume, event: KubeEvent | None) -> Find
     found = outsiders(case, volume)
     outside = bool(found) and not isinstance(found, NotObserved)
     stays = outside or bool(case.those(*_STAYS))
-    passing = not stays and not is_over(_UNSTAGING, volume.phase_since, case)
+    transient = not stays and not is_over(_UNSTAGING, volume.phase_since, case)
     return finding(
         "RBD641",
         f"pv {volume.name}",
@@ -296,14 +300,14 @@ def _held(case: Case, volume: PersistentVolume, event: KubeEvent | None) -> Find
             *((quoted(event),) if event is not None else ()),
         ),
         commands=(command("rbdagent who-holds", f"pv/{volume.name}"),),
-        heals=Heals(
-            by=PROVISIONER,
-            once=f"{open_by[0]} has released the image"
+        recovery=Recovery(
+            actor=PROVISIONER,
+            condition=f"{open_by[0]} has released the image"
             if len(open_by) == 1
             else "no client has the image open",
             within_s=RETRY_S,
         ),
-        severity=Severity.INFO if passing else None,
+        severity=Severity.INFO if transient else None,
     )
 
 
@@ -325,7 +329,7 @@ def _deletion_fails(volume: PersistentVolume, event: KubeEvent) -> Finding:
     )
 
 
-def _foreign_reason(case: Case, volume: PersistentVolume) -> str:
+def _foreign_reason(case: RuleContext, volume: PersistentVolume) -> str:
     """Return why no provisioner in this cluster deletes the PV; empty if this is not certain."""
     driver = volume.source.driver if isinstance(volume.source, CsiSource) else None
     if volume.migrated_to is not None or driver is None:
@@ -341,7 +345,7 @@ def _foreign_reason(case: Case, volume: PersistentVolume) -> str:
 
 
 def _not_deleted(
-    case: Case, volume: PersistentVolume, foreign: str, events: list[KubeEvent]
+    case: RuleContext, volume: PersistentVolume, foreign: str, events: list[KubeEvent]
 ) -> Finding:
     static = (
         "it is a static PV, and external-provisioner deletes such images only since 3.5"
@@ -364,6 +368,6 @@ def _not_deleted(
             *(f"{quoted(event)}, last at {event.last_seen}" for event in events[-1:]),
         ),
         commands=(*(look_for(case, driver) if driver else ()), *retain(volume)),
-        heals=Heals(note=why) if foreign else None,
+        recovery=Recovery(note=why) if foreign else None,
         severity=Severity.WARNING if unknown else None,
     )

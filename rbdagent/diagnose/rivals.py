@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rbdagent.commands import kubectl, with_note
 from rbdagent.correlate.holders import is_terminated, waits_for_volumes
 from rbdagent.diagnose.attaching import is_exclusive
-from rbdagent.diagnose.case import Case, finding
+from rbdagent.diagnose.case import RuleContext, finding
 from rbdagent.diagnose.evidence import evidence_of, pod_names
 from rbdagent.diagnose.target import volumes_of_use
 from rbdagent.diagnose.times import MOVING
@@ -26,9 +26,9 @@ from rbdagent.diagnose.waiting import (
 from rbdagent.model import (
     Command,
     Finding,
-    Heals,
-    JudgedHolder,
+    HolderVerdict,
     Pod,
+    Recovery,
     Verdict,
     Workload,
     observed_of,
@@ -61,7 +61,7 @@ class Deployment(NamedTuple):
     found: Workload | None
 
 
-def blocked_by_user(case: Case) -> Iterator[Finding]:
+def blocked_by_user(case: RuleContext) -> Iterator[Finding]:
     """Report RBD111, RBD112, RBD719: a running pod rightly holds it, and a pod elsewhere waits."""
     if volumes_of_use(case.use) and not is_exclusive(case.use):
         return
@@ -85,7 +85,7 @@ def blocked_by_user(case: Case) -> Iterator[Finding]:
             yield _others(others, running, judged)
 
 
-def _held(running: list[Pod], judged: JudgedHolder) -> str:
+def _held(running: list[Pod], judged: HolderVerdict) -> str:
     return f"{pod_names(running)} on {judged.holder.node}"
 
 
@@ -94,7 +94,9 @@ def _held(running: list[Pod], judged: JudgedHolder) -> str:
 # --------------------------------------------------------------------------------------------------
 
 
-def _rolling(waiting: list[Pod], running: list[Pod], judged: JudgedHolder, case: Case) -> Finding:
+def _rolling(
+    waiting: list[Pod], running: list[Pod], judged: HolderVerdict, case: RuleContext
+) -> Finding:
     pod = waiting[0]
     mine = _deployment_of(pod, case)
     name, found = mine if mine is not None else Deployment("?", None)
@@ -106,7 +108,7 @@ def _rolling(waiting: list[Pod], running: list[Pod], judged: JudgedHolder, case:
         f"belong to one workload, Deployment {name}: {keeps} the old pod until the new one is "
         "ready, so this rolling update cannot finish.",
         evidence=(
-            *judged.because,
+            *judged.reasons,
             *(f"{one.ref}: {', '.join(one.owners)}" for one in (*waiting, *running)),
             *(_strategy_of(found) if found is not None else ()),
         ),
@@ -135,7 +137,7 @@ def _strategy_of(deployment: Workload) -> tuple[str, ...]:
     return (f"{deployment.name}: {deployment.strategy}, {figures}",)
 
 
-def _is_deadlock(new: Pod, old: Pod, case: Case) -> bool:
+def _is_deadlock(new: Pod, old: Pod, case: RuleContext) -> bool:
     """Return whether a Deployment keeps the old pod until the new pod is ready.
 
     The controller scales the old ReplicaSet down by the number of pods that may be unavailable. If
@@ -170,7 +172,7 @@ def _share(text: str, replicas: int, *, up: bool) -> int:
     return math.ceil(part) if up else math.floor(part)
 
 
-def _deployment_of(pod: Pod, case: Case) -> Deployment | None:
+def _deployment_of(pod: Pod, case: RuleContext) -> Deployment | None:
     """Return the Deployment of a pod, found through its ReplicaSet.
 
     If the ReplicaSet was not observed, its name shows the Deployment: the name of a ReplicaSet is
@@ -208,7 +210,9 @@ def _owner_of_both(one: Pod, other: Pod) -> str | None:
     return next(iter(sorted({*one.owners} & {*other.owners})), None)
 
 
-def _replicas(waiting: list[Pod], running: list[Pod], judged: JudgedHolder, case: Case) -> Finding:
+def _replicas(
+    waiting: list[Pod], running: list[Pod], judged: HolderVerdict, case: RuleContext
+) -> Finding:
     pod = waiting[0]
     owner = next(name for old in running if (name := _owner_of_both(pod, old)) is not None)
     mine = _deployment_of(pod, case)
@@ -221,7 +225,7 @@ def _replicas(waiting: list[Pod], running: list[Pod], judged: JudgedHolder, case
         f"{pod_names(waiting)} waits for the volume that {_held(running, judged)} uses: both are "
         f"replicas of {kind} {name}, they name one claim, and {case.volume} is for one node only.",
         evidence=(
-            *judged.because,
+            *judged.reasons,
             *(f"{one.ref}: {', '.join(one.owners)}" for one in (*waiting, *running)),
         ),
         remedy=_LOOK_FIRST if kind == "StatefulSet" else "",
@@ -245,12 +249,12 @@ def _show(pod: Pod) -> Command:
     return kubectl("get pod", pod.ref.name, namespace=pod.ref.namespace, options=wide)
 
 
-def _others(waiting: list[Pod], running: list[Pod], judged: JudgedHolder) -> Finding:
+def _others(waiting: list[Pod], running: list[Pod], judged: HolderVerdict) -> Finding:
     return finding(
         "RBD112",
         f"pod {waiting[0].ref}",
         f"{pod_names(waiting)} waits for the volume that {_held(running, judged)} uses.",
-        evidence=judged.because,
+        evidence=judged.reasons,
         commands=tuple(_show(one) for one in running),
     )
 
@@ -260,7 +264,7 @@ def _others(waiting: list[Pod], running: list[Pod], judged: JudgedHolder) -> Fin
 # --------------------------------------------------------------------------------------------------
 
 
-def once_pod(case: Case) -> Iterator[Finding]:
+def once_pod(case: RuleContext) -> Iterator[Finding]:
     """Report RBD704: another pod has the ReadWriteOncePod volume that a pod waits for.
 
     Both are on the same node, or the waiting pod has no node yet.
@@ -291,11 +295,11 @@ def once_pod(case: Case) -> Iterator[Finding]:
             commands=(_patched(pod, mine.name, _RECREATE),)
             if mine is not None
             else tuple(_show(rival) for rival in rivals),
-            heals=Heals(note="each of the two pods waits for the other") if rolling else None,
+            recovery=Recovery(note="each of the two pods waits for the other") if rolling else None,
         )
 
 
-def _is_rival(other: Pod, pod: Pod, case: Case) -> bool:
+def _is_rival(other: Pod, pod: Pod, case: RuleContext) -> bool:
     if other is pod or other.node_name is None or is_terminated(other):
         return False
     if is_ending_in_time(other, case) or (waits_for_volumes(other) and other.phase == "Pending"):

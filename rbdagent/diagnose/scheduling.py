@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command, kubectl
-from rbdagent.diagnose.case import Case, finding
+from rbdagent.diagnose.case import RuleContext, finding
 from rbdagent.diagnose.target import driver_of, volumes_of_use
 from rbdagent.diagnose.times import LONG, MOVING, is_young
 from rbdagent.diagnose.waiting import evidence_of_word, has_waited, words
 from rbdagent.model import (
-    Claim,
     Command,
     CsiSource,
     Finding,
-    Heals,
     KubeView,
     Node,
     NodeTerm,
     NotObserved,
     PersistentVolume,
+    PersistentVolumeClaim,
     Pod,
+    Recovery,
     Requirement,
     Severity,
     observed_of,
@@ -42,7 +42,7 @@ _ZONES: Final = (
 """PV labels that limit a PV to nodes with the same labels (volumezone); __ joins zones."""
 
 
-def without_node(case: Case) -> Iterator[Finding]:
+def without_node(case: RuleContext) -> Iterator[Finding]:
     """Report RBD701, RBD702, RBD703, RBD706: what keeps a pod from getting a node."""
     for pod in case.use.waiting_pods:
         why = pod.unschedulable
@@ -73,7 +73,7 @@ def _scheduler_message(pod: Pod) -> str:
     return f"the scheduler: {pod.unschedulable}"
 
 
-def _claims_not_ready(pod: Pod, case: Case) -> Iterator[Finding]:
+def _claims_not_ready(pod: Pod, case: RuleContext) -> Iterator[Finding]:
     kube = case.snapshot.kubernetes
     own = {
         claim.ref.name: claim
@@ -111,7 +111,7 @@ def _in_a_sentence(why: str) -> str:
     return why if why.startswith("is ") else f"is {why}"
 
 
-def _tied(pod: Pod, case: Case) -> Iterator[Finding]:
+def _tied(pod: Pod, case: RuleContext) -> Iterator[Finding]:
     """Report RBD702: one finding per PV that is limited to certain nodes."""
     kube = case.snapshot.kubernetes
     for volume in volumes_of_use(case.use):
@@ -170,7 +170,7 @@ def fits(volume: PersistentVolume, node: Node) -> bool:
     return not terms or any(term and selects(term, labels) for term in terms)
 
 
-def _limit(pod: Pod, case: Case) -> Finding:
+def _limit(pod: Pod, case: RuleContext) -> Finding:
     """Report RBD703: the scheduler names no driver; the pod may use volumes of several drivers."""
     driver = driver_of(case.use)
     mine = driver if driver is not None and _is_limit_of(driver, pod, case) else None
@@ -194,7 +194,7 @@ def _another_volume(driver: str) -> str:
     return f" No node is known to limit {driver}: another volume of the pod may be the cause."
 
 
-def _is_limit_of(driver: str, pod: Pod, case: Case) -> bool:
+def _is_limit_of(driver: str, pod: Pod, case: RuleContext) -> bool:
     """Return whether the limit can be the driver's: it has one, or the pod uses no other driver."""
     kube = case.snapshot.kubernetes
     if kube is None:
@@ -215,7 +215,7 @@ def _only_of(driver: str, pod: Pod, kube: KubeView) -> bool:
     return all(isinstance(source, CsiSource) and source.driver == driver for source in sources)
 
 
-def _counts(driver: str, case: Case) -> tuple[str, ...]:
+def _counts(driver: str, case: RuleContext) -> tuple[str, ...]:
     """Return the volumes of the driver and the limit per node, the fullest node first."""
     kube = case.snapshot.kubernetes
     if kube is None:
@@ -235,7 +235,7 @@ def _counts(driver: str, case: Case) -> tuple[str, ...]:
     return tuple(f"{node}: {count} of {limits[node]}" for count, node in full[:5])
 
 
-def _without_driver(pod: Pod, case: Case) -> Iterator[Finding]:
+def _without_driver(pod: Pod, case: RuleContext) -> Iterator[Finding]:
     """Report RBD731 for the volume's driver: the message names the unregistered driver."""
     own = driver_of(case.use)
     named = {match["driver"] for match in Recognised.NO_DRIVER.every_in(pod.unschedulable)}
@@ -260,7 +260,7 @@ def _of_other_reasons(pod: Pod) -> Finding:
     )
 
 
-def name_taken(case: Case) -> Iterator[Finding]:
+def name_taken(case: RuleContext) -> Iterator[Finding]:
     """Report RBD705: a generic ephemeral volume whose claim name is already in use."""
     not_owned = {word.pod: word for word in words(case) if Recognised.NOT_OWNER.is_in(word.text)}
     for pod in case.use.waiting_pods:
@@ -271,7 +271,7 @@ def name_taken(case: Case) -> Iterator[Finding]:
         name = match["claim"]
         claim = _claim_named(name, case)
         leaving = claim is not None and claim.deleting_since is not None
-        passing = _may_be_collected(claim, pod, case)
+        transient = _may_be_collected(claim, pod, case)
         yield finding(
             "RBD705",
             f"pod {pod.ref}",
@@ -286,8 +286,8 @@ def name_taken(case: Case) -> Iterator[Finding]:
             commands=(
                 command("rbdagent diagnose", f"pvc/{name}") if leaving else _show_claim(name),
             ),
-            severity=Severity.INFO if passing else None,
-            heals=_ONCE_FREE if leaving else _IF_COLLECTED if passing else None,
+            severity=Severity.INFO if transient else None,
+            recovery=_ONCE_FREE if leaving else _IF_COLLECTED if transient else None,
         )
 
 
@@ -296,13 +296,13 @@ def _show_claim(claim: str) -> Command:
     return kubectl("get pvc", name, namespace=namespace, options=("-o", "yaml"))
 
 
-def _claim_named(name: str, case: Case) -> Claim | None:
+def _claim_named(name: str, case: RuleContext) -> PersistentVolumeClaim | None:
     kube = case.snapshot.kubernetes
     known = () if kube is None else observed_of(kube.claims)
     return next((claim for claim in known if str(claim.ref) == name), None)
 
 
-def _may_be_collected(claim: Claim | None, pod: Pod, case: Case) -> bool:
+def _may_be_collected(claim: PersistentVolumeClaim | None, pod: Pod, case: RuleContext) -> bool:
     """Return whether the claim may belong to the previous pod and is still being collected.
 
     This happens when a StatefulSet creates its pod again: the garbage collector deletes the claim
@@ -317,8 +317,10 @@ def _may_be_collected(claim: Claim | None, pod: Pod, case: Case) -> bool:
 
 
 _LEAVING: Final = " It is being deleted."
-_IF_COLLECTED: Final = Heals(
-    by="the garbage collector and the ephemeral-volume controller",
+_IF_COLLECTED: Final = Recovery(
+    actor="the garbage collector and the ephemeral-volume controller",
     note="if the claim belongs to the previous pod",
 )
-_ONCE_FREE: Final = Heals(by="the ephemeral-volume controller", once="that claim is gone")
+_ONCE_FREE: Final = Recovery(
+    actor="the ephemeral-volume controller", condition="that claim is gone"
+)

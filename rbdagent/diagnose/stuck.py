@@ -14,33 +14,33 @@ from msgspec.structs import replace
 from rbdagent.catalog import CATALOG
 from rbdagent.correlate import correlate
 from rbdagent.correlate.parts import part_of
-from rbdagent.correlate.whole import Whole, whole_of
+from rbdagent.correlate.whole import ClusterIndex, whole_of
 from rbdagent.diagnose import WEIGHT, next_commands, unseen
-from rbdagent.diagnose.case import Case
+from rbdagent.diagnose.case import RuleContext
 from rbdagent.diagnose.life import life_of
 from rbdagent.diagnose.node import of_node
 from rbdagent.diagnose.subjects import EVERYTHING, Scope, subjects_of
-from rbdagent.diagnose.suspects import Suspicion
+from rbdagent.diagnose.suspects import Triage
 from rbdagent.diagnose.times import AGES, MOVING
 from rbdagent.diagnose.waiting import has_waited
 from rbdagent.model import (
-    Attachment,
+    AffectedObject,
     Cause,
     Finding,
-    JudgedHolder,
-    Life,
+    HolderVerdict,
+    Lifecycle,
+    LifecycleStep,
     LifeList,
-    LifeStep,
     Node,
     NotObserved,
     Pod,
     Severity,
     Snapshot,
-    Stuck,
     Target,
     TargetKind,
     Verdict,
-    VolumeUse,
+    Volume,
+    VolumeAttachment,
     observed_of,
 )
 
@@ -71,7 +71,7 @@ def stuck_in(snapshot: Snapshot, scope: Scope = EVERYTHING) -> LifeList:
         scope: the namespace and labels of the volumes to diagnose.
     """
     whole = whole_of(snapshot)
-    subjects, suspicion = subjects_of(whole, scope), Suspicion(whole)
+    subjects, suspicion = subjects_of(whole, scope), Triage(whole)
     suspects = (target for target in subjects.targets if suspicion.falls_on(target))
     stuck = without_repetition(lives_that_are_stuck(whole, suspects))
     return LifeList(
@@ -110,17 +110,19 @@ def is_empty(found: LifeList) -> bool:
     return not (found.claims or found.volumes or found.pods or found.others)
 
 
-def lives_that_are_stuck(whole: Whole, targets: Iterable[Target]) -> Iterator[Stuck]:
+def lives_that_are_stuck(
+    whole: ClusterIndex, targets: Iterable[Target]
+) -> Iterator[AffectedObject]:
     """Yield the targets that have a finding of severity WARNING or above."""
     for target in targets:
         part = part_of(whole, target)
         life = among_all(life_of(correlate(part, whole.here.directories), part), part)
         serious = serious_findings(life)
         if serious:
-            yield Stuck(life=life, finding=serious[0], since=_since(life, serious[0]))
+            yield AffectedObject(life=life, finding=serious[0], since=_since(life, serious[0]))
 
 
-def among_all(life: Life, snapshot: Snapshot) -> Life:
+def among_all(life: Lifecycle, snapshot: Snapshot) -> Lifecycle:
     """Return a lifecycle without the findings that the list reports once or does not report."""
     omitted = unseen.CODES | unseen.OF_ONE_VOLUME | _omitted(life, snapshot)
     kept = tuple(
@@ -143,7 +145,7 @@ def _is_of_node(finding: Finding, snapshot: Snapshot) -> bool:
     )
 
 
-def _of_node(snapshot: Snapshot, stuck: Iterable[Stuck]) -> tuple[Finding, ...]:
+def _of_node(snapshot: Snapshot, stuck: Iterable[AffectedObject]) -> tuple[Finding, ...]:
     """Return the findings about the observed node that are not the cause of a stuck volume."""
     causes = {(cause.finding.code, cause.finding.subject) for cause in stuck}
     return tuple(
@@ -151,32 +153,32 @@ def _of_node(snapshot: Snapshot, stuck: Iterable[Stuck]) -> tuple[Finding, ...]:
     )
 
 
-def _omitted(life: Life, snapshot: Snapshot) -> frozenset[str]:
+def _omitted(life: Lifecycle, snapshot: Snapshot) -> frozenset[str]:
     use = life.diagnosis.use
     if use.target.kind in {TargetKind.DEVICE, TargetKind.IMAGE}:
         return _OMITTED
-    holding = [judged.holder for judged in life.diagnosis.holders if not judged.holder.passing]
+    holding = [judged.holder for judged in life.diagnosis.holders if not judged.holder.transient]
     is_held = any(holder.mapping or holder.watcher or holder.published for holder in holding)
     waits = any(has_waited(pod, snapshot, MOVING) for pod in use.waiting_pods)
     # Without a pod that waits, it does not matter that the holders are unknown.
     return frozenset() if is_held or waits else frozenset({_UNSEEN})
 
 
-def serious_findings(life: Life) -> tuple[Finding, ...]:
+def serious_findings(life: Lifecycle) -> tuple[Finding, ...]:
     """Return the findings for which a lifecycle is reported."""
     return tuple(finding for finding in life.findings if finding.severity is not Severity.INFO)
 
 
 def _of_sources(snapshot: Snapshot) -> tuple[Finding, ...]:
-    use = VolumeUse(target=snapshot.target, image=None, image_view=None, persistent_volume=None)
-    case = Case(use=use, snapshot=snapshot, judged=(), verdict=Verdict.UNDETERMINED)
+    use = Volume(target=snapshot.target, image=None, image_view=None, persistent_volume=None)
+    case = RuleContext(use=use, snapshot=snapshot, judged=(), verdict=Verdict.UNDETERMINED)
     findings = (*unseen.sources(case), *unseen.clusters(case), *unseen.gaps(case))
     return tuple(sorted(dict.fromkeys(findings), key=lambda finding: WEIGHT[finding.severity]))
 
 
-def without_repetition(stuck: Iterable[Stuck]) -> list[Stuck]:
+def without_repetition(stuck: Iterable[AffectedObject]) -> list[AffectedObject]:
     """Return the objects without those whose findings an object of an earlier kind already has."""
-    kept: list[Stuck] = []
+    kept: list[AffectedObject] = []
     reported: set[Finding] = set()
     by_kind = sorted(stuck, key=_kind_order)
     for _, of_kind in groupby(by_kind, key=_kind_order):
@@ -186,7 +188,7 @@ def without_repetition(stuck: Iterable[Stuck]) -> list[Stuck]:
     return kept
 
 
-def _kind_order(stuck: Stuck) -> int:
+def _kind_order(stuck: AffectedObject) -> int:
     return _KINDS.index(stuck.life.diagnosis.use.target.kind)
 
 
@@ -195,17 +197,17 @@ def _kind_order(stuck: Stuck) -> int:
 # --------------------------------------------------------------------------------------------------
 
 
-def _since(life: Life, finding: Finding) -> str | None:
+def _since(life: Lifecycle, finding: Finding) -> str | None:
     """Return the earliest time since which a volume is stuck, based on the step of its finding."""
     use, step = life.diagnosis.use, CATALOG[finding.code].step
     claim, volume, pod = use.claim, use.persistent_volume, life.pod
     moments: list[str | None] = []
     if claim is not None:
-        waits = step in {LifeStep.PROVISION, LifeStep.BIND, LifeStep.SCHEDULE}
+        waits = step in {LifecycleStep.PROVISION, LifecycleStep.BIND, LifecycleStep.SCHEDULE}
         moments += [claim.created_at if waits else claim.deleting_since]
-    if volume is not None and step in {LifeStep.RELEASE, LifeStep.RECLAIM}:
+    if volume is not None and step in {LifecycleStep.RELEASE, LifecycleStep.RECLAIM}:
         moments += [volume.deleting_since, volume.phase_since]
-    if step is LifeStep.DETACH:
+    if step is LifecycleStep.DETACH:
         moments += [_detaching_since(observed_of(use.attachments))]
     moments += [_first(waiter.created_at for waiter in use.waiting_pods)]
     moments += [_first(_since_of_holder(judged) for judged in life.diagnosis.holders)]
@@ -213,7 +215,7 @@ def _since(life: Life, finding: Finding) -> str | None:
     return next((moment for moment in moments if moment is not None), None)
 
 
-def _since_of_holder(judged: JudgedHolder) -> str | None:
+def _since_of_holder(judged: HolderVerdict) -> str | None:
     """Return since when the holder's node is down or its agent reports the same verdict."""
     holder = judged.holder
     if isinstance(holder.node_object, Node) and holder.node_object.ready is not True:
@@ -225,7 +227,7 @@ def _first(moments: Iterable[str | None]) -> str | None:
     return min((moment for moment in moments if moment is not None), default=None)
 
 
-def _detaching_since(attachments: Iterable[Attachment]) -> str | None:
+def _detaching_since(attachments: Iterable[VolumeAttachment]) -> str | None:
     return _first(attachment.deleting_since for attachment in attachments)
 
 
@@ -234,19 +236,19 @@ def _detaching_since(attachments: Iterable[Attachment]) -> str | None:
 # --------------------------------------------------------------------------------------------------
 
 
-def _causes(stuck: Iterable[Stuck]) -> tuple[Cause, ...]:
+def _causes(stuck: Iterable[AffectedObject]) -> tuple[Cause, ...]:
     """Group objects by cause. Data in danger comes first, then the cause of most objects."""
-    by_cause: dict[tuple[str, str], list[Stuck]] = {}
+    by_cause: dict[tuple[str, str], list[AffectedObject]] = {}
     for item in stuck:
         by_cause.setdefault(_cause_of(item), []).append(item)
     causes = [
-        Cause(finding=victims[0].finding, victims=tuple(victims))
-        for victims in (sorted(group, key=_place) for group in by_cause.values())
+        Cause(finding=affected[0].finding, affected=tuple(affected))
+        for affected in (sorted(group, key=_place) for group in by_cause.values())
     ]
     return tuple(sorted(causes, key=_cause_order))
 
 
-def _place(stuck: Stuck) -> tuple[str, str]:
+def _place(stuck: AffectedObject) -> tuple[str, str]:
     target = stuck.life.diagnosis.use.target
     return (target.namespace, target.given)
 
@@ -254,13 +256,13 @@ def _place(stuck: Stuck) -> tuple[str, str]:
 def _cause_order(cause: Cause) -> tuple[int, int, str, tuple[str, str]]:
     return (
         WEIGHT[cause.finding.severity],
-        -len(cause.victims),
+        -len(cause.affected),
         cause.finding.code,
-        _place(cause.victims[0]),
+        _place(cause.affected[0]),
     )
 
 
-def _cause_of(stuck: Stuck) -> tuple[str, str]:
+def _cause_of(stuck: AffectedObject) -> tuple[str, str]:
     """Return the key of a cause: the code of its finding, and its subject or message.
 
     If the finding is about another object (a node, a Deployment), its subject is the key. Otherwise
@@ -278,7 +280,7 @@ def _nameless(text: str, own: frozenset[str]) -> str:
     return " ".join("*" if word.strip(_PUNCTUATION) in own else word for word in text.split())
 
 
-def _own_names(stuck: Stuck) -> frozenset[str]:
+def _own_names(stuck: AffectedObject) -> frozenset[str]:
     life, use = stuck.life, stuck.life.diagnosis.use
     volumes = (use.persistent_volume, *use.other_volumes)
     pods = (life.pod, *use.waiting_pods, *_pods_of_holders(life))
@@ -292,6 +294,6 @@ def _own_names(stuck: Stuck) -> frozenset[str]:
     return frozenset({*names, use.target.given, f"{use.target.namespace}/{use.target.name}"})
 
 
-def _pods_of_holders(life: Life) -> Iterator[Pod]:
+def _pods_of_holders(life: Lifecycle) -> Iterator[Pod]:
     for judged in life.diagnosis.holders:
         yield from observed_of(judged.holder.pods)

@@ -21,8 +21,8 @@ from rbdagent.parse.selector import meets
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sized
 
-    from rbdagent.correlate.whole import Key, Whole
-    from rbdagent.model import Claim, PersistentVolume, Pod, Selector
+    from rbdagent.correlate.whole import ClusterIndex, Key
+    from rbdagent.model import PersistentVolume, PersistentVolumeClaim, Pod, Selector
 
 _AT_PEACE: Final = frozenset(
     {
@@ -87,7 +87,7 @@ class Subjects(NamedTuple):
     """Number of PVs of other drivers, which are not targets."""
 
 
-def subjects_of(whole: Whole, scope: Scope = EVERYTHING) -> Subjects:
+def subjects_of(whole: ClusterIndex, scope: Scope = EVERYTHING) -> Subjects:
     """Return all targets in a scope.
 
     The claim is the target for a PV if both name each other. A pod is a target as well: it may
@@ -132,18 +132,18 @@ def _target(kind: TargetKind, namespace: str, name: str) -> Target:
     return Target(given=f"{kind}/{namespace}/{name}", kind=kind, name=name, namespace=namespace)
 
 
-def _is_in_scope(claim: Claim, whole: Whole, scope: Scope) -> bool:
+def _is_in_scope(claim: PersistentVolumeClaim, whole: ClusterIndex, scope: Scope) -> bool:
     users = whole.pods.of_claim.get(key_of(claim.ref), ())
     return scope.holds(claim.ref.namespace, claim.labels, *(user.labels for user in users))
 
 
-def _is_pod_in_scope(pod: Pod, whole: Whole, scope: Scope) -> bool:
+def _is_pod_in_scope(pod: Pod, whole: ClusterIndex, scope: Scope) -> bool:
     claims = (whole.claims.by_key.get((pod.ref.namespace, name)) for name in pod.claims)
     known = (claim.labels for claim in claims if claim is not None)
     return scope.holds(pod.ref.namespace, pod.labels, *known)
 
 
-def _is_volume_in_scope(volume: PersistentVolume, whole: Whole, scope: Scope) -> bool:
+def _is_volume_in_scope(volume: PersistentVolume, whole: ClusterIndex, scope: Scope) -> bool:
     if scope.is_all:
         return True
     if volume.claim is None:
@@ -154,12 +154,12 @@ def _is_volume_in_scope(volume: PersistentVolume, whole: Whole, scope: Scope) ->
     return scope.holds(volume.claim.namespace, ())
 
 
-def _is_told_by_its_claim(volume: PersistentVolume, whole: Whole) -> bool:
+def _is_told_by_its_claim(volume: PersistentVolume, whole: ClusterIndex) -> bool:
     claim = None if volume.claim is None else whole.claims.by_key.get(key_of(volume.claim))
     return claim is not None and claim.volume_name == volume.name
 
 
-def _is_of_others(whole: Whole, key: Key) -> bool:
+def _is_of_others(whole: ClusterIndex, key: Key) -> bool:
     """Return whether the volume of a claim belongs to another driver."""
     claim = whole.claims.by_key.get(key)
     if claim is None:
@@ -170,7 +170,7 @@ def _is_of_others(whole: Whole, key: Key) -> bool:
     return bool(volumes) and all(isinstance(volume.source, OtherSource) for volume in volumes)
 
 
-def _has_volumes(pod: Pod, whole: Whole) -> bool:
+def _has_volumes(pod: Pod, whole: ClusterIndex) -> bool:
     if pod.inline_images or pod.inline_volumes:
         return True
     return any(not _is_of_others(whole, (pod.ref.namespace, name)) for name in pod.claims)
@@ -181,7 +181,7 @@ def _has_volumes(pod: Pod, whole: Whole) -> bool:
 # --------------------------------------------------------------------------------------------------
 
 
-def _devices(whole: Whole) -> Iterator[Target]:
+def _devices(whole: ClusterIndex) -> Iterator[Target]:
     """Yield the devices of the observed node whose image has no PV, one device for each image."""
     seen: set[ImageIdentity] = set()
     handles = {handle for _, handle in whole.volumes.joins.by_handle}
@@ -195,7 +195,7 @@ def _devices(whole: Whole) -> Iterator[Target]:
         yield Target(given=mapping.device, kind=TargetKind.DEVICE, name=mapping.device)
 
 
-def _images(whole: Whole) -> Iterator[Target]:
+def _images(whole: ClusterIndex) -> Iterator[Target]:
     """Yield the images without a PV for which agents of other nodes report an unhealthy verdict."""
     kube = whole.snapshot.kubernetes
     own = None if whole.snapshot.node is None else whole.snapshot.node.node_name
@@ -207,14 +207,14 @@ def _images(whole: Whole) -> Iterator[Target]:
             yield Target(given=str(spec), kind=TargetKind.IMAGE, image=spec)
 
 
-def _is_lost(mapping: PublishedMapping, whole: Whole) -> bool:
+def _is_lost(mapping: PublishedMapping, whole: ClusterIndex) -> bool:
     image = mapping.image
     if image is None or mapping.verdict in _AT_PEACE:
         return False
     return not _has_volume(image, whole)
 
 
-def _has_volume(image: ImageIdentity, whole: Whole) -> bool:
+def _has_volume(image: ImageIdentity, whole: ClusterIndex) -> bool:
     """Return whether the image has a PV; False if PVs were not observed, though one may exist."""
     kube = whole.snapshot.kubernetes
     if kube is None or isinstance(kube.persistent_volumes, NotObserved):

@@ -15,8 +15,8 @@ from rbdagent.correlate.identity import clusters_of, volume_image
 from rbdagent.correlate.names import handle_of, key_of
 from rbdagent.correlate.parts import images_meant
 from rbdagent.correlate.whole import (
+    ClusterIndex,
     Key,
-    Whole,
     keys_of_volume,
     names_in_status,
     spelled,
@@ -39,16 +39,16 @@ from rbdagent.parse.handle import staging_hash
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from rbdagent.model import Attachment, Claim, KubeEvent
+    from rbdagent.model import KubeEvent, PersistentVolumeClaim, VolumeAttachment
 
 _OF_CONTAINERS: Final = frozenset({"Unhealthy", "BackOff"})
 """Reasons of warning events that do not concern volumes and are frequent in a cluster."""
 
 
-class Suspicion:
+class Triage:
     """Checks whether targets are healthy; facts that many targets share are computed once."""
 
-    def __init__(self, whole: Whole) -> None:
+    def __init__(self, whole: ClusterIndex) -> None:
         """Read from the indexed snapshot the facts that all checks need."""
         self._whole = whole
         kube = whole.snapshot.kubernetes
@@ -86,7 +86,7 @@ class Suspicion:
             known = self._peace[key] = claim is not None and self._is_bound_at_peace(claim)
         return known
 
-    def _is_bound_at_peace(self, claim: Claim) -> bool:
+    def _is_bound_at_peace(self, claim: PersistentVolumeClaim) -> bool:
         whole, key = self._whole, key_of(claim.ref)
         if claim.phase != "Bound" or claim.deleting_since is not None or self._complains(key):
             return False
@@ -173,12 +173,12 @@ class Suspicion:
             for report in told
         )
 
-    def _attachments_of(self, volume: PersistentVolume) -> Iterator[Attachment]:
+    def _attachments_of(self, volume: PersistentVolume) -> Iterator[VolumeAttachment]:
         known = self._whole.attachments
         yield from known.of_volume.get(volume.name, ())
         yield from known.odd_of.get(volume.name, ())
 
-    def _is_attachment_at_peace(self, attachment: Attachment, nodes: set[str]) -> bool:
+    def _is_attachment_at_peace(self, attachment: VolumeAttachment, nodes: set[str]) -> bool:
         if attachment.deleting_since is not None or not attachment.attached:
             return False
         if attachment.attach_error or attachment.detach_error:
@@ -238,7 +238,7 @@ def _is_complaint(event: KubeEvent) -> bool:
     return event.type == "Warning" and event.reason not in _OF_CONTAINERS
 
 
-def _nodes_that_are_well(whole: Whole) -> Iterable[str]:
+def _nodes_that_are_well(whole: ClusterIndex) -> Iterable[str]:
     listed, ranges = _blocklisted(whole)
     for node in whole.nodes.by_name.values():
         ips = {spelled(ip) for ip in node.internal_ips}
@@ -247,7 +247,7 @@ def _nodes_that_are_well(whole: Whole) -> Iterable[str]:
             yield node.name
 
 
-def _blocklisted(whole: Whole) -> tuple[set[str], list[str]]:
+def _blocklisted(whole: ClusterIndex) -> tuple[set[str], list[str]]:
     """Return the addresses and ranges of which at least one client is on a blocklist."""
     entries = [
         entry
@@ -265,14 +265,14 @@ def _is_within(ip: str, ranges: list[str]) -> bool:
         return bool(ranges)
 
 
-def suspects_of(whole: Whole, scope: Scope) -> tuple[Target, ...]:
+def suspects_of(whole: ClusterIndex, scope: Scope) -> tuple[Target, ...]:
     """Return the targets that the rules must judge, targets of waiting or ending pods first."""
-    suspicion = Suspicion(whole)
+    suspicion = Triage(whole)
     found = [target for target in subjects_of(whole, scope).targets if suspicion.falls_on(target)]
     return tuple(sorted(found, key=lambda target: not suspicion.waits(target)))
 
 
-def images_of_suspects(whole: Whole, scope: Scope) -> tuple[ImageIdentity, ...]:
+def images_of_suspects(whole: ClusterIndex, scope: Scope) -> tuple[ImageIdentity, ...]:
     """Return the images of the suspects in the same order: their watchers are further evidence."""
     found = suspects_of(whole, scope)
     return tuple(dict.fromkeys(image for target in found for image in images_meant(whole, target)))

@@ -23,12 +23,11 @@ from rbdagent.correlate.names import (
 from rbdagent.diagnose.coverage import missing_of_nodes, reporting_nodes
 from rbdagent.diagnose.times import age, is_young, spoken
 from rbdagent.model import (
-    Attachment,
     CsiSource,
     DeviceKind,
     Holder,
+    HolderVerdict,
     ImagePresence,
-    JudgedHolder,
     Mapping,
     Node,
     NotObserved,
@@ -37,7 +36,8 @@ from rbdagent.model import (
     Snapshot,
     SourceState,
     Verdict,
-    VolumeUse,
+    Volume,
+    VolumeAttachment,
     observed_of,
 )
 
@@ -63,7 +63,7 @@ PODS_ELSEWHERE: Final = "pods on other nodes"
 """Not observed if the target names no claim: then only the pods of this node were listed."""
 
 
-def target_verdict(use: VolumeUse, judged: tuple[JudgedHolder, ...], snapshot: Snapshot) -> Verdict:
+def target_verdict(use: Volume, judged: tuple[HolderVerdict, ...], snapshot: Snapshot) -> Verdict:
     """Return the verdict on the target."""
     if use.unbacked:
         return Verdict.NOT_BACKED
@@ -71,7 +71,7 @@ def target_verdict(use: VolumeUse, judged: tuple[JudgedHolder, ...], snapshot: S
         return Verdict.CONFLICT
     if is_ambiguous(use, snapshot):
         return Verdict.UNDETERMINED
-    holding = [candidate for candidate in judged if not candidate.holder.passing]
+    holding = [candidate for candidate in judged if not candidate.holder.transient]
     if not holding or only_ceph_itself(holding):
         # ceph-mgr and rbd-mirror may watch any image. Another client may hold it unobserved.
         return _verdict_without_holder(use, snapshot)
@@ -83,7 +83,7 @@ def target_verdict(use: VolumeUse, judged: tuple[JudgedHolder, ...], snapshot: S
     return Verdict.SHARED if is_shared else worst
 
 
-def is_left_behind(judged: JudgedHolder) -> bool:
+def is_left_behind(judged: HolderVerdict) -> bool:
     """Return whether it is a dead nbd device that is not mounted, not open and not stacked on."""
     mapping = judged.holder.mapping
     return (
@@ -94,12 +94,12 @@ def is_left_behind(judged: JudgedHolder) -> bool:
     )
 
 
-def only_ceph_itself(holding: list[JudgedHolder]) -> bool:
+def only_ceph_itself(holding: list[HolderVerdict]) -> bool:
     """Return whether all holders are Ceph's own daemons."""
     return all(is_ceph_daemon(judged.holder) for judged in holding)
 
 
-def sharing(judged: tuple[JudgedHolder, ...]) -> tuple[JudgedHolder, ...]:
+def sharing(judged: tuple[HolderVerdict, ...]) -> tuple[HolderVerdict, ...]:
     """Return the holders that are in use, one per node."""
     used = [candidate for candidate in judged if candidate.verdict is Verdict.IN_USE]
     by_node = {user.holder.node or str(user.holder.watcher): user for user in used}
@@ -112,8 +112,8 @@ def sharing(judged: tuple[JudgedHolder, ...]) -> tuple[JudgedHolder, ...]:
 
 
 def conflicting(
-    use: VolumeUse, judged: tuple[JudgedHolder, ...], snapshot: Snapshot
-) -> tuple[JudgedHolder, ...]:
+    use: Volume, judged: tuple[HolderVerdict, ...], snapshot: Snapshot
+) -> tuple[HolderVerdict, ...]:
     """Return the holders that have the image read-write on several nodes without permission.
 
     Short-lived watches, librbd watches (ceph-csi's in-use check, an ``rbd`` shell) and watches from
@@ -130,31 +130,31 @@ def conflicting(
     return tuple(writers[node] for node in sorted(writers)) if len(writers) > 1 else ()
 
 
-def volumes_of_use(use: VolumeUse) -> tuple[PersistentVolume, ...]:
+def volumes_of_use(use: Volume) -> tuple[PersistentVolume, ...]:
     """Return all PVs of the image."""
     first = () if use.persistent_volume is None else (use.persistent_volume,)
     return (*first, *use.other_volumes)
 
 
-def driver_of(use: VolumeUse) -> str | None:
+def driver_of(use: Volume) -> str | None:
     """Return the CSI driver of the PV; None without one."""
     volume = use.persistent_volume
     pair = handle_of(volume.source) if volume is not None else None
     return pair[0] if pair is not None else None
 
 
-def may_share_writing(use: VolumeUse) -> bool:
+def may_share_writing(use: Volume) -> bool:
     """Return whether several nodes may write the image through one of its PVs."""
     return any(_has_many_writers(volume) for volume in volumes_of_use(use))
 
 
-def is_read_only(use: VolumeUse) -> bool:
+def is_read_only(use: Volume) -> bool:
     """Return whether all PVs of the image are staged read-only: such mappings take no watch."""
     volumes = volumes_of_use(use)
     return bool(volumes) and all(_has_readers_only(volume) for volume in volumes)
 
 
-def may_be_shared(use: VolumeUse) -> bool:
+def may_be_shared(use: Volume) -> bool:
     """Return whether several nodes may map the image: as a raw block device, or read-only."""
     return may_share_writing(use) or is_read_only(use)
 
@@ -182,7 +182,7 @@ def _has_readers_only(volume: PersistentVolume) -> bool:
     return getattr(volume.source, "read_only", False) or first == ("ReadOnlyMany",)
 
 
-def maps_by_nbd(use: VolumeUse) -> bool:
+def maps_by_nbd(use: Volume) -> bool:
     """Return whether ceph-csi maps it by rbd-nbd, whose watch is that of any librbd client."""
     sources = (volume.source for volume in volumes_of_use(use))
     return any(
@@ -215,9 +215,9 @@ def report_of(holder: Holder, now: str) -> str:
     return f"the agent on {node.name} reported {mapping.device} {since} ago"
 
 
-def _writes(judged: JudgedHolder, use: VolumeUse, snapshot: Snapshot) -> bool:
+def _writes(judged: HolderVerdict, use: Volume, snapshot: Snapshot) -> bool:
     holder = judged.holder
-    if holder.passing or judged.verdict in (Verdict.FOREIGN, Verdict.DEAD, Verdict.NODE_DOWN):
+    if holder.transient or judged.verdict in (Verdict.FOREIGN, Verdict.DEAD, Verdict.NODE_DOWN):
         return False
     if holder.mapping is not None:
         return is_writable(holder.mapping) is True
@@ -238,21 +238,21 @@ def _writes(judged: JudgedHolder, use: VolumeUse, snapshot: Snapshot) -> bool:
 # --------------------------------------------------------------------------------------------------
 
 
-def _verdict_without_holder(use: VolumeUse, snapshot: Snapshot) -> Verdict:
+def _verdict_without_holder(use: Volume, snapshot: Snapshot) -> Verdict:
     if use.image is None:
         return Verdict.UNDETERMINED
     nodes = attached_on_paper(use, snapshot)
     if nodes:
         if any(about_to_stage(use, node) or under_way(use, node, snapshot) for node in nodes):
             return Verdict.STAGED
-        return Verdict.ATTACHED_ON_PAPER
+        return Verdict.STALE_ATTACHMENT
     if missing_for_free(use, snapshot):
         return Verdict.UNDETERMINED
     # No node stages a volume before the attacher is done: this volume is being attached.
     return Verdict.STAGED if observed_of(use.attachments) else Verdict.FREE
 
 
-def attached_on_paper(use: VolumeUse, snapshot: Snapshot) -> tuple[str, ...]:
+def attached_on_paper(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
     """Return the nodes whose VolumeAttachment is attached and that certainly have no mapping.
 
     A node is certain if it was observed, by this snapshot or by a fresh report of its agent. The
@@ -275,7 +275,7 @@ def attached_on_paper(use: VolumeUse, snapshot: Snapshot) -> tuple[str, ...]:
     )
 
 
-def under_way(use: VolumeUse, node: str, snapshot: Snapshot) -> bool:
+def under_way(use: Volume, node: str, snapshot: Snapshot) -> bool:
     """Return whether an attachment may be in transition: recent, being deleted, or still listed.
 
     kubelet updates volumesInUse up to ten seconds after it has released a volume, and the
@@ -297,7 +297,7 @@ def under_way(use: VolumeUse, node: str, snapshot: Snapshot) -> bool:
     )
 
 
-def is_listed(use: VolumeUse, node: str, snapshot: Snapshot) -> bool:
+def is_listed(use: Volume, node: str, snapshot: Snapshot) -> bool:
     """Return whether the node is Ready and lists the volume in volumesInUse."""
     found = node_named(node, snapshot)
     return (
@@ -307,12 +307,12 @@ def is_listed(use: VolumeUse, node: str, snapshot: Snapshot) -> bool:
     )
 
 
-def about_to_stage(use: VolumeUse, node: str) -> bool:
+def about_to_stage(use: Volume, node: str) -> bool:
     """Return whether a pod on the node waits for the volume: staging follows the attach."""
     return any(pod.node_name == node for pod in use.waiting_pods)
 
 
-def missing_for_free(use: VolumeUse, snapshot: Snapshot) -> tuple[str, ...]:
+def missing_for_free(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
     """Return what must still be observed, or is a contradiction, before a volume may be `Free`.
 
     Users start a second writer when they read `Free`. Therefore everything that could hold the
@@ -321,7 +321,7 @@ def missing_for_free(use: VolumeUse, snapshot: Snapshot) -> tuple[str, ...]:
     return (*missing_sources(use, snapshot), *missing_of_nodes(use, snapshot))
 
 
-def missing_sources(use: VolumeUse, snapshot: Snapshot) -> tuple[str, ...]:
+def missing_sources(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
     """Return which of the sources of a volume's state were not observed."""
     missing = []
     if not _no_watchers(use):
@@ -343,7 +343,7 @@ def missing_sources(use: VolumeUse, snapshot: Snapshot) -> tuple[str, ...]:
     return tuple(missing)
 
 
-def _no_watchers(use: VolumeUse) -> bool:
+def _no_watchers(use: Volume) -> bool:
     """Return whether the watchers were observed and all belong to Ceph's own daemons."""
     view = use.image_view
     if view is None or isinstance(view.watchers, NotObserved):
@@ -351,13 +351,13 @@ def _no_watchers(use: VolumeUse) -> bool:
     if view.presence not in (ImagePresence.PRESENT, ImagePresence.TRASH):
         return False
     return all(
-        holder.passing or is_ceph_daemon(holder)
+        holder.transient or is_ceph_daemon(holder)
         for holder in use.holders
         if holder.watcher is not None
     )
 
 
-def _every_cluster_answered(use: VolumeUse, snapshot: Snapshot) -> bool:
+def _every_cluster_answered(use: Volume, snapshot: Snapshot) -> bool:
     """Return whether every cluster was observed that may have an image of this name.
 
     The target may be the image of a cluster that did not answer.
@@ -385,14 +385,14 @@ def missing_devices(snapshot: Snapshot) -> tuple[Mapping, ...]:
     )
 
 
-def is_ambiguous(use: VolumeUse, snapshot: Snapshot) -> bool:
+def is_ambiguous(use: Volume, snapshot: Snapshot) -> bool:
     """Return whether several clusters have an image of this name and the target names none."""
     if use.image is None or use.image.fsid is not None:
         return False
     return len(fsids_of(use.image, snapshot.node, snapshot.ceph)) > 1
 
 
-def attachment_of(holder: Holder) -> Attachment | None:
+def attachment_of(holder: Holder) -> VolumeAttachment | None:
     """Return a holder's attachment; None if it was not observed."""
     return None if isinstance(holder.attachment, NotObserved) else holder.attachment
 

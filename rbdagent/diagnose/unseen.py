@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from rbdagent.commands import command
 from rbdagent.correlate.holders import cluster_with
 from rbdagent.correlate.identity import clusters_of
-from rbdagent.diagnose.case import Case, finding
+from rbdagent.diagnose.case import RuleContext, finding
 from rbdagent.model import CODES_OF_GAPS, Finding, NotObserved, Severity, Source, SourceState
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ OF_ONE_VOLUME: Final = frozenset({"RBD905"})
 report it once."""
 
 
-def sources(case: Case) -> Iterator[Finding]:
+def sources(case: RuleContext) -> Iterator[Finding]:
     """Report RBD901 to RBD903: a whole source was not observed; INFO if skipped on purpose."""
     states = case.snapshot.sources
     yield from _source("RBD901", "This node", states.node, "mappings here")
@@ -40,12 +40,12 @@ def _source(code: str, name: str, source: Source, hidden: str) -> Iterator[Findi
         name,
         f"{name} {what}: {hidden} were not seen{f' ({source.reason})' if source.reason else ''}.",
         evidence=(source.reason,) if source.reason else (),
-        remedy=source.cure,
+        remedy=source.hint,
         severity=Severity.INFO if skipped else None,
     )
 
 
-def clusters(case: Case) -> Iterator[Finding]:
+def clusters(case: RuleContext) -> Iterator[Finding]:
     """Report RBD902: one cluster of several was not observed."""
     for cluster in clusters_of(case.snapshot.ceph):
         if cluster.source.state is SourceState.OBSERVED:
@@ -60,7 +60,7 @@ def clusters(case: Case) -> Iterator[Finding]:
             f"Ceph cluster {cluster.name} could not be asked: its watchers were not seen"
             f"{f' ({cluster.source.reason})' if cluster.source.reason else ''}.",
             evidence=(cluster.source.reason,) if cluster.source.reason else (),
-            remedy=cluster.source.cure,
+            remedy=cluster.source.hint,
         )
 
 
@@ -68,7 +68,7 @@ _SILENCE: Final = re.compile(r"\bno (?:monitor answered|answer)\b")
 """Matches only the reasons of sources and facts that had no answer in time."""
 
 
-def silence(case: Case) -> Iterator[Finding]:
+def silence(case: RuleContext) -> Iterator[Finding]:
     """Report RBD905: the effect on this volume if Ceph did not answer in time."""
     image, late = case.use.image, _late(case)
     if image is None or late is None:
@@ -83,7 +83,7 @@ def silence(case: Case) -> Iterator[Finding]:
     )
 
 
-def _late(case: Case) -> NotObserved | Source | None:
+def _late(case: RuleContext) -> NotObserved | Source | None:
     """Return the source or fact of the image's own cluster that had no answer in time."""
     source, view = case.snapshot.sources.ceph, case.use.image_view
     if source.state is SourceState.FAILED:
@@ -100,7 +100,7 @@ def _late(case: Case) -> NotObserved | Source | None:
     return next((view.source for view in unnamed if _SILENCE.search(view.source.reason)), None)
 
 
-def gaps(case: Case) -> Iterator[Finding]:
+def gaps(case: RuleContext) -> Iterator[Finding]:
     """Report RBD904: a single fact is missing in a source that was observed."""
     states = case.snapshot.sources
     found = [
@@ -124,5 +124,5 @@ def gaps(case: Case) -> Iterator[Finding]:
             name,
             f"Not observed: {gap.fact} ({gap.reason}).",
             evidence=(gap.reason,),
-            remedy=gap.cure,
+            remedy=gap.hint,
         )

@@ -29,15 +29,14 @@ from rbdagent.diagnose.evidence import (
 from rbdagent.diagnose.target import ORDER, fresh_word, maps_by_nbd, report_of
 from rbdagent.diagnose.times import GRACE, age, is_young, spoken
 from rbdagent.model import (
-    Attachment,
     BlocklistEntry,
     DeviceKind,
     EntityAddress,
     Holder,
     HolderKind,
+    HolderVerdict,
     ImagePresence,
     ImageView,
-    JudgedHolder,
     KubeView,
     Node,
     NotObserved,
@@ -47,7 +46,8 @@ from rbdagent.model import (
     PublishedMapping,
     Snapshot,
     Verdict,
-    VolumeUse,
+    Volume,
+    VolumeAttachment,
 )
 from rbdagent.parse.kubelet import pod_uid_of_path
 
@@ -56,12 +56,12 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
 
-class Bench(Struct, frozen=True, kw_only=True):
+class HolderContext(Struct, frozen=True, kw_only=True):
     """Holds the input of one check: a holder, its evidence, the volume and the snapshot."""
 
     holder: Holder
     found: Evidence
-    use: VolumeUse
+    use: Volume
     snapshot: Snapshot
     grace: timedelta
 
@@ -76,22 +76,24 @@ class Bench(Struct, frozen=True, kw_only=True):
         return report_of(self.holder, self.now)
 
 
-class Word(Struct, frozen=True, kw_only=True):
+class RungResult(Struct, frozen=True, kw_only=True):
     """Holds the result of a check: a verdict and its evidence."""
 
     verdict: Verdict
-    because: tuple[str, ...]
+    reasons: tuple[str, ...]
 
 
 def judge(
-    holder: Holder, use: VolumeUse, snapshot: Snapshot, grace: timedelta = GRACE
-) -> JudgedHolder:
+    holder: Holder, use: Volume, snapshot: Snapshot, grace: timedelta = GRACE
+) -> HolderVerdict:
     """Return the verdict on a holder, with its evidence."""
-    bench = Bench(holder=holder, found=evidence_of(holder), use=use, snapshot=snapshot, grace=grace)
+    bench = HolderContext(
+        holder=holder, found=evidence_of(holder), use=use, snapshot=snapshot, grace=grace
+    )
     checks = LOCAL if holder.mapping is not None else REMOTE
     result = next(result for check in checks if (result := check(bench)) is not None)
-    return JudgedHolder(
-        holder=holder, verdict=result.verdict, because=result.because, since=snapshot.observed_at
+    return HolderVerdict(
+        holder=holder, verdict=result.verdict, reasons=result.reasons, since=snapshot.observed_at
     )
 
 
@@ -100,20 +102,20 @@ def judge(
 # --------------------------------------------------------------------------------------------------
 
 
-def unknown_image(bench: Bench) -> Word | None:
+def unknown_image(bench: HolderContext) -> RungResult | None:
     """Return `Undetermined` for a device whose image was not observed."""
     mapping = bench.holder.mapping
     if mapping is None or not isinstance(mapping.spec, NotObserved):
         return None
     if bench.use.image is not None and mapping.nbd is not None:
         return None
-    return Word(
+    return RungResult(
         verdict=Verdict.UNDETERMINED,
-        because=(f"the image of {mapping.device} was not observed: {mapping.spec.reason}",),
+        reasons=(f"the image of {mapping.device} was not observed: {mapping.spec.reason}",),
     )
 
 
-def dead_nbd(bench: Bench) -> Word | None:
+def dead_nbd(bench: HolderContext) -> RungResult | None:
     """Return `Dead` for an nbd device without its process.
 
     sysfs keeps the pid and the backend indefinitely.
@@ -123,13 +125,13 @@ def dead_nbd(bench: Bench) -> Word | None:
         return None
     recorded = mapping.nbd.recorded_pid
     noted = f" (sysfs shows the pid {recorded} of a process that has ended)" if recorded else ""
-    return Word(
+    return RungResult(
         verdict=Verdict.DEAD,
-        because=(f"no rbd-nbd process serves {mapping.device}{noted}",),
+        reasons=(f"no rbd-nbd process serves {mapping.device}{noted}",),
     )
 
 
-def blocklisted(bench: Bench) -> Word | None:
+def blocklisted(bench: HolderContext) -> RungResult | None:
     """Return `Dead` for a blocklisted client.
 
     Such a client keeps its mappings and mounts; every write fails with -108.
@@ -137,9 +139,9 @@ def blocklisted(bench: Bench) -> Word | None:
     entry = bench.holder.blocklisted_by
     if not isinstance(entry, BlocklistEntry):
         return None
-    return Word(
+    return RungResult(
         verdict=Verdict.DEAD,
-        because=(f"its client is on the blocklist: {entry_text(entry)}",),
+        reasons=(f"its client is on the blocklist: {entry_text(entry)}",),
     )
 
 
@@ -168,7 +170,7 @@ _NO_VIEW: Final = NotObserved(reason="the watchers of its image were not observe
 _NO_ADDRESS: Final = NotObserved(reason="the address of its client was not observed")
 
 
-def unwatched(bench: Bench) -> Word | None:
+def unwatched(bench: HolderContext) -> RungResult | None:
     """Return `Unwatched` for a writable mapping whose watch is gone: Ceph does not list its client.
 
     Recorded after a blocklist entry was removed: I/O worked again, the watch did not return.
@@ -180,7 +182,9 @@ def unwatched(bench: Bench) -> Word | None:
     if isinstance(mapping.read_only, NotObserved):
         return None
     if mapping.watch is False:
-        return Word(verdict=Verdict.UNWATCHED, because=_without_watch(bench, "the kernel lists no"))
+        return RungResult(
+            verdict=Verdict.UNWATCHED, reasons=_without_watch(bench, "the kernel lists no")
+        )
     moving = bench.found.bringing_up or bench.found.tearing_down
     if seen is not False or mapping.watch is True or moving:
         # The node and Ceph are observed one after the other. A mapping that appears or disappears
@@ -188,17 +192,17 @@ def unwatched(bench: Bench) -> Word | None:
         return None
     if isinstance(holder.blocklisted_by, NotObserved):
         reason = holder.blocklisted_by.reason
-        return Word(
+        return RungResult(
             verdict=Verdict.UNDETERMINED,
-            because=(
+            reasons=(
                 f"{mapping.device} is mapped read-write, but Ceph lists no watch of its client",
                 f"whether that client is blocklisted was not observed: {reason}",
             ),
         )
-    return Word(verdict=Verdict.UNWATCHED, because=_without_watch(bench, "Ceph lists no"))
+    return RungResult(verdict=Verdict.UNWATCHED, reasons=_without_watch(bench, "Ceph lists no"))
 
 
-def _without_watch(bench: Bench, source: str) -> tuple[str, ...]:
+def _without_watch(bench: HolderContext, source: str) -> tuple[str, ...]:
     mapping = bench.holder.mapping
     assert mapping is not None  # noqa: S101 - the caller checked it
     client = f"client.{mapping.client_id} {mapping.client_address}"
@@ -212,7 +216,7 @@ def _without_watch(bench: Bench, source: str) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def returned_dirty(bench: Bench) -> Word | None:
+def returned_dirty(bench: HolderContext) -> RungResult | None:
     """Return `ReturnedDirty` for a node that was declared lost and still has the image mapped."""
     holder = bench.holder
     node = holder.node_object
@@ -220,7 +224,7 @@ def returned_dirty(bench: Bench) -> Word | None:
         return None
     if isinstance(holder.pods, NotObserved) or bench.found.running:
         return None
-    if isinstance(holder.attachment, NotObserved | Attachment):
+    if isinstance(holder.attachment, NotObserved | VolumeAttachment):
         return None
     lines = [
         f"node {node.name} has the out-of-service taint, so its volumes were force-detached",
@@ -229,16 +233,16 @@ def returned_dirty(bench: Bench) -> Word | None:
     boot_id = bench.snapshot.node.boot_id if bench.snapshot.node is not None else None
     if boot_id and node.boot_id == boot_id:
         lines.append("the node has not rebooted since kubelet last reported")
-    return Word(verdict=Verdict.RETURNED_DIRTY, because=tuple(lines))
+    return RungResult(verdict=Verdict.RETURNED_DIRTY, reasons=tuple(lines))
 
 
-def in_use(bench: Bench) -> Word | None:
+def in_use(bench: HolderContext) -> RungResult | None:
     """Return `InUse` if a pod, a container or a pod's path uses the volume, or may use it."""
     holder, found = bench.holder, bench.found
     if found.running:
-        return Word(
+        return RungResult(
             verdict=Verdict.IN_USE,
-            because=(f"used by {_pods(found.running)} on {holder.node}",),
+            reasons=(f"used by {_pods(found.running)} on {holder.node}",),
         )
     groups: tuple[tuple[str, tuple[ProcessRef, ...]], ...] = (
         ("a container of its pod still uses the device", own_processes(found, holder)),
@@ -254,11 +258,11 @@ def in_use(bench: Bench) -> Word | None:
     for reason, processes in groups:
         if processes:
             lines = tuple(said_of_process(process) for process in processes)
-            return Word(verdict=Verdict.IN_USE, because=(reason, *lines))
+            return RungResult(verdict=Verdict.IN_USE, reasons=(reason, *lines))
     return _in_use_by_path(bench) or _in_use_by_directory(bench)
 
 
-def _in_use_by_path(bench: Bench) -> Word | None:
+def _in_use_by_path(bench: HolderContext) -> RungResult | None:
     """Return `InUse` for a mount at a pod's path.
 
     It does not apply if the API lists the pod, or if the plugin is down and cannot unmount.
@@ -272,13 +276,13 @@ def _in_use_by_path(bench: Bench) -> Word | None:
     driver_is_down = holder.driver_registered is False and not isinstance(holder.pods, NotObserved)
     if not unexplained or driver_is_down:
         return None
-    return Word(
+    return RungResult(
         verdict=Verdict.IN_USE,
-        because=tuple(f"{said_of_mount(mount)}, a volume path of a pod" for mount in unexplained),
+        reasons=tuple(f"{said_of_mount(mount)}, a volume path of a pod" for mount in unexplained),
     )
 
 
-def _in_use_by_directory(bench: Bench) -> Word | None:
+def _in_use_by_directory(bench: HolderContext) -> RungResult | None:
     """Return `InUse` for a pod that has not finished and has a directory of the volume.
 
     The directory counts as use, whichever claims the pod has according to the API.
@@ -293,7 +297,7 @@ def _in_use_by_directory(bench: Bench) -> Word | None:
         for directory in _pod_directories(bench.holder)
         if directory.pod_uid in active and directory.pod_uid not in known
     )
-    return Word(verdict=Verdict.IN_USE, because=lines) if lines else None
+    return RungResult(verdict=Verdict.IN_USE, reasons=lines) if lines else None
 
 
 def _pods(pods: tuple[Pod, ...]) -> str:
@@ -304,61 +308,63 @@ def _pods_are(pods: tuple[Pod, ...]) -> str:
     return f"{_pods(pods)} {'is' if len(pods) == 1 else 'are'}"
 
 
-def between_steps(bench: Bench) -> Word | None:
+def between_steps(bench: HolderContext) -> RungResult | None:
     """Return `Staged` while kubelet or the driver works on the volume or waits to retry."""
     found, node = bench.found, bench.holder.node
     if found.waiting:
-        return Word(
+        return RungResult(
             verdict=Verdict.STAGED,
-            because=(f"{_pods_are(found.waiting)} scheduled to {node} but not running yet",),
+            reasons=(f"{_pods_are(found.waiting)} scheduled to {node} but not running yet",),
         )
     if found.ending:
-        return Word(
+        return RungResult(
             verdict=Verdict.STAGED,
-            because=(
+            reasons=(
                 f"{_pods_are(found.ending)} finished and being deleted on {node}",
                 *_plugin(bench),
             ),
         )
     if _plugin(bench):
-        return Word(verdict=Verdict.STAGED, because=_plugin(bench))
+        return RungResult(verdict=Verdict.STAGED, reasons=_plugin(bench))
     if found.bringing_up:
-        return Word(
+        return RungResult(
             verdict=Verdict.STAGED,
-            because=tuple(
+            reasons=tuple(
                 f"{said_of_process(flight.process)} is working on it"
                 for flight in found.bringing_up
             ),
         )
     if found.pod_mounts:
         lines = tuple(said_of_mount(mount) for mount in found.pod_mounts)
-        return Word(verdict=Verdict.STAGED, because=("its pod has finished", *lines))
+        return RungResult(verdict=Verdict.STAGED, reasons=("its pod has finished", *lines))
     return None
 
 
-def _plugin(bench: Bench) -> tuple[str, ...]:
+def _plugin(bench: HolderContext) -> tuple[str, ...]:
     """Return a line if the driver is down and kubelet therefore cannot unmount the volume."""
     holder, found = bench.holder, bench.found
     if holder.driver_registered is not False:
         return ()
-    if not (found.staging_mounts or found.pod_mounts or isinstance(holder.attachment, Attachment)):
+    if not (
+        found.staging_mounts or found.pod_mounts or isinstance(holder.attachment, VolumeAttachment)
+    ):
         return ()
     return (
         f"the CSI driver on {holder.node} does not respond, so kubelet cannot unmount the volume",
     )
 
 
-def administrators(bench: Bench) -> Word | None:
+def administrators(bench: HolderContext) -> RungResult | None:
     """Return `Foreign` if nothing shows that Kubernetes created the image.
 
     The agent never unmaps the mapping of an administrator.
     """
     holder = bench.holder
-    if holder.kubernetes_made or isinstance(holder.pods, NotObserved):
+    if holder.is_kubernetes_managed or isinstance(holder.pods, NotObserved):
         return None
-    return Word(
+    return RungResult(
         verdict=Verdict.FOREIGN,
-        because=(
+        reasons=(
             (
                 "no PersistentVolume, staging directory, image metadata or name shows that "
                 "Kubernetes created the image: it was mapped manually"
@@ -368,21 +374,21 @@ def administrators(bench: Bench) -> Word | None:
     )
 
 
-def pinned(bench: Bench) -> Word | None:
+def pinned(bench: HolderContext) -> RungResult | None:
     """Return `Pinned` if no pod uses the device, but something else keeps it busy."""
     holder = bench.holder
     kept = pins(bench.found, holder)
     if not kept:
         return None
     if isinstance(holder.pods, NotObserved):
-        return Word(
+        return RungResult(
             verdict=Verdict.UNDETERMINED,
-            because=(*kept, f"whether a pod uses it was not observed: {holder.pods.reason}"),
+            reasons=(*kept, f"whether a pod uses it was not observed: {holder.pods.reason}"),
         )
-    return Word(verdict=Verdict.PINNED, because=kept)
+    return RungResult(verdict=Verdict.PINNED, reasons=kept)
 
 
-def finishing(bench: Bench) -> Word | None:
+def finishing(bench: HolderContext) -> RungResult | None:
     """Return `Staged` while a process unmounts or unmaps the device, or a request hangs."""
     found = bench.found
     if found.tearing_down:
@@ -390,27 +396,27 @@ def finishing(bench: Bench) -> Word | None:
             f"{said_of_process(flight.process)} is unmounting, closing or unmapping it"
             for flight in found.tearing_down
         )
-        return Word(verdict=Verdict.STAGED, because=lines)
+        return RungResult(verdict=Verdict.STAGED, reasons=lines)
     if found.hung:
-        return Word(
+        return RungResult(
             verdict=Verdict.STAGED,
-            because=(f"requests to Ceph hang: {', '.join(found.hung[:3])}",),
+            reasons=(f"requests to Ceph hang: {', '.join(found.hung[:3])}",),
         )
     return None
 
 
-def not_observed(bench: Bench) -> Word | None:
+def not_observed(bench: HolderContext) -> RungResult | None:
     """Return `Undetermined` if a fact that `Orphaned` requires was not observed."""
     missing = unseen_facts(bench)
     if not missing:
         return None
-    return Word(
+    return RungResult(
         verdict=Verdict.UNDETERMINED,
-        because=tuple(f"not observed: {what} ({why.reason})" for what, why in missing),
+        reasons=tuple(f"not observed: {what} ({why.reason})" for what, why in missing),
     )
 
 
-def unseen_facts(bench: Bench) -> tuple[tuple[str, NotObserved], ...]:
+def unseen_facts(bench: HolderContext) -> tuple[tuple[str, NotObserved], ...]:
     """Return the facts that `Orphaned` requires and that were not observed."""
     holder, mapping = bench.holder, bench.holder.mapping
     assert mapping is not None  # noqa: S101 - only the checks of LOCAL call this
@@ -444,11 +450,11 @@ def _presence(view: ImageView | None) -> ImagePresence | NotObserved:
     )
 
 
-def young(bench: Bench) -> Word | None:
+def young(bench: HolderContext) -> RungResult | None:
     """Return `Staged` within the grace period, so that kubelet and the controller can finish."""
     holder, now = bench.holder, bench.now
     attachment = holder.attachment
-    has_attachment = isinstance(attachment, Attachment) and attachment.deleting_since is None
+    has_attachment = isinstance(attachment, VolumeAttachment) and attachment.deleting_since is None
     found = bench.found
     left = bool(found.staging_mounts or found.own_luks or _pod_directories(holder))
     if not has_attachment and not left:
@@ -457,7 +463,7 @@ def young(bench: Bench) -> Word | None:
         # (recorded: kubelet forgets).
         return None
     lines: list[str] = []
-    created = attachment.created_at if isinstance(attachment, Attachment) else None
+    created = attachment.created_at if isinstance(attachment, VolumeAttachment) else None
     if has_attachment and is_young(created, now, bench.grace) is not False:
         lines.append(f"its VolumeAttachment is {spoken(age(created, now))} old")
     lines += _recent_kill(bench)
@@ -465,10 +471,10 @@ def young(bench: Bench) -> Word | None:
     if not lines:
         return None
     if lines == [_KUBELET_UNSEEN]:
-        return Word(verdict=Verdict.UNDETERMINED, because=tuple(lines))
-    return Word(
+        return RungResult(verdict=Verdict.UNDETERMINED, reasons=tuple(lines))
+    return RungResult(
         verdict=Verdict.STAGED,
-        because=(
+        reasons=(
             *lines,
             f"within the grace period of {spoken(bench.grace)}: wait, then run the command again",
         ),
@@ -484,7 +490,7 @@ _KUBELET_UNSEEN: Final = (
 )
 
 
-def _kubelet_cleanup(bench: Bench) -> list[str]:
+def _kubelet_cleanup(bench: HolderContext) -> list[str]:
     """Return a line if kubelet may still clean up the volume.
 
     The grace period starts again when kubelet starts. A kubelet that is down finishes nothing until
@@ -504,7 +510,7 @@ def _kubelet_cleanup(bench: Bench) -> list[str]:
     return []
 
 
-def _recent_kill(bench: Bench) -> list[str]:
+def _recent_kill(bench: HolderContext) -> list[str]:
     """Return a line if kubelet stopped a pod here recently: its cleanup may still be running."""
     return [
         f"pod {event.subject} was stopped {spoken(age(event.last_seen, bench.now))} ago"
@@ -516,7 +522,7 @@ def _recent_kill(bench: Bench) -> list[str]:
     ][:1]
 
 
-def orphaned(bench: Bench) -> Word | None:
+def orphaned(bench: HolderContext) -> RungResult | None:
     """Return `Orphaned`: everything that could use the device was observed, and nothing does."""
     holder, found = bench.holder, bench.found
     own = found.own_luks
@@ -534,16 +540,16 @@ def orphaned(bench: Bench) -> Word | None:
     else:
         lines.append("it is not mounted anywhere")
     attachment = holder.attachment
-    if isinstance(attachment, Attachment):
+    if isinstance(attachment, VolumeAttachment):
         state = "is being deleted" if attachment.deleting_since else "exists, but no pod needs it"
         lines.append(f"VolumeAttachment {attachment.name} {state}")
     else:
         lines.append("no VolumeAttachment refers to this node, so no controller will clean it up")
     lines.append(f"observed once, at {bench.now}")
-    return Word(verdict=Verdict.ORPHANED, because=tuple(lines))
+    return RungResult(verdict=Verdict.ORPHANED, reasons=tuple(lines))
 
 
-LOCAL: Final[tuple[Callable[[Bench], Word | None], ...]] = (
+LOCAL: Final[tuple[Callable[[HolderContext], RungResult | None], ...]] = (
     unknown_image,
     dead_nbd,
     blocklisted,
@@ -566,28 +572,28 @@ LOCAL: Final[tuple[Callable[[Bench], Word | None], ...]] = (
 # --------------------------------------------------------------------------------------------------
 
 
-def passing_by(bench: Bench) -> Word | None:
+def passing_by(bench: HolderContext) -> RungResult | None:
     """Return `Foreign` for a short open of the image.
 
     ceph-csi's in-use check opens the image for a moment, repeatedly (recorded).
     """
-    if not bench.holder.passing:
+    if not bench.holder.transient:
         return None
-    return Word(
+    return RungResult(
         verdict=Verdict.FOREIGN,
-        because=("seen in one of two observations: a short open, such as ceph-csi's in-use check",),
+        reasons=("seen in one of two observations: a short open, such as ceph-csi's in-use check",),
     )
 
 
-def ceph_service(bench: Bench) -> Word | None:
+def ceph_service(bench: HolderContext) -> RungResult | None:
     """Return `Foreign` for ceph-mgr and rbd-mirror, which watch images as part of their work."""
     daemon = bench.holder.daemon
     if daemon is None:
         return None
-    return Word(verdict=Verdict.FOREIGN, because=(name_of(daemon, bench.use),))
+    return RungResult(verdict=Verdict.FOREIGN, reasons=(name_of(daemon, bench.use),))
 
 
-def lingering(bench: Bench) -> Word | None:
+def lingering(bench: HolderContext) -> RungResult | None:
     """Return the verdict on a watch from this node's address that belongs to no mapping here.
 
     It is a librbd program, or a watch that has not expired yet.
@@ -597,15 +603,15 @@ def lingering(bench: Bench) -> Word | None:
         return None
     if isinstance(node.mappings, NotObserved):
         reason = f"the mappings of {holder.node} were not observed: {node.mappings.reason}"
-        return Word(verdict=Verdict.UNDETERMINED, because=(reason,))
+        return RungResult(verdict=Verdict.UNDETERMINED, reasons=(reason,))
     unnamed = [mapping.device for mapping in node.mappings if isinstance(mapping.spec, NotObserved)]
     if unnamed:
         reason = f"the image of {', '.join(unnamed)} was not observed"
-        return Word(verdict=Verdict.UNDETERMINED, because=(reason,))
+        return RungResult(verdict=Verdict.UNDETERMINED, reasons=(reason,))
     if holder.kind is HolderKind.KRBD:
-        return Word(
+        return RungResult(
             verdict=Verdict.UNDETERMINED,
-            because=(
+            reasons=(
                 (
                     f"the watch comes from {holder.node}, and no mapping there belongs to its "
                     "client: a watch lingers for up to 30s after its client died"
@@ -613,13 +619,13 @@ def lingering(bench: Bench) -> Word | None:
             ),
         )
     program = supposed(holder, bench.use) or "rbd, qemu"
-    return Word(
+    return RungResult(
         verdict=Verdict.FOREIGN,
-        because=(f"a librbd program on {holder.node} ({program}), not a mapped device",),
+        reasons=(f"a librbd program on {holder.node} ({program}), not a mapped device",),
     )
 
 
-def unknown_node(bench: Bench) -> Word | None:
+def unknown_node(bench: HolderContext) -> RungResult | None:
     """Return the verdict on a client whose address no Node object lists.
 
     Its address may be in an overlay network or another cluster, or its client an ``rbd`` shell.
@@ -630,16 +636,16 @@ def unknown_node(bench: Bench) -> Word | None:
     ip = holder.watcher.address.ip
     if not knows_every_node_at(holder.watcher.address, kube):
         reason = f"the nodes of the cluster are unknown, so {ip} may be the address of any of them"
-        return Word(verdict=Verdict.UNDETERMINED, because=(reason,))
+        return RungResult(verdict=Verdict.UNDETERMINED, reasons=(reason,))
     if holder.kind is HolderKind.LIBRBD:
         program = supposed(holder, bench.use) or "qemu, an rbd shell"
-        return Word(
+        return RungResult(
             verdict=Verdict.FOREIGN,
-            because=(f"no node has the address {ip}; the client is probably librbd ({program})",),
+            reasons=(f"no node has the address {ip}; the client is probably librbd ({program})",),
         )
-    return Word(
+    return RungResult(
         verdict=Verdict.UNDETERMINED,
-        because=(
+        reasons=(
             (
                 f"no Node object lists the address {ip}: it belongs to a second network or an "
                 "overlay of a node, or to a machine outside this cluster"
@@ -655,7 +661,7 @@ def knows_every_node_at(address: EntityAddress, kube: KubeView | None) -> bool:
     return kube.nodes_complete or str(address) in kube.searched
 
 
-def node_down(bench: Bench) -> Word | None:
+def node_down(bench: HolderContext) -> RungResult | None:
     """Return `NodeDown` if the node is gone or not Ready: its kubelet does not report holders."""
     holder = bench.holder
     node = holder.node_object
@@ -666,7 +672,7 @@ def node_down(bench: Bench) -> Word | None:
             return None
         lines = [f"there is no Node object {holder.node}"]
         lines += [f"{bench.report}: {holder.published.verdict}"] if holder.published else []
-        return Word(verdict=Verdict.NODE_DOWN, because=tuple(lines))
+        return RungResult(verdict=Verdict.NODE_DOWN, reasons=tuple(lines))
     if node.ready is True or holder.is_local:
         return None
     state = "NotReady" if node.ready is False else "Unknown: its kubelet has not reported"
@@ -676,10 +682,10 @@ def node_down(bench: Bench) -> Word | None:
         lines.append("its watch is alive: according to Ceph, the machine is running and may write")
     elif holder.published is not None:
         lines.append(f"{bench.report}: {holder.published.verdict}")
-    return Word(verdict=Verdict.NODE_DOWN, because=tuple(lines))
+    return RungResult(verdict=Verdict.NODE_DOWN, reasons=tuple(lines))
 
 
-def returned_remotely(bench: Bench) -> Word | None:
+def returned_remotely(bench: HolderContext) -> RungResult | None:
     """Return `ReturnedDirty` for a node with the out-of-service taint that is alive.
 
     Its watch or its agent shows that it is alive.
@@ -688,7 +694,7 @@ def returned_remotely(bench: Bench) -> Word | None:
     node = holder.node_object
     if not isinstance(node, Node) or not node.out_of_service:
         return None
-    if isinstance(holder.attachment, NotObserved | Attachment) or bench.found.running:
+    if isinstance(holder.attachment, NotObserved | VolumeAttachment) or bench.found.running:
         return None
     if holder.watcher is not None:
         proof = "a client at its address still watches the image"
@@ -696,22 +702,22 @@ def returned_remotely(bench: Bench) -> Word | None:
         proof = bench.report
     else:
         return None
-    return Word(
+    return RungResult(
         verdict=Verdict.RETURNED_DIRTY,
-        because=(f"node {node.name} is Ready and has the out-of-service taint", proof),
+        reasons=(f"node {node.name} is Ready and has the out-of-service taint", proof),
     )
 
 
-def own_check(bench: Bench) -> Word | None:
+def own_check(bench: HolderContext) -> RungResult | None:
     """Return `Foreign` for the client of NodeStage: it opens the image by librbd before it maps."""
     holder = bench.holder
     if holder.kind is not HolderKind.LIBRBD or bench.use.persistent_volume is None:
         return None
     if not bench.found.waiting or bench.found.running or maps_by_nbd(bench.use):
         return None
-    return Word(
+    return RungResult(
         verdict=Verdict.FOREIGN,
-        because=(
+        reasons=(
             (
                 f"{_pods_are(bench.found.waiting)} waiting on {holder.node}: this is probably "
                 "ceph-csi's own in-use check there"
@@ -720,7 +726,7 @@ def own_check(bench: Bench) -> Word | None:
     )
 
 
-def pods_there(bench: Bench) -> Word | None:
+def pods_there(bench: HolderContext) -> RungResult | None:
     """Return the verdict that follows from the pods on the holder's node, according to the API."""
     holder, found = bench.holder, bench.found
     if found.running:
@@ -729,13 +735,13 @@ def pods_there(bench: Bench) -> Word | None:
             lines.append("no watch of that node was observed")
         if holder.is_local and holder.mapping is None:
             lines.append(f"no mapping of the image was observed on {holder.node}")
-            return Word(verdict=Verdict.UNDETERMINED, because=tuple(lines))
-        return Word(verdict=Verdict.IN_USE, because=tuple(lines))
+            return RungResult(verdict=Verdict.UNDETERMINED, reasons=tuple(lines))
+        return RungResult(verdict=Verdict.IN_USE, reasons=tuple(lines))
     if found.waiting or found.ending:
         pods = found.waiting or found.ending
         state = "starting" if found.waiting else "terminating"
         reason = f"{_pods_are(pods)} {state} on {holder.node}"
-        return Word(verdict=Verdict.STAGED, because=(reason,))
+        return RungResult(verdict=Verdict.STAGED, reasons=(reason,))
     return None
 
 
@@ -744,7 +750,7 @@ _DANGERS: Final = frozenset({Verdict.UNWATCHED, Verdict.RETURNED_DIRTY, Verdict.
 Ready."""
 
 
-def reported_danger(bench: Bench) -> Word | None:
+def reported_danger(bench: HolderContext) -> RungResult | None:
     """Return the fresh report of the agent on that node, if its verdict means danger for the data.
 
     Ceph's own answer is newer: a watch that has returned, or a blocklist entry that is gone.
@@ -758,36 +764,36 @@ def reported_danger(bench: Bench) -> Word | None:
         return None if is_watched else published(bench)
     if is_nbd(mapping) or holder.blocklisted_by is not None:
         return published(bench)
-    return Word(
+    return RungResult(
         verdict=Verdict.UNWATCHED,
-        because=(
+        reasons=(
             f"{bench.report}: Dead, and Ceph no longer lists a blocklist entry of its client",
             "after its entry is removed, a client can write again, but its watch does not return",
         ),
     )
 
 
-def published(bench: Bench) -> Word | None:
+def published(bench: HolderContext) -> RungResult | None:
     """Return the verdict that the agent of the holder's node reported, if the report is fresh."""
     mapping = fresh_word(bench.holder, bench.snapshot)
     if mapping is None or mapping.verdict not in ORDER:
         return None
     if _lacks_its_watch(bench, mapping):
-        return Word(
+        return RungResult(
             verdict=Verdict.UNDETERMINED,
-            because=(
+            reasons=(
                 f"{bench.report}: {mapping.verdict}",
                 (
                     "Ceph lists no watch of that client now: the device was unmapped since then, "
                     "or the client lost its watch and can still write"
                 ),
-                *mapping.because,
+                *mapping.reasons,
             ),
         )
-    return Word(verdict=mapping.verdict, because=(bench.report, *mapping.because))
+    return RungResult(verdict=mapping.verdict, reasons=(bench.report, *mapping.reasons))
 
 
-def _lacks_its_watch(bench: Bench, mapping: PublishedMapping) -> bool:
+def _lacks_its_watch(bench: HolderContext, mapping: PublishedMapping) -> bool:
     """Return whether a mapping that takes a watch is reported, but Ceph lists no watch of it.
 
     Read-only mappings take no watch (kernel 5.5); the client of rbd-nbd is not in sysfs.
@@ -803,11 +809,11 @@ def _lacks_its_watch(bench: Bench, mapping: PublishedMapping) -> bool:
     )
 
 
-def not_looked(bench: Bench) -> Word | None:
+def not_looked(bench: HolderContext) -> RungResult | None:
     """Return `Undetermined`: only the holder's own node shows what the holder does."""
     holder = bench.holder
     if holder.node is None:
-        return Word(verdict=Verdict.UNDETERMINED, because=("its node is unknown",))
+        return RungResult(verdict=Verdict.UNDETERMINED, reasons=("its node is unknown",))
     lines = [f"its use on {holder.node} can be observed only on that node"]
     node, mapping = holder.published_by, holder.published
     if node is not None and mapping is not None:
@@ -822,10 +828,10 @@ def not_looked(bench: Bench) -> Word | None:
             f"no VolumeAttachment refers to {holder.node}: if it is a mapping, kubelet there has "
             "most likely forgotten it"
         )
-    return Word(verdict=Verdict.UNDETERMINED, because=tuple(lines))
+    return RungResult(verdict=Verdict.UNDETERMINED, reasons=tuple(lines))
 
 
-REMOTE: Final[tuple[Callable[[Bench], Word | None], ...]] = (
+REMOTE: Final[tuple[Callable[[HolderContext], RungResult | None], ...]] = (
     passing_by,
     ceph_service,
     blocklisted,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from rbdagent.correlate.holders import is_finished, waits_for_volumes
 from rbdagent.correlate.names import covers_claims, names_of_use
-from rbdagent.diagnose.case import Case, quoted
+from rbdagent.diagnose.case import RuleContext, quoted
 from rbdagent.diagnose.target import volumes_of_use
 from rbdagent.diagnose.times import MOVING, age, spoken
 from rbdagent.model import KubeEvent, NotObserved, ObjectRef, Pod, Snapshot
@@ -47,7 +47,7 @@ for all volumes (WaitForAttachAndMount) before it creates the sandbox, pulls ima
 container (pkg/kubelet/kubelet.go, kuberuntime/kuberuntime_manager.go, events/event.go)."""
 
 
-class Word(NamedTuple):
+class PodEvent(NamedTuple):
     """Holds the newest event of a waiting pod about this volume."""
 
     pod: Pod | None
@@ -65,7 +65,7 @@ class Word(NamedTuple):
         return self.pod.node_name if self.pod is not None else None
 
 
-def waiters(case: Case) -> tuple[Pod, ...]:
+def waiters(case: RuleContext) -> tuple[Pod, ...]:
     """Return the pods that have a node and whose containers cannot start without their volumes."""
     return tuple(
         pod for pod in case.use.waiting_pods if pod.node_name is not None and waits_for_volumes(pod)
@@ -83,7 +83,7 @@ def waited(pod: Pod, snapshot: Snapshot) -> timedelta | None:
     return age(pod.placed_at or pod.created_at, snapshot.observed_at)
 
 
-def is_ending_in_time(pod: Pod, case: Case) -> bool:
+def is_ending_in_time(pod: Pod, case: RuleContext) -> bool:
     """Return whether a pod is being deleted and not overdue.
 
     ``deletionTimestamp`` is the time of the request plus the grace period.
@@ -92,7 +92,7 @@ def is_ending_in_time(pod: Pod, case: Case) -> bool:
     return over is not None and over < MOVING
 
 
-def knows_every_user(case: Case) -> bool:
+def knows_every_user(case: RuleContext) -> bool:
     """Return whether every pod that uses the volume was observed."""
     kube = case.snapshot.kubernetes
     if kube is None or isinstance(kube.pods, NotObserved):
@@ -100,12 +100,12 @@ def knows_every_user(case: Case) -> bool:
     return covers_claims(kube, names_of_use(case.use))
 
 
-def users_on(node: str, case: Case) -> tuple[Pod, ...]:
+def users_on(node: str, case: RuleContext) -> tuple[Pod, ...]:
     """Return the pods on a node that use the volume and have not finished."""
     return tuple(pod for pod in case.use.pods if pod.node_name == node and not is_finished(pod))
 
 
-def words(case: Case) -> tuple[Word, ...]:
+def words(case: RuleContext) -> tuple[PodEvent, ...]:
     """Return the newest event about this volume for each pod that still waits.
 
     Older events do not explain the present state. Neither does an event from before kubelet
@@ -117,7 +117,7 @@ def words(case: Case) -> tuple[Word, ...]:
         newest: dict[ObjectRef, KubeEvent] = {}
         for event in case.use.events:
             _update(newest, event.subject, event, case)
-        return tuple(Word(None, event) for event in newest.values())
+        return tuple(PodEvent(None, event) for event in newest.values())
     waiting = {
         (pod.ref.namespace, pod.ref.name): pod
         for pod in case.use.waiting_pods
@@ -128,10 +128,10 @@ def words(case: Case) -> tuple[Word, ...]:
         waiter = waiting.get((event.subject.namespace, event.subject.name))
         if waiter is not None and _is_of_pod(event, waiter):
             _update(last, waiter, event, case)
-    return tuple(Word(pod, event) for pod, event in last.items())
+    return tuple(PodEvent(pod, event) for pod, event in last.items())
 
 
-def _update(last: dict[T, KubeEvent], pod: T, event: KubeEvent, case: Case) -> None:
+def _update(last: dict[T, KubeEvent], pod: T, event: KubeEvent, case: RuleContext) -> None:
     """Record the newest event of a pod, and drop it once the pod's volumes are mounted.
 
     Call this with the oldest event first.
@@ -156,7 +156,7 @@ def _is_newer(event: KubeEvent, other: KubeEvent) -> bool:
     return event.last_seen > other.last_seen
 
 
-def word_with(case: Case, is_meant: Callable[[str], bool]) -> Word | None:
+def word_with(case: RuleContext, is_meant: Callable[[str], bool]) -> PodEvent | None:
     """Return the newest of these events whose text matches; None without one."""
     found = [word for word in words(case) if is_meant(word.text)]
     return max(found, key=lambda word: word.event.last_seen or "", default=None)
@@ -172,7 +172,7 @@ def _is_of_pod(event: KubeEvent, pod: Pod) -> bool:
     return (event.last_seen or "9") >= (pod.created_at or "")
 
 
-def _is_about_volume(event: KubeEvent, case: Case) -> bool:
+def _is_about_volume(event: KubeEvent, case: RuleContext) -> bool:
     """Return whether an event may be about this volume, and not only about others of the pod."""
     if event.kind != "Pod" or event.reason not in _OF_VOLUMES:
         return False
@@ -181,7 +181,7 @@ def _is_about_volume(event: KubeEvent, case: Case) -> bool:
     return named is None or not volumes or named["name"] in volumes
 
 
-def evidence_of_word(word: Word, case: Case) -> tuple[str, ...]:
+def evidence_of_word(word: PodEvent, case: RuleContext) -> tuple[str, ...]:
     """Quote an event and state its age: an event remains after its cause has gone."""
     since = age(word.event.last_seen, case.snapshot.observed_at)
     times = f"{word.event.count} times, last " if word.event.count > 1 else ""

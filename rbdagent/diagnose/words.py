@@ -16,20 +16,20 @@ from rbdagent.catalog import CATALOG
 from rbdagent.correlate.identity import pods_of
 from rbdagent.correlate.words import called
 from rbdagent.diagnose.times import age, spoken
-from rbdagent.model import Heard, LifeStep, NotObserved, Severity, observed_of
+from rbdagent.model import LifecycleStep, LogExcerpt, NotObserved, Severity, observed_of
 from rbdagent.parse.recognised import Recognised
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rbdagent.diagnose.case import Case
-    from rbdagent.model import Finding, NodeWords, Word
+    from rbdagent.diagnose.case import RuleContext
+    from rbdagent.model import Finding, LogEntry, NodeLogs
 
-_Logs = tuple[tuple[str, Heard | NotObserved], ...]
+_Logs = tuple[tuple[str, LogExcerpt | NotObserved], ...]
 """Pairs of a log's name and its lines."""
 
-_BACK: Final = frozenset({LifeStep.UNPUBLISH, LifeStep.UNSTAGE})
-_THERE: Final = frozenset({LifeStep.STAGE, LifeStep.PUBLISH})
+_BACK: Final = frozenset({LifecycleStep.UNPUBLISH, LifecycleStep.UNSTAGE})
+_THERE: Final = frozenset({LifecycleStep.STAGE, LifecycleStep.PUBLISH})
 _EITHER: Final = frozenset({"RBD120", "RBD203"})
 """A volume between two steps, or with a hanging step, may be on the attach or the detach path."""
 _OF_THE_HOLDER: Final = frozenset({"RBD401"})
@@ -57,7 +57,9 @@ _MEANINGS: Final = (
 """What a recognised text means, where the text itself does not state it."""
 
 
-def with_words(findings: tuple[Finding, ...], words: NodeWords, case: Case) -> tuple[Finding, ...]:
+def with_words(
+    findings: tuple[Finding, ...], words: NodeLogs, case: RuleContext
+) -> tuple[Finding, ...]:
     """Return findings with the log lines of their step as further evidence."""
     kubelet, kernel = _logs_of_volume(case, words)
     has_detach_step = any(
@@ -72,7 +74,7 @@ def with_words(findings: tuple[Finding, ...], words: NodeWords, case: Case) -> t
         elif steps and _is_here(finding, case):
             is_problem = finding.severity is not Severity.INFO
             lines = _log_lines(steps, kubelet, kernel, case, is_problem=is_problem)
-        elif CATALOG[finding.code].step is LifeStep.USE and _is_here(finding, case):
+        elif CATALOG[finding.code].step is LifecycleStep.USE and _is_here(finding, case):
             # Only the kernel logs errors of a device in use.
             lines = tuple(_quoted(kernel, _BACK | _THERE, case))
         extended.append(
@@ -81,7 +83,7 @@ def with_words(findings: tuple[Finding, ...], words: NodeWords, case: Case) -> t
     return tuple(extended)
 
 
-def _steps(finding: Finding) -> frozenset[LifeStep]:
+def _steps(finding: Finding) -> frozenset[LifecycleStep]:
     """Return the steps whose log lines explain a finding."""
     if finding.code in _EITHER:
         return _BACK | _THERE
@@ -89,11 +91,11 @@ def _steps(finding: Finding) -> frozenset[LifeStep]:
     return next((path for path in (_BACK, _THERE) if step in path), frozenset())
 
 
-def _logs_of_volume(case: Case, words: NodeWords) -> tuple[_Logs, _Logs]:
+def _logs_of_volume(case: RuleContext, words: NodeLogs) -> tuple[_Logs, _Logs]:
     """Return the lines of this volume: those of kubelet and the plugin, and those of the kernel."""
     names = called(case.use)
 
-    def of(heard: Heard | NotObserved, known: frozenset[str]) -> Heard | NotObserved:
+    def of(heard: LogExcerpt | NotObserved, known: frozenset[str]) -> LogExcerpt | NotObserved:
         if isinstance(heard, NotObserved):
             return heard
         kept = tuple(word for word in heard.words if not known.isdisjoint(word.names))
@@ -105,7 +107,7 @@ def _logs_of_volume(case: Case, words: NodeWords) -> tuple[_Logs, _Logs]:
     ), (("the kernel", of(words.kernel, names.kernel)),)
 
 
-def _is_here(finding: Finding, case: Case) -> bool:
+def _is_here(finding: Finding, case: RuleContext) -> bool:
     """Return whether a finding is about the node that was observed, based on its subject.
 
     The subject is the volume, ``pod NAMESPACE/NAME``, ``node NODE`` or ``DEVICE on NODE``. A pod
@@ -123,7 +125,7 @@ def _is_here(finding: Finding, case: Case) -> bool:
     return finding.subject == f"node {case.here}" or finding.subject.endswith(f" on {case.here}")
 
 
-def _is_attached_here(case: Case) -> bool:
+def _is_attached_here(case: RuleContext) -> bool:
     return any(
         attachment.attached and attachment.node_name == case.here
         for attachment in observed_of(case.use.attachments)
@@ -136,7 +138,12 @@ def _is_attached_here(case: Case) -> bool:
 
 
 def _log_lines(
-    steps: frozenset[LifeStep], kubelet: _Logs, kernel: _Logs, case: Case, *, is_problem: bool
+    steps: frozenset[LifecycleStep],
+    kubelet: _Logs,
+    kernel: _Logs,
+    case: RuleContext,
+    *,
+    is_problem: bool,
 ) -> tuple[str, ...]:
     """Quote the log lines of some steps.
 
@@ -149,21 +156,21 @@ def _log_lines(
     return tuple(lines)
 
 
-def _quoted(logs: _Logs, steps: frozenset[LifeStep], case: Case) -> Iterator[str]:
+def _quoted(logs: _Logs, steps: frozenset[LifecycleStep], case: RuleContext) -> Iterator[str]:
     for source, heard in logs:
         for word in () if isinstance(heard, NotObserved) else heard.words:
             if _is_of_steps(word, steps):
                 yield _line(source, word, case.snapshot.observed_at)
 
 
-def _is_of_steps(word: Word, steps: frozenset[LifeStep]) -> bool:
+def _is_of_steps(word: LogEntry, steps: frozenset[LifecycleStep]) -> bool:
     """Return whether a log line is of one of the steps; a line without a call may be of any."""
     if not word.call:
         return True
     return not steps.isdisjoint(_BACK if _DETACH_CALLS.search(word.call) else _THERE)
 
 
-def _line(source: str, word: Word, now: str) -> str:
+def _line(source: str, word: LogEntry, now: str) -> str:
     origin = f"{source} {spoken(age(word.at, now))} ago"
     if word.unanswered:
         return f"{origin}: {word.call} was called and has not returned"
@@ -177,12 +184,15 @@ def _line(source: str, word: Word, now: str) -> str:
     return f'{origin}: "{word.text}"{next(meanings, "")}'
 
 
-def _logs_without_errors(logs: _Logs, steps: frozenset[LifeStep], case: Case) -> Iterator[str]:
+def _logs_without_errors(
+    logs: _Logs, steps: frozenset[LifecycleStep], case: RuleContext
+) -> Iterator[str]:
     now = case.snapshot.observed_at
     without = [
         f"{source} in the last {spoken(age(heard.since, now))}"
         for source, heard in logs
-        if isinstance(heard, Heard) and not any(_is_of_steps(word, steps) for word in heard.words)
+        if isinstance(heard, LogExcerpt)
+        and not any(_is_of_steps(word, steps) for word in heard.words)
     ]
     if without:
         yield f"no error of this step was logged by {' or by '.join(without)}"
@@ -194,5 +204,5 @@ def _unread_logs(logs: _Logs) -> Iterator[str]:
     if not unread:
         return
     reasons = "; ".join(f"{source} ({heard.reason})" for source, heard in unread)
-    hints = "; ".join(dict.fromkeys(heard.cure for _, heard in unread if heard.cure))
+    hints = "; ".join(dict.fromkeys(heard.hint for _, heard in unread if heard.hint))
     yield f"not observed: the log of {reasons}{f'. To read it: {hints}' if hints else ''}"

@@ -30,7 +30,7 @@ _CHUNK = 1 << 16
 _ENDING_S = 1.0
 
 
-class GoneError(Exception):
+class WorkerExitedError(Exception):
     """The other process ended, or closed its pipe, before its answer was complete."""
 
 
@@ -38,7 +38,7 @@ class StuckError(RbdagentError):
     """The other process cannot be ended: it is in an uninterruptible wait in the kernel."""
 
 
-class Apart(Generic[_Question, _Answer]):
+class Worker(Generic[_Question, _Answer]):
     """A forked process that answers questions; start it before this process has threads."""
 
     def __init__(self, begin: Callable[[], Callable[[_Question], _Answer]]) -> None:
@@ -61,7 +61,7 @@ class Apart(Generic[_Question, _Answer]):
         os.close(question_in)
         os.close(answer_out)
 
-    def __enter__(self) -> Apart[_Question, _Answer]:
+    def __enter__(self) -> Worker[_Question, _Answer]:
         """Return the process."""
         return self
 
@@ -98,7 +98,7 @@ class Apart(Generic[_Question, _Answer]):
         try:
             _write(self._question_out, question)
         except BrokenPipeError:
-            raise GoneError from None
+            raise WorkerExitedError from None
 
     def receive(self, deadline: float) -> _Answer:
         """Wait for the answer until a time of the monotonic clock.
@@ -131,13 +131,13 @@ def _is_closed(answers: int, deadline: float) -> bool:
     return False
 
 
-class Kept(Generic[_Question, _Answer]):
+class PersistentWorker(Generic[_Question, _Answer]):
     """A process for many questions: after a failure the next question starts a new one."""
 
     def __init__(self, begin: Callable[[], Callable[[_Question], _Answer]]) -> None:
-        """Start the process, see :class:`Apart`."""
+        """Start the process, see :class:`Worker`."""
         self._begin = begin
-        self._apart: Apart[_Question, _Answer] | None = Apart(begin)
+        self._apart: Worker[_Question, _Answer] | None = Worker(begin)
         self._stuck: int | None = None
         """The process that could not be ended."""
 
@@ -154,19 +154,19 @@ class Kept(Generic[_Question, _Answer]):
         """Send a question, see :meth:`Apart.ask` and `answer`."""
         if self._apart is None:
             self._must_have_ended()
-            self._apart = Apart(self._begin)
+            self._apart = Worker(self._begin)
         self._ended_on_failure(lambda apart: apart.ask(question))
 
     def receive(self, deadline: float) -> _Answer:
         """Wait for the answer, see :meth:`Apart.receive`."""
         return self._ended_on_failure(lambda apart: apart.receive(deadline))
 
-    def _ended_on_failure(self, call: Callable[[Apart[_Question, _Answer]], _Given]) -> _Given:
+    def _ended_on_failure(self, call: Callable[[Worker[_Question, _Answer]], _Given]) -> _Given:
         if self._apart is None:
-            raise GoneError
+            raise WorkerExitedError
         try:
             return call(self._apart)
-        except (TimeoutError, GoneError):
+        except (TimeoutError, WorkerExitedError):
             self.end()
             raise
 
@@ -233,7 +233,7 @@ def _read(descriptor: int, deadline: float | None = None) -> Any:  # noqa: ANN40
             raise TimeoutError
         chunk = os.read(descriptor, _CHUNK)
         if not chunk:
-            raise GoneError
+            raise WorkerExitedError
         received += chunk
     return pickle.loads(received[_LENGTH:])  # noqa: S301 - parent and child are one program
 
@@ -257,7 +257,7 @@ def _work(
             except Exception as error:  # noqa: BLE001 - passed on to the parent
                 outcome = (None, error)
             _write(answer_out, outcome)
-    except (GoneError, BrokenPipeError):
+    except (WorkerExitedError, BrokenPipeError):
         os._exit(0)
     finally:
         os._exit(1)

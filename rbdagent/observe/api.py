@@ -55,8 +55,8 @@ _TLS: Final = frozenset(
 class StatusError(SourceError):
     """The API server answered with an error status."""
 
-    def __init__(self, message: str, *, status: int, cure: str = "") -> None:
-        super().__init__(message, cure=cure)
+    def __init__(self, message: str, *, status: int, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
         self.status = status
 
 
@@ -107,7 +107,7 @@ class Asked:
         except (ValueError, RecursionError) as error:
             raise SourceError(
                 f"{what}: the answer is not JSON",
-                cure="check the address of the API server: kubectl cluster-info prints it",
+                hint="check the address of the API server: kubectl cluster-info prints it",
             ) from error
         if not isinstance(data, dict):
             raise SourceError(f"{what}: the answer is not a JSON object")
@@ -366,12 +366,12 @@ class Api:
     def no_answer(self, asked: Asked, what: str) -> SourceError:
         """Return an error that states why no answer arrived."""
         number, message = asked.failed or (0, "")
-        cure = "kubectl get --raw /readyz shows whether the API server is up"
+        hint = "kubectl get --raw /readyz shows whether the API server is up"
         system = int(asked.handle.getinfo(pycurl.OS_ERRNO))
         if number in _NO_CREDENTIALS:
             return SourceError(
                 f"certificates for {self.server} cannot be used: {message}",
-                cure="correct certificate-authority, client-certificate and client-key in the "
+                hint="correct certificate-authority, client-certificate and client-key in the "
                 "kubeconfig",
             )
         if number == pycurl.E_OPERATION_TIMEDOUT:
@@ -382,7 +382,7 @@ class Api:
             why = os.strerror(system)
         else:
             why = message
-        return SourceError(f"{what}: {why}", cure=cure)
+        return SourceError(f"{what}: {why}", hint=hint)
 
 
 def _named(handle: pycurl.Curl, given: Credentials) -> str:
@@ -413,16 +413,16 @@ def _refused(method: str, path: str, status: int, raw: bytes) -> StatusError:
         message = str(msgspec.json.decode(raw)["message"])[:_LONGEST_MESSAGE]
     except (ValueError, RecursionError, KeyError, TypeError):
         message = raw.decode(errors="replace")[:200]
-    cure = ""
+    hint = ""
     if status == _UNAUTHORIZED:
         message = "the API server does not accept the credentials (401 Unauthorized)"
-        cure = "the token or certificate is wrong or expired: log in again, or renew the kubeconfig"
+        hint = "the token or certificate is wrong or expired: log in again, or renew the kubeconfig"
     elif status == _FORBIDDEN:
-        cure = (
+        hint = (
             f"grant the permission (docs/privileges.md); {line_of(_can_i(path))} shows whether it "
             "is granted"
         )
-    return StatusError(f"{method} {path}: {message}", status=status, cure=cure)
+    return StatusError(f"{method} {path}: {message}", status=status, hint=hint)
 
 
 def _can_i(path: str) -> Command:

@@ -31,7 +31,7 @@ from rbdagent.model import (
     ImagePresence,
     ImageSpec,
     ImageView,
-    Locker,
+    LockHolder,
     NotObserved,
     ServiceAddress,
     Source,
@@ -177,7 +177,7 @@ class CephLook:
         try:
             rados_module()
         except SourceError as error:
-            return None, Source(state=SourceState.FAILED, reason=str(error), cure=error.cure)
+            return None, Source(state=SourceState.FAILED, reason=str(error), hint=error.hint)
         begun, self._begun = self._begun or self._begin(), None
         answers = begun(deadline)
         connected = [answer for answer in answers if isinstance(answer, _Connected)]
@@ -204,9 +204,9 @@ _Begun = Callable[[float], list[_Connected | BaseException | None]]
 
 def _failed(access: CephAccess, error: BaseException | None) -> ClusterView:
     if error is None:
-        error = SourceError(f"{access.name}: no answer in time", cure=reach_cure(access))
+        error = SourceError(f"{access.name}: no answer in time", hint=reach_cure(access))
     source = failed(error, access.name)
-    missing = NotObserved(reason=source.reason, cure=source.cure)
+    missing = NotObserved(reason=source.reason, hint=source.hint)
     return ClusterView(
         name=access.name,
         source=source,
@@ -223,7 +223,7 @@ def _source(views: Sequence[ClusterView]) -> Source:
         first = failed[0].source
         return replace(first, reason="; ".join(view.source.reason for view in failed))
     gaps = [
-        Gap(fact=f"cluster {view.name}", reason=view.source.reason, cure=view.source.cure)
+        Gap(fact=f"cluster {view.name}", reason=view.source.reason, hint=view.source.hint)
         for view in failed
     ]
     gaps += [gap for view in views if view not in failed for gap in view.source.gaps]
@@ -309,19 +309,19 @@ def _gaps(view: ClusterView) -> tuple[Gap, ...]:
     gaps = []
     if isinstance(view.blocklist, NotObserved):
         gaps.append(
-            Gap(fact="the blocklist", reason=view.blocklist.reason, cure=view.blocklist.cure)
+            Gap(fact="the blocklist", reason=view.blocklist.reason, hint=view.blocklist.hint)
         )
     gaps += [
         Gap(
             fact=f"watchers of {image.spec}",
             reason=image.watchers.reason,
-            cure=image.watchers.cure,
+            hint=image.watchers.hint,
         )
         for image in view.images
         if isinstance(image.watchers, NotObserved)
     ]
     gaps += [
-        Gap(fact=f"locks of {image.spec}", reason=image.lockers.reason, cure=image.lockers.cure)
+        Gap(fact=f"locks of {image.spec}", reason=image.lockers.reason, hint=image.lockers.hint)
         for image in view.images
         if isinstance(image.lockers, NotObserved)
         and image.lockers not in {_WATCHES_ONLY, image.watchers}
@@ -343,7 +343,7 @@ def _view_or_gap(
     if answer is None:
         missing = NotObserved(
             reason=f"{image.spec}: no answer in time",
-            cure="ceph health detail shows placement groups and OSDs that are down",
+            hint="ceph health detail shows placement groups and OSDs that are down",
         )
     elif isinstance(answer, _NoPoolError):
         return None
@@ -467,7 +467,7 @@ def _facts(
 ) -> ImageView:
     old = bool(opened.old_format())
     image_id = None if old else str(opened.id())
-    watchers, passing = (_watchers_now(opened), ()) if known is None else _watchers(opened, known)
+    watchers, transient = (_watchers_now(opened), ()) if known is None else _watchers(opened, known)
     bits = int(opened.features())
     mirrored = _WATCHES_ONLY if known is None else _mirrored(cluster, opened)
     daemons: tuple[ServiceAddress, ...] | NotObserved = ()
@@ -489,7 +489,7 @@ def _facts(
         size_bytes=int(opened.size()),
         features=tuple(name for bit, name in enumerate(_FEATURES) if bits & 1 << bit),
         watchers=watchers,
-        passing_watchers=passing,
+        transient_watchers=transient,
         lockers=_WATCHES_ONLY if known is None else _lockers(opened, spec),
         metadata=_WATCHES_ONLY if known is None else _metadata(opened),
         mirrored=mirrored,
@@ -516,9 +516,9 @@ def _watchers(
     clients = {(watcher.address, watcher.client) for watcher in second}
     before = {(watcher.address, watcher.client) for watcher in first}
     staying = tuple(watcher for watcher in second if (watcher.address, watcher.client) in before)
-    passing = [watcher for watcher in first if (watcher.address, watcher.client) not in clients]
-    passing += [watcher for watcher in second if (watcher.address, watcher.client) not in before]
-    return staying, tuple(passing)
+    transient = [watcher for watcher in first if (watcher.address, watcher.client) not in clients]
+    transient += [watcher for watcher in second if (watcher.address, watcher.client) not in before]
+    return staying, tuple(transient)
 
 
 def _watchers_now(opened: Handle) -> tuple[Watcher, ...]:
@@ -537,19 +537,19 @@ def _by_client(watcher: Watcher) -> tuple[int, int]:
     return watcher.client, watcher.cookie
 
 
-def _lockers(opened: Handle, spec: ImageSpec) -> tuple[Locker, ...] | NotObserved:
+def _lockers(opened: Handle, spec: ImageSpec) -> tuple[LockHolder, ...] | NotObserved:
     try:
         answer = opened.list_lockers()
     except UnicodeDecodeError:
         # If one name is invalid, the binding fails for all locks; clients choose the names.
         return NotObserved(
             reason=f"locks of {spec}: the name of a lock is not UTF-8",
-            cure=f"{line_of(command('rbd lock ls', str(spec)))} shows them",
+            hint=f"{line_of(command('rbd lock ls', str(spec)))} shows them",
         )
     if not answer:
         return ()
     return tuple(
-        Locker(
+        LockHolder(
             client=parse_client(client, where="a locker"),
             address=parse_address(address, where="a locker"),
             lock_id=cookie,
@@ -585,16 +585,16 @@ def _image_error(cluster: Cluster, spec: ImageSpec, error: Exception) -> SourceE
         case Fault.TIMED_OUT:
             return SourceError(
                 f"{spec}: no answer within {cluster.access.timeout_s:g} s",
-                cure="ceph health detail shows placement groups and OSDs that are down",
+                hint="ceph health detail shows placement groups and OSDs that are down",
             )
         case Fault.DENIED:
             return SourceError(
                 f"{spec}: {user} has no permission to read it",
-                cure=caps_cure(user),
+                hint=caps_cure(user),
             )
         case _:
             shown = line_of(command("rbd info", str(spec)))
-            return SourceError(f"{spec}: {error}", cure=f"{shown} may show more")
+            return SourceError(f"{spec}: {error}", hint=f"{shown} may show more")
 
 
 def _watchers_by_dump(cluster: Cluster) -> _WatchersOf | None:
@@ -768,7 +768,7 @@ def check_ceph(access: CephAccess) -> tuple[CheckResult, ...]:
         return (line(answers, CheckState.FAILED, "no answer in time", reach_cure(access)),)
     if isinstance(cluster, BaseException):
         missing = not_observed(cluster, access.name)
-        return (line(answers, CheckState.FAILED, missing.reason, missing.cure),)
+        return (line(answers, CheckState.FAILED, missing.reason, missing.hint),)
     results = [line(answers, CheckState.OK, f"fsid {cluster.fsid}")]
     blocked: list[BlocklistEntry | None] = []
 
@@ -783,14 +783,14 @@ def check_ceph(access: CephAccess) -> tuple[CheckResult, ...]:
     for sentence, prefix, read, without in readers:
         found = cluster.monitor_or_gap(prefix, read)
         if isinstance(found, NotObserved):
-            results.append(line(sentence, without, found.reason, found.cure))
+            results.append(line(sentence, without, found.reason, found.hint))
         else:
             results.append(line(sentence, CheckState.OK))
     for entry in blocked:
         sentence = "this node's client is not on the blocklist"
         error = None if entry is None else cluster.refused(access.name, entry)
         state = CheckState.OK if error is None else CheckState.FAILED
-        results.append(line(sentence, state, str(error or ""), error.cure if error else ""))
+        results.append(line(sentence, state, str(error or ""), error.hint if error else ""))
     dumped = all_of([cluster.dump_watchers], deadline)[0]
     fast = isinstance(dumped, tuple)
     results.append(

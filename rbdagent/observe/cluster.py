@@ -117,7 +117,7 @@ def rbd_module() -> Any:  # noqa: ANN401 - the module
 def _missing(what: str) -> SourceError:
     return SourceError(
         f"Ceph's Python bindings are missing ({what})",
-        cure="apt install python3-rados python3-rbd (dnf has the same names), and create "
+        hint="apt install python3-rados python3-rbd (dnf has the same names), and create "
         "the virtual environment with --system-site-packages",
     )
 
@@ -181,7 +181,7 @@ class Cluster:
             except OSError as error:
                 raise SourceError(
                     f"{self.access.name}: cannot read {path}: {error.strerror}",
-                    cure=f"pass {flag}, or use --no-ceph to skip Ceph",
+                    hint=f"pass {flag}, or use --no-ceph to skip Ceph",
                 ) from error
 
     def _not_connected(self, error: Exception) -> SourceError:
@@ -194,20 +194,20 @@ class Cluster:
             case Fault.NO_CONFIGURATION:
                 return SourceError(
                     f"{client}: librados finds no keyring, or {self.access.conf} names no monitors",
-                    cure="pass --ceph-keyring, or write the key to "
+                    hint="pass --ceph-keyring, or write the key to "
                     f"/etc/ceph/ceph.client.{self.access.client_id}.keyring; mon_host of "
                     f"{self.access.conf} names the monitors",
                 )
             case Fault.TIMED_OUT:
                 return SourceError(
                     f"{client}: no monitor answered within {self.access.timeout_s:g} s",
-                    cure=reach_cure(self.access),
+                    hint=reach_cure(self.access),
                 )
             case Fault.BLOCKLISTED:
                 return self.refused(client, None)
             case _:
                 return SourceError(
-                    f"{client}: cannot connect: {error}", cure=reach_cure(self.access)
+                    f"{client}: cannot connect: {error}", hint=reach_cure(self.access)
                 )
 
     def _denied(self, client: str) -> SourceError:
@@ -215,12 +215,12 @@ class Cluster:
             return SourceError(
                 f"{client} was refused: its key is wrong, there is no such user, or the cluster "
                 f"does not allow keys of type {AES}",
-                cure=f"{self._grant('ceph auth get-or-create')}; ceph mon dump shows the key types "
+                hint=f"{self._grant('ceph auth get-or-create')}; ceph mon dump shows the key types "
                 "that the cluster allows (auth_allowed_ciphers)",
             )
         return SourceError(
             f"{client} was refused: its key is wrong, or there is no such user",
-            cure=self._grant("ceph auth get-or-create"),
+            hint=self._grant("ceph auth get-or-create"),
         )
 
     def _unusable(self, client: str, error: Exception) -> SourceError:
@@ -229,12 +229,12 @@ class Cluster:
         if kind is None or can_use(kind, version):
             return SourceError(
                 f"{client}: cannot connect: {Fault.UNUSABLE} ({error})",
-                cure=reach_cure(self.access),
+                hint=reach_cure(self.access),
             )
         return SourceError(
             f"{client}: its key is of type {kind}, which this librados "
             f"({version or 'of unknown version'}) cannot use",
-            cure=f"{self._grant('ceph auth get-or-create', AES)} creates a user with a key that "
+            hint=f"{self._grant('ceph auth get-or-create', AES)} creates a user with a key that "
             "this librados can use, where the cluster allows that; or use librados 19.2.6, 20.2.4 "
             "or later (docs/install.md, Key types)",
         )
@@ -266,7 +266,7 @@ class Cluster:
             return SourceError(
                 f"{subject}: Ceph refuses this node's client (errno 108): it is on the blocklist, "
                 "or was until now",
-                cure="run rbdagent on another node; ceph osd blocklist ls shows whether an entry "
+                hint="run rbdagent on another node; ceph osd blocklist ls shows whether an entry "
                 "matches this node, and until when",
             )
         from rbdagent.correlate.blocklist import entry_text
@@ -274,7 +274,7 @@ class Cluster:
         return SourceError(
             f"{subject}: Ceph refuses this node's client (errno 108): on the blocklist is "
             f"{entry_text(entry)}",
-            cure="run it again: a new client has another nonce, and the entry blocks this one only"
+            hint="run it again: a new client has another nonce, and the entry blocks this one only"
             if entry.nonce
             else "run rbdagent on another node: the entry (ceph osd blocklist ls) blocks every "
             "client on this node. Do not remove it while this node has an image mapped",
@@ -316,20 +316,20 @@ class Cluster:
             )
         except self._rados.Error as error:
             raise SourceError(
-                f"{self.access.name}: {prefix!r} failed: {error}", cure=reach_cure(self.access)
+                f"{self.access.name}: {prefix!r} failed: {error}", hint=reach_cure(self.access)
             ) from error
         fault = fault_of(Call.MONITOR, code)
         if fault is Fault.TIMED_OUT:
             raise SourceError(
                 f"{self.access.name}: no answer to {prefix!r} within {self.access.timeout_s:g} s",
-                cure=reach_cure(self.access),
+                hint=reach_cure(self.access),
             )
         if fault is Fault.NOT_KNOWN and prefix != _VERSION:
             self._check_version()
         if code != 0:
             raise SourceError(
                 f"{self.access.name}: {prefix!r} failed: {status or _errno_text(code)}",
-                cure=caps_cure(f"client.{self.access.client_id}"),
+                hint=caps_cure(f"client.{self.access.client_id}"),
             )
         return _json_values(output, prefix)
 
@@ -345,7 +345,7 @@ class Cluster:
             raise SourceError(
                 f"{self.access.name} runs Ceph {found['release']}: rbdagent supports Ceph {oldest} "
                 "and later",
-                cure="upgrade the cluster, or use --no-ceph to query the other sources only",
+                hint="upgrade the cluster, or use --no-ceph to query the other sources only",
             )
 
     def monitor_or_gap(
@@ -394,7 +394,7 @@ class Cluster:
             if code != 0:
                 return NotObserved(
                     reason=f"dump_watchers of osd.{osd}: {status or _errno_text(code)}",
-                    cure="osd caps 'allow *' would allow it; each image is queried instead",
+                    hint="osd caps 'allow *' would allow it; each image is queried instead",
                 )
             found += _only(_json_values(output, "dump_watchers"), "dump_watchers")
         return tuple(found)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from rbdagent.model import NodeView, Source, SourceState
-from rbdagent.observe.apart import Apart, GoneError, Kept
+from rbdagent.observe.apart import PersistentWorker, Worker, WorkerExitedError
 from rbdagent.observe.failure import failed
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rbdagent.observe.node import NodeRoots
 
 NodeAnswer = tuple[NodeView | None, Source]
-KeptNode = Kept[float, NodeAnswer]
+KeptNode = PersistentWorker[float, NodeAnswer]
 _THE_NODE: Final = "the node"
 _MARGIN_S: Final = 0.5
 """Time for the observing process to report a read that hangs, before it is ended."""
@@ -35,7 +35,7 @@ def keep_node(roots: NodeRoots, node_name: str) -> KeptNode:
 
     Call this before the current process has threads.
     """
-    return Kept(_observing(roots, node_name))
+    return PersistentWorker(_observing(roots, node_name))
 
 
 @contextlib.contextmanager
@@ -50,7 +50,7 @@ def node_begun(
         deadline: of the monotonic clock; a process that needs longer is ended.
         kept: the process that observes; if None, a new one, which ends with this context.
     """
-    worker = kept or Apart(_observing(roots, node_name))
+    worker = kept or Worker(_observing(roots, node_name))
     answer: NodeAnswer | None = None
 
     def wait() -> NodeAnswer:
@@ -72,13 +72,13 @@ def _contained(call: Callable[[], NodeAnswer | None]) -> NodeAnswer | None:
     try:
         return call()
     except TimeoutError:
-        reason, cure = "the node was not observed in time", "a longer --timeout may help"
-    except GoneError:
+        reason, hint = "the node was not observed in time", "a longer --timeout may help"
+    except WorkerExitedError:
         reason = "the process that observed the node ended without an answer"
-        cure = "the kernel may have killed it because of its memory use: dmesg shows that"
+        hint = "the kernel may have killed it because of its memory use: dmesg shows that"
     except Exception as error:  # noqa: BLE001 - a failure must not affect the other sources
         return None, failed(error, _THE_NODE)
-    return None, Source(state=SourceState.FAILED, reason=reason, cure=cure)
+    return None, Source(state=SourceState.FAILED, reason=reason, hint=hint)
 
 
 def _observing(roots: NodeRoots, node_name: str) -> Callable[[], Callable[[float], NodeAnswer]]:

@@ -70,7 +70,7 @@ def observe_krbd(sysfs: Path, host_root: Path) -> tuple[BlockDevice, ...] | NotO
         if names_in(sysfs / "kernel") is None:
             return NotObserved(
                 reason=f"{sysfs}: no sysfs is mounted there",
-                cure="pass --sysfs with the path of the host's /sys",
+                hint="pass --sysfs with the path of the host's /sys",
             )
         return ()
     nodes = _nodes(host_root)
@@ -124,7 +124,7 @@ def _krbd(sysfs: Path, nodes: Nodes, number: int) -> BlockDevice | None:
         user=parse_user(text.get("config_info", "")),
         read_only=_read_only(sysfs, kernel_name),
         size_bytes=parse_number(text["size"], where=where) if text.get("size") else None,
-        node_present=_node_present(nodes, kernel_name),
+        device_node_present=_node_present(nodes, kernel_name),
         incarnation=_incarnation(sysfs, directory, kernel_name),
         io_counters=_io_counters(sysfs, kernel_name),
     )
@@ -155,7 +155,7 @@ def observe_nbd(sysfs: Path, host_root: Path) -> tuple[BlockDevice, ...]:
             fsid=None,
             read_only=_read_only(sysfs, name),
             size_bytes=int(size) * _SECTOR_BYTES if size and size.isdigit() else None,
-            node_present=_node_present(nodes, name),
+            device_node_present=_node_present(nodes, name),
             io_counters=_io_counters(sysfs, name),
             nbd=NbdState(
                 recorded_pid=int(pid) if pid.isdigit() else None,
@@ -213,7 +213,7 @@ def _io_counters(sysfs: Path, kernel_name: str) -> IoCounters | NotObserved:
     if switch == "0":
         return NotObserved(
             reason=f"{block}/queue/iostats is 0: the kernel does not count its I/O",
-            cure=f"echo 1 >{block}/queue/iostats",
+            hint=f"echo 1 >{block}/queue/iostats",
         )
     text = read_text(f"{block}/stat")
     if not isinstance(text, str):
@@ -230,7 +230,7 @@ def _nodes(host_root: Path) -> Nodes:
     if nodes is None:
         return NotObserved(
             reason=f"{host_root / 'dev'}: no such directory",
-            cure="pass --host-root with the path below which the host's /dev is",
+            hint="pass --host-root with the path below which the host's /dev is",
         )
     return nodes
 
@@ -370,7 +370,7 @@ def _requests(path: str) -> ClientRequests | NotObserved:
     text = read_text(path, LISTS)
     if isinstance(text, str):
         return parse_osdc(text)
-    return text or NotObserved(reason=f"{path}: no such file", cure=_DEBUGFS_CURE)
+    return text or NotObserved(reason=f"{path}: no such file", hint=_DEBUGFS_CURE)
 
 
 def requests_of(

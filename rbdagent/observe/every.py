@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from rbdagent.errors import ParseError, SourceError
 from rbdagent.model import (
-    Claim,
     Gap,
     KubeEvent,
     KubeView,
     NotObserved,
     PersistentVolume,
+    PersistentVolumeClaim,
     Pod,
     Source,
     SourceState,
@@ -48,7 +48,7 @@ from rbdagent.parse import kubernetes as read
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_V = TypeVar("_V", Claim, PersistentVolume)
+_V = TypeVar("_V", PersistentVolumeClaim, PersistentVolume)
 _OF_VOLUMES: Final = "involvedObject.kind=PersistentVolume"
 _PODS = tuple[Pod, ...] | NotObserved
 _EVENTS = tuple[KubeEvent, ...] | NotObserved
@@ -72,10 +72,10 @@ def observe_everything(
         api = Api(credentials(access), timeout_s=access.timeout_s)
         view, gaps = _request_all(api, namespace, node_name)
     except (SourceError, ParseError) as error:
-        return None, Source(state=SourceState.FAILED, reason=str(error), cure=error.hint)
+        return None, Source(state=SourceState.FAILED, reason=str(error), hint=error.hint)
     refused = _refused(view)
     if refused is not None:
-        return None, Source(state=SourceState.FAILED, reason=refused.reason, cure=refused.cure)
+        return None, Source(state=SourceState.FAILED, reason=refused.reason, hint=refused.hint)
     return view, Source(state=SourceState.OBSERVED, gaps=(*gaps_of(view), *gaps))
 
 

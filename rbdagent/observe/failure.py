@@ -26,7 +26,7 @@ def as_source_error(error: BaseException, subject: str) -> SourceError:
         return error
     if isinstance(error, RbdagentError):
         text = str(error)
-        return SourceError(text if subject in text else f"{subject}: {text}", cure=error.hint)
+        return SourceError(text if subject in text else f"{subject}: {text}", hint=error.hint)
     if not isinstance(error, Exception):
         raise error
     import logging
@@ -34,16 +34,16 @@ def as_source_error(error: BaseException, subject: str) -> SourceError:
     logging.getLogger(LOGGER).debug("%s", subject, exc_info=error)
     text = shortened(printable(str(error)))
     name = type(error).__name__
-    return SourceError(f"{subject}: {name}: {text}" if text else f"{subject}: {name}", cure=DEFECT)
+    return SourceError(f"{subject}: {name}: {text}" if text else f"{subject}: {name}", hint=DEFECT)
 
 
 def not_observed(error: BaseException, subject: str) -> NotObserved:
     """Return a NotObserved with the reason."""
     found = as_source_error(error, subject)
-    return NotObserved(reason=str(found), cure=found.cure)
+    return NotObserved(reason=str(found), hint=found.hint)
 
 
 def failed(error: BaseException, subject: str) -> Source:
     """Return the state of a failed source with the reason."""
     found = as_source_error(error, subject)
-    return Source(state=SourceState.FAILED, reason=str(found), cure=found.cure)
+    return Source(state=SourceState.FAILED, reason=str(found), hint=found.hint)

@@ -321,7 +321,7 @@ def failure(path: str | Path, error: OSError) -> NotObserved | None:
     # ESRCH and ENODEV: the process or device ended during the read.
     if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ESRCH, errno.ENODEV, errno.ENXIO}:
         return None
-    return NotObserved(reason=f"{path}: {error.strerror or error}", cure=_cure(error))
+    return NotObserved(reason=f"{path}: {error.strerror or error}", hint=_cure(error))
 
 
 def _cure(error: OSError) -> str:

@@ -10,9 +10,7 @@ from urllib.parse import quote
 from rbdagent.commands import kubectl, line_of
 from rbdagent.errors import NotFoundError, ParseError, SourceError
 from rbdagent.model import (
-    Also,
-    Attachment,
-    Claim,
+    CollectScope,
     CsiSource,
     Gap,
     ImageIdentity,
@@ -21,12 +19,14 @@ from rbdagent.model import (
     KubeView,
     NotObserved,
     PersistentVolume,
+    PersistentVolumeClaim,
     Pod,
     PublishedNode,
     Source,
     SourceState,
     Target,
     TargetKind,
+    VolumeAttachment,
     observed_of,
 )
 from rbdagent.observe.api import Api, StatusError
@@ -76,7 +76,7 @@ def observe_kube(
     *,
     node_name: str,
     images: Sequence[ImageIdentity] = (),
-    also: Also = Also.NOTHING,
+    also: CollectScope = CollectScope.NOTHING,
 ) -> tuple[KubeView | None, Source]:
     """Return the API objects that belong to the target.
 
@@ -102,8 +102,8 @@ def observe_kube(
     except NotFoundError:
         raise
     except (SourceError, ParseError) as error:
-        return None, Source(state=SourceState.FAILED, reason=str(error), cure=error.hint)
-    of_life = gaps_of_life(view) if Also.LIFE in also else ()
+        return None, Source(state=SourceState.FAILED, reason=str(error), hint=error.hint)
+    of_life = gaps_of_life(view) if CollectScope.LIFECYCLE in also else ()
     return view, Source(state=SourceState.OBSERVED, gaps=(*gaps_of(view), *gaps, *of_life))
 
 
@@ -118,12 +118,12 @@ class _Look:
         self._api = api
         self._node_name = node_name
 
-    def view(self, target: Target, also: Also) -> tuple[KubeView, tuple[Gap, ...]]:
+    def view(self, target: Target, also: CollectScope) -> tuple[KubeView, tuple[Gap, ...]]:
         # For every kind of target, another PV may lead to the same image.
         every = functools.cache(self._list(VOLUMES, read.persistent_volume))
         start = self._start(target, every)
-        ask_further = ask_life(self._api) if Also.LIFE in also else None
-        frozen = self._frozen_namespaces() if Also.SWITCHES in also else None
+        ask_further = ask_life(self._api) if CollectScope.LIFECYCLE in also else None
+        frozen = self._frozen_namespaces() if CollectScope.UNMAP_GUARDS in also else None
         attachments = self._list(ATTACHMENTS, read.attachment)
         nodes = self._list(NODES, read.node)
         csi_nodes = self._list(CSI_NODES, read.csi_node)
@@ -227,7 +227,7 @@ class _Look:
             case _:
                 return lambda: (every(), (), ())
 
-    def _from_claim(self, claim: Claim) -> _Start:
+    def _from_claim(self, claim: PersistentVolumeClaim) -> _Start:
         return self._volumes_of((claim,)), (claim,), ()
 
     def _from_pod(self, pod: Pod) -> _Start:
@@ -249,14 +249,16 @@ class _Look:
                 near=near,
             ) from error
 
-    def _volumes_of(self, claims: Iterable[Claim]) -> tuple[PersistentVolume, ...] | NotObserved:
+    def _volumes_of(
+        self, claims: Iterable[PersistentVolumeClaim]
+    ) -> tuple[PersistentVolume, ...] | NotObserved:
         names = dict.fromkeys(claim.volume_name for claim in claims if claim.volume_name)
         paths = [f"{VOLUMES}/{quote(name)}" for name in names]
         return all_observed(self._find_all(paths, read.persistent_volume)())
 
     def _claims_of_volumes(
-        self, volumes: tuple[PersistentVolume, ...], known: tuple[Claim, ...]
-    ) -> Callable[[], tuple[Claim, ...] | NotObserved]:
+        self, volumes: tuple[PersistentVolume, ...], known: tuple[PersistentVolumeClaim, ...]
+    ) -> Callable[[], tuple[PersistentVolumeClaim, ...] | NotObserved]:
         """Request the claims that the target's PVs refer to, except the known ones."""
         have = {(claim.ref.namespace, claim.ref.name) for claim in known}
         wanted = {
@@ -267,7 +269,9 @@ class _Look:
         found = self._find_all([claim_path(*name) for name in sorted(wanted - have)], read.claim)
         return lambda: all_observed(found())
 
-    def _claims_naming(self, volumes: tuple[PersistentVolume, ...]) -> tuple[Claim, ...] | None:
+    def _claims_naming(
+        self, volumes: tuple[PersistentVolume, ...]
+    ) -> tuple[PersistentVolumeClaim, ...] | None:
         """Return the claims that name PVs without a claimRef; None if claims were not observed.
 
         Running pods still use a PV whose claimRef was removed: their claim names the PV.
@@ -282,10 +286,10 @@ class _Look:
 
     def _attachments(
         self,
-        listed: tuple[Attachment, ...] | NotObserved,
+        listed: tuple[VolumeAttachment, ...] | NotObserved,
         volumes: tuple[PersistentVolume, ...] | NotObserved,
         pods: tuple[Pod, ...] | NotObserved,
-    ) -> tuple[Attachment, ...] | NotObserved:
+    ) -> tuple[VolumeAttachment, ...] | NotObserved:
         """Return the attachments; request them by name and node if the list is forbidden."""
         if not isinstance(listed, NotObserved) or isinstance(volumes, NotObserved):
             return listed
@@ -299,7 +303,9 @@ class _Look:
             for node in nodes
         ]
         found = self._find_all([f"{ATTACHMENTS}/{name}" for name in names], read.attachment)
-        some = tuple(attachment for attachment in found() if isinstance(attachment, Attachment))
+        some = tuple(
+            attachment for attachment in found() if isinstance(attachment, VolumeAttachment)
+        )
         # If these nodes have no attachment, other nodes may still have one.
         return some or listed
 
@@ -332,7 +338,9 @@ class _Look:
 
 _Volumes = Callable[[], tuple[PersistentVolume, ...] | NotObserved]
 _Start = tuple[
-    tuple[PersistentVolume, ...] | NotObserved, tuple[Claim, ...] | NotObserved, tuple[Pod, ...]
+    tuple[PersistentVolume, ...] | NotObserved,
+    tuple[PersistentVolumeClaim, ...] | NotObserved,
+    tuple[Pod, ...],
 ]
 
 
@@ -360,7 +368,7 @@ def _all_events(
 
 
 def _subjects(
-    meant: tuple[PersistentVolume, ...], claims: tuple[Claim, ...] | NotObserved
+    meant: tuple[PersistentVolume, ...], claims: tuple[PersistentVolumeClaim, ...] | NotObserved
 ) -> list[tuple[str, str]]:
     """Return namespace and name of the volumes and claims; a volume's events are in default."""
     subjects = [("default", volume.name) for volume in meant]
@@ -368,7 +376,7 @@ def _subjects(
 
 
 def _claim_names(
-    meant: tuple[PersistentVolume, ...], claims: tuple[Claim, ...] | NotObserved
+    meant: tuple[PersistentVolume, ...], claims: tuple[PersistentVolumeClaim, ...] | NotObserved
 ) -> set[tuple[str, str]]:
     known = {(claim.ref.namespace, claim.ref.name) for claim in observed_of(claims)}
     return known | {
@@ -379,7 +387,7 @@ def _claim_names(
 def _using_pods(
     target: Target,
     meant: tuple[PersistentVolume, ...],
-    claims: tuple[Claim, ...] | NotObserved,
+    claims: tuple[PersistentVolumeClaim, ...] | NotObserved,
     pods: tuple[Pod, ...] | NotObserved,
 ) -> list[tuple[str, str]]:
     """Return namespace and name of the pods whose events belong to the target."""
@@ -401,7 +409,7 @@ _KIND_WORDS: Final = {
 
 def _namespaces(
     meant: tuple[PersistentVolume, ...],
-    claims: tuple[Claim, ...] | NotObserved,
+    claims: tuple[PersistentVolumeClaim, ...] | NotObserved,
     pods: tuple[Pod, ...],
 ) -> tuple[str, ...]:
     """Return the namespaces in which pods may use the target."""
@@ -463,7 +471,7 @@ def _joined(
 def _node_names(
     own: str,
     pods: tuple[Pod, ...] | NotObserved,
-    attachments: tuple[Attachment, ...] | NotObserved,
+    attachments: tuple[VolumeAttachment, ...] | NotObserved,
 ) -> tuple[str, ...]:
     names = [own, *(attachment.node_name for attachment in observed_of(attachments))]
     names += [pod.node_name for pod in observed_of(pods) if pod.node_name]
@@ -485,7 +493,7 @@ def published_nodes(access: KubeAccess) -> tuple[PublishedNode, ...]:
             raise
         raise SourceError(
             f"{api.server} has no resource rbdnodes.rbdagent.dev: no agent publishes here",
-            cure="kubectl apply -f helm/rbdagent/files/rbdnodes.yaml, and run rbdagent agent",
+            hint="kubectl apply -f helm/rbdagent/files/rbdnodes.yaml, and run rbdagent agent",
         ) from error
 
 

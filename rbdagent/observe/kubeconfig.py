@@ -74,7 +74,7 @@ def credentials(access: KubeAccess) -> Credentials:
     if found.token is not None and not (found.token.isascii() and found.token.isprintable()):
         raise SourceError(
             f"the token for {found.server} has characters that are not valid in a token",
-            cure="log in again, or correct the kubeconfig or token file",
+            hint="log in again, or correct the kubeconfig or token file",
         )
     return found
 
@@ -95,7 +95,7 @@ def _found(access: KubeAccess) -> Credentials:
     raise SourceError(
         "no kubeconfig: tried --kubeconfig (not given), KUBECONFIG (not set), in-cluster "
         f"(KUBERNETES_SERVICE_HOST not set), {candidates[0]} (no such file)",
-        cure="pass --kubeconfig FILE, set KUBECONFIG, or use --no-kube to skip Kubernetes",
+        hint="pass --kubeconfig FILE, set KUBECONFIG, or use --no-kube to skip Kubernetes",
     )
 
 
@@ -107,7 +107,7 @@ def _in_cluster(environment: Mapping[str, str]) -> Credentials:
     except OSError as error:
         raise SourceError(
             f"in-cluster credentials: cannot read {token}: {error.strerror}",
-            cure="mount the service account's token (automountServiceAccountToken: true)",
+            hint="mount the service account's token (automountServiceAccountToken: true)",
         ) from error
     host = f"[{host}]" if ":" in host else host
     return Credentials(
@@ -127,7 +127,7 @@ def _from_kubeconfig(paths: Sequence[Path], access: KubeAccess) -> Credentials:
     if not existing:
         raise SourceError(
             f"kubeconfig {', '.join(map(str, paths))}: no such file",
-            cure="pass --kubeconfig FILE or correct KUBECONFIG",
+            hint="pass --kubeconfig FILE or correct KUBECONFIG",
         )
     for path in existing:
         data = _yaml(path)
@@ -141,7 +141,7 @@ def _from_kubeconfig(paths: Sequence[Path], access: KubeAccess) -> Credentials:
         wanted = f"context {name!r}" if name else "a current-context"
         raise SourceError(
             f"kubeconfig {', '.join(map(str, existing))}: no {wanted}; it has: {known}",
-            cure="pass --context with one of them",
+            hint="pass --context with one of them",
         )
     context = merged["contexts"][name]
     wanted_cluster = _text(context, "cluster") or ""
@@ -151,7 +151,7 @@ def _from_kubeconfig(paths: Sequence[Path], access: KubeAccess) -> Credentials:
         raise SourceError(
             f"kubeconfig {existing[0]}: context {name!r} names cluster {wanted_cluster!r}, "
             "which it does not have or which has no server",
-            cure="correct the kubeconfig (kubectl config view shows it)",
+            hint="correct the kubeconfig (kubectl config view shows it)",
         )
     if "exec" in user[0] or "auth-provider" in user[0]:
         # Imported here: few kubeconfigs need the module, and its imports take time.
@@ -186,7 +186,7 @@ def _text(entry: _Entry, key: str) -> str | None:
 
 
 def _mistyped(path: Path, field: str, expected: str) -> SourceError:
-    return SourceError(f"kubeconfig {path}: {field}: expected {expected}", cure=_SHOWS_FAULT)
+    return SourceError(f"kubeconfig {path}: {field}: expected {expected}", hint=_SHOWS_FAULT)
 
 
 def _yaml(path: Path) -> Json:
@@ -204,11 +204,11 @@ def _yaml(path: Path) -> Json:
         # The message of a YAML error quotes the surrounding text, which may be a token.
         mark = getattr(error, "problem_mark", None)
         at = f" at line {mark.line + 1}" if mark is not None else ""
-        raise SourceError(f"kubeconfig {path}: not YAML{at}", cure=_SHOWS_FAULT) from error
+        raise SourceError(f"kubeconfig {path}: not YAML{at}", hint=_SHOWS_FAULT) from error
     if not isinstance(data, dict):
         raise SourceError(
             f"kubeconfig {path}: expected a mapping with clusters, users and contexts",
-            cure="pass --kubeconfig with a kubeconfig file",
+            hint="pass --kubeconfig with a kubeconfig file",
         )
     return cast("Json", data)
 
@@ -253,7 +253,7 @@ def _decoded(text: str, key: str, path: Path) -> bytes:
         return binascii.a2b_base64(text)
     except ValueError as error:
         raise SourceError(
-            f"kubeconfig {path}: {key} is not base64", cure="write the kubeconfig again"
+            f"kubeconfig {path}: {key} is not base64", hint="write the kubeconfig again"
         ) from error
 
 

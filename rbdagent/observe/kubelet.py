@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from rbdagent.errors import ParseError
 from rbdagent.model import (
+    CsiImageMeta,
     KubeletView,
     NotObserved,
     PluginSocket,
     PodVolumeDirectory,
     StagingDirectory,
-    Stash,
     VolumeData,
 )
 from rbdagent.observe.files import (
@@ -92,7 +92,7 @@ def observe_kubelet(
         missed = NotObserved(
             reason=f"kubelet (process {process.pid}) has its volumes in {own or 'a directory'}"
             f" that was not read; read: {', '.join(existing) or 'none'}",
-            cure="make that directory of the host visible to rbdagent, and pass --kubelet-root"
+            hint="make that directory of the host visible to rbdagent, and pass --kubelet-root"
             f" {own or 'DIRECTORY'} (the chart: kubeletRoot)",
         )
         return KubeletView(
@@ -399,7 +399,7 @@ def _volume_data(path: str) -> VolumeData | NotObserved | None:
         return NotObserved(reason=str(error))
 
 
-def _stash(path: str) -> Stash | NotObserved | None:
+def _stash(path: str) -> CsiImageMeta | NotObserved | None:
     raw = read_file(path)
     if not isinstance(raw, bytes):
         return raw

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from rbdagent.model import (
-        Claim,
         DriverPod,
         KubeView,
         Lease,
         PersistentVolume,
+        PersistentVolumeClaim,
         Pod,
         StorageClass,
         Workload,
@@ -61,7 +61,7 @@ _KINDS: Final = {
 }
 
 
-class Life(NamedTuple):
+class ProvisioningSources(NamedTuple):
     """Holds the observed objects of the lifecycle."""
 
     storage_classes: tuple[StorageClass, ...] | NotObserved
@@ -82,11 +82,11 @@ class Meant(NamedTuple):
     """Holds the objects that belong to the target."""
 
     pods: tuple[Pod, ...]
-    claims: tuple[Claim, ...]
+    claims: tuple[PersistentVolumeClaim, ...]
     volumes: tuple[PersistentVolume, ...]
 
 
-def with_life(view: KubeView, life: Life) -> KubeView:
+def with_life(view: KubeView, life: ProvisioningSources) -> KubeView:
     """Return a view with the objects of the lifecycle."""
     return replace(
         view,
@@ -114,23 +114,23 @@ def gap(fact: str, found: object) -> tuple[Gap, ...]:
     """Return a gap if a fact was not observed."""
     if not isinstance(found, NotObserved) or found == NOTHING_WAITS:
         return ()
-    return (Gap(fact=fact, reason=found.reason, cure=found.cure),)
+    return (Gap(fact=fact, reason=found.reason, hint=found.hint),)
 
 
-def ask_life(api: Api) -> Callable[[Meant], Life]:
+def ask_life(api: Api) -> Callable[[Meant], ProvisioningSources]:
     """Send the first requests; return a function that sends those for the target, and waits."""
     classes = listed(api, CLASSES, read.storage_class)
     drivers = listed(api, DRIVERS, read.object_name)
     version = api.ask(_VERSION)
 
-    def wait(meant: Meant) -> Life:
+    def wait(meant: Meant) -> ProvisioningSources:
         found = classes()
         workloads = workloads_of(api, meant.pods)
         provisioners = Provisioners()
         if _waits(meant):
             provisioners = provisioners_of(api, _provisioners(meant, observed_of(found)))
         found_version = found_object(version, read.version)
-        return Life(
+        return ProvisioningSources(
             found,
             drivers(),
             workloads,
@@ -143,7 +143,7 @@ def ask_life(api: Api) -> Callable[[Meant], Life]:
     return wait
 
 
-def with_provisioners(api: Api, life: Life, meant: Meant) -> Life:
+def with_provisioners(api: Api, life: ProvisioningSources, meant: Meant) -> ProvisioningSources:
     """Request the provisioners that only the observed objects name."""
     if not _waits(meant):
         return life
@@ -153,7 +153,7 @@ def with_provisioners(api: Api, life: Life, meant: Meant) -> Life:
 
 def _waits(meant: Meant) -> bool:
     """Return whether a claim or PV waits for a controller, not for a node."""
-    every: tuple[Claim | PersistentVolume, ...] = (*meant.claims, *meant.volumes)
+    every: tuple[PersistentVolumeClaim | PersistentVolume, ...] = (*meant.claims, *meant.volumes)
     return any(item.phase != "Bound" or item.deleting_since is not None for item in every)
 
 

@@ -108,7 +108,7 @@ def read_journal(
     if program is None:
         return NotObserved(
             reason="journalctl is not installed, and only journalctl can read the journal",
-            cure="on the node: journalctl --unit kubelet --since=-1h",
+            hint="on the node: journalctl --unit kubelet --since=-1h",
         )
     # The journal below another root belongs to another machine with another machine id.
     root = () if str(host_root) == "/" else (f"--root={host_root}",)
@@ -128,7 +128,7 @@ def read_journal(
     if _HIDDEN.search(raw):
         return NotObserved(
             reason="the journal shows this user only the user's own messages",
-            cure="run as root, or as a member of the group systemd-journal",
+            hint="run as root, or as a member of the group systemd-journal",
         )
     if code or _NO_FILES in raw:
         last = decoded(raw).strip().rpartition("\n")[2]
@@ -218,7 +218,7 @@ def _records(read: Callable[[], bytes]) -> deque[bytes]:
 
 
 def _refused(path: str, error: OSError) -> NotObserved:
-    return NotObserved(reason=f"{path}: {error.strerror or error}", cure=_NO_ACCESS)
+    return NotObserved(reason=f"{path}: {error.strerror or error}", hint=_NO_ACCESS)
 
 
 def _is_own_kernel(procfs: Path) -> bool:

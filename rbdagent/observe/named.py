@@ -20,13 +20,13 @@ from rbdagent.correlate.identity import mappings_of, mappings_seen
 from rbdagent.correlate.local import directories_of, volumes_on_node
 from rbdagent.correlate.use import indexed, names_of_mapping
 from rbdagent.model import (
-    Claim,
     Gap,
     KubeView,
     Mapping,
     NodeView,
     NotObserved,
     PersistentVolume,
+    PersistentVolumeClaim,
     Snapshot,
     Source,
     Sources,
@@ -203,7 +203,7 @@ class NamedLook:
 
     def _view(self) -> KubeView:
         """Return a view of all answers so far."""
-        claims: tuple[Claim, ...] | NotObserved = all_observed(
+        claims: tuple[PersistentVolumeClaim, ...] | NotObserved = all_observed(
             [self._answers[path].value for path in self._users if path in self._answers]
         )
         volumes: tuple[PersistentVolume, ...] | NotObserved = self._all(VOLUMES)
@@ -295,7 +295,9 @@ class NamedLook:
         def is_unchanged(path: str, claim: Any) -> bool:  # noqa: ANN401 - or None
             # A claim that is not bound yet may become bound without a change of its pods.
             return (
-                isinstance(claim, Claim) and bool(claim.volume_name) and not self._is_changed(path)
+                isinstance(claim, PersistentVolumeClaim)
+                and bool(claim.volume_name)
+                and not self._is_changed(path)
             )
 
         self._request(self._users, read.claim, is_unchanged)()
@@ -360,7 +362,7 @@ class NamedLook:
             return
         every = listed(self._api, VOLUMES, read.persistent_volume)()
         if isinstance(every, NotObserved):
-            self.gaps += (Gap(fact="all PersistentVolumes", reason=every.reason, cure=every.cure),)
+            self.gaps += (Gap(fact="all PersistentVolumes", reason=every.reason, hint=every.hint),)
             return
         self._searched |= dict.fromkeys(wanted, self._now)
         names = self._names(every)

@@ -22,7 +22,7 @@ from rbdagent.model import (
     MountKind,
     NodeView,
     NotObserved,
-    Opener,
+    OpenFile,
     ProcessRef,
     Source,
     SourceState,
@@ -112,7 +112,7 @@ def observe_node(
         return None, Source(
             state=SourceState.FAILED,
             reason=f"{roots.procfs}: no /proc of the host is mounted there",
-            cure="mount the host's /proc there, or pass --procfs with its path",
+            hint="mount the host's /proc there, or pass --procfs with its path",
         )
     try:
         # Names are converted only here, because until now they are paths of files to read.
@@ -198,7 +198,7 @@ class _Shared(Struct, frozen=True, kw_only=True):
     mounts: dict[DeviceNumber, list[Mount]]
     hidden_mounts: NotObserved | None
     """Why the mounts of a namespace were not observed; None if all were."""
-    openers: dict[DeviceNumber, list[Opener]]
+    openers: dict[DeviceNumber, list[OpenFile]]
     hidden_files: NotObserved | None
     """Why the open files of a process were not observed; None if all were."""
     traces: dict[str, list[str]]
@@ -217,7 +217,7 @@ def _shared(
     mounts_of_device: dict[DeviceNumber, list[Mount]] = {}
     for mount in mounts:
         mounts_of_device.setdefault(mount.device, []).append(mount)
-    openers_of_device: dict[DeviceNumber, list[Opener]] = {}
+    openers_of_device: dict[DeviceNumber, list[OpenFile]] = {}
     for opener in scan.openers:
         openers_of_device.setdefault(opener.device, []).append(opener)
     traces: dict[str, list[str]] = {}
@@ -273,7 +273,7 @@ def _all_mounts(
 
 def _openers(
     device: BlockDevice, shared: _Shared, server: int | None
-) -> tuple[Opener, ...] | NotObserved:
+) -> tuple[OpenFile, ...] | NotObserved:
     """Return a device's openers; the rbd-nbd process that serves the device does not prove use."""
     found = tuple(
         opener for number in sorted(device.numbers) for opener in shared.openers.get(number, ())
@@ -410,7 +410,7 @@ def _hidden(reason: str, denied: list[str], unread: list[str]) -> NotObserved | 
         reasons.append(f"and {more} more")
     if not reasons:
         return None
-    return NotObserved(reason="; ".join(reasons), cure=_PTRACE if denied else _CHECK_PROCESS)
+    return NotObserved(reason="; ".join(reasons), hint=_PTRACE if denied else _CHECK_PROCESS)
 
 
 def _some(processes: list[str]) -> str:
@@ -450,7 +450,7 @@ def _addresses(procfs: Path) -> tuple[str, ...] | NotObserved:
 def _gaps(view: NodeView, scan: ProcessScan, *, any_device: bool) -> tuple[Gap, ...]:
     gaps = []
     if isinstance(view.mappings, NotObserved):
-        gaps.append(Gap(fact="krbd devices", reason=view.mappings.reason, cure=view.mappings.cure))
+        gaps.append(Gap(fact="krbd devices", reason=view.mappings.reason, hint=view.mappings.hint))
     facts: list[tuple[str, object]] = [
         ("mounts in other mount namespaces", _hidden_mounts(scan)),
         ("processes in flight", view.in_flight),
@@ -466,7 +466,7 @@ def _gaps(view: NodeView, scan: ProcessScan, *, any_device: bool) -> tuple[Gap, 
             ("kubelet's pod directories", kubelet.pod_volumes),
         ]
     gaps += [
-        Gap(fact=fact, reason=value.reason, cure=value.cure)
+        Gap(fact=fact, reason=value.reason, hint=value.hint)
         for fact, value in facts
         if isinstance(value, NotObserved)
     ]
@@ -477,7 +477,7 @@ def _gaps_of_devices(view: NodeView) -> Iterator[Gap]:
     """Yield one gap per fact that was not observed of devices."""
     mappings = () if isinstance(view.mappings, NotObserved) else view.mappings
     facts = {
-        "device nodes": [mapping.node_present for mapping in mappings],
+        "device nodes": [mapping.device_node_present for mapping in mappings],
         "the kernel's own list of watches and hung requests": [
             mapping.watch for mapping in mappings if mapping.kind is DeviceKind.KRBD
         ],
@@ -485,4 +485,4 @@ def _gaps_of_devices(view: NodeView) -> Iterator[Gap]:
     for fact, values in facts.items():
         hidden = next((value for value in values if isinstance(value, NotObserved)), None)
         if hidden is not None:
-            yield Gap(fact=fact, reason=hidden.reason, cure=hidden.cure)
+            yield Gap(fact=fact, reason=hidden.reason, hint=hidden.hint)

@@ -80,12 +80,12 @@ def _run(plugin: Plugin, limit_s: float) -> Given:
     if importlib.util.find_spec("kubernetes") is None:
         raise SourceError(
             f"{plugin} cannot run: the Python package kubernetes, which runs it, is not installed",
-            cure="apt install python3-kubernetes, or pip install kubernetes; a context with a "
+            hint="apt install python3-kubernetes, or pip install kubernetes; a context with a "
             "token or a certificate does not need it",
         )
     failed = SourceError(
         f"{plugin} failed",
-        cure="kubectl get --raw /version with the same context shows the plugin's output",
+        hint="kubectl get --raw /version with the same context shows the plugin's output",
     )
     try:
         found = msgspec.json.decode(_output(plugin, limit_s), type=Given)
@@ -116,7 +116,7 @@ def _output(plugin: Plugin, limit_s: float) -> bytes:
         except subprocess.TimeoutExpired:
             raise SourceError(
                 f"{plugin} did not answer within {limit_s:g} s, and was killed",
-                cure="a longer --timeout may help; kubectl get --raw /version with the same "
+                hint="a longer --timeout may help; kubectl get --raw /version with the same "
                 "context shows what it waits for",
             ) from None
         finally:

@@ -23,8 +23,8 @@ from rbdagent.model import (
     DeviceNumber,
     InFlight,
     NotObserved,
-    Opener,
-    OpenHow,
+    OpenFile,
+    OpenKind,
     ProcessRef,
 )
 from rbdagent.observe.failure import not_observed
@@ -98,7 +98,7 @@ class ProcessEntry(Struct, kw_only=True):
     """Whether its command line was not read, or only in part."""
     namespaces: list[int | bytes] = field(default_factory=list)
     """Its mount namespace, and those of its threads."""
-    openers: list[Opener] = field(default_factory=list)
+    openers: list[OpenFile] = field(default_factory=list)
     found: dict[DeviceNumber, int] = field(default_factory=dict)
     """The number of openers by device."""
     has_denied_mounts: bool = False
@@ -115,7 +115,7 @@ class ProcessScan(Struct, kw_only=True):
 
     entries: list[ProcessEntry]
     namespaces: list[Namespace]
-    openers: list[Opener]
+    openers: list[OpenFile]
     unknown: list[str]
     """The processes that were not observed at all, with the reason."""
     denied_mounts: list[str]
@@ -381,9 +381,9 @@ class ProcessPass:
             # The path may be longer than a page. The link can be followed nevertheless.
             is_file = True
         if is_file:
-            self._join_link(entry, link, OpenHow.DESCRIPTOR, share)
+            self._join_link(entry, link, OpenKind.DESCRIPTOR, share)
 
-    def _join_link(self, entry: ProcessEntry, link: str, how: OpenHow, share: Share) -> None:
+    def _join_link(self, entry: ProcessEntry, link: str, how: OpenKind, share: Share) -> None:
         """Record an opener if a link of a process leads to a device or to a file system on it."""
         entry.at = link
         try:
@@ -406,12 +406,12 @@ class ProcessPass:
             path = ""
         _add(
             entry,
-            Opener(process=entry.ref, how=how, path=path, on_device=on_device, device=device),
+            OpenFile(process=entry.ref, how=how, path=path, on_device=on_device, device=device),
             share,
         )
 
 
-def _add(entry: ProcessEntry, opener: Opener, share: Share) -> None:
+def _add(entry: ProcessEntry, opener: OpenFile, share: Share) -> None:
     if share.has_room(1):
         entry.found[opener.device] = entry.found.get(opener.device, 0) + 1
         entry.openers.append(opener)
@@ -431,9 +431,9 @@ _OFTEN: Final = 256
 _MOST_ALIKE: Final = 100
 """Limit of open files per process and device: more files would add no evidence."""
 _LINKS: Final = (
-    ("cwd", OpenHow.CWD),
-    ("root", OpenHow.ROOT),
-    ("exe", OpenHow.EXECUTABLE),
+    ("cwd", OpenKind.CWD),
+    ("root", OpenKind.ROOT),
+    ("exe", OpenKind.EXECUTABLE),
 )
 
 
@@ -592,7 +592,9 @@ def _started_at(boot: int | None, ticks: int) -> str | None:
     return dt.datetime.fromtimestamp(moment, tz=dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _mappings(entry: ProcessEntry, path: str, columns: _Columns, share: Share) -> Iterator[Opener]:
+def _mappings(
+    entry: ProcessEntry, path: str, columns: _Columns, share: Share
+) -> Iterator[OpenFile]:
     """Yield one opener per device that has the file of a memory mapping.
 
     The device is the fourth field. The path is the rest of the line and may contain any character
@@ -610,9 +612,9 @@ def _mappings(entry: ProcessEntry, path: str, columns: _Columns, share: Share) -
             number = left.pop(fields[3], None) if len(fields) > 3 else None
             if number is not None:
                 name = fields[5].decode(errors="replace") if len(fields) > 5 else ""
-                yield Opener(
+                yield OpenFile(
                     process=entry.ref,
-                    how=OpenHow.MAPPING,
+                    how=OpenKind.MAPPING,
                     path=name,
                     on_device=False,
                     device=number,

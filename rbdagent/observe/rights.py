@@ -77,7 +77,7 @@ def check_kube(access: KubeAccess, node_name: str) -> tuple[CheckResult, ...]:
                 sentence=sentence,
                 state=CheckState.FAILED,
                 detail=str(error),
-                hint=error.cure,
+                hint=error.hint,
             ),
         )
     results = [
@@ -166,7 +166,7 @@ def _may(asked: Asked, right: _Right) -> CheckResult:
             sentence=sentence,
             state=CheckState.FAILED,
             detail=str(error),
-            hint=error.cure,
+            hint=error.hint,
         )
     if (answer.get("status") or {}).get("allowed"):
         return CheckResult(source="kubernetes", sentence=sentence, state=CheckState.OK)

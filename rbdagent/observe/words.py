@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec.structs import replace
 
 from rbdagent.correlate.words import Naming
-from rbdagent.model import Heard, KubeletView, NodeWords, NotObserved, ProcessRef, Word
+from rbdagent.model import KubeletView, LogEntry, LogExcerpt, NodeLogs, NotObserved, ProcessRef
 from rbdagent.observe.failure import not_observed
 from rbdagent.observe.files import followed, names_in
 from rbdagent.observe.logs import (
@@ -96,7 +96,7 @@ class _Entry(NamedTuple):
 
 def begin_words(
     roots: NodeRoots, view: NodeView, calls: tuple[Called, ...], *, now: str
-) -> Callable[[float], NodeWords | NotObserved]:
+) -> Callable[[float], NodeLogs | NotObserved]:
     """Start to read the logs; return a function that waits for the excerpts until a deadline.
 
     Args:
@@ -119,17 +119,17 @@ def begin_words(
     begun = time.monotonic()
     wait = start([functools.partial(read, look) for read in (of_kubelet, of_plugin, of_kernel)])
 
-    def words(deadline: float) -> NodeWords:
+    def words(deadline: float) -> NodeLogs:
         answers = [_answer(answer) for answer in wait(min(deadline, begun + WITHIN_S))]
-        return NodeWords(kubelet=answers[0], plugin=answers[1], kernel=answers[2])
+        return NodeLogs(kubelet=answers[0], plugin=answers[1], kernel=answers[2])
 
     return words
 
 
-def _answer(answer: Heard | NotObserved | BaseException | None) -> Heard | NotObserved:
+def _answer(answer: LogExcerpt | NotObserved | BaseException | None) -> LogExcerpt | NotObserved:
     if answer is None:
         return NotObserved(
-            reason=f"not read within {WITHIN_S:g} s", cure="the disk of the log is slow, or hangs"
+            reason=f"not read within {WITHIN_S:g} s", hint="the disk of the log is slow, or hangs"
         )
     if isinstance(answer, OSError):
         return NotObserved(reason=printable(str(answer)))
@@ -169,7 +169,7 @@ class _File(NamedTuple):
     """The number of earlier starts of the container."""
 
 
-def of_plugin(look: Look) -> Heard | NotObserved:
+def of_plugin(look: Look) -> LogExcerpt | NotObserved:
     """Read the logs of ceph-csi's node plugin, which the container runtime writes for kubelet.
 
     ``NAMESPACE_POD_UID/CONTAINER/INSTANCE.log`` below /var/log/pods
@@ -197,7 +197,7 @@ def _containers(host_root: Path) -> list[list[_File]] | NotObserved:
         return pods
     if pods is None:
         return NotObserved(
-            reason=f"{_PODS} does not exist, or is not visible to rbdagent", cure=_NO_LOGS
+            reason=f"{_PODS} does not exist, or is not visible to rbdagent", hint=_NO_LOGS
         )
     found = []
     for pod in pods:
@@ -362,7 +362,7 @@ _VOLUME_NAME: Final = re.compile(
 _FAILED_CALL: Final = re.compile(r"(?P<call>[A-Z][A-Za-z]+(?:\.[A-Z][A-Za-z]+)?) failed\b")
 
 
-def of_kubelet(look: Look) -> Heard | NotObserved:
+def of_kubelet(look: Look) -> LogExcerpt | NotObserved:
     """Read kubelet's log: from the journal, else from a file."""
     refused = []
     syslogs = [functools.partial(_syslog, path) for path in _SYSLOGS]
@@ -376,7 +376,7 @@ def of_kubelet(look: Look) -> Heard | NotObserved:
             return _excerpt(_kubelet_errors(log_messages, look), since, look, _AGE_S)
     return NotObserved(
         reason="; ".join(answer.reason for answer in refused),
-        cure=next((answer.cure for answer in refused if answer.cure), _NO_LOGS),
+        hint=next((answer.hint for answer in refused if answer.hint), _NO_LOGS),
     )
 
 
@@ -401,7 +401,7 @@ def _journal(look: Look) -> _Read:
     if not lines and unit is None:
         return NotObserved(
             reason=f"the journal has no line of {', '.join(GUESSED_UNITS[:3])} or similar units",
-            cure="kubelet's unit may have another name: systemctl list-units '*kube*'",
+            hint="kubelet's unit may have another name: systemctl list-units '*kube*'",
         )
     is_cut = len(lines) >= MOST_LINES or len(raw) >= _TAIL
     since = lines[0].at if is_cut and lines else None
@@ -500,7 +500,7 @@ _MAPPED: Final = re.compile(
 """The line of a new device; earlier lines with this name belong to another image."""
 
 
-def of_kernel(look: Look) -> Heard | NotObserved:
+def of_kernel(look: Look) -> LogExcerpt | NotObserved:
     """Read the kernel's warnings about the present mappings of the devices."""
     lines = read_ring(look.roots.host_root, look.roots.procfs)
     if isinstance(lines, NotObserved):
@@ -539,7 +539,7 @@ _COUNTED: Final = re.compile(r"(?<![-(])(?<!status )\b\d{2,}\b")
 """Numbers that differ between repeated entries, except error numbers and exit codes."""
 
 
-def _excerpt(entries: Iterable[_Entry], since: float, look: Look, age_s: float) -> Heard:
+def _excerpt(entries: Iterable[_Entry], since: float, look: Look, age_s: float) -> LogExcerpt:
     """Return the last entries about every volume; a repeated entry is kept once and counted."""
     oldest, newest = look.now - age_s, look.now + _CLOCK_SKEW_S
     # A call without a response is in progress, so it is kept whatever its age.
@@ -549,7 +549,7 @@ def _excerpt(entries: Iterable[_Entry], since: float, look: Look, age_s: float) 
         if entry.at <= newest and (entry.unanswered or oldest <= entry.at)
     ]
     recent.sort(key=lambda entry: entry.at, reverse=True)
-    kept: dict[tuple[object, ...], Word] = {}
+    kept: dict[tuple[object, ...], LogEntry] = {}
     count = dict.fromkeys(range(len(look.calls)), 0)
     for entry in recent:
         key = (_COUNTED.sub("0", entry.text), entry.call, frozenset(entry.named))
@@ -560,12 +560,12 @@ def _excerpt(entries: Iterable[_Entry], since: float, look: Look, age_s: float) 
             for number in entry.named:
                 count[number] += 1
     since = min(max(since, oldest), look.now)
-    return Heard(since=_iso(since), words=tuple(kept.values()))
+    return LogExcerpt(since=_iso(since), words=tuple(kept.values()))
 
 
-def _log_entry(entry: _Entry) -> Word:
+def _log_entry(entry: _Entry) -> LogEntry:
     names = sorted(name for found in entry.named.values() for name in found)
-    return Word(
+    return LogEntry(
         at=_iso(entry.at),
         text=shortened(without_secrets(printable(entry.text))),
         names=tuple(dict.fromkeys(names)),

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from rbdagent.errors import ParseError
-from rbdagent.model import ImageSpec, Stash, VolumeData
+from rbdagent.model import CsiImageMeta, ImageSpec, VolumeData
 
 _POD_UID: Final = re.compile(r"/pods/([^/]+)/volume(?:s|Devices)/")
 """The directory of a pod below the root directory of kubelet, which may be any path."""
@@ -38,7 +38,7 @@ def parse_volume_data(raw: bytes, *, where: str) -> VolumeData:
     )
 
 
-def parse_stash(raw: bytes, *, where: str) -> Stash:
+def parse_stash(raw: bytes, *, where: str) -> CsiImageMeta:
     """Parse ``image-meta.json``, version 3; the device is empty unless the volume is encrypted.
 
     Raises:
@@ -53,7 +53,7 @@ def parse_stash(raw: bytes, *, where: str) -> Stash:
             text=raw.decode(errors="replace")[:200],
             expected="pool and image",
         )
-    return Stash(
+    return CsiImageMeta(
         spec=ImageSpec(pool=pool, namespace=data.get("radosNamespace") or "", name=image),
         encrypted=data.get("encrypted") == "true",
         device=data.get("device") or None,

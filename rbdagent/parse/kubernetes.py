@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rbdagent.errors import ParseError
 from rbdagent.model import (
-    Attachment,
-    Claim,
     ContainerState,
-    CsiNode,
+    CSINode,
     CsiSource,
     DriverPod,
     ImageSpec,
@@ -22,12 +20,14 @@ from rbdagent.model import (
     ObjectRef,
     OtherSource,
     PersistentVolume,
+    PersistentVolumeClaim,
     Pod,
     PublishedMapping,
     PublishedNode,
     Requirement,
     StorageClass,
     Verdict,
+    VolumeAttachment,
     VolumeSource,
     Workload,
 )
@@ -187,12 +187,12 @@ def in_tree_source(rbd: Json) -> InTreeRbdSource:
     )
 
 
-def claim(data: Json) -> Claim:
+def claim(data: Json) -> PersistentVolumeClaim:
     """Read a PersistentVolumeClaim."""
     meta, spec = data["metadata"], data.get("spec") or {}
     annotations = meta.get("annotations") or {}
     requests = (spec.get("resources") or {}).get("requests") or {}
-    return Claim(
+    return PersistentVolumeClaim(
         ref=_ref(data),
         phase=(data.get("status") or {}).get("phase", ""),
         volume_name=spec.get("volumeName") or None,
@@ -381,23 +381,23 @@ def node(data: Json) -> Node:
     )
 
 
-def csi_node(data: Json) -> CsiNode:
+def csi_node(data: Json) -> CSINode:
     """Read a CSINode."""
     drivers = (data.get("spec") or {}).get("drivers") or ()
     limits = (
         (driver["name"], (driver.get("allocatable") or {}).get("count")) for driver in drivers
     )
-    return CsiNode(
+    return CSINode(
         node_name=data["metadata"]["name"],
         drivers=tuple(driver["name"] for driver in drivers),
         limits=tuple((name, count) for name, count in limits if count is not None),
     )
 
 
-def attachment(data: Json) -> Attachment:
+def attachment(data: Json) -> VolumeAttachment:
     """Read a VolumeAttachment."""
     meta, spec, status = data["metadata"], data["spec"], data.get("status") or {}
-    return Attachment(
+    return VolumeAttachment(
         name=meta["name"],
         attacher=spec["attacher"],
         node_name=spec["nodeName"],
@@ -523,7 +523,7 @@ def _published(data: Json) -> PublishedMapping:
         client_address=parse_address(address, where="an RBDNode") if address else None,
         read_only=data.get("readOnly"),
         persistent_volume=data.get("persistentVolume"),
-        because=tuple(data.get("because") or ()),
+        reasons=tuple(data.get("reasons") or ()),
         findings=tuple(data.get("findings") or ()),
         since=data.get("since"),
         pods=tuple(data.get("pods") or ()),

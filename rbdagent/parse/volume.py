@@ -68,7 +68,7 @@ def _csi_image(source: CsiSource) -> ImageIdentity | NotObserved:
         if not name:
             return NotObserved(
                 reason=f"the image's name: volumeAttributes have no imageName, and {error}",
-                cure='a static volume needs staticVolume: "true" in its volumeAttributes',
+                hint='a static volume needs staticVolume: "true" in its volumeAttributes',
             )
     else:
         pool_id = handle.pool_id

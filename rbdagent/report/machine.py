@@ -21,20 +21,20 @@ if TYPE_CHECKING:
         Condition,
         Diagnosis,
         Finding,
-        Heals,
         Holder,
+        HolderVerdict,
         ImageIdentity,
-        JudgedHolder,
         Keeper,
-        Life,
+        Lifecycle,
         LifeList,
-        LifeStage,
         ProcessRef,
         PublishedMapping,
         PublishedNode,
+        Recovery,
         Snapshot,
         Source,
         Step,
+        StepStatus,
         UnmapPlan,
         UnmapRefusal,
         UnmapResult,
@@ -73,7 +73,7 @@ def _diagnosis(diagnosis: Diagnosis, names: Mapping[str, str]) -> Json:
     }
 
 
-def life_report(life: Life, snapshot: Snapshot) -> Json:
+def life_report(life: Lifecycle, snapshot: Snapshot) -> Json:
     """Return the output of ``diagnose TARGET -o json``: that of ``who-holds`` and the lifecycle."""
     return {**_life(life, snapshot, pod_names(snapshot)), "sources": sources(snapshot)}
 
@@ -86,7 +86,7 @@ def life_list(found: LifeList, snapshot: Snapshot) -> Json:
     names = pod_names(snapshot)
     return {
         "apiVersion": API_VERSION,
-        "kind": "LifeList",
+        "kind": "ClusterReport",
         "observedAt": snapshot.observed_at,
         "lookedAt": {
             "claims": found.claims,
@@ -97,7 +97,7 @@ def life_list(found: LifeList, snapshot: Snapshot) -> Json:
         "causes": [
             {
                 **_finding(cause.finding),
-                "victims": [one.life.diagnosis.use.target.given for one in cause.victims],
+                "affected": [one.life.diagnosis.use.target.given for one in cause.affected],
             }
             for cause in found.causes
         ],
@@ -109,11 +109,11 @@ def life_list(found: LifeList, snapshot: Snapshot) -> Json:
     }
 
 
-def _life(life: Life, snapshot: Snapshot, names: Mapping[str, str]) -> Json:
-    pod, first = life.pod, life.first_broken
+def _life(life: Lifecycle, snapshot: Snapshot, names: Mapping[str, str]) -> Json:
+    pod, first = life.pod, life.first_failed
     return {
         "apiVersion": API_VERSION,
-        "kind": "LifeReport",
+        "kind": "LifecycleReport",
         "observedAt": snapshot.observed_at,
         **_diagnosis(life.diagnosis, names),
         "next": [_command(given) for given in life.diagnosis.next_commands],
@@ -129,7 +129,7 @@ def _life(life: Life, snapshot: Snapshot, names: Mapping[str, str]) -> Json:
     }
 
 
-def _stage(stage: LifeStage) -> Json:
+def _stage(stage: StepStatus) -> Json:
     return {
         "step": str(stage.step),
         "state": str(stage.state),
@@ -194,7 +194,7 @@ def _published(mapping: PublishedMapping) -> Json:
         "clientID": mapping.client_id,
         "clientAddress": str(mapping.client_address) if mapping.client_address else None,
         "verdict": str(mapping.verdict),
-        "because": list(mapping.because),
+        "reasons": list(mapping.reasons),
         "findings": list(mapping.findings),
         "since": mapping.since,
         "pods": list(mapping.pods),
@@ -267,9 +267,9 @@ def _condition(condition: Condition) -> Json:
     return {
         "number": condition.number,
         "code": condition.code,
-        "demands": condition.demands,
+        "requirement": condition.requirement,
         "met": condition.met,
-        "passes": condition.passes,
+        "pending": condition.pending,
         "observed": list(condition.observed),
         "runbook": runbook(condition.code),
     }
@@ -306,7 +306,7 @@ def explanation(entry: Entry) -> Json:
         "evidence": entry.evidence,
         "risk": entry.risk,
         "remedy": entry.remedy,
-        "heals": _heals(entry.heals),
+        "recovery": _recovery_of(entry.recovery),
         "step": None if entry.step is None else str(entry.step),
     }
 
@@ -347,8 +347,8 @@ def _source(source: Source) -> Json:
     return {
         "state": str(source.state),
         "reason": source.reason,
-        "cure": source.cure,
-        "gaps": [{"fact": gap.fact, "reason": gap.reason, "cure": gap.cure} for gap in source.gaps],
+        "hint": source.hint,
+        "gaps": [{"fact": gap.fact, "reason": gap.reason, "hint": gap.hint} for gap in source.gaps],
     }
 
 
@@ -374,7 +374,7 @@ def _finding(finding: Finding) -> Json:
         "evidence": list(finding.evidence),
         "remedy": finding.remedy,
         "commands": [_command(given) for given in finding.commands],
-        "heals": _heals(finding.heals),
+        "recovery": _recovery_of(finding.recovery),
         "runbook": runbook(finding.code),
     }
 
@@ -390,19 +390,19 @@ def _command(given: Command) -> Json:
     }
 
 
-def _heals(heals: Heals | None) -> Json | None:
+def _recovery_of(recovery: Recovery | None) -> Json | None:
     """Return the automatic recovery of a finding; null if the finding has none."""
-    if heals is None:
+    if recovery is None:
         return None
     return {
-        "by": heals.by,
-        "once": heals.once,
-        "withinSeconds": heals.within_s,
-        "note": heals.note,
+        "actor": recovery.actor,
+        "condition": recovery.condition,
+        "withinSeconds": recovery.within_s,
+        "note": recovery.note,
     }
 
 
-def _holder(judged: JudgedHolder, names: Mapping[str, str]) -> Json:
+def _holder(judged: HolderVerdict, names: Mapping[str, str]) -> Json:
     holder = judged.holder
     missing: dict[str, str] = {}
 
@@ -424,7 +424,7 @@ def _holder(judged: JudgedHolder, names: Mapping[str, str]) -> Json:
         "node": holder.node,
         "confidence": str(holder.confidence),
         "verdict": str(judged.verdict),
-        "because": list(judged.because),
+        "reasons": list(judged.reasons),
         "device": mapping.device if mapping else published.device if published else None,
         "readOnly": observed("readOnly", mapping.read_only, bool) if mapping else None,
         "clientID": client or (watcher.client if watcher else None),
@@ -436,7 +436,7 @@ def _holder(judged: JudgedHolder, names: Mapping[str, str]) -> Json:
         }
         if watcher
         else None,
-        "passing": holder.passing,
+        "transient": holder.transient,
         "locks": [
             {
                 "id": locker.lock_id,

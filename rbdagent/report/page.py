@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from rbdagent.model import (
         Finding,
         Gap,
-        JudgedHolder,
-        Life,
-        LifeStage,
+        HolderVerdict,
+        Lifecycle,
         Snapshot,
         Source,
+        StepStatus,
         Verdict,
     )
     from rbdagent.report.picture import Box, Lane, Link, Stop
@@ -41,7 +41,7 @@ _HEAD: Final = Html(
 )
 
 
-def page(life: Life, snapshot: Snapshot) -> str:
+def page(life: Lifecycle, snapshot: Snapshot) -> str:
     """Return the output of ``diagnose -o html`` in ASCII: safe for every terminal and server."""
     given = life.diagnosis.use.target.given
     head = several(
@@ -89,7 +89,7 @@ def _tone_of(verdict: Verdict | None) -> str:
     if verdict is None:
         return "plain"
     paint = COLOURS.get(verdict)
-    return "good" if paint == GREEN else "waiting" if paint else "broken"
+    return "good" if paint == GREEN else "waiting" if paint else "failed"
 
 
 # --------------------------------------------------------------------------------------------------
@@ -97,19 +97,19 @@ def _tone_of(verdict: Verdict | None) -> str:
 # --------------------------------------------------------------------------------------------------
 
 
-def _answer(life: Life) -> Html:
-    first = life.first_broken
+def _answer(life: Lifecycle) -> Html:
+    first = life.first_failed
     if first is None:
         is_waiting = any(stage.state is StepState.WAITING for stage in life.there)
         shape = "waiting" if is_waiting else "done"
         verdict = life.diagnosis.verdict
         details: tuple[Html, ...] = (el("p", f"{verdict}: {WORDS[verdict]}."),)
     else:
-        shape = "warning" if first.severity is Severity.WARNING else "broken"
-        recovery = el("p", el("b", "Recovery: "), f"{first.heals}.")
+        shape = "warning" if first.severity is Severity.WARNING else "failed"
+        recovery = el("p", el("b", "Recovery: "), f"{first.recovery}.")
         details = (
             el("p", first.message),
-            *((recovery,) if first.heals else ()),
+            *((recovery,) if first.recovery else ()),
             el("p", el("a", "Evidence and remedy", href=f"#{first.code}")),
         )
     return el(
@@ -125,7 +125,7 @@ def _answer(life: Life) -> Html:
 # --------------------------------------------------------------------------------------------------
 
 
-def _picture(life: Life, snapshot: Snapshot) -> Html:
+def _picture(life: Lifecycle, snapshot: Snapshot) -> Html:
     picture = picture_of(life, snapshot)
     fork = (_link(picture.fork),) if picture.fork.state else ()
     lanes = el("ul", *(_lane(lane) for lane in picture.lanes), class_="lanes")
@@ -161,7 +161,7 @@ def _stop(stop: Stop) -> Html:
 def _link(link: Link) -> Html:
     if link.state is None:
         return el("div", class_="link plain")
-    word = link.state.upper() if link.state is StepState.BROKEN else str(link.state)
+    word = link.state.upper() if link.state is StepState.FAILED else str(link.state)
     first = " first" if link.is_first else ""
     state = el("span", el("b", word, class_="state"), _codes(link.codes), class_="result")
     return el("div", _icon(_tone(link.state)), el("span", link.word, class_="step"), " ", state,
@@ -184,7 +184,7 @@ def _box(box: Box) -> Html:
 # --------------------------------------------------------------------------------------------------
 
 
-def _steps(life: Life) -> Html:
+def _steps(life: Lifecycle) -> Html:
     back = ((f"Detach path from {way.node}", way.stages) for way in life.back)
     ways = [("Attach path", life.there), *back]
     return _section(
@@ -193,13 +193,13 @@ def _steps(life: Life) -> Html:
     )
 
 
-def _way(title: str, stages: Iterable[LifeStage]) -> Html:
+def _way(title: str, stages: Iterable[StepStatus]) -> Html:
     steps = el("ol", *(_step(stage) for stage in stages), class_="steps")
     return el("div", el("h3", title), steps, class_="card")
 
 
-def _step(stage: LifeStage) -> Html:
-    word = stage.state.upper() if stage.state is StepState.BROKEN else str(stage.state)
+def _step(stage: StepStatus) -> Html:
+    word = stage.state.upper() if stage.state is StepState.FAILED else str(stage.state)
     return el(
         "li",
         _icon(_tone(stage.state)),
@@ -215,7 +215,7 @@ def _step(stage: LifeStage) -> Html:
 # --------------------------------------------------------------------------------------------------
 
 
-def _findings(life: Life) -> Html:
+def _findings(life: Lifecycle) -> Html:
     if not life.findings:
         return Html()
     ids = {finding.code: finding for finding in reversed(life.findings)}
@@ -227,7 +227,7 @@ def _finding(finding: Finding, *, is_target: bool) -> Html:
     evidence = el("ul", *(el("li", line) for line in finding.evidence))
     rows: list[tuple[str, tuple[str, ...]]] = [
         ("Evidence", (evidence,) if finding.evidence else ()),
-        ("Recovery", (f"{finding.heals}.",) if finding.heals else ()),
+        ("Recovery", (f"{finding.recovery}.",) if finding.recovery else ()),
         ("Remedy", (finding.remedy,) if finding.remedy else ()),
         ("Commands", tuple(_command(line) for line in lines_of(finding.commands))),
     ]
@@ -254,7 +254,7 @@ def _facts(rows: Iterable[tuple[str, str]]) -> Html:
     return el("dl", *(el("div", el("dt", name), el("dd", said)) for name, said in rows))
 
 
-def _holders(life: Life, snapshot: Snapshot) -> Html:
+def _holders(life: Lifecycle, snapshot: Snapshot) -> Html:
     if not life.diagnosis.holders:
         return Html()
     said = {line for finding in life.findings for line in finding.evidence}
@@ -262,19 +262,19 @@ def _holders(life: Life, snapshot: Snapshot) -> Html:
     return _section("Holders", el("div", *cards, class_="holders"))
 
 
-def _holder(judged: JudgedHolder, snapshot: Snapshot, said: set[str]) -> Html:
+def _holder(judged: HolderVerdict, snapshot: Snapshot, said: set[str]) -> Html:
     cells = {name: cell.strip("<>") for name, cell in holder_cells(judged, snapshot).items()}
     title = f"{cells.pop('NODE')} {cells.pop('DEVICE')}"
     del cells["VERDICT"]
-    fresh = [reason for reason in judged.because if reason not in said]
-    because = el("ul", *(el("li", reason) for reason in fresh))
+    fresh = [reason for reason in judged.reasons if reason not in said]
+    reasons = el("ul", *(el("li", reason) for reason in fresh))
     return el(
         "article",
         el("h3", el("span", title, class_="names"), _pill(judged.verdict)),
         _facts(
             (
                 *((name.capitalize(), cell) for name, cell in cells.items()),
-                *((("Reasons", because),) if fresh else ()),
+                *((("Reasons", reasons),) if fresh else ()),
             )
         ),
         class_=f"card {_tone_of(judged.verdict)}",
@@ -288,7 +288,7 @@ def _sources(snapshot: Snapshot) -> Html:
 
 def _source(name: str, source: Source) -> Html:
     is_seen = source.state is SourceState.OBSERVED
-    state = StepState.DONE if is_seen else StepState.UNSEEN
+    state = StepState.DONE if is_seen else StepState.NOT_OBSERVED
     word = "observed" if is_seen else f"{NOT_OBSERVED} ({source.state})"
     reason = f": {source.reason}" if source.reason else ""
     return el(
@@ -297,7 +297,7 @@ def _source(name: str, source: Source) -> Html:
         el(
             "div",
             el("p", el("b", name), " ", el("span", word, class_="word"), reason),
-            *((_command(source.cure),) if source.cure else ()),
+            *((_command(source.hint),) if source.hint else ()),
             *(_gap(gap) for gap in source.gaps),
         ),
         class_=_tone(state),
@@ -308,6 +308,6 @@ def _gap(gap: Gap) -> Html:
     return several(
         (
             el("p", el("b", f"{NOT_OBSERVED}: "), f"{gap.fact}: {gap.reason}"),
-            *((_command(gap.cure),) if gap.cure else ()),
+            *((_command(gap.hint),) if gap.hint else ()),
         )
     )

@@ -21,7 +21,7 @@ from rbdagent.diagnose.life import why_unseen
 from rbdagent.model import (
     Confidence,
     ImagePresence,
-    LifeStep,
+    LifecycleStep,
     NotObserved,
     Severity,
     StepState,
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping as MappingType
 
     from rbdagent.model import (
-        Attachment,
         Finding,
         Holder,
+        HolderVerdict,
         ImageView,
-        JudgedHolder,
-        Life,
-        LifeStage,
+        Lifecycle,
         Mapping,
         Snapshot,
+        StepStatus,
         Verdict,
+        VolumeAttachment,
     )
 
     Codes = tuple[str, ...]
-    Ways = MappingType[str, tuple[LifeStage, ...]]
+    Ways = MappingType[str, tuple[StepStatus, ...]]
 
 _MOST: Final = 4
 """Maximum of lines in one box: a mount can be visible in many mount namespaces."""
@@ -117,12 +117,12 @@ class Picture(Struct, frozen=True, kw_only=True):
     lanes: tuple[Lane, ...]
 
 
-def picture_of(life: Life, snapshot: Snapshot) -> Picture:
+def picture_of(life: Lifecycle, snapshot: Snapshot) -> Picture:
     """Build the picture of the chain, as far as it is known."""
     trunk, lanes = _trunk(life, snapshot), tuple(_lanes(life, snapshot))
     stops = (*trunk, *(stop for lane in lanes for stop in lane.stops))
     shown = {code for stop in stops if stop.link for code in stop.link.codes}
-    steps = {code: step for step in LifeStep for code in _codes(life.findings, step)}
+    steps = {code: step for step in LifecycleStep for code in _codes(life.findings, step)}
     left = tuple(code for code in steps if code not in shown)
     fork = _link(life, (), steps[left[0]] if left else None, codes=left)
     return Picture(trunk=trunk, fork=fork, lanes=lanes)
@@ -134,19 +134,19 @@ def picture_of(life: Life, snapshot: Snapshot) -> Picture:
 
 
 def _link(
-    life: Life, stages: Iterable[LifeStage], step: LifeStep | None, *, codes: Codes = ()
+    life: Lifecycle, stages: Iterable[StepStatus], step: LifecycleStep | None, *, codes: Codes = ()
 ) -> Link:
     """Return the link of a step; further finding codes, besides those of its stage, break it."""
     stage = next((stage for stage in stages if stage.step is step), None)
     all_codes = tuple(dict.fromkeys((*(stage.codes if stage else ()), *codes)))
-    first = life.first_broken
+    first = life.first_failed
     is_first = first is not None and first.code in all_codes
-    broken = StepState.BROKEN if codes or is_first else None
+    broken = StepState.FAILED if codes or is_first else None
     state = broken or (stage.state if stage else None)
     return Link(word=str(step) if state else "", state=state, codes=all_codes, is_first=is_first)
 
 
-def _codes(findings: Iterable[Finding], step: LifeStep) -> Codes:
+def _codes(findings: Iterable[Finding], step: LifecycleStep) -> Codes:
     return tuple(
         dict.fromkeys(
             finding.code
@@ -161,10 +161,10 @@ def _codes(findings: Iterable[Finding], step: LifeStep) -> Codes:
 # --------------------------------------------------------------------------------------------------
 
 
-def _trunk(life: Life, snapshot: Snapshot) -> tuple[Stop, ...]:
+def _trunk(life: Lifecycle, snapshot: Snapshot) -> tuple[Stop, ...]:
     kube = snapshot.kubernetes
-    released = _codes(life.findings, LifeStep.RELEASE)
-    reclaimed = _codes(life.findings, LifeStep.RECLAIM)
+    released = _codes(life.findings, LifecycleStep.RELEASE)
+    reclaimed = _codes(life.findings, LifecycleStep.RECLAIM)
     boxes = (
         _pod(life, why_unseen(snapshot, kube.pods if kube else None)),
         _claim(life, why_unseen(snapshot, kube.claims if kube else None)),
@@ -174,8 +174,8 @@ def _trunk(life: Life, snapshot: Snapshot) -> tuple[Stop, ...]:
     links = (
         None,
         Link(),
-        _link(life, life.there, LifeStep.BIND, codes=released),
-        _link(life, life.there, LifeStep.PROVISION, codes=reclaimed),
+        _link(life, life.there, LifecycleStep.BIND, codes=released),
+        _link(life, life.there, LifecycleStep.PROVISION, codes=reclaimed),
     )
     return tuple(Stop(link=link, box=box) for link, box in zip(links, boxes, strict=True))
 
@@ -186,7 +186,7 @@ def _absent(kind: str, unseen: str, words: str) -> Box:
     return Box(kind=kind, names=(words,), look=Look.NONE)
 
 
-def _pod(life: Life, unseen: str) -> Box:
+def _pod(life: Lifecycle, unseen: str) -> Box:
     pod = life.pod
     if pod is None:
         return _absent("pod", unseen, "none found")
@@ -195,7 +195,7 @@ def _pod(life: Life, unseen: str) -> Box:
     return Box(kind="pod", names=(str(pod.ref),), notes=(phase, where))
 
 
-def _claim(life: Life, unseen: str) -> Box:
+def _claim(life: Lifecycle, unseen: str) -> Box:
     use = life.diagnosis.use
     if use.claim is not None:
         claim = use.claim
@@ -209,7 +209,7 @@ def _claim(life: Life, unseen: str) -> Box:
     return Box(kind="claim", names=(str(named),), notes=(note,), look=look)
 
 
-def _volume(life: Life, unseen: str) -> Box:
+def _volume(life: Lifecycle, unseen: str) -> Box:
     use = life.diagnosis.use
     volume = use.persistent_volume
     if volume is None:
@@ -222,7 +222,7 @@ def _volume(life: Life, unseen: str) -> Box:
     )
 
 
-def _image(life: Life, snapshot: Snapshot) -> Box:
+def _image(life: Lifecycle, snapshot: Snapshot) -> Box:
     use = life.diagnosis.use
     image, view = use.image, use.image_view
     if image is None:
@@ -269,12 +269,24 @@ def _size(count: int | None) -> str:
 # Lanes
 # --------------------------------------------------------------------------------------------------
 
-_THERE: Final = (None, LifeStep.ATTACH, LifeStep.STAGE, LifeStep.PUBLISH, LifeStep.USE)
-_BACK: Final = (None, LifeStep.DETACH, LifeStep.UNSTAGE, LifeStep.UNPUBLISH, LifeStep.USE)
+_THERE: Final = (
+    None,
+    LifecycleStep.ATTACH,
+    LifecycleStep.STAGE,
+    LifecycleStep.PUBLISH,
+    LifecycleStep.USE,
+)
+_BACK: Final = (
+    None,
+    LifecycleStep.DETACH,
+    LifecycleStep.UNSTAGE,
+    LifecycleStep.UNPUBLISH,
+    LifecycleStep.USE,
+)
 """The steps that lead to watcher, node, device, mounts and processes."""
 
 
-def _lanes(life: Life, snapshot: Snapshot) -> Iterable[Lane]:
+def _lanes(life: Lifecycle, snapshot: Snapshot) -> Iterable[Lane]:
     """Yield a lane for each holder, each node that is only attached, and the pod's node."""
     pod = life.pod
     ways = {way.node: way.stages for way in life.back}
@@ -289,16 +301,16 @@ def _lanes(life: Life, snapshot: Snapshot) -> Iterable[Lane]:
     if pod is not None and pod.node_name is None:
         boxes = (Box(kind="node", names=("none yet",), look=Look.NONE),)
         part = f"pod {pod.ref} has no node yet"
-        yield _lane(life, "", part, boxes, life.there, (LifeStep.SCHEDULE,))
+        yield _lane(life, "", part, boxes, life.there, (LifecycleStep.SCHEDULE,))
 
 
 def _lane(
-    life: Life,
+    life: Lifecycle,
     name: str,
     part: str,
     boxes: tuple[Box, ...],
-    stages: tuple[LifeStage, ...],
-    steps: tuple[LifeStep | None, ...],
+    stages: tuple[StepStatus, ...],
+    steps: tuple[LifecycleStep | None, ...],
     *,
     verdict: Verdict | None = None,
     used: Codes = (),
@@ -312,17 +324,18 @@ def _lane(
     return Lane(name=name, part=part, verdict=verdict, goes_back=steps is _BACK, stops=stops)
 
 
-def _way_of(life: Life) -> str:
+def _way_of(life: Lifecycle) -> str:
     if life.pod is None:
         return ""
     runs = any(
-        stage.step is LifeStep.PUBLISH and stage.state is StepState.DONE for stage in life.there
+        stage.step is LifecycleStep.PUBLISH and stage.state is StepState.DONE
+        for stage in life.there
     )
     return f"pod {life.pod.ref} {'runs' if runs else 'will run'} here"
 
 
 def _held(
-    life: Life, snapshot: Snapshot, judged: JudgedHolder, ways: Ways, own: str | None
+    life: Lifecycle, snapshot: Snapshot, judged: HolderVerdict, ways: Ways, own: str | None
 ) -> Lane:
     holder = judged.holder
     mine = (finding for finding in life.findings if finding.subject == subject_of(holder))
@@ -337,11 +350,11 @@ def _held(
         stages,
         steps,
         verdict=judged.verdict,
-        used=_codes(mine, LifeStep.USE),
+        used=_codes(mine, LifecycleStep.USE),
     )
 
 
-def _to_be(life: Life, snapshot: Snapshot, node: str, ways: Ways) -> Lane:
+def _to_be(life: Lifecycle, snapshot: Snapshot, node: str, ways: Ways) -> Lane:
     """Return the lane of a node that has not mapped the image, from the states of its stages."""
     steps = _BACK if node in ways else _THERE
     stages = ways.get(node, life.there)
@@ -354,23 +367,23 @@ def _to_be(life: Life, snapshot: Snapshot, node: str, ways: Ways) -> Lane:
     return _lane(life, node, "" if node in ways else _way_of(life), boxes, stages, steps)
 
 
-def _box_of_stage(kind: str, stages: Iterable[LifeStage], step: LifeStep | None) -> Box:
+def _box_of_stage(kind: str, stages: Iterable[StepStatus], step: LifecycleStep | None) -> Box:
     """Return a box with the state of its stages; no further facts are known."""
     stage = next(stage for stage in stages if stage.step is step)
-    look = Look.UNSEEN if stage.state is StepState.UNSEEN else Look.NONE
+    look = Look.UNSEEN if stage.state is StepState.NOT_OBSERVED else Look.NONE
     word = NOT_OBSERVED if look is Look.UNSEEN else "none"
     return Box(kind=kind, names=(word,), notes=_notes(stage.said), look=look)
 
 
-def _watcher(life: Life, holder: Holder | None) -> Box:
+def _watcher(life: Lifecycle, holder: Holder | None) -> Box:
     watcher = holder.watcher if holder else None
     if holder is not None and watcher is not None:
-        passing = "seen in one of two observations" if holder.passing else ""
+        transient = "seen in one of two observations" if holder.transient else ""
         locked = "holds the lock" if holder.lockers else ""
         return Box(
             kind="watcher",
             names=(f"client.{watcher.client}",),
-            notes=_notes(str(watcher.address), passing, locked),
+            notes=_notes(str(watcher.address), transient, locked),
         )
     view = life.diagnosis.use.image_view
     if view is None:
@@ -396,14 +409,14 @@ def _node(name: str, snapshot: Snapshot, *notes: str) -> Box:
 
 
 def _attached(
-    found: tuple[Attachment, ...] | NotObserved, node: str
-) -> Attachment | NotObserved | None:
+    found: tuple[VolumeAttachment, ...] | NotObserved, node: str
+) -> VolumeAttachment | NotObserved | None:
     if isinstance(found, NotObserved):
         return found
     return next((attachment for attachment in found if attachment.node_name == node), None)
 
 
-def _attachment(found: Attachment | NotObserved | None) -> str:
+def _attachment(found: VolumeAttachment | NotObserved | None) -> str:
     if isinstance(found, NotObserved):
         return f"attachment {NOT_OBSERVED}"
     if found is None:

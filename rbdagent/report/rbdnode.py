@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping as Table
     from collections.abc import Sequence
 
-    from rbdagent.model import Act, Diagnosis, History, JudgedHolder, Mapping, Snapshot
+    from rbdagent.model import Diagnosis, History, HolderVerdict, Mapping, Snapshot, UnmapRecord
 
 Json = dict[str, Any]
 
@@ -38,7 +38,7 @@ def rbdnode_status(
     diagnoses: Sequence[Diagnosis],
     snapshot: Snapshot,
     history: History | None,
-    acts: Sequence[Act] | NotObserved,
+    acts: Sequence[UnmapRecord] | NotObserved,
 ) -> Json:
     """Return the status of one node's RBDNode.
 
@@ -110,7 +110,7 @@ def _identity(mapping: Mapping, diagnosis: Diagnosis) -> Json:
 
 
 def _description(
-    judged: JudgedHolder,
+    judged: HolderVerdict,
     mapping: Mapping,
     diagnosis: Diagnosis,
     names: Table[str, str],
@@ -120,7 +120,7 @@ def _description(
     return _seen(
         {
             "verdict": str(judged.verdict),
-            "because": list(judged.because[:_MOST_REASONS]),
+            "reasons": list(judged.reasons[:_MOST_REASONS]),
             "findings": _findings(judged, diagnosis),
             "since": since.get(mapping.device),
             "mounts": _few(mapping.mounts, lambda mount: _short(mount.path, names)),
@@ -137,7 +137,7 @@ def _seen(found: Json) -> Json:
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _findings(judged: JudgedHolder, diagnosis: Diagnosis) -> list[str]:
+def _findings(judged: HolderVerdict, diagnosis: Diagnosis) -> list[str]:
     """Return the finding codes of a mapping and of its node, the worst first."""
     about = {subject_of(judged.holder), f"node {judged.holder.node}"}
     codes = (
@@ -162,7 +162,7 @@ def _few(found: Any, name: Any) -> list[str] | None:  # noqa: ANN401 - any tuple
     return sorted({str(name(value)) for value in found})[:_MOST]
 
 
-def _act(act: Act) -> Json:
+def _act(act: UnmapRecord) -> Json:
     """Return an act; its record contains no command line either (``rbdagent.act``)."""
     return _seen(
         {
@@ -174,7 +174,7 @@ def _act(act: Act) -> Json:
             "why": act.why,
             "outcome": str(act.outcome) if act.outcome is not None else "under-way",
             "message": act.message,
-            "followed": str(act.followed) if act.followed is not None else None,
-            "followedBecause": "; ".join(act.followed_because) or None,
+            "convergence": str(act.convergence) if act.convergence is not None else None,
+            "convergenceReasons": "; ".join(act.convergence_reasons) or None,
         }
     )

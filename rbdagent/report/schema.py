@@ -21,7 +21,7 @@ from rbdagent.model import (
     CheckState,
     Confidence,
     HolderKind,
-    LifeStep,
+    LifecycleStep,
     NotObserved,
     Severity,
     Snapshot,
@@ -102,14 +102,16 @@ def _output(kind: str, **properties: Json) -> Json:
     }
 
 
-_GAP: Final = _object(fact=_TEXT, reason=_TEXT, cure=_TEXT)
-_SOURCE: Final = _object(state=_enum(SourceState), reason=_TEXT, cure=_TEXT, gaps=_list(_GAP))
+_GAP: Final = _object(fact=_TEXT, reason=_TEXT, hint=_TEXT)
+_SOURCE: Final = _object(state=_enum(SourceState), reason=_TEXT, hint=_TEXT, gaps=_list(_GAP))
 _SOURCES: Final = _object(node=_SOURCE, ceph=_SOURCE, kubernetes=_SOURCE)
 _PROCESS: Final = _object(pid=_NUMBER, command=_TEXT, pod=_maybe(_TEXT))
 _IMAGE: Final = _object(
     fsid=_maybe(_TEXT), pool=_TEXT, radosNamespace=_TEXT, name=_TEXT, id=_maybe(_TEXT)
 )
-_HEALS: Final = _maybe(_object(by=_TEXT, once=_TEXT, withinSeconds=_maybe(_DECIMAL), note=_TEXT))
+_RECOVERY: Final = _maybe(
+    _object(actor=_TEXT, condition=_TEXT, withinSeconds=_maybe(_DECIMAL), note=_TEXT)
+)
 _COMMAND: Final = _object(
     argv=_list(_TEXT), command=_maybe(_TEXT), node=_maybe(_TEXT), changes=_TRUTH, note=_TEXT
 )
@@ -121,7 +123,7 @@ _FINDING: Final = _object(
     evidence=_list(_TEXT),
     remedy=_TEXT,
     commands=_list(_COMMAND),
-    heals=_HEALS,
+    recovery=_RECOVERY,
     runbook=_TEXT,
 )
 _HOLDER: Final = _object(
@@ -130,13 +132,13 @@ _HOLDER: Final = _object(
     node=_maybe(_TEXT),
     confidence=_enum(Confidence),
     verdict=_enum(Verdict),
-    because=_list(_TEXT),
+    reasons=_list(_TEXT),
     device=_maybe(_TEXT),
     readOnly=_maybe(_TRUTH),
     clientID=_maybe(_NUMBER),
     clientAddress=_maybe(_TEXT),
     watcher=_maybe(_object(address=_TEXT, client=_NUMBER, cookie=_NUMBER)),
-    passing=_TRUTH,
+    transient=_TRUTH,
     locks=_list(_object(id=_TEXT, client=_NUMBER, address=_maybe(_TEXT), exclusive=_TRUTH)),
     mounts=_maybe(
         _list(_object(path=_TEXT, kind=_TEXT, readOnly=_TRUTH, mountNamespaceOf=_PROCESS))
@@ -190,7 +192,7 @@ def _of_hint(hint: Any, definitions: dict[str, Json]) -> Json:  # noqa: ANN401, 
         return {
             "type": "object",
             "required": ["notObserved"],
-            "properties": {"notObserved": _TEXT, "cure": _TEXT},
+            "properties": {"notObserved": _TEXT, "hint": _TEXT},
         }
     if hint is types.NoneType:
         return {"type": "null"}
@@ -221,17 +223,17 @@ _EXPLANATION: Final = _output(
     evidence=_TEXT,
     risk=_TEXT,
     remedy=_TEXT,
-    heals=_HEALS,
-    step=_maybe(_enum(LifeStep)),
+    recovery=_RECOVERY,
+    step=_maybe(_enum(LifecycleStep)),
 )
 
 _STEP: Final = _object(kind=_enum(StepKind), subject=_TEXT)
 _CONDITION: Final = _object(
     number=_NUMBER,
     code=_TEXT,
-    demands=_TEXT,
+    requirement=_TEXT,
     met=_TRUTH,
-    passes=_TRUTH,
+    pending=_TRUTH,
     observed=_list(_TEXT),
     runbook=_TEXT,
 )
@@ -265,11 +267,11 @@ _REPORT: Final = {
     "next": _list(_COMMAND),
 }
 _STAGES: Final = _list(
-    _object(step=_enum(LifeStep), state=_enum(StepState), said=_TEXT, codes=_list(_TEXT))
+    _object(step=_enum(LifecycleStep), state=_enum(StepState), said=_TEXT, codes=_list(_TEXT))
 )
 
 _LIFE: Final = _output(
-    "LifeReport",
+    "LifecycleReport",
     **_REPORT,
     pod=_maybe(_object(namespace=_TEXT, name=_TEXT, phase=_TEXT)),
     there=_STAGES,
@@ -279,9 +281,9 @@ _LIFE: Final = _output(
 
 KINDS: Final[dict[str, Json]] = {
     "HolderReport": _output("HolderReport", **_REPORT),
-    "LifeReport": _LIFE,
-    "LifeList": _output(
-        "LifeList",
+    "LifecycleReport": _LIFE,
+    "ClusterReport": _output(
+        "ClusterReport",
         observedAt=_TIME,
         lookedAt=_object(
             claims=_maybe(_NUMBER),
@@ -289,7 +291,7 @@ KINDS: Final[dict[str, Json]] = {
             pods=_maybe(_NUMBER),
             leftOut=_NUMBER,
         ),
-        causes=_list(_with(_FINDING, victims=_list(_TEXT))),
+        causes=_list(_with(_FINDING, affected=_list(_TEXT))),
         items=_list(_with(_without(_LIFE, "sources"), since=_maybe(_TEXT))),
         findings=_list(_FINDING),
         sources=_SOURCES,
@@ -317,7 +319,7 @@ KINDS: Final[dict[str, Json]] = {
                             clientID=_maybe(_NUMBER),
                             clientAddress=_maybe(_TEXT),
                             verdict=_enum(Verdict),
-                            because=_list(_TEXT),
+                            reasons=_list(_TEXT),
                             findings=_list(_TEXT),
                             since=_maybe(_TEXT),
                             pods=_list(_TEXT),

@@ -94,7 +94,7 @@ def _own_kind(kind: object) -> str:
 def encode(value: object) -> object:
     """Return a value of the model as plain JSON data."""
     if isinstance(value, NotObserved):
-        return {"notObserved": value.reason} | ({"cure": value.cure} if value.cure else {})
+        return {"notObserved": value.reason} | ({"hint": value.hint} if value.hint else {})
     if isinstance(value, Struct):
         encoded: dict[str, object] = {}
         if type(value).__name__ in _tagged():
@@ -217,10 +217,10 @@ def _one_of(hints: tuple[Any, ...], data: object, where: str, path: str) -> obje
     if data is None and types.NoneType in hints:
         return None
     if isinstance(data, dict) and "notObserved" in data and NotObserved in hints:
-        reason, cure = data["notObserved"], data.get("cure", "")
-        if not (isinstance(reason, str) and isinstance(cure, str)):
+        reason, hint = data["notObserved"], data.get("hint", "")
+        if not (isinstance(reason, str) and isinstance(hint, str)):
             raise _wrong(where, path, data, "notObserved and cure as texts")
-        return NotObserved(reason=reason, cure=cure)
+        return NotObserved(reason=reason, hint=hint)
     rest = [
         alternative for alternative in hints if alternative not in {types.NoneType, NotObserved}
     ]

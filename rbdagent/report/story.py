@@ -23,18 +23,18 @@ from rbdagent.report.text import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rbdagent.model import Life, LifeStage, Snapshot
+    from rbdagent.model import Lifecycle, Snapshot, StepStatus
 
 _PAINT: Final = {
     StepState.DONE: GREEN,
-    StepState.BROKEN: RED,
+    StepState.FAILED: RED,
     StepState.WAITING: YELLOW,
-    StepState.UNSEEN: YELLOW,
+    StepState.NOT_OBSERVED: YELLOW,
 }
 
 
 @for_people
-def story(life: Life, snapshot: Snapshot, *, wide: bool, colour: bool) -> str:
+def story(life: Lifecycle, snapshot: Snapshot, *, wide: bool, colour: bool) -> str:
     """Return the output of ``diagnose``; with ``wide`` also the findings of severity info."""
     diagnosis = life.diagnosis
     parts = [
@@ -58,12 +58,12 @@ def story(life: Life, snapshot: Snapshot, *, wide: bool, colour: bool) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _chain(life: Life) -> str:
+def _chain(life: Lifecycle) -> str:
     """Return the dependency chain: ``pod -> claim -> PV -> image -> node``."""
     return wrapped(" -> ".join(chain(life)), first="", rest="  ")
 
 
-def chain(life: Life) -> Iterator[str]:
+def chain(life: Lifecycle) -> Iterator[str]:
     """Yield each known object of the chain."""
     use = life.diagnosis.use
     if life.pod is not None:
@@ -79,7 +79,7 @@ def chain(life: Life) -> Iterator[str]:
             yield f"node {node}"
 
 
-def _steps(life: Life, *, colour: bool) -> str:
+def _steps(life: Lifecycle, *, colour: bool) -> str:
     lines = [_line(stage, colour=colour) for stage in life.there]
     for way in life.back:
         lines.append(f"detach path from {way.node}:")
@@ -87,16 +87,16 @@ def _steps(life: Life, *, colour: bool) -> str:
     return "\n".join(lines)
 
 
-def _line(stage: LifeStage, *, colour: bool) -> str:
-    state = stage.state.upper() if stage.state is StepState.BROKEN else str(stage.state)
+def _line(stage: StepStatus, *, colour: bool) -> str:
+    state = stage.state.upper() if stage.state is StepState.FAILED else str(stage.state)
     shown = painted(f"{state:<12}", _PAINT.get(stage.state, ""), colour=colour)
     codes = f"  [{', '.join(stage.codes)}]" if stage.codes else ""
     return f"  {stage.step:<10} {shown} {stage.said}{codes}".rstrip()
 
 
-def headline(life: Life) -> str:
+def headline(life: Lifecycle) -> str:
     """Return the root cause, or the state of the volume as far as it was observed."""
-    first = life.first_broken
+    first = life.first_failed
     if first is not None:
         return f"Root cause: {first.code}, {first.subject}."
     waiting = next((stage for stage in life.there if stage.state is StepState.WAITING), None)

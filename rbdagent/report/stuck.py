@@ -26,7 +26,7 @@ from rbdagent.report.text import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rbdagent.model import Cause, Finding, LifeList, Snapshot, Stuck
+    from rbdagent.model import AffectedObject, Cause, Finding, LifeList, Snapshot
 
 _NONE: Final = "<none>"
 _UNKNOWN: Final = "<unknown>"
@@ -70,7 +70,7 @@ def stuck_names(found: LifeList) -> str:
     return "".join(f"{_name(stuck)}\n" for stuck in found.stuck)
 
 
-def _name(stuck: Stuck) -> str:
+def _name(stuck: AffectedObject) -> str:
     return stuck.life.diagnosis.use.target.given
 
 
@@ -82,25 +82,25 @@ def _name(stuck: Stuck) -> str:
 def _rows(found: LifeList, snapshot: Snapshot, *, wide: bool, colour: bool) -> str:
     """Return the table of stuck objects, with only the first ones of many with the same cause."""
     head = ["NAMESPACE", "CLAIM/POD", "PERSISTENTVOLUME", "STEP", "CODE", "SINCE", "WHAT"]
-    shown = [cause.victims if wide else cause.victims[:_MOST_ROWS] for cause in found.causes]
-    rows = [_row(stuck, snapshot, wide=wide) for victims in shown for stuck in victims]
+    shown = [cause.affected if wide else cause.affected[:_MOST_ROWS] for cause in found.causes]
+    rows = [_row(stuck, snapshot, wide=wide) for affected in shown for stuck in affected]
     paints = [
         PAINT.get(stuck.finding.severity, "") if colour else ""
-        for victims in shown
-        for stuck in victims
+        for affected in shown
+        for stuck in affected
     ]
     first, *lines = aligned(head, rows, paints, head.index("CODE"))
     table = [first]
-    for cause, victims in zip(found.causes, shown, strict=True):
-        table += lines[: len(victims)]
-        del lines[: len(victims)]
-        left = len(cause.victims) - len(victims)
+    for cause, affected in zip(found.causes, shown, strict=True):
+        table += lines[: len(affected)]
+        del lines[: len(affected)]
+        left = len(cause.affected) - len(affected)
         if left:
             table.append(f"... and {left} more of the same ({cause.finding.code})")
     return "\n".join(table)
 
 
-def _row(stuck: Stuck, snapshot: Snapshot, *, wide: bool) -> list[str]:
+def _row(stuck: AffectedObject, snapshot: Snapshot, *, wide: bool) -> list[str]:
     use, known = stuck.life.diagnosis.use, CATALOG[stuck.finding.code]
     target, volume = use.target, use.persistent_volume
     namespaced = target.kind in {TargetKind.CLAIM, TargetKind.POD}
@@ -189,16 +189,16 @@ def _capital(text: str) -> str:
 
 def _cause(cause: Cause, *, colour: bool) -> str:
     text = finding_text(cause.finding, colour=colour)
-    if len(cause.victims) == 1:
+    if len(cause.affected) == 1:
         return text
     first, _, rest = text.partition("\n")
-    victims = wrapped(f"Affects {len(cause.victims)}: {_named(cause)}.", first="  ", rest="  ")
-    return f"{first}\n{victims}\n{rest}"
+    affected = wrapped(f"Affects {len(cause.affected)}: {_named(cause)}.", first="  ", rest="  ")
+    return f"{first}\n{affected}\n{rest}"
 
 
 def _named(cause: Cause) -> str:
-    names = ", ".join(_name(stuck) for stuck in cause.victims[:_MOST_NAMED])
-    left = len(cause.victims) - _MOST_NAMED
+    names = ", ".join(_name(stuck) for stuck in cause.affected[:_MOST_NAMED])
+    left = len(cause.affected) - _MOST_NAMED
     return f"{names} and {left} more" if left > 0 else names
 
 
@@ -222,4 +222,4 @@ def _commands(found: LifeList) -> tuple[Command, ...]:
 
 def _diagnose_commands(causes: Sequence[Cause]) -> Iterator[Command]:
     for cause in causes:
-        yield command("rbdagent diagnose", _name(cause.victims[0]))
+        yield command("rbdagent diagnose", _name(cause.affected[0]))

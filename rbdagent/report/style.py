@@ -40,15 +40,15 @@ _THIN: Final = 'fill="var(--card)" stroke="currentColor" stroke-width="2.2" stro
 SHAPES: Final = MappingProxyType(
     {
         "done": f'<circle cx="12" cy="12" r="10" {_FULL}/><path d="M7.5 12.5l3 3 6-6.5" {_CUT}/>',
-        "broken": f'<path d="M7.7 1.5h8.6l6.2 6.2v8.6l-6.2 6.2H7.7l-6.2-6.2V7.7z" {_FULL}/>'
+        "failed": f'<path d="M7.7 1.5h8.6l6.2 6.2v8.6l-6.2 6.2H7.7l-6.2-6.2V7.7z" {_FULL}/>'
         f'<path d="M8 8l8 8M16 8l-8 8" {_CUT}/>',
         "warning": f'<path d="M12 2.2L23 21.5H1z" {_FULL}/><path d="M12 9v6M12 18v.1" {_CUT}/>',
         "waiting": f'<circle cx="12" cy="12" r="9.5" {_THIN}/>'
         f'<path d="M12 6.5V12l3.6 2.4" {_THIN}/>',
-        "ahead": f'<circle cx="12" cy="12" r="9.5" stroke-dasharray="2 4" {_THIN}/>',
+        "not-started": f'<circle cx="12" cy="12" r="9.5" stroke-dasharray="2 4" {_THIN}/>',
         "not-observed": f'<path d="M12 1.5L22.5 12 12 22.5 1.5 12z" {_THIN}/>'
         f'<path d="M9.6 9.6a2.5 2.5 0 1 1 3.5 2.3c-.8.4-1.1.9-1.1 1.8M12 16.6v.1" {_THIN}/>',
-        "unneeded": f'<circle cx="12" cy="12" r="9.5" {_THIN}/><path d="M8 12h8" {_THIN}/>',
+        "skipped": f'<circle cx="12" cy="12" r="9.5" {_THIN}/><path d="M8 12h8" {_THIN}/>',
     }
 )
 """The content of a 24 x 24 SVG drawing, by the name of the state."""
@@ -87,10 +87,10 @@ h2{font-size:1.15rem;letter-spacing:-.01em;margin:2.2rem 0 .8rem}
 h3{font-size:1rem;line-height:1.4;display:flex;flex-wrap:wrap;gap:.2rem .7rem;align-items:center}
 .icon{width:1.5rem;height:1.5rem;flex:none;color:var(--tone)}
 .done,.good{--tone:var(--good);--tint:var(--good-card)}
-.broken,.error,.critical{--tone:var(--bad);--tint:var(--bad-card)}
+.failed,.error,.critical{--tone:var(--bad);--tint:var(--bad-card)}
 .waiting,.warning{--tone:var(--wait);--tint:var(--wait-card)}
 .not-observed{--tone:var(--unseen);--tint:var(--card)}
-.ahead,.unneeded,.plain,.info{--tone:var(--muted);--tint:var(--card)}
+.not-started,.skipped,.plain,.info{--tone:var(--muted);--tint:var(--card)}
 .card{background:var(--card);border:1px solid var(--line);border-radius:.8rem;
   padding:1rem clamp(.7rem,1.6vw,1.3rem)}
 .word{color:var(--tone);font-weight:650}
@@ -131,21 +131,21 @@ h3{font-size:1rem;line-height:1.4;display:flex;flex-wrap:wrap;gap:.2rem .7rem;al
   border-bottom-color:var(--tone);border-top-width:0}
 .link.plain{min-height:1.1rem;--tone:var(--line)}
 .link.plain::after{display:none}
-.link.broken::before,.link.waiting::before{border-style:dashed}
-.link.ahead::before,.link.not-observed::before{border-style:dotted}
+.link.failed::before,.link.waiting::before{border-style:dashed}
+.link.not-started::before,.link.not-observed::before{border-style:dotted}
 .link .icon{position:absolute;left:calc(1.35rem + 1.5px - .75rem);top:calc(50% - .75rem)}
 .link .icon,.fork .icon{background:var(--under);box-shadow:0 0 0 .2rem var(--under);
   border-radius:50%}
 .link .step{font-weight:600}
 .link .state{color:var(--tone);font-weight:600}
 .link .result{display:flex;flex-wrap:wrap;gap:0 .5rem;align-items:center}
-.link.broken .state{font-weight:750;letter-spacing:.04em}
+.link.failed .state{font-weight:750;letter-spacing:.04em}
 .link.first{min-height:3.6rem}
 .link.first .icon{width:2.2rem;height:2.2rem;left:calc(1.35rem + 1.5px - 1.1rem);
   top:calc(50% - 1.1rem)}
 .link.first .state{background:var(--tone);color:var(--card);border-radius:.3rem;
   padding:.05rem .45rem}
-.link.broken + .box{border:2px solid var(--bad)}
+.link.failed + .box{border:2px solid var(--bad)}
 .picture{--under:var(--card)}
 
 .picture > .link{margin-left:-.75rem}

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         Diagnosis,
         Finding,
         Holder,
-        JudgedHolder,
+        HolderVerdict,
         PublishedNode,
         Snapshot,
         Source,
@@ -80,7 +80,7 @@ WORDS: Final = {
     Verdict.RETURNED_DIRTY: "a node that was considered lost is back and still holds it",
     Verdict.UNDETERMINED: "not everything that the answer needs could be observed",
     Verdict.FREE: "every node was observed, and no client holds it",
-    Verdict.ATTACHED_ON_PAPER: "the control plane reports it attached, but its node has no mapping",
+    Verdict.STALE_ATTACHMENT: "the control plane reports it attached, but its node has no mapping",
     Verdict.NOT_BACKED: "a pod writes to its node's own disk instead of the volume",
 }
 
@@ -106,8 +106,8 @@ def answer(diagnosis: Diagnosis, snapshot: Snapshot, *, wide: bool, colour: bool
     if diagnosis.holders:
         parts.append(holder_table(diagnosis.holders, snapshot, wide=wide, colour=colour))
     parts.append(_headline(diagnosis, colour=colour))
-    parts += [_judged(judged) for judged in diagnosis.holders if judged.because]
-    said = frozenset(line for judged in diagnosis.holders for line in judged.because)
+    parts += [_judged(judged) for judged in diagnosis.holders if judged.reasons]
+    said = frozenset(line for judged in diagnosis.holders for line in judged.reasons)
     parts += [
         finding_text(finding, said, colour=colour)
         for finding in diagnosis.findings
@@ -163,7 +163,7 @@ def _nothing_mapped(snapshot: Snapshot, of: str) -> str:
 
 
 @for_people
-def names(holders: Sequence[JudgedHolder]) -> str:
+def names(holders: Sequence[HolderVerdict]) -> str:
     """Return the output of ``-o name``: one known ``node/NAME DEVICE`` per line."""
     lines = []
     for judged in holders:
@@ -291,7 +291,7 @@ def _after_refusal(refusal: UnmapRefusal) -> list[Command]:
     hard = [
         condition.code
         for condition in refusal.conditions
-        if not condition.met and not condition.passes
+        if not condition.met and not condition.pending
     ]
     explained = [command("rbdagent explain", code) for code in hard]
     if refusal.identity is None:
@@ -328,9 +328,9 @@ def _what(plan: UnmapPlan | UnmapRefusal) -> str:
 def _conditions(conditions: Sequence[Condition], *, colour: bool) -> str:
     lines = []
     for condition in conditions:
-        word = "ok" if condition.met else "not yet" if condition.passes else "REFUSED"
+        word = "ok" if condition.met else "not yet" if condition.pending else "REFUSED"
         shown = painted(f"{word:<7}", GREEN if condition.met else RED, colour=colour)
-        lines.append(f" {condition.number:>2} {shown}  {condition.demands} ({condition.code})")
+        lines.append(f" {condition.number:>2} {shown}  {condition.requirement} ({condition.code})")
         if not condition.met:
             reasons = [*condition.observed[:_MOST_REASONS]]
             if len(condition.observed) > _MOST_REASONS:
@@ -360,7 +360,7 @@ _HOLDER_HEAD_WIDE: Final = ("KIND", "MODE", "WATCH", "MOUNTS", "OPENERS", "SINCE
 
 
 def holder_table(
-    holders: Sequence[JudgedHolder], snapshot: Snapshot, *, wide: bool, colour: bool
+    holders: Sequence[HolderVerdict], snapshot: Snapshot, *, wide: bool, colour: bool
 ) -> str:
     """Return a table with one row for each holder."""
     known = pod_names(snapshot)
@@ -370,7 +370,7 @@ def holder_table(
     return _table(head, rows, verdicts if colour else None, head.index("VERDICT"))
 
 
-def holder_cells(judged: JudgedHolder, snapshot: Snapshot) -> dict[str, str]:
+def holder_cells(judged: HolderVerdict, snapshot: Snapshot) -> dict[str, str]:
     """Return a holder's row of the wide table, by column."""
     row = _row(judged, pod_names(snapshot), wide=True)
     return dict(zip(_HOLDER_HEAD + _HOLDER_HEAD_WIDE, row, strict=True))
@@ -382,7 +382,7 @@ def _device(holder: Holder) -> str:
     return holder.published.device if holder.published is not None else _UNKNOWN
 
 
-def _row(judged: JudgedHolder, known: Mapping[str, str], *, wide: bool) -> list[str]:
+def _row(judged: HolderVerdict, known: Mapping[str, str], *, wide: bool) -> list[str]:
     holder = judged.holder
     mapping = holder.mapping
     address = mapping.client_address if mapping and mapping.client_address else None
@@ -418,7 +418,7 @@ def _absent(snapshot: Snapshot) -> str:
 
 
 def _listed(
-    diagnosis: Diagnosis, judged: JudgedHolder, snapshot: Snapshot, *, wide: bool
+    diagnosis: Diagnosis, judged: HolderVerdict, snapshot: Snapshot, *, wide: bool
 ) -> list[str]:
     use, holder = diagnosis.use, judged.holder
     mapping = holder.mapping
@@ -454,7 +454,7 @@ def _pods(holder: Holder, known: Mapping[str, str]) -> str:
     if isinstance(holder.pods, NotObserved):
         return _NOT_OBSERVED
     found = [str(pod.ref) for pod in holder.pods]
-    found += [known.get(uid, f"uid {uid}") for uid in holder.lost_pod_uids]
+    found += [known.get(uid, f"uid {uid}") for uid in holder.unknown_pod_uids]
     return ",".join(found) or _NONE
 
 
@@ -500,12 +500,12 @@ def _headline(diagnosis: Diagnosis, *, colour: bool) -> str:
     return f"{shown}: {words}.\n{subject}{about}"
 
 
-def _judged(judged: JudgedHolder) -> str:
+def _judged(judged: HolderVerdict) -> str:
     holder = judged.holder
     where = holder.node or "an unknown machine"
     device = f" {holder.mapping.device}" if holder.mapping else ""
     lines = [f"{where}{device} is {judged.verdict}, because"]
-    lines += [wrapped(reason, first="  - ", rest="    ") for reason in judged.because]
+    lines += [wrapped(reason, first="  - ", rest="    ") for reason in judged.reasons]
     return "\n".join(lines)
 
 
@@ -516,8 +516,8 @@ def finding_text(finding: Finding, said: frozenset[str] = frozenset(), *, colour
     lines = [f"{label}  {finding.subject}", wrapped(finding.message, first="  ", rest="  ")]
     fresh = [line for line in finding.evidence if line not in said]
     lines += [wrapped(line, first="  - ", rest="    ") for line in fresh]
-    if finding.heals is not None:
-        lines.append(wrapped(f"Recovery: {finding.heals}.", first="  ", rest="  "))
+    if finding.recovery is not None:
+        lines.append(wrapped(f"Recovery: {finding.recovery}.", first="  ", rest="  "))
     if finding.remedy:
         lines.append(wrapped(f"Remedy: {finding.remedy}", first="  ", rest="  "))
     lines += [f"    {line}" for line in lines_of(finding.commands)]
@@ -536,15 +536,15 @@ def _source(name: str, source: Source) -> list[str]:
     state = "observed" if source.state is SourceState.OBSERVED else str(source.state).upper()
     reason = f": {source.reason}" if source.reason else ""
     lines = [wrapped(f"{name:<10} {state}{reason}", first="  ", rest=" " * 13)]
-    if source.cure:
+    if source.hint:
         # Never wrap this line: users copy it.
-        lines.append(f"{' ' * 13}-> {source.cure}")
+        lines.append(f"{' ' * 13}-> {source.hint}")
     for gap in source.gaps[:_MOST_GAPS]:
         lines.append(
             wrapped(f"not observed: {gap.fact}: {gap.reason}", first=" " * 13, rest=" " * 15)
         )
-        if gap.cure:
-            lines.append(f"{' ' * 15}-> {gap.cure}")
+        if gap.hint:
+            lines.append(f"{' ' * 15}-> {gap.hint}")
     if len(source.gaps) > _MOST_GAPS:
         left = len(source.gaps) - _MOST_GAPS
         lines.append(f"{' ' * 13}and {left} more facts were not observed: -o json lists all")

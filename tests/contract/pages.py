@@ -10,7 +10,7 @@ from rbdagent.diagnose.life import life_of
 from rbdagent.model import (
     EntityAddress,
     ObjectRef,
-    OpenHow,
+    OpenKind,
     ProcessRef,
     Target,
     TargetKind,
@@ -24,14 +24,14 @@ from tests.unit import builders as made
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rbdagent.model import Life, Snapshot
+    from rbdagent.model import Lifecycle, Snapshot
 
 EXAMPLES: Final = sorted((ROOT / "examples").glob("*.json"))
 VOID: Final = {"meta"}
 BLANK_OUT: Final = {"style"}
 
 
-def life(seen: Snapshot) -> Life:
+def life(seen: Snapshot) -> Lifecycle:
     return life_of(correlate(seen), seen)
 
 
@@ -50,7 +50,7 @@ def in_use() -> Snapshot:
             ),
             "openers": (
                 made.opener(
-                    how=OpenHow.DESCRIPTOR,
+                    how=OpenKind.DESCRIPTOR,
                     path="/data/x",
                     process=ProcessRef(pid=6790, command="/bin/app", pod_uid=made.POD_UID),
                 ),

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
-from rbdagent.agent.loop import Seen
+from rbdagent.agent.loop import CycleResult
 from rbdagent.agent.metrics import Metrics
 from rbdagent.correlate import uses_of_node
 from rbdagent.correlate.identity import mappings_of, volume_image, volumes_of
@@ -17,14 +17,14 @@ from rbdagent.diagnose import diagnose
 from rbdagent.diagnose.blocked import blocked_volumes
 from rbdagent.history import remember
 from rbdagent.model import (
+    FreezeState,
     History,
     NotObserved,
-    Policy,
     Snapshot,
     Sources,
-    Switches,
     Target,
     TargetKind,
+    UnmapPolicy,
     UnmapRefusal,
     Verdict,
 )
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 _ALL: Final = Target(given="", kind=TargetKind.NONE)
 _LOOKS: Final = 20
 _APART_S: Final = 60.0
-_UNMAPS: Final = Policy(may_unmap=True, grace_s=_LOOKS * _APART_S / 2)
+_UNMAPS: Final = UnmapPolicy(may_unmap=True, grace_s=_LOOKS * _APART_S / 2)
 
 
-def recorded_look(recording: str, claim: str, *, root: Path, node_name: str = "n1") -> Seen:
+def recorded_look(recording: str, claim: str, *, root: Path, node_name: str = "n1") -> CycleResult:
     """Return what the agent of a recorded node knows after twenty cycles, one minute apart.
 
     Args:
@@ -62,7 +62,7 @@ def recorded_look(recording: str, claim: str, *, root: Path, node_name: str = "n
     for number in range(_LOOKS):
         look = replace(snapshot, node=replace(snapshot.node, uptime_s=number * _APART_S))
         history = remember(history, diagnoses, look, longest_gap_s=2 * _APART_S)
-    return Seen(
+    return CycleResult(
         snapshot=snapshot,
         diagnoses=diagnoses,
         history=history,
@@ -88,7 +88,7 @@ def _refusals(
                     snapshot,
                     history=history,
                     policy=_UNMAPS,
-                    switches=Switches(freeze_file=None),
+                    switches=FreezeState(freeze_file=None),
                     now=None,
                 )
                 assert isinstance(planned, UnmapRefusal)
@@ -108,7 +108,7 @@ def _timed(sources: Sources) -> Sources:
     return Sources(**{name: replace(source, took_s=0.1) for name, source in sources.named})
 
 
-def exposition(seen: Seen) -> bytes:
+def exposition(seen: CycleResult) -> bytes:
     """Return what an agent serves under /metrics."""
     registry = CollectorRegistry()
     registry.register(Metrics(lambda: seen))

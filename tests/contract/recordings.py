@@ -32,7 +32,7 @@ from rbdagent.model import (
     ImageView,
     KubeEvent,
     KubeView,
-    Locker,
+    LockHolder,
     NodeView,
     NotObserved,
     ObjectRef,
@@ -618,7 +618,7 @@ def _image(name: str, fsid: str, told: str) -> ImageView:
             for address, client, cookie in watchers
         ),
         lockers=tuple(
-            Locker(
+            LockHolder(
                 client=int(client),
                 address=parse_address(address, where="rbd lock ls"),
                 lock_id=lock_id,

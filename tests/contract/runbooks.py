@@ -17,7 +17,7 @@ from rbdagent.catalog import CATALOG
 
 if TYPE_CHECKING:
     from rbdagent.catalog.entry import Entry
-    from rbdagent.model import Heals
+    from rbdagent.model import Recovery
 
 ROOT: Final = Path(__file__).parents[2]
 RUNBOOKS: Final = ROOT / "docs" / "runbooks"
@@ -89,8 +89,8 @@ def _of_code(entry: Entry, by_hand: dict[str, str]) -> str:
         f"## {title.capitalize()}\n\n{_wrapped(getattr(entry, title))}"
         for title in ("cause", "evidence", "risk", "remedy")
     ]
-    if entry.heals is not None:
-        parts.append(f"## Recovery\n\n{_wrapped(_sentence(entry.heals))}")
+    if entry.recovery is not None:
+        parts.append(f"## Recovery\n\n{_wrapped(_sentence(entry.recovery))}")
     link = f"({entry.code}.md)"
     naming = [f"[{name}]({name}.md)" for name in alerts() if link in by_hand[name]]
     if naming:
@@ -98,8 +98,8 @@ def _of_code(entry: Entry, by_hand: dict[str, str]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _sentence(heals: Heals) -> str:
-    text = str(heals)
+def _sentence(recovery: Recovery) -> str:
+    text = str(recovery)
     return f"{text[0].upper()}{text[1:]}."
 
 

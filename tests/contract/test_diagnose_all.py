@@ -170,7 +170,7 @@ def test_role_alone_shows_the_namespace_and_leaves_cluster_gaps(
         "CSIDrivers",
         "RBDNodes",
     }
-    assert all("docs/privileges.md" in gap.cure for gap in source.gaps)
+    assert all("docs/privileges.md" in gap.hint for gap in source.gaps)
 
 
 def test_forbidden_events_of_volumes_are_a_separate_gap(api: FakeApi, access: KubeAccess) -> None:
@@ -202,7 +202,7 @@ def test_server_that_refuses_everything_is_a_failed_source(
     assert view is None
     assert (source.state, source.gaps) == (SourceState.FAILED, ())
     assert "is forbidden" in source.reason
-    assert "docs/privileges.md" in source.cure
+    assert "docs/privileges.md" in source.hint
 
 
 # --------------------------------------------------------------------------------------------------
@@ -348,11 +348,11 @@ def test_table_shortens_many_rows_of_one_cause_and_wide_does_not(ask: Ask, broke
 def test_json_lists_a_report_per_target_and_the_causes(ask: Ask, broken: str) -> None:
     done = ask("diagnose", "-A", "--from", broken, "-o", "json")
     answer = done.data
-    jsonschema.validate(answer, ask("schema", "LifeList").data)
+    jsonschema.validate(answer, ask("schema", "ClusterReport").data)
     assert all("sources" not in item for item in answer["items"])
     assert set(answer["sources"]) == {"node", "ceph", "kubernetes"}
-    victims = [one for cause in answer["causes"] for one in cause["victims"]]
-    assert victims == [item["target"]["given"] for item in answer["items"]]
+    affected = [one for cause in answer["causes"] for one in cause["affected"]]
+    assert affected == [item["target"]["given"] for item in answer["items"]]
     assert answer["lookedAt"]["claims"] > 500
 
 

@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from rbdagent.agent.events import transitions
-from rbdagent.agent.loop import Seen
+from rbdagent.agent.loop import CycleResult
 from rbdagent.correlate import uses_of_node
 from rbdagent.diagnose import diagnose
 from rbdagent.diagnose.blocked import blocked_volumes
 from rbdagent.model import (
-    Act,
     CheckResult,
     CheckState,
-    Followed,
+    Convergence,
     Snapshot,
     Target,
     TargetKind,
     UnmapOutcome,
+    UnmapRecord,
 )
 from rbdagent.parse.kubernetes import rbd_node
 from rbdagent.report import text
@@ -163,7 +163,7 @@ REPORT: Final = rbd_node(
                 "verdict": "Pinned",
                 "image": {"pool": "k8s", "name": "csi-vol-1"},
                 "persistentVolume": "pvc-1",
-                "because": ["process 7 (sleep) has an open file on it"],
+                "reasons": ["process 7 (sleep) has an open file on it"],
                 "pods": ["default/web-0"],
                 "since": NOW,
             }],
@@ -180,7 +180,7 @@ def test_published_table_has_no_unsafe_characters(report: PublishedNode, wide: b
 
 IDENTITY: Final = {"device", "image", "clientID", "clientAddress", "readOnly", "persistentVolume"}
 """Keys that agents of other nodes compare with what they observe: their values stay unchanged."""
-ACT: Final = Act(
+ACT: Final = UnmapRecord(
     boot_id="b001",
     begun=LOOK,
     by="agent",
@@ -189,8 +189,8 @@ ACT: Final = Act(
     why="its grace period is over",
     outcome=UnmapOutcome.FAILED,
     message="umount: target is busy",
-    followed=Followed.BLOCKED,
-    followed_because=("a pod waits",),
+    convergence=Convergence.BLOCKED,
+    convergence_reasons=("a pod waits",),
 )
 
 
@@ -204,7 +204,7 @@ def test_published_status_has_no_unsafe_characters(
     )
     whole = replace(snapshot, target=Target(given="", kind=TargetKind.NONE))
     uses = uses_of_node(whole)
-    look = Seen(
+    look = CycleResult(
         snapshot=whole,
         diagnoses=tuple(diagnose(use, whole) for use in uses.mapped),
         history=None,

@@ -17,7 +17,7 @@ from tests.unit.hostile import texts_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rbdagent.agent.loop import Seen
+    from rbdagent.agent.loop import CycleResult
 
 MARKER: Final = "--of=(MARKER"
 """A word in the command line of each process; the sentences contain parentheses as well."""
@@ -25,7 +25,9 @@ NODES: Final = recordings.recorded_nodes()
 
 
 @pytest.fixture(params=NODES, ids=[f"{recording}-{node}" for recording, node in NODES])
-def seen(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Seen:
+def seen(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> CycleResult:
     """Return what the agent of a recorded node knows; MARKER is each process's first argument."""
     recording, node_name = request.param
     read = recordings.recorded_node
@@ -43,7 +45,7 @@ def seen(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     return recorded_look(recording, claim, root=tmp_path / "node", node_name=node_name)
 
 
-def test_published_data_contains_no_command_line(seen: Seen) -> None:
+def test_published_data_contains_no_command_line(seen: CycleResult) -> None:
     assert any(MARKER in text for text in texts_of(seen.snapshot.node))
     node_name = seen.snapshot.node.node_name if seen.snapshot.node is not None else ""
     status = rbdnode_status(seen.diagnoses, seen.snapshot, seen.history, ())
@@ -60,8 +62,8 @@ def test_holder_is_published_without_its_arguments(tmp_path: Path) -> None:
     seen = recorded_look("12-pinned-by-cwd-invisible", "c12", root=tmp_path)
     (mapping,) = rbdnode_status(seen.diagnoses, seen.snapshot, seen.history, ())["mappings"]
     said = "process 4623 (sleep) has its working directory on it"
-    assert mapping["because"][0] == said
+    assert mapping["reasons"][0] == said
     assert said in transitions(None, seen, "n1")[0].message
     (diagnosis,) = seen.diagnoses
     (holder,) = holder_report(diagnosis, seen.snapshot)["holders"]
-    assert holder["because"][0] == said.replace("sleep", "sleep 100000")
+    assert holder["reasons"][0] == said.replace("sleep", "sleep 100000")

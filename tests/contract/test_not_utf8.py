@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from rbdagent.agent.events import event_object, transitions
-from rbdagent.agent.loop import Seen
+from rbdagent.agent.loop import CycleResult
 from rbdagent.correlate import uses_of_node
 from rbdagent.diagnose import diagnose
 from rbdagent.errors import ParseError
@@ -103,16 +103,16 @@ def test_a_snapshot_with_half_a_character_is_refused(snapshot: Snapshot) -> None
 
 
 @pytest.fixture(scope="module")
-def seen(snapshot: Snapshot) -> Seen:
+def seen(snapshot: Snapshot) -> CycleResult:
     whole = replace(snapshot, target=Target(given="", kind=TargetKind.NONE))
     diagnoses = tuple(diagnose(use, whole) for use in uses_of_node(whole).mapped)
-    return Seen(snapshot=whole, diagnoses=diagnoses, history=None, took_s=0.1, at=0.0)
+    return CycleResult(snapshot=whole, diagnoses=diagnoses, history=None, took_s=0.1, at=0.0)
 
 
-def test_rbdnode_events_and_metrics_can_be_written(seen: Seen) -> None:
+def test_rbdnode_events_and_metrics_can_be_written(seen: CycleResult) -> None:
     status = rbdnode_status(seen.diagnoses, seen.snapshot, None, ())
     (mapping,) = status["mappings"]
-    assert any(SHOWN in reason for reason in mapping["because"])
+    assert any(SHOWN in reason for reason in mapping["reasons"])
     told = transitions(None, seen, "n1")
     assert told
     msgspec.json.encode([status, *(event_object(event, "n1", "") for event in told)])

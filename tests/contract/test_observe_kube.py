@@ -24,7 +24,7 @@ from rbdagent.diagnose import diagnose
 from rbdagent.diagnose.blocked import blocked_volumes
 from rbdagent.errors import NotFoundError, SourceError
 from rbdagent.model import (
-    Also,
+    CollectScope,
     Confidence,
     CsiSource,
     Holder,
@@ -247,7 +247,7 @@ def test_refused_list_of_pvs_leaves_the_target_pv_and_a_gap(
     assert not view.volumes_complete
     assert [volume.name for volume in observed_of(view.persistent_volumes)] == [VOLUME]
     assert [gap.fact for gap in source.gaps] == ["all PersistentVolumes"]
-    assert "can-i list persistentvolumes" in source.gaps[0].cure
+    assert "can-i list persistentvolumes" in source.gaps[0].hint
 
 
 def unclaimed(api: FakeApi) -> None:
@@ -304,7 +304,7 @@ def test_refused_resource_is_a_gap_and_the_rest_is_observed(
     assert view is not None
     assert isinstance(view.events, NotObserved)
     assert [gap.fact for gap in source.gaps] == ["events"]
-    assert "can-i list events" in source.gaps[0].cure
+    assert "can-i list events" in source.gaps[0].hint
 
 
 def test_refused_list_of_nodes_is_replaced_by_a_request_by_name(
@@ -366,7 +366,7 @@ def test_failed_request_for_the_target_fails_the_source(
     view, source = look(access)
     assert view is None
     assert source.state is SourceState.FAILED
-    assert words in f"{source.reason} {source.cure}"
+    assert words in f"{source.reason} {source.hint}"
     assert TOKEN not in f"{source}"
 
 
@@ -459,7 +459,9 @@ def pending(api: FakeApi) -> FakeApi:
 
 
 def look_at_life(access: KubeAccess) -> KubeView:
-    view, _ = observe_kube(access, target("c12", TargetKind.CLAIM), node_name="n1", also=Also.LIFE)
+    view, _ = observe_kube(
+        access, target("c12", TargetKind.CLAIM), node_name="n1", also=CollectScope.LIFECYCLE
+    )
     assert view is not None
     return view
 
@@ -506,7 +508,7 @@ def test_refused_leases_are_not_observed(pending: FakeApi, access: KubeAccess) -
     pending.broken["/apis/coordination.k8s.io/v1/leases"] = refuse(403)
     view = look_at_life(access)
     assert isinstance(view.leases, NotObserved)
-    assert "can-i list leases" in view.leases.cure
+    assert "can-i list leases" in view.leases.hint
     # The driver pods are found by their label as well.
     assert view.driver_pods
 
@@ -524,7 +526,7 @@ def test_refused_list_for_the_lifecycle_is_a_gap(
 ) -> None:
     pending.broken[path] = refuse(403)
     _, source = observe_kube(
-        access, target("c12", TargetKind.CLAIM), node_name="n1", also=Also.LIFE
+        access, target("c12", TargetKind.CLAIM), node_name="n1", also=CollectScope.LIFECYCLE
     )
     assert [gap.fact for gap in source.gaps] == [fact]
 
@@ -571,7 +573,7 @@ def test_missing_kubeconfig_reports_the_path_tried(tmp_path: Path) -> None:
         KubeAccess(kubeconfig=None, context=None, timeout_s=1, environment=environment)
     )
     assert f"{tmp_path}/.kube/config" in source.reason
-    assert "--no-kube" in source.cure
+    assert "--no-kube" in source.hint
 
 
 def test_several_kubeconfig_files_are_merged(api: FakeApi, tmp_path: Path) -> None:
@@ -857,7 +859,7 @@ ELSEWHERE = seen_by_agent(
 def holders_with_reports(access: KubeAccess, seen: Snapshot = ELSEWHERE) -> tuple[Holder, ...]:
     """Return the holders of the image according to the reports that who-holds lists."""
     settings = replace(NOWHERE, kube=access)
-    found = look_module._begin_reports(seen, settings, Also.NOTHING)(time.monotonic() + 10)
+    found = look_module._begin_reports(seen, settings, CollectScope.NOTHING)(time.monotonic() + 10)
     return correlate(look_module.with_published(seen, found)).holders
 
 
@@ -881,7 +883,9 @@ def test_reports_omit_mappings_of_other_volumes(api: FakeApi, access: KubeAccess
     report["status"]["mappings"] = [mapping, *others, unknown]
     api.lists["rbdnodes"] = [report]
     settings = replace(NOWHERE, kube=access)
-    (found,) = look_module._begin_reports(ELSEWHERE, settings, Also.NOTHING)(time.monotonic() + 10)
+    (found,) = look_module._begin_reports(ELSEWHERE, settings, CollectScope.NOTHING)(
+        time.monotonic() + 10
+    )
     assert isinstance(found, PublishedNode)
     devices = [kept.device for kept in observed_of(found.mappings)]
     assert devices == [mapping["device"], "/dev/rbd59", "/dev/rbd99"]
@@ -895,6 +899,8 @@ def test_who_holds_answers_where_no_agent_publishes(api: FakeApi, access: KubeAc
 def test_reports_that_are_refused_are_a_gap(api: FakeApi, access: KubeAccess) -> None:
     api.broken[RBD_NODES] = refuse(403)
     settings = replace(NOWHERE, kube=access)
-    found = look_module._begin_reports(ELSEWHERE, settings, Also.NOTHING)(time.monotonic() + 10)
+    found = look_module._begin_reports(ELSEWHERE, settings, CollectScope.NOTHING)(
+        time.monotonic() + 10
+    )
     told = look_module.with_published(ELSEWHERE, found)
     assert [gap.fact for gap in told.sources.kubernetes.gaps] == ["RBDNodes"]

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from rbdagent import look as look_module
-from rbdagent.act import Leave
+from rbdagent.act import UnmapContext
 from rbdagent.agent import loop, objects
 from rbdagent.agent.loop import Agent
 from rbdagent.agent.objects import OwnObjects
@@ -21,21 +21,21 @@ from rbdagent.config import Settings
 from rbdagent.correlate import correlate_node, uses_of_node
 from rbdagent.diagnose import diagnose
 from rbdagent.model import (
-    Act,
+    BootTime,
     CephView,
-    Followed,
+    Convergence,
+    CsiImageMeta,
     ImageSpec,
     Mapping,
-    Moment,
     NodeView,
     NotObserved,
-    Policy,
     Snapshot,
     Source,
-    Stash,
     Target,
     TargetKind,
     UnmapOutcome,
+    UnmapPolicy,
+    UnmapRecord,
     Verdict,
     VolumeData,
 )
@@ -298,7 +298,7 @@ def staged(number: int) -> Any:
     return staging(
         volume_handle=handle_of(number),
         handle_hash=None,
-        stash=Stash(spec=spec_of(number)),
+        stash=CsiImageMeta(spec=spec_of(number)),
     )
 
 
@@ -706,15 +706,15 @@ def agent_of(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> A
     wake: Any = None
     return Agent(
         settings_of(world, roots),
-        Leave(
+        UnmapContext(
             by="agent",
-            policy=Policy(may_unmap=False),
+            policy=UnmapPolicy(may_unmap=False),
             freeze_file=tmp_path / "freeze",
             state=StateDir(tmp_path / "state"),
         ),
         wake,
         resync_s=60.0,
-        clock=lambda: Moment(at=NOW, uptime_s=world.now),
+        clock=lambda: BootTime(at=NOW, uptime_s=world.now),
         tell=lambda _: None,
         log=Log(),
     )
@@ -757,15 +757,15 @@ def test_outcome_of_an_unmap_is_searched_in_all_objects(
     agent = agent_of(world, tmp_path, monkeypatch)
     agent._cycle("start")
     assert EVERY_VOLUME not in world.api.requests
-    act = Act(
+    act = UnmapRecord(
         boot_id="b001",
-        begun=Moment(at=NOW, uptime_s=world.now),
+        begun=BootTime(at=NOW, uptime_s=world.now),
         by="root",
         identity=identity(),
         persistent_volume="pv-0",
         why="",
         outcome=UnmapOutcome.UNMAPPED,
-        followed=Followed.PENDING,
+        convergence=Convergence.PENDING,
     )
     agent._leave.state.save_act(act)
     agent._cycle("change")

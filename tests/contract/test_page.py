@@ -89,7 +89,7 @@ def test_page_shows_findings_with_evidence_remedy_and_commands(scene: Snapshot) 
             finding.subject,
             finding.message,
             finding.remedy,
-            str(finding.heals or ""),
+            str(finding.recovery or ""),
         ):
             assert said in words
         assert [
@@ -107,13 +107,13 @@ def test_page_shows_every_step_with_its_state_in_words(scene: Snapshot) -> None:
     found = life(scene)
     words = Read(drawn(scene)).words
     for stage in (*found.there, *(step for way in found.back for step in way.stages)):
-        state = stage.state.upper() if stage.state is StepState.BROKEN else stage.state
+        state = stage.state.upper() if stage.state is StepState.FAILED else stage.state
         assert f"{stage.step}{state}" in words
         assert stage.said in words
 
 
 def test_root_cause_is_the_heading(scene: Snapshot) -> None:
-    first = life(scene).first_broken
+    first = life(scene).first_failed
     (heading,) = re.findall(r"<h1>(.*?)</h1>", drawn(scene), re.DOTALL)
     if first is None:
         assert "waits" not in heading
@@ -124,12 +124,12 @@ def test_root_cause_is_the_heading(scene: Snapshot) -> None:
 def test_first_broken_link_is_marked_if_its_finding_has_a_step(
     scene: Snapshot,
 ) -> None:
-    first = life(scene).first_broken
+    first = life(scene).first_failed
     marked = [link for link in links_of(scene) if link.is_first]
     belongs = first is not None and CATALOG[first.code].step is not None
     assert bool(marked) is belongs
     for link in marked:
-        assert link.state is StepState.BROKEN
+        assert link.state is StepState.FAILED
     page = drawn(scene)
     assert page.count(' first">') == len(marked)
     assert page.count(' first"><svg class="icon"') == len(marked)
@@ -147,9 +147,9 @@ def test_every_finding_that_breaks_a_step_is_on_a_link(scene: Snapshot) -> None:
 
 def test_broken_link_has_a_word_and_a_distinct_shape() -> None:
     page = drawn(SCENES["true-orphan"]())
-    (link,) = re.findall(r'<div class="link broken first">(.*?)</div>', page)
-    assert SHAPES["broken"] in link
-    assert "BROKEN" in link
+    (link,) = re.findall(r'<div class="link failed first">(.*?)</div>', page)
+    assert SHAPES["failed"] in link
+    assert "FAILED" in link
     assert '<a href="#RBD101">RBD101</a>' in link
     assert len(set(SHAPES.values())) == len(SHAPES)
     assert SHAPES.keys() >= OF_STATES

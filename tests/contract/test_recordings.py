@@ -19,7 +19,7 @@ from rbdagent.diagnose.life import life_of
 from rbdagent.model import (
     CODES_OF_GAPS,
     Diagnosis,
-    LifeStep,
+    LifecycleStep,
     NotObserved,
     Severity,
     Snapshot,
@@ -216,7 +216,7 @@ def test_the_verdict_on_the_volume_is_right(look: Look, diagnosis: Diagnosis) ->
 
 def test_the_verdicts_on_local_holders_are_right(look: Look, diagnosis: Diagnosis) -> None:
     here = tuple(judged.verdict for judged in diagnosis.holders if judged.holder.is_local)
-    assert here == look.here, [judged.because for judged in diagnosis.holders]
+    assert here == look.here, [judged.reasons for judged in diagnosis.holders]
 
 
 def test_findings_report_what_is_wrong_and_nothing_else(look: Look, diagnosis: Diagnosis) -> None:
@@ -236,7 +236,7 @@ def test_remedy_saves_the_data_before_it_deletes(diagnosis: Diagnosis) -> None:
 def test_gap_is_never_the_cause(look: Look, snapshot: Snapshot) -> None:
     """The recorders did not copy debugfs: nearly every recording has that gap."""
     life = life_of(correlate(snapshot), snapshot)
-    assert life.first_broken is None or life.first_broken.code not in CODES_OF_GAPS
+    assert life.first_failed is None or life.first_failed.code not in CODES_OF_GAPS
     assert "RBD90" not in headline(life)
     if (look.recording, look.claim, look.node) in (*HEALTHY, *ELSEWHERE):
         assert headline(life).startswith(("OK", "Nothing is broken"))
@@ -258,15 +258,15 @@ def test_orphan_is_reported_with_the_deletion_that_it_blocks(tmp_path: Path) -> 
 def test_unpublish_is_not_done_while_a_lost_pod_exists(snapshot: Snapshot) -> None:
     life = life_of(correlate(snapshot), snapshot)
     holders = [judged.holder for judged in life.diagnosis.holders]
-    lost = {holder.node for holder in holders if holder.lost_pod_uids}
+    lost = {holder.node for holder in holders if holder.unknown_pod_uids}
     states = {
         stage.state
         for way in life.back
         for stage in way.stages
-        if way.node in lost and stage.step is LifeStep.UNPUBLISH
+        if way.node in lost and stage.step is LifecycleStep.UNPUBLISH
     }
     told = any(finding.code == "RBD109" for finding in life.findings)
-    assert states <= {StepState.BROKEN if told else StepState.WAITING}
+    assert states <= {StepState.FAILED if told else StepState.WAITING}
 
 
 def test_the_report_is_valid(snapshot: Snapshot, diagnosis: Diagnosis) -> None:

@@ -11,11 +11,11 @@ import pytest
 from rbdagent.catalog import CATALOG
 from tests.contract.cli_runner import ROOT
 from tests.integration.states import STATES
-from tests.unit.test_life import CURED, CURED_ON_NODES, HEALS, SAYS, SAYS_ON_NODES, life
+from tests.unit.test_life import CURED, CURED_ON_NODES, RECOVERY, SAYS, SAYS_ON_NODES, life
 
 _ROW: Final = re.compile(
     r"^\| (?P<text>[^|]+) \| (?P<codes>RBD\d+(?:, RBD\d+)*)(?P<info> \(info\))? "
-    r"\| (?P<made>(?:controllers|nodes)(?:, \*(?:cured|heals|fault)\*)*|built) "
+    r"\| (?P<made>(?:controllers|nodes)(?:, \*(?:cured|recovery|fault)\*)*|built) "
     r"\| (?P<shown>[^|]+) \|$",
     re.MULTILINE,
 )
@@ -76,7 +76,7 @@ def test_the_codes_of_a_recorded_state_are_those_in_the_table(state: str) -> Non
     else:
         assert row.codes == SAYS[state]
     assert ("cured" in row.made) is (state in CURED)
-    assert ("heals" in row.made) is (state in HEALS)
+    assert ("recovery" in row.made) is (state in RECOVERY)
 
 
 @pytest.mark.parametrize("row", [entry for entry in ROWS if entry.made == "built"], ids=_ids)

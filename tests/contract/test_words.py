@@ -22,7 +22,16 @@ from msgspec.structs import replace
 from rbdagent.config import Settings
 from rbdagent.correlate.words import Called
 from rbdagent.look import look
-from rbdagent.model import Also, Heard, NodeWords, NotObserved, Snapshot, Target, TargetKind, Word
+from rbdagent.model import (
+    CollectScope,
+    LogEntry,
+    LogExcerpt,
+    NodeLogs,
+    NotObserved,
+    Snapshot,
+    Target,
+    TargetKind,
+)
 from rbdagent.observe import logs
 from rbdagent.observe import words as observed
 from rbdagent.observe.node import NodeRoots
@@ -122,21 +131,21 @@ def pinned_host(root: Path) -> NodeRoots:
 
 def words_of(
     roots: NodeRoots, calls: tuple[Called, ...] = ITSELF, *, now: str = PINNED, pid: int = 300
-) -> NodeWords:
+) -> NodeLogs:
     """Return the log entries of a host."""
     running = kubelet(process=process(pid=pid, command="kubelet"))
     wait = begin_words(roots, node_view(kubelet=running), calls, now=now)
     found = wait(time.monotonic() + 60)
-    assert isinstance(found, NodeWords)
+    assert isinstance(found, NodeLogs)
     return found
 
 
-def heard(answer: Heard | NotObserved) -> tuple[Word, ...]:
-    assert isinstance(answer, Heard), answer
+def heard(answer: LogExcerpt | NotObserved) -> tuple[LogEntry, ...]:
+    assert isinstance(answer, LogExcerpt), answer
     return answer.words
 
 
-def unseen(answer: Heard | NotObserved) -> NotObserved:
+def unseen(answer: LogExcerpt | NotObserved) -> NotObserved:
     assert isinstance(answer, NotObserved), answer
     return answer
 
@@ -267,7 +276,7 @@ def test_missing_logs_are_reported_with_a_hint(tmp_path: Path) -> None:
     assert "no journal" in unseen(words.kubelet).reason
     assert "dev/kmsg: No such file" in unseen(words.kernel).reason
     for answer in (words.plugin, words.kubelet, words.kernel):
-        assert "logs.enabled" in unseen(answer).cure
+        assert "logs.enabled" in unseen(answer).hint
 
 
 def test_log_without_entries_reports_how_far_back_it_was_read(tmp_path: Path) -> None:
@@ -275,7 +284,7 @@ def test_log_without_entries_reports_how_far_back_it_was_read(tmp_path: Path) ->
     write(tmp_path, f"{PLUGIN}/0.log", in_frames("\n".join(lines)), at="2026-11-21T00:40:00Z")
     write(tmp_path, "var/log/kubelet.log", "\n".join(lines), at="2026-11-21T00:40:00Z")
     words = words_of(host(tmp_path))
-    assert words.plugin == words.kubelet == Heard(since="2026-11-21T00:10:00Z")
+    assert words.plugin == words.kubelet == LogExcerpt(since="2026-11-21T00:10:00Z")
 
 
 def test_entries_older_than_an_hour_are_not_kept(tmp_path: Path) -> None:
@@ -358,8 +367,8 @@ def test_log_without_permission_is_reported_with_a_hint(
     words = words_of(roots)
     for answer in (words.plugin, words.kubelet, words.kernel):
         assert "Permission denied" in unseen(answer).reason
-    assert "CAP_DAC_READ_SEARCH" in unseen(words.plugin).cure
-    assert "CAP_SYSLOG" in unseen(words.kernel).cure
+    assert "CAP_DAC_READ_SEARCH" in unseen(words.plugin).hint
+    assert "CAP_SYSLOG" in unseen(words.kernel).hint
 
 
 def test_damaged_lines_do_not_hide_the_other_lines(
@@ -391,7 +400,7 @@ def test_only_the_end_of_a_long_log_is_read(
     write(tmp_path, f"{PLUGIN}/0.log", in_frames(error + idle), at=PINNED)
     plugin = words_of(host(tmp_path)).plugin
     assert heard(plugin) == ()
-    assert isinstance(plugin, Heard)
+    assert isinstance(plugin, LogExcerpt)
     assert plugin.since > "2026-11-21T00:10:00Z"
 
 
@@ -470,7 +479,7 @@ def test_any_log_leads_to_a_result_that_can_be_saved(
     os.utime(write(tmp_path, "var/log/syslog", kubelets, at=PINNED), (at, at))
     words = words_of(roots, (*ITSELF, *HANGS, Called(kernel=frozenset({"rbd1"}))))
     shown = json.dumps(encode(words), ensure_ascii=False).encode()
-    assert decode(NodeWords, json.loads(shown), where="test", path="$") == words
+    assert decode(NodeLogs, json.loads(shown), where="test", path="$") == words
 
 
 def test_log_that_hangs_does_not_hide_the_others(
@@ -479,17 +488,17 @@ def test_log_that_hangs_does_not_hide_the_others(
     roots = pinned_host(tmp_path)
     asked, released = threading.Event(), threading.Event()
 
-    def hangs(_look: object) -> Heard:
+    def hangs(_look: object) -> LogExcerpt:
         asked.set()
         released.wait(60)
-        return Heard(since=PINNED)
+        return LogExcerpt(since=PINNED)
 
     monkeypatch.setattr(observed, "of_plugin", hangs)
     wait = begin_words(roots, node_view(), ITSELF, now=PINNED)
     assert asked.wait(60)
     words = wait(time.monotonic() + 2)
     released.set()
-    assert isinstance(words, NodeWords)
+    assert isinstance(words, NodeLogs)
     assert "not read within" in unseen(words.plugin).reason
     assert heard(words.kernel) == ()
 
@@ -590,7 +599,7 @@ def test_known_unit_without_entries_is_observed(
 ) -> None:
     roots = with_journalctl(tmp_path, "echo '-- No entries --'", monkeypatch)
     write(roots.procfs, "300/cgroup", "1:name=systemd:/system.slice/kubelet.service\n", at=PINNED)
-    assert words_of(roots).kubelet == Heard(since="2026-11-20T23:47:04Z")
+    assert words_of(roots).kubelet == LogExcerpt(since="2026-11-20T23:47:04Z")
 
 
 def test_guessed_unit_without_entries_is_not_observed(
@@ -639,7 +648,7 @@ def test_missing_journalctl_is_reported_with_a_command(
     monkeypatch.setattr(logs, "PROGRAMS", str(tmp_path))
     answer = unseen(words_of(roots).kubelet)
     assert "journalctl is not installed" in answer.reason
-    assert answer.cure == "on the node: journalctl --unit kubelet --since=-1h"
+    assert answer.hint == "on the node: journalctl --unit kubelet --since=-1h"
 
 
 # Files of a syslog daemon -------------------------------------------------------------------------
@@ -684,7 +693,7 @@ def test_syslog_call_is_used_only_for_the_running_kernel(
 def test_real_ring_buffer_is_read_or_the_reason_is_reported() -> None:
     for answer in (logs._device_lines("/dev/kmsg"), logs._syslog_lines()):
         if isinstance(answer, NotObserved):
-            assert "CAP_SYSLOG" in answer.cure
+            assert "CAP_SYSLOG" in answer.hint
         else:
             assert all(line.level < 8 for line in answer)
 
@@ -704,7 +713,7 @@ def recorded_host(tmp_path: Path) -> NodeRoots:
 DEVICE: Final = Target(given="/dev/rbd0", kind=TargetKind.DEVICE, name="/dev/rbd0")
 
 
-def seen(roots: NodeRoots, also: Also) -> Snapshot:
+def seen(roots: NodeRoots, also: CollectScope) -> Snapshot:
     surroundings = Settings(
         node_name="n1", roots=roots, clusters=None, kube=None, timeout_s=60.0, version="test"
     )
@@ -714,17 +723,17 @@ def seen(roots: NodeRoots, also: Also) -> Snapshot:
 def test_snapshot_for_the_lifecycle_contains_log_entries(
     recorded_host: NodeRoots,
 ) -> None:
-    found = seen(recorded_host, Also.LIFE)
+    found = seen(recorded_host, CollectScope.LIFECYCLE)
     assert found.node is not None
     words = found.node.words
-    assert isinstance(words, NodeWords)
+    assert isinstance(words, NodeLogs)
     assert heard(words.plugin)[0].call == "NodeUnstageVolume"
     assert load_snapshot(dump_snapshot(found), where="test") == found
 
 
-@pytest.mark.parametrize("also", [Also.NOTHING, Also.SWITCHES])
+@pytest.mark.parametrize("also", [CollectScope.NOTHING, CollectScope.UNMAP_GUARDS])
 def test_other_snapshots_read_no_log(
-    recorded_host: NodeRoots, also: Also, monkeypatch: pytest.MonkeyPatch
+    recorded_host: NodeRoots, also: CollectScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(observed, "begin_words", None)
     found = seen(recorded_host, also)
@@ -754,5 +763,5 @@ def test_who_holds_imports_no_log_module(recorded_host: NodeRoots) -> None:
 
 
 def test_unobserved_node_has_no_log_entries(recorded_host: NodeRoots) -> None:
-    found = seen(replace(recorded_host, procfs=Path("/none")), Also.LIFE)
+    found = seen(replace(recorded_host, procfs=Path("/none")), CollectScope.LIFECYCLE)
     assert found.node is None

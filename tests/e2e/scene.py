@@ -605,7 +605,7 @@ class Scene:
         One snapshot has no history, so the condition that a grace period has passed is never met.
         """
         refusal = self.unmap(node, target, *flags, under=under)
-        return _said(refusal, lambda condition: not condition["passes"])
+        return _said(refusal, lambda condition: not condition["pending"])
 
     def all_refusals(self, node: str, target: str) -> dict[str, str]:
         """Ask for a plan with the default grace period; return all observed facts by code."""

@@ -335,7 +335,7 @@ def _fence_and_lift(
     fenced_at = time.monotonic()
     for node in NODES:
         holder = scene.wait_verdict(node, volume, "Dead").holder("worker-2")
-        assert f"range {fenced} until 20" in " ".join(holder["because"])
+        assert f"range {fenced} until 20" in " ".join(holder["reasons"])
     firing = _wait_firing(prometheus, "RBDMappingDead")
     record_property(TOLD, f"RBDMappingDead fires {time.monotonic() - fenced_at:.0f} s after fence")
     assert firing["RBDMappingDead"]["persistentvolume"] == volume

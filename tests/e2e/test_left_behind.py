@@ -153,7 +153,7 @@ def test_dead_plugin_leaves_the_volume_staged(scene: Scene) -> None:
         wait_recognised(scene, "plugin_that_does_not_run", asked)
     finally:
         csi.start()
-    assert any("driver" in reason for reason in report.holder("worker-1")["because"])
+    assert any("driver" in reason for reason in report.holder("worker-1")["reasons"])
     scene.workloads.wait_gone("Pod", pod)
 
 

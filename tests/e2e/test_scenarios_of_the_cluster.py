@@ -115,7 +115,7 @@ def test_stale_attachment_needs_no_unmap(scene: Scene) -> None:
         old = scene.aged(_LOST, volume, minutes=_GRACE_MINUTES)
     assert scene.workloads.attachments(volume)
     assert young.verdict == "Staged"
-    assert old.verdict == "AttachedOnPaper"
+    assert old.verdict == "StaleAttachment"
     finding = old.finding("RBD408")
     assert "An unmap will not help" in finding["message"]
     assert not any("unmap" in command for command in old.next)

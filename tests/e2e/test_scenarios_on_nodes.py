@@ -354,7 +354,7 @@ def test_node_breaks_the_lock_of_its_former_client(scene: Scene) -> None:
     assert hit in entry["message"]
     assert " is on the blocklist until 20" in entry["message"]
     assert (entry["severity"], entry["commands"]) == ("info", [])
-    assert entry["heals"]["by"] == "Ceph"
+    assert entry["recovery"]["actor"] == "Ceph"
 
 
 @pytest.mark.alone

@@ -278,7 +278,7 @@ _RBD_NODE: Final = (
     f'{{{_META}, "status": {{"observedAt": "2026-11-21T00:46:43Z", "bootID": "x", "mappings": '
     '[{"device": "/dev/rbd0", "verdict": "InUse", "image": {"fsid": "f", "pool": "p", "name": "n", '
     '"id": "i"}, "clientID": 4284, "clientAddress": "10.77.0.11:0/513141202", "pods": ["a/b"], '
-    '"because": ["x"], "findings": ["RBD101"]}]}}'
+    '"reasons": ["x"], "findings": ["RBD101"]}]}}'
 )
 
 

@@ -9,11 +9,11 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rbdagent.act import Leave
-from rbdagent.agent.loop import Agent, Seen
+from rbdagent.act import UnmapContext
+from rbdagent.agent.loop import Agent, CycleResult
 from rbdagent.config import Settings
 from rbdagent.look import keep_workers
-from rbdagent.model import Moment, Policy, SourceState
+from rbdagent.model import BootTime, SourceState, UnmapPolicy
 from rbdagent.observe.node import NodeRoots
 from rbdagent.state import StateDir
 from tests.integration.clients import access
@@ -34,7 +34,7 @@ def test_a_day_of_cycles_leaves_nothing_behind(ceph: CephCluster, tmp_path: Path
     image = "k8s/day"
     ceph.create_image(image)
     uptime_s = 0.0
-    last: list[Seen] = []
+    last: list[CycleResult] = []
     settings = Settings(
         node_name="worker-1",
         roots=_node(tmp_path, ceph, image),
@@ -47,15 +47,15 @@ def test_a_day_of_cycles_leaves_nothing_behind(ceph: CephCluster, tmp_path: Path
     wake: Any = None
     agent = Agent(
         settings,
-        Leave(
+        UnmapContext(
             by="agent",
-            policy=Policy(may_unmap=True),
+            policy=UnmapPolicy(may_unmap=True),
             freeze_file=tmp_path / "freeze",
             state=StateDir(tmp_path / "state"),
         ),
         wake,
         resync_s=60.0,
-        clock=lambda: Moment(at="2026-11-21T12:00:00Z", uptime_s=uptime_s),
+        clock=lambda: BootTime(at="2026-11-21T12:00:00Z", uptime_s=uptime_s),
         tell=lambda seen: last.__setitem__(slice(None), [seen]),
         log=Log(),
         workers=workers,

@@ -83,7 +83,7 @@ def wait_held(
         if name not in cluster.rbd("ls", pool).split():
             return None
         answer = asked([sys.executable, "-m", "rbdagent"], cluster, image, user=user)
-        staying = [holder for holder in answer["holders"] if not holder["passing"]]
+        staying = [holder for holder in answer["holders"] if not holder["transient"]]
         return (answer, staying[0]) if staying else None
 
     return wait_until(held, timeout_s=_READY_S, what=f"{image} to be watched in {cluster.name}")
@@ -99,7 +99,7 @@ def test_an_rbd_mirror_of_either_cluster_belongs_to_its_image(pair: Pair, mode: 
     for cluster, owner in ((pair.primary, "a peer"), (pair.secondary, "this")):
         answer, holder = wait_held(cluster, image)
         assert (holder["kind"], holder["verdict"]) == ("rbd-mirror", "Foreign"), cluster.name
-        assert holder["because"] == [f"an rbd-mirror daemon of {owner} cluster"]
+        assert holder["reasons"] == [f"an rbd-mirror daemon of {owner} cluster"]
         (finding,) = (found for found in answer["findings"] if found["code"] == "RBD116")
         assert (finding["severity"], finding["commands"]) == ("info", [])
         assert "RBD115" not in {found["code"] for found in answer["findings"]}
@@ -173,5 +173,5 @@ def test_mgr_with_an_rbd_task_belongs_to_its_image(pair: Pair) -> None:
         assert finding["severity"] == "info"
         assert "RBD115" not in {found["code"] for found in answer["findings"]}
     assert (certain[1]["kind"], certain[1]["probably"]) == ("mgr", None)
-    assert certain[1]["because"] == ["ceph-mgr x (flatten)"]
+    assert certain[1]["reasons"] == ["ceph-mgr x (flatten)"]
     assert (probable[1]["kind"], probable[1]["probably"]) == ("librbd", "mgr")

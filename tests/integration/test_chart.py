@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from rbdagent import __version__
-from rbdagent.agent.events import Told, event_object
+from rbdagent.agent.events import SentEvent, event_object
 from rbdagent.config import load_file
 from tests.lab.api import ApiError
 from tests.lab.controlplane import RBDAGENT_RULES
@@ -488,7 +488,7 @@ STATUS: Final[Json] = {"status": {"observedAt": AT, "mappings": []}}
 
 def event(name: str, *, component: str = "rbdagent", node: str = NODE) -> Json:
     """Return an event as agents write them."""
-    told = Told(
+    told = SentEvent(
         kind="Node", namespace="", name=NODE, uid=NODE, reason="RBDOrphaned", message="", warns=True
     )
     body = event_object(told, node, AT) | {"reportingComponent": component}

@@ -90,7 +90,7 @@ def test_the_hint_for_an_aes256k_key_works(
         "ceph: client.rbdagent: its key is of type aes256k, which this librados"
         f" ({version}) cannot use"
     )
-    command, creates, _ = said["cure"].partition(" creates a user with a key that")
+    command, creates, _ = said["hint"].partition(" creates a user with a key that")
     assert creates
     keyring = tmp_path / "keyring"
     keyring.write_text(typed(ceph, command))
@@ -156,7 +156,7 @@ def test_an_aes_key_that_is_no_longer_allowed_is_reported(ceph: CephCluster) -> 
     finally:
         typed(ceph, ALLOW)
     assert said["reason"].endswith("or the cluster does not allow keys of type aes")
-    assert "ceph mon dump shows the key types" in said["cure"]
+    assert "ceph mon dump shows the key types" in said["hint"]
 
 
 def caps() -> list[str]:

@@ -22,7 +22,7 @@ from tests.lab.lab import RBDAGENT_USER, running_lab
 from tests.lab.played import PlayedNodes
 from tests.lab.processes import wait_until
 from tests.lab.workloads import DRIVER
-from tests.unit.test_life import CURED, HEALS, SAYS, lines_in, ways
+from tests.unit.test_life import CURED, RECOVERY, SAYS, lines_in, ways
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -237,16 +237,16 @@ def test_the_printed_hint_ends_the_state(world: World, state: str) -> None:
     )
 
 
-@pytest.mark.parametrize("state", HEALS)
+@pytest.mark.parametrize("state", RECOVERY)
 def test_a_state_recovers_after_its_cause_is_gone(world: World, state: str) -> None:
     making = world.making(state)
     told = world.findings(making.target)[0]
-    assert told["heals"]["by"], told
+    assert told["recovery"]["actor"], told
     assert making.repair is not None
     making.repair()
     wait_until(
         lambda: told["code"] not in world.codes(making.target),
-        timeout_s=told["heals"]["withinSeconds"] or _SAID_S,
+        timeout_s=told["recovery"]["withinSeconds"] or _SAID_S,
         what=f"{told['code']} to be over",
         interval_s=1,
     )

@@ -173,12 +173,12 @@ def test_a_short_open_is_a_transient_watcher(
     monkeypatch.setattr("rbdagent.observe.ceph.time.sleep", lambda _: close(client))
     try:
         _, number = said(client)
-        view = seen(ceph, wanted("passing"))
+        view = seen(ceph, wanted("transient"))
     finally:
         client.kill()
         client.communicate()
     assert view.watchers == ()
-    assert [watcher.client for watcher in view.passing_watchers] == [number]
+    assert [watcher.client for watcher in view.transient_watchers] == [number]
 
 
 def test_a_lock_names_its_client(ceph: CephCluster) -> None:
@@ -255,7 +255,7 @@ def test_a_blocklisted_client_of_rbdagent_is_reported(ceph: CephCluster, held: s
         ceph.ceph("osd", "blocklist", "rm", address)
     assert isinstance(refused, NotObserved)
     assert f"errno 108): on the blocklist is {address} until" in refused.reason
-    assert "run it again" in refused.cure
+    assert "run it again" in refused.hint
 
 
 def test_a_release_is_read_from_the_monitors(ceph: CephCluster) -> None:
@@ -339,7 +339,7 @@ def test_too_small_caps_are_not_observed_with_a_hint(ceph: CephCluster) -> None:
     view = seen(ceph, wanted("guarded"), client_id="poor", keyring=keyring)
     assert isinstance(view.watchers, NotObserved)
     assert isinstance(view.presence, NotObserved)
-    assert "profile rbd-read-only" in view.watchers.cure
+    assert "profile rbd-read-only" in view.watchers.hint
 
 
 @pytest.mark.parametrize(
@@ -355,7 +355,7 @@ def test_wrong_access_fails_with_a_hint(
 ) -> None:
     view, source = observe_ceph([access(ceph, **changes)], [wanted("x")], deadline_s=15)
     assert source.state is SourceState.FAILED
-    assert words in f"{source.reason} {source.cure}"
+    assert words in f"{source.reason} {source.hint}"
     assert view is not None
     assert isinstance(view.clusters[0].blocklist, NotObserved)
 
@@ -374,7 +374,7 @@ def test_an_unusable_key_is_reported_with_its_type(
     _, source = observe_ceph([access(ceph, keyring=keyring)], [wanted("x")], deadline_s=15)
     assert source.state is SourceState.FAILED
     assert words in source.reason
-    assert key[:12] not in f"{source.reason} {source.cure}"
+    assert key[:12] not in f"{source.reason} {source.hint}"
 
 
 def test_an_unreachable_monitor_costs_one_time_limit(ceph: CephCluster, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from tests.lab.processes import Processes, wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rbdagent.agent.loop import Seen
+    from rbdagent.agent.loop import CycleResult
 
 Json = dict[str, Any]
 
@@ -52,7 +52,7 @@ PANELS: Final = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row
 class Served:
     """The attributes that the endpoint reads from an agent."""
 
-    seen: Seen
+    seen: CycleResult
     beat_age_s: float = 0.0
 
 
@@ -84,7 +84,7 @@ class Prometheus:
 
 
 @pytest.fixture(scope="module")
-def looks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Seen, ...]:
+def looks(tmp_path_factory: pytest.TempPathFactory) -> tuple[CycleResult, ...]:
     """Return what the recorded agents observed, and an extra agent that cannot query Ceph."""
     found = tuple(
         recorded_look(recording, claim, node_name=node, root=tmp_path_factory.mktemp("node"))
@@ -98,7 +98,7 @@ def looks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Seen, ...]:
 
 @pytest.fixture(scope="module")
 def prometheus(
-    looks: tuple[Seen, ...], processes: Processes, tmp_path_factory: pytest.TempPathFactory
+    looks: tuple[CycleResult, ...], processes: Processes, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Prometheus]:
     """Run a Prometheus that scrapes those agents and an agent that is down."""
     agents = [free_port() for _ in looks]
@@ -143,7 +143,7 @@ def told(done: subprocess.CompletedProcess[bytes]) -> str:
     return (done.stdout + done.stderr).decode()
 
 
-def test_promtool_accepts_the_metrics_of_an_agent(looks: tuple[Seen, ...]) -> None:
+def test_promtool_accepts_the_metrics_of_an_agent(looks: tuple[CycleResult, ...]) -> None:
     for seen in looks:
         done = promtool("check", "metrics", stdin=exposition(seen))
         assert (done.returncode, told(done)) == (0, "")

@@ -22,16 +22,16 @@ from rbdagent.correlate import correlate_node
 from rbdagent.diagnose import diagnose
 from rbdagent.history import identity_of
 from rbdagent.model import (
+    BootTime,
     CephView,
+    CsiImageMeta,
     CsiSource,
     DeviceNumber,
     History,
     ImageSpec,
-    Moment,
+    MappingHistory,
     ObjectRef,
-    Remembered,
     Snapshot,
-    Stash,
     TargetKind,
 )
 from rbdagent.observe.api import Api
@@ -98,7 +98,7 @@ def changed(status: Json, turn: int) -> Json:
     """Return the status with one mapping that no pod uses any more; it differs at each turn."""
     mappings = list(status["mappings"])
     which = turn % len(mappings)
-    gone = {"verdict": "Staged", "because": ["staged, and no pod uses it"], "pods": []}
+    gone = {"verdict": "Staged", "reasons": ["staged, and no pod uses it"], "pods": []}
     mappings[which] = mappings[which] | gone | {"mounts": mappings[which]["mounts"][1:2]}
     return status | {"mappings": mappings}
 
@@ -165,7 +165,7 @@ class _Volume:
             path=self._staged,
             volume_handle=self._handle,
             handle_hash=staging_hash(self._handle),
-            stash=Stash(spec=self._spec),
+            stash=CsiImageMeta(spec=self._spec),
         )
 
     def image(self) -> Any:  # noqa: ANN401 - as the builders
@@ -190,10 +190,12 @@ def _uuid(number: int, what: str) -> str:
 
 
 def _history(seen: Snapshot) -> History:
-    at = Moment(at=seen.observed_at, uptime_s=5000)
+    at = BootTime(at=seen.observed_at, uptime_s=5000)
     mappings = seen.node.mappings if seen.node is not None else ()
     assert isinstance(mappings, tuple)
-    known = tuple(Remembered(identity=identity_of(mapping), first_seen=at) for mapping in mappings)
+    known = tuple(
+        MappingHistory(identity=identity_of(mapping), first_seen=at) for mapping in mappings
+    )
     return History(boot_id="", last_look=at, mappings=known)
 
 

@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from rbdagent.model import (
-    Attachment,
     BlocklistEntry,
     CephView,
-    Claim,
     ClusterView,
     ContainerState,
-    CsiNode,
+    CSINode,
     CsiSource,
     DeviceKind,
     DeviceNumber,
@@ -35,16 +33,17 @@ from rbdagent.model import (
     KubeletView,
     KubeView,
     Lease,
-    Locker,
+    LockHolder,
     Mapping,
     Mount,
     MountNamespace,
     Node,
     NodeView,
     ObjectRef,
-    Opener,
-    OpenHow,
+    OpenFile,
+    OpenKind,
     PersistentVolume,
+    PersistentVolumeClaim,
     PluginSocket,
     Pod,
     PodVolumeDirectory,
@@ -62,6 +61,7 @@ from rbdagent.model import (
     TargetKind,
     UnbackedMount,
     Verdict,
+    VolumeAttachment,
     VolumeData,
     Watcher,
     Workload,
@@ -101,10 +101,10 @@ class Cell:
 
     number: int
     node: str
-    claim: Claim | None
+    claim: PersistentVolumeClaim | None
     volume: PersistentVolume | None
     pods: tuple[Pod, ...]
-    attachments: tuple[Attachment, ...]
+    attachments: tuple[VolumeAttachment, ...]
     events: tuple[KubeEvent, ...] = ()
     view: ImageView | None = None
     """Ceph's view of its image; None: Ceph was not asked."""
@@ -145,7 +145,7 @@ class Cell:
         return f"/dev/rbd{self.number}"
 
     @property
-    def the_claim(self) -> Claim:
+    def the_claim(self) -> PersistentVolumeClaim:
         assert self.claim is not None
         return self.claim
 
@@ -228,7 +228,7 @@ class Cell:
             client_address=_address(self.node),
             read_only=False,
             persistent_volume=self.pv,
-            because=("it was seen there",),
+            reasons=("it was seen there",),
         )
         self.published = ((self.node, mapping),)
 
@@ -277,10 +277,10 @@ class Cell:
         number = DeviceNumber(major=252, minor=self.number)
         return Mount(path=path, device=number, fs_type="ext4", namespace=HOST)
 
-    def opener(self) -> Opener:
-        return Opener(
+    def opener(self) -> OpenFile:
+        return OpenFile(
             process=ProcessRef(pid=5000 + self.number, command="sleep"),
-            how=OpenHow.CWD,
+            how=OpenKind.CWD,
             path="/",
             on_device=False,
             device=DeviceNumber(major=252, minor=self.number),
@@ -334,8 +334,8 @@ def _pod(cell: Cell, *, node: str | None, name: str, phase: str) -> Pod:
     )
 
 
-def _attachment(cell: Cell, node: str) -> Attachment:
-    return Attachment(
+def _attachment(cell: Cell, node: str) -> VolumeAttachment:
+    return VolumeAttachment(
         name=attachment_name(cell.handle, DRIVER, node),
         attacher=DRIVER,
         node_name=node,
@@ -349,7 +349,7 @@ def _cell(number: int, node: str) -> Cell:
     """Create a healthy volume: a pod runs with it."""
     cell = Cell(number=number, node=node, claim=None, volume=None, pods=(), attachments=())
     ref = ObjectRef(namespace=cell.space, name=f"data-{number}", uid=f"claim-{number}")
-    cell.claim = Claim(
+    cell.claim = PersistentVolumeClaim(
         ref=ref,
         phase="Bound",
         volume_name=cell.pv,
@@ -447,7 +447,7 @@ def _image_in_trash(cell: Cell) -> None:
 def _old_lock(cell: Cell) -> None:
     _moved(cell)
     cell.is_watched(
-        lockers=(Locker(client=12, address=None, lock_id="kubelet_lock_magic_node-00002"),)
+        lockers=(LockHolder(client=12, address=None, lock_id="kubelet_lock_magic_node-00002"),)
     )
 
 
@@ -1145,7 +1145,7 @@ def _staging_left_here(cell: Cell) -> None:
 
 
 def _no_device_node_here(cell: Cell) -> None:
-    cell.is_mapped_here(node_present=False)
+    cell.is_mapped_here(device_node_present=False)
 
 
 def _directory_left_here(cell: Cell) -> None:
@@ -1170,7 +1170,7 @@ def _former_lock_here(cell: Cell) -> None:
     cell.is_mapped_here()
     former = replace(_address(cell.node), nonce=1)
     cell.is_watched(
-        _watcher(cell.node), lockers=(Locker(client=99, address=former, lock_id="auto 184464"),)
+        _watcher(cell.node), lockers=(LockHolder(client=99, address=former, lock_id="auto 184464"),)
     )
 
 
@@ -1461,7 +1461,7 @@ def _kube(cells: list[Cell], nodes: list[str], sick: dict[str, SickNode]) -> Kub
         pods=(*pods, *_pods_without_volumes(2 * len(cells) - len(pods), nodes)),
         nodes=_nodes(cells, nodes, sick),
         csi_nodes=tuple(
-            CsiNode(node_name=name, drivers=sick[name].drivers if name in sick else (DRIVER,))
+            CSINode(node_name=name, drivers=sick[name].drivers if name in sick else (DRIVER,))
             for name in nodes
         ),
         attachments=tuple(one for cell in cells for one in cell.attachments),

@@ -17,11 +17,10 @@ from rbdagent.config import Settings
 from rbdagent.correlate import correlate
 from rbdagent.diagnose import diagnose
 from rbdagent.model import (
-    Attachment,
     CephView,
-    Claim,
     ClusterView,
-    CsiNode,
+    CsiImageMeta,
+    CSINode,
     CsiSource,
     DeviceKind,
     DeviceNumber,
@@ -29,12 +28,12 @@ from rbdagent.model import (
     EntityAddress,
     Finding,
     Gap,
+    HolderVerdict,
     ImagePresence,
     ImageSpec,
     ImageView,
     InFlight,
     IoCounters,
-    JudgedHolder,
     KubeEvent,
     KubeletView,
     KubeView,
@@ -46,9 +45,10 @@ from rbdagent.model import (
     NodeView,
     NotObserved,
     ObjectRef,
-    Opener,
-    OpenHow,
+    OpenFile,
+    OpenKind,
     PersistentVolume,
+    PersistentVolumeClaim,
     PluginSocket,
     Pod,
     PodVolumeDirectory,
@@ -60,9 +60,9 @@ from rbdagent.model import (
     Sources,
     SourceState,
     StagingDirectory,
-    Stash,
     Target,
     TargetKind,
+    VolumeAttachment,
     VolumeData,
     Watcher,
 )
@@ -101,13 +101,13 @@ REMOTE_ADDRESS: Final = EntityAddress(ip="10.77.0.12", port=0, nonce=1932216381)
 COOKIE: Final = 18446462598732840961
 LIBRBD_COOKIE: Final = 94310735552
 POD_UID: Final = "9eb33a05-ca49-4781-8d19-597499b70291"
-UNSEEN: Final = NotObserved(reason="permission denied", cure="CAP_SYS_PTRACE")
+UNSEEN: Final = NotObserved(reason="permission denied", hint="CAP_SYS_PTRACE")
 ROOT: Final = "/var/lib/kubelet"
 STAGING: Final = f"{ROOT}/plugins/kubernetes.io/csi/{DRIVER}/{staging_hash(HANDLE)}/globalmount"
 STAGING_PATH: Final = f"{STAGING}/{HANDLE}"
 POD_PATH: Final = f"{ROOT}/pods/{POD_UID}/volumes/kubernetes.io~csi/{PV}/mount"
 OBSERVED: Final = Source(state=SourceState.OBSERVED)
-FAILED: Final = Source(state=SourceState.FAILED, reason="connection refused", cure="try later")
+FAILED: Final = Source(state=SourceState.FAILED, reason="connection refused", hint="try later")
 
 T = TypeVar("T")
 
@@ -146,10 +146,10 @@ def mount(**overrides: Any) -> Mount:
     return _made(default, overrides)
 
 
-def opener(**overrides: Any) -> Opener:
-    default = Opener(
+def opener(**overrides: Any) -> OpenFile:
+    default = OpenFile(
         process=process(),
-        how=OpenHow.CWD,
+        how=OpenKind.CWD,
         path="/",
         on_device=False,
         device=DeviceNumber(major=252, minor=0),
@@ -204,7 +204,7 @@ def staging(**overrides: Any) -> StagingDirectory:
         volume_handle=HANDLE,
         handle_hash=staging_hash(HANDLE),
         volume_data=VolumeData(driver=DRIVER, volume_handle=HANDLE),
-        stash=Stash(spec=SPEC),
+        stash=CsiImageMeta(spec=SPEC),
         path_present=False,
     )
     return _made(default, overrides)
@@ -328,8 +328,8 @@ def volume(**overrides: Any) -> PersistentVolume:
     return _made(default, overrides)
 
 
-def claim(**overrides: Any) -> Claim:
-    default = Claim(
+def claim(**overrides: Any) -> PersistentVolumeClaim:
+    default = PersistentVolumeClaim(
         ref=ObjectRef(namespace="default", name="data", uid="claim-uid"),
         phase="Bound",
         volume_name=PV,
@@ -361,8 +361,8 @@ def node(name: str = "worker-1", **overrides: Any) -> Node:
     return _made(Node(name=name, ready=True, boot_id="b001", internal_ips=(address,)), overrides)
 
 
-def attachment(node_name: str = "worker-1", **overrides: Any) -> Attachment:
-    default = Attachment(
+def attachment(node_name: str = "worker-1", **overrides: Any) -> VolumeAttachment:
+    default = VolumeAttachment(
         name=attachment_name(HANDLE, DRIVER, node_name),
         attacher=DRIVER,
         node_name=node_name,
@@ -398,8 +398,8 @@ def kube(**overrides: Any) -> KubeView:
         claims=(claim(),),
         nodes=(node("worker-1"), node("worker-2")),
         csi_nodes=(
-            CsiNode(node_name="worker-1", drivers=(DRIVER,)),
-            CsiNode(node_name="worker-2", drivers=(DRIVER,)),
+            CSINode(node_name="worker-1", drivers=(DRIVER,)),
+            CSINode(node_name="worker-2", drivers=(DRIVER,)),
         ),
         published=(reported_by("worker-2"),),
     )
@@ -493,7 +493,7 @@ def said(seen: Snapshot) -> Diagnosis:
     return diagnose(correlate(seen), seen)
 
 
-def judged(seen: Snapshot) -> JudgedHolder:
+def judged(seen: Snapshot) -> HolderVerdict:
     """Return the verdict on the first holder."""
     return said(seen).holders[0]
 
@@ -515,4 +515,4 @@ def codes(seen: Snapshot) -> set[str]:
 
 
 def gap(fact: str) -> Gap:
-    return Gap(fact=fact, reason="permission denied", cure="run as root")
+    return Gap(fact=fact, reason="permission denied", hint="run as root")

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from rbdagent.model import (
-    Attachment,
     BlocklistEntry,
     CephView,
-    Claim,
     ContainerState,
-    CsiNode,
+    CSINode,
     CsiSource,
     DriverPod,
     EntityAddress,
@@ -29,6 +27,7 @@ from rbdagent.model import (
     ObjectRef,
     OtherSource,
     PersistentVolume,
+    PersistentVolumeClaim,
     Pod,
     PublishedMapping,
     PublishedNode,
@@ -42,6 +41,7 @@ from rbdagent.model import (
     TargetKind,
     UnbackedMount,
     Verdict,
+    VolumeAttachment,
     Watcher,
     Workload,
 )
@@ -116,7 +116,7 @@ class Maker:
         self.pods = [self._pod(number) for number in range(COUNT)]
         self.attachments = [self._attachment(number) for number in range(COUNT)]
         self.nodes = [self._node(name) for name in NODES]
-        self.csi_nodes = [CsiNode(node_name=name, drivers=(DRIVER,)) for name in NODES]
+        self.csi_nodes = [CSINode(node_name=name, drivers=(DRIVER,)) for name in NODES]
         self.events: list[KubeEvent] = []
         self.published: list[PublishedNode] = []
         self.workloads = [
@@ -170,8 +170,8 @@ class Maker:
             provisioner=DRIVER,
         )
 
-    def _claim(self, number: int) -> Claim:
-        return Claim(
+    def _claim(self, number: int) -> PersistentVolumeClaim:
+        return PersistentVolumeClaim(
             ref=self._ref(number),
             phase="Bound",
             volume_name=f"pv-{number}",
@@ -194,9 +194,9 @@ class Maker:
             containers=(ContainerState(name="web", state="running"),),
         )
 
-    def _attachment(self, number: int, node: str | None = None) -> Attachment:
+    def _attachment(self, number: int, node: str | None = None) -> VolumeAttachment:
         node = node or NODES[number % 3]
-        return Attachment(
+        return VolumeAttachment(
             name=attachment_name(f"handle-{number}", DRIVER, node),
             attacher=DRIVER,
             node_name=node,
@@ -393,7 +393,7 @@ class Maker:
 
     def a_csi_node(self) -> None:
         number = self.random.randrange(3)
-        self.csi_nodes[number] = CsiNode(node_name=NODES[number], drivers=())
+        self.csi_nodes[number] = CSINode(node_name=NODES[number], drivers=())
 
     def an_event(self) -> None:
         number = self.number()
@@ -429,7 +429,7 @@ class Maker:
                 image_id=image_id,
                 pool_id=1,
                 watchers=self.one_of(UNSEEN, (), *[(self._watcher(number),)] * 3),
-                passing_watchers=self.one_of((), (), (self._watcher(number),)),
+                transient_watchers=self.one_of((), (), (self._watcher(number),)),
             )
         )
 

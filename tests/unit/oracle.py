@@ -16,15 +16,17 @@ from rbdagent.model import (
     Mapping,
     NodeView,
     NotObserved,
-    Policy,
     Snapshot,
     SourceState,
+    UnmapPolicy,
 )
 
 _HERE = "worker-1"
 
 
-def objections(look: Snapshot, memory: History | None, policy: Policy, *, frozen: bool) -> set[int]:
+def objections(
+    look: Snapshot, memory: History | None, policy: UnmapPolicy, *, frozen: bool
+) -> set[int]:
     """Return the numbers of the conditions that do not hold for ``/dev/rbd0``."""
     node, api = look.node, look.kubernetes
     if node is None or api is None or look.ceph is None or isinstance(node.mappings, NotObserved):
@@ -140,7 +142,9 @@ def _somebody_works(device: Mapping, node: NodeView) -> bool:
     return bool(node.in_flight)
 
 
-def _orphaned_for(grace: float, node: NodeView, memory: History | None, policy: Policy) -> bool:
+def _orphaned_for(
+    grace: float, node: NodeView, memory: History | None, policy: UnmapPolicy
+) -> bool:
     if memory is None or node.uptime_s is None or isinstance(memory.unmaps, NotObserved):
         return False
     if len(memory.unmaps) >= policy.most_unmaps_an_hour:

@@ -12,19 +12,19 @@ from rbdagent.correlate import correlate
 from rbdagent.diagnose import diagnose
 from rbdagent.history import identity_of
 from rbdagent.model import (
+    BootTime,
     DeviceNumber,
+    FreezeState,
     History,
     IoCounters,
+    MappingHistory,
     MappingIdentity,
-    Moment,
     NotObserved,
     ObservedIo,
-    Policy,
-    Remembered,
     Snapshot,
-    Switches,
     TargetKind,
     UnmapPlan,
+    UnmapPolicy,
     UnmapRefusal,
 )
 from rbdagent.plan import plan_unmap
@@ -35,15 +35,15 @@ UPTIME_S: Final = 5000.0
 DEVICE: Final = "/dev/rbd0"
 INCARNATION: Final = "diskseq:7"
 DM: Final = DeviceNumber(major=254, minor=0)
-LOOK: Final = Moment(at=NOW, uptime_s=UPTIME_S)
-LEAVE: Final = Policy(may_unmap=True, grace_s=GRACE_S)
+LOOK: Final = BootTime(at=NOW, uptime_s=UPTIME_S)
+LEAVE: Final = UnmapPolicy(may_unmap=True, grace_s=GRACE_S)
 LADDER: Final = replace(LEAVE, may_unmount_staging=True)
-NO_SWITCH: Final = Switches(freeze_file=None)
+NO_SWITCH: Final = FreezeState(freeze_file=None)
 
 
-def moment(ago_s: float) -> Moment:
+def moment(ago_s: float) -> BootTime:
     """Return the moment that many seconds before the snapshot."""
-    return Moment(at=f"{ago_s:g}s ago", uptime_s=UPTIME_S - ago_s)
+    return BootTime(at=f"{ago_s:g}s ago", uptime_s=UPTIME_S - ago_s)
 
 
 def seen(
@@ -80,7 +80,7 @@ def history(
     last_io: ObservedIo | None = None,
 ) -> History:
     """Return the history of one mapping; ages are in seconds before the snapshot."""
-    remembered = Remembered(
+    remembered = MappingHistory(
         identity=of or identity(),
         first_seen=moment(first_seen),
         orphaned_since=None if orphaned_for is None else moment(orphaned_for),
@@ -98,7 +98,7 @@ def planned(
     look: Snapshot,
     *,
     remembered: History | None = None,
-    policy: Policy = LEAVE,
+    policy: UnmapPolicy = LEAVE,
     freeze_file: str | NotObserved | None = None,
     decided_after: float | None = 1.0,
 ) -> UnmapPlan | UnmapRefusal:
@@ -110,6 +110,6 @@ def planned(
         look,
         history=remembered,
         policy=policy,
-        switches=Switches(freeze_file=freeze_file),
+        switches=FreezeState(freeze_file=freeze_file),
         now=None if decided_after is None else moment(-decided_after),
     )

@@ -16,7 +16,7 @@ from rbdagent.model import (
     ImagePresence,
     Mapping,
     NotObserved,
-    OpenHow,
+    OpenKind,
     PluginSocket,
     ProcessRef,
     Snapshot,
@@ -64,7 +64,7 @@ MOUNTS: Final = (
 )
 OPENERS: Final = (
     opener(),
-    opener(process=process(pid=9000), how=OpenHow.DESCRIPTOR, on_device=True),
+    opener(process=process(pid=9000), how=OpenKind.DESCRIPTOR, on_device=True),
     opener(process=process(pid=12, pod_uid=POD_UID)),
 )
 HOLDERS: Final = (
@@ -149,7 +149,7 @@ class Scene:
             presence=part["presence"],
             image_id=None if part["presence"] is ImagePresence.GONE else "101d576e3eb2",
             watchers=part["watchers"],
-            passing_watchers=part["passing"],
+            transient_watchers=part["transient"],
         )
         api = kube(
             persistent_volumes=part["volumes"],
@@ -185,7 +185,7 @@ ORPHAN: Final[dict[str, Any]] = {
     "pod_volumes": (),
     "presence": ImagePresence.PRESENT,
     "watchers": (watcher(),),
-    "passing": (),
+    "transient": (),
     "blocklist": (),
     "volumes": (volume(),),
     "pods": (),
@@ -227,7 +227,7 @@ OTHERWISE: Final[dict[str, tuple[Any, ...]]] = {
     "pod_volumes": _few(pod_directory()),
     "presence": (ImagePresence.TRASH, ImagePresence.GONE, UNSEEN),
     "watchers": ((), (), *_few(*WATCHERS), WATCHERS[1:]),
-    "passing": ((remote_watcher(client=7, cookie=LIBRBD_COOKIE),),),
+    "transient": ((remote_watcher(client=7, cookie=LIBRBD_COOKIE),),),
     "blocklist": _few(*ENTRIES),
     "volumes": ((), UNSEEN),
     "pods": _few(*PODS),

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from rbdagent.agent.events import Told, event_object, transitions
-from rbdagent.agent.loop import Seen
+from rbdagent.agent.events import SentEvent, event_object, transitions
+from rbdagent.agent.loop import CycleResult
 from rbdagent.correlate import correlate
 from rbdagent.diagnose import diagnose
 from rbdagent.model import (
-    Act,
-    Followed,
+    Convergence,
     NotObserved,
     ObjectRef,
     Snapshot,
     UnbackedMount,
     UnmapOutcome,
+    UnmapRecord,
 )
 from tests.unit.builders import (
     COOKIE,
@@ -45,15 +45,15 @@ ORPHAN = seen()
 PINNED = seen(mapped={"openers": (opener(),)})
 
 
-def looked(snapshot: Snapshot, *acts: Act) -> Seen:
+def looked(snapshot: Snapshot, *acts: UnmapRecord) -> CycleResult:
     diagnosis = diagnose(correlate(snapshot), snapshot)
-    return Seen(
+    return CycleResult(
         snapshot=snapshot, diagnoses=(diagnosis,), history=None, acts=acts, took_s=0.1, at=0.0
     )
 
 
-def act(outcome: UnmapOutcome | None, message: str = "/dev/rbd0 is unmapped") -> Act:
-    return Act(
+def act(outcome: UnmapOutcome | None, message: str = "/dev/rbd0 is unmapped") -> UnmapRecord:
+    return UnmapRecord(
         boot_id="b001",
         begun=moment(10),
         by="agent",
@@ -65,7 +65,7 @@ def act(outcome: UnmapOutcome | None, message: str = "/dev/rbd0 is unmapped") ->
     )
 
 
-def said(told: Iterable[Told]) -> list[tuple[str, str]]:
+def said(told: Iterable[SentEvent]) -> list[tuple[str, str]]:
     return [(event.kind, event.reason) for event in told]
 
 
@@ -170,17 +170,17 @@ def test_refused_or_running_unmap_is_not_reported_as_an_unmap() -> None:
 @pytest.mark.parametrize(
     ("came", "reason", "warns", "words"),
     [
-        (Followed.CLEARED, "RBDCleared", False, "is cleared: it is so (/dev/rbd0 was unmapped"),
-        (Followed.BLOCKED, "RBDStillBlocked", True, "is still blocked, because it is so"),
+        (Convergence.CLEARED, "RBDCleared", False, "is cleared: it is so (/dev/rbd0 was unmapped"),
+        (Convergence.BLOCKED, "RBDStillBlocked", True, "is still blocked, because it is so"),
     ],
 )
 def test_follow_up_is_also_reported_by_a_restarted_agent(
-    came: Followed,
+    came: Convergence,
     reason: str,
     warns: bool,  # noqa: FBT001 - a table
     words: str,
 ) -> None:
-    done = replace(act(UnmapOutcome.UNMAPPED), followed=came, followed_because=("it is so",))
+    done = replace(act(UnmapOutcome.UNMAPPED), convergence=came, convergence_reasons=("it is so",))
     now = replace(looked(IN_USE, done), news=(done,))
     for before in (None, looked(IN_USE, done)):
         told = transitions(before, now, NODE)
@@ -200,7 +200,7 @@ def test_refusal_is_reported_only_if_it_is_news() -> None:
 
 
 def test_unmap_with_an_unobserved_end_is_not_an_event() -> None:
-    unseen = replace(act(UnmapOutcome.UNMAPPED), followed=Followed.UNSEEN)
+    unseen = replace(act(UnmapOutcome.UNMAPPED), convergence=Convergence.NOT_OBSERVED)
     assert transitions(None, replace(looked(IN_USE, unseen), news=(unseen,)), NODE) == ()
 
 

@@ -12,24 +12,24 @@ import pytest
 from msgspec.structs import replace
 
 from rbdagent import log
-from rbdagent.act import Attempt, Leave
+from rbdagent.act import Attempt, UnmapContext
 from rbdagent.agent import loop
-from rbdagent.agent.loop import Agent, Seen
+from rbdagent.agent.loop import Agent, CycleResult
 from rbdagent.errors import NotFoundError, RbdagentError
 from rbdagent.look import Workers
 from rbdagent.model import (
-    Act,
+    BootTime,
     CephView,
-    Followed,
-    Moment,
+    Convergence,
     NotObserved,
-    Policy,
     Snapshot,
     SourceState,
     Target,
     TargetKind,
     UnmapOutcome,
     UnmapPlan,
+    UnmapPolicy,
+    UnmapRecord,
     UnmapResult,
     observed_of,
 )
@@ -82,20 +82,20 @@ class Times:
     def __init__(self) -> None:
         self.uptime_s = 5000.0
 
-    def __call__(self) -> Moment:
-        return Moment(at=NOW, uptime_s=self.uptime_s)
+    def __call__(self) -> BootTime:
+        return BootTime(at=NOW, uptime_s=self.uptime_s)
 
 
 class Stage:
     """An agent with given snapshots, one after another; the last one is repeated."""
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, *, may_unmap: bool) -> None:
-        self.times, self.log, self.told = Times(), Log(), list[Seen]()
+        self.times, self.log, self.told = Times(), Log(), list[CycleResult]()
         self.looks: list[Snapshot | Exception] = []
         self.asked_api: list[bool] = []
         self.state = StateDir(path)
         self.freeze_file = Path("/none")
-        self.policy = Policy(may_unmap=may_unmap, grace_s=GRACE_S)
+        self.policy = UnmapPolicy(may_unmap=may_unmap, grace_s=GRACE_S)
         self.ceph: Ceph | None = None
         monkeypatch.setattr(loop, "look", self._look)
 
@@ -117,7 +117,7 @@ class Stage:
             self.times.uptime_s += 60
 
     def agent(self) -> Agent:
-        leave = Leave(
+        leave = UnmapContext(
             by="agent", policy=self.policy, freeze_file=self.freeze_file, state=self.state
         )
         wake: Any = None
@@ -306,7 +306,7 @@ def test_interrupted_unmap_is_reported_and_closed_at_next_start(
     stage: Stage,
 ) -> None:
     stage.state.save_act(
-        Act(
+        UnmapRecord(
             boot_id="b001",
             begun=moment(30),
             by="agent",
@@ -470,7 +470,7 @@ def test_at_the_hourly_limit_an_orphan_is_observed_closely_once(
     agent = acting.agent()
     acting.watch(agent, minutes=10)
     acting.state.save_act(
-        Act(
+        UnmapRecord(
             boot_id="b001",
             begun=acting.times(),
             by="agent",
@@ -603,7 +603,7 @@ def test_refusal_directly_before_the_step_states_its_reasons(
         "before unmap: RBD508: namespace default has the annotation rbdagent.dev/freeze. "
         "Apart from time, only Namespace default prevents it"
     )
-    assert news.followed is None
+    assert news.convergence is None
     assert "RBD508" in acting.log.of("unmap")[0]
 
 
@@ -632,26 +632,26 @@ WAITED_FOR = seen(
 )
 
 
-def done(acting: Stage, ago_s: float = 10, **changes: Any) -> Act:
+def done(acting: Stage, ago_s: float = 10, **changes: Any) -> UnmapRecord:
     """Record an unmap of the volume that many seconds ago."""
-    act = Act(
+    act = UnmapRecord(
         boot_id="b001",
-        begun=Moment(at=NOW, uptime_s=acting.times.uptime_s - ago_s),
+        begun=BootTime(at=NOW, uptime_s=acting.times.uptime_s - ago_s),
         by="root",
         identity=identity(),
         persistent_volume=PV,
         why="",
         outcome=UnmapOutcome.UNMAPPED,
-        followed=Followed.PENDING,
+        convergence=Convergence.PENDING,
     )
     act = replace(act, **changes)
     acting.state.save_act(act)
     return act
 
 
-def came_of(stage: Stage) -> Followed | None:
+def came_of(stage: Stage) -> Convergence | None:
     (act,) = observed_of(stage.state.acts())
-    return act.followed
+    return act.convergence
 
 
 def test_own_unmap_is_followed_up_from_the_same_cycle_on(
@@ -664,8 +664,8 @@ def test_own_unmap_is_followed_up_from_the_same_cycle_on(
     acting.looks = [ORPHAN, ORPHAN, FREED]
     rounds(agent, "time")
     assert unmapped == ["/dev/rbd0"]
-    assert came_of(acting) is Followed.CLEARED
-    assert [act.followed for act in acting.told[-1].news] == [Followed.CLEARED]
+    assert came_of(acting) is Convergence.CLEARED
+    assert [act.convergence for act in acting.told[-1].news] == [Convergence.CLEARED]
     assert acting.log.of("unmap followed up")[0]["state"] == "cleared"
     rounds(agent, "time")
     assert acting.told[-1].news == ()
@@ -681,7 +681,7 @@ def test_pending_follow_up_queries_the_api_and_shortens_the_pause(
     rounds(agent, "start", "time", "time")
     assert stage.asked_api == [True, True, True]
     assert agent._pause() == 10.0
-    assert came_of(stage) is Followed.PENDING
+    assert came_of(stage) is Convergence.PENDING
     assert stage.log.of("unmap followed up") == []
 
 
@@ -690,15 +690,15 @@ def test_late_step_is_reported_once_and_so_is_its_later_end(stage: Stage) -> Non
     stage.looks = [ATTACHED]
     agent = stage.agent()
     stage.watch(agent, minutes=6)
-    assert came_of(stage) is Followed.BLOCKED
+    assert came_of(stage) is Convergence.BLOCKED
     (told,) = stage.log.of("unmap followed up")
     assert told["state"] == "still-blocked"
-    assert "VolumeAttachment" in told["because"]
+    assert "VolumeAttachment" in told["reasons"]
     assert sum(len(cycle.news) for cycle in stage.told) == 1
     assert agent._pause() > 10.0
     stage.looks = [FREED]
     rounds(agent, "time")
-    assert came_of(stage) is Followed.CLEARED
+    assert came_of(stage) is Convergence.CLEARED
     assert [line["state"] for line in stage.log.of("unmap followed up")] == [
         "still-blocked",
         "cleared",
@@ -709,20 +709,20 @@ def test_pod_that_waits_elsewhere_is_found_by_its_volume(stage: Stage) -> None:
     done(stage)
     stage.looks = [FREED, WAITED_FOR]
     rounds(stage.agent(), "start")
-    assert came_of(stage) is Followed.PENDING
+    assert came_of(stage) is Convergence.PENDING
     (act,) = observed_of(stage.state.acts())
-    assert "web-1 on worker-2 still waits" in act.followed_because[0]
+    assert "web-1 on worker-2 still waits" in act.convergence_reasons[0]
 
 
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (NotFoundError("no such PersistentVolume"), Followed.CLEARED),
-        (RbdagentError("no answer"), Followed.PENDING),
+        (NotFoundError("no such PersistentVolume"), Convergence.CLEARED),
+        (RbdagentError("no answer"), Convergence.PENDING),
     ],
 )
 def test_deleted_volume_ends_the_follow_up_and_an_error_does_not(
-    stage: Stage, error: Exception, expected: Followed
+    stage: Stage, error: Exception, expected: Convergence
 ) -> None:
     done(stage)
     stage.looks = [FREED, error]
@@ -733,16 +733,16 @@ def test_deleted_volume_ends_the_follow_up_and_an_error_does_not(
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"ago_s": 901}, Followed.UNSEEN),
-        ({"boot_id": "b000"}, Followed.UNSEEN),
-        ({"ago_s": 901, "followed": Followed.BLOCKED}, Followed.BLOCKED),
-        ({"followed": None}, None),
-        ({"followed": Followed.CLEARED}, Followed.CLEARED),
+        ({"ago_s": 901}, Convergence.NOT_OBSERVED),
+        ({"boot_id": "b000"}, Convergence.NOT_OBSERVED),
+        ({"ago_s": 901, "convergence": Convergence.BLOCKED}, Convergence.BLOCKED),
+        ({"convergence": None}, None),
+        ({"convergence": Convergence.CLEARED}, Convergence.CLEARED),
     ],
     ids=str,
 )
 def test_old_or_finished_follow_up_is_not_observed_again(
-    stage: Stage, changes: dict[str, Any], expected: Followed | None
+    stage: Stage, changes: dict[str, Any], expected: Convergence | None
 ) -> None:
     done(stage, **changes)
     stage.looks = [FREED]

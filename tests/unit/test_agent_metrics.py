@@ -14,9 +14,9 @@ from rbdagent.history import identity_of
 from rbdagent.model import (
     BlockedVolume,
     Mapping,
+    MappingHistory,
     NotObserved,
     OtherSource,
-    Remembered,
     TargetKind,
     UnbackedMount,
     UnmapOutcome,
@@ -44,10 +44,10 @@ from tests.unit.test_agent_events import looked
 if TYPE_CHECKING:
     from prometheus_client.samples import Sample
 
-    from rbdagent.agent.loop import Seen
+    from rbdagent.agent.loop import CycleResult
 
 
-def samples(look: Seen, family: str) -> list[Sample]:
+def samples(look: CycleResult, family: str) -> list[Sample]:
     return [
         sample
         for metric in Metrics(lambda: look).collect()
@@ -56,7 +56,7 @@ def samples(look: Seen, family: str) -> list[Sample]:
     ]
 
 
-def unmaps(look: Seen) -> dict[str, float]:
+def unmaps(look: CycleResult) -> dict[str, float]:
     told = samples(look, "rbdagent_unmaps")
     return {sample.labels["outcome"]: sample.value for sample in told if sample.value}
 
@@ -174,7 +174,7 @@ EACH: int = 4
 """Info, verdict, an additional Conflict, and either the time since it is orphaned or its pins."""
 
 
-def holding(count: int, **mapped: Any) -> Seen:  # noqa: ANN401 - any field of a mapping
+def holding(count: int, **mapped: Any) -> CycleResult:  # noqa: ANN401 - any field of a mapping
     """Build a cycle result of a node with that many mappings, by default orphaned for a while."""
     mappings = tuple(
         mapping(
@@ -190,7 +190,9 @@ def holding(count: int, **mapped: Any) -> Seen:  # noqa: ANN401 - any field of a
     images = tuple(image_view(spec=device.spec, image_id=device.image_id) for device in mappings)
     look = seen(target=whole, on_node={"mappings": mappings}, in_ceph={"images": images})
     remembered = tuple(
-        Remembered(identity=identity_of(device), first_seen=moment(900), orphaned_since=moment(900))
+        MappingHistory(
+            identity=identity_of(device), first_seen=moment(900), orphaned_since=moment(900)
+        )
         for device in mappings
         if not mapped
     )
@@ -201,7 +203,7 @@ def holding(count: int, **mapped: Any) -> Seen:  # noqa: ANN401 - any field of a
     )
 
 
-def every(look: Seen) -> list[Sample]:
+def every(look: CycleResult) -> list[Sample]:
     return [sample for metric in Metrics(lambda: look).collect() for sample in metric.samples]
 
 
@@ -222,5 +224,5 @@ def test_series_are_bounded_by_the_mappings_of_the_node(mapped: dict[str, Any]) 
 @pytest.mark.parametrize("mapped", [{}, PINNED], ids=["orphaned", "pinned"])
 def test_values_that_change_with_each_process_are_not_labels(mapped: dict[str, Any]) -> None:
     values = [value for sample in every(holding(3, **mapped)) for value in sample.labels.values()]
-    passing = (str(process().pid), str(ADDRESS.nonce), str(ADDRESS.ip))
-    assert [value for value in values if any(text in value for text in passing)] == []
+    transient = (str(process().pid), str(ADDRESS.nonce), str(ADDRESS.ip))
+    assert [value for value in values if any(text in value for text in transient)] == []

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from rbdagent.model import ContainerState, CsiNode, KubeEvent, Severity, Snapshot
+from rbdagent.model import ContainerState, CSINode, KubeEvent, Severity, Snapshot
 from tests.unit.builders import (
     DRIVER,
     HANDLE,
@@ -212,7 +212,7 @@ def test_code_is_reported_and_only_the_expected_others(
 ) -> None:
     finding = found(seen, code)
     assert finding.remedy
-    assert finding.heals is not None
+    assert finding.recovery is not None
     assert "None" not in finding.message
     assert trouble(seen) - {code} == beside
 
@@ -254,7 +254,7 @@ QUIET: Final[Quiet] = {
         "nobody waits": alone(pods=(), attachments=attached("worker-2", attached=False)),
         "its driver is installed nowhere (RBD732)": alone(
             attachments=attached("worker-2", attached=False),
-            csi_nodes=(CsiNode(node_name="worker-2", drivers=()),),
+            csi_nodes=(CSINode(node_name="worker-2", drivers=()),),
             drivers=("nfs.csi.k8s.io",),
         ),
     },
@@ -406,16 +406,16 @@ def test_error_without_recovery_is_reported_as_not_automatic() -> None:
     gone = 'persistentvolume "x" not found'
     seen = alone(attachments=attached("worker-1", deleting_since=JUST_NOW, detach_error=gone))
     assert (
-        str(found(seen, "RBD409").heals)
+        str(found(seen, "RBD409").recovery)
         == "not automatic: external-attacher does not find the PV again"
     )
 
 
 def test_attachment_to_a_deleted_node_ends_within_440_seconds() -> None:
     seen = alone(attachments=attached("worker-9"))
-    heals = found(seen, "RBD410").heals
-    assert heals is not None
-    assert heals.within_s == 440
+    recovery = found(seen, "RBD410").recovery
+    assert recovery is not None
+    assert recovery.within_s == 440
 
 
 def test_attachment_to_a_deleted_node_is_an_error_if_a_pod_waits() -> None:
@@ -430,8 +430,8 @@ def test_stale_attachment_to_a_down_node_is_force_detached() -> None:
                  nodes=(node(), node("worker-2", ready=None)))  # fmt: skip
     finding = found(down, "RBD408")
     assert "by force six minutes after" in finding.message
-    assert finding.heals is not None
-    assert finding.heals.within_s == 360
+    assert finding.recovery is not None
+    assert finding.recovery.within_s == 360
 
 
 def test_two_attachments_name_the_one_being_detached() -> None:

@@ -12,9 +12,8 @@ from msgspec.structs import replace
 from rbdagent.catalog import CATALOG, binding, reclaiming
 from rbdagent.commands import lines_of
 from rbdagent.model import (
-    Claim,
     ContainerState,
-    CsiNode,
+    CSINode,
     CsiSource,
     DriverPod,
     EntityAddress,
@@ -26,6 +25,7 @@ from rbdagent.model import (
     ObjectRef,
     OtherSource,
     PersistentVolume,
+    PersistentVolumeClaim,
     Requirement,
     Severity,
     Snapshot,
@@ -107,7 +107,7 @@ IN_TREE: Final = StorageClass(name="rbd", provisioner="kubernetes.io/rbd")
 LOCAL: Final = replace(NONE_MADE, binding_mode="WaitForFirstConsumer")
 
 
-def wanting(**fields: Any) -> Claim:  # noqa: ANN401 - as the builders
+def wanting(**fields: Any) -> PersistentVolumeClaim:  # noqa: ANN401 - as the builders
     """Return a pending claim that was handed to its provisioner long ago."""
     pending = {
         "phase": "Pending",
@@ -137,7 +137,7 @@ def free(name: str = "pv-free", **fields: Any) -> PersistentVolume:  # noqa: ANN
 
 def life(
     *volumes: PersistentVolume,
-    claims: tuple[Claim, ...] | None = None,
+    claims: tuple[PersistentVolumeClaim, ...] | None = None,
     **in_kube: Any,  # noqa: ANN401
 ) -> Snapshot:
     """Build a snapshot of `diagnose` for a claim: all sources are observed, all controllers run."""
@@ -211,7 +211,7 @@ SELECTOR: Final = (Requirement(key="tier", operator="In", values=("gold",)),)
 HERE: Final = {"pods": (waiting_pod(node=None),)}
 
 
-def deleted(**fields: Any) -> Claim:  # noqa: ANN401
+def deleted(**fields: Any) -> PersistentVolumeClaim:  # noqa: ANN401
     protected = {"deleting_since": LONG_AGO, "finalizers": ("kubernetes.io/pvc-protection",)}
     return claim(**(BOUND | protected | fields))
 
@@ -446,13 +446,13 @@ SAID: Final[dict[str, Table]] = {
             "error generating accessibility requirements: no topology key found on CSINode n",
             claim={"selected_node": "worker-2"},
             storage_classes=(WAITING,),
-            csi_nodes=(CsiNode(node_name="worker-2"),),
+            csi_nodes=(CSINode(node_name="worker-2"),),
         ),
         "the driver is not there, as version 6 has it": failing(
             WITHOUT_LABELS,
             claim={"selected_node": "worker-1"},
             storage_classes=(WAITING,),
-            csi_nodes=(CsiNode(node_name="worker-1"),),
+            csi_nodes=(CSINode(node_name="worker-1"),),
         ),
     },
     "RBD623": {
@@ -864,7 +864,7 @@ QUIET: Final[dict[str, Table]] = {
         )
     },
     "RBD641": {
-        "passed by": of_volume(of_image={"passing_watchers": (remote_watcher(),)}),
+        "passed by": of_volume(of_image={"transient_watchers": (remote_watcher(),)}),
     },
     "RBD643": {
         "two minutes old (4)": of_volume(phase_since="2026-11-21T02:58:00Z"),
@@ -1055,7 +1055,7 @@ def test_every_code_of_the_family_has_a_table() -> None:
 def test_every_problem_code_has_a_recovery_and_a_step(code: str) -> None:
     entry = CATALOG[code]
     if entry.severity is not Severity.INFO:
-        assert entry.heals is not None
+        assert entry.recovery is not None
         assert entry.step is not None
 
 
@@ -1157,7 +1157,7 @@ def test_overdue_correction_means_the_controller_does_not_work() -> None:
     told = found(SAID["RBD406"]["claim lives (43)"], "RBD406")
     assert told.severity is Severity.ERROR
     assert "does not work" in told.message
-    assert str(told.heals) == "the PV controller, within 15s, once it works again"
+    assert str(told.recovery) == "the PV controller, within 15s, once it works again"
 
 
 def restored(**parts: Any) -> Finding:  # noqa: ANN401
@@ -1238,7 +1238,7 @@ def test_near_pvs_are_listed_with_their_mismatch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("near", "cure"),
+    ("near", "hint"),
     [
         (
             {"storage_class": ""},
@@ -1254,14 +1254,14 @@ def test_near_pvs_are_listed_with_their_mismatch() -> None:
         ({"labels": ()}, "kubectl label pv pv-free tier=gold"),
     ],
 )
-def test_single_near_pv_gets_a_command_that_makes_it_fit(near: dict[str, Any], cure: str) -> None:
+def test_single_near_pv_gets_a_command_that_makes_it_fit(near: dict[str, Any], hint: str) -> None:
     gold = {"labels": (("tier", "gold"),)}
     seen = life(
         free(**(gold | near)),
         claims=(wanting(selector=SELECTOR, provisioner=None),),
         storage_classes=(NONE_MADE,),
     )
-    assert lines_of(found(seen, "RBD602").commands)[-1] == cure
+    assert lines_of(found(seen, "RBD602").commands)[-1] == hint
 
 
 def test_access_modes_are_not_extended_to_more_nodes() -> None:
@@ -1297,7 +1297,7 @@ def test_lapsed_controller_lease_is_reported_if_a_claim_waits() -> None:
         leases=(DEAD_CONTROLLERS,),
     )
     assert of_family(seen) == {"RBD626", "RBD627"}
-    assert "kube-controller-manager runs again" in str(found(seen, "RBD626").heals)
+    assert "kube-controller-manager runs again" in str(found(seen, "RBD626").recovery)
 
 
 def test_pod_with_several_claims_waits_for_the_unbound_claim() -> None:
@@ -1372,7 +1372,7 @@ def test_remedy_turns_off_the_topology_of_the_provisioner() -> None:
 def test_holder_of_a_volume_to_be_deleted_is_named() -> None:
     told = found(SAID["RBD641"]["an orphan holds it (42)"], "RBD641")
     assert "have it open: /dev/rbd0 on worker-1." in told.message
-    assert "/dev/rbd0 on worker-1 has released the image" in str(told.heals)
+    assert "/dev/rbd0 on worker-1 has released the image" in str(told.recovery)
 
 
 def test_mirror_daemons_alone_name_the_setting_that_counts_them() -> None:

@@ -169,12 +169,12 @@ LEFT = attachment(THERE, deleting_since=JUST_NOW)
         ),
         pytest.param(
             waiting(in_kube={"attachments": (attachment(THERE),)}),
-            "AttachedOnPaper",
+            "StaleAttachment",
             THERE,
             id="nothing but an attachment",
         ),
         pytest.param(
-            waiting(in_kube={"attachments": (LEFT,)}), "AttachedOnPaper", THERE, id="being detached"
+            waiting(in_kube={"attachments": (LEFT,)}), "StaleAttachment", THERE, id="being detached"
         ),
         pytest.param(
             waiting(of_image={"watchers": UNSEEN}), "Undetermined", None, id="watchers not observed"
@@ -235,7 +235,7 @@ DEAD_NBD = replace(DEAD_NBD, nbd=replace(DEAD_NBD.nbd, process=None))
             id="the driver's own check",
         ),
         pytest.param(
-            waiting(of_image={"passing_watchers": (remote_watcher(),)}), id="one who passes by"
+            waiting(of_image={"transient_watchers": (remote_watcher(),)}), id="one who passes by"
         ),
         pytest.param(
             waiting(

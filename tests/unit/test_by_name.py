@@ -10,11 +10,11 @@ import pytest
 
 from rbdagent.follow import follow
 from rbdagent.model import (
-    Act,
-    Followed,
+    Convergence,
     ImageSpec,
     InTreeRbdSource,
     Snapshot,
+    UnmapRecord,
     UnmapRefusal,
     Verdict,
 )
@@ -142,7 +142,7 @@ def test_unmap_is_not_planned_from_objects_queried_by_name() -> None:
 
 
 def test_unmap_is_not_cleared_if_attachments_were_not_queried() -> None:
-    act = Act(
+    act = UnmapRecord(
         boot_id="b001",
         begun=moment(10),
         by="root",
@@ -151,6 +151,6 @@ def test_unmap_is_not_cleared_if_attachments_were_not_queried() -> None:
         why="",
     )
     freed: dict[str, Any] = {"on_node": {"mappings": ()}, "of_image": {"watchers": ()}}
-    assert follow(act, seen(**freed), waited_s=10).state is Followed.CLEARED
+    assert follow(act, seen(**freed), waited_s=10).state is Convergence.CLEARED
     narrow = seen(**freed, in_kube=by_name(persistent_volumes=()))
-    assert follow(act, narrow, waited_s=10).state is Followed.PENDING
+    assert follow(act, narrow, waited_s=10).state is Convergence.PENDING

@@ -112,7 +112,7 @@ def test_refusal_names_the_key_type_that_explains_it(
     access.keyring.write_text(f"[client.rbdagent]\n\tkey = {key}\n")
     error = refused(access, monkeypatch, number, version)
     assert reason in str(error)
-    assert hint in error.cure
+    assert hint in error.hint
 
 
 @pytest.mark.parametrize("key", [AES256K_KEY, AES_KEY, AES256K_KEY[:-5]])
@@ -129,7 +129,7 @@ def test_refusal_never_holds_the_key(
     access.keyring.write_text(f"[client.rbdagent]\n\tkey = {key}\n")
     with caplog.at_level(logging.DEBUG):
         error = refused(access, monkeypatch, number, "16.2.15")
-    said = "".join(traceback.format_exception(error)) + error.cure + caplog.text
+    said = "".join(traceback.format_exception(error)) + error.hint + caplog.text
     assert key[:12] not in said
 
 

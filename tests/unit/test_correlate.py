@@ -514,7 +514,7 @@ def test_staging_directory_belongs_if_the_device_is_mounted_there() -> None:
 
 def test_pod_of_a_process_that_the_api_lacks_is_lost() -> None:
     seen = world(mapped={"openers": (opener(process=process(pod_uid="gone")),)})
-    assert correlate(seen).holders[0].lost_pod_uids == ("gone",)
+    assert correlate(seen).holders[0].unknown_pod_uids == ("gone",)
 
 
 def test_no_pod_is_lost_if_not_every_pod_was_listed() -> None:
@@ -522,12 +522,12 @@ def test_no_pod_is_lost_if_not_every_pod_was_listed() -> None:
         mapped={"mounts": (mount(path="/d", namespace=container()),)},
         in_kube={"pods_scope": "namespace/default"},
     )
-    assert correlate(seen).holders[0].lost_pod_uids == ()
+    assert correlate(seen).holders[0].unknown_pod_uids == ()
 
 
 def test_mount_path_identifies_the_pod() -> None:
     seen = world(mapped={"mounts": (mount(path=POD_PATH),)})
-    assert correlate(seen).holders[0].lost_pod_uids == (POD_UID,)
+    assert correlate(seen).holders[0].unknown_pod_uids == (POD_UID,)
 
 
 @pytest.mark.parametrize(
@@ -586,7 +586,7 @@ def made_by_hand(**parts: object) -> bool:
         ),
         target=target(kind=TargetKind.DEVICE, name="/dev/rbd0"),
     )
-    return not correlate(seen).holders[0].kubernetes_made
+    return not correlate(seen).holders[0].is_kubernetes_managed
 
 
 def test_image_belongs_to_kubernetes_by_stash_or_metadata_only() -> None:

@@ -65,7 +65,7 @@ SUPPOSED: Final = {
         held(
             of_image={
                 **FLATTENS,
-                "passing_watchers": (remote_watcher(cookie=LIBRBD_COOKIE),),
+                "transient_watchers": (remote_watcher(cookie=LIBRBD_COOKIE),),
             }
         ),
         HolderKind.MGR,
@@ -165,7 +165,7 @@ def test_unknown_client_is_reported_with_the_possible_daemons() -> None:
 
 def test_known_mgr_is_reported_with_its_name_and_tasks() -> None:
     seen = held(in_ceph={"services": (MGR,)})
-    assert judged(seen).because == ("ceph-mgr x (flatten)",)
+    assert judged(seen).reasons == ("ceph-mgr x (flatten)",)
     assert judged(seen).holder.probably is None
 
 
@@ -173,7 +173,7 @@ def test_known_mgr_is_reported_with_its_name_and_tasks() -> None:
 def test_rbd_mirror_is_reported_with_its_side(*, of_peer: bool, owner: str) -> None:
     daemon = mirror_daemon(STRANGER, of_peer=of_peer)
     seen = held(of_image={"mirrored": True, "mirror_daemons": (daemon,)})
-    assert judged(seen).because == (f"an rbd-mirror daemon of {owner} cluster",)
+    assert judged(seen).reasons == (f"an rbd-mirror daemon of {owner} cluster",)
 
 
 # --------------------------------------------------------------------------------------------------

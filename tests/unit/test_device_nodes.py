@@ -33,15 +33,15 @@ def look(host: Path) -> tuple[NodeView, Source]:
     return view, source
 
 
-def node_present(view: NodeView) -> bool | NotObserved:
+def device_node_present(view: NodeView) -> bool | NotObserved:
     assert not isinstance(view.mappings, NotObserved)
     (mapping,) = view.mappings
-    return mapping.node_present
+    return mapping.device_node_present
 
 
 def test_hidden_dev_is_a_gap_and_not_a_missing_node(host: Path) -> None:
     view, source = look(host)
-    assert isinstance(node_present(view), NotObserved)
+    assert isinstance(device_node_present(view), NotObserved)
     assert "device nodes" in {gap.fact for gap in source.gaps}
 
 
@@ -51,5 +51,5 @@ def test_visible_dev_shows_whether_the_node_exists(host: Path, *, made: bool) ->
     if made:
         (host / "dev/rbd0").touch()
     view, source = look(host)
-    assert node_present(view) is made
+    assert device_node_present(view) is made
     assert "device nodes" not in {gap.fact for gap in source.gaps}

@@ -23,11 +23,10 @@ from rbdagent.model import (
     CsiSource,
     DeviceNumber,
     EntityAddress,
-    Heals,
     ImagePresence,
     ImageSpec,
     InTreeRbdSource,
-    Locker,
+    LockHolder,
     MountNamespace,
     NbdState,
     NotObserved,
@@ -36,6 +35,7 @@ from rbdagent.model import (
     PluginSocket,
     PublishedMapping,
     PublishedNode,
+    Recovery,
     ServiceAddress,
     Severity,
     Snapshot,
@@ -137,8 +137,8 @@ BY_POD: Final = target(
     given="pod/default/web-0", kind=TargetKind.POD, namespace="default", name="web-0"
 )
 STRANGER: Final = EntityAddress(ip="192.0.2.7", nonce=5)
-FORMER: Final = Locker(client=99, address=replace(ADDRESS, nonce=1), lock_id="auto 184464")
-OLD_LOCK: Final = Locker(client=12, address=None, lock_id="kubelet_lock_magic_worker-9")
+FORMER: Final = LockHolder(client=99, address=replace(ADDRESS, nonce=1), lock_id="auto 184464")
+OLD_LOCK: Final = LockHolder(client=12, address=None, lock_id="kubelet_lock_magic_worker-9")
 LUKS: Final = BlockHolder(
     kind=BlockHolderKind.LUKS, name="dm-0", label=f"luks-rbd-{HANDLE}", of="rbd0"
 )
@@ -216,7 +216,7 @@ SAID: Final[dict[str, Table]] = {
             in_ceph={"services": (ServiceAddress(kind="mgr", name="x", address=STRANGER),)},
         )
     },
-    "RBD117": {"passed by": unmapped(of_image={"passing_watchers": (remote_watcher(),)})},
+    "RBD117": {"passed by": unmapped(of_image={"transient_watchers": (remote_watcher(),)})},
     "RBD118": {"nobody": unmapped()},
     "RBD119": {
         "another node": from_worker_2(),
@@ -247,7 +247,7 @@ SAID: Final[dict[str, Table]] = {
             in_kube={"pods": (pod(),)},
         ),
     },
-    "RBD204": {"no udev (13)": world(mapped={"node_present": False})},
+    "RBD204": {"no udev (13)": world(mapped={"device_node_present": False})},
     "RBD205": {"litter (11)": world(of_kubelet={"pod_volumes": (pod_directory(),)})},
     "RBD206": {
         "no JSON (6)": world(
@@ -364,7 +364,7 @@ SAID: Final[dict[str, Table]] = {
 
 
 def _failed(reason: str) -> Source:
-    return Source(state=SourceState.FAILED, reason=reason, cure="ceph -s")
+    return Source(state=SourceState.FAILED, reason=reason, hint="ceph -s")
 
 
 def _without_ceph(reason: str) -> Snapshot:
@@ -374,7 +374,7 @@ def _without_ceph(reason: str) -> Snapshot:
 SILENT_CLUSTER: Final = cluster(
     name="b", fsid=None, images=(), source=_failed("b: no answer in time")
 )
-NO_ANSWER: Final = NotObserved(reason=f"{SPEC}: no answer within 10 s", cure="ceph health detail")
+NO_ANSWER: Final = NotObserved(reason=f"{SPEC}: no answer within 10 s", hint="ceph health detail")
 SAID["RBD905"] = {
     "no monitor": _without_ceph("ceph: client.rbdagent: no monitor answered within 10 s"),
     "no cluster": _without_ceph("ceph: no answer in time"),
@@ -525,7 +525,7 @@ def test_blocklist_entry_of_a_client_that_may_live_is_kept(seen: Snapshot, hit: 
     told = found(seen, "RBD306")
     assert hit in told.message
     assert "do not remove its entry, and do not wait for it to expire" in told.remedy
-    assert told.heals == Heals(note=told.heals.note if told.heals else "")
+    assert told.recovery == Recovery(note=told.recovery.note if told.recovery else "")
 
 
 @pytest.mark.parametrize(
@@ -539,8 +539,8 @@ def test_blocklist_entry_of_a_client_that_may_live_is_kept(seen: Snapshot, hit: 
 def test_blocklist_entry_of_a_client_without_mappings_expires(seen: Snapshot) -> None:
     told = found(seen, "RBD306")
     assert "a former client of it, which has nothing mapped" in told.message
-    assert told.heals is not None
-    assert told.heals.by == "Ceph"
+    assert told.recovery is not None
+    assert told.recovery.actor == "Ceph"
 
 
 MANY_BLOCKS: Final = volume(access_modes=("ReadWriteMany",), volume_mode="Block")
@@ -930,7 +930,7 @@ def test_reason_names_the_entry_that_blocks_an_ipv6_client(
     )
     (holder,) = said(seen).holders
     assert holder.verdict is Verdict.DEAD
-    assert holder.because == (f"its client is on the blocklist: {words}",)
+    assert holder.reasons == (f"its client is on the blocklist: {words}",)
 
 
 def test_range_that_blocks_another_address_of_the_node_is_named() -> None:
@@ -961,7 +961,7 @@ def test_fencing_names_the_client_and_daemons_at_its_address() -> None:
 
 
 def test_missing_device_node_is_created_with_its_number() -> None:
-    seen = world(mapped={"node_present": False, "number": DeviceNumber(major=252, minor=16)})
+    seen = world(mapped={"device_node_present": False, "number": DeviceNumber(major=252, minor=16)})
     assert lines_of(found(seen, "RBD204").commands)[0].startswith("mknod -m 600 /dev/rbd0 b 252 16")
 
 

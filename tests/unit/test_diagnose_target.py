@@ -91,7 +91,7 @@ EXPECTED: Final[dict[Verdict, Table]] = {
             of_image={"watchers": (MGR_WATCH,)}, in_ceph={"services": (MGR,)}
         ),
         "nobody but a watch that passed by": unmapped(
-            of_image={"passing_watchers": (remote_watcher(cookie=LIBRBD_COOKIE),)}
+            of_image={"transient_watchers": (remote_watcher(cookie=LIBRBD_COOKIE),)}
         ),
         "the module is not loaded, so nothing can be mapped": unmapped(
             on_node={"module_loaded": False}
@@ -101,7 +101,7 @@ EXPECTED: Final[dict[Verdict, Table]] = {
         ),
         "a finished pod": unmapped(in_kube={"pods": (pod(phase="Succeeded"),)}),
     },
-    Verdict.ATTACHED_ON_PAPER: {
+    Verdict.STALE_ATTACHMENT: {
         "attached to the node that looked (28)": unmapped(in_kube={"attachments": (attachment(),)}),
         "attached to another node, whose agent reports no mapping": unmapped(
             in_kube={"attachments": (attachment("worker-2"),)}
@@ -234,7 +234,7 @@ EXPECTED: Final[dict[Verdict, Table]] = {
 def test_target_has_the_verdict(expected: Verdict, seen: Snapshot) -> None:
     answer = said(seen)
     assert answer.verdict is expected, [
-        (holder.holder.node, holder.verdict, holder.because) for holder in answer.holders
+        (holder.holder.node, holder.verdict, holder.reasons) for holder in answer.holders
     ]
 
 

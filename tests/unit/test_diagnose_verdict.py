@@ -15,7 +15,7 @@ from rbdagent.model import (
     BlocklistEntry,
     CephView,
     ContainerState,
-    CsiNode,
+    CSINode,
     DeviceNumber,
     EntityAddress,
     ImagePresence,
@@ -23,7 +23,7 @@ from rbdagent.model import (
     NbdState,
     NotObserved,
     ObjectRef,
-    OpenHow,
+    OpenKind,
     PluginSocket,
     ProcessRef,
     ServiceAddress,
@@ -243,7 +243,7 @@ STAGED: Final[Table] = {
     ),
     "the plugin is not registered on the node (48)": world(
         mapped={"mounts": (mount(),)},
-        in_kube={"csi_nodes": (CsiNode(node_name="worker-1", drivers=()),)},
+        in_kube={"csi_nodes": (CSINode(node_name="worker-1", drivers=()),)},
         of_kubelet={"sockets": ()},
     ),
     "a young attachment": world(in_kube={"attachments": (attachment(created_at=JUST_NOW),)}),
@@ -270,7 +270,7 @@ PINNED: Final[Table] = {
     "the working directory of a process, in no mountinfo (4)": world(
         mapped={"openers": (opener(),), "kernel_traces": ("/sys/fs/ext4/rbd0",)}
     ),
-    "an open file": world(mapped={"openers": (opener(how=OpenHow.DESCRIPTOR, path="/x"),)}),
+    "an open file": world(mapped={"openers": (opener(how=OpenKind.DESCRIPTOR, path="/x"),)}),
     "a process on the staging mount (18)": world(
         mapped={"mounts": (mount(),), "openers": (opener(),)}
     ),
@@ -352,7 +352,7 @@ FOREIGN: Final[Table] = {
         of_image={"watchers": (MGR_WATCH,), "mirror_daemons": (mirror_daemon(MGR_WATCH),)}
     ),
     "a watch that passed by (49)": from_worker_2(
-        of_image={"watchers": (), "passing_watchers": (watcher(),)}
+        of_image={"watchers": (), "transient_watchers": (watcher(),)}
     ),
     "librbd at an address that no node has (33)": from_worker_2(
         of_image={"watchers": (watcher(address=STRANGER, cookie=LIBRBD_COOKIE),)}
@@ -453,8 +453,8 @@ EXPECTED: Final = (
 )
 def test_holder_has_the_verdict(expected: Verdict, seen: Snapshot) -> None:
     first = judged(seen)
-    assert (first.verdict, first.because) == (expected, first.because)
-    assert first.because, "a verdict without evidence is a guess"
+    assert (first.verdict, first.reasons) == (expected, first.reasons)
+    assert first.reasons, "a verdict without evidence is a guess"
     assert first.since == seen.observed_at
 
 
@@ -503,7 +503,7 @@ def test_read_only_mapping_does_not_take_the_watch_of_a_writer() -> None:
 
 
 def test_watch_that_just_appears_is_not_missed() -> None:
-    seen = world(of_image={"watchers": (), "passing_watchers": (watcher(),)})
+    seen = world(of_image={"watchers": (), "transient_watchers": (watcher(),)})
     assert judged(seen).verdict is not Verdict.UNWATCHED
 
 

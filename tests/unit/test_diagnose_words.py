@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from rbdagent.model import (
     BlocklistEntry,
-    Heard,
-    NodeWords,
+    LogEntry,
+    LogExcerpt,
+    NodeLogs,
     NotObserved,
     PluginSocket,
     Snapshot,
     TargetKind,
-    Word,
 )
 from tests.unit.builders import (
     ADDRESS,
@@ -42,12 +42,12 @@ from tests.unit.builders import (
 )
 
 SINCE: Final = "2026-11-21T02:10:00Z"
-SILENT: Final = Heard(since=SINCE)
-HIDDEN: Final = NotObserved(reason="/var/log/pods is not there", cure="the chart: logs.enabled")
+SILENT: Final = LogExcerpt(since=SINCE)
+HIDDEN: Final = NotObserved(reason="/var/log/pods is not there", hint="the chart: logs.enabled")
 
 
-def word(text: str, *names: str, **overrides: Any) -> Word:  # noqa: ANN401 - any field of a word
-    made = Word(at="2026-11-21T02:59:15Z", text=text, names=names or (PV, HANDLE))
+def word(text: str, *names: str, **overrides: Any) -> LogEntry:  # noqa: ANN401 - any field of a word
+    made = LogEntry(at="2026-11-21T02:59:15Z", text=text, names=names or (PV, HANDLE))
     return replace(made, **overrides)
 
 
@@ -69,17 +69,17 @@ OF_ANOTHER: Final = word("error unmapping another", "pvc-another", call="NodeUns
 
 def told(
     seen: Snapshot,
-    kubelet: Heard | NotObserved | Word = SILENT,
-    plugin: Heard | NotObserved | Word = SILENT,
-    kernel: Heard | NotObserved | Word = SILENT,
+    kubelet: LogExcerpt | NotObserved | LogEntry = SILENT,
+    plugin: LogExcerpt | NotObserved | LogEntry = SILENT,
+    kernel: LogExcerpt | NotObserved | LogEntry = SILENT,
 ) -> Snapshot:
     """Return the snapshot with these log lines of its node."""
     assert seen.node is not None
     heard = [
-        replace(SILENT, words=(source,)) if isinstance(source, Word) else source
+        replace(SILENT, words=(source,)) if isinstance(source, LogEntry) else source
         for source in (kubelet, plugin, kernel)
     ]
-    words = NodeWords(kubelet=heard[0], plugin=heard[1], kernel=heard[2])
+    words = NodeLogs(kubelet=heard[0], plugin=heard[1], kernel=heard[2])
     return replace(seen, node=replace(seen.node, words=words))
 
 
@@ -266,7 +266,7 @@ def test_absence_of_errors_is_reported_with_its_duration() -> None:
 
 
 def test_unread_logs_are_reported_in_one_line_with_a_hint() -> None:
-    denied = NotObserved(reason="syslog(2): Operation not permitted", cure="CAP_SYSLOG")
+    denied = NotObserved(reason="syslog(2): Operation not permitted", hint="CAP_SYSLOG")
     seen = told(PINNED, kubelet=UNMOUNT, plugin=HIDDEN, kernel=denied)
     _, line = said_of_words(seen, "RBD102")
     assert line == (
@@ -284,7 +284,7 @@ def test_logs_that_were_not_requested_are_not_mentioned() -> None:
 
 
 @pytest.mark.parametrize("heard", [SILENT, HIDDEN, UNMAP, MOUNT, WATCH])
-def test_log_lines_change_no_code(heard: Heard | NotObserved | Word) -> None:
+def test_log_lines_change_no_code(heard: LogExcerpt | NotObserved | LogEntry) -> None:
     for seen in (PINNED, STAGED_ONLY, multi_attach(), waiting_here("worker-1"), world()):
         assert codes(told(seen, heard, heard, heard)) == codes(seen)
 

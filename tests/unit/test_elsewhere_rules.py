@@ -132,7 +132,7 @@ def test_code_is_reported_and_only_the_expected_others(
 ) -> None:
     finding = found(seen, code)
     assert finding.remedy
-    assert finding.heals is not None or finding.severity is Severity.INFO
+    assert finding.recovery is not None or finding.severity is Severity.INFO
     assert "None" not in finding.message
     assert trouble(seen) - {code} == beside
 
@@ -156,7 +156,7 @@ QUIET: Final[Quiet] = {
     "RBD771": {
         **OWN_OTHER_NETWORK,
         "the image alone tells of another cluster": MADE_ELSEWHERE,
-        "it only passed by": outside(of_image={"watchers": (), "passing_watchers": (STRANGER,)}),
+        "it only passed by": outside(of_image={"watchers": (), "transient_watchers": (STRANGER,)}),
         "a program, not a mapping": outside(
             of_image={"watchers": (replace(STRANGER, cookie=LIBRBD_COOKIE),)}
         ),

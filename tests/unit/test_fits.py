@@ -23,13 +23,13 @@ from rbdagent.correlate.fits import (
     refusals,
     spoken_size,
 )
-from rbdagent.model import Claim, ObjectRef, PersistentVolume, Requirement
+from rbdagent.model import ObjectRef, PersistentVolume, PersistentVolumeClaim, Requirement
 from tests.unit.builders import claim, volume
 
 OURS: Final = ObjectRef(namespace="ns", name="data", uid="u1")
 
 
-def is_bound_to(pv: PersistentVolume, pvc: Claim) -> bool:
+def is_bound_to(pv: PersistentVolume, pvc: PersistentVolumeClaim) -> bool:
     """Return whether the PV is bound to the claim (IsVolumeBoundToClaim)."""
     if pv.claim is None:
         return False
@@ -38,7 +38,7 @@ def is_bound_to(pv: PersistentVolume, pvc: Claim) -> bool:
     return not (pv.claim.uid and pvc.ref.uid != pv.claim.uid)
 
 
-def has_labels(pv: PersistentVolume, pvc: Claim) -> bool:
+def has_labels(pv: PersistentVolume, pvc: PersistentVolumeClaim) -> bool:
     labels = dict(pv.labels)
     for requirement in pvc.selector or ():
         if requirement.operator == "In" and labels.get(requirement.key) not in requirement.values:
@@ -57,7 +57,7 @@ def has_labels(pv: PersistentVolume, pvc: Claim) -> bool:
 
 
 def find_matching_volume(  # noqa: C901, PLR0912 - as it is written there
-    pvc: Claim, pvs: list[PersistentVolume], *, delayed: bool
+    pvc: PersistentVolumeClaim, pvs: list[PersistentVolume], *, delayed: bool
 ) -> PersistentVolume | None:
     smallest: PersistentVolume | None = None
     smallest_size = 0
@@ -95,7 +95,7 @@ def find_matching_volume(  # noqa: C901, PLR0912 - as it is written there
 
 
 def check_volume_satisfy_claim(  # noqa: PLR0911 - as it is written there
-    pv: PersistentVolume, pvc: Claim
+    pv: PersistentVolume, pvc: PersistentVolumeClaim
 ) -> str:
     """Return its error; empty if there is none."""
     if pv.deleting_since is not None:
@@ -176,7 +176,7 @@ MANY: Final = settings(max_examples=1000)
 @MANY
 @given(pvc=CLAIMS, pv=VOLUMES, delayed=st.booleans())
 def test_pv_without_an_objection_is_the_one_the_controller_takes(
-    pvc: Claim, pv: PersistentVolume, *, delayed: bool
+    pvc: PersistentVolumeClaim, pv: PersistentVolume, *, delayed: bool
 ) -> None:
     taken = find_matching_volume(pvc, [pv], delayed=delayed)
     assert (objections(pvc, pv, delayed=delayed) == ()) == (taken is pv)
@@ -186,7 +186,7 @@ def test_pv_without_an_objection_is_the_one_the_controller_takes(
 @MANY
 @given(pvc=CLAIMS, pvs=st.lists(VOLUMES, max_size=4), delayed=st.booleans())
 def test_controller_takes_one_of_the_pvs_without_objection(
-    pvc: Claim, pvs: list[PersistentVolume], *, delayed: bool
+    pvc: PersistentVolumeClaim, pvs: list[PersistentVolume], *, delayed: bool
 ) -> None:
     taken = find_matching_volume(pvc, pvs, delayed=delayed)
     free = [
@@ -199,7 +199,7 @@ def test_controller_takes_one_of_the_pvs_without_objection(
 @MANY
 @given(pvc=CLAIMS, pv=VOLUMES)
 def test_first_refusal_of_a_named_pv_is_the_text_of_its_event(
-    pvc: Claim, pv: PersistentVolume
+    pvc: PersistentVolumeClaim, pv: PersistentVolume
 ) -> None:
     against = refusals(pvc, pv)
     said = ERRORS[against[0].why] if against else ""
@@ -208,7 +208,9 @@ def test_first_refusal_of_a_named_pv_is_the_text_of_its_event(
 
 @MANY
 @given(pvc=CLAIMS, pv=VOLUMES, delayed=st.booleans())
-def test_objections_are_independent(pvc: Claim, pv: PersistentVolume, *, delayed: bool) -> None:
+def test_objections_are_independent(
+    pvc: PersistentVolumeClaim, pv: PersistentVolume, *, delayed: bool
+) -> None:
     """Assert that no objection is repeated, and that a fixed one leaves the others unchanged."""
     found = objections(pvc, pv, delayed=delayed)
     assert len({objection.why for objection in found}) == len(found)

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from rbdagent.follow import PATIENCE_S, Outlook, follow
-from rbdagent.model import Act, ContainerState, CsiNode, Followed, Snapshot, UnmapOutcome
+from rbdagent.model import ContainerState, Convergence, CSINode, Snapshot, UnmapOutcome, UnmapRecord
 from tests.unit.builders import (
     CLIENT,
     IN_USE_NAME,
@@ -27,8 +27,8 @@ from tests.unit.builders import (
 )
 from tests.unit.plans import identity, moment
 
-PENDING, CLEARED, BLOCKED = Followed.PENDING, Followed.CLEARED, Followed.BLOCKED
-ACT: Final = Act(
+PENDING, CLEARED, BLOCKED = Convergence.PENDING, Convergence.CLEARED, Convergence.BLOCKED
+ACT: Final = UnmapRecord(
     boot_id="b001",
     begun=moment(30),
     by="agent",
@@ -91,7 +91,7 @@ KEPT: Final[dict[str, tuple[Snapshot, str]]] = {
         unmapped(
             in_kube={
                 "attachments": (attachment(),),
-                "csi_nodes": (CsiNode(node_name="worker-1", drivers=()),),
+                "csi_nodes": (CSINode(node_name="worker-1", drivers=()),),
             },
             of_kubelet={"sockets": ()},
         ),
@@ -144,9 +144,9 @@ def test_remaining_step_gets_time_and_is_then_named(case: str) -> None:
     seen, words = KEPT[case]
     early, late = (follow(ACT, seen, waited_s=waited) for waited in (PATIENCE_S - 1, PATIENCE_S))
     assert (early.state, late.state) == (PENDING, BLOCKED)
-    assert words in "; ".join(late.because)
+    assert words in "; ".join(late.reasons)
     # Equal reasons are reported once: none of them may contain a time.
-    assert early.because == late.because
+    assert early.reasons == late.reasons
 
 
 @pytest.mark.parametrize("case", NOT_SEEN)
@@ -154,14 +154,14 @@ def test_remaining_step_gets_time_and_is_then_named(case: str) -> None:
 def test_unobserved_part_is_neither_cleared_nor_blocked(case: str, waited_s: float) -> None:
     outlook = follow(ACT, NOT_SEEN[case], waited_s=waited_s)
     assert outlook.state is PENDING
-    assert all(reason.startswith("not observed: ") for reason in outlook.because)
+    assert all(reason.startswith("not observed: ") for reason in outlook.reasons)
 
 
 def test_unobserved_part_is_reported_after_the_observed_ones() -> None:
     seen = unmapped(on_node={"mappings": UNSEEN}, in_kube={"attachments": (attachment(),)})
-    because = follow(ACT, seen, waited_s=PATIENCE_S).because
-    assert because[0].startswith("VolumeAttachment")
-    assert because[-1].startswith("not observed: ")
+    reasons = follow(ACT, seen, waited_s=PATIENCE_S).reasons
+    assert reasons[0].startswith("VolumeAttachment")
+    assert reasons[-1].startswith("not observed: ")
 
 
 def test_pods_of_one_node_do_not_show_which_pods_wait_elsewhere() -> None:
@@ -177,5 +177,5 @@ def test_image_without_a_volume_waits_only_for_its_mapping() -> None:
     unseen = in_kube(persistent_volumes=UNSEEN, claims=())
     assert follow(bare, unseen, waited_s=0) == Outlook(
         state=PENDING,
-        because=("not observed: PersistentVolumes: the VolumeAttachment of the image is unknown",),
+        reasons=("not observed: PersistentVolumes: the VolumeAttachment of the image is unknown",),
     )

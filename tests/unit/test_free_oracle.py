@@ -14,7 +14,6 @@ from rbdagent.correlate import correlate
 from rbdagent.diagnose.target import target_verdict
 from rbdagent.diagnose.verdict import judge
 from rbdagent.model import (
-    Attachment,
     BlocklistEntry,
     EntityAddress,
     Node,
@@ -24,6 +23,7 @@ from rbdagent.model import (
     PublishedNode,
     Snapshot,
     Verdict,
+    VolumeAttachment,
     Watcher,
 )
 from tests.conftest import TOLD
@@ -166,7 +166,7 @@ def pod_of(machine: Machine) -> tuple[Pod, ...]:
     return (pod(f"app-{machine.name}", machine.name, phase=machine.pod),)
 
 
-def attachment_of(machine: Machine) -> tuple[Attachment, ...]:
+def attachment_of(machine: Machine) -> tuple[VolumeAttachment, ...]:
     return (attachment(machine.name),) if machine.attached else ()
 
 

@@ -15,8 +15,8 @@ from rbdagent.history import remember
 from rbdagent.model import (
     History,
     IoCounters,
+    MappingHistory,
     NotObserved,
-    Remembered,
     Snapshot,
     Target,
     TargetKind,
@@ -44,7 +44,7 @@ def after(*looks: Snapshot, start: History | None = None) -> History | None:
     return memory
 
 
-def only(memory: History | None) -> Remembered:
+def only(memory: History | None) -> MappingHistory:
     """Return the only mapping of a history."""
     assert memory is not None
     (found,) = memory.mappings

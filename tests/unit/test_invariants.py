@@ -180,7 +180,7 @@ def test_unmap_is_advised_only_for_orphans(scene: Scene) -> None:
 @given(scene=SCENES)
 def test_every_holder_has_a_reason_and_no_text_is_empty(scene: Scene) -> None:
     answer = said(scene.seen())
-    assert all(holder.because and all(holder.because) for holder in answer.holders)
+    assert all(holder.reasons and all(holder.reasons) for holder in answer.holders)
     for finding in answer.findings:
         assert finding.message
         assert finding.remedy

@@ -12,11 +12,11 @@ from rbdagent.model import (
     Keeper,
     MountKind,
     ObjectRef,
-    Policy,
     Source,
     Sources,
     SourceState,
     UnmapPlan,
+    UnmapPolicy,
     UnmapRefusal,
     observed_of,
 )
@@ -123,7 +123,7 @@ KEPT: Final[dict[str, tuple[str, Keeper, Snapshot]]] = {
     ),
 }
 GAP: Final = Source(state=SourceState.OBSERVED, gaps=(gap("mounts"),))
-NOT_ONE: Final[dict[str, tuple[Snapshot, Policy]]] = {
+NOT_ONE: Final[dict[str, tuple[Snapshot, UnmapPolicy]]] = {
     "two pods": (
         seen(mapped={"openers": (READER, opener())}, in_kube=THERE),
         LEAVE,
@@ -159,7 +159,7 @@ NOT_ONE: Final[dict[str, tuple[Snapshot, Policy]]] = {
 }
 
 
-def refused(look: Snapshot, policy: Policy = LEAVE) -> UnmapRefusal:
+def refused(look: Snapshot, policy: UnmapPolicy = LEAVE) -> UnmapRefusal:
     found = planned(look, remembered=history(), policy=policy)
     assert isinstance(found, UnmapRefusal)
     return found
@@ -174,7 +174,7 @@ def test_only_object_behind_a_refusal_is_named(code: str, keeper: Keeper, look: 
 
 
 @pytest.mark.parametrize(("look", "policy"), NOT_ONE.values(), ids=NOT_ONE.keys())
-def test_refusal_with_more_reasons_names_no_object(look: Snapshot, policy: Policy) -> None:
+def test_refusal_with_more_reasons_names_no_object(look: Snapshot, policy: UnmapPolicy) -> None:
     found = refused(look, policy)
     assert found.keeper is None
     assert "prevents it" not in text.unmap_refusal(found, colour=False)

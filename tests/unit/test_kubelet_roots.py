@@ -96,7 +96,7 @@ def test_directory_that_kubelet_does_not_use_is_not_observed(tmp_path: Path) -> 
     for found in (seen.staging, seen.pod_volumes, seen.sockets):
         assert isinstance(found, NotObserved)
         assert "has its volumes in /data/kubelet that was not read" in found.reason
-        assert "--kubelet-root /data/kubelet" in found.cure
+        assert "--kubelet-root /data/kubelet" in found.hint
 
 
 def test_kubelet_directory_under_another_name_is_its_own(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from rbdagent.commands import lines_of
 from rbdagent.model import (
     ContainerState,
-    CsiNode,
+    CSINode,
     CsiSource,
     ObjectRef,
     ProcessRef,
@@ -237,7 +237,7 @@ def test_code_is_reported_and_only_the_expected_others(
 ) -> None:
     finding = found(seen, code)
     assert finding.remedy
-    assert finding.heals is not None
+    assert finding.recovery is not None
     assert "None" not in finding.message
     assert trouble(seen) - {code} == beside
 
@@ -312,8 +312,8 @@ QUIET: Final[Quiet] = {
         "the driver is down there (RBD201)": waiting(
             waiting_pod(),
             csi_nodes=(
-                CsiNode(node_name="worker-1"),
-                CsiNode(node_name="worker-2", drivers=(DRIVER,)),
+                CSINode(node_name="worker-1"),
+                CSINode(node_name="worker-2", drivers=(DRIVER,)),
             ),
         ),
         "what keeps it is known (RBD102)": world(
@@ -415,13 +415,13 @@ def test_rolling_update_with_rwop_deadlocks_on_one_node() -> None:
     )
     finding = found(seen, "RBD704")
     assert "patch deployment web" in lines_of(finding.commands)[0]
-    assert str(finding.heals) == "not automatic: each of the two pods waits for the other"
+    assert str(finding.recovery) == "not automatic: each of the two pods waits for the other"
 
 
 def test_pod_within_its_grace_period_is_shown_with_its_end() -> None:
     finding = found(leaving(deleting_since=SOON), "RBD721")
     assert "Waiting for its volume: default/web-1." in finding.message
-    assert str(finding.heals) == "kubelet, within 1m20s"
+    assert str(finding.recovery) == "kubelet, within 1m20s"
 
 
 def test_process_that_does_not_end_is_named_on_its_node() -> None:
@@ -494,7 +494,7 @@ def test_watcher_that_kubelet_may_soon_unmap_is_info() -> None:
         finding = found(seen, "RBD119")
         assert finding.severity is Severity.INFO
         assert "may be about to unmap it" in finding.message
-        assert finding.heals is not None
+        assert finding.recovery is not None
         assert trouble(seen) == set()
 
 
@@ -523,7 +523,7 @@ def test_watcher_of_rbd_nbd_is_info_but_not_of_other_librbd() -> None:
 def test_watcher_that_no_kubelet_will_unmap_is_a_warning(seen: Snapshot) -> None:
     finding = found(seen, "RBD119")
     assert finding.severity is Severity.WARNING
-    assert finding.heals is None
+    assert finding.recovery is None
 
 
 def test_first_command_leads_to_the_node_with_the_volume() -> None:
@@ -532,7 +532,7 @@ def test_first_command_leads_to_the_node_with_the_volume() -> None:
 
 
 def test_driver_that_is_down_is_an_error_if_a_pod_waits() -> None:
-    rest = (CsiNode(node_name="worker-1"), CsiNode(node_name="worker-2", drivers=(DRIVER,)))
+    rest = (CSINode(node_name="worker-1"), CSINode(node_name="worker-2", drivers=(DRIVER,)))
     kept = waiting(waiting_pod(), csi_nodes=rest)
     assert found(kept, "RBD201").severity is Severity.ERROR
     in_use = waiting(waiting_pod(), pod(), csi_nodes=rest)

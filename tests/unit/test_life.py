@@ -13,7 +13,7 @@ from rbdagent.catalog import CATALOG
 from rbdagent.commands import lines_of
 from rbdagent.correlate import correlate
 from rbdagent.diagnose.life import life_of
-from rbdagent.model import Command, Life, Severity
+from rbdagent.model import Command, Lifecycle, Severity
 from rbdagent.report.snapshot import load_snapshot
 from tests.consistency import advice_that_loses_data, contradictions, loses_data
 
@@ -115,7 +115,7 @@ CURED: Final = (
 )
 """States that end when the commands of their first finding are run."""
 
-HEALS: Final = (
+RECOVERY: Final = (
     "attach_fails",
     "attachers_secret_missing",
     "detach_fails",
@@ -212,7 +212,7 @@ def test_recordings_are_exactly_those_of_the_known_states() -> None:
     assert SAYS.keys().isdisjoint(SAYS_ON_NODES)
 
 
-def life(state: str) -> Life:
+def life(state: str) -> Lifecycle:
     """Return the life of the volume in a recorded state."""
     file = FIXTURES / f"{state}.json"
     snapshot = load_snapshot(file.read_text(), where=file.name)

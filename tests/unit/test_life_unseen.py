@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rbdagent.correlate import correlate
 from rbdagent.diagnose.life import life_of
-from rbdagent.model import LifeStep, StepState, Target, TargetKind
+from rbdagent.model import LifecycleStep, StepState, Target, TargetKind
 from tests.unit.builders import (
     SPEC,
     UNSEEN,
@@ -24,49 +24,52 @@ from tests.unit.builders import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rbdagent.model import Life, LifeStage, Snapshot
+    from rbdagent.model import Lifecycle, Snapshot, StepStatus
 
 IMAGE = Target(given=str(SPEC), kind=TargetKind.IMAGE, image=SPEC)
 
 
-def life(seen: Snapshot) -> Life:
+def life(seen: Snapshot) -> Lifecycle:
     return life_of(correlate(seen), seen)
 
 
-def states(stages: Iterable[LifeStage]) -> dict[LifeStep, StepState]:
+def states(stages: Iterable[StepStatus]) -> dict[LifecycleStep, StepState]:
     return {stage.step: stage.state for stage in stages}
 
 
-def back_from(name: str, seen: Snapshot) -> dict[LifeStep, StepState]:
+def back_from(name: str, seen: Snapshot) -> dict[LifecycleStep, StepState]:
     return next(states(way.stages) for way in life(seen).back if way.node == name)
 
 
 def test_bind_and_schedule_are_unseen_without_the_api() -> None:
     there = states(life(snapshot(kubernetes=None, target=IMAGE)).there)
-    assert there[LifeStep.PROVISION] is StepState.DONE
-    assert there[LifeStep.BIND] is StepState.UNSEEN
-    assert there[LifeStep.SCHEDULE] is StepState.UNSEEN
+    assert there[LifecycleStep.PROVISION] is StepState.DONE
+    assert there[LifecycleStep.BIND] is StepState.NOT_OBSERVED
+    assert there[LifecycleStep.SCHEDULE] is StepState.NOT_OBSERVED
 
 
 def test_provision_of_a_pv_is_unseen_without_the_api() -> None:
-    assert states(life(snapshot(kubernetes=None)).there)[LifeStep.PROVISION] is StepState.UNSEEN
+    assert (
+        states(life(snapshot(kubernetes=None)).there)[LifecycleStep.PROVISION]
+        is StepState.NOT_OBSERVED
+    )
 
 
 def test_schedule_is_unseen_without_pods() -> None:
     there = states(life(world(in_kube={"pods": UNSEEN})).there)
-    assert there[LifeStep.SCHEDULE] is StepState.UNSEEN
+    assert there[LifecycleStep.SCHEDULE] is StepState.NOT_OBSERVED
 
 
 def test_detach_is_unseen_without_attachments() -> None:
     seen = world(in_kube={"attachments": UNSEEN})
-    assert back_from("worker-1", seen)[LifeStep.DETACH] is StepState.UNSEEN
+    assert back_from("worker-1", seen)[LifecycleStep.DETACH] is StepState.NOT_OBSERVED
 
 
 def test_unstage_is_unseen_without_watchers() -> None:
     seen = unmapped(
         of_image={"watchers": UNSEEN}, in_kube={"attachments": (attachment("worker-2"),)}
     )
-    assert back_from("worker-2", seen)[LifeStep.UNSTAGE] is StepState.UNSEEN
+    assert back_from("worker-2", seen)[LifecycleStep.UNSTAGE] is StepState.NOT_OBSERVED
 
 
 def test_unstage_is_unseen_if_a_watcher_may_be_on_the_node() -> None:
@@ -74,7 +77,7 @@ def test_unstage_is_unseen_if_a_watcher_may_be_on_the_node() -> None:
         of_image={"watchers": (remote_watcher(),)},
         in_kube={"attachments": (attachment("worker-2"),), "nodes": (node(),)},
     )
-    assert back_from("worker-2", seen)[LifeStep.UNSTAGE] is StepState.UNSEEN
+    assert back_from("worker-2", seen)[LifecycleStep.UNSTAGE] is StepState.NOT_OBSERVED
 
 
 def test_orphan_on_one_node_breaks_no_step_of_another_node() -> None:
@@ -86,8 +89,8 @@ def test_orphan_on_one_node_breaks_no_step_of_another_node() -> None:
             "nodes": (node("worker-1"), node("worker-2"), node("worker-3")),
         },
     )
-    assert back_from("worker-1", seen)[LifeStep.UNSTAGE] is StepState.BROKEN
-    assert StepState.BROKEN not in back_from("worker-2", seen).values()
+    assert back_from("worker-1", seen)[LifecycleStep.UNSTAGE] is StepState.FAILED
+    assert StepState.FAILED not in back_from("worker-2", seen).values()
 
 
 def test_node_that_is_down_breaks_no_step_of_another_node() -> None:
@@ -99,7 +102,7 @@ def test_node_that_is_down_breaks_no_step_of_another_node() -> None:
             "nodes": (node("worker-1"), node("worker-2", ready=None), node("worker-3")),
         },
     )
-    assert back_from("worker-2", seen)[LifeStep.DETACH] is StepState.BROKEN
+    assert back_from("worker-2", seen)[LifecycleStep.DETACH] is StepState.FAILED
     codes = [
         code
         for way in life(seen).back

@@ -11,13 +11,13 @@ from rbdagent.commands import lines_of
 from rbdagent.model import (
     BlocklistEntry,
     ContainerState,
-    CsiNode,
+    CSINode,
     CsiSource,
     EntityAddress,
     ImagePresence,
     InTreeRbdSource,
     KubeEvent,
-    Locker,
+    LockHolder,
     ObjectRef,
     Severity,
     Snapshot,
@@ -92,8 +92,8 @@ IN_TREE: Final = (
     "plugin matched"
 )
 WITHOUT: Final = (
-    CsiNode(node_name="worker-1", drivers=(DRIVER,)),
-    CsiNode(node_name="worker-2", drivers=("nfs.csi.k8s.io",)),
+    CSINode(node_name="worker-1", drivers=(DRIVER,)),
+    CSINode(node_name="worker-2", drivers=("nfs.csi.k8s.io",)),
 )
 PULLING: Final = ContainerState(name="c", state="waiting", reason="ImagePullBackOff")
 READ_ONLY: Final = {"mounts": (mount(read_only=True),)}
@@ -119,7 +119,7 @@ def mapping_fails(number: int, text: str) -> Snapshot:
     return mounting(stage(MAP.format(number=number, text=text)))
 
 
-DEAD_OWNER: Final = Locker(client=99, address=ADDRESS, lock_id="auto 18446462598732840961")
+DEAD_OWNER: Final = LockHolder(client=99, address=ADDRESS, lock_id="auto 18446462598732840961")
 NOT_PERMITTED: Final[dict[str, Any]] = {
     "pods": (waiting_pod(),),
     "attachments": attached("worker-2"),
@@ -148,7 +148,7 @@ SAID: Final[Said] = {
         "Rook's name elsewhere": (
             mounting(
                 drivers=("rook-ceph.rbd.csi.ceph.com",),
-                csi_nodes=(CsiNode(node_name="worker-2", drivers=("rook-ceph.rbd.csi.ceph.com",)),),
+                csi_nodes=(CSINode(node_name="worker-2", drivers=("rook-ceph.rbd.csi.ceph.com",)),),
             ),
             NONE,
         )
@@ -440,7 +440,7 @@ def test_code_is_reported_and_only_the_expected_others(
 ) -> None:
     finding = found(seen, code)
     assert finding.remedy
-    assert finding.heals is not None
+    assert finding.recovery is not None
     assert "None" not in finding.message
     assert "{" not in finding.message
     assert trouble(seen) - {code} == beside
@@ -678,7 +678,7 @@ def lacks(**in_attachment: Any) -> dict[str, Any]:  # noqa: ANN401 - as the buil
 def test_driver_may_still_start_on_a_new_node(seen: Snapshot) -> None:
     finding = found(seen, "RBD731")
     assert finding.severity is Severity.INFO
-    assert str(finding.heals) == "kubelet, within 2m2s, once the driver responds there"
+    assert str(finding.recovery) == "kubelet, within 2m2s, once the driver responds there"
 
 
 @pytest.mark.parametrize(
@@ -695,7 +695,7 @@ def test_driver_that_is_registered_again_is_found_by_a_retry(seen: Snapshot, by:
     assert finding.message.endswith(
         "The driver is registered there now: the next retry will succeed."
     )
-    assert str(finding.heals) == f"{by}, within 2m2s"
+    assert str(finding.recovery) == f"{by}, within 2m2s"
 
 
 @pytest.mark.parametrize(
@@ -726,7 +726,9 @@ def test_generic_mount_error_leads_to_the_mount_options_first() -> None:
         lines_of(finding.commands)[0] == f"kubectl get pv {PV} -o 'jsonpath={{.spec.mountOptions}}'"
     )
     assert finding.remedy.startswith("Check the mount options first")
-    assert str(finding.heals) == "kubelet, once the file system can be mounted as the PV specifies"
+    assert (
+        str(finding.recovery) == "kubelet, once the file system can be mounted as the PV specifies"
+    )
 
 
 @pytest.mark.parametrize("there", ["xfs", "unknown data, probably partitions"])
@@ -737,7 +739,7 @@ def test_mount_utils_message_proves_another_file_system(there: str) -> None:
     assert lines_of(finding.commands) == (
         f"kubectl get pv {PV} -o 'jsonpath={{.spec.csi.fsType}}'",
     )
-    assert str(finding.heals) == "not automatic: a PV's fsType cannot be changed"
+    assert str(finding.recovery) == "not automatic: a PV's fsType cannot be changed"
 
 
 def test_command_with_an_unknown_name_is_left_out() -> None:
@@ -915,7 +917,7 @@ def test_watcher_of_an_orphan_does_not_end_automatically() -> None:
 def test_next_retry_succeeds_if_the_watcher_is_gone() -> None:
     finding = found(being_used(on_node={"mappings": ()}, of_image={"watchers": ()}), "RBD402")
     assert finding.severity is Severity.INFO
-    assert str(finding.heals) == "kubelet, within 2m56s"
+    assert str(finding.recovery) == "kubelet, within 2m56s"
 
 
 def test_watchers_of_rbd_mirror_only_lead_to_configuration() -> None:
@@ -959,8 +961,8 @@ def test_driver_of_the_old_node_is_not_reported_for_the_new() -> None:
             "pods": (waiting_pod(),),
             "attachments": (attachment(),),
             "csi_nodes": (
-                CsiNode(node_name="worker-1"),
-                CsiNode(node_name="worker-2", drivers=(DRIVER,)),
+                CSINode(node_name="worker-1"),
+                CSINode(node_name="worker-2", drivers=(DRIVER,)),
             ),
         },
     )

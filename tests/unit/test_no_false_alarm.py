@@ -231,4 +231,4 @@ def test_no_command_is_dangerous(seen: Snapshot) -> None:
 def test_each_problem_states_its_recovery(seen: Snapshot) -> None:
     for finding in said(seen).findings:
         if finding.severity != "info" and finding.code.startswith("RBD7"):
-            assert finding.heals is not None
+            assert finding.recovery is not None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from rbdagent.agent.loop import Agent, Seen
+    from rbdagent.agent.loop import Agent, CycleResult
 
 
 class Listener:
@@ -75,7 +75,7 @@ def agent_of(stage: Stage, wake: Any, told: ServiceManager) -> Agent:  # noqa: A
     return agent
 
 
-def looked(stage: Stage) -> Seen:
+def looked(stage: Stage) -> CycleResult:
     """Return the result of one cycle of an agent."""
     stage.agent().run(once=True)
     return stage.told[-1]

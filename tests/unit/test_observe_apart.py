@@ -12,7 +12,7 @@ import pytest
 
 from rbdagent.errors import SourceError
 from rbdagent.observe import apart
-from rbdagent.observe.apart import Apart, GoneError, Kept, StuckError
+from rbdagent.observe.apart import PersistentWorker, StuckError, Worker, WorkerExitedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,7 @@ def test_answer_to_each_question_is_returned() -> None:
     def answer(asked: tuple[str, ...]) -> list[str]:
         return [text * 100_000 for text in asked]
 
-    with Apart(lambda: answer) as apart:
+    with Worker(lambda: answer) as apart:
         assert apart.answer(("a", "b"), soon()) == ["a" * 100_000, "b" * 100_000]
         assert apart.answer(("c",), soon()) == ["c" * 100_000]
 
@@ -44,7 +44,7 @@ def test_process_starts_work_before_the_first_question(tmp_path: Path) -> None:
         (tmp_path / "pipe").write_text("begun")
         return nothing
 
-    with Apart(begin) as apart:
+    with Worker(begin) as apart:
         assert (tmp_path / "pipe").read_text() == "begun"
         apart.answer(None, soon())
 
@@ -55,7 +55,7 @@ def test_process_does_not_keep_the_standard_output_open() -> None:
     def standard(_: None) -> list[str]:
         return [os.readlink(f"/proc/self/fd/{number}") for number in (0, 1)]
 
-    with Apart(lambda: standard) as apart:
+    with Worker(lambda: standard) as apart:
         assert apart.answer(None, soon()) == [os.devnull] * 2
 
 
@@ -69,7 +69,7 @@ def test_process_does_not_inherit_a_lock_of_the_parent(tmp_path: Path) -> None:
         (tmp_path / "pipe").write_text("begun")
         return nothing
 
-    with Apart(begin) as apart:
+    with Worker(begin) as apart:
         (tmp_path / "pipe").read_text()
         held.close()
         with (tmp_path / "lock").open("w") as again:
@@ -79,9 +79,9 @@ def test_process_does_not_inherit_a_lock_of_the_parent(tmp_path: Path) -> None:
 
 def test_error_of_the_process_is_raised_in_the_parent() -> None:
     def refuse(_: None) -> None:
-        raise SourceError("no such keyring", cure="pass one")
+        raise SourceError("no such keyring", hint="pass one")
 
-    with Apart(lambda: refuse) as apart:
+    with Worker(lambda: refuse) as apart:
         for _ in range(2):
             with pytest.raises(SourceError, match="no such keyring"):
                 apart.answer(None, soon())
@@ -97,7 +97,7 @@ def test_death_of_the_process_is_an_error_in_the_parent(asked_first: bool) -> No
             die()
         return die
 
-    with Apart(begin) as apart, pytest.raises(GoneError):
+    with Worker(begin) as apart, pytest.raises(WorkerExitedError):
         apart.answer(None, soon())
 
 
@@ -111,7 +111,7 @@ def test_process_without_an_answer_in_time_is_ended(tmp_path: Path) -> None:
         (tmp_path / "pipe").write_text(str(os.getpid()))
         return hang
 
-    with Apart(begin) as apart:
+    with Worker(begin) as apart:
         pid = int((tmp_path / "pipe").read_text())
         with pytest.raises(TimeoutError):
             apart.answer(None, time.monotonic())
@@ -125,7 +125,7 @@ def test_process_without_a_question_ends_with_its_context(tmp_path: Path) -> Non
         (tmp_path / "pipe").write_text(str(os.getpid()))
         return nothing
 
-    with Apart(begin):
+    with Worker(begin):
         pid = int((tmp_path / "pipe").read_text())
     assert_gone(pid)
 
@@ -138,10 +138,10 @@ def test_process_that_hangs_or_dies_is_replaced() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return os.getpid()
 
-    kept = Kept(lambda: answer)
+    kept = PersistentWorker(lambda: answer)
     first = kept.answer("who", soon())
     assert kept.answer("who", soon()) == first
-    with pytest.raises(GoneError):
+    with pytest.raises(WorkerExitedError):
         kept.answer("die", soon())
     second = kept.answer("who", soon())
     assert second != first
@@ -158,7 +158,7 @@ def test_no_second_process_starts_beside_one_that_cannot_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Assert an error until the process ends: no signal ends an uninterruptible process."""
-    kept: Kept[None, int] = Kept(lambda: lambda _: os.getpid())
+    kept: PersistentWorker[None, int] = PersistentWorker(lambda: lambda _: os.getpid())
     first = kept.answer(None, soon())
     with monkeypatch.context() as stuck:
         stuck.setattr(apart, "_is_closed", lambda *_: False)
@@ -173,7 +173,7 @@ def test_no_second_process_starts_beside_one_that_cannot_end(
 
 
 def test_answer_that_was_not_received_is_discarded() -> None:
-    kept: Kept[str, str] = Kept(lambda: str.upper)
+    kept: PersistentWorker[str, str] = PersistentWorker(lambda: str.upper)
     kept.ask("a")
     kept.end()
     assert kept.answer("b", soon()) == "B"

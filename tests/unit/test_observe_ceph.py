@@ -233,13 +233,13 @@ OWN = {
 
 
 @pytest.mark.parametrize("count", [1, 8])
-@pytest.mark.parametrize(("printed", "reason", "cure"), OWN.values(), ids=OWN.keys())
+@pytest.mark.parametrize(("printed", "reason", "hint"), OWN.values(), ids=OWN.keys())
 def test_watchers_are_unknown_to_a_blocklisted_client(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     printed: str,
     reason: str,
-    cure: str,
+    hint: str,
     count: int,
 ) -> None:
     names = [f"image-{number}" for number in range(count)]
@@ -249,8 +249,8 @@ def test_watchers_are_unknown_to_a_blocklisted_client(
         assert isinstance(found.watchers, NotObserved)
         assert found.presence == found.watchers
         assert reason in found.watchers.reason
-        assert cure in found.watchers.cure
-        assert "rm" not in found.watchers.cure.split()
+        assert hint in found.watchers.hint
+        assert "rm" not in found.watchers.hint.split()
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_connection_of_a_blocklisted_client_has_a_hint(
     _, source = observe(tmp_path)
     assert source.state is SourceState.FAILED
     assert "errno 108" in source.reason
-    assert "ceph osd blocklist ls" in source.cure
+    assert "ceph osd blocklist ls" in source.hint
 
 
 def test_check_reports_the_blocklisted_client_of_this_node(

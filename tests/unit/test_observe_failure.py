@@ -128,7 +128,7 @@ def test_error_of_one_source_fails_that_source_only(
     failure = states.pop(source)
     assert failure.state is SourceState.FAILED
     assert reason in failure.reason
-    assert failure.cure == DEFECT
+    assert failure.hint == DEFECT
     assert not any(state.state is SourceState.FAILED for state in states.values())
     assert any(finding.code in {"RBD901", "RBD902", "RBD903"} for finding in said(found).findings)
 
@@ -214,7 +214,7 @@ def test_failed_monitor_query_does_not_hide_another(
     ]
     assert one.watchers == ()
     assert [reason in fact.reason for fact in unseen] == [True]
-    assert unseen[0].cure == DEFECT
+    assert unseen[0].hint == DEFECT
 
 
 @pytest.mark.parametrize("prefix", ["osd ls", "dump_watchers"])
@@ -307,7 +307,7 @@ def test_check_of_a_cluster_continues_after_a_failed_line(
 
 
 def test_error_with_a_hint_is_kept() -> None:
-    error = SourceError("no route to the monitors", cure="plug the cable in")
+    error = SourceError("no route to the monitors", hint="plug the cable in")
     assert as_source_error(error, "ceph") is error
 
 
@@ -315,7 +315,7 @@ def test_malformed_answer_is_not_called_a_defect() -> None:
     error = ParseError(what="a watcher", where="dump", text="x", expected="y")
     found = as_source_error(error, "k8s/one")
     assert str(found) == f"k8s/one: {error}"
-    assert found.cure == ""
+    assert found.hint == ""
     assert str(as_source_error(error, "dump")) == str(error)
 
 

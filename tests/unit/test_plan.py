@@ -14,8 +14,7 @@ from rbdagent.model import (
     History,
     MountKind,
     ObservedIo,
-    OpenHow,
-    Policy,
+    OpenKind,
     Snapshot,
     Source,
     Sources,
@@ -23,6 +22,7 @@ from rbdagent.model import (
     Step,
     StepKind,
     UnmapPlan,
+    UnmapPolicy,
     UnmapRefusal,
 )
 from rbdagent.plan import CONDITIONS
@@ -109,7 +109,7 @@ REFUSED_BY_WHAT_IS_SEEN: Final[tuple[tuple[str, str, Snapshot], ...]] = (
     (
         "RBD503",
         "a raw reader",
-        seen(mapped={"openers": (opener(how=OpenHow.DESCRIPTOR, on_device=True),)}),
+        seen(mapped={"openers": (opener(how=OpenKind.DESCRIPTOR, on_device=True),)}),
     ),
     ("RBD503", "a working directory in a detached copy", seen(mapped={"openers": (opener(),)})),
     ("RBD503", "openers were not observed", seen(mapped={"openers": UNSEEN})),
@@ -290,7 +290,7 @@ def test_history_is_refused_with_its_code(code: str, remembered: History | None)
 @pytest.mark.parametrize(
     ("code", "settings"),
     [
-        ("RBD508", {"policy": Policy(may_unmap=False)}),
+        ("RBD508", {"policy": UnmapPolicy(may_unmap=False)}),
         ("RBD508", {"freeze_file": "/etc/rbdagent/freeze"}),
         ("RBD508", {"freeze_file": UNSEEN}),
         ("RBD509", {"decided_after": 31.0}),
@@ -394,7 +394,7 @@ def test_refusal_shows_the_io_that_restarts_the_grace_period() -> None:
     (said,) = io.observed
     assert said.startswith("reads went from 809 to 812 between 40s ago and 30s ago; ")
     assert said.endswith("that I/O, 30s ago, restarts the grace period (10m0s)")
-    assert io.passes, "time alone makes it pass where no more I/O comes"
+    assert io.pending, "time alone makes it pass where no more I/O comes"
 
 
 def test_counters_that_changed_since_last_time_are_named() -> None:
@@ -407,7 +407,7 @@ def test_counters_that_changed_since_last_time_are_named() -> None:
 def test_unobserved_counters_do_not_pass_with_time() -> None:
     io = said_of_io(seen(mapped={"io_counters": UNSEEN}), history())
     assert "I/O counters: not observed" in io.observed[0]
-    assert not io.passes
+    assert not io.pending
 
 
 def test_every_condition_has_rows_in_the_table() -> None:

@@ -14,15 +14,15 @@ from msgspec.structs import replace
 from rbdagent.correlate import correlate_node
 from rbdagent.diagnose.verdict import judge
 from rbdagent.model import (
+    FreezeState,
     History,
     Mapping,
     NotObserved,
-    Policy,
     Snapshot,
-    Switches,
     Target,
     TargetKind,
     UnmapPlan,
+    UnmapPolicy,
 )
 from rbdagent.plan import plan_unmap
 from tests.conftest import TOLD
@@ -59,7 +59,7 @@ MEMORIES: Final[tuple[History | None, ...]] = (
     replace(history(), unmaps=UNSEEN),
     history(of=identity(client_id=9)),
 )
-POLICIES: Final = (*(LEAVE,) * 5, Policy(), replace(LEAVE, grace_s=4 * GRACE_S))
+POLICIES: Final = (*(LEAVE,) * 5, UnmapPolicy(), replace(LEAVE, grace_s=4 * GRACE_S))
 LOOKS: Final[tuple[dict[str, Any], ...]] = (
     *({},) * 5,
     {"uptime_s": None},
@@ -83,7 +83,7 @@ class Draw:
     def __init__(self, changes: list[tuple[str, Any]], choose: Any) -> None:  # noqa: ANN401
         self.parts = {**ORPHAN, **dict(changes)}
         self.memory: History | None = choose(MEMORIES)
-        self.policy: Policy = choose(POLICIES)
+        self.policy: UnmapPolicy = choose(POLICIES)
         self.extra: dict[str, Any] = choose(LOOKS)
 
     @property
@@ -142,7 +142,7 @@ class Draw:
                 look,
                 history=self.memory,
                 policy=self.policy,
-                switches=Switches(freeze_file=self.extra.get("file")),
+                switches=FreezeState(freeze_file=self.extra.get("file")),
                 now=moment(-1),
             )
             for use in correlate_node(look)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rbdagent.act import Attempt, Leave
+from rbdagent.act import Attempt, UnmapContext
 from rbdagent.diagnose.evidence import said_of_process
-from rbdagent.model import Policy, ProcessRef, UnmapRefusal
+from rbdagent.model import ProcessRef, UnmapPolicy, UnmapRefusal
 from rbdagent.report.public import PublicText
 from rbdagent.state import StateDir
 from tests.unit.builders import opener, process, target, world
@@ -91,8 +91,10 @@ def test_record_of_acts_names_only_program_and_pid(tmp_path: Path) -> None:
         target(),
         lambda _: look,
         lambda _: look,
-        leave=Leave(
-            by="root", policy=Policy(may_unmap=True, grace_s=GRACE_S), freeze_file=tmp_path / "x",
+        leave=UnmapContext(
+            by="root",
+            policy=UnmapPolicy(may_unmap=True, grace_s=GRACE_S),
+            freeze_file=tmp_path / "x",
             state=state,
         ),
         history=history(),

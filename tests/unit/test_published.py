@@ -17,11 +17,10 @@ from rbdagent.correlate import correlate, correlate_node
 from rbdagent.diagnose import diagnose
 from rbdagent.diagnose.neighbours import neighbours
 from rbdagent.model import (
-    Act,
     BlocklistEntry,
     Confidence,
+    Convergence,
     Diagnosis,
-    Followed,
     ImagePresence,
     NotObserved,
     PluginSocket,
@@ -31,6 +30,7 @@ from rbdagent.model import (
     Snapshot,
     TargetKind,
     UnmapOutcome,
+    UnmapRecord,
     Verdict,
 )
 from rbdagent.parse.kubernetes import rbd_node
@@ -78,7 +78,7 @@ def node_world(**parts: Any) -> Snapshot:
     return world(target=target(given="", kind=TargetKind.NONE, name=""), **parts)
 
 
-def status_of(seen: Snapshot, acts: tuple[Act, ...] | NotObserved = ()) -> Json:
+def status_of(seen: Snapshot, acts: tuple[UnmapRecord, ...] | NotObserved = ()) -> Json:
     diagnoses = [diagnose(use, seen) for use in correlate_node(seen)]
     return rbdnode_status(diagnoses, seen, history(of=identity()), acts)
 
@@ -93,7 +93,7 @@ def as_object(status: Json) -> Json:
     }
 
 
-ACT: Final = Act(
+ACT: Final = UnmapRecord(
     boot_id="b001",
     begun=moment(60),
     by="agent",
@@ -102,8 +102,8 @@ ACT: Final = Act(
     why="Orphaned",
     outcome=UnmapOutcome.UNMAPPED,
     message="/dev/rbd1 is unmapped",
-    followed=Followed.BLOCKED,
-    followed_because=("kubelet does not run", "a pod waits"),
+    convergence=Convergence.BLOCKED,
+    convergence_reasons=("kubelet does not run", "a pod waits"),
 )
 
 
@@ -120,7 +120,7 @@ ACT: Final = Act(
     ids=["orphan", "in use", "pinned", "half seen", "not seen", "nothing"],
 )
 def test_published_status_is_valid_against_the_crd_schema(seen: Snapshot) -> None:
-    of_no_volume = replace(ACT, persistent_volume=None, outcome=None, followed=None)
+    of_no_volume = replace(ACT, persistent_volume=None, outcome=None, convergence=None)
     published = as_object(status_of(seen, (ACT, of_no_volume)))
     jsonschema.validate(published, SCHEMA)
     node = rbd_node(published)
@@ -142,8 +142,8 @@ def test_published_orphan_has_its_client_its_pv_and_its_act() -> None:
     assert (mapping["clientID"], mapping["clientAddress"]) == (CLIENT, str(ADDRESS))
     assert (mapping["persistentVolume"], mapping["verdict"]) == (PV, "Orphaned")
     (act,) = status["acts"]
-    assert (act["outcome"], act["followed"]) == ("unmapped", "still-blocked")
-    assert act["followedBecause"] == "kubelet does not run; a pod waits"
+    assert (act["outcome"], act["convergence"]) == ("unmapped", "still-blocked")
+    assert act["convergenceReasons"] == "kubelet does not run; a pod waits"
 
 
 def test_unobserved_devices_are_null_and_not_an_empty_list() -> None:
@@ -174,7 +174,7 @@ def by_agent(
         image_id=IMAGE_ID,
         client_id=CLIENT,
         client_address=ADDRESS,
-        because=("nothing uses it",),
+        reasons=("nothing uses it",),
     )
     return PublishedNode(name=name, observed_at=at, mappings=(replace(mapping, **changes),))
 
@@ -185,7 +185,7 @@ def test_published_client_makes_the_holder_certain() -> None:
     (judged,) = diagnosis.holders
     assert (judged.holder.node, judged.holder.confidence) == ("worker-1", Confidence.CERTAIN)
     assert judged.verdict is Verdict.ORPHANED
-    assert "the agent on worker-1 reported /dev/rbd7" in judged.because[0]
+    assert "the agent on worker-1 reported /dev/rbd7" in judged.reasons[0]
     assert "RBD101" in {finding.code for finding in diagnosis.findings}
     assert lines_of(diagnosis.next_commands)[0].startswith("ssh worker-1 rbdagent")
     assert not any("unmap" in line for line in lines_of(diagnosis.next_commands))
@@ -204,7 +204,7 @@ def test_old_report_names_the_node_but_not_the_verdict() -> None:
     assert judged.holder.confidence is Confidence.CERTAIN
     assert judged.verdict is Verdict.UNDETERMINED
     reason = "the last report of the agent there is 60m old: Orphaned"
-    assert reason in judged.because
+    assert reason in judged.reasons
 
 
 def test_running_pod_outweighs_the_published_verdict() -> None:
@@ -290,7 +290,7 @@ def test_recovery_by_a_remote_kubelet_is_conditional() -> None:
     assert "not observed from here: whether kubelet and the CSI driver work on worker-1 now" in (
         told.evidence
     )
-    assert "once it is running, the CSI driver responds there" in str(told.heals)
+    assert "once it is running, the CSI driver responds there" in str(told.recovery)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -543,7 +543,7 @@ NEIGHBOURS: Final[dict[str, tuple[Snapshot, tuple[str, ...]]]] = {
         from_agent(their_watch={"cookie": LIBRBD_COOKIE}),
         ("worker-2",),
     ),
-    "it only passes by": (node_world(of_image={"passing_watchers": (remote_watcher(),)}), ()),
+    "it only passes by": (node_world(of_image={"transient_watchers": (remote_watcher(),)}), ()),
     "several may write": (
         from_agent(
             in_kube={

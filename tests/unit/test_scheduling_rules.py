@@ -9,7 +9,15 @@ from msgspec.structs import replace
 
 from rbdagent.commands import lines_of
 from rbdagent.diagnose.scheduling import fits
-from rbdagent.model import Claim, CsiNode, CsiSource, ObjectRef, Requirement, Severity, Snapshot
+from rbdagent.model import (
+    CSINode,
+    CsiSource,
+    ObjectRef,
+    PersistentVolumeClaim,
+    Requirement,
+    Severity,
+    Snapshot,
+)
 from tests.unit.builders import (
     DRIVER,
     JUST_NOW,
@@ -133,8 +141,8 @@ SAID: Final[Said] = {
             unplaced(
                 FULL,
                 csi_nodes=(
-                    CsiNode(node_name="worker-1", drivers=(DRIVER,), limits=((DRIVER, 1),)),
-                    CsiNode(node_name="worker-2", drivers=(DRIVER,), limits=((DRIVER, 2),)),
+                    CSINode(node_name="worker-1", drivers=(DRIVER,), limits=((DRIVER, 1),)),
+                    CSINode(node_name="worker-2", drivers=(DRIVER,), limits=((DRIVER, 2),)),
                 ),
                 nodes=(
                     node("worker-1", volumes_attached=(f"kubernetes.io/csi/{DRIVER}^other",)),
@@ -189,7 +197,7 @@ def test_code_is_reported_and_only_the_expected_others(
 ) -> None:
     finding = found(seen, code)
     assert finding.remedy
-    assert finding.heals is not None or finding.severity is Severity.INFO
+    assert finding.recovery is not None or finding.severity is Severity.INFO
     assert "None" not in finding.message
     assert trouble(seen) - {code} == beside
 
@@ -301,7 +309,7 @@ WHEN_GONE: Final = "the ephemeral-volume controller, once that claim is gone"
 
 
 @pytest.mark.parametrize(
-    ("there", "since", "severity", "heals"),
+    ("there", "since", "severity", "recovery"),
     [
         (LEAVING, LATELY, Severity.INFO, WHEN_GONE),
         (replace(LEAVING, deleting_since=LONG_AGO), LONG_AGO, Severity.ERROR, WHEN_GONE),
@@ -320,12 +328,12 @@ WHEN_GONE: Final = "the ephemeral-volume controller, once that claim is gone"
     ],
 )
 def test_claim_of_the_previous_pod_is_info_during_collection(
-    there: Claim, since: str, severity: Severity, heals: str
+    there: PersistentVolumeClaim, since: str, severity: Severity, recovery: str
 ) -> None:
     seen = unplaced(NOT_OWNER, of_pod={"created_at": since}, claims=(claim(), there))
     finding = found(seen, "RBD705")
     assert finding.severity is severity
-    assert str(finding.heals) == heals
+    assert str(finding.recovery) == recovery
 
 
 def test_command_diagnoses_the_claim_being_deleted() -> None:
@@ -334,9 +342,9 @@ def test_command_diagnoses_the_claim_being_deleted() -> None:
     assert lines_of(finding.commands) == ("rbdagent diagnose pvc/default/web-1-scratch",)
 
 
-def limits(*drivers: str) -> tuple[CsiNode, ...]:
+def limits(*drivers: str) -> tuple[CSINode, ...]:
     return (
-        CsiNode(
+        CSINode(
             node_name="worker-1",
             drivers=(DRIVER, EBS),
             limits=tuple((driver, 25) for driver in drivers),

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from rbdagent.errors import RbdagentError
-from rbdagent.model import Act, Followed, NotObserved, UnmapOutcome, observed_of
+from rbdagent.model import Convergence, NotObserved, UnmapOutcome, UnmapRecord, observed_of
 from rbdagent.state import StateDir, unmaps_of
 from tests.unit.plans import INCARNATION, history, identity, moment
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FILE, ACTS = "history.json", "acts.json"
 
 
-def act(ago_s: float, **changes: object) -> Act:
+def act(ago_s: float, **changes: object) -> UnmapRecord:
     given: dict[str, object] = {
         "boot_id": "b001",
         "begun": moment(ago_s),
@@ -30,7 +30,7 @@ def act(ago_s: float, **changes: object) -> Act:
         "persistent_volume": "pvc-1",
         "why": "Orphaned for 11m0s",
     }
-    return Act(**(given | changes))  # type: ignore[arg-type]
+    return UnmapRecord(**(given | changes))  # type: ignore[arg-type]
 
 
 def test_saved_history_is_loaded(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_malformed_record_of_acts_is_not_observed_and_is_kept(tmp_path: Path, ra
     for found in (state.acts(), state.acts(), state.ended()):
         assert isinstance(found, NotObserved)
         assert found.reason.startswith(f"{record}: ")
-        assert f"mv {record}" in found.cure
+        assert f"mv {record}" in found.hint
     with pytest.raises(RbdagentError, match=ACTS):
         state.save_act(act(30))
     assert record.read_bytes() == raw
@@ -130,7 +130,7 @@ def test_error_about_a_record_does_not_quote_it(tmp_path: Path, text: str) -> No
     (tmp_path / FILE).write_text(text.replace('"Acts"', '"History"'))
     found = StateDir(tmp_path).acts()
     assert isinstance(found, NotObserved)
-    assert KEPT not in found.reason + found.cure
+    assert KEPT not in found.reason + found.hint
     assert KEPT not in StateDir(tmp_path).history()[1]
 
 
@@ -159,10 +159,10 @@ def test_end_of_an_act_replaces_its_start(tmp_path: Path) -> None:
     state = StateDir(tmp_path)
     state.save_act(act(60))
     state.save_act(act(30))
-    ended = act(60, outcome=UnmapOutcome.UNMAPPED, followed=Followed.PENDING)
-    for update in (ended, replace(ended, followed=Followed.CLEARED)):
+    ended = act(60, outcome=UnmapOutcome.UNMAPPED, convergence=Convergence.PENDING)
+    for update in (ended, replace(ended, convergence=Convergence.CLEARED)):
         state.save_act(update)
-    assert state.acts() == (replace(ended, followed=Followed.CLEARED), act(30))
+    assert state.acts() == (replace(ended, convergence=Convergence.CLEARED), act(30))
 
 
 def test_acts_of_this_boot_that_were_not_refused_are_unmaps() -> None:

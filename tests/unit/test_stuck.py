@@ -28,15 +28,15 @@ from rbdagent.diagnose.stuck import (
 from rbdagent.diagnose.subjects import Scope, subjects_of
 from rbdagent.diagnose.suspects import images_of_suspects
 from rbdagent.model import (
-    Claim,
     Finding,
     KubeView,
-    Life,
+    Lifecycle,
     LifeList,
     NotObserved,
     ObjectRef,
     OtherSource,
     PersistentVolume,
+    PersistentVolumeClaim,
     Pod,
     Requirement,
     Severity,
@@ -101,7 +101,7 @@ def alone(snapshot: Snapshot, target: Target) -> Snapshot:
     return replace(snapshot, target=target, kubernetes=replace(kube, events=events))
 
 
-def life_in(snapshot: Snapshot) -> Life:
+def life_in(snapshot: Snapshot) -> Lifecycle:
     return among_all(life_of(correlate(snapshot), snapshot), snapshot)
 
 
@@ -309,7 +309,7 @@ _VOLUMES: Final = st.lists(
     max_size=60,
 )
 _CLAIMS: Final = st.builds(
-    Claim,
+    PersistentVolumeClaim,
     ref=st.just(ObjectRef(namespace="shop", name="data", uid="u")),
     phase=st.just("Pending"),
     access_modes=st.just(("ReadWriteOnce",)),
@@ -322,7 +322,7 @@ _CLAIMS: Final = st.builds(
 @MANY
 @given(volumes=_VOLUMES, claims=st.lists(_CLAIMS, min_size=1, max_size=3))
 def test_nearest_volumes_equal_those_of_a_comparison_with_all(
-    volumes: list[PersistentVolume], claims: list[Claim]
+    volumes: list[PersistentVolume], claims: list[PersistentVolumeClaim]
 ) -> None:
     shelf = Shelf(sorted(volumes, key=lambda volume: volume.name))
     for claim in claims:
@@ -333,7 +333,9 @@ def test_nearest_volumes_equal_those_of_a_comparison_with_all(
 def test_comparisons_among_5000_volumes_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[int] = []
 
-    def counted(claim: Claim, volumes: Iterable[PersistentVolume]) -> tuple[object, ...]:
+    def counted(
+        claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume]
+    ) -> tuple[object, ...]:
         held = list(volumes)
         compared.append(len(held))
         return candidates(claim, held)
@@ -482,13 +484,13 @@ def test_claims_that_wait_for_one_provisioner_are_one_cause() -> None:
     found = broken(_is_unbound, 0, 1, 3, 4)
     (cause,) = found.causes
     assert cause.finding.code == "RBD606"
-    assert [victim.life.diagnosis.use.target.given for victim in cause.victims] == [
+    assert [victim.life.diagnosis.use.target.given for victim in cause.affected] == [
         "pvc/bank/data-1",
         "pvc/bank/data-3",
         "pvc/shop/data-0",
         "pvc/shop/data-4",
     ]
-    assert cause.victims[0].since == "2026-11-20T01:00:00Z"
+    assert cause.affected[0].since == "2026-11-20T01:00:00Z"
 
 
 def test_claims_with_two_missing_storage_classes_are_two_causes() -> None:
@@ -498,7 +500,7 @@ def test_claims_with_two_missing_storage_classes_are_two_causes() -> None:
         maker.claims[number] = replace(maker.claims[number], storage_class=name)
 
     found = broken(become, 0, 1, 3)
-    assert [(cause.finding.code, len(cause.victims)) for cause in found.causes] == [
+    assert [(cause.finding.code, len(cause.affected)) for cause in found.causes] == [
         ("RBD601", 2),
         ("RBD601", 1),
     ]
@@ -509,7 +511,7 @@ def test_volumes_on_a_node_that_is_down_are_one_cause() -> None:
     # worker-1 has data-0 and data-3.
     maker.nodes[0] = replace(maker.nodes[0], ready=None)
     found = stuck_in(maker.from_afar())
-    assert [(cause.finding.code, len(cause.victims)) for cause in found.causes] == [("RBD113", 2)]
+    assert [(cause.finding.code, len(cause.affected)) for cause in found.causes] == [("RBD113", 2)]
     assert found.causes[0].finding.subject == "node worker-1"
 
 
@@ -535,7 +537,7 @@ def test_causes_are_sorted_by_severity_then_by_affected_count() -> None:
         for volume in maker.volumes
     ]
     found = stuck_in(maker.from_afar())
-    assert [(cause.finding.code, len(cause.victims)) for cause in found.causes] == [
+    assert [(cause.finding.code, len(cause.affected)) for cause in found.causes] == [
         ("RBD106", 1),
         ("RBD606", 2),
         ("RBD601", 1),

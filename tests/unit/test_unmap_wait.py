@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from rbdagent.act import Attempt, Leave
+from rbdagent.act import Attempt, UnmapContext
 from rbdagent.cli import unmap as command
-from rbdagent.model import Moment, Policy, Snapshot, Target, UnmapPlan
+from rbdagent.model import BootTime, Snapshot, Target, UnmapPlan, UnmapPolicy
 from rbdagent.state import StateDir
 from tests.unit.builders import NO_IO, NOW, NOWHERE
 from tests.unit.plans import UPTIME_S, seen
@@ -40,14 +40,14 @@ def test_wait_reports_io_and_ends_a_grace_period_after_it(
         ORPHAN.target,
         look,
         look,
-        leave=Leave(
+        leave=UnmapContext(
             by="root",
-            policy=Policy(may_unmap=True, grace_s=GRACE_S),
+            policy=UnmapPolicy(may_unmap=True, grace_s=GRACE_S),
             freeze_file=Path("/none"),
             state=StateDir(tmp_path),
         ),
         history=None,
-        clock=lambda: Moment(at=NOW, uptime_s=uptime[0]),
+        clock=lambda: BootTime(at=NOW, uptime_s=uptime[0]),
     )
     monkeypatch.setattr("time.sleep", sleep)
     assert isinstance(
