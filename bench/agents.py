@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING, Final
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench.cpu import cpu_s
-from rbdagent.observe.asking import RBD_NODES
-from rbdagent.observe.kubeconfig import Credentials, credentials
+from rbdagent.collect.kube.kubeconfig import Credentials, credentials
+from rbdagent.collect.kube.requests import RBD_NODES
 from tests.lab.controlplane import ControlPlane
 from tests.lab.fleet import (
     LEASES,

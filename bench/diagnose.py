@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from rbdagent.cli.output import data_text
-from rbdagent.diagnose.stuck import stuck_in
+from rbdagent.lifecycle.cluster_report import stuck_in
 from rbdagent.report.machine import life_list
 from rbdagent.report.snapshot import dump_snapshot, load_snapshot
 from tests.lab.many import many

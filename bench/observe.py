@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from rbdagent.collect.ceph.connection import CephAccess
+from rbdagent.collect.ceph.images import CephLook
+from rbdagent.collect.node.observer import NodeRoots, observe_node
 from rbdagent.model import ImageIdentity, ImageSpec, NotObserved
-from rbdagent.observe.ceph import CephLook
-from rbdagent.observe.cluster import CephAccess
-from rbdagent.observe.node import NodeRoots, observe_node
 from tests.lab.ceph import READ_ONLY_CAPS, CephCluster
 from tests.lab.node_tree import write_tree
 from tests.lab.processes import Processes, wait_until

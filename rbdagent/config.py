@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from rbdagent.observe.cluster import CephAccess
-    from rbdagent.observe.kubeconfig import KubeAccess
-    from rbdagent.observe.node import NodeRoots
+    from rbdagent.collect.ceph.connection import CephAccess
+    from rbdagent.collect.kube.kubeconfig import KubeAccess
+    from rbdagent.collect.node.observer import NodeRoots
 
 DEFAULT_FILE: Final = "/etc/rbdagent/config.toml"
 
@@ -104,7 +104,7 @@ def load_file(path: Path, *, must_exist: bool) -> Mapping[str, Any]:
     Raises:
         UsageError: it cannot be read, or is not a configuration file.
     """
-    from rbdagent.observe.user_files import read_user_file
+    from rbdagent.collect.user_files import read_user_file
 
     try:
         text = read_user_file(path, most=_MOST).decode()

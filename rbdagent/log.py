@@ -98,8 +98,8 @@ class _ShownLines(logging.Formatter):
 
 @contextlib.contextmanager
 def tracebacks_shown() -> Iterator[None]:
-    """Write the tracebacks of contained failures (``rbdagent.observe.failure``) to stderr."""
-    from rbdagent.observe.failure import LOGGER
+    """Write the tracebacks of contained failures (``rbdagent.collect.failure``) to stderr."""
+    from rbdagent.collect.failure import LOGGER
 
     logger = logging.getLogger(LOGGER)
     before = logger.level, logger.handlers

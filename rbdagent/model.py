@@ -1381,7 +1381,7 @@ class Cause(Struct, frozen=True, kw_only=True):
     affected: tuple[AffectedObject, ...]
 
 
-class LifeList(Struct, frozen=True, kw_only=True):
+class ClusterReport(Struct, frozen=True, kw_only=True):
     """All stuck objects in a cluster, or in a part of it."""
 
     causes: tuple[Cause, ...]

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from rbdagent.correlate.identity import pods_of, volumes_of
-from rbdagent.correlate.local import unbacked_on
+from rbdagent.collect.kube.client import Api, StatusError
+from rbdagent.collect.kube.kubeconfig import credentials
+from rbdagent.correlate.image_identity import pods_of, volumes_of
+from rbdagent.correlate.node_usage import unbacked_on
 from rbdagent.model import (
     Convergence,
     Diagnosis,
@@ -25,8 +27,6 @@ from rbdagent.model import (
     Verdict,
     observed_of,
 )
-from rbdagent.observe.api import Api, StatusError
-from rbdagent.observe.kubeconfig import credentials
 from rbdagent.parse.shown import shown
 from rbdagent.report.public import PublicText
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rbdagent.agent.loop import CycleResult
-    from rbdagent.observe.kubeconfig import KubeAccess
+    from rbdagent.collect.kube.kubeconfig import KubeAccess
 
 Json = dict[str, Any]
 _LONGEST: Final = 1024

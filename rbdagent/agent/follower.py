@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from rbdagent.errors import NotFoundError, RbdagentError
-from rbdagent.follow import Outlook, follow
 from rbdagent.model import Convergence, History, NotObserved, Target, TargetKind, UnmapRecord
+from rbdagent.unmap.followup import Outlook, follow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rbdagent.agent.loop import CycleResult
     from rbdagent.log import Log
     from rbdagent.model import Snapshot
-    from rbdagent.state import StateDir
+    from rbdagent.unmap.state_store import StateDir
 
 FOLLOWED_S: Final = 900.0
 """After this time the agent stops the follow-up and reports what still blocks the volume."""

@@ -11,18 +11,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rbdagent.act import LONGEST_GAP_S, Attempt, UnmapContext
 from rbdagent.agent.follower import Follower, is_followed, is_under_way
 from rbdagent.agent.neighbours import Neighbours
 from rbdagent.agent.objects import OwnObjects
+from rbdagent.collect.failure import as_source_error
+from rbdagent.collector import look, only_ceph, with_images
 from rbdagent.correlate import NodeUses, images_waited_for, uses_of_node
-from rbdagent.correlate.identity import mappings_of
-from rbdagent.diagnose import diagnose
-from rbdagent.diagnose.blocked import blocked_volumes
-from rbdagent.diagnose.times import seconds
+from rbdagent.correlate.image_identity import mappings_of
 from rbdagent.errors import RbdagentError
-from rbdagent.history import remember
-from rbdagent.look import look, only_ceph, with_images
+from rbdagent.lifecycle.blocked_pods import blocked_volumes
 from rbdagent.model import (
     BlockedVolume,
     BootTime,
@@ -44,19 +41,22 @@ from rbdagent.model import (
     Verdict,
     observed_of,
 )
-from rbdagent.observe.failure import as_source_error
-from rbdagent.plan import unmaps_of_last_hour
-from rbdagent.state import unmaps_of
-from rbdagent.unmap import node_paths
+from rbdagent.rules import diagnose
+from rbdagent.unmap.executor import LONGEST_GAP_S, Attempt, UnmapContext
+from rbdagent.unmap.orphan_history import remember
+from rbdagent.unmap.preconditions import unmaps_of_last_hour
+from rbdagent.unmap.state_store import unmaps_of
+from rbdagent.unmap.writer import node_paths
+from rbdagent.verdicts.timing import seconds
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Container
 
-    from rbdagent.agent.wake import Wake
+    from rbdagent.agent.kernel_events import Wake
+    from rbdagent.collector import Workers
     from rbdagent.config import Settings
     from rbdagent.log import Log
-    from rbdagent.look import Workers
 
 _ALL: Final = Target(given="", kind=TargetKind.NONE)
 _KUBE_S: Final = 300.0

@@ -16,8 +16,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from rbdagent import __version__
 from rbdagent.agent.events import CONFLICTING
-from rbdagent.correlate.identity import pods_of
-from rbdagent.correlate.local import unbacked_on
+from rbdagent.correlate.image_identity import pods_of
+from rbdagent.correlate.node_usage import unbacked_on
 from rbdagent.model import Mapping, NotObserved, SourceState, UnmapOutcome, Verdict
 from rbdagent.parse.shown import in_all_texts, shown
 

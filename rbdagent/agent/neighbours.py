@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rbdagent.collect.kube.list_target import rbd_nodes_named
+from rbdagent.collector import with_published
 from rbdagent.correlate import NodeUses, uses_of_node
-from rbdagent.correlate.strangers import nodes_of_strangers
-from rbdagent.diagnose.neighbours import neighbours
-from rbdagent.look import with_published
+from rbdagent.correlate.unknown_watchers import nodes_of_strangers
 from rbdagent.model import NotObserved, PublishedNode
-from rbdagent.observe.kube import rbd_nodes_named
+from rbdagent.verdicts.neighbours import neighbours
 
 if TYPE_CHECKING:
-    from rbdagent.observe.kubeconfig import KubeAccess
+    from rbdagent.collect.kube.kubeconfig import KubeAccess
 
 
 class Neighbours:

@@ -8,10 +8,14 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
+from rbdagent.collect.failure import not_observed
+from rbdagent.collect.kube.client import Api
+from rbdagent.collect.kube.get_by_name import NOTHING, NamedLook, lately
+from rbdagent.collect.kube.kubeconfig import credentials
+from rbdagent.collect.kube.list_target import gaps_of
+from rbdagent.collect.kube.requests import ATTACHMENTS, NODES, VOLUMES
 from rbdagent.correlate import NodeUses, uses_of_node
-from rbdagent.correlate.strangers import strangers
-from rbdagent.diagnose.neighbours import would_conflict
-from rbdagent.diagnose.target import volumes_of_use
+from rbdagent.correlate.unknown_watchers import strangers
 from rbdagent.errors import ParseError, SourceError
 from rbdagent.model import (
     Gap,
@@ -23,19 +27,15 @@ from rbdagent.model import (
     Volume,
     observed_of,
 )
-from rbdagent.observe.api import Api
-from rbdagent.observe.asking import ATTACHMENTS, NODES, VOLUMES
-from rbdagent.observe.failure import not_observed
-from rbdagent.observe.kube import gaps_of
-from rbdagent.observe.kubeconfig import credentials
-from rbdagent.observe.named import NOTHING, NamedLook, lately
 from rbdagent.parse import kubernetes as read
+from rbdagent.verdicts.neighbours import would_conflict
+from rbdagent.verdicts.volume_verdict import volumes_of_use
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from rbdagent.collect.kube.kubeconfig import KubeAccess
     from rbdagent.model import Holder, NodeView, Snapshot
-    from rbdagent.observe.kubeconfig import KubeAccess
 
 _T = TypeVar("_T")
 Json = dict[str, Any]

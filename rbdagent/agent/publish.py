@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from rbdagent.observe.api import Api, StatusError
-from rbdagent.observe.asking import NOT_FOUND, RBD_NODES
-from rbdagent.observe.kubeconfig import credentials
+from rbdagent.collect.kube.client import Api, StatusError
+from rbdagent.collect.kube.kubeconfig import credentials
+from rbdagent.collect.kube.requests import NOT_FOUND, RBD_NODES
 
 if TYPE_CHECKING:
-    from rbdagent.observe.kubeconfig import KubeAccess
+    from rbdagent.collect.kube.kubeconfig import KubeAccess
 
 Json = dict[str, Any]
 

@@ -1,5 +1,5 @@
 """The command line: parse, observe or load, diagnose, print. One thin module for each verb."""
 
-from rbdagent.cli.program import cli, run
+from rbdagent.cli.main import cli, run
 
 __all__ = ["cli", "run"]

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rbdagent.cli.flags import Duration, acting, leave_of, observing, option, state_of
+from rbdagent.cli.options import Duration, acting, leave_of, observing, option, state_of
 from rbdagent.cli.output import moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rbdagent.agent.kernel_events import Wake
     from rbdagent.agent.loop import CycleResult
-    from rbdagent.agent.notify import ServiceManager
-    from rbdagent.agent.wake import Wake
+    from rbdagent.agent.systemd import ServiceManager
+    from rbdagent.collect.kube.kubeconfig import KubeAccess
     from rbdagent.config import Settings
     from rbdagent.log import Log
-    from rbdagent.observe.kubeconfig import KubeAccess
 
 _M_ARENA_MAX: Final = -8
 """From malloc.h of glibc."""
@@ -54,7 +54,7 @@ def command(
     **allowed: Any,  # noqa: ANN401 - the flags of the policy
 ) -> int:
     """Run on a node: watch its mappings, publish them, and unmap orphans where that is allowed."""
-    from rbdagent.look import keep_workers
+    from rbdagent.collector import keep_workers
 
     # The other verbs exit after one output, and run without the garbage collector.
     gc.enable()
@@ -68,10 +68,10 @@ def command(
         # This call forks. So it runs before this process starts threads, and before this process
         # imports modules that the workers do not need: a page that one process changes is copied.
         workers = keep_workers(chosen)
-        from rbdagent.agent.endpoint import serve
+        from rbdagent.agent.http import serve
+        from rbdagent.agent.kernel_events import Wake
         from rbdagent.agent.loop import Agent, run_until
-        from rbdagent.agent.notify import ServiceManager
-        from rbdagent.agent.wake import Wake
+        from rbdagent.agent.systemd import ServiceManager
         from rbdagent.log import Log
 
         log = Log(node=chosen.node_name)
@@ -160,7 +160,7 @@ class _Kubernetes:
 
     def tell(self, seen: CycleResult) -> None:
         """Write RBDNode and Events; log a failure and continue."""
-        from rbdagent.observe.failure import as_source_error
+        from rbdagent.collect.failure import as_source_error
 
         for what, write in (("RBDNode", self._publish), ("events", self._events.tell)):
             try:
@@ -178,7 +178,7 @@ class _Kubernetes:
 
     def watch(self, wake: Wake) -> None:
         """Wake the agent on changes; make it write the RBDNode again if it was deleted."""
-        from rbdagent.agent.watching import watch
+        from rbdagent.agent.pod_watch import watch
 
         def withdrawn() -> None:
             self._publisher.forget()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rbdagent.cli.flags import OF_ONE_CLUSTER, OUTPUT, ceph_tables, observing
+from rbdagent.cli.options import OF_ONE_CLUSTER, OUTPUT, ceph_tables, observing
 from rbdagent.cli.output import data_text, has_colour, say
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ def command(*, output: str, settings: Callable[[], Settings]) -> int:
 
     Exits with code 1 if a required check fails. After a warning, answers only lack detail.
     """
-    from rbdagent.check import check_all
     from rbdagent.model import CheckState
+    from rbdagent.preflight import check_all
     from rbdagent.report.machine import check_report
     from rbdagent.report.text import check_lines
 

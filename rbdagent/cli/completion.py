@@ -17,7 +17,7 @@ def command(*, shell: str) -> int:
     found = get_completion_class(shell)
     if found is None:
         raise UsageError(f"no completion for {shell}")
-    from rbdagent.cli.program import cli
+    from rbdagent.cli.main import cli
 
     say(found(cli, {}, "rbdagent", "_RBDAGENT_COMPLETE").source())
     return 0

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from rbdagent.cli.flags import all_namespaces, everything, observing, reading
+from rbdagent.cli.data_source import snapshot_of
+from rbdagent.cli.options import all_namespaces, everything, observing, reading
 from rbdagent.cli.output import data_text, exit_code, exit_code_of_list, has_colour, repeat
-from rbdagent.cli.source import snapshot_of
 from rbdagent.errors import ParseError, UsageError
 from rbdagent.model import CollectScope
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rbdagent.config import Settings
-    from rbdagent.diagnose.subjects import Scope
-    from rbdagent.model import Lifecycle, LifeList, Snapshot, Target
+    from rbdagent.lifecycle.targets import Scope
+    from rbdagent.model import ClusterReport, Lifecycle, Snapshot, Target
 
 
 @click.command("diagnose")
@@ -90,7 +90,7 @@ def _of_target(target: str, namespace: str | None, how: _Request) -> Callable[[]
             also=CollectScope.LIFECYCLE,
         )
         from rbdagent.correlate import correlate
-        from rbdagent.diagnose.life import life_of
+        from rbdagent.lifecycle.steps import life_of
 
         life = life_of(correlate(snapshot), snapshot)
         return _render(life, snapshot, how.output), exit_code((life.diagnosis,), how.fail_on)
@@ -100,7 +100,7 @@ def _of_target(target: str, namespace: str | None, how: _Request) -> Callable[[]
 
 def _load(output: str) -> None:
     """Import the modules for the output while the sources respond."""
-    importlib.import_module("rbdagent.diagnose.life")
+    importlib.import_module("rbdagent.lifecycle.steps")
     forms = {"json": "machine", "yaml": "machine", "html": "page"}
     importlib.import_module(f"rbdagent.report.{forms.get(output, 'story')}")
 
@@ -129,7 +129,7 @@ def _render(life: Lifecycle, snapshot: Snapshot, output: str) -> str:
 
 
 def _scope(namespace: str | None, selector: str | None) -> Scope:
-    from rbdagent.diagnose.subjects import Scope
+    from rbdagent.lifecycle.targets import Scope
     from rbdagent.parse.selector import parse_selector
 
     try:
@@ -157,7 +157,7 @@ def _of_everything(
         snapshot = snapshot_of(
             wanted, how.source, how.settings, also=CollectScope.LIFECYCLE | CollectScope.EVERYTHING
         )
-        from rbdagent.diagnose.stuck import stuck_in
+        from rbdagent.lifecycle.cluster_report import stuck_in
 
         found = stuck_in(snapshot, scope)
         code = exit_code_of_list(found, snapshot, how.fail_on)
@@ -166,7 +166,7 @@ def _of_everything(
     return once
 
 
-def _render_all(found: LifeList, snapshot: Snapshot, words: str, output: str) -> str:
+def _render_all(found: ClusterReport, snapshot: Snapshot, words: str, output: str) -> str:
     if output in {"json", "yaml"}:
         from rbdagent.report.machine import life_list
 

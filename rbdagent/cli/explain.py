@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rbdagent.cli.flags import DEBUG, OUTPUT
+from rbdagent.cli.options import DEBUG, OUTPUT
 from rbdagent.cli.output import data_text, say
 
 

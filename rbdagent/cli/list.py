@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from rbdagent.cli.flags import observing, reading
+from rbdagent.cli.data_source import snapshot_of
+from rbdagent.cli.options import observing, reading
 from rbdagent.cli.output import data_text, exit_code, has_colour, now_utc, repeat
-from rbdagent.cli.source import snapshot_of
 from rbdagent.errors import ParseError, RbdagentError, UsageError
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ def command(
 
     def once() -> tuple[str, int]:
         from rbdagent.correlate import correlate_node
-        from rbdagent.correlate.identity import mappings_seen
-        from rbdagent.diagnose import diagnose
+        from rbdagent.correlate.image_identity import mappings_seen
+        from rbdagent.rules import diagnose
 
         snapshot = snapshot_of(Target(given="", kind=TargetKind.NONE), source, settings)
         diagnoses = [diagnose(use, snapshot) for use in correlate_node(snapshot)]
@@ -67,7 +67,7 @@ def command(
 
 def _published(output: str, settings: Settings) -> str:
     """Return the output for the RBDNodes that the agents of all nodes published."""
-    from rbdagent.observe.kube import published_nodes
+    from rbdagent.collect.kube.list_target import published_nodes
 
     if settings.kube is None:
         raise UsageError(

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rbdagent.cli.flags import SEVERITIES
+from rbdagent.cli.options import SEVERITIES
 from rbdagent.errors import RbdagentError
 from rbdagent.parse.shown import in_json, shown, shown_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from rbdagent.model import BootTime, Diagnosis, Finding, LifeList, Snapshot
+    from rbdagent.model import BootTime, ClusterReport, Diagnosis, Finding, Snapshot
 
 
 _FINDINGS: Final = 3
@@ -84,9 +84,9 @@ def is_serious(findings: Iterable[Finding], fail_on: str) -> bool:
     return any(SEVERITIES.index(str(finding.severity)) >= least for finding in findings)
 
 
-def exit_code_of_list(found: LifeList, snapshot: Snapshot, fail_on: str) -> int:
+def exit_code_of_list(found: ClusterReport, snapshot: Snapshot, fail_on: str) -> int:
     """Return the exit code for all stuck objects; 1 also if the observation is incomplete."""
-    from rbdagent.diagnose.stuck import is_complete, is_empty, unseen_of
+    from rbdagent.lifecycle.cluster_report import is_complete, is_empty, unseen_of
 
     findings = [finding for stuck in found.stuck for finding in stuck.life.findings]
     if is_serious((*findings, *found.findings), fail_on):
@@ -127,7 +127,7 @@ def _timeless(text: str) -> str:
     """
     import re
 
-    from rbdagent.diagnose.times import AGES
+    from rbdagent.verdicts.timing import AGES
 
     return " ".join(AGES.sub("", re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "", text)).split())
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rbdagent.cli.flags import all_namespaces, everything, observing
+from rbdagent.cli.data_source import snapshot_of
+from rbdagent.cli.options import all_namespaces, everything, observing
 from rbdagent.cli.output import say
-from rbdagent.cli.source import snapshot_of
 from rbdagent.errors import UsageError
 from rbdagent.model import CollectScope
 

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rbdagent.cli.flags import acting, leave_of, observing
+from rbdagent.cli.data_source import snapshot_of
+from rbdagent.cli.options import acting, leave_of, observing
 from rbdagent.cli.output import complain, data_text, has_colour, moment, say
-from rbdagent.cli.source import snapshot_of
 from rbdagent.errors import UsageError
 from rbdagent.model import CollectScope
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rbdagent.act import Attempt
     from rbdagent.config import Settings
     from rbdagent.model import Snapshot, Target, UnmapPlan, UnmapRefusal, UnmapResult
+    from rbdagent.unmap.executor import Attempt
 
 _REFUSED: Final = 4
 _RETRY_S: Final = 10.0
@@ -62,7 +62,7 @@ def command(
     attempt = _attempt(asked, source, time_left.settings, allowed)
     decided = _decide(attempt, time_left, wait=wait)
     from rbdagent.model import UnmapPlan
-    from rbdagent.unmap import node_paths
+    from rbdagent.unmap.writer import node_paths
 
     if not yes or not isinstance(decided, UnmapPlan):
         return _print(decided, output)
@@ -96,7 +96,7 @@ class TimeLeft:
 def _attempt(
     target: Target, source: str | None, settings: Callable[[], Settings], allowed: dict[str, Any]
 ) -> Attempt:
-    from rbdagent.act import Attempt
+    from rbdagent.unmap.executor import Attempt
 
     # The plan shows the actions of --yes.
     leave = leave_of(allowed, by=_user(), may_unmap=True)
@@ -106,7 +106,7 @@ def _attempt(
 
     workers = None
     if source is None:
-        from rbdagent.look import keep_workers
+        from rbdagent.collector import keep_workers
 
         # The execution of a plan needs several observations.
         workers = keep_workers(settings())
@@ -116,7 +116,7 @@ def _attempt(
         return snapshot_of(at, source, settings, also=CollectScope.UNMAP_GUARDS, workers=workers)
 
     def ask_ceph(image: Target) -> Snapshot:
-        from rbdagent.look import only_ceph
+        from rbdagent.collector import only_ceph
 
         return snapshot_of(image, source, lambda: only_ceph(settings()), workers=workers)
 
@@ -139,8 +139,8 @@ def _user() -> str:
 
 def _decide(attempt: Attempt, time_left: TimeLeft, *, wait: bool) -> UnmapPlan | UnmapRefusal:
     """Observe and plan; with ``wait`` repeat while only the grace period is missing."""
-    from rbdagent.act import is_only_a_matter_of_time
     from rbdagent.model import UnmapRefusal
+    from rbdagent.unmap.executor import is_only_a_matter_of_time
 
     decided = attempt.decide()
     while wait and isinstance(decided, UnmapRefusal) and is_only_a_matter_of_time(decided):

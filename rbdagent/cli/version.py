@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from rbdagent import __version__
-from rbdagent.cli.flags import DEBUG, OUTPUT
+from rbdagent.cli.options import DEBUG, OUTPUT
 from rbdagent.cli.output import data_text, say
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rbdagent.cli.flags import observing, reading
+from rbdagent.cli.data_source import snapshot_of
+from rbdagent.cli.options import observing, reading
 from rbdagent.cli.output import data_text, exit_code, has_colour, repeat
-from rbdagent.cli.source import snapshot_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,7 @@ def command(
     def once() -> tuple[str, int]:
         snapshot = snapshot_of(wanted, source, settings, meanwhile=lambda: _load(output))
         from rbdagent.correlate import correlate
-        from rbdagent.diagnose import diagnose
+        from rbdagent.rules import diagnose
 
         diagnosis = diagnose(correlate(snapshot), snapshot)
         return _render_holders(diagnosis, snapshot, output), exit_code((diagnosis,), fail_on)
@@ -55,7 +55,7 @@ def command(
 
 def _load(output: str) -> None:
     """Import the modules for the output while the sources respond."""
-    importlib.import_module("rbdagent.diagnose")
+    importlib.import_module("rbdagent.rules")
     machine = output in {"json", "yaml"}
     importlib.import_module(f"rbdagent.report.{'machine' if machine else 'text'}")
 

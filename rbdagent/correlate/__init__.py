@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from rbdagent.correlate.identity import images_of
-from rbdagent.correlate.use import (
+from rbdagent.correlate.image_identity import images_of
+from rbdagent.correlate.volume import (
     NodeUses,
     correlate,
     correlate_node,
     correlate_waiting,
     uses_of_node,
 )
-from rbdagent.correlate.waiting import images_waited_for
+from rbdagent.correlate.waiting_pods import images_waited_for
 
 __all__ = [
     "NodeUses",

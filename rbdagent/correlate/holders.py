@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from rbdagent.correlate.identity import clusters_of, identity_of_mapping, mappings_of
-from rbdagent.correlate.local import (
+from rbdagent.correlate.image_identity import clusters_of, identity_of_mapping, mappings_of
+from rbdagent.correlate.node_usage import (
     Directories,
     driver_registered,
     in_flight_of,
@@ -19,7 +19,8 @@ from rbdagent.correlate.local import (
     staging_of,
     unknown_pod_uids,
 )
-from rbdagent.correlate.names import (
+from rbdagent.correlate.published_reports import is_fresh, is_nbd, reported_mappings
+from rbdagent.correlate.volume_names import (
     VolumeNames,
     attachment_to,
     in_volumes_in_use,
@@ -28,7 +29,6 @@ from rbdagent.correlate.names import (
     pods_on,
     users_of,
 )
-from rbdagent.correlate.reports import is_fresh, is_nbd, reported_mappings
 from rbdagent.model import (
     BlocklistEntry,
     ClusterView,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rbdagent.catalog.entry import Entry
     from rbdagent.model import (
         CheckResult,
+        ClusterReport,
         Condition,
         Diagnosis,
         Finding,
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
         ImageIdentity,
         Keeper,
         Lifecycle,
-        LifeList,
         ProcessRef,
         PublishedMapping,
         PublishedNode,
@@ -78,7 +78,7 @@ def life_report(life: Lifecycle, snapshot: Snapshot) -> Json:
     return {**_life(life, snapshot, pod_names(snapshot)), "sources": sources(snapshot)}
 
 
-def life_list(found: LifeList, snapshot: Snapshot) -> Json:
+def life_list(found: ClusterReport, snapshot: Snapshot) -> Json:
     """Return the output of ``diagnose -A -o json``: root causes and stuck items, the worst first.
 
     An item is the output of ``diagnose TARGET`` without the sources, which are listed once.

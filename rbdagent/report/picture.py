@@ -8,16 +8,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from rbdagent.catalog import CATALOG
-from rbdagent.diagnose.case import subject_of
-from rbdagent.diagnose.evidence import (
-    evidence_of,
-    processes_on,
-    said_of_mount,
-    said_of_opener,
-    said_of_process,
-    said_of_stacked,
-)
-from rbdagent.diagnose.life import why_unseen
+from rbdagent.lifecycle.steps import why_unseen
 from rbdagent.model import (
     Confidence,
     ImagePresence,
@@ -29,6 +20,15 @@ from rbdagent.model import (
 )
 from rbdagent.parse.kubelet import pod_uid_of_path
 from rbdagent.report.machine import pod_names
+from rbdagent.rules.context import subject_of
+from rbdagent.verdicts.evidence import (
+    evidence_of,
+    processes_on,
+    said_of_mount,
+    said_of_opener,
+    said_of_process,
+    said_of_stacked,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from rbdagent.correlate.identity import mappings_seen
-from rbdagent.diagnose.case import subject_of
+from rbdagent.correlate.image_identity import mappings_seen
 from rbdagent.model import NotObserved, Severity, Verdict
 from rbdagent.parse.shown import in_all_texts, shown
 from rbdagent.report.machine import image_object, pod_names, sources
 from rbdagent.report.public import PublicText
+from rbdagent.rules.context import subject_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping as Table
@@ -163,7 +163,7 @@ def _few(found: Any, name: Any) -> list[str] | None:  # noqa: ANN401 - any tuple
 
 
 def _act(act: UnmapRecord) -> Json:
-    """Return an act; its record contains no command line either (``rbdagent.act``)."""
+    """Return an act; its record contains no command line either (``rbdagent.unmap.executor``)."""
     return _seen(
         {
             "at": act.begun.at,

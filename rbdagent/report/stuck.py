@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.catalog import CATALOG
 from rbdagent.commands import command
-from rbdagent.diagnose import MOST_COMMANDS, unseen
-from rbdagent.diagnose.stuck import is_complete, is_empty, unseen_of
-from rbdagent.diagnose.times import age, spoken
+from rbdagent.lifecycle.cluster_report import is_complete, is_empty, unseen_of
 from rbdagent.model import Command, SourceState, TargetKind
 from rbdagent.report.text import (
     BOLD,
@@ -22,11 +20,14 @@ from rbdagent.report.text import (
     source_lines,
     wrapped,
 )
+from rbdagent.rules import MOST_COMMANDS
+from rbdagent.rules import coverage_gaps as unseen
+from rbdagent.verdicts.timing import age, spoken
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rbdagent.model import AffectedObject, Cause, Finding, LifeList, Snapshot
+    from rbdagent.model import AffectedObject, Cause, ClusterReport, Finding, Snapshot
 
 _NONE: Final = "<none>"
 _UNKNOWN: Final = "<unknown>"
@@ -38,7 +39,7 @@ _MOST_NAMED: Final = 3
 
 @for_people
 def stuck_table(
-    found: LifeList, snapshot: Snapshot, *, wide: bool, colour: bool, of: str = ""
+    found: ClusterReport, snapshot: Snapshot, *, wide: bool, colour: bool, of: str = ""
 ) -> str:
     """Return the output of ``diagnose -A``.
 
@@ -65,7 +66,7 @@ def stuck_table(
 
 
 @for_people
-def stuck_names(found: LifeList) -> str:
+def stuck_names(found: ClusterReport) -> str:
     """Return the output of ``-o name``: one TARGET of ``diagnose`` per line."""
     return "".join(f"{_name(stuck)}\n" for stuck in found.stuck)
 
@@ -79,7 +80,7 @@ def _name(stuck: AffectedObject) -> str:
 # --------------------------------------------------------------------------------------------------
 
 
-def _rows(found: LifeList, snapshot: Snapshot, *, wide: bool, colour: bool) -> str:
+def _rows(found: ClusterReport, snapshot: Snapshot, *, wide: bool, colour: bool) -> str:
     """Return the table of stuck objects, with only the first ones of many with the same cause."""
     head = ["NAMESPACE", "CLAIM/POD", "PERSISTENTVOLUME", "STEP", "CODE", "SINCE", "WHAT"]
     shown = [cause.affected if wide else cause.affected[:_MOST_ROWS] for cause in found.causes]
@@ -124,7 +125,7 @@ def _row(stuck: AffectedObject, snapshot: Snapshot, *, wide: bool) -> list[str]:
 # --------------------------------------------------------------------------------------------------
 
 
-def _headline(found: LifeList, snapshot: Snapshot, of: str) -> str:
+def _headline(found: ClusterReport, snapshot: Snapshot, of: str) -> str:
     """Return the number of stuck objects; "nothing" only if all sources were observed."""
     asked = f" {of}" if of else ""
     missing = unseen_of(snapshot)
@@ -145,21 +146,21 @@ def _headline(found: LifeList, snapshot: Snapshot, of: str) -> str:
     return f"Nothing{asked} is stuck."
 
 
-def _is_well(found: LifeList) -> bool:
+def _is_well(found: ClusterReport) -> bool:
     is_quiet = not found.causes and not _of_node(found)
     return is_quiet and not is_empty(found) and is_complete(found)
 
 
-def _of_node(found: LifeList) -> tuple[Finding, ...]:
+def _of_node(found: ClusterReport) -> tuple[Finding, ...]:
     """Return the findings about this node; the end of the output shows the sources."""
     return tuple(finding for finding in found.findings if finding.code not in unseen.CODES)
 
 
-def _tone(found: LifeList) -> str:
+def _tone(found: ClusterReport) -> str:
     return BOLD + GREEN if _is_well(found) else BOLD
 
 
-def _coverage(found: LifeList, snapshot: Snapshot) -> str:
+def _coverage(found: ClusterReport, snapshot: Snapshot) -> str:
     counts = (("claims", found.claims), ("PVs", found.volumes), ("pods with volumes", found.pods))
     seen = [f"{count} {what}" for what, count in counts if count is not None]
     unseen = [what.partition(" ")[0] for what, count in counts if count is None]
@@ -212,7 +213,7 @@ def _rest(causes: Sequence[Cause]) -> str:
     return "\n".join([*lines, *([f"  and {left} more"] if left > 0 else [])])
 
 
-def _commands(found: LifeList) -> tuple[Command, ...]:
+def _commands(found: ClusterReport) -> tuple[Command, ...]:
     """Return the next commands: those of the worst cause, then one ``diagnose`` for each cause."""
     if not found.causes:
         return ()

@@ -7,10 +7,8 @@ import textwrap
 from typing import TYPE_CHECKING, Final, ParamSpec
 
 from rbdagent.commands import command, lines_of
-from rbdagent.correlate.identity import mappings_of, mappings_seen
-from rbdagent.correlate.reports import is_fresh
-from rbdagent.diagnose import unseen
-from rbdagent.diagnose.times import age, spoken
+from rbdagent.correlate.image_identity import mappings_of, mappings_seen
+from rbdagent.correlate.published_reports import is_fresh
 from rbdagent.model import (
     CheckState,
     Command,
@@ -23,6 +21,8 @@ from rbdagent.model import (
 )
 from rbdagent.parse.shown import in_all_texts, shown
 from rbdagent.report.machine import pod_names
+from rbdagent.rules import coverage_gaps
+from rbdagent.verdicts.timing import age, spoken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -53,7 +53,7 @@ _MOST_GAPS: Final = 20
 _UNKNOWN: Final = "<unknown>"
 _NOT_OBSERVED: Final = "<not observed>"
 
-OF_SOURCES: Final = unseen.CODES
+OF_SOURCES: Final = coverage_gaps.CODES
 """Findings that repeat the line of the source, which shows the reason and the hint."""
 
 RED, YELLOW, GREEN, BOLD, PLAIN = "\033[31m", "\033[33m", "\033[32m", "\033[1m", "\033[0m"

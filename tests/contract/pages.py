@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.correlate import correlate
-from rbdagent.diagnose.life import life_of
+from rbdagent.lifecycle.steps import life_of
 from rbdagent.model import (
     EntityAddress,
     ObjectRef,

@@ -12,10 +12,8 @@ from prometheus_client.exposition import generate_latest
 from rbdagent.agent.loop import CycleResult
 from rbdagent.agent.metrics import Metrics
 from rbdagent.correlate import uses_of_node
-from rbdagent.correlate.identity import mappings_of, volume_image, volumes_of
-from rbdagent.diagnose import diagnose
-from rbdagent.diagnose.blocked import blocked_volumes
-from rbdagent.history import remember
+from rbdagent.correlate.image_identity import mappings_of, volume_image, volumes_of
+from rbdagent.lifecycle.blocked_pods import blocked_volumes
 from rbdagent.model import (
     FreezeState,
     History,
@@ -28,7 +26,9 @@ from rbdagent.model import (
     UnmapRefusal,
     Verdict,
 )
-from rbdagent.plan import plan_unmap
+from rbdagent.rules import diagnose
+from rbdagent.unmap.orphan_history import remember
+from rbdagent.unmap.preconditions import plan_unmap
 from tests.contract.recordings import recorded_ceph, recorded_snapshot
 
 if TYPE_CHECKING:

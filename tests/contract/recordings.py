@@ -22,6 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from unittest import mock
 
+from rbdagent.collect.files import Identity, identity_of
+from rbdagent.collect.node import procfs as processes
+from rbdagent.collect.node.observer import NodeRoots, observe_node
 from rbdagent.correlate import images_of
 from rbdagent.model import (
     BlocklistEntry,
@@ -44,9 +47,6 @@ from rbdagent.model import (
     TargetKind,
     Watcher,
 )
-from rbdagent.observe import processes
-from rbdagent.observe.files import Identity, identity_of
-from rbdagent.observe.node import NodeRoots, observe_node
 from rbdagent.parse import kubernetes as read
 from rbdagent.parse.address import parse_address, parse_blocklist_entry
 

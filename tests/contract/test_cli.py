@@ -18,8 +18,8 @@ import yaml
 from rbdagent import __version__
 from rbdagent.catalog import CATALOG
 from rbdagent.cli import cli, run
+from rbdagent.collect.kube.kubeconfig import KubeAccess, credentials
 from rbdagent.errors import SourceError
-from rbdagent.observe.kubeconfig import KubeAccess, credentials
 from rbdagent.report.snapshot import dump_snapshot
 from tests.contract.cli_runner import (
     ORPHAN,

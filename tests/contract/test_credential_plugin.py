@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from rbdagent.observe import plugins
-from rbdagent.observe.api import Api
-from rbdagent.observe.kubeconfig import KubeAccess, credentials
+from rbdagent.collect.kube import plugins
+from rbdagent.collect.kube.client import Api
+from rbdagent.collect.kube.kubeconfig import KubeAccess, credentials
 from tests.contract.test_observe_kube import VOLUME, FakeApi
 from tests.lab.processes import wait_until
 
@@ -151,7 +151,7 @@ def test_certificate_of_an_exec_plugin_is_the_client_certificate(tmp_path: Path)
 
 _WHO_HOLDS: Final = """\
 import sys
-from rbdagent.observe import plugin_child
+from rbdagent.collect.kube import plugin_child
 begun = []
 def watch(event, args):
     if event == "subprocess.Popen":

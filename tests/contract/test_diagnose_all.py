@@ -11,8 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from rbdagent.cli import run
-from rbdagent.correlate.whole import whole_of
-from rbdagent.look import _ceph_of_suspects
+from rbdagent.collect.kube.kubeconfig import KubeAccess
+from rbdagent.collect.kube.list_cluster import observe_everything
+from rbdagent.collector import _ceph_of_suspects
+from rbdagent.correlate.cluster_index import whole_of
 from rbdagent.model import (
     BlocklistEntry,
     CephView,
@@ -26,8 +28,6 @@ from rbdagent.model import (
     TargetKind,
     observed_of,
 )
-from rbdagent.observe.every import observe_everything
-from rbdagent.observe.kubeconfig import KubeAccess
 from rbdagent.report.snapshot import dump_snapshot
 from tests.contract.cli_runner import ORPHAN, Done
 from tests.contract.test_observe_kube import FakeApi, kubeconfig, refuse
@@ -244,7 +244,7 @@ def test_ceph_is_queried_about_volumes_of_blocklisted_nodes() -> None:
 def test_suspects_above_the_limit_are_counted_as_not_observed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rbdagent.look._MOST_IMAGES", 2)
+    monkeypatch.setattr("rbdagent.collector._MOST_IMAGES", 2)
     maker, ceph = Maker(Random(0)), Ceph()
     for number in range(5):
         maker.pods[number] = replace(maker.pods[number], phase="Unknown")

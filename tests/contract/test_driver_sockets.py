@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from rbdagent.collect.node.kubelet_dirs import observe_kubelet
 from rbdagent.model import KubeletView, NotObserved, PluginSocket
-from rbdagent.observe.kubelet import observe_kubelet
 from tests.contract.recordings import bound_socket
 
 if TYPE_CHECKING:

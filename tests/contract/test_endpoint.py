@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from rbdagent.agent import endpoint
-from rbdagent.agent.endpoint import serve
+from rbdagent.agent import http as endpoint
+from rbdagent.agent.http import serve
 from rbdagent.errors import RbdagentError
 from tests.lab.network import free_port
 from tests.lab.processes import wait_until

@@ -7,10 +7,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from rbdagent.collect.ceph.connection import Cluster
+from rbdagent.collect.kube.client import Api, StatusError, TooLargeError
+from rbdagent.collect.kube.kubeconfig import Credentials
 from rbdagent.errors import ParseError, SourceError
-from rbdagent.observe.api import Api, StatusError, TooLargeError
-from rbdagent.observe.cluster import Cluster
-from rbdagent.observe.kubeconfig import Credentials
 from rbdagent.parse.kubelet import parse_stash
 from tests.contract.test_observe_kube import FakeApi, answer
 from tests.unit.bindings import ceph
@@ -89,7 +89,7 @@ LARGE_NAME: Final = "x" * (SMALL // 30)
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lower the limit, so that a small answer is too large."""
-    monkeypatch.setattr("rbdagent.observe.api._LARGEST", SMALL)
+    monkeypatch.setattr("rbdagent.collect.kube.client._LARGEST", SMALL)
 
 
 @pytest.mark.usefixtures("small")

@@ -15,8 +15,7 @@ from msgspec.structs import replace
 from rbdagent.agent.events import transitions
 from rbdagent.agent.loop import CycleResult
 from rbdagent.correlate import uses_of_node
-from rbdagent.diagnose import diagnose
-from rbdagent.diagnose.blocked import blocked_volumes
+from rbdagent.lifecycle.blocked_pods import blocked_volumes
 from rbdagent.model import (
     CheckResult,
     CheckState,
@@ -31,6 +30,7 @@ from rbdagent.parse.kubernetes import rbd_node
 from rbdagent.report import text
 from rbdagent.report.rbdnode import rbdnode_status
 from rbdagent.report.snapshot import dump_snapshot, load_snapshot
+from rbdagent.rules import diagnose
 from tests.contract.cli_runner import FORMS, OF_TARGET, ORPHAN, Done, ask
 from tests.contract.recorded_agent import exposition
 from tests.contract.recordings import recorded_snapshot

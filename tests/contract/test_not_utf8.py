@@ -11,14 +11,14 @@ from msgspec.structs import replace
 
 from rbdagent.agent.events import event_object, transitions
 from rbdagent.agent.loop import CycleResult
+from rbdagent.collect.files import read_text
 from rbdagent.correlate import uses_of_node
-from rbdagent.diagnose import diagnose
 from rbdagent.errors import ParseError
 from rbdagent.model import Snapshot, Target, TargetKind, observed_of
-from rbdagent.observe.files import read_text
 from rbdagent.parse.mountinfo import parse_mount_line
 from rbdagent.report.rbdnode import rbdnode_status
 from rbdagent.report.snapshot import dump_snapshot, load_snapshot
+from rbdagent.rules import diagnose
 from tests.contract import recordings
 from tests.contract.cli_runner import OF_TARGET, ask
 from tests.contract.recorded_agent import exposition

@@ -14,15 +14,18 @@ from urllib.parse import parse_qs, urlparse
 import pytest
 from msgspec.structs import replace
 
-from rbdagent import look as look_module
+from rbdagent import collector as look_module
 from rbdagent.agent.events import Events
 from rbdagent.agent.neighbours import Neighbours
 from rbdagent.agent.publish import Publisher
 from rbdagent.cli.agent import _Kubernetes
+from rbdagent.collect.kube.access_review import check_kube
+from rbdagent.collect.kube.kubeconfig import KubeAccess
+from rbdagent.collect.kube.list_target import observe_kube, published_nodes
+from rbdagent.collect.kube.requests import RBD_NODES
 from rbdagent.correlate import correlate, uses_of_node
-from rbdagent.diagnose import diagnose
-from rbdagent.diagnose.blocked import blocked_volumes
 from rbdagent.errors import NotFoundError, SourceError
+from rbdagent.lifecycle.blocked_pods import blocked_volumes
 from rbdagent.model import (
     CollectScope,
     Confidence,
@@ -39,10 +42,7 @@ from rbdagent.model import (
     Verdict,
     observed_of,
 )
-from rbdagent.observe.asking import RBD_NODES
-from rbdagent.observe.kube import observe_kube, published_nodes
-from rbdagent.observe.kubeconfig import KubeAccess
-from rbdagent.observe.rights import check_kube
+from rbdagent.rules import diagnose
 from tests.unit.builders import (
     FSID,
     IMAGE_ID,

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
-from rbdagent import look as look_module
-from rbdagent.act import UnmapContext
+from rbdagent import collector as look_module
 from rbdagent.agent import loop, objects
 from rbdagent.agent.loop import Agent
 from rbdagent.agent.objects import OwnObjects
+from rbdagent.collect.kube import get_by_name
+from rbdagent.collect.kube.kubeconfig import KubeAccess
+from rbdagent.collect.kube.list_target import observe_kube
+from rbdagent.collect.node.observer import NodeRoots
 from rbdagent.config import Settings
 from rbdagent.correlate import correlate_node, uses_of_node
-from rbdagent.diagnose import diagnose
 from rbdagent.model import (
     BootTime,
     CephView,
@@ -39,12 +41,10 @@ from rbdagent.model import (
     Verdict,
     VolumeData,
 )
-from rbdagent.observe import named
-from rbdagent.observe.kube import observe_kube
-from rbdagent.observe.kubeconfig import KubeAccess
-from rbdagent.observe.node import NodeRoots
 from rbdagent.parse.handle import attachment_name
-from rbdagent.state import StateDir
+from rbdagent.rules import diagnose
+from rbdagent.unmap.executor import UnmapContext
+from rbdagent.unmap.state_store import StateDir
 from tests.contract.test_observe_kube import FakeApi, kubeconfig, refuse
 from tests.unit.builders import (
     DRIVER,
@@ -227,7 +227,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     api = FakeApi()
     made = World(api, tmp_path, 2)
     clock = SimpleNamespace(monotonic=lambda: made.now)
-    for module in (named, objects, loop):
+    for module in (get_by_name, objects, loop):
         monkeypatch.setattr(module, "time", clock)
     yield made
     api.stop()
@@ -736,7 +736,7 @@ def test_idle_agent_makes_at_most_two_requests_a_minute(
 ) -> None:
     """Its watches do not count; the heartbeat of its RBDNode every five minutes counts."""
     world = World(world.api, tmp_path, 50)
-    monkeypatch.setattr(named, "time", SimpleNamespace(monotonic=lambda: world.now))
+    monkeypatch.setattr(get_by_name, "time", SimpleNamespace(monotonic=lambda: world.now))
     monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: world.now))
     asked = requests_of_an_hour(world, agent_of(world, tmp_path, monkeypatch))
     heartbeats = 60 / 5

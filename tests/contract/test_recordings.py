@@ -13,9 +13,8 @@ import jsonschema
 import pytest
 
 from rbdagent.correlate import correlate, correlate_waiting
-from rbdagent.diagnose import diagnose
-from rbdagent.diagnose.blocked import blocked_volumes
-from rbdagent.diagnose.life import life_of
+from rbdagent.lifecycle.blocked_pods import blocked_volumes
+from rbdagent.lifecycle.steps import life_of
 from rbdagent.model import (
     CODES_OF_GAPS,
     Diagnosis,
@@ -31,6 +30,7 @@ from rbdagent.report.machine import holder_report
 from rbdagent.report.schema import schema
 from rbdagent.report.snapshot import dump_snapshot, load_snapshot
 from rbdagent.report.story import headline
+from rbdagent.rules import diagnose
 from tests.consistency import advice_that_loses_data, contradictions
 from tests.contract.recordings import recorded_snapshot
 

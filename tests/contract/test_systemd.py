@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 import yaml
 
-from rbdagent.agent import endpoint
+from rbdagent.agent import http
 from rbdagent.cli.agent import command
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def test_every_drop_in_belongs_to_a_mode() -> None:
 
 
 def test_the_watchdog_waits_as_long_as_livez() -> None:
-    assert settings("rbdagent.service")["WatchdogSec"] == [f"{endpoint._HUNG_S:g}"]
+    assert settings("rbdagent.service")["WatchdogSec"] == [f"{http._HUNG_S:g}"]
 
 
 def test_unit_limits_are_those_of_the_chart() -> None:
@@ -112,7 +112,7 @@ def test_unit_limits_are_those_of_the_chart() -> None:
     assert [f"{size}i" for size in unit["MemoryMax"]] == [limits["memory"]] == ["512Mi"]
     (tasks,) = map(int, unit["TasksMax"])
     # The other threads are one for each source, and those of librados for each cluster: about 20.
-    assert 2 * endpoint._MOST_CONNECTIONS < tasks <= 256
+    assert 2 * http._MOST_CONNECTIONS < tasks <= 256
 
 
 def test_no_drop_in_lifts_a_limit() -> None:

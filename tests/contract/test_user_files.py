@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from rbdagent.cli import run, source
-from rbdagent.observe.user_files import read_user_file
+from rbdagent.cli import data_source, run
+from rbdagent.collect.user_files import read_user_file
 from tests.contract.cli_runner import ORPHAN, Done
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ def test_a_file_that_is_too_large_is_refused(
     monkeypatch: pytest.MonkeyPatch,
     flag: tuple[str, ...],
 ) -> None:
-    monkeypatch.setattr(source, "_MOST", 8 << 20)
+    monkeypatch.setattr(data_source, "_MOST", 8 << 20)
     path = tmp_path / "file"
     path.touch()
     os.truncate(path, (8 << 20) + 1)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rbdagent.agent.wake import Wake
+from rbdagent.agent.kernel_events import Wake
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

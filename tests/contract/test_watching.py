@@ -8,11 +8,11 @@ from urllib.parse import parse_qs, urlparse
 
 import pytest
 
-from rbdagent.agent.watching import ApiWatch, Pods
+from rbdagent.agent.pod_watch import ApiWatch, Pods
+from rbdagent.collect.kube.client import StatusError
+from rbdagent.collect.kube.kubeconfig import KubeAccess
 from rbdagent.errors import SourceError
 from rbdagent.log import Log
-from rbdagent.observe.api import StatusError
-from rbdagent.observe.kubeconfig import KubeAccess
 from tests.contract.test_observe_kube import FakeApi, answer, kubeconfig
 
 if TYPE_CHECKING:

@@ -19,9 +19,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from rbdagent.collect.node import log_sources
+from rbdagent.collect.node import volume_logs as observed
+from rbdagent.collect.node.observer import NodeRoots
+from rbdagent.collect.node.volume_logs import begin_words
+from rbdagent.collector import look
 from rbdagent.config import Settings
-from rbdagent.correlate.words import Called
-from rbdagent.look import look
+from rbdagent.correlate.log_names import Called
 from rbdagent.model import (
     CollectScope,
     LogEntry,
@@ -32,10 +36,6 @@ from rbdagent.model import (
     Target,
     TargetKind,
 )
-from rbdagent.observe import logs
-from rbdagent.observe import words as observed
-from rbdagent.observe.node import NodeRoots
-from rbdagent.observe.words import begin_words
 from rbdagent.parse.handle import staging_hash
 from rbdagent.parse.logs import KernelLine
 from rbdagent.parse.secrets import without_secrets
@@ -564,7 +564,7 @@ def with_journalctl(root: Path, script: str, monkeypatch: pytest.MonkeyPatch) ->
     program.parent.mkdir()
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
-    monkeypatch.setattr(logs, "PROGRAMS", f"{program.parent}:{logs.PROGRAMS}")
+    monkeypatch.setattr(log_sources, "PROGRAMS", f"{program.parent}:{log_sources.PROGRAMS}")
     return roots
 
 
@@ -637,7 +637,7 @@ def test_journalctl_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.Mon
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     roots = with_journalctl(tmp_path, f"exec cat {pipe}", monkeypatch)
-    answer = logs.read_journal(roots.host_root, ("kubelet",), age_s=1, most=1, within_s=0.01)
+    answer = log_sources.read_journal(roots.host_root, ("kubelet",), age_s=1, most=1, within_s=0.01)
     assert "exited with -9" in unseen(answer).reason  # type: ignore[arg-type]
 
 
@@ -645,7 +645,7 @@ def test_missing_journalctl_is_reported_with_a_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     roots = with_journalctl(tmp_path, "", monkeypatch)
-    monkeypatch.setattr(logs, "PROGRAMS", str(tmp_path))
+    monkeypatch.setattr(log_sources, "PROGRAMS", str(tmp_path))
     answer = unseen(words_of(roots).kubelet)
     assert "journalctl is not installed" in answer.reason
     assert answer.hint == "on the node: journalctl --unit kubelet --since=-1h"
@@ -681,7 +681,7 @@ def test_syslog_call_is_used_only_for_the_running_kernel(
 ) -> None:
     """A container may have the capability without the device."""
     said = (KernelLine(4, 1700.0, "rbd: rbd0: encountered watch error: -107"),)
-    monkeypatch.setattr(logs, "_syslog_lines", lambda: said)
+    monkeypatch.setattr(log_sources, "_syslog_lines", lambda: said)
     roots = host(tmp_path)
     assert "No such file" in unseen(words_of(roots).kernel).reason, "another kernel's"
     own = Path("/proc/sys/kernel/random/boot_id").read_text()
@@ -691,7 +691,7 @@ def test_syslog_call_is_used_only_for_the_running_kernel(
 
 
 def test_real_ring_buffer_is_read_or_the_reason_is_reported() -> None:
-    for answer in (logs._device_lines("/dev/kmsg"), logs._syslog_lines()):
+    for answer in (log_sources._device_lines("/dev/kmsg"), log_sources._syslog_lines()):
         if isinstance(answer, NotObserved):
             assert "CAP_SYSLOG" in answer.hint
         else:
@@ -746,7 +746,7 @@ def test_who_holds_imports_no_log_module(recorded_host: NodeRoots) -> None:
     code = (
         "import sys; from rbdagent.cli import run; run(sys.argv[1:]);"
         "found = [each for each in sys.modules if each.endswith(('.words', '.logs'))];"
-        "assert 'rbdagent.observe.node' in sys.modules; assert not found, found"
+        "assert 'rbdagent.collect.node.observer' in sys.modules; assert not found, found"
     )
     places = (
         f"--procfs={recorded_host.procfs}",

@@ -18,7 +18,8 @@ import pytest
 import yaml
 
 from rbdagent.parse.krbd import parse_io_counters
-from rbdagent.unmap import child, counts_of
+from rbdagent.unmap import writer_child
+from rbdagent.unmap.writer import counts_of
 from tests.e2e.scene import Scene
 from tests.lab.images import AGENT
 from tests.lab.install import CHECKOUT, venv_python
@@ -91,8 +92,8 @@ _LOOK_AWAY: Final = ("--no-ceph", "--no-kube")
 _CHECK: Final = ("rbdagent", "check", *_LOOK_AWAY)
 _PLAN: Final = ("rbdagent", "unmap", "{device}", "-o", "json", *_LOOK_AWAY)
 _AGENT: Final = ("rbdagent", "agent", "--once", *_LOOK_AWAY)
-_ACT: Final = (str(venv_python()), "-I", "-S", child.__file__, "/host{device}", "/host/sys/bus/rbd",
-               "{number}", "{incarnation}", "{counts}")  # fmt: skip
+_ACT: Final = (str(venv_python()), "-I", "-S", writer_child.__file__, "/host{device}",
+               "/host/sys/bus/rbd", "{number}", "{incarnation}", "{counts}")  # fmt: skip
 """The last step of an unmap: open the device exclusively, compare it, write its id."""
 _ENTER: Final = "nsenter --mount=/host/proc/1/ns/mnt --ipc=/host/proc/1/ns/ipc -- true"
 _OPENERS: Final = "open files and working directories of other users' processes can be seen"

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from rbdagent.parse.krbd import parse_io_counters
-from rbdagent.unmap import child, counts_of
+from rbdagent.unmap import writer_child
+from rbdagent.unmap.writer import counts_of
 from tests.lab.install import venv_python
 from tests.lab.processes import wait_until
 from tests.lab.workloads import collection
@@ -173,7 +174,7 @@ def last_look(vm: Vm, device: str, *, incarnation: str | None = None) -> int:
     known = incarnation or f"diskseq:{vm.get(f'/sys/block/rbd{number}/diskseq').decode().strip()}"
     stat = vm.get(f"/sys/block/rbd{number}/stat").decode()
     counts = counts_of(parse_io_counters(stat, where=device))
-    command = [str(venv_python()), "-I", "-S", child.__file__, device, "/sys/bus/rbd"]
+    command = [str(venv_python()), "-I", "-S", writer_child.__file__, device, "/sys/bus/rbd"]
     done: Completed = vm.run([*command, number, known, counts], check=False)
     return done.exit_code
 

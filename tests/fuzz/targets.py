@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from rbdagent import config, errors
-from rbdagent.correlate.words import Called, Naming
-from rbdagent.diagnose.mounting import SAYINGS
+from rbdagent.correlate.log_names import Called, Naming
 from rbdagent.model import CsiSource
 from rbdagent.parse import (
     address,
@@ -42,6 +41,7 @@ from rbdagent.parse import (
 )
 from rbdagent.parse.kubelet import pod_uid_of_path
 from rbdagent.report.snapshot import load_snapshot
+from rbdagent.rules.node_stage import SAYINGS
 from tests.fuzz.inputs import Texts, Trees, small
 from tests.lab.install import CHECKOUT
 

@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rbdagent.collect.ceph.connection import CephAccess, rados_module
+from rbdagent.collect.ceph.images import CephLook
+from rbdagent.collect.ceph.keys import librados_version
 from rbdagent.model import CephView, EntityAddress, ImageIdentity, ImageSpec, Source
-from rbdagent.observe.ceph import CephLook
-from rbdagent.observe.cephx import librados_version
-from rbdagent.observe.cluster import CephAccess, rados_module
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

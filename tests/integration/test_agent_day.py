@@ -9,13 +9,13 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rbdagent.act import UnmapContext
 from rbdagent.agent.loop import Agent, CycleResult
+from rbdagent.collect.node.observer import NodeRoots
+from rbdagent.collector import keep_workers
 from rbdagent.config import Settings
-from rbdagent.look import keep_workers
 from rbdagent.model import BootTime, SourceState, UnmapPolicy
-from rbdagent.observe.node import NodeRoots
-from rbdagent.state import StateDir
+from rbdagent.unmap.executor import UnmapContext
+from rbdagent.unmap.state_store import StateDir
 from tests.integration.clients import access
 from tests.lab.errors import LabError
 from tests.lab.processes import wait_until

@@ -112,7 +112,7 @@ def test_rbd_mirror_is_probable_if_librados_lists_no_watches(
     cluster.create_image(f"k8s/{name}", features="layering,exclusive-lock")
     cluster.rbd("mirror", "image", "enable", f"k8s/{name}", "snapshot")
     wait_held(cluster, f"k8s/{name}")
-    monkeypatch.setattr("rbdagent.observe.watches._library", lambda: None)
+    monkeypatch.setattr("rbdagent.collect.ceph.list_watchers._library", lambda: None)
     view, source = observe_ceph([access(cluster)], [wanted(name)], deadline_s=20)
     assert view is not None
     seen = unmapped(

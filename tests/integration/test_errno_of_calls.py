@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from rbdagent.observe.cluster import fault_in, rados_module, rbd_module
+from rbdagent.collect.ceph.connection import fault_in, rados_module, rbd_module
 from rbdagent.parse.faults import Call, Fault
 from tests.unit.builders import AES_KEY
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _SHOW = """
 import subprocess, sys
 from pathlib import Path
-from rbdagent.unmap import NodePaths, _on_host
+from rbdagent.unmap.writer import NodePaths, _on_host
 host = Path(sys.argv[1])
 paths = NodePaths(host_root=host, sysfs=host / "sys", procfs=host / "proc")
 command = _on_host(paths, "readlink", "/proc/self/ns/mnt", "/proc/self/ns/ipc")

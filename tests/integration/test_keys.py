@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rbdagent.observe.cephx import can_use
+from rbdagent.collect.ceph.keys import can_use
 from rbdagent.parse.keyring import key_type, keyring_key_type
 from tests.integration.clients import asked, own_librados
 from tests.lab.ceph import READ_ONLY_CAPS, CephCluster

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rbdagent.collect.ceph.connection import _RELEASE, Cluster
+from rbdagent.collect.ceph.images import CephLook, check_ceph, near_images
+from rbdagent.collect.ceph.keys import can_use
 from rbdagent.model import (
     BlocklistEntry,
     CephView,
@@ -26,9 +29,6 @@ from rbdagent.model import (
     SourceState,
     Watcher,
 )
-from rbdagent.observe.ceph import CephLook, check_ceph, near_images
-from rbdagent.observe.cephx import can_use
-from rbdagent.observe.cluster import _RELEASE, Cluster
 from tests.integration.clients import (
     access,
     close,
@@ -170,7 +170,7 @@ def test_a_short_open_is_a_transient_watcher(
     ceph.create_image("k8s/passing")
     client = start_client(ceph, "k8s/passing")
     # The client closes between the first query and the second, even on a busy machine.
-    monkeypatch.setattr("rbdagent.observe.ceph.time.sleep", lambda _: close(client))
+    monkeypatch.setattr("rbdagent.collect.ceph.images.time.sleep", lambda _: close(client))
     try:
         _, number = said(client)
         view = seen(ceph, wanted("transient"))
@@ -303,7 +303,7 @@ def test_many_images_have_the_same_watchers_as_single_ones(
         used = access(ceph, client_id="admin", keyring=ceph.admin_keyring)
     if way == "by opening":
         # A librados without the function that lists the watches of an object.
-        monkeypatch.setattr("rbdagent.observe.watches._library", lambda: None)
+        monkeypatch.setattr("rbdagent.collect.ceph.list_watchers._library", lambda: None)
     view, _ = observe_ceph([used], identities, deadline_s=20)
     assert view is not None
     assert [image.watchers for image in view.clusters[0].images] == [

@@ -18,7 +18,7 @@ import pytest
 from packaging.metadata import Metadata
 
 from rbdagent import __version__
-from rbdagent.observe.cephx import can_use
+from rbdagent.collect.ceph.keys import can_use
 from tests.integration.building import built, said
 from tests.integration.clients import asked, own_librados
 from tests.lab.install import CHECKOUT

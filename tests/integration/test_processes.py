@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from rbdagent.collect.node.mounts import Wanted, mounts_of
+from rbdagent.collect.node.procfs import ProcessPass, ProcessScan
 from rbdagent.model import DeviceNumber
-from rbdagent.observe.mounts import Wanted, mounts_of
-from rbdagent.observe.processes import ProcessPass, ProcessScan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

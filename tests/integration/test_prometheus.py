@@ -18,7 +18,7 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from rbdagent.agent.endpoint import serve
+from rbdagent.agent.http import serve
 from rbdagent.model import SourceState
 from tests.contract.recorded_agent import exposition, recorded_look
 from tests.contract.runbooks import ALERTS, ROOT, alerts

@@ -18,9 +18,9 @@ import msgspec
 import pycurl
 
 from rbdagent.agent.publish import Publisher
+from rbdagent.collect.kube.client import Api
+from rbdagent.collect.kube.kubeconfig import KubeAccess, credentials
 from rbdagent.correlate import correlate_node
-from rbdagent.diagnose import diagnose
-from rbdagent.history import identity_of
 from rbdagent.model import (
     BootTime,
     CephView,
@@ -34,10 +34,10 @@ from rbdagent.model import (
     Snapshot,
     TargetKind,
 )
-from rbdagent.observe.api import Api
-from rbdagent.observe.kubeconfig import KubeAccess, credentials
 from rbdagent.parse.handle import staging_hash
 from rbdagent.report.rbdnode import rbdnode_status
+from rbdagent.rules import diagnose
+from rbdagent.unmap.orphan_history import identity_of
 from tests.lab.errors import LabError
 from tests.unit import builders
 
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
+    from rbdagent.collect.kube.kubeconfig import Credentials
     from rbdagent.model import Mapping
-    from rbdagent.observe.kubeconfig import Credentials
 
 Json = dict[str, Any]
 _T = TypeVar("_T")

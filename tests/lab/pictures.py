@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.correlate import correlate
-from rbdagent.diagnose.life import life_of
+from rbdagent.lifecycle.steps import life_of
 from rbdagent.report.page import page
 from rbdagent.report.snapshot import load_snapshot
 from tests.lab.browser import browser, opened

@@ -152,7 +152,7 @@ class FakeCeph(Struct, kw_only=True):
         monkeypatch.setitem(sys.modules, "rados", rados)
         monkeypatch.setitem(sys.modules, "rbd", rbd)
         # There is no librados either whose C++ symbol can be called.
-        monkeypatch.setattr("rbdagent.observe.watches._library", lambda: None)
+        monkeypatch.setattr("rbdagent.collect.ceph.list_watchers._library", lambda: None)
         return self
 
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec.structs import replace
 
+from rbdagent.collect.node.observer import NodeRoots
 from rbdagent.config import Settings
 from rbdagent.correlate import correlate
-from rbdagent.diagnose import diagnose
 from rbdagent.model import (
     CephView,
     ClusterView,
@@ -66,8 +66,8 @@ from rbdagent.model import (
     VolumeData,
     Watcher,
 )
-from rbdagent.observe.node import NodeRoots
 from rbdagent.parse.handle import attachment_name, in_use_name, staging_hash
+from rbdagent.rules import diagnose
 
 if TYPE_CHECKING:
     from collections.abc import Mapping as MappingType

@@ -9,8 +9,6 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from rbdagent.correlate import correlate
-from rbdagent.diagnose import diagnose
-from rbdagent.history import identity_of
 from rbdagent.model import (
     BootTime,
     DeviceNumber,
@@ -27,7 +25,9 @@ from rbdagent.model import (
     UnmapPolicy,
     UnmapRefusal,
 )
-from rbdagent.plan import plan_unmap
+from rbdagent.rules import diagnose
+from rbdagent.unmap.orphan_history import identity_of
+from rbdagent.unmap.preconditions import plan_unmap
 from tests.unit.builders import NO_IO, NOW, mapping, target, world
 
 GRACE_S: Final = 600.0

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from rbdagent.agent.events import SentEvent, event_object, transitions
 from rbdagent.agent.loop import CycleResult
 from rbdagent.correlate import correlate
-from rbdagent.diagnose import diagnose
 from rbdagent.model import (
     Convergence,
     NotObserved,
@@ -20,6 +19,7 @@ from rbdagent.model import (
     UnmapOutcome,
     UnmapRecord,
 )
+from rbdagent.rules import diagnose
 from tests.unit.builders import (
     COOKIE,
     NOW,

@@ -12,11 +12,10 @@ import pytest
 from msgspec.structs import replace
 
 from rbdagent import log
-from rbdagent.act import Attempt, UnmapContext
 from rbdagent.agent import loop
 from rbdagent.agent.loop import Agent, CycleResult
+from rbdagent.collector import Workers
 from rbdagent.errors import NotFoundError, RbdagentError
-from rbdagent.look import Workers
 from rbdagent.model import (
     BootTime,
     CephView,
@@ -33,7 +32,8 @@ from rbdagent.model import (
     UnmapResult,
     observed_of,
 )
-from rbdagent.state import StateDir
+from rbdagent.unmap.executor import Attempt, UnmapContext
+from rbdagent.unmap.state_store import StateDir
 from tests.unit.builders import (
     FAILED,
     JUST_NOW,
@@ -361,7 +361,7 @@ def unmapped(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         done.append(plan.identity.device)
         return UnmapResult(plan=plan, outcome=UnmapOutcome.UNMAPPED, message="", done=plan.steps)
 
-    monkeypatch.setattr("rbdagent.act.carry_out", carry_out)
+    monkeypatch.setattr("rbdagent.unmap.executor.carry_out", carry_out)
     return done
 
 
@@ -412,7 +412,7 @@ def test_io_directly_before_the_step_is_refused(
 ) -> None:
     """Assert a refusal: the observation before the write compares the counters, too."""
     done: list[str] = []
-    monkeypatch.setattr("rbdagent.unmap._do", lambda step, *_: done.append(step.subject))
+    monkeypatch.setattr("rbdagent.unmap.writer._do", lambda step, *_: done.append(step.subject))
     acting.looks = [ORPHAN]
     agent = acting.agent()
     acting.watch(agent, minutes=10)
@@ -587,7 +587,7 @@ def test_refusal_directly_before_the_step_states_its_reasons(
             plan=plan, outcome=UnmapOutcome.REFUSED, message="before unmap", refusal=again()
         )
 
-    monkeypatch.setattr("rbdagent.act.carry_out", carry_out)
+    monkeypatch.setattr("rbdagent.unmap.executor.carry_out", carry_out)
     acting.looks = [ORPHAN]
     agent = acting.agent()
     acting.watch(agent, minutes=10)

@@ -9,8 +9,6 @@ from msgspec.structs import replace
 
 from rbdagent.agent.metrics import Metrics
 from rbdagent.correlate import correlate_node
-from rbdagent.diagnose import diagnose
-from rbdagent.history import identity_of
 from rbdagent.model import (
     BlockedVolume,
     Mapping,
@@ -22,6 +20,8 @@ from rbdagent.model import (
     UnmapOutcome,
     Verdict,
 )
+from rbdagent.rules import diagnose
+from rbdagent.unmap.orphan_history import identity_of
 from tests.unit.builders import (
     ADDRESS,
     NOW,

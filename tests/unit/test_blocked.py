@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from rbdagent.correlate import correlate_node, correlate_waiting, images_waited_for
-from rbdagent.diagnose.blocked import blocked_volumes
+from rbdagent.lifecycle.blocked_pods import blocked_volumes
 from rbdagent.model import (
     BlocklistEntry,
     ContainerState,

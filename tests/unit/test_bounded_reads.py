@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rbdagent.model import InFlight, NotObserved
-from rbdagent.observe import mounts, processes
-from rbdagent.observe.files import (
+from rbdagent.collect.files import (
     ARGUMENTS,
     COMMAND_LINE,
     SMALL,
@@ -21,6 +19,8 @@ from rbdagent.observe.files import (
     read_file,
     read_head,
 )
+from rbdagent.collect.node import mounts, procfs
+from rbdagent.model import InFlight, NotObserved
 from tests.unit.trees import FILES, MOUNTS, POD, ROOT_MOUNT, Tree, gap_of
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def in_flight(tree: Tree) -> tuple[InFlight, ...]:
 
 @pytest.mark.parametrize(
     ("module", "bound", "path", "fact"),
-    [(mounts, "MOUNTINFO", "namespaces/own", MOUNTS), (processes, "MAPS", "proc/7/maps", FILES)],
+    [(mounts, "MOUNTINFO", "namespaces/own", MOUNTS), (procfs, "MAPS", "proc/7/maps", FILES)],
 )
 def test_data_beyond_a_bound_is_not_observed_and_is_named(
     tree: Tree, monkeypatch: pytest.MonkeyPatch, module: object, bound: str, path: str, fact: str
@@ -218,7 +218,7 @@ def test_data_beyond_a_bound_is_not_observed_and_is_named(
 def test_file_mapped_before_the_bound_is_evidence(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "MAPS", 100)
+    monkeypatch.setattr(procfs, "MAPS", 100)
     line = b"7f0000000000-7f0000001000 r--p 00000000 fc:00 12   /db\n"
     monkeypatch.setattr(os, "read", lambda descriptor, _: _READ(descriptor, len(line)))
     tree.write("proc/7/maps", line * 10)
@@ -230,7 +230,7 @@ def test_file_mapped_before_the_bound_is_evidence(
 def test_process_that_serves_an_nbd_device_is_not_proof_of_use(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "MAPS", SMALL)
+    monkeypatch.setattr(procfs, "MAPS", SMALL)
     tree.write("sys/block/nbd0/pid", "9\n")
     tree.write("sys/block/nbd0/dev", "43:0\n")
     tree.process(9, "/usr/bin/rbd-nbd", "map", "k8s/image", "--device", "/dev/nbd0")

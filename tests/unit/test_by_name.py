@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from rbdagent.follow import follow
 from rbdagent.model import (
     Convergence,
     ImageSpec,
@@ -19,6 +18,7 @@ from rbdagent.model import (
     Verdict,
 )
 from rbdagent.parse.handle import attachment_name, migrated_handle
+from rbdagent.unmap.followup import follow
 from tests.unit.builders import (
     DRIVER,
     HANDLE,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rbdagent.collect.ceph.connection import CephAccess, Cluster
+from rbdagent.collect.ceph.keys import can_use, client_key_type
 from rbdagent.errors import SourceError
-from rbdagent.observe.cephx import can_use, client_key_type
-from rbdagent.observe.cluster import CephAccess, Cluster
 from tests.unit.builders import AES256K_KEY, AES_KEY
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ def refused(
     access: CephAccess, monkeypatch: pytest.MonkeyPatch, number: int, version: str | None
 ) -> SourceError:
     """Return the error of a connection that fails with that number under that librados."""
-    monkeypatch.setattr("rbdagent.observe.cluster.rados_module", lambda: Bindings)
-    monkeypatch.setattr("rbdagent.observe.cluster.librados_version", lambda: version)
+    monkeypatch.setattr("rbdagent.collect.ceph.connection.rados_module", lambda: Bindings)
+    monkeypatch.setattr("rbdagent.collect.ceph.connection.librados_version", lambda: version)
     monkeypatch.setattr(Rados, "number", number)
     with pytest.raises(SourceError) as caught:
         Cluster(access)

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rbdagent.collect.files import read_bytes
+from rbdagent.collect.node import observer as observed
+from rbdagent.collect.node.contained import keep_node, node_begun
 from rbdagent.model import NotObserved, SourceState
-from rbdagent.observe import node as observed
-from rbdagent.observe.contained import keep_node, node_begun
-from rbdagent.observe.files import read_bytes
 from tests.unit.trees import FILES, Tree, gap_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from rbdagent.collect.node.contained import KeptNode, NodeAnswer
     from rbdagent.model import NodeView, Source
-    from rbdagent.observe.contained import KeptNode, NodeAnswer
 
 
 def soon() -> float:
@@ -143,20 +143,20 @@ def test_unread_answer_is_not_returned_to_a_later_query(
 def test_kept_process_remembers_what_hangs(
     tree: Tree, keep: Callable[[], KeptNode], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from rbdagent.observe import processes
+    from rbdagent.collect.node import procfs
 
-    real = processes._read_command
+    real = procfs._read_command
     tree.process(66, "/app")
 
-    def read(entry: processes.ProcessEntry) -> None:
+    def read(entry: procfs.ProcessEntry) -> None:
         if entry.ref.pid == 66:
             with (tmp_path / "times").open("a") as times:
                 times.write("once ")
             threading.Event().wait()
         real(entry)
 
-    monkeypatch.setattr(processes, "_read_command", read)
-    monkeypatch.setattr(processes, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(procfs, "_read_command", read)
+    monkeypatch.setattr(procfs, "_PATIENCE_S", 0.2)
     kept = keep()
     gaps = [gap_of(ask(tree, kept)[1], FILES) for _ in range(3)]
     assert gaps[0] == gaps[1] == gaps[2]

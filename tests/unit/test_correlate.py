@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from rbdagent.correlate import correlate, correlate_node, images_of
 from rbdagent.correlate.holders import entry_hits
-from rbdagent.correlate.identity import same_image
-from rbdagent.correlate.names import oldest_first
-from rbdagent.correlate.use import further_volumes
+from rbdagent.correlate.image_identity import same_image
+from rbdagent.correlate.volume import further_volumes
+from rbdagent.correlate.volume_names import oldest_first
 from rbdagent.model import (
     BlocklistEntry,
     CephView,

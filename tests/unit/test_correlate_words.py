@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rbdagent.correlate.words import Called, Naming, called_in
+from rbdagent.correlate.log_names import Called, Naming, called_in
 from rbdagent.model import BlockHolder, BlockHolderKind, ImageSpec, StagingDirectory, TargetKind
 from rbdagent.parse.handle import staging_hash
 from tests.unit.builders import (

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from rbdagent.correlate import correlate
-from rbdagent.correlate.strangers import nodes_of_strangers
+from rbdagent.correlate.unknown_watchers import nodes_of_strangers
 from rbdagent.model import (
     CephView,
     ClusterView,

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rbdagent.collect.node.observer import NodeRoots, observe_node
 from rbdagent.model import NotObserved
-from rbdagent.observe.node import NodeRoots, observe_node
 
 if TYPE_CHECKING:
     from pathlib import Path

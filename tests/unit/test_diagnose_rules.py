@@ -10,10 +10,9 @@ from msgspec.structs import replace
 from rbdagent.catalog import CATALOG, entry, explanation
 from rbdagent.commands import lines_of
 from rbdagent.correlate import correlate
-from rbdagent.diagnose.case import delete_pod
-from rbdagent.diagnose.life import life_of
-from rbdagent.diagnose.stuck import among_all
 from rbdagent.errors import NotFoundError
+from rbdagent.lifecycle.cluster_report import among_all
+from rbdagent.lifecycle.steps import life_of
 from rbdagent.model import (
     BlockHolder,
     BlockHolderKind,
@@ -47,8 +46,9 @@ from rbdagent.model import (
     Verdict,
 )
 from rbdagent.parse.kubernetes import csi_source
-from rbdagent.plan import CONDITIONS
 from rbdagent.report.text import answer
+from rbdagent.rules.context import delete_pod
+from rbdagent.unmap.preconditions import CONDITIONS
 from tests.unit import (
     test_attaching_rules,
     test_binding_rules,

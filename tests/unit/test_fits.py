@@ -3,7 +3,7 @@
 The two functions here follow FindMatchingVolume (k8s.io/component-helpers v0.36.3,
 storage/volume/pv_helpers.go:186, with the access modes that its caller asks for,
 pkg/controller/volume/persistentvolume/index.go:75) and checkVolumeSatisfyClaim (pv_controller.go:
-260) line by line, and share nothing with rbdagent.correlate.fits.
+260) line by line, and share nothing with rbdagent.correlate.pv_matching.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from rbdagent.correlate.fits import (
+from rbdagent.correlate.pv_matching import (
     Why,
     candidates,
     is_kept_for,

@@ -7,8 +7,8 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from rbdagent.follow import PATIENCE_S, Outlook, follow
 from rbdagent.model import ContainerState, Convergence, CSINode, Snapshot, UnmapOutcome, UnmapRecord
+from rbdagent.unmap.followup import PATIENCE_S, Outlook, follow
 from tests.unit.builders import (
     CLIENT,
     IN_USE_NAME,

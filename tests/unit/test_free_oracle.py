@@ -11,8 +11,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rbdagent.correlate import correlate
-from rbdagent.diagnose.target import target_verdict
-from rbdagent.diagnose.verdict import judge
 from rbdagent.model import (
     BlocklistEntry,
     EntityAddress,
@@ -26,6 +24,8 @@ from rbdagent.model import (
     VolumeAttachment,
     Watcher,
 )
+from rbdagent.verdicts.holder_verdict import judge
+from rbdagent.verdicts.volume_verdict import target_verdict
 from tests.conftest import TOLD
 from tests.unit.builders import (
     COOKIE,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rbdagent.collect.node.mounts import Wanted
+from rbdagent.collect.node.procfs import ProcessPass
 from rbdagent.model import DeviceNumber
-from rbdagent.observe.mounts import Wanted
-from rbdagent.observe.processes import ProcessPass
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from rbdagent.correlate import correlate_node
-from rbdagent.diagnose import diagnose
-from rbdagent.history import remember
 from rbdagent.model import (
     History,
     IoCounters,
@@ -21,6 +19,8 @@ from rbdagent.model import (
     Target,
     TargetKind,
 )
+from rbdagent.rules import diagnose
+from rbdagent.unmap.orphan_history import remember
 from tests.unit.builders import JUST_NOW, NO_IO, UNSEEN, node_view, pod, waiting_pod
 from tests.unit.plans import identity, seen
 from tests.unit.scenes import IN_FLIGHT

@@ -10,7 +10,7 @@ import pytest
 
 from rbdagent.commands import NOT_PRINTED, line_of, text_of
 from rbdagent.correlate import correlate
-from rbdagent.diagnose.life import life_of
+from rbdagent.lifecycle.steps import life_of
 from rbdagent.report.snapshot import dump_snapshot, load_snapshot
 from tests.unit import test_diagnose_rules
 from tests.unit.builders import DRIVER, HANDLE, POD_UID, PV, SPEC

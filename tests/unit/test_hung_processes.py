@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from rbdagent.collect import parallel
+from rbdagent.collect.files import Identity, identity_of
+from rbdagent.collect.node import procfs
+from rbdagent.collect.node.procfs import Turns
 from rbdagent.model import NotObserved
-from rbdagent.observe import processes, together
-from rbdagent.observe.files import Identity, identity_of
-from rbdagent.observe.processes import Turns
 from tests.unit.trees import (
     FILES,
     MOUNTS,
@@ -61,8 +62,8 @@ def hang(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hang]:
         return identity_of(path)
 
     monkeypatch.setattr(os, "open", opened)
-    monkeypatch.setattr(processes, "identity_of", identity)
-    monkeypatch.setattr(processes, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(procfs, "identity_of", identity)
+    monkeypatch.setattr(procfs, "_PATIENCE_S", 0.2)
     yield made
     made.released.set()
 
@@ -167,7 +168,7 @@ def test_a_process_that_answers_again_is_observed(tree: Tree, hang: Hang) -> Non
     before = threading.enumerate()
     hang.released.set()
     for thread in before:
-        if isinstance(thread, together._Runner):
+        if isinstance(thread, parallel._Runner):
             thread.join()
     _, source = tree.observe(turns)
     assert FILES not in {gap.fact for gap in source.gaps}
@@ -188,14 +189,14 @@ def test_the_file_system_that_does_not_answer_is_named(tree: Tree, hang: Hang, p
 def test_error_of_one_process_does_not_affect_the_others(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = processes._read_command
+    real = procfs._read_command
 
-    def read(entry: processes.ProcessEntry) -> None:
+    def read(entry: procfs.ProcessEntry) -> None:
         if entry.ref.pid == 66:
             raise ValueError("unexpected")
         real(entry)
 
-    monkeypatch.setattr(processes, "_read_command", read)
+    monkeypatch.setattr(procfs, "_read_command", read)
     view, source = tree.observe()
     assert f"{WHO}: process 66: ValueError: unexpected" in gap_of(source, FILES).reason
     assert {process.pid for process in view.processes} == {66, 77}

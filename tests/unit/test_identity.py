@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rbdagent.collect import files
+from rbdagent.collect.files import identity_of, inode_of, is_mount_point, is_same
+from rbdagent.collect.node import kubelet_dirs, procfs
+from rbdagent.collect.node.mounts import Wanted
 from rbdagent.model import DeviceNumber, NotObserved, StagingDirectory
-from rbdagent.observe import files, kubelet, processes
-from rbdagent.observe.files import identity_of, inode_of, is_mount_point, is_same
-from rbdagent.observe.mounts import Wanted
 from tests.unit.trees import KUBELET, Tree
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def test_content_of_a_mount_of_another_driver_is_not_read(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Assert no stash: the root belongs to a tenant, and the files in it are not from ceph-csi."""
-    monkeypatch.setattr(kubelet, "is_mount_point", lambda path: path.endswith(STAGED))
+    monkeypatch.setattr(kubelet_dirs, "is_mount_point", lambda path: path.endswith(STAGED))
     listed: list[str] = []
     real = os.listdir
 
@@ -118,14 +119,14 @@ def refused(monkeypatch: pytest.MonkeyPatch, *, known: tuple[int, int] | None) -
     def refuse(path: str) -> None:
         raise PermissionError(13, "Permission denied", path)
 
-    monkeypatch.setattr(processes, "identity_of", refuse)
-    monkeypatch.setattr(processes, "file_system_at", lambda _: known)
+    monkeypatch.setattr(procfs, "identity_of", refuse)
+    monkeypatch.setattr(procfs, "file_system_at", lambda _: known)
 
 
 def denied_files(tree: Tree) -> list[str]:
     tree.open_files(9, "/dev/null")
     wanted = Wanted.of([DeviceNumber(major=252, minor=0)])
-    return processes.ProcessPass(tree.roots.procfs, wanted).scan().denied_files
+    return procfs.ProcessPass(tree.roots.procfs, wanted).scan().denied_files
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from rbdagent.observe import together
-from rbdagent.observe.together import InTurn, Left
+from rbdagent.collect import parallel
+from rbdagent.collect.parallel import InTurn, Left
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -56,7 +56,7 @@ def run(
 
 
 def test_items_are_done_in_order_by_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(together, "_QUICK_S", 60.0)
+    monkeypatch.setattr(parallel, "_QUICK_S", 60.0)
     work, items = Work(), [str(number) for number in range(1000)]
     assert run(InTurn(), items, work) == Left([], [])
     assert work.ended == items
@@ -106,7 +106,7 @@ def test_slow_item_is_done(hung: Callable[..., Work]) -> None:
 def test_too_many_hung_items_leave_the_rest_waiting(
     hung: Callable[..., Work], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(together, "_MOST_HUNG", 2)
+    monkeypatch.setattr(parallel, "_MOST_HUNG", 2)
     work = hung(*"abcdef")
     left = run(InTurn(), "abcdef", work)
     assert (*left.hung, *left.waiting) == tuple("abcdef")

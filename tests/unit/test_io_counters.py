@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rbdagent.collect.node.rbd_sysfs import observe_krbd
 from rbdagent.errors import ParseError
 from rbdagent.model import IoCounters, NotObserved
-from rbdagent.observe.devices import observe_krbd
 from rbdagent.parse.krbd import parse_io_counters
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from msgspec.structs import replace
 
-from rbdagent import unmap
 from rbdagent.agent import loop
 from rbdagent.model import NotObserved, Snapshot, UnmapOutcome, observed_of
-from rbdagent.state import StateDir
+from rbdagent.unmap import writer
+from rbdagent.unmap.state_store import StateDir
 from tests.unit.builders import NO_IO, mount
 from tests.unit.plans import DM, LADDER, seen
 from tests.unit.test_agent_loop import Stage
@@ -99,8 +99,8 @@ def agent_on(
         node.take_down(str(expected.kind))
 
     monkeypatch.setattr(loop, "look", look)
-    monkeypatch.setattr(unmap, "_WATCH_EVERY_S", 0.0)
-    monkeypatch.setattr(unmap, "_do", kill.around("a step", step))
+    monkeypatch.setattr(writer, "_WATCH_EVERY_S", 0.0)
+    monkeypatch.setattr(writer, "_do", kill.around("a step", step))
     monkeypatch.setattr(os, "fsync", kill.around("a file is on disk", lambda _: None))
     rename = Path.replace
     monkeypatch.setattr(Path, "replace", kill.around("a file takes its name", rename))

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rbdagent.collect.files import followed
+from rbdagent.collect.node.kubelet_dirs import existing_roots, observe_kubelet, own_root
+from rbdagent.collect.node.procfs import ProcessEntry
 from rbdagent.model import NotObserved, ProcessRef
-from rbdagent.observe.files import followed
-from rbdagent.observe.kubelet import existing_roots, observe_kubelet, own_root
-from rbdagent.observe.processes import ProcessEntry
 
 if TYPE_CHECKING:
     from pathlib import Path

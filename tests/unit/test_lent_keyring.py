@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import pytest
 
-from rbdagent.cli.flags import observing
+from rbdagent.cli.options import observing
 
 if TYPE_CHECKING:
     from rbdagent.config import Settings

@@ -12,7 +12,7 @@ import pytest
 from rbdagent.catalog import CATALOG
 from rbdagent.commands import lines_of
 from rbdagent.correlate import correlate
-from rbdagent.diagnose.life import life_of
+from rbdagent.lifecycle.steps import life_of
 from rbdagent.model import Command, Lifecycle, Severity
 from rbdagent.report.snapshot import load_snapshot
 from tests.consistency import advice_that_loses_data, contradictions, loses_data

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rbdagent.correlate import correlate
-from rbdagent.diagnose.life import life_of
+from rbdagent.lifecycle.steps import life_of
 from rbdagent.model import LifecycleStep, StepState, Target, TargetKind
 from tests.unit.builders import (
     SPEC,

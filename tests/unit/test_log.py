@@ -7,8 +7,8 @@ import json
 import logging
 from typing import TYPE_CHECKING
 
+from rbdagent.collect.failure import LOGGER
 from rbdagent.log import Log, tracebacks_shown
-from rbdagent.observe.failure import LOGGER
 from tests.unit.hostile import CLEAR_SCREEN, FORGED_LINE, TURNED, is_clean
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from rbdagent.look import with_images
+from rbdagent.collector import with_images
 from rbdagent.model import CephView, ImageIdentity, ImageSpec, Snapshot, SourceState
 from tests.unit.builders import FAILED, NOWHERE, OBSERVED, cluster, image_view, snapshot
 

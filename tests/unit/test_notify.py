@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
-from rbdagent.agent.notify import ServiceManager
+from rbdagent.agent.systemd import ServiceManager
 from rbdagent.errors import RbdagentError
 from rbdagent.model import Source, SourceState
 from tests.unit.builders import FAILED

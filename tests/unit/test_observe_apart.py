@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rbdagent.collect import worker as apart
+from rbdagent.collect.worker import PersistentWorker, StuckError, Worker, WorkerExitedError
 from rbdagent.errors import SourceError
-from rbdagent.observe import apart
-from rbdagent.observe.apart import PersistentWorker, StuckError, Worker, WorkerExitedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

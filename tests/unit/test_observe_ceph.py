@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
+from rbdagent.collect.ceph.connection import CephAccess
+from rbdagent.collect.ceph.images import CephLook, check_ceph
 from rbdagent.model import (
     BlocklistEntry,
     CephView,
@@ -23,8 +25,6 @@ from rbdagent.model import (
     SourceState,
     Watcher,
 )
-from rbdagent.observe.ceph import CephLook, check_ceph
-from rbdagent.observe.cluster import CephAccess
 from rbdagent.parse.address import parse_address
 from tests.unit.bindings import FakeImage, Rados, RadosError, RbdError, TimedOut, ceph, raising
 
@@ -393,7 +393,7 @@ LOCKER = (b"client.4394", b"auto 18446462598732840961", b"10.77.0.12:0/193221638
 def test_image_with_a_name_that_is_not_utf8_is_found_by_its_id(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Assert the same escaped name as that from the kernel (rbdagent/observe/files.py)."""
+    """Assert the same escaped name as that from the kernel (rbdagent/collect/files.py)."""
     ceph(FakeImage(name=CAFE, image_id="id-1", watchers=(WATCHER,))).install(monkeypatch)
     view, source = observe(tmp_path, [identity(ESCAPED, image_id="id-1")])
     (found,) = views(view)

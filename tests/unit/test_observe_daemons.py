@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from msgspec import Struct
 
+from rbdagent.collect.ceph.connection import CephAccess, Cluster
+from rbdagent.collect.ceph.daemons import mirror_daemons, tasks_of
 from rbdagent.model import (
     EntityAddress,
     ImageIdentity,
@@ -18,8 +20,6 @@ from rbdagent.model import (
     ServiceAddress,
     Watcher,
 )
-from rbdagent.observe.cluster import CephAccess, Cluster
-from rbdagent.observe.daemons import mirror_daemons, tasks_of
 from tests.unit.bindings import RadosError, ceph
 
 if TYPE_CHECKING:

@@ -11,8 +11,18 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from msgspec.structs import replace
 
-from rbdagent import check, look
+from rbdagent import collector as look
+from rbdagent import preflight
 from rbdagent.cli import cli, run
+from rbdagent.collect.ceph import connection as observe_cluster
+from rbdagent.collect.ceph import images as observe_ceph
+from rbdagent.collect.ceph.images import CephLook, check_ceph
+from rbdagent.collect.failure import DEFECT, as_source_error
+from rbdagent.collect.kube import list_target as observe_kube
+from rbdagent.collect.kube.kubeconfig import KubeAccess
+from rbdagent.collect.node import contained, volume_logs
+from rbdagent.collect.node import observer as observe_node
+from rbdagent.collect.node.observer import NodeRoots
 from rbdagent.errors import NotFoundError, ParseError, SourceError
 from rbdagent.log import tracebacks_shown
 from rbdagent.model import (
@@ -24,15 +34,6 @@ from rbdagent.model import (
     Snapshot,
     SourceState,
 )
-from rbdagent.observe import ceph as observe_ceph
-from rbdagent.observe import cluster as observe_cluster
-from rbdagent.observe import contained, words
-from rbdagent.observe import kube as observe_kube
-from rbdagent.observe import node as observe_node
-from rbdagent.observe.ceph import CephLook, check_ceph
-from rbdagent.observe.failure import DEFECT, as_source_error
-from rbdagent.observe.kubeconfig import KubeAccess
-from rbdagent.observe.node import NodeRoots
 from tests.unit.bindings import ceph, raising
 from tests.unit.builders import NOW, NOWHERE, OBSERVED, kube, node_view, said, target
 from tests.unit.test_observe_ceph import access, identity, image, views
@@ -262,7 +263,7 @@ def test_published_reports_are_not_observed_after_an_error(
 
 @RAISED
 def test_failed_log_is_not_observed(error: Exception, reason: str) -> None:
-    found = words._answer(error)
+    found = volume_logs._answer(error)
     assert isinstance(found, NotObserved)
     assert reason.partition(": ")[2] in found.reason
 
@@ -280,10 +281,10 @@ def test_check_shows_the_other_sources(
     ceph().install(monkeypatch)
     for name in ("node", "kube"):
         line = CheckResult(source=name, sentence="it works", state=CheckState.OK)
-        monkeypatch.setattr(check, f"_{name}", lambda *_, line=line: (line,))
-    monkeypatch.setattr(check, f"_{source.replace('rnetes', '')}", raising(error))
+        monkeypatch.setattr(preflight, f"_{name}", lambda *_, line=line: (line,))
+    monkeypatch.setattr(preflight, f"_{source.replace('rnetes', '')}", raising(error))
     settings = replace(NOWHERE, clusters=(access(tmp_path),))
-    lines = check.check_all(settings)
+    lines = preflight.check_all(settings)
     bad = [line for line in lines if line.state is CheckState.FAILED]
     assert [line.source for line in bad] == [source]
     assert reason in bad[0].detail

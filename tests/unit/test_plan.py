@@ -25,7 +25,7 @@ from rbdagent.model import (
     UnmapPolicy,
     UnmapRefusal,
 )
-from rbdagent.plan import CONDITIONS
+from rbdagent.unmap.preconditions import CONDITIONS
 from tests.unit.builders import (
     FAILED,
     HANDLE,

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from rbdagent.correlate import correlate_node
-from rbdagent.diagnose.verdict import judge
 from rbdagent.model import (
     FreezeState,
     History,
@@ -24,7 +23,8 @@ from rbdagent.model import (
     UnmapPlan,
     UnmapPolicy,
 )
-from rbdagent.plan import plan_unmap
+from rbdagent.unmap.preconditions import plan_unmap
+from rbdagent.verdicts.holder_verdict import judge
 from tests.conftest import TOLD
 from tests.unit.builders import UNSEEN, gap, node, volume
 from tests.unit.oracle import objections

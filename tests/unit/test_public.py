@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rbdagent.act import Attempt, UnmapContext
-from rbdagent.diagnose.evidence import said_of_process
 from rbdagent.model import ProcessRef, UnmapPolicy, UnmapRefusal
 from rbdagent.report.public import PublicText
-from rbdagent.state import StateDir
+from rbdagent.unmap.executor import Attempt, UnmapContext
+from rbdagent.unmap.state_store import StateDir
+from rbdagent.verdicts.evidence import said_of_process
 from tests.unit.builders import opener, process, target, world
 from tests.unit.hostile import is_clean
 from tests.unit.plans import GRACE_S, LOOK, history, seen

@@ -14,8 +14,6 @@ from msgspec.structs import replace
 
 from rbdagent.commands import lines_of
 from rbdagent.correlate import correlate, correlate_node
-from rbdagent.diagnose import diagnose
-from rbdagent.diagnose.neighbours import neighbours
 from rbdagent.model import (
     BlocklistEntry,
     Confidence,
@@ -36,6 +34,8 @@ from rbdagent.model import (
 from rbdagent.parse.kubernetes import rbd_node
 from rbdagent.report.rbdnode import rbdnode_status
 from rbdagent.report.text import published_names, published_table
+from rbdagent.rules import diagnose
+from rbdagent.verdicts.neighbours import neighbours
 from tests.unit.builders import (
     ADDRESS,
     CLIENT,

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-import rbdagent.diagnose
-from rbdagent.diagnose.mounting import SAYINGS, Saying, meant_by
 from rbdagent.parse.recognised import Recognised
+from rbdagent.rules.node_stage import SAYINGS, Saying, meant_by
 from tests.lab.install import CHECKOUT
 from tests.unit.builders import codes
 from tests.unit.quotes import PLAYS, QUOTES, Proof, Quote, said_to_pod
@@ -187,17 +186,17 @@ def test_pattern_that_takes_quadratic_time_is_found(pattern: str) -> None:
 OTHERS_WORDS: Final = {"message", "text", "unschedulable", "attach_error", "detach_error"}
 OWN_PATTERNS: Final = {
     # Image names of old provisioners, versions, paths, and texts that rbdagent itself prints.
-    "provisioning": {"_NEEDS_SELF_LINK", "_VERSION"},
-    "times": {"AGES"},
+    "provisioner": {"_NEEDS_SELF_LINK", "_VERSION"},
+    "timing": {"AGES"},
     "evidence": {"_STAGING_PATH"},
-    "unseen": {"_SILENCE"},
-    "words": {"_DETACH_CALLS"},
+    "coverage_gaps": {"_SILENCE"},
+    "log_evidence": {"_DETACH_CALLS"},
 }
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
-    for root in rbdagent.diagnose.__path__:
-        for path in sorted((CHECKOUT / root).glob("*.py")):
+    for package in ("rules", "verdicts", "lifecycle"):
+        for path in sorted((CHECKOUT / "rbdagent" / package).glob("*.py")):
             yield path.stem, ast.parse(path.read_text())
 
 

@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from rbdagent.commands import lines_of
-from rbdagent.diagnose.scheduling import fits
 from rbdagent.model import (
     CSINode,
     CsiSource,
@@ -18,6 +17,7 @@ from rbdagent.model import (
     Severity,
     Snapshot,
 )
+from rbdagent.rules.scheduling import fits
 from tests.unit.builders import (
     DRIVER,
     JUST_NOW,

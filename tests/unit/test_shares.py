@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from rbdagent.collect.node import limits, mounts, procfs
+from rbdagent.collect.node.limits import POD_S, PROCESS_S, Shares
+from rbdagent.collect.node.mounts import Wanted
+from rbdagent.collect.node.procfs import ProcessPass
 from rbdagent.model import DeviceNumber, NotObserved
-from rbdagent.observe import mounts, processes, shares
-from rbdagent.observe.mounts import Wanted
-from rbdagent.observe.processes import ProcessPass
-from rbdagent.observe.shares import POD_S, PROCESS_S, Shares
 from tests.unit.trees import (
     FILES,
     MOUNTS,
@@ -49,7 +49,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(shares, "time", SimpleNamespace(monotonic=made, process_time=made))
+    monkeypatch.setattr(limits, "time", SimpleNamespace(monotonic=made, process_time=made))
     return made
 
 
@@ -112,7 +112,7 @@ def test_file_that_takes_too_long_is_a_gap(
 def test_descriptors_that_take_too_long_are_a_gap(
     tree: Tree, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "_OFTEN", 1)
+    monkeypatch.setattr(procfs, "_OFTEN", 1)
     clock.step = 0.1
     tree.open_files(66, *["/dev/null"] * 30)
     assert (
@@ -153,7 +153,7 @@ def test_unfinished_process_counts_against_its_pod(clock: Clock) -> None:
 def test_mounts_are_limited_in_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node that runs something else for a second must not hide an innocent pod's mounts."""
     wall, processor = Clock(), Clock()
-    monkeypatch.setattr(shares, "time", SimpleNamespace(monotonic=wall, process_time=processor))
+    monkeypatch.setattr(limits, "time", SimpleNamespace(monotonic=wall, process_time=processor))
     share = Shares.of_mounts().of(POD)
     wall.now += 1
     assert not share.is_over
@@ -173,7 +173,7 @@ def test_pod_does_not_use_the_share_of_another_pod(clock: Clock, other: str | No
 
 
 def test_mounts_of_a_pod_are_limited(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shares, "ROOM", 3)
+    monkeypatch.setattr(limits, "ROOM", 3)
     monkeypatch.setattr(mounts, "ROOM", 3)
     lines = [f"4{number} 28 252:16 / /m/{number} rw - ext4 /dev/rbd1 rw" for number in range(5)]
     tree.namespace("hostile", *lines)
@@ -185,7 +185,7 @@ def test_openers_of_a_device_are_limited_per_process(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Assert the limit: more openers would add no evidence. A later device is still found."""
-    monkeypatch.setattr(processes, "_MOST_ALIKE", 2)
+    monkeypatch.setattr(procfs, "_MOST_ALIKE", 2)
     (tree.root / "file").touch()
     tree.open_files(77, *[str(tree.root / "file")] * 5, "/proc")
     numbers = [device_of(path) for path in (tree.root, "/proc")]

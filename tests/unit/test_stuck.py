@@ -11,27 +11,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from rbdagent.collect.kube.list_target import _claim_names, _subjects, _using_pods
 from rbdagent.correlate import correlate
-from rbdagent.correlate.fits import candidates
-from rbdagent.correlate.identity import target_claims, target_volumes
-from rbdagent.correlate.names import claims_of, key_of
-from rbdagent.correlate.parts import part_of
-from rbdagent.correlate.shelf import KEPT, Shelf
-from rbdagent.correlate.whole import whole_of
-from rbdagent.diagnose.life import life_of
-from rbdagent.diagnose.stuck import (
+from rbdagent.correlate.cluster_index import whole_of
+from rbdagent.correlate.image_identity import target_claims, target_volumes
+from rbdagent.correlate.pv_matching import candidates
+from rbdagent.correlate.pv_shortlist import KEPT, Shelf
+from rbdagent.correlate.snapshot_slice import part_of
+from rbdagent.correlate.volume_names import claims_of, key_of
+from rbdagent.lifecycle.cluster_report import (
     among_all,
     lives_that_are_stuck,
     serious_findings,
     stuck_in,
 )
-from rbdagent.diagnose.subjects import Scope, subjects_of
-from rbdagent.diagnose.suspects import images_of_suspects
+from rbdagent.lifecycle.steps import life_of
+from rbdagent.lifecycle.targets import Scope, subjects_of
+from rbdagent.lifecycle.triage import images_of_suspects
 from rbdagent.model import (
+    ClusterReport,
     Finding,
     KubeView,
     Lifecycle,
-    LifeList,
     NotObserved,
     ObjectRef,
     OtherSource,
@@ -47,7 +48,6 @@ from rbdagent.model import (
     TargetKind,
     observed_of,
 )
-from rbdagent.observe.kube import _claim_names, _subjects, _using_pods
 from rbdagent.parse.selector import parse_selector
 from tests.lab.many import HERE, KINDS, KINDS_HERE, LEGIT, SICK, Many, many
 from tests.unit import test_diagnose_rules
@@ -108,7 +108,7 @@ def life_in(snapshot: Snapshot) -> Lifecycle:
 Said = dict[str, set[Finding]]
 
 
-def said(found: LifeList) -> Said:
+def said(found: ClusterReport) -> Said:
     """Return the serious findings of each stuck target."""
     return {
         stuck.life.diagnosis.use.target.given: set(serious_findings(stuck.life))
@@ -340,7 +340,7 @@ def test_comparisons_among_5000_volumes_are_limited(monkeypatch: pytest.MonkeyPa
         compared.append(len(held))
         return candidates(claim, held)
 
-    monkeypatch.setattr("rbdagent.correlate.shelf.candidates", counted)
+    monkeypatch.setattr("rbdagent.correlate.pv_shortlist.candidates", counted)
     maker = Maker(Random(0))
     shelf = Shelf(
         [replace(maker.volumes[0], name=f"{size:05}", capacity_bytes=size) for size in range(5000)]
@@ -454,7 +454,7 @@ def test_pending_pod_with_a_running_container_is_not_stuck() -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def broken(become: Callable[[Maker, int], None], *numbers: int) -> LifeList:
+def broken(become: Callable[[Maker, int], None], *numbers: int) -> ClusterReport:
     """Return what is stuck in a cluster in which ``become`` changes the numbered volumes."""
     maker = Maker(Random(0))
     for number in numbers:

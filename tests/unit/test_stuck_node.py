@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from rbdagent.diagnose.stuck import is_complete, stuck_in
+from rbdagent.lifecycle.cluster_report import is_complete, stuck_in
 from rbdagent.model import PluginSocket, Severity, Snapshot, TargetKind
 from rbdagent.report.stuck import stuck_table
 from tests.unit.builders import (

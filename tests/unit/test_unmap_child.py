@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from rbdagent.parse.krbd import parse_io_counters
-from rbdagent.unmap import child, counts_of
+from rbdagent.unmap import writer_child
+from rbdagent.unmap.writer import counts_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +27,7 @@ def ended(sysfs: Path, *, planned: str = STAT, now: str = STAT) -> tuple[int, st
     (sysfs / "rbd0").touch()
     (bus / "remove_single_major").touch()
     (block / "stat").write_text(f"{now}\n")
-    code = child.main(
+    code = writer_child.main(
         str(sysfs / "rbd0"),
         str(bus),
         "0",
@@ -47,4 +48,4 @@ def test_id_is_written_if_the_counters_are_equal(tmp_path: Path, planned: str, n
 def test_nothing_is_written_if_a_counter_changed(tmp_path: Path, column: int) -> None:
     columns = STAT.split()
     columns[column] = str(int(columns[column]) + 1)
-    assert ended(tmp_path, now=" ".join(columns)) == (child.HAS_IO, "")
+    assert ended(tmp_path, now=" ".join(columns)) == (writer_child.HAS_IO, "")

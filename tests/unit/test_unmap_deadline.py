@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from msgspec.structs import replace
 
-from rbdagent import unmap
 from rbdagent.cli import unmap as command
 from rbdagent.model import (
     NotObserved,
@@ -19,13 +18,14 @@ from rbdagent.model import (
     UnmapPlan,
     UnmapResult,
 )
+from rbdagent.unmap import writer
 from tests.unit.builders import NO_IO, NOWHERE
 from tests.unit.plans import identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PATHS: Final = unmap.NodePaths(sysfs=Path("/none"), procfs=Path("/none"), host_root=Path("/none"))
+PATHS: Final = writer.NodePaths(sysfs=Path("/none"), procfs=Path("/none"), host_root=Path("/none"))
 UMOUNT: Final = Step(kind=StepKind.UMOUNT, subject="/staging")
 PLAN: Final = UnmapPlan(
     node="worker-1",
@@ -55,7 +55,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(unmap, "time", made)
+    monkeypatch.setattr(writer, "time", made)
     monkeypatch.setattr(command, "time", made)
     return made
 
@@ -76,7 +76,7 @@ class Hangs:
 def carried_out(
     plan: UnmapPlan, deadline: float, again: Callable[..., UnmapPlan] = lambda **_: PLAN
 ) -> UnmapResult:
-    return unmap.carry_out(
+    return writer.carry_out(
         plan, again=again, watched=lambda: LINGERS, paths=PATHS, deadline=deadline
     )
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from rbdagent.act import Attempt, UnmapContext
 from rbdagent.cli import unmap as command
 from rbdagent.model import BootTime, Snapshot, Target, UnmapPlan, UnmapPolicy
-from rbdagent.state import StateDir
+from rbdagent.unmap.executor import Attempt, UnmapContext
+from rbdagent.unmap.state_store import StateDir
 from tests.unit.builders import NO_IO, NOW, NOWHERE
 from tests.unit.plans import UPTIME_S, seen
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.collect.node.observer import NodeRoots, observe_node
 from rbdagent.model import NotObserved
-from rbdagent.observe.node import NodeRoots, observe_node
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rbdagent.collect.node.procfs import Turns
     from rbdagent.model import Gap, Mapping, NodeView, Source
-    from rbdagent.observe.processes import Turns
 
 MOUNTS: Final = "mounts in other mount namespaces"
 FILES: Final = "open files and working directories of other users' processes"

@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rbdagent import unmap
 from rbdagent.__main__ import main as program
+from rbdagent.unmap import writer
 from tests.lab.guest.warm import import_all
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _live(kind: str, at: int) -> None:
         return wrapped
 
     if kind == "step":
-        unmap._do = around("a step", unmap._do)
+        writer._do = around("a step", writer._do)
     else:
         os.fsync = around("a file is on disk", os.fsync)
         Path.replace = around("a file takes its name", Path.replace)  # type: ignore[method-assign]

@@ -24,13 +24,17 @@ if TYPE_CHECKING:
 
 _IMPORTED: Final = {
     "agent": (
-        "rbdagent.cli.agent", "rbdagent.agent.endpoint", "rbdagent.agent.loop",
-        "rbdagent.agent.notify", "rbdagent.log",
+        "rbdagent.cli.agent", "rbdagent.agent.http", "rbdagent.agent.loop",
+        "rbdagent.agent.systemd", "rbdagent.log",
     ),
     "check": (
-        "rbdagent.cli.check", "rbdagent.check", "rbdagent.observe.node", "rbdagent.report.text",
+        "rbdagent.cli.check", "rbdagent.preflight", "rbdagent.collect.node.observer",
+        "rbdagent.report.text",
     ),
-    "unmap": ("rbdagent.cli.unmap", "rbdagent.act", "rbdagent.look", "rbdagent.report.machine"),
+    "unmap": (
+        "rbdagent.cli.unmap", "rbdagent.unmap.executor", "rbdagent.collector",
+        "rbdagent.report.machine",
+    ),
 }  # fmt: skip
 """Modules that a verb imports when it runs."""
 

@@ -1,0 +1,166 @@
+"""The source of the data: an observation, or a snapshot file."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+from msgspec.structs import replace
+
+from rbdagent.cli.output import now_utc
+from rbdagent.commands import command, line_of
+from rbdagent.errors import NotFoundError, UsageError
+from rbdagent.model import CollectScope
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rbdagent.collector import Workers
+    from rbdagent.config import Settings
+    from rbdagent.model import Snapshot, Target
+
+
+def snapshot_of(
+    target: Target,
+    source: str | None,
+    settings: Callable[[], Settings],
+    *,
+    meanwhile: Callable[[], None] = lambda: None,
+    also: CollectScope = CollectScope.NOTHING,
+    workers: Workers | None = None,
+) -> Snapshot:
+    """Load a snapshot file, or observe.
+
+    ``meanwhile`` runs while the sources answer; ``workers`` serve several observations.
+    """
+    if source is not None:
+        return _loaded(target, source)
+    from rbdagent.collector import look
+
+    started = time.monotonic()
+    found = look(
+        target,
+        settings(),
+        now=now_utc,
+        meanwhile=meanwhile,
+        also=also,
+        workers=workers,
+    )
+    if click.get_current_context().params.get("debug"):
+        from rbdagent.log import Log
+
+        Log().debug("observed", seconds=round(time.monotonic() - started, 3))
+    return found
+
+
+_WANTED: Final = "--from needs a file that `rbdagent snapshot` wrote, or - for stdin"
+_MOST: Final = 256 << 20
+"""Maximum size of a snapshot in bytes; a snapshot with 20,000 pods has a tenth of this size."""
+
+
+def _loaded(target: Target, source: str) -> Snapshot:
+    from rbdagent.model import TargetKind
+    from rbdagent.report.snapshot import load_snapshot
+
+    name = "stdin" if source == "-" else source
+    try:
+        text = _content(source).decode()
+    except FileNotFoundError:
+        raise UsageError(f"{source}: no such file", hint=_WANTED) from None
+    except OSError as error:
+        raise UsageError(f"{name}: cannot be read: {error.strerror}", hint=_WANTED) from error
+    except UnicodeDecodeError:
+        # Drop the cause: it quotes a byte of the file, and --debug would print it.
+        raise UsageError(f"{name}: not a text file, so not a snapshot", hint=_WANTED) from None
+    found = load_snapshot(text, where=name)
+    if TargetKind.NONE in {target.kind, found.target.kind}:
+        return _of_many(found, target, name, source)
+    if (found.target.kind, found.target.name, found.target.namespace, found.target.image) == (
+        target.kind,
+        target.name,
+        target.namespace,
+        target.image,
+    ):
+        return found
+    return _retargeted(found, target, name, source)
+
+
+def _content(source: str) -> bytes:
+    from rbdagent.collect.user_files import check_size, read_user_file
+
+    if source != "-":
+        return read_user_file(Path(source), most=_MOST)
+    content = sys.stdin.buffer.read(_MOST + 1)
+    check_size(len(content), most=_MOST)
+    return content
+
+
+def _of_many(found: Snapshot, target: Target, name: str, source: str) -> Snapshot:
+    """Return the target's part of a snapshot of a node, a namespace or a cluster."""
+    from rbdagent.model import TargetKind
+
+    held = found.target
+    is_of_all = held.kind is TargetKind.NONE and bool(held.given)
+    if target.kind is not TargetKind.NONE and is_of_all:
+        return _part(found, target, name, source)
+    if target.kind is held.kind:
+        # The list is for the observed node, and a snapshot of a cluster also contains a node.
+        is_within = held.namespace in {"", target.namespace} and is_of_all
+        if not target.given or is_within:
+            return found
+    if is_of_all:
+        words, hint = f"everything ({held.given})", _asked("rbdagent diagnose", held, source)
+    elif held.kind is TargetKind.NONE:
+        words, hint = "every mapping of a node", _asked("rbdagent list", held, source)
+    else:
+        words, hint = held.given, _asked(f"rbdagent {_verb()}", held, source)
+    raise NotFoundError(f"{name} is a snapshot of {words}", hint=hint)
+
+
+def _asked(begin: str, held: Target, source: str) -> str:
+    """Return the command that reads a snapshot with the target that it was taken for."""
+    # The target of a snapshot of a cluster is an option, such as -A, not a name.
+    given = held.given.split() if held.given.startswith("-") else []
+    values = (held.given,) if held.given and not given else ()
+    return line_of(command(begin, *values, options=(*given, "--from", source)))
+
+
+def _part(found: Snapshot, target: Target, name: str, source: str) -> Snapshot:
+    """Return the part of a snapshot of a namespace or a cluster that is about one target."""
+    from rbdagent.correlate.cluster_index import whole_of
+    from rbdagent.correlate.snapshot_slice import is_there, part_of
+
+    whole = whole_of(found)
+    if not is_there(whole, target):
+        raise NotFoundError(
+            f"{name} contains nothing about {target.given}",
+            hint=f"{_asked('rbdagent diagnose', found.target, source)} shows what is stuck",
+        )
+    part = part_of(whole, target)
+    # A part of a snapshot lacks the gaps of its sources, but the output must show them.
+    return replace(part, sources=found.sources)
+
+
+def _retargeted(found: Snapshot, target: Target, name: str, source: str) -> Snapshot:
+    """Return a snapshot with another name of its target: the claim of its PV, a pod, the image."""
+    from rbdagent.correlate import images_of
+
+    asked = replace(found, target=target)
+    held = set(images_of(found.target, found.node, found.kubernetes))
+    wanted = set(images_of(target, found.node, found.kubernetes))
+    if {image.spec for image in wanted} & {image.spec for image in held}:
+        return asked
+    raise NotFoundError(
+        f"{name} contains nothing about {target.given}: it is a snapshot of {found.target.given}",
+        hint=_asked(f"rbdagent {_verb()}", found.target, source),
+        near=(found.target.given,),
+    )
+
+
+def _verb() -> str:
+    """Return the verb for a hint: ``diagnose`` if this verb runs, else ``who-holds``."""
+    context = click.get_current_context(silent=True)
+    return "diagnose" if context is not None and context.info_name == "diagnose" else "who-holds"

@@ -1,0 +1,300 @@
+"""Flags that several verbs share, and the settings that are built from them."""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from rbdagent import __version__
+from rbdagent.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rbdagent.config import Settings
+    from rbdagent.model import Target
+    from rbdagent.unmap.executor import UnmapContext
+    from rbdagent.unmap.state_store import StateDir
+
+
+_F = TypeVar("_F", bound="Callable[..., Any]")
+
+SEVERITIES: Final = ("info", "warning", "error", "critical")
+
+
+class Duration(click.ParamType[float]):
+    """Seconds, written as 30s, 1m30s or 500ms."""
+
+    name = "duration"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Convert the value of a flag to seconds; click calls this."""
+        from rbdagent.config import parse_duration
+
+        if isinstance(value, float):
+            return value
+        try:
+            return parse_duration(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is not a duration: write 30s, 1m30s or 500ms", param, ctx)
+
+
+def _from_file(ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    """Load the configuration file before any other flag: its values become the flags' defaults."""
+    from rbdagent.config import DEFAULT_FILE, load_file
+
+    data = load_file(Path(value or DEFAULT_FILE), must_exist=value is not None)
+    ctx.default_map = {
+        key.replace("-", "_"): content
+        for key, content in data.items()
+        if key != "ceph" and _concerns(ctx.command, key, content)
+    }
+    ctx.meta["ceph"] = data.get("ceph", [])
+    ctx.meta["config"] = value or DEFAULT_FILE
+    return value
+
+
+def _concerns(command: click.Command, key: str, content: object) -> bool:
+    """Return whether a value of the file is valid for a verb: `check` has no `output = "name"`."""
+    for parameter in command.params:
+        if parameter.name == key.replace("-", "_") and isinstance(parameter.type, click.Choice):
+            return key != "output" or content in parameter.type.choices
+    return True
+
+
+def option(*names: str, **settings: Any) -> Callable[[_F], _F]:  # noqa: ANN401 - click's own
+    """Return click.option with the environment variable that sets the flag."""
+    long = next(name for name in names if name.startswith("--")).partition("/")[0]
+    variable = "RBDAGENT_" + long.removeprefix("--").replace("-", "_").upper()
+    settings.setdefault("envvar", variable)
+    return click.option(*names, **settings)
+
+
+CONFIG = option(
+    "--config",
+    is_eager=True,
+    callback=_from_file,
+    metavar="FILE",
+    help="Configuration file.  [default: /etc/rbdagent/config.toml]",
+)
+
+DEBUG = option("--debug", is_flag=True, help="Print tracebacks and the time of each source.")
+
+OUTPUT: Final = option(
+    "--output",
+    "-o",
+    type=click.Choice(["table", "json", "yaml"]),
+    default="table",
+    show_default=True,
+    help="Output format.",
+)
+
+_OBSERVING: Final = (
+    option("--node-name", help="This node's name in Kubernetes.  [default: NODE_NAME, hostname]"),
+    option("--procfs", default="/proc", show_default=True, help="The host's /proc."),
+    option("--sysfs", default="/sys", show_default=True, help="The host's /sys."),
+    option("--host-root", default="/", show_default=True, help="The host's root directory."),
+    option("--kubelet-root", multiple=True, help="kubelet's root directory.  [default: detected]"),
+    option("--ceph-conf", default="/etc/ceph/ceph.conf", show_default=True,
+            help="Ceph configuration file."),
+    option("--ceph-id", default="rbdagent", show_default=True,
+            help="CephX user, without the prefix client."),
+    option("--ceph-keyring",
+            help="Keyring file.  [default: the systemd credential, or found by librados]"),
+    option("--ceph-timeout", type=Duration(), default="10s", show_default=True,
+            help="Timeout of one call to Ceph."),
+    option("--kubeconfig", help="kubeconfig.  [default: KUBECONFIG, in-cluster, ~/.kube/config]"),
+    option("--context", help="Context of the kubeconfig."),
+    option("--kube-timeout", type=Duration(), default="10s", show_default=True,
+            help="Timeout of one call to the Kubernetes API."),
+    option("--no-ceph", is_flag=True, help="Do not query Ceph."),
+    option("--no-kube", is_flag=True, help="Do not query Kubernetes."),
+    option("--no-node", is_flag=True, help="Do not observe this node."),
+    option("--timeout", type=Duration(), default="30s", show_default=True,
+            help="Overall deadline; sources that have not answered are reported as not observed."),
+)  # fmt: skip
+
+
+def _with(options: Sequence[Callable[[Any], Any]], command: _F) -> _F:
+    """Add several flags to a verb; its help lists them in this order."""
+    decorated: Any = command
+    for add_option in reversed(options):
+        decorated = add_option(decorated)
+    return decorated  # type: ignore[no-any-return]
+
+
+def observing(command: _F) -> _F:
+    """Add the flags that every observing verb has; the verb receives them as ``settings``."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **flags: Any) -> Any:  # noqa: ANN401 - click's own
+        names = (
+            "config", "node_name", "procfs", "sysfs", "host_root", "kubelet_root", "ceph_conf",
+            "ceph_id", "ceph_keyring", "ceph_timeout", "kubeconfig", "context", "kube_timeout",
+            "no_ceph", "no_kube", "no_node", "timeout",
+        )  # fmt: skip
+        given = {name: flags.pop(name) for name in names}
+        flags.pop("debug")
+        return command(*args, settings=lambda: settings_of(given), **flags)
+
+    return _with((CONFIG, DEBUG, *_OBSERVING), wrapped)  # type: ignore[return-value]
+
+
+OF_ONE_CLUSTER: Final = ("ceph_conf", "ceph_id", "ceph_keyring")
+
+
+def ceph_tables() -> list[dict[str, Any]]:
+    """Return the clusters of the configuration file; none if a flag or variable names a cluster."""
+    context = click.get_current_context()
+    named = {ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT}
+    if any(context.get_parameter_source(name) in named for name in OF_ONE_CLUSTER):
+        return []
+    tables: list[dict[str, Any]] = context.meta.get("ceph") or []
+    return tables
+
+
+def settings_of(given: dict[str, Any]) -> Settings:
+    """Return the settings of an observation from the values of the flags."""
+    from rbdagent.collect.ceph.connection import CephAccess
+    from rbdagent.collect.kube.kubeconfig import KubeAccess
+    from rbdagent.collect.node.observer import NodeRoots
+    from rbdagent.config import Settings
+
+    def path(value: str | None) -> Path | None:
+        return Path(value) if value else None
+
+    conf = Path(given["ceph_conf"])
+    tables = ceph_tables() or [{"name": conf.stem, "keyring": given["ceph_keyring"]}]
+    names = [str(table.get("name", Path(str(table.get("conf", conf))).stem)) for table in tables]
+    clusters = tuple(
+        CephAccess(
+            name=name,
+            conf=Path(str(table.get("conf", conf))),
+            client_id=str(table.get("id", given["ceph_id"])),
+            keyring=path(table.get("keyring")) or _credential_keyring(name),
+            timeout_s=Duration().convert(table.get("timeout", given["ceph_timeout"]), None, None),
+        )
+        for name, table in zip(names, tables, strict=True)
+    )
+    variables = ("KUBECONFIG", "HOME", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
+    return Settings(
+        node_name=given["node_name"] or os.environ.get("NODE_NAME") or os.uname().nodename,
+        roots=None
+        if given["no_node"]
+        else NodeRoots(
+            procfs=Path(given["procfs"]),
+            sysfs=Path(given["sysfs"]),
+            host_root=Path(given["host_root"]),
+            kubelet_roots=tuple(given["kubelet_root"]),
+        ),
+        clusters=None if given["no_ceph"] else clusters,
+        kube=None
+        if given["no_kube"]
+        else KubeAccess(
+            kubeconfig=path(given["kubeconfig"]),
+            context=given["context"],
+            timeout_s=given["kube_timeout"],
+            answer_s=given["timeout"],
+            environment=tuple((name, os.environ[name]) for name in variables if name in os.environ),
+        ),
+        timeout_s=given["timeout"],
+        version=__version__,
+    )
+
+
+def _credential_keyring(cluster: str) -> Path | None:
+    """Return the keyring of systemd's ``LoadCredential=NAME.keyring:FILE``, if it exists."""
+    directory = os.environ.get("CREDENTIALS_DIRECTORY")
+    keyring = Path(directory, f"{cluster}.keyring") if directory else None
+    return keyring if keyring is not None and keyring.exists() else None
+
+
+def acting(command: _F) -> _F:
+    """Add the flags that limit what a verb may change on the node."""
+    options = (
+        option("--grace-period", type=Duration(), default="10m", show_default=True,
+               help="How long a mapping must have been orphaned without interruption."),
+        option("--max-unmaps-per-hour", type=click.IntRange(min=0), default=6, show_default=True,
+               help="Maximum number of unmaps per hour on this node."),
+        option("--unmap-staged", is_flag=True,
+               help="Allow unmounting a leftover staging mount."),
+        option("--state-dir", default="/var/lib/rbdagent", show_default=True,
+               help="Directory of the mapping history and the record of unmaps."),
+        option("--freeze-file", default="/etc/rbdagent/freeze", show_default=True,
+               help="If this file exists, nothing is unmapped."),
+    )  # fmt: skip
+    return _with(options, command)
+
+
+def state_of(allowed: dict[str, Any]) -> StateDir:
+    """Return the state directory that the flags of ``acting`` name."""
+    from rbdagent.unmap.state_store import StateDir
+
+    return StateDir(Path(allowed["state_dir"]))
+
+
+def leave_of(allowed: dict[str, Any], *, by: str, may_unmap: bool) -> UnmapContext:
+    """Return the unmap policy and its context, from the values of the flags of ``acting``."""
+    from rbdagent.model import UnmapPolicy
+    from rbdagent.unmap.executor import UnmapContext
+
+    return UnmapContext(
+        by=by,
+        policy=UnmapPolicy(
+            may_unmap=may_unmap,
+            grace_s=allowed["grace_period"],
+            most_unmaps_an_hour=allowed["max_unmaps_per_hour"],
+            may_unmount_staging=allowed["unmap_staged"],
+        ),
+        freeze_file=Path(allowed["freeze_file"]),
+        state=state_of(allowed),
+    )
+
+
+def all_namespaces(command: _F) -> _F:
+    """Add the flag that selects all namespaces instead of a TARGET."""
+    return click.option(
+        "--all-namespaces", "-A", "every", is_flag=True, help="All namespaces, without a TARGET."
+    )(command)
+
+
+def everything(*, every: bool, namespace: str | None, selector: str | None) -> Target:
+    """Return the target of a namespace, or of the whole cluster.
+
+    Raises:
+        UsageError: no flag selects any, or ``-A`` and ``-n`` contradict each other.
+    """
+    from rbdagent.model import Target, TargetKind
+    from rbdagent.parse.target import FORMS
+
+    if every and namespace is not None:
+        raise UsageError(f"-A means all namespaces: do not combine it with -n {namespace}")
+    if not every and namespace is None and selector is None:
+        raise UsageError(
+            "a TARGET is missing; use -A, -n NAMESPACE or -l LABELS for everything that is stuck",
+            hint=f"a TARGET is {FORMS}",
+        )
+    given = "-A" if namespace is None else f"-n {namespace}"
+    return Target(given=given, kind=TargetKind.NONE, namespace=namespace or "")
+
+
+def reading(*also: str) -> Callable[[_F], _F]:
+    """Add the flags that the reading verbs share; ``also`` are further output formats."""
+    forms = ("table", "wide", "json", "yaml", "name", *also)
+    options = (
+        option("--output", "-o", type=click.Choice(forms),
+                default="table", show_default=True, help="Output format."),
+        option("--from", "source", envvar="RBDAGENT_FROM", metavar="FILE",
+                help="Read a snapshot file instead of observing; - is stdin."),
+        option("--fail-on", type=click.Choice(SEVERITIES), default="error", show_default=True,
+                help="Exit with code 3 if a finding has at least this severity."),
+        option("--watch", "-w", is_flag=True, help="Repeat, and print answers that changed."),
+    )  # fmt: skip
+    return functools.partial(_with, options)

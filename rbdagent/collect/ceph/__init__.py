@@ -1,0 +1,1 @@
+"""Observation of Ceph through librados and librbd. Always read-only."""

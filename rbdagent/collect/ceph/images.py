@@ -1,0 +1,803 @@
+"""Ceph: an image's header, watchers and lockers, and the blocklist. Always read-only.
+
+rbdagent opens images read-only, which sets no watch and no lock: a watch would make ceph-csi refuse
+to stage the volume. librados waits indefinitely by default, so every call has a time limit. A call
+that still hangs stays in a daemon thread, and its result is reported as not observed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rbdagent.collect.ceph.connection import (
+    CephAccess,
+    Cluster,
+    caps_cure,
+    fault_in,
+    name_of,
+    rados_module,
+    rbd_module,
+    reach_cure,
+    read_blocklist,
+    read_managers,
+    read_monitors,
+    read_pools,
+)
+from rbdagent.collect.ceph.daemons import mirror_daemons, tasks_of
+from rbdagent.collect.failure import failed, not_observed
+from rbdagent.collect.parallel import all_of, start
+from rbdagent.commands import command, line_of
+from rbdagent.errors import SourceError
+from rbdagent.model import (
+    BlocklistEntry,
+    CephView,
+    CheckResult,
+    CheckState,
+    ClusterView,
+    EntityAddress,
+    Gap,
+    ImageIdentity,
+    ImagePresence,
+    ImageSpec,
+    ImageView,
+    LockHolder,
+    NotObserved,
+    ServiceAddress,
+    Source,
+    SourceState,
+    Watcher,
+    observed_of,
+)
+from rbdagent.parse.address import (
+    parse_address,
+    parse_address_vector,
+    parse_client,
+)
+from rbdagent.parse.faults import Call, Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    _DaemonsOf = Callable[[int, str], tuple[ServiceAddress, ...] | NotObserved]
+    _WatchersOf = Callable[[ImageIdentity], tuple[Watcher, ...]]
+    Handle = Any  # rados.Ioctx or rbd.Image: the bindings carry no types
+
+_SECOND_CHECK_S: Final = 0.3
+"""Seconds. ceph-csi's in-use check is visible as a watcher for some 0.15 s (recorded)."""
+
+_MANY_IMAGES: Final = 8
+"""From this number of images on, only the watches are requested, without opening the images."""
+
+_A_DIRECTORY_OF_IMAGES: Final = 100
+"""From this number of images on, a pool's whole directory is read. It may list many others."""
+
+_WATCHES_ONLY: Final = NotObserved(
+    reason="only the watches are queried where there are many images"
+)
+
+_NO_UNKNOWN_WATCHER: Final = NotObserved(
+    reason="queried only where an unknown client watches the image"
+)
+
+_LONGEST_ID: Final = 256
+_NEAR_NAMES: Final = 3
+_MOST_NAMES: Final = 2000
+
+_METADATA_KEYS: Final = (
+    "csi.ceph.com/cluster/name",
+    "csi.storage.k8s.io/pv/name",
+    "csi.storage.k8s.io/pvc/name",
+    "csi.storage.k8s.io/pvc/namespace",
+)
+# librbd's feature bits (src/include/rbd/features.h).
+_FEATURES: Final = (
+    "layering",
+    "striping",
+    "exclusive-lock",
+    "object-map",
+    "fast-diff",
+    "deep-flatten",
+    "journaling",
+    "data-pool",
+    "operations",
+    "migrating",
+)
+_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+
+
+class CephLook:
+    """Observes every cluster; connections and requests that need no image start immediately.
+
+    The connections stay open for the next snapshot.
+    """
+
+    def __init__(self, clusters: Sequence[CephAccess], *, opens_images: bool = True) -> None:
+        """Start to connect to the configured clusters.
+
+        Args:
+            clusters: the configured clusters.
+            opens_images: load librbd while the connections start, not when the first image is
+                opened.
+        """
+        self._clusters = clusters
+        self._connected: dict[CephAccess, Cluster] = {}
+        self._begun: _Begun | None = self._begin()
+        if opens_images:
+            with contextlib.suppress(SourceError):
+                rbd_module()
+
+    def _begin(self) -> _Begun:
+        return start(
+            [lambda access=access: self._ask(access) for access in self._clusters]  # type: ignore[misc]
+        )
+
+    def _ask(self, access: CephAccess) -> _Connected:
+        """Connect to a cluster, and query its monitors for the facts that need no image."""
+        if access in self._connected:
+            cluster = self._connected[access]
+            # A pool may have been deleted, and another one created with the same name.
+            cluster.forget_pools()
+        else:
+            cluster = self._connected[access] = Cluster(access)
+        return _Connected(
+            cluster=cluster,
+            blocklist=cluster.monitor_or_gap("osd blocklist ls", read_blocklist),
+            pools=cluster.monitor_or_gap("osd lspools", read_pools),
+            services=cluster.monitor_or_gap("mgr dump", read_managers),
+            monitors=cluster.monitor_or_gap("mon dump", read_monitors),
+        )
+
+    def images(
+        self,
+        images: Sequence[ImageIdentity],
+        *,
+        deadline: float,
+        known: frozenset[EntityAddress] = frozenset(),
+    ) -> tuple[CephView | None, Source]:
+        """Query every cluster that may have the images, all of them in parallel.
+
+        Args:
+            images: an identity without fsid is searched in every cluster.
+            deadline: of the monotonic clock; a request without an answer by then is not observed.
+            known: addresses of clients whose mappings were observed. Watchers are read a second
+                time after a short pause if another client is among them: a client that opens the
+                image read-write for a short time is not a holder.
+
+        Returns:
+            The view and the state of the source, which is failed only if every cluster failed.
+        """
+        try:
+            rados_module()
+        except SourceError as error:
+            return None, Source(state=SourceState.FAILED, reason=str(error), hint=error.hint)
+        begun, self._begun = self._begun or self._begin(), None
+        answers = begun(deadline)
+        connected = [answer for answer in answers if isinstance(answer, _Connected)]
+        observed = iter(_of_clusters(connected, images, deadline, known))
+        views = tuple(
+            next(observed) if isinstance(answer, _Connected) else _failed(access, answer)
+            for access, answer in zip(self._clusters, answers, strict=True)
+        )
+        return CephView(clusters=views), _source(views)
+
+
+class _Connected(Struct, frozen=True, kw_only=True):
+    """Holds a cluster and the answers of its monitors."""
+
+    cluster: Cluster
+    blocklist: tuple[BlocklistEntry, ...] | NotObserved
+    pools: tuple[tuple[int, str], ...] | NotObserved
+    services: tuple[ServiceAddress, ...] | NotObserved
+    monitors: tuple[ServiceAddress, ...] | NotObserved
+
+
+_Begun = Callable[[float], list[_Connected | BaseException | None]]
+
+
+def _failed(access: CephAccess, error: BaseException | None) -> ClusterView:
+    if error is None:
+        error = SourceError(f"{access.name}: no answer in time", hint=reach_cure(access))
+    source = failed(error, access.name)
+    missing = NotObserved(reason=source.reason, hint=source.hint)
+    return ClusterView(
+        name=access.name,
+        source=source,
+        blocklist=missing,
+        services=missing,
+        monitors=missing,
+        pools=missing,
+    )
+
+
+def _source(views: Sequence[ClusterView]) -> Source:
+    failed = [view for view in views if view.source.state is SourceState.FAILED]
+    if views and len(failed) == len(views):
+        first = failed[0].source
+        return replace(first, reason="; ".join(view.source.reason for view in failed))
+    gaps = [
+        Gap(fact=f"cluster {view.name}", reason=view.source.reason, hint=view.source.hint)
+        for view in failed
+    ]
+    gaps += [gap for view in views if view not in failed for gap in view.source.gaps]
+    return Source(state=SourceState.OBSERVED, gaps=tuple(gaps))
+
+
+def _of_clusters(
+    clusters: Sequence[_Connected],
+    images: Sequence[ImageIdentity],
+    deadline: float,
+    known: frozenset[EntityAddress],
+) -> list[ClusterView]:
+    images_of = [
+        [image for image in images if image.fsid in (None, connected.cluster.fsid)]
+        for connected in clusters
+    ]
+    calls_of = [
+        _calls(connected.cluster, wanted, known, deadline)
+        for connected, wanted in zip(clusters, images_of, strict=True)
+    ]
+    answers = all_of([call for calls in calls_of for call in calls], deadline)
+    views, first = [], 0
+    for connected, wanted in zip(clusters, images_of, strict=True):
+        part = answers[first : first + len(wanted)]
+        first += len(wanted)
+        found = [
+            _view_or_gap(image, answer, connected.cluster)
+            for image, answer in zip(wanted, part, strict=True)
+        ]
+        views.append(_view(connected, tuple(view for view in found if view is not None)))
+    return views
+
+
+def _calls(
+    cluster: Cluster,
+    images: Sequence[ImageIdentity],
+    known: frozenset[EntityAddress],
+    deadline: float,
+) -> list[Callable[[], ImageView]]:
+    """Return one call per image; for many images the calls read the watches only.
+
+    An image without a known id must be opened anyway, so its call reads all facts.
+    """
+    named = [image for image in images if image.image_id is not None]
+    if len(named) < _MANY_IMAGES:
+        return [lambda image=image: _image(cluster, image, known) for image in images]  # type: ignore[misc]
+    dumping = start([lambda: _watchers_by_dump(cluster)])
+    (exists,) = all_of([lambda: _existing(cluster, named)], deadline)
+    if not callable(exists):
+        exists = _is_not_known
+    (dumped,) = dumping(deadline)
+    watchers = dumped if callable(dumped) else _watchers_by_request(cluster, deadline)
+
+    @functools.cache
+    def daemons(pool_id: int, namespace: str) -> tuple[ServiceAddress, ...] | NotObserved:
+        return mirror_daemons(cluster, pool_id, namespace)
+
+    return [
+        lambda image=image: (  # type: ignore[misc]
+            _image(cluster, image, known)
+            if image.image_id is None
+            else _with_daemons(_watches_of(cluster, image, watchers, exists), known, daemons)
+        )
+        for image in images
+    ]
+
+
+def _view(connected: _Connected, images: tuple[ImageView, ...]) -> ClusterView:
+    view = ClusterView(
+        name=connected.cluster.access.name,
+        source=Source(state=SourceState.OBSERVED),
+        fsid=connected.cluster.fsid,
+        images=images,
+        blocklist=connected.blocklist,
+        services=connected.services,
+        monitors=connected.monitors,
+        pools=connected.pools,
+    )
+    return replace(view, source=replace(view.source, gaps=_gaps(view)))
+
+
+def _gaps(view: ClusterView) -> tuple[Gap, ...]:
+    gaps = []
+    if isinstance(view.blocklist, NotObserved):
+        gaps.append(
+            Gap(fact="the blocklist", reason=view.blocklist.reason, hint=view.blocklist.hint)
+        )
+    gaps += [
+        Gap(
+            fact=f"watchers of {image.spec}",
+            reason=image.watchers.reason,
+            hint=image.watchers.hint,
+        )
+        for image in view.images
+        if isinstance(image.watchers, NotObserved)
+    ]
+    gaps += [
+        Gap(fact=f"locks of {image.spec}", reason=image.lockers.reason, hint=image.lockers.hint)
+        for image in view.images
+        if isinstance(image.lockers, NotObserved)
+        and image.lockers not in {_WATCHES_ONLY, image.watchers}
+    ]
+    return tuple(gaps)
+
+
+# --------------------------------------------------------------------------------------------------
+# One image
+# --------------------------------------------------------------------------------------------------
+
+
+def _view_or_gap(
+    image: ImageIdentity, answer: ImageView | BaseException | None, cluster: Cluster
+) -> ImageView | None:
+    """Return the view; after a timeout or an error, a view whose facts are not observed."""
+    if isinstance(answer, ImageView):
+        return answer
+    if answer is None:
+        missing = NotObserved(
+            reason=f"{image.spec}: no answer in time",
+            hint="ceph health detail shows placement groups and OSDs that are down",
+        )
+    elif isinstance(answer, _NoPoolError):
+        return None
+    else:
+        missing = not_observed(answer, str(image.spec))
+    return ImageView(
+        spec=image.spec,
+        fsid=cluster.fsid,
+        presence=missing,
+        image_id=image.image_id,
+        pool_id=image.pool_id,
+        watchers=missing,
+        lockers=missing,
+        metadata=missing,
+        mirrored=missing,
+        mirror_daemons=missing,
+    )
+
+
+class _NoPoolError(SourceError):
+    """The cluster has no pool with that name, and so cannot have the image."""
+
+
+def _image(
+    cluster: Cluster, image: ImageIdentity, known: frozenset[EntityAddress] | None
+) -> ImageView:
+    """Open one image read-only and read its facts, or only its watches if ``known`` is None."""
+    try:
+        context = cluster.pool(image)
+        if context is None:
+            raise _NoPoolError(f"{cluster.access.name}: no pool {image.spec.pool or image.pool_id}")
+        opened, presence, spec = _open(cluster, context, image)
+        if opened is None:
+            return ImageView(
+                spec=spec,
+                fsid=cluster.fsid,
+                presence=ImagePresence.GONE,
+                image_id=image.image_id,
+                pool_id=context.get_pool_id(),
+            )
+        with opened:
+            return _facts(cluster, opened, context, spec, presence, known)
+    except (cluster.rbd.Error, cluster.rados.Error) as error:
+        raise _image_error(cluster, image.spec, error) from error
+
+
+def _open(
+    cluster: Cluster,
+    context: Handle,
+    image: ImageIdentity,
+) -> tuple[Any | None, ImagePresence, ImageSpec]:
+    """Open by name, else by id: an image that is in the trash or renamed keeps its id."""
+    rbd = cluster.rbd
+    spec = replace(image.spec, pool=name_of(context.get_pool_name))
+    with contextlib.suppress(rbd.ImageNotFound):
+        return rbd.Image(context, spec.name, read_only=True), ImagePresence.PRESENT, spec
+    name = _journaled_name(cluster, context, image)
+    if name is not None:
+        with contextlib.suppress(rbd.ImageNotFound):
+            opened = rbd.Image(context, name, read_only=True)
+            written = name.decode(errors="backslashreplace")
+            return opened, ImagePresence.PRESENT, replace(spec, name=written)
+    if image.image_id is None:
+        return None, ImagePresence.GONE, spec
+    try:
+        opened = rbd.Image(context, image_id=image.image_id, read_only=True)
+    except rbd.ImageNotFound:
+        return None, ImagePresence.GONE, spec
+    if _is_in_trash(cluster, context, image.image_id):
+        return opened, ImagePresence.TRASH, spec
+    return opened, ImagePresence.PRESENT, replace(spec, name=name_of(opened.get_name))
+
+
+def _is_in_trash(cluster: Cluster, context: Handle, image_id: str) -> bool:
+    """Return whether an image is in the trash of a pool.
+
+    The trash is the object ``rbd_trash`` with the keys ``id_<id>`` (cls_rbd.cc). ``RBD.trash_get``
+    reads the same. But rbd.pyx converts its times with ``datetime.utcfromtimestamp``, which Python
+    3.12 deprecates (python/cpython#103857).
+    """
+    return _omap_value(cluster, context, "rbd_trash", f"id_{image_id}") is not None
+
+
+def _omap_value(cluster: Cluster, context: Handle, name: str, key: str) -> bytes | None:
+    """Return the value of a key of an object; None if the object or the key does not exist."""
+    with cluster.rados.ReadOpCtx() as operation:
+        values, _ = context.get_omap_vals_by_keys(operation, (key,))
+        try:
+            context.operate_read_op(operation, name)
+        except cluster.rados.ObjectNotFound:
+            return None
+        return next((value for _, value in values), None)
+
+
+def _journaled_name(cluster: Cluster, context: Handle, image: ImageIdentity) -> bytes | None:
+    """Return the image name in ceph-csi's journal: the prefix of image names is configurable.
+
+    Object ``csi.volume.<uuid>``, omap key ``csi.imagename`` (ceph-csi, internal/journal). The name
+    may not be UTF-8; rbd.pyx passes on a name of type bytes unchanged (``cstr``).
+    """
+    uuid = _UUID.search(image.spec.name)
+    if uuid is None:
+        return None
+    try:
+        return _omap_value(cluster, context, f"csi.volume.{uuid[0]}", "csi.imagename")
+    except cluster.rados.Error:
+        if image.image_id is None:
+            # Without an id, only this name leads to the image. If the error was ignored, the image
+            # would be reported as deleted.
+            raise
+        return None
+
+
+def _facts(
+    cluster: Cluster,
+    opened: Handle,
+    context: Handle,
+    spec: ImageSpec,
+    presence: ImagePresence,
+    known: frozenset[EntityAddress] | None,
+) -> ImageView:
+    old = bool(opened.old_format())
+    image_id = None if old else str(opened.id())
+    watchers, transient = (_watchers_now(opened), ()) if known is None else _watchers(opened, known)
+    bits = int(opened.features())
+    mirrored = _WATCHES_ONLY if known is None else _mirrored(cluster, opened)
+    daemons: tuple[ServiceAddress, ...] | NotObserved = ()
+    if mirrored is True:
+        daemons = mirror_daemons(cluster, context.get_pool_id(), spec.namespace)
+    elif isinstance(mirrored, NotObserved):
+        daemons = mirrored
+    tasks: tuple[str, ...] | NotObserved = _NO_UNKNOWN_WATCHER
+    if image_id is not None and known is not None and _has_unknown_watcher(watchers, known):
+        tasks = tasks_of(cluster, context, image_id)
+    return ImageView(
+        spec=spec,
+        fsid=cluster.fsid,
+        presence=presence,
+        image_id=image_id,
+        pool_id=context.get_pool_id(),
+        format=1 if old else 2,
+        header=f"{spec.name}.rbd" if old else f"rbd_header.{image_id}",
+        size_bytes=int(opened.size()),
+        features=tuple(name for bit, name in enumerate(_FEATURES) if bits & 1 << bit),
+        watchers=watchers,
+        transient_watchers=transient,
+        lockers=_WATCHES_ONLY if known is None else _lockers(opened, spec),
+        metadata=_WATCHES_ONLY if known is None else _metadata(opened),
+        mirrored=mirrored,
+        mirror_daemons=daemons,
+        tasks=tasks,
+    )
+
+
+def _has_unknown_watcher(watchers: tuple[Watcher, ...], known: frozenset[EntityAddress]) -> bool:
+    """Return whether one of the watchers has no observed mapping."""
+    return any(watcher.address not in known for watcher in watchers)
+
+
+def _watchers(
+    opened: Handle,
+    known: frozenset[EntityAddress],
+) -> tuple[tuple[Watcher, ...], tuple[Watcher, ...]]:
+    """Return permanent and transient watchers; read twice if an unknown client watches."""
+    first = _watchers_now(opened)
+    if not _has_unknown_watcher(first, known):
+        return first, ()
+    time.sleep(_SECOND_CHECK_S)
+    second = _watchers_now(opened)
+    clients = {(watcher.address, watcher.client) for watcher in second}
+    before = {(watcher.address, watcher.client) for watcher in first}
+    staying = tuple(watcher for watcher in second if (watcher.address, watcher.client) in before)
+    transient = [watcher for watcher in first if (watcher.address, watcher.client) not in clients]
+    transient += [watcher for watcher in second if (watcher.address, watcher.client) not in before]
+    return staying, tuple(transient)
+
+
+def _watchers_now(opened: Handle) -> tuple[Watcher, ...]:
+    found = (
+        Watcher(
+            address=parse_address(entry["addr"], where="a watcher"),
+            client=int(entry["id"]),
+            cookie=int(entry["cookie"]),
+        )
+        for entry in opened.watchers_list()
+    )
+    return tuple(sorted(found, key=_by_client))
+
+
+def _by_client(watcher: Watcher) -> tuple[int, int]:
+    return watcher.client, watcher.cookie
+
+
+def _lockers(opened: Handle, spec: ImageSpec) -> tuple[LockHolder, ...] | NotObserved:
+    try:
+        answer = opened.list_lockers()
+    except UnicodeDecodeError:
+        # If one name is invalid, the binding fails for all locks; clients choose the names.
+        return NotObserved(
+            reason=f"locks of {spec}: the name of a lock is not UTF-8",
+            hint=f"{line_of(command('rbd lock ls', str(spec)))} shows them",
+        )
+    if not answer:
+        return ()
+    return tuple(
+        LockHolder(
+            client=parse_client(client, where="a locker"),
+            address=parse_address(address, where="a locker"),
+            lock_id=cookie,
+            exclusive=bool(answer["exclusive"]),
+        )
+        for client, cookie, address in answer["lockers"]
+    )
+
+
+def _metadata(opened: Handle) -> tuple[tuple[str, str], ...]:
+    """Return the metadata, read key by key: metadata_list of 16.2 misaligns on empty values."""
+    found = []
+    for key in _METADATA_KEYS:
+        with contextlib.suppress(KeyError):
+            found.append((key, name_of(functools.partial(opened.metadata_get, key))))
+    return tuple(found)
+
+
+def _mirrored(cluster: Cluster, opened: Handle) -> bool | NotObserved:
+    try:
+        state = opened.mirror_image_get_info()["state"]
+    except cluster.rbd.Error as error:
+        return NotObserved(reason=f"mirroring: {error}")
+    # rbd-mirror also has the image open while its mirroring is being enabled or disabled.
+    return bool(state != cluster.rbd.RBD_MIRROR_IMAGE_DISABLED)
+
+
+def _image_error(cluster: Cluster, spec: ImageSpec, error: Exception) -> SourceError:
+    user = f"client.{cluster.access.client_id}"
+    match fault_in(Call.IMAGE, error):
+        case Fault.BLOCKLISTED:
+            return cluster.blocked(str(spec))
+        case Fault.TIMED_OUT:
+            return SourceError(
+                f"{spec}: no answer within {cluster.access.timeout_s:g} s",
+                hint="ceph health detail shows placement groups and OSDs that are down",
+            )
+        case Fault.DENIED:
+            return SourceError(
+                f"{spec}: {user} has no permission to read it",
+                hint=caps_cure(user),
+            )
+        case _:
+            shown = line_of(command("rbd info", str(spec)))
+            return SourceError(f"{spec}: {error}", hint=f"{shown} may show more")
+
+
+def _watchers_by_dump(cluster: Cluster) -> _WatchersOf | None:
+    """Return a function that finds an image's watchers in a dump of all; None without a dump."""
+    dumped = cluster.dump_watchers()
+    if isinstance(dumped, NotObserved):
+        return None
+    found: dict[tuple[str, str], list[Watcher]] = {}
+    for entry in dumped:
+        watcher = Watcher(
+            address=_dumped_address(entry["entity_addr_t"]),
+            client=int(entry["entity_name"]["num"]),
+            cookie=int(entry["cookie"]),
+        )
+        found.setdefault((entry.get("namespace", ""), entry["object"]), []).append(watcher)
+    return lambda image: tuple(found.get((image.spec.namespace, _header(image)), ()))
+
+
+def _watchers_by_request(cluster: Cluster, deadline: float) -> _WatchersOf:
+    """Return a function that reads an image's watchers with one operation, or by opening it."""
+    watches = all_of([lambda: cluster.watches], deadline)[0]
+    if watches is None or isinstance(watches, BaseException):
+        return lambda image: _opened_watchers(cluster, image)
+    return lambda image: watches.of(image.pool_id or 0, image.spec.namespace, _header(image))
+
+
+def _opened_watchers(cluster: Cluster, image: ImageIdentity) -> tuple[Watcher, ...]:
+    context = cluster.pool(image)
+    with cluster.rbd.Image(context, image_id=image.image_id, read_only=True) as opened:
+        return _watchers_now(opened)
+
+
+def _header(image: ImageIdentity) -> str:
+    return f"rbd_header.{image.image_id}"
+
+
+def _existing(cluster: Cluster, images: Sequence[ImageIdentity]) -> Callable[[ImageIdentity], bool]:
+    """Return a function that checks whether an image exists with its name and its id."""
+    if len(images) < _A_DIRECTORY_OF_IMAGES:
+        return lambda image: _is_named(cluster, image)
+    try:
+        found = _listed(cluster, images)
+    except UnicodeDecodeError:
+        # The binding's iterator ends at a name that is not UTF-8.
+        return lambda image: _is_named(cluster, image)
+    return lambda image: (
+        (image.pool_id, image.spec.namespace, image.spec.name, image.image_id) in found
+    )
+
+
+def _is_not_known(_: ImageIdentity) -> bool:
+    return False
+
+
+def _is_named(cluster: Cluster, image: ImageIdentity) -> bool:
+    """Return whether the object rbd_id.NAME has the image's id.
+
+    An image that was deleted, renamed or moved to the trash has no such object. Its content is the
+    length of the id and the id (src/cls/rbd/cls_rbd.cc, set_id).
+    """
+    context = None if image.pool_id is None else cluster.pool(image)
+    if context is None or image.image_id is None:
+        return False
+    encoded = image.image_id.encode()
+    try:
+        content = context.read(f"rbd_id.{image.spec.name}", length=_LONGEST_ID)
+    except cluster.rados.ObjectNotFound:
+        return False
+    return bool(content == len(encoded).to_bytes(4, "little") + encoded)
+
+
+def _listed(cluster: Cluster, images: Sequence[ImageIdentity]) -> frozenset[tuple[Any, ...]]:
+    """Return pool, namespace, name and id of every image in the pools of the given images.
+
+    A pool's directory names the images that are not in the trash, a thousand per answer.
+    """
+    found: set[tuple[Any, ...]] = set()
+    pools = {(image.pool_id, image.spec.namespace): image for image in images}
+    for (pool_id, namespace), image in pools.items():
+        context = None if pool_id is None else cluster.pool(image)
+        if context is not None:
+            found |= {
+                (pool_id, namespace, entry["name"], entry["id"])
+                for entry in cluster.rbd.RBD().list2(context)
+            }
+    return frozenset(found)
+
+
+def _watches_of(
+    cluster: Cluster,
+    image: ImageIdentity,
+    watchers_of: _WatchersOf,
+    exists: Callable[[ImageIdentity], bool],
+) -> ImageView:
+    """Return an image's watchers only.
+
+    If no image with this name and id exists, the image is also searched in all other ways.
+    """
+    try:
+        if not exists(image):
+            return _image(cluster, image, None)
+        watchers = watchers_of(image)
+    except (OSError, cluster.rbd.Error, cluster.rados.Error) as error:
+        raise _image_error(cluster, image.spec, error) from error
+    return ImageView(
+        spec=image.spec,
+        fsid=cluster.fsid,
+        presence=ImagePresence.PRESENT,
+        image_id=image.image_id,
+        pool_id=image.pool_id,
+        header=_header(image),
+        watchers=tuple(sorted(watchers, key=_by_client)),
+        lockers=_WATCHES_ONLY,
+        metadata=_WATCHES_ONLY,
+        mirrored=_WATCHES_ONLY,
+        mirror_daemons=_WATCHES_ONLY,
+    )
+
+
+def _with_daemons(
+    view: ImageView, known: frozenset[EntityAddress], daemons: _DaemonsOf
+) -> ImageView:
+    """Add the rbd-mirror daemons of an image's pool if an unknown client watches the image."""
+    if view.pool_id is None or not _has_unknown_watcher(observed_of(view.watchers), known):
+        return view
+    return replace(view, mirror_daemons=daemons(view.pool_id, view.spec.namespace))
+
+
+def _dumped_address(data: dict[str, Any]) -> EntityAddress:
+    return parse_address_vector(f"{data['addr']}/{data['nonce']}", where="dump_watchers")
+
+
+# --------------------------------------------------------------------------------------------------
+# Near matches and check
+# --------------------------------------------------------------------------------------------------
+
+
+def near_images(
+    clusters: Sequence[CephAccess], spec: ImageSpec, *, deadline_s: float
+) -> tuple[str, ...]:
+    """Return names of images that are similar to the name of a missing image."""
+
+    def names(access: CephAccess) -> list[str]:
+        cluster = Cluster(access)
+        context = cluster.pool(ImageIdentity(spec=spec, fsid=None))
+        if context is None:
+            pools = cluster.monitor_or_gap("osd lspools", read_pools)
+            known = () if isinstance(pools, NotObserved) else pools
+            return [f"{pool}/{spec.name}" for _, pool in known]
+        prefix = str(replace(spec, name="x"))[:-1]
+        return [prefix + name for name in cluster.rbd.RBD().list(context)[:_MOST_NAMES]]
+
+    calls = [lambda access=access: names(access) for access in clusters]
+    answers = all_of(calls, time.monotonic() + deadline_s)
+    found = [name for answer in answers if isinstance(answer, list) for name in answer]
+    import difflib
+
+    return tuple(difflib.get_close_matches(str(spec), found, n=_NEAR_NAMES, cutoff=0.5))
+
+
+def check_ceph(access: CephAccess) -> tuple[CheckResult, ...]:
+    """Check what rbdagent needs from one cluster; return one result per check."""
+
+    def line(sentence: str, state: CheckState, detail: str = "", hint: str = "") -> CheckResult:
+        return CheckResult(source="ceph", sentence=sentence, state=state, detail=detail, hint=hint)
+
+    deadline = time.monotonic() + access.timeout_s + 1
+    answers = f"cluster {access.name} answers client.{access.client_id}"
+    cluster = all_of([lambda: Cluster(access)], deadline)[0]
+    if cluster is None:
+        return (line(answers, CheckState.FAILED, "no answer in time", reach_cure(access)),)
+    if isinstance(cluster, BaseException):
+        missing = not_observed(cluster, access.name)
+        return (line(answers, CheckState.FAILED, missing.reason, missing.hint),)
+    results = [line(answers, CheckState.OK, f"fsid {cluster.fsid}")]
+    blocked: list[BlocklistEntry | None] = []
+
+    def read_own(values: tuple[object, ...]) -> None:
+        blocked.append(cluster.entry_of_own(read_blocklist(values)))
+
+    readers: tuple[tuple[str, str, Callable[[tuple[Any, ...]], object], CheckState], ...] = (
+        ("the blocklist can be read", "osd blocklist ls", read_own, CheckState.FAILED),
+        ("pools can be listed", "osd lspools", read_pools, CheckState.FAILED),
+        ("the clients of the mgr can be listed", "mgr dump", read_managers, CheckState.WARNING),
+    )
+    for sentence, prefix, read, without in readers:
+        found = cluster.monitor_or_gap(prefix, read)
+        if isinstance(found, NotObserved):
+            results.append(line(sentence, without, found.reason, found.hint))
+        else:
+            results.append(line(sentence, CheckState.OK))
+    for entry in blocked:
+        sentence = "this node's client is not on the blocklist"
+        error = None if entry is None else cluster.refused(access.name, entry)
+        state = CheckState.OK if error is None else CheckState.FAILED
+        results.append(line(sentence, state, str(error or ""), error.hint if error else ""))
+    dumped = all_of([cluster.dump_watchers], deadline)[0]
+    fast = isinstance(dumped, tuple)
+    results.append(
+        line(
+            "all watches of an OSD can be read at once (faster for many images)",
+            CheckState.OK if fast else CheckState.SKIPPED,
+            "" if fast else "needs osd caps 'allow *', which rbdagent does not require",
+        )
+    )
+    return tuple(results)

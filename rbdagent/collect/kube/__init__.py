@@ -1,0 +1,1 @@
+"""Requests to the Kubernetes API. Only the agent's own objects are written."""

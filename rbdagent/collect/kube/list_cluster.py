@@ -1,0 +1,175 @@
+"""All API objects that volumes depend on, of the whole cluster or of one namespace.
+
+All lists are requested in parallel, page by page. The correlation assigns the objects to volumes
+afterwards. For a namespace, namespaced objects are requested only there, so that a Role is enough.
+Objects of the cluster (PVs, Nodes, VolumeAttachments) are a gap if the user may not list them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from rbdagent.collect.kube.client import Api
+from rbdagent.collect.kube.kubeconfig import KubeAccess, credentials
+from rbdagent.collect.kube.list_provisioning import (
+    Meant,
+    ask_life,
+    gap,
+    gaps_of_life,
+    list_workloads,
+    with_life,
+    with_provisioners,
+)
+from rbdagent.collect.kube.list_target import begin_reports, gaps_of
+from rbdagent.collect.kube.requests import (
+    ATTACHMENTS,
+    CSI_NODES,
+    NODES,
+    PODS,
+    VOLUMES,
+    listed,
+    within,
+)
+from rbdagent.errors import ParseError, SourceError
+from rbdagent.model import (
+    Gap,
+    KubeEvent,
+    KubeView,
+    NotObserved,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    Source,
+    SourceState,
+    observed_of,
+)
+from rbdagent.parse import kubernetes as read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_V = TypeVar("_V", PersistentVolumeClaim, PersistentVolume)
+_OF_VOLUMES: Final = "involvedObject.kind=PersistentVolume"
+_PODS = tuple[Pod, ...] | NotObserved
+_EVENTS = tuple[KubeEvent, ...] | NotObserved
+
+
+def observe_everything(
+    access: KubeAccess, *, namespace: str | None, node_name: str
+) -> tuple[KubeView | None, Source]:
+    """Return all API objects that volumes depend on.
+
+    Args:
+        access: API server and credentials.
+        namespace: of the claims, pods and events; None for all namespaces.
+        node_name: this node, whose pods are also requested.
+
+    Returns:
+        The view, or None with the reason why there is none. If the API refused only some kinds,
+        these are NotObserved in the view and gaps of the source.
+    """
+    try:
+        api = Api(credentials(access), timeout_s=access.timeout_s)
+        view, gaps = _request_all(api, namespace, node_name)
+    except (SourceError, ParseError) as error:
+        return None, Source(state=SourceState.FAILED, reason=str(error), hint=error.hint)
+    refused = _refused(view)
+    if refused is not None:
+        return None, Source(state=SourceState.FAILED, reason=refused.reason, hint=refused.hint)
+    return view, Source(state=SourceState.OBSERVED, gaps=(*gaps_of(view), *gaps))
+
+
+def _refused(view: KubeView) -> NotObserved | None:
+    """Return the reason if all required kinds were refused; None if at least one was observed."""
+    wanted = (view.claims, view.pods, view.persistent_volumes, view.nodes, view.attachments)
+    unseen = [kind for kind in wanted if isinstance(kind, NotObserved)]
+    return unseen[0] if len(unseen) == len(wanted) else None
+
+
+def _request_all(
+    api: Api, namespace: str | None, node_name: str
+) -> tuple[KubeView, tuple[Gap, ...]]:
+    """Send all requests, then wait for the answers one after the other."""
+    pods = _ask_pods(api, namespace, node_name)
+    events = _ask_events(api, namespace)
+    claims = listed(api, within(namespace, "persistentvolumeclaims"), read.claim)
+    volumes = listed(api, VOLUMES, read.persistent_volume)
+    attachments = listed(api, ATTACHMENTS, read.attachment)
+    nodes = listed(api, NODES, read.node)
+    csi_nodes = listed(api, CSI_NODES, read.csi_node)
+    life = ask_life(api)
+    workloads = list_workloads(api, namespace)
+    published = begin_reports(api)
+    found_pods, scope = pods()
+    found_events, further = events()
+    found_claims, found_volumes = claims(), volumes()
+    # The controllers of all pods are listed; no controller is requested by its name.
+    lifecycle = life(Meant((), (), ()))._replace(workloads=workloads())
+    meant = Meant((), _in_progress(found_claims), _in_progress(found_volumes))
+    lifecycle = with_provisioners(api, lifecycle, meant)
+    view = KubeView(
+        server=api.server,
+        persistent_volumes=found_volumes,
+        claims=found_claims,
+        pods=found_pods,
+        nodes=nodes(),
+        csi_nodes=csi_nodes(),
+        attachments=attachments(),
+        events=found_events,
+        pods_scope=scope,
+        # All lists were requested without a resourceVersion: quorum reads.
+        consistent=True,
+        published=published(),
+    )
+    view = with_life(view, lifecycle)
+    return view, (*gaps_of_life(view), *gap("RBDNodes", view.published), *further)
+
+
+def _in_progress(listed: tuple[_V, ...] | NotObserved) -> tuple[_V, ...]:
+    """Return the claims or PVs that are being created, bound or deleted."""
+    return tuple(
+        item
+        for item in observed_of(listed)
+        if item.phase not in {"Bound", "Available"} or item.deleting_since is not None
+    )
+
+
+def _ask_pods(api: Api, namespace: str | None, node_name: str) -> Callable[[], tuple[_PODS, str]]:
+    """Request the pods; return a function that waits for them and returns the lists' scope."""
+    pods = listed(api, within(namespace, "pods"), read.pod)
+    if namespace is None:
+        return lambda: _all_pods(pods())
+    here = listed(api, PODS, read.pod, fieldSelector=f"spec.nodeName={node_name}")
+    return lambda: _joined(pods(), here(), namespace, node_name)
+
+
+def _all_pods(pods: _PODS) -> tuple[_PODS, str]:
+    return pods, "" if isinstance(pods, NotObserved) else "cluster"
+
+
+def _joined(pods: _PODS, here: _PODS, namespace: str, node_name: str) -> tuple[_PODS, str]:
+    """Merge the pods of the namespace and of this node; only the former if the latter failed."""
+    if isinstance(pods, NotObserved):
+        return pods, ""
+    if isinstance(here, NotObserved):
+        return pods, f"namespace/{namespace}"
+    every = {(pod.ref.namespace, pod.ref.name): pod for pod in (*here, *pods)}
+    return tuple(every.values()), f"node/{node_name},namespace/{namespace}"
+
+
+def _ask_events(api: Api, namespace: str | None) -> Callable[[], tuple[_EVENTS, tuple[Gap, ...]]]:
+    """Request the events; those of a PV are in namespace default, not in that of its claim."""
+    own = listed(api, within(namespace, "events"), read.event)
+    if namespace is None:
+        return lambda: (own(), ())
+    path = within("default", "events")
+    of_volumes = listed(api, path, read.event, fieldSelector=_OF_VOLUMES)
+
+    def wait() -> tuple[_EVENTS, tuple[Gap, ...]]:
+        found, further = own(), of_volumes()
+        gaps = gap("events of PersistentVolumes", further)
+        if isinstance(found, NotObserved):
+            return found, gaps
+        return tuple(dict.fromkeys((*found, *observed_of(further)))), gaps
+
+    return wait

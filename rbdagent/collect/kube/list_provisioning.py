@@ -1,0 +1,245 @@
+"""Requests to the Kubernetes API for a volume's lifecycle, in addition to those for its holders."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from urllib.parse import quote
+
+from msgspec.structs import replace
+
+from rbdagent.collect.kube.requests import (
+    PODS,
+    all_observed,
+    found_object,
+    listed,
+    within,
+)
+from rbdagent.model import CsiSource, Gap, NotObserved, observed_of
+from rbdagent.parse import kubernetes as read
+from rbdagent.parse.handle import lease_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from rbdagent.collect.kube.client import Api
+    from rbdagent.model import (
+        DriverPod,
+        KubeView,
+        Lease,
+        PersistentVolume,
+        PersistentVolumeClaim,
+        Pod,
+        StorageClass,
+        Workload,
+    )
+
+_T = TypeVar("_T")
+
+CLASSES: Final = "/apis/storage.k8s.io/v1/storageclasses"
+DRIVERS: Final = "/apis/storage.k8s.io/v1/csidrivers"
+LEASES: Final = "/apis/coordination.k8s.io/v1/leases"
+_SYSTEM_LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+_CONTROLLER_MANAGER: Final = "kube-controller-manager"
+_VERSION: Final = "/version"
+_APPS: Final = (
+    "csi-rbdplugin-provisioner",
+    "ceph-csi-rbd",
+    "rbd-provisioner",
+    "cephfs-provisioner",
+    "nfs-client-provisioner",
+)
+"""Labels ``app`` of provisioners: the manifests of ceph-csi and Rook, the chart of ceph-csi, the
+former external-storage."""
+_LABEL: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+NOTHING_WAITS: Final = NotObserved(reason="not queried: nothing here waits for a provisioner")
+_KINDS: Final = {
+    "ReplicaSet": "replicasets",
+    "Deployment": "deployments",
+    "StatefulSet": "statefulsets",
+}
+
+
+class ProvisioningSources(NamedTuple):
+    """Holds the observed objects of the lifecycle."""
+
+    storage_classes: tuple[StorageClass, ...] | NotObserved
+    drivers: tuple[str, ...] | NotObserved
+    workloads: tuple[Workload, ...] | NotObserved
+    version: str | NotObserved
+    provisioners: Provisioners
+
+
+class Provisioners(NamedTuple):
+    """Holds the leases and pods of the controllers that create, delete and bind volumes."""
+
+    leases: tuple[Lease, ...] | NotObserved = NOTHING_WAITS
+    pods: tuple[DriverPod, ...] | NotObserved = NOTHING_WAITS
+
+
+class Meant(NamedTuple):
+    """Holds the objects that belong to the target."""
+
+    pods: tuple[Pod, ...]
+    claims: tuple[PersistentVolumeClaim, ...]
+    volumes: tuple[PersistentVolume, ...]
+
+
+def with_life(view: KubeView, life: ProvisioningSources) -> KubeView:
+    """Return a view with the objects of the lifecycle."""
+    return replace(
+        view,
+        storage_classes=life.storage_classes,
+        drivers=life.drivers,
+        workloads=life.workloads,
+        version=life.version,
+        leases=life.provisioners.leases,
+        driver_pods=life.provisioners.pods,
+    )
+
+
+def gaps_of_life(view: KubeView) -> tuple[Gap, ...]:
+    """Return gaps for the kinds that were requested but not observed."""
+    return (
+        *gap("storage classes", view.storage_classes),
+        *gap("controllers of pods", view.workloads),
+        *gap("CSIDrivers", view.drivers),
+        *gap("leases of controllers", view.leases),
+        *gap("pods of provisioners", view.driver_pods),
+    )
+
+
+def gap(fact: str, found: object) -> tuple[Gap, ...]:
+    """Return a gap if a fact was not observed."""
+    if not isinstance(found, NotObserved) or found == NOTHING_WAITS:
+        return ()
+    return (Gap(fact=fact, reason=found.reason, hint=found.hint),)
+
+
+def ask_life(api: Api) -> Callable[[Meant], ProvisioningSources]:
+    """Send the first requests; return a function that sends those for the target, and waits."""
+    classes = listed(api, CLASSES, read.storage_class)
+    drivers = listed(api, DRIVERS, read.object_name)
+    version = api.ask(_VERSION)
+
+    def wait(meant: Meant) -> ProvisioningSources:
+        found = classes()
+        workloads = workloads_of(api, meant.pods)
+        provisioners = Provisioners()
+        if _waits(meant):
+            provisioners = provisioners_of(api, _provisioners(meant, observed_of(found)))
+        found_version = found_object(version, read.version)
+        return ProvisioningSources(
+            found,
+            drivers(),
+            workloads,
+            NotObserved(reason=f"{_VERSION} does not exist")
+            if found_version is None
+            else found_version,
+            provisioners,
+        )
+
+    return wait
+
+
+def with_provisioners(api: Api, life: ProvisioningSources, meant: Meant) -> ProvisioningSources:
+    """Request the provisioners that only the observed objects name."""
+    if not _waits(meant):
+        return life
+    names = _provisioners(meant, observed_of(life.storage_classes))
+    return life._replace(provisioners=provisioners_of(api, names))
+
+
+def _waits(meant: Meant) -> bool:
+    """Return whether a claim or PV waits for a controller, not for a node."""
+    every: tuple[PersistentVolumeClaim | PersistentVolume, ...] = (*meant.claims, *meant.volumes)
+    return any(item.phase != "Bound" or item.deleting_since is not None for item in every)
+
+
+def _provisioners(meant: Meant, classes: tuple[StorageClass, ...]) -> set[str]:
+    """Return the names of the provisioners that create, or have created, the target's volumes."""
+    names = {claim.storage_class for claim in meant.claims}
+    found = {storage_class.provisioner for storage_class in classes if storage_class.name in names}
+    found |= {claim.provisioner for claim in meant.claims if claim.provisioner}
+    found |= {volume.provisioner for volume in meant.volumes if volume.provisioner}
+    return found | {
+        volume.source.driver for volume in meant.volumes if isinstance(volume.source, CsiSource)
+    }
+
+
+def provisioners_of(api: Api, names: Iterable[str]) -> Provisioners:
+    """Request the leases of provisioners by name, and the pods that hold them."""
+    known = sorted(names)
+    begun = [
+        listed(api, LEASES, read.lease, fieldSelector=f"metadata.name={lease}")
+        for name in known
+        for lease in lease_names(name)
+    ]
+    begun.append(
+        listed(
+            api, _SYSTEM_LEASES, read.lease, fieldSelector=f"metadata.name={_CONTROLLER_MANAGER}"
+        )
+    )
+    labels = (*_APPS, *(f"{name}-ctrlplugin" for name in known))
+    app = ",".join(label for label in labels if _LABEL.fullmatch(label))
+    by_label = listed(
+        api, PODS, read.driver_pod, labelSelector=f"app in ({app}),component!=nodeplugin"
+    )
+    leases = _merged([wait() for wait in begun])
+    leaders = [lease for lease in observed_of(leases) if lease.name != _CONTROLLER_MANAGER]
+    requests = [
+        api.ask(f"/api/v1/namespaces/{quote(lease.namespace)}/pods/{quote(lease.holder)}")
+        for lease in leaders
+        if lease.holder
+    ]
+    leading = all_observed([found_object(request, read.driver_pod) for request in requests])
+    return Provisioners(leases, _merged([by_label(), leading]))
+
+
+def _merged(parts: list[tuple[_T, ...] | NotObserved]) -> tuple[_T, ...] | NotObserved:
+    """Merge lists without duplicates; NotObserved if one of them was not observed."""
+    missing = next((part for part in parts if isinstance(part, NotObserved)), None)
+    return missing or tuple(dict.fromkeys(item for part in parts for item in observed_of(part)))
+
+
+def workloads_of(api: Api, pods: Iterable[Pod]) -> tuple[Workload, ...] | NotObserved:
+    """Return the controllers of pods, and the owners of these, each requested by name."""
+    owners = {(pod.ref.namespace, owner) for pod in pods for owner in pod.owners}
+    found: tuple[Workload, ...] = ()
+    while owners:
+        answer = _named(api, owners)
+        if isinstance(answer, NotObserved):
+            return answer
+        found += answer
+        known = {(workload.ref.namespace, workload.name) for workload in found}
+        owners = {
+            (workload.ref.namespace, owner) for workload in answer for owner in workload.owners
+        } - known
+    return found
+
+
+def _named(api: Api, owners: set[tuple[str, str]]) -> tuple[Workload, ...] | NotObserved:
+    requests = []
+    for namespace, owner in sorted(owners):
+        kind, _, name = owner.partition("/")
+        if kind in _KINDS:
+            path = f"/apis/apps/v1/namespaces/{quote(namespace)}/{_KINDS[kind]}/{quote(name)}"
+            requests.append((api.ask(path), functools.partial(read.workload, kind=kind)))
+    return all_observed([found_object(request, reader) for request, reader in requests])
+
+
+def list_workloads(
+    api: Api, namespace: str | None
+) -> Callable[[], tuple[Workload, ...] | NotObserved]:
+    """List all controllers, or those of a namespace; return a function that waits for them."""
+    begun = [
+        listed(
+            api,
+            within(namespace, plural, group="/apis/apps/v1"),
+            functools.partial(read.workload, kind=kind),
+        )
+        for kind, plural in _KINDS.items()
+    ]
+
+    return lambda: _merged([wait() for wait in begun])

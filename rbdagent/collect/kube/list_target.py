@@ -1,0 +1,590 @@
+"""Requests to the Kubernetes API for the objects of a target; as few as possible."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
+from urllib.parse import quote
+
+from rbdagent.collect.failure import not_observed
+from rbdagent.collect.kube.client import Api, StatusError
+from rbdagent.collect.kube.kubeconfig import KubeAccess, credentials
+from rbdagent.collect.kube.list_provisioning import Meant, ask_life, gap, gaps_of_life, with_life
+from rbdagent.collect.kube.requests import (
+    ATTACHMENTS,
+    CLAIMS,
+    CSI_NODES,
+    NODES,
+    NOT_FOUND,
+    PODS,
+    RBD_NODES,
+    VOLUMES,
+    Json,
+    all_observed,
+    claim_path,
+    found_object,
+    listed,
+)
+from rbdagent.commands import kubectl, line_of
+from rbdagent.errors import NotFoundError, ParseError, SourceError
+from rbdagent.model import (
+    CollectScope,
+    CsiSource,
+    Gap,
+    ImageIdentity,
+    ImageSpec,
+    KubeEvent,
+    KubeView,
+    NotObserved,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    PublishedNode,
+    Source,
+    SourceState,
+    Target,
+    TargetKind,
+    VolumeAttachment,
+    observed_of,
+)
+from rbdagent.parse import kubernetes as read
+from rbdagent.parse.handle import attachment_name
+from rbdagent.parse.volume import image_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from rbdagent.collect.kube.client import Asked, Listing
+
+_T = TypeVar("_T")
+
+_PAGE: Final = 500
+_REPORTS_AT_ONCE: Final = 100
+"""Page size for RBDNodes; an RBDNode with fifty mappings has 27 KiB."""
+_METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+_CLOSE: Final = 0.5
+_MOST_EVENT_SUBJECTS: Final = 8
+
+_NAMESPACES: Final = "/api/v1/namespaces"
+_NOT_ASKED: Final = NotObserved(reason="not queried: only an unmap needs it")
+
+
+def observe_kube(
+    access: KubeAccess,
+    target: Target,
+    *,
+    node_name: str,
+    images: Sequence[ImageIdentity] = (),
+    also: CollectScope = CollectScope.NOTHING,
+) -> tuple[KubeView | None, Source]:
+    """Return the API objects that belong to the target.
+
+    Args:
+        access: API server and credentials.
+        target: the TARGET argument; for an image, handle or device every PV is listed.
+        node_name: this node, for its pods and its attachments.
+        images: the images of the node's devices, when the target is a device.
+        also: also request the annotations of namespaces (SWITCHES), or the classes, drivers and
+            controllers of its pods (LIFE).
+
+    Returns:
+        The view, or None with the reason why there is none. If the API refused only one kind, that
+        kind is NotObserved in the view and a gap of the source.
+
+    Raises:
+        NotFoundError: the API answered, and the target's object does not exist.
+    """
+    del images  # The correlation matches PVs; the list is the same for every image.
+    try:
+        api = Api(credentials(access), timeout_s=access.timeout_s)
+        view, gaps = _Look(api, node_name).view(target, also)
+    except NotFoundError:
+        raise
+    except (SourceError, ParseError) as error:
+        return None, Source(state=SourceState.FAILED, reason=str(error), hint=error.hint)
+    of_life = gaps_of_life(view) if CollectScope.LIFECYCLE in also else ()
+    return view, Source(state=SourceState.OBSERVED, gaps=(*gaps_of(view), *gaps, *of_life))
+
+
+class _Look:
+    """A series of requests to the API: each answer leads to the next requests.
+
+    Requests are sent in parallel and as early as possible. A method that sends a request returns a
+    function that waits for the answer.
+    """
+
+    def __init__(self, api: Api, node_name: str) -> None:
+        self._api = api
+        self._node_name = node_name
+
+    def view(self, target: Target, also: CollectScope) -> tuple[KubeView, tuple[Gap, ...]]:
+        # For every kind of target, another PV may lead to the same image.
+        every = functools.cache(self._list(VOLUMES, read.persistent_volume))
+        start = self._start(target, every)
+        ask_further = ask_life(self._api) if CollectScope.LIFECYCLE in also else None
+        frozen = self._frozen_namespaces() if CollectScope.UNMAP_GUARDS in also else None
+        attachments = self._list(ATTACHMENTS, read.attachment)
+        nodes = self._list(NODES, read.node)
+        csi_nodes = self._list(CSI_NODES, read.csi_node)
+        own_pods = self._list(PODS, read.pod, fieldSelector=f"spec.nodeName={self._node_name}")
+        volumes, claims, pods = start()
+        meant = _target_volumes(target, observed_of(volumes))
+        is_unclaimed = bool(meant) and not _namespaces(meant, claims, pods)
+        naming = self._claims_naming(meant) if is_unclaimed else None
+        claims = claims if naming is None else naming
+        namespaces = _namespaces(meant, claims, pods)
+        listed = [
+            self._list(f"/api/v1/namespaces/{quote(namespace)}/pods", read.pod)
+            for namespace in namespaces
+        ]
+        everywhere = naming == ()
+        if everywhere:
+            # No claim leads to the pods, but an inline volume of a pod in any namespace may.
+            listed.append(self._list(PODS, read.pod))
+        more_claims = self._claims_of_volumes(meant, observed_of(claims))
+        subjects = _subjects(meant, claims)
+        early = self._events(subjects)
+        scopes = [
+            f"node/{self._node_name}",
+            *(f"namespace/{namespace}" for namespace in namespaces),
+        ]
+        scopes += ["cluster"] if everywhere else []
+        found_pods, scope = _joined(pods, [own_pods(), *(wait() for wait in listed)], scopes)
+        using = _using_pods(target, meant, claims, found_pods)
+        # A claim and its pod may have the same name: the first request returned events of both.
+        late = self._events([subject for subject in using if subject not in subjects])
+        all_attachments = attachments()
+        found_attachments = self._attachments(all_attachments, volumes, found_pods)
+        names = _node_names(self._node_name, found_pods, found_attachments)
+        all_nodes, further = nodes(), more_claims()
+        if isinstance(claims, tuple):
+            claims = further if isinstance(further, NotObserved) else claims + further
+        every_volume = every()
+        view = KubeView(
+            server=self._api.server,
+            persistent_volumes=_merged_volumes(every_volume, volumes),
+            volumes_complete=isinstance(every_volume, tuple),
+            claims=claims,
+            pods=found_pods,
+            nodes=self._named(all_nodes, NODES, names, read.node),
+            csi_nodes=self._named(csi_nodes(), CSI_NODES, names, read.csi_node),
+            attachments=found_attachments,
+            events=_all_events([*early(), *late()]),
+            attachments_complete=isinstance(all_attachments, tuple),
+            nodes_complete=isinstance(all_nodes, tuple),
+            pods_scope=scope,
+            # All requests were sent without a resourceVersion: quorum reads.
+            consistent=True,
+            frozen_namespaces=_NOT_ASKED if frozen is None else frozen(),
+        )
+        gaps = (
+            () if isinstance(volumes, NotObserved) else gap("all PersistentVolumes", every_volume)
+        )
+        if ask_further is None:
+            return view, gaps
+        using_pods = [
+            pod for pod in observed_of(found_pods) if (pod.ref.namespace, pod.ref.name) in using
+        ]
+        return with_life(
+            view, ask_further(Meant(tuple(using_pods), observed_of(claims), meant))
+        ), gaps
+
+    def _frozen_namespaces(self) -> Callable[[], tuple[str, ...] | NotObserved]:
+        listed = self._list(_NAMESPACES, _name_if_frozen)
+        return lambda: (
+            found
+            if isinstance(found := listed(), NotObserved)
+            else tuple(name for name in found if name)
+        )
+
+    def _list(
+        self, path: str, reader: Callable[[Json], _T], **query: str
+    ) -> Callable[[], tuple[_T, ...] | NotObserved]:
+        return listed(self._api, path, reader, **query)
+
+    def _find_all(
+        self, paths: Iterable[str], reader: Callable[[Json], _T]
+    ) -> Callable[[], list[_T | NotObserved | None]]:
+        asked = [self._api.ask(path) for path in paths]
+        return lambda: [found_object(request, reader) for request in asked]
+
+    # The objects that the target names ------------------------------------------------------------
+
+    def _start(self, target: Target, every: _Volumes) -> Callable[[], _Start]:
+        """Send the first requests; return a function that sends the next ones and waits."""
+        match target.kind:
+            case TargetKind.PERSISTENT_VOLUME:
+                asked = self._api.ask(f"{VOLUMES}/{quote(target.name)}")
+                return lambda: ((self._must(asked, target, read.persistent_volume),), (), ())
+            case TargetKind.CLAIM:
+                asked = self._api.ask(claim_path(target.namespace, target.name))
+                return lambda: self._from_claim(self._must(asked, target, read.claim))
+            case TargetKind.POD:
+                namespace = quote(target.namespace)
+                asked = self._api.ask(f"/api/v1/namespaces/{namespace}/pods/{quote(target.name)}")
+                return lambda: self._from_pod(self._must(asked, target, read.pod))
+            case _:
+                return lambda: (every(), (), ())
+
+    def _from_claim(self, claim: PersistentVolumeClaim) -> _Start:
+        return self._volumes_of((claim,)), (claim,), ()
+
+    def _from_pod(self, pod: Pod) -> _Start:
+        paths = [claim_path(pod.ref.namespace, name) for name in pod.claims]
+        claims = all_observed(self._find_all(paths, read.claim)())
+        volumes = claims if isinstance(claims, NotObserved) else self._volumes_of(claims)
+        return volumes, claims, (pod,)
+
+    def _must(self, asked: Asked, target: Target, reader: Callable[[Json], _T]) -> _T:
+        try:
+            return read.parse_object(reader, asked.answer(), what=asked.path)
+        except StatusError as error:
+            if error.status != NOT_FOUND:
+                raise
+            near = near_names(self._api, target)
+            raise NotFoundError(
+                f"{target.given}: {self._api.server} has no such {_KIND_WORDS[target.kind]}",
+                hint=_hint(target, near),
+                near=near,
+            ) from error
+
+    def _volumes_of(
+        self, claims: Iterable[PersistentVolumeClaim]
+    ) -> tuple[PersistentVolume, ...] | NotObserved:
+        names = dict.fromkeys(claim.volume_name for claim in claims if claim.volume_name)
+        paths = [f"{VOLUMES}/{quote(name)}" for name in names]
+        return all_observed(self._find_all(paths, read.persistent_volume)())
+
+    def _claims_of_volumes(
+        self, volumes: tuple[PersistentVolume, ...], known: tuple[PersistentVolumeClaim, ...]
+    ) -> Callable[[], tuple[PersistentVolumeClaim, ...] | NotObserved]:
+        """Request the claims that the target's PVs refer to, except the known ones."""
+        have = {(claim.ref.namespace, claim.ref.name) for claim in known}
+        wanted = {
+            (volume.claim.namespace, volume.claim.name)
+            for volume in volumes
+            if volume.claim is not None
+        }
+        found = self._find_all([claim_path(*name) for name in sorted(wanted - have)], read.claim)
+        return lambda: all_observed(found())
+
+    def _claims_naming(
+        self, volumes: tuple[PersistentVolume, ...]
+    ) -> tuple[PersistentVolumeClaim, ...] | None:
+        """Return the claims that name PVs without a claimRef; None if claims were not observed.
+
+        Running pods still use a PV whose claimRef was removed: their claim names the PV.
+        """
+        names = {volume.name for volume in volumes}
+        found = self._list(CLAIMS, read.claim)()
+        if isinstance(found, NotObserved):
+            return None
+        return tuple(claim for claim in found if claim.volume_name in names)
+
+    # The objects that belong to the target's objects ----------------------------------------------
+
+    def _attachments(
+        self,
+        listed: tuple[VolumeAttachment, ...] | NotObserved,
+        volumes: tuple[PersistentVolume, ...] | NotObserved,
+        pods: tuple[Pod, ...] | NotObserved,
+    ) -> tuple[VolumeAttachment, ...] | NotObserved:
+        """Return the attachments; request them by name and node if the list is forbidden."""
+        if not isinstance(listed, NotObserved) or isinstance(volumes, NotObserved):
+            return listed
+        if len(volumes) > _MOST_EVENT_SUBJECTS:
+            return listed
+        nodes = _node_names(self._node_name, pods, ())
+        names = [
+            attachment_name(volume.source.volume_handle, volume.source.driver, node)
+            for volume in volumes
+            if isinstance(volume.source, CsiSource)
+            for node in nodes
+        ]
+        found = self._find_all([f"{ATTACHMENTS}/{name}" for name in names], read.attachment)
+        some = tuple(
+            attachment for attachment in found() if isinstance(attachment, VolumeAttachment)
+        )
+        # If these nodes have no attachment, other nodes may still have one.
+        return some or listed
+
+    def _named(
+        self,
+        listed: tuple[_T, ...] | NotObserved,
+        path: str,
+        names: Iterable[str],
+        reader: Callable[[Json], _T],
+    ) -> tuple[_T, ...] | NotObserved:
+        """Return the objects; request them by name if the list is forbidden."""
+        if not isinstance(listed, NotObserved):
+            return listed
+        found = all_observed(self._find_all([f"{path}/{quote(name)}" for name in names], reader)())
+        return listed if isinstance(found, NotObserved) else found
+
+    def _events(
+        self, subjects: Iterable[tuple[str, str]]
+    ) -> Callable[[], list[tuple[KubeEvent, ...] | NotObserved]]:
+        asked = [
+            self._list(
+                f"/api/v1/namespaces/{quote(namespace)}/events",
+                read.event,
+                fieldSelector=f"involvedObject.name={name}",
+            )
+            for namespace, name in [*dict.fromkeys(subjects)][:_MOST_EVENT_SUBJECTS]
+        ]
+        return lambda: [wait() for wait in asked]
+
+
+_Volumes = Callable[[], tuple[PersistentVolume, ...] | NotObserved]
+_Start = tuple[
+    tuple[PersistentVolume, ...] | NotObserved,
+    tuple[PersistentVolumeClaim, ...] | NotObserved,
+    tuple[Pod, ...],
+]
+
+
+def _name_if_frozen(namespace: Json) -> str:
+    return str(namespace["metadata"]["name"]) if read.is_frozen(namespace) else ""
+
+
+def _merged_volumes(
+    every: tuple[PersistentVolume, ...] | NotObserved,
+    named: tuple[PersistentVolume, ...] | NotObserved,
+) -> tuple[PersistentVolume, ...] | NotObserved:
+    """Merge the list with the objects requested by name afterwards; the latter are newer."""
+    if isinstance(every, NotObserved):
+        return named
+    return tuple({volume.name: volume for volume in (*every, *observed_of(named))}.values())
+
+
+def _all_events(
+    parts: Sequence[tuple[KubeEvent, ...] | NotObserved],
+) -> tuple[KubeEvent, ...] | NotObserved:
+    """Return all events, or the reason if there are none and a request failed."""
+    found = tuple(event for part in parts for event in observed_of(part))
+    missing = next((part for part in parts if isinstance(part, NotObserved)), None)
+    return found if found or missing is None else missing
+
+
+def _subjects(
+    meant: tuple[PersistentVolume, ...], claims: tuple[PersistentVolumeClaim, ...] | NotObserved
+) -> list[tuple[str, str]]:
+    """Return namespace and name of the volumes and claims; a volume's events are in default."""
+    subjects = [("default", volume.name) for volume in meant]
+    return subjects + sorted(_claim_names(meant, claims))
+
+
+def _claim_names(
+    meant: tuple[PersistentVolume, ...], claims: tuple[PersistentVolumeClaim, ...] | NotObserved
+) -> set[tuple[str, str]]:
+    known = {(claim.ref.namespace, claim.ref.name) for claim in observed_of(claims)}
+    return known | {
+        (volume.claim.namespace, volume.claim.name) for volume in meant if volume.claim is not None
+    }
+
+
+def _using_pods(
+    target: Target,
+    meant: tuple[PersistentVolume, ...],
+    claims: tuple[PersistentVolumeClaim, ...] | NotObserved,
+    pods: tuple[Pod, ...] | NotObserved,
+) -> list[tuple[str, str]]:
+    """Return namespace and name of the pods whose events belong to the target."""
+    wanted = _claim_names(meant, claims)
+    return [
+        (pod.ref.namespace, pod.ref.name)
+        for pod in observed_of(pods)
+        if any((pod.ref.namespace, name) in wanted for name in pod.claims)
+        or (target.kind is TargetKind.POD and pod.ref.name == target.name)
+    ]
+
+
+_KIND_WORDS: Final = {
+    TargetKind.PERSISTENT_VOLUME: "PersistentVolume",
+    TargetKind.CLAIM: "PersistentVolumeClaim",
+    TargetKind.POD: "Pod",
+}
+
+
+def _namespaces(
+    meant: tuple[PersistentVolume, ...],
+    claims: tuple[PersistentVolumeClaim, ...] | NotObserved,
+    pods: tuple[Pod, ...],
+) -> tuple[str, ...]:
+    """Return the namespaces in which pods may use the target."""
+    found = {volume.claim.namespace for volume in meant if volume.claim is not None}
+    found |= {claim.ref.namespace for claim in observed_of(claims)}
+    found |= {pod.ref.namespace for pod in pods}
+    return tuple(sorted(found))
+
+
+def _target_volumes(
+    target: Target, volumes: tuple[PersistentVolume, ...]
+) -> tuple[PersistentVolume, ...]:
+    """Return the PVs that the target refers to: those of the image, or with the handle.
+
+    Only the node knows the image of a device. The pods that use the device run on this node, whose
+    pods are listed.
+    """
+    match target.kind:
+        case TargetKind.IMAGE:
+            return tuple(volume for volume in volumes if _has_image(volume, target.image))
+        case TargetKind.VOLUME_HANDLE:
+            return tuple(
+                volume
+                for volume in volumes
+                if isinstance(volume.source, CsiSource)
+                and volume.source.volume_handle == target.name
+            )
+        case TargetKind.DEVICE | TargetKind.NONE:
+            return ()
+        case _:
+            return volumes
+
+
+def _has_image(volume: PersistentVolume, spec: ImageSpec | None) -> bool:
+    image = image_of(volume)
+    if image is None or spec is None or isinstance(image, NotObserved):
+        return False
+    # A handle without volumeAttributes names the pool only by its id.
+    return image.spec.name == spec.name and image.spec.pool in {"", spec.pool}
+
+
+def _joined(
+    known: tuple[Pod, ...], parts: Sequence[tuple[Pod, ...] | NotObserved], scopes: Sequence[str]
+) -> tuple[tuple[Pod, ...] | NotObserved, str]:
+    """Merge lists of pods; the scope names the lists that were observed."""
+    observed: list[tuple[tuple[Pod, ...], str]] = []
+    for part, scope in zip(parts, scopes, strict=True):
+        if not isinstance(part, NotObserved):
+            observed.append((part, scope))
+    if not observed:
+        first = parts[0]
+        return (first if isinstance(first, NotObserved) else known), ""
+    pods = {(pod.ref.namespace, pod.ref.name): pod for pod in known}
+    for part, _ in observed:
+        pods |= {(pod.ref.namespace, pod.ref.name): pod for pod in part}
+    return tuple(pods.values()), ",".join(scope for _, scope in observed)
+
+
+def _node_names(
+    own: str,
+    pods: tuple[Pod, ...] | NotObserved,
+    attachments: tuple[VolumeAttachment, ...] | NotObserved,
+) -> tuple[str, ...]:
+    names = [own, *(attachment.node_name for attachment in observed_of(attachments))]
+    names += [pod.node_name for pod in observed_of(pods) if pod.node_name]
+    return tuple(dict.fromkeys(names))
+
+
+def published_nodes(access: KubeAccess) -> tuple[PublishedNode, ...]:
+    """Return the RBDNodes of all nodes.
+
+    Raises:
+        SourceError: the request failed. If the API has no such resource, the hint shows how to
+            install it.
+    """
+    api = Api(credentials(access), timeout_s=access.timeout_s)
+    try:
+        return tuple(_rbd_nodes(api.list(RBD_NODES)))
+    except StatusError as error:
+        if error.status != NOT_FOUND:
+            raise
+        raise SourceError(
+            f"{api.server} has no resource rbdnodes.rbdagent.dev: no agent publishes here",
+            hint="kubectl apply -f helm/rbdagent/files/rbdnodes.yaml, and run rbdagent agent",
+        ) from error
+
+
+def published_or_gap(
+    access: KubeAccess, reduced: Callable[[PublishedNode], PublishedNode]
+) -> tuple[PublishedNode, ...] | NotObserved:
+    """Return the RBDNodes of all nodes; each one is reduced when it is read.
+
+    RBDNodes of a thousand nodes with fifty mappings each are 27 MB of JSON. The parts about other
+    volumes are dropped page by page.
+    """
+    try:
+        api = Api(credentials(access), timeout_s=access.timeout_s)
+    except Exception as error:  # noqa: BLE001 - the snapshot keeps what it has already
+        return not_observed(error, RBD_NODES)
+    return begin_reports(api, reduced)()
+
+
+def begin_reports(
+    api: Api, reduced: Callable[[PublishedNode], PublishedNode] = lambda report: report
+) -> Callable[[], tuple[PublishedNode, ...] | NotObserved]:
+    """Request all RBDNodes; return a function that waits for them.
+
+    Without the resource there is no agent, and the result is empty.
+    """
+    listing = api.list(RBD_NODES, limit=_REPORTS_AT_ONCE)
+
+    def wait() -> tuple[PublishedNode, ...] | NotObserved:
+        try:
+            return tuple(reduced(report) for report in _rbd_nodes(listing))
+        except StatusError as error:
+            return () if error.status == NOT_FOUND else not_observed(error, RBD_NODES)
+        except Exception as error:  # noqa: BLE001 - the snapshot keeps what it has already
+            return not_observed(error, RBD_NODES)
+
+    return wait
+
+
+def rbd_nodes_named(
+    access: KubeAccess, names: Iterable[str]
+) -> dict[str, PublishedNode | NotObserved | None]:
+    """Return the RBDNodes of the named nodes, one request each; None if a node has no agent."""
+    try:
+        api = Api(credentials(access), timeout_s=access.timeout_s)
+    except Exception as error:  # noqa: BLE001 - as above
+        return dict.fromkeys(names, not_observed(error, RBD_NODES))
+    asked = {name: api.ask(f"{RBD_NODES}/{quote(name)}") for name in names}
+    return {name: found_object(request, read.rbd_node) for name, request in asked.items()}
+
+
+def _rbd_nodes(listing: Listing) -> Iterator[PublishedNode]:
+    for page in listing.pages():
+        for found in page:
+            yield read.parse_object(read.rbd_node, found, what="RBDNode")
+
+
+def near_names(api: Api, target: Target) -> tuple[str, ...]:
+    """Return names of the same kind that are similar to a name that does not exist."""
+    paths = {
+        TargetKind.PERSISTENT_VOLUME: VOLUMES,
+        TargetKind.CLAIM: f"/api/v1/namespaces/{quote(target.namespace)}/persistentvolumeclaims",
+        TargetKind.POD: f"/api/v1/namespaces/{quote(target.namespace)}/pods",
+    }
+    try:
+        page = api.ask(paths[target.kind], {"limit": _PAGE}, accept=_METADATA_ONLY).answer()
+        names = [str(item["metadata"]["name"]) for item in page.get("items") or ()]
+    except (SourceError, KeyError, TypeError):
+        return ()
+    import difflib
+
+    close = difflib.get_close_matches(target.name, names, n=3, cutoff=_CLOSE)
+    inside = [name for name in names if target.name and target.name in name][:3]
+    return tuple(dict.fromkeys([*inside, *close]))[:3]
+
+
+def _hint(target: Target, near: tuple[str, ...]) -> str:
+    if not near:
+        return (
+            f"{line_of(kubectl('get', str(target.kind), options=('-A',)))} lists the existing ones"
+        )
+    return "did you mean " + " or ".join(f"{target.kind}/{name}" for name in near) + "?"
+
+
+def gaps_of(view: KubeView) -> tuple[Gap, ...]:
+    """Return the kinds of objects that were not observed, as gaps."""
+    return (
+        *gap("PersistentVolumes", view.persistent_volumes),
+        *gap("PersistentVolumeClaims", view.claims),
+        *gap("pods", view.pods),
+        *gap("nodes", view.nodes),
+        *gap("CSINodes", view.csi_nodes),
+        *gap("VolumeAttachments", view.attachments),
+        *gap("events", view.events),
+    )

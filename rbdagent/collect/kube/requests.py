@@ -1,0 +1,79 @@
+"""Requests to the Kubernetes API: an error becomes "not observed", a 404 "does not exist"."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import quote
+
+from rbdagent.collect.failure import not_observed
+from rbdagent.collect.kube.client import StatusError
+from rbdagent.model import NotObserved
+from rbdagent.parse import kubernetes as read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rbdagent.collect.kube.client import Api, Asked
+
+_T = TypeVar("_T")
+Json = dict[str, Any]
+
+NOT_FOUND: Final = 404
+PODS: Final = "/api/v1/pods"
+CLAIMS: Final = "/api/v1/persistentvolumeclaims"
+VOLUMES: Final = "/api/v1/persistentvolumes"
+NODES: Final = "/api/v1/nodes"
+CSI_NODES: Final = "/apis/storage.k8s.io/v1/csinodes"
+ATTACHMENTS: Final = "/apis/storage.k8s.io/v1/volumeattachments"
+RBD_NODES: Final = "/apis/rbdagent.dev/v1alpha1/rbdnodes"
+
+
+def within(namespace: str | None, plural: str, *, group: str = "/api/v1") -> str:
+    """Return the path of a list in a namespace, or in all namespaces if it is None."""
+    return (
+        f"{group}/{plural}"
+        if namespace is None
+        else f"{group}/namespaces/{quote(namespace)}/{plural}"
+    )
+
+
+def claim_path(namespace: str, name: str) -> str:
+    """Return the path of a claim."""
+    return f"/api/v1/namespaces/{quote(namespace)}/persistentvolumeclaims/{quote(name)}"
+
+
+def listed(
+    api: Api, path: str, reader: Callable[[Json], _T], **query: str
+) -> Callable[[], tuple[_T, ...] | NotObserved]:
+    """Request a list; return a function that waits for all its pages."""
+    listing = api.list(path, **query)
+
+    def wait() -> tuple[_T, ...] | NotObserved:
+        try:
+            return tuple(
+                read.parse_object(reader, item, what=path)
+                for page in listing.pages()
+                for item in page
+            )
+        except Exception as error:  # noqa: BLE001 - a failed list must not hide the others
+            return not_observed(error, path)
+
+    return wait
+
+
+def found_object(asked: Asked, reader: Callable[[Json], _T]) -> _T | NotObserved | None:
+    """Wait for an object; return None if no object has that name."""
+    try:
+        return read.parse_object(reader, asked.answer(), what=asked.path)
+    except StatusError as error:
+        return None if error.status == NOT_FOUND else not_observed(error, asked.path)
+    except Exception as error:  # noqa: BLE001 - a failed request must not hide the others
+        return not_observed(error, asked.path)
+
+
+def all_observed(found: Sequence[_T | NotObserved | None]) -> tuple[_T, ...] | NotObserved:
+    """Return the existing objects, or NotObserved if one of them was not observed."""
+    for item in found:
+        if isinstance(item, NotObserved):
+            return item
+    return tuple(item for item in found if item is not None and not isinstance(item, NotObserved))

@@ -1,0 +1,1 @@
+"""Observation of the node: sysfs, /proc, kubelet's directories and logs."""

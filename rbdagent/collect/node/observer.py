@@ -1,0 +1,488 @@
+"""The node: devices with the mounts, descriptors and stacked devices that keep them busy."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rbdagent.collect.files import LISTS, names_in, read_text
+from rbdagent.collect.node.kubelet_dirs import (
+    existing_roots,
+    find_kubelet,
+    observe_kubelet,
+    on_disk,
+    own_root,
+)
+from rbdagent.collect.node.mounts import (
+    OnDisk,
+    Wanted,
+    mounts_of,
+    shows_a_volume,
+    shows_use,
+    unbacked_of,
+)
+from rbdagent.collect.node.procfs import (
+    ProcessEntry,
+    ProcessPass,
+    ProcessScan,
+    Turns,
+    flag_value,
+    in_flight_of,
+    is_nbd_server,
+    named,
+    thread_traces,
+)
+from rbdagent.collect.node.rbd_sysfs import (
+    BlockDevice,
+    Clients,
+    module_loaded,
+    nbd_image,
+    observe_clients,
+    observe_kernel_traces,
+    observe_krbd,
+    observe_loops,
+    observe_nbd,
+    observe_swaps,
+    requests_of,
+)
+from rbdagent.errors import ParseError
+from rbdagent.model import (
+    BlockHolder,
+    BlockHolderKind,
+    DeviceKind,
+    DeviceNumber,
+    Gap,
+    KubeletView,
+    Mapping,
+    Mount,
+    MountKind,
+    NodeView,
+    NotObserved,
+    OpenFile,
+    ProcessRef,
+    Source,
+    SourceState,
+    UnbackedMount,
+    observed_of,
+)
+from rbdagent.parse.shown import as_unicode, in_all_texts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_CHECK_PROCESS: Final = "check that process: it does not answer, or exceeds the read limits"
+_PTRACE: Final = "run as root with CAP_SYS_PTRACE; other users also need CAP_DAC_READ_SEARCH"
+
+
+class NodeRoots(Struct, frozen=True, kw_only=True):
+    """Holds the paths of the host's file systems: in a container they are below ``/host``."""
+
+    procfs: Path
+    sysfs: Path
+    host_root: Path
+    kubelet_roots: tuple[str, ...] = ()
+    """Paths on the host; if empty, from kubelet's command line, then the known directories."""
+
+
+def observe_node(
+    roots: NodeRoots,
+    *,
+    node_name: str,
+    turns: Turns | None = None,
+    deadline: float = math.inf,
+) -> tuple[NodeView | None, Source]:
+    """Return everything on this node that concerns RBD devices.
+
+    The environment never causes an exception: without /proc, or with unreadable sysfs attributes,
+    the source is ``failed``. A fact that a missing permission hides is NotObserved and a gap of the
+    source.
+
+    Args:
+        roots: the paths of the host's file systems.
+        node_name: this node.
+        turns: stores between observations which processes hang.
+        deadline: of the monotonic clock, for the processes of the node.
+    """
+    if names_in(roots.procfs / "1") is None:
+        return None, Source(
+            state=SourceState.FAILED,
+            reason=f"{roots.procfs}: no /proc of the host is mounted there",
+            hint="mount the host's /proc there, or pass --procfs with its path",
+        )
+    try:
+        # Names are converted only here, because until now they are paths of files to read.
+        return in_all_texts(_observe(roots, node_name, turns, deadline), as_unicode)
+    except ParseError as error:
+        return None, Source(state=SourceState.FAILED, reason=str(error))
+
+
+def _observe(
+    roots: NodeRoots, node_name: str, turns: Turns | None, deadline: float
+) -> tuple[NodeView, Source]:
+    krbd = observe_krbd(roots.sysfs, roots.host_root)
+    devices = () if isinstance(krbd, NotObserved) else krbd
+    devices += observe_nbd(roots.sysfs, roots.host_root)
+    numbers = frozenset(number for device in devices for number in device.numbers)
+    wanted = Wanted.of(numbers, _node_paths(devices))
+    processes = ProcessPass(roots.procfs, wanted, turns=turns, deadline=deadline)
+    scan = processes.scan()
+    mounts = tuple(mounts_of(scan.namespaces, wanted))
+    if _needs_threads(devices, mounts, scan) and (more := processes.scan_threads()):
+        scan = more
+        mounts = tuple(mounts_of(scan.namespaces, wanted))
+    shared = _shared(roots, scan, mounts, devices)
+    found = find_kubelet(roots.procfs, scan)
+    running = found if isinstance(found, ProcessEntry) else None
+    own = own_root(running) if running else None
+    kubelet = observe_kubelet(
+        roots.host_root,
+        roots.procfs,
+        roots=existing_roots(roots.host_root, own, roots.kubelet_roots),
+        process=running.ref if running else None,
+        own=own,
+    )
+    mappings = tuple(_mapping(device, scan, shared) for device in devices)
+    view = NodeView(
+        node_name=node_name,
+        hostname=_text(roots.procfs / "sys" / "kernel" / "hostname"),
+        boot_id=_text(roots.procfs / "sys" / "kernel" / "random" / "boot_id") or None,
+        module_loaded=module_loaded(roots.sysfs),
+        mappings=krbd if isinstance(krbd, NotObserved) else mappings,
+        kubelet=replace(kubelet, process=found) if isinstance(found, NotObserved) else kubelet,
+        addresses=_addresses(roots.procfs),
+        in_flight=in_flight_of(roots.procfs, scan),
+        unbacked=_unbacked(roots, scan, numbers, kubelet.roots),
+        processes=_containers(scan),
+        uptime_s=uptime(roots.procfs),
+    )
+    return view, Source(
+        state=SourceState.OBSERVED, gaps=_gaps(view, scan, any_device=bool(devices))
+    )
+
+
+def _needs_threads(
+    devices: tuple[BlockDevice, ...], mounts: tuple[Mount, ...], scan: ProcessScan
+) -> bool:
+    """Return whether a device is open in no process and mounted for no pod.
+
+    Then the files and mounts of single threads are read as well. Reading them always would cost too
+    much.
+    """
+    used = {opener.device for opener in scan.openers}
+    used |= {mount.device for mount in mounts if "/pods/" in mount.path}
+    return any(used.isdisjoint(device.numbers) for device in devices)
+
+
+def _text(path: Path) -> str:
+    text = read_text(path)
+    return text if isinstance(text, str) else ""
+
+
+def uptime(procfs: Path) -> float | None:
+    """Read the seconds since boot, including suspend (CLOCK_BOOTTIME, Linux 5.3 and before)."""
+    words = _text(procfs / "uptime").split()
+    try:
+        return float(words[0])
+    except (IndexError, ValueError):
+        return None
+
+
+class _Shared(Struct, frozen=True, kw_only=True):
+    """Holds the facts that are read once for all devices."""
+
+    mounts: dict[DeviceNumber, list[Mount]]
+    hidden_mounts: NotObserved | None
+    """Why the mounts of a namespace were not observed; None if all were."""
+    openers: dict[DeviceNumber, list[OpenFile]]
+    hidden_files: NotObserved | None
+    """Why the open files of a process were not observed; None if all were."""
+    traces: dict[str, list[str]]
+    """The kernel objects of a file system on a device, by the kernel name of the device."""
+    swaps: tuple[str, ...] | NotObserved
+    loops: tuple[tuple[BlockHolder, str], ...]
+    clients: Clients
+
+
+def _shared(
+    roots: NodeRoots,
+    scan: ProcessScan,
+    mounts: tuple[Mount, ...],
+    devices: tuple[BlockDevice, ...],
+) -> _Shared:
+    mounts_of_device: dict[DeviceNumber, list[Mount]] = {}
+    for mount in mounts:
+        mounts_of_device.setdefault(mount.device, []).append(mount)
+    openers_of_device: dict[DeviceNumber, list[OpenFile]] = {}
+    for opener in scan.openers:
+        openers_of_device.setdefault(opener.device, []).append(opener)
+    traces: dict[str, list[str]] = {}
+    for name, trace in (
+        *observe_kernel_traces(roots.sysfs, roots.procfs),
+        *thread_traces(scan.entries),
+    ):
+        traces.setdefault(name, []).append(trace)
+    return _Shared(
+        mounts=mounts_of_device,
+        hidden_mounts=_hidden_mounts(scan),
+        openers=openers_of_device,
+        hidden_files=_hidden_files(scan),
+        traces=traces,
+        swaps=observe_swaps(roots.procfs),
+        loops=observe_loops(roots.sysfs),
+        clients=observe_clients(roots.sysfs, [device.mapping for device in devices]),
+    )
+
+
+def _mapping(device: BlockDevice, scan: ProcessScan, shared: _Shared) -> Mapping:
+    """Return one mapping with everything that keeps the device busy."""
+    found = tuple(
+        mount for number in sorted(device.numbers) for mount in shared.mounts.get(number, ())
+    )
+    watch, requests = requests_of(device.mapping, shared.clients)
+    mapping = _with_nbd_process(device.mapping, scan)
+    return replace(
+        mapping,
+        mounts=_all_mounts(found, shared.hidden_mounts),
+        openers=_openers(device, shared, mapping.server_pid),
+        holders=_holders(device, found, shared),
+        kernel_traces=tuple(
+            trace for name in sorted(device.names) for trace in shared.traces.get(name, ())
+        ),
+        watch=watch,
+        hung_requests=requests,
+    )
+
+
+def _all_mounts(
+    found: tuple[Mount, ...], hidden: NotObserved | None
+) -> tuple[Mount, ...] | NotObserved:
+    """Return a device's mounts, or NotObserved if the hidden ones may matter.
+
+    A mount that shows use is proof, whatever else is hidden. Without such a mount, a namespace that
+    was not observed may have one, so the found mounts prove nothing.
+    """
+    if hidden is None or any(shows_use(mount, found) for mount in found):
+        return found
+    return hidden
+
+
+def _openers(
+    device: BlockDevice, shared: _Shared, server: int | None
+) -> tuple[OpenFile, ...] | NotObserved:
+    """Return a device's openers; the rbd-nbd process that serves the device does not prove use."""
+    found = tuple(
+        opener for number in sorted(device.numbers) for opener in shared.openers.get(number, ())
+    )
+    if shared.hidden_files is None or any(opener.process.pid != server for opener in found):
+        return found
+    return shared.hidden_files
+
+
+def _holders(
+    device: BlockDevice, mounts: tuple[Mount, ...], shared: _Shared
+) -> tuple[BlockHolder, ...] | NotObserved:
+    """Return the holders in sysfs, with loop devices and swap areas."""
+    if isinstance(device.mapping.holders, NotObserved):
+        return device.mapping.holders
+    if isinstance(shared.swaps, NotObserved):
+        return shared.swaps
+    binds = {mount.path for mount in mounts if mount.kind is MountKind.DEVICE_BIND}
+    below = tuple(f"{mount.path}/" for mount in mounts if mount.kind is MountKind.FILE_SYSTEM)
+    nodes = {f"/dev{path}" for path in device.node_paths}
+    loops = tuple(
+        replace(holder, of=device.mapping.kernel_name)
+        for holder, backing in shared.loops
+        if backing in nodes or backing in binds or backing.startswith(below)
+    )
+    swapped = tuple(
+        BlockHolder(
+            kind=BlockHolderKind.SWAP,
+            name=path.rpartition("/")[2],
+            label=path,
+            of=device.mapping.kernel_name,
+        )
+        for path in shared.swaps
+        if path in nodes or path.startswith(below)
+    )
+    return device.mapping.holders + loops + swapped
+
+
+def _with_nbd_process(mapping: Mapping, scan: ProcessScan) -> Mapping:
+    """Return an nbd mapping with its process, found by the cookie, the device or the pid.
+
+    ``pid`` alone is unreliable: it remains after the process was killed, and after a restart of the
+    plugin it still names the old process. So it counts only if that process is rbd-nbd.
+    """
+    if mapping.nbd is None:
+        return mapping
+    # After the process was killed, the same volume gets a second device with the same cookie. A
+    # process whose arguments name a device serves no other device (recorded).
+    servers = [
+        entry
+        for entry in scan.entries
+        if is_nbd_server(entry)
+        and flag_value(entry.arguments, "--device") in {None, mapping.device}
+    ]
+    backend = mapping.nbd.backend
+    recorded = mapping.nbd.recorded_pid
+    ours = [
+        entry
+        for entry in servers
+        if (backend and flag_value(entry.arguments, "--cookie") == backend)
+        or mapping.device in entry.arguments
+    ]
+    ours += [entry for entry in servers if entry.ref.pid == recorded]
+    chosen = ours[0] if ours else None
+    if chosen is None:
+        return mapping
+    return replace(
+        mapping,
+        spec=nbd_image(chosen.ref, chosen.arguments),
+        nbd=replace(mapping.nbd, process=chosen.ref),
+    )
+
+
+def _node_paths(devices: tuple[BlockDevice, ...]) -> dict[str, DeviceNumber]:
+    """Return the path of each device node below /dev, including the device mapper's names."""
+    found = {f"/{name}": number for device in devices for name, number in device.by_name}
+    for device in devices:
+        for holder in observed_of(device.mapping.holders):
+            if holder.device and holder.label:
+                found[f"/mapper/{holder.label}"] = holder.device
+    return found
+
+
+def _unbacked(
+    roots: NodeRoots,
+    scan: ProcessScan,
+    numbers: frozenset[DeviceNumber],
+    kubelet: tuple[str, ...],
+) -> tuple[UnbackedMount, ...] | NotObserved:
+    """Return the volume directories without a device that containers have mounted."""
+    own: tuple[OnDisk, ...] | NotObserved = ()
+    if any(map(shows_a_volume, scan.namespaces)):
+        own = on_disk(roots.host_root, roots.procfs, kubelet)
+    if isinstance(own, NotObserved):
+        return own
+    found = tuple(
+        mount for namespace in scan.namespaces for mount in unbacked_of(namespace, numbers, own)
+    )
+    return found or _hidden_mounts(scan) or ()
+
+
+def _hidden_mounts(scan: ProcessScan) -> NotObserved | None:
+    """Return why the mounts of a namespace were not observed; None if all were."""
+    return _hidden(
+        "mountinfo of {} cannot be read",
+        scan.denied_mounts,
+        [
+            f"mount namespace of {named(namespace.process)}: {namespace.mounts.reason}"
+            for namespace in scan.namespaces
+            if isinstance(namespace.mounts, NotObserved)
+        ]
+        + scan.unread_mounts,
+    )
+
+
+def _hidden_files(scan: ProcessScan) -> NotObserved | None:
+    """Return why the open files of a process were not observed; None if all were."""
+    return _hidden(
+        "open files of {} cannot be read",
+        scan.denied_files,
+        scan.unread_files,
+    )
+
+
+_MOST_NAMED: Final = 3
+
+
+def _hidden(reason: str, denied: list[str], unread: list[str]) -> NotObserved | None:
+    """Return the processes that a missing permission hides, and those too large or too slow."""
+    more = len(unread) - _MOST_NAMED
+    reasons = [reason.format(_some(denied))] if denied else []
+    reasons += unread[:_MOST_NAMED]
+    if more > 0:
+        reasons.append(f"and {more} more")
+    if not reasons:
+        return None
+    return NotObserved(reason="; ".join(reasons), hint=_PTRACE if denied else _CHECK_PROCESS)
+
+
+def _some(processes: list[str]) -> str:
+    first, *others = processes
+    return f"{len(processes)} processes, including {first}," if others else first
+
+
+def _containers(scan: ProcessScan) -> tuple[ProcessRef, ...]:
+    """Return one process of every container of a pod."""
+    first: dict[tuple[str, str | None], ProcessRef] = {}
+    for entry in scan.entries:
+        if entry.ref.pod_uid is not None:
+            first.setdefault((entry.ref.pod_uid, entry.ref.container_id), entry.ref)
+    return tuple(first.values())
+
+
+def _addresses(procfs: Path) -> tuple[str, ...] | NotObserved:
+    """Read the host's addresses from the network namespace of pid 1."""
+    trie = read_text(procfs / "1" / "net" / "fib_trie", LISTS)
+    six = read_text(procfs / "1" / "net" / "if_inet6", LISTS)
+    for hidden in (trie, six):
+        if isinstance(hidden, NotObserved):
+            return hidden
+    found = set()
+    previous = ""
+    for line in trie.splitlines() if isinstance(trie, str) else ():
+        words = line.split()
+        if words[:1] == ["/32"] and "LOCAL" in words:
+            found.add(previous)
+        if len(words) > 1 and words[0] == "|--":
+            previous = words[1]
+    for line in six.splitlines() if isinstance(six, str) else ():
+        found.add(str(ipaddress.IPv6Address(int(line.split()[0], 16))))
+    return tuple(sorted(found))
+
+
+def _gaps(view: NodeView, scan: ProcessScan, *, any_device: bool) -> tuple[Gap, ...]:
+    gaps = []
+    if isinstance(view.mappings, NotObserved):
+        gaps.append(Gap(fact="krbd devices", reason=view.mappings.reason, hint=view.mappings.hint))
+    facts: list[tuple[str, object]] = [
+        ("mounts in other mount namespaces", _hidden_mounts(scan)),
+        ("processes in flight", view.in_flight),
+    ]
+    if any_device:
+        fact = "open files and working directories of other users' processes"
+        facts.insert(0, (fact, _hidden_files(scan)))
+    kubelet = view.kubelet
+    if isinstance(kubelet, KubeletView):
+        facts += [
+            ("kubelet's process", kubelet.process),
+            ("kubelet's staging directories", kubelet.staging),
+            ("kubelet's pod directories", kubelet.pod_volumes),
+        ]
+    gaps += [
+        Gap(fact=fact, reason=value.reason, hint=value.hint)
+        for fact, value in facts
+        if isinstance(value, NotObserved)
+    ]
+    return (*gaps, *_gaps_of_devices(view))
+
+
+def _gaps_of_devices(view: NodeView) -> Iterator[Gap]:
+    """Yield one gap per fact that was not observed of devices."""
+    mappings = () if isinstance(view.mappings, NotObserved) else view.mappings
+    facts = {
+        "device nodes": [mapping.device_node_present for mapping in mappings],
+        "the kernel's own list of watches and hung requests": [
+            mapping.watch for mapping in mappings if mapping.kind is DeviceKind.KRBD
+        ],
+    }
+    for fact, values in facts.items():
+        hidden = next((value for value in values if isinstance(value, NotObserved)), None)
+        if hidden is not None:
+            yield Gap(fact=fact, reason=hidden.reason, hint=hidden.hint)

@@ -1,0 +1,722 @@
+"""One pass over /proc: the processes that have a device open, with mount namespace and pod.
+
+This module accesses no path inside a volume: a stat below a dead device hangs for minutes. Links of
+``/proc/PID`` lead to inodes that are already in memory, and cause no request to a file server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import errno
+import functools
+import math
+import os
+import re
+import stat
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from rbdagent.collect.failure import not_observed
+from rbdagent.collect.files import (
+    ARGUMENTS,
+    COMMAND_LINE,
+    LISTS,
+    MAPS,
+    SMALL,
+    UnreadError,
+    file_system_at,
+    identity_of,
+    inode_of,
+    read_blocks,
+    read_bytes,
+    read_head,
+)
+from rbdagent.collect.node.file_systems import file_system_of
+from rbdagent.collect.node.limits import PROCESS_S, ROOM, Share, Shares
+from rbdagent.collect.node.mounts import Namespace, Shown, Wanted, read_mounts
+from rbdagent.collect.parallel import InTurn
+from rbdagent.model import (
+    DeviceNumber,
+    InFlight,
+    NotObserved,
+    OpenFile,
+    OpenKind,
+    ProcessRef,
+)
+from rbdagent.parse.excerpt import printable, shortened
+from rbdagent.parse.secrets import command_without_secrets, without_secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+_COMMAND_CHARACTERS: Final = 200
+_KERNEL_THREAD: Final = 0x00200000
+"""PF_KTHREAD in the flags of ``/proc/PID/stat`` (include/linux/sched.h)."""
+
+_ENDED: Final = frozenset("ZX")
+"""States of ``/proc/PID/stat``: ended, but not yet reaped by the parent (proc(5))."""
+
+# kubepods-besteffort-pod<uid with _>.slice (systemd) or kubepods/besteffort/pod<uid> (cgroupfs).
+_POD: Final = re.compile(
+    r"pod(?P<uid>[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})"
+)
+_CONTAINER: Final = re.compile(r"(?<![0-9a-f])(?P<id>[0-9a-f]{64})(?![0-9a-f])")
+_PROGRAMS: Final = frozenset(
+    {"rbd", "rbd-nbd", "mount", "umount", "blkid", "cryptsetup", "fsck", "e2fsck", "xfs_repair",
+     "resize2fs", "xfs_growfs", "tune2fs", "dumpe2fs", "wipefs"}
+)  # fmt: skip
+
+
+KUBELETS: Final = frozenset({"kubelet", "k3s", "rke2", "k0s"})
+"""Programs that are kubelet or contain it."""
+
+
+class ProcessEntry(Struct, kw_only=True):
+    """Holds the facts observed so far of one process."""
+
+    ref: ProcessRef
+    """Its ``command`` is the program's name until the command line has been read."""
+    name: str
+    """``comm``: the kernel cuts it to 15 characters."""
+    is_kernel_thread: bool
+    directory: str
+    """Its directory below /proc; that of another thread if the first one has ended."""
+    threads: int = 1
+    ticks: int = 0
+    """Its start time, in clock ticks since boot."""
+    has_cgroup: bool = True
+    """Whether its cgroup was read. If the cgroup names no pod, the process belongs to no pod."""
+    is_over: bool = False
+    """Whether it is a zombie: it keeps no device busy, and has no files."""
+    arguments: tuple[str, ...] = ()
+    """All arguments of a program whose arguments are parsed; for others, only the program."""
+    is_cut: bool = False
+    """Whether its command line was not read, or only in part."""
+    namespaces: list[int | bytes] = field(default_factory=list)
+    """Its mount namespace, and those of its threads."""
+    openers: list[OpenFile] = field(default_factory=list)
+    found: dict[DeviceNumber, int] = field(default_factory=dict)
+    """The number of openers by device."""
+    has_denied_mounts: bool = False
+    has_denied_files: bool = False
+    """Whether access to its descriptors, cwd, root or mappings is denied."""
+    at: str = ""
+    """The file that was read last."""
+    unread: str = ""
+    """Why the process was not observed completely; empty if it was."""
+
+
+class ProcessScan(Struct, kw_only=True):
+    """The result of the pass."""
+
+    entries: list[ProcessEntry]
+    namespaces: list[Namespace]
+    openers: list[OpenFile]
+    unknown: list[str]
+    """The processes that were not observed at all, with the reason."""
+    denied_mounts: list[str]
+    """The processes with denied access to their mounts."""
+    denied_files: list[str]
+    """The processes with denied access to their descriptors, cwd, root or mappings."""
+    unread_mounts: list[str]
+    """The processes whose mount namespace was not observed, with the reason."""
+    unread_files: list[str]
+    """The processes whose files were not all observed, with the reason."""
+
+
+Turns = InTurn[tuple[str, int]]
+"""The keys are the part of the observation and the pid."""
+
+
+class ProcessPass:
+    """One pass over a node's processes, for the given devices that they have mounted or open."""
+
+    def __init__(
+        self,
+        procfs: Path,
+        wanted: Wanted,
+        *,
+        turns: Turns | None = None,
+        deadline: float = math.inf,
+    ) -> None:
+        """Store the parameters, and read the boot time.
+
+        Args:
+            procfs: the host's /proc.
+            wanted: the devices to search.
+            turns: contains the processes that hang since an earlier pass.
+            deadline: of the monotonic clock; a process that was not observed by then is reported
+                as not observed.
+        """
+        self._root = str(procfs)
+        self._wanted = wanted
+        self._columns = _Columns.of(wanted.numbers)
+        self._turns = turns or InTurn()
+        self._deadline = deadline
+        self._boot = _boot_time(procfs)
+        self._entries: dict[int, ProcessEntry] = {}
+        self._hidden: set[int] = set()
+        self._unread: list[str] = []
+        self._shown: dict[int | bytes, Shown] = {}
+        self._shares = Shares()
+        self._shares_of_mounts = Shares.of_mounts()
+
+    def scan(self) -> ProcessScan:
+        """Observe every process."""
+        self._run("process", _pids(self._root), self._observe)
+        living = [
+            pid
+            for pid, entry in self._entries.items()
+            if not (entry.is_over or entry.is_kernel_thread)
+        ]
+        self._run("files", living, self._observe_files)
+        return self._scan()
+
+    def scan_threads(self) -> ProcessScan | None:
+        """Observe the threads in other mount namespaces than their process; None without any.
+
+        unshare(2) and setns(2) move a single thread. A thread of a container runtime that stays in
+        a namespace keeps the mounts there busy, and the files of the process do not show it.
+        """
+        known = len(self._shown)
+        many = [
+            pid
+            for pid, entry in self._entries.items()
+            if entry.threads > 1 and not entry.is_kernel_thread
+        ]
+        self._run("threads", many, self._observe_threads)
+        return self._scan() if len(self._shown) > known else None
+
+    # Run ------------------------------------------------------------------------------------------
+
+    def _run(self, what: str, pids: Sequence[int], observe: Callable[[int], None]) -> None:
+        """Observe one part of the given processes, and record which processes hang."""
+        left = self._turns.run(
+            [(what, pid) for pid in pids],
+            lambda item: self._contained(item[1], observe),
+            patience_s=_PATIENCE_S,
+            deadline=self._deadline,
+        )
+        if left.waiting and what != "place":
+            self._unread.append(f"{len(left.waiting)} processes were not observed in time")
+        new = [item for item in left.hung if item not in self._turns.notes]
+        for item in new:
+            entry = self._entries.get(item[1])
+            at = entry.at if entry else f"{self._root}/{item[1]}"
+            self._turns.notes[item] = f"{at} does not answer"
+        if what == "files" and new:
+            self._run("place", [pid for _, pid in new[:_MOST_PLACES]], self._describe)
+        for item in left.hung:
+            self._mark_unread(item[1], self._turns.notes[item])
+
+    def _contained(self, pid: int, observe: Callable[[int], None]) -> None:
+        try:
+            observe(pid)
+        except Exception as error:  # noqa: BLE001 - a failed process must not hide the others
+            self._mark_unread(pid, not_observed(error, f"process {pid}").reason)
+
+    def _mark_unread(self, pid: int, why: str) -> None:
+        """Record why a process was not observed."""
+        entry = self._entries.get(pid)
+        if entry is None:
+            self._unread.append(f"process {pid}: {why}")
+        else:
+            entry.unread = why
+
+    def _describe(self, pid: int) -> None:
+        """Add the file system that does not answer to the reason of a hanging process."""
+        entry = self._entries[pid]
+        found = file_system_of(entry.directory, entry.at, Shares().of(None))
+        if found:
+            self._turns.notes["files", pid] += f", on {found}"
+
+    # One process ----------------------------------------------------------------------------------
+
+    def _observe(self, pid: int) -> None:
+        entry = _entry(self._root, pid, self._boot)
+        if entry is None:
+            return
+        if isinstance(entry, NotObserved):
+            self._hidden.add(pid)
+            return
+        self._entries[pid] = entry
+        if not entry.is_over:
+            self._join_namespace(entry, entry.directory)
+
+    def _observe_files(self, pid: int) -> None:
+        entry = self._entries[pid]
+        share = self._shares.of(entry.ref.pod_uid)
+        _read_command(entry)
+        if self._wanted.numbers:
+            self._join_openers(entry, entry.directory, share)
+        share.end()
+
+    def _observe_threads(self, pid: int) -> None:
+        entry = self._entries[pid]
+        share = self._shares.of(entry.ref.pod_uid)
+        for directory in _threads(f"{self._root}/{pid}"):
+            if share.is_over:
+                entry.unread = share.reason(f"{self._root}/{pid}/task")
+                break
+            inode = inode_of(f"{directory}/ns/mnt")
+            if inode is None or inode in self._shown:
+                # If access to the namespace is denied, access to the open files is denied too. That
+                # is already a gap.
+                continue
+            self._join_namespace(entry, directory)
+            self._join_openers(entry, directory, share)
+        share.end()
+
+    def _scan(self) -> ProcessScan:
+        """Return the result of the pass, in the order of the pids."""
+        entries = [self._entries[pid] for pid in sorted(self._entries)]
+        namespaces: dict[int | bytes, Namespace] = {}
+        for entry in entries:
+            for key in entry.namespaces:
+                if key not in namespaces:
+                    shown = self._shown.get(key, _UNREAD)
+                    namespaces[key] = Namespace(key=key, process=entry.ref, mounts=shown.mounts)
+                found = namespaces[key]
+                if found.process.pod_uid is None and entry.ref.pod_uid is not None:
+                    # A process of a container identifies the namespace better than a process
+                    # without a pod that entered the namespace.
+                    found.process = entry.ref
+        self._mark_host(namespaces)
+        hidden = [f"process {pid}" for pid in sorted(self._hidden)]
+        return ProcessScan(
+            entries=entries,
+            namespaces=list(namespaces.values()),
+            openers=[opener for entry in entries for opener in entry.openers],
+            unknown=[f"the state of {process} cannot be read" for process in hidden] + self._unread,
+            denied_mounts=hidden
+            + [named(entry.ref) for entry in entries if entry.has_denied_mounts],
+            denied_files=hidden + [named(entry.ref) for entry in entries if entry.has_denied_files],
+            unread_mounts=self._unread
+            + [_reason_of(entry) for entry in entries if entry.unread and not entry.namespaces],
+            unread_files=self._unread + [_reason_of(entry) for entry in entries if entry.unread],
+        )
+
+    # Mount namespaces -----------------------------------------------------------------------------
+
+    def _mark_host(self, namespaces: dict[int | bytes, Namespace]) -> None:
+        """Mark the namespace of pid 1: by its inode, or by the digest if the inode is hidden."""
+        init = self._entries.get(1)
+        for own in init.namespaces[:1] if init else ():
+            for key, namespace in namespaces.items():
+                shown = self._shown.get(key, _UNREAD)
+                namespace.is_host = own in (key, shown.digest)
+
+    def _join_namespace(self, entry: ProcessEntry, directory: str) -> None:
+        """Read the mountinfo of a new namespace; the digest identifies a hidden namespace."""
+        entry.at = f"{directory}/mountinfo"
+        try:
+            inode = identity_of(f"{directory}/ns/mnt").inode
+        except PermissionError:
+            inode = 0
+        except OSError:
+            return
+        if inode and inode in self._shown:
+            entry.namespaces.append(inode)
+            return
+        if inode:
+            # Meanwhile, other processes of this namespace must not read the file again.
+            unread = NotObserved(reason=f"{entry.at} does not answer")
+            self._shown[inode] = Shown(unread, b"")
+            entry.namespaces.append(inode)
+        share = self._shares_of_mounts.of(entry.ref.pod_uid)
+        try:
+            shown = read_mounts(entry.at, self._wanted, share)
+        except UnreadError:
+            shown = None
+            entry.has_denied_mounts = True
+        share.end()
+        if shown is not None and (inode or shown.digest or not entry.is_kernel_thread):
+            self._shown[inode or shown.digest] = shown
+            if not inode:
+                entry.namespaces.append(shown.digest)
+        elif inode:
+            del self._shown[inode]
+            entry.namespaces.remove(inode)
+
+    # Openers --------------------------------------------------------------------------------------
+
+    def _join_openers(self, entry: ProcessEntry, directory: str, share: Share) -> None:
+        for name, how in _LINKS:
+            self._join_link(entry, f"{directory}/{name}", how, share)
+        try:
+            entry.at = f"{directory}/fd"
+            with os.scandir(entry.at) as descriptors:
+                for number, descriptor in enumerate(descriptors):
+                    if number % _OFTEN == 0 and share.is_over:
+                        entry.unread = share.reason(f"{directory}/fd")
+                        return
+                    self._join_descriptor(entry, descriptor.path, share)
+        except PermissionError:
+            entry.has_denied_files = True
+        except OSError:
+            pass
+        entry.at = f"{directory}/maps"
+        try:
+            for opener in _mappings(entry, entry.at, self._columns, share):
+                _add(entry, opener, share)
+        except UnreadError as error:
+            if error.number is not None:
+                entry.has_denied_files |= error.what is not None
+            elif error.what is not None:
+                entry.unread = error.what.reason
+
+    def _join_descriptor(self, entry: ProcessEntry, link: str, share: Share) -> None:
+        """Check a descriptor if it leads to a file.
+
+        Sockets, pipes and anonymous inodes have special names, ``socket:[4711]``. The name of every
+        file begins with a slash (d_path() in fs/d_path.c).
+        """
+        try:
+            is_file = os.readlink(link).startswith("/")
+        except OSError:
+            # The path may be longer than a page. The link can be followed nevertheless.
+            is_file = True
+        if is_file:
+            self._join_link(entry, link, OpenKind.DESCRIPTOR, share)
+
+    def _join_link(self, entry: ProcessEntry, link: str, how: OpenKind, share: Share) -> None:
+        """Record an opener if a link of a process leads to a device or to a file system on it."""
+        entry.at = link
+        try:
+            found = identity_of(link)
+        except OSError as error:
+            if error.errno in {errno.EACCES, errno.EPERM}:
+                shown = file_system_at(link)
+                entry.has_denied_files |= shown is None or shown in self._columns.by_number
+            return
+        by_number = self._columns.by_number
+        on_device = stat.S_ISBLK(found.mode) and found.special in by_number
+        if not on_device and found.device not in by_number:
+            return
+        device = by_number[found.special if on_device else found.device]
+        if entry.found.get(device, 0) >= _MOST_ALIKE:
+            return
+        try:
+            path = os.readlink(link)
+        except OSError:
+            path = ""
+        _add(
+            entry,
+            OpenFile(process=entry.ref, how=how, path=path, on_device=on_device, device=device),
+            share,
+        )
+
+
+def _add(entry: ProcessEntry, opener: OpenFile, share: Share) -> None:
+    if share.has_room(1):
+        entry.found[opener.device] = entry.found.get(opener.device, 0) + 1
+        entry.openers.append(opener)
+    else:
+        entry.unread = f"more open files and mounts of volumes than {ROOM}"
+
+
+def _reason_of(entry: ProcessEntry) -> str:
+    return f"{named(entry.ref)}: {entry.unread}"
+
+
+_UNREAD: Final = Shown(NotObserved(reason="the process in this namespace has ended"), b"")
+_PATIENCE_S: Final = PROCESS_S + 0.5
+"""Longer than the share of a process: only a read that hangs takes this long."""
+_MOST_PLACES: Final = 3
+_OFTEN: Final = 256
+_MOST_ALIKE: Final = 100
+"""Limit of open files per process and device: more files would add no evidence."""
+_LINKS: Final = (
+    ("cwd", OpenKind.CWD),
+    ("root", OpenKind.ROOT),
+    ("exe", OpenKind.EXECUTABLE),
+)
+
+
+def _threads(directory: str) -> list[str]:
+    """Return the threads of a process; empty if it has ended, or access is denied."""
+    try:
+        return [f"{directory}/task/{thread}" for thread in sorted(os.listdir(f"{directory}/task"))]
+    except OSError:
+        return []
+
+
+class _Columns(Struct, frozen=True, kw_only=True):
+    """Holds the devices to search, in the formats of /proc."""
+
+    by_number: dict[tuple[int, int], DeviceNumber]
+    columns: dict[bytes, DeviceNumber]
+    """``MAJOR:MINOR`` of maps: in hex, at least two digits (fs/proc/task_mmu.c)."""
+    majors: tuple[bytes, ...]
+    """The first parts of these columns: a file without any of them has no such line."""
+
+    @classmethod
+    def of(cls, numbers: frozenset[DeviceNumber]) -> _Columns:
+        return cls(
+            by_number={(number.major, number.minor): number for number in numbers},
+            columns={
+                f"{number.major:02x}:{number.minor:02x}".encode(): number for number in numbers
+            },
+            majors=tuple({f" {number.major:02x}:".encode() for number in numbers}),
+        )
+
+
+def _pids(root: str) -> list[int]:
+    return sorted(int(name) for name in os.listdir(root) if name.isdigit())
+
+
+def _boot_time(procfs: Path) -> int | None:
+    # The file has a number for every interrupt of the machine, and may exceed the small limit.
+    raw = read_bytes(procfs / "stat", LISTS)
+    for line in raw.splitlines() if isinstance(raw, bytes) else ():
+        if line.startswith(b"btime "):
+            return int(line.split()[1])
+    return None
+
+
+def _entry(root: str, pid: int, boot: int | None) -> ProcessEntry | NotObserved | None:
+    """Read a process; None if it has ended, NotObserved if hidepid hides it (proc(5))."""
+    directory = f"{root}/{pid}"
+    raw = read_bytes(f"{directory}/stat")
+    if not isinstance(raw, bytes):
+        return raw
+    # The name is in parentheses and may contain spaces and parentheses.
+    head, _, tail = raw.decode(errors="replace").rpartition(")")
+    name, fields = head.partition("(")[2], tail.split()
+    is_thread = bool(int(fields[6]) & _KERNEL_THREAD)
+    living = _running_thread(directory) if fields[0] in _ENDED else directory
+    cgroup = b"" if is_thread else read_bytes(f"{root}/{pid}/cgroup")
+    pod_uid, container = _container_of(cgroup)
+    return ProcessEntry(
+        ref=ProcessRef(
+            pid=pid,
+            command=f"[{name}]" if is_thread else name,
+            pod_uid=pod_uid,
+            container_id=container,
+            started_at=_started_at(boot, int(fields[19])),
+            state=fields[0],
+        ),
+        name=name,
+        is_kernel_thread=is_thread,
+        directory=living or directory,
+        threads=int(fields[17]),
+        ticks=int(fields[19]),
+        has_cgroup=isinstance(cgroup, bytes),
+        is_over=living is None,
+        is_cut=not is_thread and living is not None,
+    )
+
+
+def _read_command(entry: ProcessEntry) -> None:
+    """Read a process's command line; without one, show the process's name."""
+    entry.at = f"{entry.directory}/cmdline"
+    arguments, entry.is_cut = _command_line(entry.at)
+    if not arguments:
+        name = entry.name if entry.is_cut else f"[{entry.name}]"
+        entry.ref = replace(entry.ref, command=name)
+        return
+    entry.ref = replace(entry.ref, command=_shown(arguments, is_cut=entry.is_cut))
+    entry.arguments = arguments if _matters(arguments[0]) else arguments[:1]
+
+
+def _command_line(path: str) -> tuple[tuple[str, ...], bool]:
+    """Return a process's arguments, and whether there are more."""
+    most = COMMAND_LINE
+    line = read_head(path, most)
+    if (
+        isinstance(line, bytes)
+        and len(line) == most
+        and _matters(line.partition(b"\0")[0].decode(errors="replace"))
+    ):
+        most = ARGUMENTS
+        line = read_head(path, most)
+    if not isinstance(line, bytes):
+        return (), line is not None
+    if not line:
+        return (), False
+    is_cut = len(line) == most
+    # Part of a secret is not recognised as a secret: an incomplete argument is omitted.
+    whole = line.rpartition(b"\0")[0] or line if is_cut else line.rstrip(b"\0")
+    return tuple(word.decode(errors="replace") for word in whole.split(b"\0")), is_cut
+
+
+def _matters(argument: str) -> bool:
+    """Return whether the arguments of a program are parsed, according to the first one.
+
+    k3s and RKE2 put all of their arguments into the first one: ``/usr/local/bin/k3s server``.
+    """
+    program = os.path.basename(argument.partition(" ")[0])
+    return program in KUBELETS or _is_worker(program)
+
+
+def _shown(arguments: tuple[str, ...], *, is_cut: bool) -> str:
+    text = command_without_secrets(arguments)
+    if len(text) <= _COMMAND_CHARACTERS and not is_cut:
+        return text
+    return f"{text[: _COMMAND_CHARACTERS - 2]} …"
+
+
+def _running_thread(directory: str) -> str | None:
+    """Return a running thread of a process whose first thread has ended.
+
+    Only the directory of such a thread shows the files. The directory of the process shows none,
+    because the leader has released them (fs/proc/fd.c, fs/proc_namespace.c).
+    """
+    for thread in _threads(directory):
+        raw = read_bytes(f"{thread}/stat")
+        if isinstance(raw, bytes) and raw.rpartition(b")")[2].split()[0].decode() not in _ENDED:
+            return thread
+    return None
+
+
+def _container_of(cgroup: object) -> tuple[str | None, str | None]:
+    if not isinstance(cgroup, bytes) or b"pod" not in cgroup:
+        return None, None
+    text = cgroup.decode(errors="replace")
+    pod = _POD.search(text)
+    if pod is None:
+        return None, None
+    container = _CONTAINER.search(text)
+    return pod["uid"].replace("_", "-"), container["id"] if container else None
+
+
+@functools.lru_cache(maxsize=4096)
+def _started_at(boot: int | None, ticks: int) -> str | None:
+    if boot is None:
+        return None
+    moment = boot + ticks / os.sysconf("SC_CLK_TCK")
+    return dt.datetime.fromtimestamp(moment, tz=dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _mappings(
+    entry: ProcessEntry, path: str, columns: _Columns, share: Share
+) -> Iterator[OpenFile]:
+    """Yield one opener per device that has the file of a memory mapping.
+
+    The device is the fourth field. The path is the rest of the line and may contain any character
+    except a newline (show_map_vma() in fs/proc/task_mmu.c), also text in the format of a device.
+
+    Raises:
+        UnreadError: the file was not read to its end.
+    """
+    left = dict(columns.columns)
+    for block in read_blocks(path, MAPS, share):
+        if not any(major in block for major in columns.majors):
+            continue
+        for line in block.split(b"\n"):
+            fields = line.split(None, 5)
+            number = left.pop(fields[3], None) if len(fields) > 3 else None
+            if number is not None:
+                name = fields[5].decode(errors="replace") if len(fields) > 5 else ""
+                yield OpenFile(
+                    process=entry.ref,
+                    how=OpenKind.MAPPING,
+                    path=name,
+                    on_device=False,
+                    device=number,
+                )
+
+
+# --------------------------------------------------------------------------------------------------
+# Facts from the entries
+# --------------------------------------------------------------------------------------------------
+
+
+def _is_worker(program: str) -> bool:
+    """Return whether a program maps, unmaps, formats, checks, mounts or unlocks."""
+    return program in _PROGRAMS or program.startswith(("mkfs", "mke2fs", "fsck"))
+
+
+def in_flight_of(procfs: Path, scan: ProcessScan) -> tuple[InFlight, ...] | NotObserved:
+    """Return the processes that map, unmap, format, check, mount or unlock, in any state."""
+    if scan.unknown:
+        return NotObserved(reason=scan.unknown[0])
+    found = []
+    for entry in scan.entries:
+        unread = entry.name if entry.is_cut else ""
+        program = os.path.basename(entry.arguments[0]) if entry.arguments else unread
+        if not _is_worker(program) or is_nbd_server(entry) or _lacks_rights(procfs, entry):
+            continue
+        if entry.is_cut:
+            why = f"its command line is larger than {ARGUMENTS >> 10} KiB"
+            return NotObserved(reason=f"{named(entry.ref)}: {entry.unread or why}")
+        names = (word for word in entry.arguments[1:] if "/" in word or "rbd" in word)
+        found.append(
+            InFlight(
+                process=entry.ref,
+                program=program,
+                names=tuple(without_secrets(word) for word in names if "key" not in word.lower()),
+            )
+        )
+    return tuple(found)
+
+
+_PERMITTED: Final = re.compile(rb"^CapPrm:\t([0-9a-f]+)$", re.MULTILINE)
+_SYS_ADMIN: Final = 1 << 21
+"""CAP_SYS_ADMIN (include/uapi/linux/capability.h)."""
+
+
+def _lacks_rights(procfs: Path, entry: ProcessEntry) -> bool:
+    """Return whether a pod's process has no right to map, mount or unlock, whatever its name.
+
+    These need CAP_SYS_ADMIN in the initial user namespace: rbd_add() since commit f44d04e696fe,
+    a mount of a block device's file system (FS_USERNS_MOUNT in fs/super.c), ctl_ioctl() in
+    drivers/md/dm-ioctl.c. A process that formats or checks without this capability has the device
+    open, and is found as an opener.
+
+    Returns:
+        False if the rights cannot be read.
+    """
+    if entry.ref.pod_uid is None:
+        return False
+    own = procfs / str(entry.ref.pid)
+    with contextlib.suppress(OSError):
+        if os.readlink(own / "ns" / "user") != os.readlink(procfs / "1" / "ns" / "user"):
+            return True
+    status = read_head(own / "status", SMALL)
+    permitted = _PERMITTED.search(status) if isinstance(status, bytes) else None
+    return permitted is not None and not int(permitted[1], 16) & _SYS_ADMIN
+
+
+def named(process: ProcessRef) -> str:
+    """Return pid, program and pod of a process; without arguments, which may contain secrets."""
+    program = shortened(printable(os.path.basename(process.command.partition(" ")[0])))
+    pod = f" of pod {process.pod_uid}" if process.pod_uid else ""
+    return f"process {process.pid} ({program}){pod}"
+
+
+def is_nbd_server(entry: ProcessEntry) -> bool:
+    """Return whether a process is rbd-nbd and serves a device: it does not unmap or list."""
+    arguments = entry.arguments
+    return (
+        bool(arguments)
+        and os.path.basename(arguments[0]) == "rbd-nbd"
+        and bool({"map", "attach"} & set(arguments))
+    )
+
+
+def thread_traces(entries: Iterable[ProcessEntry]) -> Iterator[tuple[str, str]]:
+    """Yield device and name of the kernel threads of active file systems: ``[jbd2/rbd0-8]``.
+
+    Names are cut to 15 characters, so that those of xfs lack the device's number. sysfs shows the
+    file systems of type xfs.
+    """
+    for entry in entries:
+        if entry.is_kernel_thread and "/" in entry.name:
+            device = entry.name.partition("/")[2]
+            for name in {device, device.rpartition("-")[0]}:
+                yield name, f"[{entry.name}]"
+
+
+def flag_value(arguments: Sequence[str], flag: str) -> str | None:
+    """Return the value of ``--flag=VALUE`` or ``--flag VALUE``."""
+    for word, following in zip(arguments, (*arguments[1:], ""), strict=True):
+        if word == flag:
+            return following or None
+        if word.startswith(f"{flag}="):
+            return word.partition("=")[2] or None
+    return None

@@ -1,0 +1,579 @@
+"""Log excerpts of the node: the last errors of kubelet, the CSI node plugin and the kernel.
+
+A failing NodeUnstage appears in no event and no condition (measured), only in logs. All reads are
+bounded and change nothing, and only lines that name a requested volume are kept. Each log is read
+in a separate thread, so a read that hangs does not delay the others.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import re
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from rbdagent.collect.failure import not_observed
+from rbdagent.collect.files import followed, names_in
+from rbdagent.collect.node.log_sources import (
+    GUESSED_UNITS,
+    MOST_LINES,
+    Tail,
+    kubelets_unit,
+    read_journal,
+    read_ring,
+    read_tail,
+)
+from rbdagent.collect.node.observer import uptime
+from rbdagent.collect.parallel import start
+from rbdagent.correlate.log_names import Naming
+from rbdagent.model import KubeletView, LogEntry, LogExcerpt, NodeLogs, NotObserved, ProcessRef
+from rbdagent.parse.excerpt import printable, shortened
+from rbdagent.parse.logs import (
+    KernelLine,
+    Line,
+    Message,
+    decoded,
+    join_cri,
+    messages,
+    parse_journal,
+    parse_syslog,
+    zone_of,
+)
+from rbdagent.parse.secrets import without_secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from rbdagent.collect.node.observer import NodeRoots
+    from rbdagent.correlate.log_names import Called
+    from rbdagent.model import NodeView
+
+WITHIN_S: Final = 5.0
+"""Time limit for all logs: they must not delay the output."""
+MOST_WORDS: Final = 3
+"""Limit per volume and log."""
+_TAIL: Final = 1 << 20
+_MOST_CONTAINERS, _MOST_FILES = 3, 2
+_AGE_S: Final = 3600.0
+_KERNELS_AGE_S: Final = 86400.0
+"""A file system that becomes read-only is logged once, and stays read-only until it is mounted
+again."""
+_CLOCK_SKEW_S: Final = 120.0
+"""The clocks are read one after the other. A time further in the future is invalid."""
+_PODS: Final = "/var/log/pods"
+_NO_LOGS: Final = (
+    "run it on the node as root, or make /var/log visible to it (the chart: logs.enabled)"
+)
+
+
+class Look(NamedTuple):
+    """The search terms, and the time of the search."""
+
+    roots: NodeRoots
+    kubelet: ProcessRef | None
+    naming: Naming
+    calls: tuple[Called, ...]
+    now: float
+    """Seconds since the epoch."""
+
+
+class _Entry(NamedTuple):
+    """A log entry that names a volume."""
+
+    at: float
+    text: str
+    named: dict[int, frozenset[str]]
+    call: str = ""
+    unanswered: bool = False
+    retry_at: str | None = None
+
+
+def begin_words(
+    roots: NodeRoots, view: NodeView, calls: tuple[Called, ...], *, now: str
+) -> Callable[[float], NodeLogs | NotObserved]:
+    """Start to read the logs; return a function that waits for the excerpts until a deadline.
+
+    Args:
+        roots: the paths of the host's file systems.
+        view: the observed state of the node.
+        calls: the names of the volumes.
+        now: the time, ISO 8601 in UTC.
+    """
+    if not calls:
+        nothing = NotObserved(reason="not read: the target leads to no volume")
+        return lambda _: nothing
+    process = view.kubelet.process if isinstance(view.kubelet, KubeletView) else None
+    look = Look(
+        roots=roots,
+        kubelet=process if isinstance(process, ProcessRef) else None,
+        naming=Naming.of(calls),
+        calls=calls,
+        now=datetime.fromisoformat(now).timestamp(),
+    )
+    begun = time.monotonic()
+    wait = start([functools.partial(read, look) for read in (of_kubelet, of_plugin, of_kernel)])
+
+    def words(deadline: float) -> NodeLogs:
+        answers = [_answer(answer) for answer in wait(min(deadline, begun + WITHIN_S))]
+        return NodeLogs(kubelet=answers[0], plugin=answers[1], kernel=answers[2])
+
+    return words
+
+
+def _answer(answer: LogExcerpt | NotObserved | BaseException | None) -> LogExcerpt | NotObserved:
+    if answer is None:
+        return NotObserved(
+            reason=f"not read within {WITHIN_S:g} s", hint="the disk of the log is slow, or hangs"
+        )
+    if isinstance(answer, OSError):
+        return NotObserved(reason=printable(str(answer)))
+    if isinstance(answer, BaseException):
+        return not_observed(answer, "the log")
+    if isinstance(answer, NotObserved):
+        # The reason may quote a file name, or the output of a program.
+        return replace(answer, reason=printable(answer.reason))
+    return answer
+
+
+# --------------------------------------------------------------------------------------------------
+# The CSI node plugin
+# --------------------------------------------------------------------------------------------------
+
+_LOG: Final = re.compile(r"(?P<instance>\d+)\.log(?:\.\d{8}-\d{6})?")
+"""A container's log, or the newest rotated part of it; older ones are compressed."""
+_NUMBERED: Final = re.compile(r"ID: (?P<id>\d+) (?:Req-ID: \S+ )?(?P<text>.*)", re.DOTALL)
+_CALL, _RESPONSE, _ERROR = "GRPC call: ", "GRPC response: ", "GRPC error: "
+"""Texts of ceph-csi (internal/csi-common/utils.go), recorded."""
+_SLOW: Final = re.compile(
+    r"Slow GRPC call (?P<method>\S+) \((?:(?P<h>\d{1,4})h)?"
+    r"(?:(?P<m>\d{1,4})m)?(?:(?P<s>\d{1,4})(?:\.\d+)?s)?\)"
+)
+"""Logged repeatedly while a call is in progress."""
+_DESCRIBED: Final = "desc = "
+
+
+class _File(NamedTuple):
+    """One part of a container's log."""
+
+    written_at: float
+    is_current: bool
+    """Whether the part is not rotated."""
+    path: str
+    instance: int
+    """The number of earlier starts of the container."""
+
+
+def of_plugin(look: Look) -> LogExcerpt | NotObserved:
+    """Read the logs of ceph-csi's node plugin, which the container runtime writes for kubelet.
+
+    ``NAMESPACE_POD_UID/CONTAINER/INSTANCE.log`` below /var/log/pods
+    (k8s.io/kubernetes/pkg/kubelet/kuberuntime, BuildContainerLogsDirectory).
+    """
+    containers = _containers(look.roots.host_root)
+    if isinstance(containers, NotObserved):
+        return containers
+    since = look.now - _AGE_S
+    entries: list[_Entry] = []
+    for files in containers[:_MOST_CONTAINERS]:
+        part = _container(files[:_MOST_FILES], look)
+        if isinstance(part, NotObserved):
+            return part
+        since = max(since, part[0])
+        entries += part[1]
+    return _excerpt(entries, since, look, _AGE_S)
+
+
+def _containers(host_root: Path) -> list[list[_File]] | NotObserved:
+    """Return the log files of every node plugin container, the newest first."""
+    base = f"{host_root}{followed(host_root, _PODS)}"
+    pods = names_in(base)
+    if isinstance(pods, NotObserved):
+        return pods
+    if pods is None:
+        return NotObserved(
+            reason=f"{_PODS} does not exist, or is not visible to rbdagent", hint=_NO_LOGS
+        )
+    found = []
+    for pod in pods:
+        names = names_in(f"{base}/{pod}")
+        if isinstance(names, NotObserved):
+            return names
+        # The provisioner's pod has a container of the same name, which works for no node.
+        if names is None or any(name.startswith("csi-provisioner") for name in names):
+            continue
+        for name in names:
+            files = _files(f"{base}/{pod}/{name}") if "rbdplugin" in name else []
+            if isinstance(files, NotObserved):
+                return files
+            found += [files] if files else []
+    if not found:
+        return NotObserved(
+            reason=f"{_PODS} has no log of a ceph-csi node plugin (a container csi-rbdplugin)"
+        )
+    return sorted(found, reverse=True)
+
+
+def _files(directory: str) -> list[_File] | NotObserved:
+    names = names_in(directory)
+    if isinstance(names, NotObserved):
+        return names
+    found = []
+    for name in names or ():
+        match = _LOG.fullmatch(name)
+        if match is None:
+            continue
+        path = f"{directory}/{name}"
+        try:
+            written_at = os.lstat(path).st_mtime
+        except FileNotFoundError:
+            continue
+        is_current = name.endswith(".log")
+        found.append(_File(written_at, is_current, path, int(match["instance"])))
+    return sorted(found, reverse=True)
+
+
+def _container(files: list[_File], look: Look) -> tuple[float, list[_Entry]] | NotObserved:
+    """Return the entries of a container's log, and the time of the first line that was read."""
+    oldest = look.now - _AGE_S
+    since = look.now
+    parts: list[tuple[int, list[Message]]] = []
+    for file in files:
+        if parts and file.written_at < oldest:
+            since = oldest
+            break
+        part = _part(file)
+        if isinstance(part, NotObserved):
+            return part
+        parts.append((file.instance, part.log_messages))
+        since = max(oldest, min(since, part.began))
+        if not part.is_all or since == oldest:
+            break
+    return since, _of_containers(parts[::-1], look)
+
+
+class _Part(NamedTuple):
+    """The part of a container's log that was read."""
+
+    log_messages: list[Message]
+    began: float
+    is_all: bool
+
+
+def _part(file: _File) -> _Part | NotObserved:
+    tail = read_tail(file.path, _TAIL)
+    if isinstance(tail, NotObserved):
+        return tail
+    if tail is None or not tail.raw.strip():
+        return _Part([], file.written_at, is_all=tail is None or tail.is_all)
+    lines = list(join_cri(tail.raw.split(b"\n")))
+    if not lines:
+        return NotObserved(reason=f"{file.path}: not in the format of CRI")
+    return _Part(list(messages(lines)), lines[0].at or file.written_at, tail.is_all)
+
+
+def _of_containers(parts: list[tuple[int, list[Message]]], look: Look) -> list[_Entry]:
+    """Return the errors of every call, and the calls without a response.
+
+    After a restart, a container does not continue the calls of the previous one.
+    """
+    entries: list[_Entry] = []
+    waiting: list[_Entry] = []
+    for _, group in itertools.groupby(parts, key=lambda part: part[0]):
+        log_messages = [message for _, part in group for message in part]
+        wrong, waiting = _of_calls(log_messages, look)
+        entries += wrong
+    return entries + waiting
+
+
+def _of_calls(log_messages: list[Message], look: Look) -> tuple[list[_Entry], list[_Entry]]:
+    entries: list[_Entry] = []
+    open_calls: dict[str, _Entry] = {}
+    methods: dict[str, str] = {}
+    known: dict[str, list[str]] = {}
+    has_responses = False
+    for message in log_messages:
+        head = _NUMBERED.match(message.text)
+        number, text = ("", message.text) if head is None else (head["id"], head["text"])
+        has_responses |= text.startswith(_RESPONSE)
+        named = look.naming.in_log(message.text)
+        if not named or message.at is None:
+            continue
+        call = _call(text, message.at) if number else None
+        if call is not None:
+            method, at = call
+            if number not in open_calls:
+                known[number] = []
+                open_calls[number] = _Entry(at, _CALL + method, named, method, unanswered=True)
+            methods[number] = method
+            continue
+        if text.startswith((_RESPONSE, _ERROR)):
+            open_calls.pop(number, None)
+        if message.severity == "I" or _is_known(text, known.get(number, [])):
+            continue
+        known.setdefault(number, []).append(text)
+        entries.append(_Entry(message.at, text, named, methods.get(number, "")))
+    # Calls are logged from verbosity 4 on, successful responses from 5 on. Without the latter, a
+    # call without a logged response may have succeeded.
+    return entries, list(open_calls.values()) if has_responses else []
+
+
+def _call(text: str, at: float) -> tuple[str, float] | None:
+    """Return the method and the start time of the call in a line; None if the line is no call."""
+    slow = _SLOW.match(text)
+    if slow is not None:
+        hours, minutes, seconds = (int(slow[unit] or 0) for unit in "hms")
+        return _method(slow["method"]), at - 3600 * hours - 60 * minutes - seconds
+    return (_method(text), at) if text.startswith(_CALL) else None
+
+
+def _method(path: str) -> str:
+    """Return ``NodeStageVolume`` of ``/csi.v1.Node/NodeStageVolume``."""
+    return path.rpartition("/")[2]
+
+
+def _is_known(text: str, before: list[str]) -> bool:
+    """Return whether a response only repeats an error that was logged in full before."""
+    described = text.partition(_DESCRIBED)[2] if text.startswith(_ERROR) else ""
+    return bool(described) and any(described in error for error in before)
+
+
+# --------------------------------------------------------------------------------------------------
+# kubelet
+# --------------------------------------------------------------------------------------------------
+
+_PLAIN: Final = "/var/log/kubelet.log"
+_SYSLOGS: Final = ("/var/log/syslog", "/var/log/messages")
+_WRITERS: Final = re.compile(r"(?:.*kubel(?:et|ite)|k3s|k0s|rke2)(?:-[\w-]+)?\[")
+_OPERATION: Final = re.compile(
+    r"\"?Operation for \".*?\" failed\. No retries permitted until "
+    r"(?P<until>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d+)? (?P<zone>[+-]\d{4}).{0,200}?"
+    r"\(durationBeforeRetry [^)]{1,40}\)\. Error: ",
+)
+_VOLUME_NAME: Final = re.compile(
+    r"(?<=failed) for volume \"[^\"]*\" \(UniqueName: \"[^\"]*\"\)"
+    r"(?: pod \"[^\"]*\" \(UID: \"[^\"]*\"\))?(?: on node \"[^\"]*\")? ?:"
+)
+_FAILED_CALL: Final = re.compile(r"(?P<call>[A-Z][A-Za-z]+(?:\.[A-Z][A-Za-z]+)?) failed\b")
+
+
+def of_kubelet(look: Look) -> LogExcerpt | NotObserved:
+    """Read kubelet's log: from the journal, else from a file."""
+    refused = []
+    syslogs = [functools.partial(_syslog, path) for path in _SYSLOGS]
+    places: tuple[Callable[[Look], _Read], ...] = (_journal, _plain, *syslogs)
+    for read in places:
+        found = read(look)
+        if isinstance(found, NotObserved):
+            refused.append(found)
+        elif found is not None:
+            since, log_messages = found
+            return _excerpt(_kubelet_errors(log_messages, look), since, look, _AGE_S)
+    return NotObserved(
+        reason="; ".join(answer.reason for answer in refused),
+        hint=next((answer.hint for answer in refused if answer.hint), _NO_LOGS),
+    )
+
+
+_Read = tuple[float, list[Message]] | NotObserved | None
+"""The time of the first line, and the messages; None if the file does not exist."""
+
+
+def _journal(look: Look) -> _Read:
+    unit = None
+    if look.kubelet is not None:
+        unit = kubelets_unit(look.roots.procfs, look.kubelet.pid)
+    raw = read_journal(
+        look.roots.host_root,
+        GUESSED_UNITS if unit is None else (unit,),
+        age_s=_AGE_S,
+        most=_TAIL,
+        within_s=WITHIN_S,
+    )
+    if isinstance(raw, NotObserved):
+        return raw
+    lines = [line for raw_line in raw.split(b"\n") if (line := parse_journal(raw_line)) is not None]
+    if not lines and unit is None:
+        return NotObserved(
+            reason=f"the journal has no line of {', '.join(GUESSED_UNITS[:3])} or similar units",
+            hint="kubelet's unit may have another name: systemctl list-units '*kube*'",
+        )
+    is_cut = len(lines) >= MOST_LINES or len(raw) >= _TAIL
+    since = lines[0].at if is_cut and lines else None
+    return since or look.now - _AGE_S, list(messages(lines))
+
+
+def _plain(look: Look) -> _Read:
+    """Read the log file that kubelet writes."""
+    tail = read_tail(_path(look, _PLAIN), _TAIL)
+    if not isinstance(tail, Tail):
+        return tail
+    log_messages = list(messages(Line("", decoded(raw_line)) for raw_line in tail.raw.split(b"\n")))
+    lines = [Line("", "", message.at, message.stamp) for message in log_messages]
+    return _with_times(log_messages, lines, tail, _PLAIN, look)
+
+
+def _path(look: Look, path: str) -> str:
+    """Return the path of a host's file below the host's root; its directory may be a link."""
+    directory, _, name = path.rpartition("/")
+    return f"{look.roots.host_root}{followed(look.roots.host_root, directory)}/{name}"
+
+
+def _syslog(path: str, look: Look) -> _Read:
+    tail = read_tail(_path(look, path), _TAIL)
+    if not isinstance(tail, Tail):
+        return tail
+    lines = [
+        line for raw_line in tail.raw.split(b"\n") if (line := parse_syslog(raw_line)) is not None
+    ]
+    log_messages = list(messages(line for line in lines if _WRITERS.match(line.writer)))
+    return _with_times(log_messages, lines, tail, path, look)
+
+
+def _with_times(
+    log_messages: list[Message], lines: list[Line], tail: Tail, path: str, look: Look
+) -> _Read:
+    """Return the messages with times; the file's time supplies a missing year or time zone."""
+    if not log_messages:
+        return NotObserved(reason=f"{path}: no line of kubelet")
+    zone = zone_of(lines[-1].stamp, tail.written_at)
+
+    def moment(at: float | None, stamp: str) -> float | None:
+        return zone.epoch(stamp) if at is None and zone is not None else at
+
+    since, last = (
+        moment(lines[0].at, lines[0].stamp),
+        moment(log_messages[-1].at, log_messages[-1].stamp),
+    )
+    if since is None or last is None:
+        return NotObserved(reason=f"{path}: the times of its lines do not match the file's time")
+    if last < look.now - _AGE_S:
+        # Old lines in the file do not prove that kubelet still writes to it.
+        return NotObserved(reason=f"{path}: no line of kubelet since {_iso(last)}")
+    return since, [
+        message._replace(at=moment(message.at, message.stamp)) for message in log_messages
+    ]
+
+
+def _kubelet_errors(log_messages: list[Message], look: Look) -> Iterator[_Entry]:
+    for message in log_messages:
+        if message.severity == "I" or message.at is None:
+            continue
+        named = look.naming.in_log(message.text)
+        if not named:
+            continue
+        text = message.text.replace('\\"', '"')
+        operation = _OPERATION.match(text)
+        if operation is not None:
+            text = text[operation.end() :]
+        doing = _FAILED_CALL.match(text)
+        yield _Entry(
+            message.at,
+            _VOLUME_NAME.sub(" …:", text),
+            named,
+            doing["call"] if doing else "",
+            retry_at=None if operation is None else _retry_at(operation),
+        )
+
+
+def _retry_at(operation: re.Match[str]) -> str | None:
+    until = f"{operation['until']} {operation['zone']}"
+    try:
+        return _iso(datetime.strptime(until, "%Y-%m-%d %H:%M:%S %z").timestamp())
+    except (ValueError, OverflowError):
+        return None
+
+
+# --------------------------------------------------------------------------------------------------
+# The kernel
+# --------------------------------------------------------------------------------------------------
+
+_WARNING: Final = 4
+_MAPPED: Final = re.compile(
+    r"(?:rbd: )?(?P<device>(?:rbd|nbd)\d+): (?:capacity |detected capacity change from 0 to )"
+)
+"""The line of a new device; earlier lines with this name belong to another image."""
+
+
+def of_kernel(look: Look) -> LogExcerpt | NotObserved:
+    """Read the kernel's warnings about the present mappings of the devices."""
+    lines = read_ring(look.roots.host_root, look.roots.procfs)
+    if isinstance(lines, NotObserved):
+        return lines
+    up_s = uptime(look.roots.procfs)
+    if up_s is None or not lines:
+        return NotObserved(reason="the kernel's log or its uptime cannot be read")
+    booted = look.now - up_s
+    began = booted + lines[0].seconds
+    return _excerpt(_warnings(lines, booted, look), began, look, _KERNELS_AGE_S)
+
+
+def _warnings(lines: Iterable[KernelLine], booted: float, look: Look) -> list[_Entry]:
+    entries: dict[int, list[_Entry]] = {}
+    owners: dict[str, list[int]] = {}
+    for number, called in enumerate(look.calls):
+        for name in called.kernel:
+            owners.setdefault(name, []).append(number)
+    for line in lines:
+        begun = _MAPPED.match(line.text)
+        for number in owners.get(begun["device"], ()) if begun else ():
+            entries.pop(number, None)
+        if line.level > _WARNING:
+            continue
+        for number, names in look.naming.in_kernel(line.text).items():
+            warning = _Entry(booted + line.seconds, line.text, {number: names})
+            entries.setdefault(number, []).append(warning)
+    return [entry for found in entries.values() for entry in found]
+
+
+# --------------------------------------------------------------------------------------------------
+# Excerpt
+# --------------------------------------------------------------------------------------------------
+
+_COUNTED: Final = re.compile(r"(?<![-(])(?<!status )\b\d{2,}\b")
+"""Numbers that differ between repeated entries, except error numbers and exit codes."""
+
+
+def _excerpt(entries: Iterable[_Entry], since: float, look: Look, age_s: float) -> LogExcerpt:
+    """Return the last entries about every volume; a repeated entry is kept once and counted."""
+    oldest, newest = look.now - age_s, look.now + _CLOCK_SKEW_S
+    # A call without a response is in progress, so it is kept whatever its age.
+    recent = [
+        entry
+        for entry in entries
+        if entry.at <= newest and (entry.unanswered or oldest <= entry.at)
+    ]
+    recent.sort(key=lambda entry: entry.at, reverse=True)
+    kept: dict[tuple[object, ...], LogEntry] = {}
+    count = dict.fromkeys(range(len(look.calls)), 0)
+    for entry in recent:
+        key = (_COUNTED.sub("0", entry.text), entry.call, frozenset(entry.named))
+        if key in kept:
+            kept[key] = replace(kept[key], times=kept[key].times + 1)
+        elif any(count[number] < MOST_WORDS for number in entry.named):
+            kept[key] = _log_entry(entry)
+            for number in entry.named:
+                count[number] += 1
+    since = min(max(since, oldest), look.now)
+    return LogExcerpt(since=_iso(since), words=tuple(kept.values()))
+
+
+def _log_entry(entry: _Entry) -> LogEntry:
+    names = sorted(name for found in entry.named.values() for name in found)
+    return LogEntry(
+        at=_iso(entry.at),
+        text=shortened(without_secrets(printable(entry.text))),
+        names=tuple(dict.fromkeys(names)),
+        call=entry.call,
+        unanswered=entry.unanswered,
+        retry_at=entry.retry_at,
+    )
+
+
+def _iso(moment: float) -> str:
+    return datetime.fromtimestamp(moment, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

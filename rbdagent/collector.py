@@ -1,0 +1,511 @@
+"""One snapshot: run the observers, in parallel where possible, and collect their answers.
+
+A source that has not answered at the deadline is reported as not observed. This module contains no
+verdicts and no rules.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
+from rbdagent.collect.failure import failed, not_observed
+from rbdagent.collect.node.contained import KeptNode, NodeAnswer, keep_node, node_begun
+from rbdagent.collect.parallel import start
+from rbdagent.collect.worker import PersistentWorker, Worker, WorkerExitedError
+from rbdagent.commands import command, line_of
+from rbdagent.errors import NotFoundError
+from rbdagent.model import (
+    CephView,
+    CollectScope,
+    EntityAddress,
+    Gap,
+    ImageIdentity,
+    ImagePresence,
+    KubeView,
+    NodeView,
+    NotObserved,
+    PublishedNode,
+    Snapshot,
+    Source,
+    Sources,
+    SourceState,
+    Target,
+    TargetKind,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rbdagent.collect.ceph.connection import CephAccess
+    from rbdagent.config import Settings
+    from rbdagent.correlate.cluster_index import ClusterIndex
+    from rbdagent.correlate.log_names import Called
+    from rbdagent.lifecycle.targets import Scope
+
+_T = TypeVar("_T")
+KubeAnswer = tuple[KubeView | None, Source]
+_LATE_REPORTS = NotObserved(
+    reason="the Kubernetes API listed no RBDNodes in time", hint="a longer --timeout may help"
+)
+_SKIPPED = "not queried, as requested"
+_CEPH = "Ceph"
+_NOT_QUERIED_YET = Source(state=SourceState.SKIPPED, reason="not queried yet")
+_MOST_IMAGES = 500
+"""Each of these images is opened, 32 at a time. An image with an unknown watcher is observed twice,
+a third of a second apart. Together, they take some seconds."""
+_EXTRA_S = 1.0
+"""Extra time after the deadline, in which the process that queries Ceph reports its late requests.
+If the API does not answer, the node's logs may be the only source."""
+
+
+def look(
+    target: Target,
+    settings: Settings,
+    *,
+    now: Callable[[], str],
+    meanwhile: Callable[[], None] = lambda: None,
+    also: CollectScope = CollectScope.NOTHING,
+    kube: KubeAnswer | None = None,
+    own: Callable[[NodeView | None], KubeAnswer] | None = None,
+    workers: Workers | None = None,
+) -> Snapshot:
+    """Return a snapshot of all objects that belong to the target.
+
+    Args:
+        target: the target that the user named.
+        settings: the sources, their credentials, and the overall deadline.
+        now: returns the time as an ISO 8601 text in UTC.
+        meanwhile: is called while the sources answer; it needs no part of the snapshot.
+        also: the requests in addition to those for the holders of the volume.
+        kube: an earlier answer of the API, to use instead of new requests.
+        own: requests only the API objects that belong to the node's view, instead of all objects.
+        workers: long-running processes that observe; if None, this call starts and ends its own.
+
+    Raises:
+        NotFoundError: a source that would know the target answered, and the target does not exist.
+    """
+    deadline = time.monotonic() + settings.timeout_s
+    # The source with the longest waits starts first. Processes must start before threads do.
+    with (
+        _begin_ceph(settings, workers and workers.ceph) as ceph_begun,
+        _begin_node(settings, workers and workers.node, deadline) as node_answer,
+    ):
+        everything = [lambda: kube or _with_duration(lambda: _kube(target, settings, also))]
+        kube_begun = start(everything if own is None else [])
+        from rbdagent.correlate import images_of
+
+        meanwhile()
+        node_view, node_source = node_answer()
+        if own is not None:
+            kube_begun = start([lambda: _with_duration(lambda: own(node_view))])
+        kube_view, kube_source = _kube_answer(kube_begun(deadline), settings)
+        images = images_of(target, node_view, kube_view)
+        seen = Snapshot(
+            observed_at=now(),
+            tool_version=settings.version,
+            target=target,
+            node=node_view,
+            ceph=None,
+            kubernetes=kube_view,
+            sources=Sources(node=node_source, ceph=_NOT_QUERIED_YET, kubernetes=kube_source),
+        )
+        whole = _indexed(seen) if CollectScope.EVERYTHING in also else None
+        # Logs, like Ceph, are searched by the names of the volume, which are known from here on.
+        with_logs = _begin_logs(seen, settings, also, whole)
+        reports = _begin_reports(seen, settings, also)
+
+        def ask(wanted: tuple[ImageIdentity, ...]) -> _CephAnswer:
+            return _ceph(ceph_begun, wanted, node_view, deadline, to_all=whole is not None)
+
+        if whole is None:
+            ceph_view, ceph_source = _with_duration(lambda: ask(images))
+        else:
+            ceph_view, ceph_source = _with_duration(lambda: _ceph_of_suspects(whole, images, ask))
+    snapshot = replace(
+        seen,
+        observed_at=now(),
+        node=with_logs(deadline),
+        ceph=ceph_view,
+        sources=replace(seen.sources, ceph=ceph_source),
+    )
+    _check_target_exists(snapshot, images, settings)
+    return with_published(snapshot, found) if (found := reports(deadline)) else snapshot
+
+
+def _begin_logs(
+    seen: Snapshot, settings: Settings, also: CollectScope, whole: ClusterIndex | None
+) -> Callable[[float], NodeView | None]:
+    """Start to read the node's logs, if the volume's lifecycle is requested."""
+    node, roots = seen.node, settings.roots
+    if CollectScope.LIFECYCLE not in also or node is None or roots is None:
+        return lambda _: node
+    from rbdagent.collect.node.volume_logs import begin_words
+    from rbdagent.correlate.log_names import called_in
+
+    calls = called_in(seen) if whole is None else _names_of_suspects(whole)
+    words = begin_words(roots, node, calls, now=seen.observed_at)
+    shortest = time.monotonic() + _EXTRA_S
+    return lambda deadline: replace(node, words=words(max(deadline, shortest)))
+
+
+def _begin_reports(
+    seen: Snapshot, settings: Settings, also: CollectScope
+) -> Callable[[float], Sequence[PublishedNode | NotObserved]]:
+    """Start to list the reports of the agents of all nodes about the target.
+
+    Ceph shows no client that has lost its watch, and no read-only client. Only the agents on their
+    nodes report such clients. So the RBDNodes of all nodes are listed, not only those of nodes with
+    a watch. A snapshot of this node, or for an unmap, needs no report of other nodes.
+    """
+    access = settings.kube
+    not_wanted = seen.target.kind is TargetKind.NONE or CollectScope.UNMAP_GUARDS in also
+    if access is None or not_wanted or seen.kubernetes is None:
+        return lambda _: ()
+    from rbdagent.collect.kube.list_target import published_or_gap
+    from rbdagent.correlate import correlate
+    from rbdagent.correlate.published_reports import about
+    from rbdagent.correlate.volume_names import names_of_use
+
+    names = names_of_use(correlate(seen))
+    begun = start([lambda: published_or_gap(access, lambda report: about(report, names))])
+
+    def reports(deadline: float) -> Sequence[PublishedNode | NotObserved]:
+        (answer,) = begun(deadline)
+        if isinstance(answer, tuple):
+            return answer
+        return [_LATE_REPORTS if answer is None else _without_reports(answer)]
+
+    return reports
+
+
+def _without_reports(answer: NotObserved | BaseException) -> NotObserved:
+    return answer if isinstance(answer, NotObserved) else not_observed(answer, "RBDNodes")
+
+
+def _indexed(snapshot: Snapshot) -> ClusterIndex:
+    from rbdagent.correlate.cluster_index import whole_of
+
+    return whole_of(snapshot)
+
+
+def _scope(whole: ClusterIndex) -> Scope:
+    from rbdagent.lifecycle.targets import Scope
+
+    return Scope(namespace=whole.snapshot.target.namespace or None)
+
+
+def _names_of_suspects(whole: ClusterIndex) -> tuple[Called, ...]:
+    """Return the names that the node's logs use for its volumes that may have problems."""
+    from rbdagent.correlate import correlate
+    from rbdagent.correlate.log_names import called
+    from rbdagent.correlate.snapshot_slice import is_here, part_of
+    from rbdagent.lifecycle.triage import suspects_of
+
+    own = (suspect for suspect in suspects_of(whole, _scope(whole)) if is_here(whole, suspect))
+    uses = (correlate(part_of(whole, suspect), whole.here.directories) for suspect in own)
+    found = (called(use) for use in uses)
+    return tuple(dict.fromkeys(names for names in found if names.volume or names.kernel))
+
+
+def _ceph_of_suspects(
+    whole: ClusterIndex,
+    mapped: tuple[ImageIdentity, ...],
+    ask: Callable[[tuple[ImageIdentity, ...]], _CephAnswer],
+) -> _CephAnswer:
+    """Query Ceph only about the volumes that may have problems, up to a maximum number.
+
+    Only Ceph shows which clients are on the blocklist, so their images are queried afterwards.
+    """
+    from rbdagent.correlate.cluster_index import with_ceph
+    from rbdagent.lifecycle.triage import images_of_suspects
+
+    scope = _scope(whole)
+    first = tuple(dict.fromkeys((*mapped, *images_of_suspects(whole, scope))))
+    asked = first[:_MOST_IMAGES]
+    view, source = ask(asked)
+    if view is None:
+        return view, source
+    wanted = dict.fromkeys((*first, *images_of_suspects(with_ceph(whole, view), scope)))
+    left = tuple(wanted)[len(asked) :]
+    room = _MOST_IMAGES - len(asked)
+    further, later = ask(left[:room]) if left[:room] else (None, source)
+    if further is not None:
+        view, left = _joined(view, further), left[room:]
+    gaps = dict.fromkeys((*source.gaps, *later.gaps, *_unasked(len(left))))
+    return view, replace(source, gaps=tuple(gaps))
+
+
+def _unasked(count: int) -> tuple[Gap, ...]:
+    if not count:
+        return ()
+    return (
+        Gap(
+            fact=f"the holders of {count} more images that may have problems",
+            reason=f"at most {_MOST_IMAGES} images are queried; those that a pod waits for come "
+            "first",
+            hint="rbdagent diagnose -n NAMESPACE queries fewer images, and rbdagent diagnose "
+            "TARGET one volume",
+        ),
+    )
+
+
+def _joined(one: CephView, more: CephView) -> CephView:
+    """Merge two answers: both have every configured cluster, in the same order."""
+    both = zip(one.clusters, more.clusters, strict=True)
+    return CephView(
+        clusters=tuple(
+            replace(cluster, images=(*cluster.images, *more.images)) for cluster, more in both
+        )
+    )
+
+
+def only_ceph(settings: Settings) -> Settings:
+    """Return settings that query Ceph only."""
+    return replace(settings, roots=None, kube=None)
+
+
+def with_published(snapshot: Snapshot, answers: Sequence[PublishedNode | NotObserved]) -> Snapshot:
+    """Return a snapshot with the given RBDNodes; each RBDNode that was not observed is a gap."""
+    kube, sources = snapshot.kubernetes, snapshot.sources
+    if kube is None:
+        return snapshot
+    unseen = [answer for answer in answers if isinstance(answer, NotObserved)]
+    found = tuple(answer for answer in answers if not isinstance(answer, NotObserved))
+    gaps = tuple(Gap(fact="RBDNodes", reason=answer.reason, hint=answer.hint) for answer in unseen)
+    source = sources.kubernetes
+    return replace(
+        snapshot,
+        kubernetes=replace(kube, published=unseen[0] if unseen and not found else found),
+        sources=replace(sources, kubernetes=replace(source, gaps=(*source.gaps, *gaps))),
+    )
+
+
+def with_images(
+    snapshot: Snapshot,
+    images: tuple[ImageIdentity, ...],
+    settings: Settings,
+    ceph: KeptCeph | None,
+) -> Snapshot:
+    """Return a snapshot with Ceph's answer about further images; unchanged without an answer."""
+    if not images or snapshot.sources.ceph.state is SourceState.FAILED:
+        return snapshot
+    further, _ = _ceph(ceph, images, snapshot.node, time.monotonic() + settings.timeout_s)
+    if further is None:
+        return snapshot
+    if snapshot.ceph is None:
+        return replace(snapshot, ceph=further)
+    return replace(snapshot, ceph=_joined(snapshot.ceph, further))
+
+
+def _with_duration(call: Callable[[], tuple[_T, Source]]) -> tuple[_T, Source]:
+    """Call an observer, and add the duration to its source."""
+    began = time.monotonic()
+    view, source = call()
+    return view, replace(source, took_s=round(time.monotonic() - began, 3))
+
+
+def _kube_answer(
+    answers: list[KubeAnswer | BaseException | None], settings: Settings
+) -> KubeAnswer:
+    (answer,) = answers
+    if isinstance(answer, NotFoundError):
+        # The source did not fail: it answered that the target does not exist.
+        raise answer
+    if isinstance(answer, BaseException):
+        return None, failed(answer, "the Kubernetes API")
+    if answer is not None:
+        return answer
+    return None, Source(
+        state=SourceState.FAILED,
+        reason=f"the Kubernetes API did not answer within {settings.timeout_s:g} s",
+        hint="a longer --timeout may help; the API server is slow or hangs",
+    )
+
+
+def _begin_node(
+    settings: Settings, kept: KeptNode | None, deadline: float
+) -> contextlib.AbstractContextManager[Callable[[], NodeAnswer]]:
+    """Start to observe the node in parallel with the other sources, unless it is skipped."""
+    if settings.roots is None:
+        skipped = Source(state=SourceState.SKIPPED, reason=_SKIPPED)
+        return contextlib.nullcontext(lambda: (None, skipped))
+    return node_begun(settings.roots, settings.node_name, deadline, kept)
+
+
+def _kube(target: Target, settings: Settings, also: CollectScope) -> KubeAnswer:
+    if settings.kube is None:
+        return None, Source(state=SourceState.SKIPPED, reason=_SKIPPED)
+    if CollectScope.EVERYTHING in also:
+        from rbdagent.collect.kube.list_cluster import observe_everything
+
+        return observe_everything(
+            settings.kube, namespace=target.namespace or None, node_name=settings.node_name
+        )
+    from rbdagent.collect.kube.list_target import observe_kube
+
+    return observe_kube(settings.kube, target, node_name=settings.node_name, also=also)
+
+
+_Question = tuple[tuple[ImageIdentity, ...], frozenset[EntityAddress], float]
+_CephAnswer = tuple[CephView | None, Source]
+KeptCeph = PersistentWorker[_Question, _CephAnswer]
+
+
+class Workers(NamedTuple):
+    """The long-running processes that observe; start them before this process has threads."""
+
+    ceph: KeptCeph | None
+    """The process that stays connected to Ceph; None if Ceph is skipped."""
+    node: KeptNode | None
+
+    def end(self) -> None:
+        """End the processes."""
+        for worker in self:
+            if worker is not None:
+                worker.end()
+
+
+def keep_workers(settings: Settings) -> Workers:
+    """Start the processes."""
+    clusters, roots = settings.clusters, settings.roots
+    return Workers(
+        ceph=None if clusters is None else PersistentWorker(_asking(clusters, opens_images=False)),
+        node=None if roots is None else keep_node(roots, settings.node_name),
+    )
+
+
+def _begin_ceph(
+    settings: Settings, kept: KeptCeph | None
+) -> contextlib.AbstractContextManager[Worker[_Question, _CephAnswer] | KeptCeph | None]:
+    """Start to connect to Ceph; the other sources name the images to query."""
+    if kept is not None or settings.clusters is None:
+        return contextlib.nullcontext(kept)
+    return Worker(_asking(settings.clusters, opens_images=True))
+
+
+def _asking(
+    clusters: Sequence[CephAccess], *, opens_images: bool
+) -> Callable[[], Callable[[_Question], _CephAnswer]]:
+    def begin() -> Callable[[_Question], _CephAnswer]:
+        from rbdagent.collect.ceph.images import CephLook
+
+        # Catch it here: the parent process may be unable to unpickle an exception of the bindings.
+        try:
+            begun = CephLook(clusters, opens_images=opens_images)
+        except Exception as error:  # noqa: BLE001 - a failure must not affect the other sources
+            failure = failed(error, _CEPH)
+            return lambda _: (None, failure)
+
+        def answer(question: _Question) -> _CephAnswer:
+            images, known, deadline = question
+            try:
+                return begun.images(images, known=known, deadline=deadline)
+            except Exception as error:  # noqa: BLE001 - as above
+                return None, failed(error, _CEPH)
+
+        return answer
+
+    return begin
+
+
+def _ceph(
+    begun: Worker[_Question, _CephAnswer] | KeptCeph | None,
+    images: tuple[ImageIdentity, ...],
+    node: NodeView | None,
+    deadline: float,
+    *,
+    to_all: bool = False,
+) -> _CephAnswer:
+    """Query Ceph about images; with ``to_all``, query the general facts even without an image."""
+    if begun is None:
+        return None, Source(state=SourceState.SKIPPED, reason=_SKIPPED)
+    if not images and not to_all:
+        reason = "not queried: the target leads to no image"
+        return None, Source(state=SourceState.SKIPPED, reason=reason)
+    mappings = () if node is None or isinstance(node.mappings, NotObserved) else node.mappings
+    known = frozenset(
+        mapping.client_address for mapping in mappings if mapping.client_address is not None
+    )
+    try:
+        answer = begun.answer((images, known, deadline), deadline + _EXTRA_S)
+    except TimeoutError:
+        reason, hint = "Ceph: no answer in time", "ceph -s shows whether the cluster answers at all"
+    except WorkerExitedError:
+        reason = "Ceph: the process that queried it ended without an answer"
+        hint = "stderr has its last output; librados or librbd ended it"
+    except Exception as error:  # noqa: BLE001 - as above
+        return None, failed(error, _CEPH)
+    else:
+        if isinstance(begun, PersistentWorker) and _is_incomplete(answer[1]):
+            # A new process reads the configuration and the key again, and drops requests that hang.
+            begun.end()
+        return answer
+    return None, Source(state=SourceState.FAILED, reason=reason, hint=hint)
+
+
+def _is_incomplete(source: Source) -> bool:
+    return source.state is SourceState.FAILED or bool(source.gaps)
+
+
+def _check_target_exists(
+    snapshot: Snapshot, images: tuple[ImageIdentity, ...], settings: Settings
+) -> None:
+    """Raise NotFoundError if the target does not exist: a typing error is not a free volume."""
+    match snapshot.target.kind:
+        case TargetKind.DEVICE:
+            _check_mapped(snapshot)
+        case TargetKind.VOLUME_HANDLE if not images and snapshot.kubernetes is not None:
+            raise NotFoundError(
+                f"{snapshot.target.given}: no PersistentVolume has this volume handle",
+                hint="kubectl get pv -o custom-columns=NAME:.metadata.name,"
+                "HANDLE:.spec.csi.volumeHandle lists them",
+            )
+        case TargetKind.IMAGE:
+            _check_image_exists(snapshot, settings)
+        case _:
+            pass
+
+
+def _check_mapped(snapshot: Snapshot) -> None:
+    node = snapshot.node
+    if node is None or isinstance(node.mappings, NotObserved):
+        return
+    devices = tuple(mapping.device for mapping in node.mappings)
+    if snapshot.target.name not in devices:
+        raise NotFoundError(
+            f"{snapshot.target.given}: no such device on {node.node_name}",
+            hint=f"mapped here: {', '.join(devices) or 'nothing'}",
+            near=devices,
+        )
+
+
+def _check_image_exists(snapshot: Snapshot, settings: Settings) -> None:
+    """Raise NotFoundError for an image that no cluster has and no device or PV refers to."""
+    target, ceph = snapshot.target, snapshot.ceph
+    if ceph is None or target.image is None or settings.clusters is None:
+        return
+    if any(cluster.source.state is not SourceState.OBSERVED for cluster in ceph.clusters):
+        return
+    views = [view for cluster in ceph.clusters for view in cluster.images]
+    if any(image.presence is not ImagePresence.GONE for image in views):
+        return
+    from rbdagent.correlate import images_of
+
+    mapped = images_of(replace(target, kind=TargetKind.NONE), snapshot.node, None)
+    if any(identity.spec == target.image for identity in mapped):
+        return
+    from rbdagent.collect.ceph.images import near_images
+
+    near = near_images(settings.clusters, target.image, deadline_s=settings.timeout_s)
+    clusters = ", ".join(cluster.name for cluster in ceph.clusters)
+    raise NotFoundError(
+        f"{target.given}: no such image in {clusters}",
+        hint=f"did you mean {' or '.join(near)}?"
+        if near
+        else line_of(command("rbd ls", target.image.pool)),
+        near=near,
+    )

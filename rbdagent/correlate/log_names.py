@@ -1,0 +1,215 @@
+"""The names of a volume in the logs of the observed node, and the lines that contain them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from rbdagent.correlate.volume import correlate, uses_of_node
+from rbdagent.model import (
+    CsiSource,
+    ImageSpec,
+    Mapping,
+    NotObserved,
+    Snapshot,
+    StagingDirectory,
+    TargetKind,
+    Volume,
+    observed_of,
+)
+from rbdagent.parse.handle import staging_hash
+from rbdagent.parse.recognised import Recognised
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_COMM: Final = 15
+"""Characters of a task's name that the kernel keeps (TASK_COMM_LEN)."""
+_KEY_TOO_LONG: Final = "libceph: secret too big"
+"""The name for kernel lines about a key: such a line names no volume."""
+
+
+class Called(Struct, frozen=True, kw_only=True):
+    """The names of one volume in the logs of a node."""
+
+    volume: frozenset[str] = frozenset()
+    """PVs, volume handles, staging directories, ``pool/image``: for kubelet and the plugin."""
+    kernel: frozenset[str] = frozenset()
+    """``rbd0``, ``dm-0``, ``client4118``, ``umount:1331``; and the name for a refused key."""
+
+
+def called_in(snapshot: Snapshot) -> tuple[Called, ...]:
+    """Return the names of each volume that a snapshot is about.
+
+    Without a target, these are all volumes that the node has mapped or staged, or waits for.
+    """
+    if snapshot.target.kind is not TargetKind.NONE:
+        found = [called(correlate(snapshot))]
+    else:
+        found = [called(use) for use in uses_of_node(snapshot).every]
+        found += _only_staged(snapshot, found)
+    return tuple(dict.fromkeys(call for call in found if call.volume or call.kernel))
+
+
+def called(use: Volume) -> Called:
+    """Return the names of one volume."""
+    return Called(volume=frozenset(_of_volume(use)), kernel=frozenset(_of_kernel(use)))
+
+
+def _of_volume(use: Volume) -> Iterator[str]:
+    volumes = () if use.persistent_volume is None else (use.persistent_volume, *use.other_volumes)
+    for volume in volumes:
+        yield volume.name
+        if isinstance(volume.source, CsiSource):
+            yield from _of_handle(volume.source.volume_handle)
+    match use.target.kind:
+        case TargetKind.PERSISTENT_VOLUME:
+            yield use.target.name
+        case TargetKind.VOLUME_HANDLE:
+            yield from _of_handle(use.target.name)
+        case _:
+            pass
+    if use.image is not None:
+        yield from _of_spec(use.image.spec)
+    for holder in use.holders:
+        for staging in observed_of(holder.staging) if holder.is_local else ():
+            yield from _of_staging(staging)
+        if holder.is_local and isinstance(holder.mapping, Mapping):
+            spec = holder.mapping.spec
+            yield from () if isinstance(spec, NotObserved) else _of_spec(spec)
+
+
+def _of_spec(spec: ImageSpec) -> Iterator[str]:
+    if spec.pool:
+        yield str(spec)
+
+
+def _of_handle(handle: str) -> Iterator[str]:
+    yield handle
+    yield staging_hash(handle)
+
+
+def _of_staging(staging: StagingDirectory) -> Iterator[str]:
+    if staging.volume_handle is not None:
+        yield from _of_handle(staging.volume_handle)
+    yield from (
+        word for word in (staging.handle_hash, staging.persistent_volume) if word is not None
+    )
+
+
+def _of_kernel(use: Volume) -> Iterator[str]:
+    for holder in use.holders:
+        if not holder.is_local:
+            continue
+        if holder.mapping is not None:
+            yield holder.mapping.kernel_name
+            yield from (block_holder.name for block_holder in observed_of(holder.mapping.holders))
+            if holder.mapping.client_id is not None:
+                yield f"client{holder.mapping.client_id}"
+        for flight in observed_of(holder.in_flight):
+            yield f"{flight.program[:_COMM]}:{flight.process.pid}"
+    if any(Recognised.KEY_NOT_ADDED.is_in(event.message) for event in use.events):
+        yield _KEY_TOO_LONG
+
+
+def _only_staged(snapshot: Snapshot, known: list[Called]) -> Iterator[Called]:
+    """Yield the names of the volumes that are staged and not mapped."""
+    node = snapshot.node
+    if node is None or isinstance(node.kubelet, NotObserved):
+        return
+    named = frozenset(name for call in known for name in call.volume)
+    for staging in observed_of(node.kubelet.staging):
+        names = frozenset(_of_staging(staging))
+        if names.isdisjoint(named):
+            yield Called(volume=names)
+
+
+# --------------------------------------------------------------------------------------------------
+# The volumes that a line names
+# --------------------------------------------------------------------------------------------------
+
+_WORD: Final = re.compile(r"[\w.-]+")
+_DEVICE: Final = re.compile(r"dm-\d+|(?<![A-Za-z])[A-Za-z]++\d+")
+_TASK: Final = re.compile(r"[\w.-]++(?::\d+)?")
+"""Both patterns are possessive, so that no match begins inside a long word that did not match."""
+_DISTINCT: Final = 24
+"""A name of this length is unique; a shorter name (a static PV ``data``) may be any word."""
+_PLACES: Final = (
+    r"(?:\^|Req-ID: |kubernetes\.io~(?:csi|rbd)/|globalmount/|volumeDevices/(?:staging/|publish/)?"
+    r"|\b(?:[Pp]ersistent)?[Vv]olumes?[ :=]?\\*[\"'(\[]"
+    r"|\b[Vv]ol(?:ume)?[ _]?(?:ID|id|Name)\b\\*[\"']?[:= ]{1,2}\\*[\"']?)"
+)
+"""The positions at which kubelet and ceph-csi write only the name of a PV or a handle."""
+
+
+class Naming(Struct, frozen=True, kw_only=True):
+    """Holds the names of volumes, to find the numbers of the volumes that a line names."""
+
+    volumes: dict[str, tuple[_Name, ...]]
+    """Names by a word that they contain."""
+    kernel: dict[str, tuple[int, ...]]
+
+    @classmethod
+    def of(cls, calls: tuple[Called, ...]) -> Naming:
+        """Index the names of volumes."""
+        volumes: dict[str, list[_Name]] = {}
+        kernel: dict[str, list[int]] = {}
+        for number, call in enumerate(calls):
+            for name in sorted(call.volume):
+                made = _Name.of(name, number)
+                volumes.setdefault(made.word, []).append(made)
+            for name in sorted(call.kernel):
+                kernel.setdefault(name, []).append(number)
+        return cls(
+            volumes={word: tuple(found) for word, found in volumes.items()},
+            kernel={name: tuple(numbers) for name, numbers in kernel.items()},
+        )
+
+    def in_log(self, text: str) -> dict[int, frozenset[str]]:
+        """Return the volumes that a line of kubelet or of the plugin names, and by which names."""
+        found: dict[int, set[str]] = {}
+        for word in {match.strip(".") for match in _WORD.findall(text)}:
+            for name in self.volumes.get(word, ()):
+                if name.is_in(text):
+                    found.setdefault(name.number, set()).add(name.text)
+        return {number: frozenset(names) for number, names in found.items()}
+
+    def in_kernel(self, text: str) -> dict[int, frozenset[str]]:
+        """Return the volumes that a line of the kernel names, and by which names."""
+        found: dict[int, set[str]] = {}
+        names = {*_DEVICE.findall(text), *(task for task in _TASK.findall(text) if ":" in task)}
+        if Recognised.SECRET_TOO_BIG.is_in(text):
+            names.add(_KEY_TOO_LONG)
+        for name in names:
+            for number in self.kernel.get(name, ()):
+                found.setdefault(number, set()).add(name)
+        return {number: frozenset(names) for number, names in found.items()}
+
+
+class _Name(Struct, frozen=True, kw_only=True):
+    """One name of one volume."""
+
+    text: str
+    word: str
+    """The last word of the name: a line without that word does not contain the name."""
+    number: int
+    pattern: str
+    """The pattern for the name in a line, compiled only for a line with its word; empty if the name
+    may occur in any form."""
+
+    @classmethod
+    def of(cls, text: str, number: int) -> _Name:
+        words = _WORD.findall(text)
+        word = words[-1].strip(".") if words else text
+        escaped = re.escape(text)
+        pattern = ""
+        if "/" in text:
+            pattern = rf"(?<![\w./-]){escaped}(?![\w/-]|\.\w)"
+        elif len(text) < _DISTINCT or word != text:
+            pattern = rf"{_PLACES}{escaped}(?![\w-]|\.\w)"
+        return cls(text=text, word=word, number=number, pattern=pattern)
+
+    def is_in(self, text: str) -> bool:
+        return not self.pattern or re.search(self.pattern, text) is not None

@@ -1,0 +1,449 @@
+"""Facts of the observed node about a volume: directories, processes, pods unknown to the API."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
+from rbdagent.correlate.image_identity import (
+    identity_of_mapping,
+    may_be,
+    pods_of,
+    same_image,
+    volume_image,
+    volumes_of,
+)
+from rbdagent.correlate.volume_names import VolumeNames, knows_every_pod_on, not_given
+from rbdagent.model import (
+    BlockHolderKind,
+    ImageIdentity,
+    InFlight,
+    KubeletView,
+    Mapping,
+    Mount,
+    NodeView,
+    NotObserved,
+    OpenFile,
+    PodVolumeDirectory,
+    Snapshot,
+    StagingDirectory,
+    UnbackedMount,
+    observed_of,
+)
+from rbdagent.parse.kubelet import pod_uid_of_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+_D = TypeVar("_D", StagingDirectory, PodVolumeDirectory)
+
+MAPPER_PREFIX = "luks-rbd-"
+"""Prefix of the name that ceph-csi gives a LUKS mapping; the volume handle follows."""
+_PROVISIONED_NAMES = ("csi-vol-", "kubernetes-dynamic-pvc-")
+_PROVISIONED_KEYS = ("csi.storage.k8s.io/", "csi.ceph.com/", ".rbd.csi.ceph.com/")
+
+
+def mounts_of(mapping: Mapping | None) -> tuple[Mount, ...]:
+    """Return the observed mounts."""
+    return () if mapping is None or isinstance(mapping.mounts, NotObserved) else mapping.mounts
+
+
+def openers_of(mapping: Mapping | None) -> tuple[OpenFile, ...]:
+    """Return the observed openers."""
+    return () if mapping is None or isinstance(mapping.openers, NotObserved) else mapping.openers
+
+
+def kubelet_of(snapshot: Snapshot) -> KubeletView | NotObserved:
+    """Return the files of kubelet on the node."""
+    node = snapshot.node
+    return (
+        not_given(snapshot.sources.node, "kubelet's directories")
+        if node is None
+        else (node.kubelet)
+    )
+
+
+class Directories(NamedTuple):
+    """Index of kubelet's directories by their path and by every name that their volume may have.
+
+    Each mapping needs several lookups, and a node may have many mappings.
+    """
+
+    staging: dict[str, list[StagingDirectory]] | NotObserved
+    pod_volumes: dict[str, list[PodVolumeDirectory]] | NotObserved
+
+
+def directories_of(snapshot: Snapshot) -> Directories:
+    """Index the directories that kubelet keeps on the node."""
+    kubelet = kubelet_of(snapshot)
+    if isinstance(kubelet, NotObserved):
+        return Directories(staging=kubelet, pod_volumes=kubelet)
+    return Directories(
+        staging=_by_words(kubelet.staging, _words_of_staging),
+        pod_volumes=_by_words(kubelet.pod_volumes, _words_of_pod_volume),
+    )
+
+
+def _by_words(
+    directories: tuple[_D, ...] | NotObserved, words_of: Callable[[_D], Iterable[str | None]]
+) -> dict[str, list[_D]] | NotObserved:
+    if isinstance(directories, NotObserved):
+        return directories
+    found: dict[str, list[_D]] = {}
+    for directory in directories:
+        for word in words_of(directory):
+            if word is not None:
+                found.setdefault(word, []).append(directory)
+    return found
+
+
+def _words_of_staging(directory: StagingDirectory) -> Iterable[str | None]:
+    stash = directory.stash
+    named = None if stash is None or isinstance(stash, NotObserved) else stash.spec.name
+    names = (directory.volume_handle, directory.handle_hash, directory.persistent_volume)
+    return {directory.path, *names, named}
+
+
+def _words_of_pod_volume(directory: PodVolumeDirectory) -> Iterable[str | None]:
+    data = directory.volume_data
+    handle = None if data is None or isinstance(data, NotObserved) else data.volume_handle
+    return {directory.path, directory.persistent_volume, handle}
+
+
+def _called(index: dict[str, list[_D]], words: Iterable[str]) -> list[_D]:
+    """Return the directories that one of the words may name, in order of their paths."""
+    found = {id(directory): directory for word in words for directory in index.get(word, ())}
+    return sorted(found.values(), key=lambda directory: directory.path)
+
+
+def staging_of(
+    mapping: Mapping | None, names: VolumeNames, directories: Directories
+) -> tuple[StagingDirectory, ...] | NotObserved:
+    """Return the staging directories of the volume on this node."""
+    if isinstance(directories.staging, NotObserved):
+        return directories.staging
+    mounted, known = _mounted_in(mapping), _Known.of(names)
+    return tuple(
+        directory
+        for directory in _called(directories.staging, mounted | known.words)
+        if directory.path in mounted or _stages(directory, known)
+    )
+
+
+class _Known(NamedTuple):
+    """Names of a volume, computed once for the comparison with all directories."""
+
+    volumes: frozenset[str]
+    handles: frozenset[str]
+    hashes: frozenset[str]
+    image: ImageIdentity | None
+
+    @classmethod
+    def of(cls, names: VolumeNames) -> _Known:
+        return cls(
+            volumes=names.persistent_volumes,
+            handles=names.volume_handles,
+            hashes=names.handle_hashes,
+            image=names.image,
+        )
+
+    @property
+    def words(self) -> frozenset[str]:
+        """Every name that may show that a directory belongs to the volume."""
+        stashed = frozenset() if self.image is None else {self.image.spec.name}
+        return self.volumes | self.handles | self.hashes | stashed
+
+
+def _stages(directory: StagingDirectory, known: _Known) -> bool:
+    if directory.volume_handle is not None and known.handles:
+        return directory.volume_handle in known.handles
+    if directory.handle_hash is not None and directory.handle_hash in known.hashes:
+        return True
+    if directory.persistent_volume in known.volumes:
+        return True
+    # A stash does not name its cluster, so it is used only if no better name is known.
+    stash = directory.stash
+    return (
+        stash is not None
+        and not isinstance(stash, NotObserved)
+        and known.image is not None
+        and stash.spec == known.image.spec
+    )
+
+
+def _mounted_in(mapping: Mapping | None) -> frozenset[str]:
+    """Return the paths on which a device is mounted, and all their parent directories."""
+    found: set[str] = set()
+    for mount in mounts_of(mapping):
+        path = mount.path
+        while path and path not in found:
+            found.add(path)
+            path = path.rpartition("/")[0]
+    return frozenset(found)
+
+
+def pod_volumes_of(
+    mapping: Mapping | None, names: VolumeNames, directories: Directories
+) -> tuple[PodVolumeDirectory, ...] | NotObserved:
+    """Return the directories of the volume below kubelet's ``pods`` on this node."""
+    if isinstance(directories.pod_volumes, NotObserved):
+        return directories.pod_volumes
+    mounted, known = _mounted_in(mapping), _Known.of(names)
+    return tuple(
+        directory
+        for directory in _called(directories.pod_volumes, mounted | known.words)
+        if directory.path in mounted or _publishes(directory, known)
+    )
+
+
+def _publishes(directory: PodVolumeDirectory, known: _Known) -> bool:
+    if directory.persistent_volume in known.volumes:
+        return True
+    volume = directory.volume_data
+    if volume is None or isinstance(volume, NotObserved):
+        return False
+    return volume.volume_handle is not None and volume.volume_handle in known.handles
+
+
+def leftovers_of(
+    mapping: Mapping | None, names: VolumeNames, snapshot: Snapshot, directories: Directories
+) -> tuple[PodVolumeDirectory, ...]:
+    """Return the pod directories whose pod is not in the API and that are not mount points."""
+    published = pod_volumes_of(mapping, names, directories)
+    node, kube = snapshot.node, snapshot.kubernetes
+    if isinstance(published, NotObserved) or node is None:
+        return ()
+    if not knows_every_pod_on(kube, node.node_name):
+        return ()
+    known = {pod.ref.uid for pod in pods_of(kube)}
+    mounted = _mounted_in(mapping)
+    return tuple(
+        directory
+        for directory in published
+        if directory.pod_uid not in known and directory.path not in mounted
+    )
+
+
+def pod_uids_on(mapping: Mapping) -> tuple[str, ...]:
+    """Return the uids of the pods to which mounts and openers of the device belong."""
+    uids = [mount.namespace.process.pod_uid for mount in mounts_of(mapping)]
+    uids += [
+        opener.process.pod_uid
+        for opener in openers_of(mapping)
+        if opener.process.pid != mapping.server_pid
+    ]
+    uids += [pod_uid_of_path(mount.path) for mount in mounts_of(mapping)]
+    return tuple(sorted({uid for uid in uids if uid is not None}))
+
+
+def unknown_pod_uids(mapping: Mapping, snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the uids of pods that use the device and do not exist in the API.
+
+    A forced delete while kubelet is down removes the pod from the API, but its containers keep
+    running. An incomplete list of pods proves nothing: return no uid.
+    """
+    node = snapshot.node
+    if node is None or not knows_every_pod_on(snapshot.kubernetes, node.node_name):
+        return ()
+    known = {pod.ref.uid for pod in pods_of(snapshot.kubernetes)}
+    return tuple(uid for uid in pod_uids_on(mapping) if uid not in known)
+
+
+def in_flight_of(
+    mapping: Mapping, names: VolumeNames, snapshot: Snapshot
+) -> tuple[InFlight, ...] | NotObserved:
+    """Return the processes in flight that name the image, the device or the volume."""
+    node = snapshot.node
+    if node is None:
+        return not_given(snapshot.sources.node, "processes in flight")
+    if isinstance(node.in_flight, NotObserved):
+        return node.in_flight
+    words = _words_for(mapping, names)
+    own = mapping.server_pid
+    return tuple(
+        entry
+        for entry in sorted(node.in_flight, key=lambda entry: entry.process.pid)
+        if entry.process.pid != own and any(_names_it(argument, words) for argument in entry.names)
+    )
+
+
+def _words_for(mapping: Mapping, names: VolumeNames) -> frozenset[str]:
+    words = {mapping.device, *names.volume_handles, *names.handle_hashes}
+    words |= names.persistent_volumes
+    if not isinstance(mapping.spec, NotObserved):
+        words |= {str(mapping.spec), mapping.spec.name}
+    holders = () if isinstance(mapping.holders, NotObserved) else mapping.holders
+    words |= {holder.label for holder in holders if holder.label}
+    return frozenset(words)
+
+
+def _names_it(argument: str, words: frozenset[str]) -> bool:
+    """Compare whole parts of an argument: ``/dev/rbd1`` is not ``/dev/rbd10``."""
+    if argument in words or re.sub(r"^(/dev/rbd\d+)p\d+$", r"\1", argument) in words:
+        return True
+    parts = re.split(r"[/@=,:]", argument)
+    return any(word in parts for word in words if len(word) > 1)
+
+
+def known_handles(mapping: Mapping, names: VolumeNames, directories: Directories) -> VolumeNames:
+    """Return the names with the handles that only the node has (vol_data.json).
+
+    If the API is down or the PV is deleted, no other source has them.
+    """
+    handles = set(names.handles)
+    staging = staging_of(mapping, names, directories)
+    for directory in () if isinstance(staging, NotObserved) else staging:
+        if directory.driver and directory.volume_handle:
+            handles.add((directory.driver, directory.volume_handle))
+    published = pod_volumes_of(mapping, names, directories)
+    for entry in () if isinstance(published, NotObserved) else published:
+        data = entry.volume_data
+        if data is None or isinstance(data, NotObserved):
+            continue
+        if data.driver and data.volume_handle:
+            handles.add((data.driver, data.volume_handle))
+    return replace(names, handles=frozenset(handles))
+
+
+def volumes_on_node(mapping: Mapping, directories: Directories) -> frozenset[str]:
+    """Return the PVs that kubelet's directories of a mapping name, without use of the API."""
+    backend = mapping.nbd.backend if mapping.nbd is not None else None
+    handles = frozenset() if backend is None else frozenset({("", backend)})
+    names = VolumeNames(image=identity_of_mapping(mapping), handles=handles)
+    # The handle of a staging directory leads to the directories of pods.
+    names = known_handles(mapping, names, directories)
+    staging = staging_of(mapping, names, directories)
+    published = pod_volumes_of(mapping, names, directories)
+    found = {
+        *(directory.persistent_volume for directory in observed_of(staging)),
+        *(entry.persistent_volume for entry in observed_of(published)),
+    }
+    return frozenset(answer for answer in found if answer is not None)
+
+
+def made_by_kubernetes(
+    mapping: Mapping | None,
+    names: VolumeNames,
+    staging: tuple[StagingDirectory, ...] | NotObserved,
+    metadata: Iterable[tuple[str, str]],
+) -> bool:
+    """Return whether Kubernetes manages the image: by PV, stash, mapper name or image name."""
+    if names.volumes or (staging and not isinstance(staging, NotObserved)):
+        return True
+    if any(key.startswith(_PROVISIONED_KEYS) for key, _ in metadata):
+        return True
+    if names.image is not None and names.image.spec.name.startswith(_PROVISIONED_NAMES):
+        return True
+    holders = () if mapping is None or isinstance(mapping.holders, NotObserved) else mapping.holders
+    return any(
+        holder.kind in (BlockHolderKind.DM, BlockHolderKind.LUKS)
+        and holder.label.startswith(MAPPER_PREFIX)
+        for holder in holders
+    )
+
+
+def driver_registered(
+    node_name: str | None, names: VolumeNames, snapshot: Snapshot, *, local: bool
+) -> bool | NotObserved:
+    """Return whether the CSI driver of the volume is available on the node.
+
+    CSINode must list it and, on the observed node, its socket must listen. In-tree volumes need no
+    driver.
+    """
+    drivers = {driver for driver, _ in names.handles}
+    if not drivers:
+        return True
+    kube = snapshot.kubernetes
+    unseen: NotObserved | None = None
+    if kube is None:
+        unseen = not_given(snapshot.sources.kubernetes, "CSINode")
+    elif isinstance(kube.csi_nodes, NotObserved):
+        unseen = kube.csi_nodes
+    else:
+        for csi_node in kube.csi_nodes:
+            if csi_node.node_name == node_name and drivers.isdisjoint(csi_node.drivers):
+                return False
+        if all(registered.node_name != node_name for registered in kube.csi_nodes):
+            unseen = NotObserved(reason=f"no CSINode object for {node_name}")
+    if not local:
+        return True if unseen is None else unseen
+    return _socket_listens(drivers, snapshot, unseen)
+
+
+def _socket_listens(
+    drivers: set[str], snapshot: Snapshot, unseen: NotObserved | None
+) -> bool | NotObserved:
+    kubelet = kubelet_of(snapshot)
+    if isinstance(kubelet, NotObserved):
+        return kubelet
+    if isinstance(kubelet.sockets, NotObserved):
+        return kubelet.sockets
+    states = [socket.listening for socket in kubelet.sockets if socket.driver in drivers]
+    if any(state is True for state in states):
+        return True
+    if any(state is False for state in states):
+        return False
+    blind = next((state for state in states if isinstance(state, NotObserved)), None)
+    return blind or unseen or True
+
+
+def sibling_devices(mapping: Mapping, node: NodeView) -> tuple[str, ...]:
+    """Return the other devices of the same client: krbd has one client for a node and a user."""
+    if mapping.client_id is None or isinstance(node.mappings, NotObserved):
+        return ()
+    return tuple(
+        sorted(
+            other.device
+            for other in node.mappings
+            if other.device != mapping.device
+            and (other.fsid, other.client_id, other.client_address)
+            == (mapping.fsid, mapping.client_id, mapping.client_address)
+        )
+    )
+
+
+def unbacked_of(names: VolumeNames, node: NodeView | None) -> tuple[UnbackedMount, ...]:
+    """Return the containers whose mount of this volume is on another device."""
+    if node is None or isinstance(node.unbacked, NotObserved):
+        return ()
+    return tuple(
+        sorted(
+            (
+                directory
+                for directory in node.unbacked
+                if directory.persistent_volume in names.persistent_volumes
+            ),
+            key=lambda directory: (directory.pod_uid, directory.path),
+        )
+    )
+
+
+def unbacked_on(snapshot: Snapshot) -> tuple[UnbackedMount, ...]:
+    """Return all such containers of the observed node, even if the volume is not mapped there.
+
+    Other drivers use the same directories: a PV that is not in the API may belong to one of them.
+    """
+    node = snapshot.node
+    if node is None or isinstance(node.unbacked, NotObserved):
+        return ()
+    volumes = {volume.name for volume in volumes_of(snapshot.kubernetes) if volume_image(volume)}
+    return tuple(directory for directory in node.unbacked if directory.persistent_volume in volumes)
+
+
+def maps(mapping: Mapping, names: VolumeNames) -> bool:
+    """Return whether a device is a mapping of the volume's image.
+
+    rbd-nbd shows no image id and no cluster. Its cookie identifies the volume instead: ceph-csi
+    sets it to the volume handle.
+    """
+    if mapping.nbd is not None and mapping.nbd.backend in names.volume_handles:
+        return True
+    image, spec = names.image, mapping.spec
+    if image is None or isinstance(spec, NotObserved):
+        return False
+    if not may_be(image, spec.name, mapping.image_id):
+        return False
+    mapped = identity_of_mapping(mapping)
+    return mapped is not None and same_image(image, mapped)

@@ -1,0 +1,80 @@
+"""The reports of agents on other nodes about a volume, and how far a report is reliable."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from rbdagent.correlate.image_identity import mappings_seen, same_image
+from rbdagent.model import NotObserved, PublishedMapping, PublishedNode, Snapshot, observed_of
+from rbdagent.parse.times import age
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rbdagent.correlate.volume_names import VolumeNames
+
+STALE: Final = timedelta(minutes=10)
+"""Two heartbeats of an agent: an older report does not show the present state."""
+
+_SKEW: Final = timedelta(minutes=1)
+"""If a report is further in the future than this, its clock proves nothing about its age."""
+
+
+def is_fresh(report: PublishedNode, now: str) -> bool:
+    """Return whether a report shows the mappings of its node at ``now``."""
+    since = age(report.observed_at, now)
+    return since is not None and -_SKEW <= since <= STALE
+
+
+def reports(snapshot: Snapshot) -> Iterator[PublishedNode]:
+    """Yield the reports of the nodes whose mappings this snapshot did not observe."""
+    node, kube = snapshot.node, snapshot.kubernetes
+    own = node.node_name if node is not None and mappings_seen(node) else None
+    for report in () if kube is None else observed_of(kube.published):
+        if report.name != own:
+            yield report
+
+
+def reported_mappings(
+    names: VolumeNames, snapshot: Snapshot
+) -> Iterator[tuple[PublishedNode, PublishedMapping]]:
+    """Yield the mappings of the image that agents of other nodes report, fresh or stale."""
+    for report in reports(snapshot):
+        for mapping in observed_of(report.mappings):
+            if _is_mapping_of(mapping, names):
+                yield report, mapping
+
+
+def about(report: PublishedNode, names: VolumeNames) -> PublishedNode:
+    """Return a report reduced to one volume, because the reports of a large cluster are large.
+
+    The result has the mappings of the volume, the devices whose image is unknown, and one mapping
+    per client, which shows the node of a watcher's client.
+    """
+    if isinstance(report.mappings, NotObserved):
+        return report
+    clients = {(mapping.fsid, mapping.client_id): mapping for mapping in report.mappings}
+    ours = {id(mapping) for mapping in clients.values()}
+    return replace(
+        report,
+        mappings=tuple(
+            mapping
+            for mapping in report.mappings
+            if mapping.image is None or id(mapping) in ours or _is_mapping_of(mapping, names)
+        ),
+    )
+
+
+def _is_mapping_of(mapping: PublishedMapping, names: VolumeNames) -> bool:
+    image = mapping.image
+    if image is not None and names.image is not None:
+        return same_image(names.image, image)
+    return mapping.persistent_volume in names.persistent_volumes
+
+
+def is_nbd(mapping: PublishedMapping) -> bool:
+    """Return whether a report names an rbd-nbd device."""
+    return mapping.device.startswith("/dev/nbd")

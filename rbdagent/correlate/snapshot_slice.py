@@ -1,0 +1,508 @@
+"""Cut the snapshot of a cluster into small snapshots of one target, so that joins stay linear.
+
+A part contains all objects that the joins and the rules need for its target: its PVs and the PVs of
+the same image or handle, its claims, their pods and the objects these depend on, its attachments,
+events and watchers. It also contains all objects that belong to no volume (Nodes, classes,
+drivers). It leaves out only objects of other volumes, so a part is as complete as its snapshot.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
+from rbdagent.correlate.cluster_index import (
+    ClusterIndex,
+    Key,
+    PublishedEntry,
+    Views,
+    by_each,
+    client_of,
+    keys_of_volume,
+    spelled,
+)
+from rbdagent.correlate.image_identity import (
+    identity_of_mapping,
+    mappings_of,
+    names,
+    volume_image,
+)
+from rbdagent.correlate.volume_names import handle_of, key_of
+from rbdagent.model import (
+    CephView,
+    ImageIdentity,
+    ImageView,
+    KubeView,
+    NotObserved,
+    Pod,
+    Snapshot,
+    Source,
+    Sources,
+    Target,
+    TargetKind,
+    observed_of,
+)
+from rbdagent.parse.handle import staging_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rbdagent.model import (
+        KubeEvent,
+        PersistentVolume,
+        PublishedMapping,
+        PublishedNode,
+        VolumeAttachment,
+        Watcher,
+        Workload,
+    )
+
+_T = TypeVar("_T")
+_K = TypeVar("_K", str, Key)
+
+
+class _Seed(NamedTuple):
+    """Objects that a target names."""
+
+    volumes: tuple[PersistentVolume, ...] = ()
+    claims: tuple[Key, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    images: tuple[ImageIdentity, ...] = ()
+    """Images that have no PV."""
+    handles: tuple[Key, ...] = ()
+
+
+class _Objects(NamedTuple):
+    """Objects that belong to a target."""
+
+    volumes: tuple[PersistentVolume, ...]
+    claims: frozenset[Key]
+    users: tuple[Pod, ...]
+    images: frozenset[str]
+    """Image names."""
+    views: tuple[tuple[tuple[int, ImageView], ...], ...]
+    """For each cluster, its numbered views."""
+    words: frozenset[str]
+
+
+def part_of(whole: ClusterIndex, target: Target) -> Snapshot:
+    """Return the part for a target; if it lacks an object of the target, so does the whole."""
+    seed = _seed(whole, target)
+    objects = _objects(whole, seed)
+    is_local = _is_local(whole, target, objects)
+    snapshot = whole.snapshot
+    kube = snapshot.kubernetes
+    return replace(
+        snapshot,
+        target=target,
+        ceph=_ceph(whole, objects),
+        kubernetes=None if kube is None else _kube(whole, kube, seed, objects, is_local=is_local),
+        sources=_without_gaps(snapshot.sources),
+    )
+
+
+def is_here(whole: ClusterIndex, target: Target) -> bool:
+    """Return whether the observed node has an object or a pod of a target."""
+    node = whole.snapshot.node
+    objects = _objects(whole, _seed(whole, target))
+    if _is_local(whole, target, objects):
+        return True
+    return node is not None and any(user.node_name == node.node_name for user in objects.users)
+
+
+def _is_local(whole: ClusterIndex, target: Target, objects: _Objects) -> bool:
+    """Return whether the observed node shows an object of a target."""
+    if target.kind is TargetKind.DEVICE:
+        return True
+    return not objects.words.isdisjoint(whole.here.words)
+
+
+def images_meant(whole: ClusterIndex, target: Target) -> tuple[ImageIdentity, ...]:
+    """Return the images of a target."""
+    seed = _seed(whole, target)
+    found = (image for volume in seed.volumes if (image := volume_image(volume)) is not None)
+    return tuple(dict.fromkeys((*found, *seed.images)))
+
+
+def is_there(whole: ClusterIndex, target: Target) -> bool:
+    """Return whether the snapshot contains the object that a target names."""
+    key = (target.namespace, target.name)
+    match target.kind:
+        case TargetKind.CLAIM:
+            return key in whole.claims.by_key
+        case TargetKind.POD:
+            return key in whole.pods.by_key
+        case TargetKind.IMAGE:
+            objects = _objects(whole, _seed(whole, target))
+            return bool(objects.volumes or objects.users or any(objects.views))
+        case _:
+            seed = _seed(whole, target)
+            return bool(seed.volumes or seed.images or seed.handles)
+
+
+def _without_gaps(sources: Sources) -> Sources:
+    """Return sources without gaps: a gap is reported once, for the whole snapshot."""
+    return Sources(
+        node=_without_gaps_of(sources.node),
+        ceph=_without_gaps_of(sources.ceph),
+        kubernetes=_without_gaps_of(sources.kubernetes),
+    )
+
+
+def _without_gaps_of(source: Source) -> Source:
+    return replace(source, gaps=())
+
+
+# --------------------------------------------------------------------------------------------------
+# The objects that the target names
+# --------------------------------------------------------------------------------------------------
+
+
+def _seed(whole: ClusterIndex, target: Target) -> _Seed:
+    key = (target.namespace, target.name)
+    match target.kind:
+        case TargetKind.CLAIM:
+            return _Seed(volumes=tuple(_volumes_of_claim(whole, key)), claims=(key,))
+        case TargetKind.POD:
+            return _seed_of_pod(whole, whole.pods.by_key.get(key))
+        case TargetKind.PERSISTENT_VOLUME:
+            return _Seed(volumes=tuple(_known(whole.volumes.by_name, {target.name})))
+        case TargetKind.DEVICE:
+            return _seed_of_device(whole, target)
+    images = [] if target.image is None else [ImageIdentity(spec=target.image, fsid=None)]
+    handles = [pair for pair in whole.volumes.joins.by_handle if pair[1] == target.name]
+    return _Seed(images=tuple(images), volumes=tuple(_volumes_of_handles(whole, handles)))
+
+
+def _volumes_of_claim(whole: ClusterIndex, key: Key) -> list[PersistentVolume]:
+    """Return the PV by the claim's volumeName; if there is no claim, the PVs by their claimRef."""
+    claim = whole.claims.by_key.get(key)
+    if claim is None:
+        return whole.volumes.by_claim.get(key, [])
+    volume = whole.volumes.by_name.get(claim.volume_name or "")
+    return [] if volume is None else [volume]
+
+
+def _seed_of_pod(whole: ClusterIndex, pod: Pod | None) -> _Seed:
+    if pod is None:
+        return _Seed()
+    claims = tuple((pod.ref.namespace, claim) for claim in pod.claims)
+    handles = (handle_of(source) for source in pod.inline_volumes)
+    return _Seed(
+        volumes=tuple(volume for key in claims for volume in _volumes_of_claim(whole, key)),
+        claims=claims,
+        pods=(pod,),
+        images=tuple(ImageIdentity(spec=source.spec, fsid=None) for source in pod.inline_images),
+        handles=tuple(handle for handle in handles if handle is not None),
+    )
+
+
+def _seed_of_device(whole: ClusterIndex, target: Target) -> _Seed:
+    mapping = next(
+        (candidate for candidate in mappings_of(whole.snapshot.node) if names(target, candidate)),
+        None,
+    )
+    if mapping is None:
+        return _Seed()
+    image = identity_of_mapping(mapping)
+    backend = mapping.nbd.backend if mapping.nbd is not None else None
+    return _Seed(
+        images=() if image is None else (image,),
+        handles=tuple(key for key in whole.volumes.joins.by_handle if key[1] == backend),
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# The objects that belong to the target
+# --------------------------------------------------------------------------------------------------
+
+
+def _objects(whole: ClusterIndex, seed: _Seed) -> _Objects:
+    volumes = dict.fromkeys((*seed.volumes, *_volumes_of_handles(whole, seed.handles)))
+    images = frozenset(_image_names((*volumes,), seed.images))
+    volumes |= dict.fromkeys(
+        volume for name in images for volume, _ in whole.volumes.joins.by_image_name.get(name, ())
+    )
+    handles = {pair for volume in volumes if (pair := handle_of(volume.source)) is not None}
+    volumes |= dict.fromkeys(_volumes_of_handles(whole, handles))
+    images |= frozenset(_image_names((*volumes,), ()))
+    claims = {*seed.claims, *_claims_of(whole, volumes)}
+    ids = {image.image_id for image in seed.images if image.image_id}
+    views = tuple(_views_named(view, images, ids) for view in whole.views)
+    ids |= {view.image_id for found in views for _, view in found if view.image_id}
+    return _Objects(
+        volumes=(*volumes,),
+        claims=frozenset(claims),
+        users=_users(whole, seed, claims, handles, images),
+        images=images,
+        views=views,
+        words=frozenset(
+            {
+                *(volume.name for volume in volumes),
+                *(handle for _, handle in handles),
+                *(staging_hash(handle) for _, handle in handles),
+                *images,
+                *ids,
+            }
+        ),
+    )
+
+
+def _volumes_of_handles(whole: ClusterIndex, handles: Iterable[Key]) -> Iterator[PersistentVolume]:
+    for handle in handles:
+        yield from whole.volumes.joins.by_handle.get(handle, ())
+
+
+def _image_names(
+    volumes: Iterable[PersistentVolume], images: Iterable[ImageIdentity]
+) -> Iterator[str]:
+    for volume in volumes:
+        image = volume_image(volume)
+        if image is not None:
+            yield image.spec.name
+    for image in images:
+        yield image.spec.name
+
+
+def _claims_of(whole: ClusterIndex, volumes: Iterable[PersistentVolume]) -> Iterator[Key]:
+    """Yield the claims by claimRef of a PV and by volumeName of a claim; either may be wrong."""
+    for volume in volumes:
+        if volume.claim is not None:
+            yield key_of(volume.claim)
+        for claim in whole.claims.of_volume.get(volume.name, ()):
+            yield key_of(claim.ref)
+
+
+def _users(
+    whole: ClusterIndex,
+    seed: _Seed,
+    claims: Iterable[Key],
+    handles: Iterable[Key],
+    images: Iterable[str],
+) -> tuple[Pod, ...]:
+    pods = whole.pods
+    found = dict.fromkeys(seed.pods)
+    for claim in claims:
+        found |= dict.fromkeys(pods.of_claim.get(claim, ()))
+    for handle in {*handles, *seed.handles}:
+        found |= dict.fromkeys(pods.of_handle.get(handle, ()))
+    for image in images:
+        found |= dict.fromkeys(pods.of_image.get(image, ()))
+    return (*found,)
+
+
+def _views_named(
+    views: Views, images: Iterable[str], image_ids: set[str]
+) -> tuple[tuple[int, ImageView], ...]:
+    """Return the views of the images in one cluster; the id identifies a renamed image."""
+    found = [view for name in images for view in views.by_name.get(name, ())]
+    ids = image_ids | {view.image_id for _, view in found if view.image_id}
+    found += [view for image_id in ids for view in views.by_id.get(image_id, ())]
+    return tuple(sorted({number: (number, view) for number, view in found}.values(), key=_number))
+
+
+def _number(numbered: tuple[int, object]) -> int:
+    return numbered[0]
+
+
+# --------------------------------------------------------------------------------------------------
+# Ceph
+# --------------------------------------------------------------------------------------------------
+
+
+def _ceph(whole: ClusterIndex, objects: _Objects) -> CephView | None:
+    ceph = whole.snapshot.ceph
+    if ceph is None:
+        return None
+    return CephView(
+        clusters=tuple(
+            replace(
+                cluster,
+                images=tuple(view for _, view in views),
+                source=_without_gaps_of(cluster.source),
+            )
+            for cluster, views in zip(ceph.clusters, objects.views, strict=True)
+        )
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# Kubernetes
+# --------------------------------------------------------------------------------------------------
+
+
+def _kube(
+    whole: ClusterIndex, kube: KubeView, seed: _Seed, objects: _Objects, *, is_local: bool
+) -> KubeView:
+    published, attachments = _published(whole, objects), _attachments(whole, objects)
+    pods = dict.fromkeys((*objects.users, *(whole.here.pods if is_local else ())))
+    volumes = dict.fromkeys((*objects.volumes, *_further_volumes(whole, objects)))
+    attached = {
+        attachment.persistent_volume for attachment in attachments if attachment.persistent_volume
+    }
+    volumes |= dict.fromkeys(_known(whole.volumes.by_name, attached))
+    if not objects.volumes:
+        # The owner of the image is unknown: it may be any pod on a node that holds the image.
+        nodes = {entry.node.name for entry in published} | _nodes_of(whole, objects)
+        pods |= dict.fromkeys(pod for node in nodes for pod in whole.pods.on_node.get(node, ()))
+        volumes |= dict.fromkeys(_volumes_of_pods(whole, pods))
+    claims = {*objects.claims, *_claims_of_pods(pods), *_claims_of(whole, volumes)}
+    return replace(
+        kube,
+        # In order of their names, as the API lists them.
+        persistent_volumes=_instead(
+            kube.persistent_volumes, sorted(volumes, key=lambda volume: volume.name)
+        ),
+        claims=_instead(kube.claims, _known(whole.claims.by_key, claims)),
+        pods=_instead(kube.pods, sorted(pods, key=lambda pod: key_of(pod.ref))),
+        attachments=_instead(
+            kube.attachments,
+            sorted(
+                {*attachments, *_witnesses(whole, objects)}, key=lambda attachment: attachment.name
+            ),
+        ),
+        events=_instead(kube.events, _events(whole, seed)),
+        workloads=_instead(kube.workloads, _workloads(whole, objects.users)),
+        published=_instead(kube.published, _reports(whole, published)),
+    )
+
+
+def _instead(
+    every: tuple[_T, ...] | NotObserved, some: Iterable[_T]
+) -> tuple[_T, ...] | NotObserved:
+    """Return some objects in place of all, or NotObserved if they were not observed."""
+    return every if isinstance(every, NotObserved) else tuple(some)
+
+
+def _known(index: dict[_K, _T], keys: Iterable[_K]) -> list[_T]:
+    """Return the indexed objects that have one of the keys, in order of the keys."""
+    return [index[key] for key in sorted(keys) if key in index]
+
+
+def _further_volumes(whole: ClusterIndex, objects: _Objects) -> Iterator[PersistentVolume]:
+    """Yield the PVs that name the claims or that the claims name, and the PVs that nearly fit."""
+    for key in objects.claims:
+        yield from whole.volumes.by_claim.get(key, ())
+        claim = whole.claims.by_key.get(key)
+        if claim is None:
+            continue
+        yield from _known(whole.volumes.by_name, {claim.volume_name or ""})
+        if claim.phase != "Bound":
+            yield from whole.volumes.shelf.nearest(claim)
+
+
+def _claims_of_pods(pods: Iterable[Pod]) -> Iterator[Key]:
+    for pod in pods:
+        for name in pod.claims:
+            yield pod.ref.namespace, name
+
+
+def _volumes_of_pods(whole: ClusterIndex, pods: Iterable[Pod]) -> Iterator[PersistentVolume]:
+    for key in _claims_of_pods(pods):
+        yield from whole.volumes.by_claim.get(key, ())
+
+
+def _attachments(whole: ClusterIndex, objects: _Objects) -> list[VolumeAttachment]:
+    """Return the attachments by the PV that they name, and by the PV that gives their name."""
+    known, names = whole.attachments, [volume.name for volume in objects.volumes]
+    found = (
+        attachment
+        for name in names
+        for attachment in (*known.of_volume.get(name, ()), *known.odd_of.get(name, ()))
+    )
+    return list(dict.fromkeys(found))
+
+
+def _witnesses(whole: ClusterIndex, objects: _Objects) -> Iterator[VolumeAttachment]:
+    """Yield any attachment of each driver: it shows that volumes of the driver are attached."""
+    for volume in objects.volumes:
+        handle = handle_of(volume.source)
+        if handle is not None:
+            yield from _known(whole.attachments.of_driver, {handle[0]})
+
+
+def _events(whole: ClusterIndex, seed: _Seed) -> Iterator[KubeEvent]:
+    """Yield the events of the PVs, claims and pods of the target."""
+    claims = {*seed.claims, *(key_of(volume.claim) for volume in seed.volumes if volume.claim)}
+    pods = {key_of(pod.ref) for key in claims for pod in whole.pods.of_claim.get(key, ())}
+    pods |= {key_of(pod.ref) for pod in seed.pods}
+    volumes = {key for volume in seed.volumes for key in keys_of_volume(volume)}
+    for key in sorted(claims | pods | volumes):
+        yield from whole.events.get(key, ())
+
+
+def _workloads(whole: ClusterIndex, pods: Iterable[Pod]) -> Iterable[Workload]:
+    """Return the controllers of pods, and the controllers of those controllers."""
+    found: dict[Key, Workload] = {}
+    keys = {(pod.ref.namespace, owner) for pod in pods for owner in pod.owners}
+    while keys:
+        new = {
+            key: whole.workloads[key] for key in sorted(keys - {*found}) if key in whole.workloads
+        }
+        found |= new
+        keys = {(pod.ref.namespace, owner) for pod in new.values() for owner in pod.owners}
+    return found.values()
+
+
+# --------------------------------------------------------------------------------------------------
+# The reports of agents
+# --------------------------------------------------------------------------------------------------
+
+
+def _watchers(objects: _Objects) -> Iterator[tuple[ImageView, Watcher]]:
+    for cluster in objects.views:
+        for _, view in cluster:
+            for watcher in (*observed_of(view.watchers), *view.transient_watchers):
+                yield view, watcher
+
+
+def _nodes_of(whole: ClusterIndex, objects: _Objects) -> set[str]:
+    """Return the nodes of the pods, and the nodes that have the address of a watcher."""
+    ips = {spelled(watcher.address.ip) for _, watcher in _watchers(objects)}
+    nodes = {node.name for ip in ips for node in whole.nodes.by_ip.get(ip, ())}
+    return nodes | {user.node_name for user in objects.users if user.node_name}
+
+
+def _published(whole: ClusterIndex, objects: _Objects) -> list[PublishedEntry]:
+    """Return the reports of agents about the images, and about the clients that watch them."""
+    known = whole.published
+    entries = [
+        entry for volume in objects.volumes for entry in known.of_volume.get(volume.name, ())
+    ]
+    entries += [entry for name in objects.images for entry in known.of_image.get(name, ())]
+    for view, watcher in _watchers(objects):
+        theirs = known.of_client.get(client_of(watcher.client, watcher.address), [])
+        # One mapping of a client proves its node; the mappings of the image are already included.
+        ours = (entry for entry in theirs if entry.mapping.fsid == view.fsid)
+        first = next(ours, None)
+        entries += [] if first is None else [first]
+        entries += [entry for entry in theirs if _is_of(entry, view)]
+    return entries
+
+
+def _is_of(entry: PublishedEntry, view: ImageView) -> bool:
+    return view.image_id is not None and entry.mapping.image_id == view.image_id
+
+
+def _reports(whole: ClusterIndex, entries: Iterable[PublishedEntry]) -> tuple[PublishedNode, ...]:
+    """Return the reports of all nodes, with these mappings and those whose image is unknown.
+
+    A recent report of a node counts even if it contains nothing about the target.
+    """
+    by_node: dict[int, list[PublishedEntry]] = by_each((entry.number, entry) for entry in entries)
+    if not by_node:
+        return whole.published.reports
+    found = list(whole.published.reports)
+    for number, theirs in by_node.items():
+        found[number] = replace(theirs[0].node, mappings=_in_order(theirs))
+    return tuple(found)
+
+
+def _in_order(entries: list[PublishedEntry]) -> tuple[PublishedMapping, ...]:
+    wanted = {id(entry.mapping) for entry in entries}
+    return tuple(
+        mapping
+        for mapping in observed_of(entries[0].node.mappings)
+        if id(mapping) in wanted or mapping.image is None
+    )

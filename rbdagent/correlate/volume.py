@@ -1,0 +1,333 @@
+"""One image, every object that refers to it, and every client that holds it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from rbdagent.correlate.holders import holders_of, local_holder
+from rbdagent.correlate.image_identity import (
+    identity_of_mapping,
+    images_of,
+    mappings_of,
+    names,
+    pods_of,
+    settled,
+    target_claims,
+    target_volumes,
+    views_of,
+    volume_image,
+)
+from rbdagent.correlate.node_usage import (
+    Directories,
+    directories_of,
+    known_handles,
+    leftovers_of,
+    maps,
+    unbacked_of,
+)
+from rbdagent.correlate.volume_names import (
+    VolumeIndex,
+    VolumeNames,
+    attachments_of,
+    claims_of,
+    events_of,
+    index_of,
+    names_of,
+    oldest_first,
+    users_of,
+)
+from rbdagent.correlate.waiting_pods import waited_for
+from rbdagent.model import (
+    ImageIdentity,
+    ImageView,
+    KubeEvent,
+    KubeView,
+    Mapping,
+    NotObserved,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    PodVolumeDirectory,
+    Snapshot,
+    Target,
+    TargetKind,
+    Volume,
+)
+
+
+class NodeUses(Struct, frozen=True, kw_only=True):
+    """A snapshot with the uses of this node's volumes; a join is expensive, so it is kept."""
+
+    snapshot: Snapshot
+    mapped: tuple[Volume, ...]
+    """See :func:`correlate_node`."""
+    waited_for: tuple[Volume, ...]
+    """See :func:`correlate_waiting`."""
+
+    @property
+    def every(self) -> tuple[Volume, ...]:
+        """The mapped volumes, then the volumes that a pod waits for."""
+        return (*self.mapped, *self.waited_for)
+
+
+def uses_of_node(snapshot: Snapshot) -> NodeUses:
+    """Join every volume that this node has mapped, or that a pod on it needs."""
+    return NodeUses(
+        snapshot=snapshot,
+        mapped=correlate_node(snapshot),
+        waited_for=correlate_waiting(snapshot),
+    )
+
+
+class Indexed(NamedTuple):
+    """A snapshot and its indexes: a node with many mappings needs many lookups."""
+
+    snapshot: Snapshot
+    volumes: VolumeIndex
+    directories: Directories
+
+
+def indexed(snapshot: Snapshot, directories: Directories | None = None) -> Indexed:
+    """Index the PVs and kubelet's directories of a snapshot; reuse the index of directories."""
+    return Indexed(snapshot, index_of(snapshot.kubernetes), directories or directories_of(snapshot))
+
+
+def correlate(snapshot: Snapshot, directories: Directories | None = None) -> Volume:
+    """Join all facts about the target of a snapshot.
+
+    For a pod with several RBD volumes, use the volume that its warning events name, else the first
+    by name; the others are in ``further_volumes``.
+
+    Args:
+        snapshot: the snapshot.
+        directories: the directories of its node, if several snapshots have the same node.
+    """
+    look = indexed(snapshot, directories)
+    chosen = _chosen_volumes(snapshot)
+    image = volume_image(chosen[0]) if chosen else None
+    if image is None:
+        image = next(iter(images_of(snapshot.target, snapshot.node, snapshot.kubernetes)), None)
+        unnamed = _unnamed_device(snapshot)
+        if image is None and unnamed is not None:
+            return _use_of_mapping(unnamed, look)
+    return _use(image, chosen, look, snapshot.target)
+
+
+def correlate_node(snapshot: Snapshot) -> tuple[Volume, ...]:
+    """Join all facts about every image that this node has mapped: one use for each image."""
+    found: list[Volume] = []
+    seen: set[Mapping] = set()
+    look = indexed(snapshot)
+    for mapping in mappings_of(snapshot.node):
+        if mapping in seen:
+            continue
+        use = _use_of_mapping(mapping, look)
+        seen |= {holder.mapping for holder in use.holders if holder.mapping is not None}
+        found.append(use)
+    return tuple(found)
+
+
+def correlate_waiting(snapshot: Snapshot) -> tuple[Volume, ...]:
+    """Join all facts about every volume that a pod of this node may wait for.
+
+    Return one use for each pod and volume: its target is the pod, and its PV is the PV of the pod.
+    """
+    waits = waited_for(snapshot)
+    if not waits:
+        return ()
+    look = indexed(snapshot)
+    return tuple(
+        _use(volume_image(volume), (volume,), look, _target_of(pod)) for pod, volume in waits
+    )
+
+
+def _target_of(pod: Pod) -> Target:
+    namespace, name = pod.ref.namespace, pod.ref.name
+    return Target(given=f"pod/{name}", kind=TargetKind.POD, name=name, namespace=namespace)
+
+
+def further_volumes(use: Volume, snapshot: Snapshot) -> tuple[PersistentVolume, ...]:
+    """Return the other RBD volumes of the target, which is a pod."""
+    shown = {volume.name for volume in use.other_volumes}
+    if use.persistent_volume is not None:
+        shown.add(use.persistent_volume.name)
+    return tuple(
+        volume
+        for volume in target_volumes(snapshot.target, snapshot.kubernetes)
+        if volume.name not in shown and volume_image(volume) is not None
+    )
+
+
+def _chosen_volumes(snapshot: Snapshot) -> tuple[PersistentVolume, ...]:
+    """Return the PVs of the target: RBD volumes first, of these first those with warning events."""
+    volumes = target_volumes(snapshot.target, snapshot.kubernetes)
+    kube = snapshot.kubernetes
+    events = () if kube is None or isinstance(kube.events, NotObserved) else kube.events
+    warned = " ".join(event.message for event in events if event.type == "Warning")
+    ranked = sorted(
+        volumes,
+        key=lambda volume: (
+            volume_image(volume) is None,
+            f'"{volume.name}"' not in warned,
+            volume.name,
+        ),
+    )
+    if snapshot.target.kind is TargetKind.POD:
+        return tuple(ranked[:1])
+    return tuple(ranked)
+
+
+def _unnamed_device(snapshot: Snapshot) -> Mapping | None:
+    """Return the device that a device target names; its image was not observed."""
+    if snapshot.target.kind is not TargetKind.DEVICE:
+        return None
+    return next(
+        (mapping for mapping in mappings_of(snapshot.node) if names(snapshot.target, mapping)), None
+    )
+
+
+def _use_of_mapping(mapping: Mapping, look: Indexed) -> Volume:
+    snapshot = look.snapshot
+    target = Target(given=mapping.device, kind=TargetKind.DEVICE, name=mapping.device)
+    if snapshot.target.kind is not TargetKind.NONE:
+        target = snapshot.target
+    image, chosen = _meant_by(mapping, look.volumes)
+    if image is None:
+        unknown = VolumeNames(image=None, volumes_seen=False)
+        holder = local_holder(mapping, unknown, (), snapshot, look.directories, watch=None)
+        return Volume(
+            target=target,
+            image=None,
+            image_view=None,
+            persistent_volume=None,
+            holders=(holder,),
+        )
+    return _use(image, chosen, look, target)
+
+
+def names_of_mapping(mapping: Mapping, look: Indexed) -> VolumeNames:
+    """Return every name of a mapping's image, according to the API and to the node."""
+    image, chosen = _meant_by(mapping, look.volumes)
+    names = names_of(image, chosen, look.snapshot.kubernetes, look.volumes, look.snapshot.ceph)
+    return known_handles(mapping, names, look.directories)
+
+
+def _meant_by(
+    mapping: Mapping, index: VolumeIndex
+) -> tuple[ImageIdentity | None, tuple[PersistentVolume, ...]]:
+    """Return the image of a mapping, and the PVs that the cookie of an nbd device names."""
+    chosen = _volumes_by_backend(mapping, index)
+    image = identity_of_mapping(mapping)
+    return (volume_image(chosen[0]) if image is None and chosen else image), chosen
+
+
+def _volumes_by_backend(mapping: Mapping, index: VolumeIndex) -> tuple[PersistentVolume, ...]:
+    """Return the PVs whose handle is the cookie of an nbd device."""
+    backend = mapping.nbd.backend if mapping.nbd is not None else None
+    if backend is None:
+        return ()
+    return tuple(
+        volume
+        for (_, handle), volumes in index.by_handle.items()
+        if handle == backend
+        for volume in volumes
+    )
+
+
+def _use(
+    image: ImageIdentity | None,
+    chosen: tuple[PersistentVolume, ...],
+    look: Indexed,
+    target: Target,
+) -> Volume:
+    snapshot, kube = look.snapshot, look.snapshot.kubernetes
+    known = names_of(image, chosen, kube, look.volumes, snapshot.ceph)
+    views: tuple[ImageView, ...] = ()
+    if image is not None:
+        # A target that is only an image name may mean an image in any cluster, so do not choose.
+        by_name = target.kind is TargetKind.IMAGE
+        volume = known.volumes[0] if known.volumes and not by_name else None
+        image = settled(image, volume, snapshot.node, snapshot.ceph)
+        known = names_of(image, chosen, kube, look.volumes, snapshot.ceph)
+        views = views_of(image, snapshot.ceph)
+    local = tuple(mapping for mapping in mappings_of(snapshot.node) if maps(mapping, known))
+    users = users_of(known, kube)
+    volumes = known.volumes
+    return Volume(
+        target=target,
+        image=image,
+        image_view=views[0] if len(views) == 1 else None,
+        persistent_volume=volumes[0] if volumes else None,
+        other_volumes=volumes[1:],
+        claim=_claim_of(known, snapshot, target),
+        holders=()
+        if image is None
+        else holders_of(known, local, views, snapshot, look.directories),
+        pods=users,
+        waiting_pods=tuple(
+            pod
+            for pod in users or _pods_without_volume(known, target, kube)
+            if pod.phase == "Pending" and pod.deleting_since is None
+        ),
+        attachments=attachments_of(known, snapshot),
+        events=_events(known, snapshot),
+        unbacked=unbacked_of(known, snapshot.node),
+        leftovers=_leftovers(known, local, look),
+    )
+
+
+def _pods_without_volume(
+    known: VolumeNames, target: Target, kube: KubeView | None
+) -> tuple[Pod, ...]:
+    """Return the pods that wait for the target's claim, if it has no PV or does not exist."""
+    if known.volumes or known.image is not None:
+        return ()
+    wanted = {*target_claims(target, kube)}
+    return tuple(
+        pod
+        for pod in pods_of(kube)
+        if not wanted.isdisjoint((pod.ref.namespace, name) for name in pod.claims)
+    )
+
+
+def _claim_of(
+    known: VolumeNames, snapshot: Snapshot, target: Target
+) -> PersistentVolumeClaim | None:
+    """Return the claim that the target names, else the claim to which the PV is bound."""
+    claims = {
+        (claim.ref.namespace, claim.ref.name): claim for claim in claims_of(snapshot.kubernetes)
+    }
+    if target.kind is TargetKind.CLAIM:
+        return claims.get((target.namespace, target.name))
+    bound = [volume.claim for volume in known.volumes if volume.claim is not None]
+    for ref in bound:
+        if (ref.namespace, ref.name) in claims:
+            return claims[ref.namespace, ref.name]
+    if known.volumes:
+        return None
+    wanted = target_claims(target, snapshot.kubernetes)
+    return next((claims[key] for key in wanted if key in claims), None)
+
+
+def _events(known: VolumeNames, snapshot: Snapshot) -> tuple[KubeEvent, ...]:
+    """Return the events of the volume; with a target, the API was queried only for its events."""
+    kube = snapshot.kubernetes
+    if kube is None or isinstance(kube.events, NotObserved):
+        return ()
+    if snapshot.target.kind is TargetKind.NONE:
+        return events_of(known, users_of(known, kube), kube)
+    return oldest_first(kube.events)
+
+
+def _leftovers(
+    known: VolumeNames, local: tuple[Mapping, ...], look: Indexed
+) -> tuple[PodVolumeDirectory, ...]:
+    """Return the pod directories that are leftovers for every mapping."""
+    found = [
+        leftovers_of(mapping, known, look.snapshot, look.directories)
+        for mapping in local or (None,)
+    ]
+    common = set(found[0]).intersection(*found[1:])
+    return tuple(sorted(common, key=lambda leftover: leftover.path))

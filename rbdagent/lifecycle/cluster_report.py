@@ -1,0 +1,303 @@
+"""Everything that is stuck in a cluster: unhealthy objects, and the causes that several share.
+
+The rules are the same as for a single target. Each object is diagnosed on the part of the snapshot
+that concerns it.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from rbdagent.catalog import CATALOG
+from rbdagent.correlate import correlate
+from rbdagent.correlate.cluster_index import ClusterIndex, whole_of
+from rbdagent.correlate.snapshot_slice import part_of
+from rbdagent.lifecycle.steps import life_of
+from rbdagent.lifecycle.targets import EVERYTHING, Scope, subjects_of
+from rbdagent.lifecycle.triage import Triage
+from rbdagent.model import (
+    AffectedObject,
+    Cause,
+    ClusterReport,
+    Finding,
+    HolderVerdict,
+    Lifecycle,
+    LifecycleStep,
+    Node,
+    NotObserved,
+    Pod,
+    Severity,
+    Snapshot,
+    Target,
+    TargetKind,
+    Verdict,
+    Volume,
+    VolumeAttachment,
+    observed_of,
+)
+from rbdagent.rules import WEIGHT, coverage_gaps, next_commands
+from rbdagent.rules.context import RuleContext
+from rbdagent.rules.node import of_node
+from rbdagent.rules.pod_events import has_waited
+from rbdagent.verdicts.timing import AGES, MOVING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_PUNCTUATION: Final = ".,:;()[]{}\"'"
+_KINDS: Final = (
+    TargetKind.CLAIM,
+    TargetKind.DEVICE,
+    TargetKind.IMAGE,
+    TargetKind.PERSISTENT_VOLUME,
+    TargetKind.POD,
+)
+"""If several objects have the same findings, the object of the first of these kinds is reported."""
+_OF_NODE: Final = frozenset({"RBD201", "RBD202"})
+"""The driver or kubelet of a node is down. Volumes that are in use there continue to work."""
+_UNSEEN: Final = "RBD119"
+_OMITTED: Final = frozenset({"RBD115", _UNSEEN})
+"""Not reported for a device or image without a PV: mappings outside Kubernetes are out of scope."""
+
+
+def stuck_in(snapshot: Snapshot, scope: Scope = EVERYTHING) -> ClusterReport:
+    """Return everything that is stuck, the worst first.
+
+    Args:
+        snapshot: a snapshot of the whole cluster, see `CollectScope.EVERYTHING`.
+        scope: the namespace and labels of the volumes to diagnose.
+    """
+    whole = whole_of(snapshot)
+    subjects, suspicion = subjects_of(whole, scope), Triage(whole)
+    suspects = (target for target in subjects.targets if suspicion.falls_on(target))
+    stuck = without_repetition(lives_that_are_stuck(whole, suspects))
+    return ClusterReport(
+        causes=_causes(stuck),
+        findings=(*_of_node(snapshot, stuck), *_of_sources(snapshot)),
+        claims=subjects.claims,
+        volumes=subjects.volumes,
+        pods=subjects.pods,
+        others=subjects.others,
+    )
+
+
+def unseen_of(snapshot: Snapshot) -> str | None:
+    """Return why objects that are stuck may be missing; None if all objects were observed."""
+    kube = snapshot.kubernetes
+    if kube is None:
+        return snapshot.sources.kubernetes.reason or "Kubernetes was not queried"
+    parts = (kube.claims, kube.pods, kube.persistent_volumes)
+    return next((part.reason for part in parts if isinstance(part, NotObserved)), None)
+
+
+def is_complete(found: ClusterReport) -> bool:
+    """Return whether everything requested was observed.
+
+    A source that was skipped on request has a finding of severity INFO and does not count.
+    """
+    return all(
+        finding.severity is Severity.INFO
+        for finding in found.findings
+        if finding.code in coverage_gaps.CODES
+    )
+
+
+def is_empty(found: ClusterReport) -> bool:
+    """Return whether no object was in scope: the name of the namespace may be misspelled."""
+    return not (found.claims or found.volumes or found.pods or found.others)
+
+
+def lives_that_are_stuck(
+    whole: ClusterIndex, targets: Iterable[Target]
+) -> Iterator[AffectedObject]:
+    """Yield the targets that have a finding of severity WARNING or above."""
+    for target in targets:
+        part = part_of(whole, target)
+        life = among_all(life_of(correlate(part, whole.here.directories), part), part)
+        serious = serious_findings(life)
+        if serious:
+            yield AffectedObject(life=life, finding=serious[0], since=_since(life, serious[0]))
+
+
+def among_all(life: Lifecycle, snapshot: Snapshot) -> Lifecycle:
+    """Return a lifecycle without the findings that the list reports once or does not report."""
+    omitted = coverage_gaps.CODES | coverage_gaps.OF_ONE_VOLUME | _omitted(life, snapshot)
+    kept = tuple(
+        finding
+        for finding in life.findings
+        if finding.code not in omitted and not _is_of_node(finding, snapshot)
+    )
+    diagnosis = replace(life.diagnosis, findings=kept, next_commands=next_commands(kept))
+    return replace(life, diagnosis=diagnosis)
+
+
+def _is_of_node(finding: Finding, snapshot: Snapshot) -> bool:
+    """Return whether a finding is about the observed node and no volume there waits for its fix."""
+    node = snapshot.node
+    return (
+        node is not None
+        and finding.code in _OF_NODE
+        and finding.subject == f"node {node.node_name}"
+        and finding.severity is Severity.WARNING
+    )
+
+
+def _of_node(snapshot: Snapshot, stuck: Iterable[AffectedObject]) -> tuple[Finding, ...]:
+    """Return the findings about the observed node that are not the cause of a stuck volume."""
+    causes = {(cause.finding.code, cause.finding.subject) for cause in stuck}
+    return tuple(
+        finding for finding in of_node(snapshot) if (finding.code, finding.subject) not in causes
+    )
+
+
+def _omitted(life: Lifecycle, snapshot: Snapshot) -> frozenset[str]:
+    use = life.diagnosis.use
+    if use.target.kind in {TargetKind.DEVICE, TargetKind.IMAGE}:
+        return _OMITTED
+    holding = [judged.holder for judged in life.diagnosis.holders if not judged.holder.transient]
+    is_held = any(holder.mapping or holder.watcher or holder.published for holder in holding)
+    waits = any(has_waited(pod, snapshot, MOVING) for pod in use.waiting_pods)
+    # Without a pod that waits, it does not matter that the holders are unknown.
+    return frozenset() if is_held or waits else frozenset({_UNSEEN})
+
+
+def serious_findings(life: Lifecycle) -> tuple[Finding, ...]:
+    """Return the findings for which a lifecycle is reported."""
+    return tuple(finding for finding in life.findings if finding.severity is not Severity.INFO)
+
+
+def _of_sources(snapshot: Snapshot) -> tuple[Finding, ...]:
+    use = Volume(target=snapshot.target, image=None, image_view=None, persistent_volume=None)
+    case = RuleContext(use=use, snapshot=snapshot, judged=(), verdict=Verdict.UNDETERMINED)
+    findings = (
+        *coverage_gaps.sources(case),
+        *coverage_gaps.clusters(case),
+        *coverage_gaps.gaps(case),
+    )
+    return tuple(sorted(dict.fromkeys(findings), key=lambda finding: WEIGHT[finding.severity]))
+
+
+def without_repetition(stuck: Iterable[AffectedObject]) -> list[AffectedObject]:
+    """Return the objects without those whose findings an object of an earlier kind already has."""
+    kept: list[AffectedObject] = []
+    reported: set[Finding] = set()
+    by_kind = sorted(stuck, key=_kind_order)
+    for _, of_kind in groupby(by_kind, key=_kind_order):
+        new = [item for item in of_kind if not reported.issuperset(serious_findings(item.life))]
+        reported.update(finding for item in new for finding in serious_findings(item.life))
+        kept += new
+    return kept
+
+
+def _kind_order(stuck: AffectedObject) -> int:
+    return _KINDS.index(stuck.life.diagnosis.use.target.kind)
+
+
+# --------------------------------------------------------------------------------------------------
+# Start times
+# --------------------------------------------------------------------------------------------------
+
+
+def _since(life: Lifecycle, finding: Finding) -> str | None:
+    """Return the earliest time since which a volume is stuck, based on the step of its finding."""
+    use, step = life.diagnosis.use, CATALOG[finding.code].step
+    claim, volume, pod = use.claim, use.persistent_volume, life.pod
+    moments: list[str | None] = []
+    if claim is not None:
+        waits = step in {LifecycleStep.PROVISION, LifecycleStep.BIND, LifecycleStep.SCHEDULE}
+        moments += [claim.created_at if waits else claim.deleting_since]
+    if volume is not None and step in {LifecycleStep.RELEASE, LifecycleStep.RECLAIM}:
+        moments += [volume.deleting_since, volume.phase_since]
+    if step is LifecycleStep.DETACH:
+        moments += [_detaching_since(observed_of(use.attachments))]
+    moments += [_first(waiter.created_at for waiter in use.waiting_pods)]
+    moments += [_first(_since_of_holder(judged) for judged in life.diagnosis.holders)]
+    moments += [None if pod is None else pod.deleting_since]
+    return next((moment for moment in moments if moment is not None), None)
+
+
+def _since_of_holder(judged: HolderVerdict) -> str | None:
+    """Return since when the holder's node is down or its agent reports the same verdict."""
+    holder = judged.holder
+    if isinstance(holder.node_object, Node) and holder.node_object.ready is not True:
+        return holder.node_object.ready_changed_at
+    return None if holder.published is None else holder.published.since
+
+
+def _first(moments: Iterable[str | None]) -> str | None:
+    return min((moment for moment in moments if moment is not None), default=None)
+
+
+def _detaching_since(attachments: Iterable[VolumeAttachment]) -> str | None:
+    return _first(attachment.deleting_since for attachment in attachments)
+
+
+# --------------------------------------------------------------------------------------------------
+# Shared causes
+# --------------------------------------------------------------------------------------------------
+
+
+def _causes(stuck: Iterable[AffectedObject]) -> tuple[Cause, ...]:
+    """Group objects by cause. Data in danger comes first, then the cause of most objects."""
+    by_cause: dict[tuple[str, str], list[AffectedObject]] = {}
+    for item in stuck:
+        by_cause.setdefault(_cause_of(item), []).append(item)
+    causes = [
+        Cause(finding=affected[0].finding, affected=tuple(affected))
+        for affected in (sorted(group, key=_place) for group in by_cause.values())
+    ]
+    return tuple(sorted(causes, key=_cause_order))
+
+
+def _place(stuck: AffectedObject) -> tuple[str, str]:
+    target = stuck.life.diagnosis.use.target
+    return (target.namespace, target.given)
+
+
+def _cause_order(cause: Cause) -> tuple[int, int, str, tuple[str, str]]:
+    return (
+        WEIGHT[cause.finding.severity],
+        -len(cause.affected),
+        cause.finding.code,
+        _place(cause.affected[0]),
+    )
+
+
+def _cause_of(stuck: AffectedObject) -> tuple[str, str]:
+    """Return the key of a cause: the code of its finding, and its subject or message.
+
+    If the finding is about another object (a node, a Deployment), its subject is the key. Otherwise
+    the key is the message without the object's own names and ages: objects with the same key have
+    the same cause.
+    """
+    own, finding = _own_names(stuck), stuck.finding
+    subject = _nameless(finding.subject, own)
+    if subject == finding.subject:
+        return finding.code, subject
+    return finding.code, AGES.sub("*", _nameless(finding.message, own))
+
+
+def _nameless(text: str, own: frozenset[str]) -> str:
+    return " ".join("*" if word.strip(_PUNCTUATION) in own else word for word in text.split())
+
+
+def _own_names(stuck: AffectedObject) -> frozenset[str]:
+    life, use = stuck.life, stuck.life.diagnosis.use
+    volumes = (use.persistent_volume, *use.other_volumes)
+    pods = (life.pod, *use.waiting_pods, *_pods_of_holders(life))
+    names = {volume.name for volume in volumes if volume is not None}
+    claims = {volume.claim for volume in volumes if volume is not None}
+    names |= {str(claim) for claim in claims if claim is not None}
+    names |= {str(pod.ref) for pod in pods if pod is not None}
+    names |= {attachment.name for attachment in observed_of(use.attachments)}
+    names |= set() if use.claim is None else {str(use.claim.ref), use.claim.volume_name or ""}
+    names |= set() if use.image is None else {str(use.image.spec), use.image.spec.name}
+    return frozenset({*names, use.target.given, f"{use.target.namespace}/{use.target.name}"})
+
+
+def _pods_of_holders(life: Lifecycle) -> Iterator[Pod]:
+    for judged in life.diagnosis.holders:
+        yield from observed_of(judged.holder.pods)

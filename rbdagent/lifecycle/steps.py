@@ -1,0 +1,364 @@
+"""The lifecycle of a volume: which steps are done, which failed, and which finding blocks them.
+
+Findings show why a step failed: each code in the catalogue names its step.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from rbdagent.catalog import CATALOG
+from rbdagent.correlate.holders import is_finished
+from rbdagent.correlate.image_identity import pods_of
+from rbdagent.correlate.volume_names import names_of, pods_naming, users_of
+from rbdagent.model import (
+    DetachPath,
+    Diagnosis,
+    Finding,
+    ImageView,
+    Lifecycle,
+    LifecycleStep,
+    NotObserved,
+    Pod,
+    Severity,
+    Snapshot,
+    StepState,
+    StepStatus,
+    TargetKind,
+    Volume,
+    VolumeAttachment,
+    observed_of,
+)
+from rbdagent.rules import WEIGHT, diagnose, next_commands
+from rbdagent.rules.context import subject_of
+from rbdagent.verdicts.volume_verdict import may_be_shared, volumes_of_use
+
+if TYPE_CHECKING:
+    from rbdagent.model import HolderVerdict
+
+THERE: Final = (
+    LifecycleStep.PROVISION,
+    LifecycleStep.BIND,
+    LifecycleStep.SCHEDULE,
+    LifecycleStep.ATTACH,
+    LifecycleStep.STAGE,
+    LifecycleStep.PUBLISH,
+)
+BACK: Final = (LifecycleStep.UNPUBLISH, LifecycleStep.UNSTAGE, LifecycleStep.DETACH)
+_BLOCKS_FIRST: Final = (
+    LifecycleStep.PROVISION,
+    LifecycleStep.BIND,
+    LifecycleStep.SCHEDULE,
+    LifecycleStep.USE,
+    *BACK,
+    LifecycleStep.ATTACH,
+    LifecycleStep.STAGE,
+    LifecycleStep.PUBLISH,
+    LifecycleStep.RELEASE,
+    LifecycleStep.RECLAIM,
+)
+"""The detach steps come before the attach steps: a volume that one node has not released cannot be
+attached and mapped by the next node."""
+
+_WATCHERS_UNSEEN: Final = "the image's watchers were not observed"
+
+
+def life_of(use: Volume, snapshot: Snapshot) -> Lifecycle:
+    """Return the lifecycle of a volume with its findings, the most blocking one first."""
+    diagnosis = diagnose(use, snapshot)
+    findings = tuple(sorted(diagnosis.findings, key=_blocks_first))
+    diagnosis = replace(diagnosis, findings=findings, next_commands=next_commands(findings))
+    pod = _pod_of(use, snapshot)
+    return Lifecycle(
+        diagnosis=diagnosis,
+        pod=pod,
+        there=_with_findings(_there(use, diagnosis, pod, snapshot), findings),
+        back=_back(diagnosis, pod),
+    )
+
+
+def _blocks_first(finding: Finding) -> tuple[int, int]:
+    step = CATALOG[finding.code].step
+    place = len(_BLOCKS_FIRST) if step is None else _BLOCKS_FIRST.index(step)
+    return WEIGHT[finding.severity], place
+
+
+def _pod_of(use: Volume, snapshot: Snapshot) -> Pod | None:
+    """Return the pod of the target, else a pod that waits, else a pod that uses the volume."""
+    pods = pods_of(snapshot.kubernetes)
+    target = use.target
+    if target.kind is TargetKind.POD:
+        wanted = (target.namespace, target.name)
+        return next((pod for pod in pods if (pod.ref.namespace, pod.ref.name) == wanted), None)
+    if use.waiting_pods:
+        return use.waiting_pods[0]
+    if use.claim is not None and use.persistent_volume is None:
+        return next(iter(pods_naming(use.claim.ref, snapshot.kubernetes)), None)
+    names = names_of(use.image, volumes_of_use(use), snapshot.kubernetes, ceph=snapshot.ceph)
+    users = users_of(names, snapshot.kubernetes)
+    remaining = [pod for pod in users if pod.deleting_since is None]
+    return next(iter(remaining or users), None)
+
+
+# --------------------------------------------------------------------------------------------------
+# Attach path
+# --------------------------------------------------------------------------------------------------
+
+
+def _there(
+    use: Volume, diagnosis: Diagnosis, pod: Pod | None, snapshot: Snapshot
+) -> tuple[StepStatus, ...]:
+    kube = snapshot.kubernetes
+    no_volumes = why_unseen(snapshot, kube.persistent_volumes if kube else None)
+    no_volume = "" if use.persistent_volume else no_volumes
+    no_claims = why_unseen(snapshot, kube.claims if kube else None)
+    no_pods = why_unseen(snapshot, kube.pods if kube else None)
+    bind = _bind(use, no_claims or no_volume)
+    stages = [_provision(use, no_volumes), bind, _schedule(pod, no_pods)]
+    node = pod.node_name if pod is not None else None
+    stages += [_attach(use, node), _stage(diagnosis, node), _publish(pod)]
+    return tuple(stages)
+
+
+def _stage_of(step: LifecycleStep, state: StepState, said: str) -> StepStatus:
+    return StepStatus(step=step, state=state, said=said)
+
+
+def why_unseen(snapshot: Snapshot, found: tuple[object, ...] | NotObserved | None) -> str:
+    """Return why a kind of object was not observed, or "" if it was.
+
+    ``found`` is None if the Kubernetes API was not observed at all.
+    """
+    if found is None:
+        return snapshot.sources.kubernetes.reason or "the Kubernetes API was not queried"
+    return found.reason if isinstance(found, NotObserved) else ""
+
+
+def _provision(use: Volume, unseen: str) -> StepStatus:
+    step, volume = LifecycleStep.PROVISION, use.persistent_volume
+    if volume is not None:
+        origin = (
+            f"provisioned by {volume.provisioner}" if volume.provisioner else "created manually"
+        )
+        return _stage_of(step, StepState.DONE, f"{volume.name}, {origin}")
+    if use.image is not None:
+        return _stage_of(step, StepState.DONE, f"image {use.image.spec}")
+    if unseen:
+        return _stage_of(step, StepState.NOT_OBSERVED, unseen)
+    return _stage_of(step, StepState.WAITING, "no volume exists yet")
+
+
+def _bind(use: Volume, unseen: str) -> StepStatus:
+    step, claim, volume = LifecycleStep.BIND, use.claim, use.persistent_volume
+    if claim is None:
+        if unseen:
+            return _stage_of(step, StepState.NOT_OBSERVED, unseen)
+        if volume is None or volume.claim is None:
+            return _stage_of(step, StepState.SKIPPED, "no claim")
+        return _stage_of(step, StepState.WAITING, f"its claim {volume.claim} does not exist")
+    if claim.phase == "Bound" and volume is not None and volume.phase == "Bound":
+        return _stage_of(step, StepState.DONE, f"claim {claim.ref}")
+    phases = f"claim {claim.ref} is {claim.phase or 'new'}"
+    if volume is not None:
+        phases += f", {volume.name} is {volume.phase}"
+    return _stage_of(step, StepState.WAITING, phases)
+
+
+def _schedule(pod: Pod | None, unseen: str) -> StepStatus:
+    step = LifecycleStep.SCHEDULE
+    if pod is None and unseen:
+        return _stage_of(step, StepState.NOT_OBSERVED, unseen)
+    if pod is None:
+        return _stage_of(step, StepState.SKIPPED, "no pod uses it")
+    if pod.node_name:
+        return _stage_of(step, StepState.DONE, f"pod {pod.ref} on {pod.node_name}")
+    return _stage_of(step, StepState.WAITING, f"pod {pod.ref} is not scheduled to a node")
+
+
+def _attach(use: Volume, node: str | None) -> StepStatus:
+    step = LifecycleStep.ATTACH
+    if node is None:
+        return _stage_of(step, StepState.NOT_STARTED, "")
+    if isinstance(use.attachments, NotObserved):
+        return _stage_of(step, StepState.NOT_OBSERVED, use.attachments.reason)
+    found = next(
+        (attachment for attachment in use.attachments if attachment.node_name == node), None
+    )
+    if found is None:
+        return _stage_of(step, StepState.WAITING, f"no VolumeAttachment for {node}")
+    if found.deleting_since is not None:
+        return _stage_of(step, StepState.WAITING, f"{found.name} is being deleted")
+    if not found.attached:
+        return _stage_of(step, StepState.WAITING, f"{found.name}: not attached")
+    return _stage_of(step, StepState.DONE, f"{found.name} to {node}")
+
+
+def _stage(diagnosis: Diagnosis, node: str | None) -> StepStatus:
+    step = LifecycleStep.STAGE
+    if node is None:
+        return _stage_of(step, StepState.NOT_STARTED, "")
+    here = [judged.holder for judged in diagnosis.holders if judged.holder.node == node]
+    for holder in here:
+        mapping = holder.mapping
+        if mapping is not None:
+            return _stage_of(step, StepState.DONE, f"{mapping.device} on {node}")
+    if here:
+        return _stage_of(step, StepState.DONE, f"{node} watches the image")
+    view = diagnosis.use.image_view
+    if view is None or isinstance(view.watchers, NotObserved):
+        return _stage_of(step, StepState.NOT_OBSERVED, _WATCHERS_UNSEEN)
+    return _stage_of(step, StepState.WAITING, f"{node} has not mapped it")
+
+
+def _publish(pod: Pod | None) -> StepStatus:
+    step = LifecycleStep.PUBLISH
+    if pod is None or pod.node_name is None:
+        return _stage_of(step, StepState.NOT_STARTED, "")
+    if pod.phase == "Running" or any(container.state == "running" for container in pod.containers):
+        return _stage_of(step, StepState.DONE, f"pod {pod.ref} is running")
+    if pod.phase in {"Succeeded", "Failed"}:
+        return _stage_of(step, StepState.SKIPPED, f"pod {pod.ref} has finished")
+    return _stage_of(step, StepState.WAITING, f"pod {pod.ref} is {pod.phase}")
+
+
+def _with_findings(
+    stages: tuple[StepStatus, ...], findings: tuple[Finding, ...]
+) -> tuple[StepStatus, ...]:
+    """Mark steps that have findings as failed, and waiting steps after them as not started."""
+    marked = []
+    is_ahead = False
+    for stage in stages:
+        codes = _codes(stage.step, findings)
+        state = stage.state
+        if codes and state is not StepState.DONE:
+            state = StepState.FAILED
+        elif is_ahead and state is StepState.WAITING:
+            state = StepState.NOT_STARTED
+        is_ahead |= state in {StepState.FAILED, StepState.WAITING}
+        marked.append(StepStatus(step=stage.step, state=state, said=stage.said, codes=codes))
+    return tuple(marked)
+
+
+def _codes(step: LifecycleStep, findings: tuple[Finding, ...]) -> tuple[str, ...]:
+    return tuple(
+        dict.fromkeys(
+            finding.code
+            for finding in findings
+            if finding.severity is not Severity.INFO and CATALOG[finding.code].step is step
+        )
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# Detach path
+# --------------------------------------------------------------------------------------------------
+
+
+def _back(diagnosis: Diagnosis, pod: Pod | None) -> tuple[DetachPath, ...]:
+    """Return the detach path of each other node that holds the volume or has it attached.
+
+    The pod's own node has no detach path, and neither does a node that shares the volume with it.
+    A finding about a holder on another node does not block the path.
+    """
+    use = diagnosis.use
+    own = pod.node_name if pod is not None and pod.deleting_since is None else None
+    nodes = [judged.holder.node for judged in diagnosis.holders if not judged.holder.transient]
+    nodes += [attachment.node_name for attachment in observed_of(use.attachments)]
+    sharing = _sharing_nodes(use)
+    return tuple(
+        DetachPath(
+            node=node,
+            stages=_with_findings(_leaving(diagnosis, node), _without_others(diagnosis, node)),
+        )
+        for node in dict.fromkeys(nodes)
+        if node is not None and node != own and node not in sharing
+    )
+
+
+def _sharing_nodes(use: Volume) -> frozenset[str | None]:
+    """Return the nodes whose pods may use the volume at the same time as pods on other nodes."""
+    if not may_be_shared(use):
+        return frozenset()
+    return frozenset(
+        pod.node_name for pod in use.pods if pod.deleting_since is None and not is_finished(pod)
+    )
+
+
+def _without_others(diagnosis: Diagnosis, node: str) -> tuple[Finding, ...]:
+    holders = {
+        subject_of(judged.holder) for judged in diagnosis.holders if judged.holder.node != node
+    }
+    return tuple(
+        finding
+        for finding in diagnosis.findings
+        if finding.subject not in holders
+        and (finding.subject == f"node {node}" or not finding.subject.startswith("node "))
+    )
+
+
+def _leaving(diagnosis: Diagnosis, node: str) -> tuple[StepStatus, ...]:
+    use = diagnosis.use
+    held = [judged for judged in diagnosis.holders if judged.holder.node == node]
+    unstage = _unstage(held, use.image_view, unknown_clients=_unknown_clients(diagnosis))
+    return (_unpublish(held), unstage, _detach(use.attachments, node))
+
+
+def _unknown_clients(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """Return the watchers whose node is unknown: each of them may run on any node."""
+    holders = [judged.holder for judged in diagnosis.holders]
+    return tuple(
+        subject_of(holder)
+        for holder in holders
+        if holder.node is None and holder.watcher is not None and not holder.transient
+    )
+
+
+def _unpublish(held: list[HolderVerdict]) -> StepStatus:
+    step = LifecycleStep.UNPUBLISH
+    lost = [uid for judged in held for uid in judged.holder.unknown_pod_uids]
+    if lost:
+        said = f"the API does not list pod {lost[0]}, but its container or path still exists"
+        return _stage_of(step, StepState.WAITING, said)
+    if any(
+        "RBD109" in judged.holder.published.findings for judged in held if judged.holder.published
+    ):
+        said = "the agent there reports a container or path of a pod that the API does not list"
+        return _stage_of(step, StepState.WAITING, said)
+    pods = [pod for judged in held for pod in observed_of(judged.holder.pods)]
+    if pods:
+        named = ", ".join(str(pod.ref) for pod in pods)
+        return _stage_of(step, StepState.WAITING, f"{'pod' if len(pods) == 1 else 'pods'} {named}")
+    if any(isinstance(judged.holder.pods, NotObserved) for judged in held):
+        return _stage_of(step, StepState.NOT_OBSERVED, "its pods were not observed")
+    return _stage_of(step, StepState.DONE, "no pod uses it there")
+
+
+def _unstage(
+    held: list[HolderVerdict], view: ImageView | None, *, unknown_clients: tuple[str, ...]
+) -> StepStatus:
+    step = LifecycleStep.UNSTAGE
+    if not held and (view is None or isinstance(view.watchers, NotObserved)):
+        return _stage_of(step, StepState.NOT_OBSERVED, _WATCHERS_UNSEEN)
+    if not held and unknown_clients:
+        said = f"{', '.join(unknown_clients)} may be on this node"
+        return _stage_of(step, StepState.NOT_OBSERVED, said)
+    if not held:
+        return _stage_of(step, StepState.DONE, "no client there has it mapped")
+    mapping = held[0].holder.mapping
+    what = mapping.device if mapping is not None else "its watch"
+    return _stage_of(step, StepState.WAITING, f"{what} still exists: {held[0].verdict}")
+
+
+def _detach(attachments: tuple[VolumeAttachment, ...] | NotObserved, node: str) -> StepStatus:
+    step = LifecycleStep.DETACH
+    if isinstance(attachments, NotObserved):
+        return _stage_of(step, StepState.NOT_OBSERVED, attachments.reason)
+    attached = next(
+        (attachment for attachment in attachments if attachment.node_name == node), None
+    )
+    if attached is None:
+        return _stage_of(step, StepState.DONE, "no VolumeAttachment")
+    state = "is being deleted" if attached.deleting_since else "still exists"
+    return _stage_of(step, StepState.WAITING, f"{attached.name} {state}")

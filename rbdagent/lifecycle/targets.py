@@ -1,0 +1,223 @@
+"""All possible targets in a whole cluster: each claim, PV, pod and device once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rbdagent.correlate.image_identity import identity_of_mapping, mappings_of, same_image
+from rbdagent.correlate.volume_names import key_of
+from rbdagent.model import (
+    ImageIdentity,
+    NotObserved,
+    OtherSource,
+    PublishedMapping,
+    Target,
+    TargetKind,
+    Verdict,
+    observed_of,
+)
+from rbdagent.parse.selector import meets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sized
+
+    from rbdagent.correlate.cluster_index import ClusterIndex, Key
+    from rbdagent.model import PersistentVolume, PersistentVolumeClaim, Pod, Selector
+
+_AT_PEACE: Final = frozenset(
+    {
+        Verdict.IN_USE,
+        Verdict.STAGED,
+        Verdict.SHARED,
+        Verdict.FREE,
+        Verdict.FOREIGN,
+        Verdict.UNDETERMINED,
+    }
+)
+"""Verdicts of an agent on a mapping without a PV that do not show anything stuck."""
+
+_ABSENT: Final = frozenset({"NotIn", "DoesNotExist"})
+
+
+class Scope(NamedTuple):
+    """The part of a cluster whose volumes are targets."""
+
+    namespace: str | None = None
+    """Namespace of the claim or pod; None: all namespaces, and volumes that belong to none."""
+    selector: Selector = ()
+    """Label selector for a claim, or for a pod that uses it."""
+
+    @property
+    def is_all(self) -> bool:
+        """Whether the scope excludes nothing."""
+        return self.namespace is None and not self.selector
+
+    def holds(self, namespace: str, *labels: tuple[tuple[str, str], ...]) -> bool:
+        """Return whether an object is in the scope.
+
+        Args:
+            namespace: the namespace of the object.
+            labels: the labels of a claim and of its pods. One of them must meet a requirement, but
+                all must meet NotIn and DoesNotExist.
+        """
+        if self.namespace not in {None, namespace}:
+            return False
+        known = [dict(pairs) for pairs in labels]
+        return all(
+            (all if requirement.operator in _ABSENT else any)(
+                meets(requirement, one) for one in known
+            )
+            for requirement in self.selector
+        )
+
+
+EVERYTHING: Final = Scope()
+
+
+class Subjects(NamedTuple):
+    """The targets in a scope, and the number of objects."""
+
+    targets: tuple[Target, ...]
+    claims: int | None
+    """Number of claims; None: claims were not observed."""
+    volumes: int | None
+    pods: int | None
+    """Number of pods with volumes."""
+    others: int
+    """Number of PVs of other drivers, which are not targets."""
+
+
+def subjects_of(whole: ClusterIndex, scope: Scope = EVERYTHING) -> Subjects:
+    """Return all targets in a scope.
+
+    The claim is the target for a PV if both name each other. A pod is a target as well: it may
+    depend on several volumes, or on a claim that does not exist. PVs of other drivers are left out,
+    and so are claims and pods that have only such PVs.
+    """
+    claims = [claim for claim in whole.claims.by_key.values() if _is_in_scope(claim, whole, scope)]
+    claims = [claim for claim in claims if not _is_of_others(whole, key_of(claim.ref))]
+    volumes = [
+        volume for volume in whole.volumes.every if _is_volume_in_scope(volume, whole, scope)
+    ]
+    ours = [volume for volume in volumes if not isinstance(volume.source, OtherSource)]
+    pods = [
+        pod
+        for pod in whole.pods.by_key.values()
+        if _has_volumes(pod, whole) and _is_pod_in_scope(pod, whole, scope)
+    ]
+    targets = [_target(TargetKind.CLAIM, claim.ref.namespace, claim.ref.name) for claim in claims]
+    targets += [
+        Target(given=f"pv/{volume.name}", kind=TargetKind.PERSISTENT_VOLUME, name=volume.name)
+        for volume in ours
+        if not _is_told_by_its_claim(volume, whole)
+    ]
+    targets += [_target(TargetKind.POD, pod.ref.namespace, pod.ref.name) for pod in pods]
+    if scope.is_all:
+        targets += [*_devices(whole), *_images(whole)]
+    kube = whole.snapshot.kubernetes
+    return Subjects(
+        targets=tuple(targets),
+        claims=_counted(claims, None if kube is None else kube.claims),
+        volumes=_counted(ours, None if kube is None else kube.persistent_volumes),
+        pods=_counted(pods, None if kube is None else kube.pods),
+        others=len(volumes) - len(ours),
+    )
+
+
+def _counted(found: Sized, listed: Sized | NotObserved | None) -> int | None:
+    return None if listed is None or isinstance(listed, NotObserved) else len(found)
+
+
+def _target(kind: TargetKind, namespace: str, name: str) -> Target:
+    return Target(given=f"{kind}/{namespace}/{name}", kind=kind, name=name, namespace=namespace)
+
+
+def _is_in_scope(claim: PersistentVolumeClaim, whole: ClusterIndex, scope: Scope) -> bool:
+    users = whole.pods.of_claim.get(key_of(claim.ref), ())
+    return scope.holds(claim.ref.namespace, claim.labels, *(user.labels for user in users))
+
+
+def _is_pod_in_scope(pod: Pod, whole: ClusterIndex, scope: Scope) -> bool:
+    claims = (whole.claims.by_key.get((pod.ref.namespace, name)) for name in pod.claims)
+    known = (claim.labels for claim in claims if claim is not None)
+    return scope.holds(pod.ref.namespace, pod.labels, *known)
+
+
+def _is_volume_in_scope(volume: PersistentVolume, whole: ClusterIndex, scope: Scope) -> bool:
+    if scope.is_all:
+        return True
+    if volume.claim is None:
+        return False
+    claim = whole.claims.by_key.get(key_of(volume.claim))
+    if claim is not None:
+        return _is_in_scope(claim, whole, scope)
+    return scope.holds(volume.claim.namespace, ())
+
+
+def _is_told_by_its_claim(volume: PersistentVolume, whole: ClusterIndex) -> bool:
+    claim = None if volume.claim is None else whole.claims.by_key.get(key_of(volume.claim))
+    return claim is not None and claim.volume_name == volume.name
+
+
+def _is_of_others(whole: ClusterIndex, key: Key) -> bool:
+    """Return whether the volume of a claim belongs to another driver."""
+    claim = whole.claims.by_key.get(key)
+    if claim is None:
+        volumes = whole.volumes.by_claim.get(key, [])
+    else:
+        volume = whole.volumes.by_name.get(claim.volume_name or "")
+        volumes = [] if volume is None else [volume]
+    return bool(volumes) and all(isinstance(volume.source, OtherSource) for volume in volumes)
+
+
+def _has_volumes(pod: Pod, whole: ClusterIndex) -> bool:
+    if pod.inline_images or pod.inline_volumes:
+        return True
+    return any(not _is_of_others(whole, (pod.ref.namespace, name)) for name in pod.claims)
+
+
+# --------------------------------------------------------------------------------------------------
+# Mapped images without a PV
+# --------------------------------------------------------------------------------------------------
+
+
+def _devices(whole: ClusterIndex) -> Iterator[Target]:
+    """Yield the devices of the observed node whose image has no PV, one device for each image."""
+    seen: set[ImageIdentity] = set()
+    handles = {handle for _, handle in whole.volumes.joins.by_handle}
+    for mapping in mappings_of(whole.snapshot.node):
+        image = identity_of_mapping(mapping)
+        if image is None or image in seen or _has_volume(image, whole):
+            continue
+        if mapping.nbd is not None and mapping.nbd.backend in handles:
+            continue
+        seen.add(image)
+        yield Target(given=mapping.device, kind=TargetKind.DEVICE, name=mapping.device)
+
+
+def _images(whole: ClusterIndex) -> Iterator[Target]:
+    """Yield the images without a PV for which agents of other nodes report an unhealthy verdict."""
+    kube = whole.snapshot.kubernetes
+    own = None if whole.snapshot.node is None else whole.snapshot.node.node_name
+    nodes = () if kube is None else observed_of(kube.published)
+    mappings = [one for node in nodes if node.name != own for one in observed_of(node.mappings)]
+    specs = dict.fromkeys(mapping.spec for mapping in mappings if _is_lost(mapping, whole))
+    for spec in specs:
+        if spec is not None:
+            yield Target(given=str(spec), kind=TargetKind.IMAGE, image=spec)
+
+
+def _is_lost(mapping: PublishedMapping, whole: ClusterIndex) -> bool:
+    image = mapping.image
+    if image is None or mapping.verdict in _AT_PEACE:
+        return False
+    return not _has_volume(image, whole)
+
+
+def _has_volume(image: ImageIdentity, whole: ClusterIndex) -> bool:
+    """Return whether the image has a PV; False if PVs were not observed, though one may exist."""
+    kube = whole.snapshot.kubernetes
+    if kube is None or isinstance(kube.persistent_volumes, NotObserved):
+        return False
+    named = whole.volumes.joins.by_image_name.get(image.spec.name, ())
+    return any(same_image(image, theirs) for _, theirs in named)

@@ -1,0 +1,278 @@
+"""The targets of a whole cluster that the rules must judge: all that are not plainly healthy.
+
+This module only selects targets for the rules. It knows no failure, only one healthy state: claim
+and PV are bound only to each other, the PV is attached only to the nodes of its pods, the pods run
+on healthy nodes, and no object has warning events. The rules judge every target that differs.
+"""
+
+from __future__ import annotations
+
+from ipaddress import ip_address, ip_network
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.correlate.cluster_index import (
+    ClusterIndex,
+    Key,
+    keys_of_volume,
+    names_in_status,
+    spelled,
+)
+from rbdagent.correlate.holders import is_finished
+from rbdagent.correlate.image_identity import clusters_of, volume_image
+from rbdagent.correlate.snapshot_slice import images_meant
+from rbdagent.correlate.volume_names import handle_of, key_of
+from rbdagent.lifecycle.targets import Scope, subjects_of
+from rbdagent.model import (
+    CsiSource,
+    ImageIdentity,
+    NotObserved,
+    PersistentVolume,
+    Pod,
+    Target,
+    TargetKind,
+    Verdict,
+    observed_of,
+)
+from rbdagent.parse.handle import staging_hash
+from rbdagent.verdicts.volume_verdict import may_volume_be_shared
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rbdagent.model import KubeEvent, PersistentVolumeClaim, VolumeAttachment
+
+_OF_CONTAINERS: Final = frozenset({"Unhealthy", "BackOff"})
+"""Reasons of warning events that do not concern volumes and are frequent in a cluster."""
+
+
+class Triage:
+    """Checks whether targets are healthy; facts that many targets share are computed once."""
+
+    def __init__(self, whole: ClusterIndex) -> None:
+        """Read from the indexed snapshot the facts that all checks need."""
+        self._whole = whole
+        kube = whole.snapshot.kubernetes
+        self._claims_seen = kube is not None and not isinstance(kube.claims, NotObserved)
+        self._pods_seen = kube is not None and not isinstance(kube.pods, NotObserved)
+        self._nodes_seen = (
+            kube is not None and kube.nodes_complete and not isinstance(kube.nodes, NotObserved)
+        )
+        self._well = frozenset(_nodes_that_are_well(whole))
+        self._own = None if whole.snapshot.node is None else whole.snapshot.node.node_name
+        self._peace: dict[Key, bool] = {}
+
+    def falls_on(self, target: Target) -> bool:
+        """Return whether the rules must judge a target."""
+        whole, key = self._whole, (target.namespace, target.name)
+        match target.kind:
+            case TargetKind.CLAIM:
+                return not self._is_claim_at_peace(key)
+            case TargetKind.PERSISTENT_VOLUME:
+                volume = whole.volumes.by_name.get(target.name)
+                return volume is None or not self._is_volume_at_peace(volume)
+            case TargetKind.POD:
+                pod = whole.pods.by_key.get(key)
+                return pod is None or not self._is_pod_at_peace(pod)
+            case _:
+                return True
+
+    # Claims and PVs ------------------------------------------------------------------------------
+
+    def _is_claim_at_peace(self, key: Key) -> bool:
+        """Return whether a claim is healthy; the result is kept for the checks of its pods."""
+        known = self._peace.get(key)
+        if known is None:
+            claim = self._whole.claims.by_key.get(key)
+            known = self._peace[key] = claim is not None and self._is_bound_at_peace(claim)
+        return known
+
+    def _is_bound_at_peace(self, claim: PersistentVolumeClaim) -> bool:
+        whole, key = self._whole, key_of(claim.ref)
+        if claim.phase != "Bound" or claim.deleting_since is not None or self._complains(key):
+            return False
+        kube = whole.snapshot.kubernetes
+        if kube is None or isinstance(kube.persistent_volumes, NotObserved):
+            return all(self._is_user_at_peace(user, None) for user in self._users(key))
+        volume = whole.volumes.by_name.get(claim.volume_name or "")
+        if volume is None or volume.claim is None or volume.claim.uid != claim.ref.uid:
+            return False
+        is_mutual = key_of(volume.claim) == key
+        # No other PV names the claim. _is_volume_at_peace checks that no other claim names its PV.
+        is_alone = len(whole.volumes.by_claim.get(key, ())) == 1
+        return is_mutual and is_alone and self._is_volume_at_peace(volume)
+
+    def _is_volume_at_peace(self, volume: PersistentVolume) -> bool:
+        if volume.deleting_since is not None or not self._is_only_itself(volume):
+            return False
+        if any(map(self._complains, keys_of_volume(volume))) or self._is_seen_elsewhere(volume):
+            return False
+        claims = [key_of(claim.ref) for claim in self._whole.claims.of_volume.get(volume.name, ())]
+        if volume.claim is None:
+            # A free PV is healthy; any other PV that names no claim is not.
+            is_attached = any(self._attachments_of(volume))
+            return volume.phase == "Available" and not claims and not is_attached
+        key = key_of(volume.claim)
+        if volume.phase != "Bound" or claims != ([key] if self._claims_seen else []):
+            return False
+        if self._complains(key):
+            return False
+        return self._is_use_at_peace(volume, self._users(key))
+
+    def _is_only_itself(self, volume: PersistentVolume) -> bool:
+        """Return whether no other PV and no inline volume of a pod has its image name or handle."""
+        joins, pods = self._whole.volumes.joins, self._whole.pods
+        image, handle = volume_image(volume), handle_of(volume.source)
+        if image is None or len(joins.by_image_name.get(image.spec.name, ())) != 1:
+            return False
+        if handle is not None and (len(joins.by_handle[handle]) != 1 or handle in pods.of_handle):
+            return False
+        return image.spec.name not in pods.of_image
+
+    def _is_seen_elsewhere(self, volume: PersistentVolume) -> bool:
+        """Return whether the observed node or Ceph shows the volume: the rules judge that."""
+        image, handle = volume_image(volume), handle_of(volume.source)
+        words = {volume.name}
+        words |= {image.spec.name} if image is not None else set()
+        words |= {handle[1], staging_hash(handle[1])} if handle is not None else set()
+        if not words.isdisjoint(self._whole.here.words):
+            return True
+        return any(word in views.by_name for views in self._whole.views for word in words)
+
+    def _is_use_at_peace(self, volume: PersistentVolume, users: Iterable[Pod]) -> bool:
+        driver = volume.source.driver if isinstance(volume.source, CsiSource) else None
+        if not all(self._is_user_at_peace(user, driver) for user in users):
+            return False
+        using = [user for user in users if not is_finished(user)]
+        nodes = {user.node_name for user in using if user.node_name}
+        if len(nodes) > 1 and not may_volume_be_shared(volume):
+            return False
+        if len(using) > 1 and volume.access_modes == ("ReadWriteOncePod",):
+            return False
+        if self._pods_seen and not self._listing(volume) <= nodes:
+            return False
+        attachments = tuple(self._attachments_of(volume))
+        nodes_attached = {attachment.node_name for attachment in attachments}
+        if len(nodes_attached) > 1 and not may_volume_be_shared(volume):
+            return False
+        return self._is_told_at_peace(volume, nodes) and all(
+            self._is_attachment_at_peace(attachment, nodes) for attachment in attachments
+        )
+
+    def _listing(self, volume: PersistentVolume) -> set[str]:
+        """Return the nodes whose status lists the volume as in use or attached."""
+        listing = self._whole.nodes.listing
+        return {node for name in names_in_status(volume) for node in listing.get(name, ())}
+
+    def _is_told_at_peace(self, volume: PersistentVolume, nodes: set[str]) -> bool:
+        """Return whether agents report it only as in use, and only on the nodes of its pods."""
+        known, image = self._whole.published, volume_image(volume)
+        told = [*known.of_volume.get(volume.name, ())]
+        told += [] if image is None else known.of_image.get(image.spec.name, ())
+        return all(
+            report.mapping.verdict is Verdict.IN_USE and report.node.name in nodes
+            for report in told
+        )
+
+    def _attachments_of(self, volume: PersistentVolume) -> Iterator[VolumeAttachment]:
+        known = self._whole.attachments
+        yield from known.of_volume.get(volume.name, ())
+        yield from known.odd_of.get(volume.name, ())
+
+    def _is_attachment_at_peace(self, attachment: VolumeAttachment, nodes: set[str]) -> bool:
+        if attachment.deleting_since is not None or not attachment.attached:
+            return False
+        if attachment.attach_error or attachment.detach_error:
+            return False
+        if attachment.name in self._whole.attachments.odd:
+            return False
+        if attachment.node_name == self._own or not self._is_well(attachment.node_name, None):
+            return False
+        return attachment.node_name in nodes or not self._pods_seen
+
+    # Pods ----------------------------------------------------------------------------------------
+
+    def _is_pod_at_peace(self, pod: Pod) -> bool:
+        if pod.inline_images or pod.inline_volumes:
+            return False
+        claims = ((pod.ref.namespace, name) for name in pod.claims)
+        if self._claims_seen and not all(self._is_claim_at_peace(key) for key in claims):
+            return False
+        return self._is_user_at_peace(pod, None)
+
+    def _is_user_at_peace(self, pod: Pod, driver: str | None) -> bool:
+        """Return whether a pod runs on a healthy node, or has finished."""
+        if pod.deleting_since is not None or self._complains(key_of(pod.ref)):
+            return False
+        if is_finished(pod):
+            return True
+        if pod.phase != "Running" or pod.node_name is None or pod.node_name == self._own:
+            return False
+        return self._is_well(pod.node_name, driver)
+
+    def _is_well(self, node: str, driver: str | None) -> bool:
+        csi = self._whole.nodes.csi.get(node)
+        if driver is not None and csi is not None and driver not in csi.drivers:
+            return False
+        return node in self._well or (
+            not self._nodes_seen and node not in self._whole.nodes.by_name
+        )
+
+    def _users(self, key: Key) -> list[Pod]:
+        return self._whole.pods.of_claim.get(key, [])
+
+    def _complains(self, key: Key) -> bool:
+        return any(_is_complaint(event) for event in self._whole.events.get(key, ()))
+
+    # Order ---------------------------------------------------------------------------------------
+
+    def waits(self, target: Target) -> bool:
+        """Return whether a pod of a target is Pending or being deleted: it is judged first."""
+        key = (target.namespace, target.name)
+        pods = self._users(key) if target.kind is TargetKind.CLAIM else []
+        if target.kind is TargetKind.POD:
+            pods = [self._whole.pods.by_key[key]]
+        return any(pod.phase == "Pending" or pod.deleting_since is not None for pod in pods)
+
+
+def _is_complaint(event: KubeEvent) -> bool:
+    return event.type == "Warning" and event.reason not in _OF_CONTAINERS
+
+
+def _nodes_that_are_well(whole: ClusterIndex) -> Iterable[str]:
+    listed, ranges = _blocklisted(whole)
+    for node in whole.nodes.by_name.values():
+        ips = {spelled(ip) for ip in node.internal_ips}
+        is_hit = not ips.isdisjoint(listed) or any(_is_within(ip, ranges) for ip in ips)
+        if node.ready is True and not node.out_of_service and not is_hit:
+            yield node.name
+
+
+def _blocklisted(whole: ClusterIndex) -> tuple[set[str], list[str]]:
+    """Return the addresses and ranges of which at least one client is on a blocklist."""
+    entries = [
+        entry
+        for cluster in clusters_of(whole.snapshot.ceph)
+        for entry in observed_of(cluster.blocklist)
+    ]
+    ranges = [entry.network for entry in entries if entry.is_range]
+    return {spelled(entry.network) for entry in entries}, ranges
+
+
+def _is_within(ip: str, ranges: list[str]) -> bool:
+    try:
+        return any(ip_address(ip) in ip_network(network, strict=False) for network in ranges)
+    except ValueError:
+        return bool(ranges)
+
+
+def suspects_of(whole: ClusterIndex, scope: Scope) -> tuple[Target, ...]:
+    """Return the targets that the rules must judge, targets of waiting or ending pods first."""
+    suspicion = Triage(whole)
+    found = [target for target in subjects_of(whole, scope).targets if suspicion.falls_on(target)]
+    return tuple(sorted(found, key=lambda target: not suspicion.waits(target)))
+
+
+def images_of_suspects(whole: ClusterIndex, scope: Scope) -> tuple[ImageIdentity, ...]:
+    """Return the images of the suspects in the same order: their watchers are further evidence."""
+    found = suspects_of(whole, scope)
+    return tuple(dict.fromkeys(image for target in found for image in images_meant(whole, target)))

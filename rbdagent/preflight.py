@@ -1,0 +1,208 @@
+"""Check whether rbdagent can work on this node: one result line for each requirement."""
+
+from __future__ import annotations
+
+import functools
+import time
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.collect.failure import not_observed
+from rbdagent.collect.parallel import all_of
+from rbdagent.errors import SourceError
+from rbdagent.model import CheckResult, CheckState, DeviceKind, NotObserved, SourceState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rbdagent.collect.ceph.connection import CephAccess
+    from rbdagent.collect.node.observer import NodeRoots
+    from rbdagent.config import Settings
+    from rbdagent.model import Gap, Mapping, NodeView
+
+
+def check_all(settings: Settings) -> tuple[CheckResult, ...]:
+    """Check the node, every Ceph cluster and Kubernetes in parallel."""
+    calls: list[tuple[str, Callable[[], tuple[CheckResult, ...]]]] = [
+        ("node", functools.partial(_node, settings)),
+        *(("ceph", functools.partial(_ceph, access)) for access in settings.clusters or ()),
+        ("kubernetes", functools.partial(_kube, settings)),
+    ]
+    answers = all_of([call for _, call in calls], time.monotonic() + settings.timeout_s)
+    results: list[CheckResult] = []
+    for (source, _), answer in zip(calls, answers, strict=True):
+        if isinstance(answer, tuple):
+            results += answer
+        else:
+            results.append(_unanswered(source, answer, settings))
+    if settings.clusters is None:
+        results.append(_skipped("ceph"))
+    return tuple(results)
+
+
+def _unanswered(source: str, error: BaseException | None, settings: Settings) -> CheckResult:
+    """Return the line for a source if its check did not end, or failed unexpectedly."""
+    if error is None:
+        error = SourceError("no answer in time", hint="a longer --timeout may help")
+    missing = not_observed(error, "the check")
+    return CheckResult(
+        source=source,
+        sentence=f"the source answers within {settings.timeout_s:g} s",
+        state=CheckState.FAILED,
+        detail=missing.reason,
+        hint=missing.hint,
+    )
+
+
+def _skipped(source: str) -> CheckResult:
+    return CheckResult(
+        source=source, sentence="not checked: disabled by a flag", state=CheckState.SKIPPED
+    )
+
+
+def _ceph(access: CephAccess) -> tuple[CheckResult, ...]:
+    from rbdagent.collect.ceph.images import check_ceph
+
+    return check_ceph(access)
+
+
+def _kube(settings: Settings) -> tuple[CheckResult, ...]:
+    if settings.kube is None:
+        return (_skipped("kubernetes"),)
+    from rbdagent.collect.kube.access_review import check_kube
+
+    return check_kube(settings.kube, settings.node_name)
+
+
+def _node(settings: Settings) -> tuple[CheckResult, ...]:
+    if settings.roots is None:
+        return (_skipped("node"),)
+    from rbdagent.collect.node.contained import node_begun
+
+    deadline = time.monotonic() + settings.timeout_s
+    with node_begun(settings.roots, settings.node_name, deadline) as answer:
+        view, source = answer()
+    if view is None or source.state is not SourceState.OBSERVED:
+        return (
+            _line("the node can be observed", ok=False, detail=source.reason, hint=source.hint),
+        )
+    words = _words(settings.roots, view, settings.timeout_s)
+    return (*_devices(view), *_facts(view, source.gaps), _kubelet_root(view), *words)
+
+
+def _devices(view: NodeView) -> list[CheckResult]:
+    return [
+        _line(
+            "the rbd module is loaded",
+            ok=view.module_loaded,
+            detail="" if view.module_loaded else "no /sys/bus/rbd: krbd has no mapping",
+            optional=True,
+        ),
+        _line(
+            "RBD devices can be seen",
+            ok=not isinstance(view.mappings, NotObserved),
+            detail=f"{len(_mappings(view))} mapped",
+        ),
+    ]
+
+
+def _mappings(view: NodeView) -> tuple[Mapping, ...]:
+    return () if isinstance(view.mappings, NotObserved) else view.mappings
+
+
+_RIGHTS: Final = (
+    ("mounts in other mount namespaces", "the host's /proc"),
+    ("open files and working directories of other users' processes", "root and CAP_SYS_PTRACE"),
+    ("device nodes", "the host's /dev"),
+    ("kubelet's staging directories", "root or CAP_DAC_READ_SEARCH"),
+    ("kubelet's pod directories", "root or CAP_DAC_READ_SEARCH"),
+    ("the kernel's own list of watches and hung requests", "debugfs, root or CAP_DAC_READ_SEARCH"),
+)
+"""Facts, and the privileges that they need, as measured (docs/privileges.md, tests/e2e)."""
+
+_NEEDS_A_DEVICE: Final = frozenset(_RIGHTS[number][0] for number in (1, 2, 5))
+_USER: Final = "the CephX user of a mapping can be seen"
+
+
+def _facts(view: NodeView, gaps: tuple[Gap, ...]) -> Iterator[CheckResult]:
+    """Yield a line for each fact that needs a privilege; every line names the privilege."""
+    missing = {gap.fact: gap for gap in gaps}
+    krbd = [mapping for mapping in _mappings(view) if mapping.kind is DeviceKind.KRBD]
+    for fact, right in _RIGHTS:
+        sentence = f"{fact} can be seen"
+        gap = missing.get(fact)
+        if gap is not None:
+            yield _line(sentence, ok=False, detail=gap.reason, hint=gap.hint)
+        elif fact in _NEEDS_A_DEVICE and not krbd:
+            yield _not_tried(sentence, right)
+        else:
+            yield _line(sentence, ok=True, detail=f"needs {right}")
+    if krbd:
+        seen = any(mapping.user for mapping in krbd)
+        yield _line(
+            _USER,
+            ok=seen,
+            optional=True,
+            detail="needs CAP_SYS_ADMIN",
+            hint="no verdict needs it: this capability may be omitted",
+        )
+    else:
+        yield _not_tried(_USER, "CAP_SYS_ADMIN")
+
+
+def _not_tried(sentence: str, right: str) -> CheckResult:
+    return CheckResult(
+        source="node",
+        sentence=sentence,
+        state=CheckState.SKIPPED,
+        detail=f"no device is mapped here to check it with; needs {right}",
+    )
+
+
+def _kubelet_root(view: NodeView) -> CheckResult:
+    kubelet = view.kubelet
+    roots = () if isinstance(kubelet, NotObserved) else kubelet.roots
+    return _line(
+        "kubelet's directory exists",
+        ok=bool(roots),
+        detail=", ".join(roots),
+        hint="pass --kubelet-root",
+        optional=True,
+    )
+
+
+def _words(roots: NodeRoots, view: NodeView, timeout_s: float) -> Iterator[CheckResult]:
+    """Yield a line for each log that `diagnose` quotes."""
+    from rbdagent.collect.node.volume_logs import begin_words
+    from rbdagent.correlate.log_names import Called
+
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    wait = begin_words(roots, view, (Called(),), now=now)
+    words = wait(time.monotonic() + timeout_s)
+    if isinstance(words, NotObserved):
+        return
+    for whose, heard in (
+        ("kubelet's", words.kubelet),
+        ("the CSI node plugin's", words.plugin),
+        ("the kernel's", words.kernel),
+    ):
+        unseen = heard if isinstance(heard, NotObserved) else None
+        yield _line(
+            f"{whose} log can be read",
+            ok=unseen is None,
+            detail="diagnose quotes it" if unseen is None else unseen.reason,
+            hint="" if unseen is None else unseen.hint,
+            optional=True,
+        )
+
+
+def _line(
+    sentence: str, *, ok: bool, detail: str = "", hint: str = "", optional: bool = False
+) -> CheckResult:
+    bad = CheckState.WARNING if optional else CheckState.FAILED
+    return CheckResult(
+        source="node",
+        sentence=sentence,
+        state=CheckState.OK if ok else bad,
+        detail=detail,
+        hint="" if ok else hint,
+    )

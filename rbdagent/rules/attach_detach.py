@@ -1,0 +1,583 @@
+"""RBD401, RBD408 to RBD410, RBD413, RBD71x: attach and detach, from the API objects.
+
+Source: pkg/controller/volume/attachdetach of Kubernetes 1.36, and external-attacher 4.9. Events
+show little of it: the controller sends Multi-Attach once for each node, and events expire after an
+hour. A detach that fails sends no event.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.commands import command, filled, kubectl, over_ssh
+from rbdagent.correlate.holders import needs_volumes
+from rbdagent.correlate.volume_names import names_of_use, node_named
+from rbdagent.model import (
+    Command,
+    CsiSource,
+    Finding,
+    Node,
+    NotObserved,
+    Pod,
+    Recovery,
+    Severity,
+    Verdict,
+    Volume,
+    VolumeAttachment,
+    observed_of,
+)
+from rbdagent.parse.handle import in_use_name
+from rbdagent.parse.recognised import Recognised
+from rbdagent.rules.context import (
+    LIST_CONTROLLERS,
+    RuleContext,
+    finding,
+    look_again,
+    look_there,
+    quoted,
+)
+from rbdagent.rules.node_stage import (
+    BY_NOW,
+    clear_first,
+    fields_of,
+    has_just_come,
+    is_installed_nowhere,
+    is_registered_by_now,
+    meant_by,
+)
+from rbdagent.rules.pod_events import (
+    PodEvent,
+    has_waited,
+    is_ending_in_time,
+    knows_every_user,
+    users_on,
+    waited,
+    waiters,
+    words,
+)
+from rbdagent.verdicts.evidence import pod_names
+from rbdagent.verdicts.timing import LONG, MOVING, age, is_young, spoken
+from rbdagent.verdicts.volume_verdict import attached_on_paper, volumes_of_use
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_VERIFIED: Final = timedelta(seconds=122)
+"""The controller checks every minute whether the volumes that its cached state lists as attached
+have a VolumeAttachment. It retries a postponed operation at most 2m2s later."""
+_DETACHING: Final = timedelta(minutes=2)
+"""How long the controller itself waits for a detach."""
+_FORCED_S: Final = 360.0
+"""How long a volume of an unhealthy node stays attached (maxWaitForUnmountDuration)."""
+_GONE_NODE_S: Final = 80.0
+"""How long the pods of a deleted Node stay: podgc runs every 20 s, after 40 s of quarantine."""
+
+
+def is_exclusive(use: Volume) -> bool:
+    """Return whether the volume may be attached to one node only, as in IsMultiAttachAllowed.
+
+    ReadOnlyMany and ReadWriteMany disable the Multi-Attach check, and so does a PV without access
+    modes.
+    """
+    volumes = volumes_of_use(use)
+    many = {"ReadOnlyMany", "ReadWriteMany"}
+    return bool(volumes) and all(
+        volume.access_modes and many.isdisjoint(volume.access_modes) for volume in volumes
+    )
+
+
+def attachments_seen(case: RuleContext) -> tuple[VolumeAttachment, ...] | None:
+    """Return the VolumeAttachments of the volume; None if not all of them were observed."""
+    kube, found = case.snapshot.kubernetes, case.use.attachments
+    if kube is None or isinstance(found, NotObserved) or not kube.attachments_complete:
+        return None
+    return found
+
+
+def attached_elsewhere(case: RuleContext, node: str | None) -> tuple[str, ...]:
+    """Return the other nodes with the volume, from VolumeAttachments and Node status."""
+    kube = case.snapshot.kubernetes
+    names = names_of_use(case.use).in_use_names
+    found = {attachment.node_name for attachment in observed_of(case.use.attachments)}
+    if kube is not None:
+        found |= {
+            other.name
+            for other in observed_of(kube.nodes)
+            if not names.isdisjoint(other.volumes_attached)
+        }
+    return tuple(sorted(found - {node}))
+
+
+# --------------------------------------------------------------------------------------------------
+# Multi-Attach
+# --------------------------------------------------------------------------------------------------
+
+
+def multi_attach(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD401: the node that the controller waits for, and why the wait may not end."""
+    latest = words(case)
+    by_pod = {word.pod: word for word in latest}
+    refused = [pod for pod in waiters(case) if _is_refused(pod, by_pod.get(pod), case)]
+    events = [
+        word
+        for word in latest
+        if Recognised.MULTI_ATTACH.is_in(word.text) and (word.pod is None or word.pod in refused)
+    ]
+    if not refused and not events:
+        return
+    pods = pod_names(refused) or ", ".join(str(word.event.subject) for word in events)
+    nodes = attached_elsewhere(case, refused[0].node_name if refused else None)
+    where = f" ({', '.join(nodes)})" if nodes else ""
+    yield finding(
+        "RBD401",
+        f"pod {refused[0].ref if refused else events[0].event.subject}",
+        f"{pods} {'wait' if len(refused) > 1 else 'waits'}: the controller will not attach "
+        f"{case.volume} while its cached state lists the volume on another node{where}. The "
+        "controller never checks Ceph, and never detaches a Ready node by force."
+        f"{clear_first(case)}",
+        evidence=(
+            *_event_lines(events, case),
+            *(_attachment_line(attachment) for attachment in observed_of(case.use.attachments)),
+        ),
+        severity=Severity.INFO if _may_end_soon(refused, nodes, case) else None,
+    )
+
+
+def _is_refused(pod: Pod, word: PodEvent | None, case: RuleContext) -> bool:
+    """Return whether the controller delays a pod until another node has released the volume."""
+    attachments = case.use.attachments
+    if any(attachment.node_name == pod.node_name for attachment in observed_of(attachments)):
+        # The controller has attached it since: the pod now waits for external-attacher or mount.
+        return False
+    has_event = word is not None and Recognised.MULTI_ATTACH.is_in(word.text)
+    if attached_elsewhere(case, pod.node_name):
+        return has_event or is_exclusive(case.use)
+    if word is None or attachments_seen(case) is None:
+        return has_event
+    since = age(word.event.last_seen, case.snapshot.observed_at)
+    return has_event and since is not None and since <= _VERIFIED
+
+
+def _event_lines(events: list[PodEvent], case: RuleContext) -> tuple[str, ...]:
+    """Return the quoted event; the controller sends it once and never withdraws it."""
+    kube = case.snapshot.kubernetes
+    if kube is not None and isinstance(kube.events, NotObserved):
+        return (f"events were not observed: {kube.events.reason}",)
+    if not events:
+        return (
+            "no event shows it: the controller sends it once, and an event expires after an hour",
+        )
+    since = age(events[0].event.last_seen, case.snapshot.observed_at)
+    old = since is not None and since > _VERIFIED
+    return (
+        *(quoted(word.event) for word in events),
+        *((f"sent {spoken(since)} ago: the controller sends it once",) if old else ()),
+    )
+
+
+def _attachment_line(attachment: VolumeAttachment) -> str:
+    state = "attached" if attachment.attached else "not attached"
+    leaving = ", being deleted" if attachment.deleting_since else ""
+    return f"VolumeAttachment {attachment.name}: {attachment.node_name}, {state}{leaving}"
+
+
+def _may_end_soon(refused: list[Pod], nodes: tuple[str, ...], case: RuleContext) -> bool:
+    """Return whether the other node may be about to release the volume, as in every pod move."""
+    if refused and not any(has_waited(pod, case.snapshot, MOVING) for pod in refused):
+        return True
+    # A pod that ends gracefully is Succeeded first; its object is removed after its volumes.
+    holding = [pod for pod in case.use.pods if pod.node_name in nodes and needs_volumes(pod)]
+    return bool(holding) and all(is_ending_in_time(pod, case) for pod in holding)
+
+
+# --------------------------------------------------------------------------------------------------
+# Attaching
+# --------------------------------------------------------------------------------------------------
+
+
+def attach_waits(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD711, RBD712, RBD718: controller, external-attacher or kubelet does not act."""
+    with_event = {word.pod for word in words(case)}
+    kube = case.snapshot.kubernetes
+    knows_events = kube is not None and not isinstance(kube.events, NotObserved)
+    by_node = {attachment.node_name: attachment for attachment in observed_of(case.use.attachments)}
+    for pod in waiters(case):
+        own = by_node.get(str(pod.node_name))
+        if own is None:
+            yield from _not_begun(pod, case)
+        elif own.deleting_since is None and not own.attached and not own.attach_error:
+            yield from _not_picked_up(pod, own, case)
+        elif own.deleting_since is None and own.attached and knows_events and pod not in with_event:
+            yield from _not_mounting(pod, own, case)
+
+
+def _not_begun(pod: Pod, case: RuleContext) -> Iterator[Finding]:
+    volume = case.use.persistent_volume
+    if attachments_seen(case) is None or volume is None or volume.phase != "Bound":
+        return
+    if not has_waited(pod, case.snapshot, LONG) or not _is_attached_at_all(volume.source, case):
+        return
+    if is_exclusive(case.use) and attached_elsewhere(case, pod.node_name):
+        return
+    yield finding(
+        "RBD711",
+        f"pod {pod.ref}",
+        f"{pod.ref} has been on {pod.node_name} for {spoken(waited(pod, case.snapshot))}, but no "
+        f"VolumeAttachment of {case.volume} to that node exists: the attach/detach controller is "
+        "not running, or its cached state is stale.",
+        evidence=(
+            f"no VolumeAttachment of {case.volume} to {pod.node_name}",
+            "the driver's other volumes are attached",
+        ),
+        commands=(
+            kubectl("get lease kube-controller-manager -o yaml", namespace="kube-system"),
+            kubectl(
+                "get pods -o wide -l component=kube-controller-manager", namespace="kube-system"
+            ),
+        ),
+    )
+
+
+def _is_attached_at_all(source: object, case: RuleContext) -> bool:
+    """Return whether the driver's volumes are attached: with attachRequired false, none is."""
+    kube = case.snapshot.kubernetes
+    if kube is None or not isinstance(source, CsiSource):
+        return False
+    of_driver = in_use_name(source.driver, "")
+    return any(
+        attachment.attacher == source.driver for attachment in observed_of(kube.attachments)
+    ) or any(
+        name.startswith(of_driver)
+        for node in observed_of(kube.nodes)
+        for name in node.volumes_attached
+    )
+
+
+def _describe(attachment: VolumeAttachment) -> Command:
+    return kubectl("describe volumeattachment", attachment.name)
+
+
+def _not_picked_up(pod: Pod, attachment: VolumeAttachment, case: RuleContext) -> Iterator[Finding]:
+    since = age(attachment.created_at, case.snapshot.observed_at)
+    if since is None or since < MOVING or is_installed_nowhere(attachment.attacher, case):
+        # RBD732 reports a driver that was never installed.
+        return
+    yield finding(
+        "RBD712",
+        f"volumeattachment {attachment.name}",
+        f"{pod.ref} waits for {case.volume} to be attached to {pod.node_name}: the attach was "
+        f"requested {spoken(since)} ago, and external-attacher of {attachment.attacher} has not "
+        "responded.",
+        evidence=(_attachment_line(attachment), "no attachError"),
+        commands=(LIST_CONTROLLERS, _describe(attachment)),
+    )
+
+
+def _not_mounting(pod: Pod, attachment: VolumeAttachment, case: RuleContext) -> Iterator[Finding]:
+    node = node_named(pod.node_name, case.snapshot)
+    names = names_of_use(case.use).in_use_names
+    if not isinstance(node, Node) or node.ready is not True:
+        return
+    if not names.isdisjoint(node.volumes_in_use):
+        return
+    since = age(attachment.created_at, case.snapshot.observed_at)
+    if since is None or since < _DETACHING or not has_waited(pod, case.snapshot, _DETACHING):
+        return
+    yield finding(
+        "RBD718",
+        f"pod {pod.ref}",
+        f"{pod.ref} waits on {node.name}: {case.volume} is attached there, but kubelet has not "
+        "started to mount it.",
+        evidence=(
+            _attachment_line(attachment),
+            f"{node.name} does not list the volume in volumesInUse",
+        ),
+        commands=(
+            kubectl("describe node", node.name),
+            over_ssh(node.name, command("journalctl -u kubelet -n 50")),
+        ),
+    )
+
+
+def attach_fails(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD413, or the code that the attachError in the VolumeAttachment means."""
+    for attachment in observed_of(case.use.attachments):
+        if attachment.attached or attachment.deleting_since or not attachment.attach_error:
+            continue
+        show = (_describe(attachment),)
+        meant = meant_by(attachment.attach_error)
+        if meant is None or meant[0].code is None:
+            code, means = "RBD413", attachment.attach_error
+            commands: tuple[Command, ...] = show
+        else:
+            fields = fields_of(attachment.node_name, case, meant[1])
+            code, means = meant[0].code, meant[0].means.format_map(fields) + "."
+            commands = (*filled(meant[0].commands, fields), *show)
+        is_back = code == "RBD731" and _is_back(attachment, case)
+        yield finding(
+            code,
+            f"volumeattachment {attachment.name}",
+            f"{case.volume} cannot be attached to {attachment.node_name}: {means}"
+            f"{BY_NOW if is_back else ''}",
+            evidence=(attachment.attach_error,),
+            commands=commands,
+            severity=Severity.INFO
+            if is_back or (code == "RBD731" and _is_new(attachment, case))
+            else None,
+            recovery=Recovery(actor="external-attacher", within_s=_VERIFIED.total_seconds())
+            if is_back
+            else None,
+        )
+
+
+def _is_back(attachment: VolumeAttachment, case: RuleContext) -> bool:
+    """Return whether the driver is back; an attachError is never older than its attachment."""
+    error, created_at = attachment.attach_error, attachment.created_at
+    return is_registered_by_now(error, created_at, attachment.node_name, case)
+
+
+def _is_new(attachment: VolumeAttachment, case: RuleContext) -> bool:
+    """Return whether the attachment or the node is so new that the driver may still start."""
+    young = is_young(attachment.created_at, case.snapshot.observed_at, MOVING) is True
+    return young or has_just_come(attachment.node_name, case)
+
+
+# --------------------------------------------------------------------------------------------------
+# Detaching
+# --------------------------------------------------------------------------------------------------
+
+
+def detach_fails(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD409, RBD410, RBD713, RBD714, RBD716: attachments that should be gone, but exist."""
+    for attachment in observed_of(case.use.attachments):
+        show = (_describe(attachment),)
+        if attachment.deleting_since is not None:
+            yield from _leaving(attachment, show, case)
+        if node_named(attachment.node_name, case.snapshot) is None:
+            yield finding(
+                "RBD410",
+                f"volumeattachment {attachment.name}",
+                f"{case.volume} is attached to {attachment.node_name}, but that Node no longer "
+                "exists. Prove that the machine is off before another node gets the volume.",
+                evidence=(f"no Node object {attachment.node_name}",),
+                commands=show,
+                severity=Severity.ERROR if waiters(case) else None,
+            )
+        if _is_of_gone_volume(attachment, case):
+            yield finding(
+                "RBD716",
+                f"volumeattachment {attachment.name}",
+                f"{attachment.name} attaches {attachment.persistent_volume} to "
+                f"{attachment.node_name}, but that PV does not exist.",
+                evidence=(_attachment_line(attachment),),
+                commands=show,
+            )
+
+
+def _leaving(
+    attachment: VolumeAttachment, show: tuple[Command, ...], case: RuleContext
+) -> Iterator[Finding]:
+    since = age(attachment.deleting_since, case.snapshot.observed_at)
+    if attachment.detach_error:
+        gone = Recognised.VOLUME_GONE.is_in(attachment.detach_error)
+        yield finding(
+            "RBD409",
+            f"volumeattachment {attachment.name}",
+            f"{case.volume} cannot be detached from {attachment.node_name}: "
+            f"{attachment.detach_error}. Repair the cause. Never remove the finalizer by hand.",
+            evidence=(
+                f"being deleted since {attachment.deleting_since}",
+                attachment.detach_error,
+            ),
+            commands=show,
+            recovery=Recovery(note="external-attacher does not find the PV again")
+            if gone
+            else None,
+        )
+        return
+    waiting = pod_names(waiters(case))
+    if since is not None and since <= _DETACHING:
+        if waiting:
+            yield finding(
+                "RBD714",
+                f"volumeattachment {attachment.name}",
+                f"{case.volume} has been detaching from {attachment.node_name} for "
+                f"{spoken(since)}. Waiting for it: {waiting}.",
+                evidence=(_attachment_line(attachment),),
+                commands=(look_again(case),),
+            )
+        return
+    finalizers = ", ".join(attachment.finalizers) or "none observed"
+    own = not attachment.finalizers or any(
+        finalizer.startswith("external-attacher/") for finalizer in attachment.finalizers
+    )
+    reason = (
+        "external-attacher does not respond"
+        if own
+        else "a finalizer of another component prevents it"
+    )
+    yield finding(
+        "RBD713",
+        f"volumeattachment {attachment.name}",
+        f"The detach of {case.volume} from {attachment.node_name} was requested {spoken(since)} "
+        f"ago, and {reason}." + (f" Waiting for it: {waiting}." if waiting else ""),
+        evidence=(_attachment_line(attachment), f"finalizers: {finalizers}", "no detachError"),
+        commands=(*((LIST_CONTROLLERS,) if own else ()), *show),
+        severity=None if waiting else Severity.WARNING,
+        recovery=None if own else Recovery(actor="the component that set the finalizer"),
+    )
+
+
+def _is_of_gone_volume(attachment: VolumeAttachment, case: RuleContext) -> bool:
+    kube = case.snapshot.kubernetes
+    if kube is None or isinstance(kube.persistent_volumes, NotObserved):
+        return False
+    if not kube.volumes_complete or attachment.persistent_volume is None:
+        return False
+    known = {volume.name for volume in volumes_of_use(case.use)}
+    return attachment.persistent_volume not in known and all(
+        volume.name != attachment.persistent_volume for volume in kube.persistent_volumes
+    )
+
+
+def idle(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD715: the volume is attached, but no pod and no kubelet there needs it any more."""
+    if not knows_every_user(case) or case.verdict is Verdict.STALE_ATTACHMENT:
+        return
+    names = names_of_use(case.use).in_use_names
+    seen = {
+        judged.holder.node
+        for judged in case.judged
+        if judged.holder.mapping or judged.holder.published
+    }
+    for attachment in observed_of(case.use.attachments):
+        name = attachment.node_name
+        since = age(attachment.created_at, case.snapshot.observed_at)
+        if not attachment.attached or attachment.deleting_since or users_on(name, case):
+            continue
+        node = None if name in seen else node_named(name, case.snapshot)
+        if not isinstance(node, Node) or node.ready is not True:
+            continue
+        if not names.isdisjoint(node.volumes_in_use) or since is None or since < MOVING:
+            continue
+        waiting = [pod for pod in waiters(case) if pod.node_name != name]
+        long = any(has_waited(pod, case.snapshot, LONG) for pod in waiting)
+        after = f" Waiting for it: {pod_names(waiting)}." if waiting else ""
+        yield finding(
+            "RBD715",
+            f"volumeattachment {attachment.name}",
+            f"{case.volume} is attached to {name}, but no pod there uses it, and kubelet there no "
+            f"longer lists it: the controller has not detached it yet.{after}",
+            evidence=(_attachment_line(attachment), f"{name} does not list it in volumesInUse"),
+            commands=(look_there(case, name),),
+            severity=None if long else Severity.INFO,
+        )
+
+
+def two_attachments(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD717: the controller does not prevent two writers; only ceph-csi still does."""
+    found = observed_of(case.use.attachments)
+    nodes = sorted({attachment.node_name for attachment in found})
+    if len(nodes) < 2 or not is_exclusive(case.use):
+        return
+    leaving = [attachment.node_name for attachment in found if attachment.deleting_since]
+    older = f" Being detached: {', '.join(leaving)}." if leaving else ""
+    yield finding(
+        "RBD717",
+        case.volume,
+        f"{case.volume} is for one node, but is attached to {' and '.join(nodes)}: the controller "
+        "no longer prevents two writers, only ceph-csi's check of the watchers still "
+        f"does.{older}",
+        evidence=tuple(_attachment_line(attachment) for attachment in found),
+        commands=(look_again(case),),
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# Stale attachments
+# --------------------------------------------------------------------------------------------------
+
+
+def on_paper(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD408: attached, but not held by the node; RBD120 while that may be transient.
+
+    The controller detaches a moment after kubelet has reported what it released. One snapshot
+    cannot distinguish this moment from a stale cached state, which does no harm until a pod waits.
+    """
+    nothing_staged = case.verdict is Verdict.STAGED and not case.those(Verdict.STAGED)
+    if case.verdict is not Verdict.STALE_ATTACHMENT and not nothing_staged:
+        return
+    attached = observed_of(case.use.attachments)
+    long = any(has_waited(pod, case.snapshot, MOVING) for pod in waiters(case))
+    for node in attached_on_paper(case.use, case.snapshot):
+        attachment = next(found for found in attached if found.node_name == node)
+        if nothing_staged:
+            yield _between(node, attachment, case)
+            continue
+        down = _is_down(node, case)
+        yield _stale(node, attachment, case, down=down, transient=not (long or down))
+
+
+def _stale(
+    node: str, attachment: VolumeAttachment, case: RuleContext, *, down: bool, transient: bool
+) -> Finding:
+    seen = knows_every_user(case)
+    nothing = "was observed and holds" if node == case.here else "has no watch, and so holds"
+    message = [
+        f"The control plane reports {case.volume} as attached to {node}, but {node} {nothing} "
+        "nothing. An unmap will not help: "
+        + ("the controller is about to detach it, or " if transient else "")
+        + "the controller's cached state is stale."
+    ]
+    if attachment.deleting_since:
+        message.append("The VolumeAttachment is already being deleted.")
+    if not seen:
+        message.append("Whether a pod there is about to use the volume was not observed.")
+    if down:
+        message.append(
+            f"{node} is not Ready: the controller detaches the volume by force six minutes after "
+            "the node's pods are gone."
+        )
+    return finding(
+        "RBD408",
+        f"node {node}",
+        " ".join(message),
+        evidence=(f"VolumeAttachment {attachment.name}: attached {attachment.attached}",),
+        commands=(_describe(attachment),),
+        severity=_stale_severity(seen=seen, transient=transient),
+        recovery=_stale_recovery(down=down, transient=transient),
+    )
+
+
+def _stale_recovery(*, down: bool, transient: bool) -> Recovery | None:
+    by = "the attach/detach controller"
+    if down:
+        return Recovery(actor=by, condition="the node's pods are gone", within_s=_FORCED_S)
+    return Recovery(actor=by, note="unless its cached state is stale") if transient else None
+
+
+def _stale_severity(*, seen: bool, transient: bool) -> Severity | None:
+    if transient:
+        return Severity.INFO
+    return None if seen else Severity.WARNING
+
+
+def _is_down(node: str, case: RuleContext) -> bool:
+    found = node_named(node, case.snapshot)
+    return isinstance(found, Node) and found.ready is not True
+
+
+def _between(node: str, attachment: VolumeAttachment, case: RuleContext) -> Finding:
+    leaving = attachment.deleting_since
+    return finding(
+        "RBD120",
+        f"node {node}",
+        f"{case.volume} is attached to {node}, but is not mapped there yet, or is not mapped any "
+        "more. Wait, then run the command again.",
+        evidence=(
+            f"VolumeAttachment {attachment.name}: created {attachment.created_at}"
+            + (f", being deleted since {leaving}" if leaving else ""),
+        ),
+        commands=(look_again(case),),
+    )

@@ -1,0 +1,282 @@
+"""RBD3xx: rules on the state of the image in Ceph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.commands import command, line_of, over_ssh
+from rbdagent.correlate.holders import cluster_with, daemons_of, entry_hits, same_client, same_ip
+from rbdagent.correlate.image_identity import fsids_of, mappings_of
+from rbdagent.correlate.published_reports import is_fresh
+from rbdagent.model import (
+    BlocklistEntry,
+    ClusterView,
+    Command,
+    EntityAddress,
+    Finding,
+    HolderKind,
+    ImagePresence,
+    ImageSpec,
+    LockHolder,
+    NotObserved,
+    Recovery,
+    Severity,
+    Verdict,
+    observed_of,
+)
+from rbdagent.rules.context import RuleContext, finding, look_again, subject_of
+from rbdagent.verdicts.volume_verdict import is_ambiguous, report_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_LEGACY = "kubelet_lock_magic_"
+
+
+def image_gone(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD301 for an image that was deleted, RBD302 for one in the trash."""
+    view, image = case.use.image_view, case.use.image
+    if view is None or image is None:
+        return
+    mappings = _remaining_mappings(case)
+    if view.presence is ImagePresence.GONE:
+        yield finding(
+            "RBD301",
+            str(image.spec),
+            f"Image {image.spec} does not exist in cluster {view.fsid} (any more).{mappings}",
+            evidence=(f"cluster {view.fsid} was queried for {image.spec} and has no such image",),
+            commands=(_trash(image.spec),),
+        )
+    elif view.presence is ImagePresence.TRASH:
+        yield finding(
+            "RBD302",
+            str(image.spec),
+            f"Image {image.spec} is in the trash of its pool.{mappings}",
+            evidence=(f"id {view.image_id} in cluster {view.fsid}",),
+            commands=(_trash(image.spec, long=True),),
+        )
+
+
+def _remaining_mappings(case: RuleContext) -> str:
+    """Return a sentence on the mappings that are left: on this node, or as agents reported them."""
+    holders = [judged.holder for judged in case.judged]
+    mapped = [holder for holder in holders if holder.mapping is not None]
+    if mapped:
+        return f" {subject_of(mapped[0])} still maps it."
+    reports = [report_of(holder, case.snapshot.observed_at) for holder in holders]
+    reported = ", ".join(report for report in reports if report)
+    return f" It was mapped: {reported}." if reported else ""
+
+
+def _trash(spec: ImageSpec, *, long: bool = False) -> Command:
+    """Return the command that lists the trash of an image's pool."""
+    namespace = (f"--namespace={spec.namespace}",) if spec.namespace else ()
+    begin = "rbd trash ls --all --long" if long else "rbd trash ls --all"
+    return command(begin, options=(f"--pool={spec.pool}", *namespace))
+
+
+def _unlock(spec: ImageSpec, locker: LockHolder) -> Command:
+    return command("rbd lock rm", str(spec), locker.lock_id, f"client.{locker.client}")
+
+
+def legacy_lock(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD303 for a lock that an old kubelet left behind."""
+    view, image = case.use.image_view, case.use.image
+    if view is None or image is None or isinstance(view.lockers, NotObserved):
+        return
+    if isinstance(view.watchers, NotObserved):
+        return
+    watching = {watcher.client for watcher in (*view.watchers, *view.transient_watchers)}
+    for locker in sorted(view.lockers, key=lambda locker: (locker.lock_id, locker.client)):
+        if not locker.lock_id.startswith(_LEGACY) or locker.client in watching:
+            continue
+        node = locker.lock_id.removeprefix(_LEGACY)
+        yield finding(
+            "RBD303",
+            str(image.spec),
+            f"A lock of an old kubelet on node {node} is left on {image.spec}. Its client no "
+            "longer watches the image.",
+            evidence=(f"lock {locker.lock_id!r} of client.{locker.client}",),
+            remedy=f"When {node} holds nothing, remove the lock: "
+            f"{line_of(_unlock(image.spec, locker))}",
+            commands=(command("rbd lock ls", str(image.spec)),),
+        )
+
+
+def lock_of_former_client(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD304 for a lock with this node's address and the nonce of none of its clients."""
+    view = case.use.image_view
+    local = [judged.holder for judged in case.judged if judged.holder.mapping is not None]
+    if view is None or isinstance(view.lockers, NotObserved) or not local:
+        return
+    own = [holder.mapping.client_address for holder in local if holder.mapping is not None]
+    watchers = () if isinstance(view.watchers, NotObserved) else view.watchers
+    watching = {watcher.client for watcher in watchers}
+    for locker in sorted(view.lockers, key=lambda locker: (locker.lock_id, locker.client)):
+        if not _is_former(locker, own) or locker.client in watching:
+            continue
+        yield finding(
+            "RBD304",
+            subject_of(local[0]),
+            f"The exclusive lock belongs to client.{locker.client}, a former client of "
+            f"{case.here} itself: the same address, another nonce.",
+            evidence=(f"lock {locker.lock_id!r} of client.{locker.client} {locker.address}",),
+        )
+
+
+def _is_former(locker: LockHolder, own: list[EntityAddress | None]) -> bool:
+    address = locker.address
+    if address is None or locker.lock_id.startswith(_LEGACY):
+        return False
+    known = [client for client in own if client is not None]
+    if any(same_client(client, address) for client in known):
+        return False
+    return any(same_ip(client.ip, address.ip) for client in known)
+
+
+def watch_lingers(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD305 for a watch that Ceph has not ended yet."""
+    for judged in case.those(Verdict.UNDETERMINED):
+        holder = judged.holder
+        if not holder.is_local or holder.mapping is not None or holder.watcher is None:
+            continue
+        if holder.kind is not HolderKind.KRBD or "lingers" not in judged.reasons[0]:
+            continue
+        yield finding(
+            "RBD305",
+            subject_of(holder),
+            f"{subject_of(holder)} watches the image, and {holder.node} has no such mapping (any "
+            "more). The watch of a client that ended expires after 30 s: run rbdagent again then.",
+            evidence=judged.reasons,
+            commands=(look_again(case),),
+        )
+
+
+def node_on_blocklist(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD306 for entries that match the holders' nodes and are not reported as RBD103."""
+    fsid = case.use.image.fsid if case.use.image is not None else None
+    cluster = cluster_with(fsid, case.snapshot)
+    if cluster is None or isinstance(cluster.blocklist, NotObserved):
+        return
+    reported = {judged.holder.blocklisted_by for judged in case.judged}
+    for entry in sorted(cluster.blocklist, key=lambda entry: (entry.network, entry.nonce)):
+        node = _node_hit(entry, case)
+        if node is None or entry in reported:
+            continue
+        whole = entry.nonce == 0
+        devices = None if whole else _devices_of_client(entry, node, case)
+        daemons = _daemons_hit(entry, cluster)
+        hosts = f" It also matches {', '.join(daemons)}." if daemons else ""
+        ends = f" until {entry.until}" if entry.until else ""
+        is_former = devices == ()
+        yield finding(
+            "RBD306",
+            f"node {node}",
+            f"{node} is on the blocklist{ends}: {'range ' if entry.is_range else ''}{entry} "
+            f"matches {_what_is_hit(devices, whole=whole)}.{hosts}",
+            evidence=(f"{entry} {entry.until}".rstrip(),),
+            remedy="" if is_former or whole else _KEEP_ENTRY,
+            commands=() if is_former else (_list_there(node, case),),
+            severity=Severity.WARNING if whole or daemons or devices else Severity.INFO,
+            recovery=None if is_former else Recovery(note=_ENTRY_ENDS),
+        )
+
+
+_KEEP_ENTRY: Final = (
+    "List the node's mappings. While a client still has a device mapped, do not remove its entry, "
+    "and do not wait for it to expire: the device is then writable again without a watch, and "
+    "another node maps the image too (RBD105). Stop the pods there and unmap, or reboot the node, "
+    "before the entry expires."
+)
+_ENTRY_ENDS: Final = (
+    "after the entry expires, devices that its client still has mapped are writable without a watch"
+)
+
+
+def _what_is_hit(devices: tuple[str, ...] | None, *, whole: bool) -> str:
+    if whole:
+        return "every client on it"
+    if devices is None:
+        return "a client of it. Whether this client has a device mapped was not observed"
+    if not devices:
+        return "a former client of it, which has nothing mapped"
+    return f"its client of {', '.join(devices)}: writes there fail, and so does every new map"
+
+
+def _list_there(node: str, case: RuleContext) -> Command:
+    listing = command("rbdagent list")
+    return listing if node == case.here else over_ssh(node, listing)
+
+
+def _devices_of_client(
+    entry: BlocklistEntry, node: str, case: RuleContext
+) -> tuple[str, ...] | None:
+    """Return what the client of an entry has mapped on its node; None if that is unknown.
+
+    krbd shares one client between a node's mappings of one user. The mapping of this volume may
+    belong to another client.
+    """
+    seen, complete = _mapped_on(node, case)
+    hit = tuple(device for device, client in seen if client and entry_hits(entry, client))
+    is_every_client_known = complete and all(client is not None for _, client in seen)
+    return hit if hit or is_every_client_known else None
+
+
+def _mapped_on(
+    node: str, case: RuleContext
+) -> tuple[tuple[tuple[str, EntityAddress | None], ...], bool]:
+    """Return a node's devices with their clients, and whether these are all its devices now."""
+    local = case.snapshot.node
+    if local is not None and node == case.here:
+        seen = tuple((mapping.device, mapping.client_address) for mapping in mappings_of(local))
+        return seen, not isinstance(local.mappings, NotObserved)
+    kube = case.snapshot.kubernetes
+    published = () if kube is None else observed_of(kube.published)
+    theirs = next((agent for agent in published if agent.name == node), None)
+    if theirs is None:
+        return (), False
+    fresh = is_fresh(theirs, case.snapshot.observed_at)
+    mappings = tuple(
+        (mapping.device, mapping.client_address) for mapping in observed_of(theirs.mappings)
+    )
+    return mappings, fresh and not isinstance(theirs.mappings, NotObserved)
+
+
+def _node_hit(entry: BlocklistEntry, case: RuleContext) -> str | None:
+    """Return the node of this volume whose address an entry matches, whatever its nonce."""
+    for judged in case.judged:
+        holder, node = judged.holder, judged.holder.node_object
+        addresses = () if node is None or isinstance(node, NotObserved) else node.internal_ips
+        if holder.mapping is not None and holder.mapping.client_address is not None:
+            addresses = (*addresses, holder.mapping.client_address.ip)
+        for ip in addresses:
+            client = EntityAddress(ip=ip, port=entry.port, nonce=entry.nonce)
+            if entry_hits(entry, client):
+                return holder.node
+    return None
+
+
+def _daemons_hit(entry: BlocklistEntry, cluster: ClusterView) -> tuple[str, ...]:
+    hit = (daemon for daemon in daemons_of(cluster) if entry_hits(entry, daemon.address))
+    return tuple(sorted({f"{daemon.kind}.{daemon.name}" for daemon in hit}))
+
+
+def ambiguous(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD307 for equal image names in several clusters."""
+    image = case.use.image
+    if image is None or not is_ambiguous(case.use, case.snapshot):
+        return
+    fsids = fsids_of(image, case.snapshot.node, case.snapshot.ceph)
+    devices = [
+        command("rbdagent who-holds", judged.holder.mapping.device, node=judged.holder.node)
+        for judged in case.judged
+        if judged.holder.mapping is not None
+    ]
+    yield finding(
+        "RBD307",
+        str(image.spec),
+        f"{len(fsids)} clusters have an image {image.spec}. Which of these images is meant is "
+        "unknown. The holders of all of them are shown.",
+        evidence=tuple(f"cluster {fsid}" for fsid in fsids),
+        commands=tuple(devices),
+    )

@@ -1,0 +1,128 @@
+"""RBD9xx: sources and facts that were not observed, one finding for each."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.commands import command
+from rbdagent.correlate.holders import cluster_with
+from rbdagent.correlate.image_identity import clusters_of
+from rbdagent.model import CODES_OF_GAPS, Finding, NotObserved, Severity, Source, SourceState
+from rbdagent.rules.context import RuleContext, finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CODES: Final = CODES_OF_GAPS
+"""Codes of findings about the whole snapshot, whatever the target is."""
+
+OF_ONE_VOLUME: Final = frozenset({"RBD905"})
+"""Codes for the effect on one volume; with many volumes, the findings about the whole snapshot
+report it once."""
+
+
+def sources(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD901 to RBD903: a whole source was not observed; INFO if skipped on purpose."""
+    states = case.snapshot.sources
+    yield from _source("RBD901", "This node", states.node, "mappings here")
+    yield from _source("RBD902", "Ceph", states.ceph, "holders on other nodes")
+    yield from _source("RBD903", "The Kubernetes API", states.kubernetes, "pods and attachments")
+
+
+def _source(code: str, name: str, source: Source, hidden: str) -> Iterator[Finding]:
+    if source.state is SourceState.OBSERVED:
+        return
+    skipped = source.state is SourceState.SKIPPED
+    what = "was not asked" if skipped else "could not be asked"
+    yield finding(
+        code,
+        name,
+        f"{name} {what}: {hidden} were not seen{f' ({source.reason})' if source.reason else ''}.",
+        evidence=(source.reason,) if source.reason else (),
+        remedy=source.hint,
+        severity=Severity.INFO if skipped else None,
+    )
+
+
+def clusters(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD902: one cluster of several was not observed."""
+    for cluster in clusters_of(case.snapshot.ceph):
+        if cluster.source.state is SourceState.OBSERVED:
+            continue
+        if case.snapshot.sources.ceph.state is not SourceState.OBSERVED and (
+            cluster.source.reason == case.snapshot.sources.ceph.reason
+        ):
+            continue
+        yield finding(
+            "RBD902",
+            f"cluster {cluster.name}",
+            f"Ceph cluster {cluster.name} could not be asked: its watchers were not seen"
+            f"{f' ({cluster.source.reason})' if cluster.source.reason else ''}.",
+            evidence=(cluster.source.reason,) if cluster.source.reason else (),
+            remedy=cluster.source.hint,
+        )
+
+
+_SILENCE: Final = re.compile(r"\bno (?:monitor answered|answer)\b")
+"""Matches only the reasons of sources and facts that had no answer in time."""
+
+
+def silence(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD905: the effect on this volume if Ceph did not answer in time."""
+    image, late = case.use.image, _late(case)
+    if image is None or late is None:
+        return
+    yield finding(
+        "RBD905",
+        f"image {image.spec}",
+        f"Ceph did not answer about {image.spec} in time ({late.reason}). Who holds it elsewhere "
+        "is unknown: do not take it for free. I/O on it may hang as well.",
+        evidence=(late.reason,),
+        commands=(command("ceph -s"), command("ceph health detail")),
+    )
+
+
+def _late(case: RuleContext) -> NotObserved | Source | None:
+    """Return the source or fact of the image's own cluster that had no answer in time."""
+    source, view = case.snapshot.sources.ceph, case.use.image_view
+    if source.state is SourceState.FAILED:
+        return source if _SILENCE.search(source.reason) else None
+    if view is not None:
+        facts = (view.watchers, view.presence)
+        late = (fact for fact in facts if isinstance(fact, NotObserved))
+        return next((fact for fact in late if _SILENCE.search(fact.reason)), None)
+    fsid = None if case.use.image is None else case.use.image.fsid
+    if cluster_with(fsid, case.snapshot) is not None:
+        return None
+    # Nothing is known about a cluster that failed, not even its fsid.
+    unnamed = [view for view in clusters_of(case.snapshot.ceph) if view.fsid is None]
+    return next((view.source for view in unnamed if _SILENCE.search(view.source.reason)), None)
+
+
+def gaps(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD904: a single fact is missing in a source that was observed."""
+    states = case.snapshot.sources
+    found = [
+        (name, gap)
+        for name, source in (
+            ("node", states.node),
+            ("Ceph", states.ceph),
+            ("Kubernetes", states.kubernetes),
+        )
+        for gap in source.gaps
+    ]
+    found += [
+        (f"cluster {cluster.name}", gap)
+        for cluster in clusters_of(case.snapshot.ceph)
+        for gap in cluster.source.gaps
+        if gap not in states.ceph.gaps
+    ]
+    for name, gap in found:
+        yield finding(
+            "RBD904",
+            name,
+            f"Not observed: {gap.fact} ({gap.reason}).",
+            evidence=(gap.reason,),
+            remedy=gap.hint,
+        )

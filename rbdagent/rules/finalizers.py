@@ -1,0 +1,297 @@
+"""Objects that are being deleted and remain. No event reports them, so objects are compared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.commands import kubectl
+from rbdagent.model import (
+    Command,
+    Finding,
+    NotObserved,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    Recovery,
+    Severity,
+    VolumeAttachment,
+)
+from rbdagent.rules.context import RuleContext, delete_pod, finding
+from rbdagent.rules.pv_controller import (
+    PROVISIONER,
+    SILENT,
+    YOUNG,
+    claims_meant,
+    describe_claim,
+    describe_volume,
+    is_over,
+    retain,
+    since,
+    users,
+    users_seen,
+)
+from rbdagent.verdicts.timing import spoken
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PVC_PROTECTION: Final = "kubernetes.io/pvc-protection"
+PV_PROTECTION: Final = "kubernetes.io/pv-protection"
+_CLONES: Final = "provisioner.storage.kubernetes.io/cloning-protection"
+_SNAPSHOTS: Final = "snapshot.storage.kubernetes.io/pvc-as-source-protection"
+_ATTACHER: Final = "external-attacher/"
+_DELETES: Final = frozenset(
+    {"external-provisioner.volume.kubernetes.io/finalizer", "kubernetes.io/pv-controller"}
+)
+"""The component that deletes the image keeps the PV until then (HonorPVReclaimPolicy)."""
+_PVC_PROTECTION: Final = "the PVC protection controller"
+_PV_PROTECTION: Final = "the PV protection controller"
+_CONTROLLERS: Final = (kubectl("get lease kube-controller-manager", namespace="kube-system"),)
+_YAML: Final = ("-o", "yaml")
+_SOME: Final = 5
+
+
+def protected(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD613, RBD614, RBD650 to RBD654: what a claim, PV or pod under deletion waits for."""
+    for claim in claims_meant(case):
+        if claim.deleting_since is not None and claim.finalizers:
+            yield from _claim(case, claim)
+        yield from _ended_pods(case, claim)
+    volume = case.use.persistent_volume
+    if volume is not None and volume.deleting_since is not None and volume.finalizers:
+        yield from _volume(case, volume)
+
+
+# --------------------------------------------------------------------------------------------------
+# A claim
+# --------------------------------------------------------------------------------------------------
+
+
+def _claim(case: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Finding]:
+    # A pod without a node has mounted nothing: the protection checks only pods with a nodeName.
+    pods = [pod for pod in users(case, claim) if pod.node_name is not None]
+    if PVC_PROTECTION in claim.finalizers:
+        if pods:
+            yield _claim_used(case, claim, pods)
+        elif users_seen(case, claim) and is_over(YOUNG, claim.deleting_since, case):
+            yield _remaining(case, claim, PVC_PROTECTION, _PVC_PROTECTION)
+    if not is_over(YOUNG, claim.deleting_since, case):
+        return
+    if {_CLONES, _SNAPSHOTS} & {*claim.finalizers}:
+        yield _source(case, claim)
+    for finalizer in claim.finalizers:
+        if finalizer not in {PVC_PROTECTION, _CLONES, _SNAPSHOTS}:
+            yield _foreign(case, claim, finalizer)
+
+
+def _claim_used(case: RuleContext, claim: PersistentVolumeClaim, pods: list[Pod]) -> Finding:
+    """Report RBD613: finished pods keep a claim as well, and a waiting pod never gets the claim."""
+    named = ", ".join(f"{pod.ref} ({pod.phase})" for pod in pods[:_SOME])
+    more = f" and {len(pods) - _SOME} more" if len(pods) > _SOME else ""
+    refs = ", ".join(str(pod.ref) for pod in pods[:_SOME])
+    waiting = [pod for pod in users(case, claim) if pod.phase == "Pending"]
+    never = f" {', '.join(str(pod.ref) for pod in waiting)} will not start." if waiting else ""
+    finished = [pod for pod in pods if pod.phase in {"Succeeded", "Failed"}]
+    all_finished = len(finished) == len(pods)
+    return finding(
+        "RBD613",
+        f"pvc {claim.ref}",
+        f"Claim {claim.ref} is being deleted, and remains until its pods are gone: {named}{more}."
+        + (" These pods have ended, but their objects were not removed." if all_finished else "")
+        + never,
+        evidence=(_deleted(case, claim), f"finalizers {', '.join(claim.finalizers)}"),
+        commands=(
+            describe_claim(claim),
+            *(delete_pod(pod) for pod in finished[:_SOME] if all_finished),
+        ),
+        recovery=Recovery(actor=_PVC_PROTECTION, condition=f"{refs}{more} {_is(pods)} gone"),
+        severity=None if waiting or all_finished else Severity.INFO,
+    )
+
+
+def _is(pods: list[Pod]) -> str:
+    return "is" if len(pods) == 1 else "are"
+
+
+def _source(case: RuleContext, claim: PersistentVolumeClaim) -> Finding:
+    clones = _CLONES in claim.finalizers
+    what = "a clone of it" if clones else "a snapshot of it"
+    return finding(
+        "RBD650",
+        f"pvc {claim.ref}",
+        f"Claim {claim.ref} is being deleted, and {what} is still being created.",
+        evidence=(f"finalizers {', '.join(claim.finalizers)}", _deleted(case, claim)),
+        commands=(
+            kubectl("get pvc", namespace=claim.ref.namespace),
+            kubectl("get volumesnapshot", namespace=claim.ref.namespace),
+        ),
+        recovery=Recovery(
+            actor=PROVISIONER if clones else "the snapshot controller",
+            condition="the clone's claim is bound" if clones else "the snapshot is ready",
+        ),
+    )
+
+
+def _remaining(
+    case: RuleContext,
+    held: PersistentVolumeClaim | PersistentVolume,
+    finalizer: str,
+    controller: str,
+) -> Finding:
+    """Report RBD653: the finalizer is no longer needed, and its controller has not removed it."""
+    subject, what, show = _named(held)
+    return finding(
+        "RBD653",
+        subject,
+        f"{what} is being deleted, and its finalizer {finalizer} remains although nothing needs "
+        f"it: {controller} removes it, and seems not to work.",
+        evidence=(f"finalizers {', '.join(held.finalizers)}", _deleted(case, held)),
+        commands=(show, *(_CONTROLLERS if controller in {_PVC_PROTECTION, _PV_PROTECTION} else ())),
+        recovery=Recovery(actor=controller, condition="it runs"),
+    )
+
+
+def _foreign(
+    case: RuleContext, held: PersistentVolumeClaim | PersistentVolume, finalizer: str
+) -> Finding:
+    subject, what, show = _named(held)
+    return finding(
+        "RBD652",
+        subject,
+        f"{what} is being deleted, and the finalizer {finalizer} holds it.",
+        evidence=(f"finalizers {', '.join(held.finalizers)}", _deleted(case, held)),
+        commands=(show,),
+        recovery=Recovery(actor=f"the program that set {finalizer}"),
+    )
+
+
+def _named(held: PersistentVolumeClaim | PersistentVolume) -> tuple[str, str, Command]:
+    """Return the subject, the name in a sentence, and the command that shows the object."""
+    if isinstance(held, PersistentVolumeClaim):
+        return f"pvc {held.ref}", f"Claim {held.ref}", describe_claim(held)
+    return f"pv {held.name}", held.name, describe_volume(held)
+
+
+def _deleted(case: RuleContext, held: PersistentVolumeClaim | PersistentVolume) -> str:
+    return f"deleted {spoken(since(held.deleting_since, case))} ago"
+
+
+# --------------------------------------------------------------------------------------------------
+# A PV
+# --------------------------------------------------------------------------------------------------
+
+
+def _volume(case: RuleContext, volume: PersistentVolume) -> Iterator[Finding]:
+    if volume.phase == "Bound":
+        # The protection checks only the phase.
+        if PV_PROTECTION in volume.finalizers:
+            yield _before_its_claim(case, volume)
+        return
+    if not is_over(YOUNG, volume.deleting_since, case):
+        return
+    if PV_PROTECTION in volume.finalizers:
+        yield _remaining(case, volume, PV_PROTECTION, _PV_PROTECTION)
+    for finalizer in volume.finalizers:
+        if finalizer.startswith(_ATTACHER):
+            yield from _of_attacher(case, volume, finalizer)
+        elif finalizer in _DELETES:
+            # With Delete the deletion is in progress: the findings of reclaiming report it.
+            if volume.reclaim_policy != "Delete":
+                yield _remaining(case, volume, finalizer, PROVISIONER)
+        elif finalizer != PV_PROTECTION:
+            yield _foreign(case, volume, finalizer)
+
+
+def _before_its_claim(case: RuleContext, volume: PersistentVolume) -> Finding:
+    """Report RBD614: policy and finalizers of the PV decide whether the image is deleted."""
+    is_reclaimed = bool(_DELETES & {*volume.finalizers})
+    if volume.reclaim_policy != "Delete":
+        fate = "Its image stays."
+    elif is_reclaimed:
+        fate = "Its image is deleted with it."
+    else:
+        fate = "Its image is left behind: no controller will delete it."
+    return finding(
+        "RBD614",
+        f"pv {volume.name}",
+        f"{volume.name} is being deleted while claim {volume.claim} is bound to it. The PV remains "
+        f"until that claim is gone. {fate}",
+        evidence=(
+            f"{_deleted(case, volume)}, phase Bound, reclaim policy {volume.reclaim_policy}",
+            f"finalizers {', '.join(volume.finalizers)}",
+        ),
+        commands=(
+            kubectl("get pv", volume.name, options=_YAML),
+            *(retain(volume) if is_reclaimed else ()),
+        ),
+        recovery=Recovery(actor=_PV_PROTECTION, condition=f"claim {volume.claim} is gone"),
+    )
+
+
+def _of_attacher(case: RuleContext, volume: PersistentVolume, finalizer: str) -> Iterator[Finding]:
+    """Report RBD651: the PV remains until its last VolumeAttachment is gone."""
+    attached, kube = case.use.attachments, case.snapshot.kubernetes
+    if isinstance(attached, NotObserved) or kube is None:
+        return
+    named = [attachment for attachment in attached if attachment.persistent_volume == volume.name]
+    if named:
+        yield _attached(case, volume, finalizer, named)
+    elif kube.attachments_complete:
+        yield _remaining(case, volume, finalizer, "external-attacher")
+
+
+def _attached(
+    case: RuleContext, volume: PersistentVolume, finalizer: str, named: list[VolumeAttachment]
+) -> Finding:
+    nodes = ", ".join(sorted({attachment.node_name for attachment in named}))
+    return finding(
+        "RBD651",
+        f"pv {volume.name}",
+        f"{volume.name} is being deleted and is still attached to {nodes}.",
+        evidence=(
+            f"finalizer {finalizer}",
+            _deleted(case, volume),
+            *(
+                f"VolumeAttachment {attachment.name}: {attachment.node_name}"
+                + (", being deleted" if attachment.deleting_since else "")
+                + (f", {attachment.detach_error}" if attachment.detach_error else "")
+                for attachment in named
+            ),
+        ),
+        commands=tuple(
+            kubectl("describe volumeattachment", attachment.name) for attachment in named[:_SOME]
+        ),
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# A pod
+# --------------------------------------------------------------------------------------------------
+
+
+def _ended_pods(case: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Finding]:
+    """Report RBD654: all containers of a pod have ended, and its object remains."""
+    for pod in users(case, claim):
+        ended = pod.containers and all(
+            container.state == "terminated" for container in pod.containers
+        )
+        # The deletionTimestamp of a pod already includes its grace period.
+        if not (pod.finalizers and ended and pod.deleting_since is not None):
+            continue
+        if not is_over(SILENT, pod.deleting_since, case):
+            continue
+        yield finding(
+            "RBD654",
+            f"pod {pod.ref}",
+            f"Pod {pod.ref} is being deleted, all its containers have ended, and finalizers hold "
+            f"it: {', '.join(pod.finalizers)}. It no longer uses its volumes. Its replacement "
+            "may wait for it.",
+            evidence=(
+                f"deleted at {pod.deleting_since}, finalizers {', '.join(pod.finalizers)}",
+                *(f"owned by {owner}" for owner in pod.owners),
+            ),
+            commands=(
+                kubectl("get pod", pod.ref.name, namespace=pod.ref.namespace, options=_YAML),
+            ),
+            recovery=Recovery(actor=f"the program that set {', '.join(pod.finalizers)}"),
+        )

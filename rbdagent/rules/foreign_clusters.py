@@ -1,0 +1,269 @@
+"""RBD77x: an image that machines outside this cluster use.
+
+No object of this cluster names the other cluster. The evidence is the watch of a client from an
+address that no Node lists, and the metadata that ceph-csi wrote to the image.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.commands import kubectl, with_note
+from rbdagent.correlate.holders import same_ip
+from rbdagent.correlate.volume_names import knows_every_volume_of, node_named
+from rbdagent.model import (
+    Command,
+    CsiSource,
+    Finding,
+    HolderKind,
+    HolderVerdict,
+    Node,
+    NotObserved,
+    Severity,
+    Verdict,
+    observed_of,
+)
+from rbdagent.rules.attach_detach import is_exclusive
+from rbdagent.rules.context import RuleContext, finding, look_again, subject_of
+from rbdagent.rules.pod_events import knows_every_user, waiters
+from rbdagent.rules.pv_controller import retain
+from rbdagent.verdicts.evidence import pod_names
+from rbdagent.verdicts.holder_verdict import knows_every_node_at
+from rbdagent.verdicts.volume_verdict import is_writable, volumes_of_use
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PV: Final = "csi.storage.k8s.io/pv/name"
+_CLAIM: Final = ("csi.storage.k8s.io/pvc/namespace", "csi.storage.k8s.io/pvc/name")
+_CLUSTER: Final = "csi.ceph.com/cluster/name"
+
+
+def from_outside(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD771, RBD773, RBD774: a machine outside this cluster has the image mapped."""
+    found = outsiders(case)
+    if not found:
+        return
+    who = ", ".join(subject_of(judged.holder) for judged in found)
+    evidence = (*_identity(case, found), *_written(case), *_known_addresses(case))
+    head = f"{case.volume} is mapped by a machine that, by its address, is no node here: {who}."
+    if not is_exclusive(case.use):
+        yield finding(
+            "RBD773", case.volume, f"{head} Its access modes allow that.", evidence=evidence
+        )
+        return
+    users = _users_here(case)
+    if users:
+        nodes = ", ".join(sorted({str(user.holder.node) for user in users}))
+        yield finding(
+            "RBD774",
+            case.volume,
+            f"{head} It is in use on {nodes} here as well: two clusters write to one image. Stop "
+            "one side, now.",
+            evidence=(*evidence, *(user.reasons[0] for user in users)),
+            commands=(*_retain(case), *_there(case)),
+        )
+        return
+    waiting = pod_names(waiters(case))
+    yield finding(
+        "RBD771",
+        case.volume,
+        f"{head} Another cluster uses the same image, or an administrator mapped it manually."
+        + (f" {waiting} waits for it: ceph-csi waits while it has a watcher." if waiting else ""),
+        evidence=evidence,
+        commands=(*_retain(case), *_there(case), look_again(case)),
+        severity=None if waiting else Severity.WARNING,
+    )
+
+
+def outsiders(case: RuleContext) -> tuple[HolderVerdict, ...]:
+    """Return the holders outside this cluster, as far as the objects of this cluster show them.
+
+    An address that no Node lists may be a node's second network. It counts only if a node of this
+    cluster reaches Ceph from an address that its Node lists, and only if no pod and no attachment
+    here lacks the watch that it should have. The image metadata proves no machine: a PV that was
+    created again under another name leaves the old name in the metadata.
+    """
+    if not volumes_of_use(case.use) or not knows_every_user(case):
+        return ()
+    found = _unknown_mappings(case)
+    if not found or _is_watch_missing(case):
+        return ()
+    return found if _known_addresses(case) else ()
+
+
+def _unknown_mappings(case: RuleContext) -> tuple[HolderVerdict, ...]:
+    return tuple(judged for judged in case.judged if _is_unknown_mapping(judged, case))
+
+
+def _is_unknown_mapping(judged: HolderVerdict, case: RuleContext) -> bool:
+    holder = judged.holder
+    if holder.watcher is None or holder.transient or holder.node is not None:
+        return False
+    if holder.kind is not HolderKind.KRBD:
+        return False
+    return knows_every_node_at(holder.watcher.address, case.snapshot.kubernetes)
+
+
+def _is_watch_missing(case: RuleContext) -> bool:
+    """Return whether a pod or attachment here lacks mapping and watch: the watch may be its own."""
+    bare = {
+        judged.holder.node
+        for judged in case.judged
+        if judged.holder.mapping is None and judged.holder.watcher is None
+    }
+    seen = {judged.holder.node for judged in case.judged} - bare
+    attached = {
+        attachment.node_name
+        for attachment in observed_of(case.use.attachments)
+        if attachment.attached
+    }
+    return bool(bare or attached - seen - {pod.node_name for pod in waiters(case)})
+
+
+def _known_addresses(case: RuleContext) -> tuple[str, ...]:
+    """Return evidence that a node here reaches Ceph from an address that its Node lists."""
+    clients = {}
+    for judged in case.judged:
+        watcher, node = judged.holder.watcher, judged.holder.node_object
+        if watcher is not None and isinstance(node, Node):
+            clients[node.name] = (watcher.address.ip, node.internal_ips)
+    local = case.snapshot.node
+    own = node_named(local.node_name, case.snapshot) if local is not None else None
+    if local is not None and isinstance(own, Node) and not isinstance(local.mappings, NotObserved):
+        for mapping in local.mappings:
+            if mapping.client_address is not None:
+                clients[own.name] = (mapping.client_address.ip, own.internal_ips)
+    known = [
+        name
+        for name, (ip, listed) in sorted(clients.items())
+        if any(same_ip(ip, address) for address in listed)
+    ]
+    return (
+        (f"{known[0]} reaches Ceph from the address that its Node lists; these do not",)
+        if known
+        else ()
+    )
+
+
+def _users_here(case: RuleContext) -> list[HolderVerdict]:
+    return [
+        judged
+        for judged in case.those(Verdict.IN_USE)
+        if judged.holder.node is not None
+        and (is_writable(judged.holder.mapping) is True or judged.holder.watcher is not None)
+    ]
+
+
+# --------------------------------------------------------------------------------------------------
+# Image metadata
+# --------------------------------------------------------------------------------------------------
+
+
+def named_elsewhere(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD772: the image metadata names a PV that is not in this cluster."""
+    if not _names_another(case):
+        return
+    volumes = ", ".join(volume.name for volume in volumes_of_use(case.use))
+    yield finding(
+        "RBD772",
+        case.volume,
+        f"The image of {volumes} says that it belongs to PV {_metadata(case)[_PV]}, which is not "
+        f"in this cluster: another cluster may have a PV of it, or had one.{_watched(case)}",
+        evidence=_written(case),
+        commands=_there(case),
+    )
+
+
+def _watched(case: RuleContext) -> str:
+    """Return the clients that map it, if it is unknown whether they are nodes of this cluster."""
+    found = _unknown_mappings(case)
+    if not found or outsiders(case):
+        return ""
+    who = ", ".join(subject_of(judged.holder) for judged in found)
+    return (
+        f" It is mapped by {who}: that may be another cluster's machine, or a node of this one by "
+        "the address of its second network."
+    )
+
+
+def _metadata(case: RuleContext) -> dict[str, str]:
+    view = case.use.image_view
+    if view is None or isinstance(view.metadata, NotObserved):
+        return {}
+    return dict(view.metadata)
+
+
+def _names_another(case: RuleContext) -> bool:
+    named = _metadata(case).get(_PV)
+    volumes = volumes_of_use(case.use)
+    if (
+        not named
+        or not volumes
+        or not knows_every_volume_of(case.use.image, case.snapshot.kubernetes)
+    ):
+        return False
+    return all(volume.name != named for volume in volumes)
+
+
+def _written(case: RuleContext) -> tuple[str, ...]:
+    known = _metadata(case)
+    said = []
+    if known.get(_CLUSTER):
+        said.append(f"ceph-csi wrote into the image: cluster {known[_CLUSTER]}")
+    if known.get(_PV):
+        claim = "/".join(filter(None, (known.get(key) for key in _CLAIM)))
+        said.append(
+            f"ceph-csi wrote into the image: PV {known[_PV]}"
+            + (f", claim {claim}" if claim else "")
+        )
+    return tuple(said)
+
+
+def _identity(case: RuleContext, found: tuple[HolderVerdict, ...]) -> tuple[str, ...]:
+    image = case.use.image
+    fsid = f" in Ceph cluster {image.fsid}" if image is not None and image.fsid else ""
+    head = () if image is None else (f"image {image.spec}{fsid}",)
+    return (
+        *head,
+        *(
+            f"watched by client.{judged.holder.watcher.client} {judged.holder.watcher.address}, "
+            "which no Node lists"
+            for judged in found
+            if judged.holder.watcher is not None
+        ),
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# Commands
+# --------------------------------------------------------------------------------------------------
+
+
+def _retain(case: RuleContext) -> tuple[Command, ...]:
+    return tuple(patch for volume in volumes_of_use(case.use) for patch in retain(volume))
+
+
+def _there(case: RuleContext) -> tuple[Command, ...]:
+    """Return the commands that find the PV of this image in another cluster."""
+    volume, image = case.use.persistent_volume, case.use.image
+    if image is None:
+        return ()
+    source = volume.source if volume is not None else None
+    wanted = {"volumeAttributes.imageName": image.spec.name}
+    if isinstance(source, CsiSource):
+        wanted["volumeHandle"] = source.volume_handle
+    return tuple(
+        with_note(_volumes_with(field, value), "in the other cluster")
+        for field, value in wanted.items()
+        # A jsonpath filter of kubectl cannot contain an escaped quote.
+        if '"' not in value and "\\" not in value
+    )
+
+
+def _volumes_with(field: str, value: str) -> Command:
+    """Return the command that lists the PVs with a value in spec.csi, and their claims."""
+    where = f'@.spec.csi.{field}=="{value}"'
+    claim = "{.spec.claimRef.namespace}/{.spec.claimRef.name}"
+    lines = f'{{range .items[?({where})]}}{{.metadata.name}} {claim}{{"\\n"}}{{end}}'
+    return kubectl("get pv -o", f"jsonpath={lines}")

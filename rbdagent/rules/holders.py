@@ -1,0 +1,968 @@
+"""RBD1xx: rules on the holders of a volume and their verdicts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.commands import command, kubectl, line_of, over_ssh
+from rbdagent.correlate.blocklist import removal_of
+from rbdagent.correlate.holders import is_ceph_daemon, is_terminated, runs
+from rbdagent.correlate.node_usage import mounts_of, pod_uids_on
+from rbdagent.model import (
+    BlockHolder,
+    BlockHolderKind,
+    BlocklistEntry,
+    Command,
+    DeviceKind,
+    Finding,
+    Holder,
+    HolderKind,
+    HolderVerdict,
+    ImagePresence,
+    Mount,
+    NotObserved,
+    Pod,
+    ProcessRef,
+    Recovery,
+    Severity,
+    UnbackedMount,
+    Verdict,
+    VolumeAttachment,
+    observed_of,
+)
+from rbdagent.rules.context import (
+    RuleContext,
+    delete_pod,
+    finding,
+    identity_lines,
+    look_again,
+    look_there,
+    pod_by_uid,
+    subject_of,
+    then_starts,
+)
+from rbdagent.rules.foreign_clusters import outsiders
+from rbdagent.rules.pod_events import has_waited, is_ending_in_time, knows_every_user
+from rbdagent.verdicts.ceph_daemons import not_excluded, supposed
+from rbdagent.verdicts.coverage import missing_of_nodes
+from rbdagent.verdicts.evidence import (
+    Evidence,
+    evidence_of,
+    foreign_mounts,
+    pins,
+    pod_names,
+    processes_on,
+    said_of_process,
+)
+from rbdagent.verdicts.timing import MOVING
+from rbdagent.verdicts.volume_verdict import (
+    PODS_ELSEWHERE,
+    conflicting,
+    fresh_word,
+    is_left_behind,
+    is_read_only,
+    maps_by_nbd,
+    may_be_shared,
+    missing_sources,
+    sharing,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_RETRY = "kubelet retries automatically, at most 2m2s apart"
+_RETRY_S = 122.0
+_BY_KUBELET_THERE = Recovery(
+    actor="kubelet and the CSI driver there", note="unless kubelet no longer tracks the volume"
+)
+
+
+def not_backed(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD108, which warns first that deleting the pod destroys the data."""
+    for unbacked in case.use.unbacked:
+        pod = pod_by_uid(unbacked.pod_uid, case)
+        name = str(pod.ref) if pod is not None else unbacked.pod_uid
+        yield finding(
+            "RBD108",
+            f"pod {name}",
+            f"Pod {name} writes to {case.here}'s own disk: {unbacked.path} is not on "
+            f"{case.volume}. Do not delete the pod: that destroys the data that it wrote.",
+            evidence=(
+                f"{unbacked.path} in {said_of_process(unbacked.process)} is on {unbacked.source}",
+                f"{case.here} has no mapping under that mount",
+            ),
+            commands=(_rescue(unbacked, case),),
+        )
+
+
+def _rescue(unbacked: UnbackedMount, case: RuleContext) -> Command:
+    """Return the command that saves the data.
+
+    It runs on the node, so that it does not depend on a program of the pod.
+    """
+    root, path = f"/proc/{unbacked.process.pid}/root", f"./{unbacked.path.lstrip('/')}"
+    return command("tar --create --file=rescue.tar -C", root, path, node=case.here)
+
+
+def conflict(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD106 for two writers."""
+    writers = conflicting(case.use, case.judged, case.snapshot)
+    if not writers:
+        return
+    nodes = ", ".join(sorted(str(writer.holder.node) for writer in writers))
+    volume = case.use.persistent_volume
+    modes = ", ".join(volume.access_modes) if volume is not None else "it has no PV"
+    first = _first_to_stop(writers)
+    commands = tuple(
+        delete_pod(pod)
+        for writer in writers
+        if first is None or writer in first[0]
+        for pod in evidence_of(writer.holder).running
+    )
+    advice = (
+        f"Stop {' and '.join(subject_of(writer.holder) for writer in first[0])} first: {first[1]}."
+        if first is not None
+        else "No observation shows which of them is right: stop all of them."
+    )
+    yield finding(
+        "RBD106",
+        case.volume,
+        f"{case.volume} is held read-write on {nodes} at the same time, and its access mode allows "
+        f"one node ({modes}). Two writers destroy the file system. {advice}",
+        evidence=(
+            *(
+                f"{subject_of(writer.holder)}: {writer.verdict}, {writer.reasons[0]}"
+                for writer in writers
+            ),
+            *(certainty for writer in writers if (certainty := _certainty(writer.holder, case))),
+        ),
+        commands=(
+            commands
+            or tuple(
+                look_there(case, str(writer.holder.node))
+                for writer in writers
+                if writer.holder.mapping is None
+            )
+        ),
+    )
+
+
+def _first_to_stop(
+    writers: tuple[HolderVerdict, ...],
+) -> tuple[tuple[HolderVerdict, ...], str] | None:
+    """Return the writers to stop first, and the reason; None if nothing separates the writers.
+
+    A node that Kubernetes no longer uses for the volume, or that Ceph does not show, keeps no other
+    node from mapping the image. The controller and the next NodeStage expect the volume on the
+    other node.
+    """
+    for is_wrong, reason in _REASONS_TO_STOP:
+        wrong = tuple(writer for writer in writers if is_wrong(writer))
+        if wrong and len(wrong) < len(writers):
+            return wrong, reason
+    return None
+
+
+_REASONS_TO_STOP: Final[tuple[tuple[Callable[[HolderVerdict], bool], str], ...]] = (
+    (
+        lambda writer: writer.verdict in {Verdict.ORPHANED, Verdict.PINNED},
+        "no pod uses the volume there",
+    ),
+    (
+        lambda writer: writer.verdict is Verdict.RETURNED_DIRTY,
+        "the node was out of service, and its volumes were detached",
+    ),
+    (
+        lambda writer: writer.verdict is Verdict.UNWATCHED,
+        "it has no watch, so Ceph does not show it to any other node",
+    ),
+    (
+        lambda writer: bool(writer.holder.unknown_pod_uids),
+        "its pod is no longer in the API",
+    ),
+    (
+        lambda writer: writer.holder.attachment is None,
+        "there is no VolumeAttachment of the volume to its node",
+    ),
+)
+"""In order of priority: the first one that applies to some of the writers, not to all, decides."""
+
+
+def _certainty(holder: Holder, case: RuleContext) -> str:
+    """Return how certain it is that a watcher's node has the image mapped read-write."""
+    if holder.mapping is not None or holder.watcher is None:
+        return ""
+    client, node = f"client.{holder.watcher.client}", holder.node
+    published, by = fresh_word(holder, case.snapshot), holder.published_by
+    if published is not None and published.read_only is False:
+        device = f"{published.device} on {node}"
+        return f"certain: {device} is {client}, read-write, according to the agent there"
+    if by is not None:
+        return f"{client} is on {node}, but the agent there does not report what it has mapped now"
+    return f"probable: {client} has an address of {node}; no agent there has reported it"
+
+
+def unwatched(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD105 for a writable mapping without a watch."""
+    for judged in case.those(Verdict.UNWATCHED):
+        holder = judged.holder
+        pods = evidence_of(holder).running
+        sure = holder.mapping is not None and holder.mapping.watch is False
+        is_elsewhere = holder.mapping is None and holder.node is not None
+        again = look_there(case, str(holder.node)) if is_elsewhere else look_again(case)
+        act = (*_cordon(holder), *(delete_pod(pod) for pod in pods))
+        yield finding(
+            "RBD105",
+            subject_of(holder),
+            f"{subject_of(holder)} is writable and invisible to Ceph: its watch is gone. Nothing "
+            "keeps another node from mapping the image too. Stop the volume there before it starts "
+            "anywhere else.",
+            evidence=(*judged.reasons, *identity_lines(case, holder)),
+            # A mapping that was removed a moment ago looks the same, except where the kernel itself
+            # reports the lost watch: observe it again before the other commands.
+            commands=(*act, again) if sure else (again, *act),
+        )
+
+
+def returned_dirty(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD107 for a node that was taken out of service, runs and still holds the volume."""
+    for judged in case.those(Verdict.RETURNED_DIRTY):
+        node = judged.holder.node
+        yield finding(
+            "RBD107",
+            f"node {node}",
+            f"{node} was taken out of service, but it runs and still holds {case.volume}. Stop the "
+            "workloads on it and reboot it before you remove the taint.",
+            evidence=(*judged.reasons, *identity_lines(case, judged.holder)),
+            commands=(
+                *_cordon(judged.holder),
+                over_ssh(str(node), command("systemctl reboot")),
+            ),
+        )
+
+
+def blocklisted(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD103 for a blocklisted client, with all its devices."""
+    for judged in case.those(Verdict.DEAD):
+        holder = judged.holder
+        entry = holder.blocklisted_by
+        if not isinstance(entry, BlocklistEntry):
+            continue
+        devices = ", ".join(
+            (*((holder.mapping.device,) if holder.mapping else ()), *holder.sibling_devices)
+        )
+        expiry = f" The entry expires {entry.until}." if entry.until else ""
+        pods = evidence_of(holder).running
+        others = _pods_of_siblings(holder, pods, case)
+        shared = (
+            f" The same client serves {devices}: I/O fails on all of them. This affects "
+            f"{pod_names(others) if others else 'the pods that use them'} as well."
+            if holder.sibling_devices
+            else ""
+        )
+        yield finding(
+            "RBD103",
+            subject_of(holder),
+            f"The Ceph client of {subject_of(holder)} is blocklisted: writes there fail (-108), "
+            f"and every new map on {holder.node or 'that machine'} fails too.{shared}{expiry} "
+            f"{_removal_advice(entry)}",
+            evidence=(*judged.reasons, *identity_lines(case, holder)),
+            commands=(
+                *_cordon(holder),
+                *(delete_pod(pod) for pod in (*pods, *others)),
+                look_again(case),
+            ),
+        )
+
+
+def _pods_of_siblings(holder: Holder, own: tuple[Pod, ...], case: RuleContext) -> tuple[Pod, ...]:
+    """Return the pods on the other devices of a client: they must be deleted as well."""
+    node = case.snapshot.node
+    mappings = observed_of(node.mappings) if node is not None and holder.is_local else ()
+    uids = {
+        uid
+        for mapping in mappings
+        if mapping.device in holder.sibling_devices
+        for uid in pod_uids_on(mapping)
+    }
+    found = (pod_by_uid(uid, case) for uid in sorted(uids))
+    return tuple(pod for pod in found if pod is not None and pod not in own)
+
+
+def _cordon(holder: Holder) -> tuple[Command, ...]:
+    return () if holder.node is None else (kubectl("cordon", holder.node),)
+
+
+def _removal_advice(entry: BlocklistEntry) -> str:
+    if entry.nonce != 0:
+        return "Do not remove the entry while these mappings exist."
+    covered = "that range" if entry.is_range else "that host"
+    return (
+        f"The entry blocks every client of {covered}, including new clients. "
+        f"`{removal_of(entry)}` removes it. Do not run this before the last mapping that the entry "
+        "blocks is gone."
+    )
+
+
+def dead_nbd(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD104 for an nbd device whose rbd-nbd process no longer exists."""
+    for judged in case.those(Verdict.DEAD):
+        holder = judged.holder
+        if holder.mapping is None or holder.mapping.kind is not DeviceKind.NBD:
+            continue
+        if isinstance(holder.blocklisted_by, BlocklistEntry):
+            continue
+        in_place = [user for user in case.those(Verdict.IN_USE) if user.holder.node == holder.node]
+        replaced = is_left_behind(judged) and bool(in_place)
+        pods = () if replaced else evidence_of(holder).running
+        advice = (
+            f"Delete {pod_names(pods)}: the next stage uses another device."
+            if pods
+            else "Nothing uses it. The device is harmless, and a reboot removes it."
+        )
+        yield finding(
+            "RBD104",
+            subject_of(holder),
+            f"The rbd-nbd process of {subject_of(holder)} no longer exists: I/O on it hangs, then "
+            f"fails. {advice}",
+            evidence=judged.reasons,
+            commands=tuple(delete_pod(pod) for pod in pods),
+            severity=None if pods or mounts_of(holder.mapping) else Severity.WARNING,
+        )
+
+
+def lost_pod(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD109 for a container or a path whose pod is not in the API."""
+    for judged in case.judged:
+        holder = judged.holder
+        if not holder.unknown_pod_uids or judged.verdict not in (
+            Verdict.IN_USE,
+            Verdict.RETURNED_DIRTY,
+            Verdict.UNWATCHED,
+            Verdict.DEAD,
+            Verdict.STAGED,
+        ):
+            continue
+        alive = [
+            process
+            for process in processes_on(evidence_of(holder))
+            if process.pod_uid in holder.unknown_pod_uids
+        ]
+        if not alive and judged.verdict is Verdict.STAGED and holder.driver_registered is False:
+            # The pod was deleted normally, and only the driver that would unmount it is down.
+            continue
+        uids = ", ".join(holder.unknown_pod_uids)
+        what = "A container still runs on" if alive else "A pod's path still refers to"
+        yield finding(
+            "RBD109",
+            subject_of(holder),
+            f"{what} {subject_of(holder)}, and its pod ({uids}) is no longer in the API: it was "
+            "force-deleted. Stop its containers first. Never unmap the device under them.",
+            evidence=(
+                *(said_of_process(process) for process in alive),
+                *identity_lines(case, holder),
+            ),
+            commands=(
+                command("systemctl start kubelet", node=holder.node),
+                *(_sandbox(uid, holder) for uid in holder.unknown_pod_uids),
+            ),
+        )
+
+
+def reported(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD109, RBD201, RBD202 of another node: only its agent's report shows them."""
+    for judged in case.judged:
+        holder = judged.holder
+        mapping = fresh_word(holder, case.snapshot)
+        if mapping is None or holder.mapping is not None or holder.node is None:
+            continue
+        for code in mapping.findings:
+            if code not in _REPORTED:
+                continue
+            message = _REPORTED[code].format(device=mapping.device, node=holder.node)
+            yield finding(
+                code,
+                subject_of(holder) if code == "RBD109" else f"node {holder.node}",
+                f"The agent on {holder.node} reports: {message}{then_starts(case, holder.node)}",
+                evidence=(*mapping.reasons, *identity_lines(case, holder)),
+                commands=(look_there(case, holder.node),),
+            )
+
+
+_REPORTED: Final = {
+    "RBD109": "a container or a pod's path still refers to {device} there, and the pod is no "
+    "longer in the API: it was force-deleted. Stop its containers first. Never unmap the device "
+    "under them.",
+    "RBD201": "the CSI driver does not answer there, so nothing can be unmounted. Bring its node "
+    "plugin back.",
+    "RBD202": "kubelet does not run there. Containers keep running, and nothing is unmounted until "
+    "kubelet is back.",
+}
+
+
+def pinned(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD102, with what keeps the device open and what happens after that ends."""
+    for judged in case.those(Verdict.PINNED, Verdict.STAGED):
+        holder = judged.holder
+        found = evidence_of(holder)
+        kept = pins(found, holder) if holder.mapping is not None else ()
+        if not kept:
+            continue
+        after, recovery = _once_released(holder)
+        count = f" (and {len(kept) - 1} more)" if len(kept) > 1 else ""
+        yield finding(
+            "RBD102",
+            subject_of(holder),
+            f"{subject_of(holder)} is kept open: {kept[0]}{count}. {after}"
+            f"{then_starts(case, holder.node)}",
+            evidence=(*kept, *identity_lines(case, holder)),
+            commands=(*_unpinning(case, holder, found), look_again(case)),
+            recovery=recovery,
+        )
+
+
+_UNKNOWN_TO_KUBELET = "if kubelet still tracks the volume, which was not observed"
+
+
+def _once_released(holder: Holder) -> tuple[str, Recovery]:
+    """Return what happens when nothing keeps the device open, as a sentence and as recovery."""
+    released = "nothing keeps the device open"
+    match _is_tracked(holder):
+        case True:
+            return (
+                f"When that ends, {_RETRY}, and the volume becomes free.",
+                Recovery(actor="kubelet", condition=released, within_s=_RETRY_S),
+            )
+        case False:
+            return (
+                (
+                    "kubelet no longer tracks this volume. When that ends, run rbdagent again, and "
+                    "unmap the device if it is Orphaned then."
+                ),
+                Recovery(note="kubelet no longer tracks the volume"),
+            )
+        case None:
+            return (
+                (
+                    "Whether kubelet still tracks this volume was not observed. When that ends, "
+                    "wait two minutes, run rbdagent again, and unmap the device if it is Orphaned "
+                    "then."
+                ),
+                Recovery(actor="kubelet", condition=released, note=_UNKNOWN_TO_KUBELET),
+            )
+
+
+def _is_tracked(holder: Holder) -> bool | None:
+    """Return whether kubelet on the holder's node still tries to unstage the volume.
+
+    kubelet lists the volume in volumesInUse until NodeUnstage has succeeded, and only then does the
+    controller delete the VolumeAttachment. A kubelet that restarts in between finds neither.
+    """
+    attachment, listed = holder.attachment, holder.in_volumes_in_use
+    if listed is True or (
+        isinstance(attachment, VolumeAttachment) and attachment.deleting_since is None
+    ):
+        return True
+    if isinstance(attachment, NotObserved) or isinstance(listed, NotObserved):
+        return None
+    return False
+
+
+def _unpinning(case: RuleContext, holder: Holder, found: Evidence) -> tuple[Command, ...]:
+    """Return the commands that release the device.
+
+    A process that belongs to no pod is shown, never killed.
+    """
+    commands = [
+        shown
+        for mount in (*foreign_mounts(found, holder), *found.other_mounts)
+        if not mount.namespace.is_host
+        for shown in _in_namespace(mount, case, holder)
+    ]
+    for process in processes_on(found):
+        pod = pod_by_uid(process.pod_uid, case)
+        commands.append(_show(process, holder) if pod is None else delete_pod(pod))
+    commands += [_show_stacked(stacked, holder) for stacked in found.stacked]
+    commands += [
+        command("findmnt", mount.path, node=holder.node)
+        for mount in found.other_mounts
+        if mount.namespace.is_host
+    ]
+    if not commands and found.traces:
+        drain = ("--ignore-daemonsets",)
+        commands.append(kubectl("drain", str(holder.node), options=drain))
+    return tuple(commands)
+
+
+def _show_stacked(stacked: BlockHolder, holder: Holder) -> Command:
+    match stacked.kind:
+        case BlockHolderKind.LUKS | BlockHolderKind.DM:
+            return command("dmsetup info", stacked.label or stacked.name, node=holder.node)
+        case BlockHolderKind.LOOP:
+            return command("losetup --list", f"/dev/{stacked.name}", node=holder.node)
+        case BlockHolderKind.SWAP:
+            return command("swapon --show", node=holder.node)
+        case _:
+            return command("lsblk", f"/dev/{stacked.of or stacked.name}", node=holder.node)
+
+
+def _in_namespace(mount: Mount, case: RuleContext, holder: Holder) -> Iterator[Command]:
+    """Yield what shows a mount in another namespace: its process, the mount, its pod."""
+    process = mount.namespace.process
+    yield _show(process, holder)
+    yield command("findmnt --task", str(process.pid), mount.path, node=holder.node)
+    pod = pod_by_uid(process.pod_uid, case)
+    if pod is not None:
+        yield kubectl("describe pod", pod.ref.name, namespace=pod.ref.namespace)
+    elif process.pod_uid is not None:
+        yield _sandbox(process.pod_uid, holder)
+
+
+def _sandbox(pod_uid: str, holder: Holder) -> Command:
+    return command("crictl pods --label", f"io.kubernetes.pod.uid={pod_uid}", node=holder.node)
+
+
+def _show(process: ProcessRef, holder: Holder) -> Command:
+    return command("ps -o pid,user,lstart,args -p", str(process.pid), node=holder.node)
+
+
+def orphaned(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD101 for a mapping that nothing uses and no other component removes."""
+    for judged in case.those(Verdict.ORPHANED):
+        holder = judged.holder
+        found = evidence_of(holder)
+        if holder.mapping is None or found.staging_mounts or found.own_luks:
+            continue
+        unmap = _ask_to_unmap(case, holder)
+        again = look_again(case)
+        has_attachment = isinstance(holder.attachment, VolumeAttachment)
+        yield finding(
+            "RBD101",
+            subject_of(holder),
+            f"{subject_of(holder)} is mapped, and nothing there uses it. {_why_orphaned(holder)}"
+            f"{then_starts(case, holder.node)}",
+            evidence=(*judged.reasons, *identity_lines(case, holder)),
+            remedy=_orphan_remedy(holder),
+            recovery=_recovery_of_orphan(holder),
+            commands=(again, *unmap) if has_attachment else (*unmap, again),
+        )
+
+
+def _recovery_of_orphan(holder: Holder) -> Recovery | None:
+    match _is_tracked(holder):
+        case True:
+            once = "its next NodeUnstage succeeds"
+            return Recovery(actor="kubelet", condition=once, within_s=_RETRY_S)
+        case False:
+            return None
+        case None:
+            return Recovery(actor="kubelet", note=_UNKNOWN_TO_KUBELET)
+
+
+def _ask_to_unmap(case: RuleContext, holder: Holder) -> tuple[Command, ...]:
+    """Return the commands that print the plan and execute it.
+
+    The second command first observes the device for the grace period if no agent has done so.
+    """
+    mapping, volume = holder.mapping, case.use.persistent_volume
+    if mapping is None or mapping.kind is not DeviceKind.KRBD:
+        return ()
+    mapped = [judged for judged in case.judged if judged.holder.mapping is not None]
+    by_name = volume is not None and len(mapped) == 1
+    target = case.ask if by_name else mapping.device
+    execute = ("--wait", "--yes")
+    return (
+        command("rbdagent unmap", target, node=holder.node),
+        command("rbdagent unmap", target, options=execute, node=holder.node),
+    )
+
+
+def _unmap(holder: Holder) -> tuple[Command, ...]:
+    """Return the command of a plain unmap by device.
+
+    There is none for rbd-nbd: nothing prevents the disconnect of a device that is in use.
+    """
+    mapping = holder.mapping
+    if mapping is None or mapping.kind is not DeviceKind.KRBD:
+        return ()
+    return (command("rbd unmap", mapping.device, node=holder.node),)
+
+
+def _why_orphaned(holder: Holder) -> str:
+    attachment = holder.attachment
+    if isinstance(attachment, VolumeAttachment) and attachment.deleting_since is None:
+        return (
+            "Its VolumeAttachment still exists: kubelet has not completed NodeUnstage, and "
+            f"{_RETRY}."
+        )
+    if isinstance(attachment, VolumeAttachment):
+        return "Its VolumeAttachment is being deleted: the controller detaches the volume."
+    if not holder.staging and not isinstance(holder.staging, NotObserved):
+        return (
+            "There is no staging directory and no image-meta.json either: a failed stage left the "
+            "mapping and could not unmap it, or an unstage skipped it. No component will remove it."
+        )
+    if holder.in_volumes_in_use is True:
+        return (
+            f"Its VolumeAttachment is gone, and {holder.node} still lists it in volumesInUse: "
+            f"kubelet has not completed NodeUnstage, and {_RETRY}."
+        )
+    return (
+        "kubelet no longer tracks it: its staging directory is left, its VolumeAttachment is gone. "
+        "No component will remove it."
+    )
+
+
+def _orphan_remedy(holder: Holder) -> str:
+    if holder.mapping is not None and holder.mapping.kind is DeviceKind.NBD:
+        return (
+            "Nothing prevents the disconnect of an rbd-nbd device that is in use. Run rbdagent a "
+            "second time to make sure that it is still Orphaned, then unmap it by hand."
+        )
+    device = holder.mapping.device if holder.mapping is not None else "it"
+    unmap = (
+        "rbdagent unmap prints its plan, or every reason not to unmap. It executes the plan only "
+        "with --yes. By hand: run rbdagent directly before, then "
+        f"{line_of(command('rbd unmap', device))}. The kernel refuses (EBUSY) if any process has "
+        "the device open: then stop, and never use force."
+    )
+    if isinstance(holder.attachment, VolumeAttachment):
+        return (
+            f"Run rbdagent again in two minutes. If it is still Orphaned, unmap it. {unmap} "
+            "kubelet's next retry then succeeds, and the controller detaches."
+        )
+    return unmap
+
+
+def staging_left(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD110, with the commands in order: umount, luksClose, unmap."""
+    for judged in case.those(Verdict.ORPHANED):
+        holder = judged.holder
+        found = evidence_of(holder)
+        staged = found.staging_mounts
+        if holder.mapping is None or not (staged or found.own_luks):
+            continue
+        left = "is mounted only at its staging path" if staged else "still has its LUKS mapping"
+        yield finding(
+            "RBD110",
+            subject_of(holder),
+            f"{subject_of(holder)} {left}, and no pod uses it. "
+            f"kubelet will not remove it.{then_starts(case, holder.node)}",
+            evidence=(*judged.reasons, *identity_lines(case, holder)),
+            commands=(
+                look_again(case),
+                *(command("umount", mount.path, node=holder.node) for mount in staged),
+                *(
+                    command("cryptsetup luksClose", luks.label or luks.name, node=holder.node)
+                    for luks in found.own_luks
+                ),
+                *_unmap(holder),
+            ),
+        )
+
+
+def running_without_mapping(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD416 for a pod that runs according to the API, with neither watch nor mapping."""
+    if is_read_only(case.use):
+        return
+    for judged in case.judged:
+        holder = judged.holder
+        if holder.mapping is not None or holder.watcher is not None:
+            continue
+        if judged.verdict not in (Verdict.IN_USE, Verdict.UNDETERMINED):
+            continue
+        view = case.use.image_view
+        seen = view is not None and not isinstance(view.watchers, NotObserved)
+        if not holder.is_local and not seen:
+            continue
+        # A pod that was killed may stay in the API long after its volume was unmapped.
+        running = [pod for pod in evidence_of(holder).running if not is_terminated(pod)]
+        if not running:
+            continue
+        what = "no mapping of it" if holder.is_local else "no watch from that node"
+        yield finding(
+            "RBD416",
+            f"node {holder.node}",
+            f"{pod_names(running)} runs on {holder.node} with {case.volume}, but there is {what}. "
+            "Observe that node before any other node gets the volume.",
+            evidence=judged.reasons,
+            commands=() if holder.is_local else (look_there(case, str(holder.node)),),
+            severity=_severity_of_missing(holder, running, case),
+        )
+
+
+def _severity_of_missing(holder: Holder, running: list[Pod], case: RuleContext) -> Severity | None:
+    # Ceph and the node are observed after the API: a terminating pod may have ended in between.
+    if all(is_ending_in_time(pod, case) for pod in running):
+        return Severity.INFO
+    return None if holder.is_local or not _unplaced(case) else Severity.WARNING
+
+
+def _unplaced(case: RuleContext) -> tuple[HolderVerdict, ...]:
+    """Return the watchers on no known node: one of them may be the pod's mapping."""
+    return tuple(
+        judged for judged in case.judged if judged.holder.watcher and not judged.holder.node
+    )
+
+
+def undetermined(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD119 for a holder whose use is unknown, with the nodes on which to observe it."""
+    outside = outsiders(case)
+    for judged in case.those(Verdict.UNDETERMINED):
+        holder = judged.holder
+        if judged in outside:
+            # RBD771, RBD773 or RBD774 reports this client.
+            continue
+        if holder.mapping is None and holder.watcher is None and holder.published is None:
+            continue
+        if holder.is_local and holder.mapping is None:
+            continue
+        is_transient = _is_unmap_expected(holder, case)
+        shares = _shares(holder, case)
+        if holder.is_local:
+            message = (
+                f"The use of {subject_of(holder)} could not be fully observed: do not unmap it."
+            )
+            commands: tuple[Command, ...] = (command("rbdagent check"),)
+        elif holder.node is not None and holder.watcher is None:
+            message = (
+                f"{subject_of(holder)} may still have {case.volume} mapped: {judged.reasons[0]}. "
+                f"Do not start the volume elsewhere before you have run rbdagent there."
+                f"{then_starts(case, holder.node)}"
+            )
+            commands = (look_there(case, holder.node),)
+        elif holder.node is not None:
+            soon = " kubelet there may be about to unmap it." if is_transient else ""
+            message = (
+                f"{subject_of(holder)} holds {case.volume}. Its use can be observed only on that "
+                f"node.{soon}{then_starts(case, holder.node)}"
+            )
+            commands = (look_there(case, holder.node),)
+        else:
+            message = (
+                f"{subject_of(holder)} holds {case.volume}, and no known node has that address. "
+                f"Run rbdagent on the nodes that may have it.{then_starts(case, None)}"
+            )
+            commands = tuple(look_there(case, node) for node in _candidates(case))
+        guess = supposed(holder, case.use)
+        yield finding(
+            "RBD119",
+            subject_of(holder),
+            f"{message} It is {guess}." if guess else message,
+            evidence=(*judged.reasons, *identity_lines(case, holder)),
+            commands=commands,
+            severity=Severity.INFO if is_transient or shares else None,
+            recovery=_BY_KUBELET_THERE if is_transient else None,
+        )
+
+
+def _shares(holder: Holder, case: RuleContext) -> bool:
+    """Return whether a holder on another node is one of several that the access mode allows.
+
+    A holder without a VolumeAttachment is not: the control plane knows of no use there.
+    """
+    return (
+        not holder.is_local
+        and holder.node is not None
+        and holder.kind in (HolderKind.KRBD, HolderKind.NBD)
+        and holder.attachment is not None
+        and may_be_shared(case.use)
+    )
+
+
+def _is_unmap_expected(holder: Holder, case: RuleContext) -> bool:
+    """Return whether kubelet there may be about to unmap a volume that no pod uses any more.
+
+    kubelet unstages after the pod is gone from the API, and the controller detaches after that:
+    whenever a pod moves or ends, the watch and the VolumeAttachment remain for some seconds.
+    """
+    attachment, is_librbd = holder.attachment, holder.kind is HolderKind.LIBRBD
+    return (
+        (holder.kind is HolderKind.KRBD or (is_librbd and maps_by_nbd(case.use)))
+        and not holder.is_local
+        and isinstance(attachment, VolumeAttachment)
+        and not attachment.detach_error
+        and knows_every_user(case)
+        and not any(has_waited(pod, case.snapshot, MOVING) for pod in case.use.waiting_pods)
+    )
+
+
+def published(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD101 and RBD102 of another node, as its own agent reports them."""
+    for verdict, code in ((Verdict.ORPHANED, "RBD101"), (Verdict.PINNED, "RBD102")):
+        for judged in case.those(verdict):
+            holder = judged.holder
+            if holder.mapping is not None or holder.published is None or holder.node is None:
+                continue
+            yield finding(
+                code,
+                subject_of(holder),
+                f"{holder.published.device} on {holder.node} is {verdict}, according to the "
+                f"agent there.{then_starts(case, holder.node)}",
+                evidence=(*judged.reasons, *identity_lines(case, holder)),
+                commands=(look_there(case, holder.node),),
+                recovery=_once_released(holder)[1]
+                if verdict is Verdict.PINNED
+                else _recovery_of_orphan(holder),
+            )
+
+
+def _candidates(case: RuleContext) -> tuple[str, ...]:
+    """Return the nodes where an unknown client may run: attached, or with a pod of the volume."""
+    attached = () if isinstance(case.use.attachments, NotObserved) else case.use.attachments
+    nodes = {attachment.node_name for attachment in attached}
+    for judged in case.judged:
+        pods = () if isinstance(judged.holder.pods, NotObserved) else judged.holder.pods
+        nodes |= {pod.node_name for pod in pods if pod.node_name and runs(pod)}
+    return tuple(sorted(nodes - {case.here}))
+
+
+def shared(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD114 for several holders that the access mode allows."""
+    if case.verdict is not Verdict.SHARED:
+        return
+    nodes = ", ".join(str(judged.holder.node) for judged in sharing(case.judged))
+    volume = case.use.persistent_volume
+    modes = ", ".join(volume.access_modes) if volume is not None else "unknown"
+    yield finding(
+        "RBD114",
+        case.volume,
+        f"{case.volume} is in use on {nodes}; its access mode ({modes}) allows that.",
+        evidence=tuple(judged.reasons[0] for judged in sharing(case.judged)),
+    )
+
+
+def foreign(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD115, RBD116 and RBD117 for clients that are not mappings of Kubernetes."""
+    for judged in case.those(Verdict.FOREIGN):
+        holder = judged.holder
+        if holder.transient:
+            yield finding(
+                "RBD117",
+                subject_of(holder),
+                f"{subject_of(holder)} opened the image for a moment: it does not hold it.",
+                evidence=judged.reasons,
+            )
+        elif is_ceph_daemon(holder):
+            yield finding(
+                "RBD116",
+                subject_of(holder),
+                f"{subject_of(holder)} is {judged.reasons[0]}: this is expected.",
+                evidence=judged.reasons,
+            )
+        elif holder.probably is not None:
+            yield finding(
+                "RBD116",
+                subject_of(holder),
+                f"{subject_of(holder)} is {supposed(holder, case.use)}. Any other librbd client "
+                "would look the same.",
+                evidence=(*judged.reasons, *not_excluded(case.use, case.snapshot)),
+                commands=(command("rbdagent check"),),
+                severity=Severity.WARNING if case.use.waiting_pods else None,
+            )
+        else:
+            blocks = bool(case.use.waiting_pods)
+            is_librbd = holder.kind is HolderKind.LIBRBD
+            yield finding(
+                "RBD115",
+                subject_of(holder),
+                f"{subject_of(holder)} holds the image and is not a mapping of Kubernetes: find "
+                f"its owner. rbdagent does not act on it.{then_starts(case, None)}",
+                evidence=(
+                    *judged.reasons,
+                    *identity_lines(case, holder),
+                    *(not_excluded(case.use, case.snapshot) if is_librbd else ()),
+                ),
+                severity=Severity.ERROR if blocks else None,
+            )
+
+
+def between_steps(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD120 for a holder between two steps."""
+    for judged in case.those(Verdict.STAGED):
+        if judged.holder.driver_registered is False:
+            continue
+        yield finding(
+            "RBD120",
+            subject_of(judged.holder),
+            f"{subject_of(judged.holder)} is between two steps: {judged.reasons[0]}. Wait, then "
+            "run rbdagent again.",
+            evidence=(*judged.reasons, *identity_lines(case, judged.holder)),
+            commands=(look_again(case),),
+        )
+
+
+def in_use(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD100 for a holder that a pod uses as expected."""
+    for judged in case.those(Verdict.IN_USE):
+        if judged.holder.unknown_pod_uids and not evidence_of(judged.holder).running:
+            continue
+        if case.use.unbacked and judged.holder.is_local:
+            # The pod's container does not use this device, whatever the API reports.
+            continue
+        yield finding(
+            "RBD100",
+            subject_of(judged.holder),
+            f"{subject_of(judged.holder)} is in use: {judged.reasons[0]}.",
+            evidence=(*judged.reasons, *identity_lines(case, judged.holder)),
+        )
+
+
+def nobody(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD118 if no client holds the volume and every source that proves it was observed."""
+    if case.verdict is not Verdict.FREE:
+        return
+    yield finding(
+        "RBD118",
+        case.volume,
+        f"No client holds {case.volume}: it has no watcher, no node has a mapping of it, no pod "
+        "runs with it, and it is attached to no node.",
+        evidence=(
+            "Ceph lists no watcher",
+            f"{case.here} was observed and has no mapping of it",
+            "the agent of every other node has reported recently, and none has a mapping of it",
+            "no node lists it in volumesInUse, and it has no VolumeAttachment",
+        ),
+    )
+
+
+def unknown_whether_nobody(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD119 if no holder was observed, but a source that proves this is missing."""
+    holding = [judged for judged in case.judged if not judged.holder.transient]
+    if holding or case.use.image is None or case.verdict is not Verdict.UNDETERMINED:
+        return
+    view = case.use.image_view
+    if view is not None and view.presence is ImagePresence.GONE:
+        return
+    sources = missing_sources(case.use, case.snapshot)
+    missing = (*sources, *missing_of_nodes(case.use, case.snapshot))
+    of_nodes_alone = bool(missing) and not sources
+    yield finding(
+        "RBD119",
+        case.volume,
+        f"No holder of {case.volume} was observed. This does not prove that it is free. Not "
+        f"observed: {'; '.join(missing) or 'which cluster is meant'}.",
+        evidence=tuple(f"not observed: {fact}" for fact in missing),
+        remedy=_REMEDY_OF_NODES if of_nodes_alone else "",
+        commands=_how_to_observe(case, missing, of_nodes_alone=of_nodes_alone),
+        # Without agents this applies to every unused volume: no reason for an alarm.
+        severity=Severity.INFO if of_nodes_alone else None,
+    )
+
+
+_REMEDY_OF_NODES = (
+    "Run rbdagent who-holds on each of these nodes, or run the agent there. Verify that a node "
+    "that is not Ready is off before the volume starts elsewhere."
+)
+
+
+def _how_to_observe(
+    case: RuleContext, missing: tuple[str, ...], *, of_nodes_alone: bool
+) -> tuple[Command, ...]:
+    if missing == (PODS_ELSEWHERE,) and case.use.target.given != case.ask:
+        return (look_again(case),)
+    if not of_nodes_alone:
+        return (command("rbdagent check"),)
+    attached = {attachment.node_name for attachment in observed_of(case.use.attachments)}
+    there = (look_there(case, node) for node in sorted(attached - {case.here}))
+    return (*there, kubectl("get rbdnodes"))

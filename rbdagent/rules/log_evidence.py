@@ -1,0 +1,208 @@
+"""Log lines of the node, added as evidence to the findings that they explain.
+
+Errors of kubelet, the CSI node plugin and the kernel are evidence, never a verdict: a rule is based
+on state. If a step fails on this node, the log lines of that step are quoted. If a log could not be
+read, the evidence shows how to make it readable.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from rbdagent.catalog import CATALOG
+from rbdagent.correlate.image_identity import pods_of
+from rbdagent.correlate.log_names import called
+from rbdagent.model import LifecycleStep, LogExcerpt, NotObserved, Severity, observed_of
+from rbdagent.parse.recognised import Recognised
+from rbdagent.verdicts.timing import age, spoken
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rbdagent.model import Finding, LogEntry, NodeLogs
+    from rbdagent.rules.context import RuleContext
+
+_Logs = tuple[tuple[str, LogExcerpt | NotObserved], ...]
+"""Pairs of a log's name and its lines."""
+
+_BACK: Final = frozenset({LifecycleStep.UNPUBLISH, LifecycleStep.UNSTAGE})
+_THERE: Final = frozenset({LifecycleStep.STAGE, LifecycleStep.PUBLISH})
+_EITHER: Final = frozenset({"RBD120", "RBD203"})
+"""A volume between two steps, or with a hanging step, may be on the attach or the detach path."""
+_OF_THE_HOLDER: Final = frozenset({"RBD401"})
+"""A pod on another node waits for a step of this node."""
+_DETACH_CALLS: Final = re.compile(r"\b(?:Node)?Un(?:mount|map|stage|publish)")
+"""``NodeUnstageVolume``, ``UnmountDevice``, ``UnmapVolume.TearDownVolume``."""
+
+_MEANINGS: Final = (
+    (Recognised.UNMAP_BUSY, "the device is still open"),
+    (Recognised.UMOUNT_BUSY, "a file on it is still open"),
+    (Recognised.UNDER_WAY, "an earlier call has not finished yet"),
+    (Recognised.DEADLINE, "the call exceeded kubelet's timeout and may still be running"),
+    (Recognised.DRIVER_NOT_REGISTERED, "the node plugin has not registered with kubelet"),
+    (Recognised.DRIVER_SILENT, "the node plugin is not listening on its socket"),
+    (Recognised.WATCH_ENDED, "Ceph has removed its watch"),
+    (Recognised.KERNEL_BLOCKLISTED, "its client is on Ceph's blocklist"),
+    (Recognised.MAP_BLOCKLISTED, "the node's client is on Ceph's blocklist"),
+    (
+        Recognised.BLOCKLIST_REFUSED,
+        "its Ceph user is not allowed to break the lock of a client that is gone",
+    ),
+    (Recognised.SECRET_TOO_BIG, "it does not support keys of type aes256k"),
+    (Recognised.TASK_HUNG, "the process waits for its disk and cannot be killed"),
+)
+"""What a recognised text means, where the text itself does not state it."""
+
+
+def with_words(
+    findings: tuple[Finding, ...], words: NodeLogs, case: RuleContext
+) -> tuple[Finding, ...]:
+    """Return findings with the log lines of their step as further evidence."""
+    kubelet, kernel = _logs_of_volume(case, words)
+    has_detach_step = any(
+        _steps(finding) & _BACK and _is_here(finding, case) for finding in findings
+    )
+    extended = []
+    for finding in findings:
+        lines: tuple[str, ...] = ()
+        steps = _steps(finding)
+        if finding.code in _OF_THE_HOLDER and not has_detach_step and _is_attached_here(case):
+            lines = _log_lines(_BACK, kubelet, kernel, case, is_problem=True)
+        elif steps and _is_here(finding, case):
+            is_problem = finding.severity is not Severity.INFO
+            lines = _log_lines(steps, kubelet, kernel, case, is_problem=is_problem)
+        elif CATALOG[finding.code].step is LifecycleStep.USE and _is_here(finding, case):
+            # Only the kernel logs errors of a device in use.
+            lines = tuple(_quoted(kernel, _BACK | _THERE, case))
+        extended.append(
+            replace(finding, evidence=(*finding.evidence, *lines)) if lines else finding
+        )
+    return tuple(extended)
+
+
+def _steps(finding: Finding) -> frozenset[LifecycleStep]:
+    """Return the steps whose log lines explain a finding."""
+    if finding.code in _EITHER:
+        return _BACK | _THERE
+    step = CATALOG[finding.code].step
+    return next((path for path in (_BACK, _THERE) if step in path), frozenset())
+
+
+def _logs_of_volume(case: RuleContext, words: NodeLogs) -> tuple[_Logs, _Logs]:
+    """Return the lines of this volume: those of kubelet and the plugin, and those of the kernel."""
+    names = called(case.use)
+
+    def of(heard: LogExcerpt | NotObserved, known: frozenset[str]) -> LogExcerpt | NotObserved:
+        if isinstance(heard, NotObserved):
+            return heard
+        kept = tuple(word for word in heard.words if not known.isdisjoint(word.names))
+        return replace(heard, words=kept)
+
+    return (
+        ("kubelet", of(words.kubelet, names.volume)),
+        ("the CSI node plugin", of(words.plugin, names.volume)),
+    ), (("the kernel", of(words.kernel, names.kernel)),)
+
+
+def _is_here(finding: Finding, case: RuleContext) -> bool:
+    """Return whether a finding is about the node that was observed, based on its subject.
+
+    The subject is the volume, ``pod NAMESPACE/NAME``, ``node NODE`` or ``DEVICE on NODE``. A pod
+    that the API does not list has its traces on this node.
+    """
+    kind, _, name = finding.subject.partition(" ")
+    if finding.subject == case.volume:
+        pods = case.use.waiting_pods
+        return any(judged.holder.is_local for judged in case.judged) or any(
+            pod.node_name == case.here for pod in pods
+        )
+    if kind == "pod":
+        nodes = {str(pod.ref): pod.node_name for pod in pods_of(case.snapshot.kubernetes)}
+        return nodes.get(name, case.here) == case.here
+    return finding.subject == f"node {case.here}" or finding.subject.endswith(f" on {case.here}")
+
+
+def _is_attached_here(case: RuleContext) -> bool:
+    return any(
+        attachment.attached and attachment.node_name == case.here
+        for attachment in observed_of(case.use.attachments)
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# Sentences
+# --------------------------------------------------------------------------------------------------
+
+
+def _log_lines(
+    steps: frozenset[LifecycleStep],
+    kubelet: _Logs,
+    kernel: _Logs,
+    case: RuleContext,
+    *,
+    is_problem: bool,
+) -> tuple[str, ...]:
+    """Quote the log lines of some steps.
+
+    For a problem, also name the logs without such lines and the logs that could not be read.
+    """
+    lines = [*_quoted((*kubelet, *kernel), steps, case)]
+    if is_problem:
+        lines += _logs_without_errors(kubelet, steps, case)
+        lines += _unread_logs((*kubelet, *kernel))
+    return tuple(lines)
+
+
+def _quoted(logs: _Logs, steps: frozenset[LifecycleStep], case: RuleContext) -> Iterator[str]:
+    for source, heard in logs:
+        for word in () if isinstance(heard, NotObserved) else heard.words:
+            if _is_of_steps(word, steps):
+                yield _line(source, word, case.snapshot.observed_at)
+
+
+def _is_of_steps(word: LogEntry, steps: frozenset[LifecycleStep]) -> bool:
+    """Return whether a log line is of one of the steps; a line without a call may be of any."""
+    if not word.call:
+        return True
+    return not steps.isdisjoint(_BACK if _DETACH_CALLS.search(word.call) else _THERE)
+
+
+def _line(source: str, word: LogEntry, now: str) -> str:
+    origin = f"{source} {spoken(age(word.at, now))} ago"
+    if word.unanswered:
+        return f"{origin}: {word.call} was called and has not returned"
+    if word.times > 1:
+        origin += f" ({word.times} times)"
+    if word.call and word.call not in word.text:
+        origin += f", {word.call}"
+    if word.retry_at is not None and word.retry_at > now:
+        origin += f", next retry in {spoken(age(now, word.retry_at))}"
+    meanings = (f" ({meaning})" for pattern, meaning in _MEANINGS if pattern.is_in(word.text))
+    return f'{origin}: "{word.text}"{next(meanings, "")}'
+
+
+def _logs_without_errors(
+    logs: _Logs, steps: frozenset[LifecycleStep], case: RuleContext
+) -> Iterator[str]:
+    now = case.snapshot.observed_at
+    without = [
+        f"{source} in the last {spoken(age(heard.since, now))}"
+        for source, heard in logs
+        if isinstance(heard, LogExcerpt)
+        and not any(_is_of_steps(word, steps) for word in heard.words)
+    ]
+    if without:
+        yield f"no error of this step was logged by {' or by '.join(without)}"
+
+
+def _unread_logs(logs: _Logs) -> Iterator[str]:
+    """Yield one line that names the logs that could not be read, and how to read them."""
+    unread = [(source, heard) for source, heard in logs if isinstance(heard, NotObserved)]
+    if not unread:
+        return
+    reasons = "; ".join(f"{source} ({heard.reason})" for source, heard in unread)
+    hints = "; ".join(dict.fromkeys(heard.hint for _, heard in unread if heard.hint))
+    yield f"not observed: the log of {reasons}{f'. To read it: {hints}' if hints else ''}"

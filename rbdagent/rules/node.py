@@ -1,0 +1,307 @@
+"""RBD2xx: rules on the observed node, its kubelet and its CSI driver."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.commands import command
+from rbdagent.correlate.image_identity import (
+    identity_of_mapping,
+    mappings_of,
+    same_image,
+    volumes_of,
+)
+from rbdagent.model import (
+    Command,
+    CsiSource,
+    Finding,
+    HolderVerdict,
+    KubeEvent,
+    KubeletView,
+    Mapping,
+    NotObserved,
+    Pod,
+    PodVolumeDirectory,
+    Severity,
+    Snapshot,
+    TargetKind,
+    Verdict,
+    observed_of,
+)
+from rbdagent.parse.krbd import KEEP_ALIVE
+from rbdagent.parse.recognised import Recognised
+from rbdagent.rules.context import (
+    RuleContext,
+    finding,
+    pods_on,
+    subject_of,
+    then_starts,
+    waiting_elsewhere,
+)
+from rbdagent.rules.pod_events import word_with
+from rbdagent.verdicts.evidence import evidence_of, pod_names, said_of_process
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_CSI_VOLUMES: Final = "kubernetes.io~csi"
+
+
+def driver_down(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD201 for a node whose CSI driver does not answer."""
+    for judged in case.judged:
+        holder = judged.holder
+        if holder.driver_registered is not False or holder.transient or holder.node is None:
+            continue
+        hanging_pods = _hanging_pods(judged)
+        stuck = f" {pod_names(hanging_pods)} cannot end until then." if hanging_pods else ""
+        yield finding(
+            "RBD201",
+            f"node {holder.node}",
+            f"The CSI driver does not answer on {holder.node}, so nothing can be unmounted there. "
+            f"Bring its node plugin back: kubelet then continues automatically.{stuck}"
+            f"{then_starts(case, holder.node)}",
+            evidence=judged.reasons,
+            commands=(pods_on(holder.node),),
+            severity=None if _blocks(judged, case) else Severity.WARNING,
+        )
+
+
+def _hanging_pods(judged: HolderVerdict) -> tuple[Pod, ...]:
+    """Return the pods that cannot end until their volume is unmounted."""
+    found = evidence_of(judged.holder)
+    return (*found.ending, *(pod for pod in found.running if pod.deleting_since))
+
+
+def _blocks(judged: HolderVerdict, case: RuleContext) -> bool:
+    """Return whether a pod waits for a step of kubelet or its CSI driver on a holder."""
+    running = evidence_of(judged.holder).running
+    living = any(pod.deleting_since is None for pod in running)
+    awaited = bool(waiting_elsewhere(case, judged.holder.node)) and not living
+    return bool(_hanging_pods(judged)) or awaited or judged.verdict is Verdict.STAGED
+
+
+def kubelet_down(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD202 for a node without a kubelet process."""
+    kubelet = _kubelet(case)
+    local = [judged for judged in case.judged if judged.holder.mapping is not None]
+    if kubelet is None or not _is_down(kubelet) or not local:
+        return
+    if not any(judged.holder.is_kubernetes_managed for judged in local):
+        return
+    is_used = all(
+        judged.verdict is Verdict.IN_USE and not _blocks(judged, case) for judged in local
+    )
+    yield _without_kubelet(kubelet, case.here, Severity.WARNING if is_used else None)
+
+
+def _is_down(kubelet: KubeletView) -> bool:
+    return kubelet.process is None and bool(kubelet.roots)
+
+
+def _without_kubelet(kubelet: KubeletView, node: str, severity: Severity | None) -> Finding:
+    return finding(
+        "RBD202",
+        f"node {node}",
+        f"kubelet does not run on {node}. Containers keep running, and nothing is unmounted until "
+        "kubelet is back.",
+        evidence=(f"no kubelet process; its directories are at {', '.join(kubelet.roots)}",),
+        commands=(command("systemctl status kubelet", node=node),),
+        severity=severity,
+    )
+
+
+def of_node(snapshot: Snapshot) -> Iterator[Finding]:
+    """Yield RBD201 and RBD202 for the observed node, whichever volume is the target.
+
+    Volumes that are in use there keep working: they need neither kubelet nor the driver.
+    """
+    node = snapshot.node
+    if node is None or isinstance(node.kubelet, NotObserved) or not mappings_of(node):
+        return
+    if _is_down(node.kubelet):
+        yield _without_kubelet(node.kubelet, node.node_name, Severity.WARNING)
+    drivers = {
+        volume.source.driver
+        for volume in volumes_of(snapshot.kubernetes)
+        if isinstance(volume.source, CsiSource)
+    }
+    for plugin in observed_of(node.kubelet.sockets):
+        if plugin.listening is False and plugin.driver in drivers:
+            yield finding(
+                "RBD201",
+                f"node {node.node_name}",
+                f"The CSI driver {plugin.driver} does not answer on {node.node_name}, so nothing "
+                "can be mounted or unmounted there. Bring its node plugin back.",
+                evidence=(f"nothing listens on {plugin.path}",),
+                commands=(pods_on(node.node_name),),
+                severity=Severity.WARNING,
+            )
+
+
+def _kubelet(case: RuleContext) -> KubeletView | None:
+    node = case.snapshot.node
+    return None if node is None or isinstance(node.kubelet, NotObserved) else node.kubelet
+
+
+def hanging(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD203 for an operation that hangs; the likely cause is Ceph, not the process."""
+    event = _hanging_event(case)
+    evidence = [] if event is None else [f"{event.kind} {event.subject}: {event.message}"]
+    is_certain = event is not None
+    for judged in case.judged:
+        found = evidence_of(judged.holder)
+        asleep = [
+            said_of_process(operation.process)
+            for operation in (*found.bringing_up, *found.tearing_down)
+            if operation.process.state == "D"
+        ]
+        requests = _hanging_requests(judged)
+        evidence += asleep
+        evidence += [f"hanging request of its client: {request}" for request in requests]
+        is_certain |= bool(asleep) or (bool(requests) and judged.verdict is not Verdict.IN_USE)
+    if not evidence:
+        return
+    yield finding(
+        "RBD203",
+        case.volume,
+        f"An operation on {case.volume} hangs. Check Ceph first: when Ceph answers again, the "
+        "operation completes. Do not kill the processes.",
+        evidence=tuple(evidence),
+        commands=(command("ceph health detail"),),
+        severity=None if is_certain else Severity.WARNING,
+    )
+
+
+def _hanging_requests(judged: HolderVerdict) -> tuple[str, ...]:
+    """Return the requests to Ceph that hang, rather than being in progress.
+
+    osdc has no times: it lists each write of a pod, of mkfs or of an unmount until the OSD answers.
+    The ping of the watch is one small operation every few seconds. A ping in osdc beside other
+    requests therefore hints at an OSD that does not answer (recording 29-debugfs).
+    """
+    found = evidence_of(judged.holder)
+    is_busy = judged.verdict is Verdict.IN_USE or found.bringing_up or found.tearing_down
+    has_ping = any(request.startswith(KEEP_ALIVE) for request in found.hung)
+    return found.hung if has_ping or not is_busy else ()
+
+
+def _hanging_event(case: RuleContext) -> KubeEvent | None:
+    """Return the newest event of a waiting pod, if it reports a call that has not returned."""
+    word = word_with(case, _is_about_hanging_call)
+    if word is not None:
+        return word.event
+    if case.use.target.kind is not TargetKind.NONE:
+        return None
+    # A snapshot of one node has the events of pods on other nodes, and not whether they wait.
+    known = {(pod.ref.namespace, pod.ref.name) for pod in case.use.pods}
+    found = [
+        event
+        for event in case.use.events
+        if (event.subject.namespace, event.subject.name) not in known
+        and _is_about_hanging_call(event.message)
+    ]
+    return found[-1] if found else None
+
+
+def _is_about_hanging_call(text: str) -> bool:
+    # The first call has not returned within 2m; the driver accepts no other one until it has.
+    return Recognised.UNDER_WAY.is_in(text) or Recognised.DEADLINE.is_in(text)
+
+
+def device_node_missing(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD204 for a mapping in sysfs without a device node in /dev."""
+    for judged in case.judged:
+        mapping = judged.holder.mapping
+        if mapping is None or mapping.device_node_present is not False:
+            continue
+        yield finding(
+            "RBD204",
+            subject_of(judged.holder),
+            f"{mapping.device} is mapped on {judged.holder.node}, and its device node is missing "
+            "from /dev.",
+            evidence=(f"{mapping.number} has no node {mapping.device}",),
+            commands=(_make_node(mapping, judged.holder.node),),
+        )
+
+
+def _make_node(mapping: Mapping, node: str | None) -> Command:
+    """Return the command that creates a device node.
+
+    devtmpfs creates a node only once, and udev never does (NEWS of 176).
+    """
+    number = (str(mapping.number.major), str(mapping.number.minor))
+    return command("mknod -m 600", mapping.device, "b", *number, node=node)
+
+
+def pod_directories_left(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD205 for a pod's directory that is left and is no use of the volume."""
+    for leftover in case.use.leftovers:
+        yield finding(
+            "RBD205",
+            f"pod {leftover.pod_uid}",
+            f"A directory of pod {leftover.pod_uid} is left on {case.here}. The pod is not in the "
+            "API, and nothing is mounted in the directory.",
+            evidence=(_directory(leftover),),
+            commands=(command("ls -la", _directory(leftover), node=case.here),),
+        )
+
+
+def _directory(left: PodVolumeDirectory) -> str:
+    """Return the volume's directory: kubelet's rmdir removes an empty mount point below it."""
+    is_mount_point = left.plugin == _CSI_VOLUMES and not left.block
+    return left.path.removesuffix("/mount") if is_mount_point else left.path
+
+
+def staged_without_volume_data(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD206 for a staged volume without kubelet's vol_data.json."""
+    for judged in case.judged:
+        staging = judged.holder.staging
+        if isinstance(staging, NotObserved) or judged.holder.mapping is None:
+            continue
+        mounted = [mount.path for mount in evidence_of(judged.holder).staging_mounts]
+        for directory in staging:
+            covers = any(path.startswith(directory.path) for path in mounted)
+            if directory.volume_data is not None or directory.block or not covers:
+                continue
+            yield finding(
+                "RBD206",
+                subject_of(judged.holder),
+                f"{subject_of(judged.holder)} is staged, and the vol_data.json beside it is "
+                "missing: kubelet cannot unstage the volume.",
+                evidence=(directory.path,),
+            )
+
+
+def same_name_elsewhere(case: RuleContext) -> Iterator[Finding]:
+    """Yield RBD207 for a mapping with the same names in another cluster, namespace or image."""
+    image = case.use.image
+    if image is None or (image.fsid is None and image.image_id is None):
+        return
+    held = {judged.holder.mapping for judged in case.judged}
+    for mapping in mappings_of(case.snapshot.node):
+        other = identity_of_mapping(mapping)
+        if other is None or other.spec.name != image.spec.name:
+            continue
+        if other.spec.pool != image.spec.pool or mapping in held or same_image(image, other):
+            continue
+        yield finding(
+            "RBD207",
+            f"{mapping.device} on {case.here}",
+            f"{mapping.device} on {case.here} is another image of the same name: "
+            f"{_difference(mapping, case)}. Use the device in commands, never the name.",
+            evidence=(
+                f"{mapping.device}: {other.spec}, cluster {other.fsid}, id {other.image_id}",
+            ),
+        )
+
+
+def _difference(mapping: Mapping, case: RuleContext) -> str:
+    image = case.use.image
+    if image is not None and mapping.fsid != image.fsid and mapping.fsid and image.fsid:
+        return f"it is in cluster {mapping.fsid}"
+    spec = mapping.spec
+    namespace = None if isinstance(spec, NotObserved) else spec.namespace
+    if namespace is not None and image is not None and namespace != image.spec.namespace:
+        return f"it is in RADOS namespace {namespace!r}"
+    return f"its image id is {mapping.image_id}"

@@ -1,0 +1,188 @@
+"""Pods that wait for a volume, how long they have waited, and their latest events."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+from rbdagent.correlate.holders import is_finished, waits_for_volumes
+from rbdagent.correlate.volume_names import covers_claims, names_of_use
+from rbdagent.model import KubeEvent, NotObserved, ObjectRef, Pod, Snapshot
+from rbdagent.parse.recognised import Recognised
+from rbdagent.rules.context import RuleContext, quoted
+from rbdagent.verdicts.timing import MOVING, age, spoken
+from rbdagent.verdicts.volume_verdict import volumes_of_use
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+T = TypeVar("T")
+
+_OF_VOLUMES: Final = frozenset(
+    {
+        "FailedAttachVolume",
+        "FailedBinding",
+        "FailedMapVolume",
+        "FailedMount",
+        "FileSystemResizeFailed",
+        "VolumePermissionChangeInProgress",
+        "VolumeResizeFailed",
+    }
+)
+"""Reasons of a pod's events that concern its volumes."""
+_AFTER_MOUNT: Final = frozenset(
+    {
+        "BackOff",
+        "Created",
+        "Failed",
+        "FailedCreatePodSandBox",
+        "Pulled",
+        "Pulling",
+        "SandboxChanged",
+        "Started",
+    }
+)
+"""Reasons of events that kubelet emits only after the volumes of a pod are mounted. SyncPod waits
+for all volumes (WaitForAttachAndMount) before it creates the sandbox, pulls images or restarts a
+container (pkg/kubelet/kubelet.go, kuberuntime/kuberuntime_manager.go, events/event.go)."""
+
+
+class PodEvent(NamedTuple):
+    """Holds the newest event of a waiting pod about this volume."""
+
+    pod: Pod | None
+    """None if pods were not observed."""
+    event: KubeEvent
+
+    @property
+    def text(self) -> str:
+        """The message, without the prefix that client-go adds when it combines similar events."""
+        return Recognised.COMBINED.left_out_of(self.event.message)
+
+    @property
+    def node(self) -> str | None:
+        """The node of the pod; None if it is unknown."""
+        return self.pod.node_name if self.pod is not None else None
+
+
+def waiters(case: RuleContext) -> tuple[Pod, ...]:
+    """Return the pods that have a node and whose containers cannot start without their volumes."""
+    return tuple(
+        pod for pod in case.use.waiting_pods if pod.node_name is not None and waits_for_volumes(pod)
+    )
+
+
+def has_waited(pod: Pod, snapshot: Snapshot, least: timedelta) -> bool:
+    """Return whether a pod has had its node for at least this long; False if its age is unknown."""
+    since = waited(pod, snapshot)
+    return since is not None and since >= least
+
+
+def waited(pod: Pod, snapshot: Snapshot) -> timedelta | None:
+    """Return how long a pod has had its node or, if that is not recorded, the age of the pod."""
+    return age(pod.placed_at or pod.created_at, snapshot.observed_at)
+
+
+def is_ending_in_time(pod: Pod, case: RuleContext) -> bool:
+    """Return whether a pod is being deleted and not overdue.
+
+    ``deletionTimestamp`` is the time of the request plus the grace period.
+    """
+    over = age(pod.deleting_since, case.snapshot.observed_at)
+    return over is not None and over < MOVING
+
+
+def knows_every_user(case: RuleContext) -> bool:
+    """Return whether every pod that uses the volume was observed."""
+    kube = case.snapshot.kubernetes
+    if kube is None or isinstance(kube.pods, NotObserved):
+        return False
+    return covers_claims(kube, names_of_use(case.use))
+
+
+def users_on(node: str, case: RuleContext) -> tuple[Pod, ...]:
+    """Return the pods on a node that use the volume and have not finished."""
+    return tuple(pod for pod in case.use.pods if pod.node_name == node and not is_finished(pod))
+
+
+def words(case: RuleContext) -> tuple[PodEvent, ...]:
+    """Return the newest event about this volume for each pod that still waits.
+
+    Older events do not explain the present state. Neither does an event from before kubelet
+    continued with the steps that need mounted volumes. If pods were not observed, every pod that
+    has an event may still wait.
+    """
+    kube = case.snapshot.kubernetes
+    if kube is None or isinstance(kube.pods, NotObserved):
+        newest: dict[ObjectRef, KubeEvent] = {}
+        for event in case.use.events:
+            _update(newest, event.subject, event, case)
+        return tuple(PodEvent(None, event) for event in newest.values())
+    waiting = {
+        (pod.ref.namespace, pod.ref.name): pod
+        for pod in case.use.waiting_pods
+        if waits_for_volumes(pod)
+    }
+    last: dict[Pod, KubeEvent] = {}
+    for event in case.use.events if waiting else ():
+        waiter = waiting.get((event.subject.namespace, event.subject.name))
+        if waiter is not None and _is_of_pod(event, waiter):
+            _update(last, waiter, event, case)
+    return tuple(PodEvent(pod, event) for pod, event in last.items())
+
+
+def _update(last: dict[T, KubeEvent], pod: T, event: KubeEvent, case: RuleContext) -> None:
+    """Record the newest event of a pod, and drop it once the pod's volumes are mounted.
+
+    Call this with the oldest event first.
+    """
+    if _is_about_volume(event, case):
+        last[pod] = event
+    elif pod in last and _shows_mounted(event) and _is_newer(event, last[pod]):
+        del last[pod]
+
+
+def _shows_mounted(event: KubeEvent) -> bool:
+    """Return whether kubelet emits this event only for a pod whose volumes are mounted."""
+    if event.kind != "Pod" or event.reporter != "kubelet" or event.reason not in _AFTER_MOUNT:
+        return False
+    return not Recognised.BEFORE_MOUNT.is_in(event.message)
+
+
+def _is_newer(event: KubeEvent, other: KubeEvent) -> bool:
+    """Return whether an event is newer; the order of events within one second is unknown."""
+    if event.last_seen is None or other.last_seen is None:
+        return False
+    return event.last_seen > other.last_seen
+
+
+def word_with(case: RuleContext, is_meant: Callable[[str], bool]) -> PodEvent | None:
+    """Return the newest of these events whose text matches; None without one."""
+    found = [word for word in words(case) if is_meant(word.text)]
+    return max(found, key=lambda word: word.event.last_seen or "", default=None)
+
+
+def _is_of_pod(event: KubeEvent, pod: Pod) -> bool:
+    """Return whether an event is of this pod, not of an earlier pod with the same name.
+
+    The pods of a StatefulSet keep their names.
+    """
+    if event.subject.uid is not None and pod.ref.uid is not None:
+        return event.subject.uid == pod.ref.uid
+    return (event.last_seen or "9") >= (pod.created_at or "")
+
+
+def _is_about_volume(event: KubeEvent, case: RuleContext) -> bool:
+    """Return whether an event may be about this volume, and not only about others of the pod."""
+    if event.kind != "Pod" or event.reason not in _OF_VOLUMES:
+        return False
+    named = Recognised.OF_VOLUME.search(Recognised.COMBINED.left_out_of(event.message))
+    volumes = {volume.name for volume in volumes_of_use(case.use)}
+    return named is None or not volumes or named["name"] in volumes
+
+
+def evidence_of_word(word: PodEvent, case: RuleContext) -> tuple[str, ...]:
+    """Quote an event and state its age: an event remains after its cause has gone."""
+    since = age(word.event.last_seen, case.snapshot.observed_at)
+    times = f"{word.event.count} times, last " if word.event.count > 1 else ""
+    return quoted(word.event), f"reported {times}{spoken(since)} ago"

@@ -1,0 +1,594 @@
+"""Provisioners that have not created a requested volume: no report, or an error."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rbdagent.commands import Template, command, filled, kubectl, template
+from rbdagent.correlate.volume_names import node_named
+from rbdagent.model import (
+    Command,
+    DriverPod,
+    Finding,
+    KubeEvent,
+    Lease,
+    NotObserved,
+    PersistentVolumeClaim,
+    Recovery,
+    StorageClass,
+    observed_of,
+)
+from rbdagent.parse.faults import Call, Fault, Kind, first_meant
+from rbdagent.parse.handle import lease_names
+from rbdagent.parse.recognised import Recognised
+from rbdagent.rules.context import LIST_CONTROLLERS, RuleContext, finding, quoted
+from rbdagent.rules.pv_controller import (
+    PROVISIONER,
+    RETRY_S,
+    SILENT,
+    annotate_claim,
+    binder,
+    describe_claim,
+    is_fresh,
+    is_over,
+    lapsed,
+    last_words,
+    live_users,
+    since,
+    spoken_lease,
+    told_of_claim,
+    users_seen,
+    weight,
+    words,
+)
+from rbdagent.verdicts.timing import GRACE, spoken
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BEGUN: Final = timedelta(minutes=3)
+"""The provisioner of ceph-csi allows one call 150 s. After that it reports a failure."""
+_NEEDS_SELF_LINK: Final = re.compile(
+    r"(?:^|/)csi-provisioner:v?(?:0\.|1\.[0-2](?:\.|$)|1\.3\.[01]$)"
+    r"|external_storage/|(?:^|/)(?:rbd|cephfs|nfs-client)-provisioner[:@]"
+)
+"""csi-provisioner before 1.4, and every tag of kubernetes-incubator/external-storage."""
+_WITHOUT_SELF_LINK: Final = (1, 20)
+_OLD_RBD: Final = ("rbd-provisioner", "ceph.com/rbd")
+"""An image, and the provisioner name that it uses by default."""
+_BINDER: Final = "persistentvolume-controller"
+_FAILED: Final = "ProvisioningFailed"
+_IN_TREE: Final = "kubernetes.io/"
+_HANDED: Final = "ExternalProvisioning"
+_BEGAN: Final = "Provisioning"
+_DONE: Final = "ProvisioningSucceeded"
+_VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
+
+
+def server_version(case: RuleContext) -> tuple[int, int] | None:
+    """Return the major and minor version of the API server."""
+    kube = case.snapshot.kubernetes
+    if kube is None or isinstance(kube.version, NotObserved):
+        return None
+    found = _VERSION.match(kube.version)
+    return None if found is None else (int(found[1]), int(found[2]))
+
+
+def explained(
+    case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass
+) -> Iterator[Finding]:
+    """Report RBD605 to RBD608, RBD617 to RBD622: the progress of a claim's provisioner."""
+    own = [event for event in told_of_claim(case, claim) if _is_from_provisioner(event, found)]
+    last = next((event for event in reversed(own) if event.reason in {_FAILED, _DONE}), None)
+    failed = last if last is not None and last.reason == _FAILED else None
+    asked = _handed_over_at(case, claim, found)
+    stuck = (
+        _selected_node_stuck(case, claim, failed, found) if is_over(SILENT, asked, case) else None
+    )
+    if stuck is not None:
+        yield stuck
+    elif failed is not None and is_fresh(failed, case):
+        yield _fails(case, claim, found, failed)
+    elif _is_under_way(case, own, asked):
+        yield _under_way(case, claim, found, own[-1].last_seen if own else asked)
+    else:
+        yield _unreported(case, claim, found, asked, begun=bool(own))
+
+
+def _under_way(
+    case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass, begun: str | None
+) -> Finding:
+    return finding(
+        "RBD605",
+        f"pvc {claim.ref}",
+        f"{found.provisioner} has been creating the volume of claim {claim.ref} for "
+        f"{spoken(since(begun, case))}.",
+        evidence=last_words(case, claim),
+    )
+
+
+def _is_from_provisioner(event: KubeEvent, found: StorageClass) -> bool:
+    """Return whether an event is from the provisioner.
+
+    The PV controller itself reports for an in-tree provisioner.
+    """
+    if event.reason not in {_FAILED, _BEGAN, _DONE}:
+        return False
+    return event.reporter != _BINDER or found.provisioner.startswith(_IN_TREE)
+
+
+def _handed_over_at(
+    case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass
+) -> str | None:
+    """Return when a claim was handed to its provisioner, as exactly as it is known.
+
+    The PV controller records an event, and repeats it at every sync. Without this event: not
+    before the claim and its class existed and, if the class waits for a pod, the newest such pod.
+    """
+    handed = [event for event in told_of_claim(case, claim) if event.reason in {_HANDED, _BEGAN}]
+    stamps = [event.first_seen or event.last_seen or "" for event in handed]
+    if stamps:
+        return min(stamps)
+    created = [claim.created_at, found.created_at]
+    if claim.selected_node is not None:
+        created += [pod.created_at for pod in live_users(case, claim)]
+    return max((stamp for stamp in created if stamp), default=None)
+
+
+def _is_under_way(case: RuleContext, own: list[KubeEvent], asked: str | None) -> bool:
+    if not is_over(SILENT, asked, case):
+        return True
+    return bool(own) and own[-1].reason == _BEGAN and not is_over(BEGUN, own[-1].last_seen, case)
+
+
+# --------------------------------------------------------------------------------------------------
+# Failures of the provisioner
+# --------------------------------------------------------------------------------------------------
+
+
+_YAML: Final = ("-o", "yaml")
+
+
+class _Known(NamedTuple):
+    """Texts or failed calls, and what they mean; groups fill the placeholders."""
+
+    kinds: tuple[Kind, ...]
+    means: str
+    remedy: str
+    command: Template | None = None
+
+
+_KNOWN: Final = (
+    _Known(
+        (Recognised.CLASS_SECRET_MISSING,),
+        "the secret {namespace}/{name} that its class names does not exist, or may not be read",
+        "Create that secret (userID and userKey of a Ceph user with `profile rbd`), or create the "
+        "class again with the correct name of the secret: a class's parameters cannot be changed.",
+        template("kubectl get secret", "{name}", namespace="{namespace}"),
+    ),
+    _Known(
+        (Recognised.CLASS_SECRET_HALF_NAMED,),
+        "its class states the name of a secret without its namespace, or the reverse",
+        "Create the class again with both csi.storage.k8s.io/provisioner-secret-name and "
+        "-namespace: a class's parameters cannot be changed.",
+    ),
+    _Known(
+        (Fault.NO_CONFIGURATION,),
+        "its driver finds no monitors or no keyring for the connection",
+        "Check the ConfigMap with the driver's ceph.conf and keyring (ceph-config), which its "
+        "Deployment mounts at /etc/ceph, and the secret that the class names.",
+        template("kubectl get configmap -A --field-selector metadata.name=ceph-config -o yaml"),
+    ),
+    _Known(
+        (Fault.BLOCKLISTED,),
+        "the Ceph client of the provisioner's node is on the blocklist",
+        "`ceph osd blocklist ls` shows the entry. Restart the provisioner's pod: it then connects "
+        "as a new client.",
+        template("ceph osd blocklist ls"),
+    ),
+    _Known(
+        ((Call.POOL, Fault.DENIED), (Call.IMAGE, Fault.DENIED)),
+        "the user of the class's secret may not use the pool",
+        "Give that user the caps that ceph-csi needs (mon 'profile rbd', osd 'profile rbd "
+        "pool=POOL', mgr 'profile rbd pool=POOL').",
+        template("ceph auth ls"),
+    ),
+    _Known(
+        (Fault.DENIED, Recognised.DENIED),
+        "Ceph does not accept the key of the class's secret",
+        "Write the correct userID and userKey into the secret that the class names (userKey is the "
+        "key only, without quotes and line end).",
+    ),
+    _Known(
+        (Fault.TIMED_OUT, Recognised.TIMED_OUT),
+        "the monitors of the Ceph cluster cannot be reached",
+        "Check the monitors' addresses in the plugin's ConfigMap, and the network between its "
+        "pods and the monitors.",
+        template("ceph -s"),
+    ),
+    _Known(
+        (Fault.UNUSABLE,),
+        "the user's key is malformed or of a type that the driver's librados does not know, or the "
+        "name of a monitor cannot be resolved",
+        "Check the secret's userKey and the monitors in the plugin's ConfigMap.",
+    ),
+    _Known(
+        (Recognised.NO_CLUSTER,),
+        "the plugin's ConfigMap has no cluster {cluster}",
+        "Add that clusterID with its monitors to the ConfigMap ceph-csi-config, or create the "
+        "class again with a clusterID from the ConfigMap.",
+        template("kubectl get configmap -A --field-selector metadata.name=ceph-csi-config -o yaml"),
+    ),
+    _Known(
+        (Recognised.POOL_GONE, Fault.NO_POOL),
+        "the pool that its class names does not exist",
+        "Create the pool, or create the class again with a pool that exists.",
+        template("ceph osd pool ls"),
+    ),
+    _Known(
+        (Recognised.IMAGE_GONE, Fault.NO_IMAGE),
+        "an image that it needs is not in its pool: its source, or a parent of the source",
+        "Check the source of the claim (its dataSource), and whether its image exists.",
+    ),
+    _Known(
+        (Recognised.NEEDS_RBD_NBD,),
+        "its class requests the image feature {feature}, which ceph-csi supports with rbd-nbd only",
+        "Create the class again with mounter: rbd-nbd, or without that feature in imageFeatures: "
+        "a class's parameters cannot be changed.",
+    ),
+    _Known(
+        (Recognised.NO_TOPOLOGY,),
+        "external-provisioner expects topology labels, and the node plugin on {node} reports none",
+        "If csi-rbdplugin is not registered on {node}, run it there. If every node can reach the "
+        "same pools, start csi-provisioner with --feature-gates=Topology=false; otherwise start "
+        "csi-rbdplugin with --domainlabels (ceph-csi#4777).",
+        template("kubectl get csinode", "{node}", options=_YAML),
+    ),
+    _Known(
+        (Recognised.NO_CSI_NODE,),
+        "the driver's node plugin is not registered on the requested nodes",
+        "Run the driver's node plugin (csi-rbdplugin) on these nodes. It then registers.",
+        template("kubectl get csinodes"),
+    ),
+    _Known(
+        (Recognised.CLONE_LIMIT,),
+        "its source {image} has {count} snapshots and clones, which is the limit of ceph-csi",
+        "Wait while Ceph's manager flattens clones (`ceph rbd task list`), delete snapshots that "
+        "are not needed, or raise the driver's --maxsnapshotsonimage.",
+        template("ceph rbd task list"),
+    ),
+    _Known(
+        (Recognised.EXHAUSTED,),
+        "there is no space left for the volume",
+        "Free space, or add capacity.",
+        template("ceph df"),
+    ),
+)
+
+
+def _fails(
+    case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass, event: KubeEvent
+) -> Finding:
+    error = _error_of(event)
+    counted = f"{event.count} times, last at {event.last_seen}"
+    begun = event.first_seen or claim.created_at
+    young = weight(case, claim.created_at)
+    if Recognised.SELECTOR.is_in(error):
+        return finding(
+            "RBD620",
+            f"pvc {claim.ref}",
+            f"Claim {claim.ref} selects its PV by labels, and {found.provisioner} creates no "
+            "volume for such a claim.",
+            evidence=(quoted(event), counted, *_selector(claim)),
+            commands=(describe_claim(claim),),
+            recovery=binder(case, f"a PV of storage class {found.name} has the labels"),
+            severity=young,
+        )
+    if Recognised.MANY_WRITERS.is_in(error):
+        return finding(
+            "RBD621",
+            f"pvc {claim.ref}",
+            f"Claim {claim.ref} requests a file system that several nodes can write to. RBD has "
+            "none.",
+            evidence=(quoted(event), f"access modes {', '.join(claim.access_modes)}", counted),
+            commands=(describe_claim(claim),),
+            severity=young,
+        )
+    hangs = Recognised.DEADLINE.is_in(error) or Recognised.UNDER_WAY.is_in(error)
+    if hangs and claim.has_data_source and not is_over(GRACE, begun, case):
+        return _under_way(case, claim, found, begun)
+    if hangs:
+        return finding(
+            "RBD619",
+            f"pvc {claim.ref}",
+            f"{found.provisioner} has started to create the volume of claim {claim.ref}. Its call "
+            "does not return: it waits for Ceph.",
+            evidence=(quoted(event), counted),
+            commands=(command("ceph -s"), *look_for(case, found.provisioner)),
+        )
+    known = first_meant(_KNOWN, error)
+    if known is not None:
+        meant, names = known
+        return finding(
+            "RBD607",
+            f"pvc {claim.ref}",
+            f"{found.provisioner} cannot make the volume of claim {claim.ref}: "
+            f"{meant.means.format(**names)}.",
+            evidence=(quoted(event), counted),
+            remedy=meant.remedy.format(**names),
+            commands=filled((meant.command,) if meant.command else (), names),
+            severity=young,
+        )
+    return finding(
+        "RBD607",
+        f"pvc {claim.ref}",
+        f"{found.provisioner} cannot make the volume of claim {claim.ref}: {error}",
+        evidence=(quoted(event), counted),
+        commands=(describe_claim(claim), *look_for(case, found.provisioner)),
+        severity=young,
+    )
+
+
+def _error_of(event: KubeEvent) -> str:
+    text = words(event)
+    found = Recognised.PROVISIONING_FAILED.search(text)
+    return text if found is None else found["error"]
+
+
+def _selector(claim: PersistentVolumeClaim) -> tuple[str, ...]:
+    asked = ", ".join(str(requirement) for requirement in claim.selector or ())
+    return (f"selector {asked}",) if asked else ()
+
+
+# --------------------------------------------------------------------------------------------------
+# A selected node that cannot be used
+# --------------------------------------------------------------------------------------------------
+
+
+def _selected_node_stuck(
+    case: RuleContext, claim: PersistentVolumeClaim, failed: KubeEvent | None, found: StorageClass
+) -> Finding | None:
+    """Report RBD622: the annotation stays if the node is removed, and also limits the scheduler."""
+    if claim.selected_node is None:
+        return None
+    node = node_named(claim.selected_node, case.snapshot)
+    lacks = _lacks_driver(case, claim.selected_node, found.provisioner)
+    if node is None:
+        why = "that node does not exist"
+        recovery = Recovery(
+            actor=f"{PROVISIONER} 5 and older",
+            condition="it runs and retries",
+            within_s=RETRY_S,
+            note="version 6 removes the annotation only for drivers with topology",
+        )
+    elif lacks and failed is not None and _lacks_topology(failed):
+        why = f"{found.provisioner} is not registered on that node"
+        once = f"{found.provisioner} registers on {claim.selected_node}"
+        recovery = Recovery(actor=PROVISIONER, condition=once, within_s=RETRY_S)
+    else:
+        return None
+    users = live_users(case, claim)
+    waiting = (
+        f"; {', '.join(str(pod.ref) for pod in users)} cannot run on another node" if users else ""
+    )
+    alone = not users and users_seen(case, claim)
+    return finding(
+        "RBD622",
+        f"pvc {claim.ref}",
+        f"The volume of claim {claim.ref} must be created for node {claim.selected_node}, and {why}"
+        f"{waiting}.",
+        evidence=(
+            f"volume.kubernetes.io/selected-node: {claim.selected_node}",
+            *(("no pod waits for the claim",) if alone else ()),
+            *last_words(case, claim),
+        ),
+        commands=(annotate_claim(claim, "volume.kubernetes.io/selected-node-"),),
+        recovery=recovery,
+    )
+
+
+def _lacks_topology(event: KubeEvent) -> bool:
+    texts = (Recognised.NO_TOPOLOGY, Recognised.NO_CSI_NODE)
+    return any(text.is_in(event.message) for text in texts)
+
+
+def _lacks_driver(case: RuleContext, node: str, driver: str) -> bool:
+    kube = case.snapshot.kubernetes
+    found = () if kube is None else observed_of(kube.csi_nodes)
+    return any(csi_node.node_name == node and driver not in csi_node.drivers for csi_node in found)
+
+
+# --------------------------------------------------------------------------------------------------
+# The provisioner reports nothing
+# --------------------------------------------------------------------------------------------------
+
+
+def said_too_old(case: RuleContext, claim: PersistentVolumeClaim) -> Finding | None:
+    """Return RBD608 if its error is in an event: usually it is in a log only."""
+    event = next(
+        (event for event in case.use.events if Recognised.SELF_LINK.is_in(event.message)), None
+    )
+    if event is None:
+        return None
+    return _too_old(claim, "a provisioner", (quoted(event),), ())
+
+
+def _too_old(
+    claim: PersistentVolumeClaim,
+    provisioner: str,
+    evidence: tuple[str, ...],
+    commands: tuple[Command, ...],
+) -> Finding:
+    return finding(
+        "RBD608",
+        f"pvc {claim.ref}",
+        f"Claim {claim.ref} waits for {provisioner} that is too old for this cluster: it needs the "
+        "claim's selfLink, which Kubernetes has not set since 1.20.",
+        evidence=evidence,
+        commands=(*commands, describe_claim(claim)),
+    )
+
+
+def _unreported(
+    case: RuleContext,
+    claim: PersistentVolumeClaim,
+    found: StorageClass,
+    asked: str | None,
+    *,
+    begun: bool,
+) -> Finding:
+    """Report RBD606, RBD608, RBD617, RBD618: signs that the provisioner exists and runs, or not."""
+    name = _provisioner_of(claim, found)
+    pods, lease = _pods_of(case, name), _lease_of(case, name)
+    old = _outdated(case, pods)
+    if old is not None:
+        pod, image = old
+        evidence = (f"pod {pod.ref} runs {image}", *last_words(case, claim))
+        return _too_old(claim, f"provisioner {name}", evidence, (_log_of(pod),))
+    waits = (
+        f"Claim {claim.ref} has waited {spoken(since(asked, case))} for {name} to create its volume"
+    )
+    seen = signs_of(case, name)
+    # A lease can be left from before leader election was turned off, so a ready pod counts.
+    if not any(pod.ready for pod in pods) and (pods or lapsed(lease, case)):
+        return finding(
+            "RBD618",
+            f"pvc {claim.ref}",
+            f"{waits}, and {name} does not run.",
+            evidence=(*seen, *last_words(case, claim)),
+            commands=_look_at(pods, lease),
+        )
+    if lease is None and not pods and _is_missing(case, name):
+        return finding(
+            "RBD617",
+            f"pvc {claim.ref}",
+            f"{waits}, and no provisioner in this cluster has that name."
+            f"{_similar_names(case, name)}",
+            evidence=(
+                f"storage class {found.name}: {name}",
+                f"no CSIDriver {name}, no lease with that name, no pod that is known to serve it",
+                *last_words(case, claim),
+            ),
+            commands=(
+                kubectl("get csidrivers"),
+                kubectl("get storageclass", found.name, options=_YAML),
+            ),
+        )
+    state = "has started and not finished" if begun else "has reported nothing"
+    differs = claim.provisioner not in (None, name)
+    return finding(
+        "RBD606",
+        f"pvc {claim.ref}",
+        f"{waits}. {name} {state}.",
+        evidence=(
+            *seen,
+            *((f"the claim was handed to {claim.provisioner}",) if differs else ()),
+            *last_words(case, claim),
+        ),
+        commands=(*look_for(case, name), describe_claim(claim)),
+    )
+
+
+def _provisioner_of(claim: PersistentVolumeClaim, found: StorageClass) -> str:
+    """Return the provisioner of a claim, also if a CSI driver has replaced an in-tree plugin."""
+    if found.provisioner.startswith(_IN_TREE) and claim.provisioner is not None:
+        return claim.provisioner
+    return found.provisioner
+
+
+def _pods_of(case: RuleContext, provisioner: str) -> tuple[DriverPod, ...]:
+    kube = case.snapshot.kubernetes
+    found = () if kube is None else observed_of(kube.driver_pods)
+    lease = _lease_of(case, provisioner)
+    leader = None if lease is None else (lease.namespace, lease.holder)
+    return tuple(
+        pod
+        for pod in found
+        if provisioner in _served(pod) or (pod.ref.namespace, pod.ref.name) == leader
+    )
+
+
+def _served(pod: DriverPod) -> tuple[str, ...]:
+    if pod.serves:
+        return pod.serves
+    old_image, name = _OLD_RBD
+    return (name,) if any(old_image in image for image in pod.images) else ()
+
+
+def _lease_of(case: RuleContext, provisioner: str) -> Lease | None:
+    """Return the newest lease of a provisioner."""
+    names = lease_names(provisioner)
+    kube = case.snapshot.kubernetes
+    leases = () if kube is None else observed_of(kube.leases)
+    found = [lease for lease in leases if lease.name in names]
+    return max(found, key=lambda lease: (lease.renewed_at or "", lease.namespace), default=None)
+
+
+def _outdated(case: RuleContext, pods: tuple[DriverPod, ...]) -> tuple[DriverPod, str] | None:
+    version = server_version(case)
+    if version is not None and version < _WITHOUT_SELF_LINK:
+        return None
+    return next(
+        ((pod, image) for pod in pods for image in pod.images if _NEEDS_SELF_LINK.search(image)),
+        None,
+    )
+
+
+def _is_missing(case: RuleContext, provisioner: str) -> bool:
+    """Return whether no object shows a provisioner, and all such objects were observed."""
+    kube = case.snapshot.kubernetes
+    if kube is None or isinstance(kube.leases, NotObserved) or provisioner.startswith(_IN_TREE):
+        return False
+    if isinstance(kube.drivers, NotObserved) or isinstance(kube.driver_pods, NotObserved):
+        return False
+    return provisioner not in kube.drivers
+
+
+def _similar_names(case: RuleContext, provisioner: str) -> str:
+    """Return a hint at similar names: Rook puts its operator's namespace before ceph-csi's."""
+    kube = case.snapshot.kubernetes
+    drivers = () if kube is None else observed_of(kube.drivers)
+    like = sorted(
+        driver for driver in drivers if driver.endswith(provisioner) or provisioner.endswith(driver)
+    )
+    if like:
+        return f" {', '.join(like)} exists: should the class name it?"
+    return ""
+
+
+def _spoken_pods(pods: tuple[DriverPod, ...]) -> tuple[str, ...]:
+    return tuple(
+        f"pod {pod.ref} is {pod.phase}{'' if pod.ready else ', not ready'}" for pod in pods
+    )
+
+
+def _look_at(pods: tuple[DriverPod, ...], lease: Lease | None) -> tuple[Command, ...]:
+    down = [pod for pod in pods if not pod.ready]
+    found = [kubectl("describe pod", pod.ref.name, namespace=pod.ref.namespace) for pod in down[:2]]
+    if lease is not None:
+        found.append(kubectl("get pods", namespace=lease.namespace))
+    return tuple(found)
+
+
+def signs_of(case: RuleContext, provisioner: str) -> tuple[str, ...]:
+    """Return the pods and the lease of a provisioner as lines of evidence."""
+    lease = _lease_of(case, provisioner)
+    pods = _spoken_pods(_pods_of(case, provisioner))
+    return (*pods, *((spoken_lease(lease, case),) if lease else ()))
+
+
+def look_for(case: RuleContext, provisioner: str) -> tuple[Command, ...]:
+    """Return the command that shows the log of the active provisioner, if it is known."""
+    lease = _lease_of(case, provisioner)
+    if lease is not None and lease.holder:
+        options = ("-c", "csi-provisioner", "--tail=50")
+        return (kubectl("logs", lease.holder, namespace=lease.namespace, options=options),)
+    logs = [_log_of(pod) for pod in _pods_of(case, provisioner)[:1]]
+    return tuple(logs) or (LIST_CONTROLLERS,)
+
+
+def _log_of(pod: DriverPod) -> Command:
+    options = ("--all-containers", "--tail=50")
+    return kubectl("logs", pod.ref.name, namespace=pod.ref.namespace, options=options)

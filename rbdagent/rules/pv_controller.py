@@ -1,0 +1,459 @@
+"""Shared parts of the rules of binding and reclaiming: observations, controllers, commands.
+
+These rules follow the source code of Kubernetes 1.36, pkg/controller/volume/persistentvolume
+(syncUnboundClaim, syncBoundClaim, syncVolume), and of external-provisioner 5 and 6.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.commands import command, kubectl
+from rbdagent.correlate.image_identity import target_claims
+from rbdagent.correlate.pv_matching import Candidate, Why, candidates, objections, spoken_size
+from rbdagent.correlate.unknown_watchers import strangers
+from rbdagent.correlate.volume_names import VolumeNames, claims_of, covers_claims, pods_naming
+from rbdagent.model import (
+    Command,
+    Holder,
+    KubeEvent,
+    KubeView,
+    Lease,
+    NotObserved,
+    ObjectRef,
+    OtherSource,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    Recovery,
+    Severity,
+    TargetKind,
+    observed_of,
+)
+from rbdagent.parse.recognised import Recognised
+from rbdagent.rules.context import RuleContext, quoted, subject_of
+from rbdagent.verdicts.timing import age, seconds, spoken
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rbdagent.correlate.pv_matching import Objection
+
+BINDER: Final = "the PV controller"
+PROVISIONER: Final = "external-provisioner"
+SYNC_S: Final = 15.0
+"""The interval between two syncs of the PV controller (``--pvclaimbinder-sync-period``)."""
+RETRY_S: Final = 300.0
+"""The longest interval between two tries of external-provisioner (``--retry-interval-max``)."""
+YOUNG: Final = timedelta(seconds=30)
+"""Two syncs of the PV controller: the state of a younger object may be about to change."""
+SILENT: Final = timedelta(minutes=1)
+"""A working component reports within seconds, and the PV controller has synced four times."""
+WORDS_LAST: Final = timedelta(minutes=15)
+"""A controller retries within five minutes, and the spam filter of the event recorder passes one
+repeated event every five minutes: a controller with no event in this time has stopped."""
+_EXPIRED: Final = timedelta(minutes=1)
+"""Four lengths of a lease, so that a small difference between clocks is not read as a failure."""
+_MAX_CANDIDATES: Final = 5
+_MAX_EVENTS: Final = 2
+CONTROLLER_MANAGER: Final = "kube-controller-manager"
+
+
+# --------------------------------------------------------------------------------------------------
+# Observations
+# --------------------------------------------------------------------------------------------------
+
+
+def claims_meant(case: RuleContext) -> tuple[PersistentVolumeClaim, ...]:
+    """Return the claims of the target: a pod waits for all of its claims."""
+    found = [] if case.use.claim is None else [case.use.claim]
+    target, kube = case.snapshot.target, case.snapshot.kubernetes
+    if target.kind is TargetKind.POD:
+        wanted = target_claims(target, kube)
+        found += [
+            claim for claim in claims_of(kube) if (claim.ref.namespace, claim.ref.name) in wanted
+        ]
+    return tuple(dict.fromkeys(found))
+
+
+def asked_for_life(kube: KubeView | None) -> bool:
+    """Return whether the API server was asked for the objects that a volume's life cycle needs."""
+    return kube is not None and not (
+        isinstance(kube.storage_classes, NotObserved) and isinstance(kube.drivers, NotObserved)
+    )
+
+
+def every_volume(case: RuleContext) -> tuple[PersistentVolume, ...] | None:
+    """Return all PVs of the cluster, in no order; None if there may be more."""
+    kube = case.snapshot.kubernetes
+    if kube is None or not asked_for_life(kube) or not kube.volumes_complete:
+        return None
+    found = kube.persistent_volumes
+    return None if isinstance(found, NotObserved) else found
+
+
+def volume_named(name: str, case: RuleContext) -> PersistentVolume | NotObserved | None:
+    """Return the PV with a name."""
+    kube = case.snapshot.kubernetes
+    volumes = () if kube is None else observed_of(kube.persistent_volumes)
+    found = next((volume for volume in volumes if volume.name == name), None)
+    if found is not None or every_volume(case) is not None:
+        return found
+    if kube is not None and isinstance(kube.persistent_volumes, NotObserved):
+        return kube.persistent_volumes
+    # The PVs of a claim, and of a pod's claims, are requested by name.
+    if kube is not None and case.snapshot.target.kind in {TargetKind.CLAIM, TargetKind.POD}:
+        return None
+    return NotObserved(reason=f"{name} was not asked for")
+
+
+def volumes_seen(case: RuleContext) -> tuple[PersistentVolume, ...]:
+    """Return all PVs, in no order; only the target's PV if there may be more."""
+    found = every_volume(case)
+    if found is not None:
+        return found
+    return () if case.use.persistent_volume is None else (case.use.persistent_volume,)
+
+
+def claim_named(ref: ObjectRef, case: RuleContext) -> PersistentVolumeClaim | NotObserved | None:
+    """Return the existing claim that a PV of the target names, whatever its uid."""
+    kube, kind = case.snapshot.kubernetes, case.snapshot.target.kind
+    for claim in claims_of(kube):
+        if (claim.ref.namespace, claim.ref.name) == (ref.namespace, ref.name):
+            return claim
+    if kube is None or isinstance(kube.claims, NotObserved) or kind is TargetKind.DEVICE:
+        return NotObserved(reason=f"claim {ref} was not asked for")
+    if kind is TargetKind.NONE and not asked_for_life(kube):
+        return NotObserved(reason=f"claim {ref} was not asked for")
+    return None
+
+
+def users(case: RuleContext, claim: PersistentVolumeClaim) -> tuple[Pod, ...]:
+    """Return the pods that name a claim."""
+    return pods_naming(claim.ref, case.snapshot.kubernetes)
+
+
+def live_users(case: RuleContext, claim: PersistentVolumeClaim) -> tuple[Pod, ...]:
+    """Return the pods that name a claim, have not finished and are not being deleted."""
+    return tuple(
+        pod
+        for pod in users(case, claim)
+        if pod.phase not in {"Succeeded", "Failed"} and pod.deleting_since is None
+    )
+
+
+def users_seen(case: RuleContext, claim: PersistentVolumeClaim) -> bool:
+    """Return whether every pod that uses a claim was observed."""
+    kube = case.snapshot.kubernetes
+    names = VolumeNames(image=None, claims=frozenset({(claim.ref.namespace, claim.ref.name)}))
+    return kube is not None and covers_claims(kube, names)
+
+
+def since(stamp: str | None, case: RuleContext) -> timedelta | None:
+    """Return how long ago a time was; None if it is unknown."""
+    return age(stamp, case.snapshot.observed_at)
+
+
+def is_over(limit: timedelta, stamp: str | None, case: RuleContext) -> bool:
+    """Return whether a time is at least as long ago as a limit; True if its age is unknown."""
+    passed = since(stamp, case)
+    return passed is None or passed >= limit
+
+
+def weight(case: RuleContext, stamp: str | None, limit: timedelta = YOUNG) -> Severity | None:
+    """Return None for the catalogue's severity, or INFO while the state may be transient."""
+    return None if is_over(limit, stamp, case) else Severity.INFO
+
+
+# --------------------------------------------------------------------------------------------------
+# Events
+# --------------------------------------------------------------------------------------------------
+
+
+def told(case: RuleContext, kind: str, ref: ObjectRef) -> tuple[KubeEvent, ...]:
+    """Return the events of an object, the newest last; events of a PV have no namespace."""
+    return tuple(
+        event
+        for event in case.use.events
+        if event.kind == kind
+        and event.subject.name == ref.name
+        and event.subject.namespace in {ref.namespace, ""}
+        and event.subject.uid in (None, ref.uid)
+    )
+
+
+def told_of_claim(case: RuleContext, claim: PersistentVolumeClaim) -> tuple[KubeEvent, ...]:
+    """Return the events of a claim, the newest last."""
+    return told(case, "PersistentVolumeClaim", claim.ref)
+
+
+def told_of_volume(case: RuleContext, volume: PersistentVolume) -> tuple[KubeEvent, ...]:
+    """Return the events of a PV, the newest last."""
+    ref = ObjectRef(namespace="", name=volume.name, uid=volume.uid)
+    return told(case, "PersistentVolume", ref)
+
+
+def is_fresh(event: KubeEvent, case: RuleContext) -> bool:
+    """Return whether the reporter of an event may still be working, as far as that is known."""
+    passed = since(event.last_seen, case)
+    return passed is None or passed < WORDS_LAST
+
+
+def words(event: KubeEvent) -> str:
+    """Return the message of an event."""
+    return Recognised.COMBINED.left_out_of(event.message)
+
+
+def last_words(case: RuleContext, claim: PersistentVolumeClaim) -> tuple[str, ...]:
+    """Return the newest events of a claim, quoted."""
+    return tuple(quoted(event) for event in told_of_claim(case, claim)[-_MAX_EVENTS:])
+
+
+# --------------------------------------------------------------------------------------------------
+# Controllers
+# --------------------------------------------------------------------------------------------------
+
+
+def controller_lease(case: RuleContext) -> Lease | None:
+    """Return the lease of kube-controller-manager; None if there is none or it was not observed."""
+    kube = case.snapshot.kubernetes
+    leases = () if kube is None else observed_of(kube.leases)
+    wanted = ("kube-system", CONTROLLER_MANAGER)
+    return next((lease for lease in leases if (lease.namespace, lease.name) == wanted), None)
+
+
+def lapsed(lease: Lease | None, case: RuleContext) -> bool:
+    """Return whether a lease has expired: its last holder has stopped."""
+    if lease is None or lease.renewed_at is None:
+        return False
+    passed = since(lease.renewed_at, case)
+    return passed is not None and passed > max(_EXPIRED, 4 * seconds(lease.duration_s))
+
+
+def spoken_lease(lease: Lease, case: RuleContext) -> str:
+    """Return a lease as a line of evidence."""
+    holder = f", held by {lease.holder}" if lease.holder else ""
+    renewed = spoken(since(lease.renewed_at, case))
+    return f"lease {lease.namespace}/{lease.name}{holder}, renewed {renewed} ago"
+
+
+def binder(case: RuleContext, once: str = "", *, note: str = "") -> Recovery:
+    """Return the recovery by the PV controller at its next sync, after a condition is met."""
+    runs = f"{CONTROLLER_MANAGER} runs again" if lapsed(controller_lease(case), case) else ""
+    both = " and ".join(condition for condition in (once, runs) if condition)
+    return Recovery(actor=BINDER, condition=both, within_s=SYNC_S, note=note)
+
+
+# --------------------------------------------------------------------------------------------------
+# PVs that are close to a claim's requirements
+# --------------------------------------------------------------------------------------------------
+
+
+def near(
+    case: RuleContext, claim: PersistentVolumeClaim, *, delayed: bool = False
+) -> tuple[Candidate, ...]:
+    """Return the PVs that are closest to a claim's requirements, with the objections to them."""
+    return candidates(claim, every_volume(case) or (), delayed=delayed)[:_MAX_CANDIDATES]
+
+
+def fitting(case: RuleContext, claim: PersistentVolumeClaim) -> PersistentVolume | None:
+    """Return the PV that the PV controller would choose for a claim: the smallest that fits."""
+    fits = [volume for volume in every_volume(case) or () if not objections(claim, volume)]
+    return min(fits, key=lambda volume: (volume.capacity_bytes or 0, volume.name), default=None)
+
+
+def spoken_candidate(candidate: Candidate) -> str:
+    """Return why a claim does not get a PV, in the order of the controller's checks."""
+    return f"{candidate.volume.name} {spoken_objections(candidate.objections)}"
+
+
+def spoken_objections(objections: Iterable[Objection]) -> str:
+    """Return all reasons as text that follows the name of a PV."""
+    return "; ".join(str(objection) for objection in objections) or "would fit"
+
+
+def changes(
+    claim: PersistentVolumeClaim,
+    volume: PersistentVolume,
+    objections: tuple[Objection, ...],
+    case: RuleContext,
+) -> tuple[Command, ...]:
+    """Return the commands that make a PV fit a claim; none if a change is impossible or unsafe.
+
+    The access modes of a PV keep a second node from using it: they are never widened beyond one
+    node.
+    """
+    found = [_change(objection.why, claim, volume, case) for objection in objections]
+    return tuple(patch for patch in found if patch) if all(found) else ()
+
+
+def _change(
+    why: Why, claim: PersistentVolumeClaim, volume: PersistentVolume, case: RuleContext
+) -> Command | None:
+    match why:
+        case Why.CLASS:
+            return patch_volume(volume, {"storageClassName": claim.storage_class or ""})
+        case Why.MODES if set(claim.access_modes) <= {"ReadWriteOnce", "ReadWriteOncePod"}:
+            modes = dict.fromkeys((*volume.access_modes, *claim.access_modes))
+            return patch_volume(volume, {"accessModes": [*modes]})
+        case Why.SIZE if (_image_size(volume, case) or 0) >= (claim.requested_bytes or 0):
+            size = spoken_size(claim.requested_bytes or 0)
+            return patch_volume(volume, {"capacity": {"storage": size}})
+        case Why.LABELS:
+            return _label(claim, volume)
+        case _:
+            return None
+
+
+def _image_size(volume: PersistentVolume, case: RuleContext) -> int | None:
+    """Return the size of the image itself: a PV's capacity is only a declaration."""
+    shown = case.use.persistent_volume
+    view = case.use.image_view
+    if shown is None or shown.name != volume.name or view is None:
+        return None
+    return view.size_bytes
+
+
+def _label(claim: PersistentVolumeClaim, volume: PersistentVolume) -> Command | None:
+    has = dict(volume.labels)
+    lacking = [term for term in claim.selector or () if has.get(term.key) not in term.values]
+    if not all(
+        term.operator == "In" and len(term.values) == 1 and term.key not in has for term in lacking
+    ):
+        return None
+    labels = [f"{term.key}={term.values[0]}" for term in lacking]
+    return kubectl("label pv", volume.name, *labels)
+
+
+# --------------------------------------------------------------------------------------------------
+# Commands
+# --------------------------------------------------------------------------------------------------
+
+
+def describe_claim(claim: PersistentVolumeClaim) -> Command:
+    """Return the command that shows a claim."""
+    return kubectl("describe pvc", claim.ref.name, namespace=claim.ref.namespace)
+
+
+def describe_volume(volume: PersistentVolume) -> Command:
+    """Return the command that shows a PV."""
+    return kubectl("describe pv", volume.name)
+
+
+def patch_volume(volume: PersistentVolume, spec: dict[str, object]) -> Command:
+    """Return the command that changes the spec of a PV."""
+    return kubectl("patch pv", volume.name, options=_merged(spec))
+
+
+def patch_claim(claim: PersistentVolumeClaim, spec: dict[str, object]) -> Command:
+    """Return the command that changes the spec of a claim."""
+    name, namespace = claim.ref.name, claim.ref.namespace
+    return kubectl("patch pvc", name, namespace=namespace, options=_merged(spec))
+
+
+def _merged(spec: dict[str, object]) -> tuple[str, ...]:
+    return ("--type", "merge", "-p", _json({"spec": spec}))
+
+
+def annotate_claim(claim: PersistentVolumeClaim, annotation: str) -> Command:
+    """Return the command that sets an annotation of a claim; a trailing ``-`` removes it."""
+    return kubectl("annotate pvc", claim.ref.name, annotation, namespace=claim.ref.namespace)
+
+
+def retain(volume: PersistentVolume) -> tuple[Command, ...]:
+    """Return the command that sets Retain, unless the PV already has it."""
+    if volume.reclaim_policy == "Retain":
+        return ()
+    return (patch_volume(volume, {"persistentVolumeReclaimPolicy": "Retain"}),)
+
+
+def free(volume: PersistentVolume) -> Command:
+    """Return the command that removes a PV's claimRef: the next claim that fits gets its data."""
+    operation = [*_unchanged(volume), {"op": "remove", "path": "/spec/claimRef"}]
+    return kubectl("patch pv", volume.name, options=("--type", "json", "-p", _json(operation)))
+
+
+def give_to(claim: PersistentVolumeClaim, volume: PersistentVolume) -> Command:
+    """Return the command that points a PV's claimRef at a claim, if it has not changed since.
+
+    It sets the uid of the existing claim: without it, a claim with bind-completed stays Lost
+    (syncBoundClaim, binder_test.go "3-4").
+    """
+    operation: list[dict[str, object]] = _unchanged(volume)
+    if volume.claim is not None and str(volume.claim) == str(claim.ref):
+        operation.append({"op": "add", "path": "/spec/claimRef/uid", "value": claim.ref.uid})
+    else:
+        reference = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "namespace": claim.ref.namespace,
+            "name": claim.ref.name,
+            "uid": claim.ref.uid,
+        }
+        operation.append({"op": "add", "path": "/spec/claimRef", "value": reference})
+    return kubectl("patch pv", volume.name, options=("--type", "json", "-p", _json(operation)))
+
+
+def _unchanged(volume: PersistentVolume) -> list[dict[str, object]]:
+    """Return the tests that let the API server reject a patch if the claimRef has changed."""
+    if volume.claim is None:
+        return []
+    parts = {"namespace": volume.claim.namespace, "name": volume.claim.name}
+    return [
+        {"op": "test", "path": f"/spec/claimRef/{key}", "value": value}
+        for key, value in parts.items()
+    ]
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+# --------------------------------------------------------------------------------------------------
+# Checks before a PV is bound to another claim
+# --------------------------------------------------------------------------------------------------
+
+
+def outsiders(case: RuleContext, volume: PersistentVolume) -> tuple[Holder, ...] | NotObserved:
+    """Return the watchers of a PV's image outside this cluster, perhaps in its original cluster."""
+    shown, view, kube = case.use.persistent_volume, case.use.image_view, case.snapshot.kubernetes
+    if shown is None or shown.name != volume.name or view is None:
+        return NotObserved(reason="its image was not observed")
+    if isinstance(view.watchers, NotObserved):
+        return view.watchers
+    if kube is None or isinstance(kube.nodes, NotObserved) or not kube.nodes_complete:
+        return NotObserved(reason="the nodes of this cluster were not observed")
+    return tuple(holder for holder in strangers(case.use) if holder.node is None)
+
+
+def spoken_outsiders(case: RuleContext, volume: PersistentVolume) -> str:
+    """Return the watchers outside this cluster as text, or why they were not observed."""
+    found = outsiders(case, volume)
+    if isinstance(found, NotObserved):
+        return (
+            f"not known whether another cluster has the image of {volume.name} open: {found.reason}"
+        )
+    if not found:
+        return f"no client outside this cluster has the image of {volume.name} open"
+    named = ", ".join(subject_of(holder) for holder in found)
+    return f"{volume.name}'s image is watched by {named}: no node of this cluster lists the address"
+
+
+def hand_over(
+    case: RuleContext, claim: PersistentVolumeClaim, volume: PersistentVolume
+) -> tuple[Command, ...]:
+    """Return the commands that bind a PV to a claim that it was not created for, in order.
+
+    The first command keeps the data. If a client outside this cluster has the image open, the
+    commands only show that client and do not bind the PV.
+    """
+    if isinstance(volume.source, OtherSource):
+        return (*retain(volume), *((give_to(claim, volume),) if claim.ref.uid else ()))
+    found = outsiders(case, volume)
+    holders = command("rbdagent who-holds", f"pv/{volume.name}")
+    if found and not isinstance(found, NotObserved):
+        return (*retain(volume), holders)
+    check = (holders,) if isinstance(found, NotObserved) else ()
+    return (*retain(volume), *check, *((give_to(claim, volume),) if claim.ref.uid else ()))

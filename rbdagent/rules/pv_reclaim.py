@@ -1,0 +1,373 @@
+"""PVs without their claim, in the order of ``syncVolume``."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.commands import command
+from rbdagent.model import (
+    Command,
+    CsiSource,
+    Finding,
+    HolderKind,
+    KubeEvent,
+    NotObserved,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Recovery,
+    Severity,
+    Verdict,
+    observed_of,
+)
+from rbdagent.parse.recognised import Recognised
+from rbdagent.rules.context import RuleContext, finding, quoted, subject_of
+from rbdagent.rules.provisioner import look_for, signs_of
+from rbdagent.rules.pv_controller import (
+    PROVISIONER,
+    RETRY_S,
+    SILENT,
+    asked_for_life,
+    binder,
+    claim_named,
+    claims_meant,
+    describe_claim,
+    describe_volume,
+    free,
+    is_fresh,
+    is_over,
+    outsiders,
+    retain,
+    since,
+    told_of_volume,
+    volumes_seen,
+    words,
+)
+from rbdagent.verdicts.timing import spoken
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_FAILED: Final = "VolumeFailedDelete"
+_UNSTAGING: Final = timedelta(minutes=2)
+"""The node of the last pod may still unstage the volume: two tries of kubelet."""
+_DELETING: Final = timedelta(minutes=3)
+"""The provisioner of ceph-csi allows one call 150 s. After that it reports a failure."""
+
+
+def reserved(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD611: a PV that is reserved by name for a claim that was never created."""
+    volume = case.use.persistent_volume
+    if volume is None or volume.phase != "Available" or volume.claim is None:
+        return
+    if claim_named(volume.claim, case) is not None:
+        return
+    yield finding(
+        "RBD611",
+        f"pv {volume.name}",
+        f"{volume.name} is reserved for claim {volume.claim}, which does not exist. No other claim "
+        "gets it.",
+        evidence=(f"phase Available, claimRef {volume.claim}, uid {volume.claim.uid or 'none'}",),
+        commands=(describe_volume(volume),),
+        recovery=binder(case, f"a claim {volume.claim} exists and fits {volume.name}"),
+    )
+
+
+def failed(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD612: Kubernetes itself had to delete the image, and cannot."""
+    volume = case.use.persistent_volume
+    if volume is None or volume.phase != "Failed" or volume.deleting_since is not None:
+        return
+    events = [event for event in told_of_volume(case, volume) if event.type == "Warning"]
+    why = volume.reason or (words(events[-1]) if events else "its status has no reason")
+    yield finding(
+        "RBD612",
+        f"pv {volume.name}",
+        f"{volume.name} is Failed: {why}. Its image is untouched.",
+        evidence=(
+            f"reclaim policy {volume.reclaim_policy}, claimRef {volume.claim}",
+            *(quoted(event) for event in events[-1:]),
+        ),
+        commands=(describe_volume(volume), *retain(volume), free(volume)),
+    )
+
+
+def released(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD405, RBD406, RBD640 to RBD643: a Released PV, by its claim and reclaim policy."""
+    volume = case.use.persistent_volume
+    if volume is None or volume.phase not in {"Released", "Bound"} or volume.claim is None:
+        return
+    found = claim_named(volume.claim, case)
+    existing = found if isinstance(found, PersistentVolumeClaim) else None
+    if (
+        existing is not None
+        and existing.ref.uid is not None
+        and existing.ref.uid == volume.claim.uid
+    ):
+        yield from _of_existing_claim(case, volume, existing)
+    elif volume.phase == "Released" and not _is_wanted(case, volume):
+        yield from _of_deleted_claim(case, volume)
+
+
+def _is_wanted(case: RuleContext, volume: PersistentVolume) -> bool:
+    """Return whether a claim requests this PV by name: the findings about the claim explain it."""
+    return any(claim.volume_name == volume.name for claim in claims_meant(case))
+
+
+def _of_existing_claim(
+    case: RuleContext, volume: PersistentVolume, claim: PersistentVolumeClaim
+) -> Iterator[Finding]:
+    """Report RBD406: the claim exists; the PV controller corrects the phase at its next sync."""
+    if claim.volume_name != volume.name or volume.phase == "Bound":
+        return
+    overdue = is_over(SILENT, volume.phase_since, case)
+    recovery = binder(case)
+    if overdue and not recovery.condition:
+        recovery = binder(case, "it works again")
+    yield finding(
+        "RBD406",
+        f"pv {volume.name}",
+        f"{volume.name} has been Released for {spoken(since(volume.phase_since, case))} although "
+        f"its claim {claim.ref} exists. Do not delete the PV."
+        + (
+            " The PV controller corrects this within 15 s when it runs: it does not work."
+            if overdue
+            else ""
+        ),
+        evidence=(f"claimRef.uid and the claim's uid are both {claim.ref.uid}",),
+        commands=(*retain(volume), describe_volume(volume)),
+        recovery=recovery,
+        severity=_early_severity(case, volume),
+    )
+
+
+def _early_severity(case: RuleContext, volume: PersistentVolume) -> Severity | None:
+    """Return a lower severity until the PV controller must have synced again."""
+    return None if is_over(SILENT, volume.phase_since, case) else Severity.WARNING
+
+
+def bound_elsewhere(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD644: two PVs for one claim; the PV controller releases one at its next sync."""
+    for claim in claims_meant(case):
+        for volume in volumes_seen(case):
+            bound = volume.claim
+            if claim.volume_name in (None, volume.name) or claim.ref.uid is None:
+                continue
+            if bound != claim.ref:
+                continue
+            yield _elsewhere(case, volume, claim)
+
+
+def _elsewhere(
+    case: RuleContext, volume: PersistentVolume, claim: PersistentVolumeClaim
+) -> Finding:
+    loses_image = volume.reclaim_policy == "Delete" and volume.provisioner is not None
+    return finding(
+        "RBD644",
+        f"pv {volume.name}",
+        f"{volume.name} is {volume.phase} for claim {claim.ref}, but that claim is bound to "
+        f"{claim.volume_name}."
+        + (
+            " It was provisioned with reclaim policy Delete: its image will be deleted."
+            if loses_image
+            else ""
+        ),
+        evidence=(
+            f"claimRef.uid and the claim's uid are both {claim.ref.uid}",
+            f"the claim's volumeName: {claim.volume_name}",
+        ),
+        commands=(*retain(volume), describe_volume(volume), describe_claim(claim)),
+        recovery=binder(
+            case, note="its image is then deleted" if loses_image else "it then frees the PV"
+        ),
+        severity=_early_severity(case, volume),
+    )
+
+
+def _of_deleted_claim(case: RuleContext, volume: PersistentVolume) -> Iterator[Finding]:
+    if volume.reclaim_policy == "Delete":
+        yield _to_be_deleted(case, volume)
+        return
+    if volume.deleting_since is not None:
+        # The object is deleted and the image stays. Finalizers report what holds the object.
+        return
+    yield finding(
+        "RBD405",
+        f"pv {volume.name}",
+        f"{volume.name} is Released: its claim {volume.claim} is gone, and its reclaim policy "
+        f"({volume.reclaim_policy or 'unknown'}) keeps the PV and its data.",
+        evidence=(f"claimRef {volume.claim}, reclaim policy {volume.reclaim_policy}",),
+        commands=(describe_volume(volume), *_check_first(case, volume)),
+    )
+
+
+def _check_first(case: RuleContext, volume: PersistentVolume) -> tuple[Command, ...]:
+    """Return the command that checks for holders before the PV is bound to another claim."""
+    if isinstance(outsiders(case, volume), NotObserved):
+        return (command("rbdagent who-holds", f"pv/{volume.name}"),)
+    return ()
+
+
+# --------------------------------------------------------------------------------------------------
+# Delete
+# --------------------------------------------------------------------------------------------------
+
+
+def _is_in_use_error(text: str) -> bool:
+    return Recognised.IN_USE.is_in(text) or Recognised.STILL_ATTACHED.is_in(text)
+
+
+def _to_be_deleted(case: RuleContext, volume: PersistentVolume) -> Finding:
+    """Report RBD640 to RBD643: a deletion runs, is blocked by a holder, fails, or is missing."""
+    events = [event for event in told_of_volume(case, volume) if event.reason == _FAILED]
+    event = events[-1] if events and is_fresh(events[-1], case) else None
+    if event is not None and not _is_in_use_error(event.message):
+        return _deletion_fails(volume, event)
+    if event is not None or (_holders(case) and not _only_mirror(case)):
+        return _held(case, volume, event)
+    foreign = _foreign_reason(case, volume)
+    young = not is_over(SILENT if foreign else _DELETING, volume.phase_since, case)
+    kube = case.snapshot.kubernetes
+    blind = kube is None or isinstance(kube.events, NotObserved)
+    if young or blind:
+        unseen = (
+            ""
+            if young
+            else " Whether a provisioner is deleting it is unknown: events were not observed."
+        )
+        return finding(
+            "RBD640",
+            f"pv {volume.name}",
+            f"{volume.name} has been Released for {spoken(since(volume.phase_since, case))}, and "
+            f"its image is to be deleted.{unseen}",
+            evidence=(f"claimRef {volume.claim}, reclaim policy Delete",),
+            commands=(describe_volume(volume),),
+            severity=Severity.WARNING if unseen else None,
+        )
+    return _not_deleted(case, volume, foreign, events)
+
+
+def _holders(case: RuleContext) -> list[str]:
+    """Return the holders of the image, without ceph-mgr, which opens images for a short time."""
+    return [
+        subject_of(judged.holder)
+        for judged in case.judged
+        if not judged.holder.transient and judged.holder.kind is not HolderKind.MGR
+    ]
+
+
+def _only_mirror(case: RuleContext) -> bool:
+    kinds = {judged.holder.kind for judged in case.judged if not judged.holder.transient}
+    return bool(kinds) and kinds <= {HolderKind.MIRROR, HolderKind.MGR}
+
+
+def _held(case: RuleContext, volume: PersistentVolume, event: KubeEvent | None) -> Finding:
+    open_by = _holders(case)
+    attached = observed_of(case.use.attachments)
+    nodes = sorted(
+        {
+            attachment.node_name
+            for attachment in attached
+            if attachment.persistent_volume == volume.name
+        }
+    )
+    holders = f" Clients that have it open: {', '.join(open_by)}." if open_by else ""
+    if not open_by and nodes:
+        holders = f" According to its VolumeAttachments, it is attached to {', '.join(nodes)}."
+    mirror = (
+        " Only rbd-mirror daemons have it open: ceph-csi counts each daemon above "
+        "mirrorDaemonCount of its ConfigMap (1 if not set) as a user."
+        if _only_mirror(case)
+        else ""
+    )
+    # A node that still unstages the volume finishes without help. A client outside the cluster, or
+    # a permanent one, does not.
+    found = outsiders(case, volume)
+    outside = bool(found) and not isinstance(found, NotObserved)
+    stays = outside or bool(case.those(*_STAYS))
+    transient = not stays and not is_over(_UNSTAGING, volume.phase_since, case)
+    return finding(
+        "RBD641",
+        f"pv {volume.name}",
+        f"{volume.name} is Released and is to be deleted. The deletion waits until no client has "
+        f"its image open.{holders}{mirror}",
+        evidence=(
+            f"claimRef {volume.claim}, reclaim policy Delete",
+            *(
+                f"VolumeAttachment {attachment.name}: {attachment.node_name}"
+                for attachment in attached
+            ),
+            *((quoted(event),) if event is not None else ()),
+        ),
+        commands=(command("rbdagent who-holds", f"pv/{volume.name}"),),
+        recovery=Recovery(
+            actor=PROVISIONER,
+            condition=f"{open_by[0]} has released the image"
+            if len(open_by) == 1
+            else "no client has the image open",
+            within_s=RETRY_S,
+        ),
+        severity=Severity.INFO if transient else None,
+    )
+
+
+_STAYS: Final = (Verdict.ORPHANED, Verdict.PINNED, Verdict.RETURNED_DIRTY)
+
+
+def _deletion_fails(volume: PersistentVolume, event: KubeEvent) -> Finding:
+    return finding(
+        "RBD642",
+        f"pv {volume.name}",
+        f"{volume.name} is Released and is to be deleted, but the deletion of its image fails: "
+        f"{words(event)}",
+        evidence=(
+            quoted(event),
+            f"{event.count} times, last at {event.last_seen}",
+            f"claimRef {volume.claim}, reclaim policy Delete",
+        ),
+        commands=(describe_volume(volume),),
+    )
+
+
+def _foreign_reason(case: RuleContext, volume: PersistentVolume) -> str:
+    """Return why no provisioner in this cluster deletes the PV; empty if this is not certain."""
+    driver = volume.source.driver if isinstance(volume.source, CsiSource) else None
+    if volume.migrated_to is not None or driver is None:
+        return ""
+    if volume.provisioner not in (None, driver):
+        return (
+            f"its provisioned-by annotation names {volume.provisioner}, but its driver is {driver}"
+        )
+    kube = case.snapshot.kubernetes
+    if kube is None or not asked_for_life(kube) or isinstance(kube.drivers, NotObserved):
+        return ""
+    return "" if driver in kube.drivers else f"no CSIDriver {driver} is installed"
+
+
+def _not_deleted(
+    case: RuleContext, volume: PersistentVolume, foreign: str, events: list[KubeEvent]
+) -> Finding:
+    static = (
+        "it is a static PV, and external-provisioner deletes such images only since 3.5"
+        if volume.provisioner is None and not foreign
+        else ""
+    )
+    why = foreign or static
+    unknown = volume.phase_since is None
+    driver = volume.source.driver if isinstance(volume.source, CsiSource) else volume.provisioner
+    return finding(
+        "RBD643",
+        f"pv {volume.name}",
+        f"{volume.name} has been Released and to be deleted for "
+        f"{spoken(since(volume.phase_since, case))}, and no provisioner deletes it"
+        f"{f': {why}' if why else ''}.",
+        evidence=(
+            f"claimRef {volume.claim}, reclaim policy Delete",
+            f"provisioned by {volume.provisioner or 'hand'}",
+            *(signs_of(case, driver) if driver else ()),
+            *(f"{quoted(event)}, last at {event.last_seen}" for event in events[-1:]),
+        ),
+        commands=(*(look_for(case, driver) if driver else ()), *retain(volume)),
+        recovery=Recovery(note=why) if foreign else None,
+        severity=Severity.WARNING if unknown else None,
+    )

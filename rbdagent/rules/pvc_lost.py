@@ -1,0 +1,245 @@
+"""Claims that were bound once and have lost their PV, in the order of ``syncBoundClaim``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.commands import kubectl
+from rbdagent.correlate.pv_matching import is_kept_for
+from rbdagent.model import (
+    Command,
+    Finding,
+    NotObserved,
+    OtherSource,
+    PersistentVolume,
+    PersistentVolumeClaim,
+)
+from rbdagent.rules.context import RuleContext, finding, quoted
+from rbdagent.rules.pv_controller import (
+    binder,
+    claim_named,
+    claims_meant,
+    describe_claim,
+    describe_volume,
+    every_volume,
+    hand_over,
+    patch_claim,
+    retain,
+    spoken_outsiders,
+    told_of_claim,
+    users,
+    volume_named,
+    volumes_seen,
+)
+from rbdagent.rules.pvc_pending import due
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def lost(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD404, RBD630 to RBD632: a claim is or will be Lost; RBD626: soon bound again."""
+    for claim in claims_meant(case):
+        going = claim.deleting_since is not None
+        if not going and (claim.bind_completed or claim.phase == "Lost"):
+            yield from _without_its_volume(case, claim)
+
+
+def _without_its_volume(case: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Finding]:
+    if claim.volume_name is None:
+        yield _without_volume_name(case, claim)
+        return
+    volume = volume_named(claim.volume_name, case)
+    if volume is None:
+        yield _gone(case, claim, claim.volume_name)
+    elif isinstance(volume, NotObserved):
+        if claim.phase == "Lost":
+            yield _volume_not_observed(case, claim, volume)
+    elif volume.claim is not None and not _has_uid_of(claim, volume):
+        yield _misbound(case, claim, volume)
+    elif claim.phase != "Bound":
+        yield due(case, claim, volume)
+
+
+def _has_uid_of(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
+    """Return whether a PV's claimRef contains the claim's uid: the name is not enough."""
+    return volume.claim is not None and volume.claim.uid == claim.ref.uid
+
+
+def _loss_events(case: RuleContext, claim: PersistentVolumeClaim) -> tuple[str, ...]:
+    """Return the event of the loss: it is recorded once, and Kubernetes keeps it for an hour."""
+    reasons = {"ClaimLost", "ClaimMisbound"}
+    return tuple(quoted(event) for event in told_of_claim(case, claim) if event.reason in reasons)[
+        -1:
+    ]
+
+
+def _running_pods(case: RuleContext, claim: PersistentVolumeClaim) -> str:
+    """Return a sentence about running pods: kubelet does not unmount for a claim's phase."""
+    running = [pod for pod in users(case, claim) if pod.phase == "Running"]
+    if not running:
+        return ""
+    named = ", ".join(str(pod.ref) for pod in running)
+    return f" Pods that still use the volume: {named}. They cannot start again without the claim."
+
+
+_YAML: Final = ("-o", "yaml")
+
+
+def _volume_of(claim: PersistentVolumeClaim, *options: str) -> Command:
+    return kubectl("get pv", str(claim.volume_name), options=options)
+
+
+def _volume_not_observed(
+    case: RuleContext, claim: PersistentVolumeClaim, why: NotObserved
+) -> Finding:
+    """Report RBD403: the claim is Lost, and its PV was not observed."""
+    return finding(
+        "RBD403",
+        f"pvc {claim.ref}",
+        f"Claim {claim.ref} is Lost, and its PV was not observed.{_running_pods(case, claim)}",
+        evidence=(f"volumeName {claim.volume_name}: {why.reason}", *_loss_events(case, claim)),
+        commands=(_volume_of(claim, *_YAML), describe_claim(claim)),
+    )
+
+
+def _without_volume_name(case: RuleContext, claim: PersistentVolumeClaim) -> Finding:
+    """Report RBD630: only YAML can create this state: volumeName cannot be removed from a claim."""
+    named = [
+        volume
+        for volume in every_volume(case) or ()
+        if volume.claim is not None and str(volume.claim) == str(claim.ref)
+    ]
+    fix: tuple[Command, ...] = ()
+    if len(named) == 1:
+        volume = named[0]
+        rebind = () if _has_uid_of(claim, volume) else hand_over(case, claim, volume)
+        fix = (*rebind, patch_claim(claim, {"volumeName": volume.name}))
+    return finding(
+        "RBD630",
+        f"pvc {claim.ref}",
+        f"Claim {claim.ref} is marked as bound but names no PV."
+        + (f" PVs that name it: {', '.join(volume.name for volume in named)}." if named else "")
+        + _running_pods(case, claim),
+        evidence=(
+            f"phase {claim.phase}, pv.kubernetes.io/bind-completed, no volumeName",
+            *_loss_events(case, claim),
+        ),
+        commands=fix or (describe_claim(claim), kubectl("get pv")),
+        recovery=binder(case, "the claim's volumeName is set again"),
+    )
+
+
+def _gone(case: RuleContext, claim: PersistentVolumeClaim, name: str) -> Finding:
+    """Report RBD631: deleting a PV object deletes no data, whatever the event states."""
+    return finding(
+        "RBD631",
+        f"pvc {claim.ref}",
+        f"Claim {claim.ref} was bound to {name}, and this PV no longer exists. This does not "
+        "delete the image: search for it before you treat the data as lost."
+        f"{_running_pods(case, claim)}",
+        evidence=(
+            f"phase {claim.phase}, volumeName {name}",
+            f"the claim's uid: {claim.ref.uid}",
+            *_loss_events(case, claim),
+        ),
+        remedy=f"Create PV {name} again, from a backup of its YAML or by hand: with the same "
+        "driver, volumeHandle and volumeAttributes, reclaim policy Retain, and in spec.claimRef "
+        f"the claim's name and its uid {claim.ref.uid}. Without that uid the claim stays Lost.",
+        commands=(
+            kubectl("get pv", name),
+            kubectl("get pvc", claim.ref.name, namespace=claim.ref.namespace, options=_YAML),
+        ),
+        recovery=binder(
+            case,
+            f"a PV {name} exists whose claimRef contains the claim's uid, or that has no claimRef",
+        ),
+    )
+
+
+def _misbound(case: RuleContext, claim: PersistentVolumeClaim, volume: PersistentVolume) -> Finding:
+    """Report RBD404 and RBD632: a restored claim, or two existing claims."""
+    bound = volume.claim
+    other = None if bound is None else claim_named(bound, case)
+    uid = "none" if bound is None or bound.uid is None else bound.uid
+    evidence = (
+        f"claimRef of {volume.name}: {bound}, uid {uid}",
+        f"the claim's uid: {claim.ref.uid}",
+        f"claim {claim.phase}, {volume.name} {volume.phase}, policy {volume.reclaim_policy}",
+        *_loss_events(case, claim),
+    )
+    same_name = str(bound) == str(claim.ref)
+    if not same_name and isinstance(other, PersistentVolumeClaim) and is_kept_for(other, volume):
+        return finding(
+            "RBD632",
+            f"pvc {claim.ref}",
+            f"Claims {claim.ref} and {other.ref} both name {volume.name}, which belongs to "
+            f"{other.ref}.{_running_pods(case, claim)}",
+            evidence=evidence,
+            commands=(describe_volume(volume), describe_claim(other), describe_claim(claim)),
+        )
+    known = same_name or other is None
+    restored = " YAML that is restored into another cluster has this effect." if same_name else ""
+    contained = "no uid" if uid == "none" else f"another uid ({uid})"
+    danger_text = "its data is deleted" if _is_of_another_driver(volume) else _IMAGE_DELETED
+    danger = (
+        f" {volume.name} is Released with reclaim policy Delete: {danger_text}."
+        if volume.reclaim_policy == "Delete" and volume.phase == "Released"
+        else ""
+    )
+    return finding(
+        "RBD404",
+        f"pvc {claim.ref}",
+        f"Claim {claim.ref} names {volume.name}, but the PV's claimRef contains "
+        f"{contained}.{restored}{danger}"
+        f"{_running_pods(case, claim)}",
+        evidence=(
+            *evidence,
+            *(
+                (spoken_outsiders(case, volume),)
+                if known and not _is_of_another_driver(volume)
+                else ()
+            ),
+        ),
+        commands=hand_over(case, claim, volume)
+        if known
+        else (*retain(volume), describe_volume(volume), describe_claim(claim)),
+        recovery=binder(case, f"the claimRef of {volume.name} contains this claim's uid"),
+    )
+
+
+_IMAGE_DELETED: Final = "its image is deleted as soon as no client watches it"
+
+
+def _is_of_another_driver(volume: PersistentVolume) -> bool:
+    return isinstance(volume.source, OtherSource)
+
+
+def older_volumes(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD633: a claim has a volume, and its name is reserved on a PV that may have data."""
+    for claim in claims_meant(case):
+        if claim.phase != "Bound" or claim.volume_name is None:
+            continue
+        older = [
+            volume
+            for volume in sorted(volumes_seen(case), key=lambda volume: volume.name)
+            if volume.name != claim.volume_name
+            and volume.phase in {"Available", "Released"}
+            and volume.claim is not None
+            and str(volume.claim) == str(claim.ref)
+            and volume.claim.uid != claim.ref.uid
+        ]
+        for volume in older:
+            uid = volume.claim.uid if volume.claim else None
+            yield finding(
+                "RBD633",
+                f"pv {volume.name}",
+                f"Claim {claim.ref} is bound to {claim.volume_name}. {volume.name} is "
+                f"{volume.phase} and names a claim with the same name. Data that is missing in one "
+                "of the two PVs may be in the other.",
+                evidence=(
+                    f"{volume.name} was created {volume.created_at or 'at an unknown time'}",
+                    f"claimRef of {volume.name}: {claim.ref}, uid {uid or 'none'}",
+                ),
+                commands=(describe_volume(volume), kubectl("describe pv", str(claim.volume_name))),
+            )

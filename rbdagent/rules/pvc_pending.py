@@ -1,0 +1,624 @@
+"""Claims that were never bound and have no volume, in the order of ``syncUnboundClaim``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.commands import command, kubectl
+from rbdagent.correlate.pv_matching import is_kept_for, objections, refusals
+from rbdagent.model import (
+    Command,
+    Finding,
+    NotObserved,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    Recovery,
+    Severity,
+    StorageClass,
+    observed_of,
+)
+from rbdagent.parse.recognised import Recognised
+from rbdagent.rules import provisioner as provisioning
+from rbdagent.rules.context import RuleContext, finding, quoted
+from rbdagent.rules.pv_controller import (
+    BINDER,
+    CONTROLLER_MANAGER,
+    SILENT,
+    SYNC_S,
+    annotate_claim,
+    asked_for_life,
+    binder,
+    changes,
+    claim_named,
+    claims_meant,
+    controller_lease,
+    describe_claim,
+    describe_volume,
+    every_volume,
+    fitting,
+    hand_over,
+    is_over,
+    lapsed,
+    last_words,
+    live_users,
+    near,
+    patch_claim,
+    since,
+    spoken_candidate,
+    spoken_lease,
+    spoken_objections,
+    spoken_outsiders,
+    told_of_claim,
+    users_seen,
+    volume_named,
+    weight,
+)
+from rbdagent.verdicts.timing import spoken
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
+WAITS: Final = "WaitForFirstConsumer"
+_IN_TREE: Final = "kubernetes.io/"
+_REMOVED: Final = {"kubernetes.io/rbd": (1, 31)}
+"""In-tree plugins that no CSI driver has replaced, and the first version without them."""
+_SETS_DEFAULT_LATER: Final = (1, 26)
+"""Since this version, existing claims without a class also get the default class."""
+
+
+def unbound(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD403, RBD601 to RBD626: why a claim that was never bound has no volume."""
+    for claim in claims_meant(case):
+        if _is_pending(claim):
+            yield from _pending(case, claim)
+
+
+def _is_pending(claim: PersistentVolumeClaim) -> bool:
+    return (
+        not claim.bind_completed
+        and claim.phase not in {"Bound", "Lost"}
+        and claim.deleting_since is None
+    )
+
+
+def _pending(case: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Finding]:
+    """Check the PV that the claim names, then PVs that name the claim, then its class."""
+    if claim.volume_name is not None:
+        yield from _named(case, claim, claim.volume_name)
+        return
+    too_old = provisioning.said_too_old(case, claim)
+    if too_old is not None:
+        yield too_old
+        return
+    kube = case.snapshot.kubernetes
+    if kube is None or isinstance(kube.storage_classes, NotObserved):
+        yield _unexplained(case, claim)
+        return
+    reserved = [volume for volume in every_volume(case) or () if is_kept_for(claim, volume)]
+    if reserved:
+        yield from _reserved(case, claim, sorted(reserved, key=lambda volume: volume.name))
+        return
+    yield from _by_class(case, claim, kube.storage_classes)
+
+
+def _unexplained(case: RuleContext, claim: PersistentVolumeClaim) -> Finding:
+    """Report RBD403: the storage classes or PVs were not observed."""
+    events = told_of_claim(case, claim)
+    why = f" {events[-1].message}" if events else ""
+    storage_class = f"storage class {claim.storage_class}" if claim.storage_class else "no class"
+    return finding(
+        "RBD403",
+        f"pvc {claim.ref}",
+        f"Claim {claim.ref} is {claim.phase or 'new'} and has no volume yet. There is no image "
+        f"that a client could hold.{why}",
+        evidence=(
+            f"phase {claim.phase}, {storage_class}, {', '.join(claim.access_modes) or 'no modes'}",
+            *(quoted(event) for event in events[-3:]),
+        ),
+        commands=(
+            *(() if asked_for_life(case.snapshot.kubernetes) else (_diagnose(claim),)),
+            describe_claim(claim),
+        ),
+        severity=weight(case, claim.created_at),
+    )
+
+
+def _diagnose(claim: PersistentVolumeClaim) -> Command:
+    return command("rbdagent diagnose", f"pvc/{claim.ref.namespace}/{claim.ref.name}")
+
+
+# --------------------------------------------------------------------------------------------------
+# volumeName
+# --------------------------------------------------------------------------------------------------
+
+
+def _named(case: RuleContext, claim: PersistentVolumeClaim, name: str) -> Iterator[Finding]:
+    """Report RBD609, RBD610, RBD624: a claim whose user or backup has set volumeName."""
+    volume = volume_named(name, case)
+    if isinstance(volume, NotObserved):
+        yield _unexplained(case, claim)
+    elif volume is None:
+        yield finding(
+            "RBD609",
+            f"pvc {claim.ref}",
+            f"Claim {claim.ref} requests PV {name} by name, and there is no such PV. Kubernetes "
+            "records no event for this.",
+            evidence=(f"phase {claim.phase}, volumeName {name}",),
+            commands=(kubectl("get pv"), describe_claim(claim)),
+            recovery=binder(case, f"a PV {name} exists that is free or names this claim"),
+            severity=weight(case, claim.created_at),
+        )
+    elif is_kept_for(claim, volume):
+        yield due(case, claim, volume)
+    elif volume.claim is not None:
+        yield _taken(case, claim, volume)
+    else:
+        against = refusals(claim, volume)
+        if not against:
+            yield due(case, claim, volume)
+            return
+        yield finding(
+            "RBD610",
+            f"pvc {claim.ref}",
+            f"Claim {claim.ref} requests PV {volume.name} by name and cannot get it: {volume.name} "
+            f"{spoken_objections(against)}.",
+            evidence=(f"{volume.name} is {volume.phase}", *last_words(case, claim)),
+            commands=changes(claim, volume, against, case)
+            or (describe_volume(volume), describe_claim(claim)),
+            recovery=binder(case, f"{volume.name} meets the claim's requirements"),
+            severity=weight(case, claim.created_at),
+        )
+
+
+def _taken(case: RuleContext, claim: PersistentVolumeClaim, volume: PersistentVolume) -> Finding:
+    """Report RBD624: the commands rebind the PV only if its earlier claim is certainly gone."""
+    bound = volume.claim
+    other = None if bound is None else claim_named(bound, case)
+    same_name = str(bound) == str(claim.ref)
+    if same_name:
+        owner = f"an older claim of the same name, whose uid was {bound.uid if bound else ''}"
+    elif isinstance(other, PersistentVolumeClaim) and is_kept_for(other, volume):
+        owner = f"claim {bound}, which exists"
+    elif other is None:
+        owner = f"claim {bound}, which is gone"
+    else:
+        owner = f"claim {bound}"
+    gone = same_name or other is None
+    return finding(
+        "RBD624",
+        f"pvc {claim.ref}",
+        f"Claim {claim.ref} requests PV {volume.name} by name, but that PV belongs to {owner}.",
+        evidence=(
+            f"{volume.name} is {volume.phase}, reclaim policy {volume.reclaim_policy}",
+            *((spoken_outsiders(case, volume),) if gone else ()),
+            *last_words(case, claim),
+        ),
+        remedy="Make sure that no client in another cluster uses the image. Set the PV to Retain, "
+        "then change its claimRef to this claim. The PV controller then binds them."
+        if gone
+        else "",
+        commands=hand_over(case, claim, volume)
+        if gone
+        else (describe_volume(volume), describe_claim(claim)),
+        recovery=binder(case, f"the claimRef of {volume.name} refers to this claim, or is removed"),
+        severity=weight(case, claim.created_at),
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# A PV that names the claim or fits it
+# --------------------------------------------------------------------------------------------------
+
+
+def _reserved(
+    case: RuleContext, claim: PersistentVolumeClaim, reserved: list[PersistentVolume]
+) -> Iterator[Finding]:
+    """Report RBD625, RBD626: PVs whose claimRef refers to this claim."""
+    fits = next((volume for volume in reserved if not objections(claim, volume)), None)
+    if fits is not None:
+        yield due(case, claim, fits)
+        return
+    provisioner = _provisioner_of(case, claim)
+    danger = (
+        f" Meanwhile {provisioner} creates another, empty volume for the claim."
+        if provisioner
+        else ""
+    )
+    for volume in reserved:
+        against = objections(claim, volume)
+        yield finding(
+            "RBD625",
+            f"pv {volume.name}",
+            f"{volume.name} is reserved for claim {claim.ref} and does not fit it: {volume.name} "
+            f"{spoken_objections(against)}.{danger}",
+            evidence=(
+                f"{volume.name} is {volume.phase}, claimRef {volume.claim}",
+                *last_words(case, claim),
+            ),
+            commands=changes(claim, volume, against, case)
+            or (describe_volume(volume), describe_claim(claim)),
+            recovery=binder(case, f"{volume.name} meets the claim's requirements"),
+            severity=weight(case, claim.created_at),
+        )
+
+
+def _provisioner_of(case: RuleContext, claim: PersistentVolumeClaim) -> str:
+    """Return the name of the provisioner of a claim's class; empty if it has none."""
+    found = _class_of(case, claim)
+    if found is None or found.provisioner == NO_PROVISIONER:
+        return ""
+    return found.provisioner
+
+
+def _class_of(case: RuleContext, claim: PersistentVolumeClaim) -> StorageClass | None:
+    kube = case.snapshot.kubernetes
+    classes = () if kube is None else observed_of(kube.storage_classes)
+    return next(
+        (storage_class for storage_class in classes if storage_class.name == claim.storage_class),
+        None,
+    )
+
+
+def due(case: RuleContext, claim: PersistentVolumeClaim, volume: PersistentVolume) -> Finding:
+    """Return RBD626: claim and PV fit, and the PV controller has not bound them yet."""
+    stamps = (claim.created_at, volume.created_at, volume.phase_since)
+    late = all(is_over(SILENT, stamp, case) for stamp in stamps)
+    return finding(
+        "RBD626",
+        f"pvc {claim.ref}",
+        f"Claim {claim.ref} gets {volume.name}: {BINDER} binds them at its next sync, within "
+        f"{SYNC_S:.0f} s. If nothing was changed in the last minute, the controller does not run.",
+        evidence=(
+            f"claim {claim.phase or 'without a phase'}, {volume.name} {volume.phase}",
+            f"claimRef of {volume.name}: {volume.claim or 'none'}",
+        ),
+        commands=(_diagnose(claim),),
+        recovery=binder(case),
+        severity=None if late else Severity.INFO,
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# The class
+# --------------------------------------------------------------------------------------------------
+
+
+def _by_class(
+    case: RuleContext, claim: PersistentVolumeClaim, classes: tuple[StorageClass, ...]
+) -> Iterator[Finding]:
+    """Check the rest of syncUnboundClaim: delayed binding, a PV that fits, a provisioner."""
+    found = next(
+        (storage_class for storage_class in classes if storage_class.name == claim.storage_class),
+        None,
+    )
+    if found is not None and found.binding_mode == WAITS and claim.selected_node is None:
+        yield from _delayed(case, claim, found)
+        return
+    fits = fitting(case, claim)
+    if fits is not None:
+        yield due(case, claim, fits)
+    elif claim.storage_class and found is None:
+        yield _class_missing(case, claim, classes)
+    elif found is None or found.provisioner == NO_PROVISIONER:
+        yield _without_provisioner(case, claim, found, classes)
+    elif _is_removed(case, claim, found):
+        yield _plugin_removed(case, claim, found)
+    elif not _is_not_handed_over(case, claim, found):
+        yield from provisioning.explained(case, claim, found)
+
+
+def _without_provisioner(
+    case: RuleContext,
+    claim: PersistentVolumeClaim,
+    found: StorageClass | None,
+    classes: tuple[StorageClass, ...],
+) -> Finding:
+    """Report RBD602, RBD615: no provisioner creates a volume for the claim."""
+    if every_volume(case) is None:
+        return _unexplained(case, claim)
+    if found is not None:
+        why = f"storage class {found.name} provisions none ({NO_PROVISIONER})"
+        return _nothing_fits(case, claim, why)
+    if claim.storage_class is not None:
+        return _nothing_fits(case, claim, 'it requests no storage class (storageClassName "")')
+    return _without_class(case, claim, classes)
+
+
+def _class_missing(
+    case: RuleContext, claim: PersistentVolumeClaim, classes: tuple[StorageClass, ...]
+) -> Finding:
+    known = ", ".join(sorted(storage_class.name for storage_class in classes)) or "none"
+    return finding(
+        "RBD601",
+        f"pvc {claim.ref}",
+        f"Claim {claim.ref} requests storage class {claim.storage_class}, which does not exist. "
+        f"Existing storage classes: {known}.",
+        evidence=(*last_words(case, claim), *_near(case, claim)),
+        commands=(
+            kubectl("get storageclass", str(claim.storage_class)),
+            kubectl("get storageclass"),
+        ),
+        recovery=binder(case, f"storage class {claim.storage_class} exists, or a PV of it fits"),
+        severity=weight(case, claim.created_at),
+    )
+
+
+def _without_class(
+    case: RuleContext, claim: PersistentVolumeClaim, classes: tuple[StorageClass, ...]
+) -> Finding:
+    default = next(
+        (storage_class.name for storage_class in classes if storage_class.is_default), None
+    )
+    if default is None:
+        why = "no class is the default"
+        recovery = binder(case, "a class is marked as the default, or a PV fits")
+        name = classes[0].name if len(classes) == 1 else None
+    elif _is_before(case, _SETS_DEFAULT_LATER):
+        why = f"{default} became the default after the claim was created"
+        recovery = Recovery(note="this version sets the default class on new claims only")
+        name = default
+    else:
+        why = f"the default class {default} is not set on it yet"
+        recovery = binder(case)
+        name = default
+    set_class = () if name is None else (patch_claim(claim, {"storageClassName": name}),)
+    return finding(
+        "RBD615",
+        f"pvc {claim.ref}",
+        f"Claim {claim.ref} names no storage class, {why}, and no PV fits.",
+        evidence=(*_near(case, claim), *last_words(case, claim)),
+        commands=(kubectl("get storageclass"), *set_class),
+        recovery=recovery,
+        severity=weight(case, claim.created_at),
+    )
+
+
+def _is_before(case: RuleContext, version: tuple[int, int]) -> bool:
+    """Return whether the API server is certainly older than a version."""
+    found = provisioning.server_version(case)
+    return found is not None and found < version
+
+
+def _nothing_fits(case: RuleContext, claim: PersistentVolumeClaim, why: str) -> Finding:
+    nearest = near(case, claim)
+    seen = every_volume(case)
+    # A slice of the snapshot contains only the closest PVs, so the text gives no number.
+    count = "No PV fits" if seen else "There is no PV"
+    # If several PVs are equally close, it is unknown which of them the user intended.
+    one = [candidate for candidate in nearest if len(candidate.objections) == 1]
+    fix = changes(claim, one[0].volume, one[0].objections, case) if len(one) == 1 else ()
+    return finding(
+        "RBD602",
+        f"pvc {claim.ref}",
+        f"Claim {claim.ref} waits for a PV that fits: {why}. {count}.",
+        evidence=(
+            *(spoken_candidate(candidate) for candidate in nearest),
+            *last_words(case, claim),
+        ),
+        commands=(describe_claim(claim), kubectl("get pv"), *fix),
+        recovery=binder(case, "a PV fits"),
+        severity=weight(case, claim.created_at),
+    )
+
+
+def _near(
+    case: RuleContext, claim: PersistentVolumeClaim, *, delayed: bool = False
+) -> tuple[str, ...]:
+    return tuple(spoken_candidate(candidate) for candidate in near(case, claim, delayed=delayed))
+
+
+def _is_removed(case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass) -> bool:
+    """Return whether an in-tree plugin had to create the volume, and no longer exists."""
+    if not found.provisioner.startswith(_IN_TREE):
+        return False
+    since_version = _REMOVED.get(found.provisioner)
+    version = provisioning.server_version(case)
+    if since_version is not None and version is not None:
+        return version >= since_version
+    return any(Recognised.NO_PLUGIN.is_in(event.message) for event in told_of_claim(case, claim))
+
+
+def _plugin_removed(
+    case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass
+) -> Finding:
+    return finding(
+        "RBD616",
+        f"pvc {claim.ref}",
+        f"Claim {claim.ref} waits for {found.provisioner}, and Kubernetes has removed this plugin: "
+        f"no provisioner creates volumes of storage class {found.name}.",
+        evidence=(
+            f"storage class {found.name}: {found.provisioner}",
+            *last_words(case, claim),
+            *_near(case, claim),
+        ),
+        commands=(kubectl("get storageclass", found.name, options=("-o", "yaml")),),
+        severity=weight(case, claim.created_at),
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# WaitForFirstConsumer
+# --------------------------------------------------------------------------------------------------
+
+
+def _delayed(
+    case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass
+) -> Iterator[Finding]:
+    """Report RBD603, RBD604, RBD623: a class with delayed binding (WaitForFirstConsumer)."""
+    live = live_users(case, claim)
+    unscheduled = [pod for pod in live if pod.node_name is None]
+    if unscheduled:
+        yield _not_scheduled(case, claim, found, unscheduled)
+    elif live:
+        yield _scheduler_bypassed(case, claim, found, live[0])
+    else:
+        seen = users_seen(case, claim)
+        yield finding(
+            "RBD603",
+            f"pvc {claim.ref}",
+            f"Claim {claim.ref} waits for its first pod: storage class {found.name} provisions a "
+            "volume only after the scheduler has chosen a node. "
+            + (
+                "No pod uses the claim yet."
+                if seen
+                else "It was not observed whether a pod uses it."
+            ),
+            evidence=last_words(case, claim),
+        )
+
+
+def _not_scheduled(
+    case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass, pods: list[Pod]
+) -> Finding:
+    pod = next((pod for pod in pods if pod.unschedulable), pods[0])
+    why = pod.unschedulable or "the scheduler has reported nothing about it"
+    by_wish = Recognised.GATES.is_in(pod.unschedulable)
+    young = weight(case, pod.created_at) if not pod.unschedulable else None
+    static = found.provisioner == NO_PROVISIONER
+    return finding(
+        "RBD604",
+        f"pod {pod.ref}",
+        f"Claim {claim.ref} waits for a node for pod {pod.ref}, and the pod gets none: {why}",
+        evidence=(
+            f"storage class {found.name}: {WAITS}",
+            f"pod {pod.ref}: PodScheduled is False, {why}"
+            if pod.unschedulable
+            else f"pod {pod.ref} has no node",
+            *(_near(case, claim) if static else ()),
+            *last_words(case, claim),
+        ),
+        commands=(kubectl("describe pod", pod.ref.name, namespace=pod.ref.namespace),),
+        severity=Severity.INFO if by_wish else young,
+        recovery=Recovery(actor="the scheduler", condition="the pod's scheduling gates are gone")
+        if by_wish
+        else None,
+    )
+
+
+def _scheduler_bypassed(
+    case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass, pod: Pod
+) -> Finding:
+    """Report RBD623: only the scheduler writes the node of the first pod into the claim."""
+    if found.provisioner != NO_PROVISIONER:
+        node = f"volume.kubernetes.io/selected-node={pod.node_name}"
+        fix: tuple[Command, ...] = (annotate_claim(claim, node),)
+        recovery = Recovery(
+            note="only the scheduler chooses a node for the volume, and it never sees the pod"
+        )
+    else:
+        fits = [volume for volume in every_volume(case) or () if not objections(claim, volume)]
+        fix = (patch_claim(claim, {"volumeName": fits[0].name}),) if len(fits) == 1 else ()
+        recovery = Recovery(
+            note="only the scheduler chooses a PV for the claim, and it never sees the pod"
+        )
+    return finding(
+        "RBD623",
+        f"pvc {claim.ref}",
+        f"Claim {claim.ref} waits for the scheduler, which never saw pod {pod.ref}: its nodeName "
+        f"put the pod on {pod.node_name}. The pod and the claim wait for each other.",
+        evidence=(
+            f"storage class {found.name}: {WAITS}",
+            f"pod {pod.ref}: nodeName {pod.node_name}, phase {pod.phase}",
+            "the claim has no volume.kubernetes.io/selected-node",
+            *last_words(case, claim),
+        ),
+        commands=fix or (describe_claim(claim),),
+        recovery=recovery,
+        severity=weight(case, pod.created_at),
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# The controller itself
+# --------------------------------------------------------------------------------------------------
+
+
+def _is_not_handed_over(
+    case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass
+) -> bool:
+    """Return whether the PV controller has not handed a claim over to its provisioner.
+
+    Claims with delayed binding are left out: the time when the scheduler chose a node is unknown,
+    and may be just now.
+    """
+    passed = since(claim.created_at, case)
+    return (
+        not found.provisioner.startswith(_IN_TREE)
+        and found.binding_mode != WAITS
+        and claim.provisioner is None
+        and passed is not None
+        and passed >= SILENT
+        and is_over(SILENT, found.created_at, case)
+    )
+
+
+def controller_down(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD627: one finding for the cluster, whatever the number of waiting objects."""
+    kube = case.snapshot.kubernetes
+    if kube is None:
+        return
+    lease = controller_lease(case)
+    evidence = (*_untouched(case), *_not_handed_over(case))
+    if lapsed(lease, case) and _is_unsettled(case):
+        evidence += (f"{lease and spoken_lease(lease, case)}: its holder has stopped",)
+    if not evidence:
+        return
+    if lease is not None:
+        evidence += (spoken_lease(lease, case),)
+    yield finding(
+        "RBD627",
+        CONTROLLER_MANAGER,
+        f"{BINDER[0].upper()}{BINDER[1:]} does not work: {evidence[0]}. Until it does, nothing is "
+        "bound, released or handed to a provisioner.",
+        evidence=evidence,
+        commands=(
+            kubectl("get lease", CONTROLLER_MANAGER, namespace="kube-system"),
+            kubectl("get pods -l", f"component={CONTROLLER_MANAGER}", namespace="kube-system"),
+        ),
+    )
+
+
+def _untouched(case: RuleContext) -> tuple[str, ...]:
+    """Return a line about PVs without a phase: the PV controller sets one within moments."""
+    kube = case.snapshot.kubernetes
+    volumes = () if kube is None else observed_of(kube.persistent_volumes)
+    old = [
+        volume
+        for volume in volumes
+        if volume.phase in {"", "Pending"}
+        and (passed := since(volume.phase_since or volume.created_at, case)) is not None
+        and passed >= SILENT
+    ]
+    if not old:
+        return ()
+    first = min(old, key=lambda volume: volume.name)
+    more = f", and {len(old) - 1} more" if len(old) > 1 else ""
+    waited = spoken(since(first.phase_since or first.created_at, case))
+    return (f"{first.name} has been without a phase for {waited}{more}",)
+
+
+def _not_handed_over(case: RuleContext) -> tuple[str, ...]:
+    return tuple(
+        f"claim {claim.ref} of storage class {found.name} was not handed to {found.provisioner} in "
+        f"{spoken(since(claim.created_at, case))}"
+        for claim in claims_meant(case)
+        if _is_pending(claim)
+        and claim.volume_name is None
+        and (found := _class_of(case, claim)) is not None
+        and found.provisioner != NO_PROVISIONER
+        and _is_not_handed_over(case, claim, found)
+        and fitting(case, claim) is None
+    )
+
+
+def _is_unsettled(case: RuleContext) -> bool:
+    """Return whether the PV controller has work left for the target."""
+    volume = case.use.persistent_volume
+    if volume is not None and volume.phase == "Available" and volume.claim is None:
+        # The PV is free: the next step is a claim, not the PV controller.
+        volume = None
+    return any(claim.phase != "Bound" for claim in claims_meant(case)) or (
+        volume is not None and volume.phase != "Bound"
+    )

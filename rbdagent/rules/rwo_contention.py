@@ -1,0 +1,307 @@
+"""RBD111, RBD112, RBD704, RBD719: two pods need a volume that only one of them can have.
+
+Source of the rules for rolling updates: pkg/controller/deployment/rolling.go and
+util/deployment_util.go (ResolveFenceposts), read in Kubernetes 1.36.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rbdagent.commands import kubectl, with_note
+from rbdagent.correlate.holders import is_terminated, waits_for_volumes
+from rbdagent.model import (
+    Command,
+    Finding,
+    HolderVerdict,
+    Pod,
+    Recovery,
+    Verdict,
+    Workload,
+    observed_of,
+)
+from rbdagent.parse.recognised import Recognised
+from rbdagent.rules.attach_detach import is_exclusive
+from rbdagent.rules.context import RuleContext, finding
+from rbdagent.rules.pod_events import (
+    evidence_of_word,
+    has_waited,
+    is_ending_in_time,
+    waiters,
+    word_with,
+)
+from rbdagent.verdicts.evidence import evidence_of, pod_names
+from rbdagent.verdicts.timing import MOVING
+from rbdagent.verdicts.volume_verdict import volumes_of_use
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_QUARTER: Final = "25%"
+"""Default of maxSurge and maxUnavailable."""
+_RECREATE: Final = '{"type":"Recreate","rollingUpdate":null}'
+_NO_SURGE: Final = '{"type":"RollingUpdate","rollingUpdate":{"maxSurge":0,"maxUnavailable":1}}'
+"""Sets both values, because maxSurge and maxUnavailable must not both be 0."""
+_ONCE: Final = "ReadWriteOncePod"
+# pkg/controller/statefulset/stateful_set_utils.go (updateClaimOwnerRefForSetAndPod): with Delete,
+# a replica that is to be removed owns its claims, and the garbage collector deletes them with it.
+_LOOK_FIRST: Final = (
+    "Check its persistentVolumeClaimRetentionPolicy before you scale it down: with whenScaled: "
+    "Delete, Kubernetes deletes the claims of the removed replicas and, with reclaim policy "
+    "Delete, their images. With Retain, scale it to one replica; or let volumeClaimTemplates "
+    "create a separate volume for each replica; or use a shared volume (CephFS)."
+)
+
+
+class Deployment(NamedTuple):
+    """The name of the Deployment of a pod, and its object if it was observed."""
+
+    name: str
+    found: Workload | None
+
+
+def blocked_by_user(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD111, RBD112, RBD719: a running pod rightly holds it, and a pod elsewhere waits."""
+    if volumes_of_use(case.use) and not is_exclusive(case.use):
+        return
+    for judged in case.those(Verdict.IN_USE):
+        running = [one for one in evidence_of(judged.holder).running if one.deleting_since is None]
+        waiting = [one for one in waiters(case) if one.node_name != judged.holder.node]
+        if not running or not waiting:
+            continue
+        replicas = [one for one in waiting if any(_owner_of_both(one, old) for old in running)]
+        rolling = [
+            one
+            for one in waiting
+            if one not in replicas and any(_is_deadlock(one, old, case) for old in running)
+        ]
+        others = [one for one in waiting if one not in replicas and one not in rolling]
+        if rolling:
+            yield _rolling(rolling, running, judged, case)
+        if replicas:
+            yield _replicas(replicas, running, judged, case)
+        if others:
+            yield _others(others, running, judged)
+
+
+def _held(running: list[Pod], judged: HolderVerdict) -> str:
+    return f"{pod_names(running)} on {judged.holder.node}"
+
+
+# --------------------------------------------------------------------------------------------------
+# A rolling update
+# --------------------------------------------------------------------------------------------------
+
+
+def _rolling(
+    waiting: list[Pod], running: list[Pod], judged: HolderVerdict, case: RuleContext
+) -> Finding:
+    pod = waiting[0]
+    mine = _deployment_of(pod, case)
+    name, found = mine if mine is not None else Deployment("?", None)
+    keeps = "it keeps" if found is not None else "by default (its strategy was not seen) it keeps"
+    return finding(
+        "RBD111",
+        f"pod {pod.ref}",
+        f"{pod_names(waiting)} waits for the volume that {_held(running, judged)} uses, and both "
+        f"belong to one workload, Deployment {name}: {keeps} the old pod until the new one is "
+        "ready, so this rolling update cannot finish.",
+        evidence=(
+            *judged.reasons,
+            *(f"{one.ref}: {', '.join(one.owners)}" for one in (*waiting, *running)),
+            *(_strategy_of(found) if found is not None else ()),
+        ),
+        remedy=(
+            "Set the strategy to Recreate: the update goes on at once, and each later one ends "
+            "the old pod first. Or keep the rolling update with maxSurge: 0 and "
+            "maxUnavailable: 1 (the second command). Write it into the chart or manifest as well. "
+            "A StatefulSet never makes the new pod before the old one is gone."
+        ),
+        commands=(
+            _patched(pod, name, _RECREATE),
+            with_note(_patched(pod, name, _NO_SURGE), "instead, to keep rolling"),
+        ),
+    )
+
+
+def _patched(pod: Pod, deployment: str, strategy: str) -> Command:
+    options = ("--type", "merge", "-p", f'{{"spec":{{"strategy":{strategy}}}}}')
+    return kubectl("patch deployment", deployment, namespace=pod.ref.namespace, options=options)
+
+
+def _strategy_of(deployment: Workload) -> tuple[str, ...]:
+    surge = deployment.max_surge or _QUARTER
+    fewer = deployment.max_unavailable or _QUARTER
+    figures = f"maxSurge {surge}, maxUnavailable {fewer}, replicas {deployment.replicas}"
+    return (f"{deployment.name}: {deployment.strategy}, {figures}",)
+
+
+def _is_deadlock(new: Pod, old: Pod, case: RuleContext) -> bool:
+    """Return whether a Deployment keeps the old pod until the new pod is ready.
+
+    The controller scales the old ReplicaSet down by the number of pods that may be unavailable. If
+    this number is 0, it removes an old pod only after a new pod is ready. If the waiting pod is the
+    older one, the newer pod is ready, and the waiting pod is removed.
+    """
+    mine, theirs = _deployment_of(new, case), _deployment_of(old, case)
+    if mine is None or theirs is None or mine.name != theirs.name:
+        return False
+    if new.ref.namespace != old.ref.namespace or _is_older(new, old):
+        return False
+    return mine.found is None or (
+        mine.found.strategy != "Recreate" and _most_unavailable(mine.found) == 0
+    )
+
+
+def _is_older(one: Pod, other: Pod) -> bool:
+    return bool(one.created_at and other.created_at and one.created_at < other.created_at)
+
+
+def _most_unavailable(deployment: Workload) -> int:
+    """Resolve maxUnavailable: a percentage is rounded down, that of maxSurge up; not both are 0."""
+    surge = _share(deployment.max_surge or _QUARTER, deployment.replicas, up=True)
+    fewer = _share(deployment.max_unavailable or _QUARTER, deployment.replicas, up=False)
+    return fewer if surge or fewer else 1
+
+
+def _share(text: str, replicas: int, *, up: bool) -> int:
+    if not text.endswith("%"):
+        return int(text) if text.isdecimal() else 0
+    part = int(text[:-1]) * replicas / 100 if text[:-1].isdecimal() else 0
+    return math.ceil(part) if up else math.floor(part)
+
+
+def _deployment_of(pod: Pod, case: RuleContext) -> Deployment | None:
+    """Return the Deployment of a pod, found through its ReplicaSet.
+
+    If the ReplicaSet was not observed, its name shows the Deployment: the name of a ReplicaSet is
+    the name of its Deployment and a hash.
+    """
+    name = next(
+        (reference for reference in pod.owners if reference.startswith("ReplicaSet/")), None
+    )
+    if name is None:
+        return None
+    kube = case.snapshot.kubernetes
+    known = () if kube is None else observed_of(kube.workloads)
+    own = [workload for workload in known if workload.ref.namespace == pod.ref.namespace]
+    replica_set = next((workload for workload in own if workload.name == name), None)
+    if replica_set is None:
+        guessed = name.removeprefix("ReplicaSet/").rpartition("-")[0]
+        return Deployment(guessed, None) if guessed else None
+    owner = next(
+        (reference for reference in replica_set.owners if reference.startswith("Deployment/")), None
+    )
+    if owner is None:
+        return None
+    found = next((workload for workload in own if workload.name == owner), None)
+    return Deployment(owner.removeprefix("Deployment/"), found)
+
+
+# --------------------------------------------------------------------------------------------------
+# Replicas, and other pods
+# --------------------------------------------------------------------------------------------------
+
+
+def _owner_of_both(one: Pod, other: Pod) -> str | None:
+    if one.ref.namespace != other.ref.namespace:
+        return None
+    return next(iter(sorted({*one.owners} & {*other.owners})), None)
+
+
+def _replicas(
+    waiting: list[Pod], running: list[Pod], judged: HolderVerdict, case: RuleContext
+) -> Finding:
+    pod = waiting[0]
+    owner = next(name for old in running if (name := _owner_of_both(pod, old)) is not None)
+    mine = _deployment_of(pod, case)
+    known = mine is not None and mine.found is not None
+    workload = f"Deployment/{mine.name}" if mine is not None and known else owner
+    kind, _, name = workload.partition("/")
+    return finding(
+        "RBD719",
+        f"pod {pod.ref}",
+        f"{pod_names(waiting)} waits for the volume that {_held(running, judged)} uses: both are "
+        f"replicas of {kind} {name}, they name one claim, and {case.volume} is for one node only.",
+        evidence=(
+            *judged.reasons,
+            *(f"{one.ref}: {', '.join(one.owners)}" for one in (*waiting, *running)),
+        ),
+        remedy=_LOOK_FIRST if kind == "StatefulSet" else "",
+        commands=_fewer(pod.ref.namespace, kind, name),
+    )
+
+
+def _fewer(namespace: str, kind: str, name: str) -> tuple[Command, ...]:
+    """Return the command that scales a workload down; for a StatefulSet, the check before it."""
+    if kind == "StatefulSet":
+        policy = ("-o", "jsonpath={.spec.persistentVolumeClaimRetentionPolicy}")
+        return (kubectl("get statefulset", name, namespace=namespace, options=policy),)
+    if kind in {"Deployment", "ReplicaSet"}:
+        fewer = ("--replicas", "1")
+        return (kubectl("scale", kind.lower(), name, namespace=namespace, options=fewer),)
+    return ()
+
+
+def _show(pod: Pod) -> Command:
+    wide = ("-o", "wide")
+    return kubectl("get pod", pod.ref.name, namespace=pod.ref.namespace, options=wide)
+
+
+def _others(waiting: list[Pod], running: list[Pod], judged: HolderVerdict) -> Finding:
+    return finding(
+        "RBD112",
+        f"pod {waiting[0].ref}",
+        f"{pod_names(waiting)} waits for the volume that {_held(running, judged)} uses.",
+        evidence=judged.reasons,
+        commands=tuple(_show(one) for one in running),
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# One pod at a time
+# --------------------------------------------------------------------------------------------------
+
+
+def once_pod(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD704: another pod has the ReadWriteOncePod volume that a pod waits for.
+
+    Both are on the same node, or the waiting pod has no node yet.
+    """
+    volume = case.use.persistent_volume
+    if volume is None or volume.access_modes != (_ONCE,):
+        return
+    word = word_with(case, Recognised.ONE_POD_ONLY.is_in)
+    told = word.pod if word is not None else None
+    for pod in case.use.waiting_pods:
+        if not waits_for_volumes(pod):
+            continue
+        rivals = [other for other in case.use.pods if _is_rival(other, pod, case)]
+        if pod is not told and not (rivals and has_waited(pod, case.snapshot, MOVING)):
+            continue
+        rolling = [rival for rival in rivals if _is_deadlock(pod, rival, case)]
+        mine = _deployment_of(pod, case) if rolling else None
+        named = pod_names(rivals) or "a mount that is left of another pod"
+        yield finding(
+            "RBD704",
+            f"pod {pod.ref}",
+            f"{pod.ref} waits: {case.volume} is {_ONCE}, and {named} uses it.",
+            evidence=(
+                f"access modes {', '.join(volume.access_modes)}",
+                *((pod.unschedulable,) if pod.unschedulable else ()),
+                *(evidence_of_word(word, case) if word is not None and pod is told else ()),
+            ),
+            commands=(_patched(pod, mine.name, _RECREATE),)
+            if mine is not None
+            else tuple(_show(rival) for rival in rivals),
+            recovery=Recovery(note="each of the two pods waits for the other") if rolling else None,
+        )
+
+
+def _is_rival(other: Pod, pod: Pod, case: RuleContext) -> bool:
+    if other is pod or other.node_name is None or is_terminated(other):
+        return False
+    if is_ending_in_time(other, case) or (waits_for_volumes(other) and other.phase == "Pending"):
+        return False
+    return pod.node_name is None or other.node_name == pod.node_name

@@ -1,0 +1,326 @@
+"""RBD701 to RBD706: why a pod gets no node, from the scheduler's message and the objects."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.commands import command, kubectl
+from rbdagent.model import (
+    Command,
+    CsiSource,
+    Finding,
+    KubeView,
+    Node,
+    NodeTerm,
+    NotObserved,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    Recovery,
+    Requirement,
+    Severity,
+    observed_of,
+)
+from rbdagent.parse.handle import in_use_name
+from rbdagent.parse.recognised import Recognised
+from rbdagent.parse.selector import selects
+from rbdagent.rules.context import RuleContext, finding
+from rbdagent.rules.pod_events import evidence_of_word, has_waited, words
+from rbdagent.verdicts.timing import LONG, MOVING, is_young
+from rbdagent.verdicts.volume_verdict import driver_of, volumes_of_use
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_NO_CLAIM: Final = "not found"
+_ZONES: Final = (
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+)
+"""PV labels that limit a PV to nodes with the same labels (volumezone); __ joins zones."""
+
+
+def without_node(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD701, RBD702, RBD703, RBD706: what keeps a pod from getting a node."""
+    for pod in case.use.waiting_pods:
+        why = pod.unschedulable
+        if pod.node_name is not None or not why or not has_waited(pod, case.snapshot, MOVING):
+            continue
+        findings = [
+            *_claims_not_ready(pod, case),
+            *(_tied(pod, case) if Recognised.AFFINITY.is_in(why) else ()),
+            *((_limit(pod, case),) if Recognised.LIMIT.is_in(why) else ()),
+            *_without_driver(pod, case),
+        ]
+        if not findings and not Recognised.OF_VOLUMES.is_in(why):
+            findings = [_of_other_reasons(pod)]
+        yield from findings
+
+
+_LIMITS: Final = (
+    "custom-columns=NODE:.metadata.name,DRIVERS:.spec.drivers[*].name,"
+    "LIMITS:.spec.drivers[*].allocatable.count"
+)
+
+
+def _describe(pod: Pod) -> Command:
+    return kubectl("describe pod", pod.ref.name, namespace=pod.ref.namespace)
+
+
+def _scheduler_message(pod: Pod) -> str:
+    return f"the scheduler: {pod.unschedulable}"
+
+
+def _claims_not_ready(pod: Pod, case: RuleContext) -> Iterator[Finding]:
+    kube = case.snapshot.kubernetes
+    own = {
+        claim.ref.name: claim
+        for claim in (() if kube is None else observed_of(kube.claims))
+        if claim.ref.namespace == pod.ref.namespace and claim.ref.name in pod.claims
+    }
+    why_not = Recognised.CLAIM_NOT_READY.every_in(pod.unschedulable)
+    named = {match["name"]: match["why"] for match in why_not}
+    if Recognised.CLAIMS_UNBOUND.is_in(pod.unschedulable) or Recognised.NO_VOLUME.is_in(
+        pod.unschedulable
+    ):
+        unbound = {name: claim.phase for name, claim in own.items() if claim.phase != "Bound"}
+        # A claim that was not observed may be the unbound one.
+        unseen = {name: "" for name in pod.claims if name not in own} if not unbound else {}
+        named |= {name: f"is {phase or 'not bound'}" for name, phase in (unbound | unseen).items()}
+    for name, why in named.items():
+        claim = f"{pod.ref.namespace}/{name}"
+        mine = case.use.claim is not None and str(case.use.claim.ref) == claim
+        yield finding(
+            "RBD701",
+            f"pod {pod.ref}",
+            f"{pod.ref} gets no node: its claim {claim} {_in_a_sentence(why)}.",
+            evidence=(_scheduler_message(pod),),
+            commands=(kubectl("get pvc", namespace=pod.ref.namespace),)
+            if why == _NO_CLAIM
+            else (command("rbdagent diagnose", f"pvc/{claim}"),),
+            # The findings about the target's own claim report why it is not ready.
+            severity=Severity.INFO if mine else None,
+        )
+
+
+def _in_a_sentence(why: str) -> str:
+    if why == _NO_CLAIM:
+        return "does not exist"
+    return why if why.startswith("is ") else f"is {why}"
+
+
+def _tied(pod: Pod, case: RuleContext) -> Iterator[Finding]:
+    """Report RBD702: one finding per PV that is limited to certain nodes."""
+    kube = case.snapshot.kubernetes
+    for volume in volumes_of_use(case.use):
+        if not _ties(volume) or kube is None:
+            continue
+        terms = " or ".join(_spoken(term) for term in _ties(volume))
+        nodes = _nodes_for(volume, kube)
+        if nodes is None:
+            where, severity = "", None
+        elif not nodes:
+            where, severity = " No node has these labels.", None
+        else:
+            # The scheduler rejects these nodes for other reasons; the volume limits the choice.
+            named = ", ".join(nodes[:5])
+            where = (
+                f" It may be used on {named}, and the scheduler rejects these for other reasons."
+            )
+            severity = Severity.WARNING
+        yield finding(
+            "RBD702",
+            f"pod {pod.ref}",
+            f"{pod.ref} gets no node: {volume.name} may be used only where {terms}.{where}",
+            evidence=(_scheduler_message(pod), f"{volume.name}: {terms}"),
+            commands=(kubectl("get nodes --show-labels"), _describe(pod)),
+            severity=severity,
+        )
+
+
+def _spoken(term: NodeTerm) -> str:
+    return " and ".join(str(requirement) for requirement in term)
+
+
+def _nodes_for(volume: PersistentVolume, kube: KubeView) -> tuple[str, ...] | None:
+    """Return the nodes that a PV may be used on; None if not all nodes were observed."""
+    if isinstance(kube.nodes, NotObserved) or not kube.nodes_complete:
+        return None
+    return tuple(sorted(node.name for node in kube.nodes if fits(volume, node)))
+
+
+def _ties(volume: PersistentVolume) -> tuple[NodeTerm, ...]:
+    """Return the node terms of a PV: its affinity, else its labels of zone and region."""
+    if volume.node_affinity:
+        return volume.node_affinity
+    zones = tuple(
+        Requirement(key=key, operator="In", values=tuple(value.split("__")))
+        for key, value in volume.labels
+        if key in _ZONES
+    )
+    return (zones,) if zones else ()
+
+
+def fits(volume: PersistentVolume, node: Node) -> bool:
+    """Return whether a PV may be used on a node: all requirements of one term must match."""
+    terms = _ties(volume)
+    labels = {**dict(node.labels), "metadata.name": node.name}
+    return not terms or any(term and selects(term, labels) for term in terms)
+
+
+def _limit(pod: Pod, case: RuleContext) -> Finding:
+    """Report RBD703: the scheduler names no driver; the pod may use volumes of several drivers."""
+    driver = driver_of(case.use)
+    mine = driver if driver is not None and _is_limit_of(driver, pod, case) else None
+    full = _counts(mine, case) if mine is not None else ()
+    of_driver = mine if mine is not None else "a CSI driver"
+    doubt = "" if mine is not None or driver is None else _another_volume(driver)
+    return finding(
+        "RBD703",
+        f"pod {pod.ref}",
+        f"{pod.ref} gets no node: nodes that could run it are at the volume limit of {of_driver}"
+        f"{f' ({full[0]})' if full else ''}.{doubt}",
+        evidence=(_scheduler_message(pod), *full[1:]),
+        commands=(
+            kubectl("get csinodes -o", _LIMITS),
+            kubectl("get volumeattachments -o wide"),
+        ),
+    )
+
+
+def _another_volume(driver: str) -> str:
+    return f" No node is known to limit {driver}: another volume of the pod may be the cause."
+
+
+def _is_limit_of(driver: str, pod: Pod, case: RuleContext) -> bool:
+    """Return whether the limit can be the driver's: it has one, or the pod uses no other driver."""
+    kube = case.snapshot.kubernetes
+    if kube is None:
+        return True
+    limited = {name for csi_node in observed_of(kube.csi_nodes) for name, _ in csi_node.limits}
+    return driver in limited or _only_of(driver, pod, kube)
+
+
+def _only_of(driver: str, pod: Pod, kube: KubeView) -> bool:
+    """Return whether every claim of a pod was observed and has a PV of that driver."""
+    names = {
+        claim.ref.name: claim.volume_name
+        for claim in observed_of(kube.claims)
+        if claim.ref.namespace == pod.ref.namespace
+    }
+    volumes = {volume.name: volume.source for volume in observed_of(kube.persistent_volumes)}
+    sources = [volumes.get(names.get(name) or "") for name in pod.claims]
+    return all(isinstance(source, CsiSource) and source.driver == driver for source in sources)
+
+
+def _counts(driver: str, case: RuleContext) -> tuple[str, ...]:
+    """Return the volumes of the driver and the limit per node, the fullest node first."""
+    kube = case.snapshot.kubernetes
+    if kube is None:
+        return ()
+    of_driver = in_use_name(driver, "")
+    counts = {
+        node.name: sum(name.startswith(of_driver) for name in node.volumes_attached)
+        for node in observed_of(kube.nodes)
+    }
+    limits = {
+        csi_node.node_name: limit
+        for csi_node in observed_of(kube.csi_nodes)
+        for name, limit in csi_node.limits
+        if name == driver and csi_node.node_name in counts
+    }
+    full = sorted(((counts[node], node) for node in limits), reverse=True)
+    return tuple(f"{node}: {count} of {limits[node]}" for count, node in full[:5])
+
+
+def _without_driver(pod: Pod, case: RuleContext) -> Iterator[Finding]:
+    """Report RBD731 for the volume's driver: the message names the unregistered driver."""
+    own = driver_of(case.use)
+    named = {match["driver"] for match in Recognised.NO_DRIVER.every_in(pod.unschedulable)}
+    for driver in sorted(named if case.use.persistent_volume is None else named & {own}):
+        yield finding(
+            "RBD731",
+            f"pod {pod.ref}",
+            f"{pod.ref} gets no node: the CSI driver {driver} is not registered on nodes that "
+            "could run the pod.",
+            evidence=(_scheduler_message(pod),),
+            commands=(kubectl("get csinodes"),),
+        )
+
+
+def _of_other_reasons(pod: Pod) -> Finding:
+    return finding(
+        "RBD706",
+        f"pod {pod.ref}",
+        f"{pod.ref} gets no node, and not because of its volumes: {pod.unschedulable}",
+        evidence=(_scheduler_message(pod),),
+        commands=(_describe(pod),),
+    )
+
+
+def name_taken(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD705: a generic ephemeral volume whose claim name is already in use."""
+    not_owned = {word.pod: word for word in words(case) if Recognised.NOT_OWNER.is_in(word.text)}
+    for pod in case.use.waiting_pods:
+        word = not_owned.get(pod)
+        match = Recognised.NOT_OWNER.search(word.text if word is not None else pod.unschedulable)
+        if match is None:
+            continue
+        name = match["claim"]
+        claim = _claim_named(name, case)
+        leaving = claim is not None and claim.deleting_since is not None
+        transient = _may_be_collected(claim, pod, case)
+        yield finding(
+            "RBD705",
+            f"pod {pod.ref}",
+            f"{pod.ref} gets no ephemeral volume: claim {name} has the name of the volume's claim, "
+            f"but was not created for this pod.{_LEAVING if leaving else ''}",
+            evidence=evidence_of_word(word, case)
+            if word is not None
+            else (_scheduler_message(pod),),
+            remedy="Run `rbdagent diagnose` for that claim: it reports what keeps the claim."
+            if leaving
+            else "",
+            commands=(
+                command("rbdagent diagnose", f"pvc/{name}") if leaving else _show_claim(name),
+            ),
+            severity=Severity.INFO if transient else None,
+            recovery=_ONCE_FREE if leaving else _IF_COLLECTED if transient else None,
+        )
+
+
+def _show_claim(claim: str) -> Command:
+    namespace, _, name = claim.partition("/")
+    return kubectl("get pvc", name, namespace=namespace, options=("-o", "yaml"))
+
+
+def _claim_named(name: str, case: RuleContext) -> PersistentVolumeClaim | None:
+    kube = case.snapshot.kubernetes
+    known = () if kube is None else observed_of(kube.claims)
+    return next((claim for claim in known if str(claim.ref) == name), None)
+
+
+def _may_be_collected(claim: PersistentVolumeClaim | None, pod: Pod, case: RuleContext) -> bool:
+    """Return whether the claim may belong to the previous pod and is still being collected.
+
+    This happens when a StatefulSet creates its pod again: the garbage collector deletes the claim
+    after its pod is gone, and the new pod may exist before that.
+    """
+    now = case.snapshot.observed_at
+    if claim is None:
+        return not has_waited(pod, case.snapshot, LONG)
+    if claim.deleting_since is None:
+        return not has_waited(pod, case.snapshot, MOVING)
+    return is_young(claim.deleting_since, now, LONG) is not False
+
+
+_LEAVING: Final = " It is being deleted."
+_IF_COLLECTED: Final = Recovery(
+    actor="the garbage collector and the ephemeral-volume controller",
+    note="if the claim belongs to the previous pod",
+)
+_ONCE_FREE: Final = Recovery(
+    actor="the ephemeral-volume controller", condition="that claim is gone"
+)

@@ -1,0 +1,183 @@
+"""RBD407, RBD411, RBD412, RBD414, RBD415: the PVs of the target, and the target itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rbdagent.commands import command, kubectl
+from rbdagent.correlate.volume import further_volumes
+from rbdagent.correlate.volume_names import handle_of
+from rbdagent.model import (
+    CsiSource,
+    Finding,
+    InTreeRbdSource,
+    NotObserved,
+    OtherSource,
+    PersistentVolume,
+    Severity,
+    TargetKind,
+    observed_of,
+)
+from rbdagent.parse.volume import NVMEOF_SUFFIX, image_of
+from rbdagent.rules.context import RuleContext, finding
+from rbdagent.rules.pv_controller import describe_volume, retain
+from rbdagent.verdicts.volume_verdict import volumes_of_use
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def duplicate_handle(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD411: two PVs that kubelet treats as one volume."""
+    by_handle: dict[tuple[str, str], list[PersistentVolume]] = {}
+    for volume in volumes_of_use(case.use):
+        pair = handle_of(volume.source)
+        if pair is not None:
+            by_handle.setdefault(pair, []).append(volume)
+    for (driver, handle), volumes in sorted(by_handle.items()):
+        if len(volumes) < 2:
+            continue
+        named = ", ".join(volume.name for volume in volumes)
+        yield finding(
+            "RBD411",
+            f"pv {volumes[0].name}",
+            f"{named} have the same volume handle {handle}: kubelet and external-attacher treat "
+            "them as one volume.",
+            evidence=(
+                f"driver {driver}, volumeHandle {handle}",
+                *(_owner_of(volume) for volume in volumes),
+            ),
+            commands=tuple(
+                made for volume in volumes for made in (*retain(volume), describe_volume(volume))
+            ),
+        )
+
+
+def _owner_of(volume: PersistentVolume) -> str:
+    return f"{volume.name}: claim {volume.claim or 'none'}, reclaim policy {volume.reclaim_policy}"
+
+
+# --------------------------------------------------------------------------------------------------
+# The target itself
+# --------------------------------------------------------------------------------------------------
+
+
+def not_rbd(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD407, RBD414: a volume of another driver, or a PV whose image name is unknown."""
+    volume = case.use.persistent_volume
+    if volume is None or case.use.image is not None:
+        return
+    image = image_of(volume)
+    match volume.source:
+        case OtherSource():
+            if volume.source.kind.endswith(NVMEOF_SUFFIX):
+                yield _of_a_gateway(volume, volume.source)
+            else:
+                yield _of_another(volume, volume.source.kind)
+        case CsiSource() if image is None:
+            yield _of_another(volume, volume.source.driver)
+        case CsiSource() | InTreeRbdSource():
+            reason = image.reason if isinstance(image, NotObserved) else "its source names no image"
+            hint = image.hint if isinstance(image, NotObserved) else ""
+            yield finding(
+                "RBD414",
+                f"pv {volume.name}",
+                f"The image that {volume.name} refers to is unknown: {reason}.",
+                evidence=(reason,),
+                remedy=hint,
+                commands=(kubectl("get pv", volume.name, options=("-o", "yaml")),),
+            )
+
+
+def _of_a_gateway(volume: PersistentVolume, source: OtherSource) -> Finding:
+    image = f" {source.image}" if source.image is not None else ""
+    return finding(
+        "RBD407",
+        f"pv {volume.name}",
+        f"{volume.name} is an NVMe-oF volume of {source.kind}: the gateway holds its RBD image"
+        f"{image}, and the nodes reach the gateway by NVMe. rbdagent does not evaluate NVMe.",
+        evidence=(f"source {source.kind}",),
+        remedy="Use the gateway's tools to see which node is connected, or `nvme list` on a node.",
+        commands=() if source.image is None else (command("rbd status", str(source.image)),),
+        severity=Severity.INFO,
+    )
+
+
+def _of_another(volume: PersistentVolume, owner: str) -> Finding:
+    return finding(
+        "RBD407",
+        f"pv {volume.name}",
+        f"{volume.name} is not an RBD image: it belongs to {owner}.",
+        evidence=(f"source {owner}",),
+        commands=(describe_volume(volume),),
+    )
+
+
+def target_not_seen(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD415: the target was not found, and which sources were not observed."""
+    use = case.use
+    if use.image is not None or use.persistent_volume or use.claim or use.holders:
+        return
+    if _names_missing_claims(case):
+        # An event of the scheduler or of kubelet reports it.
+        return
+    if use.target.kind is TargetKind.POD and _pod_seen(case):
+        yield finding(
+            "RBD415",
+            f"pod {use.target.namespace}/{use.target.name}",
+            f"Pod {use.target.namespace}/{use.target.name} has no RBD volume.",
+            remedy="Nothing to do.",
+            severity=Severity.INFO,
+        )
+        return
+    states = case.snapshot.sources
+    not_observed = [
+        f"{name}: {source.state}, {source.reason}"
+        for name, source in (
+            ("node", states.node),
+            ("ceph", states.ceph),
+            ("kubernetes", states.kubernetes),
+        )
+        if source.state != "observed"
+    ]
+    yield finding(
+        "RBD415",
+        use.target.given,
+        f"{use.target.given} was not found"
+        f"{', and not every source was observed' if not_observed else ''}.",
+        evidence=tuple(not_observed),
+        commands=(command("rbdagent check"),) if not_observed else (),
+    )
+
+
+def _names_missing_claims(case: RuleContext) -> bool:
+    """Return whether a pod waits for claims of which none was found."""
+    kube = case.snapshot.kubernetes
+    claims = () if kube is None else observed_of(kube.claims)
+    known = {(claim.ref.namespace, claim.ref.name) for claim in claims}
+    return any(
+        pod.claims and known.isdisjoint((pod.ref.namespace, name) for name in pod.claims)
+        for pod in case.use.waiting_pods
+    )
+
+
+def _pod_seen(case: RuleContext) -> bool:
+    kube = case.snapshot.kubernetes
+    if kube is None or isinstance(kube.pods, NotObserved):
+        return False
+    wanted = (case.use.target.namespace, case.use.target.name)
+    return any((pod.ref.namespace, pod.ref.name) == wanted for pod in kube.pods)
+
+
+def several_volumes(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD412: the report covers one volume, but the pod has more."""
+    further = further_volumes(case.use, case.snapshot)
+    if not further or case.use.target.kind is not TargetKind.POD:
+        return
+    yield finding(
+        "RBD412",
+        f"pod {case.use.target.namespace}/{case.use.target.name}",
+        f"This report is about {case.volume}. The pod also has "
+        f"{', '.join(other.name for other in further)}.",
+        commands=tuple(command("rbdagent who-holds", f"pv/{other.name}") for other in further),
+    )

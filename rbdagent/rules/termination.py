@@ -1,0 +1,422 @@
+"""RBD113, RBD72x: pods and nodes that do not release a volume.
+
+A pod's deletionTimestamp is the time of the request plus the grace period. IsPodTerminated
+(pkg/volume/util) defines which pods the controllers count as ended. attachdetach/reconciler acts on
+the out-of-service taint on a Ready node as well; podgc acts on it only on a node that is not Ready.
+Source: Kubernetes 1.36.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.commands import command, kubectl, line_of
+from rbdagent.correlate.holders import (
+    cluster_with,
+    daemons_of,
+    is_terminated,
+    needs_volumes,
+    same_ip,
+)
+from rbdagent.correlate.volume_names import node_named
+from rbdagent.model import (
+    ClusterView,
+    Command,
+    Finding,
+    Holder,
+    ImageSpec,
+    Node,
+    NotObserved,
+    Pod,
+    Recovery,
+    Severity,
+    Verdict,
+    observed_of,
+)
+from rbdagent.rules.context import (
+    RuleContext,
+    finding,
+    identity_lines,
+    look_again,
+    look_there,
+    pods_on,
+    subject_of,
+)
+from rbdagent.rules.pod_events import (
+    has_waited,
+    is_ending_in_time,
+    knows_every_user,
+    users_on,
+    waiters,
+)
+from rbdagent.verdicts.evidence import pod_names
+from rbdagent.verdicts.timing import GRACE, LONG, MOVING, age, is_young, seconds, spoken
+from rbdagent.verdicts.volume_verdict import fresh_word, is_listed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_TAINT: Final = "node.kubernetes.io/out-of-service"
+_EXPLAINED: Final = frozenset({Verdict.ORPHANED, Verdict.PINNED, Verdict.DEAD, Verdict.UNWATCHED})
+"""Verdicts whose own findings explain why a node does not release a volume."""
+_CAUSES: Final = frozenset({"RBD109", "RBD201", "RBD202"})
+"""Codes with such an explanation, as the agent of another node publishes them."""
+
+
+def ending(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD721 to RBD725: pods with the volume that are being deleted, and the delay."""
+    for pod in case.use.pods:
+        if pod.deleting_since is None or pod.node_name is None:
+            continue
+        over = age(pod.deleting_since, case.snapshot.observed_at)
+        if over is None:
+            continue
+        if is_ending_in_time(pod, case):
+            yield _in_time(pod, case)
+            continue
+        node = node_named(pod.node_name, case.snapshot)
+        if isinstance(node, NotObserved):
+            continue
+        if node is None or node.ready is not True:
+            yield from _on_lost_node(pod, node, case)
+        elif not is_terminated(pod):
+            yield _does_not_end(pod, case)
+        else:
+            yield from _ended(pod, case)
+
+
+def _late(pod: Pod, case: RuleContext) -> str:
+    return spoken(age(pod.deleting_since, case.snapshot.observed_at))
+
+
+def _waiting_sentence(case: RuleContext, node: str | None) -> str:
+    waiting = [pod for pod in waiters(case) if pod.node_name != node]
+    return f" Waiting for its volume: {pod_names(waiting)}." if waiting else ""
+
+
+def _in_time(pod: Pod, case: RuleContext) -> Finding:
+    over = age(pod.deleting_since, case.snapshot.observed_at) or seconds(0)
+    left = (MOVING - over).total_seconds()
+    return finding(
+        "RBD721",
+        f"pod {pod.ref}",
+        f"{pod.ref} on {pod.node_name} is terminating, and its time limit is not over yet."
+        f"{_waiting_sentence(case, pod.node_name)}",
+        evidence=(f"its grace period ends at {pod.deleting_since}",),
+        commands=(look_again(case),),
+        recovery=Recovery(actor="kubelet", within_s=left),
+    )
+
+
+def _does_not_end(pod: Pod, case: RuleContext) -> Finding:
+    running = ", ".join(
+        container.name for container in pod.containers if container.state == "running"
+    )
+    return finding(
+        "RBD722",
+        f"pod {pod.ref}",
+        f"{pod.ref} on {pod.node_name} should have ended {_late(pod, case)} ago, but its container "
+        f"{running} is still running: its process does not end."
+        f"{_waiting_sentence(case, pod.node_name)}",
+        evidence=(
+            f"its grace period ended at {pod.deleting_since}",
+            f"node {pod.node_name} is Ready",
+            *_sleeping(pod, case),
+        ),
+        commands=(command("ceph health detail"), look_there(case, str(pod.node_name))),
+    )
+
+
+def _sleeping(pod: Pod, case: RuleContext) -> tuple[str, ...]:
+    """Return the pod's processes that cannot be killed, if the pod runs on this node."""
+    node = case.snapshot.node
+    if node is None or node.node_name != pod.node_name:
+        return ()
+    return tuple(
+        f"process {process.pid} ({process.command}) is in uninterruptible sleep"
+        for process in node.processes
+        if process.pod_uid == pod.ref.uid and process.state == "D"
+    )
+
+
+def _ended(pod: Pod, case: RuleContext) -> Iterator[Finding]:
+    """Report RBD724; a finalizer (RBD654) only keeps the object, and kubelet unmounts anyway."""
+    held = any(
+        judged.holder.mapping is not None or judged.holder.watcher is not None
+        for judged in case.judged
+        # A mapping that another pod there uses belongs to that pod.
+        if judged.holder.node == pod.node_name
+        and not judged.holder.transient
+        and judged.verdict is not Verdict.IN_USE
+    )
+    if (held or not pod.finalizers) and not _is_explained(str(pod.node_name), case):
+        yield _not_unmounted(pod, case)
+
+
+def _on_lost_node(pod: Pod, node: Node | None, case: RuleContext) -> Iterator[Finding]:
+    if node is None:
+        # podgc force-deletes the pods of a Node that no longer exists, within 80 s.
+        return
+    state = "is NotReady" if node.ready is False else "is not reporting"
+    spec = case.use.image.spec if case.use.image is not None else None
+    alive = [
+        subject_of(judged.holder)
+        for judged in case.judged
+        if judged.holder.node == node.name and judged.holder.watcher and not judged.holder.transient
+    ]
+    watch = (
+        f" The node's watch on the image is alive ({', '.join(alive)}): that machine runs and may "
+        "write."
+        if alive
+        else ""
+    )
+    counted = (
+        ""
+        if is_terminated(pod)
+        else " As long as its containers are reported as running, the volume stays attached there "
+        "indefinitely."
+    )
+    taint = (
+        f" {node.name} has the out-of-service taint: the pod is removed within 20 s."
+        if node.out_of_service
+        else ""
+    )
+    yield finding(
+        "RBD725",
+        f"pod {pod.ref}",
+        f"{pod.ref} should have ended {_late(pod, case)} ago, but {node.name}, whose kubelet must "
+        f"end it, {state}.{counted}{watch}{taint}{_waiting_sentence(case, node.name)}",
+        evidence=(
+            f"its grace period ended at {pod.deleting_since}",
+            (
+                f"node {node.name}: Ready is {_ready_status(node)} since "
+                f"{node.ready_changed_at or 'an unknown time'}"
+            ),
+        ),
+        remedy=safe_order(node.name, spec),
+        commands=(
+            kubectl("describe node", node.name),
+            *_status(spec),
+        ),
+        recovery=Recovery(actor="podgc", within_s=20) if node.out_of_service else None,
+    )
+
+
+def _status(image: ImageSpec | None) -> tuple[Command, ...]:
+    return () if image is None or not image.pool else (command("rbd status", str(image)),)
+
+
+def _ready_status(node: Node) -> str:
+    return "False" if node.ready is False else "Unknown"
+
+
+def safe_order(node: str, image: ImageSpec | None) -> str:
+    """Return the only safe sequence of steps to release a volume from a node that is down."""
+    status = f" ({line_of(command('rbd status', str(image)))})" if image is not None else ""
+    taint = line_of(kubectl("taint node", node, f"{_TAINT}=nodeshutdown:NoExecute"))
+    back = line_of(kubectl("taint node", node, f"{_TAINT}-"))
+    return (
+        f"Bring {node} back if you can: its kubelet then finishes automatically. If not, keep to "
+        f"this order. 1. Check whether its watch is alive{status}: while it is alive, that machine "
+        f"writes, and nothing may be forced. 2. Power {node} off. 3. Only then: {taint} (its pods "
+        f"and attachments are removed within 20 s). 4. When the node is back: {back}"
+    )
+
+
+def _is_explained(node: str, case: RuleContext) -> bool:
+    """Return whether another rule reports why this node does not release the volume."""
+    return any(
+        judged.verdict in _EXPLAINED
+        or judged.holder.driver_registered is False
+        or (judged.holder.mapping is not None and _is_kubelet_down(case))
+        or _is_reported(judged.holder, case)
+        for judged in case.judged
+        if judged.holder.node == node and not judged.holder.transient
+    )
+
+
+def _is_kubelet_down(case: RuleContext) -> bool:
+    node = case.snapshot.node
+    return (
+        node is not None
+        and not isinstance(node.kubelet, NotObserved)
+        and node.kubelet.process is None
+    )
+
+
+def _is_reported(holder: Holder, case: RuleContext) -> bool:
+    """Return whether the agent there reports a lost pod, a CSI driver or a kubelet that is down."""
+    published = fresh_word(holder, case.snapshot)
+    return published is not None and not _CAUSES.isdisjoint(published.findings)
+
+
+def _not_unmounted(pod: Pod, case: RuleContext) -> Finding:
+    return finding(
+        "RBD724",
+        f"pod {pod.ref}",
+        f"The containers of {pod.ref} have ended, but {pod.node_name} has not released the pod's "
+        f"volumes for {_late(pod, case)}: an unmount fails there, of this volume or of another "
+        f"volume of the pod.{_waiting_sentence(case, pod.node_name)}",
+        evidence=(
+            f"being deleted since {pod.deleting_since}",
+            f"node {pod.node_name} is Ready",
+            *_unknown_there(str(pod.node_name), case),
+        ),
+        commands=_inspect(str(pod.node_name), case),
+    )
+
+
+def _unknown_there(node: str, case: RuleContext) -> tuple[str, ...]:
+    """Return the facts about another node that RBD724 lacks, even if that Node is Ready."""
+    if node == case.here:
+        return ()
+    return (f"not observed from here: whether kubelet and the CSI driver work on {node} now",)
+
+
+def _inspect(node: str, case: RuleContext) -> tuple[Command, ...]:
+    return (
+        look_again(case) if node == case.here else look_there(case, node),
+        pods_on(node),
+    )
+
+
+def unmount_fails(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD724: no pod is left on the node, but kubelet still lists the volume.
+
+    kubelet also lists the volume while a pod only waits on a node, because the pod needs the
+    attachment.
+    """
+    if not knows_every_user(case):
+        return
+    for attachment in observed_of(case.use.attachments):
+        name = attachment.node_name
+        if attachment.deleting_since or users_on(name, case) or _is_explained(name, case):
+            continue
+        if name == case.here and case.those(Verdict.STAGED):
+            continue
+        if any(pod.node_name == name and pod.deleting_since for pod in case.use.pods):
+            continue
+        if not is_listed(case.use, name, case.snapshot):
+            continue
+        waiting = [pod for pod in waiters(case) if pod.node_name != name]
+        long = any(has_waited(pod, case.snapshot, LONG) for pod in waiting)
+        yield finding(
+            "RBD724",
+            f"node {name}",
+            f"No pod on {name} uses {case.volume} any more, but kubelet there has not released it: "
+            "its unmount is in progress, or fails. No event reports it."
+            f"{_waiting_sentence(case, name)}",
+            evidence=(
+                f"{name} lists the volume in volumesInUse",
+                f"VolumeAttachment {attachment.name}: {name}, not being deleted",
+                *_unknown_there(name, case),
+            ),
+            commands=_inspect(name, case),
+            severity=None if long else Severity.INFO,
+        )
+
+
+# --------------------------------------------------------------------------------------------------
+# Nodes
+# --------------------------------------------------------------------------------------------------
+
+
+def out_of_service(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD726: a node has the taint for nodes that are off, but is Ready."""
+    dirty = {judged.holder.node for judged in case.those(Verdict.RETURNED_DIRTY)}
+    kube = case.snapshot.kubernetes
+    tainted = [
+        node
+        for node in (() if kube is None else observed_of(kube.nodes))
+        if node.out_of_service and node.ready is True and node.name not in dirty
+    ]
+    concerned = _nodes_of(case) if tainted else frozenset()
+    for node in tainted:
+        if node.name not in concerned:
+            continue
+        lately = is_young(node.ready_changed_at, case.snapshot.observed_at, GRACE)
+        running = users_on(node.name, case)
+        back = line_of(kubectl("taint node", node.name, f"{_TAINT}-"))
+        yield finding(
+            "RBD726",
+            f"node {node.name}",
+            f"{node.name} is Ready and has the out-of-service taint: when a pod leaves the node, "
+            "its volumes are detached without waiting for their unmount, and the next node gets "
+            "them at once.",
+            evidence=(
+                f"node {node.name}: Ready since {node.ready_changed_at or 'an unknown time'}",
+                *((f"{pod_names(running)} on it uses the volume",) if running else ()),
+            ),
+            remedy=f"If the machine was off at any time since the taint was set, remove the taint: "
+            f"{back}. If not, stop the pods with volumes there and reboot the machine first.",
+            commands=(kubectl("describe node", node.name),),
+            severity=Severity.WARNING if lately and not running else None,
+        )
+
+
+def _nodes_of(case: RuleContext) -> frozenset[str | None]:
+    """Return the nodes that hold the volume, are attached to it, or have a pod that needs it."""
+    names = {judged.holder.node for judged in case.judged if not judged.holder.transient}
+    names |= {attachment.node_name for attachment in observed_of(case.use.attachments)}
+    return frozenset(names | {pod.node_name for pod in case.use.pods if needs_volumes(pod)})
+
+
+def node_down(case: RuleContext) -> Iterator[Finding]:
+    """Report RBD113: a node that is not Ready, with or without a watch in Ceph."""
+    for judged in case.those(Verdict.NODE_DOWN):
+        holder = judged.holder
+        node = str(holder.node)
+        if holder.watcher is not None:
+            message = (
+                f"{node} is not Ready, but its watch on {case.volume} is alive: that machine runs "
+                "and may write. Do not detach by force. Prove that it is off first."
+            )
+        else:
+            message = (
+                f"{node} is not Ready, and Ceph lists no watch of that node on {case.volume}. "
+                "Prove that the machine is off, then set the out-of-service taint."
+            )
+        node_object = holder.node_object
+        tainted = isinstance(node_object, Node) and node_object.out_of_service
+        if tainted and holder.watcher is not None:
+            message += (
+                f" {node} already has the out-of-service taint, so its volumes are detached "
+                "anyway: stop the volume's pods on other nodes."
+            )
+        spec = case.use.image.spec if case.use.image is not None else None
+        yield finding(
+            "RBD113",
+            f"node {node}",
+            message,
+            evidence=(*judged.reasons, *identity_lines(case, holder), *_fencing(case, holder)),
+            remedy=safe_order(node, spec) if isinstance(node_object, Node) else "",
+            commands=(
+                kubectl("describe node", node),
+                *_status(spec),
+            ),
+        )
+
+
+def _fencing(case: RuleContext, holder: Holder) -> tuple[str, ...]:
+    """Return the blocklist entry for this client only; Ceph daemons may use the same IP address."""
+    watcher = holder.watcher
+    if watcher is None:
+        return ()
+    exact = f"{watcher.address.ip}:0/{watcher.address.nonce}"
+    if ":" in watcher.address.ip:
+        exact = f"[{watcher.address.ip}]:0/{watcher.address.nonce}"
+    lines = [f"if you fence it, fence only this client: {exact}, never the whole address"]
+    fsid = case.use.image.fsid if case.use.image is not None else None
+    daemons = _daemons_at(watcher.address.ip, cluster_with(fsid, case.snapshot))
+    if daemons:
+        lines.append(f"{watcher.address.ip} also hosts {', '.join(daemons)}: fencing it stops Ceph")
+    return tuple(lines)
+
+
+def _daemons_at(ip: str, cluster: ClusterView | None) -> tuple[str, ...]:
+    names = {
+        f"{daemon.kind}.{daemon.name}"
+        for daemon in daemons_of(cluster)
+        if same_ip(daemon.address.ip, ip)
+    }
+    return tuple(sorted(names))

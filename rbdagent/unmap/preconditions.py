@@ -1,0 +1,815 @@
+"""The ten conditions of an unmap, all of which must be met.
+
+Each condition is one function, one code and one table of tests. It checks observed facts. It never
+relies on the outcome of another condition or on the verdict alone: one error must not be enough to
+unmap. If a fact was not observed, its condition is not met.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from rbdagent.correlate.holders import needs_volumes
+from rbdagent.correlate.image_identity import pods_of
+from rbdagent.correlate.node_usage import MAPPER_PREFIX, mounts_of
+from rbdagent.correlate.volume_names import knows_every_pod_on
+from rbdagent.model import (
+    BlockHolder,
+    BlockHolderKind,
+    BootTime,
+    Condition,
+    DeviceKind,
+    FreezeState,
+    History,
+    Holder,
+    HolderVerdict,
+    IoCounters,
+    Keeper,
+    KubeletView,
+    Mapping,
+    MappingHistory,
+    Mount,
+    MountKind,
+    Node,
+    NotObserved,
+    ObservedIo,
+    PersistentVolume,
+    ProcessRef,
+    Snapshot,
+    SourceState,
+    Step,
+    StepKind,
+    UnmapPlan,
+    UnmapPolicy,
+    UnmapRefusal,
+    Verdict,
+    Volume,
+    VolumeAttachment,
+    observed_of,
+)
+from rbdagent.parse.excerpt import shortened
+from rbdagent.parse.kubelet import pod_uid_of_path
+from rbdagent.unmap.orphan_history import identity_of, is_needed, moment_of
+from rbdagent.verdicts.evidence import (
+    is_staging_path,
+    pod_names,
+    said_of_mount,
+    said_of_opener,
+    said_of_process,
+    said_of_stacked,
+)
+from rbdagent.verdicts.timing import age
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+FREEZE: Final = "rbdagent.dev/freeze"
+FRESH_S: Final = 30.0
+"""Seconds. An older snapshot does not show the present state."""
+_HOUR_S: Final = 3600.0
+_DEBUGFS: Final = "the kernel's own list of watches and hung requests"
+
+
+class Attempt(Struct, frozen=True, kw_only=True):
+    """Holds the mapping to unmap, and all known facts about it."""
+
+    judged: HolderVerdict
+    use: Volume
+    snapshot: Snapshot
+    history: History | None
+    policy: UnmapPolicy
+    switches: FreezeState
+    now: BootTime | None
+    """When the decision is made; None if the snapshot comes from a file."""
+
+    @property
+    def holder(self) -> Holder:
+        """The client that owns the mapping."""
+        return self.judged.holder
+
+    @property
+    def mapping(self) -> Mapping:
+        """The mapping, which is always on this node: rbdagent unmaps only on its own node."""
+        mapping = self.judged.holder.mapping
+        assert mapping is not None  # noqa: S101 - plan_unmap() looked
+        return mapping
+
+    @property
+    def remembered(self) -> MappingHistory | None:
+        """The facts from earlier snapshots about exactly this mapping."""
+        identity = identity_of(self.mapping)
+        known = self.history.mappings if self.history is not None else ()
+        return next((entry for entry in known if entry.identity == identity), None)
+
+    def since(self, then: BootTime | None) -> float | None:
+        """Return the seconds from an earlier moment to the snapshot; None if unknown."""
+        observed = moment_of(self.snapshot)
+        return None if then is None or observed is None else observed.uptime_s - then.uptime_s
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """Holds the result of one condition: the reasons against the unmap, else the facts for it."""
+
+    against: tuple[str, ...] = ()
+    not_yet: tuple[str, ...] = ()
+    """Reasons against the unmap that end automatically when enough time has passed."""
+    follows: tuple[str, ...] = ()
+    """Reasons against the unmap that result from another reported fact."""
+    keepers: tuple[Keeper | None, ...] = ()
+    """The object that causes each reason in ``against``; empty if no reason has an object."""
+    speaks: tuple[str, ...] = ()
+
+
+def plan_unmap(
+    judged: HolderVerdict,
+    use: Volume,
+    snapshot: Snapshot,
+    *,
+    history: History | None,
+    policy: UnmapPolicy,
+    switches: FreezeState,
+    now: BootTime | None,
+) -> UnmapPlan | UnmapRefusal:
+    """Return the plan for a mapping of the observed node, or every reason against the unmap.
+
+    Args:
+        judged: the holder that owns the mapping; a holder that is not a mapping of this node is
+            refused.
+        use: the image that it holds.
+        snapshot: the snapshot in which both were observed.
+        history: the facts from all snapshots up to and including this one; None if there is no
+            history.
+        policy: the unmap policy.
+        switches: the settings that forbid every unmap.
+        now: the time of the decision; None for a snapshot from a file.
+    """
+    node = snapshot.node.node_name if snapshot.node is not None else "this node"
+    volume = use.persistent_volume.name if use.persistent_volume is not None else None
+    if judged.holder.mapping is None or not judged.holder.is_local:
+        elsewhere = Condition(
+            number=1,
+            code=CONDITIONS[0][0],
+            requirement=CONDITIONS[0][1],
+            met=False,
+            observed=(f"it is not a mapping of {node}: rbdagent unmaps only on its own node",),
+        )
+        return UnmapRefusal(
+            node=node, identity=None, persistent_volume=volume, conditions=(elsewhere,)
+        )
+    attempt = Attempt(
+        judged=judged,
+        use=use,
+        snapshot=snapshot,
+        history=history,
+        policy=policy,
+        switches=switches,
+        now=now,
+    )
+    outcomes = tuple(holds(attempt) for _, _, holds in CONDITIONS)
+    conditions = tuple(
+        _condition(number, code, requirement, outcome)
+        for number, ((code, requirement, _), outcome) in enumerate(
+            zip(CONDITIONS, outcomes, strict=True), start=1
+        )
+    )
+    identity, counters = identity_of(attempt.mapping), attempt.mapping.io_counters
+    if isinstance(counters, NotObserved) or not all(condition.met for condition in conditions):
+        return UnmapRefusal(
+            node=node,
+            identity=identity,
+            persistent_volume=volume,
+            conditions=conditions,
+            keeper=_only_keeper(outcomes),
+        )
+    return UnmapPlan(
+        node=node,
+        identity=identity,
+        persistent_volume=volume,
+        steps=_steps(attempt),
+        conditions=conditions,
+        expects=_expects(attempt),
+        io_counters=counters,
+    )
+
+
+def _condition(number: int, code: str, requirement: str, outcome: Outcome) -> Condition:
+    return Condition(
+        number=number,
+        code=code,
+        requirement=requirement,
+        met=not (outcome.against or outcome.follows or outcome.not_yet),
+        observed=(*outcome.against, *outcome.follows, *outcome.not_yet) or outcome.speaks,
+        pending=bool(outcome.not_yet) and not (outcome.against or outcome.follows),
+    )
+
+
+def _only_keeper(outcomes: Iterable[Outcome]) -> Keeper | None:
+    """Return the only object that causes every reason except time; None if there is none."""
+    keepers = {
+        keeper
+        for outcome in outcomes
+        for keeper in outcome.keepers or (None,) * len(outcome.against)
+    }
+    return keepers.pop() if len(keepers) == 1 else None
+
+
+def _against(
+    unseen: Iterable[str], reasons: Iterable[tuple[str, Keeper | None]]
+) -> tuple[tuple[str, ...], tuple[Keeper | None, ...]]:
+    """Return the reasons and their objects; a fact that was not observed has no object."""
+    both = [*((said, None) for said in unseen), *reasons]
+    return tuple(said for said, _ in both), tuple(keeper for _, keeper in both)
+
+
+def _process(attempt: Attempt, process: ProcessRef) -> Keeper:
+    """Return the pod of a process, else the process.
+
+    The pod still identifies the keeper after the process has exited.
+    """
+    if process.pod_uid is None:
+        return Keeper(kind="Process", name=shortened(process.program), pid=process.pid)
+    return _pod(attempt, process.pod_uid)
+
+
+def _pod(attempt: Attempt, uid: str) -> Keeper:
+    for pod in pods_of(attempt.snapshot.kubernetes):
+        if pod.ref.uid == uid:
+            return Keeper(kind="Pod", namespace=pod.ref.namespace, name=pod.ref.name)
+    return Keeper(kind="Pod", name=uid)
+
+
+def _unseen(*facts: tuple[str, object]) -> tuple[str, ...]:
+    return tuple(
+        f"{what}: not observed ({fact.reason})"
+        for what, fact in facts
+        if isinstance(fact, NotObserved)
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# 1 to 4: the mapping
+# --------------------------------------------------------------------------------------------------
+
+
+def is_the_same(attempt: Attempt) -> Outcome:
+    """1. It is the same mapping of the same image as at least one grace period ago."""
+    mapping, remembered = attempt.mapping, attempt.remembered
+    against = list(_unseen(("its image", mapping.spec)))
+    if mapping.kind is not DeviceKind.KRBD:
+        against.append(f"{mapping.device} is not a krbd device: its rbd-nbd process must unmap it")
+    parts = {
+        "the cluster's fsid": mapping.fsid,
+        "the pool's id": mapping.pool_id,
+        "the client's id": mapping.client_id,
+        "the kernel's number for this device instance": mapping.incarnation,
+    }
+    against += [f"{what} is unknown" for what, value in parts.items() if value is None]
+    image = attempt.use.image
+    if image is None or (image.fsid is not None and image.fsid != mapping.fsid):
+        against.append("the image that was queried is not the image that is mapped")
+    not_yet: tuple[str, ...] = ()
+    speaks = [f"{mapping.device} has been {mapping.spec} since the first observation"]
+    if remembered is None:
+        not_yet = ("no earlier observation has this mapping: one observation has no history",)
+    else:
+        seen_for = attempt.since(remembered.first_seen) or 0.0
+        speaks.append(f"first seen at {remembered.first_seen.at}")
+        if seen_for < attempt.policy.grace_s:
+            not_yet = (
+                (
+                    f"first seen {_seconds(seen_for)} ago, and two observations must be"
+                    f" {_seconds(attempt.policy.grace_s)} apart"
+                ),
+            )
+    return Outcome(against=tuple(against), not_yet=not_yet, speaks=tuple(speaks))
+
+
+def is_mounted_nowhere(attempt: Attempt) -> Outcome:
+    """2. No mount namespace has a mount of it or of its device node; no file system is active."""
+    mapping = attempt.mapping
+    staged = staging_mount(attempt)
+    mounts = [mount for mount in mounts_of(mapping) if staged is None or not _copies(mount, staged)]
+    traces = () if isinstance(mapping.kernel_traces, NotObserved) else mapping.kernel_traces
+    reasons = [(said_of_mount(mount), _of_mount(attempt, mount)) for mount in mounts]
+    # If the device is mounted, the mount is the reason for the active file system.
+    shown = tuple(f"the kernel has an active file system on it: {trace}" for trace in traces)
+    follows = shown if staged is None and mounts else ()
+    if staged is None and not mounts:
+        reasons += [(text, None) for text in shown]
+    unseen = _unseen(
+        ("mounts in all mount namespaces", mapping.mounts),
+        ("active file systems in the kernel", mapping.kernel_traces),
+    )
+    against, keepers = _against(unseen, reasons)
+    speaks = "it is not mounted, and the kernel has no file system on it"
+    if staged is not None:
+        speaks = f"its staging mount {staged.path} is its only mount, and may be unmounted"
+    return Outcome(against=against, keepers=keepers, follows=follows, speaks=(speaks,))
+
+
+def _of_mount(attempt: Attempt, mount: Mount) -> Keeper | None:
+    uid = pod_uid_of_path(mount.path)
+    if uid is not None:
+        return _pod(attempt, uid)
+    return None if mount.namespace.is_host else _process(attempt, mount.namespace.process)
+
+
+def staging_mount(attempt: Attempt) -> Mount | None:
+    """Return the staging mount that the unmap steps may unmount: the only mount on the host."""
+    if not attempt.policy.may_unmount_staging:
+        return None
+    on_host = [mount for mount in mounts_of(attempt.mapping) if mount.namespace.is_host]
+    if len(on_host) != 1 or on_host[0].kind is not MountKind.FILE_SYSTEM:
+        return None
+    (only,) = on_host
+    if not is_staging_path(only.path) or pod_uid_of_path(only.path) is not None:
+        return None
+    return only
+
+
+def _copies(mount: Mount, of: Mount) -> bool:
+    """Return whether a mount is ``of``, or its copy in another mount namespace.
+
+    If umount leaves a copy behind, the next observation shows it, and no further step is executed.
+    """
+    return mount.path == of.path and mount.device == of.device and mount.kind is of.kind
+
+
+def is_kept_open_by_nobody(attempt: Attempt) -> Outcome:
+    """3. No block device is stacked on it, and no process has it, or a file on it, open."""
+    mapping = attempt.mapping
+    mapper = luks_mapper(attempt)
+    stacked = () if isinstance(mapping.holders, NotObserved) else mapping.holders
+    openers = () if isinstance(mapping.openers, NotObserved) else mapping.openers
+    unseen = _unseen(
+        ("device-mapper, loop and swap on it", mapping.holders),
+        ("processes that have it open", mapping.openers),
+    )
+    reasons: list[tuple[str, Keeper | None]] = [
+        (said_of_stacked(device), None) for device in stacked if device != mapper
+    ]
+    reasons += [(said_of_opener(opener), _process(attempt, opener.process)) for opener in openers]
+    against, keepers = _against(unseen, reasons)
+    speaks = "no process has it open, and nothing is stacked on it"
+    if mapper is not None:
+        speaks = f"only its LUKS mapping {mapper.label} is on it, and no process has that open"
+    return Outcome(against=against, keepers=keepers, speaks=(speaks,))
+
+
+def luks_mapper(attempt: Attempt) -> BlockHolder | None:
+    """Return the LUKS mapping of the volume, if the unmap steps may close it."""
+    holders = attempt.mapping.holders
+    if not attempt.policy.may_unmount_staging or isinstance(holders, NotObserved):
+        return None
+    if len(holders) != 1:
+        return None
+    (only,) = holders
+    ours = only.kind is BlockHolderKind.LUKS and only.label.startswith(MAPPER_PREFIX)
+    return only if ours and only.of == attempt.mapping.kernel_name else None
+
+
+def is_nowhere_in_kubelets_directories(attempt: Attempt) -> Outcome:
+    """4. No staging, publish or block path is mounted; every pod directory of it is a leftover."""
+    holder, snapshot = attempt.holder, attempt.snapshot
+    unseen = _unseen(
+        ("kubelet's staging directories", holder.staging),
+        ("kubelet's pod directories", holder.pod_volumes),
+    )
+    leftovers = {leftover.path for leftover in attempt.use.leftovers}
+    directories = () if isinstance(holder.pod_volumes, NotObserved) else holder.pod_volumes
+    complete = knows_every_pod_on(snapshot.kubernetes, holder.node or "")
+    kube = snapshot.kubernetes
+    certain = complete and kube is not None and kube.consistent
+    reasons: list[tuple[str, Keeper | None]] = [
+        (f"a pod directory of it exists: {directory.path}", _pod(attempt, directory.pod_uid))
+        for directory in directories
+        if directory.path not in leftovers or not certain
+    ]
+    staged = staging_mount(attempt)
+    mounted = {mount.path for mount in mounts_of(attempt.mapping)}
+    staging = () if isinstance(holder.staging, NotObserved) else holder.staging
+    reasons += [
+        (f"its staging path is mounted: {mount.path}", None)
+        for mount in staging
+        if mount.path in mounted and (staged is None or mount.path != staged.path)
+    ]
+    speaks = ["no kubelet path is mounted"]
+    speaks += [
+        f"a leftover, which does not prevent the unmap: {path}" for path in sorted(leftovers)
+    ]
+    against, keepers = _against(unseen, reasons)
+    return Outcome(against=against, keepers=keepers, speaks=tuple(speaks))
+
+
+# --------------------------------------------------------------------------------------------------
+# 5 to 7: what needs the mapping, what created the image, and what is in progress
+# --------------------------------------------------------------------------------------------------
+
+
+def is_wanted_by_nobody(attempt: Attempt) -> Outcome:
+    """5. No pod on the node needs it or needed it recently.
+
+    Its VolumeAttachment does not exist, is being deleted or is idle.
+    """
+    unseen = (*_unseen_pods(attempt), *_kubelet(attempt))
+    against, keepers = _against(unseen, (*_pods(attempt), *_attachment(attempt)))
+    lately = (*_pods_lately(attempt), *_attachment_lately(attempt), *_kubelet_lately(attempt))
+    attachment = attempt.holder.attachment
+    state = "no VolumeAttachment attaches it to this node"
+    if isinstance(attachment, VolumeAttachment):
+        leaving = attachment.deleting_since is not None
+        state = f"VolumeAttachment {attachment.name} is {'being deleted' if leaving else 'idle'}"
+    said = [f"no pod on {attempt.holder.node} needs it", state]
+    if attempt.holder.in_volumes_in_use is True:
+        said.append(f"{attempt.holder.node} still lists it in volumesInUse")
+    return Outcome(against=against, keepers=keepers, not_yet=lately, speaks=tuple(said))
+
+
+def _unseen_pods(attempt: Attempt) -> Iterable[str]:
+    holder, kube = attempt.holder, attempt.snapshot.kubernetes
+    yield from _unseen(("pods on this node", holder.pods))
+    if kube is None or not knows_every_pod_on(kube, holder.node or ""):
+        yield "not every pod of this node was listed"
+    elif not kube.consistent:
+        yield "pods were read from a cache, not from the API server's store"
+    elif not kube.volumes_complete:
+        yield "PersistentVolumes were read by name: the image may have others"
+
+
+def _pods(attempt: Attempt) -> Iterable[tuple[str, Keeper | None]]:
+    holder = attempt.holder
+    if not isinstance(holder.pods, NotObserved) and is_needed(holder):
+        (first, *others) = [pod for pod in holder.pods if needs_volumes(pod)]
+        keeper = Keeper(kind="Pod", namespace=first.ref.namespace, name=first.ref.name)
+        yield f"needed by {pod_names(holder.pods)}", None if others else keeper
+    if holder.unknown_pod_uids:
+        uid, *more = holder.unknown_pod_uids
+        said = f"a container of pod {uid} uses it, and the API server has no such pod"
+        yield said, None if more else _pod(attempt, uid)
+
+
+def _pods_lately(attempt: Attempt) -> Iterable[str]:
+    remembered = attempt.remembered
+    if remembered is None:
+        return
+    ago = attempt.since(remembered.needed_at)
+    if ago is not None and ago < attempt.policy.grace_s:
+        yield f"a pod needed it {_seconds(ago)} ago"
+
+
+def _attachment(attempt: Attempt) -> Iterable[tuple[str, Keeper | None]]:
+    for said in _unseen(("its VolumeAttachment", attempt.holder.attachment)):
+        yield said, None
+    for tie in _ties(attempt):
+        if age(tie.created_at, attempt.snapshot.observed_at) is None:
+            keeper = Keeper(kind="VolumeAttachment", name=tie.name)
+            yield f"VolumeAttachment {tie.name} has no readable creation time", keeper
+
+
+def _ties(attempt: Attempt) -> tuple[VolumeAttachment, ...]:
+    """Return the attachments that belong, or may belong, to the volume and are not being deleted.
+
+    After a PV was deleted by force, nothing leads from its attachment to its image.
+    """
+    own, kube = attempt.holder.attachment, attempt.snapshot.kubernetes
+    ties = [own] if isinstance(own, VolumeAttachment) else []
+    if attempt.use.persistent_volume is None and kube is not None:
+        volumes, attachments = kube.persistent_volumes, kube.attachments
+        known = {volume.name for volume in (() if isinstance(volumes, NotObserved) else volumes)}
+        ties += [
+            attachment
+            for attachment in (() if isinstance(attachments, NotObserved) else attachments)
+            if attachment.node_name == attempt.holder.node
+            and attachment.persistent_volume not in known
+        ]
+    return tuple(tie for tie in ties if tie.deleting_since is None)
+
+
+def _attachment_lately(attempt: Attempt) -> Iterable[str]:
+    remembered = attempt.remembered
+    idle_for = attempt.since(remembered.first_seen) if remembered is not None else None
+    for tie in _ties(attempt):
+        old = age(tie.created_at, attempt.snapshot.observed_at)
+        if old is not None and old.total_seconds() < attempt.policy.grace_s:
+            yield f"VolumeAttachment {tie.name} is {_seconds(old.total_seconds())} old"
+        if idle_for is None or idle_for < attempt.policy.grace_s:
+            yield f"VolumeAttachment {tie.name} was not observed idle for the grace period"
+
+
+def _kubelet(attempt: Attempt) -> Iterable[str]:
+    process = _kubelet_process(attempt)
+    yield from _unseen(("kubelet's process", process))
+    if process is None:
+        yield "kubelet does not run: when it starts, it may need the volume"
+    elif not isinstance(process, NotObserved) and _running_s(process, attempt) is None:
+        yield "the start time of kubelet is unknown"
+
+
+def _kubelet_lately(attempt: Attempt) -> Iterable[str]:
+    """Yield a reason if kubelet started recently: kubelet may be about to find the volume."""
+    process = _kubelet_process(attempt)
+    if process is None or isinstance(process, NotObserved):
+        return
+    running_s = _running_s(process, attempt)
+    if running_s is not None and running_s < attempt.policy.grace_s:
+        yield f"kubelet started {_seconds(running_s)} ago"
+
+
+def _kubelet_process(attempt: Attempt) -> ProcessRef | NotObserved | None:
+    node = attempt.snapshot.node
+    kubelet = node.kubelet if node is not None else NotObserved(reason="no node")
+    return kubelet.process if isinstance(kubelet, KubeletView) else kubelet
+
+
+def _running_s(process: ProcessRef, attempt: Attempt) -> float | None:
+    running = age(process.started_at, attempt.snapshot.observed_at)
+    return None if running is None else running.total_seconds()
+
+
+def is_kubernetes_own(attempt: Attempt) -> Outcome:
+    """6. A PV, a stash, metadata or a name shows that a provisioner created the image."""
+    volume = attempt.use.persistent_volume
+    why = f"PersistentVolume {volume.name}" if volume is not None else "its name or metadata"
+    against = ("nothing shows that Kubernetes created the image: it may be mapped by hand",)
+    return Outcome(
+        against=() if attempt.holder.is_kubernetes_managed else against,
+        speaks=(f"Kubernetes created the image, according to {why}",),
+    )
+
+
+def is_left_in_peace(attempt: Attempt) -> Outcome:
+    """7. No map, unmap, mkfs, fsck, mount or cryptsetup runs on it, and no request hangs."""
+    flights = attempt.holder.in_flight
+    own = attempt.mapping.server_pid
+    reasons: list[tuple[str, Keeper | None]] = [
+        (f"{said_of_process(flight.process)} operates on it", _process(attempt, flight.process))
+        for flight in (() if isinstance(flights, NotObserved) else flights)
+        if flight.process.pid != own
+    ]
+    hung = attempt.mapping.hung_requests
+    if not isinstance(hung, NotObserved):
+        reasons += [(f"a request to Ceph hangs: {request}", None) for request in hung]
+    against, keepers = _against(_unseen(("processes in flight", flights)), reasons)
+    speaks = ["no rbd, mkfs, fsck, mount or cryptsetup process names it"]
+    if isinstance(hung, NotObserved):
+        speaks.append(f"hung requests cannot be observed here ({hung.reason})")
+    return Outcome(against=against, keepers=keepers, speaks=tuple(speaks))
+
+
+# --------------------------------------------------------------------------------------------------
+# 8 and 9: permission to unmap, and whether everything was observed
+# --------------------------------------------------------------------------------------------------
+
+
+def may_be_done_now(attempt: Attempt) -> Outcome:
+    """8. Continuously orphaned for the grace period; under the limit; not frozen; allowed."""
+    policy, remembered = attempt.policy, attempt.remembered
+    unseen, reasons = tuple(_unseen_switches(attempt)), list(_frozen(attempt))
+    if not policy.may_unmap:
+        reasons.append(("the mode is observe: rbdagent is not allowed to unmap", None))
+    verdict = attempt.judged.verdict
+    follows: tuple[str, ...] = ()
+    if verdict not in {Verdict.ORPHANED, Verdict.STAGED}:
+        follows = (f"the verdict is {verdict}",)
+    row = attempt.since(remembered.orphaned_since) if remembered is not None else None
+    not_yet: tuple[str, ...] = ()
+    if unseen or reasons or follows:
+        not_yet = ()
+    elif verdict is Verdict.STAGED:
+        not_yet = ("the verdict is Staged: kubelet or the CSI driver may be between two steps",)
+    elif row is None:
+        not_yet = ("it was not observed continuously orphaned",)
+    elif row < policy.grace_s:
+        not_yet = (
+            f"orphaned for {_seconds(row)}, and the grace period is {_seconds(policy.grace_s)}",
+        )
+    observed, history = moment_of(attempt.snapshot), attempt.history
+    unmaps = history.unmaps if history else ()
+    done = unmaps_of_last_hour(observed_of(unmaps), observed)
+    if done >= policy.most_unmaps_an_hour:
+        said = f"{done} unmaps in the last hour, and the limit is {policy.most_unmaps_an_hour}"
+        reasons.append((said, None))
+    unseen += _unseen(("the record of unmaps", unmaps))
+    against, keepers = _against(unseen, reasons)
+    speaks = f"continuously orphaned for {_seconds(row or 0)}; {done} unmaps in the last hour"
+    return Outcome(
+        against=against, keepers=keepers, follows=follows, not_yet=not_yet, speaks=(speaks,)
+    )
+
+
+def unmaps_of_last_hour(unmaps: Iterable[BootTime], now: BootTime | None) -> int:
+    """Return the number of unmaps in the last hour, or of all if the present time is unknown."""
+    return sum(now is None or now.uptime_s - begun.uptime_s < _HOUR_S for begun in unmaps)
+
+
+def _unseen_switches(attempt: Attempt) -> Iterable[str]:
+    node, kube = attempt.holder.node_object, attempt.snapshot.kubernetes
+    yield from _unseen(
+        ("the file that freezes this node", attempt.switches.freeze_file),
+        ("annotations of the Node", node),
+    )
+    if node is None:
+        yield "this node has no Node object"
+    if kube is not None and _claim_namespaces(attempt):
+        yield from _unseen(("annotations of the claim's namespace", kube.frozen_namespaces))
+
+
+def _frozen(attempt: Attempt) -> Iterable[tuple[str, Keeper | None]]:
+    file, node = attempt.switches.freeze_file, attempt.holder.node_object
+    if isinstance(file, str):
+        yield f"frozen by the file {file}", None
+    frozen = [
+        Keeper(kind="PersistentVolume", name=volume.name)
+        for volume in _volumes(attempt)
+        if volume.frozen
+    ]
+    if isinstance(node, Node) and node.frozen:
+        frozen.append(Keeper(kind="Node", name=node.name))
+    kube = attempt.snapshot.kubernetes
+    names = () if kube is None else observed_of(kube.frozen_namespaces)
+    frozen += [
+        Keeper(kind="Namespace", name=name)
+        for name in sorted(_claim_namespaces(attempt).intersection(names))
+    ]
+    for frozen_object in frozen:
+        what = (
+            f"namespace {frozen_object.name}"
+            if frozen_object.kind == "Namespace"
+            else str(frozen_object)
+        )
+        yield f"{what} has the annotation {FREEZE}", frozen_object
+
+
+def _volumes(attempt: Attempt) -> tuple[PersistentVolume, ...]:
+    volumes = (attempt.use.persistent_volume, *attempt.use.other_volumes)
+    return tuple(volume for volume in volumes if volume is not None)
+
+
+def _claim_namespaces(attempt: Attempt) -> frozenset[str]:
+    return frozenset(volume.claim.namespace for volume in _volumes(attempt) if volume.claim)
+
+
+def is_fully_observed(attempt: Attempt) -> Outcome:
+    """9. Every source was observed just now, without a gap."""
+    against = []
+    for name, source in attempt.snapshot.sources.named:
+        if source.state is not SourceState.OBSERVED:
+            against.append(f"{name} was not observed: {source.reason or source.state}")
+        # Facts that only debugfs shows count only if they were observed (condition 7).
+        against += [
+            f"{gap.fact}: not observed ({gap.reason})"
+            for gap in source.gaps
+            if gap.fact != _DEBUGFS
+        ]
+    holder, view = attempt.holder, attempt.use.image_view
+    against += _unseen(("the Ceph blocklist", holder.blocklisted_by))
+    if view is None:
+        against.append("no Ceph cluster answered for its image")
+    else:
+        against += _unseen(("whether its image exists", view.presence))
+        against += _unseen(("the watchers of its image", view.watchers))
+    against += _not_fresh(attempt)
+    return Outcome(against=tuple(against), speaks=("node, Ceph and Kubernetes were all observed",))
+
+
+def _not_fresh(attempt: Attempt) -> Iterable[str]:
+    observed, now = moment_of(attempt.snapshot), attempt.now
+    if observed is None:
+        yield "the uptime of the node is unknown: so is the age of the snapshot"
+    elif now is None:
+        yield "the snapshot comes from a file: it does not show the present state"
+    elif not 0 <= now.uptime_s - observed.uptime_s <= FRESH_S:
+        yield f"the snapshot is {_seconds(now.uptime_s - observed.uptime_s)} old"
+
+
+# --------------------------------------------------------------------------------------------------
+# 10: use that no observation of processes shows
+# --------------------------------------------------------------------------------------------------
+
+
+def has_no_io(attempt: Attempt) -> Outcome:
+    """10. Its I/O counters are equal in every observation of the grace period, and now.
+
+    A process that opens, reads and closes the device between two observations appears in neither
+    observation. I/O restarts the grace period: the kernel counts I/O, but does not show which
+    process caused it.
+    """
+    counters = attempt.mapping.io_counters
+    if isinstance(counters, NotObserved):
+        return Outcome(against=_unseen(("its I/O counters", counters)))
+    completed = ", ".join(
+        f"{count} {name}" for name, count in _counts(counters).items() if count is not None
+    )
+    return Outcome(
+        not_yet=tuple(_io_lately(attempt, counters)),
+        speaks=(f"no I/O for the grace period: {completed} at every observation",),
+    )
+
+
+def _io_lately(attempt: Attempt, counters: IoCounters) -> Iterable[str]:
+    remembered, grace_s = attempt.remembered, attempt.policy.grace_s
+    if counters.in_flight > 0:
+        yield f"{counters.in_flight} of its requests are in flight"
+    if remembered is None or remembered.io_counters is None:
+        yield "no earlier observation has its I/O counters"
+    elif remembered.io_counters != counters:
+        yield f"{_changes(remembered.io_counters, counters)} since the last observation"
+    elif remembered.no_io_since is None:
+        yield "no observation has found it orphaned and without I/O"
+    else:
+        quiet_s = attempt.since(remembered.no_io_since)
+        if quiet_s is None or quiet_s < grace_s:
+            yield _said_of_io(remembered.last_io, quiet_s or 0.0, grace_s)
+
+
+def _said_of_io(seen: ObservedIo | None, quiet_s: float, grace_s: float) -> str:
+    quiet, grace = _seconds(quiet_s), _seconds(grace_s)
+    if seen is None:
+        return f"observed without I/O for {quiet}, and the grace period is {grace}"
+    return (
+        f"{_changes(seen.before, seen.after)} between {seen.since.at} and {seen.at.at}; that I/O,"
+        f" {quiet} ago, restarts the grace period ({grace})"
+    )
+
+
+def _changes(before: IoCounters, after: IoCounters) -> str:
+    old = _counts(before) | {"requests in flight": before.in_flight}
+    new = _counts(after) | {"requests in flight": after.in_flight}
+    return ", ".join(
+        f"{name} went from {_count(old[name])} to {_count(new[name])}"
+        for name in old
+        if old[name] != new[name]
+    )
+
+
+def _counts(counters: IoCounters) -> dict[str, int | None]:
+    return {
+        "reads": counters.reads,
+        "writes": counters.writes,
+        "discards": counters.discards,
+        "flushes": counters.flushes,
+    }
+
+
+def _count(value: int | None) -> str:
+    return "not counted" if value is None else str(value)
+
+
+CONDITIONS: Final[tuple[tuple[str, str, Callable[[Attempt], Outcome]], ...]] = (
+    ("RBD501", "it is the same mapping as one grace period ago", is_the_same),
+    ("RBD502", "it is not mounted", is_mounted_nowhere),
+    ("RBD503", "no process and no block device uses it", is_kept_open_by_nobody),
+    ("RBD504", "no kubelet path uses it", is_nowhere_in_kubelets_directories),
+    ("RBD505", "no pod and no VolumeAttachment needs it", is_wanted_by_nobody),
+    ("RBD506", "Kubernetes created the image", is_kubernetes_own),
+    ("RBD507", "no operation on it is in progress", is_left_in_peace),
+    ("RBD508", "the unmap is allowed now", may_be_done_now),
+    ("RBD509", "every source was observed just now", is_fully_observed),
+    ("RBD510", "it had no I/O for the grace period", has_no_io),
+)
+"""Code, requirement and function of each condition, in the order of their numbers."""
+
+
+# --------------------------------------------------------------------------------------------------
+# The steps, and what is expected after them
+# --------------------------------------------------------------------------------------------------
+
+
+def _steps(attempt: Attempt) -> tuple[Step, ...]:
+    steps = []
+    staged, mapper = staging_mount(attempt), luks_mapper(attempt)
+    if staged is not None:
+        steps.append(Step(kind=StepKind.UMOUNT, subject=staged.path))
+    if mapper is not None:
+        steps.append(Step(kind=StepKind.LUKS_CLOSE, subject=mapper.label))
+    steps.append(Step(kind=StepKind.UNMAP, subject=attempt.mapping.device))
+    return tuple(steps)
+
+
+def _expects(attempt: Attempt) -> tuple[str, ...]:
+    holder = attempt.holder
+    if not isinstance(holder.attachment, VolumeAttachment):
+        waiting = [pod for pod in attempt.use.waiting_pods if pod.node_name != holder.node]
+        return tuple(
+            f"pod {pod.ref} on {pod.node_name}: NodeStage succeeds, because the image is free"
+            for pod in waiting
+        )
+    said = []
+    if holder.attachment.deleting_since is None:
+        said.append(
+            f"kubelet on {holder.node} retries NodeUnstage (within 2m2s), finds no mapping, "
+            "and removes the volume from volumesInUse"
+        )
+        if holder.driver_registered is False:
+            said.append(
+                f"NodeUnstage needs the CSI driver on {holder.node}, which does not run now"
+            )
+    said.append(f"the controller deletes VolumeAttachment {holder.attachment.name}")
+    return tuple(said)
+
+
+def _seconds(value: float) -> str:
+    minutes, seconds = divmod(int(value), 60)
+    return f"{minutes}m{seconds}s" if minutes else f"{seconds}s"

@@ -1,0 +1,1 @@
+"""Verdicts: on each holder of a volume, and on the volume."""

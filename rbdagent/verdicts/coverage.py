@@ -1,0 +1,121 @@
+"""Which other nodes were observed: what a volume needs before it may be called free.
+
+Ceph shows no client that lost its watch, and no read-only one. Only a node shows its own mappings:
+to this snapshot, or to its agent, whose report must be fresh.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rbdagent.correlate.published_reports import is_fresh, is_nbd, reports
+from rbdagent.correlate.volume_names import names_of_use
+from rbdagent.model import NotObserved, PublishedNode, observed_of
+from rbdagent.verdicts.timing import age, is_young, spoken
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rbdagent.model import KubeEvent, Node, Snapshot, Volume
+
+_MOST_NAMES: Final = 5
+_WARNINGS: Final = frozenset({"RBDConflict", "RBDUnwatched", "RBDReturnedDirty", "RBDDead"})
+"""Reasons of an agent's events about a mapping that endangers data, as agent/events.py has them."""
+
+
+def reporting_nodes(snapshot: Snapshot) -> frozenset[str]:
+    """Return the other nodes whose agent has reported lately which image each device is."""
+    return frozenset(
+        report.name
+        for report in reports(snapshot)
+        if is_fresh(report, snapshot.observed_at) and _is_complete(report)
+    )
+
+
+def _is_complete(report: PublishedNode) -> bool:
+    """Return whether a report names the image of each krbd device."""
+    if isinstance(report.mappings, NotObserved):
+        return False
+    return all(mapping.image is not None or is_nbd(mapping) for mapping in report.mappings)
+
+
+def missing_of_nodes(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
+    """Return what was not observed of other nodes, or what shows that one may hold the volume.
+
+    The caller has found no holder: neither a watcher, nor a mapping that any agent reports.
+    """
+    kube = snapshot.kubernetes
+    if kube is None or isinstance(kube.nodes, NotObserved) or not kube.nodes_complete:
+        return ("the nodes of the cluster",)
+    if isinstance(kube.published, NotObserved):
+        return (f"what agents of other nodes report ({kube.published.reason})",)
+    own = snapshot.node.node_name if snapshot.node is not None else None
+    others = [node for node in kube.nodes if node.name != own]
+    return (
+        *_unreported(others, snapshot),
+        *_without_node(others, snapshot),
+        *_in_volumes_in_use(others, use),
+        *_attached(use),
+        *_warned_of(use, snapshot),
+    )
+
+
+def _unreported(others: list[Node], snapshot: Snapshot) -> Iterator[str]:
+    """Yield a line that names nodes without a fresh report, unhealthy ones first, at most five."""
+    reporting = reporting_nodes(snapshot)
+    unseen = [node for node in others if node.name not in reporting]
+    if not unseen:
+        return
+    last = {report.name: report.observed_at for report in reports(snapshot)}
+    unseen.sort(key=lambda node: (node.ready is True and not node.out_of_service, node.name))
+    named = [_described(node, last.get(node.name), snapshot) for node in unseen[:_MOST_NAMES]]
+    more = f" and {len(unseen) - len(named)} more nodes" if len(unseen) > len(named) else ""
+    yield f"what is mapped on {', '.join(named)}{more}"
+
+
+def _without_node(others: list[Node], snapshot: Snapshot) -> Iterator[str]:
+    """Yield the machines whose agent reports, but not completely, and whose Node was deleted."""
+    names = {node.name for node in others}
+    for report in reports(snapshot):
+        known = report.name in names or _is_complete(report)
+        if not known and is_fresh(report, snapshot.observed_at):
+            yield f"what is mapped on {report.name} (it has no Node, and its agent sees not all)"
+
+
+def _described(node: Node, reported_at: str | None, snapshot: Snapshot) -> str:
+    if node.out_of_service:
+        state = "out of service, "
+    else:
+        state = "" if node.ready is True else "not Ready, "
+    if reported_at is None:
+        return f"{node.name} ({state}no agent reports)"
+    since = age(reported_at, snapshot.observed_at)
+    return f"{node.name} ({state}its agent last reported {spoken(since)} ago)"
+
+
+def _in_volumes_in_use(others: list[Node], use: Volume) -> Iterator[str]:
+    """Yield the nodes whose kubelet lists the volume: it has it mounted, or waits for it."""
+    names = names_of_use(use).in_use_names
+    for node in others:
+        if not names.isdisjoint(node.volumes_in_use):
+            yield f"whether {node.name} has it mapped: its kubelet lists it in volumesInUse"
+
+
+def _attached(use: Volume) -> Iterator[str]:
+    for attachment in observed_of(use.attachments):
+        if attachment.attached:
+            node = attachment.node_name
+            yield f"whether {node} has it mapped: VolumeAttachment {attachment.name} is attached"
+
+
+def _warned_of(use: Volume, snapshot: Snapshot) -> Iterator[str]:
+    """Yield recent warnings of agents about the volume: an event outlives the agent's report."""
+    for event in use.events:
+        if _is_recent_warning(event, snapshot):
+            since = spoken(age(event.last_seen, snapshot.observed_at))
+            yield f"whether this has ended: {event.reason} {since} ago, {event.message}"
+
+
+def _is_recent_warning(event: KubeEvent, snapshot: Snapshot) -> bool:
+    is_ours = event.reporter.startswith("rbdagent") and event.reason in _WARNINGS
+    return is_ours and is_young(event.last_seen, snapshot.observed_at) is not False

@@ -1,0 +1,302 @@
+"""Evidence that a holder uses the image: sorted facts, without a verdict."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from rbdagent.correlate.holders import is_finished, runs
+from rbdagent.correlate.node_usage import (
+    MAPPER_PREFIX,
+    mounts_of,
+    openers_of,
+)
+from rbdagent.correlate.volume_names import knows_every_pod_on
+from rbdagent.model import (
+    BlockHolder,
+    BlockHolderKind,
+    Holder,
+    InFlight,
+    Mapping,
+    Mount,
+    NotObserved,
+    OpenFile,
+    Pod,
+    ProcessRef,
+    Snapshot,
+)
+from rbdagent.parse.kubelet import pod_uid_of_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_STAGING_PATH = re.compile(
+    r"/plugins/kubernetes\.io/csi/.+/globalmount(?:/|$)"
+    r"|/volumeDevices/staging/"
+    r"|/plugins/kubernetes\.io/rbd/mounts/"
+)
+_TEAR_DOWN_PROGRAMS = frozenset({"umount", "umount2", "luksClose"})
+_TEAR_DOWN_WORDS = frozenset({"unmap", "luksClose", "close", "detach"})
+
+
+class Evidence(Struct, frozen=True, kw_only=True):
+    """Holds everything observed on the node and in the API that may use one mapping."""
+
+    running: tuple[Pod, ...] = ()
+    """Pods of the volume on this node whose containers run."""
+    waiting: tuple[Pod, ...] = ()
+    """Pods of the volume on this node that are not running yet."""
+    ending: tuple[Pod, ...] = ()
+    """Finished pods that are being deleted: their mounts may still exist."""
+    finished: tuple[Pod, ...] = ()
+    """Finished pods that are not being deleted: such a pod does not use the volume."""
+    staging_mounts: tuple[Mount, ...] = ()
+    pod_mounts: tuple[Mount, ...] = ()
+    """Mounts at a pod's path, in the host's namespace."""
+    container_mounts: tuple[Mount, ...] = ()
+    """Mounts in the mount namespace of a container."""
+    other_mounts: tuple[Mount, ...] = ()
+    openers: tuple[OpenFile, ...] = ()
+    """Without the processes in flight: they hold the device only for a short time."""
+    stacked: tuple[BlockHolder, ...] = ()
+    own_luks: tuple[BlockHolder, ...] = ()
+    """The LUKS mapping that the CSI driver created: part of the staged volume, not a use of it."""
+    traces: tuple[str, ...] = ()
+    bringing_up: tuple[InFlight, ...] = ()
+    tearing_down: tuple[InFlight, ...] = ()
+    hung: tuple[str, ...] = ()
+
+
+def evidence_of(holder: Holder) -> Evidence:
+    """Return the known facts about a holder, sorted by kind."""
+    pods = () if isinstance(holder.pods, NotObserved) else holder.pods
+    flights = () if isinstance(holder.in_flight, NotObserved) else holder.in_flight
+    mounts = _sorted_mounts(holder.mapping)
+    mapping = holder.mapping
+    has_mounts = bool(mounts_of(mapping))
+    stacked = _stacked(mapping)
+    own = tuple(device for device in stacked if _is_own_luks(device, has_mounts=has_mounts))
+    # rbd-nbd itself has its device open: that is not a use of the device.
+    working = {flight.process.pid for flight in flights} | {
+        mapping.server_pid if mapping is not None else None
+    }
+    return Evidence(
+        running=tuple(pod for pod in pods if runs(pod)),
+        waiting=tuple(pod for pod in pods if pod.phase == "Pending" and not runs(pod)),
+        ending=tuple(pod for pod in pods if is_finished(pod) and pod.deleting_since),
+        finished=tuple(pod for pod in pods if is_finished(pod) and not pod.deleting_since),
+        staging_mounts=mounts["staging"],
+        pod_mounts=mounts["pod"],
+        container_mounts=mounts["container"],
+        other_mounts=mounts["other"],
+        openers=tuple(
+            opener for opener in openers_of(mapping) if opener.process.pid not in working
+        ),
+        stacked=tuple(device for device in stacked if device not in own),
+        own_luks=own,
+        traces=_traces(mapping),
+        bringing_up=tuple(flight for flight in flights if not _is_teardown(flight)),
+        tearing_down=tuple(flight for flight in flights if _is_teardown(flight)),
+        hung=_hung(mapping),
+    )
+
+
+def _sorted_mounts(mapping: Mapping | None) -> dict[str, tuple[Mount, ...]]:
+    """Sort mounts by their owner, and omit copies of host mounts in other mount namespaces.
+
+    Such a copy disappears with the host's mount: the rmdir of its mount point detaches it in every
+    namespace (Linux 3.18). Node exporters have copies below a prefix such as ``/host``.
+    """
+    by_owner: dict[str, list[Mount]] = {"staging": [], "pod": [], "container": [], "other": []}
+    mounts = mounts_of(mapping)
+    host_paths = {mount.path for mount in mounts if mount.namespace.is_host}
+    for mount in sorted(mounts, key=lambda mount: (mount.path, mount.namespace.process.pid)):
+        is_copy = any(mount.path.endswith(path) for path in host_paths)
+        if not mount.namespace.is_host and is_copy:
+            continue
+        by_owner[_owner_of(mount)].append(mount)
+    return {owner: tuple(owned) for owner, owned in by_owner.items()}
+
+
+def _owner_of(mount: Mount) -> str:
+    if not mount.namespace.is_host and mount.namespace.process.pod_uid is not None:
+        return "container"
+    if not mount.namespace.is_host and mount.namespace.inode:
+        # A kubelet path that no longer exists on the host. It is a copy that keeps the device
+        # busy, not the mount of a pod.
+        return "other"
+    if pod_uid_of_path(mount.path) is not None:
+        return "pod"
+    if is_staging_path(mount.path) and mount.namespace.is_host:
+        return "staging"
+    return "other"
+
+
+def is_staging_path(path: str) -> bool:
+    """Return whether kubelet's directory layout makes this path a staging path of a driver."""
+    return _STAGING_PATH.search(path) is not None
+
+
+def _stacked(mapping: Mapping | None) -> tuple[BlockHolder, ...]:
+    if mapping is None or isinstance(mapping.holders, NotObserved):
+        return ()
+    return tuple(sorted(mapping.holders, key=lambda device: (device.of, device.name)))
+
+
+def _is_own_luks(stacked: BlockHolder, *, has_mounts: bool) -> bool:
+    """Return whether the CSI driver created it. If its kind is unknown, it must also be mounted."""
+    if not stacked.label.startswith(MAPPER_PREFIX):
+        return False
+    return stacked.kind is BlockHolderKind.LUKS or (
+        has_mounts and stacked.kind is BlockHolderKind.DM
+    )
+
+
+def _traces(mapping: Mapping | None) -> tuple[str, ...]:
+    if mapping is None or isinstance(mapping.kernel_traces, NotObserved):
+        return ()
+    return tuple(sorted(mapping.kernel_traces))
+
+
+def _hung(mapping: Mapping | None) -> tuple[str, ...]:
+    if mapping is None or isinstance(mapping.hung_requests, NotObserved):
+        return ()
+    return tuple(sorted(mapping.hung_requests))
+
+
+def _is_teardown(flight: InFlight) -> bool:
+    """Return whether a process unmounts, closes or unmaps.
+
+    ``rbd unmap`` and ``cryptsetup luksClose`` show their verb only in the command line.
+    """
+    if flight.program in _TEAR_DOWN_PROGRAMS:
+        return True
+    words = set(flight.process.command.split())
+    return not words.isdisjoint(_TEAR_DOWN_WORDS)
+
+
+# --------------------------------------------------------------------------------------------------
+# Processes by their pod
+# --------------------------------------------------------------------------------------------------
+
+
+def processes_on(found: Evidence) -> tuple[ProcessRef, ...]:
+    """Return the processes that have the device mounted in their container, or have it open."""
+    processes = [mount.namespace.process for mount in found.container_mounts]
+    processes += [opener.process for opener in found.openers]
+    return tuple({process.pid: process for process in processes}.values())
+
+
+def own_processes(found: Evidence, holder: Holder) -> tuple[ProcessRef, ...]:
+    """Return the processes of pods that use the volume according to the API."""
+    pods = () if isinstance(holder.pods, NotObserved) else holder.pods
+    uids = {pod.ref.uid for pod in pods}
+    return tuple(
+        process for process in processes_on(found) if process.pod_uid and process.pod_uid in uids
+    )
+
+
+def lost_processes(found: Evidence, holder: Holder) -> tuple[ProcessRef, ...]:
+    """Return the processes of pods that the API does not list."""
+    return tuple(
+        process
+        for process in processes_on(found)
+        if process.pod_uid and process.pod_uid in holder.unknown_pod_uids
+    )
+
+
+def unsorted_processes(
+    found: Evidence, holder: Holder, snapshot: Snapshot
+) -> tuple[ProcessRef, ...]:
+    """Return the container processes whose pod may or may not use the volume.
+
+    If not all pods of the API were observed, a container that has the device mounted or open counts
+    as a user of the volume.
+    """
+    pods_seen = not isinstance(holder.pods, NotObserved)
+    if pods_seen and knows_every_pod_on(snapshot.kubernetes, holder.node or ""):
+        return ()
+    known = () if snapshot.kubernetes is None else snapshot.kubernetes.pods
+    uids = set() if isinstance(known, NotObserved) else {pod.ref.uid for pod in known}
+    return tuple(
+        process
+        for process in processes_on(found)
+        if process.pod_uid is not None and (not pods_seen or process.pod_uid not in uids)
+    )
+
+
+def foreign_mounts(found: Evidence, holder: Holder) -> tuple[Mount, ...]:
+    """Return the mounts in containers of pods that do not use the volume according to the API."""
+    pods = () if isinstance(holder.pods, NotObserved) else holder.pods
+    uids = {pod.ref.uid for pod in pods} | set(holder.unknown_pod_uids)
+    return tuple(
+        mount for mount in found.container_mounts if mount.namespace.process.pod_uid not in uids
+    )
+
+
+def pins(found: Evidence, holder: Holder) -> tuple[str, ...]:
+    """Return a sentence for each thing that keeps the device busy although no pod uses it."""
+    lines = [said_of_opener(opener) for opener in found.openers]
+    lines += [said_of_mount(mount) for mount in foreign_mounts(found, holder)]
+    lines += [said_of_mount(mount) for mount in found.other_mounts]
+    lines += [said_of_stacked(device) for device in found.stacked]
+    if not mounts_of(holder.mapping) and found.traces:
+        lines.append(
+            f"the kernel still has a file system on it ({', '.join(found.traces)}), "
+            "but it is not mounted anywhere"
+        )
+    return tuple(dict.fromkeys(lines))
+
+
+# --------------------------------------------------------------------------------------------------
+# Sentences
+# --------------------------------------------------------------------------------------------------
+
+
+def said_of_process(process: ProcessRef) -> str:
+    """Describe a process: its pid, its command, and the pod of its cgroup."""
+    where = f" of pod {process.pod_uid}" if process.pod_uid else ""
+    hung = ", in uninterruptible sleep" if process.state == "D" else ""
+    return f"process {process.pid} ({process.command or 'no name'}){where}{hung}"
+
+
+def said_of_opener(opener: OpenFile) -> str:
+    """Describe how a process keeps the device busy."""
+    process = said_of_process(opener.process)
+    if opener.on_device:
+        return f"{process} has the device open"
+    return {
+        "cwd": f"{process} has its working directory on it",
+        "root": f"{process} has its root directory on it",
+        "mapping": f"{process} has a memory-mapped file on it ({opener.path})",
+        "executable": f"{process} runs an executable on it ({opener.path})",
+    }.get(opener.how, f"{process} has an open file on it ({opener.path})")
+
+
+def said_of_mount(mount: Mount) -> str:
+    """Describe where a device is mounted, and in which mount namespace."""
+    if mount.namespace.is_host:
+        return f"mounted at {mount.path} on the host"
+    return f"mounted at {mount.path} in the mount namespace of " + said_of_process(
+        mount.namespace.process
+    )
+
+
+def said_of_stacked(holder: BlockHolder) -> str:
+    """Describe what is stacked on the device inside the kernel."""
+    label = f" ({holder.label})" if holder.label else ""
+    descriptions = {
+        BlockHolderKind.SWAP: f"swap is on {holder.of or holder.name}",
+        BlockHolderKind.LOOP: f"loop device {holder.name}{label} is backed by it",
+        BlockHolderKind.LUKS: f"LUKS mapping {holder.name}{label} is open on it",
+        BlockHolderKind.DM: f"device-mapper device {holder.name}{label} is open on it",
+        BlockHolderKind.MD: f"RAID device {holder.name}{label} is built on it",
+    }
+    return descriptions.get(holder.kind, f"block device {holder.name}{label} is stacked on it")
+
+
+def pod_names(pods: Iterable[Pod]) -> str:
+    """Return the names of pods: ``default/web-0, default/web-1``."""
+    return ", ".join(str(pod.ref) for pod in pods)

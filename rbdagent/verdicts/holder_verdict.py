@@ -1,0 +1,848 @@
+"""The verdict on one holder: an ordered list of checks, from data in danger to safe to release.
+
+The first check that returns a verdict decides. `Orphaned` is the last one: it is returned only when
+every check before it observed its facts and found nothing. A fact that was not observed ends the
+list before `Orphaned`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from rbdagent.correlate.blocklist import entry_text
+from rbdagent.correlate.holders import is_finished
+from rbdagent.correlate.published_reports import is_nbd
+from rbdagent.model import (
+    BlocklistEntry,
+    DeviceKind,
+    EntityAddress,
+    Holder,
+    HolderKind,
+    HolderVerdict,
+    ImagePresence,
+    ImageView,
+    KubeView,
+    Node,
+    NotObserved,
+    Pod,
+    PodVolumeDirectory,
+    ProcessRef,
+    PublishedMapping,
+    Snapshot,
+    Verdict,
+    Volume,
+    VolumeAttachment,
+)
+from rbdagent.parse.kubelet import pod_uid_of_path
+from rbdagent.verdicts.ceph_daemons import name_of, supposed
+from rbdagent.verdicts.evidence import (
+    Evidence,
+    evidence_of,
+    lost_processes,
+    own_processes,
+    pins,
+    pod_names,
+    said_of_mount,
+    said_of_process,
+    unsorted_processes,
+)
+from rbdagent.verdicts.timing import GRACE, age, is_young, spoken
+from rbdagent.verdicts.volume_verdict import ORDER, fresh_word, maps_by_nbd, report_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+
+class HolderContext(Struct, frozen=True, kw_only=True):
+    """Holds the input of one check: a holder, its evidence, the volume and the snapshot."""
+
+    holder: Holder
+    found: Evidence
+    use: Volume
+    snapshot: Snapshot
+    grace: timedelta
+
+    @property
+    def now(self) -> str:
+        """The time of the snapshot."""
+        return self.snapshot.observed_at
+
+    @property
+    def report(self) -> str:
+        """What the agent of the holder's node reported, and when."""
+        return report_of(self.holder, self.now)
+
+
+class RungResult(Struct, frozen=True, kw_only=True):
+    """Holds the result of a check: a verdict and its evidence."""
+
+    verdict: Verdict
+    reasons: tuple[str, ...]
+
+
+def judge(
+    holder: Holder, use: Volume, snapshot: Snapshot, grace: timedelta = GRACE
+) -> HolderVerdict:
+    """Return the verdict on a holder, with its evidence."""
+    bench = HolderContext(
+        holder=holder, found=evidence_of(holder), use=use, snapshot=snapshot, grace=grace
+    )
+    checks = LOCAL if holder.mapping is not None else REMOTE
+    result = next(result for check in checks if (result := check(bench)) is not None)
+    return HolderVerdict(
+        holder=holder, verdict=result.verdict, reasons=result.reasons, since=snapshot.observed_at
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# Mappings of the node that was observed
+# --------------------------------------------------------------------------------------------------
+
+
+def unknown_image(bench: HolderContext) -> RungResult | None:
+    """Return `Undetermined` for a device whose image was not observed."""
+    mapping = bench.holder.mapping
+    if mapping is None or not isinstance(mapping.spec, NotObserved):
+        return None
+    if bench.use.image is not None and mapping.nbd is not None:
+        return None
+    return RungResult(
+        verdict=Verdict.UNDETERMINED,
+        reasons=(f"the image of {mapping.device} was not observed: {mapping.spec.reason}",),
+    )
+
+
+def dead_nbd(bench: HolderContext) -> RungResult | None:
+    """Return `Dead` for an nbd device without its process.
+
+    sysfs keeps the pid and the backend indefinitely.
+    """
+    mapping = bench.holder.mapping
+    if mapping is None or mapping.nbd is None or mapping.nbd.process is not None:
+        return None
+    recorded = mapping.nbd.recorded_pid
+    noted = f" (sysfs shows the pid {recorded} of a process that has ended)" if recorded else ""
+    return RungResult(
+        verdict=Verdict.DEAD,
+        reasons=(f"no rbd-nbd process serves {mapping.device}{noted}",),
+    )
+
+
+def blocklisted(bench: HolderContext) -> RungResult | None:
+    """Return `Dead` for a blocklisted client.
+
+    Such a client keeps its mappings and mounts; every write fails with -108.
+    """
+    entry = bench.holder.blocklisted_by
+    if not isinstance(entry, BlocklistEntry):
+        return None
+    return RungResult(
+        verdict=Verdict.DEAD,
+        reasons=(f"its client is on the blocklist: {entry_text(entry)}",),
+    )
+
+
+def watch_seen(holder: Holder, view: ImageView | None) -> bool | NotObserved | None:
+    """Return whether the mapping has its watch on the header; None if it does not take a watch.
+
+    Read-only and snapshot mappings do not take a watch (kernel 5.5). An image that is gone has no
+    header to watch. The client of rbd-nbd is not in sysfs, so its watch cannot be identified.
+    """
+    mapping = holder.mapping
+    if mapping is None or mapping.kind is not DeviceKind.KRBD:
+        return None
+    if mapping.snapshot is not None or mapping.read_only is True:
+        return None
+    if holder.watcher is not None:
+        return True
+    if view is not None and view.presence is ImagePresence.GONE:
+        return None
+    facts = (view.presence, view.watchers) if view is not None else (_NO_VIEW,)
+    facts = (*facts, mapping.read_only, mapping.client_address or _NO_ADDRESS)
+    unseen = [fact for fact in facts if isinstance(fact, NotObserved)]
+    return unseen[0] if unseen else False
+
+
+_NO_VIEW: Final = NotObserved(reason="the watchers of its image were not observed")
+_NO_ADDRESS: Final = NotObserved(reason="the address of its client was not observed")
+
+
+def unwatched(bench: HolderContext) -> RungResult | None:
+    """Return `Unwatched` for a writable mapping whose watch is gone: Ceph does not list its client.
+
+    Recorded after a blocklist entry was removed: I/O worked again, the watch did not return.
+    """
+    holder, mapping = bench.holder, bench.holder.mapping
+    seen = watch_seen(holder, bench.use.image_view)
+    if mapping is None or mapping.kind is not DeviceKind.KRBD or seen is None or seen is True:
+        return None
+    if isinstance(mapping.read_only, NotObserved):
+        return None
+    if mapping.watch is False:
+        return RungResult(
+            verdict=Verdict.UNWATCHED, reasons=_without_watch(bench, "the kernel lists no")
+        )
+    moving = bench.found.bringing_up or bench.found.tearing_down
+    if seen is not False or mapping.watch is True or moving:
+        # The node and Ceph are observed one after the other. A mapping that appears or disappears
+        # between the two observations has not lost its watch.
+        return None
+    if isinstance(holder.blocklisted_by, NotObserved):
+        reason = holder.blocklisted_by.reason
+        return RungResult(
+            verdict=Verdict.UNDETERMINED,
+            reasons=(
+                f"{mapping.device} is mapped read-write, but Ceph lists no watch of its client",
+                f"whether that client is blocklisted was not observed: {reason}",
+            ),
+        )
+    return RungResult(verdict=Verdict.UNWATCHED, reasons=_without_watch(bench, "Ceph lists no"))
+
+
+def _without_watch(bench: HolderContext, source: str) -> tuple[str, ...]:
+    mapping = bench.holder.mapping
+    assert mapping is not None  # noqa: S101 - the caller checked it
+    client = f"client.{mapping.client_id} {mapping.client_address}"
+    lines = [f"{mapping.device} is mapped read-write, but {source} watch of {client} on its header"]
+    if isinstance(bench.holder.blocklisted_by, NotObserved):
+        lines.append(
+            "whether the client is blocklisted was not observed: if it is, the verdict is Dead"
+        )
+    else:
+        lines.append("the client is not on the blocklist, or no longer: it can write")
+    return tuple(lines)
+
+
+def returned_dirty(bench: HolderContext) -> RungResult | None:
+    """Return `ReturnedDirty` for a node that was declared lost and still has the image mapped."""
+    holder = bench.holder
+    node = holder.node_object
+    if not isinstance(node, Node) or not node.out_of_service:
+        return None
+    if isinstance(holder.pods, NotObserved) or bench.found.running:
+        return None
+    if isinstance(holder.attachment, NotObserved | VolumeAttachment):
+        return None
+    lines = [
+        f"node {node.name} has the out-of-service taint, so its volumes were force-detached",
+        "the node still has this image mapped",
+    ]
+    boot_id = bench.snapshot.node.boot_id if bench.snapshot.node is not None else None
+    if boot_id and node.boot_id == boot_id:
+        lines.append("the node has not rebooted since kubelet last reported")
+    return RungResult(verdict=Verdict.RETURNED_DIRTY, reasons=tuple(lines))
+
+
+def in_use(bench: HolderContext) -> RungResult | None:
+    """Return `InUse` if a pod, a container or a pod's path uses the volume, or may use it."""
+    holder, found = bench.holder, bench.found
+    if found.running:
+        return RungResult(
+            verdict=Verdict.IN_USE,
+            reasons=(f"used by {_pods(found.running)} on {holder.node}",),
+        )
+    groups: tuple[tuple[str, tuple[ProcessRef, ...]], ...] = (
+        ("a container of its pod still uses the device", own_processes(found, holder)),
+        (
+            "a container of a pod that the API does not list uses the device",
+            lost_processes(found, holder),
+        ),
+        (
+            "a container uses the device, and whether its pod uses the volume was not observed",
+            unsorted_processes(found, holder, bench.snapshot),
+        ),
+    )
+    for reason, processes in groups:
+        if processes:
+            lines = tuple(said_of_process(process) for process in processes)
+            return RungResult(verdict=Verdict.IN_USE, reasons=(reason, *lines))
+    return _in_use_by_path(bench) or _in_use_by_directory(bench)
+
+
+def _in_use_by_path(bench: HolderContext) -> RungResult | None:
+    """Return `InUse` for a mount at a pod's path.
+
+    It does not apply if the API lists the pod, or if the plugin is down and cannot unmount.
+    """
+    holder, found = bench.holder, bench.found
+    pods = () if isinstance(holder.pods, NotObserved) else holder.pods
+    explained = {pod.ref.uid for pod in pods}
+    unexplained = [
+        mount for mount in found.pod_mounts if pod_uid_of_path(mount.path) not in explained
+    ]
+    driver_is_down = holder.driver_registered is False and not isinstance(holder.pods, NotObserved)
+    if not unexplained or driver_is_down:
+        return None
+    return RungResult(
+        verdict=Verdict.IN_USE,
+        reasons=tuple(f"{said_of_mount(mount)}, a volume path of a pod" for mount in unexplained),
+    )
+
+
+def _in_use_by_directory(bench: HolderContext) -> RungResult | None:
+    """Return `InUse` for a pod that has not finished and has a directory of the volume.
+
+    The directory counts as use, whichever claims the pod has according to the API.
+    """
+    kube = bench.snapshot.kubernetes
+    pods = () if kube is None or isinstance(kube.pods, NotObserved) else kube.pods
+    seen = bench.holder.pods
+    known = set() if isinstance(seen, NotObserved) else {pod.ref.uid for pod in seen}
+    active = {pod.ref.uid: pod for pod in pods if not is_finished(pod)}
+    lines = tuple(
+        f"kubelet has a volume directory of pod {active[directory.pod_uid].ref}: {directory.path}"
+        for directory in _pod_directories(bench.holder)
+        if directory.pod_uid in active and directory.pod_uid not in known
+    )
+    return RungResult(verdict=Verdict.IN_USE, reasons=lines) if lines else None
+
+
+def _pods(pods: tuple[Pod, ...]) -> str:
+    return f"{'pod' if len(pods) == 1 else 'pods'} {pod_names(pods)}"
+
+
+def _pods_are(pods: tuple[Pod, ...]) -> str:
+    return f"{_pods(pods)} {'is' if len(pods) == 1 else 'are'}"
+
+
+def between_steps(bench: HolderContext) -> RungResult | None:
+    """Return `Staged` while kubelet or the driver works on the volume or waits to retry."""
+    found, node = bench.found, bench.holder.node
+    if found.waiting:
+        return RungResult(
+            verdict=Verdict.STAGED,
+            reasons=(f"{_pods_are(found.waiting)} scheduled to {node} but not running yet",),
+        )
+    if found.ending:
+        return RungResult(
+            verdict=Verdict.STAGED,
+            reasons=(
+                f"{_pods_are(found.ending)} finished and being deleted on {node}",
+                *_plugin(bench),
+            ),
+        )
+    if _plugin(bench):
+        return RungResult(verdict=Verdict.STAGED, reasons=_plugin(bench))
+    if found.bringing_up:
+        return RungResult(
+            verdict=Verdict.STAGED,
+            reasons=tuple(
+                f"{said_of_process(flight.process)} is working on it"
+                for flight in found.bringing_up
+            ),
+        )
+    if found.pod_mounts:
+        lines = tuple(said_of_mount(mount) for mount in found.pod_mounts)
+        return RungResult(verdict=Verdict.STAGED, reasons=("its pod has finished", *lines))
+    return None
+
+
+def _plugin(bench: HolderContext) -> tuple[str, ...]:
+    """Return a line if the driver is down and kubelet therefore cannot unmount the volume."""
+    holder, found = bench.holder, bench.found
+    if holder.driver_registered is not False:
+        return ()
+    if not (
+        found.staging_mounts or found.pod_mounts or isinstance(holder.attachment, VolumeAttachment)
+    ):
+        return ()
+    return (
+        f"the CSI driver on {holder.node} does not respond, so kubelet cannot unmount the volume",
+    )
+
+
+def administrators(bench: HolderContext) -> RungResult | None:
+    """Return `Foreign` if nothing shows that Kubernetes created the image.
+
+    The agent never unmaps the mapping of an administrator.
+    """
+    holder = bench.holder
+    if holder.is_kubernetes_managed or isinstance(holder.pods, NotObserved):
+        return None
+    return RungResult(
+        verdict=Verdict.FOREIGN,
+        reasons=(
+            (
+                "no PersistentVolume, staging directory, image metadata or name shows that "
+                "Kubernetes created the image: it was mapped manually"
+            ),
+            *pins(bench.found, holder),
+        ),
+    )
+
+
+def pinned(bench: HolderContext) -> RungResult | None:
+    """Return `Pinned` if no pod uses the device, but something else keeps it busy."""
+    holder = bench.holder
+    kept = pins(bench.found, holder)
+    if not kept:
+        return None
+    if isinstance(holder.pods, NotObserved):
+        return RungResult(
+            verdict=Verdict.UNDETERMINED,
+            reasons=(*kept, f"whether a pod uses it was not observed: {holder.pods.reason}"),
+        )
+    return RungResult(verdict=Verdict.PINNED, reasons=kept)
+
+
+def finishing(bench: HolderContext) -> RungResult | None:
+    """Return `Staged` while a process unmounts or unmaps the device, or a request hangs."""
+    found = bench.found
+    if found.tearing_down:
+        lines = tuple(
+            f"{said_of_process(flight.process)} is unmounting, closing or unmapping it"
+            for flight in found.tearing_down
+        )
+        return RungResult(verdict=Verdict.STAGED, reasons=lines)
+    if found.hung:
+        return RungResult(
+            verdict=Verdict.STAGED,
+            reasons=(f"requests to Ceph hang: {', '.join(found.hung[:3])}",),
+        )
+    return None
+
+
+def not_observed(bench: HolderContext) -> RungResult | None:
+    """Return `Undetermined` if a fact that `Orphaned` requires was not observed."""
+    missing = unseen_facts(bench)
+    if not missing:
+        return None
+    return RungResult(
+        verdict=Verdict.UNDETERMINED,
+        reasons=tuple(f"not observed: {what} ({why.reason})" for what, why in missing),
+    )
+
+
+def unseen_facts(bench: HolderContext) -> tuple[tuple[str, NotObserved], ...]:
+    """Return the facts that `Orphaned` requires and that were not observed."""
+    holder, mapping = bench.holder, bench.holder.mapping
+    assert mapping is not None  # noqa: S101 - only the checks of LOCAL call this
+    process = mapping.nbd.process if mapping.nbd is not None else None
+    facts: tuple[tuple[str, object], ...] = (
+        ("mounts in all mount namespaces", mapping.mounts),
+        ("processes that have it open", mapping.openers),
+        ("device-mapper, loop and swap on it", mapping.holders),
+        ("live file systems in the kernel", mapping.kernel_traces),
+        ("its rbd-nbd process", process),
+        ("running map, mount and unmap processes", holder.in_flight),
+        ("kubelet's staging directories", holder.staging),
+        ("kubelet's pod directories", holder.pod_volumes),
+        ("pods on this node", holder.pods),
+        ("VolumeAttachments", holder.attachment),
+        ("the Ceph blocklist", holder.blocklisted_by),
+        ("its watch on the image", watch_seen(holder, bench.use.image_view)),
+        ("whether the image exists", _presence(bench.use.image_view)),
+    )
+    missing = [(what, fact) for what, fact in facts if isinstance(fact, NotObserved)]
+    if watch_seen(holder, bench.use.image_view) is False:
+        # The kernel lists the watch, Ceph does not: one of the two observations is out of date.
+        reason = "the kernel lists it and Ceph does not: run the command again"
+        missing.append(("its watch on the image", NotObserved(reason=reason)))
+    return tuple(missing)
+
+
+def _presence(view: ImageView | None) -> ImagePresence | NotObserved:
+    return (
+        NotObserved(reason="no Ceph cluster reported this image") if view is None else view.presence
+    )
+
+
+def young(bench: HolderContext) -> RungResult | None:
+    """Return `Staged` within the grace period, so that kubelet and the controller can finish."""
+    holder, now = bench.holder, bench.now
+    attachment = holder.attachment
+    has_attachment = isinstance(attachment, VolumeAttachment) and attachment.deleting_since is None
+    found = bench.found
+    left = bool(found.staging_mounts or found.own_luks or _pod_directories(holder))
+    if not has_attachment and not left:
+        # kubelet cleans up a mapping that has an attachment, a staging mount or a pod's directory.
+        # kubelet does not know a mapping with none of them, even if kubelet started only just now
+        # (recorded: kubelet forgets).
+        return None
+    lines: list[str] = []
+    created = attachment.created_at if isinstance(attachment, VolumeAttachment) else None
+    if has_attachment and is_young(created, now, bench.grace) is not False:
+        lines.append(f"its VolumeAttachment is {spoken(age(created, now))} old")
+    lines += _recent_kill(bench)
+    lines += _kubelet_cleanup(bench)
+    if not lines:
+        return None
+    if lines == [_KUBELET_UNSEEN]:
+        return RungResult(verdict=Verdict.UNDETERMINED, reasons=tuple(lines))
+    return RungResult(
+        verdict=Verdict.STAGED,
+        reasons=(
+            *lines,
+            f"within the grace period of {spoken(bench.grace)}: wait, then run the command again",
+        ),
+    )
+
+
+def _pod_directories(holder: Holder) -> tuple[PodVolumeDirectory, ...]:
+    return () if isinstance(holder.pod_volumes, NotObserved) else holder.pod_volumes
+
+
+_KUBELET_UNSEEN: Final = (
+    "when kubelet started was not observed: kubelet may still be working on this volume"
+)
+
+
+def _kubelet_cleanup(bench: HolderContext) -> list[str]:
+    """Return a line if kubelet may still clean up the volume.
+
+    The grace period starts again when kubelet starts. A kubelet that is down finishes nothing until
+    it runs again.
+    """
+    node = bench.snapshot.node
+    kubelet = None if node is None or isinstance(node.kubelet, NotObserved) else node.kubelet
+    if kubelet is None or isinstance(kubelet.process, NotObserved):
+        return [_KUBELET_UNSEEN]
+    if kubelet.process is None:
+        return [f"kubelet is not running on {bench.holder.node}: it finishes this after it starts"]
+    fresh = is_young(kubelet.process.started_at, bench.now, bench.grace)
+    if fresh is None:
+        return [_KUBELET_UNSEEN]
+    if fresh:
+        return [f"kubelet started {spoken(age(kubelet.process.started_at, bench.now))} ago"]
+    return []
+
+
+def _recent_kill(bench: HolderContext) -> list[str]:
+    """Return a line if kubelet stopped a pod here recently: its cleanup may still be running."""
+    return [
+        f"pod {event.subject} was stopped {spoken(age(event.last_seen, bench.now))} ago"
+        for event in bench.use.events
+        if event.kind == "Pod"
+        and event.reason == "Killing"
+        and is_young(event.last_seen, bench.now, bench.grace)
+        and event.reporter in ("", "kubelet", f"kubelet, {bench.holder.node}")
+    ][:1]
+
+
+def orphaned(bench: HolderContext) -> RungResult | None:
+    """Return `Orphaned`: everything that could use the device was observed, and nothing does."""
+    holder, found = bench.holder, bench.found
+    own = found.own_luks
+    lines = [
+        (
+            "no pod on this node uses it, no container has it mounted, no process has it open, "
+            f"and nothing{' else' if own else ''} is stacked on it"
+        )
+    ]
+    lines += [
+        f"its LUKS mapping {device.label} remains, and no process has it open" for device in own
+    ]
+    if found.staging_mounts:
+        lines.append(f"only its staging mount remains: {found.staging_mounts[0].path}")
+    else:
+        lines.append("it is not mounted anywhere")
+    attachment = holder.attachment
+    if isinstance(attachment, VolumeAttachment):
+        state = "is being deleted" if attachment.deleting_since else "exists, but no pod needs it"
+        lines.append(f"VolumeAttachment {attachment.name} {state}")
+    else:
+        lines.append("no VolumeAttachment refers to this node, so no controller will clean it up")
+    lines.append(f"observed once, at {bench.now}")
+    return RungResult(verdict=Verdict.ORPHANED, reasons=tuple(lines))
+
+
+LOCAL: Final[tuple[Callable[[HolderContext], RungResult | None], ...]] = (
+    unknown_image,
+    dead_nbd,
+    blocklisted,
+    unwatched,
+    returned_dirty,
+    in_use,
+    between_steps,
+    administrators,
+    pinned,
+    finishing,
+    not_observed,
+    young,
+    orphaned,
+)
+"""In this order; `orphaned` always returns a result."""
+
+
+# --------------------------------------------------------------------------------------------------
+# Other holders: watchers, and pods whose node shows neither a watch nor a mapping
+# --------------------------------------------------------------------------------------------------
+
+
+def passing_by(bench: HolderContext) -> RungResult | None:
+    """Return `Foreign` for a short open of the image.
+
+    ceph-csi's in-use check opens the image for a moment, repeatedly (recorded).
+    """
+    if not bench.holder.transient:
+        return None
+    return RungResult(
+        verdict=Verdict.FOREIGN,
+        reasons=("seen in one of two observations: a short open, such as ceph-csi's in-use check",),
+    )
+
+
+def ceph_service(bench: HolderContext) -> RungResult | None:
+    """Return `Foreign` for ceph-mgr and rbd-mirror, which watch images as part of their work."""
+    daemon = bench.holder.daemon
+    if daemon is None:
+        return None
+    return RungResult(verdict=Verdict.FOREIGN, reasons=(name_of(daemon, bench.use),))
+
+
+def lingering(bench: HolderContext) -> RungResult | None:
+    """Return the verdict on a watch from this node's address that belongs to no mapping here.
+
+    It is a librbd program, or a watch that has not expired yet.
+    """
+    holder, node = bench.holder, bench.snapshot.node
+    if not holder.is_local or holder.watcher is None or node is None:
+        return None
+    if isinstance(node.mappings, NotObserved):
+        reason = f"the mappings of {holder.node} were not observed: {node.mappings.reason}"
+        return RungResult(verdict=Verdict.UNDETERMINED, reasons=(reason,))
+    unnamed = [mapping.device for mapping in node.mappings if isinstance(mapping.spec, NotObserved)]
+    if unnamed:
+        reason = f"the image of {', '.join(unnamed)} was not observed"
+        return RungResult(verdict=Verdict.UNDETERMINED, reasons=(reason,))
+    if holder.kind is HolderKind.KRBD:
+        return RungResult(
+            verdict=Verdict.UNDETERMINED,
+            reasons=(
+                (
+                    f"the watch comes from {holder.node}, and no mapping there belongs to its "
+                    "client: a watch lingers for up to 30s after its client died"
+                ),
+            ),
+        )
+    program = supposed(holder, bench.use) or "rbd, qemu"
+    return RungResult(
+        verdict=Verdict.FOREIGN,
+        reasons=(f"a librbd program on {holder.node} ({program}), not a mapped device",),
+    )
+
+
+def unknown_node(bench: HolderContext) -> RungResult | None:
+    """Return the verdict on a client whose address no Node object lists.
+
+    Its address may be in an overlay network or another cluster, or its client an ``rbd`` shell.
+    """
+    holder, kube = bench.holder, bench.snapshot.kubernetes
+    if holder.node is not None or holder.watcher is None:
+        return None
+    ip = holder.watcher.address.ip
+    if not knows_every_node_at(holder.watcher.address, kube):
+        reason = f"the nodes of the cluster are unknown, so {ip} may be the address of any of them"
+        return RungResult(verdict=Verdict.UNDETERMINED, reasons=(reason,))
+    if holder.kind is HolderKind.LIBRBD:
+        program = supposed(holder, bench.use) or "qemu, an rbd shell"
+        return RungResult(
+            verdict=Verdict.FOREIGN,
+            reasons=(f"no node has the address {ip}; the client is probably librbd ({program})",),
+        )
+    return RungResult(
+        verdict=Verdict.UNDETERMINED,
+        reasons=(
+            (
+                f"no Node object lists the address {ip}: it belongs to a second network or an "
+                "overlay of a node, or to a machine outside this cluster"
+            ),
+        ),
+    )
+
+
+def knows_every_node_at(address: EntityAddress, kube: KubeView | None) -> bool:
+    """Return whether all Nodes that can have this address were observed."""
+    if kube is None or isinstance(kube.nodes, NotObserved):
+        return False
+    return kube.nodes_complete or str(address) in kube.searched
+
+
+def node_down(bench: HolderContext) -> RungResult | None:
+    """Return `NodeDown` if the node is gone or not Ready: its kubelet does not report holders."""
+    holder = bench.holder
+    node = holder.node_object
+    if isinstance(node, NotObserved) or holder.node is None:
+        return None
+    if node is None:
+        if holder.is_local:
+            return None
+        lines = [f"there is no Node object {holder.node}"]
+        lines += [f"{bench.report}: {holder.published.verdict}"] if holder.published else []
+        return RungResult(verdict=Verdict.NODE_DOWN, reasons=tuple(lines))
+    if node.ready is True or holder.is_local:
+        return None
+    state = "NotReady" if node.ready is False else "Unknown: its kubelet has not reported"
+    since = f" for {spoken(age(node.ready_changed_at, bench.now))}" if node.ready_changed_at else ""
+    lines = [f"node {node.name} is {state}{since}"]
+    if holder.watcher is not None:
+        lines.append("its watch is alive: according to Ceph, the machine is running and may write")
+    elif holder.published is not None:
+        lines.append(f"{bench.report}: {holder.published.verdict}")
+    return RungResult(verdict=Verdict.NODE_DOWN, reasons=tuple(lines))
+
+
+def returned_remotely(bench: HolderContext) -> RungResult | None:
+    """Return `ReturnedDirty` for a node with the out-of-service taint that is alive.
+
+    Its watch or its agent shows that it is alive.
+    """
+    holder = bench.holder
+    node = holder.node_object
+    if not isinstance(node, Node) or not node.out_of_service:
+        return None
+    if isinstance(holder.attachment, NotObserved | VolumeAttachment) or bench.found.running:
+        return None
+    if holder.watcher is not None:
+        proof = "a client at its address still watches the image"
+    elif fresh_word(holder, bench.snapshot) is not None:
+        proof = bench.report
+    else:
+        return None
+    return RungResult(
+        verdict=Verdict.RETURNED_DIRTY,
+        reasons=(f"node {node.name} is Ready and has the out-of-service taint", proof),
+    )
+
+
+def own_check(bench: HolderContext) -> RungResult | None:
+    """Return `Foreign` for the client of NodeStage: it opens the image by librbd before it maps."""
+    holder = bench.holder
+    if holder.kind is not HolderKind.LIBRBD or bench.use.persistent_volume is None:
+        return None
+    if not bench.found.waiting or bench.found.running or maps_by_nbd(bench.use):
+        return None
+    return RungResult(
+        verdict=Verdict.FOREIGN,
+        reasons=(
+            (
+                f"{_pods_are(bench.found.waiting)} waiting on {holder.node}: this is probably "
+                "ceph-csi's own in-use check there"
+            ),
+        ),
+    )
+
+
+def pods_there(bench: HolderContext) -> RungResult | None:
+    """Return the verdict that follows from the pods on the holder's node, according to the API."""
+    holder, found = bench.holder, bench.found
+    if found.running:
+        lines = [f"used by {_pods(found.running)} on {holder.node}, according to the API"]
+        if holder.watcher is None:
+            lines.append("no watch of that node was observed")
+        if holder.is_local and holder.mapping is None:
+            lines.append(f"no mapping of the image was observed on {holder.node}")
+            return RungResult(verdict=Verdict.UNDETERMINED, reasons=tuple(lines))
+        return RungResult(verdict=Verdict.IN_USE, reasons=tuple(lines))
+    if found.waiting or found.ending:
+        pods = found.waiting or found.ending
+        state = "starting" if found.waiting else "terminating"
+        reason = f"{_pods_are(pods)} {state} on {holder.node}"
+        return RungResult(verdict=Verdict.STAGED, reasons=(reason,))
+    return None
+
+
+_DANGERS: Final = frozenset({Verdict.UNWATCHED, Verdict.RETURNED_DIRTY, Verdict.DEAD})
+"""These endanger data, so they take precedence over a running pod and over a node that is not
+Ready."""
+
+
+def reported_danger(bench: HolderContext) -> RungResult | None:
+    """Return the fresh report of the agent on that node, if its verdict means danger for the data.
+
+    Ceph's own answer is newer: a watch that has returned, or a blocklist entry that is gone.
+    """
+    holder = bench.holder
+    mapping = fresh_word(holder, bench.snapshot)
+    if mapping is None or mapping.verdict not in _DANGERS:
+        return None
+    if mapping.verdict is not Verdict.DEAD:
+        is_watched = mapping.verdict is Verdict.UNWATCHED and holder.watcher is not None
+        return None if is_watched else published(bench)
+    if is_nbd(mapping) or holder.blocklisted_by is not None:
+        return published(bench)
+    return RungResult(
+        verdict=Verdict.UNWATCHED,
+        reasons=(
+            f"{bench.report}: Dead, and Ceph no longer lists a blocklist entry of its client",
+            "after its entry is removed, a client can write again, but its watch does not return",
+        ),
+    )
+
+
+def published(bench: HolderContext) -> RungResult | None:
+    """Return the verdict that the agent of the holder's node reported, if the report is fresh."""
+    mapping = fresh_word(bench.holder, bench.snapshot)
+    if mapping is None or mapping.verdict not in ORDER:
+        return None
+    if _lacks_its_watch(bench, mapping):
+        return RungResult(
+            verdict=Verdict.UNDETERMINED,
+            reasons=(
+                f"{bench.report}: {mapping.verdict}",
+                (
+                    "Ceph lists no watch of that client now: the device was unmapped since then, "
+                    "or the client lost its watch and can still write"
+                ),
+                *mapping.reasons,
+            ),
+        )
+    return RungResult(verdict=mapping.verdict, reasons=(bench.report, *mapping.reasons))
+
+
+def _lacks_its_watch(bench: HolderContext, mapping: PublishedMapping) -> bool:
+    """Return whether a mapping that takes a watch is reported, but Ceph lists no watch of it.
+
+    Read-only mappings take no watch (kernel 5.5); the client of rbd-nbd is not in sysfs.
+    """
+    view = bench.use.image_view
+    return (
+        bench.holder.watcher is None
+        and view is not None
+        and not isinstance(view.watchers, NotObserved)
+        and mapping.read_only is not True
+        and mapping.verdict is not Verdict.UNWATCHED
+        and not is_nbd(mapping)
+    )
+
+
+def not_looked(bench: HolderContext) -> RungResult | None:
+    """Return `Undetermined`: only the holder's own node shows what the holder does."""
+    holder = bench.holder
+    if holder.node is None:
+        return RungResult(verdict=Verdict.UNDETERMINED, reasons=("its node is unknown",))
+    lines = [f"its use on {holder.node} can be observed only on that node"]
+    node, mapping = holder.published_by, holder.published
+    if node is not None and mapping is not None:
+        ago = spoken(age(node.observed_at, bench.now))
+        lines.append(f"the last report of the agent there is {ago} old: {mapping.verdict}")
+    if isinstance(holder.pods, NotObserved):
+        lines.append(f"pods there were not observed: {holder.pods.reason}")
+    else:
+        lines.append(f"according to the API, no pod on {holder.node} uses the volume")
+    if holder.attachment is None:
+        lines.append(
+            f"no VolumeAttachment refers to {holder.node}: if it is a mapping, kubelet there has "
+            "most likely forgotten it"
+        )
+    return RungResult(verdict=Verdict.UNDETERMINED, reasons=tuple(lines))
+
+
+REMOTE: Final[tuple[Callable[[HolderContext], RungResult | None], ...]] = (
+    passing_by,
+    ceph_service,
+    blocklisted,
+    reported_danger,
+    unknown_node,
+    node_down,
+    returned_remotely,
+    own_check,
+    pods_there,
+    lingering,
+    published,
+    not_looked,
+)
+"""In this order; `not_looked` always returns a result."""

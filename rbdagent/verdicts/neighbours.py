@@ -1,0 +1,27 @@
+"""Nodes whose RBDNode is worth reading: only those that watch an image this node may write to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rbdagent.correlate.unknown_watchers import nodes_of_strangers
+from rbdagent.verdicts.volume_verdict import is_writable, may_share_writing
+
+if TYPE_CHECKING:
+    from rbdagent.model import Volume
+
+
+def neighbours(use: Volume, node_name: str) -> tuple[str, ...]:
+    """Return, in order, the other nodes whose RBDNode may prove a conflict over an image.
+
+    Empty if this node only reads, or if several nodes may write.
+    """
+    return nodes_of_strangers(use, node_name) if would_conflict(use) else ()
+
+
+def would_conflict(use: Volume) -> bool:
+    """Return whether a second writer would be a conflict."""
+    writes = any(
+        is_writable(holder.mapping) is not False for holder in use.holders if holder.mapping
+    )
+    return writes and not may_share_writing(use)

@@ -1,0 +1,402 @@
+"""The verdict on a target: that of its most severe holder, or the verdict without a holder."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rbdagent.correlate.holders import (
+    FIRST_KERNEL_COOKIE,
+    cluster_with,
+    device_identity_unknown,
+    has_fresh_report,
+    is_ceph_daemon,
+)
+from rbdagent.correlate.image_identity import clusters_of, fsids_of
+from rbdagent.correlate.volume_names import (
+    covers_claims,
+    handle_of,
+    knows_every_volume_of,
+    names_of,
+    names_of_use,
+    node_named,
+)
+from rbdagent.model import (
+    CsiSource,
+    DeviceKind,
+    Holder,
+    HolderVerdict,
+    ImagePresence,
+    Mapping,
+    Node,
+    NotObserved,
+    PersistentVolume,
+    PublishedMapping,
+    Snapshot,
+    SourceState,
+    Verdict,
+    Volume,
+    VolumeAttachment,
+    observed_of,
+)
+from rbdagent.verdicts.coverage import missing_of_nodes, reporting_nodes
+from rbdagent.verdicts.timing import age, is_young, spoken
+
+ORDER: Final = (
+    Verdict.UNWATCHED,
+    Verdict.RETURNED_DIRTY,
+    Verdict.DEAD,
+    Verdict.IN_USE,
+    Verdict.NODE_DOWN,
+    Verdict.UNDETERMINED,
+    Verdict.STAGED,
+    Verdict.PINNED,
+    Verdict.ORPHANED,
+    Verdict.FOREIGN,
+)
+"""Danger for data first, then use, then facts that were not observed, then unused holders.
+
+A target is Orphaned only if all its holders are. A user, or a holder whose state was not observed,
+takes precedence.
+"""
+
+PODS_ELSEWHERE: Final = "pods on other nodes"
+"""Not observed if the target names no claim: then only the pods of this node were listed."""
+
+
+def target_verdict(use: Volume, judged: tuple[HolderVerdict, ...], snapshot: Snapshot) -> Verdict:
+    """Return the verdict on the target."""
+    if use.unbacked:
+        return Verdict.NOT_BACKED
+    if conflicting(use, judged, snapshot):
+        return Verdict.CONFLICT
+    if is_ambiguous(use, snapshot):
+        return Verdict.UNDETERMINED
+    holding = [candidate for candidate in judged if not candidate.holder.transient]
+    if not holding or only_ceph_itself(holding):
+        # ceph-mgr and rbd-mirror may watch any image. Another client may hold it unobserved.
+        return _verdict_without_holder(use, snapshot)
+    # The device of a killed rbd-nbd remains indefinitely. The client that replaced it matters.
+    holding = [candidate for candidate in holding if not is_left_behind(candidate)] or holding
+    verdicts = {candidate.verdict for candidate in holding}
+    worst = next(verdict for verdict in ORDER if verdict in verdicts)
+    is_shared = worst is Verdict.IN_USE and len(sharing(judged)) > 1
+    return Verdict.SHARED if is_shared else worst
+
+
+def is_left_behind(judged: HolderVerdict) -> bool:
+    """Return whether it is a dead nbd device that is not mounted, not open and not stacked on."""
+    mapping = judged.holder.mapping
+    return (
+        judged.verdict is Verdict.DEAD
+        and mapping is not None
+        and mapping.kind is DeviceKind.NBD
+        and mapping.mounts == mapping.openers == mapping.holders == ()
+    )
+
+
+def only_ceph_itself(holding: list[HolderVerdict]) -> bool:
+    """Return whether all holders are Ceph's own daemons."""
+    return all(is_ceph_daemon(judged.holder) for judged in holding)
+
+
+def sharing(judged: tuple[HolderVerdict, ...]) -> tuple[HolderVerdict, ...]:
+    """Return the holders that are in use, one per node."""
+    used = [candidate for candidate in judged if candidate.verdict is Verdict.IN_USE]
+    by_node = {user.holder.node or str(user.holder.watcher): user for user in used}
+    return tuple(by_node.values())
+
+
+# --------------------------------------------------------------------------------------------------
+# Conflict
+# --------------------------------------------------------------------------------------------------
+
+
+def conflicting(
+    use: Volume, judged: tuple[HolderVerdict, ...], snapshot: Snapshot
+) -> tuple[HolderVerdict, ...]:
+    """Return the holders that have the image read-write on several nodes without permission.
+
+    Short-lived watches, librbd watches (ceph-csi's in-use check, an ``rbd`` shell) and watches from
+    unknown nodes are no proof.
+    """
+    # A PV of the image that was not observed may allow several writers.
+    if not knows_every_volume_of(use.image, snapshot.kubernetes) or may_share_writing(use):
+        return ()
+    writers = {
+        candidate.holder.node: candidate
+        for candidate in judged
+        if candidate.holder.node and _writes(candidate, use, snapshot)
+    }
+    return tuple(writers[node] for node in sorted(writers)) if len(writers) > 1 else ()
+
+
+def volumes_of_use(use: Volume) -> tuple[PersistentVolume, ...]:
+    """Return all PVs of the image."""
+    first = () if use.persistent_volume is None else (use.persistent_volume,)
+    return (*first, *use.other_volumes)
+
+
+def driver_of(use: Volume) -> str | None:
+    """Return the CSI driver of the PV; None without one."""
+    volume = use.persistent_volume
+    pair = handle_of(volume.source) if volume is not None else None
+    return pair[0] if pair is not None else None
+
+
+def may_share_writing(use: Volume) -> bool:
+    """Return whether several nodes may write the image through one of its PVs."""
+    return any(_has_many_writers(volume) for volume in volumes_of_use(use))
+
+
+def is_read_only(use: Volume) -> bool:
+    """Return whether all PVs of the image are staged read-only: such mappings take no watch."""
+    volumes = volumes_of_use(use)
+    return bool(volumes) and all(_has_readers_only(volume) for volume in volumes)
+
+
+def may_be_shared(use: Volume) -> bool:
+    """Return whether several nodes may map the image: as a raw block device, or read-only."""
+    return may_share_writing(use) or is_read_only(use)
+
+
+def may_volume_be_shared(volume: PersistentVolume) -> bool:
+    """Return whether several nodes may map the image of one PV."""
+    return _has_many_writers(volume) or _has_readers_only(volume)
+
+
+def _has_many_writers(volume: PersistentVolume) -> bool:
+    """Return whether several nodes may write: only ReadWriteMany on a raw block device allows it.
+
+    Kubernetes attaches a ReadWriteMany file system to several nodes too, but two nodes that write
+    to the same ext4 destroy it.
+    """
+    return "ReadWriteMany" in volume.access_modes and volume.volume_mode == "Block"
+
+
+def _has_readers_only(volume: PersistentVolume) -> bool:
+    """Return whether a PV is staged read-only.
+
+    kubelet passes the first of a PV's access modes to the driver (csi_attacher.go, MountDevice).
+    """
+    first = volume.access_modes[:1]
+    return getattr(volume.source, "read_only", False) or first == ("ReadOnlyMany",)
+
+
+def maps_by_nbd(use: Volume) -> bool:
+    """Return whether ceph-csi maps it by rbd-nbd, whose watch is that of any librbd client."""
+    sources = (volume.source for volume in volumes_of_use(use))
+    return any(
+        isinstance(source, CsiSource) and dict(source.attributes).get("mounter") == DeviceKind.NBD
+        for source in sources
+    )
+
+
+def is_writable(mapping: Mapping | None) -> bool | NotObserved:
+    """Return whether a mapping is read-write."""
+    if mapping is None or mapping.snapshot is not None:
+        return False
+    if isinstance(mapping.read_only, NotObserved):
+        return mapping.read_only
+    return not mapping.read_only
+
+
+def fresh_word(holder: Holder, snapshot: Snapshot) -> PublishedMapping | None:
+    """Return the mapping that the agent of another node published, if its report is fresh."""
+    fresh = not holder.is_local and has_fresh_report(holder, snapshot)
+    return holder.published if fresh else None
+
+
+def report_of(holder: Holder, now: str) -> str:
+    """Return a phrase about the report of another node's agent and its age; "" without a report."""
+    node, mapping = holder.published_by, holder.published
+    if node is None or mapping is None:
+        return ""
+    since = spoken(age(node.observed_at, now))
+    return f"the agent on {node.name} reported {mapping.device} {since} ago"
+
+
+def _writes(judged: HolderVerdict, use: Volume, snapshot: Snapshot) -> bool:
+    holder = judged.holder
+    if holder.transient or judged.verdict in (Verdict.FOREIGN, Verdict.DEAD, Verdict.NODE_DOWN):
+        return False
+    if holder.mapping is not None:
+        return is_writable(holder.mapping) is True
+    published = fresh_word(holder, snapshot)
+    # If a client has no watch now, its report may be older than its unmap, unless the report
+    # already shows the client without a watch.
+    is_mapped = holder.watcher is not None or judged.verdict is Verdict.UNWATCHED
+    if published is not None and published.read_only is False and is_mapped:
+        return True
+    if holder.watcher is not None:
+        by_kernel = holder.watcher.cookie >= FIRST_KERNEL_COOKIE
+        return not holder.is_local and (by_kernel or judged.verdict is Verdict.IN_USE)
+    return judged.verdict is Verdict.IN_USE and not is_read_only(use)
+
+
+# --------------------------------------------------------------------------------------------------
+# Without a holder
+# --------------------------------------------------------------------------------------------------
+
+
+def _verdict_without_holder(use: Volume, snapshot: Snapshot) -> Verdict:
+    if use.image is None:
+        return Verdict.UNDETERMINED
+    nodes = attached_on_paper(use, snapshot)
+    if nodes:
+        if any(about_to_stage(use, node) or under_way(use, node, snapshot) for node in nodes):
+            return Verdict.STAGED
+        return Verdict.STALE_ATTACHMENT
+    if missing_for_free(use, snapshot):
+        return Verdict.UNDETERMINED
+    # No node stages a volume before the attacher is done: this volume is being attached.
+    return Verdict.STAGED if observed_of(use.attachments) else Verdict.FREE
+
+
+def attached_on_paper(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the nodes whose VolumeAttachment is attached and that certainly have no mapping.
+
+    A node is certain if it was observed, by this snapshot or by a fresh report of its agent. The
+    absence of a watch is no proof: read-only mappings take no watch, and a client may have lost its
+    watch.
+    """
+    if missing_devices(snapshot) or is_ambiguous(use, snapshot):
+        return ()
+    attachments = () if isinstance(use.attachments, NotObserved) else use.attachments
+    attached = {attachment.node_name for attachment in attachments if attachment.attached}
+    local = snapshot.node.node_name if snapshot.node is not None else None
+    elsewhere = reporting_nodes(snapshot) if _no_watchers(use) else frozenset()
+    return tuple(
+        sorted(
+            node
+            for node in attached
+            if (node == local and _is_local_observed(snapshot))
+            or (node != local and node in elsewhere)
+        )
+    )
+
+
+def under_way(use: Volume, node: str, snapshot: Snapshot) -> bool:
+    """Return whether an attachment may be in transition: recent, being deleted, or still listed.
+
+    kubelet updates volumesInUse up to ten seconds after it has released a volume, and the
+    controllers follow (recorded). While kubelet lists the volume in volumesInUse, the attachment is
+    correct.
+    """
+    attachments = () if isinstance(use.attachments, NotObserved) else use.attachments
+    there = [
+        attachment
+        for attachment in attachments
+        if attachment.node_name == node and not attachment.detach_error
+    ]
+    if there and is_listed(use, node, snapshot):
+        return True
+    return any(
+        is_young(moment, snapshot.observed_at)
+        for attachment in there
+        for moment in (attachment.created_at, attachment.deleting_since)
+    )
+
+
+def is_listed(use: Volume, node: str, snapshot: Snapshot) -> bool:
+    """Return whether the node is Ready and lists the volume in volumesInUse."""
+    found = node_named(node, snapshot)
+    return (
+        isinstance(found, Node)
+        and found.ready is True
+        and not names_of_use(use).in_use_names.isdisjoint(found.volumes_in_use)
+    )
+
+
+def about_to_stage(use: Volume, node: str) -> bool:
+    """Return whether a pod on the node waits for the volume: staging follows the attach."""
+    return any(pod.node_name == node for pod in use.waiting_pods)
+
+
+def missing_for_free(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
+    """Return what must still be observed, or is a contradiction, before a volume may be `Free`.
+
+    Users start a second writer when they read `Free`. Therefore everything that could hold the
+    image must have been observed.
+    """
+    return (*missing_sources(use, snapshot), *missing_of_nodes(use, snapshot))
+
+
+def missing_sources(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
+    """Return which of the sources of a volume's state were not observed."""
+    missing = []
+    if not _no_watchers(use):
+        missing.append("the watchers of the image")
+    if not _every_cluster_answered(use, snapshot):
+        missing.append("every cluster that may have an image of this name")
+    if not _is_local_observed(snapshot):
+        missing.append("the mappings of this node")
+    missing += [f"the image of {mapping.device}" for mapping in missing_devices(snapshot)]
+    kube = snapshot.kubernetes
+    if not knows_every_volume_of(use.image, kube):
+        missing.append("PersistentVolumes")
+    if kube is None or isinstance(kube.pods, NotObserved):
+        missing.append("pods")
+    elif volumes_of_use(use) and not covers_claims(kube, names_of(use.image, (), kube)):
+        missing.append(PODS_ELSEWHERE)
+    if isinstance(use.attachments, NotObserved) or kube is None or not kube.attachments_complete:
+        missing.append("VolumeAttachments")
+    return tuple(missing)
+
+
+def _no_watchers(use: Volume) -> bool:
+    """Return whether the watchers were observed and all belong to Ceph's own daemons."""
+    view = use.image_view
+    if view is None or isinstance(view.watchers, NotObserved):
+        return False
+    if view.presence not in (ImagePresence.PRESENT, ImagePresence.TRASH):
+        return False
+    return all(
+        holder.transient or is_ceph_daemon(holder)
+        for holder in use.holders
+        if holder.watcher is not None
+    )
+
+
+def _every_cluster_answered(use: Volume, snapshot: Snapshot) -> bool:
+    """Return whether every cluster was observed that may have an image of this name.
+
+    The target may be the image of a cluster that did not answer.
+    """
+    clusters = clusters_of(snapshot.ceph)
+    fsid = use.image.fsid if use.image is not None else None
+    if fsid is None or cluster_with(fsid, snapshot) is None:
+        return False
+    return all(
+        cluster.fsid == fsid or cluster.source.state is SourceState.OBSERVED for cluster in clusters
+    )
+
+
+def _is_local_observed(snapshot: Snapshot) -> bool:
+    node = snapshot.node
+    return node is not None and not isinstance(node.mappings, NotObserved)
+
+
+def missing_devices(snapshot: Snapshot) -> tuple[Mapping, ...]:
+    """Return the devices of this node whose image was not observed."""
+    return tuple(
+        mapping
+        for mapping in device_identity_unknown(snapshot.node)
+        if mapping.kind is DeviceKind.KRBD or mapping.nbd is None or mapping.nbd.backend is None
+    )
+
+
+def is_ambiguous(use: Volume, snapshot: Snapshot) -> bool:
+    """Return whether several clusters have an image of this name and the target names none."""
+    if use.image is None or use.image.fsid is not None:
+        return False
+    return len(fsids_of(use.image, snapshot.node, snapshot.ceph)) > 1
+
+
+def attachment_of(holder: Holder) -> VolumeAttachment | None:
+    """Return a holder's attachment; None if it was not observed."""
+    return None if isinstance(holder.attachment, NotObserved) else holder.attachment
+
+
+def node_of(holder: Holder) -> Node | None:
+    """Return a holder's Node object; None if it was not observed."""
+    return None if isinstance(holder.node_object, NotObserved) else holder.node_object
