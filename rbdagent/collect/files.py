@@ -128,7 +128,7 @@ def read_blocks(path: str | Path, most: int, share: Share | None = None) -> Iter
             rest = tail
             if len(rest) > _LINE:
                 raise UnreadError(NotObserved(reason=f"{path}: a line of more than 1 MiB"))
-            if share is not None and share.is_over:
+            if share is not None and share.is_over_after(len(chunk)):
                 raise UnreadError(NotObserved(reason=share.reason(str(path))))
     except OSError as error:
         raise UnreadError(failure(path, error), error.errno) from error

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from rbdagent.collect.node import limits, mounts, procfs
-from rbdagent.collect.node.limits import POD_S, PROCESS_S, Shares
+from rbdagent.collect.node.limits import POD_S, PROCESS_S, UNTIMED, Shares
 from rbdagent.collect.node.mounts import Wanted
 from rbdagent.collect.node.procfs import ProcessPass
 from rbdagent.model import DeviceNumber, NotObserved
@@ -79,6 +79,7 @@ def slow(clock: Clock, monkeypatch: pytest.MonkeyPatch, tree: Tree) -> Tree:
         return _READ(descriptor, 100)
 
     monkeypatch.setattr(os, "read", read)
+    monkeypatch.setattr(limits, "UNTIMED", 0)
     return tree
 
 
@@ -148,6 +149,21 @@ def test_unfinished_process_counts_against_its_pod(clock: Clock) -> None:
     clock.now += 1.1
     assert second.is_over
     assert "because the pod's processes take longer than 4 s" in second.reason("/proc/7/maps")
+
+
+def test_small_namespace_is_read_to_its_end_on_a_slow_node(tree: Tree, clock: Clock) -> None:
+    """A read took longer than the limit in an emulated node: nothing could be unmapped there."""
+    clock.step = 10.0
+    assert not any(isinstance(mapping.mounts, NotObserved) for mapping in tree.mappings())
+
+
+def test_bytes_without_a_time_limit_are_those_of_all_processes_of_a_pod(clock: Clock) -> None:
+    found = Shares.of_mounts()
+    first, second, other = found.of(POD), found.of(POD), found.of(OTHER_POD)
+    clock.now += 10
+    assert not first.is_over_after(UNTIMED)
+    assert second.is_over_after(1)
+    assert not other.is_over_after(1)
 
 
 def test_mounts_are_limited_in_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,8 @@ mounts stacked on one directory: 0.3 s for 8,000 of them, 2 s for 20,000 (measur
 and a namespace may have 100,000. A descriptor costs 6 us, and processes may share a million of
 them. So every process has a limit, and every pod has one for all of its processes: a pod that
 exceeds its limit hides only its own facts. The limit of a pod's mounts is lower: 8,000 mounts on
-different directories take 0.014 s. So this limit is of processor time: a node that runs something
-else for 0.15 s would hide the mounts of pods that do nothing unusual.
+different directories take 0.014 s. It must not hide the mounts of a pod that does nothing unusual,
+on a node that is slow or busy: it is of processor time, and begins after `UNTIMED` bytes.
 """
 
 from __future__ import annotations
@@ -21,6 +21,11 @@ PROCESS_S: Final = 2.0
 POD_S: Final = 4.0
 MOUNTS_S: Final = 0.15
 """Processor time for one mount namespace of a pod; all namespaces of the pod have twice that."""
+UNTIMED: Final = 256 << 10
+"""Bytes of mountinfo for each pod that are read without a limit of time.
+
+These are some 1,500 mounts; stacked on one directory, they take 0.01 s. A container has about 30.
+"""
 ROOM: Final = 20_000
 """Limit of mounts and open files of volumes. 250 volumes are some 500 mounts in a namespace."""
 
@@ -56,6 +61,11 @@ class Share:
             reason, most_s = "it takes", self._most_s
         return f"{path}: not read to its end, because {reason} longer than {most_s:g} s"
 
+    def is_over_after(self, size: int) -> bool:
+        """Count bytes of a file, and return whether the time limit is exceeded."""
+        self._pod.untimed -= size
+        return self._pod.untimed < 0 and self.is_over
+
     def has_room(self, count: int) -> bool:
         """Count more mounts and open files; return whether they are within the limit."""
         self._pod.room -= count
@@ -65,8 +75,9 @@ class Share:
 class _Taken:
     """Holds the time and room that the processes of one pod have used."""
 
-    def __init__(self, most_s: float = POD_S) -> None:
+    def __init__(self, most_s: float = POD_S, untimed: int = 0) -> None:
         self.most_s = most_s
+        self.untimed = untimed
         self.seconds = 0.0
         self.room = ROOM
         self.begun: list[float] = []
@@ -84,13 +95,14 @@ class Shares:
     def of_mounts(cls) -> Self:
         """Return the shares for the mounts of processes."""
         # Of the whole process, because the observations of several threads count for one pod.
-        return cls(MOUNTS_S, 2 * MOUNTS_S, time.process_time)
+        return cls(MOUNTS_S, 2 * MOUNTS_S, time.process_time, UNTIMED)
 
     def __init__(
         self,
         process_s: float = PROCESS_S,
         pod_s: float = POD_S,
         clock: Callable[[], float] | None = None,
+        untimed: int = 0,
     ) -> None:
         """Set the limits.
 
@@ -98,15 +110,17 @@ class Shares:
             process_s: seconds for each process of a pod.
             pod_s: seconds for all processes of a pod together.
             clock: returns seconds; the monotonic clock by default.
+            untimed: bytes for each pod that are read without a limit of time.
         """
         self._process_s = process_s
         self._pod_s = pod_s
         self._clock = clock or time.monotonic
+        self._untimed = untimed
         self._pods: dict[str, _Taken] = {}
 
     def of(self, pod_uid: str | None) -> Share:
         """Return a process's share, which the caller ends; `PROCESS_S` if it has no pod."""
         if pod_uid is None:
-            return Share(_Taken(), PROCESS_S, time.monotonic)
-        pod = self._pods.setdefault(pod_uid, _Taken(self._pod_s))
+            return Share(_Taken(untimed=self._untimed), PROCESS_S, time.monotonic)
+        pod = self._pods.setdefault(pod_uid, _Taken(self._pod_s, self._untimed))
         return Share(pod, self._process_s, self._clock)
