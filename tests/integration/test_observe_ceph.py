@@ -167,8 +167,8 @@ def test_a_client_is_a_watcher_with_its_exact_address(
 def test_a_short_open_is_a_transient_watcher(
     ceph: CephCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ceph.create_image("k8s/passing")
-    client = start_client(ceph, "k8s/passing")
+    ceph.create_image("k8s/transient")
+    client = start_client(ceph, "k8s/transient")
     # The client closes between the first query and the second, even on a busy machine.
     monkeypatch.setattr("rbdagent.collect.ceph.images.time.sleep", lambda _: close(client))
     try:
