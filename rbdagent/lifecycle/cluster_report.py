@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from rbdagent.catalog import CATALOG
 from rbdagent.correlate import correlate
 from rbdagent.correlate.cluster_index import ClusterIndex, whole_of
 from rbdagent.correlate.snapshot_slice import part_of
@@ -38,7 +37,7 @@ from rbdagent.model import (
     VolumeAttachment,
     observed_of,
 )
-from rbdagent.rules import WEIGHT, coverage_gaps, next_commands
+from rbdagent.rules import FINDINGS, WEIGHT, coverage_gaps, next_commands
 from rbdagent.rules.context import RuleContext
 from rbdagent.rules.node import of_node
 from rbdagent.rules.pod_events import has_waited
@@ -203,7 +202,7 @@ def _kind_order(stuck: AffectedObject) -> int:
 
 def _since(life: Lifecycle, finding: Finding) -> str | None:
     """Return the earliest time since which a volume is stuck, based on the step of its finding."""
-    use, step = life.diagnosis.use, CATALOG[finding.code].step
+    use, step = life.diagnosis.use, FINDINGS[finding.code].step
     claim, volume, pod = use.claim, use.persistent_volume, life.pod
     moments: list[str | None] = []
     if claim is not None:

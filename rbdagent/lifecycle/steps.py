@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from rbdagent.catalog import CATALOG
 from rbdagent.correlate.holders import is_finished
 from rbdagent.correlate.image_identity import pods_of
 from rbdagent.correlate.volume_names import names_of, pods_naming, users_of
@@ -31,7 +30,7 @@ from rbdagent.model import (
     VolumeAttachment,
     observed_of,
 )
-from rbdagent.rules import WEIGHT, diagnose, next_commands
+from rbdagent.rules import FINDINGS, WEIGHT, diagnose, next_commands
 from rbdagent.rules.context import subject_of
 from rbdagent.verdicts.volume_verdict import may_be_shared, volumes_of_use
 
@@ -80,7 +79,7 @@ def life_of(use: Volume, snapshot: Snapshot) -> Lifecycle:
 
 
 def _blocks_first(finding: Finding) -> tuple[int, int]:
-    step = CATALOG[finding.code].step
+    step = FINDINGS[finding.code].step
     place = len(_BLOCKS_FIRST) if step is None else _BLOCKS_FIRST.index(step)
     return WEIGHT[finding.severity], place
 
@@ -246,7 +245,7 @@ def _codes(step: LifecycleStep, findings: tuple[Finding, ...]) -> tuple[str, ...
         dict.fromkeys(
             finding.code
             for finding in findings
-            if finding.severity is not Severity.INFO and CATALOG[finding.code].step is step
+            if finding.severity is not Severity.INFO and FINDINGS[finding.code].step is step
         )
     )
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rbdagent.catalog import runbook
 from rbdagent.commands import text_of
 from rbdagent.model import API_VERSION, Command, NotObserved
+from rbdagent.rules.entry import runbook
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from rbdagent.catalog.entry import Entry
     from rbdagent.model import (
         CheckResult,
         ClusterReport,
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
         UnmapRefusal,
         UnmapResult,
     )
+    from rbdagent.rules.entry import Entry
 
 Json = dict[str, Any]
 

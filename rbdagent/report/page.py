@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.catalog import runbook
 from rbdagent.commands import lines_of
 from rbdagent.model import Severity, SourceState, StepState
 from rbdagent.report.markup import Html, el, several
@@ -16,6 +15,7 @@ from rbdagent.report.picture import NOT_OBSERVED, picture_of
 from rbdagent.report.story import headline
 from rbdagent.report.style import SHAPES, style_sheet
 from rbdagent.report.text import COLOURS, GREEN, WORDS, holder_cells
+from rbdagent.rules.entry import runbook
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from rbdagent.catalog import CATALOG
 from rbdagent.lifecycle.steps import why_unseen
 from rbdagent.model import (
     Confidence,
@@ -20,6 +19,7 @@ from rbdagent.model import (
 )
 from rbdagent.parse.kubelet import pod_uid_of_path
 from rbdagent.report.machine import pod_names
+from rbdagent.rules import FINDINGS
 from rbdagent.rules.context import subject_of
 from rbdagent.verdicts.evidence import (
     evidence_of,
@@ -151,7 +151,7 @@ def _codes(findings: Iterable[Finding], step: LifecycleStep) -> Codes:
         dict.fromkeys(
             finding.code
             for finding in findings
-            if finding.severity is not Severity.INFO and CATALOG[finding.code].step is step
+            if finding.severity is not Severity.INFO and FINDINGS[finding.code].step is step
         )
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.catalog import CATALOG
 from rbdagent.commands import command
 from rbdagent.lifecycle.cluster_report import is_complete, is_empty, unseen_of
 from rbdagent.model import Command, SourceState, TargetKind
@@ -20,7 +19,7 @@ from rbdagent.report.text import (
     source_lines,
     wrapped,
 )
-from rbdagent.rules import MOST_COMMANDS
+from rbdagent.rules import FINDINGS, MOST_COMMANDS
 from rbdagent.rules import coverage_gaps as unseen
 from rbdagent.verdicts.timing import age, spoken
 
@@ -102,7 +101,7 @@ def _rows(found: ClusterReport, snapshot: Snapshot, *, wide: bool, colour: bool)
 
 
 def _row(stuck: AffectedObject, snapshot: Snapshot, *, wide: bool) -> list[str]:
-    use, known = stuck.life.diagnosis.use, CATALOG[stuck.finding.code]
+    use, known = stuck.life.diagnosis.use, FINDINGS[stuck.finding.code]
     target, volume = use.target, use.persistent_volume
     namespaced = target.kind in {TargetKind.CLAIM, TargetKind.POD}
     name = f"{target.kind}/{target.name}" if namespaced else _NONE
@@ -207,7 +206,7 @@ def _rest(causes: Sequence[Cause]) -> str:
     """Return one line for each further cause, as many as fit a screen."""
     lines = [f"And {len(causes)} further causes (-o wide shows them in full):"]
     for cause in causes[: 4 * _MOST_CAUSES]:
-        known = CATALOG[cause.finding.code]
+        known = FINDINGS[cause.finding.code]
         lines.append(f"  {cause.finding.code} {known.name}: {_named(cause)}")
     left = len(causes) - 4 * _MOST_CAUSES
     return "\n".join([*lines, *([f"  and {left} more"] if left > 0 else [])])

@@ -1,11 +1,12 @@
 """Rules: functions that produce findings from the joined facts.
 
-A rule is a function from a case to findings: one code, or a family of alternative codes. `RULES` is
-the order in which the rules run. Then the findings are sorted only by their weight.
+A rule is a function from a case to findings: one code, or a family of alternative codes. Each file
+holds a family: the texts of its codes (`ENTRIES`), its functions, and their ranks (`RULES`).
 """
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.model import Command, Diagnosis, Finding, NotObserved, Severity, Snapshot, Volume
@@ -18,6 +19,7 @@ from rbdagent.rules import (
     holders,
     node,
     node_stage,
+    provisioner,
     pv_reclaim,
     pvc_lost,
     pvc_pending,
@@ -32,84 +34,41 @@ from rbdagent.verdicts.timing import GRACE
 from rbdagent.verdicts.volume_verdict import target_verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Mapping
     from datetime import timedelta
 
-RULES: Final[tuple[Callable[[RuleContext], Iterator[Finding]], ...]] = (
-    holders.not_backed,
-    holders.conflict,
-    foreign_clusters.from_outside,
-    holders.unwatched,
-    holders.returned_dirty,
-    termination.out_of_service,
-    holders.blocklisted,
-    holders.dead_nbd,
-    holders.lost_pod,
-    holders.reported,
-    node.driver_down,
-    node.kubelet_down,
-    holders.pinned,
-    holders.orphaned,
-    holders.published,
-    holders.staging_left,
-    rwo_contention.blocked_by_user,
-    rwo_contention.once_pod,
-    termination.node_down,
-    termination.ending,
-    termination.unmount_fails,
-    holders.running_without_mapping,
-    node_stage.turned_read_only,
-    node.hanging,
-    ceph_image.image_gone,
-    ceph_image.ambiguous,
-    ceph_image.legacy_lock,
-    target_resolution.not_rbd,
-    pvc_pending.controller_down,
-    pvc_pending.unbound,
-    pvc_lost.lost,
-    pv_reclaim.released,
-    pv_reclaim.bound_elsewhere,
-    pv_reclaim.failed,
-    pv_reclaim.reserved,
-    finalizers.protected,
-    pvc_lost.older_volumes,
-    scheduling.name_taken,
-    scheduling.without_node,
-    attach_detach.on_paper,
-    attach_detach.idle,
-    attach_detach.detach_fails,
-    attach_detach.two_attachments,
-    target_resolution.duplicate_handle,
-    node_stage.driver_wanted,
-    attach_detach.attach_fails,
-    attach_detach.attach_waits,
-    node_stage.map_refused,
-    node_stage.lock_not_broken,
-    node_stage.told,
-    attach_detach.multi_attach,
-    holders.foreign,
-    node_stage.still_being_used,
-    target_resolution.target_not_seen,
-    holders.undetermined,
-    holders.unknown_whether_nobody,
-    ceph_image.watch_lingers,
-    ceph_image.lock_of_former_client,
-    ceph_image.node_on_blocklist,
-    node.device_node_missing,
-    node.staged_without_volume_data,
-    node.pod_directories_left,
-    node.same_name_elsewhere,
-    holders.shared,
-    holders.between_steps,
-    holders.in_use,
-    holders.nobody,
-    foreign_clusters.named_elsewhere,
-    target_resolution.several_volumes,
-    coverage_gaps.silence,
-    coverage_gaps.sources,
-    coverage_gaps.clusters,
-    coverage_gaps.gaps,
+    from rbdagent.rules.context import Rule
+    from rbdagent.rules.entry import Entry
+
+_FAMILIES: Final = (
+    attach_detach,
+    ceph_image,
+    coverage_gaps,
+    finalizers,
+    foreign_clusters,
+    holders,
+    node,
+    node_stage,
+    provisioner,
+    pv_reclaim,
+    pvc_lost,
+    pvc_pending,
+    rwo_contention,
+    scheduling,
+    target_resolution,
+    termination,
 )
+RULES: Final[tuple[Rule, ...]] = tuple(
+    rule
+    for _, rule in sorted(
+        (ranked for family in _FAMILIES for ranked in family.RULES), key=lambda ranked: ranked[0]
+    )
+)
+"""All rules by ascending rank: of two findings of one severity, the lower rank comes first."""
+FINDINGS: Final[Mapping[str, Entry]] = MappingProxyType(
+    {entry.code: entry for family in _FAMILIES for entry in family.ENTRIES}
+)
+"""The entry of each code of a finding."""
 
 WEIGHT: Final = {
     Severity.CRITICAL: 0,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct
 
-from rbdagent.catalog import CATALOG
 from rbdagent.commands import command, kubectl, over_ssh
 from rbdagent.model import (
     Command,
@@ -24,6 +23,11 @@ from rbdagent.model import (
     Volume,
     VolumeAttachment,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+Rule: TypeAlias = "Callable[[RuleContext], Iterator[Finding]]"
 
 
 class RuleContext(Struct, frozen=True, kw_only=True):
@@ -74,7 +78,10 @@ def finding(
     recovery: Recovery | None = None,
 ) -> Finding:
     """Return a finding; arguments that are not given are taken from the catalogue."""
-    known = CATALOG[code]
+    # The families import this module.
+    from rbdagent.rules import FINDINGS
+
+    known = FINDINGS[code]
     return Finding(
         code=code,
         severity=severity or known.severity,
@@ -130,6 +137,9 @@ def identity_lines(case: RuleContext, holder: Holder) -> tuple[str, ...]:
     return tuple(lines)
 
 
+CONTROLLER: Final = "the attach/detach controller"
+ATTACHER: Final = "external-attacher"
+SCHEDULER: Final = "the scheduler"
 LIST_CONTROLLERS: Final = kubectl("get deployments -A -o wide")
 """``-o wide`` shows their containers: csi-provisioner and csi-attacher, whatever the name of the
 Deployment."""

@@ -1,4 +1,7 @@
-"""Objects that are being deleted and remain. No event reports them, so objects are compared."""
+"""RBD613, RBD614, RBD65x: objects that are being deleted and remain.
+
+No event reports them, so objects are compared.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from rbdagent.commands import kubectl
 from rbdagent.model import (
     Command,
     Finding,
+    LifecycleStep,
     NotObserved,
     PersistentVolume,
     PersistentVolumeClaim,
@@ -17,6 +21,7 @@ from rbdagent.model import (
     VolumeAttachment,
 )
 from rbdagent.rules.context import RuleContext, delete_pod, finding
+from rbdagent.rules.entry import Entry
 from rbdagent.rules.pv_controller import (
     PROVISIONER,
     SILENT,
@@ -34,6 +39,111 @@ from rbdagent.verdicts.timing import spoken
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+ENTRIES: Final = (
+    Entry(
+        "RBD613",
+        "ClaimProtected",
+        Severity.WARNING,
+        "The claim is being deleted, and waits until its pods are gone.",
+        cause="The finalizer pvc-protection keeps a claim as long as a pod on a node names it, "
+        "even a pod that has ended.",
+        evidence="deletionTimestamp, finalizers, and the pods that use the claim.",
+        risk="With reclaim policy Delete, the data is deleted when the last pod is gone. If the "
+        "finalizer is removed by hand, a pod continues to write to a volume that is being deleted.",
+        remedy="A deletion cannot be undone. To keep the data, set the PV to Retain now. To "
+        "complete the deletion, delete the pods. New pods that use the claim do not start.",
+        recovery=Recovery(
+            actor="the PVC protection controller", condition="no pod names the claim"
+        ),
+        step=LifecycleStep.RELEASE,
+    ),
+    Entry(
+        "RBD614",
+        "VolumeProtected",
+        Severity.WARNING,
+        "The PV is being deleted before its claim.",
+        cause="A bound PV was deleted. The finalizer pv-protection keeps it while its phase is "
+        "Bound.",
+        evidence="deletionTimestamp, phase, reclaim policy and finalizers.",
+        risk="With reclaim policy Delete, the image is deleted when the claim is deleted. "
+        "Without a provisioner's finalizer, the image is left behind.",
+        remedy="A deletion cannot be undone. To keep the data, set Retain now and note the "
+        "volumeHandle: a new PV with this handle can be created later. Never remove the "
+        "finalizer: the claim would become Lost.",
+        recovery=Recovery(actor="the PV protection controller", condition="the claim is gone"),
+        step=LifecycleStep.RECLAIM,
+    ),
+    Entry(
+        "RBD650",
+        "ClaimIsSource",
+        Severity.WARNING,
+        "The claim is being deleted, and a clone or a snapshot of it is still being created.",
+        cause="Its finalizer keeps it until the clone or the snapshot is complete.",
+        evidence="deletionTimestamp and finalizers.",
+        risk="If the finalizer is removed by hand, the clone or snapshot fails.",
+        remedy="Find out why the clone's claim is not bound, or why the snapshot is not ready. "
+        "Does the snapshot controller run?",
+        recovery=Recovery(
+            actor="external-provisioner or the snapshot controller",
+            condition="the clone is bound, or the snapshot is ready",
+        ),
+        step=LifecycleStep.RELEASE,
+    ),
+    Entry(
+        "RBD651",
+        "VolumeHeldByAttachment",
+        Severity.WARNING,
+        "The PV is being deleted, and is still attached.",
+        cause="external-attacher keeps a PV as long as a VolumeAttachment names it.",
+        evidence="The finalizer, and the VolumeAttachments of the PV.",
+        risk="If the finalizer is removed by hand, the detach fails indefinitely: it needs the PV.",
+        remedy="Find out why the node does not release the volume, or why the detach fails.",
+        recovery=Recovery(actor="external-attacher", condition="the last attachment is gone"),
+        step=LifecycleStep.RECLAIM,
+    ),
+    Entry(
+        "RBD652",
+        "HeldByFinalizer",
+        Severity.WARNING,
+        "A claim or PV is being deleted, and a finalizer that is not from Kubernetes holds it.",
+        cause="A backup program or an operator has set the finalizer, to finish its work first.",
+        evidence="deletionTimestamp and finalizers.",
+        risk="If the finalizer is removed by hand, that work is not done.",
+        remedy="Find out from the name of the finalizer which program set it, and why the work "
+        "of that program does not finish.",
+        recovery=Recovery(actor="the program that set the finalizer"),
+        step=LifecycleStep.RELEASE,
+    ),
+    Entry(
+        "RBD653",
+        "FinalizerLeft",
+        Severity.ERROR,
+        "A claim or PV is being deleted, and a finalizer remains although its reason is gone.",
+        cause="The controller that removes the finalizer does not work: kube-controller-manager "
+        "for pvc-protection and pv-protection, otherwise external-provisioner or "
+        "external-attacher.",
+        evidence="deletionTimestamp and finalizers, and no object that needs them.",
+        risk="None. The problem is the controller that does not work, not the finalizer.",
+        remedy="Get that controller running again, and read its log.",
+        recovery=Recovery(actor="the finalizer's controller", condition="it runs"),
+        step=LifecycleStep.RELEASE,
+    ),
+    Entry(
+        "RBD654",
+        "PodHeldByFinalizer",
+        Severity.WARNING,
+        "A pod has ended, and a finalizer holds its object.",
+        cause="A program has set the finalizer, to finish its work first.",
+        evidence="deletionTimestamp and finalizers, and containers that have all ended.",
+        risk="None for the volume. A StatefulSet creates no new pod as long as the object of the "
+        "old pod exists.",
+        remedy="Find out from the name of the finalizer which program set it, and why the work "
+        "of that program does not finish.",
+        recovery=Recovery(actor="the program that set the finalizer"),
+        step=LifecycleStep.RELEASE,
+    ),
+)
 
 PVC_PROTECTION: Final = "kubernetes.io/pvc-protection"
 PV_PROTECTION: Final = "kubernetes.io/pv-protection"
@@ -295,3 +405,6 @@ def _ended_pods(case: RuleContext, claim: PersistentVolumeClaim) -> Iterator[Fin
             ),
             recovery=Recovery(actor=f"the program that set {', '.join(pod.finalizers)}"),
         )
+
+
+RULES: Final = ((360, protected),)

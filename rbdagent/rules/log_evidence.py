@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from rbdagent.catalog import CATALOG
 from rbdagent.correlate.image_identity import pods_of
 from rbdagent.correlate.log_names import called
 from rbdagent.model import LifecycleStep, LogExcerpt, NotObserved, Severity, observed_of
 from rbdagent.parse.recognised import Recognised
+from rbdagent.rules import FINDINGS
 from rbdagent.verdicts.timing import age, spoken
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def with_words(
         elif steps and _is_here(finding, case):
             is_problem = finding.severity is not Severity.INFO
             lines = _log_lines(steps, kubelet, kernel, case, is_problem=is_problem)
-        elif CATALOG[finding.code].step is LifecycleStep.USE and _is_here(finding, case):
+        elif FINDINGS[finding.code].step is LifecycleStep.USE and _is_here(finding, case):
             # Only the kernel logs errors of a device in use.
             lines = tuple(_quoted(kernel, _BACK | _THERE, case))
         extended.append(
@@ -87,7 +87,7 @@ def _steps(finding: Finding) -> frozenset[LifecycleStep]:
     """Return the steps whose log lines explain a finding."""
     if finding.code in _EITHER:
         return _BACK | _THERE
-    step = CATALOG[finding.code].step
+    step = FINDINGS[finding.code].step
     return next((path for path in (_BACK, _THERE) if step in path), frozenset())
 
 

@@ -1,4 +1,4 @@
-"""Provisioners that have not created a requested volume: no report, or an error."""
+"""RBD605 to RBD608, RBD617 to RBD622: provisioners that have not created a requested volume."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from rbdagent.model import (
     Finding,
     KubeEvent,
     Lease,
+    LifecycleStep,
     NotObserved,
     PersistentVolumeClaim,
     Recovery,
+    Severity,
     StorageClass,
     observed_of,
 )
@@ -24,10 +26,14 @@ from rbdagent.parse.faults import Call, Fault, Kind, first_meant
 from rbdagent.parse.handle import lease_names
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import LIST_CONTROLLERS, RuleContext, finding, quoted
+from rbdagent.rules.entry import Entry
 from rbdagent.rules.pv_controller import (
+    BINDER,
+    NO_VOLUME,
     PROVISIONER,
     RETRY_S,
     SILENT,
+    SYNC_S,
     annotate_claim,
     binder,
     describe_claim,
@@ -47,6 +53,168 @@ from rbdagent.verdicts.timing import GRACE, spoken
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from rbdagent.rules.context import Rule
+
+ENTRIES: Final = (
+    Entry(
+        "RBD605",
+        "BeingProvisioned",
+        Severity.INFO,
+        "The claim's volume is being provisioned.",
+        cause="The provisioner was asked less than a minute ago, or is still working: clones and "
+        "restores take minutes.",
+        evidence="The claim's age, and no failure among its events.",
+        risk="None.",
+        remedy="Wait, then run the command again.",
+        recovery=None,
+        step=LifecycleStep.PROVISION,
+    ),
+    Entry(
+        "RBD606",
+        "ProvisionerSilent",
+        Severity.ERROR,
+        "The provisioner was asked for a volume and has reported nothing.",
+        cause="The provisioner runs under another name than the class states (--drivername), may "
+        "not watch claims, waits for its plugin's socket, or is a version that needs selfLink. It "
+        "reports each of these in its log only.",
+        evidence="The claim's age, and no event from the provisioner on it within fifteen "
+        "minutes; the provisioner's lease and pods, if they were found.",
+        risk=NO_VOLUME,
+        remedy="Read the log of the leading provisioner (container csi-provisioner). Restarting "
+        "it does no harm: another one becomes the leader within 15 s.",
+        recovery=Recovery(actor=PROVISIONER, condition="it runs under that name"),
+        step=LifecycleStep.PROVISION,
+    ),
+    Entry(
+        "RBD607",
+        "ProvisioningFails",
+        Severity.ERROR,
+        "The provisioner fails to create the volume.",
+        cause="The cause is in its event: a missing pool or secret, a wrong clusterID or key, or "
+        "monitors that cannot be reached.",
+        evidence="The event ProvisioningFailed, verbatim.",
+        risk="None for data. Delete the claim only while the provisioner runs: it keeps a call "
+        "with an unknown result in memory only, and a restart would leak that image.",
+        remedy="Fix what the event names. The provisioner retries automatically. Only a restart "
+        "of the provisioner makes it retry at once.",
+        recovery=Recovery(
+            actor=PROVISIONER, condition="the cause in its event is fixed", within_s=RETRY_S
+        ),
+        step=LifecycleStep.PROVISION,
+    ),
+    Entry(
+        "RBD608",
+        "ProvisionerTooOld",
+        Severity.ERROR,
+        "The provisioner needs selfLink, which Kubernetes no longer sets.",
+        cause="The provisioner was built with client libraries from before 2020: csi-provisioner "
+        "before 1.4, and every provisioner of external-storage (rbd-provisioner, "
+        "nfs-client-provisioner). Kubernetes 1.20 stopped setting metadata.selfLink, and 1.24 "
+        "removed the option to turn it on again.",
+        evidence="The image of the provisioner's pod. Its error (`selfLink was empty, can't make "
+        "reference`) is in its log: the event that would report the error cannot be created "
+        "either.",
+        risk="None for existing volumes.",
+        remedy="Replace the provisioner: with csi-provisioner 1.4 or newer; for NFS with "
+        "nfs-subdir-external-provisioner 4.0 or newer; for RBD with ceph-csi (rbd.csi.ceph.com) "
+        "and a class that names it. The volumes of the old class stay as they are.",
+        recovery=Recovery(note="no update of Kubernetes restores selfLink"),
+        step=LifecycleStep.PROVISION,
+    ),
+    Entry(
+        "RBD617",
+        "ProvisionerMissing",
+        Severity.ERROR,
+        "The cluster has no provisioner with the name that the storage class states.",
+        cause="The driver was never installed, or has another name: Rook puts its operator's "
+        "namespace in front of the name (rook-ceph.rbd.csi.ceph.com).",
+        evidence="No CSIDriver and no lease with that name, and no pod that is known to serve it.",
+        risk=NO_VOLUME,
+        remedy="Install the driver, or create the class again with the name of the installed "
+        "driver.",
+        recovery=Recovery(actor=PROVISIONER, condition="the driver is installed"),
+        step=LifecycleStep.PROVISION,
+    ),
+    Entry(
+        "RBD618",
+        "ProvisionerDown",
+        Severity.ERROR,
+        "The provisioner is not running.",
+        cause="Its pods, or the node that they are on, are gone or not ready.",
+        evidence="Its lease, which it renews every few seconds, and its pods.",
+        risk=NO_VOLUME,
+        remedy="Get its pods running again (with ceph-csi: the Deployment "
+        "csi-rbdplugin-provisioner).",
+        recovery=Recovery(actor=PROVISIONER, condition="it runs"),
+        step=LifecycleStep.PROVISION,
+    ),
+    Entry(
+        "RBD619",
+        "ProvisioningHangs",
+        Severity.ERROR,
+        "The provisioner has started to create the volume, and its call to Ceph does not return.",
+        cause="Ceph does not answer it: no monitor can be reached, the cluster is down, or a "
+        "pool has inactive placement groups.",
+        evidence="The event: DeadlineExceeded, then `an operation with the given Volume ID ... "
+        "already exists`.",
+        risk="None. The call continues inside the plugin. If the claim is deleted now, its image "
+        "may be left behind.",
+        remedy="Make sure that Ceph answers the plugin's pod. The call then ends, and no other "
+        "action is needed.",
+        recovery=Recovery(actor=PROVISIONER, condition="Ceph answers it", within_s=RETRY_S),
+        step=LifecycleStep.PROVISION,
+    ),
+    Entry(
+        "RBD620",
+        "SelectorNotSupported",
+        Severity.ERROR,
+        "The claim selects its PV by labels, but its class provisions volumes. The two exclude "
+        "each other.",
+        cause="spec.selector is for PVs that already exist.",
+        evidence="The event: `claim Selector is not supported`.",
+        risk=NO_VOLUME,
+        remedy="Create a PV of that class with those labels. Or delete the claim, which has no "
+        "volume yet, and create it again without a selector.",
+        recovery=Recovery(
+            actor=BINDER, condition="a PV of that class has the labels", within_s=SYNC_S
+        ),
+        step=LifecycleStep.PROVISION,
+    ),
+    Entry(
+        "RBD621",
+        "ModeNotProvisioned",
+        Severity.ERROR,
+        "The claim requests a file system that several nodes can write to, and RBD has none.",
+        cause="ReadWriteMany with volumeMode Filesystem: two kernels that use one ext4 or xfs "
+        "file system at the same time would destroy it.",
+        evidence="The event of ceph-csi: `multi node access modes are only supported on rbd "
+        "block type volumes`.",
+        risk=NO_VOLUME,
+        remedy="Delete the claim, which has no volume yet, and create it again with one of "
+        "these: ReadWriteOnce; ReadWriteMany with volumeMode Block, if the program itself "
+        "coordinates access to a shared block device; or a class of CephFS for shared files.",
+        recovery=Recovery(note="a claim's access modes and volumeMode cannot be changed"),
+        step=LifecycleStep.PROVISION,
+    ),
+    Entry(
+        "RBD622",
+        "SelectedNodeStuck",
+        Severity.ERROR,
+        "The volume must be provisioned for a node where this is not possible.",
+        cause="The scheduler chose a node (WaitForFirstConsumer). That node was removed, or "
+        "never had the driver. The choice stays in the claim, and no other node fits the claim "
+        "any more.",
+        evidence="The annotation volume.kubernetes.io/selected-node, the nodes, and the drivers "
+        "of their CSINodes.",
+        risk=NO_VOLUME,
+        remedy="Remove the annotation: the scheduler then chooses a node again. A volume that is "
+        "being provisioned for the old node may still be created. For RBD without topology, this "
+        "does no harm.",
+        recovery=Recovery(note="external-provisioner keeps the choice after every error"),
+        step=LifecycleStep.PROVISION,
+    ),
+)
 
 BEGUN: Final = timedelta(minutes=3)
 """The provisioner of ceph-csi allows one call 150 s. After that it reports a failure."""
@@ -592,3 +760,7 @@ def look_for(case: RuleContext, provisioner: str) -> tuple[Command, ...]:
 def _log_of(pod: DriverPod) -> Command:
     options = ("--all-containers", "--tail=50")
     return kubectl("logs", pod.ref.name, namespace=pod.ref.namespace, options=options)
+
+
+RULES: Final[tuple[tuple[int, Rule], ...]] = ()
+"""None: the rules of pvc_pending call these functions, in the order of the controllers."""

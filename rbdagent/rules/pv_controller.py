@@ -43,9 +43,10 @@ if TYPE_CHECKING:
 
 BINDER: Final = "the PV controller"
 PROVISIONER: Final = "external-provisioner"
-SYNC_S: Final = 15.0
+NO_VOLUME: Final = "None: the claim has no volume that a client could hold."
+SYNC_S: Final = 15
 """The interval between two syncs of the PV controller (``--pvclaimbinder-sync-period``)."""
-RETRY_S: Final = 300.0
+RETRY_S: Final = 300
 """The longest interval between two tries of external-provisioner (``--retry-interval-max``)."""
 YOUNG: Final = timedelta(seconds=30)
 """Two syncs of the PV controller: the state of a younger object may be about to change."""

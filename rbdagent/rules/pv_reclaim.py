@@ -1,4 +1,4 @@
-"""PVs without their claim, in the order of ``syncVolume``."""
+"""RBD405, RBD406, RBD611, RBD612, RBD64x: PVs without their claim, in the order of syncVolume."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rbdagent.model import (
     Finding,
     HolderKind,
     KubeEvent,
+    LifecycleStep,
     NotObserved,
     PersistentVolume,
     PersistentVolumeClaim,
@@ -22,11 +23,14 @@ from rbdagent.model import (
 )
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import RuleContext, finding, quoted, subject_of
+from rbdagent.rules.entry import Entry
 from rbdagent.rules.provisioner import look_for, signs_of
 from rbdagent.rules.pv_controller import (
+    BINDER,
     PROVISIONER,
     RETRY_S,
     SILENT,
+    SYNC_S,
     asked_for_life,
     binder,
     claim_named,
@@ -47,6 +51,142 @@ from rbdagent.verdicts.timing import spoken
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+ENTRIES: Final = (
+    Entry(
+        "RBD405",
+        "VolumeReleased",
+        Severity.INFO,
+        "The PV is Released: its claim is gone, and its reclaim policy keeps the PV.",
+        cause="Its claim was deleted, or the PV was restored without its claim. Retain keeps the "
+        "PV indefinitely.",
+        evidence="The PV's phase, claimRef and reclaim policy.",
+        risk="None: the image stays, and no claim gets it.",
+        remedy="To use it again: check that no client has the image open. Then write the name "
+        "and namespace of the new claim into the PV's claimRef, without a uid, and name the PV in "
+        "the new claim (volumeName). Nothing is wiped: the new claim gets the data.",
+        recovery=Recovery(note="a PV with Retain needs manual action"),
+        step=LifecycleStep.RECLAIM,
+    ),
+    Entry(
+        "RBD406",
+        "ReleasedButClaimLives",
+        Severity.ERROR,
+        "The PV is Released although its claim exists.",
+        cause="The PV controller was stopped in the middle of its work, or a webhook rejects its "
+        "writes. Before Kubernetes 1.20, a race in the controller could also cause this.",
+        evidence="claimRef.uid equals the uid of the existing claim.",
+        risk="With reclaim policy Delete, the provisioner deletes the image of an existing claim.",
+        remedy="Set Retain at once, and delete nothing. The PV controller sets the PV to Bound "
+        "at its next sync. If it does not, it is not running. There is nothing to patch.",
+        recovery=Recovery(actor=BINDER, within_s=SYNC_S),
+        step=LifecycleStep.BIND,
+    ),
+    Entry(
+        "RBD611",
+        "VolumeReserved",
+        Severity.INFO,
+        "The PV is reserved for a claim that does not exist.",
+        cause="A claimRef was written into the PV, and the claim was not created yet.",
+        evidence="Phase Available with a claimRef, and no claim of that name.",
+        risk="None.",
+        remedy="Create the claim, or remove the claimRef from the PV: then any claim that fits "
+        "may get the PV and its data.",
+        recovery=Recovery(
+            actor=BINDER, condition="a claim with that name exists and fits", within_s=SYNC_S
+        ),
+        step=LifecycleStep.BIND,
+    ),
+    Entry(
+        "RBD612",
+        "ReclaimFailed",
+        Severity.ERROR,
+        "The PV is Failed: Kubernetes itself had to reclaim it, and cannot.",
+        cause="The PV has an in-tree source (spec.rbd) and reclaim policy Delete, and its plugin "
+        "was removed in 1.31. Or its policy is Recycle, which RBD does not support.",
+        evidence="Phase Failed, and the PV's status.message.",
+        risk="None: the image is untouched. A provisioner ignores a Failed PV.",
+        remedy="To use it again: set Retain, and remove the claimRef. The PV is then Available, "
+        "with its data, to any claim that fits. To get rid of it: delete the PV, then delete the "
+        "image by hand.",
+        recovery=Recovery(note="a PV stays Failed until its claimRef is removed"),
+        step=LifecycleStep.RECLAIM,
+    ),
+    Entry(
+        "RBD640",
+        "DeletionUnderWay",
+        Severity.INFO,
+        "The PV is Released, and its image is being deleted.",
+        cause="Its claim was deleted, and its reclaim policy is Delete.",
+        evidence="The PV's phase and reclaim policy, and the time since its release.",
+        risk="The data is deleted within seconds. Retain may still save it.",
+        remedy="No action is needed. To keep the data, set Retain now.",
+        recovery=Recovery(actor=PROVISIONER, within_s=RETRY_S),
+        step=LifecycleStep.RECLAIM,
+    ),
+    Entry(
+        "RBD641",
+        "DeletionHeld",
+        Severity.ERROR,
+        "The PV is to be deleted, and its image is still in use.",
+        cause="A mapping that was left behind, another cluster, a running backup, or rbd-mirror "
+        "with more daemons than ceph-csi is configured for.",
+        evidence="The PV's phase and reclaim policy, the image's watchers and attachments, and "
+        "the event VolumeFailedDelete.",
+        risk="The data is deleted as soon as the last holder releases the image.",
+        remedy="Read the findings about the holder. To keep the data, set Retain first. Never "
+        "remove the PV's finalizers: the image would be left behind.",
+        recovery=Recovery(
+            actor=PROVISIONER, condition="no client has the image open", within_s=RETRY_S
+        ),
+        step=LifecycleStep.RECLAIM,
+    ),
+    Entry(
+        "RBD642",
+        "DeletionFails",
+        Severity.ERROR,
+        "The PV is to be deleted, and the deletion of its image fails.",
+        cause="The cause is in the event: most often the provisioner's secret was deleted with "
+        "its namespace, or Ceph does not answer.",
+        evidence="The event VolumeFailedDelete, verbatim.",
+        risk="None. Without the PV object, no controller would delete the image.",
+        remedy="Fix what the event names. Never remove the PV's finalizers.",
+        recovery=Recovery(
+            actor=PROVISIONER, condition="the cause in the event is fixed", within_s=RETRY_S
+        ),
+        step=LifecycleStep.RECLAIM,
+    ),
+    Entry(
+        "RBD643",
+        "NobodyDeletes",
+        Severity.ERROR,
+        "The PV is to be deleted, and no provisioner deletes it.",
+        cause="The provisioner does not run. Or the PV belongs to another provisioner: "
+        "pv.kubernetes.io/provisioned-by names a driver that is not in this cluster. Or the PV is "
+        "static, and external-provisioner is older than 3.5.",
+        evidence="The PV's phase and reclaim policy, the time since its release, and no event "
+        "from a provisioner.",
+        risk="As soon as a provisioner for the PV runs, it deletes the image.",
+        remedy="Get the provisioner running. Or set Retain, save the data that is needed, and "
+        "delete the image and the PV by hand.",
+        recovery=Recovery(actor=PROVISIONER, condition="it runs", within_s=RETRY_S),
+        step=LifecycleStep.RECLAIM,
+    ),
+    Entry(
+        "RBD644",
+        "BoundElsewhere",
+        Severity.ERROR,
+        "The PV names a claim that is bound to another PV.",
+        cause="Two PVs were created for one claim, for example in a race between a static PV and "
+        "a provisioner.",
+        evidence="The PV's claimRef, and the claim's volumeName.",
+        risk="The PV controller releases this PV. If it was provisioned with reclaim policy "
+        "Delete, it is deleted with its image.",
+        remedy="If the data is needed, set Retain at once.",
+        recovery=Recovery(actor=BINDER, within_s=SYNC_S),
+        step=LifecycleStep.RELEASE,
+    ),
+)
 
 _FAILED: Final = "VolumeFailedDelete"
 _UNSTAGING: Final = timedelta(minutes=2)
@@ -371,3 +511,11 @@ def _not_deleted(
         recovery=Recovery(note=why) if foreign else None,
         severity=Severity.WARNING if unknown else None,
     )
+
+
+RULES: Final = (
+    (320, released),
+    (330, bound_elsewhere),
+    (340, failed),
+    (350, reserved),
+)

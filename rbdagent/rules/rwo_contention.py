@@ -15,15 +15,18 @@ from rbdagent.model import (
     Command,
     Finding,
     HolderVerdict,
+    LifecycleStep,
     Pod,
     Recovery,
+    Severity,
     Verdict,
     Workload,
     observed_of,
 )
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.attach_detach import is_exclusive
-from rbdagent.rules.context import RuleContext, finding
+from rbdagent.rules.context import CONTROLLER, RuleContext, finding
+from rbdagent.rules.entry import Entry
 from rbdagent.rules.pod_events import (
     evidence_of_word,
     has_waited,
@@ -37,6 +40,76 @@ from rbdagent.verdicts.volume_verdict import volumes_of_use
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+ENTRIES: Final = (
+    Entry(
+        "RBD111",
+        "RollingUpdateDeadlock",
+        Severity.ERROR,
+        "A rolling update is deadlocked: the new pod waits for the volume, and the old pod stays "
+        "until the new pod is ready.",
+        cause="maxSurge > 0 and no pod that may be unavailable (the default of a Deployment with "
+        "fewer than four replicas) on a ReadWriteOnce claim. The new pod is on another node and "
+        "waits for the old pod, which the Deployment keeps until the new pod is ready.",
+        evidence="Both pods use the claim, and their ReplicaSets belong to one Deployment. The "
+        "Deployment's strategy is shown if it was observed.",
+        risk="The update never ends. No data is at risk.",
+        remedy="Set the Deployment's strategy to Recreate (or maxSurge: 0, maxUnavailable: 1), or "
+        "use a StatefulSet. If you delete only the old pod, its ReplicaSet creates another one.",
+        recovery=Recovery(note="each of the two pods waits for the other"),
+        step=LifecycleStep.ATTACH,
+    ),
+    Entry(
+        "RBD112",
+        "WaitingForUser",
+        Severity.ERROR,
+        "A pod waits for a volume that a pod on another node uses.",
+        cause="A ReadWriteOnce volume can be used on only one node.",
+        evidence="A waiting pod of the claim, a running pod of another workload on another node, "
+        "and access modes that allow one node.",
+        risk="None for the data: the wait protects it.",
+        remedy="Stop the pod that uses the volume, or run both pods on one node.",
+        recovery=Recovery(
+            actor="the attach/detach controller",
+            condition="the pod that uses it has ended",
+            within_s=122,
+        ),
+        step=LifecycleStep.ATTACH,
+    ),
+    Entry(
+        "RBD704",
+        "OncePodInUse",
+        Severity.ERROR,
+        "The volume allows one pod at a time, and another pod uses it.",
+        cause="The access mode is ReadWriteOncePod: a second pod waits even on the same node. A "
+        "rolling update with maxSurge > 0 waits for itself.",
+        evidence="The PV's access modes, both pods, and the message of the scheduler or kubelet.",
+        risk="None for the data: the wait protects it.",
+        remedy="End the other pod. For a Deployment, set the strategy to Recreate.",
+        recovery=Recovery(
+            actor="the scheduler and kubelet", condition="the other pod has ended", within_s=122
+        ),
+        step=LifecycleStep.SCHEDULE,
+    ),
+    Entry(
+        "RBD719",
+        "ReplicasShareVolume",
+        Severity.ERROR,
+        "Two replicas of one controller use one claim, and the volume is for one node only.",
+        cause="replicas > 1 with a ReadWriteOnce claim in the pod template. This is not a rolling "
+        "update, and no update strategy helps.",
+        evidence="Both pods belong to the same ReplicaSet or StatefulSet, and use the same claim.",
+        risk="None for the data: the waiting pod does not start. Scaling down a StatefulSet whose "
+        "persistentVolumeClaimRetentionPolicy has whenScaled: Delete deletes claims.",
+        remedy="Run one replica; or use a StatefulSet with volumeClaimTemplates, which creates a "
+        "separate volume for each replica; or use a volume for many nodes (CephFS). Check a "
+        "StatefulSet's persistentVolumeClaimRetentionPolicy before scaling it down.",
+        recovery=Recovery(
+            actor=CONTROLLER, condition="one of the two pods has ended", within_s=122
+        ),
+        step=LifecycleStep.ATTACH,
+    ),
+)
 
 _QUARTER: Final = "25%"
 """Default of maxSurge and maxUnavailable."""
@@ -305,3 +378,9 @@ def _is_rival(other: Pod, pod: Pod, case: RuleContext) -> bool:
     if is_ending_in_time(other, case) or (waits_for_volumes(other) and other.phase == "Pending"):
         return False
     return pod.node_name is None or other.node_name == pod.node_name
+
+
+RULES: Final = (
+    (170, blocked_by_user),
+    (180, once_pod),
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command, kubectl
 from rbdagent.correlate.volume import further_volumes
@@ -11,20 +11,85 @@ from rbdagent.model import (
     CsiSource,
     Finding,
     InTreeRbdSource,
+    LifecycleStep,
     NotObserved,
     OtherSource,
     PersistentVolume,
+    Recovery,
     Severity,
     TargetKind,
     observed_of,
 )
 from rbdagent.parse.volume import NVMEOF_SUFFIX, image_of
 from rbdagent.rules.context import RuleContext, finding
+from rbdagent.rules.entry import Entry
 from rbdagent.rules.pv_controller import describe_volume, retain
 from rbdagent.verdicts.volume_verdict import volumes_of_use
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+ENTRIES: Final = (
+    Entry(
+        "RBD407",
+        "NotAnRBDVolume",
+        Severity.ERROR,
+        "The volume is not an RBD image.",
+        cause="Another driver or volume type created it.",
+        evidence="The PV's source.",
+        risk="None.",
+        remedy="Use the tools of that driver.",
+        recovery=None,
+    ),
+    Entry(
+        "RBD411",
+        "DuplicateHandle",
+        Severity.ERROR,
+        "Two PVs have the same driver and volume handle.",
+        cause="Static PVs were written by hand with the same handle (ceph-csi#4526).",
+        evidence="The PVs' sources.",
+        risk="kubelet and external-attacher treat both as one volume: the second pod gets the "
+        "wrong one, or none.",
+        remedy="Set the reclaim policy Retain on all of these PVs first: they are one image, and "
+        "the deletion of any of their claims would delete the image. Then find out which claim "
+        "the data belongs to, delete the other PV, and create it again with a different handle.",
+        recovery=Recovery(note="a handle cannot be changed"),
+        step=LifecycleStep.BIND,
+    ),
+    Entry(
+        "RBD412",
+        "SeveralVolumes",
+        Severity.INFO,
+        "The pod has further RBD volumes.",
+        cause="A pod may use several volumes; rbdagent reports on one of them.",
+        evidence="The pod's claims.",
+        risk="None.",
+        remedy="Run rbdagent for each of the other volumes.",
+        recovery=None,
+    ),
+    Entry(
+        "RBD414",
+        "ImageNameUnknown",
+        Severity.ERROR,
+        "The image that the PV refers to is unknown.",
+        cause="Its volume handle does not have ceph-csi's format, and it has no image name.",
+        evidence="The PV's source.",
+        risk="None.",
+        remedy="Name the image itself: POOL/IMAGE.",
+        recovery=None,
+    ),
+    Entry(
+        "RBD415",
+        "TargetNotSeen",
+        Severity.WARNING,
+        "The target was not found in the sources that were observed.",
+        cause="A typo, or a source that was not observed.",
+        evidence="The state of each source.",
+        risk="None.",
+        remedy="Check the name, and the sources that failed.",
+        recovery=None,
+    ),
+)
 
 
 def duplicate_handle(case: RuleContext) -> Iterator[Finding]:
@@ -181,3 +246,11 @@ def several_volumes(case: RuleContext) -> Iterator[Finding]:
         f"{', '.join(other.name for other in further)}.",
         commands=tuple(command("rbdagent who-holds", f"pv/{other.name}") for other in further),
     )
+
+
+RULES: Final = (
+    (280, not_rbd),
+    (440, duplicate_handle),
+    (540, target_not_seen),
+    (690, several_volumes),
+)

@@ -25,6 +25,7 @@ from rbdagent.model import (
     Finding,
     Holder,
     ImageSpec,
+    LifecycleStep,
     Node,
     NotObserved,
     Pod,
@@ -42,6 +43,7 @@ from rbdagent.rules.context import (
     pods_on,
     subject_of,
 )
+from rbdagent.rules.entry import Entry
 from rbdagent.rules.pod_events import (
     has_waited,
     is_ending_in_time,
@@ -55,6 +57,111 @@ from rbdagent.verdicts.volume_verdict import fresh_word, is_listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+ENTRIES: Final = (
+    Entry(
+        "RBD113",
+        "HolderNodeDown",
+        Severity.ERROR,
+        "The node that holds the volume is not Ready or no longer exists.",
+        cause="A failure of power, network or kubelet.",
+        evidence="The Node object, and the watch: it ends some 30 s after the client does.",
+        risk="A node without kubelet may still run containers that write. A forced detach gives "
+        "the volume two writers.",
+        remedy="While the node's watch exists, Ceph has a live client on it: bring the node back, "
+        "or power it off. Set the out-of-service taint only when the node is off: its pods and "
+        "attachments are then removed within 20 s. Remove the taint when the node is back.",
+        recovery=Recovery(
+            actor="its kubelet",
+            condition="the node is back",
+            note="six minutes after the node's pods are gone, the controller detaches by force, "
+            "whether the machine is off or not, and the mapping stays",
+        ),
+        step=LifecycleStep.DETACH,
+    ),
+    Entry(
+        "RBD721",
+        "PodEnding",
+        Severity.INFO,
+        "A pod with the volume is terminating, and its time limit is not over yet.",
+        cause="The pod was deleted. Its grace period, plus one minute to unmount, is not over.",
+        evidence="deletionTimestamp, which is the time of the request plus the grace period.",
+        risk="None.",
+        remedy="Wait, then run the command again. Never delete the pod by force.",
+        recovery=Recovery(actor="kubelet", within_s=60),
+    ),
+    Entry(
+        "RBD722",
+        "PodDoesNotEnd",
+        Severity.ERROR,
+        "A pod with the volume is past its grace period, and its containers are still running.",
+        cause="A process is in uninterruptible sleep, usually because its I/O to Ceph hangs; or "
+        "the container runtime does not respond.",
+        evidence="deletionTimestamp is one minute ago or more, a container is running, and the "
+        "node is Ready.",
+        risk="A force delete removes only the API object: the process continues, and may write.",
+        remedy="Check Ceph first (`ceph health detail`), then the process on that node. If Ceph is "
+        "healthy and the process does not end, reboot the node. Never delete the pod by force "
+        "before that.",
+        recovery=Recovery(
+            actor="kubelet", condition="the pod's processes have ended", within_s=122
+        ),
+        step=LifecycleStep.UNPUBLISH,
+    ),
+    Entry(
+        "RBD724",
+        "UnmountFails",
+        Severity.ERROR,
+        "No container on that node uses the volume any more, but kubelet has not released it.",
+        cause="NodeUnpublish or NodeUnstage fails there: something keeps the mount or the device "
+        "open, or the CSI driver fails or is not running. No event reports it.",
+        evidence="The node is Ready and still lists the volume in volumesInUse; or the pod has "
+        "ended, and its object still exists and has no finalizer.",
+        risk="A Ready node is never detached by force: the problem lasts as long as its cause.",
+        remedy="Run rbdagent on that node: it names what keeps the volume there. The error itself "
+        "is in the logs of kubelet and of the CSI plugin on that node.",
+        recovery=Recovery(
+            actor="kubelet",
+            condition="it is running, the CSI driver responds there, "
+            "and nothing keeps the volume open",
+            within_s=133,
+        ),
+        step=LifecycleStep.UNSTAGE,
+    ),
+    Entry(
+        "RBD725",
+        "PodOnLostNode",
+        Severity.ERROR,
+        "A pod is stuck Terminating because kubelet on its node is not reporting.",
+        cause="The node is down or disconnected. Only its kubelet can report that the containers "
+        "have ended. Until then the controller counts them as running.",
+        evidence="deletionTimestamp is one minute ago or more, and the Node is not Ready.",
+        risk="The machine may still run and write. A force delete of the pod starts the six "
+        "minutes of the forced detach, whether the machine is off or not.",
+        remedy="Bring the node back. If it does not come back, check its watch (`rbd status`): "
+        "while the watch is alive, the machine writes. Power the machine off, and only then set "
+        "the out-of-service taint: the pod and its attachments are removed within 20 s. Remove "
+        "the taint when the node is back.",
+        recovery=Recovery(actor="its kubelet", condition="the node is back"),
+        step=LifecycleStep.UNPUBLISH,
+    ),
+    Entry(
+        "RBD726",
+        "OutOfServiceNodeAlive",
+        Severity.CRITICAL,
+        "A node is Ready and has the out-of-service taint.",
+        cause="The taint was set on a node that was not off, or was not removed after the node "
+        "came back.",
+        evidence="The taint, and the Node's condition Ready. The controller acts on the taint on a "
+        "Ready node too, whatever the effect of the taint is.",
+        risk="Every volume whose pod leaves that node is detached without waiting for its "
+        "unmount: the next node gets the volume while this node still writes.",
+        remedy="If the machine was off at any time since the taint was set, remove the taint. If "
+        "not: stop the pods with volumes there and reboot the machine first.",
+        recovery=Recovery(note="no component removes the taint"),
+        step=LifecycleStep.UNPUBLISH,
+    ),
+)
 
 _TAINT: Final = "node.kubernetes.io/out-of-service"
 _EXPLAINED: Final = frozenset({Verdict.ORPHANED, Verdict.PINNED, Verdict.DEAD, Verdict.UNWATCHED})
@@ -420,3 +527,11 @@ def _daemons_at(ip: str, cluster: ClusterView | None) -> tuple[str, ...]:
         if same_ip(daemon.address.ip, ip)
     }
     return tuple(sorted(names))
+
+
+RULES: Final = (
+    (60, out_of_service),
+    (190, node_down),
+    (200, ending),
+    (210, unmount_fails),
+)

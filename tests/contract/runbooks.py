@@ -16,8 +16,8 @@ import yaml
 from rbdagent.catalog import CATALOG
 
 if TYPE_CHECKING:
-    from rbdagent.catalog.entry import Entry
     from rbdagent.model import Recovery
+    from rbdagent.rules.entry import Entry
 
 ROOT: Final = Path(__file__).parents[2]
 RUNBOOKS: Final = ROOT / "docs" / "runbooks"

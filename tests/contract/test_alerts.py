@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from rbdagent.catalog import runbook
+from rbdagent.rules.entry import runbook
 from tests.contract.recorded_agent import exposition, recorded_look
 from tests.contract.runbooks import ROOT, alerts, rules
 

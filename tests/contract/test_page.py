@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rbdagent.catalog import CATALOG, RUNBOOKS
+from rbdagent.catalog import CATALOG
 from rbdagent.commands import lines_of
 from rbdagent.model import CsiSource, Severity, StepState
 from rbdagent.parse.shown import shown
 from rbdagent.report.markup import Html, el, visible
 from rbdagent.report.picture import picture_of
 from rbdagent.report.style import PALETTE, SHAPES, style_sheet
+from rbdagent.rules.entry import RUNBOOKS
 from tests.contract.cli_runner import ORPHAN, ROOT, process
 from tests.contract.pages import SCENES, Read, contrast, drawn, in_use, life, named, rgb, stranger
 from tests.contract.recordings import recorded_snapshot

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rbdagent.catalog import CATALOG, RUNBOOKS, explanation, runbook
+from rbdagent.catalog import CATALOG, explanation
+from rbdagent.rules.entry import RUNBOOKS, runbook
 from tests.contract.runbooks import MARKER, ROOT, alerts, pages
 from tests.contract.runbooks import RUNBOOKS as FOLDER
 

@@ -50,12 +50,12 @@ from rbdagent.report.text import answer
 from rbdagent.rules.context import delete_pod
 from rbdagent.unmap.preconditions import CONDITIONS
 from tests.unit import (
-    test_attaching_rules,
-    test_binding_rules,
-    test_elsewhere_rules,
-    test_leaving_rules,
-    test_mounting_rules,
+    test_attach_detach_rules,
+    test_foreign_clusters_rules,
+    test_node_stage_rules,
+    test_pv_controller_rules,
     test_scheduling_rules,
+    test_termination_rules,
 )
 from tests.unit.builders import (
     ADDRESS,
@@ -107,11 +107,11 @@ from tests.unit.builders import (
 
 Table = dict[str, Snapshot]
 FAMILIES: Final = (
-    test_attaching_rules,
-    test_binding_rules,
-    test_elsewhere_rules,
-    test_leaving_rules,
-    test_mounting_rules,
+    test_attach_detach_rules,
+    test_pv_controller_rules,
+    test_foreign_clusters_rules,
+    test_termination_rules,
+    test_node_stage_rules,
     test_scheduling_rules,
 )
 """Test modules that have tables for their own codes."""

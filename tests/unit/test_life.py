@@ -20,7 +20,7 @@ from tests.consistency import advice_that_loses_data, contradictions, loses_data
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from rbdagent.catalog.entry import Entry
+    from rbdagent.rules.entry import Entry
 
 FIXTURES: Final = Path(__file__).parents[1] / "fixtures" / "life"
 

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from rbdagent.commands import lines_of
 from rbdagent.model import ContainerState, ObjectRef, Snapshot
 from tests.unit import (
-    test_attaching_rules,
-    test_elsewhere_rules,
-    test_leaving_rules,
-    test_mounting_rules,
+    test_attach_detach_rules,
+    test_foreign_clusters_rules,
+    test_node_stage_rules,
     test_scheduling_rules,
+    test_termination_rules,
 )
 from tests.unit.builders import (
     NOW,
@@ -177,10 +177,10 @@ def test_healthy_state_leads_to_no_warning(name: str) -> None:
 
 
 FAMILIES: Final = (
-    test_attaching_rules,
-    test_elsewhere_rules,
-    test_leaving_rules,
-    test_mounting_rules,
+    test_attach_detach_rules,
+    test_foreign_clusters_rules,
+    test_termination_rules,
+    test_node_stage_rules,
     test_scheduling_rules,
 )
 EVERY: Final = [

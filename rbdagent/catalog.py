@@ -1,6 +1,6 @@
-"""The catalogue of finding codes: summary, cause, evidence, risk and remedy of each code.
+"""The catalogue of all codes: those of findings, and those of the conditions of an unmap.
 
-`explain CODE` and the runbooks print these texts; the rules in `diagnose` refer to the codes.
+`explain CODE` and the runbooks print its texts. A text is in the file of the rule or condition.
 """
 
 from __future__ import annotations
@@ -9,54 +9,20 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from rbdagent.catalog import (
-    attaching,
-    binding,
-    ceph,
-    elsewhere,
-    holders,
-    kubernetes,
-    mounting,
-    node,
-    reclaiming,
-    refusals,
-    scheduling,
-    unseen,
-)
 from rbdagent.errors import NotFoundError
+from rbdagent.rules import FINDINGS
+from rbdagent.unmap import preconditions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rbdagent.catalog.entry import Entry
+    from rbdagent.rules.entry import Entry
 
-RUNBOOKS: Final = "https://github.com/rbdagent/rbdagent/blob/main/docs/runbooks/"
-
-
-def runbook(name: str) -> str:
-    """Return the URL of the runbook of a code or an alert, a file below ``docs/runbooks``."""
-    return f"{RUNBOOKS}{name}.md"
-
-
-_PARTS: Final = (
-    holders,
-    node,
-    ceph,
-    kubernetes,
-    refusals,
-    binding,
-    reclaiming,
-    scheduling,
-    attaching,
-    mounting,
-    elsewhere,
-    unseen,
-)
 CATALOG: Final[Mapping[str, Entry]] = MappingProxyType(
     {
         known.code: known
         for known in sorted(
-            (known for part in _PARTS for known in part.ENTRIES), key=lambda known: known.code
+            (*FINDINGS.values(), *preconditions.ENTRIES), key=lambda known: known.code
         )
     }
 )

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
 if TYPE_CHECKING:
     from rbdagent.model import LifecycleStep, Recovery, Severity
+
+RUNBOOKS: Final = "https://github.com/rbdagent/rbdagent/blob/main/docs/runbooks/"
+
+
+def runbook(name: str) -> str:
+    """Return the URL of the runbook of a code or an alert, a file below ``docs/runbooks``."""
+    return f"{RUNBOOKS}{name}.md"
 
 
 class Entry(Struct, frozen=True):

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from rbdagent.catalog import CATALOG, binding, reclaiming
+from rbdagent.catalog import CATALOG
 from rbdagent.commands import lines_of
 from rbdagent.model import (
     ContainerState,
@@ -34,6 +34,7 @@ from rbdagent.model import (
     TargetKind,
 )
 from rbdagent.report.snapshot import dump_snapshot, load_snapshot
+from rbdagent.rules import finalizers, provisioner, pv_reclaim, pvc_lost, pvc_pending
 from tests.unit.builders import (
     DRIVER,
     LIBRBD_COOKIE,
@@ -61,7 +62,11 @@ from tests.unit.builders import (
 
 Table = dict[str, Snapshot]
 
-FAMILY: Final = frozenset(entry.code for entry in (*binding.ENTRIES, *reclaiming.ENTRIES))
+FAMILY: Final = frozenset(
+    entry.code
+    for family in (finalizers, provisioner, pv_reclaim, pvc_lost, pvc_pending)
+    for entry in family.ENTRIES
+)
 GI: Final = 1024**3
 SECONDS_AGO: Final = "2026-11-21T02:59:50Z"
 A_MINUTE_AGO: Final = "2026-11-21T02:58:50Z"
