@@ -661,7 +661,7 @@ def _is_of_gone_volume(attachment: VolumeAttachment, case: RuleContext) -> bool:
     )
 
 
-def idle(case: RuleContext) -> Iterator[Finding]:
+def attachment_idle(case: RuleContext) -> Iterator[Finding]:
     """Report RBD715: the volume is attached, but no pod and no kubelet there needs it any more."""
     if not knows_every_user(case) or case.verdict is Verdict.STALE_ATTACHMENT:
         return
@@ -719,7 +719,7 @@ def two_attachments(case: RuleContext) -> Iterator[Finding]:
 # --------------------------------------------------------------------------------------------------
 
 
-def on_paper(case: RuleContext) -> Iterator[Finding]:
+def stale_attachment(case: RuleContext) -> Iterator[Finding]:
     """Report RBD408: attached, but not held by the node; RBD120 while that may be transient.
 
     The controller detaches a moment after kubelet has reported what it released. One snapshot
@@ -804,8 +804,8 @@ def _between(node: str, attachment: VolumeAttachment, case: RuleContext) -> Find
 
 
 RULES: Final = (
-    (400, on_paper),
-    (410, idle),
+    (400, stale_attachment),
+    (410, attachment_idle),
     (420, detach_fails),
     (430, two_attachments),
     (460, attach_fails),

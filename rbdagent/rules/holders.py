@@ -1120,7 +1120,7 @@ def shared(case: RuleContext) -> Iterator[Finding]:
     )
 
 
-def foreign(case: RuleContext) -> Iterator[Finding]:
+def foreign_client(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD115, RBD116 and RBD117 for clients that are not mappings of Kubernetes."""
     for judged in case.those(Verdict.FOREIGN):
         holder = judged.holder
@@ -1196,7 +1196,7 @@ def in_use(case: RuleContext) -> Iterator[Finding]:
         )
 
 
-def nobody(case: RuleContext) -> Iterator[Finding]:
+def free(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD118 if no client holds the volume and every source that proves it was observed."""
     if case.verdict is not Verdict.FREE:
         return
@@ -1214,7 +1214,7 @@ def nobody(case: RuleContext) -> Iterator[Finding]:
     )
 
 
-def unknown_whether_nobody(case: RuleContext) -> Iterator[Finding]:
+def possibly_held(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD119 if no holder was observed, but a source that proves this is missing."""
     holding = [judged for judged in case.judged if not judged.holder.transient]
     if holding or case.use.image is None or case.verdict is not Verdict.UNDETERMINED:
@@ -1270,11 +1270,11 @@ RULES: Final = (
     (150, published),
     (160, staging_left),
     (220, running_without_mapping),
-    (520, foreign),
+    (520, foreign_client),
     (550, undetermined),
-    (560, unknown_whether_nobody),
+    (560, possibly_held),
     (640, shared),
     (650, between_steps),
     (660, in_use),
-    (670, nobody),
+    (670, free),
 )

@@ -949,7 +949,7 @@ def meant_by(text: str) -> tuple[Saying, dict[str, str]] | None:
     return first_meant(SAYINGS, text)
 
 
-def told(case: RuleContext) -> Iterator[Finding]:
+def mount_failed(case: RuleContext) -> Iterator[Finding]:
     """Report what the newest event of a waiting pod means: RBD701 to RBD703, RBD73x to RBD76x.
 
     Pods with the same error share one finding.
@@ -1412,6 +1412,6 @@ RULES: Final = (
     (450, driver_wanted),
     (480, map_refused),
     (490, lock_not_broken),
-    (500, told),
+    (500, mount_failed),
     (530, still_being_used),
 )

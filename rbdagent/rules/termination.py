@@ -170,7 +170,7 @@ _CAUSES: Final = frozenset({"RBD109", "RBD201", "RBD202"})
 """Codes with such an explanation, as the agent of another node publishes them."""
 
 
-def ending(case: RuleContext) -> Iterator[Finding]:
+def pod_terminating(case: RuleContext) -> Iterator[Finding]:
     """Report RBD721 to RBD725: pods with the volume that are being deleted, and the delay."""
     for pod in case.use.pods:
         if pod.deleting_since is None or pod.node_name is None:
@@ -532,6 +532,6 @@ def _daemons_at(ip: str, cluster: ClusterView | None) -> tuple[str, ...]:
 RULES: Final = (
     (60, out_of_service),
     (190, node_down),
-    (200, ending),
+    (200, pod_terminating),
     (210, unmount_fails),
 )

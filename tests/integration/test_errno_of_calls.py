@@ -50,7 +50,7 @@ def connected(conf: Path, user: str = "x", **options: str) -> Any:  # noqa: ANN4
         (NOWHERE, {"keyring": "garbled"}, Fault.UNUSABLE),
         (NOWHERE, {"key": AES_KEY}, Fault.TIMED_OUT),
     ],
-    ids=["no monitors", "no key", "no such host", "a garbled keyring", "nobody there"],
+    ids=["no monitors", "no key", "no such host", "a garbled keyring", "no server"],
 )
 def test_a_connection_fails_before_any_monitor_answers(
     tmp_path: Path, text: str, options: dict[str, str], fault: Fault

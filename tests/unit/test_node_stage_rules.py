@@ -409,7 +409,7 @@ SAID: Final[Said] = {
         )
     },
     "RBD762": {
-        "words that nobody knows": (mounting(stage("the moon is in the wrong house")), NONE),
+        "an unknown message": (mounting(stage("the moon is in the wrong house")), NONE),
         "a device": (
             mounting(
                 events=(

@@ -509,7 +509,7 @@ SAID: Final[dict[str, Table]] = {
     },
     "RBD627": {
         "PVs without a phase": of_volume(phase="Pending", claim=None, created_at=LONG_AGO),
-        "a claim that nobody handed over": pending(provisioner=None),
+        "a claim that the PV controller ignores": pending(provisioner=None),
     },
     "RBD630": {"no volumeName": life(claims=(claim(volume_name=None, **LOST),))},
     "RBD631": {
