@@ -6,7 +6,7 @@ and a namespace may have 100,000. A descriptor costs 6 us, and processes may sha
 them. So every process has a limit, and every pod has one for all of its processes: a pod that
 exceeds its limit hides only its own facts. The limit of a pod's mounts is lower: 8,000 mounts on
 different directories take 0.014 s. It must not hide the mounts of a pod that does nothing unusual,
-on a node that is slow or busy: it is of processor time, and begins after `UNTIMED` bytes.
+on a node that is slow or busy: it is of processor time. All limits begin after `UNTIMED` bytes.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ POD_S: Final = 4.0
 MOUNTS_S: Final = 0.15
 """Processor time for one mount namespace of a pod; all namespaces of the pod have twice that."""
 UNTIMED: Final = 256 << 10
-"""Bytes of mountinfo for each pod that are read without a limit of time.
+"""Bytes of mountinfo, and of maps, for each pod that are read without a limit of time.
 
 These are some 1,500 mounts; stacked on one directory, they take 0.01 s. A container has about 30.
+A Python process has some 50 KiB of maps, which an emulated node read in more than 2 s.
 """
 ROOM: Final = 20_000
 """Limit of mounts and open files of volumes. 250 volumes are some 500 mounts in a namespace."""
@@ -90,6 +91,11 @@ class _Taken:
 
 class Shares:
     """The shares of all processes in one observation; several may be observed in parallel."""
+
+    @classmethod
+    def of_files(cls) -> Self:
+        """Return the shares for the open files of processes."""
+        return cls(untimed=UNTIMED)
 
     @classmethod
     def of_mounts(cls) -> Self:

@@ -162,7 +162,7 @@ class ProcessPass:
         self._hidden: set[int] = set()
         self._unread: list[str] = []
         self._shown: dict[int | bytes, Shown] = {}
-        self._shares = Shares()
+        self._shares = Shares.of_files()
         self._shares_of_mounts = Shares.of_mounts()
 
     def scan(self) -> ProcessScan:
