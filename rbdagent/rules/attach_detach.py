@@ -117,7 +117,7 @@ ENTRIES: Final = (
         risk="Removing the finalizer by hand orphans the mapping.",
         remedy="Repair what the error names. Never remove the finalizer.",
         recovery=Recovery(
-            actor="external-attacher", condition="what the error names is repaired", within_s=300
+            actor=ATTACHER, condition="what the error names is repaired", within_s=300
         ),
         step=LifecycleStep.DETACH,
     ),
@@ -545,7 +545,7 @@ def attach_fails(case: RuleContext) -> Iterator[Finding]:
             severity=Severity.INFO
             if is_back or (code == "RBD731" and _is_new(attachment, case))
             else None,
-            recovery=Recovery(actor="external-attacher", within_s=_VERIFIED.total_seconds())
+            recovery=Recovery(actor=ATTACHER, within_s=_VERIFIED.total_seconds())
             if is_back
             else None,
         )

@@ -20,7 +20,7 @@ from rbdagent.model import (
     Severity,
     VolumeAttachment,
 )
-from rbdagent.rules.context import RuleContext, delete_pod, finding
+from rbdagent.rules.context import ATTACHER, RuleContext, delete_pod, finding
 from rbdagent.rules.entry import Entry
 from rbdagent.rules.pv_controller import (
     PROVISIONER,
@@ -99,7 +99,7 @@ ENTRIES: Final = (
         evidence="The finalizer, and the VolumeAttachments of the PV.",
         risk="If the finalizer is removed by hand, the detach fails indefinitely: it needs the PV.",
         remedy="Find out why the node does not release the volume, or why the detach fails.",
-        recovery=Recovery(actor="external-attacher", condition="the last attachment is gone"),
+        recovery=Recovery(actor=ATTACHER, condition="the last attachment is gone"),
         step=LifecycleStep.RECLAIM,
     ),
     Entry(
@@ -347,7 +347,7 @@ def _of_attacher(case: RuleContext, volume: PersistentVolume, finalizer: str) ->
     if named:
         yield _attached(case, volume, finalizer, named)
     elif kube.attachments_complete:
-        yield _remaining(case, volume, finalizer, "external-attacher")
+        yield _remaining(case, volume, finalizer, ATTACHER)
 
 
 def _attached(

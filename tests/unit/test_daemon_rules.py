@@ -61,7 +61,7 @@ SUPPOSED: Final = {
         HolderKind.MGR,
     ),
     "a kernel client watches beside it": (held(remote_watcher(), STRANGER), HolderKind.MGR),
-    "somebody passed by": (
+    "a client passed by": (
         held(
             of_image={
                 **FLATTENS,
@@ -77,9 +77,7 @@ SUPPOSED: Final = {
 NOT_SUPPOSED: Final = {
     "the mgr has no task of the image": held(of_image={"tasks": ()}),
     "its tasks were not observed": held(of_image={"tasks": UNSEEN}),
-    "it has to remove an image that it cannot while somebody watches": held(
-        of_image={"tasks": ("remove",)}
-    ),
+    "it cannot remove an image that still has a watcher": held(of_image={"tasks": ("remove",)}),
     "the clients of the mgr are known, and it is none": held(in_ceph={}),
     "two librbd clients watch": held(STRANGER, replace(STRANGER, client=4)),
     "it is a kernel client": held(remote_watcher()),
