@@ -1,0 +1,133 @@
+"""The facts observed on Ceph clusters: images, watchers, lock holders, the blocklist."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from rbdagent.model.common import NOT_REQUESTED, EntityAddress, ImageSpec, NotObserved, Source
+
+
+class Watcher(Struct, frozen=True, kw_only=True):
+    """A watch on an image's header object."""
+
+    address: EntityAddress
+    client: int
+    """4118 for ``client.4118``."""
+    cookie: int
+    """It changes when a watch is registered again: a hint of its kind, never an identity."""
+
+
+class LockHolder(Struct, frozen=True, kw_only=True):
+    """A holder of an advisory lock (of the exclusive-lock feature, or of an old kubelet)."""
+
+    client: int
+    address: EntityAddress | None
+    lock_id: str
+    """``auto 18446462598732840961`` or ``kubelet_lock_magic_<node>``."""
+    exclusive: bool = True
+
+
+class BlocklistEntry(Struct, frozen=True, kw_only=True):
+    """A blocklisted client, host (port and nonce 0), or range.
+
+    ``str()`` is the argument of ``ceph osd blocklist rm``, or ``ceph osd blocklist range rm``.
+    """
+
+    network: str
+    """An IP address, or a range in CIDR notation.
+
+    The address of a range may have bits after its prefix, because Ceph finds an entry by its full
+    address.
+    """
+    port: int = 0
+    nonce: int = 0
+    until: str = ""
+
+    @property
+    def is_range(self) -> bool:
+        """Whether ``ceph osd blocklist range add`` created it, as csi-addons does for fencing."""
+        return "/" in self.network
+
+    def __str__(self) -> str:
+        if self.is_range:
+            return self.network
+        return str(EntityAddress(ip=self.network, port=self.port, nonce=self.nonce))
+
+
+class ServiceAddress(Struct, frozen=True, kw_only=True):
+    """A client of a Ceph daemon, or a mon.
+
+    mgr and rbd-mirror may watch images. With the mons, hints can warn against blocklisting an
+    address on which Ceph runs.
+    """
+
+    kind: str
+    """``mgr``, ``rbd-mirror`` or ``mon``."""
+    name: str
+    """``x`` for ``mgr.x``; empty for rbd-mirror, whose clients have no name."""
+    address: EntityAddress
+    client: int | None = None
+    """None if the cluster reports only the address."""
+    of_peer: bool = False
+    """Whether it is a daemon of another cluster that copies images from this cluster."""
+
+
+class ImagePresence(StrEnum):
+    """Whether an image exists."""
+
+    PRESENT = "present"
+    TRASH = "trash"
+    GONE = "gone"
+
+
+class ImageView(Struct, frozen=True, kw_only=True):
+    """One image of one cluster, observed read-only."""
+
+    spec: ImageSpec
+    fsid: str
+    presence: ImagePresence | NotObserved
+    image_id: str | None = None
+    pool_id: int | None = None
+    format: int = 2
+    header: str | None = None
+    """``rbd_header.<id>``, or ``<name>.rbd`` for format 1."""
+    size_bytes: int | None = None
+    features: tuple[str, ...] = ()
+    watchers: tuple[Watcher, ...] | NotObserved = ()
+    """Watches that every read of this observation returned."""
+    transient_watchers: tuple[Watcher, ...] = ()
+    """Watches that only one of two reads returned: a short read-write open, not a holder."""
+    lockers: tuple[LockHolder, ...] | NotObserved = ()
+    metadata: tuple[tuple[str, str], ...] | NotObserved = ()
+    """Only the keys of ceph-csi, sorted; they can be stale."""
+    mirrored: bool | NotObserved = False
+    mirror_daemons: tuple[ServiceAddress, ...] | NotObserved = ()
+    """Clients of rbd-mirror, of this cluster and of its peers; only for a mirrored image."""
+    tasks: tuple[str, ...] | NotObserved = NOT_REQUESTED
+    """Tasks that the mgr has queued for the image: ``flatten``, ``trash remove`` and others."""
+
+
+class ClusterView(Struct, frozen=True, kw_only=True):
+    """One Ceph cluster."""
+
+    name: str
+    """Its name in the configuration: the conf file, or the name of the ``[[ceph]]`` table."""
+    source: Source
+    fsid: str | None = None
+    images: tuple[ImageView, ...] = ()
+    blocklist: tuple[BlocklistEntry, ...] | NotObserved = ()
+    services: tuple[ServiceAddress, ...] | NotObserved = ()
+    """Clients of the active mgr."""
+    monitors: tuple[ServiceAddress, ...] | NotObserved = ()
+    pools: tuple[tuple[int, str], ...] | NotObserved = ()
+    """(pool id, pool name); the handles of ceph-csi contain the id."""
+    image_names: tuple[ImageSpec, ...] = ()
+    """Names that are similar to a target that was not found."""
+
+
+class CephView(Struct, frozen=True, kw_only=True):
+    """Every configured cluster."""
+
+    clusters: tuple[ClusterView, ...]

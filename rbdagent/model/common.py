@@ -1,0 +1,132 @@
+"""The types that several others need: missing facts, states of sources, identities, verdicts.
+
+A verdict is a conclusion, but the RBDNodes of other nodes contain verdicts, so it is also observed.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final, TypeVar
+
+from msgspec import Struct
+
+API_VERSION: Final = "rbdagent.dev/v1alpha1"
+
+_T = TypeVar("_T")
+
+
+class NotObserved(Struct, frozen=True, kw_only=True):
+    """A fact that could not be observed; it never means "none"."""
+
+    reason: str
+    """The attempt, its object, and the result, in one line."""
+    hint: str = ""
+    """What makes the fact observable: a Linux capability, a Ceph cap, a permission, a command."""
+
+
+NOT_REQUESTED: Final = NotObserved(reason="not requested")
+LIFECYCLE_NOT_REQUESTED: Final = NotObserved(
+    reason="not requested: only the lifecycle of a volume needs it"
+)
+
+
+def observed_of(found: tuple[_T, ...] | NotObserved) -> tuple[_T, ...]:
+    """Return the observed items, for a caller that concludes nothing from a missing item."""
+    return () if isinstance(found, NotObserved) else found
+
+
+class SourceState(StrEnum):
+    """Result of the observation of one source."""
+
+    OBSERVED = "observed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+class Gap(Struct, frozen=True, kw_only=True):
+    """One fact that is missing from a source that was otherwise observed."""
+
+    fact: str
+    """The missing fact, as output names it: ``open descriptors of other users' processes``."""
+    reason: str
+    hint: str = ""
+
+
+class Source(Struct, frozen=True, kw_only=True):
+    """The state of one source (node, ceph, kubernetes) and its gaps."""
+
+    state: SourceState
+    reason: str = ""
+    """Why the source failed or was skipped; empty if it was observed."""
+    hint: str = ""
+    gaps: tuple[Gap, ...] = ()
+    took_s: float | None = None
+    """Seconds until the source answered; None if it was not queried."""
+
+
+class ImageSpec(Struct, frozen=True, kw_only=True, order=True):
+    """The name of an RBD image within one cluster: ``pool[/namespace]/name``."""
+
+    pool: str
+    namespace: str = ""
+    """RADOS namespace; empty for the default namespace."""
+    name: str
+
+    def __str__(self) -> str:
+        return "/".join(part for part in (self.pool, self.namespace, self.name) if part)
+
+
+class EntityAddress(Struct, frozen=True, kw_only=True, order=True):
+    """An address of a Ceph entity without its type (``v1:``, ``v2:``, ``any:``).
+
+    The type is omitted because krbd, watchers and the blocklist show the same client with different
+    types.
+    """
+
+    ip: str
+    """Compressed textual form, without brackets."""
+    port: int = 0
+    nonce: int = 0
+
+    def __str__(self) -> str:
+        host = f"[{self.ip}]" if ":" in self.ip else self.ip
+        return f"{host}:{self.port}/{self.nonce}"
+
+
+class DeviceNumber(Struct, frozen=True, kw_only=True, order=True):
+    """``major:minor`` of a block device."""
+
+    major: int
+    minor: int
+
+    def __str__(self) -> str:
+        return f"{self.major}:{self.minor}"
+
+
+class ImageIdentity(Struct, frozen=True, kw_only=True):
+    """The identity of an image across clusters; unknown parts are None."""
+
+    spec: ImageSpec
+    fsid: str | None
+    image_id: str | None = None
+    pool_id: int | None = None
+
+
+class Verdict(StrEnum):
+    """The verdict on one holder, or on the target."""
+
+    IN_USE = "InUse"
+    STAGED = "Staged"
+    ORPHANED = "Orphaned"
+    PINNED = "Pinned"
+    DEAD = "Dead"
+    UNWATCHED = "Unwatched"
+    SHARED = "Shared"
+    CONFLICT = "Conflict"
+    FOREIGN = "Foreign"
+    NODE_DOWN = "NodeDown"
+    RETURNED_DIRTY = "ReturnedDirty"
+    UNDETERMINED = "Undetermined"
+    FREE = "Free"
+    STALE_ATTACHMENT = "StaleAttachment"
+    NOT_BACKED = "NotBacked"

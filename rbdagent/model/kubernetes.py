@@ -1,0 +1,379 @@
+"""The objects read from the Kubernetes API, reduced to the fields that rbdagent needs."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from rbdagent.model.common import (
+    LIFECYCLE_NOT_REQUESTED,
+    EntityAddress,
+    ImageIdentity,
+    ImageSpec,
+    NotObserved,
+    Verdict,
+)
+
+
+class ObjectRef(Struct, frozen=True, kw_only=True, order=True):
+    """A namespaced name, with the uid if it is known."""
+
+    namespace: str
+    name: str
+    uid: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class Requirement(Struct, frozen=True, kw_only=True):
+    """One requirement for labels, in a selector or in a node affinity."""
+
+    key: str
+    operator: str
+    """``In``, ``NotIn``, ``Exists``, ``DoesNotExist``; for nodes also ``Gt`` and ``Lt``."""
+    values: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return " ".join((self.key, self.operator, ",".join(self.values))).rstrip()
+
+
+Selector = tuple[Requirement, ...]
+"""All requirements must be met; ``matchLabels`` are ``In`` with one value."""
+
+
+NodeTerm = tuple[Requirement, ...]
+"""All requirements must be met; the key ``metadata.name`` is from ``matchFields``."""
+
+
+class CsiSource(Struct, frozen=True, kw_only=True):
+    """``spec.csi`` of a PV (or of the translation of a migrated in-tree PV)."""
+
+    driver: str
+    volume_handle: str
+    attributes: tuple[tuple[str, str], ...] = ()
+    """volumeAttributes, sorted. They contain no secrets: other fields refer to those."""
+    fs_type: str | None = None
+    read_only: bool = False
+
+    def attribute(self, key: str) -> str | None:
+        """Return the value of one volume attribute; None without it."""
+        return dict(self.attributes).get(key)
+
+
+class InTreeRbdSource(Struct, frozen=True, kw_only=True):
+    """``spec.rbd`` of a PV, or an inline ``rbd`` volume of a pod."""
+
+    spec: ImageSpec
+    monitors: tuple[str, ...] = ()
+    read_only: bool = False
+
+
+class OtherSource(Struct, frozen=True, kw_only=True):
+    """The source of a PV that is not RBD; the output names its driver."""
+
+    kind: str
+    """``nfs``, ``hostPath``, or a CSI driver's name."""
+    volume_handle: str | None = None
+    image: ImageSpec | None = None
+    """The RBD image that its attributes name; an NVMe-oF gateway serves one."""
+
+
+VolumeSource = CsiSource | InTreeRbdSource | OtherSource
+
+
+class PersistentVolume(Struct, frozen=True, kw_only=True):
+    """A PV."""
+
+    name: str
+    uid: str | None = None
+    phase: str
+    source: VolumeSource
+    claim: ObjectRef | None = None
+    access_modes: tuple[str, ...] = ()
+    volume_mode: str = "Filesystem"
+    reclaim_policy: str = ""
+    storage_class: str = ""
+    migrated_to: str | None = None
+    provisioner: str | None = None
+    deleting_since: str | None = None
+    created_at: str | None = None
+    frozen: bool = False
+    """Whether it has the annotation that forbids every unmap of it."""
+    capacity_bytes: int | None = None
+    node_affinity: tuple[NodeTerm, ...] = ()
+    """One matching term is enough; if it is empty, every node can use the PV."""
+    labels: tuple[tuple[str, str], ...] = ()
+    finalizers: tuple[str, ...] = ()
+    bound_by_controller: bool = False
+    """Whether the PV controller, not a user, chose the claim (annotation
+    ``pv.kubernetes.io/bound-by-controller``)."""
+    phase_since: str | None = None
+    """``lastPhaseTransitionTime`` (Kubernetes 1.28)."""
+    reason: str = ""
+    """Why the PV is Failed, according to the controller that failed: ``status.message``."""
+    attributes_class: str = ""
+    """The VolumeAttributesClass (Kubernetes 1.34)."""
+    mount_options: tuple[str, ...] = ()
+
+
+class PersistentVolumeClaim(Struct, frozen=True, kw_only=True):
+    """A PVC."""
+
+    ref: ObjectRef
+    phase: str
+    volume_name: str | None = None
+    storage_class: str | None = None
+    """None if the claim names no class: it may get the default class. Empty if the claim must have
+    no class."""
+    access_modes: tuple[str, ...] = ()
+    volume_mode: str = "Filesystem"
+    deleting_since: str | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+    created_at: str | None = None
+    requested_bytes: int | None = None
+    selector: Selector | None = None
+    finalizers: tuple[str, ...] = ()
+    bind_completed: bool = False
+    """Whether the PV controller has bound the claim before (``pv.kubernetes.io/bind-completed``).
+    Such a claim is Lost if its PV does not exist."""
+    bound_by_controller: bool = False
+    """Whether the PV controller, not a user, chose the PV."""
+    selected_node: str | None = None
+    """The node that the scheduler chose for its volume (``volume.kubernetes.io/selected-node``)."""
+    provisioner: str | None = None
+    """The provisioner that creates its volume (``volume.kubernetes.io/storage-provisioner``)."""
+    has_data_source: bool = False
+    """Whether its volume is a clone, or is restored from a snapshot."""
+    attributes_class: str = ""
+
+
+class ContainerState(Struct, frozen=True, kw_only=True):
+    """The state of a container according to the API."""
+
+    name: str
+    state: str
+    """``waiting``, ``running`` or ``terminated``."""
+    reason: str = ""
+    message: str = ""
+
+
+class Pod(Struct, frozen=True, kw_only=True):
+    """A pod."""
+
+    ref: ObjectRef
+    node_name: str | None
+    phase: str
+    ready: bool = False
+    deleting_since: str | None = None
+    claims: tuple[str, ...] = ()
+    """Names of the claims that it mounts, including those of generic ephemeral volumes."""
+    inline_images: tuple[InTreeRbdSource, ...] = ()
+    inline_volumes: tuple[CsiSource, ...] = ()
+    owners: tuple[str, ...] = ()
+    """Controllers: ``ReplicaSet/web-5d4f``."""
+    containers: tuple[ContainerState, ...] = ()
+    created_at: str | None = None
+    finalizers: tuple[str, ...] = ()
+    grace_s: float | None = None
+    """The grace period of its containers in seconds; only while the pod is being deleted."""
+    unschedulable: str = ""
+    """Why the scheduler finds no node; empty if it reports no reason, or has found a node."""
+    node_selector: tuple[tuple[str, str], ...] = ()
+    placed_at: str | None = None
+    """When the pod was scheduled; None if it has no node, or if the time is not recorded."""
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+class Node(Struct, frozen=True, kw_only=True):
+    """A Node."""
+
+    name: str
+    uid: str | None = None
+    ready: bool | None
+    """None if the status is Unknown (kubelet does not report)."""
+    boot_id: str | None = None
+    internal_ips: tuple[str, ...] = ()
+    volumes_in_use: tuple[str, ...] = ()
+    volumes_attached: tuple[str, ...] = ()
+    out_of_service: bool = False
+    ready_changed_at: str | None = None
+    frozen: bool = False
+    labels: tuple[tuple[str, str], ...] = ()
+    unschedulable: bool = False
+
+
+class CSINode(Struct, frozen=True, kw_only=True):
+    """The drivers that kubelet registered on a node."""
+
+    node_name: str
+    drivers: tuple[str, ...] = ()
+    limits: tuple[tuple[str, int], ...] = ()
+    """The maximum number of volumes of a driver on the node, if the driver reports a limit."""
+
+
+class VolumeAttachment(Struct, frozen=True, kw_only=True):
+    """A VolumeAttachment."""
+
+    name: str
+    attacher: str
+    node_name: str
+    persistent_volume: str | None
+    attached: bool
+    deleting_since: str | None = None
+    created_at: str | None = None
+    attach_error: str = ""
+    detach_error: str = ""
+    finalizers: tuple[str, ...] = ()
+
+
+class KubeEvent(Struct, frozen=True, kw_only=True):
+    """An event about a pod, the claim or the volume of the target."""
+
+    kind: str
+    """Kind of the object that the event is about: ``Pod``."""
+    subject: ObjectRef
+    type: str
+    reason: str
+    message: str
+    last_seen: str | None = None
+    count: int = 1
+    reporter: str = ""
+    first_seen: str | None = None
+
+
+class PublishedMapping(Struct, frozen=True, kw_only=True):
+    """One mapping, as the agent of its node published it."""
+
+    device: str
+    verdict: Verdict
+    fsid: str | None = None
+    spec: ImageSpec | None = None
+    image_id: str | None = None
+    client_id: int | None = None
+    client_address: EntityAddress | None = None
+    read_only: bool | None = None
+    """None if the agent did not observe it."""
+    persistent_volume: str | None = None
+    reasons: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
+    """Codes of the findings about the mapping or its node."""
+    since: str | None = None
+    pods: tuple[str, ...] = ()
+
+    @property
+    def image(self) -> ImageIdentity | None:
+        """The mapped image; None if its name is unknown."""
+        if self.spec is None:
+            return None
+        return ImageIdentity(spec=self.spec, fsid=self.fsid, image_id=self.image_id)
+
+
+class PublishedNode(Struct, frozen=True, kw_only=True):
+    """An RBDNode: the last observation of the agent of one node; it may be old."""
+
+    name: str
+    observed_at: str
+    boot_id: str | None = None
+    mappings: tuple[PublishedMapping, ...] | NotObserved = ()
+
+
+class StorageClass(Struct, frozen=True, kw_only=True):
+    """A StorageClass."""
+
+    name: str
+    provisioner: str
+    binding_mode: str = "Immediate"
+    reclaim_policy: str = "Delete"
+    is_default: bool = False
+    created_at: str | None = None
+    allowed_topologies: tuple[NodeTerm, ...] = ()
+
+
+class Workload(Struct, frozen=True, kw_only=True):
+    """A ReplicaSet, Deployment or StatefulSet that creates the pods of a claim."""
+
+    kind: str
+    ref: ObjectRef
+    owners: tuple[str, ...] = ()
+    """Controllers: ``Deployment/web``."""
+    replicas: int = 1
+    strategy: str = ""
+    """``RollingUpdate`` or ``Recreate``; empty for a ReplicaSet."""
+    max_surge: str = ""
+    """The unparsed value: ``1``, ``25%``."""
+    max_unavailable: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name in the ``owners`` of a pod: ``ReplicaSet/web-5d4f``."""
+        return f"{self.kind}/{self.ref.name}"
+
+
+class Lease(Struct, frozen=True, kw_only=True):
+    """A lease, with which the replicas of a controller elect a leader. The leader renews it."""
+
+    namespace: str
+    name: str
+    holder: str = ""
+    """The leader. A CSI controller writes the name of its pod, kube-controller-manager its host."""
+    renewed_at: str | None = None
+    duration_s: float = 15.0
+
+
+class DriverPod(Struct, frozen=True, kw_only=True):
+    """A pod that may belong to a provisioner."""
+
+    ref: ObjectRef
+    node_name: str | None
+    phase: str
+    ready: bool = False
+    images: tuple[str, ...] = ()
+    serves: tuple[str, ...] = ()
+    """Names of provisioners in the arguments and the environment of its containers."""
+
+
+class KubeView(Struct, frozen=True, kw_only=True):
+    """The objects of the API; each kind may be missing independently (403 for one resource)."""
+
+    server: str
+    persistent_volumes: tuple[PersistentVolume, ...] | NotObserved
+    claims: tuple[PersistentVolumeClaim, ...] | NotObserved = ()
+    pods: tuple[Pod, ...] | NotObserved = ()
+    nodes: tuple[Node, ...] | NotObserved = ()
+    csi_nodes: tuple[CSINode, ...] | NotObserved = ()
+    attachments: tuple[VolumeAttachment, ...] | NotObserved = ()
+    events: tuple[KubeEvent, ...] | NotObserved = ()
+    pods_scope: str = "cluster"
+    """``cluster``, or the lists that were read: ``node/worker-1,namespace/default``."""
+    volumes_complete: bool = True
+    """False if PVs were read only by name: there may be other PVs of the same image."""
+    attachments_complete: bool = True
+    """False if VolumeAttachments were read only by name."""
+    nodes_complete: bool = True
+    """False if Nodes were read only by name."""
+    searched: tuple[str, ...] = ()
+    """Search terms for all objects of a kind that is incomplete here: images for their PVs,
+    addresses of clients for their Nodes, names of VolumeAttachments and Nodes. If an object matches
+    a term and is missing here, it does not exist. Any other missing object was not observed."""
+    consistent: bool = False
+    """Whether all objects were read from the store of the API server (no resourceVersion), not from
+    a cache."""
+    frozen_namespaces: tuple[str, ...] | NotObserved = NotObserved(
+        reason="not requested: only an unmap needs it"
+    )
+    """Namespaces that have the annotation that forbids every unmap."""
+    published: tuple[PublishedNode, ...] | NotObserved = ()
+    """The RBDNodes of agents. It is also empty if the cluster has no such resource, or if RBDNodes
+    were not requested: an agent requests only those of its neighbours."""
+    storage_classes: tuple[StorageClass, ...] | NotObserved = LIFECYCLE_NOT_REQUESTED
+    workloads: tuple[Workload, ...] | NotObserved = LIFECYCLE_NOT_REQUESTED
+    """The controllers of the pods in this view, and the controllers of these controllers."""
+    drivers: tuple[str, ...] | NotObserved = LIFECYCLE_NOT_REQUESTED
+    """The names of the CSIDriver objects."""
+    leases: tuple[Lease, ...] | NotObserved = LIFECYCLE_NOT_REQUESTED
+    """The leases of kube-controller-manager and of the provisioners that the target waits for."""
+    driver_pods: tuple[DriverPod, ...] | NotObserved = LIFECYCLE_NOT_REQUESTED
+    """Pods of the provisioners that the target waits for, found by a lease or a known label. A pod
+    that is missing here may exist with another label."""
+    version: str | NotObserved = LIFECYCLE_NOT_REQUESTED
+    """Version of the API server: ``v1.36.3``."""

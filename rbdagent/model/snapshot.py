@@ -1,0 +1,81 @@
+"""The target of a request, and the snapshot of all sources about it."""
+
+from __future__ import annotations
+
+from enum import Flag, StrEnum, auto
+
+from msgspec import Struct
+
+from rbdagent.model.ceph import CephView
+from rbdagent.model.common import ImageSpec, Source, SourceState
+from rbdagent.model.kubernetes import KubeView
+from rbdagent.model.node import NodeView
+
+
+class TargetKind(StrEnum):
+    """How a user may name a volume."""
+
+    PERSISTENT_VOLUME = "pv"
+    CLAIM = "pvc"
+    POD = "pod"
+    IMAGE = "image"
+    VOLUME_HANDLE = "handle"
+    DEVICE = "device"
+    NONE = "none"
+    """No single target: ``list`` of a node, or all objects (``given`` has the option)."""
+
+
+class Target(Struct, frozen=True, kw_only=True):
+    """The target that the user named, parsed but not yet resolved."""
+
+    given: str
+    kind: TargetKind
+    name: str = ""
+    """PV, claim or pod name; volume handle; device path."""
+    namespace: str = ""
+    """Kubernetes namespace of a claim or pod; if there is no name, of all requested objects."""
+    image: ImageSpec | None = None
+
+
+class CollectScope(Flag):
+    """Requests to the API in addition to those for the holders of the volume."""
+
+    NOTHING = 0
+    UNMAP_GUARDS = auto()
+    """The objects that can forbid an unmap, for a caller that may unmap."""
+    LIFECYCLE = auto()
+    """The objects that the lifecycle of the volume depends on, and the logs of the node."""
+    EVERYTHING = auto()
+    """All objects of the cluster or of the target's namespace, because no volume is named."""
+
+
+class Sources(Struct, frozen=True, kw_only=True):
+    """The state of each source of a snapshot."""
+
+    node: Source
+    ceph: Source
+    kubernetes: Source
+
+    @property
+    def named(self) -> tuple[tuple[str, Source], ...]:
+        """Each source with its name, in the order of the output."""
+        return (("node", self.node), ("ceph", self.ceph), ("kubernetes", self.kubernetes))
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Why each failed source was not observed, by its name."""
+        return {
+            name: source.reason for name, source in self.named if source.state is SourceState.FAILED
+        }
+
+
+class Snapshot(Struct, frozen=True, kw_only=True):
+    """All facts that were observed at one time: the only input of the pure core, and a file."""
+
+    observed_at: str
+    tool_version: str
+    target: Target
+    node: NodeView | None
+    ceph: CephView | None
+    kubernetes: KubeView | None
+    sources: Sources
