@@ -6,7 +6,8 @@ time at import (docs/adr/0002-structs.md). Three states have three values: a val
 strings in UTC such as ``2026-11-21T03:00:00Z``: the pure core has no clock and orders them as text.
 
 One module for each source and each stage of the conclusions. This package exports all their names,
-and other packages import from here.
+and other packages import from here. The types of the observed facts extend :class:`Stored`, which
+defines their format in files.
 """
 
 from rbdagent.model.ceph import (
@@ -32,10 +33,13 @@ from rbdagent.model.common import (
     Gap,
     ImageIdentity,
     ImageSpec,
+    Int64,
     NotObserved,
     Source,
     SourceState,
+    Stored,
     Verdict,
+    camel,
     observed_of,
 )
 from rbdagent.model.diagnosis import (
@@ -187,6 +191,7 @@ __all__ = [
     "ImageView",
     "InFlight",
     "InTreeRbdSource",
+    "Int64",
     "IoCounters",
     "Keeper",
     "KubeEvent",
@@ -238,6 +243,7 @@ __all__ = [
     "StepState",
     "StepStatus",
     "StorageClass",
+    "Stored",
     "Target",
     "TargetKind",
     "UnbackedMount",
@@ -254,5 +260,6 @@ __all__ = [
     "VolumeSource",
     "Watcher",
     "Workload",
+    "camel",
     "observed_of",
 ]

@@ -4,32 +4,43 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from msgspec import Struct
+from rbdagent.model.common import (
+    NOT_REQUESTED,
+    EntityAddress,
+    ImageSpec,
+    Int64,
+    NotObserved,
+    Source,
+    Stored,
+)
 
-from rbdagent.model.common import NOT_REQUESTED, EntityAddress, ImageSpec, NotObserved, Source
 
-
-class Watcher(Struct, frozen=True, kw_only=True):
+class Watcher(Stored, frozen=True, kw_only=True):
     """A watch on an image's header object."""
 
     address: EntityAddress
-    client: int
+    client: Int64
     """4118 for ``client.4118``."""
     cookie: int
     """It changes when a watch is registered again: a hint of its kind, never an identity."""
 
+    def __post_init__(self) -> None:
+        # An unsigned number in Ceph (watch_item_t). The bounds of msgspec are signed.
+        if self.cookie.bit_length() > 64:
+            raise ValueError("Expected `int` of 64 bits")
 
-class LockHolder(Struct, frozen=True, kw_only=True):
+
+class LockHolder(Stored, frozen=True, kw_only=True):
     """A holder of an advisory lock (of the exclusive-lock feature, or of an old kubelet)."""
 
-    client: int
+    client: Int64
     address: EntityAddress | None
     lock_id: str
     """``auto 18446462598732840961`` or ``kubelet_lock_magic_<node>``."""
     exclusive: bool = True
 
 
-class BlocklistEntry(Struct, frozen=True, kw_only=True):
+class BlocklistEntry(Stored, frozen=True, kw_only=True):
     """A blocklisted client, host (port and nonce 0), or range.
 
     ``str()`` is the argument of ``ceph osd blocklist rm``, or ``ceph osd blocklist range rm``.
@@ -41,8 +52,8 @@ class BlocklistEntry(Struct, frozen=True, kw_only=True):
     The address of a range may have bits after its prefix, because Ceph finds an entry by its full
     address.
     """
-    port: int = 0
-    nonce: int = 0
+    port: Int64 = 0
+    nonce: Int64 = 0
     until: str = ""
 
     @property
@@ -56,7 +67,7 @@ class BlocklistEntry(Struct, frozen=True, kw_only=True):
         return str(EntityAddress(ip=self.network, port=self.port, nonce=self.nonce))
 
 
-class ServiceAddress(Struct, frozen=True, kw_only=True):
+class ServiceAddress(Stored, frozen=True, kw_only=True):
     """A client of a Ceph daemon, or a mon.
 
     mgr and rbd-mirror may watch images. With the mons, hints can warn against blocklisting an
@@ -68,7 +79,7 @@ class ServiceAddress(Struct, frozen=True, kw_only=True):
     name: str
     """``x`` for ``mgr.x``; empty for rbd-mirror, whose clients have no name."""
     address: EntityAddress
-    client: int | None = None
+    client: Int64 | None = None
     """None if the cluster reports only the address."""
     of_peer: bool = False
     """Whether it is a daemon of another cluster that copies images from this cluster."""
@@ -82,18 +93,18 @@ class ImagePresence(StrEnum):
     GONE = "gone"
 
 
-class ImageView(Struct, frozen=True, kw_only=True):
+class ImageView(Stored, frozen=True, kw_only=True):
     """One image of one cluster, observed read-only."""
 
     spec: ImageSpec
     fsid: str
     presence: ImagePresence | NotObserved
     image_id: str | None = None
-    pool_id: int | None = None
-    format: int = 2
+    pool_id: Int64 | None = None
+    format: Int64 = 2
     header: str | None = None
     """``rbd_header.<id>``, or ``<name>.rbd`` for format 1."""
-    size_bytes: int | None = None
+    size_bytes: Int64 | None = None
     features: tuple[str, ...] = ()
     watchers: tuple[Watcher, ...] | NotObserved = ()
     """Watches that every read of this observation returned."""
@@ -109,7 +120,7 @@ class ImageView(Struct, frozen=True, kw_only=True):
     """Tasks that the mgr has queued for the image: ``flatten``, ``trash remove`` and others."""
 
 
-class ClusterView(Struct, frozen=True, kw_only=True):
+class ClusterView(Stored, frozen=True, kw_only=True):
     """One Ceph cluster."""
 
     name: str
@@ -121,13 +132,13 @@ class ClusterView(Struct, frozen=True, kw_only=True):
     services: tuple[ServiceAddress, ...] | NotObserved = ()
     """Clients of the active mgr."""
     monitors: tuple[ServiceAddress, ...] | NotObserved = ()
-    pools: tuple[tuple[int, str], ...] | NotObserved = ()
+    pools: tuple[tuple[Int64, str], ...] | NotObserved = ()
     """(pool id, pool name); the handles of ceph-csi contain the id."""
     image_names: tuple[ImageSpec, ...] = ()
     """Names that are similar to a target that was not found."""
 
 
-class CephView(Struct, frozen=True, kw_only=True):
+class CephView(Stored, frozen=True, kw_only=True):
     """Every configured cluster."""
 
     clusters: tuple[ClusterView, ...]

@@ -6,16 +6,39 @@ A verdict is a conclusion, but the RBDNodes of other nodes contain verdicts, so 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 API_VERSION: Final = "rbdagent.dev/v1alpha1"
+
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+"""An integer of a file. Python has no limit, and later code converts integers to floats."""
 
 _T = TypeVar("_T")
 
 
-class NotObserved(Struct, frozen=True, kw_only=True):
+def camel(name: str) -> str:
+    """Return ``client_id`` as ``clientID``, as Kubernetes writes initialisms."""
+    head, *rest = name.split("_")
+    return head + "".join("ID" if word == "id" else word.capitalize() for word in rest)
+
+
+class Stored(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    rename=camel,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+):
+    """A type of the files that rbdagent writes: snapshots, the history, the unmap records.
+
+    A type that shares a field with another type has a tag: ``"type": "ImageSpec"`` in the file.
+    """
+
+
+class NotObserved(Stored, frozen=True, kw_only=True, tag=True):
     """A fact that could not be observed; it never means "none"."""
 
     reason: str
@@ -43,7 +66,7 @@ class SourceState(StrEnum):
     SKIPPED = "skipped"
 
 
-class Gap(Struct, frozen=True, kw_only=True):
+class Gap(Stored, frozen=True, kw_only=True):
     """One fact that is missing from a source that was otherwise observed."""
 
     fact: str
@@ -52,7 +75,7 @@ class Gap(Struct, frozen=True, kw_only=True):
     hint: str = ""
 
 
-class Source(Struct, frozen=True, kw_only=True):
+class Source(Stored, frozen=True, kw_only=True):
     """The state of one source (node, ceph, kubernetes) and its gaps."""
 
     state: SourceState
@@ -64,7 +87,7 @@ class Source(Struct, frozen=True, kw_only=True):
     """Seconds until the source answered; None if it was not queried."""
 
 
-class ImageSpec(Struct, frozen=True, kw_only=True, order=True):
+class ImageSpec(Stored, frozen=True, kw_only=True, order=True, tag=True):
     """The name of an RBD image within one cluster: ``pool[/namespace]/name``."""
 
     pool: str
@@ -76,7 +99,7 @@ class ImageSpec(Struct, frozen=True, kw_only=True, order=True):
         return "/".join(part for part in (self.pool, self.namespace, self.name) if part)
 
 
-class EntityAddress(Struct, frozen=True, kw_only=True, order=True):
+class EntityAddress(Stored, frozen=True, kw_only=True, order=True):
     """An address of a Ceph entity without its type (``v1:``, ``v2:``, ``any:``).
 
     The type is omitted because krbd, watchers and the blocklist show the same client with different
@@ -85,31 +108,31 @@ class EntityAddress(Struct, frozen=True, kw_only=True, order=True):
 
     ip: str
     """Compressed textual form, without brackets."""
-    port: int = 0
-    nonce: int = 0
+    port: Int64 = 0
+    nonce: Int64 = 0
 
     def __str__(self) -> str:
         host = f"[{self.ip}]" if ":" in self.ip else self.ip
         return f"{host}:{self.port}/{self.nonce}"
 
 
-class DeviceNumber(Struct, frozen=True, kw_only=True, order=True):
+class DeviceNumber(Stored, frozen=True, kw_only=True, order=True):
     """``major:minor`` of a block device."""
 
-    major: int
-    minor: int
+    major: Int64
+    minor: Int64
 
     def __str__(self) -> str:
         return f"{self.major}:{self.minor}"
 
 
-class ImageIdentity(Struct, frozen=True, kw_only=True):
+class ImageIdentity(Stored, frozen=True, kw_only=True):
     """The identity of an image across clusters; unknown parts are None."""
 
     spec: ImageSpec
     fsid: str | None
     image_id: str | None = None
-    pool_id: int | None = None
+    pool_id: Int64 | None = None
 
 
 class Verdict(StrEnum):

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-
 from rbdagent.model.common import (
     LIFECYCLE_NOT_REQUESTED,
     EntityAddress,
     ImageIdentity,
     ImageSpec,
+    Int64,
     NotObserved,
+    Stored,
     Verdict,
 )
 
 
-class ObjectRef(Struct, frozen=True, kw_only=True, order=True):
+class ObjectRef(Stored, frozen=True, kw_only=True, order=True):
     """A namespaced name, with the uid if it is known."""
 
     namespace: str
@@ -25,7 +25,7 @@ class ObjectRef(Struct, frozen=True, kw_only=True, order=True):
         return f"{self.namespace}/{self.name}"
 
 
-class Requirement(Struct, frozen=True, kw_only=True):
+class Requirement(Stored, frozen=True, kw_only=True):
     """One requirement for labels, in a selector or in a node affinity."""
 
     key: str
@@ -45,7 +45,7 @@ NodeTerm = tuple[Requirement, ...]
 """All requirements must be met; the key ``metadata.name`` is from ``matchFields``."""
 
 
-class CsiSource(Struct, frozen=True, kw_only=True):
+class CsiSource(Stored, frozen=True, kw_only=True, tag=True):
     """``spec.csi`` of a PV (or of the translation of a migrated in-tree PV)."""
 
     driver: str
@@ -60,7 +60,7 @@ class CsiSource(Struct, frozen=True, kw_only=True):
         return dict(self.attributes).get(key)
 
 
-class InTreeRbdSource(Struct, frozen=True, kw_only=True):
+class InTreeRbdSource(Stored, frozen=True, kw_only=True, tag=True):
     """``spec.rbd`` of a PV, or an inline ``rbd`` volume of a pod."""
 
     spec: ImageSpec
@@ -68,7 +68,7 @@ class InTreeRbdSource(Struct, frozen=True, kw_only=True):
     read_only: bool = False
 
 
-class OtherSource(Struct, frozen=True, kw_only=True):
+class OtherSource(Stored, frozen=True, kw_only=True, tag=True):
     """The source of a PV that is not RBD; the output names its driver."""
 
     kind: str
@@ -81,7 +81,7 @@ class OtherSource(Struct, frozen=True, kw_only=True):
 VolumeSource = CsiSource | InTreeRbdSource | OtherSource
 
 
-class PersistentVolume(Struct, frozen=True, kw_only=True):
+class PersistentVolume(Stored, frozen=True, kw_only=True):
     """A PV."""
 
     name: str
@@ -99,7 +99,7 @@ class PersistentVolume(Struct, frozen=True, kw_only=True):
     created_at: str | None = None
     frozen: bool = False
     """Whether it has the annotation that forbids every unmap of it."""
-    capacity_bytes: int | None = None
+    capacity_bytes: Int64 | None = None
     node_affinity: tuple[NodeTerm, ...] = ()
     """One matching term is enough; if it is empty, every node can use the PV."""
     labels: tuple[tuple[str, str], ...] = ()
@@ -116,7 +116,7 @@ class PersistentVolume(Struct, frozen=True, kw_only=True):
     mount_options: tuple[str, ...] = ()
 
 
-class PersistentVolumeClaim(Struct, frozen=True, kw_only=True):
+class PersistentVolumeClaim(Stored, frozen=True, kw_only=True):
     """A PVC."""
 
     ref: ObjectRef
@@ -130,7 +130,7 @@ class PersistentVolumeClaim(Struct, frozen=True, kw_only=True):
     deleting_since: str | None = None
     labels: tuple[tuple[str, str], ...] = ()
     created_at: str | None = None
-    requested_bytes: int | None = None
+    requested_bytes: Int64 | None = None
     selector: Selector | None = None
     finalizers: tuple[str, ...] = ()
     bind_completed: bool = False
@@ -147,7 +147,7 @@ class PersistentVolumeClaim(Struct, frozen=True, kw_only=True):
     attributes_class: str = ""
 
 
-class ContainerState(Struct, frozen=True, kw_only=True):
+class ContainerState(Stored, frozen=True, kw_only=True):
     """The state of a container according to the API."""
 
     name: str
@@ -157,7 +157,7 @@ class ContainerState(Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
-class Pod(Struct, frozen=True, kw_only=True):
+class Pod(Stored, frozen=True, kw_only=True):
     """A pod."""
 
     ref: ObjectRef
@@ -184,7 +184,7 @@ class Pod(Struct, frozen=True, kw_only=True):
     labels: tuple[tuple[str, str], ...] = ()
 
 
-class Node(Struct, frozen=True, kw_only=True):
+class Node(Stored, frozen=True, kw_only=True):
     """A Node."""
 
     name: str
@@ -202,16 +202,16 @@ class Node(Struct, frozen=True, kw_only=True):
     unschedulable: bool = False
 
 
-class CSINode(Struct, frozen=True, kw_only=True):
+class CSINode(Stored, frozen=True, kw_only=True):
     """The drivers that kubelet registered on a node."""
 
     node_name: str
     drivers: tuple[str, ...] = ()
-    limits: tuple[tuple[str, int], ...] = ()
+    limits: tuple[tuple[str, Int64], ...] = ()
     """The maximum number of volumes of a driver on the node, if the driver reports a limit."""
 
 
-class VolumeAttachment(Struct, frozen=True, kw_only=True):
+class VolumeAttachment(Stored, frozen=True, kw_only=True):
     """A VolumeAttachment."""
 
     name: str
@@ -226,7 +226,7 @@ class VolumeAttachment(Struct, frozen=True, kw_only=True):
     finalizers: tuple[str, ...] = ()
 
 
-class KubeEvent(Struct, frozen=True, kw_only=True):
+class KubeEvent(Stored, frozen=True, kw_only=True):
     """An event about a pod, the claim or the volume of the target."""
 
     kind: str
@@ -236,12 +236,12 @@ class KubeEvent(Struct, frozen=True, kw_only=True):
     reason: str
     message: str
     last_seen: str | None = None
-    count: int = 1
+    count: Int64 = 1
     reporter: str = ""
     first_seen: str | None = None
 
 
-class PublishedMapping(Struct, frozen=True, kw_only=True):
+class PublishedMapping(Stored, frozen=True, kw_only=True):
     """One mapping, as the agent of its node published it."""
 
     device: str
@@ -249,7 +249,7 @@ class PublishedMapping(Struct, frozen=True, kw_only=True):
     fsid: str | None = None
     spec: ImageSpec | None = None
     image_id: str | None = None
-    client_id: int | None = None
+    client_id: Int64 | None = None
     client_address: EntityAddress | None = None
     read_only: bool | None = None
     """None if the agent did not observe it."""
@@ -268,7 +268,7 @@ class PublishedMapping(Struct, frozen=True, kw_only=True):
         return ImageIdentity(spec=self.spec, fsid=self.fsid, image_id=self.image_id)
 
 
-class PublishedNode(Struct, frozen=True, kw_only=True):
+class PublishedNode(Stored, frozen=True, kw_only=True):
     """An RBDNode: the last observation of the agent of one node; it may be old."""
 
     name: str
@@ -277,7 +277,7 @@ class PublishedNode(Struct, frozen=True, kw_only=True):
     mappings: tuple[PublishedMapping, ...] | NotObserved = ()
 
 
-class StorageClass(Struct, frozen=True, kw_only=True):
+class StorageClass(Stored, frozen=True, kw_only=True):
     """A StorageClass."""
 
     name: str
@@ -289,14 +289,14 @@ class StorageClass(Struct, frozen=True, kw_only=True):
     allowed_topologies: tuple[NodeTerm, ...] = ()
 
 
-class Workload(Struct, frozen=True, kw_only=True):
+class Workload(Stored, frozen=True, kw_only=True):
     """A ReplicaSet, Deployment or StatefulSet that creates the pods of a claim."""
 
     kind: str
     ref: ObjectRef
     owners: tuple[str, ...] = ()
     """Controllers: ``Deployment/web``."""
-    replicas: int = 1
+    replicas: Int64 = 1
     strategy: str = ""
     """``RollingUpdate`` or ``Recreate``; empty for a ReplicaSet."""
     max_surge: str = ""
@@ -309,7 +309,7 @@ class Workload(Struct, frozen=True, kw_only=True):
         return f"{self.kind}/{self.ref.name}"
 
 
-class Lease(Struct, frozen=True, kw_only=True):
+class Lease(Stored, frozen=True, kw_only=True):
     """A lease, with which the replicas of a controller elect a leader. The leader renews it."""
 
     namespace: str
@@ -320,7 +320,7 @@ class Lease(Struct, frozen=True, kw_only=True):
     duration_s: float = 15.0
 
 
-class DriverPod(Struct, frozen=True, kw_only=True):
+class DriverPod(Stored, frozen=True, kw_only=True):
     """A pod that may belong to a provisioner."""
 
     ref: ObjectRef
@@ -332,7 +332,7 @@ class DriverPod(Struct, frozen=True, kw_only=True):
     """Names of provisioners in the arguments and the environment of its containers."""
 
 
-class KubeView(Struct, frozen=True, kw_only=True):
+class KubeView(Stored, frozen=True, kw_only=True):
     """The objects of the API; each kind may be missing independently (403 for one resource)."""
 
     server: str

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from msgspec import Struct
-
 from rbdagent.model.common import (
     LIFECYCLE_NOT_REQUESTED,
     NOT_REQUESTED,
     DeviceNumber,
     EntityAddress,
     ImageSpec,
+    Int64,
     NotObserved,
+    Stored,
 )
 
 
@@ -23,10 +23,10 @@ class DeviceKind(StrEnum):
     NBD = "rbd-nbd"
 
 
-class ProcessRef(Struct, frozen=True, kw_only=True):
+class ProcessRef(Stored, frozen=True, kw_only=True, tag=True):
     """A process, and the pod and container that its cgroup names."""
 
-    pid: int
+    pid: Int64
     command: str
     """Command line, truncated to 200 characters; for a kernel thread its name in brackets."""
     pod_uid: str | None = None
@@ -42,10 +42,10 @@ class ProcessRef(Struct, frozen=True, kw_only=True):
         return first if first.startswith("[") else first.rpartition("/")[2]
 
 
-class MountNamespace(Struct, frozen=True, kw_only=True):
+class MountNamespace(Stored, frozen=True, kw_only=True):
     """A mount namespace, identified by its inode, and one process in it."""
 
-    inode: int
+    inode: Int64
     """0 if ``/proc/PID/ns/mnt`` could not be read (it needs CAP_SYS_PTRACE). Then namespaces are
     distinguished by the content of mountinfo."""
     process: ProcessRef
@@ -60,7 +60,7 @@ class MountKind(StrEnum):
     """A bind mount of the device node (block-mode volumes): devtmpfs with root ``/rbdN``."""
 
 
-class Mount(Struct, frozen=True, kw_only=True):
+class Mount(Stored, frozen=True, kw_only=True):
     """One line of the mountinfo of one mount namespace that is about a device."""
 
     path: str
@@ -87,7 +87,7 @@ class OpenKind(StrEnum):
     EXECUTABLE = "executable"
 
 
-class OpenFile(Struct, frozen=True, kw_only=True):
+class OpenFile(Stored, frozen=True, kw_only=True):
     """A process that has the device, or a file on it, open; the file may be in a detached mount."""
 
     process: ProcessRef
@@ -110,7 +110,7 @@ class BlockHolderKind(StrEnum):
     OTHER = "other"
 
 
-class BlockHolder(Struct, frozen=True, kw_only=True):
+class BlockHolder(Stored, frozen=True, kw_only=True):
     """A block device, or swap area, that holds the mapping (or one of its children) open."""
 
     kind: BlockHolderKind
@@ -123,49 +123,49 @@ class BlockHolder(Struct, frozen=True, kw_only=True):
     """The kernel name of the device that is held open: ``rbd0``, ``rbd0p1``, ``dm-0``."""
 
 
-class NbdState(Struct, frozen=True, kw_only=True):
+class NbdState(Stored, frozen=True, kw_only=True):
     """The process of an rbd-nbd device; ``pid`` in sysfs can be wrong, or present without one."""
 
-    recorded_pid: int | None
+    recorded_pid: Int64 | None
     backend: str | None
     """``/sys/block/nbdN/backend``: the cookie, which ceph-csi sets to the volume handle."""
     process: ProcessRef | NotObserved | None
     """The rbd-nbd process that serves the device, found by cookie or image; None without one."""
 
 
-class IoCounters(Struct, frozen=True, kw_only=True):
+class IoCounters(Stored, frozen=True, kw_only=True, tag=True):
     """I/O that a block device has completed since its creation (Documentation/block/stat.rst)."""
 
-    reads: int
-    writes: int
-    in_flight: int
+    reads: Int64
+    writes: Int64
+    in_flight: Int64
     """Requests issued to the driver and not completed; the other counters do not include them."""
-    discards: int | None = None
+    discards: Int64 | None = None
     """None if the kernel does not count them (before 4.18, commit bdca3c87fb7a)."""
-    flushes: int | None = None
+    flushes: Int64 | None = None
     """None if the kernel does not count them (before 5.5, commit b6866318657)."""
 
 
-class Mapping(Struct, frozen=True, kw_only=True):
+class Mapping(Stored, frozen=True, kw_only=True):
     """One ``/sys/bus/rbd/devices/N``, or one rbd-nbd device, and what keeps it busy."""
 
     kind: DeviceKind
-    device_id: int
+    device_id: Int64
     """N. The kernel reuses ids, lowest free id first, so the id alone is never an identity."""
     device: str
     number: DeviceNumber
     spec: ImageSpec | NotObserved
     image_id: str | None
     """None for format 1 and for rbd-nbd, which has no image id in sysfs."""
-    pool_id: int | None
+    pool_id: Int64 | None
     fsid: str | None
     snapshot: str | None = None
-    client_id: int | None = None
+    client_id: Int64 | None = None
     client_address: EntityAddress | None = None
     user: str | None = None
     """CephX user of the mapping from ``config_info`` (root only); never the key."""
     read_only: bool | NotObserved = False
-    size_bytes: int | None = None
+    size_bytes: Int64 | None = None
     device_node_present: bool | NotObserved = True
     """Whether ``/dev/rbdN`` exists on the host."""
     incarnation: str | None = None
@@ -196,7 +196,7 @@ class Mapping(Struct, frozen=True, kw_only=True):
         return self.device.removeprefix("/dev/")
 
 
-class VolumeData(Struct, frozen=True, kw_only=True):
+class VolumeData(Stored, frozen=True, kw_only=True, tag=True):
     """kubelet's ``vol_data.json``; the file of a staging directory has only driver and handle."""
 
     driver: str | None
@@ -207,7 +207,7 @@ class VolumeData(Struct, frozen=True, kw_only=True):
     node_name: str | None = None
 
 
-class CsiImageMeta(Struct, frozen=True, kw_only=True):
+class CsiImageMeta(Stored, frozen=True, kw_only=True, tag=True):
     """ceph-csi's ``image-meta.json``."""
 
     spec: ImageSpec
@@ -215,7 +215,7 @@ class CsiImageMeta(Struct, frozen=True, kw_only=True):
     device: str | None = None
 
 
-class StagingDirectory(Struct, frozen=True, kw_only=True):
+class StagingDirectory(Stored, frozen=True, kw_only=True):
     """The directory of a volume below kubelet's ``plugins``, where a driver stages it."""
 
     path: str
@@ -233,7 +233,7 @@ class StagingDirectory(Struct, frozen=True, kw_only=True):
     path_present: bool = True
 
 
-class PodVolumeDirectory(Struct, frozen=True, kw_only=True):
+class PodVolumeDirectory(Stored, frozen=True, kw_only=True):
     """The directory of a volume of one pod below kubelet's ``pods``."""
 
     path: str
@@ -247,7 +247,7 @@ class PodVolumeDirectory(Struct, frozen=True, kw_only=True):
     volume_data: VolumeData | NotObserved | None = None
 
 
-class PluginSocket(Struct, frozen=True, kw_only=True):
+class PluginSocket(Stored, frozen=True, kw_only=True):
     """A CSI driver that registered with kubelet on this node."""
 
     driver: str
@@ -257,7 +257,7 @@ class PluginSocket(Struct, frozen=True, kw_only=True):
     """Whether the driver accepts connections."""
 
 
-class KubeletView(Struct, frozen=True, kw_only=True):
+class KubeletView(Stored, frozen=True, kw_only=True, tag=True):
     """The files of kubelet and the CSI drivers on the disk of the node."""
 
     roots: tuple[str, ...] = ()
@@ -268,7 +268,7 @@ class KubeletView(Struct, frozen=True, kw_only=True):
     sockets: tuple[PluginSocket, ...] | NotObserved = ()
 
 
-class InFlight(Struct, frozen=True, kw_only=True):
+class InFlight(Stored, frozen=True, kw_only=True):
     """A process that maps, unmaps, formats, checks, mounts or unlocks, in any state."""
 
     process: ProcessRef
@@ -277,7 +277,7 @@ class InFlight(Struct, frozen=True, kw_only=True):
     """Arguments that name an image, a device or a path of a volume."""
 
 
-class UnbackedMount(Struct, frozen=True, kw_only=True):
+class UnbackedMount(Stored, frozen=True, kw_only=True):
     """A running container whose directory of a volume is not on the device of that volume."""
 
     pod_uid: str
@@ -288,7 +288,7 @@ class UnbackedMount(Struct, frozen=True, kw_only=True):
     process: ProcessRef
 
 
-class LogEntry(Struct, frozen=True, kw_only=True):
+class LogEntry(Stored, frozen=True, kw_only=True):
     """One warning or error in a log of the node: cleaned, truncated, without possible secrets."""
 
     at: str
@@ -299,13 +299,13 @@ class LogEntry(Struct, frozen=True, kw_only=True):
     """The operation: ``NodeUnstageVolume``, ``UnmountDevice``; empty if the line has none."""
     unanswered: bool = False
     """Whether it is a call that has no response in the log."""
-    times: int = 1
+    times: Int64 = 1
     """How often the message occurs; ``at`` is the last time."""
     retry_at: str | None = None
     """When kubelet retries."""
 
 
-class LogExcerpt(Struct, frozen=True, kw_only=True):
+class LogExcerpt(Stored, frozen=True, kw_only=True, tag=True):
     """The lines of one log about the requested volumes."""
 
     since: str
@@ -314,7 +314,7 @@ class LogExcerpt(Struct, frozen=True, kw_only=True):
     """The last few lines about each volume, newest first."""
 
 
-class NodeLogs(Struct, frozen=True, kw_only=True):
+class NodeLogs(Stored, frozen=True, kw_only=True, tag=True):
     """Log lines of the node; a failing NodeUnstage is reported nowhere else (measured)."""
 
     kubelet: LogExcerpt | NotObserved
@@ -323,7 +323,7 @@ class NodeLogs(Struct, frozen=True, kw_only=True):
     kernel: LogExcerpt | NotObserved
 
 
-class NodeView(Struct, frozen=True, kw_only=True):
+class NodeView(Stored, frozen=True, kw_only=True):
     """The facts observed on one node."""
 
     node_name: str

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from enum import Flag, StrEnum, auto
 
-from msgspec import Struct
-
 from rbdagent.model.ceph import CephView
-from rbdagent.model.common import ImageSpec, Source, SourceState
+from rbdagent.model.common import ImageSpec, Source, SourceState, Stored
 from rbdagent.model.kubernetes import KubeView
 from rbdagent.model.node import NodeView
 
@@ -25,7 +23,7 @@ class TargetKind(StrEnum):
     """No single target: ``list`` of a node, or all objects (``given`` has the option)."""
 
 
-class Target(Struct, frozen=True, kw_only=True):
+class Target(Stored, frozen=True, kw_only=True):
     """The target that the user named, parsed but not yet resolved."""
 
     given: str
@@ -49,7 +47,7 @@ class CollectScope(Flag):
     """All objects of the cluster or of the target's namespace, because no volume is named."""
 
 
-class Sources(Struct, frozen=True, kw_only=True):
+class Sources(Stored, frozen=True, kw_only=True):
     """The state of each source of a snapshot."""
 
     node: Source
@@ -69,7 +67,7 @@ class Sources(Struct, frozen=True, kw_only=True):
         }
 
 
-class Snapshot(Struct, frozen=True, kw_only=True):
+class Snapshot(Stored, frozen=True, kw_only=True):
     """All facts that were observed at one time: the only input of the pure core, and a file."""
 
     observed_at: str

@@ -6,11 +6,11 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from rbdagent.model.common import ImageIdentity, ImageSpec, NotObserved
+from rbdagent.model.common import ImageIdentity, ImageSpec, Int64, NotObserved, Stored
 from rbdagent.model.node import IoCounters
 
 
-class BootTime(Struct, frozen=True, kw_only=True):
+class BootTime(Stored, frozen=True, kw_only=True):
     """A point in time on one boot of one node."""
 
     at: str
@@ -19,17 +19,17 @@ class BootTime(Struct, frozen=True, kw_only=True):
     """Seconds since boot, for calculation."""
 
 
-class MappingIdentity(Struct, frozen=True, kw_only=True):
+class MappingIdentity(Stored, frozen=True, kw_only=True):
     """The fields that are equal in two snapshots if a mapping is the same mapping."""
 
     device: str
     incarnation: str | None
     fsid: str | None
-    pool_id: int | None
+    pool_id: Int64 | None
     spec: ImageSpec | None
     image_id: str | None
     snapshot: str | None
-    client_id: int | None
+    client_id: Int64 | None
 
     @property
     def image(self) -> ImageIdentity | None:
@@ -41,7 +41,7 @@ class MappingIdentity(Struct, frozen=True, kw_only=True):
         )
 
 
-class ObservedIo(Struct, frozen=True, kw_only=True):
+class ObservedIo(Stored, frozen=True, kw_only=True):
     """I/O of a device between two observations that both found its mapping orphaned."""
 
     since: BootTime
@@ -50,7 +50,7 @@ class ObservedIo(Struct, frozen=True, kw_only=True):
     after: IoCounters
 
 
-class MappingHistory(Struct, frozen=True, kw_only=True):
+class MappingHistory(Stored, frozen=True, kw_only=True):
     """The facts from earlier snapshots about one mapping."""
 
     identity: MappingIdentity
@@ -70,7 +70,7 @@ class MappingHistory(Struct, frozen=True, kw_only=True):
     """The last I/O that was observed while the mapping was orphaned."""
 
 
-class History(Struct, frozen=True, kw_only=True):
+class History(Stored, frozen=True, kw_only=True):
     """The stored facts of rbdagent on one node; invalid after a reboot."""
 
     boot_id: str
@@ -235,7 +235,7 @@ class Convergence(StrEnum):
     """The time for the observation is over, and the state was not observed."""
 
 
-class UnmapRecord(Struct, frozen=True, kw_only=True):
+class UnmapRecord(Stored, frozen=True, kw_only=True):
     """Record of one unmap that began or was refused: caller, mapping, reason and outcome."""
 
     boot_id: str

@@ -6,14 +6,8 @@ field exists and has the given type.
 
 from __future__ import annotations
 
-import types
-import typing
 from difflib import get_close_matches
-from enum import Enum
-from typing import Any, Final
-
-from msgspec import Struct
-from msgspec.structs import fields
+from typing import TYPE_CHECKING, Any, Final
 
 from rbdagent.errors import NotFoundError
 from rbdagent.model import (
@@ -22,16 +16,17 @@ from rbdagent.model import (
     Confidence,
     HolderKind,
     LifecycleStep,
-    NotObserved,
     Severity,
-    Snapshot,
     SourceState,
     StepKind,
     StepState,
     UnmapOutcome,
     Verdict,
 )
-from rbdagent.report.snapshot import camel
+from rbdagent.report.snapshot import schema_of_snapshot
+
+if TYPE_CHECKING:
+    from enum import Enum
 
 Json = dict[str, Any]
 
@@ -165,52 +160,14 @@ _LISTED: Final = {
 
 def _snapshot_schema() -> Json:
     """Return the schema of the model, which ``snapshot`` writes unchanged."""
-    definitions: dict[str, Json] = {}
-    body = _of_class(Snapshot, definitions)
     head = _output("Snapshot")
+    body, types = schema_of_snapshot()
     return {
         **head,
         "required": [*head["required"], *body["required"]],
         "properties": {**head["properties"], **body["properties"]},
-        "$defs": definitions,
+        "$defs": types,
     }
-
-
-def _of_class(kind: type[Struct], definitions: dict[str, Json]) -> Json:
-    hints = typing.get_type_hints(kind)
-    properties, required = {}, []
-    for field in fields(kind):
-        properties[camel(field.name)] = _of_hint(hints[field.name], definitions)
-        if field.required:
-            required.append(camel(field.name))
-    return {"type": "object", "required": required, "properties": properties}
-
-
-def _of_hint(hint: Any, definitions: dict[str, Json]) -> Json:  # noqa: ANN401, PLR0911 - a type hint
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if hint is NotObserved:
-        return {
-            "type": "object",
-            "required": ["notObserved"],
-            "properties": {"notObserved": _TEXT, "hint": _TEXT},
-        }
-    if hint is types.NoneType:
-        return {"type": "null"}
-    if origin in {types.UnionType, typing.Union}:
-        return {"anyOf": [_of_hint(alternative, definitions) for alternative in inner]}
-    if origin is tuple:
-        if inner[-1] is Ellipsis:
-            return _list(_of_hint(inner[0], definitions))
-        return {"type": "array", "prefixItems": [_of_hint(item, definitions) for item in inner]}
-    if isinstance(hint, type) and issubclass(hint, Struct):
-        name = hint.__name__
-        if name not in definitions:
-            definitions[name] = {}
-            definitions[name] = _of_class(hint, definitions)
-        return {"$ref": f"#/$defs/{name}"}
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        return _enum(hint)
-    return {str: _TEXT, int: _NUMBER, float: _DECIMAL, bool: _TRUTH}[hint]
 
 
 _EXPLANATION: Final = _output(

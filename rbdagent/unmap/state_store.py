@@ -12,21 +12,28 @@ import fcntl
 import json
 import os
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from rbdagent.errors import ParseError, RbdagentError
-from rbdagent.model import API_VERSION, History, NotObserved, UnmapOutcome, UnmapRecord
+from rbdagent.model import (
+    API_VERSION,
+    History,
+    Int64,
+    NotObserved,
+    Stored,
+    UnmapOutcome,
+    UnmapRecord,
+)
 from rbdagent.report.snapshot import decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-_S = TypeVar("_S", bound=Struct)
+_S = TypeVar("_S", bound=Stored)
 _HISTORY: Final = "history.json"
 _ACTS: Final = "acts.json"
 _KEPT_ACTS: Final = 50
@@ -40,11 +47,11 @@ _MOVE_RECORD: Final = "move it away an hour after the last unmap: mv {path} {pat
 """Before that, the file may contain as many unmaps as the hourly limit allows."""
 
 
-class _Acts(Struct, frozen=True, kw_only=True):
+class _Acts(Stored, frozen=True, kw_only=True):
     """The file of acts, oldest first."""
 
     acts: tuple[UnmapRecord, ...] = ()
-    forgotten: tuple[tuple[str, int], ...] = ()
+    forgotten: tuple[tuple[str, Int64], ...] = ()
     """The number of acts that were dropped from ``acts``, by outcome."""
 
 
@@ -193,10 +200,9 @@ class StateDir:
         except ParseError as error:
             return None, _set_aside(path, str(error))
 
-    def _save(self, value: Struct, name: str) -> None:
+    def _save(self, value: Stored, name: str) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
-        body = cast("dict[str, Any]", encode(value))
-        text = json.dumps(_head(type(value)) | body)
+        text = json.dumps(_head(type(value)) | encode(value))
         new = self.path / f"{name}.new"
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
@@ -261,7 +267,7 @@ def unmaps_of(acts: Iterable[UnmapRecord] | NotObserved, history: History) -> Hi
     )
 
 
-def _head(kind: type[Struct]) -> dict[str, str]:
+def _head(kind: type[Stored]) -> dict[str, str]:
     return {"apiVersion": API_VERSION, "kind": kind.__name__.removeprefix("_")}
 
 
