@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rbdagent.errors import RbdagentError, SourceError
-from rbdagent.model import NotObserved, Source, SourceState
+from rbdagent.model import Gap, NotObserved, Source, SourceState, unobserved
 from rbdagent.parse.excerpt import printable, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 LOGGER: Final = "rbdagent"
 """Name of the logger; its debug messages are written only with ``--debug`` (``rbdagent.log``)."""
@@ -41,6 +44,13 @@ def not_observed(error: BaseException, subject: str) -> NotObserved:
     """Return a NotObserved with the reason."""
     found = as_source_error(error, subject)
     return NotObserved(reason=str(found), hint=found.hint)
+
+
+def gaps_in(facts: Iterable[tuple[str, object]]) -> tuple[Gap, ...]:
+    """Return a gap for each named fact that was not observed."""
+    return tuple(
+        Gap(fact=fact, reason=why.reason, hint=why.hint) for fact, why in unobserved(facts)
+    )
 
 
 def failed(error: BaseException, subject: str) -> Source:

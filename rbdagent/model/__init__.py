@@ -40,7 +40,11 @@ from rbdagent.model.common import (
     Stored,
     Verdict,
     camel,
+    derived,
+    first_unobserved,
     observed_of,
+    separated,
+    unobserved,
 )
 from rbdagent.model.diagnosis import (
     BlockedVolume,
@@ -261,5 +265,9 @@ __all__ = [
     "Watcher",
     "Workload",
     "camel",
+    "derived",
+    "first_unobserved",
     "observed_of",
+    "separated",
+    "unobserved",
 ]

@@ -6,9 +6,12 @@ A verdict is a conclusion, but the RBDNodes of other nodes contain verdicts, so 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 from msgspec import Meta, Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 API_VERSION: Final = "rbdagent.dev/v1alpha1"
 
@@ -16,6 +19,7 @@ Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 """An integer of a file. Python has no limit, and later code converts integers to floats."""
 
 _T = TypeVar("_T")
+_U = TypeVar("_U")
 
 
 def camel(name: str) -> str:
@@ -54,8 +58,40 @@ LIFECYCLE_NOT_REQUESTED: Final = NotObserved(
 
 
 def observed_of(found: tuple[_T, ...] | NotObserved) -> tuple[_T, ...]:
-    """Return the observed items, for a caller that concludes nothing from a missing item."""
+    """Return the observed items, for a caller that concludes nothing from a missing item.
+
+    Before a caller concludes something from a missing item, it checks that the fact was observed.
+    """
     return () if isinstance(found, NotObserved) else found
+
+
+def derived(fact: _T | NotObserved, function: Callable[[_T], _U]) -> _U | NotObserved:
+    """Return the value of a function of an observed fact, else why the fact was not observed."""
+    return fact if isinstance(fact, NotObserved) else function(fact)
+
+
+def separated(
+    facts: Iterable[_T | NotObserved],
+) -> tuple[tuple[_T, ...], tuple[NotObserved, ...]]:
+    """Return the observed facts, and why each of the others was not observed."""
+    observed: list[_T] = []
+    unobserved: list[NotObserved] = []
+    for fact in facts:
+        if isinstance(fact, NotObserved):
+            unobserved.append(fact)
+        else:
+            observed.append(fact)
+    return tuple(observed), tuple(unobserved)
+
+
+def unobserved(facts: Iterable[tuple[str, object]]) -> tuple[tuple[str, NotObserved], ...]:
+    """Return the name and the reason of each named fact that was not observed."""
+    return tuple((name, fact) for name, fact in facts if isinstance(fact, NotObserved))
+
+
+def first_unobserved(facts: Iterable[object]) -> NotObserved | None:
+    """Return why the first unobserved fact was not observed; None if all facts were observed."""
+    return next((fact for fact in facts if isinstance(fact, NotObserved)), None)
 
 
 class SourceState(StrEnum):
