@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from rbdagent.collect.failure import failed, not_observed
+from rbdagent.collect.failure import failed, gaps_in, not_observed
 from rbdagent.collect.node.contained import KeptNode, NodeAnswer, keep_node, node_begun
 from rbdagent.collect.parallel import start
 from rbdagent.collect.worker import PersistentWorker, Worker, WorkerExitedError
@@ -35,6 +35,8 @@ from rbdagent.model import (
     SourceState,
     Target,
     TargetKind,
+    observed_of,
+    separated,
 )
 
 if TYPE_CHECKING:
@@ -62,7 +64,7 @@ _EXTRA_S = 1.0
 If the API does not answer, the node's logs may be the only source."""
 
 
-def look(
+def collect_snapshot(
     target: Target,
     settings: Settings,
     *,
@@ -94,15 +96,12 @@ def look(
         _begin_ceph(settings, workers and workers.ceph) as ceph_begun,
         _begin_node(settings, workers and workers.node, deadline) as node_answer,
     ):
-        everything = [lambda: kube or _with_duration(lambda: _kube(target, settings, also))]
-        kube_begun = start(everything if own is None else [])
+        kube_answer = _begin_kube(target, settings, also, kube, own)
         from rbdagent.correlate import images_of
 
         meanwhile()
         node_view, node_source = node_answer()
-        if own is not None:
-            kube_begun = start([lambda: _with_duration(lambda: own(node_view))])
-        kube_view, kube_source = _kube_answer(kube_begun(deadline), settings)
+        kube_view, kube_source = kube_answer(node_view, deadline)
         images = images_of(target, node_view, kube_view)
         seen = Snapshot(
             observed_at=now(),
@@ -117,23 +116,54 @@ def look(
         # Logs, like Ceph, are searched by the names of the volume, which are known from here on.
         with_logs = _begin_logs(seen, settings, also, whole)
         reports = _begin_reports(seen, settings, also)
-
-        def ask(wanted: tuple[ImageIdentity, ...]) -> _CephAnswer:
-            return _ceph(ceph_begun, wanted, node_view, deadline, to_all=whole is not None)
-
-        if whole is None:
-            ceph_view, ceph_source = _with_duration(lambda: ask(images))
-        else:
-            ceph_view, ceph_source = _with_duration(lambda: _ceph_of_suspects(whole, images, ask))
-    snapshot = replace(
-        seen,
-        observed_at=now(),
-        node=with_logs(deadline),
-        ceph=ceph_view,
-        sources=replace(seen.sources, ceph=ceph_source),
-    )
+        with_ceph = _query_ceph(seen, images, whole, ceph_begun, deadline)
+    snapshot = replace(with_ceph, observed_at=now(), node=with_logs(deadline))
     _check_target_exists(snapshot, images, settings)
     return with_published(snapshot, found) if (found := reports(deadline)) else snapshot
+
+
+def _begin_kube(
+    target: Target,
+    settings: Settings,
+    also: CollectScope,
+    known: KubeAnswer | None,
+    own: Callable[[NodeView | None], KubeAnswer] | None,
+) -> Callable[[NodeView | None, float], KubeAnswer]:
+    """Start the requests to the API; return a function that waits for the answer.
+
+    The requests for only the objects of the node start when the view of the node is known.
+    """
+    if own is None:
+        begun = start([lambda: known or _with_duration(lambda: _kube(target, settings, also))])
+        return lambda _, deadline: _kube_answer(begun(deadline), settings)
+
+    def of_node(node: NodeView | None, deadline: float) -> KubeAnswer:
+        begun = start([lambda: _with_duration(lambda: own(node))])
+        return _kube_answer(begun(deadline), settings)
+
+    return of_node
+
+
+def _query_ceph(
+    seen: Snapshot,
+    images: tuple[ImageIdentity, ...],
+    whole: ClusterIndex | None,
+    begun: Worker[_Question, _CephAnswer] | KeptCeph | None,
+    deadline: float,
+) -> Snapshot:
+    """Return the snapshot with Ceph's answer.
+
+    Ceph is queried about the given images or, in a snapshot of a cluster, also about the images of
+    the volumes that may have problems.
+    """
+
+    def ask(wanted: tuple[ImageIdentity, ...]) -> _CephAnswer:
+        return _ceph(begun, wanted, seen.node, deadline, to_all=whole is not None)
+
+    view, source = _with_duration(
+        lambda: ask(images) if whole is None else _ceph_of_suspects(whole, images, ask)
+    )
+    return replace(seen, ceph=view, sources=replace(seen.sources, ceph=source))
 
 
 def _begin_logs(
@@ -273,9 +303,8 @@ def with_published(snapshot: Snapshot, answers: Sequence[PublishedNode | NotObse
     kube, sources = snapshot.kubernetes, snapshot.sources
     if kube is None:
         return snapshot
-    unseen = [answer for answer in answers if isinstance(answer, NotObserved)]
-    found = tuple(answer for answer in answers if not isinstance(answer, NotObserved))
-    gaps = tuple(Gap(fact="RBDNodes", reason=answer.reason, hint=answer.hint) for answer in unseen)
+    found, unseen = separated(answers)
+    gaps = gaps_in(("RBDNodes", answer) for answer in unseen)
     source = sources.kubernetes
     return replace(
         snapshot,
@@ -426,7 +455,7 @@ def _ceph(
     if not images and not to_all:
         reason = "not queried: the target leads to no image"
         return None, Source(state=SourceState.SKIPPED, reason=reason)
-    mappings = () if node is None or isinstance(node.mappings, NotObserved) else node.mappings
+    mappings = () if node is None else observed_of(node.mappings)
     known = frozenset(
         mapping.client_address for mapping in mappings if mapping.client_address is not None
     )

@@ -15,7 +15,7 @@ from rbdagent.agent.follower import Follower, is_followed, is_under_way
 from rbdagent.agent.neighbours import Neighbours
 from rbdagent.agent.objects import OwnObjects
 from rbdagent.collect.failure import as_source_error
-from rbdagent.collector import look, only_ceph, with_images
+from rbdagent.collector import collect_snapshot, only_ceph, with_images
 from rbdagent.correlate import NodeUses, images_waited_for, uses_of_node
 from rbdagent.correlate.image_identity import mappings_of
 from rbdagent.errors import RbdagentError
@@ -308,7 +308,7 @@ class Agent:
         asks = why != "time" or follows or self._needs_api()
         # No mapping leads to the name of a volume that was unmapped.
         by_name = self._objects if asks and not follows else None
-        snapshot = look(
+        snapshot = collect_snapshot(
             _ALL,
             self._settings,
             now=lambda: self._clock().at,
@@ -445,7 +445,7 @@ class Agent:
     def _look_closely(self, target: Target) -> Snapshot:
         """Return a snapshot with consistent reads and with all facts that can forbid an unmap."""
         self._report_progress()
-        return look(
+        return collect_snapshot(
             target,
             self._settings,
             now=lambda: self._clock().at,
@@ -456,7 +456,9 @@ class Agent:
     def _ask_ceph(self, image: Target) -> Snapshot:
         self._report_progress()
         settings = only_ceph(self._settings)
-        return look(image, settings, now=lambda: self._clock().at, workers=self._workers)
+        return collect_snapshot(
+            image, settings, now=lambda: self._clock().at, workers=self._workers
+        )
 
     def _log_cycle(self, why: str, seen: CycleResult) -> None:
         took_s, failed = round(seen.took_s, 3), seen.snapshot.sources.failed

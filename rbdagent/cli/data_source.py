@@ -38,10 +38,10 @@ def snapshot_of(
     """
     if source is not None:
         return _loaded(target, source)
-    from rbdagent.collector import look
+    from rbdagent.collector import collect_snapshot
 
     started = time.monotonic()
-    found = look(
+    found = collect_snapshot(
         target,
         settings(),
         now=now_utc,

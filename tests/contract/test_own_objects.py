@@ -674,7 +674,7 @@ def test_snapshot_by_name_uses_the_observed_node_and_no_list(
         given.append(seen)
         return None, FAILED
 
-    taken = look_module.look(ALL, settings_of(world, roots), now=lambda: NOW, own=own)
+    taken = look_module.collect_snapshot(ALL, settings_of(world, roots), now=lambda: NOW, own=own)
     assert given == [taken.node] == [world.node()]
     assert taken.sources.kubernetes.reason == FAILED.reason
     assert world.api.requests == []
@@ -701,7 +701,7 @@ def agent_of(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> A
             kube = observe_kube(world.access, asked, node_name=NODE)
         return world.snapshot(*(kube or own(world.node())))
 
-    monkeypatch.setattr(loop, "look", look)
+    monkeypatch.setattr(loop, "collect_snapshot", look)
     roots = NodeRoots(procfs=tmp_path, sysfs=tmp_path, host_root=tmp_path)
     wake: Any = None
     return Agent(

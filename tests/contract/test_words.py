@@ -23,7 +23,7 @@ from rbdagent.collect.node import log_sources
 from rbdagent.collect.node import volume_logs as observed
 from rbdagent.collect.node.observer import NodeRoots
 from rbdagent.collect.node.volume_logs import begin_words
-from rbdagent.collector import look
+from rbdagent.collector import collect_snapshot
 from rbdagent.config import Settings
 from rbdagent.correlate.log_names import Called
 from rbdagent.model import (
@@ -717,7 +717,7 @@ def seen(roots: NodeRoots, also: CollectScope) -> Snapshot:
     surroundings = Settings(
         node_name="n1", roots=roots, clusters=None, kube=None, timeout_s=60.0, version="test"
     )
-    return look(DEVICE, surroundings, now=lambda: PINNED, also=also)
+    return collect_snapshot(DEVICE, surroundings, now=lambda: PINNED, also=also)
 
 
 def test_snapshot_for_the_lifecycle_contains_log_entries(

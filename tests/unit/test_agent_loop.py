@@ -97,7 +97,7 @@ class Stage:
         self.freeze_file = Path("/none")
         self.policy = UnmapPolicy(may_unmap=may_unmap, grace_s=GRACE_S)
         self.ceph: Ceph | None = None
-        monkeypatch.setattr(loop, "look", self._look)
+        monkeypatch.setattr(loop, "collect_snapshot", self._look)
 
     def _look(self, asked: Target, _settings: Settings, **given: Any) -> Snapshot:
         self.asked_api.append(given.get("kube") is None)
@@ -212,7 +212,7 @@ def test_earlier_api_view_is_not_a_consistent_read(
         given.append(flags.get("kube"))
         return taken(asked, settings, **flags)
 
-    monkeypatch.setattr(loop, "look", look)
+    monkeypatch.setattr(loop, "collect_snapshot", look)
     rounds(stage.agent(), "start", "time")
     view, source = given[1]
     assert view.consistent is False

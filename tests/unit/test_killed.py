@@ -98,7 +98,7 @@ def agent_on(
     def step(expected: Any, *_: Any) -> None:  # noqa: ANN401 - a Step
         node.take_down(str(expected.kind))
 
-    monkeypatch.setattr(loop, "look", look)
+    monkeypatch.setattr(loop, "collect_snapshot", look)
     monkeypatch.setattr(writer, "_WATCH_EVERY_S", 0.0)
     monkeypatch.setattr(writer, "_do", kill.around("a step", step))
     monkeypatch.setattr(os, "fsync", kill.around("a file is on disk", lambda _: None))

@@ -130,7 +130,7 @@ def test_cycle_that_hangs_does_not_feed_the_watchdog(
         during.append(listener.heard)
         raise RbdagentError("it hung, and now it ends")
 
-    monkeypatch.setattr("rbdagent.agent.loop.look", hang)
+    monkeypatch.setattr("rbdagent.agent.loop.collect_snapshot", hang)
     agent.run(alive=told.alive)
     assert during == [[]]
 

@@ -107,7 +107,7 @@ def looked(asked: Any = None) -> Snapshot:
     process: Any = asked or InThisProcess()
     node: Any = NodeInThisProcess()
     workers = look.Workers(ceph=process, node=node)
-    return look.look(target(), settings, now=lambda: NOW, workers=workers)
+    return look.collect_snapshot(target(), settings, now=lambda: NOW, workers=workers)
 
 
 WAYS: Final = {
