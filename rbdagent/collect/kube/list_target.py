@@ -46,14 +46,16 @@ from rbdagent.model import (
     Target,
     TargetKind,
     VolumeAttachment,
+    derived,
     observed_of,
+    separated,
 )
 from rbdagent.parse import kubernetes as read
 from rbdagent.parse.handle import attachment_name
 from rbdagent.parse.volume import image_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rbdagent.collect.kube.client import Asked, Listing
 
@@ -134,23 +136,12 @@ class _Look:
         naming = self._claims_naming(meant) if is_unclaimed else None
         claims = claims if naming is None else naming
         namespaces = _namespaces(meant, claims, pods)
-        listed = [
-            self._list(f"/api/v1/namespaces/{quote(namespace)}/pods", read.pod)
-            for namespace in namespaces
-        ]
-        everywhere = naming == ()
-        if everywhere:
-            # No claim leads to the pods, but an inline volume of a pod in any namespace may.
-            listed.append(self._list(PODS, read.pod))
+        # Without a claim, only an inline volume can lead to the pods, in any namespace.
+        listed = self._pods(namespaces, everywhere=naming == ())
         more_claims = self._claims_of_volumes(meant, observed_of(claims))
         subjects = _subjects(meant, claims)
         early = self._events(subjects)
-        scopes = [
-            f"node/{self._node_name}",
-            *(f"namespace/{namespace}" for namespace in namespaces),
-        ]
-        scopes += ["cluster"] if everywhere else []
-        found_pods, scope = _joined(pods, [own_pods(), *(wait() for wait in listed)], scopes)
+        found_pods, scope = _joined(pods, {f"node/{self._node_name}": own_pods()} | listed())
         using = _using_pods(target, meant, claims, found_pods)
         # A claim and its pod may have the same name: the first request returned events of both.
         late = self._events([subject for subject in using if subject not in subjects])
@@ -158,8 +149,7 @@ class _Look:
         found_attachments = self._attachments(all_attachments, volumes, found_pods)
         names = _node_names(self._node_name, found_pods, found_attachments)
         all_nodes, further = nodes(), more_claims()
-        if isinstance(claims, tuple):
-            claims = further if isinstance(further, NotObserved) else claims + further
+        claims = derived(claims, lambda known: derived(further, lambda more: known + more))
         every_volume = every()
         view = KubeView(
             server=self._api.server,
@@ -192,11 +182,7 @@ class _Look:
 
     def _frozen_namespaces(self) -> Callable[[], tuple[str, ...] | NotObserved]:
         listed = self._list(_NAMESPACES, _name_if_frozen)
-        return lambda: (
-            found
-            if isinstance(found := listed(), NotObserved)
-            else tuple(name for name in found if name)
-        )
+        return lambda: derived(listed(), lambda names: tuple(name for name in names if name))
 
     def _list(
         self, path: str, reader: Callable[[Json], _T], **query: str
@@ -233,8 +219,7 @@ class _Look:
     def _from_pod(self, pod: Pod) -> _Start:
         paths = [claim_path(pod.ref.namespace, name) for name in pod.claims]
         claims = all_observed(self._find_all(paths, read.claim)())
-        volumes = claims if isinstance(claims, NotObserved) else self._volumes_of(claims)
-        return volumes, claims, (pod,)
+        return derived(claims, self._volumes_of), claims, (pod,)
 
     def _must(self, asked: Asked, target: Target, reader: Callable[[Json], _T]) -> _T:
         try:
@@ -322,6 +307,18 @@ class _Look:
         found = all_observed(self._find_all([f"{path}/{quote(name)}" for name in names], reader)())
         return listed if isinstance(found, NotObserved) else found
 
+    def _pods(
+        self, namespaces: Iterable[str], *, everywhere: bool
+    ) -> Callable[[], dict[str, tuple[Pod, ...] | NotObserved]]:
+        """List the pods of namespaces and, if requested, of all; each list by its scope."""
+        paths = {
+            f"namespace/{namespace}": f"/api/v1/namespaces/{quote(namespace)}/pods"
+            for namespace in namespaces
+        }
+        paths |= {"cluster": PODS} if everywhere else {}
+        asked = {scope: self._list(path, read.pod) for scope, path in paths.items()}
+        return lambda: {scope: wait() for scope, wait in asked.items()}
+
     def _events(
         self, subjects: Iterable[tuple[str, str]]
     ) -> Callable[[], list[tuple[KubeEvent, ...] | NotObserved]]:
@@ -362,9 +359,9 @@ def _all_events(
     parts: Sequence[tuple[KubeEvent, ...] | NotObserved],
 ) -> tuple[KubeEvent, ...] | NotObserved:
     """Return all events, or the reason if there are none and a request failed."""
-    found = tuple(event for part in parts for event in observed_of(part))
-    missing = next((part for part in parts if isinstance(part, NotObserved)), None)
-    return found if found or missing is None else missing
+    observed, missing = separated(parts)
+    found = tuple(event for part in observed for event in part)
+    return found if found or not missing else missing[0]
 
 
 def _subjects(
@@ -452,20 +449,18 @@ def _has_image(volume: PersistentVolume, spec: ImageSpec | None) -> bool:
 
 
 def _joined(
-    known: tuple[Pod, ...], parts: Sequence[tuple[Pod, ...] | NotObserved], scopes: Sequence[str]
+    known: tuple[Pod, ...], parts: Mapping[str, tuple[Pod, ...] | NotObserved]
 ) -> tuple[tuple[Pod, ...] | NotObserved, str]:
-    """Merge lists of pods; the scope names the lists that were observed."""
-    observed: list[tuple[tuple[Pod, ...], str]] = []
-    for part, scope in zip(parts, scopes, strict=True):
-        if not isinstance(part, NotObserved):
-            observed.append((part, scope))
+    """Merge lists of pods by their scope; the scope of the result names the observed lists."""
+    observed = {scope: part for scope, part in parts.items() if not isinstance(part, NotObserved)}
     if not observed:
-        first = parts[0]
-        return (first if isinstance(first, NotObserved) else known), ""
-    pods = {(pod.ref.namespace, pod.ref.name): pod for pod in known}
-    for part, _ in observed:
-        pods |= {(pod.ref.namespace, pod.ref.name): pod for pod in part}
-    return tuple(pods.values()), ",".join(scope for _, scope in observed)
+        return next(iter(parts.values())), ""
+    pods = {
+        (pod.ref.namespace, pod.ref.name): pod
+        for part in (known, *observed.values())
+        for pod in part
+    }
+    return tuple(pods.values()), ",".join(observed)
 
 
 def _node_names(
