@@ -439,43 +439,70 @@ _KNOWN: Final = (
 def _fails(
     case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass, event: KubeEvent
 ) -> Finding:
-    error = _error_of(event)
-    counted = f"{event.count} times, last at {event.last_seen}"
-    begun = event.first_seen or claim.created_at
-    young = weight(case, claim.created_at)
+    return (
+        _unsupported_request(case, claim, found, event)
+        or _hanging_call(case, claim, found, event)
+        or _failed_call(case, claim, found, event)
+    )
+
+
+def _unsupported_request(
+    case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass, event: KubeEvent
+) -> Finding | None:
+    """Return the finding for a claim that requests what no RBD provisioner can create."""
+    error, young = _error_of(event), weight(case, claim.created_at)
     if Recognised.SELECTOR.is_in(error):
         return finding(
             "RBD620",
             f"pvc {claim.ref}",
             f"Claim {claim.ref} selects its PV by labels, and {found.provisioner} creates no "
             "volume for such a claim.",
-            evidence=(quoted(event), counted, *_selector(claim)),
+            evidence=(quoted(event), _counted(event), *_selector(claim)),
             commands=(describe_claim(claim),),
             recovery=binder(case, f"a PV of storage class {found.name} has the labels"),
             severity=young,
         )
     if Recognised.MANY_WRITERS.is_in(error):
+        modes = f"access modes {', '.join(claim.access_modes)}"
         return finding(
             "RBD621",
             f"pvc {claim.ref}",
             f"Claim {claim.ref} requests a file system that several nodes can write to. RBD has "
             "none.",
-            evidence=(quoted(event), f"access modes {', '.join(claim.access_modes)}", counted),
+            evidence=(quoted(event), modes, _counted(event)),
             commands=(describe_claim(claim),),
             severity=young,
         )
-    hangs = Recognised.DEADLINE.is_in(error) or Recognised.UNDER_WAY.is_in(error)
-    if hangs and claim.has_data_source and not is_over(GRACE, begun, case):
+    return None
+
+
+def _hanging_call(
+    case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass, event: KubeEvent
+) -> Finding | None:
+    """Return the finding for a CreateVolume call that does not return.
+
+    The copy of a data source takes longer than other calls.
+    """
+    error, begun = _error_of(event), event.first_seen or claim.created_at
+    if not (Recognised.DEADLINE.is_in(error) or Recognised.UNDER_WAY.is_in(error)):
+        return None
+    if claim.has_data_source and not is_over(GRACE, begun, case):
         return _under_way(case, claim, found, begun)
-    if hangs:
-        return finding(
-            "RBD619",
-            f"pvc {claim.ref}",
-            f"{found.provisioner} has started to create the volume of claim {claim.ref}. Its call "
-            "does not return: it waits for Ceph.",
-            evidence=(quoted(event), counted),
-            commands=(command("ceph -s"), *look_for(case, found.provisioner)),
-        )
+    return finding(
+        "RBD619",
+        f"pvc {claim.ref}",
+        f"{found.provisioner} has started to create the volume of claim {claim.ref}. Its call "
+        "does not return: it waits for Ceph.",
+        evidence=(quoted(event), _counted(event)),
+        commands=(command("ceph -s"), *look_for(case, found.provisioner)),
+    )
+
+
+def _failed_call(
+    case: RuleContext, claim: PersistentVolumeClaim, found: StorageClass, event: KubeEvent
+) -> Finding:
+    """Return the finding for an error of the provisioner, with its meaning if it is recognised."""
+    error, young = _error_of(event), weight(case, claim.created_at)
     known = first_meant(_KNOWN, error)
     if known is not None:
         meant, names = known
@@ -484,7 +511,7 @@ def _fails(
             f"pvc {claim.ref}",
             f"{found.provisioner} cannot make the volume of claim {claim.ref}: "
             f"{meant.means.format(**names)}.",
-            evidence=(quoted(event), counted),
+            evidence=(quoted(event), _counted(event)),
             remedy=meant.remedy.format(**names),
             commands=filled((meant.command,) if meant.command else (), names),
             severity=young,
@@ -493,10 +520,14 @@ def _fails(
         "RBD607",
         f"pvc {claim.ref}",
         f"{found.provisioner} cannot make the volume of claim {claim.ref}: {error}",
-        evidence=(quoted(event), counted),
+        evidence=(quoted(event), _counted(event)),
         commands=(describe_claim(claim), *look_for(case, found.provisioner)),
         severity=young,
     )
+
+
+def _counted(event: KubeEvent) -> str:
+    return f"{event.count} times, last at {event.last_seen}"
 
 
 def _error_of(event: KubeEvent) -> str:
