@@ -83,19 +83,13 @@ def command(
         if chosen.kube is not None:
             kubernetes = _Kubernetes(chosen.kube, chosen.node_name, heartbeat_s=heartbeat, log=log)
         manager = ServiceManager(os.environ)
-
-        def report(seen: CycleResult) -> None:
-            manager.looked(seen)
-            if kubernetes is not None:
-                kubernetes.tell(seen)
-
         agent = Agent(
             chosen,
             leave,
             wake,
             resync_s=resync,
             clock=moment,
-            tell=report,
+            tell=_reporter(manager, kubernetes),
             log=log,
             workers=workers,
         )
@@ -109,6 +103,19 @@ def command(
             signal.signal(number, lambda *_: wake.end())
         log.info("started", mode=mode, listen=listen, state=str(leave.state.path))
         return _run(lambda ended: run_until(agent, wake, ended, manager.alive), wake, manager, log)
+
+
+def _reporter(
+    manager: ServiceManager, kubernetes: _Kubernetes | None
+) -> Callable[[CycleResult], None]:
+    """Return the function that reports each cycle: to systemd, and to the Kubernetes API."""
+
+    def report(seen: CycleResult) -> None:
+        manager.looked(seen)
+        if kubernetes is not None:
+            kubernetes.tell(seen)
+
+    return report
 
 
 def _use_one_heap() -> None:
