@@ -226,7 +226,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
     def mapping(self) -> Mapping:
         """The mapping, which is always on this node: rbdagent unmaps only on its own node."""
         mapping = self.judged.holder.mapping
-        assert mapping is not None  # noqa: S101 - plan_unmap() looked
+        assert mapping is not None  # noqa: S101 - plan_unmap() checked it
         return mapping
 
     @property
@@ -278,19 +278,8 @@ def plan_unmap(
         switches: the settings that forbid every unmap.
         now: the time of the decision; None for a snapshot from a file.
     """
-    node = snapshot.node.node_name if snapshot.node is not None else "this node"
-    volume = use.persistent_volume.name if use.persistent_volume is not None else None
     if judged.holder.mapping is None or not judged.holder.is_local:
-        elsewhere = Condition(
-            number=1,
-            code=CONDITIONS[0][0],
-            requirement=CONDITIONS[0][1],
-            met=False,
-            observed=(f"it is not a mapping of {node}: rbdagent unmaps only on its own node",),
-        )
-        return UnmapRefusal(
-            node=node, identity=None, persistent_volume=volume, conditions=(elsewhere,)
-        )
+        return _not_of_this_node(use, snapshot)
     attempt = Attempt(
         judged=judged,
         use=use,
@@ -301,29 +290,58 @@ def plan_unmap(
         now=now,
     )
     outcomes = tuple(holds(attempt) for _, _, holds in CONDITIONS)
-    conditions = tuple(
-        _condition(number, code, requirement, outcome)
-        for number, ((code, requirement, _), outcome) in enumerate(
-            zip(CONDITIONS, outcomes, strict=True), start=1
-        )
-    )
-    identity, counters = identity_of(attempt.mapping), attempt.mapping.io_counters
+    conditions = _conditions(outcomes)
+    counters = attempt.mapping.io_counters
     if isinstance(counters, NotObserved) or not all(condition.met for condition in conditions):
         return UnmapRefusal(
-            node=node,
-            identity=identity,
-            persistent_volume=volume,
+            node=_node_of(snapshot),
+            identity=identity_of(attempt.mapping),
+            persistent_volume=_volume_of(use),
             conditions=conditions,
             keeper=_only_keeper(outcomes),
         )
     return UnmapPlan(
-        node=node,
-        identity=identity,
-        persistent_volume=volume,
+        node=_node_of(snapshot),
+        identity=identity_of(attempt.mapping),
+        persistent_volume=_volume_of(use),
         steps=_steps(attempt),
         conditions=conditions,
         expects=_expects(attempt),
         io_counters=counters,
+    )
+
+
+def _not_of_this_node(use: Volume, snapshot: Snapshot) -> UnmapRefusal:
+    """Return the refusal for a holder that is not a mapping of the observed node."""
+    node = _node_of(snapshot)
+    code, requirement, _ = CONDITIONS[0]
+    elsewhere = Condition(
+        number=1,
+        code=code,
+        requirement=requirement,
+        met=False,
+        observed=(f"it is not a mapping of {node}: rbdagent unmaps only on its own node",),
+    )
+    return UnmapRefusal(
+        node=node, identity=None, persistent_volume=_volume_of(use), conditions=(elsewhere,)
+    )
+
+
+def _node_of(snapshot: Snapshot) -> str:
+    return snapshot.node.node_name if snapshot.node is not None else "this node"
+
+
+def _volume_of(use: Volume) -> str | None:
+    return use.persistent_volume.name if use.persistent_volume is not None else None
+
+
+def _conditions(outcomes: Iterable[Outcome]) -> tuple[Condition, ...]:
+    """Return every condition with its outcome, in the order of their numbers."""
+    return tuple(
+        _condition(number, code, requirement, outcome)
+        for number, ((code, requirement, _), outcome) in enumerate(
+            zip(CONDITIONS, outcomes, strict=True), start=1
+        )
     )
 
 
