@@ -7,13 +7,21 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from rbdagent.correlate.image_identity import mappings_of, pods_of, volumes_of
-from rbdagent.correlate.node_usage import Directories, directories_of, pod_uids_on
+from rbdagent.correlate.image_identity import (
+    identity_of_mapping,
+    mappings_of,
+    nodes_of,
+    pod_volumes_on,
+    pods_of,
+    volumes_of,
+)
+from rbdagent.correlate.node_usage import Directories, directories_of, pod_uids_on, unbacked_in
 from rbdagent.correlate.pv_shortlist import Shelf
 from rbdagent.correlate.volume_names import (
     VolumeIndex,
     VolumeNames,
     claims_of,
+    events_in,
     handle_of,
     index_of,
     key_of,
@@ -38,6 +46,7 @@ from rbdagent.model import (
     Snapshot,
     VolumeAttachment,
     Workload,
+    derived,
     observed_of,
 )
 from rbdagent.parse.handle import attachment_name
@@ -173,9 +182,7 @@ def whole_of(snapshot: Snapshot) -> ClusterIndex:
         pods=pods,
         attachments=_attachments(kube, volumes),
         nodes=_nodes(kube),
-        events={}
-        if kube is None
-        else by_each((key_of(event.subject), event) for event in observed_of(kube.events)),
+        events=by_each((key_of(event.subject), event) for event in events_in(kube)),
         workloads={}
         if kube is None
         else {
@@ -305,7 +312,7 @@ def _names(volume: PersistentVolume) -> VolumeNames:
 
 
 def _nodes(kube: KubeView | None) -> Nodes:
-    every = () if kube is None else observed_of(kube.nodes)
+    every = nodes_of(kube)
     csi = () if kube is None else observed_of(kube.csi_nodes)
     return Nodes(
         by_name={node.name: node for node in every},
@@ -353,9 +360,10 @@ def _published(kube: KubeView | None) -> Published:
 
 
 def _without_images(node: PublishedNode) -> PublishedNode:
-    if isinstance(node.mappings, NotObserved):
-        return node
-    unknown = tuple(mapping for mapping in node.mappings if mapping.image is None)
+    unknown = derived(
+        node.mappings,
+        lambda mappings: tuple(mapping for mapping in mappings if mapping.image is None),
+    )
     return replace(node, mappings=unknown)
 
 
@@ -400,19 +408,18 @@ def _words_on(node: NodeView | None, directories: Directories) -> set[str]:
     for index in directories:
         words.update(() if isinstance(index, NotObserved) else index)
     for mapping in mappings_of(node):
-        words |= set() if isinstance(mapping.spec, NotObserved) else {mapping.spec.name}
+        image = identity_of_mapping(mapping)
+        words |= set() if image is None else {image.spec.name}
         words |= {mapping.image_id} if mapping.image_id else set()
         words |= {mapping.nbd.backend} if mapping.nbd is not None and mapping.nbd.backend else set()
-    unbacked = () if node is None else observed_of(node.unbacked)
-    return words | {directory.persistent_volume for directory in unbacked}
+    return words | {directory.persistent_volume for directory in unbacked_in(node)}
 
 
 def _uids_on(node: NodeView | None) -> list[str]:
     if node is None:
         return []
-    published = () if isinstance(node.kubelet, NotObserved) else node.kubelet.pod_volumes
     uids = [uid for mapping in mappings_of(node) for uid in pod_uids_on(mapping)]
-    uids += [entry.pod_uid for entry in observed_of(published)]
-    uids += [directory.pod_uid for directory in observed_of(node.unbacked)]
+    uids += [entry.pod_uid for entry in pod_volumes_on(node)]
+    uids += [directory.pod_uid for directory in unbacked_in(node)]
     uids += [process.pod_uid for process in node.processes if process.pod_uid]
     return uids

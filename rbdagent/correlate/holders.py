@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from rbdagent.correlate.image_identity import clusters_of, identity_of_mapping, mappings_of
+from rbdagent.correlate.image_identity import (
+    clusters_of,
+    identity_of_mapping,
+    mappings_of,
+    nodes_of,
+)
 from rbdagent.correlate.node_usage import (
     Directories,
     driver_registered,
@@ -105,7 +110,7 @@ def is_ceph_daemon(holder: Holder) -> bool:
 
 def _watches_of(view: ImageView) -> list[tuple[Watcher, bool]]:
     """Return every observed watch in order, and whether it was transient."""
-    lasting = () if isinstance(view.watchers, NotObserved) else view.watchers
+    lasting = observed_of(view.watchers)
     return [
         *((watcher, False) for watcher in sorted(lasting, key=_watcher_order)),
         *((watcher, True) for watcher in sorted(view.transient_watchers, key=_watcher_order)),
@@ -192,7 +197,7 @@ def _match_nbd(
         and mapping.nbd is not None
         and mapping.nbd.process is not None
     ]
-    own = () if node is None or isinstance(node.addresses, NotObserved) else node.addresses
+    own = () if node is None else observed_of(node.addresses)
     fitting = [
         watch
         for watch in free
@@ -255,7 +260,7 @@ def local_holder(
 
 def metadata_of(view: ImageView | None) -> tuple[tuple[str, str], ...]:
     """Return the observed image metadata."""
-    return () if view is None or isinstance(view.metadata, NotObserved) else view.metadata
+    return () if view is None else observed_of(view.metadata)
 
 
 def _remote_holder(
@@ -328,11 +333,10 @@ def published_client(
     certain, even if the report is old. The published mapping is only as recent as the report.
     """
     kube = snapshot.kubernetes
-    nodes = () if kube is None or isinstance(kube.published, NotObserved) else kube.published
-    for node in nodes:
+    for node in () if kube is None else observed_of(kube.published):
         theirs = [
             mapping
-            for mapping in (() if isinstance(node.mappings, NotObserved) else node.mappings)
+            for mapping in observed_of(node.mappings)
             if _is_client_of(mapping, watcher, view)
         ]
         if theirs:
@@ -595,17 +599,14 @@ def node_at(ip: str, snapshot: Snapshot) -> str | None:
 
     If two nodes have the address, the right one is unknown: return None.
     """
-    found: set[str] = set()
-    kube = snapshot.kubernetes
-    if kube is not None and not isinstance(kube.nodes, NotObserved):
-        found |= {
-            candidate.name
-            for candidate in kube.nodes
-            for own in candidate.internal_ips
-            if same_ip(ip, own)
-        }
+    found = {
+        candidate.name
+        for candidate in nodes_of(snapshot.kubernetes)
+        for own in candidate.internal_ips
+        if same_ip(ip, own)
+    }
     node = snapshot.node
-    own = () if node is None or isinstance(node.addresses, NotObserved) else node.addresses
+    own = () if node is None else observed_of(node.addresses)
     if not found and node is not None and any(same_ip(ip, own_ip) for own_ip in own):
         found.add(node.node_name)
     return found.pop() if len(found) == 1 else None
@@ -615,11 +616,10 @@ def lockers_of(
     view: ImageView | None, client: int | None, address: EntityAddress | None
 ) -> tuple[LockHolder, ...]:
     """Return the locks that one client holds."""
-    if view is None or isinstance(view.lockers, NotObserved):
-        return ()
+    lockers = () if view is None else observed_of(view.lockers)
     return tuple(
         holder
-        for holder in sorted(view.lockers, key=lambda locker: (locker.lock_id, locker.client))
+        for holder in sorted(lockers, key=lambda locker: (locker.lock_id, locker.client))
         if (client is not None and holder.client == client)
         or (
             address is not None

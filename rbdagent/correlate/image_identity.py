@@ -16,14 +16,20 @@ from rbdagent.model import (
     ImagePresence,
     ImageSpec,
     ImageView,
+    KubeletView,
     KubeView,
     Mapping,
+    Node,
     NodeView,
     NotObserved,
     PersistentVolume,
     Pod,
+    PodVolumeDirectory,
+    StagingDirectory,
     Target,
     TargetKind,
+    VolumeData,
+    observed_of,
 )
 from rbdagent.parse.handle import parse_volume_handle
 from rbdagent.parse.volume import image_of
@@ -96,10 +102,9 @@ def identity_of_view(view: ImageView) -> ImageIdentity:
 
 def mappings_of(node: NodeView | None) -> tuple[Mapping, ...]:
     """Return the observed mappings in order of their device; empty if they were not observed."""
-    if node is None or isinstance(node.mappings, NotObserved):
-        return ()
+    mappings = () if node is None else observed_of(node.mappings)
     return tuple(
-        sorted(node.mappings, key=lambda mapping: (mapping.kind, mapping.device_id, mapping.device))
+        sorted(mappings, key=lambda mapping: (mapping.kind, mapping.device_id, mapping.device))
     )
 
 
@@ -108,18 +113,43 @@ def mappings_seen(node: NodeView | None) -> bool:
     return node is not None and not isinstance(node.mappings, NotObserved)
 
 
+def staging_on(node: NodeView | None) -> tuple[StagingDirectory, ...]:
+    """Return the observed staging directories of a node."""
+    kubelet = None if node is None else node.kubelet
+    return observed_of(kubelet.staging) if isinstance(kubelet, KubeletView) else ()
+
+
+def pod_volumes_on(node: NodeView | None) -> tuple[PodVolumeDirectory, ...]:
+    """Return the observed directories of volumes below kubelet's ``pods`` on a node."""
+    kubelet = None if node is None else node.kubelet
+    return observed_of(kubelet.pod_volumes) if isinstance(kubelet, KubeletView) else ()
+
+
 def volumes_of(kube: KubeView | None) -> tuple[PersistentVolume, ...]:
     """Return the observed PVs in order of their names."""
-    if kube is None or isinstance(kube.persistent_volumes, NotObserved):
-        return ()
-    return tuple(sorted(kube.persistent_volumes, key=lambda volume: volume.name))
+    volumes = () if kube is None else observed_of(kube.persistent_volumes)
+    return tuple(sorted(volumes, key=lambda volume: volume.name))
 
 
 def pods_of(kube: KubeView | None) -> tuple[Pod, ...]:
     """Return the observed pods in order of their names."""
-    if kube is None or isinstance(kube.pods, NotObserved):
-        return ()
-    return tuple(sorted(kube.pods, key=lambda pod: (pod.ref.namespace, pod.ref.name)))
+    pods = () if kube is None else observed_of(kube.pods)
+    return tuple(sorted(pods, key=lambda pod: (pod.ref.namespace, pod.ref.name)))
+
+
+def pods_seen(kube: KubeView | None) -> bool:
+    """Return whether pods were observed; the lists may still be those of one node or namespace."""
+    return kube is not None and not isinstance(kube.pods, NotObserved)
+
+
+def nodes_of(kube: KubeView | None) -> tuple[Node, ...]:
+    """Return the observed Node objects."""
+    return () if kube is None else observed_of(kube.nodes)
+
+
+def every_node_seen(kube: KubeView | None) -> bool:
+    """Return whether all Node objects were observed; only then, a missing one does not exist."""
+    return kube is not None and kube.nodes_complete and not isinstance(kube.nodes, NotObserved)
 
 
 def volume_image(volume: PersistentVolume) -> ImageIdentity | None:
@@ -179,13 +209,10 @@ def _images_of_objects(
 
 def _images_of_name(name: str, node: NodeView | None) -> list[ImageIdentity]:
     """Resolve a PV's name without the API: a pod directory on the node contains it."""
-    if node is None or isinstance(node.kubelet, NotObserved):
-        return []
-    published = node.kubelet.pod_volumes
     found: list[ImageIdentity] = []
-    for entry in () if isinstance(published, NotObserved) else published:
+    for entry in pod_volumes_on(node):
         data = entry.volume_data
-        if entry.persistent_volume != name or data is None or isinstance(data, NotObserved):
+        if entry.persistent_volume != name or not isinstance(data, VolumeData):
             continue
         if data.volume_handle is not None:
             found += _images_of_handle(data.volume_handle, node)
@@ -202,12 +229,9 @@ def _images_of_handle(handle: str, node: NodeView | None) -> list[ImageIdentity]
 
 
 def _stashes_of(handle: str, node: NodeView | None) -> list[CsiImageMeta]:
-    if node is None or isinstance(node.kubelet, NotObserved):
-        return []
-    staging = node.kubelet.staging
     return [
         directory.stash
-        for directory in (() if isinstance(staging, NotObserved) else staging)
+        for directory in staging_on(node)
         if directory.volume_handle == handle and isinstance(directory.stash, CsiImageMeta)
     ]
 
@@ -260,8 +284,7 @@ def volumes_of_claim(
     namespace: str, name: str, volumes: tuple[PersistentVolume, ...], kube: KubeView | None
 ) -> list[PersistentVolume]:
     """Return the PV of a claim from a list: by the claim's volumeName, else by the claimRef."""
-    claims = () if kube is None or isinstance(kube.claims, NotObserved) else kube.claims
-    for claim in claims:
+    for claim in () if kube is None else observed_of(kube.claims):
         if (claim.ref.namespace, claim.ref.name) == (namespace, name):
             return [volume for volume in volumes if volume.name == claim.volume_name]
     return [
@@ -289,9 +312,8 @@ def with_pool_names(image: ImageIdentity, ceph: CephView | None) -> ImageIdentit
     pools = {
         name
         for cluster in clusters_of(ceph)
-        if not isinstance(cluster.pools, NotObserved)
-        and (image.fsid is None or cluster.fsid in (None, image.fsid))
-        for number, name in cluster.pools
+        if image.fsid is None or cluster.fsid in (None, image.fsid)
+        for number, name in observed_of(cluster.pools)
         if number == image.pool_id
     }
     if len(pools) != 1:
@@ -319,6 +341,11 @@ def _rank(view: ImageView) -> int:
     if isinstance(view.presence, NotObserved):
         return 2
     return 0 if view.presence is ImagePresence.PRESENT else 1
+
+
+def watchers_seen(view: ImageView | None) -> bool:
+    """Return whether the watchers of an image were observed; only then, none means no watch."""
+    return view is not None and not isinstance(view.watchers, NotObserved)
 
 
 def fsids_of(image: ImageIdentity, node: NodeView | None, ceph: CephView | None) -> tuple[str, ...]:
@@ -379,7 +406,6 @@ def _narrowed(
     named = {
         view.fsid
         for view in views_of(image, ceph)
-        if not isinstance(view.metadata, NotObserved)
-        and dict(view.metadata).get("csi.storage.k8s.io/pv/name") == volume.name
+        if dict(observed_of(view.metadata)).get("csi.storage.k8s.io/pv/name") == volume.name
     }
     return tuple(sorted(named)) or fsids

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from rbdagent.correlate.image_identity import identity_of_mapping, staging_on
 from rbdagent.correlate.volume import correlate, uses_of_node
 from rbdagent.model import (
     CsiSource,
     ImageSpec,
     Mapping,
-    NotObserved,
     Snapshot,
     StagingDirectory,
     TargetKind,
@@ -77,8 +77,8 @@ def _of_volume(use: Volume) -> Iterator[str]:
         for staging in observed_of(holder.staging) if holder.is_local else ():
             yield from _of_staging(staging)
         if holder.is_local and isinstance(holder.mapping, Mapping):
-            spec = holder.mapping.spec
-            yield from () if isinstance(spec, NotObserved) else _of_spec(spec)
+            image = identity_of_mapping(holder.mapping)
+            yield from () if image is None else _of_spec(image.spec)
 
 
 def _of_spec(spec: ImageSpec) -> Iterator[str]:
@@ -116,11 +116,8 @@ def _of_kernel(use: Volume) -> Iterator[str]:
 
 def _only_staged(snapshot: Snapshot, known: list[Called]) -> Iterator[Called]:
     """Yield the names of the volumes that are staged and not mapped."""
-    node = snapshot.node
-    if node is None or isinstance(node.kubelet, NotObserved):
-        return
     named = frozenset(name for call in known for name in call.volume)
-    for staging in observed_of(node.kubelet.staging):
+    for staging in staging_on(snapshot.node):
         names = frozenset(_of_staging(staging))
         if names.isdisjoint(named):
             yield Called(volume=names)

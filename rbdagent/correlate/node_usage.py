@@ -17,7 +17,9 @@ from rbdagent.correlate.image_identity import (
 )
 from rbdagent.correlate.volume_names import VolumeNames, knows_every_pod_on, not_given
 from rbdagent.model import (
+    BlockHolder,
     BlockHolderKind,
+    CsiImageMeta,
     ImageIdentity,
     InFlight,
     KubeletView,
@@ -27,9 +29,13 @@ from rbdagent.model import (
     NotObserved,
     OpenFile,
     PodVolumeDirectory,
+    ProcessRef,
     Snapshot,
     StagingDirectory,
     UnbackedMount,
+    VolumeData,
+    derived,
+    first_unobserved,
     observed_of,
 )
 from rbdagent.parse.kubelet import pod_uid_of_path
@@ -47,12 +53,17 @@ _PROVISIONED_KEYS = ("csi.storage.k8s.io/", "csi.ceph.com/", ".rbd.csi.ceph.com/
 
 def mounts_of(mapping: Mapping | None) -> tuple[Mount, ...]:
     """Return the observed mounts."""
-    return () if mapping is None or isinstance(mapping.mounts, NotObserved) else mapping.mounts
+    return () if mapping is None else observed_of(mapping.mounts)
 
 
 def openers_of(mapping: Mapping | None) -> tuple[OpenFile, ...]:
     """Return the observed openers."""
-    return () if mapping is None or isinstance(mapping.openers, NotObserved) else mapping.openers
+    return () if mapping is None else observed_of(mapping.openers)
+
+
+def stacked_on(mapping: Mapping | None) -> tuple[BlockHolder, ...]:
+    """Return the observed block devices and swap areas on top of the device."""
+    return () if mapping is None else observed_of(mapping.holders)
 
 
 def kubelet_of(snapshot: Snapshot) -> KubeletView | NotObserved:
@@ -63,6 +74,11 @@ def kubelet_of(snapshot: Snapshot) -> KubeletView | NotObserved:
         if node is None
         else (node.kubelet)
     )
+
+
+def kubelet_process(snapshot: Snapshot) -> ProcessRef | NotObserved | None:
+    """Return the process of kubelet on the node; None if kubelet does not run."""
+    return derived(kubelet_of(snapshot), lambda kubelet: kubelet.process)
 
 
 class Directories(NamedTuple):
@@ -78,11 +94,11 @@ class Directories(NamedTuple):
 def directories_of(snapshot: Snapshot) -> Directories:
     """Index the directories that kubelet keeps on the node."""
     kubelet = kubelet_of(snapshot)
-    if isinstance(kubelet, NotObserved):
-        return Directories(staging=kubelet, pod_volumes=kubelet)
     return Directories(
-        staging=_by_words(kubelet.staging, _words_of_staging),
-        pod_volumes=_by_words(kubelet.pod_volumes, _words_of_pod_volume),
+        staging=derived(kubelet, lambda view: _by_words(view.staging, _words_of_staging)),
+        pod_volumes=derived(
+            kubelet, lambda view: _by_words(view.pod_volumes, _words_of_pod_volume)
+        ),
     )
 
 
@@ -101,14 +117,14 @@ def _by_words(
 
 def _words_of_staging(directory: StagingDirectory) -> Iterable[str | None]:
     stash = directory.stash
-    named = None if stash is None or isinstance(stash, NotObserved) else stash.spec.name
+    named = stash.spec.name if isinstance(stash, CsiImageMeta) else None
     names = (directory.volume_handle, directory.handle_hash, directory.persistent_volume)
     return {directory.path, *names, named}
 
 
 def _words_of_pod_volume(directory: PodVolumeDirectory) -> Iterable[str | None]:
     data = directory.volume_data
-    handle = None if data is None or isinstance(data, NotObserved) else data.volume_handle
+    handle = data.volume_handle if isinstance(data, VolumeData) else None
     return {directory.path, directory.persistent_volume, handle}
 
 
@@ -122,13 +138,14 @@ def staging_of(
     mapping: Mapping | None, names: VolumeNames, directories: Directories
 ) -> tuple[StagingDirectory, ...] | NotObserved:
     """Return the staging directories of the volume on this node."""
-    if isinstance(directories.staging, NotObserved):
-        return directories.staging
     mounted, known = _mounted_in(mapping), _Known.of(names)
-    return tuple(
-        directory
-        for directory in _called(directories.staging, mounted | known.words)
-        if directory.path in mounted or _stages(directory, known)
+    return derived(
+        directories.staging,
+        lambda index: tuple(
+            directory
+            for directory in _called(index, mounted | known.words)
+            if directory.path in mounted or _stages(directory, known)
+        ),
     )
 
 
@@ -166,8 +183,7 @@ def _stages(directory: StagingDirectory, known: _Known) -> bool:
     # A stash does not name its cluster, so it is used only if no better name is known.
     stash = directory.stash
     return (
-        stash is not None
-        and not isinstance(stash, NotObserved)
+        isinstance(stash, CsiImageMeta)
         and known.image is not None
         and stash.spec == known.image.spec
     )
@@ -188,13 +204,14 @@ def pod_volumes_of(
     mapping: Mapping | None, names: VolumeNames, directories: Directories
 ) -> tuple[PodVolumeDirectory, ...] | NotObserved:
     """Return the directories of the volume below kubelet's ``pods`` on this node."""
-    if isinstance(directories.pod_volumes, NotObserved):
-        return directories.pod_volumes
     mounted, known = _mounted_in(mapping), _Known.of(names)
-    return tuple(
-        directory
-        for directory in _called(directories.pod_volumes, mounted | known.words)
-        if directory.path in mounted or _publishes(directory, known)
+    return derived(
+        directories.pod_volumes,
+        lambda index: tuple(
+            directory
+            for directory in _called(index, mounted | known.words)
+            if directory.path in mounted or _publishes(directory, known)
+        ),
     )
 
 
@@ -202,26 +219,25 @@ def _publishes(directory: PodVolumeDirectory, known: _Known) -> bool:
     if directory.persistent_volume in known.volumes:
         return True
     volume = directory.volume_data
-    if volume is None or isinstance(volume, NotObserved):
-        return False
-    return volume.volume_handle is not None and volume.volume_handle in known.handles
+    return (
+        isinstance(volume, VolumeData)
+        and volume.volume_handle is not None
+        and volume.volume_handle in known.handles
+    )
 
 
 def leftovers_of(
     mapping: Mapping | None, names: VolumeNames, snapshot: Snapshot, directories: Directories
 ) -> tuple[PodVolumeDirectory, ...]:
     """Return the pod directories whose pod is not in the API and that are not mount points."""
-    published = pod_volumes_of(mapping, names, directories)
     node, kube = snapshot.node, snapshot.kubernetes
-    if isinstance(published, NotObserved) or node is None:
-        return ()
-    if not knows_every_pod_on(kube, node.node_name):
+    if node is None or not knows_every_pod_on(kube, node.node_name):
         return ()
     known = {pod.ref.uid for pod in pods_of(kube)}
     mounted = _mounted_in(mapping)
     return tuple(
         directory
-        for directory in published
+        for directory in observed_of(pod_volumes_of(mapping, names, directories))
         if directory.pod_uid not in known and directory.path not in mounted
     )
 
@@ -258,24 +274,26 @@ def in_flight_of(
     node = snapshot.node
     if node is None:
         return not_given(snapshot.sources.node, "processes in flight")
-    if isinstance(node.in_flight, NotObserved):
-        return node.in_flight
     words = _words_for(mapping, names)
     own = mapping.server_pid
-    return tuple(
-        entry
-        for entry in sorted(node.in_flight, key=lambda entry: entry.process.pid)
-        if entry.process.pid != own and any(_names_it(argument, words) for argument in entry.names)
+    return derived(
+        node.in_flight,
+        lambda entries: tuple(
+            entry
+            for entry in sorted(entries, key=lambda entry: entry.process.pid)
+            if entry.process.pid != own
+            and any(_names_it(argument, words) for argument in entry.names)
+        ),
     )
 
 
 def _words_for(mapping: Mapping, names: VolumeNames) -> frozenset[str]:
     words = {mapping.device, *names.volume_handles, *names.handle_hashes}
     words |= names.persistent_volumes
-    if not isinstance(mapping.spec, NotObserved):
-        words |= {str(mapping.spec), mapping.spec.name}
-    holders = () if isinstance(mapping.holders, NotObserved) else mapping.holders
-    words |= {holder.label for holder in holders if holder.label}
+    image = identity_of_mapping(mapping)
+    if image is not None:
+        words |= {str(image.spec), image.spec.name}
+    words |= {holder.label for holder in stacked_on(mapping) if holder.label}
     return frozenset(words)
 
 
@@ -294,15 +312,13 @@ def known_handles(mapping: Mapping, names: VolumeNames, directories: Directories
     """
     handles = set(names.handles)
     staging = staging_of(mapping, names, directories)
-    for directory in () if isinstance(staging, NotObserved) else staging:
+    for directory in observed_of(staging):
         if directory.driver and directory.volume_handle:
             handles.add((directory.driver, directory.volume_handle))
     published = pod_volumes_of(mapping, names, directories)
-    for entry in () if isinstance(published, NotObserved) else published:
+    for entry in observed_of(published):
         data = entry.volume_data
-        if data is None or isinstance(data, NotObserved):
-            continue
-        if data.driver and data.volume_handle:
+        if isinstance(data, VolumeData) and data.driver and data.volume_handle:
             handles.add((data.driver, data.volume_handle))
     return replace(names, handles=frozenset(handles))
 
@@ -330,17 +346,16 @@ def made_by_kubernetes(
     metadata: Iterable[tuple[str, str]],
 ) -> bool:
     """Return whether Kubernetes manages the image: by PV, stash, mapper name or image name."""
-    if names.volumes or (staging and not isinstance(staging, NotObserved)):
+    if observed_of(staging) or names.volumes:
         return True
     if any(key.startswith(_PROVISIONED_KEYS) for key, _ in metadata):
         return True
     if names.image is not None and names.image.spec.name.startswith(_PROVISIONED_NAMES):
         return True
-    holders = () if mapping is None or isinstance(mapping.holders, NotObserved) else mapping.holders
     return any(
         holder.kind in (BlockHolderKind.DM, BlockHolderKind.LUKS)
         and holder.label.startswith(MAPPER_PREFIX)
-        for holder in holders
+        for holder in stacked_on(mapping)
     )
 
 
@@ -375,28 +390,25 @@ def driver_registered(
 def _socket_listens(
     drivers: set[str], snapshot: Snapshot, unseen: NotObserved | None
 ) -> bool | NotObserved:
-    kubelet = kubelet_of(snapshot)
-    if isinstance(kubelet, NotObserved):
-        return kubelet
-    if isinstance(kubelet.sockets, NotObserved):
-        return kubelet.sockets
-    states = [socket.listening for socket in kubelet.sockets if socket.driver in drivers]
+    sockets = derived(kubelet_of(snapshot), lambda kubelet: kubelet.sockets)
+    if isinstance(sockets, NotObserved):
+        return sockets
+    states = [socket.listening for socket in sockets if socket.driver in drivers]
     if any(state is True for state in states):
         return True
     if any(state is False for state in states):
         return False
-    blind = next((state for state in states if isinstance(state, NotObserved)), None)
-    return blind or unseen or True
+    return first_unobserved(states) or unseen or True
 
 
 def sibling_devices(mapping: Mapping, node: NodeView) -> tuple[str, ...]:
     """Return the other devices of the same client: krbd has one client for a node and a user."""
-    if mapping.client_id is None or isinstance(node.mappings, NotObserved):
+    if mapping.client_id is None:
         return ()
     return tuple(
         sorted(
             other.device
-            for other in node.mappings
+            for other in observed_of(node.mappings)
             if other.device != mapping.device
             and (other.fsid, other.client_id, other.client_address)
             == (mapping.fsid, mapping.client_id, mapping.client_address)
@@ -404,15 +416,18 @@ def sibling_devices(mapping: Mapping, node: NodeView) -> tuple[str, ...]:
     )
 
 
+def unbacked_in(node: NodeView | None) -> tuple[UnbackedMount, ...]:
+    """Return the observed containers whose mount of a volume is on another device."""
+    return () if node is None else observed_of(node.unbacked)
+
+
 def unbacked_of(names: VolumeNames, node: NodeView | None) -> tuple[UnbackedMount, ...]:
     """Return the containers whose mount of this volume is on another device."""
-    if node is None or isinstance(node.unbacked, NotObserved):
-        return ()
     return tuple(
         sorted(
             (
                 directory
-                for directory in node.unbacked
+                for directory in unbacked_in(node)
                 if directory.persistent_volume in names.persistent_volumes
             ),
             key=lambda directory: (directory.pod_uid, directory.path),
@@ -425,11 +440,12 @@ def unbacked_on(snapshot: Snapshot) -> tuple[UnbackedMount, ...]:
 
     Other drivers use the same directories: a PV that is not in the API may belong to one of them.
     """
-    node = snapshot.node
-    if node is None or isinstance(node.unbacked, NotObserved):
-        return ()
     volumes = {volume.name for volume in volumes_of(snapshot.kubernetes) if volume_image(volume)}
-    return tuple(directory for directory in node.unbacked if directory.persistent_volume in volumes)
+    return tuple(
+        directory
+        for directory in unbacked_in(snapshot.node)
+        if directory.persistent_volume in volumes
+    )
 
 
 def maps(mapping: Mapping, names: VolumeNames) -> bool:

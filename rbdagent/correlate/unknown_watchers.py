@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rbdagent.correlate.holders import is_ceph_daemon
-from rbdagent.model import Holder, NotObserved
+from rbdagent.model import Holder, observed_of
 
 if TYPE_CHECKING:
     from rbdagent.model import Volume
@@ -25,8 +25,7 @@ def nodes_of_strangers(use: Volume, node_name: str) -> tuple[str, ...]:
     found = strangers(use)
     names = {holder.node for holder in found if holder.node is not None}
     if any(holder.node is None for holder in found):
-        attached = () if isinstance(use.attachments, NotObserved) else use.attachments
-        names |= {attachment.node_name for attachment in attached}
+        names |= {attachment.node_name for attachment in observed_of(use.attachments)}
     return tuple(sorted(names - {node_name}))
 
 

@@ -32,6 +32,7 @@ from rbdagent.correlate.volume_names import (
     VolumeNames,
     attachments_of,
     claims_of,
+    events_in,
     events_of,
     index_of,
     names_of,
@@ -45,7 +46,6 @@ from rbdagent.model import (
     KubeEvent,
     KubeView,
     Mapping,
-    NotObserved,
     PersistentVolume,
     PersistentVolumeClaim,
     Pod,
@@ -163,8 +163,7 @@ def further_volumes(use: Volume, snapshot: Snapshot) -> tuple[PersistentVolume, 
 def _chosen_volumes(snapshot: Snapshot) -> tuple[PersistentVolume, ...]:
     """Return the PVs of the target: RBD volumes first, of these first those with warning events."""
     volumes = target_volumes(snapshot.target, snapshot.kubernetes)
-    kube = snapshot.kubernetes
-    events = () if kube is None or isinstance(kube.events, NotObserved) else kube.events
+    events = events_in(snapshot.kubernetes)
     warned = " ".join(event.message for event in events if event.type == "Warning")
     ranked = sorted(
         volumes,
@@ -314,11 +313,9 @@ def _claim_of(
 def _events(known: VolumeNames, snapshot: Snapshot) -> tuple[KubeEvent, ...]:
     """Return the events of the volume; with a target, the API was queried only for its events."""
     kube = snapshot.kubernetes
-    if kube is None or isinstance(kube.events, NotObserved):
-        return ()
     if snapshot.target.kind is TargetKind.NONE:
         return events_of(known, users_of(known, kube), kube)
-    return oldest_first(kube.events)
+    return oldest_first(events_in(kube))
 
 
 def _leftovers(

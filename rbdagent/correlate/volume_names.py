@@ -10,6 +10,7 @@ from msgspec import Struct
 from rbdagent.correlate.image_identity import (
     clusters_of,
     pods_of,
+    pods_seen,
     same_image,
     volume_image,
     volumes_of,
@@ -33,6 +34,7 @@ from rbdagent.model import (
     Volume,
     VolumeAttachment,
     VolumeSource,
+    derived,
     observed_of,
 )
 from rbdagent.parse.handle import attachment_name, in_use_name, migrated_handle, staging_hash
@@ -246,9 +248,13 @@ def _monitors_of(image: ImageIdentity | None, ceph: CephView | None) -> frozense
 
 def claims_of(kube: KubeView | None) -> tuple[PersistentVolumeClaim, ...]:
     """Return the observed claims in order of their names."""
-    if kube is None or isinstance(kube.claims, NotObserved):
-        return ()
-    return tuple(sorted(kube.claims, key=lambda claim: (claim.ref.namespace, claim.ref.name)))
+    claims = () if kube is None else observed_of(kube.claims)
+    return tuple(sorted(claims, key=lambda claim: (claim.ref.namespace, claim.ref.name)))
+
+
+def claims_seen(kube: KubeView | None) -> bool:
+    """Return whether claims were observed; a view of one target has only the claims of it."""
+    return kube is not None and not isinstance(kube.claims, NotObserved)
 
 
 def uses(pod: Pod, names: VolumeNames) -> bool:
@@ -381,7 +387,7 @@ def covers(kube: KubeView, node: str, names: VolumeNames) -> bool:
 
 def covers_claims(kube: KubeView, names: VolumeNames) -> bool:
     """Return whether the lists of pods contain every pod, on any node, that may use its claims."""
-    if isinstance(kube.pods, NotObserved):
+    if not pods_seen(kube):
         return False
     scopes = _scopes(kube)
     namespaces = {claim for claim, _ in names.claims}
@@ -392,7 +398,7 @@ def covers_claims(kube: KubeView, names: VolumeNames) -> bool:
 
 def knows_every_pod_on(kube: KubeView | None, node: str) -> bool:
     """Return whether a pod on the node that is not in the lists does not exist in the API."""
-    if kube is None or isinstance(kube.pods, NotObserved):
+    if kube is None or not pods_seen(kube):
         return False
     scopes = _scopes(kube)
     return ("cluster", "") in scopes or ("node", node) in scopes
@@ -435,14 +441,19 @@ def attachment_to(
 ) -> VolumeAttachment | NotObserved | None:
     """Return the attachment to one node."""
     attachments, kube = attachments_of(names, snapshot), snapshot.kubernetes
-    if isinstance(attachments, NotObserved) or kube is None:
-        return attachments if isinstance(attachments, NotObserved) else None
+    if isinstance(attachments, NotObserved):
+        return attachments
     if node is None:
         return NotObserved(reason="VolumeAttachment of this client: its node is unknown")
     found = next((attachment for attachment in attachments if attachment.node_name == node), None)
-    if found or kube.attachments_complete or names.attachment_names(node) <= {*kube.searched}:
+    if found or (kube is not None and _knows_attachment(names, node, kube)):
         return found
     return NotObserved(reason=f"VolumeAttachment to {node}: it was not requested")
+
+
+def _knows_attachment(names: VolumeNames, node: str, kube: KubeView) -> bool:
+    """Return whether an attachment of the volume to a node does not exist if it is missing."""
+    return kube.attachments_complete or names.attachment_names(node) <= {*kube.searched}
 
 
 def node_named(name: str | None, snapshot: Snapshot) -> Node | NotObserved | None:
@@ -462,9 +473,20 @@ def node_named(name: str | None, snapshot: Snapshot) -> Node | NotObserved | Non
 
 def in_volumes_in_use(node: Node | NotObserved | None, names: VolumeNames) -> bool | NotObserved:
     """Return whether the node's status lists the volume: evidence for output, never a condition."""
-    if isinstance(node, NotObserved):
-        return node
-    return node is not None and not names.in_use_names.isdisjoint(node.volumes_in_use)
+    return derived(
+        node,
+        lambda known: known is not None and not names.in_use_names.isdisjoint(known.volumes_in_use),
+    )
+
+
+def events_in(kube: KubeView | None) -> tuple[KubeEvent, ...]:
+    """Return the observed events."""
+    return () if kube is None else observed_of(kube.events)
+
+
+def events_seen(kube: KubeView | None) -> bool:
+    """Return whether events were observed; only then, an empty result means no event."""
+    return kube is not None and not isinstance(kube.events, NotObserved)
 
 
 def events_of(
@@ -474,13 +496,11 @@ def events_of(
 
     The events of a deleted pod still exist: they name the PV or the image in their message.
     """
-    if kube is None or isinstance(kube.events, NotObserved):
-        return ()
     pods = {(pod.ref.namespace, pod.ref.name) for pod in users}
     texts = names.persistent_volumes | image_texts(names)
     found = [
         event
-        for event in kube.events
+        for event in events_in(kube)
         if (event.kind == "PersistentVolume" and event.subject.name in names.persistent_volumes)
         or (
             event.kind == "PersistentVolumeClaim"
