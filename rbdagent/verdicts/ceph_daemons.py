@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.correlate.holders import cluster_with
-from rbdagent.model import HolderKind, NotObserved, observed_of
+from rbdagent.model import HolderKind, observed_of, unobserved
 
 if TYPE_CHECKING:
     from rbdagent.model import Holder, ServiceAddress, Snapshot, Volume
@@ -46,6 +46,5 @@ def not_excluded(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
         clients.append((_MIRROR, view.mirror_daemons))
     return tuple(
         f"whether it is {name} was not observed: {found.reason}"
-        for name, found in clients
-        if isinstance(found, NotObserved)
+        for name, found in unobserved(clients)
     )

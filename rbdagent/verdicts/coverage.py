@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rbdagent.correlate.image_identity import every_node_seen, nodes_of
 from rbdagent.correlate.published_reports import is_fresh, is_nbd, reports
 from rbdagent.correlate.volume_names import names_of_use
 from rbdagent.model import NotObserved, PublishedNode, observed_of
@@ -45,12 +46,12 @@ def missing_of_nodes(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
     The caller has found no holder: neither a watcher, nor a mapping that any agent reports.
     """
     kube = snapshot.kubernetes
-    if kube is None or isinstance(kube.nodes, NotObserved) or not kube.nodes_complete:
+    if kube is None or not every_node_seen(kube):
         return ("the nodes of the cluster",)
     if isinstance(kube.published, NotObserved):
         return (f"what agents of other nodes report ({kube.published.reason})",)
     own = snapshot.node.node_name if snapshot.node is not None else None
-    others = [node for node in kube.nodes if node.name != own]
+    others = [node for node in nodes_of(kube) if node.name != own]
     return (
         *_unreported(others, snapshot),
         *_without_node(others, snapshot),

@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from rbdagent.correlate.holders import is_finished, runs
-from rbdagent.correlate.node_usage import (
-    MAPPER_PREFIX,
-    mounts_of,
-    openers_of,
-)
+from rbdagent.correlate.node_usage import MAPPER_PREFIX, mounts_of, openers_of, stacked_on
 from rbdagent.correlate.volume_names import knows_every_pod_on
 from rbdagent.model import (
     BlockHolder,
@@ -26,6 +22,7 @@ from rbdagent.model import (
     Pod,
     ProcessRef,
     Snapshot,
+    observed_of,
 )
 from rbdagent.parse.kubelet import pod_uid_of_path
 
@@ -71,8 +68,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
 def evidence_of(holder: Holder) -> Evidence:
     """Return the known facts about a holder, sorted by kind."""
-    pods = () if isinstance(holder.pods, NotObserved) else holder.pods
-    flights = () if isinstance(holder.in_flight, NotObserved) else holder.in_flight
+    pods, flights = observed_of(holder.pods), observed_of(holder.in_flight)
     mounts = _sorted_mounts(holder.mapping)
     mapping = holder.mapping
     has_mounts = bool(mounts_of(mapping))
@@ -140,9 +136,7 @@ def is_staging_path(path: str) -> bool:
 
 
 def _stacked(mapping: Mapping | None) -> tuple[BlockHolder, ...]:
-    if mapping is None or isinstance(mapping.holders, NotObserved):
-        return ()
-    return tuple(sorted(mapping.holders, key=lambda device: (device.of, device.name)))
+    return tuple(sorted(stacked_on(mapping), key=lambda device: (device.of, device.name)))
 
 
 def _is_own_luks(stacked: BlockHolder, *, has_mounts: bool) -> bool:
@@ -155,15 +149,11 @@ def _is_own_luks(stacked: BlockHolder, *, has_mounts: bool) -> bool:
 
 
 def _traces(mapping: Mapping | None) -> tuple[str, ...]:
-    if mapping is None or isinstance(mapping.kernel_traces, NotObserved):
-        return ()
-    return tuple(sorted(mapping.kernel_traces))
+    return () if mapping is None else tuple(sorted(observed_of(mapping.kernel_traces)))
 
 
 def _hung(mapping: Mapping | None) -> tuple[str, ...]:
-    if mapping is None or isinstance(mapping.hung_requests, NotObserved):
-        return ()
-    return tuple(sorted(mapping.hung_requests))
+    return () if mapping is None else tuple(sorted(observed_of(mapping.hung_requests)))
 
 
 def _is_teardown(flight: InFlight) -> bool:
@@ -191,8 +181,7 @@ def processes_on(found: Evidence) -> tuple[ProcessRef, ...]:
 
 def own_processes(found: Evidence, holder: Holder) -> tuple[ProcessRef, ...]:
     """Return the processes of pods that use the volume according to the API."""
-    pods = () if isinstance(holder.pods, NotObserved) else holder.pods
-    uids = {pod.ref.uid for pod in pods}
+    uids = {pod.ref.uid for pod in observed_of(holder.pods)}
     return tuple(
         process for process in processes_on(found) if process.pod_uid and process.pod_uid in uids
     )
@@ -218,8 +207,8 @@ def unsorted_processes(
     pods_seen = not isinstance(holder.pods, NotObserved)
     if pods_seen and knows_every_pod_on(snapshot.kubernetes, holder.node or ""):
         return ()
-    known = () if snapshot.kubernetes is None else snapshot.kubernetes.pods
-    uids = set() if isinstance(known, NotObserved) else {pod.ref.uid for pod in known}
+    kube = snapshot.kubernetes
+    uids = {pod.ref.uid for pod in (() if kube is None else observed_of(kube.pods))}
     return tuple(
         process
         for process in processes_on(found)
@@ -229,8 +218,7 @@ def unsorted_processes(
 
 def foreign_mounts(found: Evidence, holder: Holder) -> tuple[Mount, ...]:
     """Return the mounts in containers of pods that do not use the volume according to the API."""
-    pods = () if isinstance(holder.pods, NotObserved) else holder.pods
-    uids = {pod.ref.uid for pod in pods} | set(holder.unknown_pod_uids)
+    uids = {pod.ref.uid for pod in observed_of(holder.pods)} | set(holder.unknown_pod_uids)
     return tuple(
         mount for mount in found.container_mounts if mount.namespace.process.pod_uid not in uids
     )

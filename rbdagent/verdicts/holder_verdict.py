@@ -13,6 +13,8 @@ from msgspec import Struct
 
 from rbdagent.correlate.blocklist import entry_text
 from rbdagent.correlate.holders import is_finished
+from rbdagent.correlate.image_identity import identity_of_mapping, watchers_seen
+from rbdagent.correlate.node_usage import kubelet_process
 from rbdagent.correlate.published_reports import is_nbd
 from rbdagent.model import (
     BlocklistEntry,
@@ -27,13 +29,15 @@ from rbdagent.model import (
     Node,
     NotObserved,
     Pod,
-    PodVolumeDirectory,
     ProcessRef,
     PublishedMapping,
     Snapshot,
     Verdict,
     Volume,
     VolumeAttachment,
+    first_unobserved,
+    observed_of,
+    unobserved,
 )
 from rbdagent.parse.kubelet import pod_uid_of_path
 from rbdagent.verdicts.ceph_daemons import name_of, supposed
@@ -162,8 +166,8 @@ def watch_seen(holder: Holder, view: ImageView | None) -> bool | NotObserved | N
         return None
     facts = (view.presence, view.watchers) if view is not None else (_NO_VIEW,)
     facts = (*facts, mapping.read_only, mapping.client_address or _NO_ADDRESS)
-    unseen = [fact for fact in facts if isinstance(fact, NotObserved)]
-    return unseen[0] if unseen else False
+    unseen = first_unobserved(facts)
+    return False if unseen is None else unseen
 
 
 _NO_VIEW: Final = NotObserved(reason="the watchers of its image were not observed")
@@ -224,7 +228,8 @@ def returned_dirty(bench: HolderContext) -> RungResult | None:
         return None
     if isinstance(holder.pods, NotObserved) or bench.found.running:
         return None
-    if isinstance(holder.attachment, NotObserved | VolumeAttachment):
+    if holder.attachment is not None:
+        # An attachment exists, or may exist: it was not observed.
         return None
     lines = [
         f"node {node.name} has the out-of-service taint, so its volumes were force-detached",
@@ -287,14 +292,14 @@ def _in_use_by_directory(bench: HolderContext) -> RungResult | None:
 
     The directory counts as use, whichever claims the pod has according to the API.
     """
-    kube = bench.snapshot.kubernetes
-    pods = () if kube is None or isinstance(kube.pods, NotObserved) else kube.pods
     seen = bench.holder.pods
     known = set() if isinstance(seen, NotObserved) else {pod.ref.uid for pod in seen}
+    kube = bench.snapshot.kubernetes
+    pods = () if kube is None else observed_of(kube.pods)
     active = {pod.ref.uid: pod for pod in pods if not is_finished(pod)}
     lines = tuple(
         f"kubelet has a volume directory of pod {active[directory.pod_uid].ref}: {directory.path}"
-        for directory in _pod_directories(bench.holder)
+        for directory in observed_of(bench.holder.pod_volumes)
         if directory.pod_uid in active and directory.pod_uid not in known
     )
     return RungResult(verdict=Verdict.IN_USE, reasons=lines) if lines else None
@@ -436,7 +441,7 @@ def unseen_facts(bench: HolderContext) -> tuple[tuple[str, NotObserved], ...]:
         ("its watch on the image", watch_seen(holder, bench.use.image_view)),
         ("whether the image exists", _presence(bench.use.image_view)),
     )
-    missing = [(what, fact) for what, fact in facts if isinstance(fact, NotObserved)]
+    missing = list(unobserved(facts))
     if watch_seen(holder, bench.use.image_view) is False:
         # The kernel lists the watch, Ceph does not: one of the two observations is out of date.
         reason = "the kernel lists it and Ceph does not: run the command again"
@@ -456,7 +461,7 @@ def young(bench: HolderContext) -> RungResult | None:
     attachment = holder.attachment
     has_attachment = isinstance(attachment, VolumeAttachment) and attachment.deleting_since is None
     found = bench.found
-    left = bool(found.staging_mounts or found.own_luks or _pod_directories(holder))
+    left = bool(found.staging_mounts or found.own_luks or observed_of(holder.pod_volumes))
     if not has_attachment and not left:
         # kubelet cleans up a mapping that has an attachment, a staging mount or a pod's directory.
         # kubelet does not know a mapping with none of them, even if kubelet started only just now
@@ -481,10 +486,6 @@ def young(bench: HolderContext) -> RungResult | None:
     )
 
 
-def _pod_directories(holder: Holder) -> tuple[PodVolumeDirectory, ...]:
-    return () if isinstance(holder.pod_volumes, NotObserved) else holder.pod_volumes
-
-
 _KUBELET_UNSEEN: Final = (
     "when kubelet started was not observed: kubelet may still be working on this volume"
 )
@@ -496,17 +497,16 @@ def _kubelet_cleanup(bench: HolderContext) -> list[str]:
     The grace period starts again when kubelet starts. A kubelet that is down finishes nothing until
     it runs again.
     """
-    node = bench.snapshot.node
-    kubelet = None if node is None or isinstance(node.kubelet, NotObserved) else node.kubelet
-    if kubelet is None or isinstance(kubelet.process, NotObserved):
+    process = kubelet_process(bench.snapshot)
+    if isinstance(process, NotObserved):
         return [_KUBELET_UNSEEN]
-    if kubelet.process is None:
+    if process is None:
         return [f"kubelet is not running on {bench.holder.node}: it finishes this after it starts"]
-    fresh = is_young(kubelet.process.started_at, bench.now, bench.grace)
+    fresh = is_young(process.started_at, bench.now, bench.grace)
     if fresh is None:
         return [_KUBELET_UNSEEN]
     if fresh:
-        return [f"kubelet started {spoken(age(kubelet.process.started_at, bench.now))} ago"]
+        return [f"kubelet started {spoken(age(process.started_at, bench.now))} ago"]
     return []
 
 
@@ -604,7 +604,7 @@ def lingering(bench: HolderContext) -> RungResult | None:
     if isinstance(node.mappings, NotObserved):
         reason = f"the mappings of {holder.node} were not observed: {node.mappings.reason}"
         return RungResult(verdict=Verdict.UNDETERMINED, reasons=(reason,))
-    unnamed = [mapping.device for mapping in node.mappings if isinstance(mapping.spec, NotObserved)]
+    unnamed = [mapping.device for mapping in node.mappings if identity_of_mapping(mapping) is None]
     if unnamed:
         reason = f"the image of {', '.join(unnamed)} was not observed"
         return RungResult(verdict=Verdict.UNDETERMINED, reasons=(reason,))
@@ -694,7 +694,8 @@ def returned_remotely(bench: HolderContext) -> RungResult | None:
     node = holder.node_object
     if not isinstance(node, Node) or not node.out_of_service:
         return None
-    if isinstance(holder.attachment, NotObserved | VolumeAttachment) or bench.found.running:
+    if holder.attachment is not None or bench.found.running:
+        # An attachment exists, or may exist: it was not observed.
         return None
     if holder.watcher is not None:
         proof = "a client at its address still watches the image"
@@ -798,11 +799,9 @@ def _lacks_its_watch(bench: HolderContext, mapping: PublishedMapping) -> bool:
 
     Read-only mappings take no watch (kernel 5.5); the client of rbd-nbd is not in sysfs.
     """
-    view = bench.use.image_view
     return (
         bench.holder.watcher is None
-        and view is not None
-        and not isinstance(view.watchers, NotObserved)
+        and watchers_seen(bench.use.image_view)
         and mapping.read_only is not True
         and mapping.verdict is not Verdict.UNWATCHED
         and not is_nbd(mapping)

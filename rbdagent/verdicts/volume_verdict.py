@@ -11,7 +11,13 @@ from rbdagent.correlate.holders import (
     has_fresh_report,
     is_ceph_daemon,
 )
-from rbdagent.correlate.image_identity import clusters_of, fsids_of
+from rbdagent.correlate.image_identity import (
+    clusters_of,
+    fsids_of,
+    mappings_seen,
+    pods_seen,
+    watchers_seen,
+)
 from rbdagent.correlate.volume_names import (
     covers_claims,
     handle_of,
@@ -36,6 +42,7 @@ from rbdagent.model import (
     Verdict,
     Volume,
     VolumeAttachment,
+    derived,
     observed_of,
 )
 from rbdagent.verdicts.coverage import missing_of_nodes, reporting_nodes
@@ -195,9 +202,7 @@ def is_writable(mapping: Mapping | None) -> bool | NotObserved:
     """Return whether a mapping is read-write."""
     if mapping is None or mapping.snapshot is not None:
         return False
-    if isinstance(mapping.read_only, NotObserved):
-        return mapping.read_only
-    return not mapping.read_only
+    return derived(mapping.read_only, lambda is_read_only: not is_read_only)
 
 
 def fresh_word(holder: Holder, snapshot: Snapshot) -> PublishedMapping | None:
@@ -261,7 +266,7 @@ def attached_on_paper(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
     """
     if missing_devices(snapshot) or is_ambiguous(use, snapshot):
         return ()
-    attachments = () if isinstance(use.attachments, NotObserved) else use.attachments
+    attachments = observed_of(use.attachments)
     attached = {attachment.node_name for attachment in attachments if attachment.attached}
     local = snapshot.node.node_name if snapshot.node is not None else None
     elsewhere = reporting_nodes(snapshot) if _no_watchers(use) else frozenset()
@@ -269,7 +274,7 @@ def attached_on_paper(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
         sorted(
             node
             for node in attached
-            if (node == local and _is_local_observed(snapshot))
+            if (node == local and mappings_seen(snapshot.node))
             or (node != local and node in elsewhere)
         )
     )
@@ -282,10 +287,9 @@ def under_way(use: Volume, node: str, snapshot: Snapshot) -> bool:
     controllers follow (recorded). While kubelet lists the volume in volumesInUse, the attachment is
     correct.
     """
-    attachments = () if isinstance(use.attachments, NotObserved) else use.attachments
     there = [
         attachment
-        for attachment in attachments
+        for attachment in observed_of(use.attachments)
         if attachment.node_name == node and not attachment.detach_error
     ]
     if there and is_listed(use, node, snapshot):
@@ -328,13 +332,13 @@ def missing_sources(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
         missing.append("the watchers of the image")
     if not _every_cluster_answered(use, snapshot):
         missing.append("every cluster that may have an image of this name")
-    if not _is_local_observed(snapshot):
+    if not mappings_seen(snapshot.node):
         missing.append("the mappings of this node")
     missing += [f"the image of {mapping.device}" for mapping in missing_devices(snapshot)]
     kube = snapshot.kubernetes
     if not knows_every_volume_of(use.image, kube):
         missing.append("PersistentVolumes")
-    if kube is None or isinstance(kube.pods, NotObserved):
+    if kube is None or not pods_seen(kube):
         missing.append("pods")
     elif volumes_of_use(use) and not covers_claims(kube, names_of(use.image, (), kube)):
         missing.append(PODS_ELSEWHERE)
@@ -346,7 +350,7 @@ def missing_sources(use: Volume, snapshot: Snapshot) -> tuple[str, ...]:
 def _no_watchers(use: Volume) -> bool:
     """Return whether the watchers were observed and all belong to Ceph's own daemons."""
     view = use.image_view
-    if view is None or isinstance(view.watchers, NotObserved):
+    if view is None or not watchers_seen(view):
         return False
     if view.presence not in (ImagePresence.PRESENT, ImagePresence.TRASH):
         return False
@@ -369,11 +373,6 @@ def _every_cluster_answered(use: Volume, snapshot: Snapshot) -> bool:
     return all(
         cluster.fsid == fsid or cluster.source.state is SourceState.OBSERVED for cluster in clusters
     )
-
-
-def _is_local_observed(snapshot: Snapshot) -> bool:
-    node = snapshot.node
-    return node is not None and not isinstance(node.mappings, NotObserved)
 
 
 def missing_devices(snapshot: Snapshot) -> tuple[Mapping, ...]:
