@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rbdagent.correlate.image_identity import watchers_seen
 from rbdagent.correlate.unknown_watchers import strangers
-from rbdagent.model import BlockedVolume, Holder, NotObserved, Snapshot, Verdict, Volume
+from rbdagent.model import (
+    BlockedVolume,
+    Holder,
+    NotObserved,
+    Snapshot,
+    Verdict,
+    Volume,
+    observed_of,
+)
 from rbdagent.verdicts.evidence import evidence_of
 from rbdagent.verdicts.holder_verdict import judge
 from rbdagent.verdicts.volume_verdict import (
@@ -90,12 +99,12 @@ def _by_the_books(use: Volume, snapshot: Snapshot) -> _Blocker | None:
     The controller does not attach a volume to a second node while it considers the volume attached
     to the first.
     """
-    attached = () if isinstance(use.attachments, NotObserved) else use.attachments
+    attached = observed_of(use.attachments)
     nodes = sorted(attachment.node_name for attachment in attached if attachment.attached)
     here = snapshot.node.node_name if snapshot.node is not None else None
     elsewhere = nodes[0] if nodes and here not in nodes else None
-    view, kube = use.image_view, snapshot.kubernetes
-    if view is None or isinstance(view.watchers, NotObserved):
+    kube = snapshot.kubernetes
+    if not watchers_seen(use.image_view):
         return Verdict.UNDETERMINED, elsewhere
     if elsewhere is not None:
         return Verdict.STALE_ATTACHMENT, elsewhere

@@ -26,7 +26,6 @@ from rbdagent.model import (
     Lifecycle,
     LifecycleStep,
     Node,
-    NotObserved,
     Pod,
     Severity,
     Snapshot,
@@ -35,6 +34,7 @@ from rbdagent.model import (
     Verdict,
     Volume,
     VolumeAttachment,
+    first_unobserved,
     observed_of,
 )
 from rbdagent.rules import FINDINGS, WEIGHT, coverage_gaps, next_commands
@@ -88,8 +88,8 @@ def unseen_of(snapshot: Snapshot) -> str | None:
     kube = snapshot.kubernetes
     if kube is None:
         return snapshot.sources.kubernetes.reason or "Kubernetes was not queried"
-    parts = (kube.claims, kube.pods, kube.persistent_volumes)
-    return next((part.reason for part in parts if isinstance(part, NotObserved)), None)
+    unseen = first_unobserved((kube.claims, kube.pods, kube.persistent_volumes))
+    return None if unseen is None else unseen.reason
 
 
 def is_complete(found: ClusterReport) -> bool:

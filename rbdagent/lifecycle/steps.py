@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from rbdagent.correlate.holders import is_finished
-from rbdagent.correlate.image_identity import pods_of
+from rbdagent.correlate.image_identity import pods_of, watchers_seen
 from rbdagent.correlate.volume_names import names_of, pods_naming, users_of
 from rbdagent.model import (
     DetachPath,
@@ -205,8 +205,7 @@ def _stage(diagnosis: Diagnosis, node: str | None) -> StepStatus:
             return _stage_of(step, StepState.DONE, f"{mapping.device} on {node}")
     if here:
         return _stage_of(step, StepState.DONE, f"{node} watches the image")
-    view = diagnosis.use.image_view
-    if view is None or isinstance(view.watchers, NotObserved):
+    if not watchers_seen(diagnosis.use.image_view):
         return _stage_of(step, StepState.NOT_OBSERVED, _WATCHERS_UNSEEN)
     return _stage_of(step, StepState.WAITING, f"{node} has not mapped it")
 
@@ -338,7 +337,7 @@ def _unstage(
     held: list[HolderVerdict], view: ImageView | None, *, unknown_clients: tuple[str, ...]
 ) -> StepStatus:
     step = LifecycleStep.UNSTAGE
-    if not held and (view is None or isinstance(view.watchers, NotObserved)):
+    if not held and not watchers_seen(view):
         return _stage_of(step, StepState.NOT_OBSERVED, _WATCHERS_UNSEEN)
     if not held and unknown_clients:
         said = f"{', '.join(unknown_clients)} may be on this node"

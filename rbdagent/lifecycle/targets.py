@@ -216,8 +216,5 @@ def _is_lost(mapping: PublishedMapping, whole: ClusterIndex) -> bool:
 
 def _has_volume(image: ImageIdentity, whole: ClusterIndex) -> bool:
     """Return whether the image has a PV; False if PVs were not observed, though one may exist."""
-    kube = whole.snapshot.kubernetes
-    if kube is None or isinstance(kube.persistent_volumes, NotObserved):
-        return False
     named = whole.volumes.joins.by_image_name.get(image.spec.name, ())
     return any(same_image(image, theirs) for _, theirs in named)

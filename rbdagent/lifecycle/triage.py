@@ -18,9 +18,9 @@ from rbdagent.correlate.cluster_index import (
     spelled,
 )
 from rbdagent.correlate.holders import is_finished
-from rbdagent.correlate.image_identity import clusters_of, volume_image
+from rbdagent.correlate.image_identity import clusters_of, every_node_seen, pods_seen, volume_image
 from rbdagent.correlate.snapshot_slice import images_meant
-from rbdagent.correlate.volume_names import handle_of, key_of
+from rbdagent.correlate.volume_names import claims_seen, handle_of, key_of
 from rbdagent.lifecycle.targets import Scope, subjects_of
 from rbdagent.model import (
     CsiSource,
@@ -52,11 +52,9 @@ class Triage:
         """Read from the indexed snapshot the facts that all checks need."""
         self._whole = whole
         kube = whole.snapshot.kubernetes
-        self._claims_seen = kube is not None and not isinstance(kube.claims, NotObserved)
-        self._pods_seen = kube is not None and not isinstance(kube.pods, NotObserved)
-        self._nodes_seen = (
-            kube is not None and kube.nodes_complete and not isinstance(kube.nodes, NotObserved)
-        )
+        self._claims_seen = claims_seen(kube)
+        self._pods_seen = pods_seen(kube)
+        self._nodes_seen = every_node_seen(kube)
         self._well = frozenset(_nodes_that_are_well(whole))
         self._own = None if whole.snapshot.node is None else whole.snapshot.node.node_name
         self._peace: dict[Key, bool] = {}

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command, filled, kubectl, over_ssh
 from rbdagent.correlate.holders import needs_volumes
-from rbdagent.correlate.volume_names import names_of_use, node_named
+from rbdagent.correlate.image_identity import volumes_of
+from rbdagent.correlate.volume_names import (
+    events_seen,
+    knows_every_volume_of,
+    names_of_use,
+    node_named,
+)
 from rbdagent.model import (
     Command,
     CsiSource,
@@ -419,8 +425,7 @@ def _may_end_soon(refused: list[Pod], nodes: tuple[str, ...], case: RuleContext)
 def attach_waits(case: RuleContext) -> Iterator[Finding]:
     """Report RBD711, RBD712, RBD718: controller, external-attacher or kubelet does not act."""
     with_event = {word.pod for word in words(case)}
-    kube = case.snapshot.kubernetes
-    knows_events = kube is not None and not isinstance(kube.events, NotObserved)
+    knows_events = events_seen(case.snapshot.kubernetes)
     by_node = {attachment.node_name: attachment for attachment in observed_of(case.use.attachments)}
     for pod in waiters(case):
         own = by_node.get(str(pod.node_name))
@@ -651,13 +656,11 @@ def _leaving(
 
 def _is_of_gone_volume(attachment: VolumeAttachment, case: RuleContext) -> bool:
     kube = case.snapshot.kubernetes
-    if kube is None or isinstance(kube.persistent_volumes, NotObserved):
-        return False
-    if not kube.volumes_complete or attachment.persistent_volume is None:
+    if not knows_every_volume_of(None, kube) or attachment.persistent_volume is None:
         return False
     known = {volume.name for volume in volumes_of_use(case.use)}
     return attachment.persistent_volume not in known and all(
-        volume.name != attachment.persistent_volume for volume in kube.persistent_volumes
+        volume.name != attachment.persistent_volume for volume in volumes_of(kube)
     )
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command, line_of, over_ssh
 from rbdagent.correlate.holders import cluster_with, daemons_of, entry_hits, same_client, same_ip
-from rbdagent.correlate.image_identity import fsids_of, mappings_of
+from rbdagent.correlate.image_identity import fsids_of, mappings_of, mappings_seen, watchers_seen
 from rbdagent.correlate.published_reports import is_fresh
 from rbdagent.model import (
     BlocklistEntry,
@@ -19,6 +19,7 @@ from rbdagent.model import (
     ImageSpec,
     LifecycleStep,
     LockHolder,
+    Node,
     NotObserved,
     Recovery,
     Severity,
@@ -30,7 +31,7 @@ from rbdagent.rules.entry import Entry
 from rbdagent.verdicts.volume_verdict import is_ambiguous, report_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 ENTRIES: Final = (
     Entry(
@@ -189,15 +190,18 @@ def _unlock(spec: ImageSpec, locker: LockHolder) -> Command:
     return command("rbd lock rm", str(spec), locker.lock_id, f"client.{locker.client}")
 
 
+def _in_order(lockers: Iterable[LockHolder]) -> list[LockHolder]:
+    return sorted(lockers, key=lambda locker: (locker.lock_id, locker.client))
+
+
 def legacy_lock(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD303 for a lock that an old kubelet left behind."""
     view, image = case.use.image_view, case.use.image
-    if view is None or image is None or isinstance(view.lockers, NotObserved):
+    if view is None or image is None or not watchers_seen(view):
         return
-    if isinstance(view.watchers, NotObserved):
-        return
-    watching = {watcher.client for watcher in (*view.watchers, *view.transient_watchers)}
-    for locker in sorted(view.lockers, key=lambda locker: (locker.lock_id, locker.client)):
+    watchers = (*observed_of(view.watchers), *view.transient_watchers)
+    watching = {watcher.client for watcher in watchers}
+    for locker in _in_order(observed_of(view.lockers)):
         if not locker.lock_id.startswith(_LEGACY) or locker.client in watching:
             continue
         node = locker.lock_id.removeprefix(_LEGACY)
@@ -217,12 +221,11 @@ def lock_of_former_client(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD304 for a lock with this node's address and the nonce of none of its clients."""
     view = case.use.image_view
     local = [judged.holder for judged in case.judged if judged.holder.mapping is not None]
-    if view is None or isinstance(view.lockers, NotObserved) or not local:
+    if view is None or not local:
         return
     own = [holder.mapping.client_address for holder in local if holder.mapping is not None]
-    watchers = () if isinstance(view.watchers, NotObserved) else view.watchers
-    watching = {watcher.client for watcher in watchers}
-    for locker in sorted(view.lockers, key=lambda locker: (locker.lock_id, locker.client)):
+    watching = {watcher.client for watcher in observed_of(view.watchers)}
+    for locker in _in_order(observed_of(view.lockers)):
         if not _is_former(locker, own) or locker.client in watching:
             continue
         yield finding(
@@ -266,10 +269,11 @@ def node_on_blocklist(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD306 for entries that match the holders' nodes and are not reported as RBD103."""
     fsid = case.use.image.fsid if case.use.image is not None else None
     cluster = cluster_with(fsid, case.snapshot)
-    if cluster is None or isinstance(cluster.blocklist, NotObserved):
+    if cluster is None:
         return
     reported = {judged.holder.blocklisted_by for judged in case.judged}
-    for entry in sorted(cluster.blocklist, key=lambda entry: (entry.network, entry.nonce)):
+    entries = observed_of(cluster.blocklist)
+    for entry in sorted(entries, key=lambda entry: (entry.network, entry.nonce)):
         node = _node_hit(entry, case)
         if node is None or entry in reported:
             continue
@@ -339,7 +343,7 @@ def _mapped_on(
     local = case.snapshot.node
     if local is not None and node == case.here:
         seen = tuple((mapping.device, mapping.client_address) for mapping in mappings_of(local))
-        return seen, not isinstance(local.mappings, NotObserved)
+        return seen, mappings_seen(local)
     kube = case.snapshot.kubernetes
     published = () if kube is None else observed_of(kube.published)
     theirs = next((agent for agent in published if agent.name == node), None)
@@ -356,7 +360,7 @@ def _node_hit(entry: BlocklistEntry, case: RuleContext) -> str | None:
     """Return the node of this volume whose address an entry matches, whatever its nonce."""
     for judged in case.judged:
         holder, node = judged.holder, judged.holder.node_object
-        addresses = () if node is None or isinstance(node, NotObserved) else node.internal_ips
+        addresses = node.internal_ips if isinstance(node, Node) else ()
         if holder.mapping is not None and holder.mapping.client_address is not None:
             addresses = (*addresses, holder.mapping.client_address.ip)
         for ip in addresses:

@@ -13,7 +13,6 @@ from rbdagent.model import (
     Holder,
     HolderVerdict,
     KubeEvent,
-    NotObserved,
     Pod,
     Recovery,
     Severity,
@@ -22,6 +21,7 @@ from rbdagent.model import (
     Verdict,
     Volume,
     VolumeAttachment,
+    observed_of,
 )
 
 if TYPE_CHECKING:
@@ -169,9 +169,9 @@ def pods_on(node: str) -> Command:
 def pod_by_uid(uid: str | None, case: RuleContext) -> Pod | None:
     """Return the pod with that uid; None without it."""
     kube = case.snapshot.kubernetes
-    if uid is None or kube is None or isinstance(kube.pods, NotObserved):
+    if uid is None or kube is None:
         return None
-    return next((pod for pod in kube.pods if pod.ref.uid == uid), None)
+    return next((pod for pod in observed_of(kube.pods) if pod.ref.uid == uid), None)
 
 
 def waiting_elsewhere(case: RuleContext, node: str | None) -> tuple[Pod, ...]:

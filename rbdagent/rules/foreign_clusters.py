@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import kubectl, with_note
-from rbdagent.correlate.holders import same_ip
+from rbdagent.correlate.holders import metadata_of, same_ip
 from rbdagent.correlate.volume_names import knows_every_volume_of, node_named
 from rbdagent.model import (
     Command,
@@ -19,7 +19,6 @@ from rbdagent.model import (
     HolderVerdict,
     LifecycleStep,
     Node,
-    NotObserved,
     Recovery,
     Severity,
     Verdict,
@@ -196,8 +195,8 @@ def _known_addresses(case: RuleContext) -> tuple[str, ...]:
             clients[node.name] = (watcher.address.ip, node.internal_ips)
     local = case.snapshot.node
     own = node_named(local.node_name, case.snapshot) if local is not None else None
-    if local is not None and isinstance(own, Node) and not isinstance(local.mappings, NotObserved):
-        for mapping in local.mappings:
+    if local is not None and isinstance(own, Node):
+        for mapping in observed_of(local.mappings):
             if mapping.client_address is not None:
                 clients[own.name] = (mapping.client_address.ip, own.internal_ips)
     known = [
@@ -254,10 +253,7 @@ def _watched(case: RuleContext) -> str:
 
 
 def _metadata(case: RuleContext) -> dict[str, str]:
-    view = case.use.image_view
-    if view is None or isinstance(view.metadata, NotObserved):
-        return {}
-    return dict(view.metadata)
+    return dict(metadata_of(case.use.image_view))
 
 
 def _names_another(case: RuleContext) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from rbdagent.commands import command, kubectl, line_of, over_ssh
 from rbdagent.correlate.blocklist import removal_of
 from rbdagent.correlate.holders import is_ceph_daemon, is_terminated, runs
+from rbdagent.correlate.image_identity import watchers_seen
 from rbdagent.correlate.node_usage import mounts_of, pod_uids_on
 from rbdagent.model import (
     BlockHolder,
@@ -885,7 +886,7 @@ def _why_orphaned(holder: Holder) -> str:
         )
     if isinstance(attachment, VolumeAttachment):
         return "Its VolumeAttachment is being deleted: the controller detaches the volume."
-    if not holder.staging and not isinstance(holder.staging, NotObserved):
+    if holder.staging == ():
         return (
             "There is no staging directory and no image-meta.json either: a failed stage left the "
             "mapping and could not unmap it, or an unstage skipped it. No component will remove it."
@@ -959,9 +960,7 @@ def running_without_mapping(case: RuleContext) -> Iterator[Finding]:
             continue
         if judged.verdict not in (Verdict.IN_USE, Verdict.UNDETERMINED):
             continue
-        view = case.use.image_view
-        seen = view is not None and not isinstance(view.watchers, NotObserved)
-        if not holder.is_local and not seen:
+        if not holder.is_local and not watchers_seen(case.use.image_view):
             continue
         # A pod that was killed may stay in the API long after its volume was unmapped.
         running = [pod for pod in evidence_of(holder).running if not is_terminated(pod)]
@@ -1097,10 +1096,9 @@ def published(case: RuleContext) -> Iterator[Finding]:
 
 def _candidates(case: RuleContext) -> tuple[str, ...]:
     """Return the nodes where an unknown client may run: attached, or with a pod of the volume."""
-    attached = () if isinstance(case.use.attachments, NotObserved) else case.use.attachments
-    nodes = {attachment.node_name for attachment in attached}
+    nodes = {attachment.node_name for attachment in observed_of(case.use.attachments)}
     for judged in case.judged:
-        pods = () if isinstance(judged.holder.pods, NotObserved) else judged.holder.pods
+        pods = observed_of(judged.holder.pods)
         nodes |= {pod.node_name for pod in pods if pod.node_name and runs(pod)}
     return tuple(sorted(nodes - {case.here}))
 

@@ -14,7 +14,15 @@ from msgspec.structs import replace
 
 from rbdagent.correlate.image_identity import pods_of
 from rbdagent.correlate.log_names import called
-from rbdagent.model import LifecycleStep, LogExcerpt, NotObserved, Severity, observed_of
+from rbdagent.model import (
+    LifecycleStep,
+    LogExcerpt,
+    NotObserved,
+    Severity,
+    derived,
+    observed_of,
+    unobserved,
+)
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules import FINDINGS
 from rbdagent.verdicts.timing import age, spoken
@@ -96,10 +104,7 @@ def _logs_of_volume(case: RuleContext, words: NodeLogs) -> tuple[_Logs, _Logs]:
     names = called(case.use)
 
     def of(heard: LogExcerpt | NotObserved, known: frozenset[str]) -> LogExcerpt | NotObserved:
-        if isinstance(heard, NotObserved):
-            return heard
-        kept = tuple(word for word in heard.words if not known.isdisjoint(word.names))
-        return replace(heard, words=kept)
+        return derived(heard, lambda excerpt: _about(excerpt, known))
 
     return (
         ("kubelet", of(words.kubelet, names.volume)),
@@ -156,9 +161,15 @@ def _log_lines(
     return tuple(lines)
 
 
+def _about(excerpt: LogExcerpt, known: frozenset[str]) -> LogExcerpt:
+    """Return the part of an excerpt that contains one of the names."""
+    kept = tuple(word for word in excerpt.words if not known.isdisjoint(word.names))
+    return replace(excerpt, words=kept)
+
+
 def _quoted(logs: _Logs, steps: frozenset[LifecycleStep], case: RuleContext) -> Iterator[str]:
     for source, heard in logs:
-        for word in () if isinstance(heard, NotObserved) else heard.words:
+        for word in observed_of(derived(heard, lambda excerpt: excerpt.words)):
             if _is_of_steps(word, steps):
                 yield _line(source, word, case.snapshot.observed_at)
 
@@ -200,7 +211,7 @@ def _logs_without_errors(
 
 def _unread_logs(logs: _Logs) -> Iterator[str]:
     """Yield one line that names the logs that could not be read, and how to read them."""
-    unread = [(source, heard) for source, heard in logs if isinstance(heard, NotObserved)]
+    unread = unobserved(logs)
     if not unread:
         return
     reasons = "; ".join(f"{source} ({heard.reason})" for source, heard in unread)

@@ -11,6 +11,7 @@ from rbdagent.correlate.image_identity import (
     same_image,
     volumes_of,
 )
+from rbdagent.correlate.node_usage import kubelet_of
 from rbdagent.model import (
     Command,
     CsiSource,
@@ -190,7 +191,7 @@ def _blocks(judged: HolderVerdict, case: RuleContext) -> bool:
 
 def kubelet_down(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD202 for a node without a kubelet process."""
-    kubelet = _kubelet(case)
+    kubelet = _kubelet(case.snapshot)
     local = [judged for judged in case.judged if judged.holder.mapping is not None]
     if kubelet is None or not _is_down(kubelet) or not local:
         return
@@ -223,17 +224,17 @@ def of_node(snapshot: Snapshot) -> Iterator[Finding]:
 
     Volumes that are in use there keep working: they need neither kubelet nor the driver.
     """
-    node = snapshot.node
-    if node is None or isinstance(node.kubelet, NotObserved) or not mappings_of(node):
+    node, kubelet = snapshot.node, _kubelet(snapshot)
+    if node is None or kubelet is None or not mappings_of(node):
         return
-    if _is_down(node.kubelet):
-        yield _without_kubelet(node.kubelet, node.node_name, Severity.WARNING)
+    if _is_down(kubelet):
+        yield _without_kubelet(kubelet, node.node_name, Severity.WARNING)
     drivers = {
         volume.source.driver
         for volume in volumes_of(snapshot.kubernetes)
         if isinstance(volume.source, CsiSource)
     }
-    for plugin in observed_of(node.kubelet.sockets):
+    for plugin in observed_of(kubelet.sockets):
         if plugin.listening is False and plugin.driver in drivers:
             yield finding(
                 "RBD201",
@@ -246,9 +247,10 @@ def of_node(snapshot: Snapshot) -> Iterator[Finding]:
             )
 
 
-def _kubelet(case: RuleContext) -> KubeletView | None:
-    node = case.snapshot.node
-    return None if node is None or isinstance(node.kubelet, NotObserved) else node.kubelet
+def _kubelet(snapshot: Snapshot) -> KubeletView | None:
+    """Return what was observed of kubelet; None if nothing was."""
+    kubelet = kubelet_of(snapshot)
+    return None if isinstance(kubelet, NotObserved) else kubelet
 
 
 def hanging(case: RuleContext) -> Iterator[Finding]:
@@ -363,11 +365,10 @@ def _directory(left: PodVolumeDirectory) -> str:
 def staged_without_volume_data(case: RuleContext) -> Iterator[Finding]:
     """Yield RBD206 for a staged volume without kubelet's vol_data.json."""
     for judged in case.judged:
-        staging = judged.holder.staging
-        if isinstance(staging, NotObserved) or judged.holder.mapping is None:
+        if judged.holder.mapping is None:
             continue
         mounted = [mount.path for mount in evidence_of(judged.holder).staging_mounts]
-        for directory in staging:
+        for directory in observed_of(judged.holder.staging):
             covers = any(path.startswith(directory.path) for path in mounted)
             if directory.volume_data is not None or directory.block or not covers:
                 continue
@@ -407,10 +408,9 @@ def _difference(mapping: Mapping, case: RuleContext) -> str:
     image = case.use.image
     if image is not None and mapping.fsid != image.fsid and mapping.fsid and image.fsid:
         return f"it is in cluster {mapping.fsid}"
-    spec = mapping.spec
-    namespace = None if isinstance(spec, NotObserved) else spec.namespace
-    if namespace is not None and image is not None and namespace != image.spec.namespace:
-        return f"it is in RADOS namespace {namespace!r}"
+    mapped = identity_of_mapping(mapping)
+    if mapped and image is not None and mapped.spec.namespace != image.spec.namespace:
+        return f"it is in RADOS namespace {mapped.spec.namespace!r}"
     return f"its image id is {mapping.image_id}"
 
 

@@ -10,6 +10,7 @@ import errno
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rbdagent.commands import Template, command, filled, kubectl, template
+from rbdagent.correlate.image_identity import watchers_seen
 from rbdagent.correlate.volume_names import node_named
 from rbdagent.model import (
     DeviceKind,
@@ -1320,9 +1321,10 @@ def _is_for_lock(word: PodEvent, case: RuleContext) -> bool:
 def _gone_owners(case: RuleContext) -> tuple[LockHolder, ...]:
     """Return the owners of the exclusive lock that no longer watch the image."""
     view = case.use.image_view
-    if view is None or isinstance(view.watchers, NotObserved):
+    if view is None or not watchers_seen(view):
         return ()
-    watching = {watcher.client for watcher in (*view.watchers, *view.transient_watchers)}
+    watchers = (*observed_of(view.watchers), *view.transient_watchers)
+    watching = {watcher.client for watcher in watchers}
     return tuple(
         locker
         for locker in observed_of(view.lockers)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from rbdagent.correlate.holders import is_finished, waits_for_volumes
+from rbdagent.correlate.image_identity import pods_seen
 from rbdagent.correlate.volume_names import covers_claims, names_of_use
-from rbdagent.model import KubeEvent, NotObserved, ObjectRef, Pod, Snapshot
 from rbdagent.parse.recognised import Recognised
 from rbdagent.rules.context import RuleContext, quoted
 from rbdagent.verdicts.timing import MOVING, age, spoken
@@ -15,6 +15,8 @@ from rbdagent.verdicts.volume_verdict import volumes_of_use
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
+
+    from rbdagent.model import KubeEvent, ObjectRef, Pod, Snapshot
 
 T = TypeVar("T")
 
@@ -95,9 +97,7 @@ def is_ending_in_time(pod: Pod, case: RuleContext) -> bool:
 def knows_every_user(case: RuleContext) -> bool:
     """Return whether every pod that uses the volume was observed."""
     kube = case.snapshot.kubernetes
-    if kube is None or isinstance(kube.pods, NotObserved):
-        return False
-    return covers_claims(kube, names_of_use(case.use))
+    return kube is not None and covers_claims(kube, names_of_use(case.use))
 
 
 def users_on(node: str, case: RuleContext) -> tuple[Pod, ...]:
@@ -112,8 +112,7 @@ def words(case: RuleContext) -> tuple[PodEvent, ...]:
     continued with the steps that need mounted volumes. If pods were not observed, every pod that
     has an event may still wait.
     """
-    kube = case.snapshot.kubernetes
-    if kube is None or isinstance(kube.pods, NotObserved):
+    if not pods_seen(case.snapshot.kubernetes):
         newest: dict[ObjectRef, KubeEvent] = {}
         for event in case.use.events:
             _update(newest, event.subject, event, case)

@@ -20,6 +20,7 @@ from rbdagent.model import (
     Recovery,
     Severity,
     StorageClass,
+    first_unobserved,
     observed_of,
 )
 from rbdagent.parse.faults import Call, Fault, Kind, first_meant
@@ -738,11 +739,11 @@ def _outdated(case: RuleContext, pods: tuple[DriverPod, ...]) -> tuple[DriverPod
 def _is_missing(case: RuleContext, provisioner: str) -> bool:
     """Return whether no object shows a provisioner, and all such objects were observed."""
     kube = case.snapshot.kubernetes
-    if kube is None or isinstance(kube.leases, NotObserved) or provisioner.startswith(_IN_TREE):
+    if kube is None or provisioner.startswith(_IN_TREE):
         return False
-    if isinstance(kube.drivers, NotObserved) or isinstance(kube.driver_pods, NotObserved):
+    if first_unobserved((kube.leases, kube.drivers, kube.driver_pods)) is not None:
         return False
-    return provisioner not in kube.drivers
+    return provisioner not in observed_of(kube.drivers)
 
 
 def _similar_names(case: RuleContext, provisioner: str) -> str:

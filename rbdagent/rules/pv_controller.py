@@ -11,10 +11,16 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command, kubectl
-from rbdagent.correlate.image_identity import target_claims
+from rbdagent.correlate.image_identity import every_node_seen, target_claims
 from rbdagent.correlate.pv_matching import Candidate, Why, candidates, objections, spoken_size
 from rbdagent.correlate.unknown_watchers import strangers
-from rbdagent.correlate.volume_names import VolumeNames, claims_of, covers_claims, pods_naming
+from rbdagent.correlate.volume_names import (
+    VolumeNames,
+    claims_of,
+    claims_seen,
+    covers_claims,
+    pods_naming,
+)
 from rbdagent.model import (
     Command,
     Holder,
@@ -124,7 +130,7 @@ def claim_named(ref: ObjectRef, case: RuleContext) -> PersistentVolumeClaim | No
     for claim in claims_of(kube):
         if (claim.ref.namespace, claim.ref.name) == (ref.namespace, ref.name):
             return claim
-    if kube is None or isinstance(kube.claims, NotObserved) or kind is TargetKind.DEVICE:
+    if not claims_seen(kube) or kind is TargetKind.DEVICE:
         return NotObserved(reason=f"claim {ref} was not asked for")
     if kind is TargetKind.NONE and not asked_for_life(kube):
         return NotObserved(reason=f"claim {ref} was not asked for")
@@ -424,7 +430,7 @@ def outsiders(case: RuleContext, volume: PersistentVolume) -> tuple[Holder, ...]
         return NotObserved(reason="its image was not observed")
     if isinstance(view.watchers, NotObserved):
         return view.watchers
-    if kube is None or isinstance(kube.nodes, NotObserved) or not kube.nodes_complete:
+    if not every_node_seen(kube):
         return NotObserved(reason="the nodes of this cluster were not observed")
     return tuple(holder for holder in strangers(case.use) if holder.node is None)
 
@@ -454,7 +460,7 @@ def hand_over(
         return (*retain(volume), *((give_to(claim, volume),) if claim.ref.uid else ()))
     found = outsiders(case, volume)
     holders = command("rbdagent who-holds", f"pv/{volume.name}")
-    if found and not isinstance(found, NotObserved):
+    if observed_of(found):
         return (*retain(volume), holders)
     check = (holders,) if isinstance(found, NotObserved) else ()
     return (*retain(volume), *check, *((give_to(claim, volume),) if claim.ref.uid else ()))

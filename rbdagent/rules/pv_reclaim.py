@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command
+from rbdagent.correlate.volume_names import events_seen
 from rbdagent.model import (
     Command,
     CsiSource,
@@ -367,8 +368,7 @@ def _to_be_deleted(case: RuleContext, volume: PersistentVolume) -> Finding:
         return _held(case, volume, event)
     foreign = _foreign_reason(case, volume)
     young = not is_over(SILENT if foreign else _DELETING, volume.phase_since, case)
-    kube = case.snapshot.kubernetes
-    blind = kube is None or isinstance(kube.events, NotObserved)
+    blind = not events_seen(case.snapshot.kubernetes)
     if young or blind:
         unseen = (
             ""
@@ -422,9 +422,7 @@ def _held(case: RuleContext, volume: PersistentVolume, event: KubeEvent | None) 
     )
     # A node that still unstages the volume finishes without help. A client outside the cluster, or
     # a permanent one, does not.
-    found = outsiders(case, volume)
-    outside = bool(found) and not isinstance(found, NotObserved)
-    stays = outside or bool(case.those(*_STAYS))
+    stays = bool(observed_of(outsiders(case, volume)) or case.those(*_STAYS))
     transient = not stays and not is_over(_UNSTAGING, volume.phase_since, case)
     return finding(
         "RBD641",

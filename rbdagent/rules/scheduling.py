@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command, kubectl
+from rbdagent.correlate.image_identity import every_node_seen, nodes_of
 from rbdagent.model import (
     Command,
     CsiSource,
@@ -13,7 +14,6 @@ from rbdagent.model import (
     LifecycleStep,
     Node,
     NodeTerm,
-    NotObserved,
     PersistentVolume,
     PersistentVolumeClaim,
     Pod,
@@ -228,9 +228,9 @@ def _spoken(term: NodeTerm) -> str:
 
 def _nodes_for(volume: PersistentVolume, kube: KubeView) -> tuple[str, ...] | None:
     """Return the nodes that a PV may be used on; None if not all nodes were observed."""
-    if isinstance(kube.nodes, NotObserved) or not kube.nodes_complete:
+    if not every_node_seen(kube):
         return None
-    return tuple(sorted(node.name for node in kube.nodes if fits(volume, node)))
+    return tuple(sorted(node.name for node in nodes_of(kube) if fits(volume, node)))
 
 
 def _ties(volume: PersistentVolume) -> tuple[NodeTerm, ...]:

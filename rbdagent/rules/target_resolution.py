@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rbdagent.commands import command, kubectl
+from rbdagent.correlate.image_identity import target_pods
 from rbdagent.correlate.volume import further_volumes
 from rbdagent.correlate.volume_names import handle_of
 from rbdagent.model import (
@@ -127,6 +128,9 @@ def _owner_of(volume: PersistentVolume) -> str:
 # --------------------------------------------------------------------------------------------------
 
 
+_NO_IMAGE_NAMED: Final = NotObserved(reason="its source names no image")
+
+
 def not_rbd(case: RuleContext) -> Iterator[Finding]:
     """Report RBD407, RBD414: a volume of another driver, or a PV whose image name is unknown."""
     volume = case.use.persistent_volume
@@ -142,14 +146,13 @@ def not_rbd(case: RuleContext) -> Iterator[Finding]:
         case CsiSource() if image is None:
             yield _of_another(volume, volume.source.driver)
         case CsiSource() | InTreeRbdSource():
-            reason = image.reason if isinstance(image, NotObserved) else "its source names no image"
-            hint = image.hint if isinstance(image, NotObserved) else ""
+            unseen = image if isinstance(image, NotObserved) else _NO_IMAGE_NAMED
             yield finding(
                 "RBD414",
                 f"pv {volume.name}",
-                f"The image that {volume.name} refers to is unknown: {reason}.",
-                evidence=(reason,),
-                remedy=hint,
+                f"The image that {volume.name} refers to is unknown: {unseen.reason}.",
+                evidence=(unseen.reason,),
+                remedy=unseen.hint,
                 commands=(kubectl("get pv", volume.name, options=("-o", "yaml")),),
             )
 
@@ -186,7 +189,7 @@ def target_not_seen(case: RuleContext) -> Iterator[Finding]:
     if _names_missing_claims(case):
         # An event of the scheduler or of kubelet reports it.
         return
-    if use.target.kind is TargetKind.POD and _pod_seen(case):
+    if target_pods(use.target, case.snapshot.kubernetes):
         yield finding(
             "RBD415",
             f"pod {use.target.namespace}/{use.target.name}",
@@ -224,14 +227,6 @@ def _names_missing_claims(case: RuleContext) -> bool:
         pod.claims and known.isdisjoint((pod.ref.namespace, name) for name in pod.claims)
         for pod in case.use.waiting_pods
     )
-
-
-def _pod_seen(case: RuleContext) -> bool:
-    kube = case.snapshot.kubernetes
-    if kube is None or isinstance(kube.pods, NotObserved):
-        return False
-    wanted = (case.use.target.namespace, case.use.target.name)
-    return any((pod.ref.namespace, pod.ref.name) == wanted for pod in kube.pods)
 
 
 def several_volumes(case: RuleContext) -> Iterator[Finding]:

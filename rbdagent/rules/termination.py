@@ -18,6 +18,7 @@ from rbdagent.correlate.holders import (
     needs_volumes,
     same_ip,
 )
+from rbdagent.correlate.node_usage import kubelet_process
 from rbdagent.correlate.volume_names import node_named
 from rbdagent.model import (
     ClusterView,
@@ -343,12 +344,7 @@ def _is_explained(node: str, case: RuleContext) -> bool:
 
 
 def _is_kubelet_down(case: RuleContext) -> bool:
-    node = case.snapshot.node
-    return (
-        node is not None
-        and not isinstance(node.kubelet, NotObserved)
-        and node.kubelet.process is None
-    )
+    return kubelet_process(case.snapshot) is None
 
 
 def _is_reported(holder: Holder, case: RuleContext) -> bool:
