@@ -34,6 +34,7 @@ from rbdagent.model import (
     UnmapRefusal,
     UnmapResult,
     Verdict,
+    derived,
 )
 from rbdagent.parse.shown import shown
 from rbdagent.report.public import PublicText
@@ -136,11 +137,9 @@ class Attempt:
 
     def _other_acts(self) -> tuple[UnmapRecord, ...] | NotObserved:
         """Return the recorded acts without the act of this attempt."""
+        own = None if self.recorded is None else self.recorded.key
         acts = self._leave.state.acts()
-        if isinstance(acts, NotObserved) or self.recorded is None:
-            return acts
-        own = self.recorded.key
-        return tuple(act for act in acts if act.key != own)
+        return derived(acts, lambda known: tuple(act for act in known if act.key != own))
 
     def _freeze_file(self) -> str | NotObserved | None:
         if self._clock is None:
@@ -232,9 +231,10 @@ class Attempt:
             return False
         if view is None:
             return NotObserved(reason="no Ceph cluster answered for the image")
-        if isinstance(view.watchers, NotObserved):
-            return view.watchers
-        return any(watcher.client == plan.identity.client_id for watcher in view.watchers)
+        own = plan.identity.client_id
+        return derived(
+            view.watchers, lambda watchers: any(watcher.client == own for watcher in watchers)
+        )
 
 
 def _reasons(refusal: UnmapRefusal | None) -> str:
@@ -286,9 +286,7 @@ def _present(path: Path) -> str | NotObserved | None:
         return NotObserved(
             reason=f"{path.parent}: no such directory; create it, or set another --freeze-file"
         )
-    if isinstance(found, NotObserved):
-        return found
-    return str(path) if path.name in found else None
+    return derived(found, lambda names: str(path) if path.name in names else None)
 
 
 def is_only_a_matter_of_time(decided: UnmapPlan | UnmapRefusal) -> bool:

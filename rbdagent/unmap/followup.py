@@ -39,6 +39,7 @@ from rbdagent.model import (
     Snapshot,
     UnmapRecord,
     VolumeAttachment,
+    observed_of,
 )
 from rbdagent.verdicts.evidence import pod_names
 
@@ -84,7 +85,7 @@ def follow(act: UnmapRecord, snapshot: Snapshot, *, waited_s: float) -> Outlook:
     """
     after = _after(act, snapshot)
     users = pods_on(after.node, after.names, snapshot)
-    running = () if isinstance(users, NotObserved) else tuple(filter(runs, users))
+    running = tuple(filter(runs, observed_of(users)))
     if running:
         said = f"{pod_names(running)} uses it on {after.node} again"
         return Outlook(state=Convergence.CLEARED, reasons=(said,))
@@ -186,7 +187,7 @@ def _kubelet(after: _After) -> Iterator[str]:
     elif in_use is False:
         yield f"kubelet on {node} has released it, and the controller has not detached it"
     users = pods_on(node, after.names, snapshot)
-    needing = () if isinstance(users, NotObserved) else tuple(filter(needs_volumes, users))
+    needing = tuple(filter(needs_volumes, observed_of(users)))
     if needing:
         yield f"{pod_names(needing)} on {node} needs it"
 
@@ -199,8 +200,7 @@ def _watched(after: _After) -> Iterator[str]:
     views = views_of(after.image, after.snapshot.ceph) if after.image is not None else ()
     client = after.act.identity.client_id
     for view in views:
-        watchers = () if isinstance(view.watchers, NotObserved) else view.watchers
-        if any(watcher.client == client for watcher in watchers):
+        if any(watcher.client == client for watcher in observed_of(view.watchers)):
             yield f"client.{client}, which had it mapped, still watches it"
 
 

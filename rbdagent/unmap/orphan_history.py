@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from rbdagent.correlate.holders import needs_volumes
+from rbdagent.correlate.image_identity import identity_of_mapping
 from rbdagent.model import (
     BootTime,
     Diagnosis,
@@ -27,12 +28,13 @@ from rbdagent.model import (
 
 def identity_of(mapping: Mapping) -> MappingIdentity:
     """Return the fields that are equal in every snapshot if a mapping is the same mapping."""
+    image = identity_of_mapping(mapping)
     return MappingIdentity(
         device=mapping.device,
         incarnation=mapping.incarnation,
         fsid=mapping.fsid,
         pool_id=mapping.pool_id,
-        spec=None if isinstance(mapping.spec, NotObserved) else mapping.spec,
+        spec=None if image is None else image.spec,
         image_id=mapping.image_id,
         snapshot=mapping.snapshot,
         client_id=mapping.client_id,

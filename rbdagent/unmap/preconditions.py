@@ -13,7 +13,13 @@ from msgspec import Struct
 
 from rbdagent.correlate.holders import needs_volumes
 from rbdagent.correlate.image_identity import pods_of
-from rbdagent.correlate.node_usage import MAPPER_PREFIX, mounts_of
+from rbdagent.correlate.node_usage import (
+    MAPPER_PREFIX,
+    kubelet_process,
+    mounts_of,
+    openers_of,
+    stacked_on,
+)
 from rbdagent.correlate.volume_names import knows_every_pod_on
 from rbdagent.model import (
     BlockHolder,
@@ -27,7 +33,6 @@ from rbdagent.model import (
     HolderVerdict,
     IoCounters,
     Keeper,
-    KubeletView,
     Mapping,
     MappingHistory,
     Mount,
@@ -49,11 +54,12 @@ from rbdagent.model import (
     Volume,
     VolumeAttachment,
     observed_of,
+    unobserved,
 )
 from rbdagent.parse.excerpt import shortened
 from rbdagent.parse.kubelet import pod_uid_of_path
 from rbdagent.rules.entry import Entry
-from rbdagent.unmap.orphan_history import identity_of, is_needed, moment_of
+from rbdagent.unmap.orphan_history import identity_of, moment_of
 from rbdagent.verdicts.evidence import (
     is_staging_path,
     pod_names,
@@ -392,11 +398,7 @@ def _pod(attempt: Attempt, uid: str) -> Keeper:
 
 
 def _unseen(*facts: tuple[str, object]) -> tuple[str, ...]:
-    return tuple(
-        f"{what}: not observed ({fact.reason})"
-        for what, fact in facts
-        if isinstance(fact, NotObserved)
-    )
+    return tuple(f"{what}: not observed ({fact.reason})" for what, fact in unobserved(facts))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -442,10 +444,12 @@ def is_mounted_nowhere(attempt: Attempt) -> Outcome:
     mapping = attempt.mapping
     staged = staging_mount(attempt)
     mounts = [mount for mount in mounts_of(mapping) if staged is None or not _copies(mount, staged)]
-    traces = () if isinstance(mapping.kernel_traces, NotObserved) else mapping.kernel_traces
     reasons = [(said_of_mount(mount), _of_mount(attempt, mount)) for mount in mounts]
     # If the device is mounted, the mount is the reason for the active file system.
-    shown = tuple(f"the kernel has an active file system on it: {trace}" for trace in traces)
+    shown = tuple(
+        f"the kernel has an active file system on it: {trace}"
+        for trace in observed_of(mapping.kernel_traces)
+    )
     follows = shown if staged is None and mounts else ()
     if staged is None and not mounts:
         reasons += [(text, None) for text in shown]
@@ -492,16 +496,17 @@ def is_kept_open_by_nobody(attempt: Attempt) -> Outcome:
     """3. No block device is stacked on it, and no process has it, or a file on it, open."""
     mapping = attempt.mapping
     mapper = luks_mapper(attempt)
-    stacked = () if isinstance(mapping.holders, NotObserved) else mapping.holders
-    openers = () if isinstance(mapping.openers, NotObserved) else mapping.openers
     unseen = _unseen(
         ("device-mapper, loop and swap on it", mapping.holders),
         ("processes that have it open", mapping.openers),
     )
     reasons: list[tuple[str, Keeper | None]] = [
-        (said_of_stacked(device), None) for device in stacked if device != mapper
+        (said_of_stacked(device), None) for device in stacked_on(mapping) if device != mapper
     ]
-    reasons += [(said_of_opener(opener), _process(attempt, opener.process)) for opener in openers]
+    reasons += [
+        (said_of_opener(opener), _process(attempt, opener.process))
+        for opener in openers_of(mapping)
+    ]
     against, keepers = _against(unseen, reasons)
     speaks = "no process has it open, and nothing is stacked on it"
     if mapper is not None:
@@ -511,10 +516,8 @@ def is_kept_open_by_nobody(attempt: Attempt) -> Outcome:
 
 def luks_mapper(attempt: Attempt) -> BlockHolder | None:
     """Return the LUKS mapping of the volume, if the unmap steps may close it."""
-    holders = attempt.mapping.holders
-    if not attempt.policy.may_unmount_staging or isinstance(holders, NotObserved):
-        return None
-    if len(holders) != 1:
+    holders = stacked_on(attempt.mapping)
+    if not attempt.policy.may_unmount_staging or len(holders) != 1:
         return None
     (only,) = holders
     ours = only.kind is BlockHolderKind.LUKS and only.label.startswith(MAPPER_PREFIX)
@@ -529,21 +532,19 @@ def is_nowhere_in_kubelets_directories(attempt: Attempt) -> Outcome:
         ("kubelet's pod directories", holder.pod_volumes),
     )
     leftovers = {leftover.path for leftover in attempt.use.leftovers}
-    directories = () if isinstance(holder.pod_volumes, NotObserved) else holder.pod_volumes
     complete = knows_every_pod_on(snapshot.kubernetes, holder.node or "")
     kube = snapshot.kubernetes
     certain = complete and kube is not None and kube.consistent
     reasons: list[tuple[str, Keeper | None]] = [
         (f"a pod directory of it exists: {directory.path}", _pod(attempt, directory.pod_uid))
-        for directory in directories
+        for directory in observed_of(holder.pod_volumes)
         if directory.path not in leftovers or not certain
     ]
     staged = staging_mount(attempt)
     mounted = {mount.path for mount in mounts_of(attempt.mapping)}
-    staging = () if isinstance(holder.staging, NotObserved) else holder.staging
     reasons += [
         (f"its staging path is mounted: {mount.path}", None)
-        for mount in staging
+        for mount in observed_of(holder.staging)
         if mount.path in mounted and (staged is None or mount.path != staged.path)
     ]
     speaks = ["no kubelet path is mounted"]
@@ -591,10 +592,12 @@ def _unseen_pods(attempt: Attempt) -> Iterable[str]:
 
 def _pods(attempt: Attempt) -> Iterable[tuple[str, Keeper | None]]:
     holder = attempt.holder
-    if not isinstance(holder.pods, NotObserved) and is_needed(holder):
-        (first, *others) = [pod for pod in holder.pods if needs_volumes(pod)]
+    pods = observed_of(holder.pods)
+    needing = [pod for pod in pods if needs_volumes(pod)]
+    if needing:
+        first, *others = needing
         keeper = Keeper(kind="Pod", namespace=first.ref.namespace, name=first.ref.name)
-        yield f"needed by {pod_names(holder.pods)}", None if others else keeper
+        yield f"needed by {pod_names(pods)}", None if others else keeper
     if holder.unknown_pod_uids:
         uid, *more = holder.unknown_pod_uids
         said = f"a container of pod {uid} uses it, and the API server has no such pod"
@@ -627,11 +630,11 @@ def _ties(attempt: Attempt) -> tuple[VolumeAttachment, ...]:
     own, kube = attempt.holder.attachment, attempt.snapshot.kubernetes
     ties = [own] if isinstance(own, VolumeAttachment) else []
     if attempt.use.persistent_volume is None and kube is not None:
-        volumes, attachments = kube.persistent_volumes, kube.attachments
-        known = {volume.name for volume in (() if isinstance(volumes, NotObserved) else volumes)}
+        # Without the PVs, every attachment to the node may belong to the volume.
+        known = {volume.name for volume in observed_of(kube.persistent_volumes)}
         ties += [
             attachment
-            for attachment in (() if isinstance(attachments, NotObserved) else attachments)
+            for attachment in observed_of(kube.attachments)
             if attachment.node_name == attempt.holder.node
             and attachment.persistent_volume not in known
         ]
@@ -650,28 +653,20 @@ def _attachment_lately(attempt: Attempt) -> Iterable[str]:
 
 
 def _kubelet(attempt: Attempt) -> Iterable[str]:
-    process = _kubelet_process(attempt)
+    process = kubelet_process(attempt.snapshot)
     yield from _unseen(("kubelet's process", process))
     if process is None:
         yield "kubelet does not run: when it starts, it may need the volume"
-    elif not isinstance(process, NotObserved) and _running_s(process, attempt) is None:
+    elif isinstance(process, ProcessRef) and _running_s(process, attempt) is None:
         yield "the start time of kubelet is unknown"
 
 
 def _kubelet_lately(attempt: Attempt) -> Iterable[str]:
     """Yield a reason if kubelet started recently: kubelet may be about to find the volume."""
-    process = _kubelet_process(attempt)
-    if process is None or isinstance(process, NotObserved):
-        return
-    running_s = _running_s(process, attempt)
+    process = kubelet_process(attempt.snapshot)
+    running_s = _running_s(process, attempt) if isinstance(process, ProcessRef) else None
     if running_s is not None and running_s < attempt.policy.grace_s:
         yield f"kubelet started {_seconds(running_s)} ago"
-
-
-def _kubelet_process(attempt: Attempt) -> ProcessRef | NotObserved | None:
-    node = attempt.snapshot.node
-    kubelet = node.kubelet if node is not None else NotObserved(reason="no node")
-    return kubelet.process if isinstance(kubelet, KubeletView) else kubelet
 
 
 def _running_s(process: ProcessRef, attempt: Attempt) -> float | None:
@@ -696,12 +691,11 @@ def is_left_in_peace(attempt: Attempt) -> Outcome:
     own = attempt.mapping.server_pid
     reasons: list[tuple[str, Keeper | None]] = [
         (f"{said_of_process(flight.process)} operates on it", _process(attempt, flight.process))
-        for flight in (() if isinstance(flights, NotObserved) else flights)
+        for flight in observed_of(flights)
         if flight.process.pid != own
     ]
     hung = attempt.mapping.hung_requests
-    if not isinstance(hung, NotObserved):
-        reasons += [(f"a request to Ceph hangs: {request}", None) for request in hung]
+    reasons += [(f"a request to Ceph hangs: {request}", None) for request in observed_of(hung)]
     against, keepers = _against(_unseen(("processes in flight", flights)), reasons)
     speaks = ["no rbd, mkfs, fsck, mount or cryptsetup process names it"]
     if isinstance(hung, NotObserved):

@@ -26,6 +26,7 @@ from rbdagent.model import (
     Stored,
     UnmapOutcome,
     UnmapRecord,
+    derived,
 )
 from rbdagent.report.snapshot import decode, encode
 
@@ -87,13 +88,11 @@ class StateDir:
             The acts; empty before the first one. A file that cannot be read stays in place, and its
             content counts as not observed: it may contain acts that count for the hourly limit.
         """
-        found = self._load_acts()
-        return found if isinstance(found, NotObserved) else found.acts
+        return derived(self._load_acts(), lambda found: found.acts)
 
     def ended(self) -> dict[str, int] | NotObserved:
         """Count the acts and refusals of this node by outcome, including the dropped ones."""
-        found = self._load_acts()
-        return found if isinstance(found, NotObserved) else dict(_counted(found))
+        return derived(self._load_acts(), lambda found: dict(_counted(found)))
 
     def save_act(self, act: UnmapRecord) -> None:
         """Add an act, or update an act that was recorded when it began.
@@ -255,16 +254,15 @@ def _counted(acts: _Acts) -> Counter[str]:
 
 def unmaps_of(acts: Iterable[UnmapRecord] | NotObserved, history: History) -> History:
     """Return the history with the unmaps since its boot; each unmap that began counts."""
-    if isinstance(acts, NotObserved):
-        return replace(history, unmaps=acts)
-    return replace(
-        history,
-        unmaps=tuple(
+    unmaps = derived(
+        acts,
+        lambda known: tuple(
             act.begun
-            for act in acts
+            for act in known
             if act.boot_id == history.boot_id and act.outcome is not UnmapOutcome.REFUSED
         ),
     )
+    return replace(history, unmaps=unmaps)
 
 
 def _head(kind: type[Stored]) -> dict[str, str]:
